@@ -1,0 +1,132 @@
+//! What the analysis of one procedure ends with.
+
+use std::ops::Range;
+
+/// Frequency, CPI and stalls of one procedure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcedureAnalysis {
+    /// Basic blocks by ascending address; together they cover every instruction once.
+    pub blocks: Vec<Block>,
+    /// Edges of the control-flow graph.
+    pub edges: Vec<Edge>,
+    /// One for each instruction of the input.
+    pub instructions: Vec<InstructionCost>,
+    /// Whether some indirect jump's targets could not be recovered (DCPI §6.1.1, "missing edges").
+    pub missing_edges: bool,
+    /// What a reader must know: "no estimate: the procedure has 3 samples", …
+    pub notes: Vec<String>,
+}
+
+/// A basic block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Block {
+    /// Indices of its instructions.
+    pub instructions: Range<usize>,
+    /// Executions over the sampling period (DCPI §6: F); `None` where nothing is known.
+    pub frequency: Option<f64>,
+    /// How far to trust `frequency`.
+    pub confidence: Confidence,
+    /// Cycles per instruction, measured; `None` without a frequency.
+    pub cpi: Option<f64>,
+    /// Cycles per instruction had there been no dynamic stall.
+    pub best_case_cpi: f64,
+    /// Its frequency-equivalence class (DCPI §6.1.2).
+    pub class: usize,
+}
+
+/// An edge between two blocks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edge {
+    /// Index of the block it leaves.
+    pub from: usize,
+    /// Index of the block it enters.
+    pub to: usize,
+    /// As for blocks.
+    pub frequency: Option<f64>,
+    /// As for blocks.
+    pub confidence: Confidence,
+}
+
+/// One instruction's cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InstructionCost {
+    /// Its block's frequency.
+    pub frequency: Option<f64>,
+    /// Its block's confidence.
+    pub confidence: Confidence,
+    /// Average cycles at the head of the machine per execution; `None` without a frequency.
+    pub cpi: Option<f64>,
+    /// The least it can take there (DCPI's M): 0 where it issues or retires together with its predecessor.
+    pub issue_cycles_min: f64,
+    /// Why it took longer, static causes first. Empty where it did not.
+    pub stalls: Vec<Stall>,
+}
+
+/// One possible explanation of an instruction's lost cycles. Ranges of several dynamic stalls of one instruction
+/// overlap: each may explain up to `cycles_max` of the same excess.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stall {
+    /// Seen by the model, or inferred from the samples.
+    pub kind: StallKind,
+    /// Why.
+    pub cause: Cause,
+    /// Cycles per execution that this cause explains at least …
+    pub cycles_min: f64,
+    /// … and at most.
+    pub cycles_max: f64,
+    /// Index of the instruction that is to blame, where one is.
+    pub culprit: Option<usize>,
+}
+
+/// Whether a stall follows from the instructions alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StallKind {
+    /// It does.
+    Static,
+    /// It depends on what happened at run time.
+    Dynamic,
+}
+
+/// Why an instruction stalls (DCPI §6.3 and Figure 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Static: slots or ports of the machine are taken by neighbours.
+    Slotting,
+    /// Static: an operand of an earlier instruction is not ready.
+    Dependency,
+    /// Static: the functional unit is busy.
+    FunctionalUnit,
+    /// The instruction's line was not in the instruction cache.
+    ICacheMiss,
+    /// The instruction's page was not in the instruction TLB.
+    ItlbMiss,
+    /// A load's line was not in the data cache.
+    DCacheMiss,
+    /// A load's or store's page was not in the data TLB.
+    DtlbMiss,
+    /// The write or store buffer was full.
+    WriteBuffer,
+    /// A barrier, a locked operation or a serializing instruction.
+    Synchronization,
+    /// A branch went where it was not predicted to go.
+    BranchMispredict,
+    /// The divider was busy or its result awaited.
+    Divider,
+    /// The multiplier was busy or its result awaited.
+    Multiplier,
+    /// A system call, a trap or an interrupt's return.
+    System,
+    /// All candidates were ruled out.
+    Unexplained,
+}
+
+/// How far to trust an estimate (DCPI §6.1.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Confidence {
+    /// A guess.
+    Low,
+    /// Right within a factor of about 1.5, as a rule.
+    Medium,
+    /// Right within about 15%, as a rule.
+    High,
+}

@@ -1,0 +1,26 @@
+//! What the analysis of one procedure starts from.
+
+use std::collections::BTreeMap;
+
+use dwell_image::{Arch, ImageAddress, Instruction};
+use dwell_profile::Event;
+
+/// One procedure's instructions and samples. Vectors of counts are indexed like `instructions`.
+#[derive(Clone, Debug)]
+pub struct ProcedureInput<'a> {
+    /// The instruction set.
+    pub arch: Arch,
+    /// The procedure's instructions by ascending address, from its first to its last byte.
+    pub instructions: &'a [Instruction],
+    /// Possible targets of indirect jumps that were recovered (jump tables), by the jump's index.
+    pub jump_targets: &'a BTreeMap<usize, Vec<ImageAddress>>,
+    /// Samples of the event that measures time (`cycles` or `cpu-clock`).
+    pub time_samples: &'a [u64],
+    /// Average cycles between two such samples (for `cpu-clock`: period in ns × measured clock); `None` where the
+    /// clock is unknown: then ratios are right and absolute counts are absent.
+    pub period_cycles: Option<f64>,
+    /// Samples of other events, and the average number of occurrences between two of them.
+    pub event_samples: &'a BTreeMap<Event, (Vec<u64>, u64)>,
+    /// How often each conditional branch was seen about to be taken, and about to fall through.
+    pub branch_directions: &'a [(u64, u64)],
+}

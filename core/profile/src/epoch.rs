@@ -1,0 +1,115 @@
+//! What an epoch records beside its samples.
+
+use std::{collections::BTreeMap, fmt};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{Event, Unit};
+
+/// An epoch's id: its start in UTC and a random tail, `20261121T110131Z-5f3a9c`. Ids sort by start.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EpochId(pub String);
+
+impl fmt::Display for EpochId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A time interval's profile: everything about it but the samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Its id.
+    pub id: EpochId,
+    /// The name a user gave it.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// When collection started.
+    pub start: Timestamp,
+    /// When it ended; `None` while it goes on, or where the collector died.
+    #[serde(default)]
+    pub end: Option<Timestamp>,
+    /// Where it was taken.
+    pub host: Host,
+    /// The processor that was sampled: what the machine model follows from.
+    pub cpu: Cpu,
+    /// `perf`, `bpf`, `kmod`, `import`.
+    pub backend: String,
+    /// What was sampled.
+    pub scope: Scope,
+    /// The events, their periods and their tallies.
+    pub events: BTreeMap<Event, EventRecord>,
+    /// What the user must know to read it: "user mode only: perf_event_paranoid is 2", …
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// The machine that ran the samples' code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its node name.
+    pub name: String,
+    /// `uname -r`.
+    pub kernel_release: String,
+}
+
+/// The processor that was sampled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// `uname -m`: `x86_64`, `aarch64`, `riscv64`.
+    pub arch: String,
+    /// CPUID's vendor or the implementer, as `/proc/cpuinfo` spells it.
+    pub vendor: String,
+    /// The marketing name.
+    pub model_name: String,
+    /// CPUID family (x86), or implementer (AArch64).
+    pub family: u32,
+    /// CPUID model (x86), or part number (AArch64).
+    pub model: u32,
+    /// Stepping or revision.
+    pub stepping: u32,
+    /// How many were online.
+    pub count: u32,
+    /// The core clock measured beside the samples, in Hz (median); `None` where it was not.
+    #[serde(default)]
+    pub clock_hz: Option<f64>,
+    /// Lowest and highest of those measurements.
+    #[serde(default)]
+    pub clock_hz_range: Option<(f64, f64)>,
+    /// A machine model chosen by the user (`import --machine`), which then counts before the rest.
+    #[serde(default)]
+    pub machine_model: Option<String>,
+}
+
+/// What was sampled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Every CPU.
+    System,
+    /// These processes and their children.
+    Processes(Vec<u32>),
+    /// A command and its children.
+    Command(Vec<String>),
+    /// A file or a table that was imported.
+    Import(String),
+}
+
+/// One event's period and tallies in an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// Mean period between samples, in `unit`.
+    pub period: u64,
+    /// The period's unit.
+    pub unit: Unit,
+    /// Samples stored.
+    pub samples: u64,
+    /// Samples that the kernel or the collector dropped.
+    pub lost: u64,
+    /// How often the kernel throttled the event (each time an unknown number of samples is missing).
+    pub throttled: u64,
+    /// Of `samples`, those that landed under the image `unknown`.
+    pub unknown: u64,
+}

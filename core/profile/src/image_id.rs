@@ -1,0 +1,150 @@
+//! How an image is named, so that its samples find it again after a rebuild, a reboot or a copy.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ImageOffset;
+
+/// The linker's fingerprint of an ELF image (`NT_GNU_BUILD_ID`), usually 20 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BuildId(Box<[u8]>);
+
+/// Why a text is not a build id.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("'{0}' is no build id: expected 2 to 128 hexadecimal digits, an even number of them")]
+pub struct BuildIdError(pub String);
+
+impl BuildId {
+    /// A build id of these bytes; `None` where there are none or more than 64.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        (1..=64).contains(&bytes.len()).then(|| BuildId(bytes.into()))
+    }
+
+    /// Parses lower- or upper-case hexadecimal.
+    pub fn from_hex(text: &str) -> Result<Self, BuildIdError> {
+        let bad = || BuildIdError(text.to_owned());
+        if !text.is_ascii() || text.len() % 2 != 0 {
+            return Err(bad());
+        }
+        let bytes: Option<Vec<u8>> =
+            (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect();
+        BuildId::new(&bytes.ok_or_else(bad)?).ok_or_else(bad)
+    }
+
+    /// The bytes as the note holds them.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+/// The name of an image in a profile: cheap to clone, compared and ordered by its text.
+///
+/// | text | image |
+/// | --- | --- |
+/// | `<hex>` | a file with that build id |
+/// | `kernel` | the kernel's own text |
+/// | `module:<name>` | a kernel module |
+/// | `vdso:<hex>` or `vdso` | the kernel's code mapped into processes |
+/// | `file:<dev>:<inode>:<size>:<mtime ns>` | a file without a build id (numbers in decimal) |
+/// | `jit:<application>` | anonymous code of that application, its symbols from a perf map if it wrote one |
+/// | `unknown` | samples that no mapping explains |
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ImageId(Arc<str>);
+
+impl ImageId {
+    /// The id spelled `text`.
+    pub fn named(text: &str) -> Self {
+        ImageId(text.into())
+    }
+
+    /// The image with that build id.
+    pub fn of_build(build_id: &BuildId) -> Self {
+        ImageId(build_id.to_string().into())
+    }
+
+    /// The kernel's own text.
+    pub fn kernel() -> Self {
+        ImageId("kernel".into())
+    }
+
+    /// Samples that no mapping explains.
+    pub fn unknown() -> Self {
+        ImageId("unknown".into())
+    }
+
+    /// The text, as the database's `image` column holds it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The build id, where the image is a file named by one.
+    pub fn build_id(&self) -> Option<BuildId> {
+        BuildId::from_hex(&self.0).ok()
+    }
+}
+
+impl fmt::Display for ImageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What sort of thing an image is; decides where its bytes and names can be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageKind {
+    /// An executable or shared library in the file system.
+    File,
+    /// The kernel's own text.
+    Kernel,
+    /// A kernel module.
+    Module,
+    /// The vdso.
+    Vdso,
+    /// Anonymous executable memory.
+    Jit,
+    /// No mapping was known.
+    Unknown,
+}
+
+/// What was known of an image when its samples were taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageRecord {
+    /// Its id, unique in the epoch.
+    pub id: ImageId,
+    /// What it is.
+    pub kind: ImageKind,
+    /// The path it was mapped from (for the rest, a name: `[kernel.kallsyms]`, `[vdso]`, …).
+    pub path: PathBuf,
+    /// Whether the file had been deleted or replaced when it was seen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+    /// Size in bytes and modification time in ns since 1970, where it is a file that could be looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
+    /// See `size_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtime_ns: Option<i64>,
+    /// Symbols of an image that leaves no file behind (kernel, modules, JIT): those with samples only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub symbols: Vec<ImageSymbol>,
+}
+
+/// A name for a range of an image's offsets.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ImageSymbol {
+    /// First byte.
+    pub offset: ImageOffset,
+    /// Size in bytes (up to the next symbol, where the source does not tell).
+    pub size_bytes: u64,
+    /// The name as the source spells it.
+    pub name: String,
+}

@@ -1,0 +1,19 @@
+//! The nouns of profiling and the database of epochs.
+//!
+//! Enters: counts of samples per (image, event, offset, application instance), and what was known when they were
+//! taken. Leaves: the same, years later, on another machine. Never here: ELF, DWARF, symbols, syscalls that sample,
+//! or any other crate of ours.
+//!
+//! The format on disk is written down in `FORMAT.md` beside this crate's manifest.
+
+mod address;
+mod epoch;
+mod event;
+mod image_id;
+mod sample;
+
+pub use address::{ImageAddress, ImageOffset};
+pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
+pub use event::{Event, Unit};
+pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
+pub use sample::{Counts, SampleKey};

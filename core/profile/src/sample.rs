@@ -1,0 +1,24 @@
+//! Aggregated samples: what the collectors hand to the database and the database to its readers.
+
+use rustc_hash::FxHashMap;
+
+use crate::{Event, ImageId, ImageOffset};
+
+/// What samples are counted by; one row of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SampleKey {
+    /// The image the sampled instruction lies in.
+    pub image: ImageId,
+    /// What was sampled.
+    pub event: Event,
+    /// Where in the image.
+    pub offset: ImageOffset,
+    /// The application: its executable's name.
+    pub app: std::sync::Arc<str>,
+    /// The application's how-many-th execution in the epoch, from 1 (SLEEPY's instances); 0 for the kernel's own
+    /// threads and where the execution is not known.
+    pub instance: u32,
+}
+
+/// Samples by key.
+pub type Counts = FxHashMap<SampleKey, u64>;

@@ -1,0 +1,349 @@
+//! Answers as plain data. Their JSON is a contract: fields may be added, none renamed or removed within a schema.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Counts by event name.
+pub type EventCounts = BTreeMap<String, u64>;
+
+/// `dwell epoch list --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EpochList {
+    /// Version of this answer's shape.
+    pub schema: u32,
+    /// Newest last.
+    pub epochs: Vec<EpochSummary>,
+    /// Files that were skipped, each with its reason.
+    pub warnings: Vec<String>,
+}
+
+/// One epoch in a list.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EpochSummary {
+    /// Its id.
+    pub id: String,
+    /// The name a user gave it.
+    pub name: Option<String>,
+    /// RFC 3339, UTC.
+    pub start: String,
+    /// RFC 3339, UTC; `None` while it is being collected.
+    pub end: Option<String>,
+    /// Node name.
+    pub host: String,
+    /// The processor's marketing name.
+    pub cpu: String,
+    /// `perf`, `bpf`, `kmod`, `import`.
+    pub backend: String,
+    /// What was sampled, in words: `system`, `pid 12`, `./a.out 3`, `import table.tsv`.
+    pub scope: String,
+    /// By event name.
+    pub events: BTreeMap<String, EventSummary>,
+    /// What one must know to read it.
+    pub notes: Vec<String>,
+}
+
+/// An event's tallies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EventSummary {
+    /// Mean period, in `unit`.
+    pub period: u64,
+    /// `cycles`, `ns` or `events`.
+    pub unit: String,
+    /// Samples stored.
+    pub samples: u64,
+    /// Samples dropped.
+    pub lost: u64,
+    /// Times the kernel throttled.
+    pub throttled: u64,
+    /// Of `samples`, those without an image.
+    pub unknown: u64,
+}
+
+/// `dwell top --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Top {
+    /// Version of this answer's shape.
+    pub schema: u32,
+    /// Ids of the epochs that were merged.
+    pub epochs: Vec<String>,
+    /// Samples in all.
+    pub total: EventCounts,
+    /// Most costly first.
+    pub rows: Vec<TopRow>,
+    /// Rows beyond the limit.
+    pub omitted_rows: usize,
+    /// What one must know to read it: losses, images that are gone or have changed, …
+    pub notes: Vec<String>,
+}
+
+/// A row of [`Top`]; which keys are present depends on what it is by.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TopRow {
+    /// By procedure: the linkage name, or `0x…` where there is no symbol.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub procedure: Option<String>,
+    /// By procedure: as the programmer wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demangled: Option<String>,
+    /// By procedure and image: the image's path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// By procedure and image: its id (a build id in hex, `kernel`, …).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// By line and, where known, by procedure: the source file …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// … and its line, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// By application: its executable's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app: Option<String>,
+    /// By application: which execution of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance: Option<u32>,
+    /// By event.
+    pub samples: EventCounts,
+    /// Of the time samples, 0 to 1.
+    pub share: f64,
+    /// This row's and all rows' before it.
+    pub cumulative_share: f64,
+    /// Estimated cycles; `None` where the clock is unknown.
+    pub cycles: Option<f64>,
+    /// Cycles per instruction; `None` without an estimate (and always by image, line and application).
+    pub cpi: Option<f64>,
+}
+
+/// `dwell annotate --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Listing {
+    /// Version of this answer's shape.
+    pub schema: u32,
+    /// Where the procedure lies.
+    pub image: ListingImage,
+    /// Which it is.
+    pub procedure: ListingProcedure,
+    /// The epoch's id (several merged: joined by `+`).
+    pub epoch: String,
+    /// Name of the machine model that was used.
+    pub machine_model: String,
+    /// By event name.
+    pub period: BTreeMap<String, Period>,
+    /// The event that measures time here (`cycles` or `cpu-clock`).
+    pub time_event: String,
+    /// Cycles between two time samples; `None` where the clock is unknown.
+    pub period_cycles: Option<f64>,
+    /// By ascending address.
+    pub blocks: Vec<ListingBlock>,
+    /// By ascending address.
+    pub instructions: Vec<ListingInstruction>,
+    /// What one must know to read it.
+    pub notes: Vec<String>,
+}
+
+/// See [`Listing`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListingImage {
+    /// Path.
+    pub path: String,
+    /// Image id.
+    pub build_id: String,
+    /// `x86_64`, `aarch64`, `riscv64`.
+    pub arch: String,
+}
+
+/// See [`Listing`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListingProcedure {
+    /// Linkage name.
+    pub name: String,
+    /// As the programmer wrote it.
+    pub demangled: String,
+    /// First byte.
+    pub address: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Its samples by event.
+    pub samples: EventCounts,
+    /// Of all time samples of the epoch, 0 to 1.
+    pub share: f64,
+}
+
+/// A sampling period.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Period {
+    /// Mean.
+    pub value: u64,
+    /// `cycles`, `ns` or `events`.
+    pub unit: String,
+}
+
+/// See [`Listing`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListingBlock {
+    /// First byte.
+    pub address: u64,
+    /// Executions over the sampling period.
+    pub frequency: Option<f64>,
+    /// Executions over the epoch.
+    pub executions: Option<f64>,
+    /// `low`, `medium`, `high`.
+    pub confidence: String,
+    /// Measured cycles per instruction.
+    pub cpi: Option<f64>,
+    /// The same without dynamic stalls.
+    pub best_case_cpi: f64,
+    /// Where control goes next.
+    pub successors: Vec<ListingSuccessor>,
+}
+
+/// See [`ListingBlock`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListingSuccessor {
+    /// Address of the block.
+    pub to: u64,
+    /// As for blocks.
+    pub frequency: Option<f64>,
+    /// As for blocks.
+    pub executions: Option<f64>,
+}
+
+/// See [`Listing`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListingInstruction {
+    /// First byte.
+    pub address: u64,
+    /// Mnemonic and operands.
+    pub text: String,
+    /// Source file of the innermost inlined call, as the debug information spells it.
+    pub file: Option<String>,
+    /// Its line, from 1.
+    pub line: Option<u32>,
+    /// By event name; absent events have none.
+    pub samples: EventCounts,
+    /// Executions over the epoch.
+    pub executions: Option<f64>,
+    /// Cycles at the head of the machine, per execution.
+    pub cpi: Option<f64>,
+    /// The least of them.
+    pub issue_cycles_min: f64,
+    /// `low`, `medium`, `high`.
+    pub confidence: String,
+    /// Why it took longer.
+    pub stalls: Vec<ListingStall>,
+}
+
+/// See [`ListingInstruction`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListingStall {
+    /// `static` or `dynamic`.
+    pub kind: String,
+    /// `d-cache-miss`, `branch-mispredict`, …: the names of [`cause_name`](crate::cause_name).
+    pub cause: String,
+    /// Cycles per execution, at least …
+    pub cycles_min: f64,
+    /// … and at most.
+    pub cycles_max: f64,
+    /// Address of the instruction to blame.
+    pub culprit_address: Option<u64>,
+}
+
+/// The costs of one source file's lines.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FileCosts {
+    /// Version of this answer's shape.
+    pub schema: u32,
+    /// Ids of the epochs that were merged.
+    pub epochs: Vec<String>,
+    /// The file, as asked.
+    pub file: String,
+    /// How the file as it is relates to the file as it was built.
+    pub source: SourceState,
+    /// Ascending, only lines with samples. Line numbers are those of the file as it is now.
+    pub lines: Vec<LineCost>,
+    /// Procedures that begin in this file and have samples, by ascending line.
+    pub procedures: Vec<ProcedureCost>,
+    /// What one must know to read it.
+    pub notes: Vec<String>,
+}
+
+/// Whether line numbers can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceState {
+    /// The file is the one that was built.
+    Fresh,
+    /// It changed; lines were mapped through a diff, those that could not be mapped are left out.
+    Mapped,
+    /// It changed and cannot be mapped: no line costs are given.
+    Stale,
+    /// Nothing was recorded of the file as built, so nothing says whether it changed.
+    Unchecked,
+}
+
+/// One source line's cost, inlined copies included.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LineCost {
+    /// From 1.
+    pub line: u32,
+    /// By event name.
+    pub samples: EventCounts,
+    /// Of the epoch's time samples, 0 to 1.
+    pub share: f64,
+    /// Estimated cycles over the epoch; `None` where the clock is unknown.
+    pub cycles: Option<f64>,
+    /// Estimated executions of the line's most executed instruction.
+    pub executions: Option<f64>,
+    /// Cycles per instruction.
+    pub cpi: Option<f64>,
+    /// The same without dynamic stalls.
+    pub best_case_cpi: Option<f64>,
+    /// The least trusted of the instructions' confidences that matter: `low`, `medium`, `high`.
+    pub confidence: String,
+    /// Leading causes of lost cycles, most costly first.
+    pub culprits: Vec<LineCulprit>,
+    /// `IMAGE:NAME` of the procedures the line's instructions lie in, most samples first.
+    pub procedures: Vec<String>,
+}
+
+/// Who is to blame for a line's lost cycles.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LineCulprit {
+    /// `static` or `dynamic`.
+    pub kind: String,
+    /// As in [`ListingStall`].
+    pub cause: String,
+    /// Cycles over the epoch, at least …
+    pub cycles_min: Option<f64>,
+    /// … and at most.
+    pub cycles_max: Option<f64>,
+    /// Of the line's cycles that it may explain at most, 0 to 1.
+    pub share_max: f64,
+    /// Source file of the instruction to blame …
+    pub file: Option<String>,
+    /// … and its line, from 1.
+    pub line: Option<u32>,
+}
+
+/// One procedure's cost, for the line it begins at.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcedureCost {
+    /// `IMAGE:NAME`, which names it to `annotate`.
+    pub id: String,
+    /// As the programmer wrote it.
+    pub demangled: String,
+    /// Line it begins at, from 1.
+    pub line: u32,
+    /// By event name.
+    pub samples: EventCounts,
+    /// Of the epoch's time samples, 0 to 1.
+    pub share: f64,
+    /// Estimated cycles.
+    pub cycles: Option<f64>,
+    /// Cycles per instruction.
+    pub cpi: Option<f64>,
+    /// The same without dynamic stalls.
+    pub best_case_cpi: Option<f64>,
+}
