@@ -45,7 +45,7 @@ fn probe(slots: &[Slot], probes: &[u64], mut sum: u64) -> u64 {
         while slots[at].key != key { // HOT
             at = (at + 1) & mask;
         }
-        sum = sum.rotate_left(1) ^ slots[at].payload;
+        sum = sum.rotate_left(1).wrapping_add(slots[at].payload);
     }
     sum
 }
