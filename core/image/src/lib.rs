@@ -8,4 +8,4 @@ mod registers;
 
 pub use dwell_profile::{BuildId, ImageAddress, ImageOffset};
 pub use instruction::{Flow, Instruction, MemoryOperand, Operand};
-pub use registers::{Arch, Register, RegisterSet};
+pub use registers::{Arch, Register, RegisterSet, aarch64, riscv, x86};

@@ -1,6 +1,11 @@
 //! Registers as small numbers, the same for every width of one register.
 
+use std::borrow::Cow;
 use std::fmt;
+
+pub mod aarch64;
+pub mod riscv;
+pub mod x86;
 
 /// An instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,12 +27,68 @@ impl Arch {
             Arch::Riscv64 => "riscv64",
         }
     }
+
+    /// The register that pushes, calls (x86) and stack slots go by.
+    pub fn stack_pointer(self) -> Register {
+        match self {
+            Arch::X86_64 => x86::RSP,
+            Arch::Aarch64 => aarch64::SP,
+            Arch::Riscv64 => riscv::SP,
+        }
+    }
+
+    /// The program counter, base of pc-relative operands.
+    pub fn instruction_pointer(self) -> Register {
+        match self {
+            Arch::X86_64 => x86::RIP,
+            Arch::Aarch64 => aarch64::PC,
+            Arch::Riscv64 => riscv::PC,
+        }
+    }
+
+    /// The arithmetic flags, where the architecture has them.
+    pub fn flags(self) -> Option<Register> {
+        match self {
+            Arch::X86_64 => Some(x86::FLAGS),
+            Arch::Aarch64 => Some(aarch64::NZCV),
+            Arch::Riscv64 => None,
+        }
+    }
+
+    /// The register that always reads 0. It appears as an operand, never among the registers read or written.
+    pub fn zero(self) -> Option<Register> {
+        match self {
+            Arch::X86_64 => None,
+            Arch::Aarch64 => Some(aarch64::ZERO),
+            Arch::Riscv64 => Some(riscv::ZERO),
+        }
+    }
 }
 
 /// A register of an [`Arch`], numbered densely below 128; parts of one register (`al`, `eax`, `rax`; `w0`, `x0`;
-/// `xmm1`, `ymm1`) share a number. Flags are one register.
+/// `xmm1`, `ymm1`) share a number. Flags are one register. The numbers are stable: [`x86`], [`aarch64`], [`riscv`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Register(pub u8);
+
+impl Register {
+    /// The name of the whole register (`rax`, `zmm3`, `x5`, `v7`, `a0`), or `?<number>` where `arch` has none.
+    pub fn name(self, arch: Arch) -> Cow<'static, str> {
+        match arch {
+            Arch::X86_64 => x86::name(self),
+            Arch::Aarch64 => aarch64::name(self),
+            Arch::Riscv64 => riscv::name(self),
+        }
+    }
+
+    /// The register that a disassembler calls `name`, whole or in part (`eax` → `rax`).
+    pub fn named(arch: Arch, name: &str) -> Option<Register> {
+        match arch {
+            Arch::X86_64 => x86::named(name),
+            Arch::Aarch64 => aarch64::named(name),
+            Arch::Riscv64 => riscv::named(name),
+        }
+    }
+}
 
 /// A set of registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -40,6 +101,11 @@ impl RegisterSet {
     /// Adds one.
     pub fn insert(&mut self, register: Register) {
         self.0 |= 1 << (register.0 & 127);
+    }
+
+    /// Takes one out.
+    pub fn remove(&mut self, register: Register) {
+        self.0 &= !(1 << (register.0 & 127));
     }
 
     /// Whether it is in.
@@ -79,5 +145,46 @@ impl FromIterator<Register> for RegisterSet {
 impl fmt::Display for Register {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "r{}", self.0)
+    }
+}
+
+/// `prefix` followed by a plain decimal number below `count`: its value above `first`.
+fn numbered(name: &str, prefix: &str, first: u8, count: u8) -> Option<Register> {
+    let digits = name.strip_prefix(prefix)?;
+    let number: u8 = digits.parse().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()))?;
+    (number < count).then(|| Register(first + number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_leads_back_to_its_number() {
+        for arch in [Arch::X86_64, Arch::Aarch64, Arch::Riscv64] {
+            for number in 0..128 {
+                let name = Register(number).name(arch);
+                if !name.starts_with('?') {
+                    assert_eq!(Register::named(arch, &name), Some(Register(number)), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_share_the_whole_register() {
+        for (arch, part, whole) in [
+            (Arch::X86_64, "al", "rax"),
+            (Arch::X86_64, "ah", "rax"),
+            (Arch::X86_64, "r9d", "r9"),
+            (Arch::X86_64, "sil", "rsi"),
+            (Arch::X86_64, "xmm17", "zmm17"),
+            (Arch::Aarch64, "w30", "x30"),
+            (Arch::Aarch64, "wsp", "sp"),
+            (Arch::Aarch64, "d7", "v7"),
+            (Arch::Riscv64, "x10", "a0"),
+        ] {
+            assert_eq!(Register::named(arch, part), Register::named(arch, whole), "{part}");
+        }
     }
 }

@@ -1,0 +1,93 @@
+//! x86-64 register numbers: general registers in hardware encoding order, so that an encoded or sampled number is ours.
+
+use std::borrow::Cow;
+
+use super::{Register, numbered};
+
+/// 0. Return value; its number, like the next fifteen, is the one in instruction encodings.
+pub const RAX: Register = Register(0);
+/// 1.
+pub const RCX: Register = Register(1);
+/// 2.
+pub const RDX: Register = Register(2);
+/// 3.
+pub const RBX: Register = Register(3);
+/// 4. The stack pointer.
+pub const RSP: Register = Register(4);
+/// 5.
+pub const RBP: Register = Register(5);
+/// 6.
+pub const RSI: Register = Register(6);
+/// 7. `r8` to `r15` follow.
+pub const RDI: Register = Register(7);
+/// 16. All of rflags as one register.
+pub const FLAGS: Register = Register(16);
+/// 17.
+pub const RIP: Register = Register(17);
+/// 32. The first vector register; `xmm`, `ymm` and `zmm` 0 to 31 share 32 to 63.
+pub const ZMM0: Register = Register(32);
+/// 64. The first mask register, `k0` to `k7`.
+pub const K0: Register = Register(64);
+
+/// Everything below 32 by its number; an empty name is unused.
+const LOW: [&str; 32] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+    "r15", "rflags", "rip", "cs", "ds", "es", "fs", "gs", "ss", "st(0)", "st(1)", "st(2)", "st(3)", "st(4)",
+    "st(5)", "st(6)", "st(7)",
+];
+
+/// The number of a legacy general register in encoding order, for its 8-, 16- and 32-bit names.
+const LEGACY: [[&str; 4]; 8] = [
+    ["al", "ax", "eax", "ah"],
+    ["cl", "cx", "ecx", "ch"],
+    ["dl", "dx", "edx", "dh"],
+    ["bl", "bx", "ebx", "bh"],
+    ["spl", "sp", "esp", ""],
+    ["bpl", "bp", "ebp", ""],
+    ["sil", "si", "esi", ""],
+    ["dil", "di", "edi", ""],
+];
+
+/// The general register with this hardware encoding (0 to 15).
+pub fn general(encoding: u8) -> Option<Register> {
+    (encoding < 16).then_some(Register(encoding))
+}
+
+pub(super) fn name(register: Register) -> Cow<'static, str> {
+    match register.0 {
+        n @ 0..32 => LOW[usize::from(n)].into(),
+        n @ 32..64 => format!("zmm{}", n - 32).into(),
+        n @ 64..72 => format!("k{}", n - 64).into(),
+        72 => "fpsw".into(),
+        n @ 80..96 => format!("cr{}", n - 80).into(),
+        n @ 96..112 => format!("dr{}", n - 96).into(),
+        n @ 112..116 => format!("bnd{}", n - 112).into(),
+        n => format!("?{n}").into(),
+    }
+}
+
+pub(super) fn named(name: &str) -> Option<Register> {
+    let position = |found: Option<usize>| found.map(|n| Register(n as u8));
+    position(LOW.iter().position(|n| *n == name))
+        .or_else(|| position(LEGACY.iter().position(|row| !name.is_empty() && row.contains(&name))))
+        .or_else(|| match name {
+            "eflags" | "flags" => Some(FLAGS),
+            "eip" | "ip" => Some(RIP),
+            "fpsw" => Some(Register(72)),
+            _ => None,
+        })
+        .or_else(|| general_part(name))
+        .or_else(|| ["xmm", "ymm", "zmm"].iter().find_map(|p| numbered(name, p, ZMM0.0, 32)))
+        .or_else(|| numbered(name, "k", K0.0, 8))
+        // MMX registers are the mantissas of the x87 stack's slots; its top is taken as slot 0 throughout.
+        .or_else(|| numbered(name, "mm", 24, 8).or_else(|| numbered(name, "fp", 24, 8)))
+        .or_else(|| numbered(name, "cr", 80, 16))
+        .or_else(|| numbered(name, "dr", 96, 16))
+        .or_else(|| numbered(name, "bnd", 112, 4))
+}
+
+/// `r8b`, `r8w`, `r8d` and so on.
+fn general_part(name: &str) -> Option<Register> {
+    let whole = name.strip_suffix(['b', 'w', 'd'])?;
+    numbered(whole, "r", 0, 16).filter(|r| r.0 >= 8)
+}
