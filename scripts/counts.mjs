@@ -1,0 +1,75 @@
+// What a test runner printed and how it ended → how many tests passed, failed and were skipped. Pure; nothing is run here.
+//
+// Skips are counted by the lines `SKIPPED <name>: <reason>` as well as by the runner's own tally, whichever is more: a
+// Rust test that cannot run here says so and returns, which cargo takes for a pass, so it moves from one to the other.
+
+/** @typedef {{ passed: number, failed: number, skipped: number, skips: string[] }} Counts */
+
+const sum = (output, pattern) => [...output.matchAll(pattern)].reduce((total, match) => total + Number(match[1]), 0);
+
+const plain = (output) => output.replace(/\x1b\[[0-9;]*[A-Za-z]/g, '').replace(/\r/g, '\n');
+
+/** Each runner's tally; `summaries` counts its closing lines, `unfinished` the test binaries that started and printed none. */
+const runners = {
+  cargo: (output) => {
+    const results = [...output.matchAll(/^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored/gm)];
+    const add = (index) => results.reduce((total, match) => total + Number(match[index]), 0);
+    const started = [...output.matchAll(/^running \d+ tests?$/gm)].length;
+    return { passed: add(1), failed: add(2), skipped: add(3), summaries: results.length, unfinished: started - results.length };
+  },
+  node: (output) => ({
+    passed: sum(output, /^(?:ℹ|#) pass (\d+)$/gm),
+    failed: sum(output, /^(?:ℹ|#) (?:fail|cancelled) (\d+)$/gm),
+    skipped: sum(output, /^(?:ℹ|#) (?:skipped|todo) (\d+)$/gm),
+    summaries: [...output.matchAll(/^(?:ℹ|#) pass \d+$/gm)].length,
+  }),
+  ert: (output) => ({
+    passed: sum(output, /^Ran \d+ tests?, (\d+) results? as expected/gm),
+    failed: sum(output, /^Ran \d+ tests?, .*?(\d+) unexpected/gm),
+    skipped: sum(output, /^Ran \d+ tests?, .*?(\d+) skipped/gm),
+    summaries: [...output.matchAll(/^Ran \d+ tests?, /gm)].length,
+  }),
+  // A harness of our own closes with the line that `npm test` itself closes with.
+  line: (output) => ({
+    passed: sum(output, /^(\d+) passed, \d+ failed/gm),
+    failed: sum(output, /^\d+ passed, (\d+) failed/gm),
+    skipped: sum(output, /^\d+ passed, \d+ failed, (\d+) skipped/gm),
+    summaries: [...output.matchAll(/^\d+ passed, \d+ failed/gm)].length,
+  }),
+};
+
+/**
+ * Counts the tests of one step. A step without a runner (a lint, a build) is itself one test.
+ * @param {{ kinds: string[], output: string, status: number | null }} step `kinds`: which of the runners it has; `status`: null when it died of a signal
+ * @returns {Counts}
+ */
+export function count({ kinds, output, status }) {
+  const text = plain(output);
+  const skips = [...new Set([...text.matchAll(/^\s*(?:[#ℹ]\s*)?SKIPPED (.+)$/gm)].map((match) => match[1].trim()))];
+  if (kinds.length === 0) {
+    const failed = status === 0 ? 0 : 1;
+    return { passed: failed || skips.length ? 0 : 1, failed, skipped: skips.length, skips };
+  }
+  const total = { passed: 0, failed: 0, skipped: 0, skips };
+  let complete = true;
+  for (const kind of kinds) {
+    const tally = runners[kind](text);
+    const silent = Math.max(tally.unfinished ?? 0, 0);
+    total.passed += tally.passed;
+    total.failed += tally.failed + silent;
+    total.skipped += tally.skipped;
+    complete &&= tally.summaries > 0;
+  }
+  const unseen = Math.max(skips.length - total.skipped, 0);
+  total.skipped += unseen;
+  if (kinds.includes('cargo')) total.passed = Math.max(total.passed - unseen, 0);
+  // It failed, or never got to its tests, and its tally does not say so.
+  if (total.failed === 0 && (status !== 0 || !(complete || skips.length))) total.failed = 1;
+  return total;
+}
+
+/** The one line that `npm test` ends with. */
+export function closingLine(all) {
+  const add = (key) => all.reduce((total, counts) => total + counts[key], 0);
+  return `${add('passed')} passed, ${add('failed')} failed, ${add('skipped')} skipped`;
+}

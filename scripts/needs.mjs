@@ -1,0 +1,81 @@
+// What must be on the machine: checked, installed with apt where we are root, else named in one line.
+
+import { spawnSync } from 'node:child_process';
+import { existsSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { must, run, Stop, top } from './step.mjs';
+
+const isRoot = process.getuid() === 0;
+
+/** Debian packages, each with a file that shows it is there. */
+const packages = {
+  gcc: '/usr/bin/gcc',
+  'libc6-dev': '/usr/include/stdio.h',
+  make: '/usr/bin/make',
+};
+const testPackages = {
+  chromium: '/usr/bin/chromium',
+  'emacs-nox': '/usr/bin/emacs',
+  'elpa-package-lint': '/usr/share/emacs/site-lisp/elpa-src/package-lint*',
+  'elpa-relint': '/usr/share/emacs/site-lisp/elpa-src/relint*',
+  'linux-perf': '/usr/bin/perf',
+  'python3-venv': '/usr/share/doc/python3-venv',
+  tmux: '/usr/bin/tmux',
+};
+
+const versionOf = (program) => {
+  const { status, stdout } = spawnSync(program, ['--version'], { encoding: 'utf8', cwd: top });
+  return status === 0 ? stdout.match(/(\d+)\.(\d+)(?:\.\d+)?/) : null;
+};
+
+/** Rust and Node, which we do not install for anyone. */
+function checkTools() {
+  const [node] = process.versions.node.split('.').map(Number);
+  if (node < 20) throw new Stop(`Node ${process.versions.node} is too old: install Node 20 or later`);
+  const cargo = versionOf('cargo');
+  if (!cargo) throw new Stop('cargo is not on PATH: install Rust 1.88 or later with rustup');
+  const [, major, minor] = cargo.map(Number);
+  if (major === 1 && minor < 88) throw new Stop(`Rust ${cargo[0]} is too old: rustup update (1.88 or later)`);
+  return `Rust ${cargo[0]}, Node ${process.versions.node}`;
+}
+
+const present = (file) => (file.endsWith('*') ? spawnSync('sh', ['-c', `ls -d ${file}`]).status === 0 : existsSync(file));
+const missing = (wanted) => Object.keys(wanted).filter((name) => !present(wanted[name]));
+
+async function install(names) {
+  console.log(`installing with apt: ${names.join(' ')}`);
+  const env = { DEBIAN_FRONTEND: 'noninteractive' };
+  await run('apt-get update', ['apt-get', 'update', '-q'], { env });
+  return run('apt-get install', ['apt-get', 'install', '-y', '-q', '--no-install-recommends', ...names], { env });
+}
+
+/** Makes the npm packages those of the lock file; does nothing when they are. */
+async function npmPackages() {
+  const lock = join(top, 'package-lock.json');
+  const installed = join(top, 'node_modules/.package-lock.json');
+  if (existsSync(installed) && statSync(installed).mtimeMs >= statSync(lock).mtimeMs) return;
+  await must('npm packages', ['npm', 'ci', '--no-audit', '--no-fund']);
+}
+
+/** All that building takes. */
+export async function forBuilding() {
+  const tools = checkTools();
+  const names = missing(packages);
+  if (names.length > 0) {
+    const command = `apt-get install ${names.join(' ')}`;
+    if (!isRoot || !existsSync('/usr/bin/apt-get')) throw new Stop(`missing: ${names.join(', ')}; as root: ${command}`);
+    await install(names);
+    if (missing(packages).length > 0) throw new Stop(`could not install ${missing(packages).join(', ')}: see above`);
+  }
+  console.log(`✓ ${tools}, gcc`);
+  await npmPackages();
+}
+
+/** What the suites need beyond that. What stays missing is returned: the suites that need it skip themselves by name. */
+export async function forTesting() {
+  const names = missing(testPackages);
+  if (names.length > 0 && isRoot && existsSync('/usr/bin/apt-get')) await install(names);
+  const still = missing(testPackages);
+  if (still.length > 0) console.log(`not here, so some suites are skipped: ${still.join(', ')}${isRoot ? '' : ' (not root, so not installed)'}`);
+  return still;
+}

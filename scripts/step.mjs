@@ -1,0 +1,77 @@
+// Runs one command at a time: its last line shown while it runs (on a terminal), all of it kept in a log.
+
+import { spawn } from 'node:child_process';
+import { createWriteStream, mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export const top = fileURLToPath(new URL('..', import.meta.url));
+/** Where cargo builds; everything else that is scratch goes below it as well. */
+export const target = process.env.CARGO_TARGET_DIR ?? join(top, 'target');
+const logs = join(target, 'logs');
+const terminal = process.stdout.isTTY;
+
+export const seconds = (since) => `${((performance.now() - since) / 1000).toFixed(1)} s`;
+
+/** One clear line on why nothing goes on from here; no stack. */
+export class Stop extends Error {}
+
+function show(text) {
+  if (!terminal) return;
+  const width = (process.stdout.columns ?? 80) - 1;
+  process.stdout.write(`\r\x1b[K${text.slice(0, width)}`);
+}
+
+/**
+ * Runs a command, and says in one line how it went.
+ * @param {string} name for people
+ * @param {string[]} command
+ * @param {{ env?: Record<string, string>, quiet?: boolean }} options
+ * @returns {Promise<{ status: number | null, output: string, log: string, time: string }>} status null: a signal or no such program
+ */
+export async function run(name, command, { env = {}, quiet = false } = {}) {
+  mkdirSync(logs, { recursive: true });
+  const log = join(logs, `${name.replace(/[^\w.-]+/g, '-')}.log`);
+  const file = createWriteStream(log);
+  const start = performance.now();
+  const chunks = [];
+  if (!terminal && !quiet) console.log(`… ${name}`);
+  const status = await new Promise((resolve) => {
+    const child = spawn(command[0], command.slice(1), { cwd: top, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+    const collect = (chunk) => {
+      chunks.push(chunk);
+      file.write(chunk);
+      const line = chunk.toString().trimEnd().split(/[\r\n]/).pop().replace(/\x1b\[[0-9;]*[A-Za-z]/g, '').trim();
+      show(`… ${name} (${seconds(start)})  ${line}`);
+    };
+    child.stdout.on('data', collect);
+    child.stderr.on('data', collect);
+    child.on('error', (error) => {
+      collect(Buffer.from(`${command[0]}: ${error.message}\n`));
+      resolve(null);
+    });
+    child.on('close', (code) => resolve(code));
+  });
+  await new Promise((resolve) => file.end(resolve));
+  show('');
+  const time = seconds(start);
+  if (!quiet) console.log(`${status === 0 ? '✓' : '✗'} ${name} (${time})`);
+  return { status, output: Buffer.concat(chunks).toString(), log, time };
+}
+
+/** The end of what a failed command printed. */
+export function tail({ output, log }, lines = 40) {
+  const text = output.replace(/\r/g, '\n').trimEnd().split('\n');
+  const cut = text.length > lines ? [`[${text.length - lines} lines more in ${log}]`] : [];
+  return [...cut, ...text.slice(-lines)].map((line) => `    ${line}`).join('\n');
+}
+
+/** Runs a command that must succeed. */
+export async function must(name, command, options) {
+  const done = await run(name, command, options);
+  if (done.status !== 0) {
+    console.log(tail(done));
+    throw new Stop(`${name} failed: see above and ${done.log}`);
+  }
+  return done;
+}

@@ -1,0 +1,62 @@
+// `npm test`: sets up what the suites need, runs all of them, goes on after a failure, and closes with one true line.
+// `npm test -- NAME…` runs only the steps whose name contains one of the words.
+
+import { build, main } from './build.mjs';
+import { closingLine, count } from './counts.mjs';
+import { forBuilding, forTesting } from './needs.mjs';
+import { run, seconds, Stop, tail } from './step.mjs';
+
+const npm = (script, workspace) => ['npm', 'run', '-s', script, '-w', workspace];
+
+/** `kinds`: whose closing lines to sum; without any, the step is itself one test. */
+const steps = [
+  { name: 'rustfmt', command: ['cargo', 'fmt', '--all', '--check'] },
+  { name: 'clippy', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '-D', 'warnings'] },
+  // --show-output: a test that could not run here says so in its output, which cargo hides when it passes.
+  { name: 'cargo test', command: ['cargo', 'test', '--workspace', '--no-fail-fast', '--', '--show-output'], kinds: ['cargo'] },
+  { name: 'tidy', command: ['cargo', 'run', '-q', '-p', 'dwell-xtask', '--', 'tidy'] },
+  { name: 'scripts', command: ['node', '--test', 'scripts/'], kinds: ['node'] },
+  { name: 'binding lint', command: npm('check', '@dwell/core') },
+  { name: 'server lint', command: npm('check', '@dwell/lsp-server') },
+  { name: 'extension lint', command: npm('check', 'vscode-extension') },
+  { name: 'binding', command: npm('test', '@dwell/core'), kinds: ['node'] },
+  { name: 'server and Neovim', command: npm('test', '@dwell/lsp-server'), kinds: ['node', 'line'] },
+  { name: 'VS Code', command: npm('test', 'vscode-extension'), kinds: ['line'] },
+  { name: 'Emacs lint', command: ['make', '-s', '-C', 'emacs', 'check'] },
+  { name: 'Emacs 28', command: ['make', '-s', '-C', 'emacs', 'test'], kinds: ['ert'] },
+  { name: 'Emacs 30', command: ['make', '-s', '-C', 'emacs', 'test30'], kinds: ['ert'] },
+];
+
+async function runStep({ name, command, kinds = [] }) {
+  const done = await run(name, command, { env: { CARGO_TERM_COLOR: 'never', NO_COLOR: '1' } });
+  const counts = count({ kinds, output: done.output, status: done.status });
+  if (counts.failed > 0) console.log(tail(done));
+  if (kinds.length > 0) console.log(`    ${closingLine([counts])}`);
+  for (const skip of counts.skips) console.log(`    SKIPPED ${skip}`);
+  return counts;
+}
+
+/** The build as a step of its own: a failure is one failed test, and what can be tested without it still is. */
+async function buildStep() {
+  try {
+    await build();
+    return { passed: 1, failed: 0, skipped: 0, skips: [] };
+  } catch (error) {
+    if (!(error instanceof Stop)) throw error;
+    console.log(`    ${error.message}`);
+    return { passed: 0, failed: 1, skipped: 0, skips: [] };
+  }
+}
+
+await main(async () => {
+  const start = performance.now();
+  const words = process.argv.slice(2);
+  const wanted = (name) => words.length === 0 || words.some((word) => name.toLowerCase().includes(word.toLowerCase()));
+  await forBuilding();
+  await forTesting();
+  const all = wanted('build') ? [await buildStep()] : [];
+  for (const step of steps.filter(({ name }) => wanted(name))) all.push(await runStep(step));
+  console.log(`in ${seconds(start)}`);
+  console.log(closingLine(all));
+  if (all.some(({ failed }) => failed > 0)) process.exitCode = 1;
+});
