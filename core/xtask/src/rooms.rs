@@ -1,0 +1,82 @@
+//! The arrows between the rooms. Enters: each crate with its dependencies. Leaves: the arrows that must not be.
+
+/// Each room with the rooms it may see. `analysis` never sees `collect`; `node` sees `query` alone.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("dwell-profile", &[]),
+    ("dwell-image", &["dwell-profile"]),
+    ("dwell-collect", &["dwell-profile", "dwell-image"]),
+    ("dwell-analysis", &["dwell-profile", "dwell-image"]),
+    ("dwell-query", &["dwell-profile", "dwell-image", "dwell-analysis"]),
+    ("dwell-cli", &["dwell-profile", "dwell-collect", "dwell-query"]),
+    ("dwell-node", &["dwell-query"]),
+    ("dwell-xtask", &[]),
+];
+
+/// Crates of others that only some rooms may use, each with the reason.
+const CONFINED: &[(&str, &[&str], &str)] = &[
+    ("perf-event-open-sys", &["dwell-collect"], "the kernel is spoken to in collect alone"),
+    ("signal-hook", &["dwell-collect"], "the kernel is spoken to in collect alone"),
+    ("capstone", &["dwell-image"], "instructions leave image as plain data"),
+    ("object", &["dwell-image"], "ELF leaves image as plain data"),
+    ("gimli", &["dwell-image"], "DWARF leaves image as plain data"),
+    ("addr2line", &["dwell-image"], "DWARF leaves image as plain data"),
+    ("parquet", &["dwell-profile"], "the database's format is profile's affair"),
+    ("napi", &["dwell-node"], "JavaScript is known to node alone"),
+    ("clap", &["dwell-cli"], "arguments are parsed in cli alone"),
+    ("anyhow", &["dwell-cli", "dwell-xtask"], "libraries name their errors with thiserror"),
+    (
+        "serde_json",
+        &["dwell-profile", "dwell-collect", "dwell-analysis", "dwell-query", "dwell-cli"],
+        "answers become text at the boundary; tidy lists the files below query that may",
+    ),
+];
+
+/// One line for each arrow that must not be.
+pub fn problems(crates: &[(String, Vec<String>)]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (name, dependencies) in crates {
+        let Some((_, seen)) = ROOMS.iter().find(|(room, _)| room == name) else {
+            problems.push(format!("{name} is no room: list it in core/xtask/src/rooms.rs"));
+            continue;
+        };
+        for dependency in dependencies {
+            if dependency.starts_with("dwell-") && !seen.contains(&dependency.as_str()) {
+                problems.push(format!("{name} must not see {dependency}"));
+            }
+            let confined = CONFINED.iter().find(|(confined, ..)| confined == dependency);
+            if let Some((_, _, reason)) = confined.filter(|(_, rooms, _)| !rooms.contains(&name.as_str())) {
+                problems.push(format!("{name} must not use {dependency}: {reason}"));
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    fn check(crates: &[(&str, &[&str])], expected: Expect) {
+        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let crates: Vec<_> = crates.iter().map(|(name, seen)| (name.to_string(), owned(seen))).collect();
+        expected.assert_eq(&super::problems(&crates).join("\n"));
+    }
+
+    #[test]
+    fn arrows() {
+        check(&[("dwell-query", &["dwell-profile", "dwell-analysis", "serde_json"])], expect![""]);
+        check(
+            &[("dwell-analysis", &["dwell-collect"]), ("dwell-node", &["dwell-query", "dwell-profile"])],
+            expect![[r#"
+                dwell-analysis must not see dwell-collect
+                dwell-node must not see dwell-profile"#]],
+        );
+        check(
+            &[("dwell-image", &["serde_json"])],
+            expect![[
+                r#"dwell-image must not use serde_json: answers become text at the boundary; tidy lists the files below query that may"#
+            ]],
+        );
+        check(&[("dwell-new", &[])], expect!["dwell-new is no room: list it in core/xtask/src/rooms.rs"]);
+    }
+}
