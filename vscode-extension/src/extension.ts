@@ -1,0 +1,26 @@
+// Wires the features together. In: VS Code's activation. Out: everything registered, everything disposed.
+// No feature imports another; they meet in `Dwell`, which each gets.
+import * as vscode from 'vscode';
+import { Client } from './client';
+import type { Dwell } from './dwell';
+import { Failures } from './failures';
+import { Profile } from './profile';
+import * as epochs from './epochs';
+import * as hints from './hints';
+import * as hotProcedures from './hotProcedures';
+import * as listing from './listing';
+import * as record from './record';
+import * as status from './status';
+
+export async function activate(context: vscode.ExtensionContext): Promise<void> {
+  const log = vscode.window.createOutputChannel('Dwell', { log: true });
+  const failures = new Failures(log);
+  const client = new Client(context, log);
+  const profile = new Profile(client, log);
+  const dwell: Dwell = { client, profile, failures, log, memory: context.workspaceState };
+  context.subscriptions.push(log, failures, client, profile);
+  for (const feature of [epochs, hints, hotProcedures, listing, record, status]) {
+    context.subscriptions.push(feature.activate(dwell));
+  }
+  await client.start();
+}

@@ -1,0 +1,150 @@
+// A procedure's listing as a read-only document: `dwell:` documents whose text the server gives. Definitions lead from a
+// line to its source and from a bubble to its culprits; from a source line "Show Listing" leads back.
+import * as vscode from 'vscode';
+import type { ListingLine, ListingResult } from '@dwell/lsp-server/protocol';
+import type { Client } from './client';
+import type { Dwell } from './dwell';
+
+const scheme = 'dwell';
+/** Longer names would push the other tabs away. */
+const titleLengthMax = 60;
+
+export function activate(dwell: Dwell): vscode.Disposable {
+  const listings = new Listings(dwell);
+  return vscode.Disposable.from(
+    listings,
+    vscode.workspace.registerTextDocumentContentProvider(scheme, listings),
+    vscode.languages.registerDefinitionProvider({ scheme }, listings),
+    dwell.failures.command('dwell.showListing', 'the listing', (what) => showListing(dwell, listings, what)),
+    dwell.failures.command('dwell.goToSource', 'the source', () => goToSource(listings)),
+  );
+}
+
+/** The listings that are open, and what their lines stand for. */
+class Listings implements vscode.TextDocumentContentProvider, vscode.DefinitionProvider, vscode.Disposable {
+  private readonly changed = new vscode.EventEmitter<vscode.Uri>();
+  readonly onDidChange = this.changed.event;
+  private readonly open = new Map<string, ListingResult>();
+  private readonly subscription: vscode.Disposable;
+
+  constructor(private readonly dwell: Dwell) {
+    this.subscription = vscode.Disposable.from(
+      vscode.workspace.onDidCloseTextDocument((document) => this.open.delete(document.uri.toString())),
+      dwell.profile.onDidChange(() => { this.refresh(); }),
+    );
+  }
+
+  async provideTextDocumentContent(uri: vscode.Uri, token: vscode.CancellationToken): Promise<string> {
+    const listing = await this.dwell.client.listing(procedureOf(uri), token);
+    this.open.set(uri.toString(), listing);
+    return listing.text;
+  }
+
+  provideDefinition(document: vscode.TextDocument, position: vscode.Position): vscode.Location[] {
+    const line = this.line(document, position.line);
+    if (!line) return [];
+    const culprits = line.culpritLines.map((at) => new vscode.Location(document.uri, new vscode.Position(at, 0)));
+    const source = this.source(line);
+    if (culprits.length > 0) return culprits;
+    return source ? [source] : [];
+  }
+
+  line(document: vscode.TextDocument, at: number): ListingLine | undefined {
+    return this.open.get(document.uri.toString())?.lines[at];
+  }
+
+  source(line: ListingLine): vscode.Location | undefined {
+    if (!line.source) return undefined;
+    return new vscode.Location(this.dwell.client.uri(line.source.uri), new vscode.Position(line.source.line, 0));
+  }
+
+  /** The first line of a listing that stands for a line of source. */
+  lineOfSource(document: vscode.TextDocument, source: vscode.Location): number | undefined {
+    const lines = this.open.get(document.uri.toString())?.lines ?? [];
+    const at = lines.findIndex((line) => {
+      const here = this.source(line);
+      return here?.range.start.line === source.range.start.line && here.uri.toString() === source.uri.toString();
+    });
+    return at < 0 ? undefined : at;
+  }
+
+  dispose(): void {
+    this.subscription.dispose();
+    this.changed.dispose();
+  }
+
+  /** Asks again for those that are open, once there is something to show. */
+  private refresh(): void {
+    if (this.dwell.profile.state !== 'ready') return;
+    for (const uri of this.open.keys()) this.changed.fire(vscode.Uri.parse(uri, true));
+  }
+}
+
+/** The procedure is in the query; the path is what the tab shows. */
+function uriOf(procedure: string): vscode.Uri {
+  const name = procedure.slice(procedure.indexOf(':') + 1).replaceAll('/', '∕');
+  const title = name.length > titleLengthMax ? `${name.slice(0, titleLengthMax - 1)}…` : name;
+  return vscode.Uri.from({ scheme, path: `/${title}.dwell`, query: procedure });
+}
+
+function procedureOf(uri: vscode.Uri): string {
+  return uri.query;
+}
+
+/** `what`: a procedure's id, a row of the view, or nothing, which means the cursor's place. */
+async function showListing(dwell: Dwell, listings: Listings, what: unknown): Promise<void> {
+  const editor = vscode.window.activeTextEditor;
+  const origin = editor?.document.uri.scheme === 'file' ? cursorOf(editor) : undefined;
+  const procedure = idOf(what) ?? await procedureAtCursor(dwell.client, origin) ?? await askProcedure(dwell.client);
+  if (procedure === undefined) return;
+  const document = await vscode.workspace.openTextDocument(uriOf(procedure));
+  const shown = await vscode.window.showTextDocument(document, { viewColumn: column(origin !== undefined), preview: true });
+  const at = origin && listings.lineOfSource(document, origin);
+  if (at === undefined) return;
+  shown.selection = new vscode.Selection(at, 0, at, 0);
+  shown.revealRange(shown.selection, vscode.TextEditorRevealType.InCenter);
+}
+
+function idOf(what: unknown): string | undefined {
+  if (typeof what === 'string') return what;
+  if (typeof what === 'object' && what !== null && 'id' in what && typeof what.id === 'string') return what.id;
+  return undefined;
+}
+
+function cursorOf(editor: vscode.TextEditor): vscode.Location {
+  return new vscode.Location(editor.document.uri, editor.selection.active);
+}
+
+/** Where another listing is shown already, else beside the source, else where the user is. */
+function column(besideSource: boolean): vscode.ViewColumn {
+  const shown = vscode.window.visibleTextEditors.find((editor) => editor.document.uri.scheme === scheme);
+  return shown?.viewColumn ?? (besideSource ? vscode.ViewColumn.Beside : vscode.ViewColumn.Active);
+}
+
+/** What the cursor's line was compiled into, else the procedure that begins last above it. */
+async function procedureAtCursor(client: Client, cursor: vscode.Location | undefined): Promise<string | undefined> {
+  if (!cursor) return undefined;
+  const costs = await client.fileCosts(cursor.uri);
+  const here = cursor.range.start.line;
+  const ofLine = costs.lines.find((line) => line.line === here)?.procedures ?? [];
+  if (ofLine.length > 1) return vscode.window.showQuickPick(ofLine, { title: 'Dwell: Show Listing', placeHolder: 'This line was compiled into several procedures' });
+  return ofLine[0] ?? costs.procedures.filter((procedure) => procedure.line <= here).at(-1)?.id;
+}
+
+async function askProcedure(client: Client): Promise<string | undefined> {
+  const { rows } = await client.hotProcedures({ by: 'procedure', limit: 100 });
+  const items = rows.map((row) => ({ label: row.label, description: row.image ?? '', id: row.id }));
+  const pick = await vscode.window.showQuickPick(items, { title: 'Dwell: Show Listing', placeHolder: 'The procedure', matchOnDescription: true });
+  return pick?.id;
+}
+
+async function goToSource(listings: Listings): Promise<void> {
+  const editor = vscode.window.activeTextEditor;
+  if (!editor) return;
+  const line = listings.line(editor.document, editor.selection.active.line);
+  const source = line && listings.source(line);
+  if (!source) throw new Error('no source is known for this line');
+  const visible = vscode.window.visibleTextEditors.find((other) => other.document.uri.toString() === source.uri.toString());
+  const where = visible?.viewColumn ?? editor.viewColumn ?? vscode.ViewColumn.Active;
+  await vscode.window.showTextDocument(source.uri, { selection: source.range, viewColumn: where });
+}

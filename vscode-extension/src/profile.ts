@@ -1,0 +1,77 @@
+// The profile that is shown: which epochs there are, which are selected, and whether there is one at all.
+// The one place that asks for epochs and that sets `dwell.state`, by which views and menus appear.
+import * as vscode from 'vscode';
+import type { EpochsResult, EpochSummary } from '@dwell/lsp-server/protocol';
+import type { Client } from './client';
+import { reason } from './failures';
+
+/** Also the value of the context key `dwell.state`. */
+export type ProfileState = 'starting' | 'empty' | 'ready' | 'failed';
+
+const nothing: EpochsResult = { selected: [], epochs: [], warnings: [] };
+
+export class Profile implements vscode.Disposable {
+  private readonly changed = new vscode.EventEmitter<void>();
+  /** The state, the epochs, the selection or the samples changed. */
+  readonly onDidChange = this.changed.event;
+  private readonly subscription: vscode.Disposable;
+  private answer = nothing;
+  private current: ProfileState = 'starting';
+  private lastAsked = 0;
+  private warned = new Set<string>();
+
+  constructor(private readonly client: Client, private readonly log: vscode.LogOutputChannel) {
+    this.subscription = client.onDidChange(() => { void this.refresh(); });
+  }
+
+  get state(): ProfileState {
+    return this.current;
+  }
+
+  /** Oldest first. */
+  get epochs(): readonly EpochSummary[] {
+    return this.answer.epochs;
+  }
+
+  /** Those that are shown, merged. */
+  get selected(): readonly EpochSummary[] {
+    return this.answer.epochs.filter((epoch) => this.answer.selected.includes(epoch.id));
+  }
+
+  /** Asks again. Does not reject: what fails becomes the state. Of overlapping questions the last one counts. */
+  async refresh(): Promise<void> {
+    const asked = this.lastAsked += 1;
+    const [state, answer] = await this.ask();
+    if (asked !== this.lastAsked) return;
+    this.answer = answer;
+    this.current = state;
+    this.logNewWarnings();
+    await vscode.commands.executeCommand('setContext', 'dwell.state', state);
+    this.changed.fire();
+  }
+
+  dispose(): void {
+    this.subscription.dispose();
+    this.changed.dispose();
+  }
+
+  private async ask(): Promise<[ProfileState, EpochsResult]> {
+    if (this.client.state === 'starting') return ['starting', nothing];
+    if (this.client.state === 'stopped') return ['failed', nothing];
+    try {
+      const answer = await this.client.epochs();
+      return [answer.epochs.length > 0 ? 'ready' : 'empty', answer];
+    } catch (error) {
+      this.log.error(`the epochs: ${reason(error)}`);
+      return ['failed', nothing];
+    }
+  }
+
+  /** A database that is watched would repeat its warnings with each change. */
+  private logNewWarnings(): void {
+    for (const warning of this.answer.warnings) {
+      if (!this.warned.has(warning)) this.log.warn(warning);
+      this.warned.add(warning);
+    }
+  }
+}

@@ -1,0 +1,64 @@
+// The status bar item: which profile is shown, and by hovering what one must know to trust it.
+import * as vscode from 'vscode';
+import type { EpochSummary } from '@dwell/lsp-server/protocol';
+import type { Dwell } from './dwell';
+import { count, epochName, when } from './format';
+import type { ProfileState } from './profile';
+
+/** From this share of samples lost or unknown on, the item warns. */
+const doubtfulShare = 0.05;
+
+export function activate({ profile }: Dwell): vscode.Disposable {
+  const item = vscode.window.createStatusBarItem('dwell.epoch', vscode.StatusBarAlignment.Left);
+  item.name = 'Dwell: Epoch';
+  const show = () => { present(item, profile.state, profile.selected); };
+  show();
+  item.show();
+  return vscode.Disposable.from(item, profile.onDidChange(show));
+}
+
+function present(item: vscode.StatusBarItem, state: ProfileState, selected: readonly EpochSummary[]): void {
+  const label = {
+    starting: '$(loading~spin) Dwell',
+    empty: '$(pulse) Dwell: no profile',
+    failed: '$(warning) Dwell',
+    ready: `$(${selected.some(isDoubtful) ? 'warning' : 'pulse'}) Dwell: ${title(selected)}`,
+  };
+  item.text = label[state];
+  item.command = { starting: 'dwell.showLog', empty: 'dwell.record', failed: 'dwell.refresh', ready: 'dwell.selectEpoch' }[state];
+  item.tooltip = tooltip(state, selected);
+  item.accessibilityInformation = { label: `Dwell profile: ${state === 'ready' ? title(selected) : state}` };
+}
+
+function title(selected: readonly EpochSummary[]): string {
+  const [only] = selected;
+  if (!only) return 'select an epoch';
+  return selected.length === 1 ? epochName(only) : `${selected.length} epochs merged`;
+}
+
+function isDoubtful(epoch: EpochSummary): boolean {
+  return Object.values(epoch.events).some((event) =>
+    event.lost > doubtfulShare * (event.samples + event.lost) || event.unknown > doubtfulShare * event.samples);
+}
+
+function tooltip(state: ProfileState, selected: readonly EpochSummary[]): vscode.MarkdownString | string {
+  if (state === 'starting') return 'The language server is starting.';
+  if (state === 'empty') return 'No profile yet. Click to record a command.';
+  if (state === 'failed') return 'The profile cannot be read; the log says why. Click to try again.';
+  const text = new vscode.MarkdownString();
+  for (const epoch of selected) describe(text, epoch);
+  return text.appendMarkdown('\n\nClick to select another epoch.');
+}
+
+function describe(text: vscode.MarkdownString, epoch: EpochSummary): void {
+  text.appendMarkdown('**').appendText(epochName(epoch)).appendMarkdown('** — ').appendText(`${epoch.scope}, ${when(epoch.start, new Date())}`);
+  text.appendMarkdown('  \n').appendText(`${epoch.host}, ${epoch.cpu}, by ${epoch.backend}`);
+  for (const [name, event] of Object.entries(epoch.events)) {
+    const losses = [[event.lost, 'lost'], [event.throttled, 'throttled'], [event.unknown, 'unknown']] as const;
+    const said = losses.filter(([n]) => n > 0).map(([n, cause]) => `, ${count(n)} ${cause}`);
+    text.appendMarkdown('  \n').appendText(`${name}: ${count(event.samples)} samples${said.join('')}`);
+  }
+  for (const note of epoch.notes) text.appendMarkdown('  \n$(info) ').appendText(note);
+  text.supportThemeIcons = true;
+  text.appendMarkdown('\n\n');
+}

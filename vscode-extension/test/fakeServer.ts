@@ -1,0 +1,180 @@
+// A language server with fixed answers, for what must not depend on a sampled machine: what the views, pickers and
+// documents do with an answer, and how the extension stands a server that fails. It speaks PROTOCOL.md for any file
+// that has a line with `HOT`; a recorded command of `die`, `fail` or `wait` does just that.
+import {
+  createConnection, LSPErrorCodes, ProposedFeatures, ResponseError, TextDocuments, TextDocumentSyncKind,
+  type CancellationToken,
+} from 'vscode-languageserver/node';
+import { TextDocument } from 'vscode-languageserver-textdocument';
+import {
+  commands, methods, protocolVersion, showListingCommand, type EpochsResult, type EpochSummary, type FileCostsResult,
+  type HotProceduresParams, type HotProceduresResult, type HotRow, type ListingLine, type ListingParams,
+  type ListingResult,
+  type RecordParams, type RecordResult, type Settings,
+} from '@dwell/lsp-server/protocol';
+
+const connection = createConnection(ProposedFeatures.all);
+const documents = new TextDocuments(TextDocument);
+
+/** The procedure that all answers are about. */
+const procedure = '/work/chase:chase';
+let hints: Settings['hints'] = 'hot';
+let epochs: EpochSummary[] = process.env.DWELL_FAKE_EMPTY ? [] : [epoch('e1', 'before', 4), epoch('e2', null, 1)];
+let selected = ['e2'];
+/** Nothing may be sent before the client has said hello. */
+let connectionIsUp = false;
+
+connection.onInitialize((params) => {
+  const options = params.initializationOptions as Settings;
+  hints = options.hints;
+  select(options.epochs ?? ['latest']);
+  return {
+    serverInfo: { name: 'dwell-fake' },
+    capabilities: {
+      textDocumentSync: TextDocumentSyncKind.Incremental,
+      inlayHintProvider: true,
+      codeLensProvider: { resolveProvider: false },
+      hoverProvider: true,
+      executeCommandProvider: { commands: Object.values(commands), workDoneProgress: true },
+      experimental: { dwell: { version: protocolVersion } },
+    },
+  };
+});
+
+connection.onDidChangeConfiguration((params) => {
+  hints = (params.settings as { dwell: Settings }).dwell.hints;
+  void connection.languages.inlayHint.refresh();
+});
+
+connection.languages.inlayHint.on((params) => {
+  const hot = hotPlace(params.textDocument.uri);
+  if (!hot || hints === 'off') return [];
+  return [{ position: { line: hot.line, character: hot.length }, label: '86.0% · CPI 31/0.50 · D-cache miss', paddingLeft: true }];
+});
+
+connection.onCodeLens((params) => {
+  const hot = hotPlace(params.textDocument.uri);
+  if (!hot) return [];
+  const start = { line: hot.line - 1, character: 0 };
+  return [{ range: { start, end: start }, command: { title: '86.0% · CPI 31 (best 0.50)', command: showListingCommand, arguments: [procedure] } }];
+});
+
+connection.onHover((params) => {
+  if (hotPlace(params.textDocument.uri)?.line !== params.position.line) return null;
+  return { contents: { kind: 'markdown', value: '**86.0%** of the time · CPI 31' } };
+});
+
+connection.onRequest(methods.epochs, (): EpochsResult => ({ selected, epochs, warnings: [] }));
+
+connection.onRequest(methods.hotProcedures, ({ by = 'procedure', limit = 100 }: HotProceduresParams): HotProceduresResult => {
+  const rows = (by === 'procedure' ? procedures() : others(by)).slice(0, limit);
+  return { epochs: selected, total: { 'cpu-clock': 4000 }, rows, omittedRows: by === 'procedure' ? 412 : 0, notes: [] };
+});
+
+connection.onRequest(methods.listing, ({ procedure: asked }: ListingParams): ListingResult => {
+  if (asked !== procedure) throw new ResponseError(LSPErrorCodes.RequestFailed, `no procedure ${asked} in the profile`);
+  const hot = anyHotPlace();
+  const source = hot ? { uri: hot.uri, line: hot.line } : null;
+  const none = { address: null, source: null, culpritLines: [] };
+  const lines: [string, ListingLine][] = [
+    [`chase  /work/chase`, none],
+    [`86.0% of epoch ${selected.join('+')}: 3,440 cpu-clock samples`, none],
+    ['*** best case 1.5/3 = 0.50 CPI, actual 93/3 = 31.0 CPI', none],
+    ['  chase.c:29  while (steps--) node = node->next;', { ...none, source }],
+    ['1150      mov rdi, qword ptr [rdi]              12     0.1cy', { ...none, address: 0x1150, source }],
+    ['          d •••••••••• 92.0cy   (d = D-cache miss)', { ...none, culpritLines: [4] }],
+    ['1153      sub rsi, 1                         3,428    92.8cy  1150', { address: 0x1153, source, culpritLines: [4] }],
+    ['1157      jne 0x1150                                       ·', { ...none, address: 0x1157, source }],
+  ];
+  return { title: 'chase · chase', text: lines.map(([text]) => `${text}\n`).join(''), lines: lines.map(([, line]) => line), listing: {} };
+});
+
+connection.onRequest(methods.fileCosts, ({ textDocument }: { textDocument: { uri: string } }): FileCostsResult => {
+  const hot = hotPlace(textDocument.uri);
+  const none: FileCostsResult = { epochs: selected, source: 'unchecked', lines: [], procedures: [], notes: [] };
+  if (!hot) return none;
+  const cost = { samples: { 'cpu-clock': 3440 }, share: 0.86, cycles: 9.1e9, cpi: 31, bestCaseCpi: 0.5 };
+  return {
+    ...none,
+    lines: [{ ...cost, line: hot.line, label: '', executions: 3e8, confidence: 'high', culprits: [], procedures: [procedure] }],
+    procedures: [{ ...cost, id: procedure, label: 'chase', line: hot.line - 1 }],
+  };
+});
+
+connection.onExecuteCommand(async (params, token): Promise<unknown> => {
+  const [argument] = (params.arguments ?? []) as unknown[];
+  switch (params.command) {
+    case commands.selectEpochs: select(argument as string[]); return null;
+    case commands.record: return record(argument as RecordParams, token);
+    case commands.newEpoch: throw new ResponseError(LSPErrorCodes.RequestFailed, 'no daemon runs on this machine');
+    default: return null;
+  }
+});
+
+async function record({ command: [program = ''] }: RecordParams, token: CancellationToken): Promise<RecordResult> {
+  if (program === 'die') process.exit(1);
+  if (program === 'fail') throw new ResponseError(LSPErrorCodes.RequestFailed, 'fail: no such command');
+  if (program === 'wait') await new Promise((resolve) => token.onCancellationRequested(resolve));
+  if (token.isCancellationRequested) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
+  const id = `e${epochs.length + 1}`;
+  epochs = [...epochs, epoch(id, program, 0)];
+  select([id]);
+  return { epoch: id, output: 'chase 0000' };
+}
+
+function select(selectors: string[]): void {
+  const latest = epochs.at(-1)?.id;
+  selected = selectors.flatMap((selector) => selector === 'latest' ? latest ?? [] : selector);
+  if (connectionIsUp) void connection.sendNotification(methods.profileDidChange, { epochs: selected });
+}
+
+function epoch(id: string, name: string | null, daysAgo: number): EpochSummary {
+  const start = new Date(Date.UTC(2026, 10, 20 - daysAgo, 9, 41)).toISOString();
+  return {
+    id, name, start, end: start, host: 'builder', cpu: 'AMD EPYC', backend: 'perf', scope: './chase 32', notes: [],
+    events: { 'cpu-clock': { period: 200_000, unit: 'ns', samples: 4000, lost: 0, throttled: 0, unknown: 3 } },
+  };
+}
+
+interface HotPlace {
+  uri: string;
+  line: number;
+  /** Of the line, in UTF-16 units. */
+  length: number;
+}
+
+function hotPlace(uri: string): HotPlace | undefined {
+  const lines = documents.get(uri)?.getText().split('\n') ?? [];
+  const line = lines.findIndex((text) => text.includes('HOT'));
+  return line < 0 ? undefined : { uri, line, length: lines[line]?.length ?? 0 };
+}
+
+function anyHotPlace(): HotPlace | undefined {
+  return documents.keys().map(hotPlace).find((place) => place !== undefined);
+}
+
+function procedures(): HotRow[] {
+  const hot = anyHotPlace();
+  const location = hot ? { uri: hot.uri, line: hot.line - 1 } : null;
+  const image = '/work/chase';
+  return [
+    row({ id: procedure, label: 'chase', image, share: 0.86, cpi: 31, location }),
+    row({ id: '/work/chase:link_cycle', label: 'link_cycle', image, share: 0.115, cpi: 4.2, location: { uri: 'file:///gone/chase.c', line: 1 } }),
+    row({ id: 'kernel:clear_page_erms', label: 'clear_page_erms', image: 'kernel', share: 0.0002 }),
+  ];
+}
+
+function others(by: string): HotRow[] {
+  return [row({ id: 'a', label: `first ${by}`, share: 0.9 }), row({ id: 'b', label: `second ${by}`, share: 0.1 })];
+}
+
+function row(known: Pick<HotRow, 'id' | 'label' | 'share'> & Partial<HotRow>): HotRow {
+  return {
+    image: null, samples: { 'cpu-clock': Math.round(known.share * 4000) }, cumulativeShare: known.share, cycles: null,
+    cpi: null, location: null, ...known,
+  };
+}
+
+connection.onInitialized(() => { connectionIsUp = true; });
+documents.listen(connection);
+connection.listen();

@@ -1,0 +1,84 @@
+// The extension in the real extension host, over the fake server: what each feature does with known answers.
+import * as assert from 'node:assert/strict';
+import * as vscode from 'vscode';
+import { activeListing, codeLenses, inlayHints, lineWith, runTests, until, workspaceFile } from './inHost';
+
+const source = () => vscode.workspace.openTextDocument(workspaceFile('chase.c'));
+const extension = () => vscode.extensions.getExtension('dwell.dwell');
+
+export function run(): Promise<void> {
+  return runTests({
+    'sleeps until a source file is opened': async () => {
+      assert.equal(extension()?.isActive, false);
+      await source();
+      await until('activation', () => extension()?.isActive, (active) => active === true);
+    },
+
+    'registers every command of its manifest': async () => {
+      const manifest = extension()?.packageJSON as { contributes: { commands: { command: string }[] } };
+      const known = new Set(await vscode.commands.getCommands(true));
+      assert.deepEqual(manifest.contributes.commands.map(({ command }) => command).filter((id) => !known.has(id)), []);
+    },
+
+    'shows the server\'s hints, as many as the setting allows': async () => {
+      const document = await source();
+      const line = lineWith(document, 'HOT');
+      const hints = await until('hints', () => inlayHints(document), (answer) => answer.length > 0);
+      assert.deepEqual(hints, [{ line, text: '86.0% · CPI 31/0.50 · D-cache miss' }]);
+      await vscode.commands.executeCommand('dwell.setHints', 'off');
+      await until('no hints', () => inlayHints(document), (answer) => answer.length === 0);
+      await vscode.commands.executeCommand('dwell.setHints', 'hot');
+      await until('hints again', () => inlayHints(document), (answer) => answer.length === 1);
+    },
+
+    'opens the listing from a lens, and leads to the source and the culprit': async () => {
+      const document = await source();
+      const [lens] = await until('a lens', () => codeLenses(document), (answer) => answer.length > 0);
+      assert.equal(lens?.command?.title, '86.0% · CPI 31 (best 0.50)');
+      await vscode.commands.executeCommand(lens.command.command, ...(lens.command.arguments as unknown[]));
+      const listing = await activeListing((text) => text.startsWith('chase  /work/chase'));
+      assert.equal(listing.languageId, 'dwell-listing');
+      assert.deepEqual(await definition(listing, 4), { path: document.uri.path, line: lineWith(document, 'HOT') });
+      assert.deepEqual(await definition(listing, 5), { path: listing.uri.path, line: 4 });
+      assert.equal(await definition(listing, 0), undefined);
+    },
+
+    'opens the listing of the cursor\'s line at its instructions, and goes back': async () => {
+      const document = await source();
+      const line = lineWith(document, 'HOT');
+      await vscode.window.showTextDocument(document, { selection: new vscode.Range(line, 0, line, 0) });
+      await vscode.commands.executeCommand('dwell.showListing');
+      await activeListing((text) => text.includes('1150'));
+      await until('the line\'s place', () => vscode.window.activeTextEditor?.selection.active.line, (at) => at === 3);
+      await vscode.commands.executeCommand('dwell.goToSource');
+      await until('the source', () => vscode.window.activeTextEditor?.document.uri.path, (path) => path === document.uri.path);
+      assert.equal(vscode.window.activeTextEditor?.selection.active.line, line);
+    },
+
+    'records a command as the epoch that is shown, open listings too': async () => {
+      await vscode.commands.executeCommand('dwell.showListing', '/work/chase:chase');
+      const listing = await activeListing((text) => text.includes('epoch e2'));
+      await vscode.commands.executeCommand('dwell.record', './chase 3');
+      await until('the new epoch in the listing', () => listing.getText(), (text) => text.includes('epoch e3'));
+    },
+
+    'starts a server again that died, with what was shown before': async () => {
+      const document = await source();
+      // It cannot answer; the message that says so waits for nobody.
+      await vscode.commands.executeCommand('dwell.record', 'die');
+      await until('hints', () => inlayHints(document).catch(() => []), (answer) => answer.length === 1);
+      await vscode.commands.executeCommand('dwell.refresh');
+    },
+
+    'leaves no promise open when a command fails': async () => {
+      await vscode.commands.executeCommand('dwell.record', 'fail');
+      await vscode.commands.executeCommand('dwell.record', 'an "open quote');
+    },
+  });
+}
+
+async function definition(document: vscode.TextDocument, line: number): Promise<{ path: string; line: number } | undefined> {
+  const found = await vscode.commands.executeCommand<vscode.Location[]>('vscode.executeDefinitionProvider', document.uri, new vscode.Position(line, 2));
+  const [first] = found;
+  return first && { path: first.uri.path, line: first.range.start.line };
+}

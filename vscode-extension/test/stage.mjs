@@ -1,0 +1,39 @@
+// Lays out what the tests load: a folder with the extension over the fake server, and a workspace to open.
+import { cp, mkdir, mkdtemp, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { bundle } from '../build.mjs';
+
+const here = import.meta.dirname;
+const extension = join(here, '..');
+
+export function scratch() {
+  return mkdtemp(join(tmpdir(), 'dwell-vscode-'));
+}
+
+/** The extension as it is packaged, but its server is the fake one. Returns its folder. */
+export async function stageWithFake(root) {
+  const folder = join(root, 'extension');
+  await mkdir(folder, { recursive: true });
+  for (const name of ['package.json', 'media', 'syntaxes']) await cp(join(extension, name), join(folder, name), { recursive: true });
+  await bundle(join(extension, 'src', 'extension.ts'), join(folder, 'dist', 'extension.js'));
+  await bundle(join(here, 'fakeServer.ts'), join(folder, 'dist', 'server.js'));
+  return folder;
+}
+
+/** A module that the extension host runs. */
+export async function stageSuite(root, name) {
+  const file = join(root, `${name}.cjs`);
+  await bundle(join(here, `${name}.ts`), file);
+  return file;
+}
+
+/** A workspace with a few of the workloads. */
+export async function stageWorkspace(root) {
+  const folder = join(root, 'workspace');
+  await mkdir(folder, { recursive: true });
+  const programs = join(extension, '..', 'test-fixtures', 'programs');
+  for (const name of ['chase.c', 'workload.h', 'hashjoin.rs']) await cp(join(programs, name), join(folder, name));
+  await writeFile(join(folder, 'notes.txt'), 'No source, so no reason for the extension to wake up.\n');
+  return folder;
+}

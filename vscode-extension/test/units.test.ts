@@ -1,0 +1,50 @@
+// The parts that know no VS Code.
+import { test } from 'node:test';
+import * as assert from 'node:assert/strict';
+import { splitCommandLine } from '../src/commandLine.ts';
+import { count, magnitude, percent, when } from '../src/format.ts';
+import { gaugeStep, gaugeSvg } from '../src/gauge.ts';
+
+test('a command line becomes the words that run', () => {
+  const cases: [string, string[] | undefined][] = [
+    ['./chase 32', ['./chase', '32']],
+    ['  make   -j2  ', ['make', '-j2']],
+    [`run 'two words' "and 'more'" last`, ['run', 'two words', `and 'more'`, 'last']],
+    ['one\\ word', ['one word']],
+    ['say "a \\"quoted\\" word"', ['say', 'a "quoted" word']],
+    ["glued'to 'gether", ['gluedto gether']],
+    ["empty ''", ['empty', '']],
+    ['', undefined],
+    ['   ', undefined],
+    ['an "open quote', undefined],
+    ["it's", undefined],
+  ];
+  for (const [line, words] of cases) assert.deepEqual(splitCommandLine(line), words, line);
+});
+
+test('a command line that needs a shell gets one', () => {
+  for (const line of ['a | b', 'a && b', 'a > out', 'echo $HOME', 'ls *.c', 'N=3 ./a', 'echo "$HOME"', 'a; b', '~/a']) {
+    assert.deepEqual(splitCommandLine(line), ['sh', '-c', line], line);
+  }
+  for (const line of [`echo 'a | b'`, 'echo "a | b"', 'echo a\\|b']) assert.notEqual(splitCommandLine(line)?.[0], 'sh', line);
+});
+
+test('numbers read well', () => {
+  assert.deepEqual([0, 0.0001, 0.0005, 0.412, 1].map(percent), ['0.0%', '<0.1%', '0.1%', '41.2%', '100.0%']);
+  assert.deepEqual([0, 999, 1234567].map(count), ['0', '999', '1,234,567']);
+  assert.deepEqual([12, 1234, 4.56e6, 7.891e9].map(magnitude), ['12', '1.23 k', '4.56 M', '7.89 G']);
+});
+
+test('times are told from now', () => {
+  const now = new Date('2026-11-21T12:00:00Z');
+  const cases = { '2026-11-21T11:59:40Z': 'just now', '2026-11-21T11:15:00Z': '45 min ago', '2026-11-21T03:00:00Z': '9 h ago', 'no date': 'no date' };
+  for (const [start, told] of Object.entries(cases)) assert.equal(when(start, now), told);
+  assert.match(when('2026-11-01T12:00:00Z', now), /^2026-1[01]-\d\d$/);
+});
+
+test('a gauge shows least shares, and no more than full', () => {
+  assert.deepEqual([0, 0.0001, 0.25, 0.5, 0.7].map((share) => gaugeStep(share, 0.5)), [0, 1, 7, 14, 14]);
+  assert.equal(gaugeStep(0.5, 0), 0);
+  assert.equal(gaugeSvg(0, 'dark').match(/<rect/g)?.length, 1);
+  assert.equal(gaugeSvg(7, 'light').match(/<rect/g)?.length, 2);
+});

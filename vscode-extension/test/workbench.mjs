@@ -1,0 +1,158 @@
+// The workbench in headless Chromium, and what a person does with it. Every wait is for something of our own to be
+// there, none is for time to pass. Nothing here knows Dwell.
+import { existsSync } from 'node:fs';
+import { URLSearchParams } from 'node:url';
+import { chromium } from 'playwright-core';
+
+const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
+
+/** Why no browser can be started here, or nothing. */
+export function browserMissing() {
+  return existsSync(executablePath) ? undefined : `no ${executablePath} (apt-get install chromium)`;
+}
+
+export function launch() {
+  return chromium.launch({
+    executablePath,
+    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+      '--disable-component-update', '--disable-sync', '--disable-dev-shm-usage',
+      '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
+  });
+}
+
+/** The name under which the server's workbench knows a path on its disk. */
+export function remoteUri(base, path) {
+  return `vscode-remote://${new URL(base).host}${path}`;
+}
+
+/** Opens a page that runs `module`'s `run()` in the extension host; `hear` gets each line it logs. Resolves to its code. */
+export async function runInExtensionHost(browser, { base, folder, extension, module, hear }) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
+  try {
+    const page = await context.newPage();
+    let end;
+    const ended = new Promise((resolve) => { end = resolve; });
+    await page.exposeFunction('codeAutomationExit', end);
+    await page.exposeFunction('codeAutomationLog', (_level, words) => hear(words.join(' ')));
+    const payload = [['extensionDevelopmentPath', remoteUri(base, extension)], ['extensionTestsPath', remoteUri(base, module)], ['skipWelcome', 'true']];
+    await page.goto(`${base}/?${new URLSearchParams({ folder, payload: JSON.stringify(payload) })}`);
+    return await ended;
+  } finally {
+    await context.close();
+  }
+}
+
+export class Workbench {
+  constructor(page) {
+    this.page = page;
+    /** Requests that left this machine. */
+    this.leaks = [];
+  }
+
+  static async open(browser, { base, folder, file, viewport = { width: 1280, height: 800 }, scale = 1 }) {
+    const context = await browser.newContext({ viewport, deviceScaleFactor: scale, reducedMotion: 'reduce' });
+    const page = await context.newPage();
+    const workbench = new Workbench(page);
+    page.on('request', (request) => {
+      if (!/^(http|ws):\/\/127\.0\.0\.1|^(data|blob|vscode-)/.test(request.url())) workbench.leaks.push(request.url());
+    });
+    const payload = file ? [['openFile', remoteUri(base, `${folder}/${file}`)]] : [];
+    await page.goto(`${base}/?${new URLSearchParams({ folder, payload: JSON.stringify(payload) })}`, { waitUntil: 'domcontentloaded' });
+    await page.locator('.monaco-workbench .part.statusbar').waitFor({ timeout: 60_000 });
+    return workbench;
+  }
+
+  /** The input of the palette and of every picker. */
+  get input() {
+    return this.page.locator('.quick-input-widget:visible input[type=text]').first();
+  }
+
+  /** A row of the palette or of a picker. */
+  row(text) {
+    return this.page.locator('.quick-input-list .monaco-list-row').filter({ hasText: text }).first();
+  }
+
+  /** Types into the palette until the command is offered: F1 is lost while the workbench restores, and the list of
+   *  commands is fixed when it opens, so one that becomes enabled later is found at another opening only. */
+  async command(title) {
+    await this.until(`the command "${title}"`, async () => {
+      await this.page.keyboard.press('F1');
+      if (!await appears(this.input, 2000)) return false;
+      await this.input.fill(`>${title}`);
+      if (await appears(this.row(title), 1500)) return true;
+      await this.page.keyboard.press('Escape');
+      return false;
+    });
+    await this.row(title).click();
+  }
+
+  editor() {
+    return this.page.locator('.editor-group-container.active .editor-instance .monaco-editor').first();
+  }
+
+  tab(text) {
+    return this.page.locator('.tab', { hasText: text }).first();
+  }
+
+  statusItem(text) {
+    return this.page.locator('.part.statusbar .statusbar-item', { hasText: text }).first();
+  }
+
+  /** A view's rows in sight, as screen readers hear them. */
+  treeRows(view) {
+    return this.pane(view).locator('[role=treeitem]');
+  }
+
+  pane(view) {
+    return this.page.locator('.pane').filter({ has: this.page.locator('.pane-header', { hasText: view }) });
+  }
+
+  /** Hints in sight: `{line, text}`. Monaco marks them with a generated class alone; lines are placed by their `top`. */
+  inlayHints(editor = this.editor()) {
+    return editor.evaluate((root) => {
+      const numbers = new Map([...root.querySelectorAll('.margin-view-overlays > div')]
+        .map((line) => [line.style.top, Number(line.querySelector('.line-numbers')?.textContent)]));
+      return [...root.querySelectorAll('.view-lines > .view-line')].flatMap((line) => {
+        const text = [...line.querySelectorAll('span[class*="dyn-rule"]')].map((span) => span.textContent).join('').replaceAll('\u00a0', ' ').trim();
+        return text ? [{ line: numbers.get(line.style.top), text }] : [];
+      });
+    });
+  }
+
+  lens(text) {
+    return this.editor().locator('.codelens-decoration a', { hasText: text }).first();
+  }
+
+  /** Cached lenses are drawn as text, and an editor without focus asks for no others; focus makes links of them. */
+  async clickLens(text) {
+    await this.until(`the lens "${text}" to be a link`, async () => {
+      await this.page.keyboard.press('Control+1');
+      return appears(this.lens(text), 2000);
+    });
+    await this.lens(text).click();
+  }
+
+  /** Asks until the answer is good. */
+  async until(what, ask, good = (answer) => Array.isArray(answer) ? answer.length > 0 : Boolean(answer), ms = 30_000) {
+    const end = Date.now() + ms;
+    let answer;
+    do {
+      answer = await ask();
+      if (good(answer)) return answer;
+      await this.page.waitForTimeout(50);
+    } while (Date.now() < end);
+    throw new Error(`waited in vain for ${what}; last: ${JSON.stringify(answer)}`);
+  }
+
+  shot(path) {
+    return this.page.screenshot({ path });
+  }
+
+  close() {
+    return this.page.context().close();
+  }
+}
+
+function appears(locator, ms) {
+  return locator.waitFor({ timeout: ms }).then(() => true, () => false);
+}
