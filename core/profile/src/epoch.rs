@@ -1,6 +1,10 @@
 //! What an epoch records beside its samples.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::{BuildHasher, RandomState},
+};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,6 +15,16 @@ use crate::{Event, Unit};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EpochId(pub String);
+
+impl EpochId {
+    /// A new id for an epoch that starts at `start`. Its tail is random, so that two hosts that share a database
+    /// never collide.
+    pub fn new(start: Timestamp) -> Self {
+        // The standard hasher's keys are the randomness that needs no further crate.
+        let random = RandomState::new().hash_one(std::process::id()) & 0xff_ffff;
+        EpochId(format!("{}-{random:06x}", start.strftime("%Y%m%dT%H%M%SZ")))
+    }
+}
 
 impl fmt::Display for EpochId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

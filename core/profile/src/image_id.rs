@@ -24,7 +24,7 @@ impl BuildId {
     /// Parses lower- or upper-case hexadecimal.
     pub fn from_hex(text: &str) -> Result<Self, BuildIdError> {
         let bad = || BuildIdError(text.to_owned());
-        if !text.is_ascii() || text.len() % 2 != 0 {
+        if !text.is_ascii() || !text.len().is_multiple_of(2) {
             return Err(bad());
         }
         let bytes: Option<Vec<u8>> =
@@ -122,7 +122,9 @@ pub struct ImageRecord {
     pub id: ImageId,
     /// What it is.
     pub kind: ImageKind,
-    /// The path it was mapped from (for the rest, a name: `[kernel.kallsyms]`, `[vdso]`, …).
+    /// The path it was mapped from (for the rest, a name: `[kernel.kallsyms]`, `[vdso]`, …). Stored as text: bytes
+    /// that are no UTF-8 become U+FFFD.
+    #[serde(serialize_with = "crate::source::path_as_text")]
     pub path: PathBuf,
     /// Whether the file had been deleted or replaced when it was seen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -7,13 +7,25 @@
 //! The format on disk is written down in `FORMAT.md` beside this crate's manifest.
 
 mod address;
+mod database;
 mod epoch;
+mod error;
 mod event;
 mod image_id;
 mod sample;
+mod segment;
+mod source;
 
 pub use address::{ImageAddress, ImageOffset};
+pub use database::{
+    Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochWriter, EpochsRead, SegmentRange, Writer,
+};
 pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
+pub use error::{DatabaseError, Warning};
 pub use event::{Event, Unit};
 pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
 pub use sample::{Counts, SampleKey};
+pub use segment::{
+    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, SEGMENT_VERSION, Segment, SegmentError, read_segment,
+};
+pub use source::{MAX_SOURCE_BYTES, SourceRecord};

@@ -1,0 +1,207 @@
+//! The database: epochs of immutable segments in a folder, one writer per host beside many readers.
+//!
+//! `FORMAT.md` is the contract that this implements. Here is the façade; what each operation does is in `reader`,
+//! `writer`, `manage` and `sources`, and the file system behind all of them is a [`disk::Disk`], which tests fail and
+//! cut off at every step.
+
+mod compact;
+pub(crate) mod disk;
+mod epoch_file;
+mod layout;
+mod manage;
+mod reader;
+mod select;
+mod sources;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+pub use compact::Compacted;
+pub use layout::SegmentRange;
+pub use reader::{EpochProfile, EpochsRead};
+pub use writer::{EpochWriter, Writer};
+
+use crate::{DatabaseError, error::IoContext};
+
+use disk::{Disk, LockGuard, LockOutcome, RealDisk};
+use layout::Layout;
+
+/// The version of the database's layout: what `FORMAT` names.
+pub const DATABASE_FORMAT: u32 = 1;
+
+/// How long an operation waits for another process to be done with the metadata.
+const METADATA_WAIT: Duration = Duration::from_secs(10);
+
+/// A database of epochs. Opening takes no lock; neither does reading. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Database {
+    layout: Layout,
+    disk: Arc<dyn Disk>,
+}
+
+impl Database {
+    /// The database in that folder. A folder that is missing or empty is an empty database: it is made when something
+    /// is first written.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DatabaseError> {
+        // Made absolute, since the collector may change its working folder afterwards.
+        let root = std::path::absolute(path.as_ref()).context("find", path.as_ref())?;
+        Self::on(Arc::new(RealDisk), root)
+    }
+
+    pub(crate) fn on(disk: Arc<dyn Disk>, root: PathBuf) -> Result<Self, DatabaseError> {
+        let database = Database { layout: Layout { root }, disk };
+        database.check_format()?;
+        Ok(database)
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.layout.root
+    }
+
+    /// Whether its folder has been set up as a database; where it has not, it is empty.
+    fn check_format(&self) -> Result<bool, DatabaseError> {
+        let path = self.layout.format();
+        let bytes = match self.disk.read(&path, 4096) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return self.check_unmarked(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                return Err(DatabaseError::NotADatabase(self.layout.root.clone()));
+            }
+            Err(error) => return Err(error).context("read", &path),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let found = text.strip_prefix("dwell profile database ").and_then(|t| t.trim_end().parse().ok());
+        match found {
+            Some(found) if found > DATABASE_FORMAT => Err(DatabaseError::NewerFormat {
+                path: self.layout.root.clone(),
+                found,
+                known: DATABASE_FORMAT,
+            }),
+            Some(_) => Ok(true),
+            None => {
+                Err(DatabaseError::Damaged { path, why: "it is not the marker of a profile database".into() })
+            }
+        }
+    }
+
+    /// Without a marker, a folder may only hold what an interrupted first set-up leaves.
+    fn check_unmarked(&self) -> Result<bool, DatabaseError> {
+        let ours =
+            |name: &str| name.starts_with('.') || matches!(name, "epochs" | "sources" | "tmp" | "locks");
+        match self.disk.list(&self.layout.root) {
+            Ok(entries) if entries.iter().all(|e| ours(&e.name)) => Ok(false),
+            Ok(_) => Err(DatabaseError::NotADatabase(self.layout.root.clone())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error).context("list", &self.layout.root),
+        }
+    }
+
+    /// Makes the folders and the marker where they are missing.
+    pub(crate) fn set_up(&self) -> Result<(), DatabaseError> {
+        if self.check_format()? {
+            return Ok(());
+        }
+        if let Some(parent) = self.layout.root.parent() {
+            std::fs::create_dir_all(parent).context("create", parent)?;
+        }
+        let layout = &self.layout;
+        for folder in
+            [&layout.root, &layout.epochs(), &layout.sources(), &layout.temporary(), &layout.locks()]
+        {
+            self.create_dir(folder)?;
+        }
+        let _lock = self.lock_metadata()?;
+        if !self.check_format()? {
+            let text = format!("dwell profile database {DATABASE_FORMAT}\n");
+            self.write_atomically(&self.metadata_temporary(), &layout.format(), text.as_bytes())?;
+            // The root's own name, last: before it, there is nothing in it that could be lost.
+            layout
+                .root
+                .parent()
+                .map_or(Ok(()), |parent| self.disk.sync_dir(parent).context("sync", parent))?;
+        }
+        Ok(())
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<(), DatabaseError> {
+        match self.disk.create_dir(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                Err(error).context("create", path)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a whole new file in the place of `path`: readers see the old bytes or the new ones, and so does whoever
+    /// comes after a crash; the new ones for sure once this returned.
+    fn write_atomically(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), DatabaseError> {
+        let folder = path.parent().expect("a file in a folder of ours");
+        let written = self.disk.write_new(temporary, bytes).context("write", path);
+        let written = written.and_then(|()| self.disk.rename(temporary, path).context("write", path));
+        if written.is_err() {
+            let _ = self.disk.remove_file(temporary);
+        }
+        written.and_then(|()| self.disk.sync_dir(folder).context("sync", folder))
+    }
+
+    /// A name in `tmp` for whoever holds the metadata lock.
+    fn metadata_temporary(&self) -> PathBuf {
+        self.layout.temporary().join(format!("m-{}-{}", std::process::id(), next_temporary()))
+    }
+
+    /// Takes the lock under which metadata is read, changed and written back, and clears what a crash left of that.
+    fn lock_metadata(&self) -> Result<LockGuard, DatabaseError> {
+        let path = self.layout.metadata_lock();
+        let start = Instant::now();
+        loop {
+            match self.disk.lock(&path).context("lock", &path)? {
+                LockOutcome::Held(guard) => {
+                    self.clear_temporaries("m-")?;
+                    return Ok(guard);
+                }
+                LockOutcome::Busy(pid) if start.elapsed() > METADATA_WAIT => {
+                    return Err(DatabaseError::MetadataBusy { path, pid, waited_s: METADATA_WAIT.as_secs() });
+                }
+                LockOutcome::Busy(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// Removes temporary files and folders whose names start so; their owner must be known to be gone.
+    fn clear_temporaries(&self, prefix: &str) -> Result<(), DatabaseError> {
+        let folder = self.layout.temporary();
+        for entry in self.disk.list(&folder).context("list", &folder)? {
+            if entry.name.starts_with(prefix) {
+                self.remove_tree(&folder.join(&entry.name), entry.is_dir).context("remove", &folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a file, or a folder of files.
+    fn remove_tree(&self, path: &Path, is_dir: bool) -> std::io::Result<()> {
+        if !is_dir {
+            return self.disk.remove_file(path);
+        }
+        for entry in self.disk.list(path)? {
+            self.remove_tree(&path.join(&entry.name), entry.is_dir)?;
+        }
+        self.disk.remove_dir(path)
+    }
+}
+
+/// A number that no other temporary name of this process has.
+fn next_temporary() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,211 @@
+//! Reading beside a writer and a compaction, without locks.
+
+use std::{io::ErrorKind, path::Path, time::Duration};
+
+use crate::{
+    Counts, DatabaseError, Epoch, EpochId, ImageRecord, Segment, SourceRecord, Warning,
+    error::IoContext,
+    segment::{MAX_SEGMENT_BYTES, read_owned},
+};
+
+use super::{
+    Database,
+    disk::Entry,
+    epoch_file,
+    layout::{SegmentList, SegmentRange, is_epoch_id, segment_path},
+};
+
+/// How often a listing is taken anew because a compaction went on beside it.
+const READ_ATTEMPTS: usize = 100;
+/// How often a gap in the numbers is looked at again before it is believed.
+const GAP_ATTEMPTS: usize = 3;
+
+/// All epochs of a database.
+#[derive(Debug)]
+pub struct EpochsRead {
+    /// Oldest first.
+    pub epochs: Vec<Epoch>,
+    /// What was left out.
+    pub warnings: Vec<Warning>,
+}
+
+/// An epoch and its samples.
+#[derive(Debug)]
+pub struct EpochProfile {
+    /// What it records beside its samples.
+    pub epoch: Epoch,
+    /// The images of its samples, by id; where segments differ, the newest record.
+    pub images: Vec<ImageRecord>,
+    /// All its samples.
+    pub counts: Counts,
+    /// The source files that were kept, by path.
+    pub sources: Vec<SourceRecord>,
+    /// What was left out.
+    pub warnings: Vec<Warning>,
+}
+
+impl Database {
+    /// All epochs, oldest first. A folder that cannot be read is named and left out.
+    pub fn epochs(&self) -> Result<EpochsRead, DatabaseError> {
+        let mut read = EpochsRead { epochs: Vec::new(), warnings: Vec::new() };
+        for entry in self.list_epochs()? {
+            let path = self.layout.epochs().join(&entry.name);
+            let mut warn = |reason| read.warnings.push(Warning { path: path.clone(), reason });
+            if !entry.is_dir || !is_epoch_id(&entry.name) {
+                warn("not an epoch".to_owned());
+                continue;
+            }
+            match epoch_file::read(&*self.disk, &path, &EpochId(entry.name)) {
+                Ok(epoch) => read.epochs.push(epoch),
+                Err(epoch_file::ReadError::Bad(why)) => warn(why),
+                // Removed since it was listed.
+                Err(epoch_file::ReadError::Missing) if self.disk.list(&path).is_err() => {}
+                Err(epoch_file::ReadError::Missing) => warn("no epoch.json in it".to_owned()),
+            }
+        }
+        read.epochs.sort_by(|a, b| (a.start, &a.id).cmp(&(b.start, &b.id)));
+        Ok(read)
+    }
+
+    pub(super) fn list_epochs(&self) -> Result<Vec<Entry>, DatabaseError> {
+        let folder = self.layout.epochs();
+        match self.disk.list(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            listed => {
+                let mut entries = listed.context("list", &folder)?;
+                entries.retain(|e| !e.name.starts_with('.'));
+                Ok(entries)
+            }
+        }
+    }
+
+    /// An epoch and all its samples, as of some moment during the call: each append that had returned when it began is
+    /// there once.
+    pub fn read(&self, id: &EpochId) -> Result<EpochProfile, DatabaseError> {
+        let epoch = self.read_epoch(id)?;
+        let mut warnings = Vec::new();
+        let segments = self.read_segments(id, &mut warnings)?;
+        let sources = self.read_sources(id, &mut warnings)?;
+        let (counts, images) = merge(segments);
+        Ok(EpochProfile { epoch, images, counts, sources, warnings })
+    }
+
+    /// A number that changes when an epoch or a segment appears or goes, or metadata is replaced: what a watcher polls.
+    /// Costs one look at each epoch's folder. 0 for an empty database.
+    pub fn generation(&self) -> u64 {
+        // Clocks of file systems may stand still for 4 ms: of the newest epochs, look at the names themselves.
+        const LISTED: usize = 4;
+        let mut hasher = rustc_hash::FxHasher::default();
+        let entries = self.list_epochs().unwrap_or_default();
+        for (i, entry) in entries.iter().enumerate() {
+            let path = self.layout.epochs().join(&entry.name);
+            let names = if i + LISTED >= entries.len() {
+                self.disk.list(&path).unwrap_or_default()
+            } else {
+                Vec::new()
+            };
+            let names: Vec<_> = names.iter().map(|e| &e.name).collect();
+            std::hash::Hash::hash(&(&entry.name, self.disk.changed(&path).unwrap_or(0), names), &mut hasher);
+        }
+        std::hash::Hasher::finish(&hasher)
+    }
+
+    /// All segments that count, decoded. FORMAT.md, "Reading beside a compaction", has the argument.
+    pub(super) fn read_segments(
+        &self,
+        id: &EpochId,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Vec<Segment>, DatabaseError> {
+        let folder = self.layout.epoch(id)?;
+        for attempt in 1.. {
+            let list = self.list_segments(id, &folder)?;
+            // Nothing at all, or numbers missing: maybe we listed while a merged segment came and its parts went.
+            let suspicious = list.live.is_empty() || !list.gaps().is_empty();
+            if suspicious && attempt < GAP_ATTEMPTS {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            let mut found = Vec::new();
+            match self.read_listed(id, &folder, &list, &mut found) {
+                Some(segments) => {
+                    warnings.append(&mut found);
+                    return Ok(segments);
+                }
+                None if attempt < READ_ATTEMPTS => {}
+                None => {
+                    let why = format!("its segments changed during each of {READ_ATTEMPTS} attempts");
+                    return Err(DatabaseError::Damaged { path: folder, why });
+                }
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    pub(super) fn list_segments(&self, id: &EpochId, folder: &Path) -> Result<SegmentList, DatabaseError> {
+        match self.disk.list(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(self.no_such_epoch(&id.0)),
+            listed => Ok(SegmentList::of(&listed.context("list", folder)?)),
+        }
+    }
+
+    /// `None` where a segment went away since it was listed.
+    fn read_listed(
+        &self,
+        id: &EpochId,
+        folder: &Path,
+        list: &SegmentList,
+        warnings: &mut Vec<Warning>,
+    ) -> Option<Vec<Segment>> {
+        let mut segments = Vec::new();
+        for &range in &list.live {
+            match self.read_one(id, folder, range) {
+                Ok(segment) => segments.push(segment),
+                Err(None) => return None,
+                Err(Some(reason)) => warnings.push(Warning { path: segment_path(folder, range), reason }),
+            }
+        }
+        for (name, why) in &list.foreign {
+            warnings.push(Warning { path: folder.join(name), reason: (*why).to_owned() });
+        }
+        for gap in list.gaps() {
+            let reason = "this segment is missing: its samples are lost".to_owned();
+            warnings.push(Warning { path: segment_path(folder, gap), reason });
+        }
+        Some(segments)
+    }
+
+    /// One segment; the error is `None` where there is no such file, else the reason why it is unreadable.
+    pub(super) fn read_one(
+        &self,
+        id: &EpochId,
+        folder: &Path,
+        range: SegmentRange,
+    ) -> Result<Segment, Option<String>> {
+        let bytes = self.disk.read(&segment_path(folder, range), MAX_SEGMENT_BYTES);
+        let bytes =
+            bytes.map_err(|error| (error.kind() != ErrorKind::NotFound).then(|| error.to_string()))?;
+        let segment = read_owned(bytes).map_err(|error| Some(error.to_string()))?;
+        if segment.epoch != *id || segment.range != range {
+            return Err(Some(format!(
+                "it belongs elsewhere: segment {} of epoch {}",
+                segment.range, segment.epoch
+            )));
+        }
+        Ok(segment)
+    }
+}
+
+/// Adds up segments, oldest first.
+pub(super) fn merge(segments: Vec<Segment>) -> (Counts, Vec<ImageRecord>) {
+    let mut counts = Counts::default();
+    let mut images = std::collections::BTreeMap::new();
+    for segment in segments {
+        counts.reserve(segment.rows.len() / 2);
+        for (key, count) in segment.rows {
+            let total = counts.entry(key).or_insert(0);
+            *total = total.saturating_add(count);
+        }
+        images.extend(segment.images.into_iter().map(|record| (record.id.clone(), record)));
+    }
+    (counts, images.into_values().collect())
+}

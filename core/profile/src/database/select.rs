@@ -1,0 +1,90 @@
+//! Which epoch a user means.
+
+use crate::{DatabaseError, Epoch, EpochId};
+
+use super::Database;
+
+impl Database {
+    /// The epoch that a selector names: an id, `latest`, `latest~N` (the Nth before it), a name, or the beginning of
+    /// one id alone; tried in this order.
+    pub fn resolve(&self, selector: &str) -> Result<Epoch, DatabaseError> {
+        let epochs = self.epochs()?.epochs;
+        if epochs.is_empty() {
+            return Err(DatabaseError::Empty(self.path().to_owned()));
+        }
+        let index = select(&epochs, selector)?;
+        Ok(epochs[index].clone())
+    }
+
+    pub(super) fn no_such_epoch(&self, selector: &str) -> DatabaseError {
+        match self.epochs() {
+            Ok(read) if !read.epochs.is_empty() => {
+                DatabaseError::NoSuchEpoch { selector: selector.to_owned(), have: read.epochs.len() }
+            }
+            _ => DatabaseError::Empty(self.path().to_owned()),
+        }
+    }
+}
+
+/// The index of the epoch that is meant among all, oldest first.
+fn select(epochs: &[Epoch], selector: &str) -> Result<usize, DatabaseError> {
+    if let Some(index) = epochs.iter().position(|e| e.id.0 == selector) {
+        return Ok(index);
+    }
+    if let Some(back) = steps_back(selector)? {
+        return epochs.len().checked_sub(back.saturating_add(1)).ok_or_else(|| none(epochs, selector));
+    }
+    let named = all(epochs, |e| e.name.as_deref() == Some(selector));
+    let found = if named.is_empty() { all(epochs, |e| e.id.0.starts_with(selector)) } else { named };
+    match *found {
+        _ if selector.is_empty() => Err(DatabaseError::BadSelector(selector.to_owned())),
+        [] => Err(none(epochs, selector)),
+        [index] => Ok(index),
+        _ => Err(DatabaseError::AmbiguousEpoch {
+            selector: selector.to_owned(),
+            candidates: found.iter().map(|&i| epochs[i].id.clone()).collect(),
+        }),
+    }
+}
+
+/// How far before the newest `latest` or `latest~N` is; `None` for other selectors.
+fn steps_back(selector: &str) -> Result<Option<usize>, DatabaseError> {
+    match selector.strip_prefix("latest") {
+        Some("") => Ok(Some(0)),
+        Some(rest) if rest.starts_with('~') => {
+            let back = rest[1..].parse().map_err(|_| DatabaseError::BadSelector(selector.to_owned()))?;
+            Ok(Some(back))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn all(epochs: &[Epoch], wanted: impl Fn(&Epoch) -> bool) -> Vec<usize> {
+    (0..epochs.len()).filter(|&i| wanted(&epochs[i])).collect()
+}
+
+fn none(epochs: &[Epoch], selector: &str) -> DatabaseError {
+    DatabaseError::NoSuchEpoch { selector: selector.to_owned(), have: epochs.len() }
+}
+
+/// Checks a name that a user gives: it must be showable on one line and must not hide a selector.
+pub(super) fn check_name(epochs: &[Epoch], of: Option<&EpochId>, name: &str) -> Result<(), DatabaseError> {
+    let bad = |why| Err(DatabaseError::BadName { name: name.to_owned(), why });
+    if name.is_empty() || name.trim() != name {
+        return bad("it is empty or has spaces around it");
+    }
+    if name.chars().count() > 100 || name.chars().any(char::is_control) {
+        return bad("it is longer than 100 characters or has control characters");
+    }
+    if name == "latest" || name.starts_with("latest~") {
+        return bad("`latest` selects the newest epoch");
+    }
+    let others = || epochs.iter().filter(|e| Some(&e.id) != of);
+    if epochs.iter().any(|e| e.id.0 == name) {
+        return bad("it is the id of an epoch");
+    }
+    match others().find(|e| e.name.as_deref() == Some(name)) {
+        Some(by) => Err(DatabaseError::NameTaken { name: name.to_owned(), by: by.id.clone() }),
+        None => Ok(()),
+    }
+}

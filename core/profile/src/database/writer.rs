@@ -1,0 +1,237 @@
+//! The one writer of a host, and the epochs that it writes.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use jiff::Timestamp;
+
+use crate::{Counts, DatabaseError, Epoch, EpochId, ImageRecord, error::IoContext, segment};
+
+use super::{
+    Database,
+    disk::{LockGuard, LockOutcome},
+    epoch_file,
+    layout::{EPOCH_FILE, EPOCH_LOCK_FILE, Layout, SegmentRange, segment_path},
+    next_temporary,
+    select::check_name,
+};
+
+/// The right to collect into a database on this host, held until it and its [`EpochWriter`]s are dropped or the process
+/// ends, however that comes. Cheap to clone: clones share the right.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    pub(super) inner: Arc<WriterInner>,
+}
+
+#[derive(Debug)]
+pub(super) struct WriterInner {
+    pub(super) database: Database,
+    host: String,
+    /// Epochs that are being written or compacted by this process: the system's locks do not tell its threads apart.
+    open: Mutex<HashMap<EpochId, Weak<OpenEpoch>>>,
+    _lock: LockGuard,
+}
+
+/// An epoch whose lock this process holds.
+#[derive(Debug)]
+pub(super) struct OpenEpoch {
+    /// Number of the last append that is durable; `u64::MAX` where nobody appends any more.
+    pub(super) committed: AtomicU64,
+    /// One compaction at a time.
+    pub(super) compacting: Mutex<()>,
+    _lock: LockGuard,
+}
+
+impl Database {
+    /// Becomes this host's writer; sets up the folder where it is missing, and clears what a crash left behind.
+    pub fn writer(&self) -> Result<Writer, DatabaseError> {
+        self.writer_for(&rustix::system::uname().nodename().to_string_lossy())
+    }
+
+    pub(crate) fn writer_for(&self, host: &str) -> Result<Writer, DatabaseError> {
+        self.set_up()?;
+        let path = self.layout.writer_lock(host);
+        let lock = match self.disk.lock(&path).context("lock", &path)? {
+            LockOutcome::Held(guard) => guard,
+            LockOutcome::Busy(pid) => {
+                return Err(DatabaseError::WriterBusy {
+                    path: self.path().to_owned(),
+                    host: host.to_owned(),
+                    pid,
+                });
+            }
+        };
+        self.clear_temporaries(&Layout::writer_prefix(host))?;
+        let (database, host, open) = (self.clone(), host.to_owned(), Mutex::default());
+        Ok(Writer { inner: Arc::new(WriterInner { database, host, open, _lock: lock }) })
+    }
+}
+
+impl Writer {
+    /// The database it writes.
+    pub fn database(&self) -> &Database {
+        &self.inner.database
+    }
+
+    /// Makes an epoch, durable with its metadata when this returns. Its name, where it has one, must be free.
+    pub fn begin(&self, epoch: Epoch) -> Result<EpochWriter, DatabaseError> {
+        let database = &self.inner.database;
+        let folder = database.layout.epoch(&epoch.id)?;
+        let _metadata = database.lock_metadata()?;
+        let all = database.epochs()?.epochs;
+        epoch.name.as_deref().map_or(Ok(()), |name| check_name(&all, None, name))?;
+        if database.list_epochs()?.iter().any(|entry| entry.name == epoch.id.0) {
+            return Err(DatabaseError::EpochExists(epoch.id));
+        }
+        let temporary = self.inner.temporary();
+        let made = self.inner.make_epoch(&temporary, &folder, &epoch);
+        let open = made.inspect_err(|_| drop(database.remove_tree(&temporary, true)))?;
+        Ok(EpochWriter { writer: self.inner.clone(), open, folder, epoch })
+    }
+}
+
+impl WriterInner {
+    /// Builds the folder aside and moves it into its place, complete.
+    fn make_epoch(
+        &self,
+        temporary: &Path,
+        folder: &Path,
+        epoch: &Epoch,
+    ) -> Result<Arc<OpenEpoch>, DatabaseError> {
+        let disk = &self.database.disk;
+        disk.create_dir(temporary).context("create", temporary)?;
+        let lock_path = temporary.join(EPOCH_LOCK_FILE);
+        let LockOutcome::Held(lock) = disk.lock(&lock_path).context("lock", &lock_path)? else {
+            unreachable!("no one else knows this folder");
+        };
+        let metadata = temporary.join(EPOCH_FILE);
+        disk.write_new(&metadata, &epoch_file::encode(epoch)).context("write", &metadata)?;
+        disk.sync_dir(temporary).context("sync", temporary)?;
+        disk.rename(temporary, folder).context("create", folder)?;
+        let epochs = self.database.layout.epochs();
+        disk.sync_dir(&epochs).context("sync", &epochs)?;
+        Ok(self.register(&epoch.id, lock, 0))
+    }
+
+    fn register(&self, id: &EpochId, lock: LockGuard, committed: u64) -> Arc<OpenEpoch> {
+        let open =
+            OpenEpoch { committed: AtomicU64::new(committed), compacting: Mutex::new(()), _lock: lock };
+        let open = Arc::new(open);
+        self.open.lock().unwrap_or_else(|e| e.into_inner()).insert(id.clone(), Arc::downgrade(&open));
+        open
+    }
+
+    /// The lock of an epoch: the one that this process holds already, or a new one.
+    pub(super) fn open_epoch(&self, id: &EpochId) -> Result<Arc<OpenEpoch>, DatabaseError> {
+        let known = self.open.lock().unwrap_or_else(|e| e.into_inner()).get(id).and_then(Weak::upgrade);
+        match known {
+            Some(open) => Ok(open),
+            None => Ok(self.register(id, self.database.lock_epoch(id)?, u64::MAX)),
+        }
+    }
+
+    /// A name in `tmp` that the host's next writer clears where we cannot.
+    pub(super) fn temporary(&self) -> PathBuf {
+        let name =
+            format!("{}{}-{}", Layout::writer_prefix(&self.host), std::process::id(), next_temporary());
+        self.database.layout.temporary().join(name)
+    }
+
+    /// Encodes and publishes a segment; durable when it returns. A failed one is not seen, then or later.
+    pub(super) fn put_segment(
+        &self,
+        id: &EpochId,
+        range: SegmentRange,
+        counts: &Counts,
+        images: &[ImageRecord],
+    ) -> Result<(), DatabaseError> {
+        let encoded = segment::encode(id, range, counts, images);
+        let bytes =
+            encoded.map_err(|source| DatabaseError::Encode { id: id.clone(), number: range.last, source })?;
+        let path = segment_path(&self.database.layout.epoch(id)?, range);
+        self.database.write_atomically(&self.temporary(), &path, &bytes)
+    }
+}
+
+impl Database {
+    /// Takes the lock that whoever writes, compacts or removes an epoch holds.
+    pub(super) fn lock_epoch(&self, id: &EpochId) -> Result<LockGuard, DatabaseError> {
+        let path = self.layout.epoch(id)?.join(EPOCH_LOCK_FILE);
+        match self.disk.lock(&path) {
+            Ok(LockOutcome::Held(guard)) => Ok(guard),
+            Ok(LockOutcome::Busy(pid)) => Err(DatabaseError::EpochBusy { id: id.clone(), pid }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(self.no_such_epoch(&id.0)),
+            Err(error) => Err(error).context("lock", &path),
+        }
+    }
+}
+
+/// An epoch that is being collected.
+#[derive(Debug)]
+pub struct EpochWriter {
+    writer: Arc<WriterInner>,
+    open: Arc<OpenEpoch>,
+    folder: PathBuf,
+    epoch: Epoch,
+}
+
+impl EpochWriter {
+    /// The metadata as last written.
+    pub fn epoch(&self) -> &Epoch {
+        &self.epoch
+    }
+
+    /// The right to write, for whoever needs it beside this epoch.
+    pub fn writer(&self) -> Writer {
+        Writer { inner: self.writer.clone() }
+    }
+
+    /// Stores samples and what is known of their images as one segment, durable when this returns. On an error nothing
+    /// of it is stored: keep the counts and append them again, with what came since. `counts` and `images` both empty:
+    /// nothing is written.
+    pub fn append(&mut self, counts: &Counts, images: &[ImageRecord]) -> Result<(), DatabaseError> {
+        if counts.is_empty() && images.is_empty() {
+            return Ok(());
+        }
+        let number = self.open.committed.load(Ordering::Acquire) + 1;
+        let range = SegmentRange::one(number);
+        let stored = self.writer.put_segment(&self.epoch.id, range, counts, images);
+        if stored.is_err() {
+            // It may have got its name without that being durable. Should even this fail, then the next append, which
+            // takes the same number, replaces it.
+            let _ = self.writer.database.disk.remove_file(&segment_path(&self.folder, range));
+        }
+        stored?;
+        self.open.committed.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Replaces the metadata. The name stays the stored one, since users rename epochs while they are collected.
+    pub fn update(&mut self, epoch: &Epoch) -> Result<(), DatabaseError> {
+        assert_eq!(epoch.id, self.epoch.id, "an epoch keeps its id");
+        let database = &self.writer.database;
+        let _metadata = database.lock_metadata()?;
+        let name = match database.read_epoch(&epoch.id) {
+            Ok(stored) => stored.name,
+            Err(DatabaseError::Damaged { .. }) => self.epoch.name.clone(),
+            Err(error) => return Err(error),
+        };
+        let epoch = Epoch { name, ..epoch.clone() };
+        database.write_epoch(&epoch)?;
+        self.epoch = epoch;
+        Ok(())
+    }
+
+    /// Ends the epoch and gives back its metadata.
+    pub fn finish(mut self, end: Timestamp) -> Result<Epoch, DatabaseError> {
+        let epoch = Epoch { end: Some(end), ..self.epoch.clone() };
+        self.update(&epoch)?;
+        Ok(self.epoch)
+    }
+}

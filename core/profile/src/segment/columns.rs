@@ -1,0 +1,64 @@
+//! The columns of a segment, once for writer and reader.
+
+use std::sync::{Arc, LazyLock};
+
+use parquet::{
+    basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel},
+    file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr},
+    schema::types::{ColumnPath, Type, TypePtr},
+};
+
+pub(super) const IMAGE: &str = "image";
+pub(super) const EVENT: &str = "event";
+pub(super) const OFFSET: &str = "offset";
+pub(super) const COUNT: &str = "count";
+pub(super) const APP: &str = "app";
+pub(super) const INSTANCE: &str = "instance";
+pub(super) const PATH: &str = "path";
+
+/// All columns in the order of the file.
+pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
+    let columns = vec![
+        text(IMAGE),
+        text(EVENT),
+        unsigned(OFFSET, 64),
+        unsigned(COUNT, 64),
+        text(APP),
+        unsigned(INSTANCE, 32),
+        text(PATH),
+    ];
+    Arc::new(Type::group_type_builder("segment").with_fields(columns).build().expect("a fixed schema"))
+});
+
+/// How they are encoded: texts, counts and instances by dictionary and run length, offsets as differences (they ascend
+/// within an image's application), all of it through zstd.
+pub(super) static PROPERTIES: LazyLock<WriterPropertiesPtr> = LazyLock::new(|| {
+    let zstd = Compression::ZSTD(ZstdLevel::try_new(3).expect("a valid level"));
+    let offset = ColumnPath::from(OFFSET);
+    let properties = WriterProperties::builder()
+        .set_created_by(format!("dwell {}", env!("CARGO_PKG_VERSION")))
+        .set_compression(zstd)
+        .set_dictionary_enabled(true)
+        .set_column_dictionary_enabled(offset.clone(), false)
+        .set_column_encoding(offset, Encoding::DELTA_BINARY_PACKED)
+        // One minimum and maximum for each column: enough to skip a segment, and nothing of it lies outside the footer.
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true);
+    Arc::new(properties.build())
+});
+
+fn text(name: &str) -> TypePtr {
+    column(name, Physical::BYTE_ARRAY, LogicalType::String)
+}
+
+fn unsigned(name: &str, bit_width: i8) -> TypePtr {
+    let physical = if bit_width == 64 { Physical::INT64 } else { Physical::INT32 };
+    column(name, physical, LogicalType::integer(bit_width, false))
+}
+
+fn column(name: &str, physical: Physical, logical: LogicalType) -> TypePtr {
+    let builder = Type::primitive_type_builder(name, physical)
+        .with_repetition(Repetition::REQUIRED)
+        .with_logical_type(Some(logical));
+    Arc::new(builder.build().expect("a fixed column"))
+}

@@ -1,0 +1,176 @@
+//! A Parquet file → counts; the bytes may be anything.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use bytes::Bytes;
+use parquet::{
+    column::reader::get_typed_column_reader,
+    data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
+    file::reader::{FileReader, RowGroupReader, SerializedFileReader},
+    schema::types::SchemaDescriptor,
+};
+
+use crate::{Event, ImageId, ImageOffset, SampleKey};
+
+use super::{
+    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, Segment, SegmentError,
+    columns::{APP, COUNT, EVENT, IMAGE, INSTANCE, OFFSET, SCHEMA},
+    metadata::Metadata,
+    page_walk,
+};
+
+/// Size of the largest footer that is parsed, in bytes: its lists cost more in memory than in the file.
+const MAX_FOOTER_BYTES: u64 = 192 << 20;
+/// Row groups that a file may have.
+const MAX_ROW_GROUPS: usize = 4096;
+/// Values that are decoded at a time.
+const BATCH_ROWS: usize = 64 << 10;
+
+/// Reads one segment, whole. For hostile bytes: an error that says what is wrong, never a panic.
+pub fn read_segment(bytes: &[u8]) -> Result<Segment, SegmentError> {
+    read_owned(bytes.to_vec())
+}
+
+/// The same without the copy.
+pub(crate) fn read_owned(bytes: Vec<u8>) -> Result<Segment, SegmentError> {
+    SegmentError::limit("bytes", bytes.len() as u64, MAX_SEGMENT_BYTES)?;
+    // The Parquet crate asserts on some malformed files. We share no state with it across calls, so that its panic is
+    // but another way of telling that the file is bad.
+    std::panic::catch_unwind(AssertUnwindSafe(|| read(Bytes::from(bytes)))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+        Err(SegmentError::Decoder(text.to_owned()))
+    })
+}
+
+fn read(bytes: Bytes) -> Result<Segment, SegmentError> {
+    check_footer(&bytes)?;
+    let file = SerializedFileReader::new(bytes.clone())?;
+    let footer = file.metadata();
+    let metadata = Metadata::of_file(footer.file_metadata())?;
+    metadata.verify(footer.file_metadata(), &bytes)?;
+    let columns = Columns::find(footer.file_metadata().schema_descr())?;
+    let rows = u64::try_from(footer.file_metadata().num_rows()).unwrap_or(u64::MAX);
+    SegmentError::limit("rows", rows, MAX_SEGMENT_ROWS as u64)?;
+    SegmentError::limit("row groups", file.num_row_groups() as u64, MAX_ROW_GROUPS as u64)?;
+    page_walk::check(&bytes, footer)?;
+    let mut segment = Segment {
+        epoch: metadata.epoch(),
+        range: metadata.range()?,
+        images: metadata.images()?,
+        rows: Vec::new(),
+    };
+    for i in 0..file.num_row_groups() {
+        columns.read_group(&*file.get_row_group(i)?, &mut segment.rows)?;
+    }
+    if segment.rows.len() as u64 == rows { Ok(segment) } else { Err(short("rows")) }
+}
+
+fn short(what: &str) -> SegmentError {
+    SegmentError::Parquet(format!("it holds another number of {what} than its footer says"))
+}
+
+/// Parquet's end: the footer, its length in 4 bytes, `PAR1`.
+fn check_footer(bytes: &[u8]) -> Result<(), SegmentError> {
+    let tail = bytes.len().checked_sub(8).and_then(|at| bytes.get(at..));
+    let Some(&[a, b, c, d, b'P', b'A', b'R', b'1']) = tail else {
+        return Err(SegmentError::Parquet("its end is missing: truncated, or another kind of file".into()));
+    };
+    SegmentError::limit("footer in bytes", u32::from_le_bytes([a, b, c, d]).into(), MAX_FOOTER_BYTES)
+}
+
+/// Where our columns stand in the file's.
+struct Columns {
+    image: usize,
+    event: usize,
+    offset: usize,
+    count: usize,
+    app: usize,
+    instance: usize,
+}
+
+impl Columns {
+    fn find(schema: &SchemaDescriptor) -> Result<Self, SegmentError> {
+        let find = |name: &'static str| find_column(schema, name);
+        Ok(Columns {
+            image: find(IMAGE)?,
+            event: find(EVENT)?,
+            offset: find(OFFSET)?,
+            count: find(COUNT)?,
+            app: find(APP)?,
+            instance: find(INSTANCE)?,
+        })
+    }
+
+    fn read_group(
+        &self,
+        group: &dyn RowGroupReader,
+        rows: &mut Vec<(SampleKey, u64)>,
+    ) -> Result<(), SegmentError> {
+        let count = usize::try_from(group.metadata().num_rows()).unwrap_or(usize::MAX);
+        SegmentError::limit("rows", rows.len().saturating_add(count) as u64, MAX_SEGMENT_ROWS as u64)?;
+        let images = texts(group, self.image, count, ImageId::named)?;
+        let events = texts(group, self.event, count, Event::named)?;
+        let offsets = values::<Int64Type>(group, self.offset, count)?;
+        let counts = values::<Int64Type>(group, self.count, count)?;
+        let apps = texts(group, self.app, count, |text| Arc::<str>::from(text))?;
+        let instances = values::<Int32Type>(group, self.instance, count)?;
+        let keys = images.into_iter().zip(events).zip(offsets).zip(apps).zip(instances);
+        rows.extend(keys.zip(counts).map(|(((((image, event), offset), app), instance), count)| {
+            let offset = ImageOffset(offset as u64);
+            (SampleKey { image, event, offset, app, instance: instance as u32 }, count as u64)
+        }));
+        Ok(())
+    }
+}
+
+fn find_column(schema: &SchemaDescriptor, column: &'static str) -> Result<usize, SegmentError> {
+    let wanted = SCHEMA.get_fields().iter().find(|f| f.name() == column).expect("a column of ours");
+    let found = schema.columns().iter().position(|c| c.path().parts() == [column]);
+    let index = found.ok_or_else(|| SegmentError::Column { column, why: "is missing".into() })?;
+    let actual = schema.column(index);
+    let plain = actual.max_def_level() == 0 && actual.max_rep_level() == 0;
+    if plain && actual.physical_type() == wanted.get_physical_type() {
+        Ok(index)
+    } else {
+        let why = format!("is not a required {}", wanted.get_physical_type());
+        Err(SegmentError::Column { column, why })
+    }
+}
+
+/// A text column, each run of equal texts made into one cheap-to-clone value.
+fn texts<T: Clone>(
+    group: &dyn RowGroupReader,
+    column: usize,
+    count: usize,
+    make: impl Fn(&str) -> T,
+) -> Result<Vec<T>, SegmentError> {
+    let mut made: Vec<T> = Vec::new();
+    let mut last: Option<(ByteArray, T)> = None;
+    for bytes in values::<ByteArrayType>(group, column, count)? {
+        let value = match &last {
+            Some((text, value)) if text.data() == bytes.data() => value.clone(),
+            _ => make(&String::from_utf8_lossy(bytes.data())),
+        };
+        made.push(value.clone());
+        last = Some((bytes, value));
+    }
+    Ok(made)
+}
+
+fn values<T: DataType>(
+    group: &dyn RowGroupReader,
+    column: usize,
+    count: usize,
+) -> Result<Vec<T::T>, SegmentError> {
+    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(column)?);
+    let mut values = Vec::new();
+    while values.len() < count {
+        let batch = (count - values.len()).min(BATCH_ROWS);
+        let (records, ..) = reader.read_records(batch, None, None, &mut values)?;
+        if records == 0 {
+            return Err(short("values"));
+        }
+    }
+    Ok(values)
+}

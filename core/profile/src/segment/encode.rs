@@ -1,0 +1,90 @@
+//! Counts → a Parquet file.
+
+use std::collections::HashMap;
+
+use parquet::{
+    data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
+    file::writer::{SerializedFileWriter, SerializedRowGroupWriter},
+};
+
+use crate::{Counts, EpochId, ImageId, ImageRecord, SampleKey, database::SegmentRange};
+
+use super::{MAX_SEGMENT_ROWS, SegmentError, columns, metadata::Metadata};
+
+/// Rows of a row group: what a reader decodes at a time.
+const ROW_GROUP_ROWS: usize = 1 << 20;
+
+/// The file's bytes. Rows are sorted by image, event, application, instance and offset; zero counts are left out.
+pub(crate) fn encode(
+    epoch: &EpochId,
+    range: SegmentRange,
+    counts: &Counts,
+    images: &[ImageRecord],
+) -> Result<Vec<u8>, SegmentError> {
+    let rows = sorted(counts);
+    SegmentError::limit("rows", rows.len() as u64, MAX_SEGMENT_ROWS as u64)?;
+    let metadata = Metadata::new(epoch, range, images)?;
+    let mut file =
+        SerializedFileWriter::new(Vec::new(), columns::SCHEMA.clone(), columns::PROPERTIES.clone())?;
+    let paths = images.iter().map(|r| (&r.id, ByteArray::from(&*r.path.to_string_lossy()))).collect();
+    for group in rows.chunks(ROW_GROUP_ROWS) {
+        write_group(file.next_row_group()?, group, &paths)?;
+    }
+    file.flush().map_err(|e| SegmentError::Parquet(e.to_string()))?;
+    let checksum = metadata.checksum(file.inner());
+    metadata.key_values(checksum).into_iter().for_each(|kv| file.append_key_value_metadata(kv));
+    Ok(file.into_inner()?)
+}
+
+fn sorted(counts: &Counts) -> Vec<(&SampleKey, u64)> {
+    let mut rows: Vec<_> =
+        counts.iter().filter(|(_, count)| **count > 0).map(|(key, count)| (key, *count)).collect();
+    rows.sort_unstable_by(|(a, _), (b, _)| {
+        (&a.image, &a.event, &a.app, a.instance, a.offset)
+            .cmp(&(&b.image, &b.event, &b.app, b.instance, b.offset))
+    });
+    rows
+}
+
+fn write_group(
+    mut group: SerializedRowGroupWriter<'_, Vec<u8>>,
+    rows: &[(&SampleKey, u64)],
+    paths: &HashMap<&ImageId, ByteArray>,
+) -> Result<(), SegmentError> {
+    texts(&mut group, rows, |key| key.image.as_str())?;
+    texts(&mut group, rows, |key| key.event.name())?;
+    column::<Int64Type>(&mut group, rows.iter().map(|(key, _)| key.offset.0 as i64).collect())?;
+    column::<Int64Type>(&mut group, rows.iter().map(|(_, count)| *count as i64).collect())?;
+    texts(&mut group, rows, |key| &key.app)?;
+    column::<Int32Type>(&mut group, rows.iter().map(|(key, _)| key.instance as i32).collect())?;
+    let nameless = ByteArray::from("");
+    let path = |key: &SampleKey| paths.get(&key.image).unwrap_or(&nameless).clone();
+    column::<ByteArrayType>(&mut group, rows.iter().map(|(key, _)| path(key)).collect())?;
+    group.close()?;
+    Ok(())
+}
+
+/// A text column: equal neighbours share their bytes.
+fn texts<'a>(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    rows: &[(&'a SampleKey, u64)],
+    text: impl Fn(&'a SampleKey) -> &'a str,
+) -> Result<(), SegmentError> {
+    let mut values: Vec<ByteArray> = Vec::with_capacity(rows.len());
+    for (key, _) in rows {
+        let text = text(key);
+        let same = values.last().filter(|last| last.data() == text.as_bytes()).cloned();
+        values.push(same.unwrap_or_else(|| text.into()));
+    }
+    column::<ByteArrayType>(group, values)
+}
+
+fn column<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    values: Vec<T::T>,
+) -> Result<(), SegmentError> {
+    let mut column = group.next_column()?.expect("as many columns as the schema has");
+    column.typed::<T>().write_batch(&values, None, None)?;
+    column.close()?;
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! The key-value metadata of a segment: what it is, its image records, and the checksum over both and the data.
+
+use std::io::Read;
+
+use parquet::file::metadata::{FileMetaData, KeyValue};
+
+use crate::{EpochId, ImageRecord, database::SegmentRange};
+
+use super::{SEGMENT_VERSION, SegmentError, base64};
+
+pub(super) const VERSION: &str = "dwell.version";
+pub(super) const EPOCH: &str = "dwell.epoch";
+pub(super) const APPENDS: &str = "dwell.appends";
+pub(super) const IMAGES: &str = "dwell.images";
+pub(super) const CHECKSUM: &str = "dwell.blake3";
+
+/// Image records may take this much once unpacked, in bytes: a kernel's every symbol takes 20 MiB.
+const MAX_IMAGES_BYTES: u64 = 128 << 20;
+
+/// The metadata as texts, in the order in which the checksum takes them.
+pub(super) struct Metadata {
+    pub(super) epoch: String,
+    pub(super) appends: String,
+    pub(super) images: String,
+}
+
+impl Metadata {
+    pub(super) fn new(
+        epoch: &EpochId,
+        range: SegmentRange,
+        images: &[ImageRecord],
+    ) -> Result<Self, SegmentError> {
+        Ok(Metadata { epoch: epoch.0.clone(), appends: range.to_string(), images: pack_images(images)? })
+    }
+
+    /// Reads all but the checksum; tells foreign and newer files apart from damaged ones.
+    pub(super) fn of_file(file: &FileMetaData) -> Result<Self, SegmentError> {
+        let version = value(file, VERSION)?;
+        let found: u32 =
+            version.parse().map_err(|_| malformed(VERSION, format!("'{version}' is no number")))?;
+        if found > SEGMENT_VERSION {
+            return Err(SegmentError::Newer { found });
+        }
+        let text = |key| value(file, key).map(str::to_owned);
+        Ok(Metadata { epoch: text(EPOCH)?, appends: text(APPENDS)?, images: text(IMAGES)? })
+    }
+
+    pub(super) fn epoch(&self) -> EpochId {
+        EpochId(self.epoch.clone())
+    }
+
+    pub(super) fn range(&self) -> Result<SegmentRange, SegmentError> {
+        SegmentRange::parse(&self.appends).ok_or_else(|| malformed(APPENDS, format!("'{}'", self.appends)))
+    }
+
+    pub(super) fn images(&self) -> Result<Vec<ImageRecord>, SegmentError> {
+        unpack_images(&self.images)
+    }
+
+    /// `<length of the data>:<BLAKE3 of the data and this metadata>`: what `CHECKSUM` holds.
+    pub(super) fn checksum(&self, data: &[u8]) -> String {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(data);
+        for text in [&self.epoch, &self.appends, &self.images] {
+            hasher.update(b"\n").update(text.as_bytes());
+        }
+        format!("{}:{}", data.len(), hasher.finalize().to_hex())
+    }
+
+    pub(super) fn verify(&self, file: &FileMetaData, bytes: &[u8]) -> Result<(), SegmentError> {
+        let stored = value(file, CHECKSUM)?;
+        let data_bytes = stored.split_once(':').and_then(|(length, _)| length.parse::<usize>().ok());
+        let data = data_bytes.and_then(|n| bytes.get(..n)).ok_or(SegmentError::Checksum)?;
+        if self.checksum(data) == stored { Ok(()) } else { Err(SegmentError::Checksum) }
+    }
+
+    /// What the footer holds of it.
+    pub(super) fn key_values(&self, checksum: String) -> Vec<KeyValue> {
+        [
+            (VERSION, SEGMENT_VERSION.to_string()),
+            (EPOCH, self.epoch.clone()),
+            (APPENDS, self.appends.clone()),
+            (IMAGES, self.images.clone()),
+            (CHECKSUM, checksum),
+        ]
+        .map(|(key, value)| KeyValue::new(key.to_owned(), value))
+        .into()
+    }
+}
+
+fn value<'a>(file: &'a FileMetaData, key: &'static str) -> Result<&'a str, SegmentError> {
+    let all = file.key_value_metadata().map_or(&[][..], Vec::as_slice);
+    let found = all.iter().find(|kv| kv.key == key).and_then(|kv| kv.value.as_deref());
+    found.ok_or(SegmentError::Foreign(key))
+}
+
+fn malformed(key: &'static str, why: impl ToString) -> SegmentError {
+    SegmentError::Metadata { key, why: why.to_string() }
+}
+
+/// Base64 of the zstd of JSON: Parquet's values are texts, and 2,000 kernel symbols are 120 KB as plain JSON.
+fn pack_images(images: &[ImageRecord]) -> Result<String, SegmentError> {
+    let json = serde_json::to_vec(images).map_err(|e| malformed(IMAGES, e))?;
+    SegmentError::limit("image records in bytes", json.len() as u64, MAX_IMAGES_BYTES)?;
+    let packed = zstd::encode_all(json.as_slice(), 3).map_err(|e| malformed(IMAGES, e))?;
+    Ok(base64::encode(&packed))
+}
+
+fn unpack_images(text: &str) -> Result<Vec<ImageRecord>, SegmentError> {
+    let packed = base64::decode(text).ok_or_else(|| malformed(IMAGES, "no base64"))?;
+    let mut json = Vec::new();
+    let decoder = zstd::Decoder::new(packed.as_slice()).map_err(|e| malformed(IMAGES, e))?;
+    decoder.take(MAX_IMAGES_BYTES + 1).read_to_end(&mut json).map_err(|e| malformed(IMAGES, e))?;
+    SegmentError::limit("image records in bytes", json.len() as u64, MAX_IMAGES_BYTES)?;
+    serde_json::from_slice(&json).map_err(|e| malformed(IMAGES, e))
+}

@@ -1,0 +1,46 @@
+//! What an epoch keeps of the source files that its images were built from.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Size of the largest source file that is kept, in bytes.
+pub const MAX_SOURCE_BYTES: u64 = 16 << 20;
+
+/// A source file as it was when an epoch was recorded; its text is in the database under its hash.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SourceRecord {
+    /// The path as debug information spells it.
+    #[serde(serialize_with = "path_as_text")]
+    pub path: PathBuf,
+    /// BLAKE3 of its bytes, 64 hexadecimal digits.
+    pub blake3: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+}
+
+impl SourceRecord {
+    /// The record of these bytes.
+    pub fn new(path: &Path, bytes: &[u8]) -> Self {
+        SourceRecord {
+            path: path.to_owned(),
+            blake3: blake3::hash(bytes).to_hex().to_string(),
+            size_bytes: bytes.len() as u64,
+        }
+    }
+
+    /// Whether these bytes are the ones that were recorded.
+    pub fn is_of(&self, bytes: &[u8]) -> bool {
+        bytes.len() as u64 == self.size_bytes && blake3::hash(bytes).to_hex().as_str() == self.blake3
+    }
+
+    /// Whether the hash is spelled as we spell it, so that it may name a file.
+    pub(crate) fn is_well_formed(&self) -> bool {
+        self.blake3.len() == 64 && self.blake3.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    }
+}
+
+/// JSON holds texts only: a path that is no UTF-8 is spelled lossily rather than refused with all its samples.
+pub(crate) fn path_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
