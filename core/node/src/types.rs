@@ -1,0 +1,360 @@
+//! The shapes that JavaScript sees: plain objects, one for each type of `dwell_query::answer`. Numbers are doubles
+//! (exact up to 2^53), a missing value is `null`. A listing's keys are those of `dwell annotate --json`, a contract.
+
+use std::collections::BTreeMap;
+
+use napi_derive::napi;
+
+/// What `Dwell.open` needs.
+#[napi(object)]
+pub struct OpenOptions {
+    /// The profile database's folder.
+    pub database: String,
+    /// Folders with separate debug files, beside the system's.
+    pub debug_dirs: Option<Vec<String>>,
+}
+
+/// What to rank.
+#[napi(object)]
+pub struct TopRequest {
+    /// Selectors of the epochs to merge: ids, names, `latest`, `latest~N`.
+    pub epochs: Vec<String>,
+    /// One row for each of these; `procedure` unless said.
+    #[napi(ts_type = "'procedure' | 'image' | 'line' | 'app'")]
+    pub by: Option<String>,
+    /// Rows at most.
+    pub limit: Option<u32>,
+    /// Only samples of images whose path, file name or id contains this.
+    pub image: Option<String>,
+}
+
+/// The database's epochs.
+#[napi(object, use_nullable = true)]
+pub struct EpochList {
+    /// Newest last.
+    pub epochs: Vec<EpochSummary>,
+    /// Files that were skipped, each with its reason.
+    pub warnings: Vec<String>,
+}
+
+/// One epoch in a list.
+#[napi(object, use_nullable = true)]
+pub struct EpochSummary {
+    /// Its id.
+    pub id: String,
+    /// The name a user gave it.
+    pub name: Option<String>,
+    /// RFC 3339, UTC.
+    pub start: String,
+    /// RFC 3339, UTC; `null` while it is being collected.
+    pub end: Option<String>,
+    /// Node name.
+    pub host: String,
+    /// The processor's marketing name.
+    pub cpu: String,
+    /// `perf`, `bpf`, `kmod`, `import`.
+    pub backend: String,
+    /// What was sampled, in words.
+    pub scope: String,
+    /// By event name.
+    pub events: BTreeMap<String, EventSummary>,
+    /// What one must know to read it.
+    pub notes: Vec<String>,
+}
+
+/// An event's tallies.
+#[napi(object, use_nullable = true)]
+pub struct EventSummary {
+    /// Mean period, in `unit`.
+    pub period: f64,
+    /// The period's unit.
+    #[napi(ts_type = "'cycles' | 'ns' | 'events'")]
+    pub unit: String,
+    /// Samples stored.
+    pub samples: f64,
+    /// Samples dropped.
+    pub lost: f64,
+    /// Times the kernel throttled.
+    pub throttled: f64,
+    /// Of `samples`, those without an image.
+    pub unknown: f64,
+}
+
+/// Where the time went.
+#[napi(object, use_nullable = true)]
+pub struct Top {
+    /// Ids of the epochs that were merged.
+    pub epochs: Vec<String>,
+    /// Samples in all.
+    pub total: BTreeMap<String, f64>,
+    /// Most costly first.
+    pub rows: Vec<TopRow>,
+    /// Rows beyond the limit.
+    pub omitted_rows: u32,
+    /// What one must know to read it.
+    pub notes: Vec<String>,
+}
+
+/// A row of `Top`; which keys are not `null` depends on what it is by.
+#[napi(object, use_nullable = true)]
+pub struct TopRow {
+    /// By procedure: the linkage name, or `0x…` where there is no symbol.
+    pub procedure: Option<String>,
+    /// By procedure: as the programmer wrote it.
+    pub demangled: Option<String>,
+    /// By procedure and image: the image's path.
+    pub image: Option<String>,
+    /// By procedure and image: its id.
+    pub build_id: Option<String>,
+    /// By line and, where known, by procedure: the source file …
+    pub file: Option<String>,
+    /// … and its line, from 1.
+    pub line: Option<u32>,
+    /// By application: its executable's name.
+    pub app: Option<String>,
+    /// By application: which execution of it.
+    pub instance: Option<u32>,
+    /// By event.
+    pub samples: BTreeMap<String, f64>,
+    /// Of the time samples, 0 to 1.
+    pub share: f64,
+    /// This row's and all rows' before it.
+    pub cumulative_share: f64,
+    /// Estimated cycles; `null` where the clock is unknown.
+    pub cycles: Option<f64>,
+    /// Cycles per instruction; `null` without an estimate.
+    pub cpi: Option<f64>,
+}
+
+/// One procedure's instructions with their costs: `dwell annotate --json`.
+#[napi(object, use_nullable = true)]
+pub struct Listing {
+    /// Version of this answer's shape.
+    pub schema: u32,
+    /// Where the procedure lies.
+    pub image: ListingImage,
+    /// Which it is.
+    pub procedure: ListingProcedure,
+    /// The epoch's id (several merged: joined by `+`).
+    pub epoch: String,
+    /// Name of the machine model that was used.
+    #[napi(js_name = "machine_model")]
+    pub machine_model: String,
+    /// By event name.
+    pub period: BTreeMap<String, Period>,
+    /// The event that measures time here.
+    #[napi(js_name = "time_event")]
+    pub time_event: String,
+    /// Cycles between two time samples; `null` where the clock is unknown.
+    #[napi(js_name = "period_cycles")]
+    pub period_cycles: Option<f64>,
+    /// By ascending address.
+    pub blocks: Vec<ListingBlock>,
+    /// By ascending address.
+    pub instructions: Vec<ListingInstruction>,
+    /// Text of the source lines named above as it was when it was built, by file and line.
+    #[napi(js_name = "source_lines")]
+    pub source_lines: BTreeMap<String, BTreeMap<String, String>>,
+    /// What one must know to read it.
+    pub notes: Vec<String>,
+}
+
+/// See `Listing`.
+#[napi(object, use_nullable = true)]
+pub struct ListingImage {
+    /// Path.
+    pub path: String,
+    /// Image id.
+    #[napi(js_name = "build_id")]
+    pub build_id: String,
+    /// `x86_64`, `aarch64`, `riscv64`.
+    pub arch: String,
+}
+
+/// See `Listing`.
+#[napi(object, use_nullable = true)]
+pub struct ListingProcedure {
+    /// Linkage name.
+    pub name: String,
+    /// As the programmer wrote it.
+    pub demangled: String,
+    /// First byte.
+    pub address: f64,
+    /// Size in bytes.
+    pub size: f64,
+    /// Its samples by event.
+    pub samples: BTreeMap<String, f64>,
+    /// Of all time samples of the epoch, 0 to 1.
+    pub share: f64,
+}
+
+/// A sampling period.
+#[napi(object, use_nullable = true)]
+pub struct Period {
+    /// Mean.
+    pub value: f64,
+    /// Its unit.
+    #[napi(ts_type = "'cycles' | 'ns' | 'events'")]
+    pub unit: String,
+}
+
+/// See `Listing`.
+#[napi(object, use_nullable = true)]
+pub struct ListingBlock {
+    /// First byte.
+    pub address: f64,
+    /// Executions over the sampling period.
+    pub frequency: Option<f64>,
+    /// Executions over the epoch.
+    pub executions: Option<f64>,
+    /// How far to trust them.
+    #[napi(ts_type = "'low' | 'medium' | 'high'")]
+    pub confidence: String,
+    /// Measured cycles per instruction.
+    pub cpi: Option<f64>,
+    /// The same without dynamic stalls.
+    #[napi(js_name = "best_case_cpi")]
+    pub best_case_cpi: f64,
+    /// Where control goes next.
+    pub successors: Vec<ListingSuccessor>,
+}
+
+/// See `ListingBlock`.
+#[napi(object, use_nullable = true)]
+pub struct ListingSuccessor {
+    /// Address of the block.
+    pub to: f64,
+    /// As for blocks.
+    pub frequency: Option<f64>,
+    /// As for blocks.
+    pub executions: Option<f64>,
+}
+
+/// See `Listing`.
+#[napi(object, use_nullable = true)]
+pub struct ListingInstruction {
+    /// First byte.
+    pub address: f64,
+    /// Mnemonic and operands.
+    pub text: String,
+    /// Source file of the innermost inlined call.
+    pub file: Option<String>,
+    /// Its line, from 1.
+    pub line: Option<u32>,
+    /// By event name; absent events have none.
+    pub samples: BTreeMap<String, f64>,
+    /// Executions over the epoch.
+    pub executions: Option<f64>,
+    /// Cycles at the head of the machine, per execution.
+    pub cpi: Option<f64>,
+    /// The least of them.
+    #[napi(js_name = "issue_cycles_min")]
+    pub issue_cycles_min: f64,
+    /// How far to trust them.
+    #[napi(ts_type = "'low' | 'medium' | 'high'")]
+    pub confidence: String,
+    /// Why it took longer.
+    pub stalls: Vec<ListingStall>,
+}
+
+/// See `ListingInstruction`.
+#[napi(object, use_nullable = true)]
+pub struct ListingStall {
+    /// Whether it follows from the instructions alone.
+    #[napi(ts_type = "'static' | 'dynamic'")]
+    pub kind: String,
+    /// `d-cache-miss`, `branch-mispredict`, …
+    pub cause: String,
+    /// Cycles per execution, at least …
+    #[napi(js_name = "cycles_min")]
+    pub cycles_min: f64,
+    /// … and at most.
+    #[napi(js_name = "cycles_max")]
+    pub cycles_max: f64,
+    /// Address of the instruction to blame.
+    #[napi(js_name = "culprit_address")]
+    pub culprit_address: Option<f64>,
+}
+
+/// The costs of one source file's lines.
+#[napi(object, use_nullable = true)]
+pub struct FileCosts {
+    /// Ids of the epochs that were merged.
+    pub epochs: Vec<String>,
+    /// How the file as it is relates to the file as it was built.
+    #[napi(ts_type = "'fresh' | 'mapped' | 'stale' | 'unchecked'")]
+    pub source: String,
+    /// Ascending, only lines with samples.
+    pub lines: Vec<LineCost>,
+    /// Procedures that begin in this file and have samples, by ascending line.
+    pub procedures: Vec<ProcedureCost>,
+    /// What one must know to read it.
+    pub notes: Vec<String>,
+}
+
+/// One source line's cost, inlined copies included.
+#[napi(object, use_nullable = true)]
+pub struct LineCost {
+    /// From 1.
+    pub line: u32,
+    /// By event name.
+    pub samples: BTreeMap<String, f64>,
+    /// Of the epoch's time samples, 0 to 1.
+    pub share: f64,
+    /// Estimated cycles over the epoch; `null` where the clock is unknown.
+    pub cycles: Option<f64>,
+    /// Estimated executions of the line's most executed instruction.
+    pub executions: Option<f64>,
+    /// Cycles per instruction.
+    pub cpi: Option<f64>,
+    /// The same without dynamic stalls.
+    pub best_case_cpi: Option<f64>,
+    /// How far to trust them.
+    #[napi(ts_type = "'low' | 'medium' | 'high'")]
+    pub confidence: String,
+    /// Leading causes of lost cycles, most costly first.
+    pub culprits: Vec<LineCulprit>,
+    /// `IMAGE:NAME` of the procedures the line's instructions lie in, most samples first.
+    pub procedures: Vec<String>,
+}
+
+/// Who is to blame for a line's lost cycles.
+#[napi(object, use_nullable = true)]
+pub struct LineCulprit {
+    /// Whether it follows from the instructions alone.
+    #[napi(ts_type = "'static' | 'dynamic'")]
+    pub kind: String,
+    /// As in `ListingStall`.
+    pub cause: String,
+    /// Cycles over the epoch, at least …
+    pub cycles_min: Option<f64>,
+    /// … and at most.
+    pub cycles_max: Option<f64>,
+    /// Of the line's cycles that it may explain at most, 0 to 1.
+    pub share_max: f64,
+    /// Source file of the instruction to blame …
+    pub file: Option<String>,
+    /// … and its line, from 1.
+    pub line: Option<u32>,
+}
+
+/// One procedure's cost, for the line it begins at.
+#[napi(object, use_nullable = true)]
+pub struct ProcedureCost {
+    /// `IMAGE:NAME`, which names it to `listing`.
+    pub id: String,
+    /// As the programmer wrote it.
+    pub demangled: String,
+    /// Line it begins at, from 1.
+    pub line: u32,
+    /// By event name.
+    pub samples: BTreeMap<String, f64>,
+    /// Of the epoch's time samples, 0 to 1.
+    pub share: f64,
+    /// Estimated cycles.
+    pub cycles: Option<f64>,
+    /// Cycles per instruction.
+    pub cpi: Option<f64>,
+    /// The same without dynamic stalls.
+    pub best_case_cpi: Option<f64>,
+}

@@ -1,0 +1,163 @@
+/**
+ * A listing as text, after DCPI's Figure 2: blocks with best-case and actual CPI, source lines between instructions,
+ * bubbles above the stalled ones. Each line of text knows the address, the source line and the culprits it is about.
+ */
+import type { Listing, ListingInstruction, ListingStall } from './core';
+import { count, cpi, fileName, percent, quantity } from './text';
+
+export interface TextLine {
+  text: string;
+  /** Of the instruction on this line; null: there is none. */
+  address: number | null;
+  file: string | null;
+  /** From 1. */
+  line: number | null;
+  /** Addresses of the instructions to blame for what this line tells. */
+  culprits: number[];
+}
+
+type Block = Listing['blocks'][number];
+
+const addressWidth = 10;
+const samplesWidth = 10;
+const cpiWidth = 9;
+const instructionWidth = { min: 24, max: 56 };
+
+export function listingTitle(listing: Listing): string {
+  return `${listing.procedure.demangled} · ${fileName(listing.image.path)}`;
+}
+
+export function listingText(listing: Listing): TextLine[] {
+  const width = columnWidth(listing.instructions);
+  const blockAt = new Map(listing.blocks.map((block) => [block.address, block]));
+  const blockSizes = sizes(listing);
+  const legend = new Set<string>();
+  const lines = [...head(listing), plain(''), plain(columns('Address', 'Instruction', 'Samples', 'CPI', 'Culprit', width))];
+  let source = '';
+  for (const instruction of listing.instructions) {
+    const block = blockAt.get(instruction.address);
+    if (block) lines.push(plain(''), plain(blockHead(block, blockSizes.get(block.address) ?? 1)));
+    const place = instruction.file === null || instruction.line === null ? '' : `${instruction.file}:${instruction.line}`;
+    if (place !== '' && place !== source) {
+      lines.push(sourceLine(listing, instruction));
+      source = place;
+    }
+    lines.push(...bubbles(instruction, legend), instructionLine(listing, instruction, width));
+  }
+  return lines;
+}
+
+function plain(text: string): TextLine {
+  return { text, address: null, file: null, line: null, culprits: [] };
+}
+
+function head(listing: Listing): TextLine[] {
+  const { procedure, image, time_event: event, period_cycles: periodCycles } = listing;
+  const samples = procedure.samples[event] ?? 0;
+  const cycles = periodCycles === null ? '' : `, ${quantity(samples * periodCycles, 'cycles')}`;
+  const period = listing.period[event];
+  const every = period === undefined ? '' : `, a sample every ${count(period.value)} ${period.unit}`;
+  return [
+    `${procedure.demangled}  ${image.path}`,
+    `${percent(procedure.share)} of epoch ${listing.epoch}: ${count(samples)} ${event} samples${cycles}`,
+    `machine model ${listing.machine_model}${every}`,
+    ...listing.notes.map((note) => `note: ${note}`),
+  ].map(plain);
+}
+
+/** Number of instructions in each block, by its address. */
+function sizes(listing: Listing): Map<number, number> {
+  const result = new Map<number, number>();
+  const starts = new Set(listing.blocks.map((block) => block.address));
+  let current = NaN;
+  for (const { address } of listing.instructions) {
+    if (starts.has(address)) current = address;
+    result.set(current, (result.get(current) ?? 0) + 1);
+  }
+  return result;
+}
+
+function blockHead(block: Block, size: number): string {
+  const perBlock = (value: number): string => `${cpi(value * size)}/${size} = ${value.toFixed(2)} CPI`;
+  const actual = block.cpi === null ? 'no estimate' : perBlock(block.cpi);
+  const executions = block.executions === null ? '' : `, executed ${quantity(block.executions)} times (${block.confidence} confidence)`;
+  return `*** best case ${perBlock(block.best_case_cpi)}, actual ${actual}${executions}`;
+}
+
+function sourceLine(listing: Listing, { file, line }: ListingInstruction): TextLine {
+  const path = file ?? '';
+  const text = listing.source_lines[path]?.[String(line ?? 0)]?.trim() ?? '';
+  return { ...plain(`  ${fileName(path)}:${line ?? 0}  ${text}`.trimEnd()), file, line };
+}
+
+const letters: Readonly<Record<string, readonly [string, string]>> = {
+  slotting: ['s', 'slotting'],
+  dependency: ['a', 'operand not ready'],
+  'functional-unit': ['f', 'functional unit busy'],
+  'i-cache-miss': ['i', 'I-cache miss'],
+  'itlb-miss': ['I', 'ITLB miss'],
+  'd-cache-miss': ['d', 'D-cache miss'],
+  'dtlb-miss': ['D', 'DTLB miss'],
+  'write-buffer': ['w', 'write buffer full'],
+  synchronization: ['y', 'synchronization'],
+  'branch-mispredict': ['p', 'branch mispredict'],
+  divider: ['v', 'divider'],
+  multiplier: ['m', 'multiplier'],
+  system: ['k', 'system call or interrupt'],
+  unexplained: ['?', 'unexplained'],
+};
+
+function letterOf(cause: string): readonly [string, string] {
+  return letters[cause] ?? ['?', cause];
+}
+
+/** What may have held the instruction up and for how long: static causes first; a letter is explained once. */
+function bubbles(instruction: ListingInstruction, legend: Set<string>): TextLine[] {
+  return (['static', 'dynamic'] as const).flatMap((kind) => {
+    const stalls = instruction.stalls.filter((stall) => stall.kind === kind);
+    const longest = Math.max(0, ...stalls.map((stall) => stall.cycles_max));
+    if (longest < 0.05) return [];
+    const bar = '•'.repeat(1 + Math.min(24, Math.floor(2 * Math.max(0, Math.log2(longest)))));
+    const text = `${stalls.map((stall) => letterOf(stall.cause)[0]).join('')} ${bar} ${duration(stalls, longest)}${explain(stalls, legend)}`;
+    const culprits = culpritsOf(stalls);
+    return [{ ...plain(' '.repeat(addressWidth) + text), file: instruction.file, line: instruction.line, culprits }];
+  });
+}
+
+function duration(stalls: readonly ListingStall[], longest: number): string {
+  const least = stalls.reduce((sum, stall) => sum + stall.cycles_min, 0);
+  return least < 0.05 || least >= longest ? `${longest.toFixed(1)}cy` : `${least.toFixed(1)}–${longest.toFixed(1)}cy`;
+}
+
+function explain(stalls: readonly ListingStall[], legend: Set<string>): string {
+  const fresh = stalls.filter(({ cause }) => !legend.has(cause) && legend.add(cause));
+  if (fresh.length === 0) return '';
+  return `   (${fresh.map(({ cause }) => letterOf(cause).join(' = ')).join(', ')})`;
+}
+
+function culpritsOf(stalls: readonly ListingStall[]): number[] {
+  return [...new Set(stalls.flatMap((stall) => stall.culprit_address ?? []))];
+}
+
+function instructionLine(listing: Listing, instruction: ListingInstruction, width: number): TextLine {
+  const { address, file, line, issue_cycles_min: least } = instruction;
+  const samples = instruction.samples[listing.time_event] ?? 0;
+  const culprits = culpritsOf(instruction.stalls);
+  // Issued or retired together with its predecessor: the paper's "(dual issue)".
+  const together = samples === 0 && least === 0;
+  const cost = together ? '·' : instruction.cpi === null ? '' : `${cpi(instruction.cpi)}cy`;
+  const blame = culprits.map((culprit) => culprit.toString(16)).join(' ');
+  const text = columns(address.toString(16), instruction.text, samples === 0 ? '' : count(samples), cost, blame, width);
+  return { text, address, file, line, culprits };
+}
+
+function columns(address: string, instruction: string, samples: string, cost: string, culprit: string, width: number): string {
+  const fitted = instruction.length > width ? `${instruction.slice(0, width - 1)}…` : instruction;
+  const left = `${address.padEnd(addressWidth)}${fitted.padEnd(width)}`;
+  return `${left}${samples.padStart(samplesWidth)}${cost.padStart(cpiWidth)}  ${culprit}`.trimEnd();
+}
+
+function columnWidth(instructions: readonly ListingInstruction[]): number {
+  const longest = instructions.reduce((width, { text }) => Math.max(width, text.length), 0);
+  return Math.min(instructionWidth.max, Math.max(instructionWidth.min, longest + 1));
+}

@@ -1,0 +1,47 @@
+/**
+ * Tells the client that what is shown changed, by the means it has: refresh requests and `dwell/profileDidChange`.
+ */
+import type { ClientCapabilities, Connection } from 'vscode-languageserver';
+import { methods, type ProfileDidChangeParams } from './protocol';
+import { isRecord } from './settings';
+
+/** A daemon appends often: a burst of changes is told once. */
+const quiet_ms = 100;
+
+export class Watch {
+  private timer: NodeJS.Timeout | undefined;
+  private readonly hints: boolean;
+  private readonly lenses: boolean;
+  private readonly own: boolean;
+
+  constructor(
+    private readonly connection: Connection,
+    capabilities: ClientCapabilities,
+    private readonly selected: () => readonly string[],
+  ) {
+    this.hints = capabilities.workspace?.inlayHint?.refreshSupport === true;
+    this.lenses = capabilities.workspace?.codeLens?.refreshSupport === true;
+    const experimental: unknown = capabilities.experimental;
+    const dwell = isRecord(experimental) ? experimental.dwell : undefined;
+    this.own = isRecord(dwell) && dwell.profileDidChange === true;
+  }
+
+  changed(): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.tell(), quiet_ms);
+  }
+
+  dispose(): void {
+    clearTimeout(this.timer);
+  }
+
+  private async tell(): Promise<void> {
+    const told: Promise<unknown>[] = [];
+    const params: ProfileDidChangeParams = { epochs: [...this.selected()] };
+    if (this.own) told.push(this.connection.sendNotification(methods.profileDidChange, params));
+    if (this.hints) told.push(this.connection.sendRequest('workspace/inlayHint/refresh'));
+    if (this.lenses) told.push(this.connection.sendRequest('workspace/codeLens/refresh'));
+    // A client that is leaving, or refuses, is asked again with the next change.
+    await Promise.allSettled(told);
+  }
+}

@@ -1,0 +1,231 @@
+/** The server over a connection, with a fake core. */
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import type { CodeLens, Hover, InlayHint, MessageConnection } from 'vscode-languageserver/node';
+import { CancellationTokenSource } from 'vscode-languageserver/node';
+import type { EpochsResult, FileCostsResult, HotProceduresResult, ListingResult } from '../src/protocol';
+import { open, startInProcess, stop, until } from './client';
+import { CoreError, fakeBinding, lineCost } from './fake';
+
+const text = 'void copy(long *c, long *a, int n)\n{\n  for (int i = 0; i < n; i++)\n    c[i] = a[i]; // é𝄞\n}\n';
+let folder: string;
+let file: string;
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'dwell-lsp-'));
+  file = join(folder, 'copy.c');
+  await writeFile(file, text);
+});
+after(() => rm(folder, { recursive: true }));
+
+const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
+function costs(): Parameters<typeof fakeBinding>[0] {
+  return {
+    lines: [
+      lineCost(3, 0.004),
+      lineCost(4, 0.312, { culprits: [{ ...missing, file, line: 3 }, { ...missing, kind: 'static', cause: 'slotting', file: null, line: null }] }),
+    ],
+    procedures: [
+      { id: 'copy:copy', demangled: 'copy', line: 1, samples: { 'cpu-clock': 316 }, share: 0.316, cycles: 4.1e9, cpi: 10.8, bestCaseCpi: 0.6 },
+    ],
+  };
+}
+
+async function hintsOf(client: MessageConnection, uri: string): Promise<InlayHint[]> {
+  const range = { start: { line: 0, character: 0 }, end: { line: 1000, character: 0 } };
+  return client.sendRequest('textDocument/inlayHint', { textDocument: { uri }, range });
+}
+
+async function change(client: MessageConnection, uri: string, version: number, line: number, character: number, inserted: string): Promise<void> {
+  const range = { start: { line, character }, end: { line, character } };
+  await client.sendNotification('textDocument/didChange', { textDocument: { uri, version }, contentChanges: [{ range, text: inserted }] });
+}
+
+test('hints stand at the ends of hot lines and tell the culprit', async () => {
+  const { binding } = fakeBinding(costs());
+  const started = await startInProcess(binding, { database: folder });
+  const uri = await open(started.client, file, text);
+  const hints = await hintsOf(started.client, uri);
+  assert.equal(hints.length, 1);
+  const [hint] = hints;
+  assert.deepEqual(hint?.position, { line: 3, character: 23 });
+  assert.equal(hint.label, '31.2% · CPI 3.1/0.50 · D-cache miss ← :3');
+  assert.equal(hint.paddingLeft, true);
+  await stop(started);
+});
+
+test('all lines get hints when asked for, none when they are off', async () => {
+  for (const [hints, expected] of [['all', 2], ['off', 0]] as const) {
+    const { binding } = fakeBinding(costs());
+    const started = await startInProcess(binding, { database: folder, hints });
+    const uri = await open(started.client, file, text);
+    assert.equal((await hintsOf(started.client, uri)).length, expected);
+    await stop(started);
+  }
+});
+
+test('hints move with their lines, leave edited ones, and come back', async () => {
+  const { binding, core } = fakeBinding(costs());
+  const started = await startInProcess(binding, { database: folder, hints: 'all' });
+  const { client } = started;
+  const uri = await open(client, file, text);
+  const lines = async (): Promise<number[]> => (await hintsOf(client, uri)).map((hint) => hint.position.line);
+  assert.deepEqual(await lines(), [2, 3]);
+  await change(client, uri, 2, 0, 0, '// one\n// two\n');
+  assert.deepEqual(await lines(), [4, 5]);
+  await change(client, uri, 3, 5, 4, 'x');
+  assert.deepEqual(await lines(), [4]);
+  const range = { start: { line: 5, character: 4 }, end: { line: 5, character: 5 } };
+  await client.sendNotification('textDocument/didChange', { textDocument: { uri, version: 4 }, contentChanges: [{ range, text: '' }] });
+  assert.deepEqual(await lines(), [4, 5]);
+  assert.equal(core.asked.fileCosts, 1, 'typing asks the core nothing');
+  await stop(started);
+});
+
+test('one question serves hints, lenses and hovers', async () => {
+  const { binding, core } = fakeBinding(costs());
+  const started = await startInProcess(binding, { database: folder });
+  const { client } = started;
+  const uri = await open(client, file, text);
+  const [lenses, hover, noHover] = await Promise.all([
+    client.sendRequest<CodeLens[]>('textDocument/codeLens', { textDocument: { uri } }),
+    client.sendRequest<Hover>('textDocument/hover', { textDocument: { uri }, position: { line: 3, character: 2 } }),
+    client.sendRequest<Hover | null>('textDocument/hover', { textDocument: { uri }, position: { line: 1, character: 0 } }),
+    hintsOf(client, uri),
+  ]);
+  assert.equal(core.asked.fileCosts, 1);
+  assert.deepEqual(lenses, [
+    {
+      range: { start: { line: 0, character: 0 }, end: { line: 0, character: 0 } },
+      command: { title: '31.6% · 4.1 G cycles · CPI 10.8 (best 0.60)', command: 'dwell.showListing', arguments: ['copy:copy'] },
+    },
+  ]);
+  assert.ok('value' in (hover.contents as object));
+  const { value } = hover.contents as { value: string };
+  assert.match(value, /\| \*\*31\.2%\*\* \| of all time \|/);
+  assert.ok(value.includes(`D-cache miss ← [:3](${uri}#L3) · up to 85.0% of the line, 1.0 G cycles to 3.0 G cycles`), value);
+  assert.match(value, /slotting \(static\)/);
+  assert.match(value, /In `\/bin\/copy:copy`/);
+  assert.equal(noHover, null);
+  await stop(started);
+});
+
+test('file costs are those of the text that the editor shows', async () => {
+  const { binding } = fakeBinding(costs());
+  const started = await startInProcess(binding, { database: folder });
+  const uri = await open(started.client, file, `// new\n${text}`);
+  const result = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
+  assert.deepEqual(result.lines.map(({ line }) => line), [3, 4]);
+  assert.deepEqual(result.lines[1]?.culprits[0], { ...missing, uri, line: 3 });
+  assert.deepEqual(result.procedures.map(({ line, label }) => [line, label]), [[1, 'copy']]);
+  assert.deepEqual(result.epochs, ['latest']);
+  await stop(started);
+});
+
+test('a request that nobody waits for is cancelled in the core, one that others share is not', async () => {
+  const { binding, core } = fakeBinding(costs());
+  let go = (): void => undefined;
+  core.gate = new Promise((resolve) => (go = resolve));
+  const started = await startInProcess(binding, { database: folder });
+  const { client } = started;
+  const uri = await open(client, file, text);
+  const tokens = [new CancellationTokenSource(), new CancellationTokenSource()];
+  const asked = tokens.map(({ token }) => client.sendRequest('dwell/fileCosts', { textDocument: { uri } }, token));
+  await until('the question', () => core.asked.fileCosts === 1);
+  tokens[0]?.cancel();
+  await assert.rejects(asked[0] ?? Promise.resolve(), { code: -32800 });
+  assert.equal(core.cancelled, 0);
+  tokens[1]?.cancel();
+  await assert.rejects(asked[1] ?? Promise.resolve(), { code: -32800 });
+  assert.equal(core.cancelled, 1);
+  go();
+  assert.equal((await hintsOf(client, uri)).length, 1);
+  await stop(started);
+});
+
+test('an answer about a text that has changed since is not given', async () => {
+  const { binding, core } = fakeBinding(costs());
+  let go = (): void => undefined;
+  core.gate = new Promise((resolve) => (go = resolve));
+  const started = await startInProcess(binding, { database: folder });
+  const uri = await open(started.client, file, text);
+  const hints = hintsOf(started.client, uri);
+  await until('the question', () => core.asked.fileCosts === 1);
+  await change(started.client, uri, 2, 0, 0, 'x');
+  await started.client.sendRequest('dwell/epochs', {});
+  go();
+  await assert.rejects(hints, { code: -32801 });
+  await stop(started);
+});
+
+test('a new profile is told by the means the client has', async () => {
+  const { binding, core } = fakeBinding(costs());
+  const full = await startInProcess(binding, { database: folder, epochs: ['before'] });
+  const uri = await open(full.client, file, text);
+  await hintsOf(full.client, uri);
+  core.changed();
+  await until('the refreshes', () => full.received.some(({ method }) => method === 'workspace/codeLens/refresh'));
+  assert.ok(full.received.some(({ method }) => method === 'workspace/inlayHint/refresh'));
+  const own = full.received.find(({ method }) => method === 'dwell/profileDidChange');
+  assert.deepEqual(own?.params, { epochs: ['before'] });
+  await hintsOf(full.client, uri);
+  assert.equal(core.asked.fileCosts, 2, 'the cache is of the old profile');
+  await full.client.sendRequest('workspace/executeCommand', { command: 'dwell.server.selectEpochs', arguments: [['e7', 'e8']] });
+  assert.deepEqual((await full.client.sendRequest<EpochsResult>('dwell/epochs', {})).selected, ['e7', 'e8']);
+  await stop(full);
+
+  const plain = await startInProcess(fakeBinding(costs()).binding, { database: folder }, {});
+  await plain.client.sendRequest('workspace/executeCommand', { command: 'dwell.server.selectEpochs', arguments: [['e7']] });
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  assert.deepEqual(plain.received, [], 'nothing is sent to a client that announced nothing');
+  await stop(plain);
+});
+
+test('hot procedures and listings carry ids, locations and a line for each line of text', async () => {
+  const started = await startInProcess(fakeBinding(costs()).binding, { database: folder });
+  const { client } = started;
+  const hot = await client.sendRequest<HotProceduresResult>('dwell/hotProcedures', { by: 'procedure', limit: 10 });
+  assert.deepEqual(hot.rows[0]?.location, { uri: 'file:///src/a%20b.c', line: 2 });
+  assert.equal(hot.rows[0].id, '/bin/copy:copy');
+  assert.equal(hot.omittedRows, 3);
+  const listing = await client.sendRequest<ListingResult>('dwell/listing', { procedure: 'copy' });
+  assert.equal(listing.text.split('\n').length - 1, listing.lines.length);
+  const again = await client.sendRequest<ListingResult>('workspace/executeCommand', { command: 'dwell.server.listing', arguments: ['copy'] });
+  assert.deepEqual(again, listing);
+  await assert.rejects(client.sendRequest('dwell/listing', { procedure: 'absent' }), { message: "procedure 'absent': not found" });
+  await stop(started);
+});
+
+test('without a database answers are empty, with one note and one line in the log', async () => {
+  const { binding } = fakeBinding({}, new CoreError('no-database', '/x: no database: record something'));
+  const started = await startInProcess(binding, { database: '/x' });
+  const { client, received } = started;
+  const uri = await open(client, file, text);
+  assert.deepEqual(await hintsOf(client, uri), []);
+  assert.deepEqual(await client.sendRequest('textDocument/codeLens', { textDocument: { uri } }), []);
+  const costs = await client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
+  assert.deepEqual(costs.notes, ['/x: no database: record something']);
+  assert.deepEqual((await client.sendRequest<HotProceduresResult>('dwell/hotProcedures', {})).rows, []);
+  assert.deepEqual((await client.sendRequest<EpochsResult>('dwell/epochs', {})).warnings, ['/x: no database: record something']);
+  assert.equal(received.filter(({ method }) => method === 'window/logMessage').length, 1);
+  assert.equal(received.filter(({ method }) => method === 'window/showMessage').length, 0);
+  await stop(started);
+});
+
+test('malformed requests get an answer that names what is wrong', async () => {
+  const started = await startInProcess(fakeBinding(costs()).binding, { database: 7, epochs: 'x', hints: 'loud', hotShare: 9 });
+  const { client } = started;
+  const invalid = { code: -32602 };
+  await assert.rejects(client.sendRequest('dwell/listing', {}), invalid);
+  await assert.rejects(client.sendRequest('dwell/listing', { procedure: 4 }), invalid);
+  await assert.rejects(client.sendRequest('dwell/fileCosts', { textDocument: null }), invalid);
+  await assert.rejects(client.sendRequest('dwell/hotProcedures', { by: 'colour' }), invalid);
+  await assert.rejects(client.sendRequest('dwell/hotProcedures', { limit: -1 }), invalid);
+  await assert.rejects(client.sendRequest('workspace/executeCommand', { command: 'dwell.server.record', arguments: [{ command: [] }] }), invalid);
+  await assert.rejects(client.sendRequest('workspace/executeCommand', { command: 'rm' }), invalid);
+  assert.deepEqual(await hintsOf(client, 'untitled:Untitled-1'), []);
+  assert.deepEqual(await hintsOf(client, 'file://%zz'), []);
+  await stop(started);
+});
