@@ -1,0 +1,523 @@
+;;; dwell-lines.el --- What each line costs, at its end  -*- lexical-binding: t; -*-
+
+;; Copyright (C) 2026  The Dwell authors
+
+;; SPDX-License-Identifier: MIT OR Apache-2.0
+
+;;; Commentary:
+
+;; In: the server's `dwell/fileCosts'.  Out: overlays: a line's cost after its end, a procedure's
+;; totals above it; eldoc; movement between hot lines and to culprits.
+;;
+;; What must never happen here: a number on a line that it does not belong to.  The server counts
+;; the lines of the file as it is on disk, so costs are asked for and drawn only while the buffer
+;; is as saved.  From then on an overlay keeps to its line's text: each change compares the text of
+;; the lines it touched with the text the cost was measured for, and an overlay whose line differs
+;; says so (and recovers when the change is undone); one whose line is gone goes too.
+
+;;; Code:
+
+(require 'dwell-client)
+(require 'dwell-sync)
+
+(declare-function dwell-listing "dwell-listing" (procedure &optional place))
+
+(defcustom dwell-show-procedures t
+  "Whether a procedure's totals are shown above it."
+  :type 'boolean
+  :group 'dwell)
+
+(defcustom dwell-show-fringe t
+  "Whether hot lines are marked in the left fringe."
+  :type 'boolean
+  :group 'dwell)
+
+(defcustom dwell-refresh-delay 0.3
+  "Seconds of idleness after which a changed profile is shown."
+  :type 'number
+  :group 'dwell)
+
+(defface dwell-cost '((t :inherit shadow))
+  "Face for a line's cost."
+  :group 'dwell)
+
+(defface dwell-procedure '((t :inherit shadow :slant italic))
+  "Face for a procedure's totals above it."
+  :group 'dwell)
+
+(defface dwell-stale '((t :inherit shadow :strike-through t))
+  "Face for the cost of a line that was edited since."
+  :group 'dwell)
+
+(defface dwell-culprit
+  '((((class color) (background light)) :foreground "#8a1c5c")
+    (((class color) (background dark)) :foreground "#f0a0d0")
+    (t :weight bold))
+  "Face for the leading culprit."
+  :group 'dwell)
+
+(defface dwell-heat-low '((t :inherit shadow))
+  "Face for the bar of a line that takes little time."
+  :group 'dwell)
+
+(defface dwell-heat-medium
+  '((((class color) (background light)) :foreground "#8a6100")
+    (((class color) (background dark)) :foreground "#e5c07b")
+    (t :inherit default))
+  "Face for the bar of a line that takes at least 2% of the time."
+  :group 'dwell)
+
+(defface dwell-heat-high
+  '((((class color) (background light)) :foreground "#b3261e" :weight bold)
+    (((class color) (background dark)) :foreground "#ff7b6b" :weight bold)
+    (t :weight bold))
+  "Face for the bar of a line that takes at least 10% of the time."
+  :group 'dwell)
+
+(defvar-local dwell--costs nil
+  "The server's costs of this buffer's file.")
+
+(defvar-local dwell--fetching nil
+  "Token of the newest request for costs, while it is unanswered.")
+
+(defvar-local dwell--outdated nil
+  "Non-nil when the costs should be asked for again.")
+
+(defvar dwell--refresh-timer nil
+  "Timer that will refresh the visible buffers.")
+
+(defvar dwell-mode)
+
+;;;; Words for numbers
+
+(defun dwell--format-share (share)
+  "Return SHARE, 0 to 1, in percent."
+  (if (< 0 share 0.0005) "<0.1%" (format "%.1f%%" (* 100 share))))
+
+(defun dwell--format-count (count)
+  "Return COUNT in three digits and a unit."
+  (let ((units '("" "k" "M" "G" "T" "P")))
+    (while (and (>= count 999.5) (cdr units))
+      (setq count (/ count 1000.0) units (cdr units)))
+    (concat (cond ((or (integerp count) (>= count 99.95)) (format "%.0f" count))
+                  ((>= count 9.995) (format "%.1f" count))
+                  (t (format "%.2f" count)))
+            (car units))))
+
+(defun dwell--format-cpi (cost)
+  "Return the CPI of COST, its best case beside it, or nil without an estimate."
+  (when-let ((cpi (plist-get cost :cpi)))
+    (concat (format "%.2f CPI" cpi)
+            (when-let ((best (plist-get cost :bestCaseCpi)))
+              (and (>= (- cpi best) 0.005) (format " (best %.2f)" best))))))
+
+(defun dwell--format-cause (cause)
+  "Return CAUSE, as the protocol names it, as one reads it."
+  (pcase (split-string cause "-")
+    (`(,(and letter (or "d" "i")) . ,rest) (concat (upcase letter) "-" (string-join rest " ")))
+    (words (string-join words " "))))
+
+(defun dwell--format-culprit (culprit)
+  "Return CULPRIT and where it is."
+  (let ((line (plist-get culprit :line))
+        (uri (plist-get culprit :uri)))
+    (concat (dwell--format-cause (plist-get culprit :cause))
+            (cond ((not line) "")
+                  ((or (null uri) (equal uri dwell--document)) (format " ← line %d" (1+ line)))
+                  (t (format " ← %s:%d" (file-name-nondirectory (dwell--file uri)) (1+ line)))))))
+
+(defun dwell--heat (share)
+  "Return the face for SHARE."
+  (cond ((>= share 0.1) 'dwell-heat-high)
+        ((>= share 0.02) 'dwell-heat-medium)
+        (t 'dwell-heat-low)))
+
+(defun dwell--bar (share)
+  "Return SHARE as a bar of four cells, in its heat face."
+  (let* ((eighths (max 1 (round (* share 32))))
+         (full (/ eighths 8))
+         (bar (if (char-displayable-p ?▏)
+                  (concat (make-string full ?█)
+                          (let ((rest (% eighths 8)))
+                            (unless (zerop rest) (string (aref " ▏▎▍▌▋▊▉" rest)))))
+                (make-string (max 1 (round (* share 4))) ?#))))
+    (propertize (string-pad bar 4) 'face (dwell--heat share))))
+
+(defun dwell--join (&rest parts)
+  "Join those of PARTS that are not nil."
+  (string-join (delq nil parts) " · "))
+
+(defun dwell--line-label (cost)
+  "Return what stands at the end of the line of COST."
+  (let ((culprit (and (> (length (plist-get cost :culprits)) 0)
+                      (aref (plist-get cost :culprits) 0)))
+        (cycles (plist-get cost :cycles)))
+    (concat (dwell--bar (plist-get cost :share))
+            " "
+            (propertize
+             (dwell--join (dwell--format-share (plist-get cost :share))
+                          (and cycles (concat (dwell--format-count cycles) " cycles"))
+                          (when-let ((cpi (dwell--format-cpi cost)))
+                            (if (equal (plist-get cost :confidence) "low") (concat "~" cpi) cpi)))
+             'face 'dwell-cost)
+            (and culprit
+                 (concat (propertize " · " 'face 'dwell-cost)
+                         (propertize (dwell--format-culprit culprit) 'face 'dwell-culprit))))))
+
+(defun dwell--samples (samples)
+  "Return SAMPLES, a plist by event, in words."
+  (mapconcat (pcase-lambda (`(,event ,count))
+               (format "%d samples of %s" count (substring (symbol-name event) 1)))
+             (seq-partition samples 2) ", "))
+
+(defun dwell--line-details (cost)
+  "Return all that is known of the line of COST, in one line."
+  (dwell--join
+   (dwell--format-share (plist-get cost :share))
+   (dwell--samples (plist-get cost :samples))
+   (when-let ((cycles (plist-get cost :cycles))) (concat (dwell--format-count cycles) " cycles"))
+   (when-let ((times (plist-get cost :executions)))
+     (concat (dwell--format-count times) " executions"))
+   (dwell--format-cpi cost)
+   (concat (plist-get cost :confidence) " confidence")
+   (and (> (length (plist-get cost :culprits)) 0)
+        (mapconcat (lambda (culprit)
+                     (format "%s (%sup to %.0f%%)" (dwell--format-culprit culprit)
+                             (if (equal (plist-get culprit :kind) "static") "static, " "")
+                             (* 100 (plist-get culprit :shareMax))))
+                   (plist-get cost :culprits) "; "))))
+
+;;;; Drawing
+
+(defun dwell--overlays (&optional beg end kind)
+  "Return this buffer's overlays from BEG to END of KIND, by position."
+  (save-restriction
+    (widen)
+    (sort (seq-filter (lambda (overlay)
+                        (let ((property (overlay-get overlay 'dwell)))
+                          (and property (or (null kind) (eq kind property)))))
+                      (overlays-in (or beg (point-min)) (or end (point-max))))
+          (lambda (a b) (< (overlay-start a) (overlay-start b))))))
+
+(defun dwell--clear ()
+  "Remove this buffer's overlays."
+  (mapc #'delete-overlay (dwell--overlays)))
+
+(defun dwell--shown-p (cost)
+  "Return non-nil if the user wants to see COST."
+  (pcase dwell-hints
+    ('all t)
+    ('hot (>= (plist-get cost :share) dwell-hot-share))))
+
+(defun dwell--draw ()
+  "Draw this buffer's costs; its text is the text that they are of."
+  (dwell--clear)
+  (when dwell--costs
+    (dwell--each-line (plist-get dwell--costs :lines)
+                      (lambda (cost) (when (dwell--shown-p cost) (dwell--draw-line cost))))
+    (when (and dwell-show-procedures (not (eq dwell-hints 'off)))
+      (dwell--each-line (plist-get dwell--costs :procedures)
+                        (lambda (cost) (when (dwell--shown-p cost) (dwell--draw-procedure cost)))))))
+
+(defun dwell--each-line (costs function)
+  "Call FUNCTION with each of COSTS, a vector by ascending line, at its line.
+Those past the end of the buffer are passed over."
+  (save-excursion
+    (save-restriction
+      (widen)
+      (goto-char (point-min))
+      (cl-loop with line = 0
+               for cost across costs
+               for wanted = (plist-get cost :line)
+               while (and (zerop (forward-line (- wanted line))) (bolp))
+               do (setq line wanted)
+               unless (and (eobp) (not (bobp)))
+               do (funcall function cost)))))
+
+(defun dwell--draw-line (cost)
+  "Draw COST at the end of the line at point."
+  (let ((overlay (make-overlay (line-beginning-position) (line-end-position) nil t nil)))
+    (overlay-put overlay 'dwell 'line)
+    (overlay-put overlay 'dwell-cost cost)
+    (overlay-put overlay 'dwell-text (dwell--line-text overlay))
+    (dwell--show-line overlay nil)))
+
+(defun dwell--line-text (overlay)
+  "Return the text that OVERLAY is over."
+  (buffer-substring-no-properties (overlay-start overlay) (overlay-end overlay)))
+
+(defun dwell--show-line (overlay stale)
+  "Show the cost of OVERLAY, as of an edited line if STALE."
+  (let* ((cost (overlay-get overlay 'dwell-cost))
+         (label (if stale
+                    (propertize (concat "edited · " (dwell--format-share (plist-get cost :share)))
+                                'face 'dwell-stale)
+                  (dwell--line-label cost))))
+    (overlay-put overlay 'dwell-stale stale)
+    (overlay-put overlay 'after-string
+                 ;; The property keeps the cursor before the text at the line's end.
+                 (concat (propertize "  " 'cursor t)
+                         (propertize label 'help-echo
+                                     (if stale "Edited since it was measured"
+                                       (dwell--line-details cost)))))
+    (overlay-put overlay 'before-string
+                 (and dwell-show-fringe (not stale) (fboundp 'define-fringe-bitmap)
+                      (>= (plist-get cost :share) 0.02)
+                      (propertize "!" 'display
+                                  (list 'left-fringe 'vertical-bar
+                                        (dwell--heat (plist-get cost :share))))))))
+
+(defvar dwell-procedure-map
+  (let ((map (make-sparse-keymap)))
+    (define-key map [mouse-1] #'dwell-procedure-clicked)
+    (define-key map [mouse-2] #'dwell-procedure-clicked)
+    map)
+  "Keymap of the totals above a procedure.")
+
+(defun dwell--draw-procedure (cost)
+  "Draw COST, a procedure's, above the line at point."
+  (let ((overlay (make-overlay (line-beginning-position) (line-end-position) nil t nil)))
+    (overlay-put overlay 'dwell 'procedure)
+    (overlay-put overlay 'dwell-cost cost)
+    (overlay-put overlay 'dwell-text (dwell--line-text overlay))
+    (dwell--show-procedure overlay nil)))
+
+(defun dwell--show-procedure (overlay stale)
+  "Show the totals of OVERLAY, as of an edited procedure if STALE."
+  (let* ((cost (overlay-get overlay 'dwell-cost))
+         (indent (and (string-match "\\`[ \t]*" (overlay-get overlay 'dwell-text))
+                      (match-string 0 (overlay-get overlay 'dwell-text))))
+         (cycles (plist-get cost :cycles))
+         (label (dwell--join (and stale "edited")
+                             (dwell--format-share (plist-get cost :share))
+                             (and cycles (concat (dwell--format-count cycles) " cycles"))
+                             (dwell--format-cpi cost)
+                             (plist-get cost :label))))
+    (overlay-put overlay 'dwell-stale stale)
+    (overlay-put overlay 'before-string
+                 (concat indent
+                         (propertize label 'face (if stale 'dwell-stale 'dwell-procedure)
+                                     'mouse-face 'highlight 'keymap dwell-procedure-map
+                                     'dwell-procedure (plist-get cost :id)
+                                     'help-echo "mouse-1: the listing, with stalls and culprits")
+                         "\n"))))
+
+(defun dwell-procedure-clicked (event)
+  "Show the listing of the procedure whose totals EVENT is on."
+  (interactive "e")
+  (when-let ((string (posn-string (event-end event)))
+             (id (get-text-property (cdr string) 'dwell-procedure (car string))))
+    (dwell-listing id)))
+
+;;;; Keeping to the text
+
+(defun dwell--settle (beg end _old-length)
+  "Set the overlays right whose lines the change from BEG to END touched."
+  (save-match-data
+    (save-excursion
+      (save-restriction
+        (widen)
+        (let* ((from (progn (goto-char beg) (line-beginning-position)))
+               (to (progn (goto-char end) (min (point-max) (1+ (line-end-position)))))
+               (seen nil))
+          (dolist (overlay (dwell--overlays from to))
+            (goto-char (overlay-start overlay))
+            (let ((key (cons (overlay-get overlay 'dwell) (line-beginning-position))))
+              (if (or (= (overlay-start overlay) (overlay-end overlay)) (member key seen))
+                  ;; The line was deleted, or joined to one before it.
+                  (delete-overlay overlay)
+                (push key seen)
+                (dwell--settle-overlay overlay)))))))))
+
+(defun dwell--settle-overlay (overlay)
+  "Fit OVERLAY to the line at point; say so if its text is not the measured one."
+  (move-overlay overlay (line-beginning-position) (line-end-position))
+  (let ((stale (not (equal (dwell--line-text overlay) (overlay-get overlay 'dwell-text)))))
+    (unless (eq stale (overlay-get overlay 'dwell-stale))
+      (if (eq (overlay-get overlay 'dwell) 'line)
+          (dwell--show-line overlay stale)
+        (dwell--show-procedure overlay stale)))))
+
+;;;; Asking
+
+(defun dwell--refresh ()
+  "Ask for this buffer's costs again and draw them.
+While the buffer differs from its file that waits until it is saved."
+  (cond
+   ((not dwell--document) nil)
+   ((buffer-modified-p) (setq dwell--outdated t))
+   (t
+    (setq dwell--outdated nil)
+    (let ((token (setq dwell--fetching (list nil)))
+          (tick (buffer-chars-modified-tick)))
+      (dwell--send-changes)
+      (dwell--request
+       dwell--document-connection :dwell/fileCosts
+       `(:textDocument (:uri ,dwell--document))
+       (lambda (costs)
+         (when (eq token dwell--fetching)
+           (setq dwell--fetching nil)
+           (if (= tick (buffer-chars-modified-tick))
+               (progn (setq dwell--costs costs) (dwell--draw) (force-mode-line-update))
+             ;; Typed into meanwhile: these lines may be others by now.
+             (setq dwell--outdated t)
+             (dwell--refresh-soon))))
+       (lambda (problem)
+         (when (eq token dwell--fetching)
+           (setq dwell--fetching nil)
+           (unless (memq (plist-get problem :code) '(-1 -32800 -32801 -32802))
+             (setq dwell--costs nil)
+             (dwell--clear)
+             (when dwell--document-connection
+               (dwell--complain dwell--document-connection problem))))))))))
+
+(defun dwell--refresh-soon ()
+  "Refresh the visible buffers that are outdated once Emacs is idle."
+  (unless dwell--refresh-timer
+    (setq dwell--refresh-timer (dwell--soon dwell-refresh-delay #'dwell--refresh-visible))))
+
+(defun dwell--refresh-visible ()
+  "Refresh the outdated buffers that a window shows."
+  (setq dwell--refresh-timer nil)
+  (dolist (buffer (buffer-list))
+    (when (and (buffer-local-value 'dwell--outdated buffer) (get-buffer-window buffer t))
+      (with-current-buffer buffer (dwell--revisit)))))
+
+(defvar-local dwell--revisit-function nil
+  "Function that shows the changed profile in a buffer that is not a file's.")
+
+(defun dwell--revisit (&rest _)
+  "Refresh this buffer if it is outdated."
+  (when dwell--outdated
+    (if dwell--revisit-function
+        (progn (setq dwell--outdated nil) (funcall dwell--revisit-function))
+      (dwell--refresh))))
+
+(defun dwell--window-shows (window)
+  "Refresh the buffer that WINDOW shows from now on if it is outdated."
+  (when (and (window-live-p window)
+             (buffer-local-value 'dwell--outdated (window-buffer window)))
+    (dwell--refresh-soon)))
+
+(defun dwell--profile-changed (connection)
+  "Refresh all that shows CONNECTION's profile, what is hidden when it is seen."
+  (dolist (buffer (buffer-list))
+    (when (and (or (buffer-local-value 'dwell--document buffer)
+                   (buffer-local-value 'dwell--revisit-function buffer))
+               (equal (dwell--key connection) (buffer-local-value 'dwell--buffer-key buffer)))
+      (with-current-buffer buffer (setq dwell--outdated t))))
+  (dwell--refresh-soon))
+
+(defun dwell-refresh ()
+  "Ask for this buffer's costs again."
+  (interactive)
+  (unless dwell--document (user-error "Dwell: `dwell-mode' is off here, or its server is missing"))
+  (when (buffer-modified-p) (message "Dwell: the costs are drawn again when the buffer is saved"))
+  (dwell--refresh))
+
+;;;; Commands on lines
+
+(defun dwell--cost-here (&optional any)
+  "Return the cost of the line at point.
+Signal when it has none, or, unless ANY, when it was edited since."
+  (let ((overlay (car (dwell--overlays (line-beginning-position)
+                                       (min (point-max) (1+ (line-beginning-position))) 'line))))
+    (cond ((null overlay) nil)
+          ((and (overlay-get overlay 'dwell-stale) (not any))
+           (user-error "Dwell: this line was edited since it was measured"))
+          (t (overlay-get overlay 'dwell-cost)))))
+
+(defun dwell-eldoc-function (callback &rest _)
+  "Give CALLBACK the cost of the line at point, for eldoc."
+  (when-let ((overlay (car (dwell--overlays (line-beginning-position) (line-end-position) 'line))))
+    (unless (overlay-get overlay 'dwell-stale)
+      (funcall callback (dwell--line-details (overlay-get overlay 'dwell-cost))
+               :thing "Dwell" :face 'dwell-culprit))))
+
+(defun dwell-next-line (&optional count)
+  "Move to the COUNTth next line that shows its cost."
+  (interactive "p")
+  (dotimes (_ (abs (or count 1)))
+    (let ((places (mapcar #'overlay-start (dwell--overlays nil nil 'line)))
+          (here (line-beginning-position)))
+      (goto-char (or (if (< (or count 1) 0)
+                         (car (last (seq-filter (lambda (place) (< place here)) places)))
+                       (seq-find (lambda (place) (> place here)) places))
+                     (user-error "Dwell: no more lines with a cost")))
+      (back-to-indentation))))
+
+(defun dwell-previous-line (&optional count)
+  "Move to the COUNTth previous line that shows its cost."
+  (interactive "p")
+  (dwell-next-line (- (or count 1))))
+
+(defun dwell-hottest-line ()
+  "Move to the costliest line of this buffer."
+  (interactive)
+  (let ((overlays (dwell--overlays nil nil 'line)))
+    (unless overlays (user-error "Dwell: no line shows its cost"))
+    (push-mark)
+    (goto-char (overlay-start
+                (car (sort overlays
+                           (lambda (a b) (> (plist-get (overlay-get a 'dwell-cost) :share)
+                                            (plist-get (overlay-get b 'dwell-cost) :share)))))))
+    (back-to-indentation)))
+
+(defun dwell-goto-culprit ()
+  "Move to the line that the cost of this one is blamed on."
+  (interactive)
+  (let* ((cost (or (dwell--cost-here) (user-error "Dwell: this line shows no cost")))
+         (culprit (or (seq-find (lambda (culprit) (plist-get culprit :line)) (plist-get cost :culprits))
+                      (user-error "Dwell: no culprit is known for this line"))))
+    (push-mark)
+    (dwell--visit (or (plist-get culprit :uri) dwell--document) (plist-get culprit :line))
+    (message "Dwell: %s" (dwell--format-culprit culprit))))
+
+(defun dwell--visit (uri line &optional other-window)
+  "Show LINE, from 0, of the file of URI, in another window if OTHER-WINDOW."
+  (let ((file (dwell--file uri)))
+    (unless (and file (file-readable-p file))
+      (user-error "Dwell: the source is not here: %s" (or file uri)))
+    (let ((buffer (find-file-noselect file)))
+      (if other-window (pop-to-buffer buffer) (switch-to-buffer buffer)))
+    (widen)
+    (goto-char (point-min))
+    (forward-line line)
+    (back-to-indentation)))
+
+(defun dwell-describe-line ()
+  "Show all the server knows of the line at point, in a help window."
+  (interactive)
+  (unless dwell--document (user-error "Dwell: `dwell-mode' is off here, or its server is missing"))
+  (dwell--send-changes)
+  (dwell--request
+   dwell--document-connection :textDocument/hover
+   `( :textDocument (:uri ,dwell--document)
+      :position ,(dwell--position (save-excursion (back-to-indentation) (point))))
+   (lambda (hover)
+     (let* ((contents (plist-get hover :contents))
+            (text (if (stringp contents) contents (plist-get contents :value))))
+       (if (member text '(nil ""))
+           (message "Dwell: nothing is known of this line")
+         (with-help-window "*Dwell line*" (princ text)))))))
+
+;;;###autoload
+(defun dwell-set-hints (level)
+  "Set LEVEL, which lines show their cost: `off', `hot' or `all'."
+  (interactive
+   (list (intern (completing-read (format "Show the cost of lines (now %s): " dwell-hints)
+                                  '("off" "hot" "all") nil t))))
+  (setq dwell-hints level)
+  (maphash (lambda (_ connection)
+             (dwell--notify connection :workspace/didChangeConfiguration
+                            `(:settings (:dwell ,(dwell--server-options)))))
+           dwell--connections)
+  (dolist (buffer (buffer-list))
+    (when (buffer-local-value 'dwell--document buffer)
+      (with-current-buffer buffer
+        ;; Costs can be drawn anew only on the text they are of.
+        (if (or (buffer-modified-p) dwell--outdated) (setq dwell--outdated t) (dwell--draw))
+        (when (eq level 'off) (dwell--clear))))))
+
+(provide 'dwell-lines)
+;;; dwell-lines.el ends here

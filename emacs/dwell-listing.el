@@ -1,0 +1,268 @@
+;;; dwell-listing.el --- A procedure's instructions, stalls and culprits  -*- lexical-binding: t; -*-
+
+;; Copyright (C) 2026  The Dwell authors
+
+;; SPDX-License-Identifier: MIT OR Apache-2.0
+
+;;; Commentary:
+
+;; In: the server's `dwell/listing'.  Out: a buffer with its text, each line of which knows its
+;; instruction, its source line and its culprits.  What the text says is the server's; nothing here
+;; reads it.
+
+;;; Code:
+
+(require 'dwell-client)
+(require 'dwell-lines)
+
+(defface dwell-listing-source '((t :inherit font-lock-doc-face))
+  "Face for source lines in a listing."
+  :group 'dwell)
+
+(defface dwell-listing-bubble '((t :inherit dwell-culprit))
+  "Face for bubbles, the stalls above an instruction."
+  :group 'dwell)
+
+(defface dwell-listing-note '((t :inherit shadow))
+  "Face for what is neither source nor instruction in a listing."
+  :group 'dwell)
+
+(defvar-local dwell-listing--procedure nil
+  "Procedure that this buffer lists, as the server takes it.")
+
+(defvar-local dwell-listing--lines nil
+  "Vector of what each line of the text is, as the server gave it.")
+
+(defvar-local dwell-listing--stalled nil
+  "Hash table of addresses with stalls.")
+
+(defvar dwell-listing-mode-map
+  (let ((map (make-sparse-keymap)))
+    (set-keymap-parent map special-mode-map)
+    (define-key map (kbd "RET") #'dwell-listing-visit)
+    (define-key map [mouse-2] #'dwell-listing-visit)
+    (define-key map "o" #'dwell-listing-visit-other-window)
+    (define-key map "n" #'dwell-listing-next-stall)
+    (define-key map "p" #'dwell-listing-previous-stall)
+    (define-key map "j" #'dwell-listing-goto-culprit)
+    (define-key map "." #'dwell-listing-goto-culprit)
+    (define-key map "e" #'dwell-select-epoch)
+    map)
+  "Keymap of `dwell-listing-mode'.")
+
+(declare-function dwell-select-epoch "dwell-epoch" (epochs))
+
+(define-derived-mode dwell-listing-mode special-mode "Dwell-Listing"
+  "A procedure's instructions with their stalls and culprits.
+
+\\{dwell-listing-mode-map}"
+  :interactive nil
+  (setq truncate-lines t
+        dwell--revisit-function #'dwell-listing--fetch)
+  (setq-local revert-buffer-function (lambda (&rest _) (dwell-listing--fetch)))
+  (add-hook 'window-buffer-change-functions #'dwell--window-shows nil t))
+
+;;;; Showing
+
+;;;###autoload
+(defun dwell-listing (procedure &optional place)
+  "Show the listing of PROCEDURE, `NAME' or `IMAGE:NAME'.
+PLACE is a source line to begin at, a cons of URI and line from 0."
+  (interactive
+   (let* ((here (dwell--procedures-here))
+          (procedure (if (and here (null (cdr here)) (not current-prefix-arg))
+                         (car here)
+                       (dwell-listing--read here))))
+     (list procedure (and (member procedure here)
+                          (cons dwell--document (1- (line-number-at-pos nil t)))))))
+  (let* ((connection (dwell--ensure))
+         (key (dwell--key connection))
+         (buffer (get-buffer-create (format "*Dwell listing: %s*" procedure))))
+    (with-current-buffer buffer
+      (unless (derived-mode-p 'dwell-listing-mode) (dwell-listing-mode))
+      (setq dwell--buffer-key key dwell-listing--procedure procedure)
+      (dwell-listing--fetch
+       (lambda ()
+         (pop-to-buffer buffer)
+         (when place (dwell-listing--goto-source (car place) (cdr place))))))))
+
+(defun dwell--procedures-here ()
+  "Return the procedures that the line at point is of, as the server takes them."
+  (when-let ((overlay (car (dwell--overlays (line-beginning-position) (line-end-position)))))
+    (let ((cost (overlay-get overlay 'dwell-cost)))
+      (if (eq (overlay-get overlay 'dwell) 'procedure)
+          (list (plist-get cost :id))
+        (append (plist-get cost :procedures) nil)))))
+
+(defun dwell-listing--read (here)
+  "Let the user choose a procedure; those of HERE come first."
+  (let* ((result (dwell--await (dwell--ensure) :dwell/hotProcedures
+                               (list :by "procedure" :limit 500)))
+         (rows (append (plist-get result :rows) nil))
+         (choices (delete-dups (append here (mapcar (lambda (row) (plist-get row :id)) rows))))
+         (table (lambda (string predicate action)
+                  (if (eq action 'metadata)
+                      `(metadata (category . dwell-procedure)
+                                 (display-sort-function . identity)
+                                 (annotation-function
+                                  . ,(lambda (choice)
+                                       (when-let ((row (seq-find (lambda (row) (equal choice (plist-get row :id)))
+                                                                 rows)))
+                                         (format "  %s  %s" (dwell--format-share (plist-get row :share))
+                                                 (plist-get row :label))))))
+                    (complete-with-action action choices string predicate)))))
+    (completing-read (format-prompt "Listing of the procedure" (car choices))
+                     table nil nil nil nil (car choices))))
+
+(defun dwell-listing--fetch (&optional then)
+  "Ask for this buffer's listing, show it, then call THEN."
+  (dwell--request (dwell--ensure) :dwell/listing (list :procedure dwell-listing--procedure)
+                  (lambda (result)
+                    (dwell-listing--show result)
+                    (when (functionp then) (funcall then)))
+                  (lambda (problem)
+                    (when (zerop (buffer-size)) (kill-buffer))
+                    (message "Dwell: %s" (plist-get problem :message)))))
+
+(defun dwell-listing--show (result)
+  "Show RESULT; keep point on its instruction."
+  (let ((inhibit-read-only t)
+        (address (plist-get (dwell-listing--line) :address))
+        (line (line-number-at-pos)))
+    (erase-buffer)
+    (insert (plist-get result :text))
+    (setq dwell-listing--lines (plist-get result :lines)
+          dwell-listing--stalled (dwell-listing--stalls (plist-get result :listing))
+          header-line-format (concat " " (replace-regexp-in-string "%" "%%" (plist-get result :title))
+                                     "   n/p: stalls  j: culprit  RET: source"))
+    (dwell-listing--fontify)
+    (unless (and address (dwell-listing--goto-address address))
+      (goto-char (point-min))
+      (forward-line (1- line)))
+    (set-buffer-modified-p nil)))
+
+(defun dwell-listing--stalls (listing)
+  "Return a hash table of the addresses in LISTING that stall."
+  (let ((table (make-hash-table)))
+    (seq-doseq (instruction (plist-get listing :instructions))
+      (unless (seq-empty-p (plist-get instruction :stalls))
+        (puthash (plist-get instruction :address) t table)))
+    table))
+
+(defun dwell-listing--fontify ()
+  "Give each line its face."
+  (goto-char (point-min))
+  (cl-loop for line across dwell-listing--lines
+           until (eobp)
+           do (put-text-property (line-beginning-position) (line-end-position)
+                                 'face (dwell-listing--face line))
+           (forward-line 1)))
+
+(defun dwell-listing--face (line)
+  "Return the face for LINE, a `ListingLine'."
+  (let ((address (plist-get line :address)))
+    (cond ((not (seq-empty-p (plist-get line :culpritLines))) 'dwell-listing-bubble)
+          ((and address (gethash address dwell-listing--stalled)) 'bold)
+          (address 'default)
+          ((plist-get line :source) 'dwell-listing-source)
+          (t 'dwell-listing-note))))
+
+;;;; Places in it
+
+(defun dwell-listing--line (&optional index)
+  "Return what line INDEX of the text is, from 0; that at point by default."
+  (let ((index (or index (1- (line-number-at-pos nil t)))))
+    (and dwell-listing--lines (< -1 index (length dwell-listing--lines))
+         (aref dwell-listing--lines index))))
+
+(defun dwell-listing--goto-line (index)
+  "Move to line INDEX of the text, from 0."
+  (goto-char (point-min))
+  (forward-line index)
+  (when-let ((window (get-buffer-window))) (set-window-point window (point))))
+
+(defun dwell-listing--goto-address (address)
+  "Move to the instruction at ADDRESS; return non-nil if it is listed."
+  (when-let ((index (cl-position address dwell-listing--lines
+                                 :key (lambda (line) (plist-get line :address)))))
+    (dwell-listing--goto-line index)
+    t))
+
+(defun dwell-listing--goto-source (uri line)
+  "Move to the first instruction of LINE, from 0, of the file of URI."
+  (when-let ((index (cl-position-if
+                     (lambda (entry)
+                       (let ((source (plist-get entry :source)))
+                         (and source (= line (plist-get source :line))
+                              (equal uri (plist-get source :uri)))))
+                     dwell-listing--lines)))
+    (dwell-listing--goto-line index)))
+
+(defun dwell-listing--stall-p (index)
+  "Return non-nil if line INDEX of the text begins a stall."
+  (let ((line (dwell-listing--line index))
+        (before (and (> index 0) (dwell-listing--line (1- index)))))
+    (cl-flet ((stalls (line)
+                (or (not (seq-empty-p (plist-get line :culpritLines)))
+                    (and (plist-get line :address)
+                         (gethash (plist-get line :address) dwell-listing--stalled)))))
+      ;; Bubbles stand above their instruction: all of them are one stall.
+      (and (stalls line)
+           (not (and before (stalls before)
+                     (or (null (plist-get before :address))
+                         (eql (plist-get before :address) (plist-get line :address)))))))))
+
+(defun dwell-listing-next-stall (&optional count)
+  "Move to the COUNTth next stall."
+  (interactive "p")
+  (let* ((count (or count 1))
+         (step (if (< count 0) -1 1))
+         (index (1- (line-number-at-pos nil t))))
+    (dotimes (_ (abs count))
+      (setq index (or (cl-loop for i = (+ index step) then (+ i step)
+                               while (dwell-listing--line i)
+                               when (dwell-listing--stall-p i) return i)
+                      (user-error "Dwell: no more stalls"))))
+    (dwell-listing--goto-line index)))
+
+(defun dwell-listing-previous-stall (&optional count)
+  "Move to the COUNTth previous stall."
+  (interactive "p")
+  (dwell-listing-next-stall (- (or count 1))))
+
+(defun dwell-listing-goto-culprit ()
+  "Move to the culprit of the stall at point; again, to its next one."
+  (interactive)
+  (let* ((index (1- (line-number-at-pos nil t)))
+         (culprits (dwell-listing--culprits index)))
+    (unless culprits (user-error "Dwell: no culprit is known here"))
+    (push-mark)
+    (dwell-listing--goto-line (or (seq-find (lambda (culprit) (/= culprit index)) culprits)
+                                  (car culprits)))))
+
+(defun dwell-listing--culprits (index)
+  "Return the lines of the text that are to blame for the stall at line INDEX.
+From an instruction, its bubbles above are looked at too."
+  (or (append (plist-get (dwell-listing--line index) :culpritLines) nil)
+      (cl-loop for i downfrom (1- index)
+               for line = (dwell-listing--line i)
+               while (and line (null (plist-get line :address)))
+               append (append (plist-get line :culpritLines) nil))))
+
+(defun dwell-listing-visit (&optional other-window)
+  "Visit the source of the line at point, in OTHER-WINDOW if non-nil."
+  (interactive)
+  (when (mouse-event-p last-input-event) (mouse-set-point last-input-event))
+  (let ((source (cl-loop for i downfrom (1- (line-number-at-pos nil t))
+                         while (>= i 0)
+                         thereis (plist-get (dwell-listing--line i) :source))))
+    (unless source (user-error "Dwell: no source is known for this line"))
+    (dwell--visit (plist-get source :uri) (plist-get source :line) other-window)))
+
+(defun dwell-listing-visit-other-window ()
+  "Visit the source of the line at point in another window."
+  (interactive)
+  (dwell-listing-visit t))
+
+(provide 'dwell-listing)
+;;; dwell-listing.el ends here

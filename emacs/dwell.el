@@ -1,0 +1,280 @@
+;;; dwell.el --- What each source line costs, where it stalls and why  -*- lexical-binding: t; -*-
+
+;; Copyright (C) 2026  The Dwell authors
+
+;; Author: The Dwell authors
+;; Maintainer: The Dwell authors
+;; URL: https://example.invalid/dwell
+;; Version: 0.1.0
+;; Package-Requires: ((emacs "28.1"))
+;; Keywords: tools, languages, c
+;; SPDX-License-Identifier: MIT OR Apache-2.0
+
+;; Licensed under the MIT License or the Apache License 2.0, at your choice.
+
+;;; Commentary:
+
+;; Dwell samples programs as they run and works out, for each instruction, how often it was
+;; executed, how long it waited and what for.  This package shows that on the lines you edit, in a
+;; list of hot procedures and in listings of their instructions.  It talks to `dwell-lsp' over a
+;; connection of its own, so it goes with Eglot, lsp-mode or neither, and takes no place of theirs.
+;;
+;; Setting up
+;;
+;;     (add-hook 'c-mode-hook #'dwell-mode)        ; or
+;;     (global-dwell-mode)                         ; all programs' sources
+;;     (define-key dwell-mode-map (kbd "C-c '") dwell-command-map)
+;;
+;; Node 20 and the server must be there: a `dwell-lsp' on PATH, or a checkout of Dwell that was
+;; built (`npm start' there builds it) beside this file.  `dwell-server-command' names another.
+;; A server is started when the first file of a project is opened with `dwell-mode' on.
+;;
+;; On lines
+;;
+;; At the end of a line stand its share of the epoch's time as a bar and in percent, the cycles
+;; spent, the cycles per instruction (CPI) beside what they would be without stalls, and the
+;; leading culprit: what the line waited for and which line is to blame.  `~' before a CPI says
+;; that it was estimated from little.  Point on the line shows more in the echo area (eldoc).
+;; Above a procedure stand its totals; a click on them opens its listing.
+;;
+;; Type on: a cost never moves what you type.  A line that was edited since it was measured says
+;; `edited' (undo makes it good again), and all are measured anew against the file when you save.
+;; A source that changed since the program was built is mapped by the server; a line that cannot
+;; be mapped shows nothing.
+;;
+;;     M-x dwell-set-hints         no lines, hot lines (`dwell-hot-share') or all
+;;     M-x dwell-next-line, dwell-previous-line, dwell-hottest-line
+;;     M-x dwell-goto-culprit      to the line that this one's cost is blamed on
+;;     M-x dwell-describe-line     all that is known of this line
+;;     M-x dwell-listing           the instructions of the procedure here, or of any
+;;     M-x dwell-refresh           ask again
+;;
+;; Epochs
+;;
+;; An epoch is one stretch of collecting.  The mode line shows those in view, as in
+;; `Dwell[latest]'; `stale' there says that the file changed too much to be mapped, `unsaved' that
+;; its costs come when it is saved.
+;;
+;;     M-x dwell-select-epoch      one or, with commas, several, which are merged
+;;     M-x dwell-record            run a command and record it; C-u asks for the epoch's name
+;;     M-x dwell-record-cancel     end it
+;;     M-x dwell-new-epoch         have the running daemon begin a new epoch
+;;
+;; Hot procedures
+;;
+;; `M-x dwell-hot-procedures' lists where the time goes.  RET visits the source, or the listing
+;; where there is none, `o' does so in another window, `l' shows the listing, `g' asks again, `/'
+;; filters, `S' sorts by the column at point; `P', `I', `L', `A' list by procedure, image, line or
+;; application, `?' says what was left out, `e' chooses epochs.  It follows the profile by itself.
+;;
+;; Listings
+;;
+;; Bubbles above an instruction say how long it stalled and why.  `n' and `p' move between stalls,
+;; `j' to the culprit (C-u C-SPC comes back), RET or `o' to the source, `g' asks again.
+;;
+;; Trouble
+;;
+;; `M-x dwell-restart' starts the server again.  What it wrote on standard error is in a buffer
+;; named ` *dwell stderr*'.  Files on other machines (TRAMP) are left alone.
+
+;;; Code:
+
+(require 'dwell-client)
+(require 'dwell-sync)
+(require 'dwell-lines)
+(require 'dwell-epoch)
+(require 'dwell-hot)
+(require 'dwell-listing)
+(require 'easymenu)
+
+(defvar dwell-command-map
+  (let ((map (make-sparse-keymap)))
+    (pcase-dolist (`(,key . ,command)
+                   '(("h" . dwell-hot-procedures) ("l" . dwell-listing) ("e" . dwell-select-epoch)
+                     ("r" . dwell-record) ("k" . dwell-record-cancel) ("N" . dwell-new-epoch)
+                     ("i" . dwell-set-hints) ("d" . dwell-describe-line) ("." . dwell-goto-culprit)
+                     ("n" . dwell-next-line) ("p" . dwell-previous-line) ("t" . dwell-hottest-line)
+                     ("g" . dwell-refresh)))
+      (define-key map key command))
+    map)
+  "Keymap of Dwell's commands, for a prefix key of your choice.")
+
+(defvar dwell-mode-map (make-sparse-keymap)
+  "Keymap of `dwell-mode'; it binds nothing by itself.")
+
+(easy-menu-define dwell-menu dwell-mode-map
+  "Menu of Dwell."
+  '("Dwell"
+    ["Hot procedures" dwell-hot-procedures]
+    ["Listing…" dwell-listing]
+    "--"
+    ["Select epochs…" dwell-select-epoch]
+    ["Record a command…" dwell-record]
+    ["Cancel the recording" dwell-record-cancel :active dwell--recording]
+    ["New epoch…" dwell-new-epoch]
+    "--"
+    ["Which lines…" dwell-set-hints]
+    ["Hottest line" dwell-hottest-line]
+    ["Culprit of this line" dwell-goto-culprit]
+    ["Describe this line" dwell-describe-line]))
+
+(defvar dwell-lighter-map
+  (let ((map (make-sparse-keymap)))
+    (define-key map [mode-line mouse-1] #'dwell-select-epoch)
+    (define-key map [mode-line mouse-2] #'dwell-hot-procedures)
+    map)
+  "Keymap of the mode line's `Dwell'.")
+
+;;;###autoload
+(define-minor-mode dwell-mode
+  "Show what each line of this buffer's file costs.
+The manual is in the package's commentary: \\[finder-commentary] RET dwell.
+
+\\{dwell-command-map}"
+  :lighter (:eval (dwell--lighter))
+  (cond ((not dwell-mode) (dwell--turn-off))
+        ((dwell--file-p) (dwell--turn-on))
+        (t (setq dwell-mode nil)
+           (user-error "Dwell: %s visits no local source file" (buffer-name)))))
+
+(defun dwell--file-p ()
+  "Return non-nil if this buffer visits a local file of a programming mode."
+  (and buffer-file-name
+       (not (file-remote-p buffer-file-name))
+       (derived-mode-p 'prog-mode)))
+
+(defun dwell--turn-on-maybe ()
+  "Turn `dwell-mode' on in a buffer that it is for."
+  (when (dwell--file-p) (dwell-mode)))
+
+;;;###autoload
+(define-globalized-minor-mode global-dwell-mode dwell-mode dwell--turn-on-maybe
+  :group 'dwell
+  :predicate '(prog-mode))
+
+(defconst dwell--hooks
+  '((before-change-functions . dwell--note-before)
+    (after-change-functions . dwell--note-after)
+    (after-change-functions . dwell--settle)
+    (after-save-hook . dwell--saved)
+    (before-revert-hook . dwell--leave)
+    (after-revert-hook . dwell--enter)
+    (after-set-visited-file-name-hook . dwell--enter)
+    (kill-buffer-hook . dwell--leave)
+    (change-major-mode-hook . dwell--turn-off)
+    (window-buffer-change-functions . dwell--window-shows)
+    (eldoc-documentation-functions . dwell-eldoc-function))
+  "What `dwell-mode' hooks into, in its buffer.")
+
+(defun dwell--turn-on ()
+  "Watch this buffer and show its costs."
+  (pcase-dolist (`(,hook . ,function) dwell--hooks)
+    (add-hook hook function t t))
+  (dwell--enter))
+
+(defun dwell--turn-off ()
+  "Watch this buffer no more and remove what is shown."
+  (pcase-dolist (`(,hook . ,function) dwell--hooks)
+    (remove-hook hook function t))
+  (dwell--leave)
+  (setq dwell--buffer-key nil))
+
+(defvar dwell--missing-said nil
+  "What the user was told is missing.")
+
+(defun dwell--enter ()
+  "Open this buffer's file at the server and ask for its costs."
+  (dwell--leave)
+  (if (not (dwell--file-p))
+      (dwell-mode -1)
+    ;; Visiting a file must not fail for want of a server, nor be nagged about it.
+    (condition-case err
+        (progn (dwell--open-document)
+               (dwell--refresh))
+      (user-error
+       (let ((text (error-message-string err)))
+         (unless (equal text dwell--missing-said)
+           (setq dwell--missing-said text)
+           (message "%s" text)))))))
+
+(defun dwell--leave ()
+  "Close this buffer's file at the server and remove its costs."
+  (dwell--close-document)
+  (setq dwell--costs nil dwell--fetching nil dwell--outdated nil)
+  (dwell--clear))
+
+(defun dwell--saved ()
+  "Tell the server that this buffer was saved and measure it anew."
+  (dwell--saved-document)
+  (dwell--refresh))
+
+;;;; The mode line
+
+(defun dwell--lighter ()
+  "Return what the mode line shows."
+  (let ((connection dwell--document-connection))
+    (propertize
+     (pcase (and connection (dwell--state connection))
+       ('ready (format " Dwell[%s%s]" (dwell--epochs-shown connection) (dwell--remark)))
+       ('starting " Dwell[…]")
+       (_ " Dwell:off"))
+     'help-echo (dwell--lighter-help connection)
+     'mouse-face 'mode-line-highlight
+     'local-map dwell-lighter-map)))
+
+(defun dwell--epochs-shown (connection)
+  "Return the labels of the epochs that CONNECTION's server shows."
+  (replace-regexp-in-string
+   "%" "%%" (string-join (or (dwell--selected connection) dwell-epochs) "+") t t))
+
+(defun dwell--remark ()
+  "Return what must be known of this buffer's costs, in a word."
+  (cond ((and dwell--recording (eq dwell--document-connection
+                                   (plist-get dwell--recording :connection)))
+         " recording")
+        ((equal (plist-get dwell--costs :source) "stale") " stale")
+        ((and dwell--outdated (buffer-modified-p)) " unsaved")
+        (t "")))
+
+(defun dwell--lighter-help (connection)
+  "Return what the mouse on the mode line shows of CONNECTION."
+  (string-join
+   (append (and connection (eq 'stopped (dwell--state connection))
+                '("The server stopped: M-x dwell-restart"))
+           (and dwell--costs
+                (list (format "The source is %s" (plist-get dwell--costs :source))))
+           (append (plist-get dwell--costs :notes) nil)
+           '("mouse-1: select epochs, mouse-2: hot procedures"))
+   "\n"))
+
+;;;; What the server tells
+
+(defun dwell--on-notification (connection method _params)
+  "Follow the profile when METHOD says that CONNECTION's changed."
+  (when (eq method 'dwell/profileDidChange)
+    (dwell--note-selected connection)
+    (dwell--profile-changed connection)))
+
+(defun dwell--on-ready (connection)
+  "Open the files again that were open at the server before CONNECTION's."
+  (dolist (buffer (buffer-list))
+    (with-current-buffer buffer
+      (when (and dwell-mode (equal (dwell--key connection) dwell--buffer-key)
+                 (not (eq connection dwell--document-connection)))
+        (dwell--enter)))))
+
+(defun dwell--on-stopped (connection)
+  "Remove what was shown of CONNECTION's server."
+  (dolist (buffer (buffer-list))
+    (with-current-buffer buffer
+      (when (eq connection dwell--document-connection)
+        (setq dwell--costs nil dwell--fetching nil)
+        (dwell--clear))))
+  (force-mode-line-update t))
+
+(add-hook 'dwell-notification-functions #'dwell--on-notification)
+(add-hook 'dwell-ready-functions #'dwell--on-ready)
+(add-hook 'dwell-stopped-functions #'dwell--on-stopped)
+
+(provide 'dwell)
+;;; dwell.el ends here

@@ -1,0 +1,142 @@
+;;; dwell-e2e-test.el --- dwell.el against the real server and a real profile  -*- lexical-binding: t; -*-
+
+;;; Commentary:
+
+;; Given by the environment:
+;;   DWELL_TEST_SERVER  the server's script, lsp-server/dist/server.js
+;;   DWELL_TEST_DB      a database whose latest epoch has samples of a program
+;;   DWELL_TEST_FILE    one of that program's sources, with lines that take time
+;;   DWELL_TEST_LINE    optional: its costliest line, from 1
+;;   DWELL_TEST_DWELL   optional: the `dwell' program, to record with
+;; Without the first three the tests are skipped, and one line says so.
+
+;;; Code:
+
+(require 'dwell-test-util)
+
+(defun dwell-e2e-given (name)
+  "Return the file that the environment variable NAME gives, or nil."
+  (let ((value (getenv name)))
+    (and value (not (string-empty-p value)) (expand-file-name value))))
+
+(defun dwell-e2e-missing ()
+  "Return why the tests cannot run, or nil."
+  (seq-some (lambda (name)
+              (let ((file (dwell-e2e-given name)))
+                (cond ((null file) (concat name " is not given"))
+                      ((not (file-readable-p file)) (concat file " is not there")))))
+            '("DWELL_TEST_SERVER" "DWELL_TEST_DB" "DWELL_TEST_FILE")))
+
+(defmacro dwell-e2e-with-file (&rest body)
+  "Run BODY in a buffer of the given source with its costs drawn."
+  (declare (indent 0))
+  `(let ((dwell-server-command (list "node" (dwell-e2e-given "DWELL_TEST_SERVER") "--stdio"))
+         (dwell-database (dwell-e2e-given "DWELL_TEST_DB"))
+         (dwell-program (dwell-e2e-given "DWELL_TEST_DWELL"))
+         (create-lockfiles nil))
+     (unwind-protect
+         (save-window-excursion
+           (with-current-buffer (find-file-noselect (dwell-e2e-given "DWELL_TEST_FILE"))
+             (switch-to-buffer (current-buffer))
+             (unwind-protect
+                 (progn (dwell-mode)
+                        (dwell-test-until "overlays" (dwell-test-overlays))
+                        ,@body)
+               (set-buffer-modified-p nil)
+               (kill-buffer))))
+       (dwell-test-stop-servers)
+       (dolist (buffer (buffer-list))
+         (when (string-prefix-p "*Dwell" (buffer-name buffer)) (kill-buffer buffer))))))
+
+(ert-deftest dwell-e2e-lines ()
+  (dwell-e2e-with-file
+    (message "Lines: %S" (dwell-test-overlays))
+    (dwell-hottest-line)
+    (when-let ((line (getenv "DWELL_TEST_LINE")))
+      (should (= (string-to-number line) (line-number-at-pos))))
+    (should (string-match-p "[0-9]%" (cdr (assoc (line-number-at-pos) (dwell-test-overlays)))))
+    (should (dwell-test-overlays 'procedure))
+    ;; an edit above moves it, an edit on it makes it stale
+    (let ((line (line-number-at-pos)) (count (length (dwell-test-overlays))))
+      (save-excursion (goto-char (point-min)) (insert "\n"))
+      (should (= count (length (dwell-test-overlays))))
+      (should (assoc (1+ line) (dwell-test-overlays)))
+      (end-of-line)
+      (insert " ")
+      (should (string-prefix-p "edited" (cdr (assoc (1+ line) (dwell-test-overlays))))))))
+
+(ert-deftest dwell-e2e-hot-list-and-listing ()
+  (dwell-e2e-with-file
+    (dwell-hot-procedures)
+    (let ((hot (window-buffer)))
+      (with-current-buffer hot
+        (dwell-test-until "rows" (> (buffer-size) 0))
+        (message "Hot procedures:\n%s" (buffer-substring-no-properties (point-min) (min (point-max) 800)))
+        (goto-char (point-min))
+        (dwell-hot-listing))
+      (dwell-test-until "the listing" (not (eq hot (window-buffer)))))
+    (with-current-buffer (window-buffer)
+      (message "Listing:\n%s" (buffer-substring-no-properties (point-min) (min (point-max) 2000)))
+      (should (derived-mode-p 'dwell-listing-mode))
+      (should (= (count-lines (point-min) (point-max)) (length dwell-listing--lines)))
+      (goto-char (point-min))
+      (dwell-listing-next-stall)
+      (should (dwell-listing--stall-p (1- (line-number-at-pos))))
+      (dwell-listing-visit)
+      (should (buffer-file-name (window-buffer))))))
+
+(ert-deftest dwell-e2e-hot-list-by-others ()
+  (dwell-e2e-with-file
+    (dwell-hot-procedures)
+    (with-current-buffer (window-buffer)
+      (dwell-test-until "rows" (> (buffer-size) 0))
+      (dolist (by '("image" "line" "app"))
+        (dwell-hot-by by)
+        (dwell-test-until by (string-match-p (concat "by " by ":") (format "%s" mode-line-process)))
+        (should (> (buffer-size) 0))))))
+
+(ert-deftest dwell-e2e-epochs ()
+  (dwell-e2e-with-file
+    (dwell-test-until "the epochs" (dwell--selected (dwell--connection)))
+    (let* ((result (dwell-test-ask :dwell/epochs))
+           (id (plist-get (aref (plist-get result :epochs) 0) :id)))
+      (should (cdr (assoc "latest" (cons '("latest" . t) (dwell--epoch-choices result)))))
+      (dwell-select-epoch (list id))
+      (dwell-test-until "the selection"
+        (equal (list id) (append (plist-get (dwell-test-ask :dwell/epochs) :selected) nil))))))
+
+(ert-deftest dwell-e2e-describe-line ()
+  (dwell-e2e-with-file
+    (dwell-hottest-line)
+    (dwell-describe-line)
+    (dwell-test-until "help" (get-buffer "*Dwell line*"))
+    (message "Hover:\n%s" (with-current-buffer "*Dwell line*" (buffer-string)))))
+
+(ert-deftest dwell-e2e-unknown-procedure ()
+  (dwell-e2e-with-file
+    (let ((said (dwell-test-messages
+                  (dwell-listing "no_such_procedure_anywhere")
+                  (dwell-test-until "the end" (not (get-buffer "*Dwell listing: no_such_procedure_anywhere*"))))))
+      (should (= 1 (length said)))
+      (should (string-prefix-p "Dwell: " (car said))))))
+
+(ert-deftest dwell-e2e-recording ()
+  (skip-unless (dwell-e2e-given "DWELL_TEST_DWELL"))
+  (dwell-e2e-with-file
+    (let ((before (dwell-test-ask :dwell/epochs)))
+      (dwell-record '("sh" "-c" "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo recorded") "emacs-e2e")
+      (dwell-test-until "the recording" (null dwell--recording))
+      (dwell-test-until "the new epoch in view"
+        (equal '("emacs-e2e") (dwell--selected (dwell--connection))))
+      (should (< (length (plist-get before :epochs))
+                 (length (plist-get (dwell-test-ask :dwell/epochs) :epochs)))))))
+
+(defun dwell-e2e-run ()
+  "Run the tests, or say why not."
+  (if-let ((reason (dwell-e2e-missing)))
+      (progn (princ (format "SKIPPED emacs-e2e: %s\n" reason))
+             (kill-emacs 0))
+    (ert-run-tests-batch-and-exit)))
+
+(provide 'dwell-e2e-test)
+;;; dwell-e2e-test.el ends here

@@ -1,0 +1,570 @@
+;;; dwell-test.el --- Tests of dwell.el against a scripted server  -*- lexical-binding: t; -*-
+
+;;; Commentary:
+
+;; The server is fake-server.mjs.  What it answers for every file is the table in it: lines 3, 4
+;; and 5 (from 1) cost something, line 10000 too, which no file here has.
+
+;;; Code:
+
+(require 'dwell-test-util)
+
+(defconst dwell-test-source "long sum(int *p) {\n  long total = 0;\n  for (;;) total += *p;\n  p = p->next;\n  return total;\n}\n"
+  "A file of six lines.")
+
+(defmacro dwell-test-with-costs (&rest body)
+  "Run BODY in a buffer whose costs are drawn."
+  (declare (indent 0))
+  `(dwell-test-with-file "a.c" dwell-test-source
+     (dwell-test-until "overlays" (dwell-test-overlays))
+     ,@body))
+
+;;;; Words for numbers
+
+(ert-deftest dwell-numbers-in-words ()
+  (should (equal (mapcar #'dwell--format-count '(0 7 999 1000 12345 999499 999500 1.2e9 0.5 47.25 3e16))
+                 '("0" "7" "999" "1.00k" "12.3k" "999k" "1.00M" "1.20G" "0.50" "47.2" "30.0P")))
+  (should (equal (mapcar #'dwell--format-share '(0 0.0001 0.001 0.421 1))
+                 '("0.0%" "<0.1%" "0.1%" "42.1%" "100.0%")))
+  (should (equal (mapcar #'dwell--format-cause '("d-cache-miss" "i-tlb-miss" "branch-mispredict" "slotting"))
+                 '("D-cache miss" "I-tlb miss" "branch mispredict" "slotting")))
+  (should (equal (mapcar (lambda (share) (substring-no-properties (dwell--bar share))) '(0 0.01 0.25 0.3 1))
+                 '("▏   " "▏   " "█   " "█▎  " "████"))))
+
+(ert-deftest dwell-uris ()
+  (let* ((directory (file-name-as-directory (make-temp-file "dwell ü" t)))
+         (file (expand-file-name "a b%#ü.c" directory)))
+    (unwind-protect
+        (progn
+          (should (string-match-p "\\`file:///[!-~]+\\'" (dwell--uri file)))
+          (should (equal (dwell--file (dwell--uri file)) (file-truename file))))
+      (delete-directory directory t)))
+  (should-not (dwell--file "dwell:/listing")))
+
+;;;; Lines
+
+(ert-deftest dwell-lines-show-costs ()
+  (dwell-test-with-costs
+    (should (equal (dwell-test-overlays)
+                   '((3 . "█▋   42.1% · 1.20G cycles · 4.20 CPI (best 0.50) · D-cache miss ← line 2")
+                     (4 . "▎    5.0% · 12.3k cycles · ~0.75 CPI · D-tlb miss ← far.h:10"))))
+    (should (equal (dwell-test-overlays 'procedure)
+                   '((1 . "47.2% · 1.30G cycles · 3.90 CPI (best 0.50) · sum(int*)"))))
+    (should (equal (buffer-string) dwell-test-source))
+    (should-not (buffer-modified-p))))
+
+(ert-deftest dwell-hints-levels ()
+  (dwell-test-with-costs
+    (unwind-protect
+        (progn
+          (dwell-set-hints 'all)
+          (should (equal (dwell-test-shares) '((3 . "42.1%") (4 . "5.0%") (5 . "0.1%"))))
+          (dwell-set-hints 'off)
+          (should-not (dwell--overlays))
+          (dwell-set-hints 'hot)
+          (should (equal (dwell-test-shares) '((3 . "42.1%") (4 . "5.0%")))))
+      (setq dwell-hints 'hot))))
+
+(ert-deftest dwell-cursor-stays-before-cost ()
+  (dwell-test-with-costs
+    (let ((text (overlay-get (car (dwell--overlays nil nil 'line)) 'after-string)))
+      (should (get-text-property 0 'cursor text)))))
+
+(ert-deftest dwell-edits-keep-costs-on-their-lines ()
+  "Each row: an edit, and what the lines show then."
+  (dolist (row
+           `((,(lambda () (goto-char (point-min)) (insert "// new\n")) ((4 . "42.1%") (5 . "5.0%")))
+             (,(lambda () (forward-line 2) (insert "\n")) ((4 . "42.1%") (5 . "5.0%")))
+             (,(lambda () (forward-line 2) (end-of-line) (insert "\n")) ((3 . "42.1%") (5 . "5.0%")))
+             (,(lambda () (forward-line 2) (end-of-line) (insert " // x")) ((3 . "edited · 42.1%") (4 . "5.0%")))
+             (,(lambda () (forward-line 2) (insert "x")) ((3 . "edited · 42.1%") (4 . "5.0%")))
+             (,(lambda () (forward-line 2) (forward-char 4) (insert "\n")) ((3 . "edited · 42.1%") (5 . "5.0%")))
+             (,(lambda () (forward-line 2) (delete-region (point) (line-beginning-position 2))) ((3 . "5.0%")))
+             (,(lambda () (forward-line 2) (delete-region (point) (line-end-position))) ((4 . "5.0%")))
+             (,(lambda () (forward-line 2) (delete-char -1)) ((2 . "edited · 42.1%") (3 . "5.0%")))
+             (,(lambda () (forward-line 3) (delete-char -1)) ((3 . "edited · 42.1%")))
+             (,(lambda () (forward-line 3) (transpose-lines 1)) ())
+             (,(lambda () (erase-buffer)) ())
+             (,(lambda () (let ((text (buffer-string))) (erase-buffer) (insert text))) ())
+             (,(lambda () (narrow-to-region (point-min) 5) (insert "xx\n") (widen)) ((4 . "42.1%") (5 . "5.0%")))))
+    (dwell-test-with-costs
+      (goto-char (point-min))
+      (funcall (car row))
+      (let ((shown (dwell-test-shares)))
+        ;; A line whose overlay was deleted with its text may show nothing, never another's cost.
+        (should (equal shown (cadr row)))))))
+
+(ert-deftest dwell-undo-makes-fresh-again ()
+  (dwell-test-with-costs
+    (setq buffer-undo-list nil)
+    (goto-char (point-min))
+    (forward-line 2)
+    (insert "x")
+    (should (equal (dwell-test-shares) '((3 . "edited · 42.1%") (4 . "5.0%"))))
+    (primitive-undo 1 buffer-undo-list)
+    (should (equal (dwell-test-shares) '((3 . "42.1%") (4 . "5.0%"))))))
+
+(ert-deftest dwell-random-edits-never-misplace-a-cost ()
+  "Whatever is done to a buffer, a fresh cost stands on a line with the measured text."
+  (let ((dwell-hints 'all))
+    (dwell-test-with-costs
+      (random "dwell")
+      (let ((measured '(("42.1%" . "  for (;;) total += *p;") ("5.0%" . "  p = p->next;") ("0.1%" . "  return total;"))))
+        (dotimes (_ 400)
+          (goto-char (+ (point-min) (random (1+ (buffer-size)))))
+          (pcase (random 5)
+            (0 (insert (aref ["x" "\n" "  p = p->next;\n" "ü😀\n"] (random 4))))
+            (1 (delete-region (point) (min (point-max) (+ (point) (random 6)))))
+            (2 (delete-region (line-beginning-position) (line-end-position)))
+            (3 (insert "\n"))
+            (4 (ignore-errors (transpose-lines 1))))
+          (pcase-dolist (`(,line . ,share) (dwell-test-shares))
+            (unless (string-prefix-p "edited" share)
+              (should (equal (cdr (assoc share measured))
+                             (save-excursion (goto-char (point-min)) (forward-line (1- line))
+                                             (buffer-substring (point) (line-end-position)))))))
+          (should (= (length (dwell-test-overlays))
+                     (length (delete-dups (mapcar #'car (dwell-test-overlays)))))))))))
+
+(ert-deftest dwell-costs-wait-for-saving ()
+  (dwell-test-with-costs
+    (goto-char (point-min))
+    (insert "\n")
+    (dwell--profile-changed (dwell--connection))
+    (dwell-test-until "the postponed refresh" (null dwell--refresh-timer))
+    (dwell-test-settle)
+    (should (equal (dwell-test-shares) '((4 . "42.1%") (5 . "5.0%"))))
+    (should (string-match-p "unsaved" (dwell--lighter)))
+    (save-buffer)
+    (should (equal (dwell-test-until "costs of the saved text"
+                     (and (equal 3 (caar (dwell-test-shares))) (dwell-test-shares)))
+                   '((3 . "42.1%") (4 . "5.0%"))))))
+
+(ert-deftest dwell-answer-that-comes-too-late-is-dropped ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:delayMs 200))
+    (dwell--clear)
+    (dwell--refresh)
+    (insert "\n")
+    (dwell-test-until "the answer" (null dwell--fetching))
+    (should-not (dwell-test-overlays))
+    (should dwell--outdated)))
+
+(ert-deftest dwell-reverting-draws-anew ()
+  (dwell-test-with-costs
+    (write-region (concat "// one more line\n" dwell-test-source) nil buffer-file-name nil 'silent)
+    (revert-buffer t t t)
+    (should dwell-mode)
+    (should (equal (dwell-test-until "overlays" (dwell-test-shares)) '((3 . "42.1%") (4 . "5.0%"))))
+    (should (equal (dwell-test-ask :fake/text (list :uri dwell--document)) (buffer-string)))))
+
+(ert-deftest dwell-off-leaves-nothing ()
+  (dwell-test-with-costs
+    (let ((uri dwell--document) (hooks (length after-change-functions)))
+      (dwell-mode -1)
+      (should-not (dwell--overlays))
+      (should (< (length after-change-functions) hooks))
+      (should-not (dwell-test-ask :fake/text (list :uri uri))))))
+
+(ert-deftest dwell-changing-the-major-mode-leaves-nothing ()
+  (dwell-test-with-costs
+    (let ((uri dwell--document))
+      (fundamental-mode)
+      (should-not (dwell--overlays))
+      (should-not (dwell-test-ask :fake/text (list :uri uri))))))
+
+(ert-deftest dwell-moving-between-lines ()
+  (dwell-test-with-costs
+    (goto-char (point-min))
+    (dwell-next-line)
+    (should (= 3 (line-number-at-pos)))
+    (dwell-next-line)
+    (should (= 4 (line-number-at-pos)))
+    (should-error (dwell-next-line) :type 'user-error)
+    (should-error (dwell-goto-culprit) :type 'user-error) ; far.h is not here
+    (dwell-hottest-line)
+    (should (= 3 (line-number-at-pos)))
+    (dwell-goto-culprit)
+    (should (= 2 (line-number-at-pos)))
+    (should-error (dwell-goto-culprit) :type 'user-error)))
+
+(ert-deftest dwell-eldoc-and-help ()
+  (dwell-test-with-costs
+    (goto-char (point-min))
+    (should-not (dwell-eldoc-function #'ignore))
+    (forward-line 2)
+    (let (told)
+      (dwell-eldoc-function (lambda (text &rest _) (setq told text)))
+      (should (equal told (concat "42.1% · 421 samples of cpu-clock · 1.20G cycles · 1.00M executions · 4.20 CPI (best 0.50)"
+                                  " · high confidence · D-cache miss ← line 2 (up to 90%); branch mispredict (up to 10%)"))))
+    (save-window-excursion
+      (dwell-describe-line)
+      (dwell-test-until "help" (get-buffer "*Dwell line*"))
+      (with-current-buffer "*Dwell line*"
+        (should (string-match-p "line 2\\*\\* waits for memory" (buffer-string)))))))
+
+;;;; Document sync
+
+(ert-deftest dwell-server-follows-random-edits ()
+  "After any edits the server's text is the buffer's, for each kind of sync."
+  (dolist (kind '("1" "2"))
+    (let ((process-environment (cons (concat "FAKE_SYNC=" kind) process-environment)))
+      (dwell-test-with-file "a.c" "a😀b\nüü\n\n𝒳𝒴\n"
+        (dwell-test-until "readiness" (dwell--document-live-p))
+        (random "dwell sync")
+        (dotimes (i 120)
+          (goto-char (+ (point-min) (random (1+ (buffer-size)))))
+          (pcase (random 7)
+            ((or 0 1) (insert (aref ["x" "\n" "😀" "a\nb\n" "ü"] (random 5))))
+            (2 (delete-region (point) (min (point-max) (+ (point) (random 9)))))
+            (3 (upcase-region (line-beginning-position) (line-end-position)))
+            (4 (subst-char-in-region (point-min) (point-max) ?x ?y))
+            (5 (save-restriction (narrow-to-region (point) (point-max)) (insert "n")))
+            (6 (ignore-errors (transpose-lines 1))))
+          (when (zerop (% i 10))
+            (dwell--send-changes)
+            (should (equal (dwell-test-ask :fake/text (list :uri dwell--document)) (buffer-string)))))))))
+
+(ert-deftest dwell-changes-are-batched ()
+  (dwell-test-with-costs
+    (dotimes (_ 5) (insert "x"))
+    (dwell-test-until "the change to be sent" (null dwell--changes))
+    (let ((changes (seq-filter (lambda (message) (equal (plist-get message :method) "textDocument/didChange"))
+                               (dwell-test-ask :fake/messages))))
+      (should (= 1 (length changes)))
+      (should (= 5 (length (plist-get (plist-get (car changes) :params) :contentChanges)))))))
+
+(ert-deftest dwell-raw-bytes-do-not-break-the-connection ()
+  (dwell-test-with-file "a.c" "x\n"
+    (dwell-test-until "readiness" (dwell--document-live-p))
+    (insert (string #x3fffff) "ü" (string #xd800))
+    (dwell--send-changes)
+    (should (equal (dwell-test-ask :fake/text (list :uri dwell--document)) "\uFFFDü\uFFFDx\n"))))
+
+(ert-deftest dwell-renaming-reopens ()
+  (dwell-test-with-costs
+    (let ((old dwell--document))
+      (write-file (expand-file-name "b.c"))
+      (dwell-test-until "the new document" (dwell-test-ask :fake/text (list :uri dwell--document)))
+      (should-not (equal old dwell--document))
+      (should-not (dwell-test-ask :fake/text (list :uri old))))))
+
+;;;; Epochs
+
+(ert-deftest dwell-profile-changes-are-followed ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:round 3))
+    (dwell-test-ask :fake/notify '(:method "dwell/profileDidChange" :params (:epochs ["x"])))
+    (dwell-test-until "the new costs" (equal "45.1%" (cdar (dwell-test-shares))))))
+
+(ert-deftest dwell-hidden-buffers-are-refreshed-when-seen ()
+  (dwell-test-with-costs
+    (let ((buffer (current-buffer)))
+      (switch-to-buffer "*scratch*")
+      (with-current-buffer buffer (dwell-test-ask :fake/set '(:round 3)))
+      (with-current-buffer buffer (dwell-test-ask :fake/notify '(:method "dwell/profileDidChange" :params (:epochs ["x"]))))
+      (with-current-buffer buffer
+        (dwell-test-until "the mark" dwell--outdated)
+        (dwell-test-until "the timer" (null dwell--refresh-timer))
+        (dwell-test-settle)
+        (should (equal "42.1%" (cdar (dwell-test-shares)))))
+      (switch-to-buffer buffer)
+      (run-hook-with-args 'window-buffer-change-functions (selected-window))
+      (dwell-test-until "the new costs" (equal "45.1%" (cdar (dwell-test-shares)))))))
+
+(ert-deftest dwell-mode-line-names-the-epochs ()
+  (dwell-test-with-costs
+    (dwell-test-until "the epochs" (dwell--selected (dwell--connection)))
+    (should (equal (substring-no-properties (dwell--lighter)) " Dwell[20261121T100000Z]"))
+    (should (string-match-p "3 samples were lost" (get-text-property 0 'help-echo (dwell--lighter))))))
+
+(ert-deftest dwell-selecting-epochs ()
+  (dwell-test-with-costs
+    (let (annotations)
+      (cl-letf (((symbol-function 'completing-read-multiple)
+                 (lambda (_prompt table &rest _)
+                   (let* ((metadata (completion-metadata "" table nil))
+                          (annotate (completion-metadata-get metadata 'annotation-function)))
+                     (should (equal (all-completions "" table) '("latest" "20261121T100000Z" "before")))
+                     (setq annotations (mapcar annotate '("20261121T100000Z" "before")))
+                     '("before" "20261121T100000Z")))))
+        (call-interactively #'dwell-select-epoch))
+      (should (equal annotations '("  2026-11-21 10:00 (running)  1000 samples, 3 lost  ./a.out  testhost"
+                                   "  2026-11-20 09:00  1000 samples, 3 lost  ./a.out  testhost"))))
+    (dwell-test-until "the selection"
+      (equal (dwell--selected (dwell--connection)) '("before" "20261121T100000Z")))
+    (should (equal (substring-no-properties (dwell--lighter)) " Dwell[before+20261121T100000Z]"))))
+
+(ert-deftest dwell-recording ()
+  (dwell-test-with-costs
+    (let ((said (dwell-test-messages
+                  (dwell-record '("./a.out" "two words") "mine")
+                  (should dwell--recording)
+                  (should (string-match-p "recording" (dwell--lighter)))
+                  (should-error (dwell-record '("again")) :type 'user-error)
+                  (dwell-test-until "the recording" (null dwell--recording)))))
+      (should (equal said '("Dwell: recording starts" "Dwell: recording 0% Recording" "Dwell: recording 40% 50 samples"
+                            "Dwell: recorded epoch recorded-1; the output is in *Dwell output*"))))
+    (with-current-buffer "*Dwell output*"
+      (should (equal (buffer-string) (format "ran ./a.out|two words in %s\n" directory))))
+    (dwell-test-until "the new costs" (equal "43.1%" (cdar (dwell-test-shares))))))
+
+(ert-deftest dwell-recording-is-cancelled ()
+  (dwell-test-with-costs
+    (should-error (dwell-record-cancel) :type 'user-error)
+    (dwell-record '("forever"))
+    (dwell-test-until "progress" (equal "40% 50 samples" (plist-get dwell--recording :progress)))
+    (let ((said (dwell-test-messages
+                  (dwell-record-cancel)
+                  (dwell-test-until "the end" (null dwell--recording)))))
+      (should (equal said '("Dwell: recording is cancelled" "Dwell: not recorded: cancelled"))))))
+
+(ert-deftest dwell-new-epoch-is-asked-for ()
+  (dwell-test-with-costs
+    (dwell-new-epoch "evening")
+    (dwell-test-settle)
+    (should (seq-find (lambda (message)
+                        (equal (plist-get message :params)
+                               '(:command "dwell.server.newEpoch" :arguments [(:name "evening")])))
+                      (dwell-test-ask :fake/messages)))))
+
+;;;; Hot list
+
+(defun dwell-test-hot-buffer ()
+  "Return the hot list's buffer."
+  (seq-find (lambda (buffer) (string-prefix-p "*Dwell hot" (buffer-name buffer))) (buffer-list)))
+
+(ert-deftest dwell-hot-list ()
+  (dwell-test-with-costs
+    (dwell-hot-procedures)
+    (with-current-buffer (dwell-test-hot-buffer)
+      (dwell-test-until "rows" (> (buffer-size) 0))
+      (should (string-match-p (rx bol "  █▉    47.2%   47.2%    944M   1.89      472 sum(int*) " (+ " ") "a.out") (buffer-string)))
+      (should (string-match-p "by procedure: 20261121T100000Z" mode-line-process))
+      ;; point keeps to its row
+      (goto-char (point-min))
+      (search-forward "memcpy")
+      (revert-buffer)
+      (dwell-test-settle)
+      (should (equal (tabulated-list-get-id) "libc.so.6:memcpy"))
+      ;; least first by share, then filtered
+      (tabulated-list-sort 0)
+      (goto-char (point-min))
+      (should (equal (tabulated-list-get-id) "libc.so.6:memcpy"))
+      (dwell-hot-filter "^sum")
+      (should (= 1 (count-lines (point-min) (point-max))))
+      (should (equal (dwell-test-messages (dwell-hot-notes))
+                     '("7 more rows (`dwell-hot-limit')\nimage gone: /tmp/x")))
+      (dwell-hot-by-line)
+      (dwell-test-until "lines" (string-match-p "the only line" (buffer-string)))
+      (should-error (dwell-hot-listing) :type 'user-error)
+      (dwell-hot-by-procedure)
+      (dwell-test-until "procedures" (string-match-p "memcpy" (buffer-string)))
+      (goto-char (point-min))
+      (save-window-excursion
+        (dwell-hot-visit)
+        (should (equal (buffer-file-name (window-buffer)) file)))
+      ;; without source, the listing
+      (forward-line 1)
+      (dwell-hot-visit)
+      (dwell-test-until "the listing" (equal (buffer-name (window-buffer)) "*Dwell listing: libc.so.6:memcpy*")))))
+
+(ert-deftest dwell-hot-list-follows-the-profile ()
+  (dwell-test-with-costs
+    (dwell-hot-procedures)
+    (with-current-buffer (dwell-test-hot-buffer)
+      (dwell-test-until "rows" (> (buffer-size) 0))
+      (dwell-select-epoch '("before"))
+      (dwell-test-until "the other epoch" (string-match-p "by procedure: before" mode-line-process)))))
+
+;;;; Listing
+
+(ert-deftest dwell-listing-buffer ()
+  (dwell-test-with-costs
+    (goto-char (point-min))
+    (forward-line 3)
+    (call-interactively #'dwell-listing)
+    (dwell-test-until "the listing" (equal (buffer-name (window-buffer)) "*Dwell listing: a.out:sum*"))
+    (with-current-buffer (window-buffer)
+      (should (equal (line-number-at-pos) 6)) ; the first of source line 4
+      (should (string-match-p "100%% of it" header-line-format))
+      (goto-char (point-min))
+      (should (eq (get-text-property (point) 'face) 'dwell-listing-note))
+      (forward-line 1)
+      (should (eq (get-text-property (point) 'face) 'dwell-listing-source))
+      (dwell-listing-next-stall)
+      (should (= 4 (line-number-at-pos)))
+      (should (eq (get-text-property (point) 'face) 'dwell-listing-bubble))
+      (dwell-listing-goto-culprit)
+      (should (= 3 (line-number-at-pos)))
+      (goto-char (point-min))
+      (forward-line 4)
+      (dwell-listing-goto-culprit) ; from the instruction below its bubble
+      (should (= 3 (line-number-at-pos)))
+      (goto-char (point-max))
+      (dwell-listing-previous-stall)
+      (should (= 9 (line-number-at-pos)))
+      (should-error (dwell-listing-goto-culprit) :type 'user-error)
+      (should-error (dwell-listing-next-stall) :type 'user-error)
+      (revert-buffer)
+      (dwell-test-settle)
+      (should (= 9 (line-number-at-pos)))
+      (dwell-listing-visit))
+    (should (equal (buffer-file-name (window-buffer)) file))
+    (should (= 5 (line-number-at-pos)))))
+
+(ert-deftest dwell-listing-of-a-chosen-procedure ()
+  (dwell-test-with-costs
+    (goto-char (point-max))
+    (cl-letf (((symbol-function 'completing-read)
+               (lambda (_prompt table &rest _)
+                 (should (equal (all-completions "" table) '("a.out:sum" "libc.so.6:memcpy")))
+                 "libc.so.6:memcpy")))
+      (call-interactively #'dwell-listing))
+    (dwell-test-until "the listing" (equal (buffer-name (window-buffer)) "*Dwell listing: libc.so.6:memcpy*"))))
+
+(ert-deftest dwell-listing-that-fails-leaves-no-buffer ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:error (:dwell/listing (:code -32001 :message "no procedure named nix"))))
+    (should (equal (dwell-test-messages
+                     (dwell-listing "nix")
+                     (dwell-test-until "the end" (not (get-buffer "*Dwell listing: nix*"))))
+                   '("Dwell: no procedure named nix")))))
+
+;;;; Lifecycle
+
+(ert-deftest dwell-one-server-for-each-project-or-one-for-all ()
+  (dolist (row '((project . 2) (global . 1)))
+    (let ((dwell-connection-scope (car row)))
+      (dwell-test-with-file "a.c" dwell-test-source
+        (let ((count 0))
+          (dwell-test-with-file "b.c" dwell-test-source
+            (dwell-test-until "overlays" (dwell-test-overlays))
+            (setq count (hash-table-count dwell--connections)))
+          (should (= count (cdr row))))))))
+
+(ert-deftest dwell-missing-server-is-said-once ()
+  (let ((dwell-server-command '("/nonexistent/dwell-lsp")) (text-quoting-style 'grave))
+    (should (equal (dwell-test-messages
+                     (dwell-test-with-file "a.c" dwell-test-source
+                       (should dwell-mode)
+                       (should (equal (substring-no-properties (dwell--lighter)) " Dwell:off"))
+                       (dwell-mode)
+                       (insert "typing works")
+                       (should-error (dwell-hot-procedures) :type 'user-error)))
+                   '("Dwell: no program /nonexistent/dwell-lsp; see `dwell-server-command'")))))
+
+(ert-deftest dwell-server-that-dies-is-said ()
+  (dwell-test-with-costs
+    (let ((connection (dwell--connection)))
+      (let ((said (dwell-test-messages
+                    (dwell--notify connection :fake/die nil)
+                    (dwell-test-until "its death" (eq 'stopped (dwell--state connection))))))
+        (should (member "Dwell: the server died (the fake server was told to die); `M-x dwell-restart' starts it again" said)))
+      (should-not (dwell-test-overlays))
+      (should (equal (substring-no-properties (dwell--lighter)) " Dwell:off"))
+      (insert "// typing works\n")
+      (set-buffer-modified-p nil)
+      (dwell-restart)
+      (dwell-test-until "costs again" (dwell-test-overlays)))))
+
+(ert-deftest dwell-server-that-ran-long-is-restarted ()
+  (dwell-test-with-costs
+    (let ((connection (dwell--connection)))
+      (setf (dwell--started connection) 0)
+      (dwell--notify connection :fake/die nil)
+      (dwell-test-until "its death" (not (dwell-test-overlays)))
+      (dwell-test-until "costs again" (dwell-test-overlays))
+      (should-not (eq connection (dwell--connection))))))
+
+(ert-deftest dwell-shutdown-is-quiet ()
+  (dwell-test-with-costs
+    (let ((connection (dwell--connection)))
+      (dwell-shutdown)
+      (dwell-test-until "its end" (eq 'stopped (dwell--state connection)))
+      (should (= 0 (process-exit-status (jsonrpc--process connection)))))))
+
+(ert-deftest dwell-errors-are-said-once ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:error (:dwell/fileCosts (:code -32001 :message "no database at /x"))))
+    (should (equal (dwell-test-messages
+                     (dotimes (_ 3)
+                       (dwell--refresh)
+                       (dwell-test-until "the answer" (null dwell--fetching))))
+                   '("Dwell: no database at /x")))
+    (should-not (dwell-test-overlays))
+    (dwell-test-ask :fake/set '(:error (:dwell/fileCosts (:code -32801 :message "content modified"))))
+    (should-not (dwell-test-messages
+                  (dwell--refresh)
+                  (dwell-test-until "the answer" (null dwell--fetching))))))
+
+(ert-deftest dwell-waiting-has-an-end ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:delayMs 2000))
+    (let ((dwell-request-timeout 0.2))
+      (should-error (dwell--await (dwell--connection) :dwell/fileCosts (list :textDocument (list :uri dwell--document)))
+                    :type 'user-error))
+    (dwell-test-settle)
+    (should (seq-find (lambda (message) (equal (plist-get message :method) "$/cancelRequest"))
+                      (dwell-test-ask :fake/messages)))))
+
+(ert-deftest dwell-answers-the-server ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/request '(:method "workspace/configuration" :params (:items [(:section "dwell") (:section "other")])))
+    (dwell-test-ask :fake/request '(:method "workspace/unheard" :params nil))
+    (dwell-test-settle)
+    (let ((answers (seq-filter (lambda (message) (and (null (plist-get message :method))
+                                                      (or (plist-get message :result) (plist-get message :error))))
+                               (dwell-test-ask :fake/messages))))
+      (should (equal (plist-get (aref (plist-get (car answers) :result) 0) :hints) "hot"))
+      (should (equal (plist-get (plist-get (cadr answers) :error) :code) -32601)))))
+
+(ert-deftest dwell-announces-itself ()
+  (let ((dwell-database "/tmp/db") (dwell-epochs '("latest~1" "latest")))
+    (dwell-test-with-costs
+      (let* ((params (plist-get (aref (dwell-test-ask :fake/messages) 0) :params))
+             (experimental (plist-get (plist-get params :capabilities) :experimental)))
+        (should (equal experimental '(:dwell (:profileDidChange t))))
+        (should (equal (plist-get params :initializationOptions)
+                       '(:database "/tmp/db" :epochs ["latest~1" "latest"] :hints "hot" :hotShare 0.01)))
+        (should (equal (plist-get params :rootUri) (dwell--uri directory)))))))
+
+(ert-deftest dwell-only-programs-sources ()
+  (should-error (dwell-test-with-file "a.txt" "text\n") :type 'user-error)
+  (with-temp-buffer
+    (emacs-lisp-mode)
+    (should-error (dwell-mode) :type 'user-error))
+  (dwell-test-with-file "a.c" dwell-test-source
+    (dwell-mode -1)
+    (unwind-protect
+        (progn (global-dwell-mode)
+               (should dwell-mode))
+      (global-dwell-mode -1))
+    (should-not dwell-mode)))
+
+(ert-deftest dwell-beside-eglot ()
+  "Two servers for one buffer: eglot's and ours; neither disturbs the other."
+  (skip-unless (require 'eglot nil t))
+  (defvar eglot-server-programs)
+  (defvar eglot-sync-connect)
+  (declare-function eglot "eglot")
+  (declare-function eglot--guess-contact "eglot")
+  (declare-function eglot-current-server "eglot")
+  (declare-function eglot-shutdown "eglot")
+  (dwell-test-with-costs
+    (let ((eglot-server-programs (list (cons 'c-mode (dwell-test-fake-server))))
+          (eglot-sync-connect 10))
+      (c-mode)
+      (dwell-mode)
+      (apply #'eglot (eglot--guess-contact))
+      (dwell-test-until "overlays" (dwell-test-overlays))
+      (goto-char (point-min))
+      (insert "// both hear of this\n")
+      (save-buffer)
+      (should (eglot-current-server))
+      (dwell-test-until "costs of the saved text" (equal 3 (caar (dwell-test-shares))))
+      (should (equal (buffer-string) (dwell-test-ask :fake/text (list :uri dwell--document))))
+      (let ((inhibit-message t)) (eglot-shutdown (eglot-current-server))))))
+
+(provide 'dwell-test)
+;;; dwell-test.el ends here

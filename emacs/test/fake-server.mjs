@@ -1,0 +1,189 @@
+// A server that speaks ../../lsp-server/PROTOCOL.md from a script: deterministic, without a profile.
+// Beyond the protocol, for tests: `fake/messages` (what came in), `fake/text` (a document as the changes
+// left it), `fake/set` (the next answers), `fake/notify` (say this), `fake/die`.
+
+const dynamic = (cause, uri, line, shareMax) => ({ kind: 'dynamic', cause, cyclesMin: 1e6, cyclesMax: 4e8, shareMax, uri, line });
+
+const lineCost = (line, share, cycles, cpi, bestCaseCpi, culprits, confidence = 'high') => ({
+  line, label: '', samples: { 'cpu-clock': Math.round(share * 1000) }, share, cycles, executions: 1e6, cpi, bestCaseCpi,
+  confidence, culprits, procedures: ['a.out:sum'],
+});
+
+const epoch = (id, name, start, end) => ({
+  id, name, start, end, host: 'testhost', cpu: 'Test CPU', backend: 'perf', scope: './a.out',
+  events: { 'cpu-clock': { period: 200000, unit: 'ns', samples: 1000, lost: 3, throttled: 0, unknown: 0 } }, notes: [],
+});
+
+const state = {
+  selected: ['20261121T100000Z'],
+  epochs: [
+    epoch('20261120T090000Z', 'before', '2026-11-20T09:00:00Z', '2026-11-20T09:01:00Z'),
+    epoch('20261121T100000Z', null, '2026-11-21T10:00:00Z', null),
+  ],
+  delayMs: 0, // of dwell/fileCosts
+  error: {}, // by method: what it answers instead
+  round: 0, // grows with each recording, so that a new profile can be seen
+};
+
+const documents = new Map();
+const messages = [];
+const recordings = new Map(); // request id → timer
+
+function fileCosts({ textDocument: { uri } }) {
+  return {
+    epochs: state.selected, source: 'fresh', notes: ['3 samples were lost'],
+    lines: [
+      lineCost(2, 0.421 + state.round / 100, 1.2e9, 4.2, 0.5, [dynamic('d-cache-miss', uri, 1, 0.9), dynamic('branch-mispredict', null, null, 0.1)]),
+      lineCost(3, 0.05, 12_345, 0.75, 0.75, [dynamic('d-tlb-miss', 'file:///usr/include/far.h', 9, 0.2)], 'low'),
+      lineCost(4, 0.001, null, null, null, []),
+      lineCost(9999, 0.3, 1, 1, 1, []),
+    ],
+    procedures: [{ id: 'a.out:sum', label: 'sum(int*)', line: 0, samples: { 'cpu-clock': 472 }, share: 0.472, cycles: 1.3e9, cpi: 3.9, bestCaseCpi: 0.5 }],
+  };
+}
+
+const hotRow = (id, label, share, cumulativeShare, location) => ({
+  id, label, image: '/usr/bin/a.out', samples: { 'cpu-clock': Math.round(share * 1000) }, share, cumulativeShare, cycles: share * 2e9, cpi: 4 * share, location,
+});
+
+function hotProcedures({ by = 'procedure' }) {
+  const uri = [...documents.keys()][0];
+  const rows = by === 'procedure'
+    ? [hotRow('a.out:sum', 'sum(int*)', 0.472, 0.472, uri ? { uri, line: 0 } : null), hotRow('libc.so.6:memcpy', 'memcpy', 0.2, 0.672, null)]
+    : [{ ...hotRow(`${by}-1`, `the only ${by}`, 1, 1, null), image: null, cpi: null }];
+  return { epochs: state.selected, total: { 'cpu-clock': 1000 }, rows, omittedRows: 7, notes: ['image gone: /tmp/x'] };
+}
+
+function listing({ procedure }) {
+  const uri = [...documents.keys()][0] ?? 'file:///nowhere.c';
+  const lines = [
+    ['sum(int*) in a.out: 47.2%', null, null, []],
+    ['  3  total += *p;', null, 2, []],
+    ['  401000  mov (%rdi),%rax   1.00 cpi', 0x401000, 2, []],
+    ['      dddd  D-cache miss 1..400 cycles <- 401000', null, null, [2]],
+    ['  401003  add %rax,%rcx     9.30 cpi', 0x401003, 2, []],
+    ['  4  p = p->next;', null, 3, []],
+    ['  401006  jne 401000        0.50 cpi', 0x401006, 3, []],
+    ['      b  branch mispredict 2 cycles', null, null, []],
+    ['  401008  ret               2.00 cpi', 0x401008, 4, []],
+  ];
+  const stalls = { 0x401003: [{}], 0x401008: [{}] };
+  return {
+    title: `${procedure} 100% of it`, text: lines.map(([text]) => text).join('\n') + '\n',
+    lines: lines.map(([, address, line, culpritLines]) => ({ address, source: line === null ? null : { uri, line }, culpritLines })),
+    listing: { instructions: [0x401000, 0x401003, 0x401006, 0x401008].map((address) => ({ address, stalls: stalls[address] ?? [] })) },
+  };
+}
+
+function executeCommand({ command, arguments: [argument], workDoneToken }, id) {
+  switch (command) {
+    case 'dwell.server.selectEpochs':
+      state.selected = argument;
+      notify('dwell/profileDidChange', { epochs: argument });
+      return null;
+    case 'dwell.server.newEpoch':
+      return null;
+    case 'dwell.server.record': {
+      const progress = (value) => notify('$/progress', { token: workDoneToken, value });
+      progress({ kind: 'begin', title: 'Recording', cancellable: true, percentage: 0 });
+      progress({ kind: 'report', message: '50 samples', percentage: 40 });
+      const finish = () => {
+        recordings.delete(id);
+        progress({ kind: 'end' });
+        state.round += 1;
+        respond(id, { result: { epoch: `recorded-${state.round}`, output: `ran ${argument.command.join('|')} in ${argument.cwd}\n` } });
+        notify('dwell/profileDidChange', { epochs: [`recorded-${state.round}`] });
+      };
+      recordings.set(id, setTimeout(finish, argument.command[0] === 'forever' ? 3_600_000 : 50));
+      return undefined;
+    }
+    default:
+      throw { code: -32601, message: `no command ${command}` };
+  }
+}
+
+const requests = {
+  initialize: () => ({
+    capabilities: { textDocumentSync: { openClose: true, change: Number(process.env.FAKE_SYNC ?? 2), save: true }, experimental: { dwell: { version: 1 } } },
+  }),
+  shutdown: () => null,
+  'dwell/epochs': () => ({ selected: state.selected, epochs: state.epochs, warnings: [] }),
+  'dwell/hotProcedures': hotProcedures,
+  'dwell/listing': listing,
+  'dwell/fileCosts': (params, id) => {
+    const answer = fileCosts(params);
+    if (state.delayMs === 0) return answer;
+    setTimeout(() => respond(id, { result: answer }), state.delayMs);
+    return undefined;
+  },
+  'textDocument/hover': ({ position }) => ({ contents: { kind: 'markdown', value: `**line ${position.line}** waits for memory` } }),
+  'workspace/executeCommand': executeCommand,
+  'fake/messages': () => messages,
+  'fake/text': ({ uri }) => documents.get(uri) ?? null,
+  'fake/set': (params) => Object.assign(state, params) && null,
+  'fake/notify': ({ method, params }) => (notify(method, params), null),
+  'fake/request': ({ method, params }) => (send({ id: 'from-server', method, params }), null),
+};
+
+function offset(text, { line, character }) {
+  let at = 0;
+  for (let i = 0; i < line; i++) at = text.indexOf('\n', at) + 1;
+  return at + character;
+}
+
+const notifications = {
+  'textDocument/didOpen': ({ textDocument: { uri, text } }) => documents.set(uri, text),
+  'textDocument/didClose': ({ textDocument: { uri } }) => documents.delete(uri),
+  'textDocument/didChange': ({ textDocument: { uri }, contentChanges }) => {
+    let text = documents.get(uri);
+    for (const change of contentChanges) {
+      text = change.range === undefined ? change.text
+        : text.slice(0, offset(text, change.range.start)) + change.text + text.slice(offset(text, change.range.end));
+    }
+    documents.set(uri, text);
+  },
+  '$/cancelRequest': ({ id }) => {
+    if (!recordings.has(id)) return;
+    clearTimeout(recordings.get(id));
+    recordings.delete(id);
+    respond(id, { error: { code: -32800, message: 'cancelled' } });
+  },
+  'fake/die': () => { process.stderr.write('the fake server was told to die\n'); process.exit(3); },
+  exit: () => process.exit(0),
+};
+
+function send(message) {
+  const body = JSON.stringify({ jsonrpc: '2.0', ...message });
+  process.stdout.write(`Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`);
+}
+const respond = (id, answer) => send({ id, ...answer });
+const notify = (method, params) => send({ method, params });
+
+function receive({ id, method, params, result, error }) {
+  messages.push({ method, params, result, error });
+  if (id === undefined) return notifications[method]?.(params);
+  if (method === undefined) return undefined;
+  if (state.error[method]) return respond(id, { error: state.error[method] });
+  try {
+    const answer = requests[method](params, id);
+    if (answer !== undefined) respond(id, { result: answer });
+  } catch (problem) {
+    respond(id, { error: { code: problem.code ?? -32603, message: problem.message } });
+  }
+  return undefined;
+}
+
+let input = Buffer.alloc(0);
+process.stdin.on('data', (chunk) => {
+  input = Buffer.concat([input, chunk]);
+  for (;;) {
+    const end = input.indexOf('\r\n\r\n');
+    if (end < 0) return;
+    const length = Number(/Content-Length: (\d+)/i.exec(input.subarray(0, end).toString())[1]);
+    if (input.length < end + 4 + length) return;
+    const body = input.subarray(end + 4, end + 4 + length).toString();
+    input = input.subarray(end + 4 + length);
+    receive(JSON.parse(body));
+  }
+});
+process.stdin.on('end', () => process.exit(0));
