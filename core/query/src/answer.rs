@@ -80,7 +80,10 @@ pub struct Top {
 /// A row of [`Top`]; which keys are present depends on what it is by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TopRow {
-    /// By procedure: the linkage name, or `0x…` where there is no symbol.
+    /// By procedure: `IMAGE:NAME`, which names it to `annotate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// By procedure: the linkage name, `0x…` where only unwind tables tell of it, or `[no symbol]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub procedure: Option<String>,
     /// By procedure: as the programmer wrote it.
@@ -139,6 +142,9 @@ pub struct Listing {
     pub blocks: Vec<ListingBlock>,
     /// By ascending address.
     pub instructions: Vec<ListingInstruction>,
+    /// Text of the lines that instructions name, by file and line, as it was when the samples were taken; files that
+    /// are gone or have changed without a snapshot are absent.
+    pub source_lines: BTreeMap<String, BTreeMap<u32, String>>,
     /// What one must know to read it.
     pub notes: Vec<String>,
 }
@@ -221,8 +227,11 @@ pub struct ListingInstruction {
     pub file: Option<String>,
     /// Its line, from 1.
     pub line: Option<u32>,
-    /// By event name; absent events have none.
+    /// By event name, where they landed; absent events have none.
     pub samples: EventCounts,
+    /// Time samples during which it was at the head of the machine: on an out-of-order processor a sample lands on a
+    /// later instruction than the one that was waited for. CPI and stalls are made of these.
+    pub head_samples: f64,
     /// Executions over the epoch.
     pub executions: Option<f64>,
     /// Cycles at the head of the machine, per execution.
@@ -240,7 +249,7 @@ pub struct ListingInstruction {
 pub struct ListingStall {
     /// `static` or `dynamic`.
     pub kind: String,
-    /// `d-cache-miss`, `branch-mispredict`, …: the names of [`cause_name`](crate::cause_name).
+    /// `d-cache-miss`, `branch-mispredict`, …: see [`cause_name`](crate::cause_name).
     pub cause: String,
     /// Cycles per execution, at least …
     pub cycles_min: f64,
@@ -283,7 +292,8 @@ pub enum SourceState {
     Unchecked,
 }
 
-/// One source line's cost, inlined copies included.
+/// One source line's cost, inlined copies included. Cycles and shares are of the time that its instructions were at
+/// the head of the machine, `samples` are counted where they landed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineCost {
     /// From 1.

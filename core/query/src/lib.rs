@@ -4,3 +4,22 @@
 //! JSON. Never here: colours, widths, protocols, collection.
 
 pub mod answer;
+mod cancel;
+mod costs;
+mod epochs;
+mod error;
+mod file_costs;
+mod images;
+mod import;
+mod listing;
+mod procedures;
+mod query;
+mod selection;
+mod source;
+mod top;
+
+pub use cancel::Cancel;
+pub use error::QueryError;
+pub use import::{ImportRequest, import_counts};
+pub use query::{Options, Query};
+pub use top::{TopBy, TopRequest};

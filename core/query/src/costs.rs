@@ -1,0 +1,167 @@
+//! One procedure analysed: its instructions, their samples, their costs, their source lines.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use dwell_analysis::{MachineModel, ProcedureAnalysis, ProcedureInput, analyze, recover_jump_targets};
+use dwell_image::{Image, Instruction};
+use dwell_profile::Event;
+
+use crate::{
+    procedures::ProcedureSamples,
+    selection::{CountsByEvent, ImageSamples, Selection, add_counts},
+};
+
+/// A procedure with everything that answers are made of.
+pub struct ProcedureCosts {
+    /// The image.
+    pub image: Arc<Image>,
+    /// The model of the processor that was sampled.
+    pub model: &'static MachineModel,
+    /// By ascending address.
+    pub instructions: Vec<Instruction>,
+    /// Samples of each instruction.
+    pub samples: Vec<CountsByEvent>,
+    /// Where each instruction was written: file and line of the innermost inlined call.
+    pub lines: Vec<Option<(Arc<str>, u32)>>,
+    /// What the analysis made of it.
+    pub analysis: ProcedureAnalysis,
+}
+
+/// Totals of a set of instructions; sample units (multiply by the period for cycles or executions).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Time samples during which one of them was at the head of the machine …
+    pub head_samples: f64,
+    /// … and of these, the ones of instructions with a frequency.
+    pub estimated_samples: f64,
+    /// Sum of frequencies: instructions executed over the period.
+    pub executed: f64,
+    /// The same had there been no dynamic stall.
+    pub best_case: f64,
+    /// The greatest frequency.
+    pub frequency_max: Option<f64>,
+}
+
+impl Totals {
+    /// Adds other instructions' totals.
+    pub fn add(&mut self, more: &Totals) {
+        self.head_samples += more.head_samples;
+        self.estimated_samples += more.estimated_samples;
+        self.executed += more.executed;
+        self.best_case += more.best_case;
+        self.frequency_max = [self.frequency_max, more.frequency_max].into_iter().flatten().reduce(f64::max);
+    }
+
+    /// Cycles per instruction; `None` without a frequency.
+    pub fn cpi(&self) -> Option<f64> {
+        (self.executed > 0.0).then(|| self.estimated_samples / self.executed)
+    }
+
+    /// The same without dynamic stalls.
+    pub fn best_case_cpi(&self) -> Option<f64> {
+        (self.executed > 0.0).then(|| self.best_case / self.executed)
+    }
+}
+
+impl ProcedureCosts {
+    /// Analyses `procedure`, whose image is `image`.
+    pub fn new(selection: &Selection, procedure: &ProcedureSamples, image: Arc<Image>) -> Option<Self> {
+        let start = procedure.address?;
+        let instructions = image.instructions(start, procedure.size_bytes);
+        if instructions.is_empty() {
+            return None;
+        }
+        let points = &selection.images[procedure.image];
+        let samples = spread(&image, points, procedure, &instructions, selection.events.len());
+        let lines = instructions.iter().map(|i| line_of(&image, i.address)).collect();
+        let model = MachineModel::for_cpu(&selection.epochs.last()?.cpu);
+        let analysis = run(selection, &image, &instructions, &samples, model);
+        Some(ProcedureCosts { image, model, instructions, samples, lines, analysis })
+    }
+
+    /// Totals over the instructions at `indices`.
+    pub fn totals(&self, indices: impl IntoIterator<Item = usize>) -> Totals {
+        let mut totals = Totals::default();
+        for i in indices {
+            let cost = &self.analysis.instructions[i];
+            totals.head_samples += cost.head_samples;
+            let Some(frequency) = cost.frequency else { continue };
+            totals.estimated_samples += cost.head_samples;
+            totals.executed += frequency;
+            totals.best_case += frequency * (cost.issue_cycles_min + static_cycles(cost));
+            totals.frequency_max = Some(totals.frequency_max.map_or(frequency, |m: f64| m.max(frequency)));
+        }
+        totals
+    }
+
+    /// Totals over all instructions.
+    pub fn all_totals(&self) -> Totals {
+        self.totals(0..self.instructions.len())
+    }
+}
+
+/// File and line of the innermost inlined call at `address`.
+pub fn line_of(image: &Image, address: dwell_image::ImageAddress) -> Option<(Arc<str>, u32)> {
+    let frame = image.frames(address).into_iter().next()?;
+    frame.file.zip(frame.line.filter(|l| *l > 0))
+}
+
+fn static_cycles(cost: &dwell_analysis::InstructionCost) -> f64 {
+    let is_static = |s: &&dwell_analysis::Stall| s.kind == dwell_analysis::StallKind::Static;
+    cost.stalls.iter().filter(is_static).map(|s| s.cycles_min).sum()
+}
+
+/// The samples of each instruction; one that lies inside an instruction counts for it.
+fn spread(
+    image: &Image,
+    samples: &ImageSamples,
+    procedure: &ProcedureSamples,
+    instructions: &[Instruction],
+    events: usize,
+) -> Vec<CountsByEvent> {
+    let mut spread = vec![CountsByEvent::from_elem(0, events); instructions.len()];
+    for point in procedure.points.iter().map(|&p| &samples.points[p]) {
+        let Some(address) = image.address_of(point.offset) else { continue };
+        let after = instructions.partition_point(|i| i.address <= address);
+        if let Some(sum) = after.checked_sub(1).and_then(|i| spread.get_mut(i)) {
+            add_counts(sum, &point.counts);
+        }
+    }
+    spread
+}
+
+fn run(
+    selection: &Selection,
+    image: &Image,
+    instructions: &[Instruction],
+    samples: &[CountsByEvent],
+    model: &MachineModel,
+) -> ProcedureAnalysis {
+    let column = |event: &Event| -> Option<Vec<u64>> {
+        let index = selection.events.iter().position(|e| e == event)?;
+        Some(samples.iter().map(|s| s[index]).collect())
+    };
+    let zero = || vec![0; instructions.len()];
+    let time = selection.primary().filter(|e| e.is_time());
+    let taken = column(&Event::BRANCH_TAKEN).unwrap_or_else(zero);
+    let not_taken = column(&Event::BRANCH_NOT_TAKEN).unwrap_or_else(zero);
+    let others = selection.events.iter().filter(|e| !e.is_time() && !e.is_derived());
+    let event_samples: BTreeMap<Event, (Vec<u64>, u64)> = others
+        .filter_map(|e| {
+            let period = selection.epochs.iter().rev().find_map(|epoch| epoch.events.get(e))?.period;
+            Some((e.clone(), (column(e)?, period)))
+        })
+        .collect();
+    let arch = image.arch();
+    let jump_targets = recover_jump_targets(arch, instructions, &|a, buffer| image.read(a, buffer));
+    let input = ProcedureInput {
+        arch,
+        instructions,
+        jump_targets: &jump_targets,
+        time_samples: &time.and_then(column).unwrap_or_else(zero),
+        period_cycles: selection.period_cycles(),
+        event_samples: &event_samples,
+        branch_directions: &taken.into_iter().zip(not_taken).collect::<Vec<_>>(),
+    };
+    analyze(&input, model)
+}

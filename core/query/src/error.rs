@@ -1,0 +1,89 @@
+//! Why a question has no answer.
+
+use std::path::PathBuf;
+
+use dwell_profile::DatabaseError;
+
+/// Why a question has no answer. What is merely incomplete is answered, with notes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// The database or an epoch cannot be read.
+    #[error(transparent)]
+    Profile(#[from] DatabaseError),
+    /// No procedure of that name is in the epoch's images.
+    #[error("procedure '{name}': not found in epoch {epoch}: 'dwell top' lists those with samples")]
+    NoProcedure {
+        /// As asked.
+        name: String,
+        /// The epoch's id.
+        epoch: String,
+    },
+    /// Several procedures match.
+    #[error("procedure '{name}': ambiguous: name one of {}", candidates.join(", "))]
+    Ambiguous {
+        /// As asked.
+        name: String,
+        /// Names that are unique, most samples first.
+        candidates: Vec<String>,
+    },
+    /// The procedure is known but its instructions cannot be had.
+    #[error("procedure '{name}': no listing: {why}")]
+    NoInstructions {
+        /// As asked.
+        name: String,
+        /// The image is gone, has changed, was never a file, …
+        why: String,
+    },
+    /// A table to be imported is no table.
+    #[error("{}:{line}: {why}", path.display())]
+    BadTable {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What was expected.
+        why: String,
+    },
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An image that was named cannot be used.
+    #[error(transparent)]
+    Image(#[from] dwell_image::ImageError),
+    /// No machine model has that name.
+    #[error("machine model '{name}': unknown: name one of {}", known.join(", "))]
+    NoModel {
+        /// As asked.
+        name: String,
+        /// Those there are.
+        known: Vec<String>,
+    },
+    /// The asker lost interest.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl QueryError {
+    /// A stable name for programs: kebab-case.
+    pub fn code(&self) -> &'static str {
+        match self {
+            QueryError::Profile(DatabaseError::Empty(_)) => "empty-database",
+            QueryError::Profile(DatabaseError::NoSuchEpoch { .. }) => "no-epoch",
+            QueryError::Profile(_) => "database",
+            QueryError::NoProcedure { .. } => "no-procedure",
+            QueryError::Ambiguous { .. } => "ambiguous",
+            QueryError::NoInstructions { .. } => "no-instructions",
+            QueryError::BadTable { .. } => "bad-table",
+            QueryError::Io { .. } => "io",
+            QueryError::Image(_) => "bad-image",
+            QueryError::NoModel { .. } => "no-model",
+            QueryError::Cancelled => "cancelled",
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! `file_costs`: what each line of one source file costs, wherever its code ended up.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
+
+use dwell_analysis::{Cause, Confidence, StallKind};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Cancel, QueryError,
+    answer::{LineCost, LineCulprit, ProcedureCost},
+    costs::{ProcedureCosts, Totals, line_of},
+    images::ImageStore,
+    listing::{cause_name, confidence_name, kind_name},
+    procedures::{ProcedureSamples, qualified_name},
+    selection::{CountsByEvent, Selection, add_counts},
+    source::LineMap,
+};
+
+/// Which procedures have sampled instructions from which source file.
+#[derive(Default)]
+pub struct FileIndex {
+    /// File as the debug information spells it → indices of procedures, ascending.
+    files: FxHashMap<Arc<str>, BTreeSet<usize>>,
+    /// File → procedures that begin in it, with the line.
+    begins: FxHashMap<Arc<str>, Vec<(u32, usize)>>,
+}
+
+impl FileIndex {
+    /// Looks up every sampled instruction's line once.
+    pub fn build(
+        selection: &Selection,
+        store: &ImageStore,
+        procedures: &[ProcedureSamples],
+        cancel: &Cancel,
+    ) -> Result<Self, QueryError> {
+        let mut index = FileIndex::default();
+        for (p, procedure) in procedures.iter().enumerate() {
+            cancel.check()?;
+            let samples = &selection.images[procedure.image];
+            let found = store.find(&samples.record);
+            let Ok(image) = &found.image else { continue };
+            for point in procedure.points.iter().map(|&i| &samples.points[i]) {
+                let line = image.address_of(point.offset).and_then(|a| line_of(image, a));
+                if let Some((file, _)) = line {
+                    index.files.entry(file).or_default().insert(p);
+                }
+            }
+            let outermost = procedure.address.and_then(|a| image.frames(a).pop());
+            if let Some((file, line)) = outermost.and_then(|f| f.file.zip(f.line)) {
+                index.begins.entry(file).or_default().push((line, p));
+            }
+        }
+        Ok(index)
+    }
+
+    /// How the debug information spells `path`: the same text, the same file, or – where the recorded file is not on
+    /// this machine – the only one that ends in the same two or more components.
+    pub fn spelling(&self, path: &Path) -> Option<Arc<str>> {
+        let text = path.to_string_lossy();
+        if let Some((file, _)) = self.files.get_key_value(text.as_ref()) {
+            return Some(file.clone());
+        }
+        let same_name = self.files.keys().filter(|f| Path::new(f.as_ref()).file_name() == path.file_name());
+        let same_name: Vec<&Arc<str>> = same_name.collect();
+        let canonical = path.canonicalize().ok();
+        let same_file =
+            |f: &&&Arc<str>| canonical.is_some() && Path::new(f.as_ref()).canonicalize().ok() == canonical;
+        if let Some(file) = same_name.iter().find(same_file) {
+            return Some((**file).clone());
+        }
+        let elsewhere = same_name.into_iter().filter(|f| !Path::new(f.as_ref()).exists());
+        let mut ranked: Vec<_> = elsewhere.map(|f| (common_tail(Path::new(f.as_ref()), path), f)).collect();
+        ranked.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+        match ranked[..] {
+            [(n, file)] if n >= 2 => Some(file.clone()),
+            [(n, file), (next, _), ..] if n >= 2 && n > next => Some(file.clone()),
+            _ => None,
+        }
+    }
+
+    /// Every file with sampled instructions.
+    pub fn files(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.files.keys()
+    }
+
+    /// Procedures with sampled instructions from `file`.
+    pub fn procedures_in(&self, file: &str) -> impl Iterator<Item = usize> {
+        self.files.get(file).into_iter().flatten().copied()
+    }
+
+    /// Procedures that begin in `file`, each with its line.
+    pub fn procedures_beginning_in(&self, file: &str) -> impl Iterator<Item = (u32, usize)> {
+        self.begins.get(file).into_iter().flatten().copied()
+    }
+}
+
+fn common_tail(a: &Path, b: &Path) -> usize {
+    a.components().rev().zip(b.components().rev()).take_while(|(x, y)| x == y).count()
+}
+
+/// One line's sums over all procedures.
+struct LineSum {
+    counts: CountsByEvent,
+    totals: Totals,
+    confidence: Confidence,
+    culprits: BTreeMap<CulpritKey, (f64, f64)>,
+    procedures: Vec<(f64, usize)>,
+}
+
+/// Whom a line's lost cycles are blamed on.
+type CulpritKey = (bool, Cause, Option<(Arc<str>, u32)>);
+
+/// Sums lines of one file over procedures.
+pub struct LineSums<'a> {
+    selection: &'a Selection,
+    file: &'a str,
+    lines: BTreeMap<u32, LineSum>,
+}
+
+impl<'a> LineSums<'a> {
+    /// No line yet.
+    pub fn new(selection: &'a Selection, file: &'a str) -> Self {
+        LineSums { selection, file, lines: BTreeMap::new() }
+    }
+
+    /// Adds the instructions that were written in this file.
+    pub fn add(&mut self, index: usize, costs: &ProcedureCosts) {
+        let mut by_line: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (i, line) in costs.lines.iter().enumerate() {
+            if let Some((_, line)) = line.as_ref().filter(|(f, _)| **f == *self.file) {
+                by_line.entry(*line).or_default().push(i);
+            }
+        }
+        for (line, instructions) in by_line {
+            self.add_line(line, index, costs, &instructions);
+        }
+    }
+
+    fn add_line(&mut self, line: u32, index: usize, costs: &ProcedureCosts, instructions: &[usize]) {
+        let sum = self.lines.entry(line).or_insert_with(|| LineSum {
+            counts: CountsByEvent::from_elem(0, self.selection.events.len()),
+            totals: Totals::default(),
+            confidence: Confidence::High,
+            culprits: BTreeMap::new(),
+            procedures: Vec::new(),
+        });
+        instructions.iter().for_each(|&i| add_counts(&mut sum.counts, &costs.samples[i]));
+        let totals = costs.totals(instructions.iter().copied());
+        sum.procedures.push((totals.head_samples, index));
+        sum.totals.add(&totals);
+        instructions.iter().for_each(|&i| sum.add_culprits(costs, i));
+    }
+
+    /// The lines with samples, where they are now, ascending.
+    pub fn finish(self, map: &LineMap, procedures: &[ProcedureSamples]) -> Vec<LineCost> {
+        let selection = self.selection;
+        let costs_time = |s: &LineSum| s.totals.head_samples >= 0.5 || s.counts.iter().any(|n| *n > 0);
+        let sampled = self.lines.into_iter().filter(|(_, sum)| costs_time(sum));
+        let moved = sampled.filter_map(|(line, sum)| Some((map.now(line)?, sum)));
+        let mut lines: Vec<LineCost> =
+            moved.map(|(l, sum)| sum.into_cost(selection, l, procedures)).collect();
+        lines.sort_by_key(|l| l.line);
+        for culprit in lines.iter_mut().flat_map(|l| &mut l.culprits) {
+            // A culprit in this file moves with it; one whose line was edited keeps its file only.
+            if culprit.file.as_deref() == Some(self.file) {
+                culprit.line = culprit.line.and_then(|l| map.now(l));
+            }
+        }
+        lines
+    }
+}
+
+impl LineSum {
+    fn add_culprits(&mut self, costs: &ProcedureCosts, index: usize) {
+        let cost = &costs.analysis.instructions[index];
+        if cost.head_samples > 0.0 {
+            self.confidence = self.confidence.min(cost.confidence);
+        }
+        let Some(frequency) = cost.frequency else { return };
+        for stall in &cost.stalls {
+            let blamed = stall.culprit.and_then(|c| costs.lines[c].clone());
+            let key = (stall.kind == StallKind::Dynamic, stall.cause, blamed);
+            let range = self.culprits.entry(key).or_default();
+            range.0 += frequency * stall.cycles_min;
+            range.1 += frequency * stall.cycles_max;
+        }
+    }
+
+    fn into_cost(self, selection: &Selection, line: u32, procedures: &[ProcedureSamples]) -> LineCost {
+        let period = selection.period_cycles();
+        let mut owners = self.procedures;
+        owners.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let head_samples = self.totals.head_samples;
+        LineCost {
+            line,
+            samples: selection.named(&self.counts),
+            share: head_samples / selection.primary_total().max(1) as f64,
+            cycles: period.map(|p| p * head_samples),
+            executions: self.totals.frequency_max.zip(period).map(|(f, p)| f * p),
+            cpi: self.totals.cpi(),
+            best_case_cpi: self.totals.best_case_cpi(),
+            confidence: confidence_name(self.confidence).to_owned(),
+            culprits: culprits(self.culprits, head_samples, period),
+            procedures: owners.iter().map(|(_, p)| qualified_name(selection, &procedures[*p])).collect(),
+        }
+    }
+}
+
+/// The three that may explain most, as long as they explain at least a tenth of the line's time.
+fn culprits(sums: BTreeMap<CulpritKey, (f64, f64)>, samples: f64, period: Option<f64>) -> Vec<LineCulprit> {
+    let mut ranked: Vec<(CulpritKey, (f64, f64))> = sums.into_iter().collect();
+    ranked.sort_by(|(_, a), (_, b)| b.1.total_cmp(&a.1).then(b.0.total_cmp(&a.0)));
+    let shares = |max: f64| if samples > 0.0 { (max / samples).min(1.0) } else { 0.0 };
+    let leading = ranked.into_iter().filter(|(_, (_, max))| shares(*max) >= 0.1).take(3);
+    leading
+        .map(|((dynamic, cause, blamed), (min, max))| {
+            let kind = if dynamic { StallKind::Dynamic } else { StallKind::Static };
+            let (file, line) = blamed.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
+            LineCulprit {
+                kind: kind_name(kind).to_owned(),
+                cause: cause_name(cause).to_owned(),
+                cycles_min: period.map(|p| p * min.min(samples)),
+                cycles_max: period.map(|p| p * max.min(samples)),
+                share_max: shares(max),
+                file,
+                line,
+            }
+        })
+        .collect()
+}
+
+/// The cost of a procedure that begins at `line`.
+pub fn procedure_cost(
+    selection: &Selection,
+    procedure: &ProcedureSamples,
+    line: u32,
+    costs: Option<&ProcedureCosts>,
+) -> ProcedureCost {
+    let totals = costs.map(ProcedureCosts::all_totals).unwrap_or_default();
+    ProcedureCost {
+        id: qualified_name(selection, procedure),
+        demangled: procedure.demangled.clone(),
+        line,
+        samples: selection.named(&procedure.counts),
+        share: selection.share(&procedure.counts),
+        cycles: selection.period_cycles().map(|p| p * procedure.counts.first().copied().unwrap_or(0) as f64),
+        cpi: totals.cpi(),
+        best_case_cpi: totals.best_case_cpi(),
+    }
+}

@@ -1,0 +1,140 @@
+//! Finding an image's bytes again: by path if it is still the same file, else by build id under the debug folders.
+
+use std::{
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use dwell_image::{DebugSearch, DebugState, Image};
+use dwell_profile::{ImageId, ImageKind, ImageRecord};
+use rustc_hash::FxHashMap;
+
+/// An image as found on this machine, or why it was not.
+pub struct Found {
+    /// Its bytes.
+    pub image: Result<Arc<Image>, String>,
+    /// What a reader must know: changed, gone, without debug information.
+    pub note: Option<String>,
+}
+
+/// Opened images by id; each is looked for once.
+pub struct ImageStore {
+    search: DebugSearch,
+    found: Mutex<FxHashMap<ImageId, Arc<Found>>>,
+}
+
+impl ImageStore {
+    /// Looks in `debug_dirs` for debug information and for images that are no longer at their path.
+    pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
+        ImageStore { search: DebugSearch { debug_dirs }, found: Mutex::default() }
+    }
+
+    /// The image that `record` describes.
+    pub fn find(&self, record: &ImageRecord) -> Arc<Found> {
+        // Opening outside the lock: two askers may open one image twice, but nobody waits for another's image.
+        if let Some(found) = self.lock().get(&record.id) {
+            return found.clone();
+        }
+        let found = Arc::new(self.open(record));
+        self.lock().entry(record.id.clone()).or_insert(found).clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, FxHashMap<ImageId, Arc<Found>>> {
+        self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn open(&self, record: &ImageRecord) -> Found {
+        let bytes = match record.kind {
+            ImageKind::File | ImageKind::Module => self.open_file(record),
+            ImageKind::Vdso => self.open_vdso(record),
+            ImageKind::Kernel => Err("the kernel's text is not in a file that can be read".to_owned()),
+            ImageKind::Jit => Err("its code was generated in memory and is gone".to_owned()),
+            ImageKind::Unknown => Err("no mapping was known for these samples".to_owned()),
+        };
+        match bytes {
+            Ok(mut image) => {
+                image.attach_debug(&self.search);
+                let note =
+                    debug_note(&image.debug_state()).map(|n| format!("{}: {n}", record.path.display()));
+                Found { image: Ok(Arc::new(image)), note }
+            }
+            Err(why) => {
+                let wanted = matches!(record.kind, ImageKind::File | ImageKind::Vdso);
+                let note = wanted.then(|| format!("{}: {why}", record.path.display()));
+                Found { image: Err(why), note }
+            }
+        }
+    }
+
+    fn open_file(&self, record: &ImageRecord) -> Result<Image, String> {
+        if record.kind == ImageKind::Module {
+            return Err("kernel modules are known by their symbols only".to_owned());
+        }
+        let why = match same_file(record) {
+            Ok(image) => return Ok(image),
+            Err(why) => why,
+        };
+        let Some(id) = record.id.build_id() else { return Err(why) };
+        let hex = id.to_string();
+        let by_build_id = |dir: &PathBuf| dir.join(".build-id").join(&hex[..2]).join(&hex[2..]);
+        let candidates = self.search.debug_dirs.iter().map(by_build_id);
+        candidates.filter_map(|p| Image::open(&p).ok()).find(|i| i.build_id() == Some(&id)).ok_or(why)
+    }
+
+    /// The vdso that runs here, if it is the one that was sampled.
+    fn open_vdso(&self, record: &ImageRecord) -> Result<Image, String> {
+        let bytes = running_vdso().ok_or("the vdso cannot be read here")?;
+        let image = Image::parse(bytes).map_err(|e| e.to_string())?;
+        let id = record.id.as_str().strip_prefix("vdso:").unwrap_or_default();
+        match image.build_id() {
+            Some(here) if here.to_string() != id => Err("it is another kernel's vdso".to_owned()),
+            _ => Ok(image),
+        }
+    }
+}
+
+/// The file at the recorded path, if it is the one that was sampled.
+fn same_file(record: &ImageRecord) -> Result<Image, String> {
+    let image = Image::open(&record.path).map_err(|e| e.to_string())?;
+    match record.id.build_id() {
+        Some(id) if image.build_id() == Some(&id) => Ok(image),
+        Some(id) => {
+            let now = image.build_id().map_or("none".to_owned(), |b| b.to_string());
+            Err(format!("changed since it was sampled (build id was {id}, is {now})"))
+        }
+        None if unchanged(record, &record.path) => Ok(image),
+        None => Err("changed since it was sampled (it has no build id; size or time differ)".to_owned()),
+    }
+}
+
+/// The vdso's bytes, from this process's own memory.
+fn running_vdso() -> Option<Vec<u8>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let range = maps.lines().find(|l| l.ends_with("[vdso]"))?.split(' ').next()?;
+    let (start, end) = range.split_once('-')?;
+    let [start, end] = [start, end].map(|a| u64::from_str_radix(a, 16).ok());
+    let (start, end) = (start?, end?);
+    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
+    std::fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
+    Some(bytes)
+}
+
+fn unchanged(record: &ImageRecord, path: &Path) -> bool {
+    let Ok(meta) = std::fs::metadata(path) else { return false };
+    let mtime_ns = meta.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+    let mtime_ns = mtime_ns.and_then(|d| i64::try_from(d.as_nanos()).ok());
+    record.size_bytes.is_none_or(|s| s == meta.len())
+        && (record.mtime_ns.is_none() || record.mtime_ns == mtime_ns)
+}
+
+fn debug_note(state: &DebugState) -> Option<String> {
+    match state {
+        DebugState::Present | DebugState::Separate(_) => None,
+        DebugState::Missing(why) => Some(format!("no source lines: {why}")),
+        DebugState::Split { missing } => Some(format!(
+            "source lines are incomplete: split debug information is missing: {}",
+            missing.join(", ")
+        )),
+    }
+}

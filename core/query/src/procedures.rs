@@ -1,0 +1,262 @@
+//! Samples by procedure, and procedures by name.
+//!
+//! Cost: one look-up in an image's sorted symbols for each distinct sampled offset.
+
+use dwell_image::{Image, ImageAddress};
+use dwell_profile::{ImageRecord, ImageSymbol};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Cancel, QueryError,
+    images::ImageStore,
+    selection::{CountsByEvent, ImageSamples, Selection, add_counts},
+};
+
+/// What stands where a name would, for samples that no symbol covers.
+pub const NO_SYMBOL: &str = "[no symbol]";
+
+/// One procedure's samples.
+#[derive(Clone, Debug)]
+pub struct ProcedureSamples {
+    /// Index into [`Selection::images`].
+    pub image: usize,
+    /// Linkage name.
+    pub name: String,
+    /// As the programmer wrote it.
+    pub demangled: String,
+    /// First byte; `None` for [`NO_SYMBOL`].
+    pub address: Option<ImageAddress>,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Indices into the image's points, ascending.
+    pub points: Vec<usize>,
+    /// Sum over `points`.
+    pub counts: CountsByEvent,
+}
+
+/// Every procedure with samples, most samples of the primary event first (ties: by image and address).
+pub fn sampled(
+    selection: &Selection,
+    store: &ImageStore,
+    cancel: &Cancel,
+) -> Result<Vec<ProcedureSamples>, QueryError> {
+    let mut all = Vec::new();
+    for (index, image) in selection.images.iter().enumerate() {
+        cancel.check()?;
+        let found = store.find(&image.record);
+        all.extend(in_image(index, image, found.image.as_deref().ok()));
+    }
+    all.sort_by_key(|p| (std::cmp::Reverse(p.counts.first().copied()), p.image, p.address));
+    Ok(all)
+}
+
+/// The procedure called `NAME` or `IMAGE:NAME`, where NAME is a linkage name, a demangled name with or without its
+/// parameters, or a hexadecimal address (`0x…`) in the procedure, and IMAGE a path, a file's name or an image id.
+/// Those with samples come before those without.
+pub fn by_name(
+    selection: &Selection,
+    store: &ImageStore,
+    sampled: &[ProcedureSamples],
+    name: &str,
+) -> Result<ProcedureSamples, QueryError> {
+    let readings = readings(name);
+    let matches: Vec<&ProcedureSamples> =
+        sampled.iter().filter(|p| readings.iter().any(|r| r.fits(selection, p))).collect();
+    match matches[..] {
+        [one] => Ok(one.clone()),
+        [] => without_samples(selection, store, &readings)
+            .ok_or_else(|| QueryError::NoProcedure { name: name.to_owned(), epoch: selection.name() }),
+        _ => Err(QueryError::Ambiguous {
+            name: name.to_owned(),
+            candidates: matches.iter().take(10).map(|p| unique_name(selection, p, &matches)).collect(),
+        }),
+    }
+}
+
+/// `IMAGE:NAME`, which [`by_name`] understands.
+pub fn qualified_name(selection: &Selection, procedure: &ProcedureSamples) -> String {
+    format!("{}:{}", image_name(&selection.images[procedure.image].record), procedure.name)
+}
+
+/// An image's file name, or what stands for it.
+pub fn image_name(record: &ImageRecord) -> String {
+    record.path.file_name().map_or_else(|| record.path.display().to_string(), |n| n.to_string_lossy().into())
+}
+
+/// One way to read `[IMAGE:]NAME`, given that names and paths may hold colons.
+struct Reading<'a> {
+    image: Option<&'a str>,
+    name: &'a str,
+    address: Option<u64>,
+}
+
+fn readings(text: &str) -> Vec<Reading<'_>> {
+    let bytes = text.as_bytes();
+    let single_colon =
+        |i: &usize| bytes[*i] == b':' && bytes.get(i + 1) != Some(&b':') && (*i == 0 || bytes[i - 1] != b':');
+    let splits = (0..bytes.len()).filter(single_colon).map(|i| (Some(&text[..i]), &text[i + 1..]));
+    std::iter::once((None, text))
+        .chain(splits)
+        .map(|(image, name)| {
+            let address = name.strip_prefix("0x").and_then(|h| u64::from_str_radix(h, 16).ok());
+            Reading { image, name, address }
+        })
+        .collect()
+}
+
+impl Reading<'_> {
+    fn fits(&self, selection: &Selection, p: &ProcedureSamples) -> bool {
+        self.fits_image(&selection.images[p.image].record)
+            && (self.fits_name(&p.name, &p.demangled)
+                || p.address.is_some_and(|a| self.fits_address(a, p.size_bytes)))
+    }
+
+    fn fits_image(&self, record: &ImageRecord) -> bool {
+        let Some(image) = self.image else { return true };
+        record.path.as_os_str() == image || record.id.as_str() == image || image_name(record) == image
+    }
+
+    fn fits_name(&self, name: &str, demangled: &str) -> bool {
+        self.name == name || self.name == demangled || self.name == without_parameters(demangled)
+    }
+
+    fn fits_address(&self, start: ImageAddress, size_bytes: u64) -> bool {
+        self.address.is_some_and(|a| a >= start.0 && a - start.0 < size_bytes.max(1))
+    }
+}
+
+fn without_parameters(demangled: &str) -> &str {
+    // `operator()` and `(anonymous namespace)` hold parentheses too: only a parameter list ends the name.
+    match demangled.rfind(')') {
+        Some(close) if !demangled[close..].contains("::") => {
+            let mut depth = 0;
+            let open = demangled[..=close].char_indices().rev().find(|(_, c)| {
+                depth += match c {
+                    ')' => 1,
+                    '(' => -1,
+                    _ => 0,
+                };
+                depth == 0
+            });
+            open.map_or(demangled, |(i, _)| &demangled[..i])
+        }
+        _ => demangled,
+    }
+}
+
+fn unique_name(selection: &Selection, p: &ProcedureSamples, among: &[&ProcedureSamples]) -> String {
+    let qualified = qualified_name(selection, p);
+    let same = among.iter().filter(|o| qualified_name(selection, o) == qualified).count();
+    match p.address {
+        Some(address) if same > 1 => {
+            format!("{}:0x{address}", selection.images[p.image].record.id)
+        }
+        _ => qualified,
+    }
+}
+
+fn without_samples(
+    selection: &Selection,
+    store: &ImageStore,
+    readings: &[Reading<'_>],
+) -> Option<ProcedureSamples> {
+    let mut images = selection.images.iter().enumerate();
+    images.find_map(|(index, samples)| {
+        let readings: Vec<_> = readings.iter().filter(|r| r.fits_image(&samples.record)).collect();
+        let found = store.find(&samples.record);
+        let image = found.image.as_deref().ok().filter(|_| !readings.is_empty())?;
+        let fits = |p: &&dwell_image::Procedure| {
+            readings
+                .iter()
+                .any(|r| r.fits_name(&p.name, p.demangled()) || r.fits_address(p.address, p.size_bytes))
+        };
+        image.procedures().iter().find(fits).map(|p| from_symbol(index, p))
+    })
+}
+
+fn from_symbol(image: usize, p: &dwell_image::Procedure) -> ProcedureSamples {
+    ProcedureSamples {
+        image,
+        name: p.name.to_string(),
+        demangled: p.demangled().to_owned(),
+        address: Some(p.address),
+        size_bytes: p.size_bytes,
+        points: Vec::new(),
+        counts: CountsByEvent::new(),
+    }
+}
+
+fn in_image(index: usize, samples: &ImageSamples, image: Option<&Image>) -> Vec<ProcedureSamples> {
+    let mut by_start: FxHashMap<Option<ImageAddress>, ProcedureSamples> = FxHashMap::default();
+    for (i, point) in samples.points.iter().enumerate() {
+        let procedure = match image {
+            Some(image) => image
+                .address_of(point.offset)
+                .and_then(|a| image.procedure_at(a))
+                .map(|p| (p.address, from_symbol(index, p))),
+            None => symbol_at(&samples.record.symbols, point.offset.0)
+                .map(|s| (ImageAddress(s.offset.0), from_record(index, s))),
+        };
+        let (start, fresh) = match procedure {
+            Some((start, p)) => (Some(start), p),
+            None => (None, nameless(index)),
+        };
+        let entry = by_start.entry(start).or_insert(fresh);
+        entry.points.push(i);
+        add_counts(&mut entry.counts, &point.counts);
+    }
+    by_start.into_values().collect()
+}
+
+fn nameless(image: usize) -> ProcedureSamples {
+    ProcedureSamples {
+        image,
+        name: NO_SYMBOL.to_owned(),
+        demangled: NO_SYMBOL.to_owned(),
+        address: None,
+        size_bytes: 0,
+        points: Vec::new(),
+        counts: CountsByEvent::new(),
+    }
+}
+
+fn from_record(image: usize, symbol: &ImageSymbol) -> ProcedureSamples {
+    ProcedureSamples {
+        name: symbol.name.clone(),
+        demangled: dwell_image::demangle(&symbol.name),
+        address: Some(ImageAddress(symbol.offset.0)),
+        size_bytes: symbol.size_bytes,
+        ..nameless(image)
+    }
+}
+
+fn symbol_at(symbols: &[ImageSymbol], offset: u64) -> Option<&ImageSymbol> {
+    let after = symbols.partition_point(|s| s.offset.0 <= offset);
+    symbols[..after].last().filter(|s| offset - s.offset.0 < s.size_bytes.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_demangled_name_loses_its_parameters_only() {
+        for (full, short) in [
+            ("main", "main"),
+            ("ns::f(int, char)", "ns::f"),
+            ("A::operator()(int)", "A::operator()"),
+            ("(anonymous namespace)::f(void (*)(int))", "(anonymous namespace)::f"),
+            ("core::ops::function::FnOnce::call_once", "core::ops::function::FnOnce::call_once"),
+            ("f()::{lambda()#1}::operator()", "f()::{lambda()#1}::operator"),
+        ] {
+            assert_eq!(without_parameters(full), short);
+        }
+    }
+
+    #[test]
+    fn an_image_is_split_off_at_single_colons_only() {
+        let read = |text| readings(text).iter().map(|r| (r.image, r.name)).collect::<Vec<_>>();
+        assert_eq!(read("a::b"), [(None, "a::b")]);
+        assert_eq!(read("lib.so:a::b"), [(None, "lib.so:a::b"), (Some("lib.so"), "a::b")]);
+    }
+}

@@ -1,0 +1,281 @@
+//! Questions and the caches behind them.
+//!
+//! Everything dear is computed once for each (set of epochs, generation of the database) and shared: the merged
+//! samples, the procedures, the analysed procedures, the index of source files. Any number of threads may ask.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use dwell_profile::{Database, Epoch, EpochId, ImageRecord};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Cancel, QueryError, TopRequest,
+    answer::{EpochList, FileCosts, Listing, SourceState, Top, TopRow},
+    costs::ProcedureCosts,
+    epochs,
+    file_costs::{FileIndex, LineSums, procedure_cost},
+    images::ImageStore,
+    listing, procedures,
+    procedures::ProcedureSamples,
+    selection::Selection,
+    source::{self, Built},
+    top::{self, Candidate},
+};
+
+/// Where a [`Query`] looks.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The database's folder.
+    pub database: PathBuf,
+    /// Folders with debug information by build id; `/usr/lib/debug` where there are none.
+    pub debug_dirs: Vec<PathBuf>,
+}
+
+impl Options {
+    /// The database at `path`, debug information where Debian keeps it.
+    pub fn for_database(path: impl Into<PathBuf>) -> Self {
+        Options { database: path.into(), debug_dirs: vec!["/usr/lib/debug".into()] }
+    }
+}
+
+/// Answers questions about one database.
+pub struct Query {
+    database: Database,
+    store: ImageStore,
+    views: Mutex<Views>,
+}
+
+/// Views of the current generation by the epochs they merge.
+#[derive(Default)]
+struct Views {
+    generation: u64,
+    by_epochs: FxHashMap<Vec<EpochId>, Arc<View>>,
+}
+
+/// What is known of one set of epochs.
+struct View {
+    selection: Selection,
+    procedures: OnceLock<Vec<ProcedureSamples>>,
+    files: OnceLock<FileIndex>,
+    costs: Mutex<FxHashMap<(usize, u64), Option<Arc<ProcedureCosts>>>>,
+}
+
+impl Query {
+    /// Opens the database; an empty or missing one is no error until it is asked.
+    pub fn open(options: Options) -> Result<Self, QueryError> {
+        Ok(Query {
+            database: Database::open(&options.database)?,
+            store: ImageStore::new(options.debug_dirs),
+            views: Mutex::default(),
+        })
+    }
+
+    /// Changes whenever an epoch or a segment appears or goes. Cheap: for watching.
+    pub fn generation(&self) -> u64 {
+        self.database.generation()
+    }
+
+    /// Every epoch, newest last.
+    pub fn epochs(&self) -> Result<EpochList, QueryError> {
+        Ok(epochs::list(self.database.epochs()?))
+    }
+
+    /// Where the time goes.
+    pub fn top(&self, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
+        let view = self.view(&request.epochs)?;
+        let procedures = self.procedures(&view, cancel)?;
+        let costs_of = |p: &ProcedureSamples| self.costs(&view, p);
+        let rows = top::candidates(&view.selection, &self.store, procedures, request, &costs_of, cancel)?;
+        let (mut top, rows) = top::answer(&view.selection, rows, request.limit);
+        for candidate in rows {
+            cancel.check()?;
+            top.rows.push(self.row_with_cpi(&view, candidate));
+        }
+        top.notes.extend(top::image_notes(&view.selection, &self.store));
+        Ok(top)
+    }
+
+    /// One procedure, instruction by instruction; `name` is `NAME` or `IMAGE:NAME`.
+    pub fn listing(&self, epochs: &[String], name: &str, cancel: &Cancel) -> Result<Listing, QueryError> {
+        let view = self.view(epochs)?;
+        let sampled = self.procedures(&view, cancel)?;
+        let procedure = procedures::by_name(&view.selection, &self.store, sampled, name)?;
+        cancel.check()?;
+        let Some(costs) = self.costs(&view, &procedure) else {
+            return Err(QueryError::NoInstructions {
+                name: name.to_owned(),
+                why: self.why_none(&view, &procedure),
+            });
+        };
+        let mut listing = listing::listing(&view.selection, &procedure, &costs);
+        let record = &view.selection.images[procedure.image].record;
+        listing::add_source_lines(&mut listing, |file| {
+            source::text_as_built(
+                &self.database,
+                &view.selection,
+                Path::new(file),
+                &self.built_as(record, file),
+            )
+        });
+        listing.notes.extend(self.store.find(record).note.clone());
+        Ok(listing)
+    }
+
+    /// What each line of the source file at `path` costs.
+    pub fn file_costs(
+        &self,
+        epochs: &[String],
+        path: &Path,
+        cancel: &Cancel,
+    ) -> Result<FileCosts, QueryError> {
+        let view = self.view(epochs)?;
+        let procedures = self.procedures(&view, cancel)?;
+        let index = self.files(&view, cancel)?;
+        let mut answer = FileCosts {
+            schema: 1,
+            epochs: view.selection.epochs.iter().map(|e| e.id.to_string()).collect(),
+            file: path.display().to_string(),
+            source: SourceState::Unchecked,
+            lines: Vec::new(),
+            procedures: Vec::new(),
+            notes: Vec::new(),
+        };
+        let Some(file) = index.spelling(path) else { return Ok(answer) };
+        let compared = source::compare(
+            &self.database,
+            &view.selection,
+            path,
+            &self.built(&view, procedures, index, &file),
+        );
+        answer.source = compared.state;
+        answer.notes.extend(compared.note);
+        let Some(map) = compared.lines else { return Ok(answer) };
+        let mut sums = LineSums::new(&view.selection, &file);
+        for p in index.procedures_in(&file) {
+            cancel.check()?;
+            if let Some(costs) = self.costs(&view, &procedures[p]) {
+                sums.add(p, &costs);
+            }
+        }
+        answer.lines = sums.finish(&map, procedures);
+        for (line, p) in index.procedures_beginning_in(&file) {
+            let Some(line) = map.now(line) else { continue };
+            let costs = self.costs(&view, &procedures[p]);
+            answer.procedures.push(procedure_cost(&view.selection, &procedures[p], line, costs.as_deref()));
+        }
+        answer.procedures.sort_by_key(|p| p.line);
+        Ok(answer)
+    }
+
+    /// Keeps the source files of the epoch's sampled lines, as they are now, for later readers to compare with; call
+    /// it when the epoch's last sample has been stored. Files that are not the ones that were compiled are left out.
+    /// Returns how many were kept.
+    pub fn keep_sources(&self, epoch: &EpochId) -> Result<usize, QueryError> {
+        let cancel = Cancel::new();
+        let view = self.view(&[epoch.to_string()])?;
+        let procedures = self.procedures(&view, &cancel)?;
+        let index = self.files(&view, &cancel)?;
+        let mut kept = 0;
+        for file in index.files() {
+            let path = Path::new(file.as_ref());
+            let built = self.built(&view, procedures, index, file);
+            let Ok(text) = std::fs::read(path) else { continue };
+            if built.is(&text, source::mtime_ns(path)) == Some(true) {
+                self.database.put_source(epoch, path, &text)?;
+                kept += 1;
+            }
+        }
+        Ok(kept)
+    }
+
+    fn row_with_cpi(&self, view: &View, candidate: Candidate) -> TopRow {
+        let costs = candidate.procedure.and_then(|p| self.costs(view, &p));
+        TopRow { cpi: costs.and_then(|c| c.all_totals().cpi()), ..candidate.row }
+    }
+
+    fn why_none(&self, view: &View, procedure: &ProcedureSamples) -> String {
+        match &self.store.find(&view.selection.images[procedure.image].record).image {
+            Err(why) => why.clone(),
+            Ok(_) => "no symbol covers these samples".to_owned(),
+        }
+    }
+
+    /// What the first image that `file` was compiled into tells of it.
+    fn built(&self, view: &View, procedures: &[ProcedureSamples], index: &FileIndex, file: &str) -> Built {
+        let first = index.procedures_in(file).next();
+        first.map_or_else(Built::default, |p| {
+            self.built_as(&view.selection.images[procedures[p].image].record, file)
+        })
+    }
+
+    fn built_as(&self, record: &ImageRecord, file: &str) -> Built {
+        let found = self.store.find(record);
+        let image = found.image.as_ref().ok();
+        Built {
+            md5: image.and_then(|i| i.source_md5(file)),
+            image_mtime_ns: record.mtime_ns.or_else(|| source::mtime_ns(&record.path)),
+        }
+    }
+
+    fn view(&self, selectors: &[String]) -> Result<Arc<View>, QueryError> {
+        let generation = self.database.generation();
+        let latest = ["latest".to_owned()];
+        let selectors = if selectors.is_empty() { &latest } else { selectors };
+        let mut epochs =
+            selectors.iter().map(|s| self.database.resolve(s)).collect::<Result<Vec<Epoch>, _>>()?;
+        epochs.sort_by(|a, b| (a.start, &a.id).cmp(&(b.start, &b.id)));
+        epochs.dedup_by(|a, b| a.id == b.id);
+        let key: Vec<EpochId> = epochs.iter().map(|e| e.id.clone()).collect();
+        let mut views = lock(&self.views);
+        if views.generation != generation {
+            *views = Views { generation, ..Views::default() };
+        }
+        if let Some(view) = views.by_epochs.get(&key) {
+            return Ok(view.clone());
+        }
+        // Read under the lock: a second asker wants the same view as a rule, and reading it twice is dearer.
+        let view = Arc::new(View {
+            selection: Selection::read(&self.database, &epochs)?,
+            procedures: OnceLock::new(),
+            files: OnceLock::new(),
+            costs: Mutex::default(),
+        });
+        views.by_epochs.insert(key, view.clone());
+        Ok(view)
+    }
+
+    fn procedures<'v>(&self, view: &'v View, cancel: &Cancel) -> Result<&'v [ProcedureSamples], QueryError> {
+        if view.procedures.get().is_none() {
+            let sampled = procedures::sampled(&view.selection, &self.store, cancel)?;
+            view.procedures.get_or_init(|| sampled);
+        }
+        Ok(view.procedures.get().map_or(&[], Vec::as_slice))
+    }
+
+    fn files<'v>(&self, view: &'v View, cancel: &Cancel) -> Result<&'v FileIndex, QueryError> {
+        if let Some(index) = view.files.get() {
+            return Ok(index);
+        }
+        let index = FileIndex::build(&view.selection, &self.store, self.procedures(view, cancel)?, cancel)?;
+        Ok(view.files.get_or_init(|| index))
+    }
+
+    fn costs(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {
+        let key = (procedure.image, procedure.address?.0);
+        if let Some(costs) = lock(&view.costs).get(&key) {
+            return costs.clone();
+        }
+        let found = self.store.find(&view.selection.images[procedure.image].record);
+        let image = found.image.as_ref().ok().cloned();
+        let costs = image.and_then(|i| ProcedureCosts::new(&view.selection, procedure, i)).map(Arc::new);
+        lock(&view.costs).entry(key).or_insert(costs).clone()
+    }
+}
+
+/// A panic elsewhere leaves nothing half-done behind these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

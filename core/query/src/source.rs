@@ -1,0 +1,145 @@
+//! Source files as they were when samples were taken, and where their lines are now.
+
+use std::{collections::HashMap, path::Path, time::UNIX_EPOCH};
+
+use dwell_profile::{Database, SourceRecord};
+use md5::{Digest, Md5};
+use similar::{ChangeTag, TextDiff};
+
+use crate::{answer::SourceState, selection::Selection};
+
+/// Lines as built → lines as they are now.
+pub enum LineMap {
+    /// Nothing moved.
+    Same,
+    /// Line as built → line now; lines that are gone or edited are absent. From 1.
+    Moved(HashMap<u32, u32>),
+}
+
+impl LineMap {
+    /// Where `line` is now; `None` where it was edited or is gone.
+    pub fn now(&self, line: u32) -> Option<u32> {
+        match self {
+            LineMap::Same => Some(line),
+            LineMap::Moved(map) => map.get(&line).copied(),
+        }
+    }
+}
+
+/// What is known of a source file as it was when its program was built.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Built {
+    /// The text's MD5, where the debug information has it (DWARF 5).
+    pub md5: Option<[u8; 16]>,
+    /// When the program was written, in ns since 1970.
+    pub image_mtime_ns: Option<i64>,
+}
+
+/// What came of comparing a source file with the one that was built.
+pub struct Compared {
+    /// In a word.
+    pub state: SourceState,
+    /// Where its lines are; `None` where nothing can be said.
+    pub lines: Option<LineMap>,
+    /// In a sentence, where there is something to say.
+    pub note: Option<String>,
+}
+
+impl Built {
+    /// Whether `text`, last written at `mtime_ns`, is what was compiled; `None` where nothing tells. The MD5 counts
+    /// before the times.
+    pub fn is(&self, text: &[u8], mtime_ns: Option<i64>) -> Option<bool> {
+        match self.md5 {
+            Some(md5) => Some(md5 == <[u8; 16]>::from(Md5::digest(text))),
+            None => Some(mtime_ns? <= self.image_mtime_ns?),
+        }
+    }
+}
+
+/// How the file at `path` relates to what was built: by the snapshot kept with the samples, else by what `built` tells.
+pub fn compare(database: &Database, selection: &Selection, path: &Path, built: &Built) -> Compared {
+    let Ok(now) = std::fs::read(path) else {
+        let note = Some(format!("{}: cannot be read here", path.display()));
+        return Compared { state: SourceState::Unchecked, lines: Some(LineMap::Same), note };
+    };
+    if let Some(record) = selection.sources.iter().find(|s| s.path == path) {
+        return against_snapshot(database, record, &now);
+    }
+    match built.is(&now, mtime_ns(path)) {
+        Some(true) => Compared { state: SourceState::Fresh, lines: Some(LineMap::Same), note: None },
+        Some(false) if built.md5.is_some() => stale("its text is not what was compiled (MD5)"),
+        Some(false) => stale("it is newer than the program, and no snapshot was kept"),
+        None => Compared { state: SourceState::Unchecked, lines: Some(LineMap::Same), note: None },
+    }
+}
+
+/// The file at `path` as it was built: the snapshot, else the file itself unless something tells that it changed.
+pub fn text_as_built(
+    database: &Database,
+    selection: &Selection,
+    path: &Path,
+    built: &Built,
+) -> Option<String> {
+    let snapshot =
+        selection.sources.iter().find(|s| s.path == path).and_then(|r| database.source_text(r).ok());
+    let bytes = snapshot.or_else(|| {
+        let now = std::fs::read(path).ok()?;
+        (built.is(&now, mtime_ns(path)) != Some(false)).then_some(now)
+    })?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// When the file at `path` was last written, in ns since 1970.
+pub fn mtime_ns(path: &Path) -> Option<i64> {
+    let time = std::fs::metadata(path).ok()?.modified().ok()?;
+    i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
+}
+
+fn stale(why: &str) -> Compared {
+    let note = Some(format!("the source is not the one that was profiled: {why}"));
+    Compared { state: SourceState::Stale, lines: None, note }
+}
+
+fn against_snapshot(database: &Database, record: &SourceRecord, now: &[u8]) -> Compared {
+    if record.is_of(now) {
+        return Compared { state: SourceState::Fresh, lines: Some(LineMap::Same), note: None };
+    }
+    let then = match database.source_text(record) {
+        Ok(then) => then,
+        Err(e) => return stale(&e.to_string()),
+    };
+    let map = map_lines(&String::from_utf8_lossy(&then), &String::from_utf8_lossy(now));
+    let note = "the source changed since it was profiled: unchanged lines were found again, edited ones are left out";
+    Compared { state: SourceState::Mapped, lines: Some(LineMap::Moved(map)), note: Some(note.to_owned()) }
+}
+
+/// Lines that stand unchanged in both texts: old number → new number, from 1.
+fn map_lines(then: &str, now: &str) -> HashMap<u32, u32> {
+    let diff = TextDiff::from_lines(then, now);
+    diff.iter_all_changes()
+        .filter(|c| c.tag() == ChangeTag::Equal)
+        .filter_map(|c| Some((c.old_index()? as u32 + 1, c.new_index()? as u32 + 1)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unchanged_lines_are_found_again_and_edited_ones_are_not() {
+        let map = map_lines("a\nb\nc\nd\n", "new\na\nB\nc\nd\n");
+        let mut pairs: Vec<_> = map.into_iter().collect();
+        pairs.sort();
+        assert_eq!(pairs, [(1, 2), (3, 4), (4, 5)]);
+    }
+
+    #[test]
+    fn md5_counts_before_times() {
+        let md5 = Some(Md5::digest(b"text").into());
+        assert_eq!(Built { md5, image_mtime_ns: Some(1) }.is(b"text", Some(2)), Some(true));
+        assert_eq!(Built { md5, image_mtime_ns: Some(3) }.is(b"txet", Some(2)), Some(false));
+        assert_eq!(Built { md5: None, image_mtime_ns: Some(3) }.is(b"", Some(2)), Some(true));
+        assert_eq!(Built { md5: None, image_mtime_ns: None }.is(b"", Some(2)), None);
+    }
+}

@@ -1,0 +1,246 @@
+//! `top`: where the time goes, by procedure, image, line or application.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    Cancel, QueryError,
+    answer::{Top, TopRow},
+    costs::{ProcedureCosts, line_of},
+    images::ImageStore,
+    procedures::{ProcedureSamples, qualified_name},
+    selection::{CountsByEvent, Selection, add_counts},
+};
+
+/// What the rows of a [`Top`] are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopBy {
+    /// Procedures, with CPI where it can be estimated.
+    #[default]
+    Procedure,
+    /// Images.
+    Image,
+    /// Source lines (of the innermost inlined call).
+    Line,
+    /// Executions of applications.
+    App,
+}
+
+/// A question for [`Query::top`](crate::Query::top).
+#[derive(Clone, Debug, Default)]
+pub struct TopRequest {
+    /// Epochs to merge; none: the latest.
+    pub epochs: Vec<String>,
+    /// What the rows are.
+    pub by: TopBy,
+    /// At most so many rows; `None`: all.
+    pub limit: Option<usize>,
+    /// Only samples of images whose path, file name or id contains this.
+    pub image: Option<String>,
+}
+
+/// A row before it is trimmed, with what finds its cost.
+pub struct Candidate {
+    /// The row, without shares.
+    pub row: TopRow,
+    /// Its samples.
+    pub counts: CountsByEvent,
+    /// Samples of the primary event, at the lines that were waited for where rows are lines.
+    pub primary: f64,
+    /// By procedure: which.
+    pub procedure: Option<ProcedureSamples>,
+}
+
+impl Candidate {
+    fn new(row: TopRow, counts: CountsByEvent) -> Self {
+        let primary = counts.first().copied().unwrap_or(0) as f64;
+        Candidate { row, counts, primary, procedure: None }
+    }
+}
+
+/// Every row, unsorted.
+pub fn candidates(
+    selection: &Selection,
+    store: &ImageStore,
+    procedures: &[ProcedureSamples],
+    request: &TopRequest,
+    costs_of: &dyn Fn(&ProcedureSamples) -> Option<Arc<ProcedureCosts>>,
+    cancel: &Cancel,
+) -> Result<Vec<Candidate>, QueryError> {
+    let wanted: Vec<bool> = selection.images.iter().map(|i| wants(request, &i.record)).collect();
+    Ok(match request.by {
+        TopBy::Procedure => {
+            procedures.iter().filter(|p| wanted[p.image]).map(|p| by_procedure(selection, store, p)).collect()
+        }
+        TopBy::Image => by_image(selection, &wanted),
+        TopBy::Line => {
+            let mut lines = Lines::new(selection, store, costs_of);
+            for procedure in procedures.iter().filter(|p| wanted[p.image]) {
+                cancel.check()?;
+                lines.add(procedure);
+            }
+            lines.finish()
+        }
+        TopBy::App => by_app(selection),
+    })
+}
+
+/// Sorts, trims and completes the rows.
+pub fn answer(
+    selection: &Selection,
+    mut rows: Vec<Candidate>,
+    limit: Option<usize>,
+) -> (Top, Vec<Candidate>) {
+    rows.retain(|c| c.primary >= 0.5 || c.counts.iter().any(|n| *n > 0));
+    rows.sort_by(|a, b| {
+        let most = b.primary.total_cmp(&a.primary).then_with(|| b.counts.cmp(&a.counts));
+        most.then_with(|| row_key(&a.row).cmp(&row_key(&b.row)))
+    });
+    let omitted_rows = rows.len() - limit.unwrap_or(rows.len()).min(rows.len());
+    rows.truncate(rows.len() - omitted_rows);
+    let period = selection.period_cycles();
+    let mut cumulative_share = 0.0;
+    for candidate in &mut rows {
+        let row = &mut candidate.row;
+        row.samples = selection.named(&candidate.counts);
+        row.share = candidate.primary / selection.primary_total().max(1) as f64;
+        cumulative_share += row.share;
+        row.cumulative_share = cumulative_share;
+        row.cycles = period.map(|p| p * candidate.primary);
+    }
+    let top = Top {
+        schema: 1,
+        epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
+        total: selection.named(&selection.total),
+        rows: Vec::new(),
+        omitted_rows,
+        notes: selection.notes.clone(),
+    };
+    (top, rows)
+}
+
+fn wants(request: &TopRequest, record: &dwell_profile::ImageRecord) -> bool {
+    let Some(part) = &request.image else { return true };
+    record.path.to_string_lossy().contains(part.as_str()) || record.id.as_str().contains(part.as_str())
+}
+
+fn row_key(row: &TopRow) -> impl Ord + use<'_> {
+    (&row.procedure, &row.image, &row.file, row.line, &row.app, row.instance)
+}
+
+fn by_procedure(selection: &Selection, store: &ImageStore, p: &ProcedureSamples) -> Candidate {
+    let record = &selection.images[p.image].record;
+    let place = p.address.and_then(|a| {
+        let found = store.find(record);
+        let image = found.image.as_ref().ok()?;
+        let outermost = image.frames(a).pop()?;
+        outermost.file.zip(outermost.line)
+    });
+    let (file, line) = place.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
+    let row = TopRow {
+        procedure: Some(p.name.clone()),
+        demangled: Some(p.demangled.clone()),
+        id: Some(qualified_name(selection, p)),
+        file,
+        line,
+        ..image_row(record)
+    };
+    Candidate { procedure: Some(p.clone()), ..Candidate::new(row, p.counts.clone()) }
+}
+
+fn image_row(record: &dwell_profile::ImageRecord) -> TopRow {
+    TopRow {
+        image: Some(record.path.display().to_string()),
+        build_id: Some(record.id.to_string()),
+        ..TopRow::default()
+    }
+}
+
+fn by_image(selection: &Selection, wanted: &[bool]) -> Vec<Candidate> {
+    let images = selection.images.iter().zip(wanted).filter(|(_, w)| **w).map(|(i, _)| i);
+    images.map(|i| Candidate::new(image_row(&i.record), i.total.clone())).collect()
+}
+
+fn by_app(selection: &Selection) -> Vec<Candidate> {
+    let row = |app: &Arc<str>, instance: u32| TopRow {
+        app: Some(app.to_string()),
+        instance: Some(instance),
+        ..TopRow::default()
+    };
+    let apps = selection.apps.iter();
+    apps.map(|((app, i), counts)| Candidate::new(row(app, *i), counts.clone())).collect()
+}
+
+/// Below this share of the samples a procedure is not analysed for its lines: its samples count where they landed.
+const LINES_SHARE_MIN: f64 = 0.0005;
+
+/// Sums samples over lines where debug information tells them; the rest of an image is one row without a file.
+struct Lines<'a> {
+    selection: &'a Selection,
+    store: &'a ImageStore,
+    costs_of: &'a dyn Fn(&ProcedureSamples) -> Option<Arc<ProcedureCosts>>,
+    sums: BTreeMap<(Option<(Arc<str>, u32)>, usize), (CountsByEvent, f64)>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(
+        selection: &'a Selection,
+        store: &'a ImageStore,
+        costs_of: &'a dyn Fn(&ProcedureSamples) -> Option<Arc<ProcedureCosts>>,
+    ) -> Self {
+        Lines { selection, store, costs_of, sums: BTreeMap::new() }
+    }
+
+    fn add(&mut self, procedure: &ProcedureSamples) {
+        let matters = self.selection.share(&procedure.counts) >= LINES_SHARE_MIN;
+        match matters.then(|| (self.costs_of)(procedure)).flatten() {
+            Some(costs) => {
+                for (i, line) in costs.lines.iter().enumerate() {
+                    let head = costs.analysis.instructions[i].head_samples;
+                    self.add_to(line.clone(), procedure.image, &costs.samples[i], head);
+                }
+            }
+            None => self.add_where_landed(procedure),
+        }
+    }
+
+    fn add_where_landed(&mut self, procedure: &ProcedureSamples) {
+        let samples = &self.selection.images[procedure.image];
+        let found = self.store.find(&samples.record);
+        let image = found.image.as_ref().ok();
+        for point in procedure.points.iter().map(|&p| &samples.points[p]) {
+            let line = image.and_then(|i| line_of(i, i.address_of(point.offset)?));
+            let primary = point.counts.first().copied().unwrap_or(0) as f64;
+            self.add_to(line, procedure.image, &point.counts, primary);
+        }
+    }
+
+    fn add_to(&mut self, line: Option<(Arc<str>, u32)>, image: usize, counts: &CountsByEvent, primary: f64) {
+        let sum = self.sums.entry((line, image)).or_default();
+        add_counts(&mut sum.0, counts);
+        sum.1 += primary;
+    }
+
+    fn finish(self) -> Vec<Candidate> {
+        let row = |line: Option<(Arc<str>, u32)>, image: usize| {
+            let (file, line) = line.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
+            TopRow { file, line, ..image_row(&self.selection.images[image].record) }
+        };
+        let sums = self.sums.into_iter();
+        sums.map(|((line, image), (counts, primary))| Candidate {
+            primary,
+            ..Candidate::new(row(line, image), counts)
+        })
+        .collect()
+    }
+}
+
+/// Notes on images that matter (at least 1% of the samples) and are not all they should be.
+pub fn image_notes(selection: &Selection, store: &ImageStore) -> Vec<String> {
+    let matter = selection.images.iter().filter(|i| selection.share(&i.total) >= 0.01);
+    let notes = matter.filter_map(|i| {
+        let found = store.find(&i.record);
+        let note = found.note.clone()?;
+        Some(format!("{note} ({:.1}% of the samples)", 100.0 * selection.share(&i.total)))
+    });
+    notes.collect()
+}
