@@ -1,7 +1,7 @@
 // Builds everything that is handed to a user: dwell, the binding, the server, the extension with its .vsix, the workloads.
 
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { forBuilding } from './needs.mjs';
 import { must, Stop, target, top } from './step.mjs';
@@ -16,25 +16,30 @@ function newest(path) {
   return entries.reduce((latest, name) => Math.max(latest, newest(join(path, name))), 0);
 }
 
-/** Whether `output` exists and is newer than every input. */
-const fresh = (output, inputs) => existsSync(output) && inputs.every((input) => newest(join(top, input)) <= statSync(output).mtimeMs);
+/** Whether `output` exists and is as new as every input. */
+const fresh = (output, inputs) =>
+  output !== undefined && existsSync(output) && inputs.every((input) => newest(resolve(top, input)) <= statSync(output).mtimeMs);
+
+/** The newest file in `folder` whose name ends so, if there is one. */
+function latest(folder, end) {
+  const found = readdirSync(join(top, folder)).filter((name) => name.endsWith(end)).map((name) => join(top, folder, name));
+  return found.toSorted((a, b) => statSync(a).mtimeMs - statSync(b).mtimeMs).at(-1);
+}
 
 /** The packed extension, if it was built. */
-export function vsix() {
-  const folder = join(top, 'vscode-extension');
-  const name = readdirSync(folder).find((entry) => entry.endsWith('.vsix'));
-  return name && join(folder, name);
-}
+export const vsix = () => latest('vscode-extension', '.vsix');
 
 /** Builds it all; cargo decides what of its own is fresh, modification times decide the rest. */
 export async function build() {
   await must('dwell', ['cargo', 'build', '--release', '-p', 'dwell-cli', '-p', 'dwell-node']);
-  await must('binding', ['npm', 'run', '-s', 'build', '-w', '@dwell/core']);
-  const server = ['lsp-server', 'core/node'];
-  if (!fresh(join(top, 'lsp-server/dist/server.js'), server)) {
+  if (!fresh(latest('core/node', '.node'), [join(target, 'release/libdwell_node.so')])) {
+    await must('binding', ['npm', 'run', '-s', 'build', '-w', '@dwell/core']);
+  }
+  const server = join(top, 'lsp-server/dist/server.js');
+  if (!fresh(server, ['lsp-server', latest('core/node', '.node')])) {
     await must('language server', ['npm', 'run', '-s', 'build', '-w', '@dwell/lsp-server']);
   }
-  if (!vsix() || !fresh(vsix(), ['vscode-extension', ...server])) {
+  if (!fresh(vsix(), ['vscode-extension', server, dwell])) {
     await must('VS Code extension', ['npm', 'run', '-s', 'package', '-w', 'vscode-extension']);
   }
   await must('workloads', ['test-fixtures/programs/build.sh']);
