@@ -58,6 +58,9 @@ pub struct InstructionCost {
     pub cpi: Option<f64>,
     /// The least it can take there (DCPI's M): 0 where it issues or retires together with its predecessor.
     pub issue_cycles_min: f64,
+    /// Time samples during which it was at the head of the machine: those that landed on it or, out of order, after it
+    /// (DESIGN.md §5), so that they are its cost. Over a procedure they add up to its samples.
+    pub head_samples: f64,
     /// Why it took longer, static causes first. Empty where it did not.
     pub stalls: Vec<Stall>,
 }

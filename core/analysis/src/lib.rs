@@ -3,8 +3,20 @@
 //! Enters: decoded instructions, samples per instruction, a machine model. Leaves: plain data. Never here: files,
 //! symbols, clocks, threads, syscalls; the same input gives the same output on every machine.
 
+mod analyze;
 mod answer;
+pub mod cfg;
+mod culprits;
+pub mod equivalence;
+pub mod frequency;
+mod graph;
 mod input;
+mod jump_table;
+pub mod machine;
+pub mod schedule;
 
+pub use analyze::{analyze, verify_analysis};
 pub use answer::{Block, Cause, Confidence, Edge, InstructionCost, ProcedureAnalysis, Stall, StallKind};
 pub use input::ProcedureInput;
+pub use jump_table::recover_jump_targets;
+pub use machine::MachineModel;

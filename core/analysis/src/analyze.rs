@@ -1,0 +1,182 @@
+//! The analysis of one procedure, from samples to culprits: the one place that knows the order of the steps.
+
+use crate::{
+    Block, Confidence, Edge, InstructionCost, ProcedureAnalysis, ProcedureInput, Stall, StallKind,
+    cfg::Cfg,
+    culprits::{self, Scene},
+    equivalence::Equivalence,
+    frequency::{self, Estimates, Evidence},
+    machine::{MachineModel, Order},
+    schedule::Schedule,
+};
+
+/// A stall shorter than this many cycles is not worth a bubble …
+const STALL_CYCLES_MIN: f64 = 0.25;
+/// … nor is one that lies within this many standard errors of its samples.
+const STALL_ERRORS_MIN: f64 = 3.0;
+
+/// Frequency, CPI, stalls and culprits of one procedure (DCPI §6). Every procedure yields an answer; where little can be
+/// said, its notes say so. Slices of counts that are shorter than the instructions count as zero beyond their end.
+///
+/// Out of order the CPI of an instruction is the time that it was the oldest to retire, the skid of samples undone (see
+/// [`InstructionCost::head_samples`]): a load that misses has its own cycles, not those of the instruction after it.
+pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysis {
+    let n = input.instructions.len();
+    if n == 0 {
+        return ProcedureAnalysis {
+            blocks: Vec::new(),
+            edges: Vec::new(),
+            instructions: Vec::new(),
+            missing_edges: false,
+            notes: vec!["no estimate: the procedure has no instructions".into()],
+        };
+    }
+    let samples = padded(input.time_samples, n);
+    let directions = padded(input.branch_directions, n);
+    let cfg = Cfg::build(input.instructions, input.jump_targets);
+    let equivalence = Equivalence::of(&cfg);
+    let schedule = Schedule::of(model, input.arch, input.instructions, &cfg);
+    let estimates = frequency::estimate(&Evidence {
+        model,
+        cfg: &cfg,
+        equivalence: &equivalence,
+        schedule: &schedule,
+        samples: &samples,
+        directions: &directions,
+    });
+    let scene = Scene {
+        model,
+        instructions: input.instructions,
+        cfg: &cfg,
+        schedule: &schedule,
+        estimates: &estimates,
+        directions: &directions,
+        events: input.event_samples,
+        period_cycles: input.period_cycles,
+    };
+    let analysis = assemble(&scene, &equivalence);
+    debug_assert_eq!(verify_analysis(&analysis, n), Ok(()));
+    analysis
+}
+
+fn padded<T: Copy + Default>(counts: &[T], n: usize) -> Vec<T> {
+    let mut counts = counts[..counts.len().min(n)].to_vec();
+    counts.resize(n, T::default());
+    counts
+}
+
+fn assemble(scene: &Scene, equivalence: &Equivalence) -> ProcedureAnalysis {
+    let Scene { cfg, schedule, estimates, .. } = *scene;
+    let mut instructions = Vec::with_capacity(scene.instructions.len());
+    let mut blocks = Vec::with_capacity(cfg.blocks.len());
+    for (index, range) in cfg.blocks.iter().enumerate() {
+        instructions.extend(range.clone().map(|i| instruction_cost(scene, index, i)));
+        let len = range.len() as f64;
+        let head_samples: f64 = range.clone().map(|i| estimates.head_samples[i]).sum();
+        let frequency = estimates.blocks[index].map(|e| e.frequency);
+        blocks.push(Block {
+            instructions: range.clone(),
+            frequency,
+            confidence: estimates.blocks[index].map_or(Confidence::Low, |e| e.confidence),
+            cpi: frequency.filter(|&f| f > 0.0).map(|f| finite(head_samples / f / len)),
+            best_case_cpi: schedule.best_case_cycles[index] / len,
+            class: equivalence.block_class[index],
+        });
+    }
+    ProcedureAnalysis {
+        blocks,
+        edges: inner_edges(cfg, estimates),
+        instructions,
+        missing_edges: cfg.missing_edges,
+        notes: estimates.notes.clone(),
+    }
+}
+
+/// Edges between blocks; those of the virtual entry and exit stay inside.
+fn inner_edges(cfg: &Cfg, estimates: &Estimates) -> Vec<Edge> {
+    let is_inner = |e: &crate::cfg::CfgEdge| e.from < cfg.blocks.len() && e.to < cfg.blocks.len();
+    let edges = cfg.edges.iter().zip(&estimates.edges).filter(|(e, _)| is_inner(e));
+    edges
+        .map(|(e, estimate)| Edge {
+            from: e.from,
+            to: e.to,
+            frequency: estimate.map(|e| e.frequency),
+            confidence: estimate.map_or(Confidence::Low, |e| e.confidence),
+        })
+        .collect()
+}
+
+fn instruction_cost(scene: &Scene, block: usize, i: usize) -> InstructionCost {
+    let estimate = scene.estimates.blocks[block];
+    let head_samples = scene.estimates.head_samples[i];
+    let frequency = estimate.map(|e| e.frequency);
+    let cpi = frequency.filter(|&f| f > 0.0).map(|f| finite(head_samples / f));
+    let mut stalls = static_stalls(scene, i);
+    if let (Some(cpi), Some(frequency)) = (cpi, frequency) {
+        let excess = cpi - expected_cycles(scene, i);
+        let error = head_samples.max(1.0).sqrt() / frequency;
+        if excess >= STALL_CYCLES_MIN && excess >= STALL_ERRORS_MIN * error {
+            stalls.extend(culprits::explain(scene, block, i, excess));
+        }
+    }
+    InstructionCost {
+        frequency,
+        confidence: estimate.map_or(Confidence::Low, |e| e.confidence),
+        cpi,
+        issue_cycles_min: scene.schedule.issue_cycles_min[i],
+        head_samples,
+        stalls,
+    }
+}
+
+/// What the model says an execution takes. In order M holds the static stalls already.
+fn expected_cycles(scene: &Scene, i: usize) -> f64 {
+    match scene.model.order {
+        Order::InOrder => scene.schedule.issue_cycles_min[i],
+        Order::OutOfOrder => scene.schedule.expected_cycles(i).max(scene.schedule.issue_cycles_min[i]),
+    }
+}
+
+fn static_stalls(scene: &Scene, i: usize) -> Vec<Stall> {
+    let stalls = scene.schedule.static_stalls[i].iter();
+    stalls
+        .map(|s| Stall {
+            kind: StallKind::Static,
+            cause: s.cause,
+            cycles_min: s.cycles,
+            cycles_max: s.cycles,
+            culprit: s.culprit,
+        })
+        .collect()
+}
+
+/// A frequency near zero must not make an infinite CPI.
+fn finite(x: f64) -> f64 {
+    x.min(f64::MAX)
+}
+
+/// Checks an answer: blocks tile the procedure, edges join blocks, figures are finite and not negative, each range of a
+/// stall is one, and the dynamic ones of an instruction can explain its excess.
+pub fn verify_analysis(analysis: &ProcedureAnalysis, instructions: usize) -> Result<(), String> {
+    let tiled = analysis.blocks.iter().try_fold(0, |at, b| {
+        (b.instructions.start == at && !b.instructions.is_empty()).then_some(b.instructions.end)
+    });
+    if tiled != Some(instructions) || analysis.instructions.len() != instructions {
+        return Err("blocks do not cover every instruction once".into());
+    }
+    let bad = |x: f64| !x.is_finite() || x < 0.0;
+    if let Some(e) = analysis.edges.iter().find(|e| e.from.max(e.to) >= analysis.blocks.len()) {
+        return Err(format!("an edge joins {} and {}", e.from, e.to));
+    }
+    for (i, cost) in analysis.instructions.iter().enumerate() {
+        if cost.frequency.is_some_and(bad) || cost.cpi.is_some_and(bad) || bad(cost.head_samples) {
+            return Err(format!("instruction {i}: {cost:?}"));
+        }
+        let is_range =
+            |s: &Stall| !bad(s.cycles_min) && !bad(s.cycles_max) && s.cycles_min <= s.cycles_max + 1e-9;
+        if let Some(stall) = cost.stalls.iter().find(|s| !is_range(s)) {
+            return Err(format!("instruction {i}: {stall:?}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! How often each block and edge was executed (DCPI §6.1.3–6.1.5).
+//!
+//! Input: samples, the graph, its classes, the schedule, and what else was seen. Output: [`Estimates`]. In order:
+//! DCPI's clusters for each class, then local propagation. Out of order, where cycles say little about frequency
+//! (DESIGN.md §5): branch probabilities from sampled directions, flow conservation, one scale for the procedure.
+//! Frequencies are in samples' units: executions divided by the sampling period (DCPI's F).
+
+pub mod cluster;
+mod confidence;
+mod markov;
+mod out_of_order;
+mod propagate;
+mod skid;
+
+use crate::{
+    Confidence,
+    cfg::Cfg,
+    equivalence::Equivalence,
+    machine::{MachineModel, Order, SkidRule},
+    schedule::Schedule,
+};
+
+/// What is known of a procedure's executions.
+#[derive(Clone, Copy)]
+pub struct Evidence<'a> {
+    /// The machine that was sampled.
+    pub model: &'a MachineModel,
+    /// Blocks and edges.
+    pub cfg: &'a Cfg,
+    /// Their classes.
+    pub equivalence: &'a Equivalence,
+    /// The model's expectation.
+    pub schedule: &'a Schedule,
+    /// Time samples by instruction.
+    pub samples: &'a [u64],
+    /// By instruction: how often a conditional branch was seen about to be taken, and not.
+    pub directions: &'a [(u64, u64)],
+}
+
+/// One frequency and how far to trust it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Executions divided by the sampling period.
+    pub frequency: f64,
+    /// How far to trust it.
+    pub confidence: Confidence,
+}
+
+/// The frequencies of a procedure.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Estimates {
+    /// By block.
+    pub blocks: Vec<Option<Estimate>>,
+    /// By edge of the graph.
+    pub edges: Vec<Option<Estimate>>,
+    /// By instruction: the samples during which it was at the head of the machine, skid undone.
+    pub head_samples: Vec<f64>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}
+
+/// Below this a procedure's estimates are guesses, and a note says so.
+const FEW_SAMPLES: u64 = 30;
+
+/// Estimates every block and edge. Without any sample nothing is estimated.
+pub fn estimate(evidence: &Evidence) -> Estimates {
+    let total: u64 = evidence.samples.iter().fold(0, |sum, &s| sum.saturating_add(s));
+    let mut estimates = match evidence.model.order {
+        _ if total == 0 => Estimates {
+            blocks: vec![None; evidence.cfg.blocks.len()],
+            edges: vec![None; evidence.cfg.edges.len()],
+            head_samples: vec![0.0; evidence.samples.len()],
+            notes: vec!["no estimate: the procedure has no samples".into()],
+        },
+        Order::InOrder => by_clusters(evidence),
+        Order::OutOfOrder => out_of_order::estimate(evidence).unwrap_or_else(|| by_clusters(evidence)),
+    };
+    if (1..FEW_SAMPLES).contains(&total) {
+        let noun = if total == 1 { "sample" } else { "samples" };
+        estimates.notes.push(format!("a guess: the procedure has {total} {noun}"));
+        estimates
+            .blocks
+            .iter_mut()
+            .chain(&mut estimates.edges)
+            .flatten()
+            .for_each(|e| e.confidence = Confidence::Low);
+    }
+    debug_assert_eq!(estimates.verify(), Ok(()));
+    estimates
+}
+
+impl Estimates {
+    /// Checks that nothing is negative or not a number.
+    pub fn verify(&self) -> Result<(), String> {
+        let bad = |f: f64| !f.is_finite() || f < 0.0;
+        let frequencies = self.blocks.iter().chain(&self.edges).flatten().map(|e| e.frequency);
+        match frequencies.chain(self.head_samples.iter().copied()).find(|&f| bad(f)) {
+            Some(f) => Err(format!("an estimate is {f}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// DCPI's way: each class by its clusters, then local propagation.
+fn by_clusters(evidence: &Evidence) -> Estimates {
+    let Evidence { model, cfg, equivalence, schedule, samples, .. } = *evidence;
+    let head_samples = match model.skid {
+        SkidRule::Head => samples.iter().map(|&s| s as f64).collect(),
+        SkidRule::AfterNextToRetire => {
+            let shares = skid::edge_shares_by_samples(cfg, samples);
+            skid::undo(evidence, &shares)
+        }
+    };
+    let mut classes = vec![None; equivalence.classes];
+    for (class, blocks) in equivalence.blocks_by_class().iter().enumerate().filter(|(_, b)| !b.is_empty()) {
+        let ranges = blocks.iter().map(|&b| cfg.blocks[b].clone());
+        let points = cluster::Points::of(schedule, &head_samples, ranges);
+        let found = cluster::estimate(&points, model);
+        let confidence = confidence::of_cluster(&found, model.order);
+        classes[class] = Some(Estimate { frequency: found.frequency, confidence });
+    }
+    let notes = if cfg.missing_edges {
+        vec!["an indirect jump's targets are unknown: every block is estimated on its own".into()]
+    } else {
+        Vec::new()
+    };
+    propagate::propagate(cfg, equivalence, &mut classes);
+    let of = |class: &usize| classes[*class];
+    Estimates {
+        blocks: equivalence.block_class.iter().map(of).collect(),
+        edges: equivalence.edge_class.iter().map(of).collect(),
+        head_samples,
+        notes,
+    }
+}

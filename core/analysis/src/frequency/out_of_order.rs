@@ -1,0 +1,335 @@
+//! Frequencies on out-of-order machines: branch directions, flow conservation, one scale.
+//!
+//! Input: as [`Evidence`]. Output: estimates that conserve flow exactly. Complexity: linear, but for the elimination of
+//! [`markov`](super::markov), for a constant number of rounds.
+//!
+//! Cycles of a block over the model's spread 0.6–10×, so cycles say little about frequency, and branch probabilities
+//! nearly everything up to a scale (DESIGN.md §5). Each round:
+//!
+//! 1. undoes the skid, with the flow known so far;
+//! 2. estimates each class from its cycles, as loosely as they deserve, blended with the flow known so far;
+//! 3. finds each branch's probability: the most likely given the directions seen (binomial) and the classes'
+//!    estimates (a log-normal prior on its odds);
+//! 4. solves for the flow that these probabilities imply;
+//! 5. scales it: by a low quantile of cycles over expected cycles, since stalls only ever add cycles.
+
+use super::{Estimate, Estimates, Evidence, markov, skid};
+use crate::{
+    Confidence,
+    cfg::{EdgeKind, Node},
+};
+
+const ROUNDS: usize = 3;
+/// Variance of the logarithm of one class's cycles over its expected cycles: a factor of about e either way.
+const CYCLES_LOG_VARIANCE: f64 = 1.0;
+/// Variance of the logarithm of odds about which cycles say nothing.
+const UNKNOWN_LOG_VARIANCE: f64 = 9.0;
+/// Odds beyond e^±ODDS_LOG_MAX are not told apart.
+const ODDS_LOG_MAX: f64 = 20.0;
+/// The scale is where this part of the samples lies in classes that cost less than it says.
+const SCALE_QUANTILE: f64 = 0.35;
+/// Samples below which a block's peak says nothing.
+const PEAK_SAMPLES_MIN: f64 = 50.0;
+
+/// `None` where the graph has missing edges or is too tangled for elimination.
+pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
+    let cfg = evidence.cfg;
+    if cfg.missing_edges || cfg.blocks.is_empty() {
+        return None;
+    }
+    let mut shares = skid::edge_shares_by_samples(cfg, evidence.samples);
+    let mut flow: Option<Flow> = None;
+    let mut head_samples = Vec::new();
+    for _ in 0..ROUNDS {
+        head_samples = skid::undo(evidence, &shares);
+        let classes = ClassCycles::of(evidence, &head_samples);
+        let weights = edge_weights(evidence, &classes, flow.as_ref());
+        let solved = Flow::solve(evidence, &weights)?.scaled(evidence, &classes);
+        shares = skid::edge_shares(cfg, &solved.edges);
+        flow = Some(solved);
+    }
+    let flow = flow?;
+    debug_assert_eq!(flow.verify(evidence), Ok(()));
+    let confidence = Trust::of(evidence, &flow, &head_samples);
+    let with = |f: &f64, node: Option<Node>| {
+        Some(Estimate { frequency: *f, confidence: confidence.of_block(node, *f, &head_samples, evidence) })
+    };
+    Some(Estimates {
+        blocks: flow.blocks.iter().enumerate().map(|(b, f)| with(f, Some(b))).collect(),
+        edges: flow.edges.iter().map(|f| with(f, None)).collect(),
+        head_samples,
+        notes: confidence.notes,
+    })
+}
+
+/// What cycles alone say of each class.
+struct ClassCycles {
+    /// Samples at the head of the machine.
+    samples: Vec<f64>,
+    /// Cycles that one execution of all the class's blocks should take; 0 for classes without blocks.
+    expected: Vec<f64>,
+}
+
+impl ClassCycles {
+    fn of(evidence: &Evidence, head_samples: &[f64]) -> Self {
+        let classes = evidence.equivalence.classes;
+        let mut cycles = ClassCycles { samples: vec![0.0; classes], expected: vec![0.0; classes] };
+        for (block, &class) in evidence.equivalence.block_class.iter().enumerate() {
+            let range = evidence.cfg.blocks[block].clone();
+            cycles.samples[class] += range.map(|i| head_samples[i]).sum::<f64>();
+            cycles.expected[class] += expected_cycles(evidence, block, head_samples);
+        }
+        cycles
+    }
+
+    fn has_blocks(&self, class: usize) -> bool {
+        self.expected[class] > 0.0
+    }
+
+    /// Half a sample more than there are: a block without samples is rare, not impossible.
+    fn frequency(&self, class: usize) -> f64 {
+        (self.samples[class] + 0.5) / self.expected[class]
+    }
+}
+
+/// A block's best case, lengthened where a load, a store or a locked operation gathers far more samples than the model
+/// expects. The true length then lies between the best case and what the rest of the block says (all stalls at the
+/// peak); we take the geometric middle, and of a load's latency the one between first level and memory.
+fn expected_cycles(evidence: &Evidence, block: usize, head_samples: &[f64]) -> f64 {
+    let Evidence { cfg, schedule, model, .. } = *evidence;
+    let best = schedule.best_case_cycles[block];
+    let range = cfg.blocks[block].clone();
+    let total: f64 = range.clone().map(|i| head_samples[i]).sum();
+    if total < PEAK_SAMPLES_MIN {
+        return best;
+    }
+    let Some(peak) = range.max_by(|&a, &b| head_samples[a].total_cmp(&head_samples[b])) else { return best };
+    let opcode = schedule.opcodes[peak];
+    if !(opcode.load || opcode.store || opcode.synchronizes()) {
+        return best;
+    }
+    let memory = &model.memory;
+    let middle_latency = (memory.l1_cycles * memory.memory_cycles).sqrt();
+    let is_chased = schedule.chased_load[block] == Some(peak);
+    let expected_at_peak = if is_chased { memory.l1_cycles } else { schedule.expected_cycles(peak) };
+    let rest_cycles = (best - expected_at_peak).max(schedule.slot_cycles[peak]);
+    let rest_samples = (total - head_samples[peak]).max(1.0);
+    let cycles_by_rest = total / (rest_samples / rest_cycles);
+    let middle = (best * cycles_by_rest.max(best)).sqrt();
+    middle.clamp(best, best + middle_latency)
+}
+
+/// A guess of each edge's frequency: its class's, or what its source's other edges leave.
+struct EdgeWeights {
+    frequency: Vec<f64>,
+    /// Variance of its logarithm.
+    log_variance: Vec<f64>,
+}
+
+fn edge_weights(evidence: &Evidence, classes: &ClassCycles, flow: Option<&Flow>) -> EdgeWeights {
+    let Evidence { cfg, equivalence, .. } = *evidence;
+    let mut weights = EdgeWeights {
+        frequency: vec![f64::NAN; cfg.edges.len()],
+        log_variance: vec![UNKNOWN_LOG_VARIANCE; cfg.edges.len()],
+    };
+    for edge in 0..cfg.edges.len() {
+        let class = equivalence.edge_class[edge];
+        if classes.has_blocks(class) {
+            let by_cycles = classes.frequency(class);
+            // The flow knows more than the cycles do, and the cycles keep it from drifting.
+            weights.frequency[edge] = flow.map_or(by_cycles, |f| (by_cycles * f.edges[edge]).sqrt());
+            weights.log_variance[edge] = CYCLES_LOG_VARIANCE + 1.0 / (classes.samples[class] + 0.5);
+        } else if let Some(flow) = flow {
+            weights.frequency[edge] = flow.edges[edge];
+        }
+    }
+    for node in 0..cfg.successors.len() {
+        fill_unknown(evidence, classes, node, &mut weights);
+    }
+    weights
+}
+
+fn fill_unknown(evidence: &Evidence, classes: &ClassCycles, node: Node, weights: &mut EdgeWeights) {
+    const LEAST: f64 = 1e-9;
+    let Evidence { cfg, equivalence, .. } = *evidence;
+    let edges = &cfg.successors[node];
+    let known: f64 = edges.iter().map(|&e| weights.frequency[e]).filter(|f| !f.is_nan()).sum();
+    let own = equivalence.block_class.get(node).map_or(known, |&class| classes.frequency(class));
+    let unknown = edges.iter().filter(|&&e| weights.frequency[e].is_nan()).count().max(1);
+    let left = (own - known).max(own * 0.05) / unknown as f64;
+    for &edge in edges {
+        let guess = match cfg.edges[edge].kind {
+            // Nothing seen ever takes these.
+            EdgeKind::Endless => own * 1e-6,
+            EdgeKind::Unseen if weights.frequency[edge].is_nan() => own * 1e-3,
+            _ if weights.frequency[edge].is_nan() => left,
+            _ => weights.frequency[edge],
+        };
+        weights.frequency[edge] = guess.max(LEAST);
+    }
+}
+
+/// Frequencies that conserve flow.
+struct Flow {
+    blocks: Vec<f64>,
+    edges: Vec<f64>,
+}
+
+impl Flow {
+    fn solve(evidence: &Evidence, weights: &EdgeWeights) -> Option<Flow> {
+        let cfg = evidence.cfg;
+        let probability = edge_probabilities(evidence, weights);
+        // Entry and exit are one node, the outside, and the last.
+        let outside = cfg.blocks.len();
+        let transitions =
+            cfg.edges.iter().zip(&probability).map(|(e, &p)| (e.from.min(outside), e.to.min(outside), p));
+        let visits = markov::visits(outside + 1, transitions)?;
+        let edges =
+            cfg.edges.iter().zip(&probability).map(|(e, p)| visits[e.from.min(outside)] * p).collect();
+        Some(Flow { blocks: visits[..outside].to_vec(), edges })
+    }
+
+    /// Scales to the samples.
+    fn scaled(mut self, evidence: &Evidence, classes: &ClassCycles) -> Flow {
+        let mut ratios: Vec<(f64, f64)> = evidence
+            .equivalence
+            .blocks_by_class()
+            .iter()
+            .enumerate()
+            .filter_map(|(class, blocks)| {
+                let frequency = self.blocks[*blocks.first()?];
+                Some((classes.samples[class] / (classes.expected[class] * frequency), classes.samples[class]))
+            })
+            .filter(|(ratio, samples)| ratio.is_finite() && *samples > 0.0)
+            .collect();
+        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let total: f64 = ratios.iter().map(|r| r.1).sum();
+        let mut below = 0.0;
+        let quantile = ratios.iter().find(|(_, samples)| {
+            below += samples;
+            below >= SCALE_QUANTILE * total
+        });
+        let scale = quantile.map_or(1.0, |q| q.0);
+        self.blocks.iter_mut().chain(&mut self.edges).for_each(|f| *f = (*f * scale).min(f64::MAX));
+        self
+    }
+
+    /// What enters a block equals what leaves it.
+    fn verify(&self, evidence: &Evidence) -> Result<(), String> {
+        let cfg = evidence.cfg;
+        for (block, &frequency) in self.blocks.iter().enumerate() {
+            for edges in [&cfg.predecessors[block], &cfg.successors[block]] {
+                let sum: f64 = edges.iter().map(|&e| self.edges[e]).sum();
+                if (sum - frequency).abs() > 1e-6 * frequency.max(1e-300) {
+                    return Err(format!("block {block} has {frequency}, its edges {sum}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn edge_probabilities(evidence: &Evidence, weights: &EdgeWeights) -> Vec<f64> {
+    let cfg = evidence.cfg;
+    let mut probability = vec![1.0; cfg.edges.len()];
+    for (node, edges) in cfg.successors.iter().enumerate() {
+        match directions_of(evidence, node, edges) {
+            Some((taken, not_taken, seen)) => {
+                let p = most_likely(weights, taken, not_taken, seen);
+                (probability[taken], probability[not_taken]) = (p, odds_complement(p));
+            }
+            None => {
+                let total: f64 = edges.iter().map(|&e| weights.frequency[e]).sum();
+                edges.iter().for_each(|&e| probability[e] = weights.frequency[e] / total);
+            }
+        }
+    }
+    probability
+}
+
+fn odds_complement(p: f64) -> f64 {
+    (1.0 - p).max((-ODDS_LOG_MAX).exp())
+}
+
+/// The two edges of a conditional branch, and how often each was seen about to be taken.
+fn directions_of(evidence: &Evidence, node: Node, edges: &[usize]) -> Option<(usize, usize, (f64, f64))> {
+    let block = evidence.cfg.blocks.get(node)?;
+    let &(taken_seen, not_taken_seen) = evidence.directions.get(block.end - 1)?;
+    let of_kind = |kind| edges.iter().copied().find(|&e| evidence.cfg.edges[e].kind == kind);
+    let (taken, not_taken) = (of_kind(EdgeKind::Taken)?, of_kind(EdgeKind::NotTaken)?);
+    let is_plain = edges.len() == 2 && taken_seen.saturating_add(not_taken_seen) > 0;
+    is_plain.then_some((taken, not_taken, (taken_seen as f64, not_taken_seen as f64)))
+}
+
+/// The taken edge's probability: the largest of binomial likelihood × log-normal prior on the odds. The logarithm of
+/// both is concave, so Newton's method, damped, finds it.
+fn most_likely(weights: &EdgeWeights, taken: usize, not_taken: usize, seen: (f64, f64)) -> f64 {
+    let prior =
+        (weights.frequency[taken] / weights.frequency[not_taken]).ln().clamp(-ODDS_LOG_MAX, ODDS_LOG_MAX);
+    let variance = weights.log_variance[taken] + weights.log_variance[not_taken];
+    let n = seen.0 + seen.1;
+    let slope = |odds_log: f64| seen.0 - n / (1.0 + (-odds_log).exp()) - (odds_log - prior) / variance;
+    // The slope falls everywhere: bisection needs no damping and no luck.
+    let (mut low, mut high) = (-ODDS_LOG_MAX, ODDS_LOG_MAX);
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if slope(middle) > 0.0 { low = middle } else { high = middle }
+    }
+    1.0 / (1.0 + (-low).exp())
+}
+
+/// How far the whole procedure's evidence carries.
+struct Trust {
+    is_grounded: bool,
+    notes: Vec<String>,
+}
+
+/// A branch seen fewer times tells little.
+const DIRECTIONS_MIN: u64 = 20;
+/// The part of branch executions that must have been seen.
+const OBSERVED_PART_MIN: f64 = 0.8;
+const TRUSTED_SAMPLES_MIN: f64 = 200.0;
+const TRUSTED_BLOCK_SAMPLES_MIN: f64 = 25.0;
+
+impl Trust {
+    fn of(evidence: &Evidence, flow: &Flow, head_samples: &[f64]) -> Trust {
+        let cfg = evidence.cfg;
+        let (mut branches, mut observed) = (0.0, 0.0);
+        for (block, range) in cfg.blocks.iter().enumerate() {
+            if cfg.successors[block].len() < 2 {
+                continue;
+            }
+            let (taken, not_taken) = evidence.directions.get(range.end - 1).copied().unwrap_or((0, 0));
+            branches += flow.blocks[block];
+            if taken.saturating_add(not_taken) >= DIRECTIONS_MIN {
+                observed += flow.blocks[block];
+            }
+        }
+        let total: f64 = head_samples.iter().sum();
+        let is_observed = branches > 0.0 && observed >= OBSERVED_PART_MIN * branches;
+        let has_parts = evidence.equivalence.blocks_by_class().iter().filter(|b| !b.is_empty()).count() >= 3;
+        let notes = if branches > 0.0 && observed == 0.0 {
+            vec!["frequencies rest on cycles alone: no branch's direction was sampled".into()]
+        } else {
+            Vec::new()
+        };
+        Trust { is_grounded: is_observed && has_parts && total >= TRUSTED_SAMPLES_MIN, notes }
+    }
+
+    /// Never high: the scale between cycles and executions is out of reach for samples of time alone.
+    fn of_block(
+        &self,
+        block: Option<Node>,
+        _frequency: f64,
+        head_samples: &[f64],
+        evidence: &Evidence,
+    ) -> Confidence {
+        let Some(block) = block else { return Confidence::Low };
+        let samples: f64 = evidence.cfg.blocks[block].clone().map(|i| head_samples[i]).sum();
+        if self.is_grounded && samples >= TRUSTED_BLOCK_SAMPLES_MIN {
+            Confidence::Medium
+        } else {
+            Confidence::Low
+        }
+    }
+}

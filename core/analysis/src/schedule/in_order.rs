@@ -1,0 +1,125 @@
+//! In-order issue: slots, operands and units, cycle by cycle (DCPI §6.1.3, §6.3).
+
+use std::ops::Range;
+
+use dwell_image::Instruction;
+use rustc_hash::FxHashMap;
+
+use super::{Schedule, StaticStall};
+use crate::{
+    Cause,
+    machine::{ClassCost, MachineModel},
+};
+
+/// When something becomes free or ready, and who is responsible.
+#[derive(Clone, Copy)]
+struct Ready {
+    cycle: i64,
+    by: Option<usize>,
+}
+
+const ALWAYS: Ready = Ready { cycle: 0, by: None };
+
+struct Issue<'m> {
+    model: &'m MachineModel,
+    registers: [Ready; 128],
+    units: FxHashMap<&'m str, Vec<(Ready, bool)>>,
+    cycle: i64,
+    slots_used: i64,
+    closed_by: Option<usize>,
+}
+
+/// Issues a block's instructions as early as the model allows and writes M and the static stalls.
+pub fn schedule_block(
+    model: &MachineModel,
+    instructions: &[Instruction],
+    range: Range<usize>,
+    schedule: &mut Schedule,
+) {
+    let units =
+        model.units.iter().map(|(name, &count)| (name.as_str(), vec![(ALWAYS, false); count as usize]));
+    let mut issue = Issue {
+        model,
+        registers: [ALWAYS; 128],
+        units: units.collect(),
+        cycle: -1,
+        slots_used: i64::from(model.issue_width),
+        closed_by: None,
+    };
+    for i in range {
+        issue.step(&instructions[i], i, schedule);
+    }
+}
+
+impl Issue<'_> {
+    fn step(&mut self, instruction: &Instruction, i: usize, schedule: &mut Schedule) {
+        let opcode = schedule.opcodes[i];
+        let cost = self.model.cost(opcode.class);
+        let width = i64::from(self.model.issue_width);
+        let group_is_full = self.slots_used >= width;
+        let must_move = group_is_full || self.closed_by.is_some() || (cost.alone && self.slots_used > 0);
+        let slot_ready = Ready { cycle: self.cycle + i64::from(must_move), by: self.closed_by };
+        let operands = self.operands_ready(instruction);
+        let after_operands = slot_ready.cycle.max(operands.cycle);
+        let (unit, unit_is_shared_slot) = self.unit_ready(cost, after_operands);
+        let cycle = after_operands.max(unit.cycle);
+
+        let slot_at =
+            |cycle: i64, now: &Self| cycle * width + if cycle == now.cycle { now.slots_used } else { 0 };
+        let ideal = self.cycle * width + self.slots_used;
+        let (at_slot, at_operands, at_unit) =
+            (slot_at(slot_ready.cycle, self), slot_at(after_operands, self), slot_at(cycle, self));
+        let unit_cause = if unit_is_shared_slot { Cause::Slotting } else { Cause::FunctionalUnit };
+        let lost = [
+            (Cause::Slotting, at_slot - ideal, slot_ready.by),
+            (Cause::Dependency, at_operands - at_slot, operands.by),
+            (unit_cause, at_unit - at_operands, unit.by),
+        ];
+        for (cause, slots, culprit) in lost {
+            if slots > 0 {
+                let cycles = slots as f64 / width as f64;
+                schedule.static_stalls[i].push(StaticStall { cause, cycles, culprit });
+                schedule.waits_for[i] =
+                    if cause == Cause::Slotting { schedule.waits_for[i] } else { culprit };
+            }
+        }
+        schedule.issue_cycles_min[i] = (cycle - self.cycle) as f64;
+        self.issue_at(cycle, instruction, i, cost, self.model.latency(opcode));
+    }
+
+    fn operands_ready(&self, instruction: &Instruction) -> Ready {
+        instruction
+            .reads
+            .iter()
+            .map(|r| self.registers[usize::from(r.0 & 127)])
+            .fold(ALWAYS, |worst, r| if r.cycle > worst.cycle { r } else { worst })
+    }
+
+    /// When a unit is free, and whether it is only this cycle's start that is taken.
+    fn unit_ready(&self, cost: &ClassCost, at: i64) -> (Ready, bool) {
+        let pool = cost.unit.as_deref().and_then(|u| self.units.get(u));
+        let first = pool.and_then(|p| p.iter().min_by_key(|(free, _)| free.cycle));
+        match first {
+            Some(&(free, is_short)) if free.cycle > at => (free, is_short),
+            _ => (ALWAYS, false),
+        }
+    }
+
+    fn issue_at(&mut self, cycle: i64, instruction: &Instruction, i: usize, cost: &ClassCost, latency: f64) {
+        if cycle > self.cycle {
+            (self.cycle, self.slots_used, self.closed_by) = (cycle, 0, None);
+        }
+        self.slots_used += 1;
+        if cost.alone || cost.ends_group {
+            self.closed_by = Some(i);
+        }
+        for register in instruction.writes.iter() {
+            let ready = Ready { cycle: cycle + latency as i64, by: Some(i) };
+            self.registers[usize::from(register.0 & 127)] = ready;
+        }
+        let pool = cost.unit.as_deref().and_then(|u| self.units.get_mut(u));
+        if let Some(free) = pool.and_then(|p| p.iter_mut().min_by_key(|(free, _)| free.cycle)) {
+            *free = (Ready { cycle: cycle + cost.busy as i64, by: Some(i) }, cost.busy <= 1.0);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What each block costs when nothing goes wrong at run time (DCPI §6.1.3 and §6.3).
+//!
+//! Input: instructions, their control-flow graph, a machine model. Output: for each instruction the least cycles at
+//! the head of the machine (DCPI's M) and its static stalls; for each block its best case. Complexity: linear in
+//! instructions × registers and units touched (times a constant number of iterations for a loop of one block).
+//!
+//! As in the paper a block is scheduled on its own: what its predecessors leave behind is ignored.
+
+mod in_order;
+mod out_of_order;
+
+use std::ops::Range;
+
+use dwell_image::{Arch, Instruction, RegisterSet};
+
+use crate::{
+    Cause,
+    cfg::Cfg,
+    machine::{MachineModel, Opcode, Order},
+};
+
+/// The schedule of a procedure. Vectors are indexed by instruction unless said otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct Schedule {
+    /// What each instruction does.
+    pub opcodes: Vec<Opcode>,
+    /// Least cycles at the head: whole cycles, 0 where it issues or retires with its predecessor (DCPI's M).
+    pub issue_cycles_min: Vec<f64>,
+    /// The slots it takes, in cycles: `1 / width`, 0 for the second half of a fused pair.
+    pub slot_cycles: Vec<f64>,
+    /// Why it waits longer than its slot.
+    pub static_stalls: Vec<Vec<StaticStall>>,
+    /// The instruction whose latency or unit M includes, where there is one.
+    pub waits_for: Vec<Option<usize>>,
+    /// It counts as one instruction with its predecessor.
+    pub is_fused: Vec<bool>,
+    /// By block: cycles of one execution without dynamic stalls.
+    pub best_case_cycles: Vec<f64>,
+    /// By block: the load on the loop's own critical chain whose address comes from that chain (a pointer chase).
+    pub chased_load: Vec<Option<usize>>,
+}
+
+/// Cycles lost to the program as it is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StaticStall {
+    /// `Slotting`, `Dependency` or `FunctionalUnit`.
+    pub cause: Cause,
+    /// Cycles per execution.
+    pub cycles: f64,
+    /// Who made it wait.
+    pub culprit: Option<usize>,
+}
+
+impl Schedule {
+    /// Schedules every block.
+    pub fn of(model: &MachineModel, arch: Arch, instructions: &[Instruction], cfg: &Cfg) -> Schedule {
+        let n = instructions.len();
+        let mut schedule = Schedule {
+            opcodes: instructions.iter().map(|i| Opcode::of(arch, i)).collect(),
+            issue_cycles_min: vec![0.0; n],
+            slot_cycles: vec![1.0 / f64::from(model.issue_width); n],
+            static_stalls: vec![Vec::new(); n],
+            waits_for: vec![None; n],
+            is_fused: vec![false; n],
+            best_case_cycles: vec![0.0; cfg.blocks.len()],
+            chased_load: vec![None; cfg.blocks.len()],
+        };
+        schedule.fuse_pairs(model, arch, instructions, cfg);
+        for (block, range) in cfg.blocks.iter().enumerate() {
+            match model.order {
+                Order::InOrder => in_order::schedule_block(model, instructions, range.clone(), &mut schedule),
+                Order::OutOfOrder => {
+                    let repeats = cfg.loops_on_itself(block);
+                    out_of_order::schedule_block(model, instructions, range.clone(), repeats, &mut schedule);
+                }
+            }
+            let cycles = schedule.cycles_of(range.clone());
+            schedule.best_case_cycles[block] = cycles;
+            if model.order == Order::OutOfOrder {
+                schedule.chased_load[block] = schedule.find_chased_load(instructions, range.clone());
+            }
+        }
+        debug_assert_eq!(schedule.verify(cfg), Ok(()));
+        schedule
+    }
+
+    /// Cycles that the model expects at instruction `i`: its slot and its static stalls.
+    pub fn expected_cycles(&self, i: usize) -> f64 {
+        self.slot_cycles[i] + self.static_stalls[i].iter().map(|s| s.cycles).sum::<f64>()
+    }
+
+    fn cycles_of(&self, range: Range<usize>) -> f64 {
+        range.map(|i| self.expected_cycles(i)).sum()
+    }
+
+    fn fuse_pairs(&mut self, model: &MachineModel, arch: Arch, instructions: &[Instruction], cfg: &Cfg) {
+        for block in &cfg.blocks {
+            for i in block.start + 1..block.end {
+                if model.fuses(arch, &instructions[i - 1], &instructions[i]) {
+                    self.is_fused[i] = true;
+                    self.slot_cycles[i] = 0.0;
+                }
+            }
+        }
+    }
+
+    /// The chain's load is the one that static stalls blame for a dependency on itself through its address.
+    fn find_chased_load(&self, instructions: &[Instruction], range: Range<usize>) -> Option<usize> {
+        range.clone().find(|&i| {
+            let on_chain = self.static_stalls[i].iter().any(|s| s.cause == Cause::Dependency);
+            on_chain && self.opcodes[i].load && has_computed_address(instructions, range.clone(), i)
+        })
+    }
+
+    /// Checks what the rest relies on: nothing negative, every block costs something.
+    pub fn verify(&self, cfg: &Cfg) -> Result<(), String> {
+        for (i, m) in self.issue_cycles_min.iter().enumerate() {
+            if !m.is_finite()
+                || *m < 0.0
+                || !self.expected_cycles(i).is_finite()
+                || self.expected_cycles(i) < 0.0
+            {
+                return Err(format!(
+                    "instruction {i} takes {m} cycles, expected {}",
+                    self.expected_cycles(i)
+                ));
+            }
+        }
+        match (0..cfg.blocks.len()).find(|&b| self.best_case_cycles[b] <= 0.0) {
+            Some(b) => Err(format!("block {b} costs {}", self.best_case_cycles[b])),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the block itself writes the load's address registers: not a stack slot, not a constant.
+fn has_computed_address(instructions: &[Instruction], block: Range<usize>, load: usize) -> bool {
+    let address = address_registers(&instructions[load]);
+    block.into_iter().any(|i| !instructions[i].writes.intersection(address).is_empty())
+}
+
+/// Base and index registers of an instruction's memory operands.
+pub(crate) fn address_registers(instruction: &Instruction) -> RegisterSet {
+    instruction.memory().flat_map(|m| [m.base, m.index]).flatten().collect()
+}
