@@ -3,9 +3,28 @@
 //! Enters: the bytes of ELF files, ours or hostile. Leaves: symbols, source locations, instructions. Never here:
 //! samples, machine models, knowledge of which process ran what. A panic on any input is a bug.
 
+mod data;
+mod debug_files;
+mod decode;
+mod demangle;
+mod dwarf;
+mod elf;
+mod error;
+mod image;
 mod instruction;
+mod paths;
+mod plt;
+mod procedure;
 mod registers;
+mod symbols;
+mod unwind;
 
+pub use debug_files::{DebugSearch, DebugState};
+pub use demangle::demangle;
+pub use dwarf::Frame;
 pub use dwell_profile::{BuildId, ImageAddress, ImageOffset};
+pub use error::ImageError;
+pub use image::{Image, build_id_of_file};
 pub use instruction::{Flow, Instruction, MemoryOperand, Operand};
+pub use procedure::Procedure;
 pub use registers::{Arch, Register, RegisterSet, aarch64, riscv, x86};

@@ -54,3 +54,16 @@ pub(super) fn named(name: &str) -> Option<Register> {
         .or_else(|| ["v", "b", "h", "s", "d", "q", "z"].iter().find_map(|p| numbered(name, p, V0.0, 32)))
         .or_else(|| numbered(name, "p", P0.0, 16))
 }
+
+/// How many bits of its register a name means (`w0` 32, `d3` 64, `q3` 128).
+pub(crate) fn width_bits(name: &str) -> u16 {
+    match name.as_bytes() {
+        [b'w', ..] => 32,
+        [b'b', ..] => 8,
+        [b'h', ..] => 16,
+        [b's', digit, ..] if digit.is_ascii_digit() => 32,
+        [b'q' | b'v' | b'z', ..] => 128,
+        b"nzcv" => 4,
+        _ => 64,
+    }
+}

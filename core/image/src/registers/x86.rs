@@ -91,3 +91,26 @@ fn general_part(name: &str) -> Option<Register> {
     let whole = name.strip_suffix(['b', 'w', 'd'])?;
     numbered(whole, "r", 0, 16).filter(|r| r.0 >= 8)
 }
+
+/// How many bits of its register a name means (`al` 8, `eax` 32, `ymm0` 256).
+pub(crate) fn width_bits(name: &str) -> u16 {
+    let legacy = LEGACY.iter().find_map(|row| row.iter().position(|n| *n == name));
+    match legacy {
+        Some(1) => return 16,
+        Some(2) => return 32,
+        Some(_) => return 8,
+        None => {}
+    }
+    match name.as_bytes() {
+        [b'x', b'm', ..] => 128,
+        [b'y', ..] => 256,
+        [b'z', ..] => 512,
+        [b's', b't', ..] => 80,
+        [b'c' | b'd' | b'e' | b'f' | b'g' | b's', b's'] => 16,
+        [b'r', .., b'b'] => 8,
+        [b'r', .., b'w'] => 16,
+        [b'r', .., b'd'] => 32,
+        b"eip" | b"eflags" => 32,
+        _ => 64,
+    }
+}

@@ -1,0 +1,59 @@
+//! The bytes of a file, in memory or mapped. The only `unsafe` of this crate is here.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use memmap2::Mmap;
+
+/// Files up to this size are read; larger ones are mapped.
+///
+/// A mapped file that is truncated under us kills the process (SIGBUS) when a page beyond the new end is touched, and
+/// `cp new.so old.so` does truncate. Almost every image is smaller, and reading 64 MiB from the page cache takes about
+/// 20 ms. What remains (large debug files, which package managers replace by renaming, without truncation) is mapped,
+/// and its size is verified before each use, see [`Data::bytes`].
+const READ_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of an image.
+pub(crate) enum Data {
+    Memory(Vec<u8>),
+    Mapped { map: Mmap, file: File },
+}
+
+impl Data {
+    pub(crate) fn open(path: &Path) -> io::Result<Data> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        if metadata.len() <= READ_BYTES_MAX { Data::read(file, metadata.len()) } else { Data::map(file) }
+    }
+
+    fn read(file: File, size_bytes: u64) -> io::Result<Data> {
+        let mut bytes = Vec::with_capacity(size_bytes as usize);
+        file.take(READ_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(Data::Memory(bytes))
+    }
+
+    #[allow(unsafe_code)]
+    fn map(file: File) -> io::Result<Data> {
+        // SAFETY: the mapping is private and read-only, and parsers here accept any bytes, so that a file written to
+        // while we look gives wrong answers at worst. A truncated one is caught by `bytes`, except in the moment
+        // between that check and the last access after it; reading a debug file of gigabytes instead would cost every
+        // user seconds and memory to guard against that moment.
+        let map = unsafe { Mmap::map(&file)? };
+        Ok(Data::Mapped { map, file })
+    }
+
+    /// All bytes; none when the file behind a mapping has shrunk since.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Data::Memory(bytes) => bytes,
+            Data::Mapped { map, file } => match file.metadata() {
+                Ok(metadata) if metadata.len() >= map.len() as u64 => map,
+                _ => &[],
+            },
+        }
+    }
+}

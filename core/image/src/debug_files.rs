@@ -1,0 +1,140 @@
+//! Where the debug information of a stripped image is: by build id, by `.gnu_debuglink`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::BuildId;
+use crate::data::Data;
+use crate::dwarf::Dwarf;
+use crate::elf::Elf;
+use crate::symbols::le32;
+
+/// Where to look for debug files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DebugSearch {
+    /// Folders laid out as `/usr/lib/debug` is: `.build-id/ab/cdef….debug`, or the image's path.
+    pub debug_dirs: Vec<PathBuf>,
+}
+
+impl Default for DebugSearch {
+    fn default() -> Self {
+        DebugSearch { debug_dirs: vec![PathBuf::from("/usr/lib/debug")] }
+    }
+}
+
+/// Whether source lines can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DebugState {
+    /// The image has its debug information.
+    Present,
+    /// It was found in a file of its own.
+    Separate(PathBuf),
+    /// Lines are there, but functions and inlined calls are in `.dwo` files, which are not read.
+    Split {
+        /// The names of these files, as the compiler spelled them.
+        missing: Vec<String>,
+    },
+    /// There is none; why, and where it was looked for.
+    Missing(String),
+}
+
+/// A debug file that was found.
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    pub(crate) dwarf: Dwarf,
+}
+
+/// Finds the debug file of an image; why there is none, otherwise.
+pub(crate) fn find(
+    search: &DebugSearch,
+    image: &Elf,
+    bytes: &[u8],
+    path: Option<&Path>,
+) -> Result<Found, String> {
+    let mut refused = Vec::new();
+    for candidate in by_build_id(search, image.build_id.as_ref()) {
+        match open(&candidate, image, None) {
+            Ok(found) => return Ok(found),
+            Err(why) => refused.extend(why),
+        }
+    }
+    let link = link(image, bytes);
+    for candidate in by_link(search, link.as_ref(), path) {
+        match open(&candidate, image, link.as_ref().map(|(_, crc)| *crc)) {
+            Ok(found) => return Ok(found),
+            Err(why) => refused.extend(why),
+        }
+    }
+    Err(reason(search, image, link.as_ref(), refused))
+}
+
+fn reason(search: &DebugSearch, image: &Elf, link: Option<&(String, u32)>, refused: Vec<String>) -> String {
+    let dirs: Vec<_> = search.debug_dirs.iter().map(|d| d.display().to_string()).collect();
+    let dirs = dirs.join(", ");
+    let mut reason = String::from("the file has no debug information");
+    match (&image.build_id, link) {
+        _ if !refused.is_empty() => {
+            reason.push_str("; ");
+            reason.push_str(&refused.join("; "));
+        }
+        (Some(id), _) => reason.push_str(&format!(", and there is none for build id {id} in {dirs}")),
+        (None, Some((name, _))) => {
+            reason.push_str(&format!(", and {name} is neither beside it nor in {dirs}"))
+        }
+        (None, None) => reason.push_str(", nor a build id or link to find it by"),
+    }
+    reason
+}
+
+fn by_build_id(search: &DebugSearch, build_id: Option<&BuildId>) -> Vec<PathBuf> {
+    let hex = build_id.map(BuildId::to_string).unwrap_or_default();
+    if hex.len() < 4 {
+        return Vec::new();
+    }
+    let file = format!(".build-id/{}/{}.debug", &hex[..2], &hex[2..]);
+    search.debug_dirs.iter().map(|dir| dir.join(&file)).collect()
+}
+
+/// Beside the image, in `.debug` beside it, and under each debug folder (GDB manual, "Separate Debug Files").
+fn by_link(search: &DebugSearch, link: Option<&(String, u32)>, path: Option<&Path>) -> Vec<PathBuf> {
+    let (Some((name, _)), Some(path)) = (link, path) else { return Vec::new() };
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let Some(folder) = path.parent() else { return Vec::new() };
+    let mut places = vec![folder.join(name), folder.join(".debug").join(name)];
+    let inside = folder.strip_prefix("/").unwrap_or(folder);
+    places.extend(search.debug_dirs.iter().map(|dir| dir.join(inside).join(name)));
+    places.retain(|place| *place != path);
+    places
+}
+
+/// The file name and CRC of `.gnu_debuglink`. A name with a folder in it is refused: it would lead anywhere.
+fn link(image: &Elf, bytes: &[u8]) -> Option<(String, u32)> {
+    let content = image.section(".gnu_debuglink")?.bytes(bytes);
+    let end = content.iter().position(|b| *b == 0)?;
+    let name = std::str::from_utf8(&content[..end]).ok()?;
+    let crc = le32(content, (end + 1).next_multiple_of(4))?;
+    (!name.is_empty() && name != ".." && !name.contains('/')).then(|| (name.to_owned(), crc))
+}
+
+/// Opens a candidate; `None` where there is no such file, a reason where it is not the image's.
+fn open(path: &Path, image: &Elf, crc: Option<u32>) -> Result<Found, Option<String>> {
+    if !path.is_file() {
+        return Err(None);
+    }
+    let refuse = |why: &str| Some(format!("{} {why}", path.display()));
+    let data = Data::open(path).map_err(|error| refuse(&format!("cannot be read: {error}")))?;
+    let elf = Elf::parse(data.bytes()).map_err(|error| refuse(&format!("is unusable: {error}")))?;
+    if elf.arch != image.arch {
+        return Err(refuse("is for another architecture"));
+    }
+    match (crc, &image.build_id, &elf.build_id) {
+        (_, Some(ours), Some(its)) if ours != its => return Err(refuse(&format!("has build id {its}"))),
+        // The same build id says more than the CRC, and costs nothing.
+        (Some(_), Some(_), Some(_)) => {}
+        (Some(crc), ..) if crc32fast::hash(data.bytes()) != crc => {
+            return Err(refuse("has another CRC than the image's link says"));
+        }
+        _ => {}
+    }
+    Ok(Found { path: path.to_owned(), dwarf: Dwarf::new(elf, Arc::new(data)) })
+}

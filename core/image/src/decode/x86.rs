@@ -1,0 +1,244 @@
+//! x86-64: what Capstone says, with its gaps filled: stack slots, zeroing idioms, addresses without access.
+
+use capstone::arch::x86::{X86Insn, X86InsnDetail, X86OpMem, X86Operand, X86OperandType, X86Reg};
+use capstone::arch::{ArchDetail, DetailsArchInsn};
+use capstone::{Insn, InsnDetail, RegId};
+
+use super::{Decoder, Parts};
+use crate::x86::{FLAGS, RBP, RIP, RSP};
+use crate::{Flow, ImageAddress, MemoryOperand, Operand, Register};
+
+/// Capstone's groups of instructions, the same for all architectures.
+const GROUP_JUMP: u8 = 1;
+const GROUP_CALL: u8 = 2;
+const GROUP_RETURN: u8 = 3;
+const GROUP_INTERRUPT_RETURN: u8 = 5;
+
+pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>) -> Parts {
+    let arch = detail.arch_detail();
+    let ArchDetail::X86Detail(x86) = arch else { unreachable!("an x86 decoder") };
+    let id = X86Insn::from(insn.id().0);
+    let operands: Vec<X86Operand> = x86.operands().collect();
+    let mut parts = Parts {
+        reads: decoder.set(detail.regs_read()),
+        writes: decoder.set(detail.regs_write()),
+        operands: operands.iter().map(|o| operand(decoder, insn, id, o)).collect(),
+        flow: flow(id, detail, &operands),
+    };
+    parts.operands.extend(stack_slot(id, &operands).map(Operand::Memory));
+    correct(decoder, id, &x86, &operands, &mut parts);
+    parts
+}
+
+fn operand(decoder: &Decoder, insn: &Insn<'_>, id: X86Insn, operand: &X86Operand) -> Operand {
+    match &operand.op_type {
+        X86OperandType::Reg(register) => match decoder.sized_register(*register) {
+            Some((register, width_bits)) => Operand::Register { register, width_bits },
+            None => Operand::Immediate(0),
+        },
+        X86OperandType::Imm(value) => Operand::Immediate(*value),
+        X86OperandType::Mem(memory) => Operand::Memory(memory_operand(decoder, insn, id, operand, memory)),
+        X86OperandType::Invalid => Operand::Immediate(0),
+    }
+}
+
+fn memory_operand(
+    decoder: &Decoder,
+    insn: &Insn<'_>,
+    id: X86Insn,
+    operand: &X86Operand,
+    memory: &X86OpMem,
+) -> MemoryOperand {
+    let base = decoder.register(memory.base());
+    let index = decoder.register(memory.index());
+    let accessed = !is_address_only(id);
+    MemoryOperand {
+        base,
+        index,
+        scale: memory.scale() as u8,
+        displacement: memory.disp(),
+        address: absolute(insn, memory, base, index),
+        width_bytes: operand.size.into(),
+        read: accessed && operand.access.is_none_or(|a| a.is_readable()),
+        written: accessed && operand.access.is_some_and(|a| a.is_writable()),
+    }
+}
+
+fn absolute(
+    insn: &Insn<'_>,
+    memory: &X86OpMem,
+    base: Option<Register>,
+    index: Option<Register>,
+) -> Option<ImageAddress> {
+    let segment = u32::from(memory.segment().0);
+    let of_thread = segment == X86Reg::X86_REG_FS || segment == X86Reg::X86_REG_GS;
+    match (base, index) {
+        _ if of_thread => None,
+        (Some(RIP), None) => {
+            let end = insn.address().wrapping_add(insn.len() as u64);
+            Some(ImageAddress(end.wrapping_add_signed(memory.disp())))
+        }
+        (None, None) => Some(ImageAddress(memory.disp() as u64)),
+        _ => None,
+    }
+}
+
+/// Instructions whose memory operand is an address that they do not access.
+fn is_address_only(id: X86Insn) -> bool {
+    use X86Insn::*;
+    matches!(
+        id,
+        X86_INS_LEA
+            | X86_INS_NOP
+            | X86_INS_PREFETCH
+            | X86_INS_PREFETCHNTA
+            | X86_INS_PREFETCHT0
+            | X86_INS_PREFETCHT1
+            | X86_INS_PREFETCHT2
+            | X86_INS_PREFETCHW
+            | X86_INS_CLFLUSH
+            | X86_INS_CLFLUSHOPT
+            | X86_INS_CLWB
+            | X86_INS_INVLPG
+    )
+}
+
+/// The slot of the stack that an instruction accesses beside its operands.
+fn stack_slot(id: X86Insn, operands: &[X86Operand]) -> Option<MemoryOperand> {
+    use X86Insn::*;
+    let width_bytes = match (id, operands.first()) {
+        // `push word` exists; immediates are extended to the stack's width.
+        (X86_INS_PUSH | X86_INS_POP, Some(o))
+            if o.size == 2 && !matches!(o.op_type, X86OperandType::Imm(_)) =>
+        {
+            2
+        }
+        _ => 8,
+    };
+    let slot = |base, displacement, written: bool| MemoryOperand {
+        base: Some(base),
+        scale: 1,
+        displacement,
+        width_bytes,
+        read: !written,
+        written,
+        ..MemoryOperand::default()
+    };
+    match id {
+        X86_INS_PUSH | X86_INS_PUSHF | X86_INS_PUSHFQ | X86_INS_CALL | X86_INS_LCALL | X86_INS_ENTER => {
+            Some(slot(RSP, -i64::from(width_bytes), true))
+        }
+        X86_INS_POP | X86_INS_POPF | X86_INS_POPFQ | X86_INS_RET | X86_INS_RETF | X86_INS_RETFQ
+        | X86_INS_IRET | X86_INS_IRETD | X86_INS_IRETQ => Some(slot(RSP, 0, false)),
+        X86_INS_LEAVE => Some(slot(RBP, 0, false)),
+        _ => None,
+    }
+}
+
+fn flow(id: X86Insn, detail: &InsnDetail<'_>, operands: &[X86Operand]) -> Flow {
+    use X86Insn::*;
+    let target = match operands.first().map(|o| &o.op_type) {
+        Some(X86OperandType::Imm(target)) if operands.len() == 1 => Some(ImageAddress(*target as u64)),
+        _ => None,
+    };
+    let in_group = |group: u8| detail.groups().iter().any(|g| g.0 == group);
+    match id {
+        X86_INS_JMP => target.map_or(Flow::IndirectJump, |target| Flow::Jump { target }),
+        X86_INS_LJMP => Flow::IndirectJump,
+        X86_INS_CALL => Flow::Call { target },
+        X86_INS_LCALL => Flow::Call { target: None },
+        X86_INS_UD0 | X86_INS_UD1 | X86_INS_UD2 | X86_INS_HLT | X86_INS_INT3 => Flow::Stop,
+        X86_INS_SYSEXIT | X86_INS_SYSEXITQ | X86_INS_SYSRET | X86_INS_SYSRETQ => Flow::Return,
+        X86_INS_SYSCALL | X86_INS_SYSENTER | X86_INS_INT | X86_INS_INTO => Flow::Next,
+        _ if in_group(GROUP_RETURN) || in_group(GROUP_INTERRUPT_RETURN) => Flow::Return,
+        _ if in_group(GROUP_CALL) => Flow::Call { target },
+        _ if in_group(GROUP_JUMP) || id == X86_INS_XBEGIN => {
+            target.map_or(Flow::Next, |target| Flow::Branch { target })
+        }
+        _ => Flow::Next,
+    }
+}
+
+/// Where Capstone's register sets are not what the processor does.
+fn correct(
+    decoder: &Decoder,
+    id: X86Insn,
+    x86: &X86InsnDetail<'_>,
+    operands: &[X86Operand],
+    parts: &mut Parts,
+) {
+    let _ = (x86, FLAGS);
+    parts.reads.remove(RIP);
+    parts.writes.remove(RIP);
+    if id == X86Insn::X86_INS_NOP {
+        parts.reads = Default::default();
+    }
+    if is_zeroing(id, operands) {
+        for register in sources(operands).filter_map(|id| decoder.register(id)) {
+            parts.reads.remove(register);
+        }
+    }
+    if operands.iter().any(|o| rip_relative(o)) {
+        parts.reads.insert(RIP);
+    }
+}
+
+fn rip_relative(operand: &X86Operand) -> bool {
+    matches!(&operand.op_type, X86OperandType::Mem(m) if u32::from(m.base().0) == X86Reg::X86_REG_RIP)
+}
+
+fn sources(operands: &[X86Operand]) -> impl Iterator<Item = RegId> {
+    operands.iter().filter_map(|o| match o.op_type {
+        X86OperandType::Reg(id) => Some(id),
+        _ => None,
+    })
+}
+
+/// Whether the result does not depend on the operands: a register combined with itself. Parts of registers do not
+/// count, since the rest is kept.
+fn is_zeroing(id: X86Insn, operands: &[X86Operand]) -> bool {
+    use X86Insn::*;
+    let whole = operands.first().is_some_and(|o| o.size >= 4);
+    let registers: Vec<RegId> = sources(operands).collect();
+    let same = match registers.as_slice() {
+        [a, b] => a == b && operands.len() == 2,
+        [_, a, b] => a == b && operands.len() == 3,
+        _ => false,
+    };
+    whole
+        && same
+        && matches!(
+            id,
+            X86_INS_XOR
+                | X86_INS_SUB
+                | X86_INS_PXOR
+                | X86_INS_XORPS
+                | X86_INS_XORPD
+                | X86_INS_PSUBB
+                | X86_INS_PSUBW
+                | X86_INS_PSUBD
+                | X86_INS_PSUBQ
+                | X86_INS_PCMPEQB
+                | X86_INS_PCMPEQW
+                | X86_INS_PCMPEQD
+                | X86_INS_PCMPEQQ
+                | X86_INS_PCMPGTB
+                | X86_INS_PCMPGTW
+                | X86_INS_PCMPGTD
+                | X86_INS_VPXOR
+                | X86_INS_VPXORD
+                | X86_INS_VPXORQ
+                | X86_INS_VXORPS
+                | X86_INS_VXORPD
+                | X86_INS_VPSUBB
+                | X86_INS_VPSUBW
+                | X86_INS_VPSUBD
+                | X86_INS_VPSUBQ
+                | X86_INS_VPCMPEQB
+                | X86_INS_VPCMPEQW
+                | X86_INS_VPCMPEQD
+                | X86_INS_VPCMPGTB
+                | X86_INS_VPCMPGTW
+                | X86_INS_VPCMPGTD
+        )
+}

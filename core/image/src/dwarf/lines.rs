@@ -1,0 +1,182 @@
+//! The line table of a unit: address → file, line, column.
+
+use std::sync::Arc;
+
+use gimli::{AttributeValue, ColumnType, LineProgramHeader, UnitRef};
+use rustc_hash::FxHashMap;
+
+use super::Reader;
+use crate::paths;
+
+/// Bytes of file names kept for one unit: entries of a hostile table may all share one long string.
+const FILE_NAME_BYTES_MAX: usize = 16 << 20;
+const PATH_BYTES_MAX: usize = 4096;
+
+#[derive(Default)]
+pub(crate) struct LineTable {
+    /// By their begin; rows of a sequence are contiguous and ascending.
+    sequences: Vec<Sequence>,
+    rows: Vec<Row>,
+    /// By their number in the table.
+    files: Vec<Option<Arc<str>>>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    address: u64,
+    pub(crate) file: u32,
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+}
+
+struct Sequence {
+    begin: u64,
+    end: u64,
+    rows: std::ops::Range<usize>,
+}
+
+type Header<'a> = LineProgramHeader<Reader<'a>>;
+
+impl LineTable {
+    /// Reads what can be read: a broken program ends the table.
+    pub(crate) fn read(unit: UnitRef<'_, Reader<'_>>, is_code: &dyn Fn(u64) -> bool) -> LineTable {
+        let mut table = LineTable::default();
+        let Some(program) = unit.line_program.clone() else { return table };
+        table.files = files(unit, program.header(), &mut FileNames::new(FILE_NAME_BYTES_MAX));
+        let mut rows = program.rows();
+        let mut start = 0;
+        while let Ok(Some((_, row))) = rows.next_row() {
+            if row.end_sequence() {
+                table.close_sequence(start, row.address(), is_code);
+                start = table.rows.len();
+            } else {
+                table.add(start, Row::of(row));
+            }
+        }
+        table.rows.truncate(start);
+        table.sequences.sort_by_key(|s| s.begin);
+        table
+    }
+
+    /// The row that covers `address`.
+    pub(crate) fn at(&self, address: u64) -> Option<&Row> {
+        let after = self.sequences.partition_point(|s| s.begin <= address);
+        let sequence = self.sequences[..after].last().filter(|s| address < s.end)?;
+        let rows = &self.rows[sequence.rows.clone()];
+        rows[..rows.partition_point(|r| r.address <= address)].last()
+    }
+
+    pub(crate) fn file(&self, number: u32) -> Option<&Arc<str>> {
+        self.files.get(number as usize)?.as_ref()
+    }
+
+    /// (begin, end) of each contiguous piece of code.
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.sequences.iter().map(|s| (s.begin, s.end))
+    }
+
+    /// Of several rows for one address the last counts. Addresses that fall within a sequence are ignored.
+    fn add(&mut self, start: usize, row: Row) {
+        match self.rows[start..].last_mut() {
+            Some(last) if last.address == row.address => *last = row,
+            Some(last) if last.address > row.address => {}
+            _ => self.rows.push(row),
+        }
+    }
+
+    fn close_sequence(&mut self, start: usize, end: u64, is_code: &dyn Fn(u64) -> bool) {
+        match self.rows.get(start).map(|row| row.address) {
+            Some(begin) if begin < end && is_code(begin) => {
+                self.sequences.push(Sequence { begin, end, rows: start..self.rows.len() });
+            }
+            _ => self.rows.truncate(start),
+        }
+    }
+}
+
+impl Row {
+    fn of(row: &gimli::LineRow) -> Row {
+        let small = |number: u64| u32::try_from(number).unwrap_or(0);
+        Row {
+            address: row.address(),
+            file: u32::try_from(row.file_index()).unwrap_or(u32::MAX),
+            line: row.line().map_or(0, |l| small(l.get())),
+            column: match row.column() {
+                ColumnType::LeftEdge => 0,
+                ColumnType::Column(column) => small(column.get()),
+            },
+        }
+    }
+}
+
+/// Adds the MD5s of the files of one unit.
+pub(crate) fn add_md5s(
+    unit: UnitRef<'_, Reader<'_>>,
+    names: &mut FileNames,
+    found: &mut FxHashMap<Box<str>, [u8; 16]>,
+) {
+    let Some(header) = unit.line_program.as_ref().map(|p| p.header()).filter(|h| h.file_has_md5()) else {
+        return;
+    };
+    for file in header.file_names() {
+        if let Some(path) = names.path(unit, header, file) {
+            found.entry(path.into()).or_insert(*file.md5());
+        }
+    }
+}
+
+fn files<'a>(unit: UnitRef<'_, Reader<'a>>, header: &Header<'a>, names: &mut FileNames) -> Vec<Option<Arc<str>>> {
+    // Up to DWARF 4 files count from 1, and 0 is the unit's own name.
+    let mut files = Vec::new();
+    if header.version() <= 4 {
+        let own = unit.name.map(|name| names.joined(unit, [Some(name)]).into());
+        files.push(own);
+    }
+    files.extend(header.file_names().iter().map(|file| names.path(unit, header, file).map(Into::into)));
+    files
+}
+
+/// Makes file names, as many bytes as its budget allows.
+pub(crate) struct FileNames {
+    budget_bytes: usize,
+}
+
+impl FileNames {
+    pub(crate) fn new(budget_bytes: usize) -> Self {
+        FileNames { budget_bytes }
+    }
+
+    /// The absolute, normalized path of an entry of a line table.
+    fn path<'a>(
+        &mut self,
+        unit: UnitRef<'_, Reader<'a>>,
+        header: &Header<'a>,
+        file: &gimli::FileEntry<Reader<'a>>,
+    ) -> Option<String> {
+        if self.budget_bytes == 0 {
+            return None;
+        }
+        let string = |value: AttributeValue<_>| unit.attr_string(value).ok();
+        let name = string(file.path_name())?;
+        // Directory 0 is the unit's; DWARF 5 also spells it out.
+        let directory = match file.directory_index() {
+            0 if header.version() <= 4 => None,
+            _ => file.directory(header).and_then(string),
+        };
+        Some(self.joined(unit, [directory, Some(name)]))
+    }
+
+    fn joined<const N: usize>(
+        &mut self,
+        unit: UnitRef<'_, Reader<'_>>,
+        parts: [Option<Reader<'_>>; N],
+    ) -> String {
+        let mut path = String::new();
+        for part in [unit.comp_dir].into_iter().chain(parts).flatten() {
+            let part = &part.slice()[..part.len().min(PATH_BYTES_MAX)];
+            paths::push(&mut path, &String::from_utf8_lossy(part));
+        }
+        self.budget_bytes = self.budget_bytes.saturating_sub(path.len());
+        paths::normalize(&path)
+    }
+}

@@ -1,0 +1,140 @@
+//! The name of a function: its own, or that of the entry it is an instance of, perhaps in another unit.
+
+use gimli::{AttributeValue, UnitOffset, UnitRef};
+use rustc_hash::FxHashMap;
+
+use super::index::{AbbreviationsCache, Index, OwnedUnit};
+use super::{NameTable, Reader};
+
+/// An instance of an instance of … ends here: references of a hostile file may go in circles.
+const ORIGINS_MAX: usize = 16;
+const NAME_BYTES_MAX: usize = 16 << 10;
+/// Bytes of names kept for one unit.
+const NAMES_BYTES_MAX: usize = 64 << 20;
+/// Other units kept open for references into them.
+const FOREIGN_UNITS_MAX: usize = 64;
+
+/// (unit, offset of the entry in it)
+type Place = (usize, usize);
+
+pub(crate) struct Names<'u, 'a, 'i> {
+    unit: UnitRef<'u, Reader<'a>>,
+    index: &'i Index,
+    own: usize,
+    foreign: FxHashMap<usize, Option<OwnedUnit<'a>>>,
+    abbreviations: AbbreviationsCache,
+    resolved: FxHashMap<Place, Option<u32>>,
+    bytes: usize,
+    pub(crate) table: NameTable,
+}
+
+/// What an entry says of its name.
+enum Said<'a> {
+    Name(Reader<'a>),
+    See(Place),
+    Nothing,
+}
+
+impl<'u, 'a, 'i> Names<'u, 'a, 'i> {
+    pub(crate) fn new(unit: UnitRef<'u, Reader<'a>>, index: &'i Index) -> Self {
+        let own = unit.header.debug_info_offset().and_then(|o| index.unit_around(o)).unwrap_or(usize::MAX);
+        Names {
+            unit,
+            index,
+            own,
+            foreign: FxHashMap::default(),
+            abbreviations: AbbreviationsCache::default(),
+            resolved: FxHashMap::default(),
+            bytes: 0,
+            table: NameTable::default(),
+        }
+    }
+
+    /// The number of the name of the entry at `offset`, which has that name or that origin.
+    pub(crate) fn resolve(
+        &mut self,
+        offset: UnitOffset,
+        name: Option<AttributeValue<Reader<'a>>>,
+        origin: Option<AttributeValue<Reader<'a>>>,
+    ) -> Option<u32> {
+        if let Some(name) = name.and_then(|n| self.unit.attr_string(n).ok()) {
+            return self.keep((self.own, offset.0), name);
+        }
+        let mut place = self.place(self.own, origin?)?;
+        for _ in 0..ORIGINS_MAX {
+            if let Some(resolved) = self.resolved.get(&place) {
+                return *resolved;
+            }
+            match self.said(place)? {
+                Said::Name(name) => return self.keep(place, name),
+                Said::See(next) => place = next,
+                Said::Nothing => return None,
+            }
+        }
+        None
+    }
+
+    fn keep(&mut self, place: Place, name: Reader<'a>) -> Option<u32> {
+        let text = name.slice().get(..name.len().min(NAME_BYTES_MAX))?;
+        self.bytes += text.len();
+        let kept = self.bytes <= NAMES_BYTES_MAX;
+        let number = kept.then(|| self.table.add(&String::from_utf8_lossy(text)));
+        self.resolved.insert(place, number);
+        number
+    }
+
+    fn said(&mut self, (unit, offset): Place) -> Option<Said<'a>> {
+        self.open(unit);
+        let unit_ref = self.unit_ref(unit)?;
+        let mut entries = unit_ref.entries_raw(Some(UnitOffset(offset))).ok()?;
+        let abbreviation = entries.read_abbreviation().ok()??;
+        let (mut linkage, mut plain, mut origin) = (None, None, None);
+        for spec in abbreviation.attributes() {
+            let attribute = entries.read_attribute(*spec).ok()?;
+            match attribute.name() {
+                gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
+                    linkage = Some(attribute.value())
+                }
+                gimli::DW_AT_name => plain = Some(attribute.value()),
+                gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => origin = Some(attribute.value()),
+                _ => {}
+            }
+        }
+        let name = linkage.or(plain).and_then(|value| unit_ref.attr_string(value).ok());
+        Some(match (name, origin.and_then(|origin| self.place(unit, origin))) {
+            (Some(name), _) => Said::Name(name),
+            (None, Some(place)) => Said::See(place),
+            (None, None) => Said::Nothing,
+        })
+    }
+
+    /// The entry that a reference in `unit` names.
+    fn place(&self, unit: usize, reference: AttributeValue<Reader<'a>>) -> Option<Place> {
+        match reference {
+            AttributeValue::UnitRef(offset) => Some((unit, offset.0)),
+            AttributeValue::DebugInfoRef(offset) => {
+                let unit = self.index.unit_around(offset)?;
+                Some((unit, offset.0.checked_sub(self.index.offset_of_unit(unit)?)?))
+            }
+            _ => None,
+        }
+    }
+
+    fn open(&mut self, unit: usize) {
+        if unit == self.own || self.foreign.contains_key(&unit) {
+            return;
+        }
+        if self.foreign.len() >= FOREIGN_UNITS_MAX {
+            self.foreign.clear();
+        }
+        let opened = self.index.unit(self.unit.dwarf, unit, &mut self.abbreviations);
+        self.foreign.insert(unit, opened);
+    }
+
+    fn unit_ref(&self, unit: usize) -> Option<UnitRef<'_, Reader<'a>>> {
+        if unit == self.own {
+            return Some(self.unit);
+        }
+        Some(self.foreign.get(&unit)?.as_ref()?.unit_ref(self.unit.dwarf))
+    }
+}

@@ -1,0 +1,232 @@
+//! The functions of a unit and the calls inlined into them: address → chain of scopes, innermost first.
+
+use std::collections::BTreeMap;
+
+use gimli::{AttributeValue, RangeListsOffset, UnitRef};
+
+use super::index::{Index, range_budget};
+use super::names::Names;
+use super::{NameTable, Reader};
+
+/// A longer chain of inlined calls is cut.
+const CHAIN_MAX: usize = 256;
+
+#[derive(Default)]
+pub(crate) struct ScopeTable {
+    scopes: Vec<Scope>,
+    /// Where the innermost scope changes: (address, number of the scope from there on).
+    changes: Vec<(u64, Option<u32>)>,
+    pub(crate) names: NameTable,
+}
+
+/// A function, or a call of one that was inlined.
+#[derive(Default)]
+pub(crate) struct Scope {
+    pub(crate) name: Option<u32>,
+    /// The scope it was inlined into; none for a function of its own.
+    parent: Option<u32>,
+    pub(crate) call_file: u32,
+    pub(crate) call_line: u32,
+    pub(crate) call_column: u32,
+}
+
+/// The attributes of an entry that count here.
+#[derive(Default)]
+struct Attributes<'a> {
+    low: Option<u64>,
+    high: Option<u64>,
+    size: Option<u64>,
+    ranges: Option<RangeListsOffset>,
+    linkage_name: Option<AttributeValue<Reader<'a>>>,
+    name: Option<AttributeValue<Reader<'a>>>,
+    origin: Option<AttributeValue<Reader<'a>>>,
+    scope: Scope,
+}
+
+impl ScopeTable {
+    /// Reads all entries of a unit once, in order, keeping the open scopes on a stack of our own.
+    /// Time: O(n log n) in the unit's size. A broken entry ends the table.
+    pub(crate) fn read(
+        unit: UnitRef<'_, Reader<'_>>,
+        index: &Index,
+        is_code: &dyn Fn(u64) -> bool,
+    ) -> ScopeTable {
+        let mut builder = Builder {
+            unit,
+            is_code,
+            names: Names::new(unit, index),
+            budget: range_budget(unit.dwarf),
+            scopes: Vec::new(),
+            paint: Paint::default(),
+        };
+        // What could be read up to an error is kept.
+        let _ = builder.read_entries();
+        let Builder { scopes, paint, names, .. } = builder;
+        ScopeTable { scopes, changes: paint.0.into_iter().collect(), names: names.table }
+    }
+
+    /// The innermost scope around `address`, the one it was inlined into, and so on out to the function.
+    pub(crate) fn chain(&self, address: u64) -> impl Iterator<Item = &Scope> {
+        let after = self.changes.partition_point(|(at, _)| *at <= address);
+        let innermost = self.changes[..after].last().and_then(|(_, scope)| *scope);
+        let scope = |number: u32| &self.scopes[number as usize];
+        std::iter::successors(innermost.map(scope), move |s| s.parent.map(scope)).take(CHAIN_MAX)
+    }
+}
+
+struct Builder<'u, 'a, 'i> {
+    unit: UnitRef<'u, Reader<'a>>,
+    is_code: &'i dyn Fn(u64) -> bool,
+    names: Names<'u, 'a, 'i>,
+    /// How many ranges may still be read: entries of a hostile unit may all refer to one long list.
+    budget: usize,
+    scopes: Vec<Scope>,
+    paint: Paint,
+}
+
+impl<'a> Builder<'_, 'a, '_> {
+    fn read_entries(&mut self) -> gimli::Result<()> {
+        let unit = self.unit;
+        let mut entries = unit.entries_raw(None)?;
+        // Depth of each open function or inlined call, and its scope (none: a function without code).
+        let mut open: Vec<(isize, Option<u32>)> = Vec::new();
+        while !entries.is_empty() {
+            let (depth, offset) = (entries.next_depth(), entries.next_offset());
+            let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+            while open.last().is_some_and(|(d, _)| *d >= depth) {
+                open.pop();
+            }
+            let tag = abbreviation.tag();
+            if tag != gimli::DW_TAG_subprogram && tag != gimli::DW_TAG_inlined_subroutine {
+                entries.skip_attributes(abbreviation.attributes())?;
+                continue;
+            }
+            let mut attributes = Attributes::default();
+            for spec in abbreviation.attributes() {
+                self.attribute(entries.read_attribute(*spec)?, &mut attributes);
+            }
+            let parent = open.last().and_then(|(_, scope)| *scope);
+            let inlined = tag == gimli::DW_TAG_inlined_subroutine;
+            if inlined && parent.is_some() {
+                attributes.scope.parent = parent;
+            }
+            // An inlined call in a function without code is part of that function's abstract instance.
+            let scope =
+                if inlined && parent.is_none() { None } else { self.scope(offset, attributes, inlined) };
+            open.push((depth, scope));
+        }
+        Ok(())
+    }
+
+    /// Adds a scope, unless it is a function without code.
+    fn scope(
+        &mut self,
+        offset: gimli::UnitOffset,
+        mut attributes: Attributes<'a>,
+        inlined: bool,
+    ) -> Option<u32> {
+        let number = u32::try_from(self.scopes.len()).ok()?;
+        let ranged = self.ranges(&attributes, number);
+        if !ranged && !inlined {
+            return None;
+        }
+        let own = attributes.linkage_name.or(attributes.name);
+        attributes.scope.name = self.names.resolve(offset, own, attributes.origin);
+        self.scopes.push(attributes.scope);
+        Some(number)
+    }
+
+    /// Paints the scope over its ranges; whether it has any in code.
+    fn ranges(&mut self, attributes: &Attributes<'_>, number: u32) -> bool {
+        let mut any = false;
+        let mut add = |paint: &mut Paint, begin, end| {
+            if begin < end && (self.is_code)(begin) {
+                paint.over(begin, end, number);
+                any = true;
+            }
+        };
+        match (attributes.ranges, attributes.low, attributes.high, attributes.size) {
+            (Some(offset), ..) => {
+                let Ok(mut ranges) = self.unit.ranges(offset) else { return false };
+                while self.budget > 0
+                    && let Ok(Some(range)) = ranges.next()
+                {
+                    self.budget -= 1;
+                    add(&mut self.paint, range.begin, range.end);
+                }
+            }
+            (None, Some(low), Some(high), _) => add(&mut self.paint, low, high),
+            (None, Some(low), None, Some(size)) => add(&mut self.paint, low, low.saturating_add(size)),
+            _ => {}
+        }
+        any
+    }
+
+    fn attribute(&self, attribute: gimli::Attribute<Reader<'a>>, to: &mut Attributes<'a>) {
+        let value = attribute.value();
+        let address = |value| self.unit.attr_address(value).ok().flatten();
+        let number = || attribute.udata_value().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+        match attribute.name() {
+            gimli::DW_AT_low_pc => to.low = address(value),
+            gimli::DW_AT_high_pc => match address(value.clone()) {
+                Some(high) => to.high = Some(high),
+                None => to.size = attribute.udata_value(),
+            },
+            gimli::DW_AT_ranges => to.ranges = self.unit.attr_ranges_offset(value).ok().flatten(),
+            gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => to.linkage_name = Some(value),
+            gimli::DW_AT_name => to.name = Some(value),
+            gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => to.origin = Some(value),
+            gimli::DW_AT_call_file => {
+                to.scope.call_file = match value {
+                    AttributeValue::FileIndex(file) => u32::try_from(file).unwrap_or(u32::MAX),
+                    _ => number(),
+                }
+            }
+            gimli::DW_AT_call_line => to.scope.call_line = number(),
+            gimli::DW_AT_call_column => to.scope.call_column = number(),
+            _ => {}
+        }
+    }
+}
+
+/// Intervals painted over each other: the key is where a colour begins, up to the next key. Scopes are painted in the
+/// order of their entries, callers before what was inlined into them, so that the innermost is on top.
+#[derive(Default)]
+struct Paint(BTreeMap<u64, Option<u32>>);
+
+impl Paint {
+    /// Amortized O(log n): each key is removed at most once.
+    fn over(&mut self, begin: u64, end: u64, colour: u32) {
+        let below = self.0.range(..=end).next_back().and_then(|(_, colour)| *colour);
+        while let Some((&key, _)) = self.0.range(begin..end).next() {
+            self.0.remove(&key);
+        }
+        self.0.insert(begin, Some(colour));
+        self.0.entry(end).or_insert(below);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Paint;
+
+    #[test]
+    fn later_paint_covers_and_ends_where_it_ends() {
+        let mut paint = Paint::default();
+        paint.over(0, 100, 0);
+        paint.over(10, 50, 1);
+        paint.over(20, 30, 2);
+        paint.over(40, 60, 3);
+        let colours: Vec<_> = paint.0.into_iter().collect();
+        let expected = [
+            (0, Some(0)),
+            (10, Some(1)),
+            (20, Some(2)),
+            (30, Some(1)),
+            (40, Some(3)),
+            (60, Some(0)),
+            (100, None),
+        ];
+        assert_eq!(colours, expected);
+    }
+}

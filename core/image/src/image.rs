@@ -1,0 +1,185 @@
+//! An image: the façade of this crate.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use crate::data::Data;
+use crate::debug_files::{self, DebugSearch, DebugState};
+use crate::dwarf::{Dwarf, Frame};
+use crate::elf::Elf;
+use crate::procedure::{Procedure, Procedures};
+use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode};
+
+/// An ELF file: executable, shared library, vdso, kernel module or kernel.
+///
+/// Opening reads the headers. Procedures, line tables and the rest are read when first asked for and kept; threads
+/// may share an image. In a relocatable file (kernel module) addresses are distances from where its code is loaded.
+pub struct Image {
+    path: Option<PathBuf>,
+    own: Dwarf,
+    debug: Result<debug_files::Found, String>,
+    procedures: OnceLock<Procedures>,
+}
+
+/// At most this many bytes are disassembled at once: the sizes of hostile symbols are anything.
+const INSTRUCTION_BYTES_MAX: u64 = 64 << 20;
+
+impl Image {
+    /// Opens the image at `path`. Files of more than 64 MiB are mapped, smaller ones read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Image, ImageError> {
+        let path = path.as_ref();
+        let data = Data::open(path).map_err(|error| ImageError::read(path, error))?;
+        Image::of(data, Some(path.to_owned()))
+    }
+
+    /// An image from bytes: the vdso, a member of an archive, a test.
+    pub fn parse(bytes: impl Into<Vec<u8>>) -> Result<Image, ImageError> {
+        Image::of(Data::Memory(bytes.into()), None)
+    }
+
+    fn of(data: Data, path: Option<PathBuf>) -> Result<Image, ImageError> {
+        let elf = Elf::parse(data.bytes())?;
+        let own = Dwarf::new(elf, Arc::new(data));
+        let debug = Err("the file has no debug information, and none was looked for elsewhere".to_owned());
+        Ok(Image { path, own, debug, procedures: OnceLock::new() })
+    }
+
+    /// Looks for the image's debug file, unless the image has its own debug information. Answers that were kept are
+    /// forgotten, since the debug file also has symbols.
+    pub fn attach_debug(&mut self, search: &DebugSearch) {
+        if !has_dwarf(self.elf()) {
+            self.debug = debug_files::find(search, self.elf(), self.own.bytes(), self.path.as_deref());
+            self.procedures = OnceLock::new();
+        }
+    }
+
+    /// Whether source lines can be told.
+    pub fn debug_state(&self) -> DebugState {
+        let state = match &self.debug {
+            _ if has_dwarf(self.elf()) => DebugState::Present,
+            Ok(found) if has_dwarf(found.dwarf.elf()) => DebugState::Separate(found.path.clone()),
+            Ok(found) => {
+                return DebugState::Missing(format!("{} has no debug information", found.path.display()));
+            }
+            Err(why) => return DebugState::Missing(why.clone()),
+        };
+        match self.dwarf().split_names(&|a| self.elf().is_code(a)) {
+            [] => state,
+            names => DebugState::Split { missing: names.iter().map(|n| n.to_string()).collect() },
+        }
+    }
+
+    /// Where it was opened from.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Its instruction set.
+    pub fn arch(&self) -> Arch {
+        self.elf().arch
+    }
+
+    /// Its build id, where the linker gave it one.
+    pub fn build_id(&self) -> Option<&BuildId> {
+        self.elf().build_id.as_ref()
+    }
+
+    /// The address that the byte at `offset` in the file is loaded at, before relocation; `None` where none is.
+    pub fn address_of(&self, offset: ImageOffset) -> Option<ImageAddress> {
+        self.elf().address_of(offset)
+    }
+
+    /// The offset in the file of what is loaded at `address`; `None` where nothing of the file is (`.bss`).
+    pub fn offset_of(&self, address: ImageAddress) -> Option<ImageOffset> {
+        self.elf().offset_of(address)
+    }
+
+    /// Copies loaded bytes; `false`, with `into` unchanged, where not all of them are in the file.
+    pub fn read(&self, address: ImageAddress, into: &mut [u8]) -> bool {
+        match self.elf().loaded(self.own.bytes(), address).get(..into.len()) {
+            Some(bytes) => {
+                into.copy_from_slice(bytes);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// All procedures by address, one for each address. First call: O(n log n) in the number of symbols.
+    pub fn procedures(&self) -> &[Procedure] {
+        self.gathered().all()
+    }
+
+    /// The procedure around `address`.
+    pub fn procedure_at(&self, address: ImageAddress) -> Option<&Procedure> {
+        self.gathered().at(address)
+    }
+
+    /// The instructions from `start` on, `size_bytes` long or as far as the file has bytes; of the last one only what
+    /// lies within. At most 64 MiB.
+    pub fn instructions(&self, start: ImageAddress, size_bytes: u64) -> Vec<Instruction> {
+        let loaded = self.elf().loaded(self.own.bytes(), start);
+        let size = size_bytes.min(INSTRUCTION_BYTES_MAX).min(loaded.len() as u64) as usize;
+        decode::instructions(self.arch(), &loaded[..size], start)
+    }
+
+    /// The source place of `address` and the calls that were inlined around it, innermost first. Without debug
+    /// information: the procedure's name alone. Empty where there is no procedure either.
+    ///
+    /// The first call for a unit reads its tables; later ones take O(log n).
+    pub fn frames(&self, address: ImageAddress) -> Vec<Frame> {
+        let mut frames = self.dwarf().frames(address, &|a| self.elf().is_code(a));
+        let named = frames.last().is_some_and(|f| f.function.is_some());
+        if !named && let Some(procedure) = self.procedure_at(address) {
+            let function = Some(procedure.demangled().to_owned());
+            match frames.last_mut() {
+                Some(outermost) => outermost.function = function,
+                None => frames.push(Frame { function, ..Frame::default() }),
+            }
+        }
+        frames
+    }
+
+    /// The MD5 of the source file at `path` (as [`Frame::file`] spells it) when it was compiled, where DWARF 5 tells.
+    pub fn source_md5(&self, path: &str) -> Option<[u8; 16]> {
+        self.dwarf().source_md5(path, &|a| self.elf().is_code(a))
+    }
+
+    fn elf(&self) -> &Elf {
+        self.own.elf()
+    }
+
+    fn dwarf(&self) -> &Dwarf {
+        match &self.debug {
+            Ok(found) if !has_dwarf(self.elf()) => &found.dwarf,
+            _ => &self.own,
+        }
+    }
+
+    fn gathered(&self) -> &Procedures {
+        self.procedures.get_or_init(|| {
+            let debug = self.debug.as_ref().ok().map(|found| (found.dwarf.elf(), found.dwarf.bytes()));
+            Procedures::gather(self.elf(), self.own.bytes(), debug)
+        })
+    }
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Image")
+            .field("path", &self.path)
+            .field("build_id", &self.build_id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The build id of a file; `None` where it is no ELF file, has none, or cannot be read.
+pub fn build_id_of_file(path: impl AsRef<Path>) -> Option<BuildId> {
+    let data = Data::open(path.as_ref()).ok()?;
+    Elf::parse(data.bytes()).ok()?.build_id
+}
+
+fn has_dwarf(elf: &Elf) -> bool {
+    let has = |name| elf.section(name).is_some_and(|s| s.file_range().is_some_and(|r| !r.is_empty()));
+    has(".debug_info") || has(".zdebug_info")
+}

@@ -1,0 +1,60 @@
+//! Paths as debug information spells them.
+
+/// Appends `part`; an absolute one replaces what was there.
+pub(crate) fn push(path: &mut String, part: &str) {
+    if part.starts_with('/') {
+        path.clear();
+    } else if !path.is_empty() && !path.ends_with('/') {
+        path.push('/');
+    }
+    path.push_str(part);
+}
+
+/// Without `.`, `..` and doubled slashes, by text alone: the file system that the compiler saw is gone.
+pub(crate) fn normalize(path: &str) -> String {
+    let absolute = path.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => match parts.last() {
+                Some(&last) if last != ".." => _ = parts.pop(),
+                None if absolute => {}
+                _ => parts.push(".."),
+            },
+            _ => parts.push(part),
+        }
+    }
+    let joined = parts.join("/");
+    if absolute { format!("/{joined}") } else { joined }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{normalize, push};
+
+    #[test]
+    fn paths_normalize_by_text() {
+        for (path, normal) in [
+            ("/a/b/../c", "/a/c"),
+            ("/a/./b//c/", "/a/b/c"),
+            ("/../a", "/a"),
+            ("../a/../../b", "../../b"),
+            ("a.c", "a.c"),
+            ("/", "/"),
+            ("", ""),
+        ] {
+            assert_eq!(normalize(path), normal, "{path}");
+        }
+    }
+
+    #[test]
+    fn absolute_parts_replace() {
+        let mut path = String::from("/build");
+        push(&mut path, "src");
+        push(&mut path, "a.c");
+        assert_eq!(path, "/build/src/a.c");
+        push(&mut path, "/usr/include/b.h");
+        assert_eq!(path, "/usr/include/b.h");
+    }
+}

@@ -1,0 +1,119 @@
+//! `.symtab` and `.dynsym` → names of addresses in code, the best name of an address first.
+
+use std::cmp::Reverse;
+
+use object::elf as raw;
+
+use crate::Arch;
+use crate::elf::{Elf, Section};
+
+/// A longer name is no name; the search for its end stops there, so that many symbols in one long string cost little.
+const NAME_BYTES_MAX: usize = 16 << 10;
+const SYMBOL_BYTES: usize = 24;
+
+/// A symbol that may name a procedure.
+pub(crate) struct Candidate {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    /// It has no type: a label in assembly, which may also be a procedure.
+    pub(crate) label: bool,
+    pub(crate) name: Box<str>,
+    rank: u8,
+}
+
+impl Candidate {
+    /// By address, then the best name first: typed before untyped, exported before global before weak before local,
+    /// then without leading underscores (`write` before `__write`), then the shorter.
+    pub(crate) fn order(&self) -> impl Ord + '_ {
+        let underscores = self.name.bytes().take_while(|b| *b == b'_').count();
+        (self.address, self.label, Reverse(self.rank), underscores, self.name.len(), &self.name)
+    }
+}
+
+/// How many bytes of names may still be copied: symbols of a hostile file may all share one long string.
+pub(crate) struct NameBudget(usize);
+
+impl NameBudget {
+    /// Real string tables share suffixes, which makes names a little longer than the table.
+    pub(crate) fn new(file_bytes: usize) -> Self {
+        NameBudget(file_bytes.saturating_mul(4).saturating_add(1 << 16))
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        let enough = self.0 >= bytes;
+        self.0 = self.0.saturating_sub(bytes);
+        enough
+    }
+}
+
+/// Adds the procedures among the symbols of every table of that kind.
+pub(crate) fn read(
+    elf: &Elf,
+    bytes: &[u8],
+    kind: raw::SectionType,
+    budget: &mut NameBudget,
+    candidates: &mut Vec<Candidate>,
+) {
+    let exported = kind == raw::SHT_DYNSYM;
+    for table in elf.sections.iter().filter(|s| s.kind == kind) {
+        let strings = elf.sections.get(table.link).map_or(&[][..], |s| s.bytes(bytes));
+        let symbols = table.bytes(bytes).chunks_exact(SYMBOL_BYTES);
+        candidates.extend(symbols.filter_map(|s| candidate(elf, s, strings, exported, budget)));
+    }
+}
+
+/// The name of symbol `index` of the table `section`.
+pub(crate) fn name_of<'a>(elf: &Elf, bytes: &'a [u8], section: &Section, index: usize) -> Option<&'a str> {
+    let start = index.checked_mul(SYMBOL_BYTES)?;
+    let symbol = section.bytes(bytes).get(start..start.checked_add(SYMBOL_BYTES)?)?;
+    name(elf.sections.get(section.link)?.bytes(bytes), le32(symbol, 0)?)
+}
+
+fn candidate(
+    elf: &Elf,
+    symbol: &[u8],
+    strings: &[u8],
+    exported: bool,
+    budget: &mut NameBudget,
+) -> Option<Candidate> {
+    let (info, section) = (*symbol.get(4)?, u16::from_le_bytes([*symbol.get(6)?, *symbol.get(7)?]));
+    let kind = info & 15;
+    let label = kind == raw::STT_NOTYPE.0;
+    if section == 0 || !(label || kind == raw::STT_FUNC.0 || kind == raw::STT_GNU_IFUNC.0) {
+        return None;
+    }
+    let mut address = le64(symbol, 8)?;
+    if elf.relocatable {
+        let section = elf.sections.get(usize::from(section)).filter(|s| s.allocated)?;
+        address = section.address.checked_add(address)?;
+    }
+    let name = name(strings, le32(symbol, 0)?)?;
+    if label && is_mapping_symbol(elf.arch, name) || !budget.take(name.len()) {
+        return None;
+    }
+    let rank = if exported { 3 } else { [0, 2, 1].get(usize::from(info >> 4)).copied().unwrap_or(1) };
+    Some(Candidate { address, size: le64(symbol, 16)?, label, name: name.into(), rank })
+}
+
+/// `$x`, `$d` and such tell a disassembler where code and data are; `.L…` are an assembler's own.
+fn is_mapping_symbol(arch: Arch, name: &str) -> bool {
+    name.starts_with(".L") || arch != Arch::X86_64 && name.starts_with('$')
+}
+
+/// The name at `offset`, without its version (`@GLIBC_2.14`); `None` where it is empty or no text.
+fn name(strings: &[u8], offset: u32) -> Option<&str> {
+    let from = strings.get(offset as usize..)?;
+    let window = &from[..from.len().min(NAME_BYTES_MAX)];
+    let end = window.iter().position(|b| *b == 0)?;
+    let name = std::str::from_utf8(&window[..end]).ok()?;
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
+    (!name.is_empty()).then_some(name)
+}
+
+pub(crate) fn le32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+pub(crate) fn le64(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}
