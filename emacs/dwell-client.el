@@ -327,8 +327,12 @@ Return the timer."
 (defun dwell--complain (connection problem)
   "Tell the user of PROBLEM, an error of CONNECTION's server.
 What the server dropped because things moved on is none."
-  (unless (memq (plist-get problem :code) '(-1 -32800 -32801 -32802))
+  (unless (dwell--passing-p problem)
     (dwell--say connection (plist-get problem :message))))
+
+(defun dwell--passing-p (problem)
+  "Return non-nil if PROBLEM only says that the request is not wanted any more."
+  (memq (plist-get problem :code) '(-1 -32800 -32801 -32802)))
 
 (defun dwell--say (connection text)
   "Tell the user TEXT, once for CONNECTION."

@@ -94,8 +94,11 @@ An epoch goes by its name where that is enough to tell it."
            (when (seq-empty-p (plist-get result :epochs))
              (user-error "Dwell: the database has no epochs yet; `M-x dwell-record' makes one"))
            (dwell--read-epochs result))))
-  (dwell--execute (dwell--ensure) "dwell.server.selectEpochs" (vector (vconcat epochs))
-                  (lambda (_) (message "Dwell: showing %s" (string-join epochs " + ")))))
+  (let ((connection (dwell--ensure)))
+    ;; What was wrong with other epochs may be wrong with these, and is worth saying again.
+    (setf (dwell--said connection) nil)
+    (dwell--execute connection "dwell.server.selectEpochs" (vector (vconcat epochs))
+                    (lambda (_) (message "Dwell: showing %s" (string-join epochs " + "))))))
 
 ;;;###autoload
 (defun dwell-new-epoch (name)
@@ -121,10 +124,10 @@ With a prefix argument ask for the epoch's NAME.  The command runs in
     (user-error "Dwell: a recording runs; `M-x dwell-record-cancel' ends it"))
   (let* ((connection (dwell--ensure))
          (token (format "dwell-record-%s" (random)))
-         (recording (list :connection connection :token token :progress "starts" :cancel nil)))
+         (recording (list :connection connection :token token :progress nil :cancel nil)))
     (setq dwell--recording recording)
     (plist-put recording :cancel (dwell--record-request connection token command name))
-    (dwell--tell-progress "starts")))
+    (dwell--tell-progress (concat "recording " (string-join command " ")))))
 
 (defun dwell--record-request (connection token command name)
   "Have CONNECTION's server record COMMAND as NAME, its progress under TOKEN.
@@ -163,7 +166,7 @@ Return a function that cancels it."
     (funcall (plist-get dwell--recording :cancel))
     (dwell--notify connection :window/workDoneProgress/cancel
                    (list :token (plist-get dwell--recording :token)))
-    (dwell--tell-progress "is cancelled")))
+    (dwell--tell-progress "cancelling the recording")))
 
 (defun dwell--progress (connection method params)
   "Show the progress PARAMS if METHOD says that of a recording at CONNECTION."
@@ -179,11 +182,11 @@ Return a function that cancels it."
                       " "))))))
 
 (defun dwell--tell-progress (text)
-  "Show TEXT, how far the recording is."
+  "Show TEXT, what the recording does."
   (plist-put dwell--recording :progress text)
   (force-mode-line-update t)
   (unless (active-minibuffer-window)
-    (let ((message-log-max nil)) (message "Dwell: recording %s" text))))
+    (let ((message-log-max nil)) (message "Dwell: %s" text))))
 
 (defun dwell--forget-recording (connection)
   "Forget the recording of CONNECTION, whose server stopped."

@@ -72,8 +72,8 @@
          (root (if (stringp key) key default-directory))
          (buffer (get-buffer-create
                   (if (stringp key)
-                      (format "*Dwell hot procedures: %s*" (abbreviate-file-name key))
-                    "*Dwell hot procedures*"))))
+                      (format "*Dwell hot: %s*" (file-name-nondirectory (directory-file-name key)))
+                    "*Dwell hot*"))))
     (with-current-buffer buffer
       (unless (derived-mode-p 'dwell-hot-mode) (dwell-hot-mode))
       (setq default-directory root dwell--buffer-key key)
@@ -152,7 +152,7 @@
            (list (concat (dwell--bar share) " " (string-pad (dwell--format-share share) 6 nil t))
                  (dwell--format-share (plist-get row :cumulativeShare))
                  (if cycles (dwell--format-count cycles) "-")
-                 (if cpi (format "%.2f" cpi) "-")
+                 (if cpi (dwell--format-ratio cpi) "-")
                  (number-to-string (or (dwell-hot--samples (plist-get row :samples)) 0))
                  (plist-get row :label))
            (and (equal dwell-hot--by "procedure")

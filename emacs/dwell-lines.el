@@ -9,11 +9,12 @@
 ;; In: the server's `dwell/fileCosts'.  Out: overlays: a line's cost after its end, a procedure's
 ;; totals above it; eldoc; movement between hot lines and to culprits.
 ;;
-;; What must never happen here: a number on a line that it does not belong to.  The server counts
-;; the lines of the file as it is on disk, so costs are asked for and drawn only while the buffer
-;; is as saved.  From then on an overlay keeps to its line's text: each change compares the text of
-;; the lines it touched with the text the cost was measured for, and an overlay whose line differs
-;; says so (and recovers when the change is undone); one whose line is gone goes too.
+;; What must never happen here: a number on a line that it does not belong to.  The server answers
+;; for the text that it was sent, so changes are sent before the question, and an answer is drawn
+;; only if the text is still that one.  From then on an overlay keeps to its line's text: each change
+;; compares the text of the lines it touched with the text the cost was measured for, and an overlay
+;; whose line differs says so (and recovers when the change is undone); one whose line is gone goes
+;; too.
 
 ;;; Code:
 
@@ -77,6 +78,9 @@
 (defvar-local dwell--costs nil
   "The server's costs of this buffer's file.")
 
+(defvar-local dwell--costs-tick nil
+  "`buffer-chars-modified-tick' of the text that the costs are of.")
+
 (defvar-local dwell--fetching nil
   "Token of the newest request for costs, while it is unanswered.")
 
@@ -92,37 +96,53 @@
 
 (defun dwell--format-share (share)
   "Return SHARE, 0 to 1, in percent."
-  (if (< 0 share 0.0005) "<0.1%" (format "%.1f%%" (* 100 share))))
+  (cond ((< 0 share 0.0005) "<0.1%")
+        ((>= share 0.9995) "100%")
+        (t (format "%.1f%%" (* 100 share)))))
 
 (defun dwell--format-count (count)
-  "Return COUNT in three digits and a unit."
-  (let ((units '("" "k" "M" "G" "T" "P")))
-    (while (and (>= count 999.5) (cdr units))
-      (setq count (/ count 1000.0) units (cdr units)))
-    (concat (cond ((or (integerp count) (>= count 99.95)) (format "%.0f" count))
-                  ((>= count 9.995) (format "%.1f" count))
-                  (t (format "%.2f" count)))
-            (car units))))
+  "Return COUNT in two digits or more and a magnitude, as the server writes it."
+  (let* ((magnitude (seq-find (lambda (magnitude) (>= count (* 0.9995 (car magnitude))))
+                              '((1e15 . " P") (1e12 . " T") (1e9 . " G") (1e6 . " M") (1e3 . " k"))
+                              '(1 . "")))
+         (scaled (/ count (float (car magnitude)))))
+    (concat (format (if (and (< scaled 9.95) (> (car magnitude) 1)) "%.1f" "%.0f") scaled)
+            (cdr magnitude))))
+
+(defun dwell--format-cycles (cost)
+  "Return the cycles of COST, or nil where the clock is unknown."
+  (when-let ((cycles (plist-get cost :cycles)))
+    (concat (dwell--format-count cycles) " cycles")))
+
+(defun dwell--format-ratio (cpi)
+  "Return CPI, cycles per instruction, as the server writes it."
+  (format (cond ((>= cpi 99.5) "%.0f") ((>= cpi 0.995) "%.1f") (t "%.2f")) cpi))
 
 (defun dwell--format-cpi (cost)
   "Return the CPI of COST, its best case beside it, or nil without an estimate."
   (when-let ((cpi (plist-get cost :cpi)))
-    (concat (format "%.2f CPI" cpi)
+    (concat "CPI " (if (equal (plist-get cost :confidence) "low") "~" "") (dwell--format-ratio cpi)
             (when-let ((best (plist-get cost :bestCaseCpi)))
-              (and (>= (- cpi best) 0.005) (format " (best %.2f)" best))))))
+              (format " (best %s)" (dwell--format-ratio best))))))
+
+(defconst dwell--causes
+  '(("slotting" . "slotting") ("dependency" . "operand not ready") ("functional-unit" . "unit busy")
+    ("i-cache-miss" . "I-cache miss") ("itlb-miss" . "ITLB miss") ("d-cache-miss" . "D-cache miss")
+    ("dtlb-miss" . "DTLB miss") ("write-buffer" . "write buffer full")
+    ("synchronization" . "synchronization") ("branch-mispredict" . "branch mispredict")
+    ("system" . "system call or interrupt"))
+  "Causes as one reads them; others go by their name.")
 
 (defun dwell--format-cause (cause)
   "Return CAUSE, as the protocol names it, as one reads it."
-  (pcase (split-string cause "-")
-    (`(,(and letter (or "d" "i")) . ,rest) (concat (upcase letter) "-" (string-join rest " ")))
-    (words (string-join words " "))))
+  (alist-get cause dwell--causes cause nil #'equal))
 
-(defun dwell--format-culprit (culprit)
-  "Return CULPRIT and where it is."
+(defun dwell--format-culprit (culprit &optional stalled)
+  "Return CULPRIT and where it is, unless on line STALLED, which it stalls."
   (let ((line (plist-get culprit :line))
         (uri (plist-get culprit :uri)))
     (concat (dwell--format-cause (plist-get culprit :cause))
-            (cond ((not line) "")
+            (cond ((or (not line) (and (equal uri dwell--document) (eql line stalled))) "")
                   ((or (null uri) (equal uri dwell--document)) (format " ← line %d" (1+ line)))
                   (t (format " ← %s:%d" (file-name-nondirectory (dwell--file uri)) (1+ line)))))))
 
@@ -149,20 +169,17 @@
 
 (defun dwell--line-label (cost)
   "Return what stands at the end of the line of COST."
-  (let ((culprit (and (> (length (plist-get cost :culprits)) 0)
-                      (aref (plist-get cost :culprits) 0)))
-        (cycles (plist-get cost :cycles)))
+  (let ((culprits (plist-get cost :culprits)))
     (concat (dwell--bar (plist-get cost :share))
             " "
-            (propertize
-             (dwell--join (dwell--format-share (plist-get cost :share))
-                          (and cycles (concat (dwell--format-count cycles) " cycles"))
-                          (when-let ((cpi (dwell--format-cpi cost)))
-                            (if (equal (plist-get cost :confidence) "low") (concat "~" cpi) cpi)))
-             'face 'dwell-cost)
-            (and culprit
-                 (concat (propertize " · " 'face 'dwell-cost)
-                         (propertize (dwell--format-culprit culprit) 'face 'dwell-culprit))))))
+            (propertize (dwell--join (dwell--format-share (plist-get cost :share))
+                                     (dwell--format-cycles cost)
+                                     (dwell--format-cpi cost))
+                        'face 'dwell-cost)
+            (unless (seq-empty-p culprits)
+              (concat (propertize " · " 'face 'dwell-cost)
+                      (propertize (dwell--format-culprit (aref culprits 0) (plist-get cost :line))
+                                  'face 'dwell-culprit))))))
 
 (defun dwell--samples (samples)
   "Return SAMPLES, a plist by event, in words."
@@ -175,17 +192,18 @@
   (dwell--join
    (dwell--format-share (plist-get cost :share))
    (dwell--samples (plist-get cost :samples))
-   (when-let ((cycles (plist-get cost :cycles))) (concat (dwell--format-count cycles) " cycles"))
+   (dwell--format-cycles cost)
    (when-let ((times (plist-get cost :executions)))
-     (concat (dwell--format-count times) " executions"))
+     (format "executed %s times" (dwell--format-count times)))
    (dwell--format-cpi cost)
    (concat (plist-get cost :confidence) " confidence")
-   (and (> (length (plist-get cost :culprits)) 0)
-        (mapconcat (lambda (culprit)
-                     (format "%s (%sup to %.0f%%)" (dwell--format-culprit culprit)
-                             (if (equal (plist-get culprit :kind) "static") "static, " "")
-                             (* 100 (plist-get culprit :shareMax))))
-                   (plist-get cost :culprits) "; "))))
+   (unless (seq-empty-p (plist-get cost :culprits))
+     (mapconcat (lambda (culprit)
+                  (format "%s (%sup to %.0f%%)"
+                          (dwell--format-culprit culprit (plist-get cost :line))
+                          (if (equal (plist-get culprit :kind) "static") "static, " "")
+                          (* 100 (plist-get culprit :shareMax))))
+                (plist-get cost :culprits) "; "))))
 
 ;;;; Drawing
 
@@ -287,10 +305,9 @@ Those past the end of the buffer are passed over."
   (let* ((cost (overlay-get overlay 'dwell-cost))
          (indent (and (string-match "\\`[ \t]*" (overlay-get overlay 'dwell-text))
                       (match-string 0 (overlay-get overlay 'dwell-text))))
-         (cycles (plist-get cost :cycles))
          (label (dwell--join (and stale "edited")
                              (dwell--format-share (plist-get cost :share))
-                             (and cycles (concat (dwell--format-count cycles) " cycles"))
+                             (dwell--format-cycles cost)
                              (dwell--format-cpi cost)
                              (plist-get cost :label))))
     (overlay-put overlay 'dwell-stale stale)
@@ -341,35 +358,35 @@ Those past the end of the buffer are passed over."
 ;;;; Asking
 
 (defun dwell--refresh ()
-  "Ask for this buffer's costs again and draw them.
-While the buffer differs from its file that waits until it is saved."
-  (cond
-   ((not dwell--document) nil)
-   ((buffer-modified-p) (setq dwell--outdated t))
-   (t
+  "Ask for this buffer's costs again and draw them."
+  (when dwell--document
     (setq dwell--outdated nil)
     (let ((token (setq dwell--fetching (list nil)))
           (tick (buffer-chars-modified-tick)))
       (dwell--send-changes)
       (dwell--request
-       dwell--document-connection :dwell/fileCosts
-       `(:textDocument (:uri ,dwell--document))
+       dwell--document-connection :dwell/fileCosts `(:textDocument (:uri ,dwell--document))
        (lambda (costs)
-         (when (eq token dwell--fetching)
-           (setq dwell--fetching nil)
-           (if (= tick (buffer-chars-modified-tick))
-               (progn (setq dwell--costs costs) (dwell--draw) (force-mode-line-update))
-             ;; Typed into meanwhile: these lines may be others by now.
-             (setq dwell--outdated t)
-             (dwell--refresh-soon))))
+         (when (eq token dwell--fetching) (dwell--fetched tick costs nil)))
        (lambda (problem)
-         (when (eq token dwell--fetching)
-           (setq dwell--fetching nil)
-           (unless (memq (plist-get problem :code) '(-1 -32800 -32801 -32802))
-             (setq dwell--costs nil)
-             (dwell--clear)
-             (when dwell--document-connection
-               (dwell--complain dwell--document-connection problem))))))))))
+         (when (eq token dwell--fetching) (dwell--fetched tick nil problem)))))))
+
+(defun dwell--fetched (tick costs problem)
+  "Draw COSTS, which are of the text of TICK; or tell PROBLEM, why there are none."
+  (setq dwell--fetching nil)
+  (cond
+   ((/= tick (buffer-chars-modified-tick))
+    ;; Typed into meanwhile: these lines may be others by now.
+    (setq dwell--outdated t)
+    (dwell--refresh-soon))
+   ((null problem)
+    (setq dwell--costs costs dwell--costs-tick tick)
+    (dwell--draw)
+    (force-mode-line-update))
+   ((not (dwell--passing-p problem))
+    (setq dwell--costs nil)
+    (dwell--clear)
+    (when dwell--document-connection (dwell--complain dwell--document-connection problem)))))
 
 (defun dwell--refresh-soon ()
   "Refresh the visible buffers that are outdated once Emacs is idle."
@@ -412,7 +429,6 @@ While the buffer differs from its file that waits until it is saved."
   "Ask for this buffer's costs again."
   (interactive)
   (unless dwell--document (user-error "Dwell: `dwell-mode' is off here, or its server is missing"))
-  (when (buffer-modified-p) (message "Dwell: the costs are drawn again when the buffer is saved"))
   (dwell--refresh))
 
 ;;;; Commands on lines
@@ -515,9 +531,11 @@ Signal when it has none, or, unless ANY, when it was edited since."
   (dolist (buffer (buffer-list))
     (when (buffer-local-value 'dwell--document buffer)
       (with-current-buffer buffer
-        ;; Costs can be drawn anew only on the text they are of.
-        (if (or (buffer-modified-p) dwell--outdated) (setq dwell--outdated t) (dwell--draw))
-        (when (eq level 'off) (dwell--clear))))))
+        (cond ((eq level 'off) (dwell--clear))
+              ((eql dwell--costs-tick (buffer-chars-modified-tick)) (dwell--draw))
+              ;; These costs are of another text.
+              (t (setq dwell--outdated t)
+                 (dwell--refresh-soon)))))))
 
 (provide 'dwell-lines)
 ;;; dwell-lines.el ends here

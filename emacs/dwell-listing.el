@@ -7,8 +7,8 @@
 ;;; Commentary:
 
 ;; In: the server's `dwell/listing'.  Out: a buffer with its text, each line of which knows its
-;; instruction, its source line and its culprits.  What the text says is the server's; nothing here
-;; reads it.
+;; instruction, its source line and its culprits.  What the text says is the server's: nothing here
+;; reads it but for the bar of a bubble, which tells that line from others.
 
 ;;; Code:
 
@@ -23,6 +23,14 @@
   "Face for bubbles, the stalls above an instruction."
   :group 'dwell)
 
+(defface dwell-listing-stalled '((t :inherit bold))
+  "Face for an instruction with bubbles above it."
+  :group 'dwell)
+
+(defface dwell-listing-block '((t :inherit bold))
+  "Face for the head of a basic block."
+  :group 'dwell)
+
 (defface dwell-listing-note '((t :inherit shadow))
   "Face for what is neither source nor instruction in a listing."
   :group 'dwell)
@@ -33,8 +41,8 @@
 (defvar-local dwell-listing--lines nil
   "Vector of what each line of the text is, as the server gave it.")
 
-(defvar-local dwell-listing--stalled nil
-  "Hash table of addresses with stalls.")
+(defconst dwell-listing--bubble "^ +[^ \n]+ •"
+  "Regexp that matches the start of a bubble.")
 
 (defvar dwell-listing-mode-map
   (let ((map (make-sparse-keymap)))
@@ -132,7 +140,6 @@ PLACE is a source line to begin at, a cons of URI and line from 0."
     (erase-buffer)
     (insert (plist-get result :text))
     (setq dwell-listing--lines (plist-get result :lines)
-          dwell-listing--stalled (dwell-listing--stalls (plist-get result :listing))
           header-line-format (concat " " (replace-regexp-in-string "%" "%%" (plist-get result :title))
                                      "   n/p: stalls  j: culprit  RET: source"))
     (dwell-listing--fontify)
@@ -141,31 +148,21 @@ PLACE is a source line to begin at, a cons of URI and line from 0."
       (forward-line (1- line)))
     (set-buffer-modified-p nil)))
 
-(defun dwell-listing--stalls (listing)
-  "Return a hash table of the addresses in LISTING that stall."
-  (let ((table (make-hash-table)))
-    (seq-doseq (instruction (plist-get listing :instructions))
-      (unless (seq-empty-p (plist-get instruction :stalls))
-        (puthash (plist-get instruction :address) t table)))
-    table))
-
 (defun dwell-listing--fontify ()
   "Give each line its face."
   (goto-char (point-min))
   (cl-loop for line across dwell-listing--lines
+           for stalled = nil then (or bubble (and stalled (null (plist-get line :address))))
+           for bubble = (looking-at-p dwell-listing--bubble)
            until (eobp)
-           do (put-text-property (line-beginning-position) (line-end-position)
-                                 'face (dwell-listing--face line))
+           do (put-text-property
+               (line-beginning-position) (line-end-position) 'face
+               (cond (bubble 'dwell-listing-bubble)
+                     ((plist-get line :address) (if stalled 'dwell-listing-stalled 'default))
+                     ((plist-get line :source) 'dwell-listing-source)
+                     ((looking-at-p "\\*\\*\\*") 'dwell-listing-block)
+                     (t 'dwell-listing-note)))
            (forward-line 1)))
-
-(defun dwell-listing--face (line)
-  "Return the face for LINE, a `ListingLine'."
-  (let ((address (plist-get line :address)))
-    (cond ((not (seq-empty-p (plist-get line :culpritLines))) 'dwell-listing-bubble)
-          ((and address (gethash address dwell-listing--stalled)) 'bold)
-          (address 'default)
-          ((plist-get line :source) 'dwell-listing-source)
-          (t 'dwell-listing-note))))
 
 ;;;; Places in it
 
@@ -190,40 +187,39 @@ PLACE is a source line to begin at, a cons of URI and line from 0."
 
 (defun dwell-listing--goto-source (uri line)
   "Move to the first instruction of LINE, from 0, of the file of URI."
-  (when-let ((index (cl-position-if
-                     (lambda (entry)
-                       (let ((source (plist-get entry :source)))
-                         (and source (= line (plist-get source :line))
-                              (equal uri (plist-get source :uri)))))
-                     dwell-listing--lines)))
-    (dwell-listing--goto-line index)))
+  ;; Debug information may spell the file another way than the editor.
+  (let* ((file (dwell--file uri))
+         (same (make-hash-table :test #'equal))
+         (index (cl-position-if
+                 (lambda (entry)
+                   (when-let ((source (plist-get entry :source)))
+                     (and (= line (plist-get source :line))
+                          (let ((other (plist-get source :uri)))
+                            (when (eq 'unknown (gethash other same 'unknown))
+                              (puthash other (file-equal-p file (dwell--file other)) same))
+                            (gethash other same)))))
+                 dwell-listing--lines)))
+    (when index (dwell-listing--goto-line index))))
 
-(defun dwell-listing--stall-p (index)
-  "Return non-nil if line INDEX of the text begins a stall."
-  (let ((line (dwell-listing--line index))
-        (before (and (> index 0) (dwell-listing--line (1- index)))))
-    (cl-flet ((stalls (line)
-                (or (not (seq-empty-p (plist-get line :culpritLines)))
-                    (and (plist-get line :address)
-                         (gethash (plist-get line :address) dwell-listing--stalled)))))
-      ;; Bubbles stand above their instruction: all of them are one stall.
-      (and (stalls line)
-           (not (and before (stalls before)
-                     (or (null (plist-get before :address))
-                         (eql (plist-get before :address) (plist-get line :address)))))))))
+(defun dwell-listing--stall-here-p ()
+  "Return non-nil if the line at point begins a stall: its first bubble."
+  (save-excursion
+    (forward-line 0)
+    (and (looking-at-p dwell-listing--bubble)
+         (or (bobp) (progn (forward-line -1) (not (looking-at-p dwell-listing--bubble)))))))
 
 (defun dwell-listing-next-stall (&optional count)
   "Move to the COUNTth next stall."
   (interactive "p")
   (let* ((count (or count 1))
          (step (if (< count 0) -1 1))
-         (index (1- (line-number-at-pos nil t))))
-    (dotimes (_ (abs count))
-      (setq index (or (cl-loop for i = (+ index step) then (+ i step)
-                               while (dwell-listing--line i)
-                               when (dwell-listing--stall-p i) return i)
-                      (user-error "Dwell: no more stalls"))))
-    (dwell-listing--goto-line index)))
+         (place (save-excursion
+                  (dotimes (_ (abs count))
+                    (while (progn (unless (and (zerop (forward-line step)) (not (eobp)))
+                                    (user-error "Dwell: no more stalls"))
+                                  (not (dwell-listing--stall-here-p)))))
+                  (point))))
+    (goto-char place)))
 
 (defun dwell-listing-previous-stall (&optional count)
   "Move to the COUNTth previous stall."

@@ -47,8 +47,10 @@
 (defun dwell--text (beg end)
   "Return the text from BEG to END as JSON can carry it.
 Each raw byte becomes one replacement character, so that positions hold."
-  (let ((text (buffer-substring-no-properties beg end)))
-    (if (string-match-p dwell--not-unicode text)
+  (let ((text (buffer-substring-no-properties beg end))
+        (case-fold-search nil)) ; folding a range this wide takes milliseconds
+    (if (and (/= (length text) (string-bytes text))
+             (string-match-p dwell--not-unicode text))
         (replace-regexp-in-string dwell--not-unicode "\uFFFD" text t t)
       text)))
 

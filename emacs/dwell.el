@@ -38,7 +38,7 @@
 ;; Above a procedure stand its totals; a click on them opens its listing.
 ;;
 ;; Type on: a cost never moves what you type.  A line that was edited since it was measured says
-;; `edited' (undo makes it good again), and all are measured anew against the file when you save.
+;; `edited' (undo makes it good again), and all lines are looked at anew when you save.
 ;; A source that changed since the program was built is mapped by the server; a line that cannot
 ;; be mapped shows nothing.
 ;;
@@ -52,8 +52,7 @@
 ;; Epochs
 ;;
 ;; An epoch is one stretch of collecting.  The mode line shows those in view, as in
-;; `Dwell[latest]'; `stale' there says that the file changed too much to be mapped, `unsaved' that
-;; its costs come when it is saved.
+;; `Dwell[latest]'; `stale' there says that the file changed too much to be mapped.
 ;;
 ;;     M-x dwell-select-epoch      one or, with commas, several, which are merged
 ;;     M-x dwell-record            run a command and record it; C-u asks for the epoch's name
@@ -233,7 +232,6 @@ The manual is in the package's commentary: \\[finder-commentary] RET dwell.
                                    (plist-get dwell--recording :connection)))
          " recording")
         ((equal (plist-get dwell--costs :source) "stale") " stale")
-        ((and dwell--outdated (buffer-modified-p)) " unsaved")
         (t "")))
 
 (defun dwell--lighter-help (connection)

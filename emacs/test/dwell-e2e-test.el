@@ -81,7 +81,7 @@
       (should (= (count-lines (point-min) (point-max)) (length dwell-listing--lines)))
       (goto-char (point-min))
       (dwell-listing-next-stall)
-      (should (dwell-listing--stall-p (1- (line-number-at-pos))))
+      (should (dwell-listing--stall-here-p))
       (dwell-listing-visit)
       (should (buffer-file-name (window-buffer))))))
 

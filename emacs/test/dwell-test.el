@@ -22,12 +22,13 @@
 ;;;; Words for numbers
 
 (ert-deftest dwell-numbers-in-words ()
-  (should (equal (mapcar #'dwell--format-count '(0 7 999 1000 12345 999499 999500 1.2e9 0.5 47.25 3e16))
-                 '("0" "7" "999" "1.00k" "12.3k" "999k" "1.00M" "1.20G" "0.50" "47.2" "30.0P")))
+  (should (equal (mapcar #'dwell--format-count '(0 7 999 1000 12345 999499 999500 1.2e9 0.4 47.25 3e16))
+                 '("0" "7" "999" "1.0 k" "12 k" "999 k" "1.0 M" "1.2 G" "0" "47" "30 P")))
   (should (equal (mapcar #'dwell--format-share '(0 0.0001 0.001 0.421 1))
-                 '("0.0%" "<0.1%" "0.1%" "42.1%" "100.0%")))
-  (should (equal (mapcar #'dwell--format-cause '("d-cache-miss" "i-tlb-miss" "branch-mispredict" "slotting"))
-                 '("D-cache miss" "I-tlb miss" "branch mispredict" "slotting")))
+                 '("0.0%" "<0.1%" "0.1%" "42.1%" "100%")))
+  (should (equal (mapcar #'dwell--format-ratio '(0.5 0.996 4.25 120.2)) '("0.50" "1.0" "4.2" "120")))
+  (should (equal (mapcar #'dwell--format-cause '("d-cache-miss" "itlb-miss" "branch-mispredict" "new-cause"))
+                 '("D-cache miss" "ITLB miss" "branch mispredict" "new-cause")))
   (should (equal (mapcar (lambda (share) (substring-no-properties (dwell--bar share))) '(0 0.01 0.25 0.3 1))
                  '("▏   " "▏   " "█   " "█▎  " "████"))))
 
@@ -46,10 +47,10 @@
 (ert-deftest dwell-lines-show-costs ()
   (dwell-test-with-costs
     (should (equal (dwell-test-overlays)
-                   '((3 . "█▋   42.1% · 1.20G cycles · 4.20 CPI (best 0.50) · D-cache miss ← line 2")
-                     (4 . "▎    5.0% · 12.3k cycles · ~0.75 CPI · D-tlb miss ← far.h:10"))))
+                   '((3 . "█▋   42.1% · 1.2 G cycles · CPI 4.2 (best 0.50) · D-cache miss ← line 2")
+                     (4 . "▎    5.0% · 12 k cycles · CPI ~0.75 (best 0.75) · DTLB miss ← far.h:10"))))
     (should (equal (dwell-test-overlays 'procedure)
-                   '((1 . "47.2% · 1.30G cycles · 3.90 CPI (best 0.50) · sum(int*)"))))
+                   '((1 . "47.2% · 1.3 G cycles · CPI 3.9 (best 0.50) · sum(int*)"))))
     (should (equal (buffer-string) dwell-test-source))
     (should-not (buffer-modified-p))))
 
@@ -126,19 +127,36 @@
           (should (= (length (dwell-test-overlays))
                      (length (delete-dups (mapcar #'car (dwell-test-overlays)))))))))))
 
-(ert-deftest dwell-costs-wait-for-saving ()
+(ert-deftest dwell-changes-are-sent-before-the-question ()
   (dwell-test-with-costs
     (goto-char (point-min))
     (insert "\n")
     (dwell--profile-changed (dwell--connection))
-    (dwell-test-until "the postponed refresh" (null dwell--refresh-timer))
-    (dwell-test-settle)
+    ;; the script's costs stand on fixed lines of whatever text it has
+    (should (equal (dwell-test-until "the new costs" (and (equal 3 (caar (dwell-test-shares))) (dwell-test-shares)))
+                   '((3 . "42.1%") (4 . "5.0%"))))
+    (should (equal (last (delete "dwell/epochs" (mapcar (lambda (message) (plist-get message :method))
+                                                        (dwell-test-ask :fake/messages)))
+                         3)
+                   '("textDocument/didChange" "dwell/fileCosts" "fake/messages")))))
+
+(ert-deftest dwell-saving-asks-anew ()
+  (dwell-test-with-costs
+    (goto-char (point-min))
+    (insert "\n")
     (should (equal (dwell-test-shares) '((4 . "42.1%") (5 . "5.0%"))))
-    (should (string-match-p "unsaved" (dwell--lighter)))
     (save-buffer)
-    (should (equal (dwell-test-until "costs of the saved text"
-                     (and (equal 3 (caar (dwell-test-shares))) (dwell-test-shares)))
-                   '((3 . "42.1%") (4 . "5.0%"))))))
+    (dwell-test-until "the new costs" (equal 3 (caar (dwell-test-shares))))))
+
+(ert-deftest dwell-hints-in-an-edited-buffer ()
+  (dwell-test-with-costs
+    (insert "\n")
+    (unwind-protect
+        (progn
+          (dwell-set-hints 'all) ; the old costs must not be drawn on the new text
+          (should (equal (dwell-test-shares) '((4 . "42.1%") (5 . "5.0%"))))
+          (dwell-test-until "the new costs" (= 3 (length (dwell-test-shares)))))
+      (setq dwell-hints 'hot))))
 
 (ert-deftest dwell-answer-that-comes-too-late-is-dropped ()
   (dwell-test-with-costs
@@ -148,7 +166,8 @@
     (insert "\n")
     (dwell-test-until "the answer" (null dwell--fetching))
     (should-not (dwell-test-overlays))
-    (should dwell--outdated)))
+    (should dwell--outdated)
+    (dwell-test-until "the next one" (dwell-test-overlays))))
 
 (ert-deftest dwell-reverting-draws-anew ()
   (dwell-test-with-costs
@@ -195,7 +214,7 @@
     (forward-line 2)
     (let (told)
       (dwell-eldoc-function (lambda (text &rest _) (setq told text)))
-      (should (equal told (concat "42.1% · 421 samples of cpu-clock · 1.20G cycles · 1.00M executions · 4.20 CPI (best 0.50)"
+      (should (equal told (concat "42.1% · 421 samples of cpu-clock · 1.2 G cycles · executed 1.0 M times · CPI 4.2 (best 0.50)"
                                   " · high confidence · D-cache miss ← line 2 (up to 90%); branch mispredict (up to 10%)"))))
     (save-window-excursion
       (dwell-describe-line)
@@ -303,7 +322,7 @@
                   (should (string-match-p "recording" (dwell--lighter)))
                   (should-error (dwell-record '("again")) :type 'user-error)
                   (dwell-test-until "the recording" (null dwell--recording)))))
-      (should (equal said '("Dwell: recording starts" "Dwell: recording 0% Recording" "Dwell: recording 40% 50 samples"
+      (should (equal said '("Dwell: recording ./a.out two words" "Dwell: 0% recording ./a.out two words" "Dwell: 40% 50 samples"
                             "Dwell: recorded epoch recorded-1; the output is in *Dwell output*"))))
     (with-current-buffer "*Dwell output*"
       (should (equal (buffer-string) (format "ran ./a.out|two words in %s\n" directory))))
@@ -317,7 +336,7 @@
     (let ((said (dwell-test-messages
                   (dwell-record-cancel)
                   (dwell-test-until "the end" (null dwell--recording)))))
-      (should (equal said '("Dwell: recording is cancelled" "Dwell: not recorded: cancelled"))))))
+      (should (equal said '("Dwell: cancelling the recording" "Dwell: not recorded: cancelled"))))))
 
 (ert-deftest dwell-new-epoch-is-asked-for ()
   (dwell-test-with-costs
@@ -339,7 +358,7 @@
     (dwell-hot-procedures)
     (with-current-buffer (dwell-test-hot-buffer)
       (dwell-test-until "rows" (> (buffer-size) 0))
-      (should (string-match-p (rx bol "  █▉    47.2%   47.2%    944M   1.89      472 sum(int*) " (+ " ") "a.out") (buffer-string)))
+      (should (string-match-p (rx bol "  █▉    47.2%   47.2%   944 M    1.9      472 sum(int*) " (+ " ") "a.out") (buffer-string)))
       (should (string-match-p "by procedure: 20261121T100000Z" mode-line-process))
       ;; point keeps to its row
       (goto-char (point-min))
@@ -388,27 +407,29 @@
     (with-current-buffer (window-buffer)
       (should (equal (line-number-at-pos) 6)) ; the first of source line 4
       (should (string-match-p "100%% of it" header-line-format))
+      (should (equal (cl-loop for line from 1 to 10
+                              collect (progn (goto-char (point-min)) (forward-line (1- line))
+                                             (get-text-property (point) 'face)))
+                     '( dwell-listing-block dwell-listing-source default dwell-listing-bubble dwell-listing-stalled
+                        dwell-listing-source default dwell-listing-bubble dwell-listing-bubble dwell-listing-stalled)))
       (goto-char (point-min))
-      (should (eq (get-text-property (point) 'face) 'dwell-listing-note))
-      (forward-line 1)
-      (should (eq (get-text-property (point) 'face) 'dwell-listing-source))
       (dwell-listing-next-stall)
       (should (= 4 (line-number-at-pos)))
-      (should (eq (get-text-property (point) 'face) 'dwell-listing-bubble))
       (dwell-listing-goto-culprit)
       (should (= 3 (line-number-at-pos)))
       (goto-char (point-min))
-      (forward-line 4)
-      (dwell-listing-goto-culprit) ; from the instruction below its bubble
-      (should (= 3 (line-number-at-pos)))
-      (goto-char (point-max))
-      (dwell-listing-previous-stall)
-      (should (= 9 (line-number-at-pos)))
+      (dwell-listing-next-stall 2)
+      (should (= 8 (line-number-at-pos)))
       (should-error (dwell-listing-goto-culprit) :type 'user-error)
       (should-error (dwell-listing-next-stall) :type 'user-error)
+      (should (= 8 (line-number-at-pos)))
+      (goto-char (point-max))
+      (dwell-listing-previous-stall)
+      (should (= 8 (line-number-at-pos)))
+      (forward-line 2)
       (revert-buffer)
       (dwell-test-settle)
-      (should (= 9 (line-number-at-pos)))
+      (should (= 10 (line-number-at-pos)))
       (dwell-listing-visit))
     (should (equal (buffer-file-name (window-buffer)) file))
     (should (= 5 (line-number-at-pos)))))
@@ -561,7 +582,7 @@
       (goto-char (point-min))
       (insert "// both hear of this\n")
       (save-buffer)
-      (should (eglot-current-server))
+      (dwell-test-until "eglot" (eglot-current-server))
       (dwell-test-until "costs of the saved text" (equal 3 (caar (dwell-test-shares))))
       (should (equal (buffer-string) (dwell-test-ask :fake/text (list :uri dwell--document))))
       (let ((inhibit-message t)) (eglot-shutdown (eglot-current-server))))))

@@ -34,7 +34,7 @@ function fileCosts({ textDocument: { uri } }) {
     epochs: state.selected, source: 'fresh', notes: ['3 samples were lost'],
     lines: [
       lineCost(2, 0.421 + state.round / 100, 1.2e9, 4.2, 0.5, [dynamic('d-cache-miss', uri, 1, 0.9), dynamic('branch-mispredict', null, null, 0.1)]),
-      lineCost(3, 0.05, 12_345, 0.75, 0.75, [dynamic('d-tlb-miss', 'file:///usr/include/far.h', 9, 0.2)], 'low'),
+      lineCost(3, 0.05, 12_345, 0.75, 0.75, [dynamic('dtlb-miss', 'file:///usr/include/far.h', 9, 0.2)], 'low'),
       lineCost(4, 0.001, null, null, null, []),
       lineCost(9999, 0.3, 1, 1, 1, []),
     ],
@@ -57,21 +57,21 @@ function hotProcedures({ by = 'procedure' }) {
 function listing({ procedure }) {
   const uri = [...documents.keys()][0] ?? 'file:///nowhere.c';
   const lines = [
-    ['sum(int*) in a.out: 47.2%', null, null, []],
-    ['  3  total += *p;', null, 2, []],
-    ['  401000  mov (%rdi),%rax   1.00 cpi', 0x401000, 2, []],
-    ['      dddd  D-cache miss 1..400 cycles <- 401000', null, null, [2]],
-    ['  401003  add %rax,%rcx     9.30 cpi', 0x401003, 2, []],
-    ['  4  p = p->next;', null, 3, []],
-    ['  401006  jne 401000        0.50 cpi', 0x401006, 3, []],
-    ['      b  branch mispredict 2 cycles', null, null, []],
-    ['  401008  ret               2.00 cpi', 0x401008, 4, []],
+    ['*** best case 2/4 = 0.50 CPI, actual 13/4 = 3.20 CPI', null, null, []],
+    ['  a.c:3  for (;;) total += *p;', null, 2, []],
+    ['401000    mov (%rdi),%rax         1.0cy', 0x401000, 2, []],
+    ['          d •••••• 400.0cy   (d = D-cache miss)', null, 2, [2]],
+    ['401003    add %rax,%rcx     421   9.3cy  401000', 0x401003, 2, [2]],
+    ['  a.c:4  p = p->next;', null, 3, []],
+    ['401006    jne 401000             0.50cy', 0x401006, 3, []],
+    ['          s • 1.0cy   (s = slotting)', null, 3, []],
+    ['          p •• 2.0cy   (p = branch mispredict)', null, 3, []],
+    ['401008    ret                     2.0cy', 0x401008, 4, []],
   ];
-  const stalls = { 0x401003: [{}], 0x401008: [{}] };
   return {
     title: `${procedure} 100% of it`, text: lines.map(([text]) => text).join('\n') + '\n',
     lines: lines.map(([, address, line, culpritLines]) => ({ address, source: line === null ? null : { uri, line }, culpritLines })),
-    listing: { instructions: [0x401000, 0x401003, 0x401006, 0x401008].map((address) => ({ address, stalls: stalls[address] ?? [] })) },
+    listing: {},
   };
 }
 
@@ -85,7 +85,7 @@ function executeCommand({ command, arguments: [argument], workDoneToken }, id) {
       return null;
     case 'dwell.server.record': {
       const progress = (value) => notify('$/progress', { token: workDoneToken, value });
-      progress({ kind: 'begin', title: 'Recording', cancellable: true, percentage: 0 });
+      progress({ kind: 'begin', title: 'Dwell', message: `recording ${argument.command.join(' ')}`, cancellable: true, percentage: 0 });
       progress({ kind: 'report', message: '50 samples', percentage: 40 });
       const finish = () => {
         recordings.delete(id);

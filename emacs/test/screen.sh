@@ -39,9 +39,9 @@ sees() {
 LC_ALL=C.UTF-8 tmux -L "$socket" -u -f /dev/null new-session -d -x 120 -y 30 \
   "TERM=screen-256color LC_ALL=C.UTF-8 $emacs -Q -nw -l $work/init.el $work/project/a.c 2>$work/stderr"
 
-sees 'line cost' '^  for \(;;\) total \+= \*p;  █▋   42\.1% · 1\.20G cycles · 4\.20 CPI \(best 0\.50\) · D-cache miss ← line 2'
-sees 'unsure cost' 'p = p->next;  ▎    5\.0% · 12\.3k cycles · ~0\.75 CPI · D-tlb miss ← far\.h:10'
-sees 'totals above' '^47\.2% · 1\.30G cycles · 3\.90 CPI \(best 0\.50\) · sum\(int\*\)$'
+sees 'line cost' '^  for \(;;\) total \+= \*p;  █▋   42\.1% · 1\.2 G cycles · CPI 4\.2 \(best 0\.50\) · D-cache miss ← line 2'
+sees 'unsure cost' 'p = p->next;  ▎    5\.0% · 12 k cycles · CPI ~0\.75 \(best 0\.75\) · DTLB miss ← far\.h:10'
+sees 'totals above' '^47\.2% · 1\.3 G cycles · CPI 3\.9 \(best 0\.50\) · sum\(int\*\)$'
 sees 'mode line' 'Dwell\[20261121T100000Z\]'
 
 # Typing at a line's end: the text goes before the cost, which is stale then and good again after undo.
@@ -55,19 +55,19 @@ keys "C-c" "'" "n"; sleep 0.2; keys "C-c" "'" "."
 sees 'culprit' 'Dwell: D-cache miss ← line 2'
 
 keys "C-c" "'" "h"
-sees 'hot list' '█▉    47\.2%   47\.2%    944M   1\.89      472 sum\(int\*\)'
+sees 'hot list' '█▉    47\.2%   47\.2%   944 M    1\.9      472 sum\(int\*\)'
 sees 'hot list, mode line' 'by procedure: 20261121T100000Z'
 keys l
-sees 'listing' '401003  add %rax,%rcx'
+sees 'listing' '401003    add %rax,%rcx'
 keys n
-sees 'stall' 'dddd  D-cache miss'
+sees 'stall' 'd = D-cache miss'
 keys Enter
 sees 'back in the source' 'total \+= \*p;'
 keys C-x 1
 
 keys M-x; sleep 0.2; keys 'dwell-record' Enter; sees 'prompt' 'Record the command:'; keys './a.out' Enter
 sees 'recorded' 'recorded epoch recorded-1'
-sees 'the new profile' '43\.1% · 1\.20G'
+sees 'the new profile' '43\.1% · 1\.2 G'
 keys M-x; sleep 0.2; keys 'dwell-select-epoch' Enter; sees 'epoch prompt' 'Epochs to show'; keys '?'
 sees 'annotations' 'before +2026-11-20 09:00 +1000 samples, 3 lost'
 keys 'before' Enter
