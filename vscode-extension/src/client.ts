@@ -133,12 +133,15 @@ export class Client implements vscode.Disposable {
     this.changed.fire();
   }
 
-  /** Settings as the server knows them; empty ones are left to its defaults. */
+  /** Settings as the server knows them; empty ones are left to its defaults. The selection is among them, so that
+   *  settings sent anew, or to a server started anew, keep it. */
   private settings(): Settings {
     const chosen = vscode.workspace.getConfiguration('dwell');
     const database = chosen.get<string>('database', '');
     const program = chosen.get<string>('path', '') || this.bundledProgram();
+    const epochs = this.context.workspaceState.get<string[]>(selectionKey);
     return {
+      ...(epochs ? { epochs } : {}),
       hints: chosen.get('hints', 'hot'),
       hotShare: chosen.get('hotShare', 0.01),
       ...(database ? { database } : {}),
@@ -155,10 +158,17 @@ export class Client implements vscode.Disposable {
     return {
       documentSelector: languages.map((language) => ({ scheme: 'file', language })),
       outputChannel: this.log,
-      // Read at each start: a restarted server shows what the user last chose.
-      initializationOptions: (): Settings => {
-        const epochs = this.context.workspaceState.get<string[]>(selectionKey);
-        return { ...this.settings(), ...(epochs ? { epochs } : {}) };
+      // Read at each start.
+      initializationOptions: () => this.settings(),
+      middleware: {
+        workspace: {
+          // A server that asks gets what it is told otherwise, not the settings as VS Code stores them.
+          configuration: async (params, token, next) => {
+            const answers = await next(params, token);
+            if (!Array.isArray(answers)) return answers;
+            return params.items.map(({ section }, at): unknown => section === 'dwell' ? this.settings() : answers[at]);
+          },
+        },
       },
       errorHandler: {
         error: () => ({ action: ErrorAction.Continue, handled: true }),

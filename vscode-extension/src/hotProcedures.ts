@@ -175,7 +175,7 @@ async function open({ client }: Dwell, row: HotRow): Promise<void> {
       return;
     }
   }
-  await vscode.commands.executeCommand('dwell.showListing', row.id);
+  await vscode.commands.executeCommand('dwell.showListing', row);
 }
 
 async function exists(uri: vscode.Uri): Promise<boolean> {

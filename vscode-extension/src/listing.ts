@@ -91,22 +91,24 @@ function procedureOf(uri: vscode.Uri): string {
   return uri.query;
 }
 
-/** `what`: a procedure's id, a row of the view, or nothing, which means the cursor's place. */
+/** `what`: a procedure's id, as a lens gives it, or a row of the view; anything else means the cursor's place. */
 async function showListing(dwell: Dwell, listings: Listings, what: unknown): Promise<void> {
+  const row = rowId(what);
+  const named = row ?? (typeof what === 'string' ? what : undefined);
   const editor = vscode.window.activeTextEditor;
-  const origin = editor?.document.uri.scheme === 'file' ? cursorOf(editor) : undefined;
-  const procedure = idOf(what) ?? await procedureAtCursor(dwell.client, origin) ?? await askProcedure(dwell.client);
+  const cursor = editor?.document.uri.scheme === 'file' ? cursorOf(editor) : undefined;
+  const procedure = named ?? await procedureAtCursor(dwell.client, cursor) ?? await askProcedure(dwell.client);
   if (procedure === undefined) return;
   const document = await vscode.workspace.openTextDocument(uriOf(procedure));
-  const shown = await vscode.window.showTextDocument(document, { viewColumn: column(origin !== undefined), preview: true });
-  const at = origin && listings.lineOfSource(document, origin);
+  const besideSource = cursor !== undefined && row === undefined;
+  const shown = await vscode.window.showTextDocument(document, { viewColumn: column(besideSource), preview: true });
+  const at = named === undefined && cursor ? listings.lineOfSource(document, cursor) : undefined;
   if (at === undefined) return;
   shown.selection = new vscode.Selection(at, 0, at, 0);
   shown.revealRange(shown.selection, vscode.TextEditorRevealType.InCenter);
 }
 
-function idOf(what: unknown): string | undefined {
-  if (typeof what === 'string') return what;
+function rowId(what: unknown): string | undefined {
   if (typeof what === 'object' && what !== null && 'id' in what && typeof what.id === 'string') return what.id;
   return undefined;
 }

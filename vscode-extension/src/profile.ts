@@ -4,6 +4,7 @@ import * as vscode from 'vscode';
 import type { EpochsResult, EpochSummary } from '@dwell/lsp-server/protocol';
 import type { Client } from './client';
 import { reason } from './failures';
+import { selectedEpochs } from './selection';
 
 /** Also the value of the context key `dwell.state`. */
 export type ProfileState = 'starting' | 'empty' | 'ready' | 'failed';
@@ -35,7 +36,12 @@ export class Profile implements vscode.Disposable {
 
   /** Those that are shown, merged. */
   get selected(): readonly EpochSummary[] {
-    return this.answer.epochs.filter((epoch) => this.answer.selected.includes(epoch.id));
+    return selectedEpochs(this.answer.epochs, this.answer.selected);
+  }
+
+  /** What is wrong with the database or some of its files. */
+  get warnings(): readonly string[] {
+    return this.answer.warnings;
   }
 
   /** Asks again. Does not reject: what fails becomes the state. Of overlapping questions the last one counts. */

@@ -3,7 +3,7 @@ import * as vscode from 'vscode';
 import type { EpochSummary } from '@dwell/lsp-server/protocol';
 import type { Dwell } from './dwell';
 import { count, epochName, when } from './format';
-import type { ProfileState } from './profile';
+import type { Profile, ProfileState } from './profile';
 
 /** From this share of samples lost or unknown on, the item warns. */
 const doubtfulShare = 0.05;
@@ -11,13 +11,13 @@ const doubtfulShare = 0.05;
 export function activate({ profile }: Dwell): vscode.Disposable {
   const item = vscode.window.createStatusBarItem('dwell.epoch', vscode.StatusBarAlignment.Left);
   item.name = 'Dwell: Epoch';
-  const show = () => { present(item, profile.state, profile.selected); };
+  const show = () => { present(item, profile); };
   show();
   item.show();
   return vscode.Disposable.from(item, profile.onDidChange(show));
 }
 
-function present(item: vscode.StatusBarItem, state: ProfileState, selected: readonly EpochSummary[]): void {
+function present(item: vscode.StatusBarItem, { state, selected, warnings }: Profile): void {
   const label = {
     starting: '$(loading~spin) Dwell',
     empty: '$(pulse) Dwell: no profile',
@@ -26,7 +26,7 @@ function present(item: vscode.StatusBarItem, state: ProfileState, selected: read
   };
   item.text = label[state];
   item.command = { starting: 'dwell.showLog', empty: 'dwell.record', failed: 'dwell.refresh', ready: 'dwell.selectEpoch' }[state];
-  item.tooltip = tooltip(state, selected);
+  item.tooltip = tooltip(state, selected, warnings);
   item.accessibilityInformation = { label: `Dwell profile: ${state === 'ready' ? title(selected) : state}` };
 }
 
@@ -41,9 +41,11 @@ function isDoubtful(epoch: EpochSummary): boolean {
     event.lost > doubtfulShare * (event.samples + event.lost) || event.unknown > doubtfulShare * event.samples);
 }
 
-function tooltip(state: ProfileState, selected: readonly EpochSummary[]): vscode.MarkdownString | string {
+function tooltip(
+  state: ProfileState, selected: readonly EpochSummary[], warnings: readonly string[],
+): vscode.MarkdownString | string {
   if (state === 'starting') return 'The language server is starting.';
-  if (state === 'empty') return 'No profile yet. Click to record a command.';
+  if (state === 'empty') return ['No profile yet. Click to record a command.', ...warnings].join('\n');
   if (state === 'failed') return 'The profile cannot be read; the log says why. Click to try again.';
   const text = new vscode.MarkdownString();
   for (const epoch of selected) describe(text, epoch);

@@ -1,5 +1,6 @@
 // The extension in a real VS Code: in its extension host, and in the workbench as a person meets it.
 import assert from 'node:assert/strict';
+import { cp, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { scratch, stageSuite, stageWithFake, stageWorkspace } from './stage.mjs';
@@ -41,4 +42,111 @@ async function inHost(t, name, { settings = {}, env = {} } = {}) {
 
 test('in the extension host, over the fake server', { skip, timeout: 120_000 }, (t) => inHost(t, 'fakeSuite'));
 
-void Workbench;
+/** Opens the workbench over the fake server, as `name`'s own user, and gives it to `drive`. */
+async function inWorkbench(name, { settings = {}, env = {}, file = 'chase.c' }, drive) {
+  const extensions = join(root, `extensions-${name}`);
+  // What an installation leaves behind; VS Code takes up what it finds at its first start.
+  await cp(extension, join(extensions, 'dwell.dwell-0.1.0'), { recursive: true });
+  const server = await start({ home: join(root, `home-${name}`), extensions, settings, env });
+  const workbench = await Workbench.open(browser, { base: server.base, folder: workspace, file });
+  try {
+    await drive(workbench);
+    assert.deepEqual(workbench.leaks, []);
+  } catch (error) {
+    await workbench.shot(join(root, `${name}.png`));
+    throw new Error(`${error.message}\n(what was to be seen: ${join(root, `${name}.png`)})`, { cause: error });
+  } finally {
+    await workbench.close();
+    await server.stop();
+  }
+}
+
+/** Steps that build on each other: after one that fails, the others fail at once. */
+function stepsOf(t) {
+  let broken = false;
+  return (name, step) => t.test(name, async () => {
+    assert.ok(!broken, 'an earlier step failed');
+    broken = true;
+    await step();
+    broken = false;
+  });
+}
+
+const rowsOf = (workbench) => workbench.treeRows('Hot Procedures').evaluateAll((rows) => rows.map((row) => row.getAttribute('aria-label').trim()));
+const procedureRows = ['chase, 86.0% · CPI 31.00 · chase', 'link_cycle, 11.5% · CPI 4.20 · chase', 'clear_page_erms, <0.1% · kernel', '412 more…'];
+
+test('in the workbench, over the fake server', { skip, timeout: 120_000 }, async (t) => {
+  const step = stepsOf(t);
+  await inWorkbench('workbench', {}, async (workbench) => {
+    const { page } = workbench;
+    const source = await readFile(join(workspace, 'chase.c'), 'utf8');
+    const hotLine = 1 + source.split('\n').findIndex((line) => line.includes('HOT'));
+    await step('a hot line ends with its hint', async () => {
+      const [hint] = await workbench.until('a hint', () => workbench.inlayHints());
+      assert.deepEqual(hint, { line: hotLine, text: '86.0% · CPI 31/0.50 · D-cache miss' });
+    });
+    await step('a lens opens the listing beside the source', async () => {
+      await workbench.clickLens('CPI 31 (best 0.50)');
+      await workbench.tab('chase.dwell').waitFor();
+      await page.getByText('D-cache miss)').waitFor();
+    });
+    await step('the view lists the hot procedures', async () => {
+      await workbench.command('View: Show Dwell');
+      assert.deepEqual(await workbench.until('rows', () => rowsOf(workbench)), procedureRows);
+    });
+    await step('a row leads to its source', async () => {
+      await workbench.treeRows('Hot Procedures').first().click();
+      await workbench.statusItem(`Ln ${hotLine - 1}, Col 1`).waitFor();
+    });
+    await step('a row whose source is gone leads to its listing, and what fails is said in a line', async () => {
+      await workbench.treeRows('Hot Procedures').nth(1).click();
+      await page.locator('.notification-list-item', { hasText: 'no procedure /work/chase:link_cycle in the profile' }).waitFor();
+    });
+    await step('rows by image, and by procedure again', async () => {
+      await workbench.command('Dwell: Group Hot Procedures By…');
+      await workbench.row('Image').click();
+      await workbench.until('images', () => rowsOf(workbench), ([first]) => first === 'first image, 90.0%');
+      await workbench.command('Dwell: Group Hot Procedures By…');
+      await workbench.row('Procedure').click();
+      await workbench.until('procedures', () => rowsOf(workbench), (rows) => rows.join() === procedureRows.join());
+    });
+    await step('one epoch is chosen, then two are merged', async () => {
+      await workbench.command('Dwell: Select Epoch…');
+      await workbench.row('before').click();
+      await workbench.statusItem('Dwell: before').waitFor();
+      await workbench.command('Dwell: Select Epoch…');
+      await page.getByRole('button', { name: 'Select several epochs to merge' }).click();
+      await workbench.row('2026-11-19').click();
+      await page.keyboard.press('Enter');
+      await workbench.statusItem('Dwell: 2 epochs merged').waitFor();
+    });
+    await step('a recording is cancelled without a word', async () => {
+      await workbench.command('Dwell: Record a Command…');
+      await workbench.input.fill('wait for ever');
+      await page.keyboard.press('Enter');
+      const progress = page.locator('.notification-list-item', { hasText: 'Recording wait for ever' });
+      await progress.getByRole('button', { name: 'Cancel' }).click();
+      await progress.waitFor({ state: 'detached' });
+      assert.equal(await page.locator('.notification-list-item', { hasText: 'recording' }).count(), 0);
+      await workbench.statusItem('Dwell: 2 epochs merged').waitFor();
+    });
+  });
+});
+
+test('without a profile', { skip, timeout: 60_000 }, async (t) => {
+  await t.test('the view says how to get one', () => inWorkbench('empty', { env: { DWELL_FAKE_EMPTY: '1' } }, async (workbench) => {
+    await workbench.statusItem('Dwell: no profile').waitFor();
+    await workbench.command('View: Show Dwell');
+    await workbench.pane('Hot Procedures').getByRole('button', { name: 'Record a Command' }).waitFor();
+  }));
+  const untrusted = { 'security.workspace.trust.enabled': true, 'security.workspace.trust.banner': 'never' };
+  await t.test('an untrusted workspace records nothing', () => inWorkbench('untrusted', { env: { DWELL_FAKE_EMPTY: '1' }, settings: untrusted }, async (workbench) => {
+    await workbench.statusItem('Dwell: no profile').waitFor();
+    await workbench.command('View: Show Dwell');
+    await workbench.pane('Hot Procedures').getByRole('button', { name: 'Manage Workspace Trust' }).waitFor();
+    await workbench.page.keyboard.press('F1');
+    await workbench.input.fill('>Dwell: ');
+    await workbench.row('Dwell: Start a New Epoch…').waitFor();
+    assert.equal(await workbench.row('Dwell: Record a Command…').count(), 0);
+  }));
+});

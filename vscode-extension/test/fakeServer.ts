@@ -20,7 +20,8 @@ const documents = new TextDocuments(TextDocument);
 const procedure = '/work/chase:chase';
 let hints: Settings['hints'] = 'hot';
 let epochs: EpochSummary[] = process.env.DWELL_FAKE_EMPTY ? [] : [epoch('e1', 'before', 4), epoch('e2', null, 1)];
-let selected = ['e2'];
+/** Selectors, as they were sent. */
+let selected = ['latest'];
 /** Nothing may be sent before the client has said hello. */
 let connectionIsUp = false;
 
@@ -68,7 +69,7 @@ connection.onRequest(methods.epochs, (): EpochsResult => ({ selected, epochs, wa
 
 connection.onRequest(methods.hotProcedures, ({ by = 'procedure', limit = 100 }: HotProceduresParams): HotProceduresResult => {
   const rows = (by === 'procedure' ? procedures() : others(by)).slice(0, limit);
-  return { epochs: selected, total: { 'cpu-clock': 4000 }, rows, omittedRows: by === 'procedure' ? 412 : 0, notes: [] };
+  return { epochs: shown(), total: { 'cpu-clock': 4000 }, rows, omittedRows: by === 'procedure' ? 412 : 0, notes: [] };
 });
 
 connection.onRequest(methods.listing, ({ procedure: asked }: ListingParams): ListingResult => {
@@ -78,7 +79,7 @@ connection.onRequest(methods.listing, ({ procedure: asked }: ListingParams): Lis
   const none = { address: null, source: null, culpritLines: [] };
   const lines: [string, ListingLine][] = [
     [`chase  /work/chase`, none],
-    [`86.0% of epoch ${selected.join('+')}: 3,440 cpu-clock samples`, none],
+    [`86.0% of epoch ${shown().join('+')}: 3,440 cpu-clock samples`, none],
     ['*** best case 1.5/3 = 0.50 CPI, actual 93/3 = 31.0 CPI', none],
     ['  chase.c:29  while (steps--) node = node->next;', { ...none, source }],
     ['1150      mov rdi, qword ptr [rdi]              12     0.1cy', { ...none, address: 0x1150, source }],
@@ -91,7 +92,7 @@ connection.onRequest(methods.listing, ({ procedure: asked }: ListingParams): Lis
 
 connection.onRequest(methods.fileCosts, ({ textDocument }: { textDocument: { uri: string } }): FileCostsResult => {
   const hot = hotPlace(textDocument.uri);
-  const none: FileCostsResult = { epochs: selected, source: 'unchecked', lines: [], procedures: [], notes: [] };
+  const none: FileCostsResult = { epochs: shown(), source: 'unchecked', lines: [], procedures: [], notes: [] };
   if (!hot) return none;
   const cost = { samples: { 'cpu-clock': 3440 }, share: 0.86, cycles: 9.1e9, cpi: 31, bestCaseCpi: 0.5 };
   return {
@@ -123,9 +124,12 @@ async function record({ command: [program = ''] }: RecordParams, token: Cancella
 }
 
 function select(selectors: string[]): void {
-  const latest = epochs.at(-1)?.id;
-  selected = selectors.flatMap((selector) => selector === 'latest' ? latest ?? [] : selector);
+  selected = selectors;
   if (connectionIsUp) void connection.sendNotification(methods.profileDidChange, { epochs: selected });
+}
+
+function shown(): string[] {
+  return selected.map((selector) => selector === 'latest' ? epochs.at(-1)?.id ?? '' : selector);
 }
 
 function epoch(id: string, name: string | null, daysAgo: number): EpochSummary {

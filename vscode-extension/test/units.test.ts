@@ -4,6 +4,7 @@ import * as assert from 'node:assert/strict';
 import { splitCommandLine } from '../src/commandLine.ts';
 import { count, magnitude, percent, when } from '../src/format.ts';
 import { gaugeStep, gaugeSvg } from '../src/gauge.ts';
+import { selectedEpochs } from '../src/selection.ts';
 
 test('a command line becomes the words that run', () => {
   const cases: [string, string[] | undefined][] = [
@@ -47,4 +48,15 @@ test('a gauge shows least shares, and no more than full', () => {
   assert.equal(gaugeStep(0.5, 0), 0);
   assert.equal(gaugeSvg(0, 'dark').match(/<rect/g)?.length, 1);
   assert.equal(gaugeSvg(7, 'light').match(/<rect/g)?.length, 2);
+});
+
+test('selectors name epochs as the command line does', () => {
+  const epoch = (id: string, name: string | null) =>
+    ({ id, name, start: '', end: null, host: '', cpu: '', backend: '', scope: '', events: {}, notes: [] });
+  const epochs = [epoch('e1', 'before'), epoch('e2', null), epoch('e3', 'before')];
+  const cases: [string[], string[]][] = [
+    [['latest'], ['e3']], [['latest~1'], ['e2']], [['latest~9'], []], [['e2', 'e1'], ['e1', 'e2']],
+    [['before'], ['e3']], [['latest', 'e3'], ['e3']], [['gone'], []],
+  ];
+  for (const [selectors, ids] of cases) assert.deepEqual(selectedEpochs(epochs, selectors).map(({ id }) => id), ids);
 });

@@ -84,6 +84,8 @@ export class Workbench {
       return false;
     });
     await this.row(title).click();
+    // The command may open another picker in the same place.
+    await this.row(title).waitFor({ state: 'hidden' });
   }
 
   editor() {
@@ -133,7 +135,7 @@ export class Workbench {
   }
 
   /** Asks until the answer is good. */
-  async until(what, ask, good = (answer) => Array.isArray(answer) ? answer.length > 0 : Boolean(answer), ms = 30_000) {
+  async until(what, ask, good = (answer) => Array.isArray(answer) ? answer.length > 0 : Boolean(answer), ms = 60_000) {
     const end = Date.now() + ms;
     let answer;
     do {
