@@ -55,7 +55,8 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
     fileCosts: async (epochs, _path, cancel) => {
       core.asked.fileCosts++;
       const stopped = new Promise<void>((_resolve, reject) => {
-        (cancel as FakeCancel).onCancel(() => {
+        if (!(cancel instanceof FakeCancel)) throw new Error('not of this binding');
+        cancel.onCancel(() => {
           core.cancelled++;
           reject(new CoreError('cancelled', 'cancelled'));
         });
