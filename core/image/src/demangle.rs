@@ -9,7 +9,7 @@ const DEMANGLED_BYTES_MAX: usize = 64 << 10;
 /// cpp_demangle's recursion takes up to 2 KB of stack a level in debug builds, and we may run on a small thread.
 const RECURSION_MAX: u32 = 96;
 
-/// The name behind a Rust or C++ symbol; anything else as it is.
+/// The name behind a Rust or C++ symbol; anything else as it is. Hostile symbols, and such of more than 16 KiB, too.
 pub fn demangle(name: &str) -> String {
     demangle_rust(name).or_else(|| demangle_cpp(name)).unwrap_or_else(|| name.to_owned())
 }

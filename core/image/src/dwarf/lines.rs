@@ -125,7 +125,11 @@ pub(crate) fn add_md5s(
     }
 }
 
-fn files<'a>(unit: UnitRef<'_, Reader<'a>>, header: &Header<'a>, names: &mut FileNames) -> Vec<Option<Arc<str>>> {
+fn files<'a>(
+    unit: UnitRef<'_, Reader<'a>>,
+    header: &Header<'a>,
+    names: &mut FileNames,
+) -> Vec<Option<Arc<str>>> {
     // Up to DWARF 4 files count from 1, and 0 is the unit's own name.
     let mut files = Vec::new();
     if header.version() <= 4 {
