@@ -2,13 +2,12 @@
 
 ;;; Commentary:
 
-;; Given by the environment:
+;; Given by the environment, see e2e.sh:
 ;;   DWELL_TEST_SERVER  the server's script, lsp-server/dist/server.js
 ;;   DWELL_TEST_DB      a database whose latest epoch has samples of a program
 ;;   DWELL_TEST_FILE    one of that program's sources, with lines that take time
 ;;   DWELL_TEST_LINE    optional: its costliest line, from 1
 ;;   DWELL_TEST_DWELL   optional: the `dwell' program, to record with
-;; Without the first three the tests are skipped, and one line says so.
 
 ;;; Code:
 
@@ -18,14 +17,6 @@
   "Return the file that the environment variable NAME gives, or nil."
   (let ((value (getenv name)))
     (and value (not (string-empty-p value)) (expand-file-name value))))
-
-(defun dwell-e2e-missing ()
-  "Return why the tests cannot run, or nil."
-  (seq-some (lambda (name)
-              (let ((file (dwell-e2e-given name)))
-                (cond ((null file) (concat name " is not given"))
-                      ((not (file-readable-p file)) (concat file " is not there")))))
-            '("DWELL_TEST_SERVER" "DWELL_TEST_DB" "DWELL_TEST_FILE")))
 
 (defmacro dwell-e2e-with-file (&rest body)
   "Run BODY in a buffer of the given source with its costs drawn."
@@ -130,13 +121,6 @@
         (equal '("emacs-e2e") (dwell--selected (dwell--connection))))
       (should (< (length (plist-get before :epochs))
                  (length (plist-get (dwell-test-ask :dwell/epochs) :epochs)))))))
-
-(defun dwell-e2e-run ()
-  "Run the tests, or say why not."
-  (if-let ((reason (dwell-e2e-missing)))
-      (progn (princ (format "SKIPPED emacs-e2e: %s\n" reason))
-             (kill-emacs 0))
-    (ert-run-tests-batch-and-exit)))
 
 (provide 'dwell-e2e-test)
 ;;; dwell-e2e-test.el ends here

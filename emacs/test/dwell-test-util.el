@@ -5,6 +5,12 @@
 (require 'ert)
 (require 'dwell)
 
+;; Tests redefine `message' for a moment: no need to compile a trampoline for seconds.
+(defvar native-comp-enable-subr-trampolines)
+(defvar native-comp-jit-compilation)
+(setq native-comp-enable-subr-trampolines nil
+      native-comp-jit-compilation nil)
+
 (defconst dwell-test-directory (file-name-directory (or load-file-name buffer-file-name))
   "Where the tests lie.")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Emacs on a terminal, in tmux: type, read the screen.   screen.sh [EMACS]
-# Ends with `screen N passed, N failed`; a machine without tmux gets one line `SKIPPED emacs-screen: reason`.
+# Ends as ERT does, `Ran N tests, …`; a machine without tmux gets one line `SKIPPED emacs-screen: reason`.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 emacs=${1:-emacs}
@@ -74,5 +74,5 @@ keys 'before' Enter
 sees 'the other epoch' 'Dwell\[before\]'
 
 if [ -n "${DWELL_SCREEN_SHOW:-}" ]; then pane; fi
-echo "screen $passed passed, $failed failed"
+echo "Ran $((passed + failed)) tests, $passed results as expected, $failed unexpected (screen)"
 [ "$failed" -eq 0 ]
