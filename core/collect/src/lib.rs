@@ -1,1 +1,37 @@
-//! x
+//! Collection: samples of running code, resolved to images and stored as an epoch.
+//!
+//! Enters: perf's records, /proc. Leaves: counts by (image, event, offset, application instance) in the database, and
+//! the tallies of what was lost. Never here: symbols of user code, source lines, analysis. The only crate of ours that
+//! makes syscalls of its own; `unsafe` lives in `sys` alone.
+//!
+//! The way of a sample: [`sys`] (rings) → [`records`] (bytes → values) → [`merge`] (CPUs in order of time) →
+//! [`collector`] (process → mapping → image) → [`session`] (epoch).
+
+mod apps;
+pub mod branch;
+mod collector;
+mod error;
+mod events;
+mod host;
+mod images;
+mod kernel;
+mod linux_host;
+mod machine;
+mod mappings;
+mod merge;
+mod options;
+mod period;
+mod processes;
+mod procfs;
+mod record;
+pub mod records;
+mod session;
+mod source;
+mod stop;
+mod sys;
+
+pub use error::CollectError;
+pub use events::known_names as known_events;
+pub use options::{DEFAULT_RATE, DaemonOptions, Progress, Rate, RecordOptions, Recorded, Target};
+pub use record::record;
+pub use stop::Stop;

@@ -1,0 +1,507 @@
+//! Records in, counts out: the state machine in the middle of collection.
+//!
+//! Enters: samples and side-band records in order of time. Leaves: counts by (image, event, offset, application
+//! instance). Samples in = samples counted + losses by cause; a sample that nothing explains is counted under
+//! `unknown`. Never here: rings, files, clocks (see [`Host`]).
+//!
+//! Samples are resolved as they come, not first gathered by (process, pc) as DCPI's driver does: on a build, 95% of
+//! such pairs are new (recipes/collector), and a binary search of a process's few dozen mappings costs no more than the
+//! look-up that would save it.
+
+use dwell_profile::{Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, ImageSymbol, SampleKey};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::{
+    apps::{AppInstance, Apps, ExecutionId},
+    branch::{CODE_BYTES, Recipe, Registers},
+    host::Host,
+    images::{ImageIndex, Images, Target},
+    mappings::Mapping,
+    processes::{Process, Processes},
+    records::{Body, Mode, Sample},
+};
+
+/// A record that outlives its ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A sample of the event with this index.
+    Sample(u8, Sample),
+    /// Anything else; rare, so kept aside.
+    Side(Box<Side>),
+}
+
+/// A side-band record that outlives its ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Executable memory was mapped.
+    Map {
+        /// Whose.
+        pid: u32,
+        /// First virtual address.
+        start: u64,
+        /// Bytes.
+        length: u64,
+        /// Offset of the first byte in the target.
+        file_offset: u64,
+        /// What was mapped.
+        target: Target,
+    },
+    /// A process executes a program.
+    Exec {
+        /// It.
+        pid: u32,
+        /// Its new name.
+        comm: String,
+    },
+    /// A task took a name.
+    Comm {
+        /// Its process.
+        pid: u32,
+        /// Its thread.
+        tid: u32,
+        /// The name.
+        comm: String,
+    },
+    /// A process was born.
+    Fork {
+        /// It.
+        pid: u32,
+        /// Its parent.
+        parent_pid: u32,
+    },
+    /// A process's first thread ended.
+    Exit {
+        /// It.
+        pid: u32,
+    },
+    /// Records are missing, of samples and perhaps of mappings.
+    Lost {
+        /// The event that says so.
+        event: u8,
+        /// How many.
+        records: u64,
+    },
+    /// The kernel throttled an event.
+    Throttle {
+        /// It.
+        event: u8,
+    },
+}
+
+impl Item {
+    /// The part of a record that matters here.
+    pub fn from_body(event: u8, body: Body<'_>) -> Option<Item> {
+        let side = match body {
+            Body::Sample(sample) => return Some(Item::Sample(event, sample)),
+            Body::Mmap(m) if m.executable => Side::Map {
+                pid: m.pid,
+                start: m.start,
+                length: m.length,
+                file_offset: m.file_offset,
+                target: Target::named(m.path, m.file),
+            },
+            Body::Comm { pid, exec: true, comm, .. } => Side::Exec { pid, comm: lossy(comm) },
+            Body::Comm { pid, tid, comm, .. } => Side::Comm { pid, tid, comm: lossy(comm) },
+            Body::Fork { pid, parent_pid, .. } if pid != parent_pid => Side::Fork { pid, parent_pid },
+            Body::Exit { pid, tid } if pid == tid => Side::Exit { pid },
+            Body::Lost(records) | Body::LostSamples(records) => Side::Lost { event, records },
+            Body::Throttle => Side::Throttle { event },
+            _ => return None,
+        };
+        Some(Item::Side(Box::new(side)))
+    }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// An event's tallies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Samples counted.
+    pub samples: u64,
+    /// Samples missing.
+    pub lost: u64,
+    /// Times it was throttled.
+    pub throttled: u64,
+    /// Of the samples, those under `unknown`.
+    pub unknown: u64,
+}
+
+/// What was counted since the last [`Collector::take`].
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The counts.
+    pub counts: Counts,
+    /// The images that occur in them.
+    pub images: Vec<ImageRecord>,
+}
+
+/// The events derived from registers follow the sampled ones.
+const TAKEN: u8 = u8::MAX - 1;
+const NOT_TAKEN: u8 = u8::MAX;
+const PID_IDLE: u32 = 0;
+/// The kernel's pid for a task that is past its end.
+const PID_GONE: u32 = u32::MAX;
+/// More addresses of JIT code than that wait for their names in no epoch.
+const JIT_ADDRESSES_MAX: usize = 1 << 16;
+/// Remembered recipes; beyond that they are decoded anew.
+const RECIPES_MAX: usize = 1 << 18;
+/// Targets that are kept before those out of use are looked for.
+const TARGETS_MAX: usize = 1 << 14;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    offset: u64,
+    image: ImageIndex,
+    execution: ExecutionId,
+    event: u8,
+}
+
+/// The state between records and counts.
+pub struct Collector<H> {
+    host: H,
+    events: Vec<Event>,
+    processes: Processes,
+    apps: Apps,
+    images: Images,
+    recipes: FxHashMap<(ImageIndex, u64), Option<Recipe>>,
+    counts: FxHashMap<Key, u64>,
+    tallies: Vec<Tally>,
+    jit_addresses: FxHashMap<u32, (ImageIndex, FxHashSet<u64>)>,
+    idle: ExecutionId,
+    nobody: ExecutionId,
+    gaps: bool,
+}
+
+impl<H: Host> Collector<H> {
+    /// A collector of samples of these events.
+    pub fn new(host: H, events: Vec<Event>) -> Self {
+        let mut apps = Apps::default();
+        let (idle, nobody) = (apps.uncounted("[idle]"), apps.uncounted("unknown"));
+        Collector {
+            host,
+            tallies: vec![Tally::default(); events.len()],
+            events,
+            processes: Processes::default(),
+            apps,
+            images: Images::default(),
+            recipes: FxHashMap::default(),
+            counts: FxHashMap::default(),
+            jit_addresses: FxHashMap::default(),
+            idle,
+            nobody,
+            gaps: false,
+        }
+    }
+
+    /// Takes in processes that run already. To be called after the events were enabled, so that no mapping falls
+    /// between; records from before are applied on top, which changes nothing that lasts.
+    pub fn discover(&mut self, pids: impl IntoIterator<Item = u32>) {
+        for pid in pids {
+            self.discover_one(pid);
+        }
+    }
+
+    fn discover_one(&mut self, pid: u32) -> bool {
+        let Some(snapshot) = self.host.process(pid) else { return false };
+        let execution = if snapshot.kernel_thread {
+            self.apps.uncounted(kernel_thread_name(&snapshot.name))
+        } else {
+            let execution = self.apps.begin(&snapshot.name);
+            self.apps.name(execution, &snapshot.name);
+            execution
+        };
+        let mut process = Process::new(execution, snapshot.kernel_thread);
+        for (start, end, file_offset, target) in snapshot.mappings {
+            let target = self.images.intern(target);
+            process.space.map(Mapping { start, end, file_offset, target });
+        }
+        self.processes.discover(pid, process);
+        true
+    }
+
+    /// Applies a record; they must come in order of time.
+    pub fn apply(&mut self, time_ns: u64, item: Item) {
+        match item {
+            Item::Sample(event, sample) => self.sample(event, &sample),
+            Item::Side(side) => self.side(time_ns, *side),
+        }
+    }
+
+    fn side(&mut self, time_ns: u64, side: Side) {
+        match side {
+            Side::Map { pid, start, length, file_offset, target } => {
+                self.map(pid, start, length, file_offset, target)
+            }
+            Side::Exec { pid, comm } => {
+                let execution = self.apps.begin(&comm);
+                self.processes.exec(pid, execution);
+            }
+            Side::Comm { pid, tid, comm } => {
+                if pid == tid && self.processes.get(pid).is_some_and(|p| p.kernel_thread) {
+                    let execution = self.apps.uncounted(kernel_thread_name(&comm));
+                    self.processes.rename(pid, execution);
+                }
+            }
+            Side::Fork { pid, parent_pid } => {
+                if !self.processes.fork(pid, parent_pid) {
+                    self.discover_one(pid);
+                }
+            }
+            Side::Exit { pid } => {
+                self.name_jit_code(pid);
+                self.processes.exit(pid, time_ns);
+            }
+            Side::Lost { event, records } => {
+                self.gaps = true;
+                self.tally(event, |t| t.lost += records);
+            }
+            Side::Throttle { event } => self.tally(event, |t| t.throttled += 1),
+        }
+    }
+
+    fn tally(&mut self, event: u8, change: impl FnOnce(&mut Tally)) {
+        if let Some(tally) = self.tallies.get_mut(usize::from(event)) {
+            change(tally);
+        }
+    }
+
+    fn map(&mut self, pid: u32, start: u64, length: u64, file_offset: u64, target: Target) {
+        if self.processes.get(pid).is_none() {
+            self.discover_one(pid);
+        }
+        let Some(process) = self.processes.get(pid) else { return };
+        // The kernel maps a program's own file first, then its interpreter.
+        if let Some(program) = target.program().filter(|_| !self.apps.is_named(process.execution)) {
+            self.apps.name(process.execution, &program);
+        }
+        let target = self.images.intern(target);
+        self.processes.map(pid, Mapping { start, end: start.saturating_add(length), file_offset, target });
+    }
+
+    fn sample(&mut self, event: u8, sample: &Sample) {
+        let execution = self.execution_of(sample.pid);
+        let place = match sample.mode {
+            Mode::User => self.user_place(sample, execution),
+            Mode::Kernel => self.kernel_place(sample.pc),
+            other => other_place(&mut self.images, other, sample.pc),
+        };
+        let unknown = place.is_none();
+        let (image, offset) = place.unwrap_or_else(|| {
+            (self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]"), sample.pc)
+        });
+        self.tally(event, |t| {
+            t.samples += 1;
+            t.unknown += u64::from(unknown);
+        });
+        *self.counts.entry(Key { offset, image, execution, event }).or_default() += 1;
+        if let (Some(registers), Mode::User, false) = (&sample.registers, sample.mode, unknown) {
+            self.observe_branch(image, offset, execution, registers);
+        }
+    }
+
+    fn execution_of(&mut self, pid: u32) -> ExecutionId {
+        match pid {
+            PID_IDLE => return self.idle,
+            PID_GONE => return self.nobody,
+            _ => {}
+        }
+        if self.processes.get(pid).is_none() && !self.discover_one(pid) {
+            // Remember that nobody is there, or each of its samples would look again.
+            self.processes.discover(pid, Process::new(self.nobody, false));
+            self.processes.exit(pid, 0);
+        }
+        self.processes.get(pid).map_or(self.nobody, |p| p.execution)
+    }
+
+    fn user_place(&mut self, sample: &Sample, execution: ExecutionId) -> Option<(ImageIndex, u64)> {
+        let mapping = self.processes.get(sample.pid)?.space.find(sample.pc)?;
+        if let Some(image) = self.images.under(mapping, sample.pid, &mut self.host) {
+            return Some((image, mapping.offset_of(sample.pc)));
+        }
+        let image = self.images.jit(&self.apps.resolve(execution).app);
+        let (_, waiting) =
+            self.jit_addresses.entry(sample.pid).or_insert_with(|| (image, FxHashSet::default()));
+        if waiting.len() < JIT_ADDRESSES_MAX {
+            waiting.insert(sample.pc);
+        }
+        Some((image, sample.pc))
+    }
+
+    fn kernel_place(&mut self, pc: u64) -> Option<(ImageIndex, u64)> {
+        let place = self.host.kernel_place(pc)?;
+        let image = match place.module {
+            None => self.images.named(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]"),
+            Some(name) => {
+                let id = ImageId::named(&format!("module:{name}"));
+                self.images.named(id, ImageKind::Module, &format!("[{name}]"))
+            }
+        };
+        Some((image, place.offset))
+    }
+
+    fn observe_branch(
+        &mut self,
+        image: ImageIndex,
+        offset: u64,
+        execution: ExecutionId,
+        registers: &Registers,
+    ) {
+        if self.recipes.len() >= RECIPES_MAX {
+            self.recipes.clear();
+        }
+        let (host, images) = (&mut self.host, &self.images);
+        let recipe = *self.recipes.entry((image, offset)).or_insert_with(|| {
+            let record = images.record(image);
+            let mut code = [0; CODE_BYTES];
+            let length =
+                if record.kind == ImageKind::File { host.code(&record.id, offset, &mut code) } else { 0 };
+            Recipe::decode(code.get(..length)?)
+        });
+        let Some(recipe) = recipe else { return };
+        let event = if recipe.taken(registers) { TAKEN } else { NOT_TAKEN };
+        let offset = offset + u64::from(recipe.branch_distance);
+        *self.counts.entry(Key { offset, image, execution, event }).or_default() += 1;
+    }
+
+    /// Hands out what was counted since the last time.
+    pub fn take(&mut self) -> Batch {
+        let pids: Vec<u32> = self.jit_addresses.keys().copied().collect();
+        pids.into_iter().for_each(|pid| self.name_jit_code(pid));
+        let counts = std::mem::take(&mut self.counts);
+        let mut batch = Batch::default();
+        let mut offsets: FxHashMap<ImageIndex, Vec<u64>> = FxHashMap::default();
+        let mut names: FxHashMap<ExecutionId, AppInstance> = FxHashMap::default();
+        for (key, count) in counts {
+            offsets.entry(key.image).or_default().push(key.offset);
+            let name = names.entry(key.execution).or_insert_with(|| self.apps.resolve(key.execution)).clone();
+            let sample_key = SampleKey {
+                image: self.images.record(key.image).id.clone(),
+                event: self.event(key.event),
+                offset: ImageOffset(key.offset),
+                app: name.app,
+                instance: name.instance,
+            };
+            *batch.counts.entry(sample_key).or_default() += count;
+        }
+        batch.images =
+            offsets.into_iter().map(|(image, offsets)| self.record_with_symbols(image, offsets)).collect();
+        batch
+    }
+
+    fn event(&self, index: u8) -> Event {
+        match index {
+            TAKEN => Event::BRANCH_TAKEN,
+            NOT_TAKEN => Event::BRANCH_NOT_TAKEN,
+            sampled => self.events[usize::from(sampled)].clone(),
+        }
+    }
+
+    fn record_with_symbols(&mut self, image: ImageIndex, mut offsets: Vec<u64>) -> ImageRecord {
+        let record = self.images.record(image);
+        if matches!(record.kind, ImageKind::Kernel | ImageKind::Module) {
+            offsets.sort_unstable();
+            offsets.dedup();
+            let found = self.host.kernel_symbols(&record.id, &offsets);
+            self.add_symbols(image, found);
+        }
+        self.images.record(image).clone()
+    }
+
+    /// Looks the waiting addresses of a process's anonymous code up in its perf map.
+    fn name_jit_code(&mut self, pid: u32) {
+        let Some((image, addresses)) = self.jit_addresses.remove(&pid) else { return };
+        let addresses: Vec<u64> = addresses.into_iter().collect();
+        let found = self.host.jit_symbols(pid, &addresses);
+        self.add_symbols(image, found);
+    }
+
+    /// Of records for one image the database believes the newest, so each holds the epoch's symbols so far.
+    fn add_symbols(&mut self, image: ImageIndex, found: Vec<ImageSymbol>) {
+        let symbols = self.images.symbols_mut(image);
+        symbols.extend(found);
+        symbols.sort();
+        symbols.dedup();
+    }
+
+    /// Forgets the dead and what only they referred to. To be called when nothing is counted, i.e. after
+    /// [`Collector::take`].
+    pub fn reap(&mut self, now_ns: u64) {
+        assert!(self.counts.is_empty(), "counts refer to executions and images");
+        let host = &self.host;
+        self.processes.reap(now_ns, &|pid| host.is_alive(pid));
+        let mut live: FxHashSet<ExecutionId> = self.processes.iter().map(|(_, p)| p.execution).collect();
+        live.extend([self.idle, self.nobody]);
+        self.apps.retain(&|id| live.contains(&id));
+        if self.images.targets() > TARGETS_MAX {
+            self.sweep_images();
+        }
+    }
+
+    fn sweep_images(&mut self) {
+        let used = self.processes.iter().flat_map(|(_, p)| p.space.iter().map(|m| m.target)).collect();
+        let moved = self.images.sweep(&used);
+        self.processes.retarget(&|target| moved.get(&target).copied());
+        self.recipes.clear();
+        self.jit_addresses.clear();
+    }
+
+    /// Begins a new epoch: tallies from zero, instances from 1.
+    pub fn begin_epoch(&mut self) {
+        self.tallies.fill(Tally::default());
+        self.images.forget_symbols();
+        self.apps.renumber();
+    }
+
+    /// Whether records were lost since the last call, so that mappings may be missing and /proc should be read again.
+    pub fn take_gaps(&mut self) -> bool {
+        std::mem::take(&mut self.gaps)
+    }
+
+    /// Reads a process's mappings again, after a loss.
+    pub fn refresh(&mut self, pids: impl IntoIterator<Item = u32>) {
+        for pid in pids {
+            let Some(snapshot) = self.host.process(pid) else { continue };
+            if self.processes.get(pid).is_none() {
+                self.discover_one(pid);
+                continue;
+            }
+            for (start, end, file_offset, target) in snapshot.mappings {
+                let target = self.images.intern(target);
+                self.processes.map(pid, Mapping { start, end, file_offset, target });
+            }
+        }
+    }
+
+    /// Tallies by event, in the order given to [`Collector::new`].
+    pub fn tallies(&self) -> &[Tally] {
+        &self.tallies
+    }
+
+    /// Distinct entries in memory.
+    pub fn entries(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Processes and images tracked.
+    pub fn tracked(&self) -> (usize, usize) {
+        (self.processes.len(), self.images.len())
+    }
+}
+
+/// Per-CPU threads and workers differ behind the slash only: `kworker/3:1-events`, `ksoftirqd/0`.
+fn kernel_thread_name(comm: &str) -> &str {
+    comm.split('/').next().unwrap_or(comm)
+}
+
+fn other_place(images: &mut Images, mode: Mode, pc: u64) -> Option<(ImageIndex, u64)> {
+    let name = match mode {
+        Mode::Hypervisor => "hypervisor",
+        Mode::GuestKernel => "guest-kernel",
+        Mode::GuestUser => "guest-user",
+        Mode::User | Mode::Kernel | Mode::Unknown => return None,
+    };
+    Some((images.named(ImageId::named(name), ImageKind::Unknown, &format!("[{name}]")), pc))
+}

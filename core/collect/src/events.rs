@@ -1,0 +1,157 @@
+//! The events by name, and the periods that rates mean.
+//!
+//! Enters: names as perf spells them, a rate, the measured clock. Leaves: what to open. Never here: opening it.
+
+use dwell_profile::{Event, Unit};
+use perf_event_open_sys::bindings as abi;
+
+use crate::{CollectError, options::Rate, sys::event::Counter};
+
+/// An event to sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Its name.
+    pub event: Event,
+    /// What to open.
+    pub counter: Counter,
+    /// The unit of its period.
+    pub unit: Unit,
+    /// Mean occurrences between two samples.
+    pub period: u64,
+    /// Samples per second of a busy CPU that this comes to, at most.
+    pub rate_hz: f64,
+}
+
+/// A row of the table of events.
+struct Known {
+    name: &'static str,
+    kind: u32,
+    config: u32,
+    unit: Unit,
+    /// Typical cycles between two occurrences: what turns a rate into a period. 0: the period is 1.
+    cycles_apart: u64,
+}
+
+const fn hardware(name: &'static str, config: u32, unit: Unit, cycles_apart: u64) -> Known {
+    Known { name, kind: abi::PERF_TYPE_HARDWARE, config, unit, cycles_apart }
+}
+
+const fn software(name: &'static str, config: u32, unit: Unit) -> Known {
+    Known { name, kind: abi::PERF_TYPE_SOFTWARE, config, unit, cycles_apart: 0 }
+}
+
+const KNOWN: [Known; 19] = [
+    hardware("cycles", abi::PERF_COUNT_HW_CPU_CYCLES, Unit::Cycles, 1),
+    hardware("cpu-cycles", abi::PERF_COUNT_HW_CPU_CYCLES, Unit::Cycles, 1),
+    hardware("instructions", abi::PERF_COUNT_HW_INSTRUCTIONS, Unit::Events, 1),
+    hardware("cache-references", abi::PERF_COUNT_HW_CACHE_REFERENCES, Unit::Events, 20),
+    hardware("cache-misses", abi::PERF_COUNT_HW_CACHE_MISSES, Unit::Events, 100),
+    hardware("branches", abi::PERF_COUNT_HW_BRANCH_INSTRUCTIONS, Unit::Events, 5),
+    hardware("branch-instructions", abi::PERF_COUNT_HW_BRANCH_INSTRUCTIONS, Unit::Events, 5),
+    hardware("branch-misses", abi::PERF_COUNT_HW_BRANCH_MISSES, Unit::Events, 200),
+    hardware("bus-cycles", abi::PERF_COUNT_HW_BUS_CYCLES, Unit::Events, 30),
+    hardware("stalled-cycles-frontend", abi::PERF_COUNT_HW_STALLED_CYCLES_FRONTEND, Unit::Cycles, 4),
+    hardware("stalled-cycles-backend", abi::PERF_COUNT_HW_STALLED_CYCLES_BACKEND, Unit::Cycles, 2),
+    software("cpu-clock", abi::PERF_COUNT_SW_CPU_CLOCK, Unit::Nanoseconds),
+    software("task-clock", abi::PERF_COUNT_SW_TASK_CLOCK, Unit::Nanoseconds),
+    software("page-faults", abi::PERF_COUNT_SW_PAGE_FAULTS, Unit::Events),
+    software("minor-faults", abi::PERF_COUNT_SW_PAGE_FAULTS_MIN, Unit::Events),
+    software("major-faults", abi::PERF_COUNT_SW_PAGE_FAULTS_MAJ, Unit::Events),
+    software("context-switches", abi::PERF_COUNT_SW_CONTEXT_SWITCHES, Unit::Events),
+    software("cpu-migrations", abi::PERF_COUNT_SW_CPU_MIGRATIONS, Unit::Events),
+    software("alignment-faults", abi::PERF_COUNT_SW_ALIGNMENT_FAULTS, Unit::Events),
+];
+
+/// Where no clock could be measured.
+const CLOCK_HZ_ASSUMED: f64 = 2e9;
+/// The kernel rounds shorter timers up.
+const TIMER_PERIOD_NS_MIN: u64 = 10_000;
+const FREQUENCY_MAX: u32 = 100_000;
+const NANOSECONDS: f64 = 1e9;
+
+/// The names that [`plan`] knows.
+pub fn known_names() -> Vec<&'static str> {
+    KNOWN.iter().map(|k| k.name).collect()
+}
+
+/// How to sample an event at a rate; `clock_hz` as measured.
+pub fn plan(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<Plan, CollectError> {
+    let Some(known) = KNOWN.iter().find(|k| k.name == event.name()) else {
+        let (name, why) = (event.name().to_owned(), "it is not one that dwell knows".to_owned());
+        return Err(CollectError::NoSuchEvent { name, why, known: known_names() });
+    };
+    let per_second = match (known.unit, known.cycles_apart) {
+        (Unit::Nanoseconds, _) => NANOSECONDS,
+        (_, 0) => 1.0, // Page faults and such: every single one, unless a period is given.
+        (_, apart) => clock_hz.unwrap_or(CLOCK_HZ_ASSUMED) / apart as f64,
+    };
+    let period = period_of(rate, per_second)?;
+    if known.unit == Unit::Nanoseconds && period < TIMER_PERIOD_NS_MIN {
+        let expected = format!("a period of at least {TIMER_PERIOD_NS_MIN} ns");
+        return Err(CollectError::BadRate { asked: format!("{} every {period} ns", known.name), expected });
+    }
+    // One name for one event in the database.
+    let event = match known.name {
+        "cpu-cycles" => Event::CYCLES,
+        "branch-instructions" => Event::named("branches"),
+        name => Event::named(name),
+    };
+    let counter = Counter { kind: known.kind, config: u64::from(known.config) };
+    let rate_hz =
+        if known.cycles_apart == 0 && known.unit == Unit::Events { 1e3 } else { per_second / period as f64 };
+    Ok(Plan { event, counter, unit: known.unit, period, rate_hz })
+}
+
+fn period_of(rate: Rate, per_second: f64) -> Result<u64, CollectError> {
+    match rate {
+        Rate::Frequency(hz @ 1..=FREQUENCY_MAX) => Ok((per_second / f64::from(hz)).round().max(1.0) as u64),
+        Rate::Frequency(hz) => Err(CollectError::BadRate {
+            asked: format!("at {hz} Hz"),
+            expected: format!("a frequency from 1 to {FREQUENCY_MAX} Hz"),
+        }),
+        Rate::Period(0) => Err(CollectError::BadRate {
+            asked: "with a period of 0".to_owned(),
+            expected: "a period of at least 1".to_owned(),
+        }),
+        Rate::Period(period) => Ok(period),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn rates_become_periods() {
+        let tell = |name: &str, rate| match plan(&Event::named(name), rate, Some(3e9)) {
+            Ok(p) => format!("{} {} {}\n", p.event, p.period, p.unit.name()),
+            Err(e) => format!("{e}\n"),
+        };
+        let told = [
+            tell("cpu-clock", Rate::Frequency(5000)),
+            tell("cpu-clock", Rate::Period(250_000)),
+            tell("cpu-clock", Rate::Period(2)),
+            tell("cpu-cycles", Rate::Frequency(1000)),
+            tell("cache-misses", Rate::Frequency(1000)),
+            tell("page-faults", Rate::Frequency(1000)),
+            tell("cycles", Rate::Frequency(0)),
+            tell("cycles", Rate::Period(0)),
+            tell("cucumbers", Rate::Period(7)),
+        ]
+        .concat();
+        expect![[r#"
+            cpu-clock 200000 ns
+            cpu-clock 250000 ns
+            cannot sample cpu-clock every 2 ns: expected a period of at least 10000 ns
+            cycles 3000000 cycles
+            cache-misses 30000 events
+            page-faults 1 events
+            cannot sample at 0 Hz: expected a frequency from 1 to 100000 Hz
+            cannot sample with a period of 0: expected a period of at least 1
+            no event 'cucumbers': it is not one that dwell knows; known here: cycles, cpu-cycles, instructions, cache-references, cache-misses, branches, branch-instructions, branch-misses, bus-cycles, stalled-cycles-frontend, stalled-cycles-backend, cpu-clock, task-clock, page-faults, minor-faults, major-faults, context-switches, cpu-migrations, alignment-faults
+        "#]]
+        .assert_eq(&told);
+    }
+}

@@ -1,0 +1,63 @@
+//! What the collector must look at outside of the record stream, as a trait, so that tests can simulate a machine.
+
+use dwell_profile::{ImageId, ImageSymbol};
+
+use crate::images::{Identity, Target};
+
+/// Where a target is mapped: what finds a file that no path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// A process that maps it.
+    pub pid: u32,
+    /// First virtual address.
+    pub start: u64,
+    /// First virtual address after it.
+    pub end: u64,
+}
+
+/// A process as /proc shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessSnapshot {
+    /// Its executable's name, or its comm where it has none.
+    pub name: String,
+    /// Whether it is the kernel's own.
+    pub kernel_thread: bool,
+    /// Executable mappings: first address, address after it, offset, target.
+    pub mappings: Vec<(u64, u64, u64, Target)>,
+}
+
+/// The machine, as far as samples do not tell.
+pub trait Host {
+    /// The process that has this pid now.
+    fn process(&mut self, pid: u32) -> Option<ProcessSnapshot>;
+
+    /// Whether any thread of the process still lives.
+    fn is_alive(&self, pid: u32) -> bool;
+
+    /// Looks at a file that was mapped there.
+    fn identify(&mut self, target: &Target, place: Place) -> Identity;
+
+    /// The id of the vdso.
+    fn vdso_id(&mut self) -> ImageId;
+
+    /// Code bytes of an identified file at a file offset; how many could be read.
+    fn code(&mut self, image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize;
+
+    /// Where in the kernel an address lies.
+    fn kernel_place(&mut self, address: u64) -> Option<KernelPlace>;
+
+    /// The kernel's symbols under the given offsets of `kernel` or a module, one for each that has any.
+    fn kernel_symbols(&mut self, image: &ImageId, offsets: &[u64]) -> Vec<ImageSymbol>;
+
+    /// The symbols that a process's perf map file gives for the given addresses.
+    fn jit_symbols(&mut self, pid: u32, addresses: &[u64]) -> Vec<ImageSymbol>;
+}
+
+/// An address in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelPlace {
+    /// `None`: the kernel's own text; else the module's name.
+    pub module: Option<String>,
+    /// Offset in it.
+    pub offset: u64,
+}

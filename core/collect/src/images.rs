@@ -1,0 +1,232 @@
+//! What mappings refer to, and the images that these are.
+//!
+//! Enters: mapped files as the kernel names them (path with build ID or inode). Leaves: an [`ImageRecord`] for each
+//! image that has samples. A *target* is what a mapping names; several (a path by build ID from an event, the same by
+//! inode from /proc) can be one image. Files are looked at with a target's first sample, once. Never here: I/O, which
+//! [`Host`] does.
+
+use std::{path::PathBuf, sync::Arc};
+
+use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord, ImageSymbol};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::{
+    host::{Host, Place},
+    mappings::{Mapping, TargetIndex},
+    records::FileTag,
+};
+
+/// An image, by its index here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ImageIndex(pub u32);
+
+/// What a mapping names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// A file.
+    File {
+        /// Its path as the process sees it, without ` (deleted)`.
+        path: PathBuf,
+        /// Whether it was marked so.
+        deleted: bool,
+        /// By what it can be told apart.
+        tag: OwnedTag,
+    },
+    /// The vdso.
+    Vdso,
+    /// Anonymous memory, also by way of a nameless file.
+    Anonymous,
+}
+
+/// [`FileTag`], owned.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum OwnedTag {
+    /// Its build ID.
+    BuildId(BuildId),
+    /// Device (as `st_dev` numbers it) and inode.
+    Inode {
+        /// Device.
+        device: u64,
+        /// Inode.
+        inode: u64,
+    },
+}
+
+impl Target {
+    /// The target that the kernel names so, in a record or in /proc/PID/maps.
+    pub fn named(name: &[u8], tag: FileTag<'_>) -> Target {
+        use std::os::unix::ffi::OsStrExt;
+        if name.starts_with(b"[vdso") {
+            return Target::Vdso;
+        }
+        let (path, deleted) = name.strip_suffix(b" (deleted)").map_or((name, false), |path| (path, true));
+        let nameless: [&[u8]; 5] = [b"/memfd:", b"/dev/zero", b"/anon_hugepage", b"/SYSV", b"//anon"];
+        let owned = OwnedTag::of(tag);
+        let has_build_id = matches!(owned, OwnedTag::BuildId(_));
+        let anonymous = !path.starts_with(b"/") || nameless.iter().any(|n| path.starts_with(n));
+        if anonymous && !has_build_id {
+            return Target::Anonymous;
+        }
+        Target::File { path: PathBuf::from(std::ffi::OsStr::from_bytes(path)), deleted, tag: owned }
+    }
+
+    /// The name of the program, where it is one that a process executes.
+    pub fn program(&self) -> Option<String> {
+        match self {
+            Target::File { path, .. } => Some(path.file_name()?.to_string_lossy().into_owned()),
+            _ => None,
+        }
+    }
+}
+
+impl OwnedTag {
+    fn of(tag: FileTag<'_>) -> Self {
+        let none = OwnedTag::Inode { device: 0, inode: 0 };
+        match tag {
+            FileTag::BuildId(bytes) => BuildId::new(bytes).map_or(none, OwnedTag::BuildId),
+            FileTag::Inode { major, minor, inode } => {
+                OwnedTag::Inode { device: rustix::fs::makedev(major, minor), inode }
+            }
+        }
+    }
+}
+
+/// What a look at a target's file told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The image it is.
+    pub id: ImageId,
+    /// Whether the path leads to another file, or to none.
+    pub deleted: bool,
+    /// The file's size.
+    pub size_bytes: Option<u64>,
+    /// Its modification time.
+    pub mtime_ns: Option<i64>,
+}
+
+/// All targets and images met.
+#[derive(Debug, Default)]
+pub struct Images {
+    targets: Vec<(Arc<Target>, Option<ImageIndex>)>,
+    by_target: FxHashMap<Arc<Target>, TargetIndex>,
+    records: Vec<ImageRecord>,
+    by_id: FxHashMap<ImageId, ImageIndex>,
+    jit: FxHashMap<Arc<str>, ImageIndex>,
+}
+
+impl Images {
+    /// The index of a target.
+    pub fn intern(&mut self, target: Target) -> TargetIndex {
+        if let Some(index) = self.by_target.get(&target) {
+            return *index;
+        }
+        let (index, target) = (TargetIndex(self.targets.len() as u32), Arc::new(target));
+        self.targets.push((target.clone(), None));
+        self.by_target.insert(target, index);
+        index
+    }
+
+    /// The target of an index.
+    pub fn target(&self, index: TargetIndex) -> &Target {
+        &self.targets[index.0 as usize].0
+    }
+
+    /// The image under a mapping of a process, looked at now if it has not been before; `None` for anonymous memory,
+    /// whose image is the application's ([`Images::jit`]).
+    pub fn under(&mut self, mapping: &Mapping, pid: u32, host: &mut dyn Host) -> Option<ImageIndex> {
+        let (target, image) = self.targets[mapping.target.0 as usize].clone();
+        if image.is_some() || *target == Target::Anonymous {
+            return image;
+        }
+        let image = match &*target {
+            Target::File { path, .. } => {
+                let place = Place { pid, start: mapping.start, end: mapping.end };
+                let identity = host.identify(&target, place);
+                self.insert(ImageRecord {
+                    id: identity.id,
+                    kind: ImageKind::File,
+                    path: path.clone(),
+                    deleted: identity.deleted,
+                    size_bytes: identity.size_bytes,
+                    mtime_ns: identity.mtime_ns,
+                    symbols: Vec::new(),
+                })
+            }
+            _ => self.named(host.vdso_id(), ImageKind::Vdso, "[vdso]"),
+        };
+        self.targets[mapping.target.0 as usize].1 = Some(image);
+        Some(image)
+    }
+
+    /// The image of an application's anonymous code.
+    pub fn jit(&mut self, app: &Arc<str>) -> ImageIndex {
+        if let Some(index) = self.jit.get(app) {
+            return *index;
+        }
+        let index = self.named(ImageId::named(&format!("jit:{app}")), ImageKind::Jit, "//anon");
+        self.jit.insert(app.clone(), index);
+        index
+    }
+
+    /// An image that is no file, by id and a name for its path.
+    pub fn named(&mut self, id: ImageId, kind: ImageKind, path: &str) -> ImageIndex {
+        if let Some(index) = self.by_id.get(&id) {
+            return *index;
+        }
+        let (deleted, size_bytes, mtime_ns, symbols) = (false, None, None, Vec::new());
+        self.insert(ImageRecord { id, kind, path: path.into(), deleted, size_bytes, mtime_ns, symbols })
+    }
+
+    fn insert(&mut self, record: ImageRecord) -> ImageIndex {
+        if let Some(index) = self.by_id.get(&record.id) {
+            return *index;
+        }
+        let index = ImageIndex(self.records.len() as u32);
+        self.by_id.insert(record.id.clone(), index);
+        self.records.push(record);
+        index
+    }
+
+    /// What is known of an image.
+    pub fn record(&self, index: ImageIndex) -> &ImageRecord {
+        &self.records[index.0 as usize]
+    }
+
+    /// Its symbols, to add to.
+    pub fn symbols_mut(&mut self, index: ImageIndex) -> &mut Vec<ImageSymbol> {
+        &mut self.records[index.0 as usize].symbols
+    }
+
+    /// Forgets all symbols: a new epoch begins.
+    pub fn forget_symbols(&mut self) {
+        self.records.iter_mut().for_each(|r| r.symbols.clear());
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// How many targets.
+    pub fn targets(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// Forgets targets that no mapping refers to and images that none of those is; indices change, so call it only
+    /// while nothing is counted. `remap` is told the new index of each target that stays.
+    pub fn sweep(&mut self, used: &FxHashSet<TargetIndex>) -> FxHashMap<TargetIndex, TargetIndex> {
+        let old = std::mem::take(self);
+        let mut moved = FxHashMap::default();
+        for (at, (target, image)) in old.targets.into_iter().enumerate() {
+            let from = TargetIndex(at as u32);
+            if used.contains(&from) {
+                let to = TargetIndex(self.targets.len() as u32);
+                let image = image.map(|i| self.insert(old.records[i.0 as usize].clone()));
+                self.targets.push((target.clone(), image));
+                self.by_target.insert(target, to);
+                moved.insert(from, to);
+            }
+        }
+        moved
+    }
+}

@@ -1,0 +1,166 @@
+//! The kernel's own address space: text, modules, symbols.
+//!
+//! Enters: the texts of /proc/kallsyms and /proc/modules. Leaves: in which module an address lies, and the symbols of
+//! addresses. Never here: I/O.
+
+use dwell_profile::{ImageOffset, ImageSymbol};
+
+use crate::host::KernelPlace;
+
+/// Where the kernel and its modules lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelLayout {
+    /// `_text`; 0 where addresses are hidden from us, and then offsets are addresses.
+    pub text: u64,
+    /// `_end`, or what comes closest.
+    pub end: u64,
+    modules: Vec<Module>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Module {
+    start: u64,
+    end: u64,
+    name: String,
+}
+
+impl KernelLayout {
+    /// From the lines of /proc/kallsyms and /proc/modules.
+    pub fn parse<'a>(kallsyms: impl Iterator<Item = &'a str>, modules: &str) -> Self {
+        let mut layout = KernelLayout::default();
+        for symbol in kallsyms.filter_map(Symbol::parse) {
+            match symbol.name {
+                "_text" => layout.text = symbol.address,
+                "_etext" if layout.end == 0 => layout.end = symbol.address,
+                "_end" => layout.end = symbol.address,
+                _ => {}
+            }
+        }
+        layout.modules = modules.lines().filter_map(Module::parse).collect();
+        layout.modules.sort_by_key(|m| m.start);
+        layout
+    }
+
+    /// Where an address lies; `None` if in no image known: code that the kernel generated, a module that came later.
+    pub fn place(&self, address: u64) -> Option<KernelPlace> {
+        if self.text == 0 {
+            return Some(KernelPlace { module: None, offset: address });
+        }
+        if (self.text..self.end.max(self.text)).contains(&address) {
+            return Some(KernelPlace { module: None, offset: address - self.text });
+        }
+        let at = self.modules.partition_point(|m| m.end <= address);
+        let module = self.modules.get(at).filter(|m| m.start <= address)?;
+        Some(KernelPlace { module: Some(module.name.clone()), offset: address - module.start })
+    }
+
+    /// The first address of an image here: `None` for the kernel itself, or a module by name.
+    pub fn base(&self, module: Option<&str>) -> Option<u64> {
+        match module {
+            None => Some(self.text),
+            Some(name) => self.modules.iter().find(|m| m.name == name).map(|m| m.start),
+        }
+    }
+}
+
+impl Module {
+    /// `name size references dependents state 0xaddress …`
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let (name, size) = (words.next()?, words.next()?.parse::<u64>().ok()?);
+        let start = u64::from_str_radix(words.nth(3)?.strip_prefix("0x")?, 16).ok()?;
+        (start != 0).then(|| Module { start, end: start.saturating_add(size), name: name.to_owned() })
+    }
+}
+
+/// A line of /proc/kallsyms: `address type name [module]`.
+struct Symbol<'a> {
+    address: u64,
+    kind: u8,
+    name: &'a str,
+}
+
+impl<'a> Symbol<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        Some(Symbol { address, kind: *words.next()?.as_bytes().first()?, name: words.next()? })
+    }
+}
+
+/// The kernel's code symbols, sorted; about 5 MB for 100,000.
+#[derive(Debug, Default)]
+pub struct KernelSymbols {
+    /// Address, and the name's first byte in `names`.
+    starts: Vec<(u64, u32)>,
+    names: String,
+}
+
+impl KernelSymbols {
+    /// From the lines of /proc/kallsyms. Of several names for one address the first stays.
+    pub fn parse<'a>(kallsyms: impl Iterator<Item = &'a str>) -> Self {
+        let mut symbols = KernelSymbols::default();
+        let is_code = |s: &Symbol<'_>| matches!(s.kind, b't' | b'T' | b'w' | b'W') && s.address != 0;
+        for symbol in kallsyms.filter_map(Symbol::parse).filter(is_code) {
+            symbols.starts.push((symbol.address, symbols.names.len() as u32));
+            symbols.names.push_str(symbol.name);
+            symbols.names.push('\n');
+        }
+        symbols.starts.sort_by_key(|(address, _)| *address);
+        symbols.starts.dedup_by_key(|(address, _)| *address);
+        symbols
+    }
+
+    /// The symbol under an address, as one of the image that starts at `base`.
+    pub fn find(&self, address: u64, base: u64) -> Option<ImageSymbol> {
+        let after = self.starts.partition_point(|(start, _)| *start <= address);
+        let (start, name) = *self.starts.get(after.checked_sub(1)?)?;
+        let end = self.starts.get(after).map_or(start, |(next, _)| *next);
+        let name = self.names.get(name as usize..)?.lines().next()?.to_owned();
+        let offset = ImageOffset(start.checked_sub(base)?);
+        Some(ImageSymbol { offset, size_bytes: end - start, name })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KALLSYMS: &str = "\
+ffffffff81000000 T _text
+ffffffff81000000 T _stext
+ffffffff81000100 t do_work
+ffffffff81000180 T schedule
+ffffffff81000200 D jiffies
+ffffffff81001000 T _etext
+garbage
+ffffffffc0000010 t ext4_read\t[ext4]
+ffffffffc0000050 t ext4_write\t[ext4]
+";
+    const MODULES: &str = "ext4 4096 1 - Live 0xffffffffc0000000\nhidden 10 0 - Live 0x0000000000000000\n";
+
+    #[test]
+    fn addresses_find_their_image_and_symbol() {
+        let layout = KernelLayout::parse(KALLSYMS.lines(), MODULES);
+        let symbols = KernelSymbols::parse(KALLSYMS.lines());
+        let tell = |address: u64| {
+            let place = layout.place(address)?;
+            let base = layout.base(place.module.as_deref())?;
+            let symbol = symbols.find(address, base)?;
+            Some(format!("{:?}+{:x} {}+{:x}", place.module, place.offset, symbol.name, symbol.offset.0))
+        };
+        assert_eq!(tell(0xffffffff81000104).as_deref(), Some("None+104 do_work+100"));
+        assert_eq!(tell(0xffffffff81000008).as_deref(), Some("None+8 _text+0"));
+        assert_eq!(tell(0xffffffffc0000055).as_deref(), Some("Some(\"ext4\")+55 ext4_write+50"));
+        assert_eq!(tell(0xffffffffc0009000), None);
+    }
+
+    #[test]
+    fn hidden_addresses_leave_one_image() {
+        let layout = KernelLayout::parse("0000000000000000 T _text\n".lines(), "");
+        assert_eq!(
+            layout.place(0xffffffff81000104),
+            Some(KernelPlace { module: None, offset: 0xffffffff81000104 })
+        );
+    }
+}

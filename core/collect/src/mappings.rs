@@ -1,0 +1,118 @@
+//! A process's executable mappings: virtual address → what was mapped there.
+//!
+//! Enters: mappings as the kernel reports them. Leaves: the target and offset under an address. Never here: which
+//! image a target is, processes, I/O. There is no record of munmap, so what is mapped later simply cuts what was
+//! there before.
+
+use std::sync::Arc;
+
+/// What was mapped, by its index in [`crate::images::Images`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TargetIndex(pub u32);
+
+/// An executable mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First virtual address.
+    pub start: u64,
+    /// First virtual address after it.
+    pub end: u64,
+    /// The offset in the target of its first byte.
+    pub file_offset: u64,
+    /// What was mapped.
+    pub target: TargetIndex,
+}
+
+/// A process's mappings, disjoint and in ascending order; cheap to clone (a fork shares them until one side maps).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressSpace(Arc<Vec<Mapping>>);
+
+impl AddressSpace {
+    /// Adds a mapping; what it overlaps is cut or dropped. O(mappings).
+    pub fn map(&mut self, new: Mapping) {
+        if new.start >= new.end {
+            return; // A hostile or wrapped-around length maps nothing.
+        }
+        let all = Arc::make_mut(&mut self.0);
+        let first = all.partition_point(|m| m.end <= new.start);
+        let last = all.partition_point(|m| m.start < new.end).max(first);
+        let head =
+            all.get(first).filter(|m| m.start < new.start).map(|m| Mapping { end: new.start, ..m.clone() });
+        let tail = all[first..last].last().and_then(|m| m.from(new.end));
+        all.splice(first..last, [head, Some(new), tail].into_iter().flatten());
+    }
+
+    /// The mapping under an address. O(log mappings).
+    pub fn find(&self, address: u64) -> Option<&Mapping> {
+        let at = self.0.partition_point(|m| m.end <= address);
+        self.0.get(at).filter(|m| m.start <= address)
+    }
+
+    /// Renumbers the targets.
+    pub fn retarget(&mut self, moved: &dyn Fn(TargetIndex) -> Option<TargetIndex>) {
+        Arc::make_mut(&mut self.0).iter_mut().for_each(|m| m.target = moved(m.target).unwrap_or(m.target));
+    }
+
+    /// All, in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = &Mapping> {
+        self.0.iter()
+    }
+
+    /// The invariant: no mapping is empty, none overlaps the next.
+    #[cfg(test)]
+    pub fn verify(&self) {
+        assert!(self.0.iter().all(|m| m.start < m.end));
+        assert!(self.0.windows(2).all(|w| w[0].end <= w[1].start));
+    }
+}
+
+impl Mapping {
+    /// What of it lies at or after `address`.
+    fn from(&self, address: u64) -> Option<Mapping> {
+        let cut = address.saturating_sub(self.start);
+        (address < self.end).then(|| Mapping {
+            start: self.start + cut,
+            file_offset: self.file_offset.wrapping_add(cut),
+            ..self.clone()
+        })
+    }
+
+    /// The offset in the target of an address inside.
+    pub fn offset_of(&self, address: u64) -> u64 {
+        self.file_offset.wrapping_add(address.wrapping_sub(self.start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Against a page table: each page tells what was mapped there last.
+        #[test]
+        fn maps_like_a_page_table(ops in prop::collection::vec((0_u64..60, 0_u64..20, 0_u32..9), 0..40)) {
+            let (mut space, mut pages) = (AddressSpace::default(), BTreeMap::new());
+            for (start, length, target) in ops {
+                let file_offset = u64::from(target) * 1000;
+                space.map(Mapping { start, end: start + length, file_offset, target: TargetIndex(target) });
+                (0..length).for_each(|i| { pages.insert(start + i, (target, file_offset + i)); });
+                space.verify();
+            }
+            for address in 0..90 {
+                let found = space.find(address).map(|m| (m.target.0, m.offset_of(address)));
+                prop_assert_eq!(found, pages.get(&address).copied());
+            }
+        }
+    }
+
+    #[test]
+    fn wrapped_lengths_map_nothing() {
+        let mut space = AddressSpace::default();
+        space.map(Mapping { start: 9, end: 3, file_offset: 0, target: TargetIndex(0) });
+        assert_eq!(space.iter().count(), 0);
+    }
+}

@@ -1,0 +1,66 @@
+//! The CPUs' streams, merged by time within a bounded window.
+//!
+//! Enters: each CPU's records, in its own order. Leaves: all records up to a horizon, ordered by time. A record is
+//! stamped before it becomes visible in its ring, so a horizon a little in the past leaves nothing behind; what comes
+//! later still (a virtual CPU that was paused between the two) is handed out at once and counted.
+
+/// Something that happened at a time.
+#[derive(Debug)]
+pub struct Timed<T> {
+    /// CLOCK_MONOTONIC in ns.
+    pub time_ns: u64,
+    /// What.
+    pub item: T,
+}
+
+/// Orders items by time.
+#[derive(Debug)]
+pub struct Merger<T> {
+    pending: Vec<Timed<T>>,
+    horizon_ns: u64,
+    /// Items that came after their turn.
+    pub late: u64,
+}
+
+impl<T> Default for Merger<T> {
+    fn default() -> Self {
+        Merger { pending: Vec::new(), horizon_ns: 0, late: 0 }
+    }
+}
+
+impl<T> Merger<T> {
+    /// Takes an item in.
+    pub fn push(&mut self, time_ns: u64, item: T) {
+        self.late += u64::from(time_ns < self.horizon_ns);
+        self.pending.push(Timed { time_ns, item });
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Hands out everything before the horizon. A stable sort of a few ascending runs is close to linear.
+    pub fn take_until(&mut self, horizon_ns: u64, mut each: impl FnMut(Timed<T>)) {
+        self.horizon_ns = self.horizon_ns.max(horizon_ns);
+        self.pending.sort_by_key(|t| t.time_ns);
+        let ready = self.pending.partition_point(|t| t.time_ns < horizon_ns);
+        self.pending.drain(..ready).for_each(&mut each);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_come_in_order_of_time_and_late_ones_are_counted() {
+        let mut merger = Merger::default();
+        [(5, 'a'), (9, 'b'), (3, 'c'), (7, 'd'), (9, 'e')].into_iter().for_each(|(t, i)| merger.push(t, i));
+        let mut out = String::new();
+        merger.take_until(8, |t| out.push(t.item));
+        merger.push(6, 'f');
+        merger.take_until(u64::MAX, |t| out.push(t.item));
+        assert_eq!((out.as_str(), merger.late, merger.len()), ("cadfbe", 1, 0));
+    }
+}

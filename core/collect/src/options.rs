@@ -1,0 +1,137 @@
+//! What to collect, as the caller asks for it.
+
+use std::{ffi::OsString, time::Duration};
+
+use dwell_profile::{Epoch, Event, Scope};
+
+/// Whose code is sampled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Every CPU, whatever it runs.
+    System,
+    /// These processes, their threads, and their descendants, born or to be born.
+    Processes(Vec<u32>),
+    /// A command and its descendants, from its exec on.
+    Command(Vec<OsString>),
+}
+
+impl Target {
+    /// As the epoch records it.
+    pub fn scope(&self) -> Scope {
+        match self {
+            Target::System => Scope::System,
+            Target::Processes(pids) => Scope::Processes(pids.clone()),
+            Target::Command(words) => {
+                Scope::Command(words.iter().map(|w| w.to_string_lossy().into_owned()).collect())
+            }
+        }
+    }
+}
+
+/// How often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// About this many samples per second of a busy CPU. For `cycles` and `instructions` it becomes a period through
+    /// the measured clock, for rarer events through a typical distance between them.
+    Frequency(u32),
+    /// One sample per this many occurrences (of `cpu-clock`: nanoseconds).
+    Period(u64),
+}
+
+/// Default rate: below 1% of overhead with a timer (recipes/collector: a bare interrupt costs 2.5 µs).
+pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
+
+/// How `record` collects.
+#[derive(Clone, Debug)]
+pub struct RecordOptions {
+    /// Whose code.
+    pub target: Target,
+    /// Which events; none: `cycles` where the machine counts them, else `cpu-clock`.
+    pub events: Vec<Event>,
+    /// How often.
+    pub rate: Rate,
+    /// The epoch's name.
+    pub name: Option<String>,
+    /// Stop after that time; `None`: when the command or the processes end, or on [`crate::Stop`].
+    pub duration: Option<Duration>,
+    /// Store what was counted at least so often; a collector that is killed loses no more than that.
+    pub flush_every: Duration,
+    /// Tell branch directions from sampled registers.
+    pub branches: bool,
+}
+
+impl RecordOptions {
+    /// The defaults for a target.
+    pub fn new(target: Target) -> Self {
+        RecordOptions {
+            target,
+            events: Vec::new(),
+            rate: DEFAULT_RATE,
+            name: None,
+            duration: None,
+            flush_every: Duration::from_secs(10),
+            branches: true,
+        }
+    }
+}
+
+/// How `daemon` collects: the whole machine, for good.
+#[derive(Clone, Debug)]
+pub struct DaemonOptions {
+    /// Which events; none: `cycles` where the machine counts them, else `cpu-clock`.
+    pub events: Vec<Event>,
+    /// How often.
+    pub rate: Rate,
+    /// The first epoch's name.
+    pub name: Option<String>,
+    /// Store what was counted at least so often.
+    pub flush_every: Duration,
+    /// Tell branch directions from sampled registers.
+    pub branches: bool,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> Self {
+        DaemonOptions {
+            events: Vec::new(),
+            rate: DEFAULT_RATE,
+            name: None,
+            flush_every: Duration::from_secs(30),
+            branches: true,
+        }
+    }
+}
+
+/// What a collector tells while it runs.
+#[derive(Clone, Debug)]
+pub enum Progress {
+    /// Sampling goes on; the epoch tells events, periods and notes.
+    Started(Box<Epoch>),
+    /// About once a second.
+    Running {
+        /// Since the start.
+        elapsed: Duration,
+        /// Samples counted so far.
+        samples: u64,
+        /// Samples lost so far.
+        lost: u64,
+    },
+    /// What was counted is on disk.
+    Flushed {
+        /// Samples stored in the epoch so far.
+        samples: u64,
+    },
+    /// Something the user should know now; it is no failure yet.
+    Warning(String),
+}
+
+/// What `record` did.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The epoch, as stored.
+    pub epoch: Epoch,
+    /// The command's status, if there was a command and it ended.
+    pub exit: Option<std::process::ExitStatus>,
+    /// Whether [`crate::Stop`] ended it.
+    pub interrupted: bool,
+}

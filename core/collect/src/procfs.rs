@@ -1,0 +1,179 @@
+//! The texts of /proc, parsed.
+//!
+//! Enters: bytes of /proc/PID/{maps,stat,status}, of /proc/cpuinfo, of perf map files. Leaves: plain values; what
+//! cannot be read is left out. Never here: I/O.
+
+use dwell_profile::{Cpu, ImageOffset, ImageSymbol};
+
+use crate::{images::Target, records::FileTag};
+
+/// The executable mappings in /proc/PID/maps: first address, address after it, offset, target.
+pub fn parse_maps(maps: &[u8]) -> Vec<(u64, u64, u64, Target)> {
+    maps.split(|b| *b == b'\n').filter_map(parse_mapping).collect()
+}
+
+/// `start-end perms offset major:minor inode   path`
+fn parse_mapping(line: &[u8]) -> Option<(u64, u64, u64, Target)> {
+    let mut rest = line;
+    let mut word = || {
+        let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
+        let (word, tail) = rest.split_at(end);
+        rest = tail.get(1..).unwrap_or_default();
+        std::str::from_utf8(word).ok()
+    };
+    let (range, permissions, offset, device, inode) = (word()?, word()?, word()?, word()?, word()?);
+    if permissions.as_bytes().get(2) != Some(&b'x') {
+        return None;
+    }
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let ((start, end), (major, minor)) = (range.split_once('-')?, device.split_once(':')?);
+    let inode = inode.parse().ok()?;
+    let tag = FileTag::Inode { major: hex(major)? as u32, minor: hex(minor)? as u32, inode };
+    let path = rest.trim_ascii_start();
+    Some((hex(start)?, hex(end)?, hex(offset)?, Target::named(path, tag)))
+}
+
+/// Fields of /proc/PID/stat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat<'a> {
+    /// The first thread's name.
+    pub comm: &'a str,
+    /// Its parent.
+    pub parent_pid: u32,
+    /// Whether it is the kernel's own (PF_KTHREAD).
+    pub kernel_thread: bool,
+    /// Whether it has ended and only its status is left.
+    pub ended: bool,
+}
+
+/// Parses /proc/PID/stat; the name may hold spaces and parentheses.
+pub fn parse_stat(stat: &str) -> Option<Stat<'_>> {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let (head, tail) = stat.rsplit_once(')')?;
+    let comm = head.split_once('(')?.1;
+    let mut words = tail.split_whitespace();
+    let ended = matches!(words.next()?, "Z" | "X");
+    let parent_pid = words.next()?.parse().ok()?;
+    let flags: u64 = words.nth(4)?.parse().ok()?;
+    Some(Stat { comm, parent_pid, kernel_thread: flags & PF_KTHREAD != 0, ended })
+}
+
+/// The pid in the innermost namespace, from /proc/PID/status.
+pub fn parse_inner_pid(status: &str) -> Option<u32> {
+    status.lines().find_map(|l| l.strip_prefix("NSpid:"))?.split_whitespace().next_back()?.parse().ok()
+}
+
+/// The processor, from /proc/cpuinfo; `arch` as `uname -m` spells it. What the text does not tell is empty or 0.
+pub fn parse_cpuinfo(cpuinfo: &str, arch: &str, count: u32) -> Cpu {
+    let field = |names: &[&str]| {
+        let mut pairs = cpuinfo.lines().filter_map(|l| l.split_once(':'));
+        pairs.find(|(name, _)| names.contains(&name.trim())).map_or("", |(_, value)| value.trim())
+    };
+    let number = |names: &[&str]| {
+        let text = field(names);
+        let parsed = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u32::from_str_radix(hex, 16));
+        parsed.unwrap_or(0)
+    };
+    let implementer = field(&["CPU implementer"]);
+    let vendor = match field(&["vendor_id", "mvendorid"]) {
+        "" => implementer,
+        vendor => vendor,
+    };
+    Cpu {
+        arch: arch.to_owned(),
+        vendor: vendor.to_owned(),
+        model_name: field(&["model name", "Model", "uarch"]).to_owned(),
+        family: number(&["cpu family", "CPU implementer"]),
+        model: number(&["model", "CPU part"]),
+        stepping: number(&["stepping", "CPU revision"]),
+        count,
+        clock_hz: None,
+        clock_hz_range: None,
+        machine_model: None,
+    }
+}
+
+/// The symbols of a perf map file (`START SIZE name`, hexadecimal) under the given addresses. Of several that cover an
+/// address the last stays: compilers append when they reuse memory.
+pub fn find_in_perf_map(map: &[u8], addresses: &[u64]) -> Vec<ImageSymbol> {
+    let mut sorted = addresses.to_vec();
+    sorted.sort_unstable();
+    let mut found: Vec<Option<ImageSymbol>> = vec![None; sorted.len()];
+    for line in map.split(|b| *b == b'\n') {
+        let Some((start, size_bytes, name)) = parse_perf_map_line(line) else { continue };
+        let first = sorted.partition_point(|a| *a < start);
+        let last = sorted.partition_point(|a| *a < start.saturating_add(size_bytes));
+        if first < last {
+            let name = String::from_utf8_lossy(name).into_owned();
+            found[first..last].fill(Some(ImageSymbol { offset: ImageOffset(start), size_bytes, name }));
+        }
+    }
+    let mut symbols: Vec<ImageSymbol> = found.into_iter().flatten().collect();
+    symbols.dedup();
+    symbols
+}
+
+fn parse_perf_map_line(line: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let mut words = line.splitn(3, |b| *b == b' ');
+    let mut hex = || {
+        let word = std::str::from_utf8(words.next()?).ok()?;
+        u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
+    };
+    let (start, size) = (hex()?, hex()?);
+    Some((start, size, words.next()?.trim_ascii()))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn maps_keep_code_only() {
+        let maps = b"5618eb922000-5618eb946000 r-xp 00004000 fe:00 247260                     /usr/bin/my grep (deleted)\n\
+            5618eb946000-5618eb956000 r--p 00004000 fe:00 247260                     /usr/bin/grep\n\
+            7f9c660c3000-7f9c660c5000 r-xp 00000000 00:00 0                          [vdso]\n\
+            7f9c66100000-7f9c66101000 rwxp 00000000 00:00 0 \n\
+            7f9c66200000-7f9c66201000 r-xs 00000000 00:01 77                         /memfd:jit (deleted)\n\
+            broken\n";
+        let told: String = parse_maps(maps).iter().map(|m| format!("{m:x?}\n")).collect();
+        expect![[r#"
+            (5618eb922000, 5618eb946000, 4000, File { path: "/usr/bin/my grep", deleted: true, tag: Inode { device: fe00, inode: 3c5dc } })
+            (7f9c660c3000, 7f9c660c5000, 0, Vdso)
+            (7f9c66100000, 7f9c66101000, 0, Anonymous)
+            (7f9c66200000, 7f9c66201000, 0, Anonymous)
+        "#]]
+        .assert_eq(&told);
+    }
+
+    #[test]
+    fn stat_survives_hostile_names() {
+        let stat = parse_stat("2 (a) b (c)) S 7 0 0 0 -1 2129984 0 0").unwrap();
+        assert_eq!(stat, Stat { comm: "a) b (c)", parent_pid: 7, kernel_thread: true, ended: false });
+        assert_eq!(parse_stat("2 (x"), None);
+        assert_eq!(parse_inner_pid("Name:\tx\nNSpid:\t400\t12\n"), Some(12));
+    }
+
+    #[test]
+    fn processors_are_told() {
+        let x86 = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n";
+        let arm = "CPU implementer\t: 0x41\nCPU part\t: 0xd0c\nCPU revision\t: 1\n";
+        let tell = |text: &str, arch| {
+            let c = parse_cpuinfo(text, arch, 2);
+            format!("{} {} '{}' {}/{}/{}", c.arch, c.vendor, c.model_name, c.family, c.model, c.stepping)
+        };
+        assert_eq!(tell(x86, "x86_64"), "x86_64 AuthenticAMD 'AMD EPYC' 25/17/1");
+        assert_eq!(tell(arm, "aarch64"), "aarch64 0x41 '' 65/3340/1");
+    }
+
+    #[test]
+    fn perf_maps_name_addresses() {
+        let map = b"1000 10 old\n1010 20 next one\nxyz\n1000 8 new\n";
+        let told: Vec<String> = find_in_perf_map(map, &[0x1015, 0x1009, 0x1002, 0x5000])
+            .iter()
+            .map(|s| format!("{:x}+{:x} {}", s.offset.0, s.size_bytes, s.name))
+            .collect();
+        assert_eq!(told, ["1000+8 new", "1000+10 old", "1010+20 next one"]);
+    }
+}

@@ -1,0 +1,196 @@
+//! `dwell record`: one epoch from one run.
+
+use std::{
+    process::{Child, ExitStatus},
+    time::{Duration, Instant},
+};
+
+use dwell_profile::Writer;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    CollectError, Stop,
+    linux_host::{all_pids, has_ended, threads_of, tree_of},
+    options::{Progress, RecordOptions, Recorded, Target},
+    session::{Session, Setup},
+    source::Tasks,
+    sys::command::PausedCommand,
+};
+
+/// How long a command may go on after it was told to end.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Collects one epoch: until the command or the processes end, the time is over, or `stop` is asked for. What was
+/// collected is stored every [`RecordOptions::flush_every`], so that a killed collector loses no more than that; a
+/// database that refuses is told once (as a warning), tried again each time, and an error only at the end.
+pub fn record(
+    options: RecordOptions,
+    writer: &Writer,
+    stop: &Stop,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Recorded, CollectError> {
+    let setup = Setup {
+        scope: options.target.scope(),
+        events: options.events.clone(),
+        rate: options.rate,
+        name: options.name.clone(),
+        branches: options.branches,
+    };
+    let (mut session, mut running) = match &options.target {
+        Target::System => {
+            let mut session = Session::open(setup, &Tasks::All, writer)?;
+            session.start(all_pids())?;
+            (session, Running::System)
+        }
+        Target::Processes(pids) => open_processes(pids, setup, writer)?,
+        Target::Command(words) => open_command(words, setup, writer)?,
+    };
+    progress(Progress::Started(Box::new(session.epoch().clone())));
+    let interrupted = run(&mut session, &mut running, &options, stop, progress);
+    let stored = session.finish();
+    let exit = running.exit();
+    stored.map(|epoch| Recorded { epoch, exit, interrupted })
+}
+
+fn open_processes(pids: &[u32], setup: Setup, writer: &Writer) -> Result<(Session, Running), CollectError> {
+    if let Some(missing) = pids.iter().find(|pid| has_ended(**pid)) {
+        return Err(CollectError::NoSuchProcess(*missing));
+    }
+    let mut tree: Vec<u32> = pids.iter().flat_map(|pid| tree_of(*pid)).collect();
+    tree.sort_unstable();
+    tree.dedup();
+    // Threads that are born from here on inherit from one that is in the list, or escape: the kernel has no way to
+    // open events for a whole process at once.
+    let threads = tree.iter().flat_map(|pid| threads_of(*pid)).collect();
+    let mut session = Session::open(setup, &Tasks::Running(threads), writer)?;
+    session.start(tree)?;
+    Ok((session, Running::Processes(pids.to_vec())))
+}
+
+fn open_command(
+    words: &[std::ffi::OsString],
+    setup: Setup,
+    writer: &Writer,
+) -> Result<(Session, Running), CollectError> {
+    let first = words.first().ok_or(CollectError::NoCommand)?;
+    let failed = |source| CollectError::Command { command: first.to_string_lossy().into_owned(), source };
+    let paused = PausedCommand::fork(words).map_err(failed)?;
+    match Session::open(setup, &Tasks::FromExec(paused.pid()), writer) {
+        Ok(session) => match paused.resume() {
+            Ok(child) => Ok((session, Running::Command { child, status: None, told_to_end: None })),
+            Err(error) => {
+                session.discard();
+                Err(failed(error))
+            }
+        },
+        Err(error) => {
+            paused.abandon();
+            Err(error)
+        }
+    }
+}
+
+/// What the collection waits for.
+enum Running {
+    System,
+    Processes(Vec<u32>),
+    Command { child: Child, status: Option<ExitStatus>, told_to_end: Option<Instant> },
+}
+
+impl Running {
+    /// Whether there is nothing left to sample.
+    fn has_ended(&mut self) -> bool {
+        match self {
+            Running::System => false,
+            Running::Processes(pids) => pids.iter().all(|pid| has_ended(*pid)),
+            Running::Command { child, status, .. } => {
+                *status = child.try_wait().ok().flatten();
+                status.is_some()
+            }
+        }
+    }
+
+    /// Asks a command to end as well; whether to wait no longer for it.
+    fn interrupt(&mut self) -> bool {
+        let Running::Command { child, told_to_end, .. } = self else { return true };
+        let told = *told_to_end.get_or_insert_with(|| {
+            // From a terminal it has got the signal already; a second one does no harm.
+            if let Some(pid) = Pid::from_raw(child.id() as i32) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+            Instant::now()
+        });
+        told.elapsed() > GRACE
+    }
+
+    fn exit(self) -> Option<ExitStatus> {
+        match self {
+            Running::Command { status, .. } => status,
+            _ => None,
+        }
+    }
+}
+
+/// Rounds until the end; whether it was `stop` that ended it.
+fn run(
+    session: &mut Session,
+    running: &mut Running,
+    options: &RecordOptions,
+    stop: &Stop,
+    progress: &mut dyn FnMut(Progress),
+) -> bool {
+    let start = Instant::now();
+    let mut flushing = Flushing::new(options.flush_every);
+    loop {
+        session.round(progress);
+        flushing.when_due(session, progress);
+        if running.has_ended() || options.duration.is_some_and(|d| start.elapsed() >= d) {
+            return stop.is_asked();
+        }
+        if stop.is_asked() && running.interrupt() {
+            return true;
+        }
+    }
+}
+
+/// Stores at intervals, and tells of a failure once.
+pub struct Flushing {
+    every: Duration,
+    next: Instant,
+    failing: bool,
+}
+
+impl Flushing {
+    /// The first one after an interval.
+    pub fn new(every: Duration) -> Self {
+        Flushing { every, next: Instant::now() + every, failing: false }
+    }
+
+    /// Stores if it is time or memory is full.
+    pub fn when_due(&mut self, session: &mut Session, progress: &mut dyn FnMut(Progress)) {
+        let due = Instant::now() >= self.next;
+        // While the database refuses, a full memory must not make us try again every round.
+        if due || (session.is_full() && !self.failing) {
+            let _ = self.now(session, progress);
+        }
+    }
+
+    /// Stores now.
+    pub fn now(
+        &mut self,
+        session: &mut Session,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), dwell_profile::DatabaseError> {
+        self.next = Instant::now() + self.every;
+        let flushed = session.flush();
+        match &flushed {
+            Ok(()) => progress(Progress::Flushed { samples: session.samples() }),
+            Err(error) if !self.failing => progress(Progress::Warning(format!(
+                "{error}; sampling goes on, the samples are kept in memory and stored when that is possible"
+            ))),
+            Err(_) => {}
+        }
+        self.failing = flushed.is_err();
+        flushed
+    }
+}

@@ -1,0 +1,322 @@
+//! The kernel's records, parsed: bytes of a ring buffer → validated values.
+//!
+//! Enters: the bytes of one `perf_event_header` and what follows it, as `perf_event_open(2)` lays them out for the
+//! sample type that `sys::event` asks for (IDENTIFIER | IP | TID | TIME, sometimes REGS_USER; `sample_id_all`).
+//! Leaves: [`Record`]s. Never here: a panic, whatever the bytes are; state.
+//!
+//! Whether a sample carries registers is seen from its length, so that no other record need be known.
+
+use perf_event_open_sys::bindings as abi;
+
+use crate::branch::{REGISTER_COUNT, Registers};
+
+/// Bytes of `perf_event_header`: type (u32), misc (u16), size (u16).
+pub const HEADER_BYTES: usize = 8;
+/// Bytes of the trailer that `sample_id_all` appends: pid, tid, time, identifier.
+const TRAILER_BYTES: usize = 24;
+
+/// A record and when it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// CLOCK_MONOTONIC in ns.
+    pub time_ns: u64,
+    /// The id of the event that wrote it.
+    pub event_id: u64,
+    /// What it says.
+    pub body: Body<'a>,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// An instruction was sampled.
+    Sample(Sample),
+    /// Executable memory was mapped.
+    Mmap(Mmap<'a>),
+    /// A task got a name; `exec` if by executing a program.
+    Comm {
+        /// Its process.
+        pid: u32,
+        /// Its thread.
+        tid: u32,
+        /// Whether it is a new program.
+        exec: bool,
+        /// The name's bytes.
+        comm: &'a [u8],
+    },
+    /// A task was born.
+    Fork {
+        /// Its process.
+        pid: u32,
+        /// Its parent's process; the same if a thread was born.
+        parent_pid: u32,
+        /// Its thread.
+        tid: u32,
+    },
+    /// A task ended.
+    Exit {
+        /// Its process.
+        pid: u32,
+        /// Its thread.
+        tid: u32,
+    },
+    /// The ring was full: this many records are missing.
+    Lost(u64),
+    /// The counter overflowed while its buffer was full: this many samples are missing.
+    LostSamples(u64),
+    /// The kernel stopped the event for the rest of a timer tick.
+    Throttle,
+    /// The kernel let it go on.
+    Unthrottle,
+    /// Another type, of which nothing is known here.
+    Other(u32),
+}
+
+/// A sampled instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// In which mode the processor was.
+    pub mode: Mode,
+    /// The sampled instruction's virtual address.
+    pub pc: u64,
+    /// The process that ran, `u32::MAX` if it was past its end.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The user's registers, where they were sampled and the task had any.
+    pub registers: Option<Registers>,
+}
+
+/// The processor's mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// User.
+    User,
+    /// Kernel.
+    Kernel,
+    /// Hypervisor.
+    Hypervisor,
+    /// A guest's kernel.
+    GuestKernel,
+    /// A guest's user.
+    GuestUser,
+    /// The event could not tell.
+    Unknown,
+}
+
+/// An executable mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mmap<'a> {
+    /// Whose.
+    pub pid: u32,
+    /// First virtual address.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Offset of the first byte in the file.
+    pub file_offset: u64,
+    /// Whether code may run in it.
+    pub executable: bool,
+    /// What was mapped.
+    pub file: FileTag<'a>,
+    /// The path as the process sees it, or `//anon`, `[vdso]`, ….
+    pub path: &'a [u8],
+}
+
+/// By what the kernel names a mapped file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileTag<'a> {
+    /// Its build ID.
+    BuildId(&'a [u8]),
+    /// Its device and inode.
+    Inode {
+        /// Major number.
+        major: u32,
+        /// Minor number.
+        minor: u32,
+        /// Inode number.
+        inode: u64,
+    },
+}
+
+/// Why bytes are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Not even a header, or its size does not fit the bytes.
+    #[error("a record of {given} bytes says that it has {claimed}")]
+    Size {
+        /// Bytes there are.
+        given: usize,
+        /// Bytes its header tells.
+        claimed: usize,
+    },
+    /// Shorter than its type needs.
+    #[error("a record of type {kind} is too short: {given} bytes")]
+    Short {
+        /// Its type.
+        kind: u32,
+        /// Bytes there are.
+        given: usize,
+    },
+    /// A sample with another number of registers than was asked for.
+    #[error("a sample carries {bytes} bytes of registers")]
+    Registers {
+        /// Bytes after the fixed fields.
+        bytes: usize,
+    },
+}
+
+/// The bytes of the record at the start of `stream`, by its header; `None` at the end.
+pub fn split_record(stream: &[u8]) -> Option<Result<(&[u8], &[u8]), RecordError>> {
+    if stream.is_empty() {
+        return None;
+    }
+    let claimed = stream.get(6..8).map_or(0, |b| usize::from(u16::from_ne_bytes([b[0], b[1]])));
+    let whole = (claimed >= HEADER_BYTES).then(|| stream.split_at_checked(claimed)).flatten();
+    Some(whole.ok_or(RecordError::Size { given: stream.len(), claimed }))
+}
+
+/// Parses one whole record, header included.
+pub fn parse_record(bytes: &[u8]) -> Result<Record<'_>, RecordError> {
+    let (record, rest) = split_record(bytes).unwrap_or(Err(RecordError::Size { given: 0, claimed: 0 }))?;
+    if !rest.is_empty() {
+        return Err(RecordError::Size { given: bytes.len(), claimed: record.len() });
+    }
+    let mut fields = Fields(record);
+    let kind = fields.u32().unwrap_or(0);
+    let misc = fields.u16().unwrap_or(0);
+    fields.u16();
+    let short = RecordError::Short { kind, given: record.len() };
+    if kind == abi::PERF_RECORD_SAMPLE {
+        return parse_sample(fields, misc, short);
+    }
+    let (body, trailer) =
+        fields.0.split_at_checked(fields.0.len().wrapping_sub(TRAILER_BYTES)).ok_or(short)?;
+    let mut trailer = Fields(trailer);
+    trailer.u64(); // pid and tid of the writer; the body has those that matter.
+    let (time_ns, event_id) = trailer.u64().zip(trailer.u64()).ok_or(short)?;
+    let body = parse_body(kind, misc, Fields(body)).ok_or(short)?;
+    Ok(Record { time_ns, event_id, body })
+}
+
+fn parse_sample(mut fields: Fields<'_>, misc: u16, short: RecordError) -> Result<Record<'_>, RecordError> {
+    let mut fixed = || Some((fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?, fields.u64()?));
+    let (event_id, pc, pid, tid, time_ns) = fixed().ok_or(short)?;
+    let registers = parse_registers(fields)?;
+    let sample = Sample { mode: Mode::from_misc(misc), pc, pid, tid, registers };
+    Ok(Record { time_ns, event_id, body: Body::Sample(sample) })
+}
+
+fn parse_registers(mut fields: Fields<'_>) -> Result<Option<Registers>, RecordError> {
+    let bad = RecordError::Registers { bytes: fields.0.len() };
+    match (fields.u64(), fields.0.len()) {
+        (None, 0) => Ok(None),                            // not sampled
+        (Some(0), 0) => Ok(None),                         // a kernel thread has none
+        (Some(1), length) if length % 8 == 0 => Ok(None), // 32-bit code: not interpreted
+        (Some(2), length) if length == 8 * REGISTER_COUNT => {
+            let mut values = [0; REGISTER_COUNT];
+            values.iter_mut().for_each(|v| *v = fields.u64().unwrap_or(0));
+            Ok(Some(Registers(values)))
+        }
+        _ => Err(bad),
+    }
+}
+
+fn parse_body(kind: u32, misc: u16, mut fields: Fields<'_>) -> Option<Body<'_>> {
+    let f = &mut fields;
+    Some(match kind {
+        abi::PERF_RECORD_MMAP => Body::Mmap(parse_mmap(f, misc)?),
+        abi::PERF_RECORD_MMAP2 => Body::Mmap(parse_mmap2(f, misc)?),
+        abi::PERF_RECORD_COMM => {
+            let exec = u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0;
+            Body::Comm { pid: f.u32()?, tid: f.u32()?, exec, comm: f.text() }
+        }
+        abi::PERF_RECORD_FORK => {
+            let (pid, parent_pid, tid, _parent_tid, _time) =
+                (f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?);
+            Body::Fork { pid, parent_pid, tid }
+        }
+        abi::PERF_RECORD_EXIT => {
+            let (pid, _parent_pid, tid, _parent_tid, _time) =
+                (f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?);
+            Body::Exit { pid, tid }
+        }
+        abi::PERF_RECORD_LOST => Body::Lost((f.u64()?, f.u64()?).1),
+        abi::PERF_RECORD_LOST_SAMPLES => Body::LostSamples(f.u64()?),
+        abi::PERF_RECORD_THROTTLE => Body::Throttle,
+        abi::PERF_RECORD_UNTHROTTLE => Body::Unthrottle,
+        other => Body::Other(other),
+    })
+}
+
+/// The older form, which tells neither file nor protection; code unless it is marked as data.
+fn parse_mmap<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
+    let (pid, _tid, start, length, file_offset) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
+    let executable = u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_DATA == 0;
+    let file = FileTag::Inode { major: 0, minor: 0, inode: 0 };
+    Some(Mmap { pid, start, length, file_offset, executable, file, path: f.text() })
+}
+
+fn parse_mmap2<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
+    const PROT_EXEC: u32 = 4;
+    let (pid, _tid, start, length, file_offset) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
+    let tag = f.take(24)?;
+    let (protection, _flags) = (f.u32()?, f.u32()?);
+    let file = if u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+        FileTag::BuildId(tag.get(4..)?.get(..usize::from(*tag.first()?))?)
+    } else {
+        let mut tag = Fields(tag);
+        FileTag::Inode { major: tag.u32()?, minor: tag.u32()?, inode: tag.u64()? }
+    };
+    Some(Mmap {
+        pid,
+        start,
+        length,
+        file_offset,
+        executable: protection & PROT_EXEC != 0,
+        file,
+        path: f.text(),
+    })
+}
+
+impl Mode {
+    fn from_misc(misc: u16) -> Self {
+        match u32::from(misc) & abi::PERF_RECORD_MISC_CPUMODE_MASK {
+            abi::PERF_RECORD_MISC_USER => Mode::User,
+            abi::PERF_RECORD_MISC_KERNEL => Mode::Kernel,
+            abi::PERF_RECORD_MISC_HYPERVISOR => Mode::Hypervisor,
+            abi::PERF_RECORD_MISC_GUEST_KERNEL => Mode::GuestKernel,
+            abi::PERF_RECORD_MISC_GUEST_USER => Mode::GuestUser,
+            _ => Mode::Unknown,
+        }
+    }
+}
+
+/// Bytes, read field by field; `None` past their end.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.0.split_first_chunk().map(|(b, rest)| (self.0 = rest, u16::from_ne_bytes(*b)).1)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.0.split_first_chunk().map(|(b, rest)| (self.0 = rest, u32::from_ne_bytes(*b)).1)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.0.split_first_chunk().map(|(b, rest)| (self.0 = rest, u64::from_ne_bytes(*b)).1)
+    }
+
+    /// What is left, up to the first zero byte.
+    fn text(&mut self) -> &'a [u8] {
+        let end = self.0.iter().position(|b| *b == 0).unwrap_or(self.0.len());
+        &self.0[..end]
+    }
+}

@@ -1,0 +1,347 @@
+//! A running collection: source, collector and an epoch of the database, driven round by round.
+//!
+//! One function of the caller (`record`, `daemon`) owns the control flow; each round drains the rings, counts what is
+//! old enough, rewrites periods and, when it is time, stores.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use dwell_profile::{
+    Counts, Cpu, DatabaseError, Epoch, EpochId, EpochWriter, Event, EventRecord, ImageId, ImageRecord, Scope,
+    Writer,
+};
+use jiff::Timestamp;
+
+use crate::{
+    CollectError,
+    collector::{Batch, Collector, Item, Tally},
+    events::{Plan, plan},
+    linux_host::{LinuxHost, all_pids},
+    machine::{self, MeasuredClock},
+    merge::Merger,
+    options::{Progress, Rate},
+    source::{PerfSource, Tasks, now_ns, paranoid},
+};
+
+/// How long after its time stamp a record may become visible in its ring.
+const MERGE_WINDOW_NS: u64 = 5_000_000;
+/// Entries in memory that make us store before it is time: about 16 MB.
+const ENTRIES_MAX: usize = 1 << 18;
+/// Entries that are kept while the database refuses them: about 400 MB. Beyond, samples are lost, and counted so.
+const UNSTORED_MAX: usize = 1 << 22;
+/// The clock is measured, the dead are forgotten and progress is told so often.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What a session collects.
+pub struct Setup {
+    /// As the epoch records it.
+    pub scope: Scope,
+    /// The events asked for; none: the best there is.
+    pub events: Vec<Event>,
+    /// How often.
+    pub rate: Rate,
+    /// The epoch's name.
+    pub name: Option<String>,
+    /// Sample registers.
+    pub branches: bool,
+}
+
+/// A running collection.
+pub struct Session {
+    source: PerfSource,
+    collector: Collector<LinuxHost>,
+    merger: Merger<Item>,
+    plans: Vec<Plan>,
+    clock: MeasuredClock,
+    store: Store,
+    started: Instant,
+    cpu_at_start: Duration,
+    next_second: Instant,
+}
+
+impl Session {
+    /// Opens the events, disabled, and begins an epoch.
+    pub fn open(setup: Setup, tasks: &Tasks, writer: &Writer) -> Result<Self, CollectError> {
+        let mut clock = MeasuredClock::default();
+        (0..5).for_each(|_| clock.measure());
+        let (plans, source, fell_back) = open_best(&setup, tasks, clock.median_hz())?;
+        let host = LinuxHost::new();
+        let notes = notes(&source, &host, fell_back, setup.branches);
+        let epoch = new_epoch(setup.scope, setup.name, &plans, notes);
+        let events = plans.iter().map(|p| p.event.clone()).collect();
+        Ok(Session {
+            source,
+            collector: Collector::new(host, events),
+            merger: Merger::default(),
+            plans,
+            clock,
+            store: Store::begin(writer, epoch)?,
+            started: Instant::now(),
+            cpu_at_start: process_cpu_time(),
+            next_second: Instant::now() + SECOND,
+        })
+    }
+
+    /// Starts sampling what runs already and takes in its processes.
+    pub fn start(&mut self, pids: impl IntoIterator<Item = u32>) -> Result<(), CollectError> {
+        self.source.enable()?;
+        self.collector.discover(pids);
+        Ok(())
+    }
+
+    /// Waits for records and counts them.
+    pub fn round(&mut self, progress: &mut dyn FnMut(Progress)) {
+        self.source.wait(self.source.round());
+        let complete_ns = self.source.drain(&mut self.merger);
+        self.apply_until(complete_ns.saturating_sub(MERGE_WINDOW_NS));
+        self.source.randomize();
+        if self.collector.take_gaps() {
+            self.collector.refresh(all_pids()); // Mappings may be among what was lost.
+        }
+        if Instant::now() >= self.next_second {
+            self.next_second = Instant::now() + SECOND;
+            self.clock.measure();
+            let (elapsed, samples, lost) = (self.started.elapsed(), self.samples(), self.lost());
+            progress(Progress::Running { elapsed, samples, lost });
+        }
+    }
+
+    fn apply_until(&mut self, horizon_ns: u64) {
+        let collector = &mut self.collector;
+        self.merger.take_until(horizon_ns, |timed| collector.apply(timed.time_ns, timed.item));
+    }
+
+    /// Whether so much is in memory that it should be stored now.
+    pub fn is_full(&self) -> bool {
+        self.collector.entries() >= ENTRIES_MAX
+    }
+
+    /// Stores what was counted. On an error it is kept, to be stored with the next call.
+    pub fn flush(&mut self) -> Result<(), DatabaseError> {
+        let batch = self.collector.take();
+        self.collector.reap(now_ns());
+        self.store.add(batch);
+        let (tallies, malformed) = (self.collector.tallies(), self.source.malformed);
+        self.store.write(&self.plans, tallies, malformed, &self.clock)
+    }
+
+    /// Stops sampling, counts what is still on its way, stores it and ends the epoch.
+    pub fn finish(mut self) -> Result<Epoch, CollectError> {
+        let _ = self.source.disable(); // Where it fails, a few more samples come in than we take.
+        self.source.drain(&mut self.merger);
+        self.apply_until(u64::MAX);
+        self.end_epoch()
+    }
+
+    /// Ends without an epoch: nothing was sampled. What cannot be removed stays as an empty epoch.
+    pub fn discard(self) {
+        let (writer, id) = (self.store.writer.writer(), self.store.epoch.id.clone());
+        drop(self);
+        let _ = writer.database().remove(&id);
+    }
+
+    fn end_epoch(&mut self) -> Result<Epoch, CollectError> {
+        self.clock.measure();
+        let flushed = self.flush();
+        flushed.and_then(|()| self.store.end()).map_err(|source| CollectError::NotStored {
+            samples: self.store.unstored_samples(),
+            epoch: self.store.epoch.id.clone(),
+            source,
+        })
+    }
+
+    /// Ends the epoch and begins the next one; sampling goes on meanwhile.
+    pub fn begin_epoch(&mut self, writer: &Writer, name: Option<String>) -> Result<EpochId, CollectError> {
+        let next =
+            new_epoch(self.store.epoch.scope.clone(), name, &self.plans, self.store.epoch.notes.clone());
+        let id = next.id.clone();
+        let store = Store::begin(writer, next)?; // First, so that a bad name leaves everything as it is.
+        let ended = self.end_epoch();
+        self.store = store;
+        self.clock = MeasuredClock::default();
+        self.clock.measure();
+        self.source.malformed = 0;
+        self.collector.begin_epoch();
+        ended.map(|_| id)
+    }
+
+    /// The epoch as last stored.
+    pub fn epoch(&self) -> &Epoch {
+        &self.store.epoch
+    }
+
+    /// Tallies of the epoch so far, by event.
+    pub fn tallies(&self) -> impl Iterator<Item = (&Plan, Tally)> {
+        self.plans.iter().zip(self.collector.tallies().iter().copied())
+    }
+
+    /// Samples counted in the epoch so far.
+    pub fn samples(&self) -> u64 {
+        self.collector.tallies().iter().map(|t| t.samples).sum()
+    }
+
+    fn lost(&self) -> u64 {
+        self.collector.tallies().iter().map(|t| t.lost).sum()
+    }
+
+    /// Processes, images and entries in memory.
+    pub fn tracked(&self) -> (usize, usize, usize) {
+        let (processes, images) = self.collector.tracked();
+        (processes, images, self.collector.entries() + self.store.counts.len())
+    }
+
+    /// Our own share of one CPU since the start.
+    pub fn own_cpu_share(&self) -> f64 {
+        let used = process_cpu_time().saturating_sub(self.cpu_at_start);
+        used.as_secs_f64() / self.started.elapsed().as_secs_f64().max(1e-9)
+    }
+
+    /// How long it has been running.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// An epoch on disk, and what is not there yet.
+struct Store {
+    writer: EpochWriter,
+    epoch: Epoch,
+    counts: Counts,
+    images: BTreeMap<ImageId, ImageRecord>,
+    /// Samples by event that were given up, since the database had refused them for too long.
+    dropped: BTreeMap<Event, u64>,
+}
+
+impl Store {
+    fn begin(writer: &Writer, epoch: Epoch) -> Result<Self, DatabaseError> {
+        let (counts, images, dropped) = (Counts::default(), BTreeMap::new(), BTreeMap::new());
+        Ok(Store { writer: writer.begin(epoch.clone())?, epoch, counts, images, dropped })
+    }
+
+    fn add(&mut self, batch: Batch) {
+        for (key, count) in batch.counts {
+            if self.counts.len() >= UNSTORED_MAX && !self.counts.contains_key(&key) {
+                *self.dropped.entry(key.event).or_default() += count;
+            } else {
+                *self.counts.entry(key).or_default() += count;
+            }
+        }
+        self.images.extend(batch.images.into_iter().map(|record| (record.id.clone(), record)));
+    }
+
+    fn write(
+        &mut self,
+        plans: &[Plan],
+        tallies: &[Tally],
+        malformed: u64,
+        clock: &MeasuredClock,
+    ) -> Result<(), DatabaseError> {
+        let images: Vec<ImageRecord> = self.images.values().cloned().collect();
+        self.writer.append(&self.counts, &images)?;
+        self.counts.clear();
+        self.images.clear();
+        for (plan, tally) in plans.iter().zip(tallies) {
+            let dropped = self.dropped.get(&plan.event).copied().unwrap_or(0);
+            let record = EventRecord {
+                samples: tally.samples.saturating_sub(dropped),
+                lost: tally.lost + dropped,
+                throttled: tally.throttled,
+                unknown: tally.unknown,
+                period: plan.period,
+                unit: plan.unit,
+            };
+            self.epoch.events.insert(plan.event.clone(), record);
+        }
+        if let Some(first) = plans.first().and_then(|p| self.epoch.events.get_mut(&p.event)) {
+            first.lost += malformed;
+        }
+        clock.write_to(&mut self.epoch.cpu);
+        self.writer.update(&self.epoch)
+    }
+
+    fn end(&mut self) -> Result<Epoch, DatabaseError> {
+        self.epoch.end = Some(Timestamp::now());
+        self.writer.update(&self.epoch)?;
+        self.epoch = self.writer.epoch().clone();
+        Ok(self.epoch.clone())
+    }
+
+    fn unstored_samples(&self) -> u64 {
+        self.counts.iter().filter(|(key, _)| !key.event.is_derived()).map(|(_, count)| count).sum()
+    }
+}
+
+/// Opens the events asked for, or the best: hardware cycles, else the timer. The flag tells of the latter.
+fn open_best(
+    setup: &Setup,
+    tasks: &Tasks,
+    clock_hz: Option<f64>,
+) -> Result<(Vec<Plan>, PerfSource, bool), CollectError> {
+    let open = |events: &[Event]| {
+        let mut plans = Vec::new();
+        for event in events {
+            let next = plan(event, setup.rate, clock_hz)?;
+            if plans.iter().all(|p: &Plan| p.event != next.event) {
+                plans.push(next);
+            }
+        }
+        let source = PerfSource::open(tasks, &plans, setup.branches)?;
+        Ok((plans, source))
+    };
+    if !setup.events.is_empty() {
+        return open(&setup.events).map(|(plans, source)| (plans, source, false));
+    }
+    match open(&[Event::CYCLES]) {
+        Err(CollectError::NoSuchEvent { .. }) => open(&[Event::CPU_CLOCK]).map(|(p, s)| (p, s, true)),
+        opened => opened.map(|(plans, source)| (plans, source, false)),
+    }
+}
+
+fn notes(source: &PerfSource, host: &LinuxHost, fell_back: bool, branches: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if fell_back {
+        notes.push("no hardware cycles on this machine: time is sampled by a timer (cpu-clock)".to_owned());
+    }
+    if source.user_only {
+        notes.push(format!("user mode only: perf_event_paranoid is {}", paranoid()));
+    } else if !host.sees_kernel_addresses() {
+        notes.push("kernel symbols are hidden: kernel.kptr_restrict forbids reading addresses".to_owned());
+    }
+    if branches && !source.registers {
+        notes.push("no branch directions: this kernel gives no registers with samples".to_owned());
+    }
+    notes
+}
+
+fn new_epoch(scope: Scope, name: Option<String>, plans: &[Plan], notes: Vec<String>) -> Epoch {
+    let start = Timestamp::now();
+    let none = |plan: &Plan| EventRecord {
+        period: plan.period,
+        unit: plan.unit,
+        samples: 0,
+        lost: 0,
+        throttled: 0,
+        unknown: 0,
+    };
+    let cpu: Cpu = machine::cpu();
+    Epoch {
+        id: EpochId::new(start),
+        name,
+        start,
+        end: None,
+        host: machine::host(),
+        cpu,
+        backend: "perf".to_owned(),
+        scope,
+        events: plans.iter().map(|p| (p.event.clone(), none(p))).collect(),
+        notes,
+    }
+}
+
+/// CPU time of this process.
+fn process_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,157 @@
+//! Opening, switching and reading perf events.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+};
+
+use perf_event_open_sys::{self as perf, bindings as abi};
+
+/// Registers in samples: all general ones and the flags, in the order in which the kernel dumps them (ascending bits
+/// of `enum perf_event_x86_regs`: AX BX CX DX SI DI BP SP, then FLAGS, then R8…R15; IP is in the sample anyway).
+#[cfg(target_arch = "x86_64")]
+pub const REGISTER_MASK: u64 = 0xff | 1 << 9 | 0xff << 16;
+/// No registers: branch outcomes are interpreted on x86-64 only.
+#[cfg(not(target_arch = "x86_64"))]
+pub const REGISTER_MASK: u64 = 0;
+
+/// What to count, as the kernel numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// `PERF_TYPE_HARDWARE` or `PERF_TYPE_SOFTWARE`, `PERF_TYPE_HW_CACHE`.
+    pub kind: u32,
+    /// Which of that type.
+    pub config: u64,
+}
+
+/// How an event is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes {
+    /// What to count.
+    pub counter: Counter,
+    /// Occurrences between two samples.
+    pub period: u64,
+    /// Leave out the kernel and the hypervisor.
+    pub exclude_kernel: bool,
+    /// Leave out the idle task.
+    pub exclude_idle: bool,
+    /// Children count too.
+    pub inherit: bool,
+    /// Start with the next exec of the task.
+    pub enable_on_exec: bool,
+    /// Report mappings, executions, forks and exits.
+    pub side_band: bool,
+    /// Report build IDs with mappings (Linux 5.12).
+    pub build_ids: bool,
+    /// Sample the user's registers.
+    pub registers: bool,
+    /// Bytes in the ring that wake the reader.
+    pub watermark_bytes: u32,
+}
+
+/// An open event, disabled until [`PerfEvent::enable`] or, if so asked, the next exec.
+pub struct PerfEvent {
+    fd: OwnedFd,
+}
+
+impl PerfEvent {
+    /// Opens an event for `task` (`None`: whatever runs) on `cpu`.
+    pub fn open(attributes: &Attributes, task: Option<u32>, cpu: u32) -> io::Result<Self> {
+        let mut attr = attributes.to_abi();
+        let pid = task.map_or(-1, |t| t as libc::pid_t);
+        let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
+        // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most
+        // its `size` field.
+        let fd = unsafe { perf::perf_event_open(&mut attr, pid, cpu as libc::c_int, -1, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor, so nobody else owns it.
+        Ok(PerfEvent { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// The descriptor, for polling and mapping.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// The id that its records carry.
+    pub fn id(&self) -> io::Result<u64> {
+        let mut id = 0;
+        // SAFETY: PERF_EVENT_IOC_ID writes one u64 to the pointer, which is live.
+        check(unsafe { perf::ioctls::ID(self.fd.as_raw_fd(), &mut id) })?;
+        Ok(id)
+    }
+
+    /// Starts counting.
+    pub fn enable(&self) -> io::Result<()> {
+        // SAFETY: takes no pointer.
+        check(unsafe { perf::ioctls::ENABLE(self.fd.as_raw_fd(), 0) })
+    }
+
+    /// Stops counting.
+    pub fn disable(&self) -> io::Result<()> {
+        // SAFETY: takes no pointer.
+        check(unsafe { perf::ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
+    }
+
+    /// Replaces the period; the progress towards the next sample is lost (see `period.rs`).
+    pub fn set_period(&self, period: u64) -> io::Result<()> {
+        // The crate's type for this argument is a number, but the kernel takes a pointer to one.
+        let pointer = (&raw const period).addr() as u64;
+        // SAFETY: PERF_EVENT_IOC_PERIOD reads one u64 from the pointer, which is live.
+        check(unsafe { perf::ioctls::PERIOD(self.fd.as_raw_fd(), pointer) })
+    }
+
+    /// Sends its records into the ring of `owner`, an event on the same CPU.
+    pub fn set_output(&self, owner: &PerfEvent) -> io::Result<()> {
+        // SAFETY: the argument is a descriptor, not a pointer.
+        check(unsafe { perf::ioctls::SET_OUTPUT(self.fd.as_raw_fd(), owner.fd.as_raw_fd()) })
+    }
+}
+
+impl Attributes {
+    fn to_abi(self) -> abi::perf_event_attr {
+        let mut attr = abi::perf_event_attr {
+            size: size_of::<abi::perf_event_attr>() as u32,
+            type_: self.counter.kind,
+            config: self.counter.config,
+            sample_type: u64::from(
+                abi::PERF_SAMPLE_IDENTIFIER
+                    | abi::PERF_SAMPLE_IP
+                    | abi::PERF_SAMPLE_TID
+                    | abi::PERF_SAMPLE_TIME,
+            ),
+            clockid: libc::CLOCK_MONOTONIC,
+            ..Default::default()
+        };
+        attr.__bindgen_anon_1.sample_period = self.period;
+        attr.__bindgen_anon_2.wakeup_watermark = self.watermark_bytes;
+        attr.set_watermark(1);
+        attr.set_disabled(1);
+        attr.set_sample_id_all(1);
+        attr.set_use_clockid(1);
+        attr.set_exclude_kernel(self.exclude_kernel.into());
+        attr.set_exclude_hv(self.exclude_kernel.into());
+        attr.set_exclude_idle(self.exclude_idle.into());
+        attr.set_inherit(self.inherit.into());
+        attr.set_enable_on_exec(self.enable_on_exec.into());
+        if self.side_band {
+            attr.set_mmap(1);
+            attr.set_mmap2(1);
+            attr.set_comm(1);
+            attr.set_comm_exec(1);
+            attr.set_task(1);
+            attr.set_build_id(self.build_ids.into());
+        }
+        if self.registers && REGISTER_MASK != 0 {
+            attr.sample_type |= u64::from(abi::PERF_SAMPLE_REGS_USER);
+            attr.sample_regs_user = REGISTER_MASK;
+        }
+        attr
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
