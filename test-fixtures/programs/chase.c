@@ -23,7 +23,7 @@ static void link_cycle(void) {
   }
 }
 
-__attribute__((noinline))
+__attribute__((noipa))
 static const struct node *chase(const struct node *node, uint64_t steps) {
   while (steps--) node = node->next; // HOT
   return node;

@@ -5,7 +5,7 @@ enum { N = 2000000 };
 static uint64_t from[N], to[N];
 
 // Scalar and without memcpy, as in the paper.
-__attribute__((noinline, optimize("no-tree-vectorize", "no-tree-loop-distribute-patterns")))
+__attribute__((noipa, optimize("no-tree-vectorize", "no-tree-loop-distribute-patterns")))
 static void copy(uint64_t *restrict c, const uint64_t *restrict a, uint64_t n) {
   for (uint64_t i = 0; i < n; i++) c[i] = a[i]; // HOT
 }

@@ -1,7 +1,7 @@
 // A chain of dependent 64-bit divisions: every one waits for the divider to deliver the one before.
 #include "workload.h"
 
-__attribute__((noinline))
+__attribute__((noipa))
 static uint64_t divide(uint64_t x, uint64_t steps) {
   while (steps--) x = UINT64_MAX / (x | 3) ^ steps; // HOT
   return x;
