@@ -2,7 +2,7 @@
 import * as vscode from 'vscode';
 import type { EpochSummary } from '@dwell/lsp-server/protocol';
 import type { Dwell } from './dwell';
-import { count, epochName, samples, when } from './format';
+import { count, epochTitle, localTime, samples, when } from './format';
 
 /** Always the newest, also of those to come. */
 const latest = 'latest';
@@ -46,9 +46,9 @@ function items(epochs: readonly EpochSummary[]): EpochItem[] {
     { selector: '', label: 'Epochs', kind: vscode.QuickPickItemKind.Separator },
     ...newestFirst.map((epoch) => ({
       selector: epoch.id,
-      label: epochName(epoch),
+      label: epochTitle(epoch),
       description: `${when(epoch.start, now)} · ${epoch.host}${epoch.end === null ? ' · collecting' : ''}`,
-      detail: `${epoch.scope} · ${count(samples(epoch))} samples`,
+      detail: [localTime(epoch.start), ...(epoch.name === null ? [] : [epoch.scope]), `${count(samples(epoch))} samples`].join(' · '),
     })),
   ];
 }

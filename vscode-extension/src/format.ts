@@ -1,6 +1,9 @@
 // Numbers, times and names as the extension prints them. Pure; no VS Code.
 import type { EpochSummary } from '@dwell/lsp-server/protocol';
 
+/** Longer titles are cut: a command line has no bound, the status bar has. */
+const titleLengthMax = 40;
+
 /** `41.2%`; `<0.1%` for what would read as nothing. */
 export function percent(share: number): string {
   if (share > 0 && share < 0.0005) return '<0.1%';
@@ -35,9 +38,22 @@ export function when(start: string, now: Date): string {
   return at.toLocaleDateString('en-CA');
 }
 
-/** How an epoch is called in one word or two. */
-export function epochName(epoch: EpochSummary): string {
-  return epoch.name ?? `${epoch.start.slice(0, 10)} ${epoch.start.slice(11, 19)}`;
+/** How an epoch is called: its name, else what was sampled. */
+export function epochTitle(epoch: EpochSummary): string {
+  const title = epoch.name ?? epoch.scope;
+  return title.length > titleLengthMax ? `${title.slice(0, titleLengthMax - 1)}…` : title;
+}
+
+/** `2026-11-21 14:03:59`, here and not in UTC. */
+export function localTime(start: string): string {
+  const at = new Date(start);
+  return Number.isNaN(at.getTime()) ? start : at.toLocaleString('sv-SE');
+}
+
+/** `0.62`, `2.4`, `118`: as the server prints cycles per instruction. */
+export function cpi(value: number): string {
+  if (value >= 99.5) return value.toFixed(0);
+  return value.toFixed(value < 0.995 ? 2 : 1);
 }
 
 /** Last part of a path. */

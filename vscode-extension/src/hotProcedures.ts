@@ -4,7 +4,7 @@ import * as vscode from 'vscode';
 import type { HotProceduresParams, HotProceduresResult, HotRow } from '@dwell/lsp-server/protocol';
 import type { Dwell } from './dwell';
 import { isCancellation, reason } from './failures';
-import { baseName, count, magnitude, percent } from './format';
+import { baseName, count, cpi, magnitude, percent } from './format';
 import { gaugeStep, gaugeSvg } from './gauge';
 
 const viewId = 'dwell.hotProcedures';
@@ -136,9 +136,9 @@ function hotItem(row: HotRow, by: Grouping, shareMax: number): vscode.TreeItem {
 }
 
 function description(row: HotRow, by: Grouping): string {
-  const cpi = row.cpi === null ? [] : [`CPI ${row.cpi.toFixed(2)}`];
+  const cost = row.cpi === null ? [] : [`CPI ${cpi(row.cpi)}`];
   const image = by === 'procedure' && row.image !== null ? [baseName(row.image)] : [];
-  return [percent(row.share), ...cpi, ...image].join(' · ');
+  return [percent(row.share), ...cost, ...image].join(' · ');
 }
 
 function tooltip(row: HotRow): vscode.MarkdownString {
@@ -146,7 +146,7 @@ function tooltip(row: HotRow): vscode.MarkdownString {
   const facts: [string, string][] = [
     ['Share', `${percent(row.share)}, with those above ${percent(row.cumulativeShare)}`],
     ...(row.cycles === null ? [] : [['Cycles', magnitude(row.cycles)] satisfies [string, string]]),
-    ...(row.cpi === null ? [] : [['Cycles per instruction', row.cpi.toFixed(2)] satisfies [string, string]]),
+    ...(row.cpi === null ? [] : [['Cycles per instruction', cpi(row.cpi)] satisfies [string, string]]),
     ...Object.entries(row.samples).map(([event, n]): [string, string] => [`Samples of ${event}`, count(n)]),
     ...(row.image === null ? [] : [['Image', row.image] satisfies [string, string]]),
   ];

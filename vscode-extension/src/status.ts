@@ -2,7 +2,7 @@
 import * as vscode from 'vscode';
 import type { EpochSummary } from '@dwell/lsp-server/protocol';
 import type { Dwell } from './dwell';
-import { count, epochName, when } from './format';
+import { count, epochTitle, localTime } from './format';
 import type { Profile, ProfileState } from './profile';
 
 /** From this share of samples lost or unknown on, the item warns. */
@@ -33,7 +33,7 @@ function present(item: vscode.StatusBarItem, { state, selected, warnings }: Prof
 function title(selected: readonly EpochSummary[]): string {
   const [only] = selected;
   if (!only) return 'select an epoch';
-  return selected.length === 1 ? epochName(only) : `${selected.length} epochs merged`;
+  return selected.length === 1 ? epochTitle(only) : `${selected.length} epochs merged`;
 }
 
 function isDoubtful(epoch: EpochSummary): boolean {
@@ -53,7 +53,7 @@ function tooltip(
 }
 
 function describe(text: vscode.MarkdownString, epoch: EpochSummary): void {
-  text.appendMarkdown('**').appendText(epochName(epoch)).appendMarkdown('** — ').appendText(`${epoch.scope}, ${when(epoch.start, new Date())}`);
+  text.appendMarkdown('**').appendText(epochTitle(epoch)).appendMarkdown('** — ').appendText(`${epoch.scope}, ${localTime(epoch.start)}`);
   text.appendMarkdown('  \n').appendText(`${epoch.host}, ${epoch.cpu}, by ${epoch.backend}`);
   for (const [name, event] of Object.entries(epoch.events)) {
     const losses = [[event.lost, 'lost'], [event.throttled, 'throttled'], [event.unknown, 'unknown']] as const;

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { cp, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { scratch, stageSuite, stageWithFake, stageWorkspace } from './stage.mjs';
+import { scratch, stageReal, stageSuite, stageWithFake, stageWorkspace } from './stage.mjs';
 import { start } from './vscodeWeb.mjs';
 import { browserMissing, launch, runInExtensionHost, Workbench } from './workbench.mjs';
 
@@ -25,14 +25,14 @@ before(async () => {
 after(() => browser?.close());
 
 /** Runs a suite in the extension host; each of its tests becomes one here. */
-async function inHost(t, name, { settings = {}, env = {} } = {}) {
-  const module = await stageSuite(root, name);
-  const server = await start({ home: join(root, `home-${name}`), extensions: join(root, `extensions-${name}`), settings, env, args: ['--enable-smoke-test-driver'] });
+async function inHost(t, suite, { folder, development, extensions, settings = {} }) {
+  const module = await stageSuite(root, suite);
+  const server = await start({ home: join(root, `home-${suite}`), extensions, settings, args: ['--enable-smoke-test-driver'] });
   try {
     const results = [];
     const hear = (line) => { if (line.includes(mark)) results.push(JSON.parse(line.slice(line.indexOf(mark) + mark.length))); };
-    const code = await runInExtensionHost(browser, { base: server.base, folder: workspace, extension, module, hear });
-    for (const { name: title, error } of results) await t.test(title, () => { if (error) throw new Error(error); });
+    const code = await runInExtensionHost(browser, { base: server.base, folder, extension: development, module, hear });
+    for (const { name, error } of results) await t.test(name, () => { if (error) throw new Error(error); });
     assert.equal(code, 0);
     assert.ok(results.length > 0, 'no test reported');
   } finally {
@@ -40,7 +40,14 @@ async function inHost(t, name, { settings = {}, env = {} } = {}) {
   }
 }
 
-test('in the extension host, over the fake server', { skip, timeout: 120_000 }, (t) => inHost(t, 'fakeSuite'));
+test('in the extension host, over the fake server', { skip, timeout: 180_000 }, (t) =>
+  inHost(t, 'fakeSuite', { folder: workspace, development: extension, extensions: join(root, 'extensions-none') }));
+
+test('in the extension host, packaged, from recording to source lines', { skip, timeout: 300_000 }, async (t) => {
+  const real = await stageReal(root);
+  await inHost(t, 'realSuite', { ...real, folder: real.workspace });
+});
+
 
 /** Opens the workbench over the fake server, as `name`'s own user, and gives it to `drive`. */
 async function inWorkbench(name, { settings = {}, env = {}, file = 'chase.c' }, drive) {
@@ -73,9 +80,9 @@ function stepsOf(t) {
 }
 
 const rowsOf = (workbench) => workbench.treeRows('Hot Procedures').evaluateAll((rows) => rows.map((row) => row.getAttribute('aria-label').trim()));
-const procedureRows = ['chase, 86.0% · CPI 31.00 · chase', 'link_cycle, 11.5% · CPI 4.20 · chase', 'clear_page_erms, <0.1% · kernel', '412 more…'];
+const procedureRows = ['chase, 86.0% · CPI 31.0 · chase', 'link_cycle, 11.5% · CPI 4.2 · chase', 'clear_page_erms, <0.1% · kernel', '412 more…'];
 
-test('in the workbench, over the fake server', { skip, timeout: 120_000 }, async (t) => {
+test('in the workbench, over the fake server', { skip, timeout: 180_000 }, async (t) => {
   const step = stepsOf(t);
   await inWorkbench('workbench', {}, async (workbench) => {
     const { page } = workbench;
@@ -116,7 +123,7 @@ test('in the workbench, over the fake server', { skip, timeout: 120_000 }, async
       await workbench.statusItem('Dwell: before').waitFor();
       await workbench.command('Dwell: Select Epoch…');
       await page.getByRole('button', { name: 'Select several epochs to merge' }).click();
-      await workbench.row('2026-11-19').click();
+      await workbench.row('./chase 32').click();
       await page.keyboard.press('Enter');
       await workbench.statusItem('Dwell: 2 epochs merged').waitFor();
     });
@@ -133,7 +140,7 @@ test('in the workbench, over the fake server', { skip, timeout: 120_000 }, async
   });
 });
 
-test('without a profile', { skip, timeout: 60_000 }, async (t) => {
+test('without a profile', { skip, timeout: 180_000 }, async (t) => {
   await t.test('the view says how to get one', () => inWorkbench('empty', { env: { DWELL_FAKE_EMPTY: '1' } }, async (workbench) => {
     await workbench.statusItem('Dwell: no profile').waitFor();
     await workbench.command('View: Show Dwell');

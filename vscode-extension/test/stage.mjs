@@ -1,11 +1,17 @@
 // Lays out what the tests load: a folder with the extension over the fake server, and a workspace to open.
+import { execFile } from 'node:child_process';
 import { cp, mkdir, mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { bundle } from '../build.mjs';
+import { promisify } from 'node:util';
+import { buildPackage, bundle } from '../build.mjs';
+import { installExtension } from './vscodeWeb.mjs';
+
+const run = promisify(execFile);
 
 const here = import.meta.dirname;
 const extension = join(here, '..');
+const programs = join(extension, '..', 'test-fixtures', 'programs');
 
 export function scratch() {
   return mkdtemp(join(tmpdir(), 'dwell-vscode-'));
@@ -32,8 +38,24 @@ export async function stageSuite(root, name) {
 export async function stageWorkspace(root) {
   const folder = join(root, 'workspace');
   await mkdir(folder, { recursive: true });
-  const programs = join(extension, '..', 'test-fixtures', 'programs');
   for (const name of ['chase.c', 'workload.h', 'hashjoin.rs']) await cp(join(programs, name), join(folder, name));
   await writeFile(join(folder, 'notes.txt'), 'No source, so no reason for the extension to wake up.\n');
   return folder;
+}
+
+/**
+ * What a user has: the packaged extension, installed, a folder with programs, and an empty database. `development` is a
+ * folder with an extension of no use, which the extension host asks for when it is to run tests.
+ */
+export async function stageReal(root) {
+  const extensions = join(root, 'extensions');
+  const vsix = join(root, 'dwell.vsix');
+  await buildPackage(vsix);
+  await installExtension({ extensions, vsix });
+  const development = join(root, 'host');
+  await mkdir(development, { recursive: true });
+  const manifest = { name: 'dwell-test-host', publisher: 'dwell', version: '0.0.0', engines: { vscode: '*' } };
+  await writeFile(join(development, 'package.json'), JSON.stringify(manifest));
+  await run(join(programs, 'build.sh'));
+  return { extensions, development, workspace: programs, settings: { 'dwell.database': join(root, 'database') } };
 }

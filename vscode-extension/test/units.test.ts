@@ -2,7 +2,7 @@
 import { test } from 'node:test';
 import * as assert from 'node:assert/strict';
 import { splitCommandLine } from '../src/commandLine.ts';
-import { count, magnitude, percent, when } from '../src/format.ts';
+import { count, cpi, magnitude, percent, when } from '../src/format.ts';
 import { gaugeStep, gaugeSvg } from '../src/gauge.ts';
 import { selectedEpochs } from '../src/selection.ts';
 
@@ -34,6 +34,7 @@ test('numbers read well', () => {
   assert.deepEqual([0, 0.0001, 0.0005, 0.412, 1].map(percent), ['0.0%', '<0.1%', '0.1%', '41.2%', '100.0%']);
   assert.deepEqual([0, 999, 1234567].map(count), ['0', '999', '1,234,567']);
   assert.deepEqual([12, 1234, 4.56e6, 7.891e9].map(magnitude), ['12', '1.23 k', '4.56 M', '7.89 G']);
+  assert.deepEqual([0.5, 0.996, 31, 99.5].map(cpi), ['0.50', '1.0', '31.0', '100']);
 });
 
 test('times are told from now', () => {

@@ -1,0 +1,46 @@
+// Pictures of every view, for the README: node test/shots.mjs [FOLDER]   (FOLDER: docs/pictures at the top)
+// What they show is real: workloads recorded on this machine, by the packaged extension.
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { scratch, stageReal } from './stage.mjs';
+import { start } from './vscodeWeb.mjs';
+import { launch, Workbench } from './workbench.mjs';
+
+const themes = { dark: 'Default Dark Modern', light: 'Default Light Modern', contrast: 'Default High Contrast' };
+const folder = process.argv[2] ?? join(import.meta.dirname, '..', '..', 'docs', 'pictures');
+
+const root = await scratch();
+const real = await stageReal(root);
+await mkdir(folder, { recursive: true });
+const browser = await launch();
+try {
+  for (const [theme, title] of Object.entries(themes)) await shoot(theme, title);
+} finally {
+  await browser.close();
+}
+
+async function shoot(theme, title) {
+  const settings = { ...real.settings, 'workbench.colorTheme': title, 'editor.fontSize': 13, 'breadcrumbs.enabled': false, 'workbench.layoutControl.enabled': false };
+  const server = await start({ home: join(root, `home-${theme}`), extensions: real.extensions, settings, env: real.env });
+  const workbench = await Workbench.open(browser, { base: server.base, folder: real.workspace, file: 'chase.c', viewport: { width: 1280, height: 760 }, scale: 1.5 });
+  const shot = (name) => workbench.shot(join(folder, `${name}-${theme}.png`));
+  try {
+    await workbench.until('hints', () => workbench.inlayHints());
+    await workbench.command('View: Show Dwell');
+    await workbench.until('rows', () => workbench.treeRows('Hot Procedures').count());
+    await workbench.treeRows('Hot Procedures').filter({ hasText: 'chase' }).first().click();
+    await workbench.until('a lens', () => workbench.lens('CPI').count());
+    await shot('lines');
+    await workbench.clickLens('CPI');
+    await workbench.tab('chase.dwell').waitFor();
+    await workbench.until('instructions', () => workbench.page.getByText('best case').count());
+    await shot('listing');
+    await workbench.command('Dwell: Select Epoch…');
+    await workbench.row('samples').waitFor();
+    await shot('epochs');
+    await workbench.page.keyboard.press('Escape');
+  } finally {
+    await workbench.close();
+    await server.stop();
+  }
+}
