@@ -4,7 +4,7 @@ import eslint from '@eslint/js';
 import tseslint from 'typescript-eslint';
 
 export default tseslint.config(
-  { ignores: ['**/dist/', '**/node_modules/', 'target/', 'core/node/index.js', 'core/node/index.d.ts'] },
+  { ignores: ['**/dist/', '**/node_modules/', 'target/', 'core/node/index.d.ts'] },
   eslint.configs.recommended,
   {
     files: ['**/*.ts'],

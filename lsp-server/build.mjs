@@ -1,6 +1,6 @@
 // Bundles the server into dist/: server.js and, beside it, the native module. Nothing else is needed to run it.
 import { build } from 'esbuild';
-import { copyFile, mkdir, readFile, readdir, rename } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 
 const here = import.meta.dirname;
@@ -24,14 +24,12 @@ await build({
   logLevel: 'warning',
 });
 
-const modules = (await readdir(core)).filter((name) => name.startsWith('dwell-core.') && name.endsWith('.node'));
-if (modules.length === 0) {
-  console.error('dwell-lsp: core/node has no dwell-core.*.node: run `npm run build -w @dwell/core` first');
-  process.exitCode = 1;
-}
-for (const name of modules.slice(0, 1)) {
-  // A running server keeps the old file: writing into it would crash that server.
-  const copy = join(dist, `.${process.pid}.node`);
-  await copyFile(join(core, name), copy);
+// A running server keeps the old file: writing into it would crash that server.
+const copy = join(dist, `.${process.pid}.tmp`);
+try {
+  await copyFile(join(core, `dwell-core.${process.platform}-${process.arch}.node`), copy);
   await rename(copy, join(dist, 'dwell-core.node'));
+} catch (error) {
+  console.error(`dwell-lsp: no native module to put beside the server: ${error.message}: run \`npm run build -w @dwell/core\` first`);
+  process.exitCode = 1;
 }

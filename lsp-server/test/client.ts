@@ -63,9 +63,11 @@ async function initialize(client: MessageConnection, initializationOptions: obje
   return { client, result, received };
 }
 
-export async function stop({ client }: Started): Promise<void> {
-  await client.sendRequest('shutdown');
-  client.dispose();
+export async function stop(started: Started & { child?: ChildProcess }): Promise<void> {
+  await started.client.sendRequest('shutdown');
+  // A server in this process would end the tests.
+  if (started.child !== undefined) await started.client.sendNotification('exit');
+  started.client.dispose();
 }
 
 export async function open(client: MessageConnection, path: string, text: string): Promise<string> {

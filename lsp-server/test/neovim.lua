@@ -1,0 +1,96 @@
+-- Neovim as a plain LSP client, no plugin: nvim -l neovim.lua SERVER FILE DATABASE HOT_LINE PROCEDURE_LINE
+local server, file, database = arg[1], arg[2], arg[3]
+local hot_line, procedure_line = tonumber(arg[4]), tonumber(arg[5])
+local passed = 0
+
+local function check(name, value)
+  if not value then
+    io.stdout:write('not ok - ' .. name .. '\n')
+    vim.cmd('cquit 1')
+  end
+  passed = passed + 1
+  io.stdout:write('ok - ' .. name .. '\n')
+end
+
+local function comes(condition) return vim.wait(15000, condition, 20) end
+
+vim.cmd.edit(file)
+vim.bo.filetype = 'c'
+local news = 0
+local id = vim.lsp.start({
+  name = 'dwell',
+  cmd = { 'node', server, '--stdio' },
+  root_dir = vim.fs.dirname(file),
+  init_options = { database = database, hints = 'all' },
+  capabilities = vim.tbl_deep_extend('force', vim.lsp.protocol.make_client_capabilities(),
+    { experimental = { dwell = { profileDidChange = true } } }),
+  handlers = { ['dwell/profileDidChange'] = function() news = news + 1 end },
+})
+check('the client starts', id)
+local client = vim.lsp.get_client_by_id(id)
+check('it is initialized', comes(function() return client.initialized end))
+check('UTF-16 is agreed', client.offset_encoding == 'utf-16')
+check('Dwell is announced', client.server_capabilities.experimental.dwell.version == 1)
+
+local function request(method, params)
+  local answer = client:request_sync(method, params, 15000, 0)
+  return answer and answer.result, answer and answer.err
+end
+local document = { uri = vim.uri_from_bufnr(0) }
+
+local function hints() return vim.lsp.inlay_hint.get({ bufnr = 0 }) end
+local function hot_hint()
+  for _, hint in ipairs(hints()) do
+    if hint.inlay_hint.label:find('^%d+%.%d%%') and tonumber(hint.inlay_hint.label:match('^[%d.]+')) > 50 then
+      return hint.inlay_hint
+    end
+  end
+end
+vim.lsp.inlay_hint.enable(true, { bufnr = 0 })
+check('inlay hints are drawn', comes(function() return #hints() > 0 end))
+check('the stalled line has the greatest', hot_hint().position.line == hot_line)
+
+vim.api.nvim_buf_set_lines(0, 0, 0, false, { '// one more line' })
+check('hints move with their lines', comes(function()
+  local hint = hot_hint()
+  return hint and hint.position.line == hot_line + 1
+end))
+vim.cmd('silent undo')
+check('and back', comes(function()
+  local hint = hot_hint()
+  return hint and hint.position.line == hot_line
+end))
+
+vim.lsp.codelens.refresh({ bufnr = 0 })
+check('a code lens stands above the procedure', comes(function()
+  local lenses = vim.lsp.codelens.get(0)
+  return #lenses == 1 and lenses[1].range.start.line == procedure_line
+end))
+local lens = vim.lsp.codelens.get(0)[1].command
+
+local hover = request('textDocument/hover', { textDocument = document, position = { line = hot_line, character = 4 } })
+check('a hover tells the cost', hover and hover.contents.value:find('of all time', 1, true))
+
+-- What a user of Neovim writes to make the lens work.
+local listing
+vim.lsp.commands['dwell.showListing'] = function(command)
+  listing = request('workspace/executeCommand', { command = 'dwell.server.listing', arguments = command.arguments })
+end
+client:exec_cmd(lens)
+check('the lens opens the listing', listing and listing.text:find('*** best case', 1, true))
+check('its lines know their sources', #listing.lines > 5)
+
+local hot = request('dwell/hotProcedures', {})
+check('hot procedures are ranked', hot and hot.rows[1].label == 'chase')
+local epochs = request('dwell/epochs', {})
+check('epochs are listed', epochs and #epochs.epochs == 1 and epochs.selected[1] == 'latest')
+local before = news
+request('workspace/executeCommand', { command = 'dwell.server.selectEpochs', arguments = { { epochs.epochs[1].id } } })
+check('a selection is news', comes(function() return news > before end))
+local _, err = request('dwell/listing', { procedure = 'no such' })
+check('an error is one line', err and err.message:find('no such', 1, true) and not err.message:find('\n'))
+
+client:stop()
+check('the server stops', comes(function() return client:is_stopped() end))
+io.stdout:write(passed .. ' passed, 0 failed, 0 skipped\n')
+vim.cmd('qall!')

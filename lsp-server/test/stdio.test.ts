@@ -1,0 +1,147 @@
+/** The built server over its standard input and output, with the real core and a database. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import type { CodeLens, Hover, InlayHint } from 'vscode-languageserver/node';
+import { CancellationTokenSource } from 'vscode-languageserver/node';
+import type { EpochsResult, FileCostsResult, HotProceduresResult, ListingResult, RecordResult } from '../src/protocol';
+import { open, startProgram, stop, until } from './client';
+import { makeFixture, server } from './fixture';
+
+const made = makeFixture();
+const skip = typeof made === 'string' ? `the server over stdio: ${made}` : false;
+if (skip !== false) console.log(`SKIPPED ${skip}`);
+const fixture = typeof made === 'string' ? undefined : made;
+after(() => (fixture === undefined ? undefined : rm(fixture.folder, { recursive: true })));
+
+function given(): NonNullable<typeof fixture> {
+  assert.ok(fixture);
+  return fixture;
+}
+
+test('the command line is told apart', { skip }, () => {
+  const run = (...args: string[]): ReturnType<typeof spawnSync> => spawnSync(process.execPath, [server, ...args], { encoding: 'utf8' });
+  assert.match(String(run('--version').stdout), /^dwell-lsp \d+\.\d+\.\d+\n$/);
+  assert.match(String(run('--help').stdout), /--stdio/);
+  for (const args of [['--wrong'], []]) {
+    const { status, stderr } = run(...args);
+    assert.equal(status, 2);
+    assert.match(String(stderr), /^dwell-lsp: [^\n]*\n$/);
+  }
+});
+
+test('the stalled line carries the cost, from the real core', { skip }, async () => {
+  const { database, source, text, hotLine, procedureLine } = given();
+  const started = await startProgram(server, { database });
+  const { client } = started;
+  const uri = await open(client, source, text);
+  const range = { start: { line: 0, character: 0 }, end: { line: 100, character: 0 } };
+  const hints = await client.sendRequest<InlayHint[]>('textDocument/inlayHint', { textDocument: { uri }, range });
+  const hottest = [...hints].sort((a, b) => parseFloat(String(b.label)) - parseFloat(String(a.label)))[0];
+  assert.equal(hottest?.position.line, hotLine);
+  assert.equal(hottest.position.character, text.split('\n')[hotLine]?.length);
+  const lenses = await client.sendRequest<CodeLens[]>('textDocument/codeLens', { textDocument: { uri } });
+  assert.deepEqual(lenses.map((lens) => lens.range.start.line), [procedureLine]);
+  const hover = await client.sendRequest<Hover>('textDocument/hover', { textDocument: { uri }, position: { line: hotLine, character: 6 } });
+  assert.match((hover.contents as { value: string }).value, /of all time/);
+  const hot = await client.sendRequest<HotProceduresResult>('dwell/hotProcedures', {});
+  assert.equal(hot.rows[0]?.label, 'chase');
+  const procedure = String(lenses[0]?.command?.arguments?.[0]);
+  for (const name of [hot.rows[0].id, procedure]) {
+    const listing = await client.sendRequest<ListingResult>('dwell/listing', { procedure: name });
+    assert.match(listing.text, /\*\*\* best case/);
+    assert.ok(listing.lines.some((line) => line.source?.uri === uri && line.source.line === hotLine));
+    assert.equal((listing.listing as { schema: number }).schema, 1);
+  }
+  const costs = await client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
+  assert.ok(costs.lines.every((cost) => cost.label.length <= 42));
+  await stop(started);
+});
+
+test('a new epoch is noticed and told', { skip }, async () => {
+  const { database, source, text, importAgain } = given();
+  const started = await startProgram(server, { database });
+  await open(started.client, source, text);
+  const before = await started.client.sendRequest<EpochsResult>('dwell/epochs', {});
+  const id = importAgain('second');
+  await until('the news', () => started.received.some(({ method }) => method === 'dwell/profileDidChange'));
+  const { epochs } = await started.client.sendRequest<EpochsResult>('dwell/epochs', {});
+  assert.equal(epochs.length, before.epochs.length + 1);
+  assert.equal(epochs.at(-1)?.id, id);
+  assert.equal(epochs.at(-1)?.name, 'second');
+  await stop(started);
+});
+
+test('a database that comes later is found', { skip }, async () => {
+  const { folder, source, text } = given();
+  const started = await startProgram(server, { database: join(folder, 'not-yet') });
+  const uri = await open(started.client, source, text);
+  const { lines, notes } = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
+  assert.deepEqual(lines, []);
+  assert.equal(notes.length, 1);
+  await stop(started);
+});
+
+test('a command is recorded, with progress, and its epoch shown', { skip }, async () => {
+  const { folder, program, dwell } = given();
+  const started = await startProgram(server, { database: join(folder, 'recorded'), dwellPath: dwell });
+  const record = { command: 'dwell.server.record', arguments: [{ command: [program], cwd: folder, name: 'run' }], workDoneToken: 'w' };
+  const result = await started.client.sendRequest<RecordResult>('workspace/executeCommand', record);
+  const { selected, epochs } = await started.client.sendRequest<EpochsResult>('dwell/epochs', {});
+  assert.deepEqual(selected, [result.epoch]);
+  assert.equal(epochs.at(-1)?.name, 'run');
+  const kinds = started.received.filter(({ method }) => method === '$/progress').map(({ params }) => (params as { value: { kind: string } }).value.kind);
+  assert.deepEqual([kinds[0], kinds.at(-1)], ['begin', 'end']);
+  await stop(started);
+});
+
+test('a recording that fails is one line; one that is cancelled stops', { skip }, async () => {
+  const { folder, dwell } = given();
+  const started = await startProgram(server, { database: join(folder, 'recorded'), dwellPath: dwell });
+  const record = (...command: string[]): object => ({ command: 'dwell.server.record', arguments: [{ command }] });
+  await assert.rejects(started.client.sendRequest('workspace/executeCommand', record('/no/such/program')), ({ message }: Error) => {
+    assert.match(message, /no\/such\/program/);
+    assert.equal(message.includes('\n'), false);
+    return true;
+  });
+  const source = new CancellationTokenSource();
+  const start = performance.now();
+  const long = started.client.sendRequest('workspace/executeCommand', record('sleep', '60'), source.token);
+  setTimeout(() => {
+    source.cancel();
+  }, 1000);
+  await assert.rejects(long, { code: -32800 });
+  assert.ok(performance.now() - start < 20_000);
+  await stop(started);
+
+  const lost = await startProgram(server, { database: join(folder, 'recorded'), dwellPath: join(folder, 'absent') });
+  await assert.rejects(lost.client.sendRequest('workspace/executeCommand', record('true')), { message: /the dwell program is missing/ });
+  await stop(lost);
+});
+
+test('the server ends when its client does', { skip }, async () => {
+  const { database } = given();
+  const { child, client } = await startProgram(server, { database });
+  client.dispose();
+  child.stdin?.end();
+  const [status] = (await once(child, 'exit')) as [number | null];
+  assert.notEqual(status, null);
+  const polite = await startProgram(server, { database });
+  await polite.client.sendRequest('shutdown');
+  await polite.client.sendNotification('exit');
+  assert.deepEqual((await once(polite.child, 'exit')).slice(0, 1), [0]);
+});
+
+test('a killed server leaves nothing behind; the next one serves', { skip }, async () => {
+  const { database } = given();
+  const { child, client } = await startProgram(server, { database });
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+  client.dispose();
+  const next = await startProgram(server, { database });
+  assert.equal((await next.client.sendRequest<HotProceduresResult>('dwell/hotProcedures', {})).rows.length > 0, true);
+  await stop(next);
+});
