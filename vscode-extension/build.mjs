@@ -4,9 +4,12 @@
 // The language server and the program are built before: `npm run build` at the top does all in order.
 import { createVSIX } from '@vscode/vsce';
 import { build } from 'esbuild';
+import { execFile } from 'node:child_process';
 import { chmod, copyFile, mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 
+const run = promisify(execFile);
 const here = import.meta.dirname;
 const top = join(here, '..');
 const dist = join(here, 'dist');
@@ -35,6 +38,8 @@ async function buildDist() {
   const program = process.env.DWELL_BIN ?? join(process.env.CARGO_TARGET_DIR ?? join(top, 'target'), 'release', 'dwell');
   await copyIn(program, join(dist, 'bin', 'dwell'));
   await chmod(join(dist, 'bin', 'dwell'), 0o755);
+  // Symbols stay, line tables go: they are nine tenths of the size. Without binutils the package is only larger.
+  for (const file of [join(dist, 'dwell-core.node'), join(dist, 'bin', 'dwell')]) await run('strip', ['--strip-debug', file]).catch(() => {});
 }
 
 async function copyIn(from, to) {

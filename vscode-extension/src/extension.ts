@@ -6,6 +6,7 @@ import type { Dwell } from './dwell';
 import { Failures } from './failures';
 import { Profile } from './profile';
 import * as epochs from './epochs';
+import * as heat from './heat';
 import * as hints from './hints';
 import * as hotProcedures from './hotProcedures';
 import * as listing from './listing';
@@ -19,7 +20,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const profile = new Profile(client, log);
   const dwell: Dwell = { client, profile, failures, log, memory: context.workspaceState };
   context.subscriptions.push(log, failures, client, profile);
-  for (const feature of [epochs, hints, hotProcedures, listing, record, status]) {
+  for (const feature of [epochs, heat, hints, hotProcedures, listing, record, status]) {
     context.subscriptions.push(feature.activate(dwell));
   }
   await client.start();

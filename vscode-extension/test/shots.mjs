@@ -20,7 +20,7 @@ try {
 }
 
 async function shoot(theme, title) {
-  const settings = { ...real.settings, 'workbench.colorTheme': title, 'editor.fontSize': 13, 'breadcrumbs.enabled': false, 'workbench.layoutControl.enabled': false };
+  const settings = { ...real.settings, 'workbench.colorTheme': title, 'editor.fontSize': 13, 'breadcrumbs.enabled': false, 'workbench.layoutControl.enabled': false, 'editor.occurrencesHighlight': 'off' };
   const server = await start({ home: join(root, `home-${theme}`), extensions: real.extensions, settings, env: real.env });
   const workbench = await Workbench.open(browser, { base: server.base, folder: real.workspace, file: 'chase.c', viewport: { width: 1280, height: 760 }, scale: 1.5 });
   const shot = (name) => workbench.shot(join(folder, `${name}-${theme}.png`));

@@ -4,6 +4,7 @@ import * as assert from 'node:assert/strict';
 import { splitCommandLine } from '../src/commandLine.ts';
 import { count, cpi, magnitude, percent, when } from '../src/format.ts';
 import { gaugeStep, gaugeSvg } from '../src/gauge.ts';
+import { heatOf } from '../src/heatLevel.ts';
 import { selectedEpochs } from '../src/selection.ts';
 
 test('a command line becomes the words that run', () => {
@@ -49,6 +50,11 @@ test('a gauge shows least shares, and no more than full', () => {
   assert.equal(gaugeStep(0.5, 0), 0);
   assert.equal(gaugeSvg(0, 'dark').match(/<rect/g)?.length, 1);
   assert.equal(gaugeSvg(7, 'light').match(/<rect/g)?.length, 2);
+});
+
+test('a line is as hot as its share', () => {
+  assert.deepEqual([0, 0.009, 0.01, 0.05, 0.2, 1].map((share) => heatOf(share, 0.01)), [undefined, undefined, 'warm', 'hot', 'hottest', 'hottest']);
+  assert.deepEqual([0, 0.0001].map((share) => heatOf(share, 0)), [undefined, 'warm']);
 });
 
 test('selectors name epochs as the command line does', () => {
