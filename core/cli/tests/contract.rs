@@ -1,0 +1,124 @@
+//! DESIGN.md's contracts: every verb's JSON has the fields it promises, each of its type, and statuses are as said.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Scratch, can_sample, workload};
+
+/// Holds `value` to `shape`, which is an example: numbers stand for numbers, `[x]` for a list of such, `"?x"` for a text
+/// or null, `{"*": x}` for a map, and a null for a number or null. More fields than the shape's may be there.
+fn hold(value: &Value, shape: &Value, path: &str) {
+    match shape {
+        Value::Null => assert!(value.is_null() || value.is_number(), "{path}: {value}"),
+        Value::Bool(_) => assert!(value.is_boolean(), "{path}: {value}"),
+        Value::Number(number) if number.is_u64() => assert!(value.is_u64(), "{path}: {value}"),
+        Value::Number(_) => assert!(value.is_number(), "{path}: {value}"),
+        Value::String(text) if text.starts_with('?') => {
+            assert!(value.is_null() || value.is_string() || value.is_u64(), "{path}: {value}")
+        }
+        Value::String(text) if text.contains('|') => {
+            assert!(text.split('|').any(|choice| value == choice), "{path}: {value} is none of {text}");
+        }
+        Value::String(_) => assert!(value.is_string(), "{path}: {value}"),
+        Value::Array(shapes) => {
+            let values = value.as_array().unwrap_or_else(|| panic!("{path}: {value}"));
+            for (index, value) in values.iter().enumerate() {
+                hold(value, &shapes[0], &format!("{path}[{index}]"));
+            }
+        }
+        Value::Object(shapes) => {
+            let values = value.as_object().unwrap_or_else(|| panic!("{path}: {value}"));
+            if let Some(shape) = shapes.get("*") {
+                values.iter().for_each(|(key, value)| hold(value, shape, &format!("{path}.{key}")));
+                return;
+            }
+            for (key, shape) in shapes {
+                let value = values.get(key).unwrap_or_else(|| panic!("{path} has no {key}"));
+                hold(value, shape, &format!("{path}.{key}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn answers_have_their_shapes() {
+    if !can_sample("the shapes of answers") {
+        return;
+    }
+    let scratch = Scratch::new();
+    assert_eq!(scratch.record(&workload("mispredict"), "100").status, Some(0));
+
+    let epochs = scratch.json(&["epoch", "list"]);
+    let event = json!({ "period": 1, "unit": "cycles|ns|events", "samples": 1, "lost": 0, "throttled": 0, "unknown": 0 });
+    let epoch = json!({ "id": "", "name": "?", "start": "", "end": "?", "host": "", "cpu": "", "backend": "", "events": { "*": event } });
+    hold(&epochs, &json!({ "schema": 1, "epochs": [epoch] }), "epoch list");
+    assert_eq!(epochs["schema"], 1);
+    assert!(epochs["epochs"][0]["events"]["cpu-clock"]["samples"].as_u64() > Some(100), "{epochs:#}");
+
+    for (by, keys) in [
+        ("procedure", json!({ "procedure": "", "demangled": "", "image": "", "build_id": "" })),
+        ("image", json!({ "image": "", "build_id": "" })),
+        ("line", json!({ "file": "", "line": 1 })),
+        ("app", json!({ "app": "", "instance": 1 })),
+    ] {
+        let mut row = json!({ "samples": { "*": 1 }, "share": 0.5, "cumulative_share": 0.5, "cycles": null, "cpi": null });
+        row.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        let top = scratch.json(&["top", "--by", by]);
+        hold(&top["rows"][0], &row, by);
+        hold(&top, &json!({ "schema": 1, "epochs": [""], "total": { "*": 1 }, "rows": [{}] }), by);
+        assert_shares_add_up(&top);
+    }
+
+    let listing = scratch.json(&["annotate", "mispredict:walk"]);
+    let confidence = "low|medium|high";
+    let stall = json!({ "kind": "static|dynamic", "cause": "", "cycles_min": 0.5, "cycles_max": 0.5, "culprit_address": null });
+    let shape = json!({
+        "schema": 1,
+        "image": { "path": "", "build_id": "", "arch": "x86_64|aarch64|riscv64" },
+        "procedure": { "name": "", "demangled": "", "address": 1, "size": 1 },
+        "epoch": "",
+        "machine_model": "",
+        "period": { "*": { "value": 1, "unit": "cycles|ns|events" } },
+        "blocks": [{
+            "address": 1, "frequency": null, "executions": null, "confidence": confidence, "cpi": null, "best_case_cpi": null,
+            "successors": [{ "to": 1, "frequency": null, "executions": null }],
+        }],
+        "instructions": [{
+            "address": 1, "text": "", "file": "?", "line": null, "samples": { "*": 1 }, "executions": null, "cpi": null,
+            "issue_cycles_min": 0.5, "confidence": confidence, "stalls": [stall],
+        }],
+    });
+    hold(&listing, &shape, "annotate");
+    let addresses: Vec<_> =
+        listing["instructions"].as_array().unwrap().iter().map(|i| i["address"].as_u64()).collect();
+    assert!(addresses.is_sorted() && addresses.len() > 5);
+}
+
+fn assert_shares_add_up(top: &Value) {
+    let mut sum = 0.0;
+    for row in top["rows"].as_array().unwrap() {
+        sum += row["share"].as_f64().unwrap();
+        assert!((row["cumulative_share"].as_f64().unwrap() - sum).abs() < 1e-6, "{top:#}");
+    }
+    assert!(sum <= 1.0 + 1e-6, "{top:#}");
+}
+
+#[test]
+fn statuses() {
+    let scratch = Scratch::new();
+    for wrong in
+        [&["toop"][..], &["record", "-F", "fast", "--", "true"], &["record"], &["top", "--by", "mood"], &[]]
+    {
+        let ended = scratch.dwell(wrong);
+        assert_eq!(ended.status, Some(2), "dwell {wrong:?}: {ended:?}");
+        assert!(ended.stdout.is_empty() && !ended.stderr.is_empty(), "dwell {wrong:?}: {ended:?}");
+    }
+    for verb in ["record", "daemon", "status", "flush", "epoch", "top", "annotate", "import"] {
+        assert!(scratch.text(&[verb, "--help"]).contains("Usage: dwell"), "{verb}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(scratch.text(&["completions", shell]).contains("annotate"), "{shell}");
+    }
+    assert!(scratch.text(&["man"]).contains(".TH dwell"));
+    assert!(scratch.text(&["--version"]).starts_with("dwell "));
+}
