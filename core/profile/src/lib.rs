@@ -27,5 +27,6 @@ pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, Image
 pub use sample::{Counts, SampleKey};
 pub use segment::{
     MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, SEGMENT_VERSION, Segment, SegmentError, read_segment,
+    read_segment_unverified,
 };
 pub use source::{MAX_SOURCE_BYTES, SourceRecord};

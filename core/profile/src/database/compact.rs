@@ -29,8 +29,11 @@ impl Writer {
         let _compacting = open.compacting.lock().unwrap_or_else(|e| e.into_inner());
         let folder = self.database().layout.epoch(id)?;
         let list = self.database().list_segments(id, &folder)?;
-        // What a compaction that was cut off left: ascending, as FORMAT.md asks.
-        self.remove_segments(id, &list.superseded)?;
+        if !list.superseded.is_empty() {
+            // What a compaction that was cut off left. Whether the merged segment's name is durable, it did not tell.
+            self.database().disk.sync_dir(&folder).context("sync", &folder)?;
+            self.remove_segments(id, &list.superseded)?;
+        }
         let committed = open.committed.load(Ordering::Acquire);
         let candidates: Vec<_> = list.live.iter().copied().filter(|r| r.last <= committed).collect();
         let mut warnings = Vec::new();

@@ -39,15 +39,13 @@ pub(crate) struct Entry {
     pub(crate) is_dir: bool,
 }
 
-/// The file system. Nothing is durable before it was synced: a file by `write_new` or `append` having returned, a name
-/// by `sync_dir` of its folder.
+/// The file system. Nothing is durable before it was synced: a file by `write_new` having returned, a name by `sync_dir` of
+/// its folder.
 pub(crate) trait Disk: Send + Sync + Debug {
     /// Makes a folder of its user alone (0700).
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes a file of its user alone (0600), writes it and syncs its bytes. Fails where the name is taken.
     fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// Adds to a file, made if need be, and syncs its bytes.
-    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// Moves a file or folder; a file in its way is replaced, all at once.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes a folder's names durable.
@@ -76,12 +74,6 @@ impl Disk for RealDisk {
 
     fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    }
-
-    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     }

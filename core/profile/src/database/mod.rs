@@ -108,17 +108,17 @@ impl Database {
 
     /// Makes the folders and the marker where they are missing.
     pub(crate) fn set_up(&self) -> Result<(), DatabaseError> {
-        if self.check_format()? {
-            return Ok(());
-        }
-        if let Some(parent) = self.layout.root.parent() {
+        let marked = self.check_format()?;
+        let layout = &self.layout;
+        if !marked && let Some(parent) = layout.root.parent() {
             std::fs::create_dir_all(parent).context("create", parent)?;
         }
-        let layout = &self.layout;
-        for folder in
-            [&layout.root, &layout.epochs(), &layout.sources(), &layout.temporary(), &layout.locks()]
-        {
-            self.create_dir(folder)?;
+        let mut made = !marked && self.create_dir(&layout.root)?;
+        for folder in [layout.epochs(), layout.sources(), layout.temporary(), layout.locks()] {
+            made |= self.create_dir(&folder)?;
+        }
+        if made {
+            self.disk.sync_dir(&layout.root).context("sync", &layout.root)?;
         }
         let _lock = self.lock_metadata()?;
         if !self.check_format()? {
@@ -133,12 +133,12 @@ impl Database {
         Ok(())
     }
 
-    fn create_dir(&self, path: &Path) -> Result<(), DatabaseError> {
+    /// Whether it was not there before.
+    fn create_dir(&self, path: &Path) -> Result<bool, DatabaseError> {
         match self.disk.create_dir(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                Err(error).context("create", path)
-            }
-            _ => Ok(()),
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error).context("create", path),
         }
     }
 
@@ -146,12 +146,18 @@ impl Database {
     /// comes after a crash; the new ones for sure once this returned.
     fn write_atomically(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), DatabaseError> {
         let folder = path.parent().expect("a file in a folder of ours");
+        self.write_and_rename(temporary, path, bytes)?;
+        self.disk.sync_dir(folder).context("sync", folder)
+    }
+
+    /// The same, but durable only once the folder is synced.
+    fn write_and_rename(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), DatabaseError> {
         let written = self.disk.write_new(temporary, bytes).context("write", path);
         let written = written.and_then(|()| self.disk.rename(temporary, path).context("write", path));
         if written.is_err() {
             let _ = self.disk.remove_file(temporary);
         }
-        written.and_then(|()| self.disk.sync_dir(folder).context("sync", folder))
+        written
     }
 
     /// A name in `tmp` for whoever holds the metadata lock.
@@ -162,6 +168,10 @@ impl Database {
     /// Takes the lock under which metadata is read, changed and written back, and clears what a crash left of that.
     fn lock_metadata(&self) -> Result<LockGuard, DatabaseError> {
         let path = self.layout.metadata_lock();
+        // Whoever copies a database may leave these out.
+        for folder in [self.layout.temporary(), self.layout.locks()] {
+            self.create_dir(&folder)?;
+        }
         let start = Instant::now();
         loop {
             match self.disk.lock(&path).context("lock", &path)? {
@@ -180,10 +190,15 @@ impl Database {
     /// Removes temporary files and folders whose names start so; their owner must be known to be gone.
     fn clear_temporaries(&self, prefix: &str) -> Result<(), DatabaseError> {
         let folder = self.layout.temporary();
-        for entry in self.disk.list(&folder).context("list", &folder)? {
-            if entry.name.starts_with(prefix) {
-                self.remove_tree(&folder.join(&entry.name), entry.is_dir).context("remove", &folder)?;
-            }
+        let mut entries = self.disk.list(&folder).context("list", &folder)?;
+        entries.retain(|entry| entry.name.starts_with(prefix));
+        if entries.iter().any(|entry| entry.is_dir) {
+            // An epoch on its way out: it must not come back, after a crash, without its files.
+            let epochs = self.layout.epochs();
+            self.disk.sync_dir(&epochs).context("sync", &epochs)?;
+        }
+        for entry in entries {
+            self.remove_tree(&folder.join(&entry.name), entry.is_dir).context("remove", &folder)?;
         }
         Ok(())
     }

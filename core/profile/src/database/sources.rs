@@ -19,23 +19,45 @@ const MAX_LIST_BYTES: u64 = 64 << 20;
 impl Database {
     /// Keeps a source file's text for an epoch. The same text, or the same file again, costs nothing more.
     pub fn put_source(&self, id: &EpochId, path: &Path, bytes: &[u8]) -> Result<SourceRecord, DatabaseError> {
-        let record = SourceRecord::new(path, bytes);
-        if record.size_bytes > MAX_SOURCE_BYTES {
-            let (path, size_bytes) = (record.path, record.size_bytes);
-            return Err(DatabaseError::SourceTooLarge { path, size_bytes, limit_bytes: MAX_SOURCE_BYTES });
-        }
+        self.put_sources(id, &[(path, bytes)]).map(|mut records| records.remove(0))
+    }
+
+    /// Keeps several, which is faster than one after the other. All or none is recorded; a record for each, in order.
+    pub fn put_sources(
+        &self,
+        id: &EpochId,
+        sources: &[(&Path, &[u8])],
+    ) -> Result<Vec<SourceRecord>, DatabaseError> {
+        let records =
+            sources.iter().map(|(path, bytes)| new_record(path, bytes)).collect::<Result<Vec<_>, _>>()?;
         let folder = self.layout.epoch(id)?;
         self.disk.list(&folder).map_err(|_| self.no_such_epoch(&id.0))?;
-        // Also keeps `remove` from collecting the text before the record of it is there.
+        // Also keeps `remove` from collecting a text before the record of it is there.
         let _metadata = self.lock_metadata()?;
-        self.put_text(&record, bytes)?;
-        let (known, _) = self.read_source_list(&folder)?;
-        if !known.contains(&record) {
-            let path = folder.join(SOURCES_FILE);
-            self.disk.append(&path, &line(&record)).context("write", &path)?;
-            self.disk.sync_dir(&folder).context("sync", &folder)?;
+        for (record, (_, bytes)) in records.iter().zip(sources) {
+            self.put_text(record, bytes)?;
         }
-        Ok(record)
+        let texts = self.layout.sources();
+        self.disk.sync_dir(&texts).context("sync", &texts)?;
+        self.put_records(&folder, &records)?;
+        Ok(records)
+    }
+
+    fn put_records(&self, folder: &Path, records: &[SourceRecord]) -> Result<(), DatabaseError> {
+        let path = folder.join(SOURCES_FILE);
+        let mut list = self.read_bytes(&path)?;
+        let known = by_path(parse(&list).records);
+        let new: Vec<u8> = records.iter().filter(|r| known.get(&r.path) != Some(r)).flat_map(line).collect();
+        if new.is_empty() {
+            // Whoever put them there may have been cut off before this.
+            return self.disk.sync_dir(folder).context("sync", folder);
+        }
+        // Lines that we cannot read stay: a newer Dwell may.
+        if !list.is_empty() && !list.ends_with(b"\n") {
+            list.push(b'\n');
+        }
+        list.extend(new);
+        self.write_atomically(&self.metadata_temporary(), &path, &list)
     }
 
     /// The text that a record names, checked against its hash.
@@ -68,7 +90,8 @@ impl Database {
         }
         let path = self.text_path(record)?;
         let packed = zstd::encode_all(bytes, 9).context("compress", &path)?;
-        self.write_atomically(&self.metadata_temporary(), &path, &packed)
+        // The caller syncs the folder, once for all texts.
+        self.write_and_rename(&self.metadata_temporary(), &path, &packed)
     }
 
     /// An epoch's sources by path; a file that changed while it was recorded has its newest record.
@@ -78,27 +101,23 @@ impl Database {
         warnings: &mut Vec<Warning>,
     ) -> Result<Vec<SourceRecord>, DatabaseError> {
         let folder = self.layout.epoch(id)?;
-        let (records, bad) = self.read_source_list(&folder)?;
-        if bad > 0 {
-            let reason = format!("{bad} of its lines are malformed");
-            warnings.push(Warning { path: folder.join(SOURCES_FILE), reason });
+        let path = folder.join(SOURCES_FILE);
+        let Lines { records, malformed } = parse(&self.read_bytes(&path)?);
+        if malformed > 0 {
+            let reason = format!("{malformed} of its lines cannot be read");
+            warnings.push(Warning { path, reason });
         }
         let by_path: BTreeMap<_, _> =
             records.into_iter().map(|record| (record.path.clone(), record)).collect();
         Ok(by_path.into_values().collect())
     }
 
-    /// All records in the order in which they were added, and how many lines were malformed.
-    fn read_source_list(&self, folder: &Path) -> Result<(Vec<SourceRecord>, usize), DatabaseError> {
-        let path = folder.join(SOURCES_FILE);
-        let bytes = match self.disk.read(&path, MAX_LIST_BYTES) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-            read => read.context("read", &path)?,
-        };
-        let lines = bytes.split(|&b| b == b'\n').filter(|line| !line.is_empty());
-        let parsed: Vec<Option<SourceRecord>> = lines.map(|line| serde_json::from_slice(line).ok()).collect();
-        let bad = parsed.iter().filter(|p| p.is_none()).count();
-        Ok((parsed.into_iter().flatten().collect(), bad))
+    /// A list's bytes; none where there is no list yet.
+    fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, DatabaseError> {
+        match self.disk.read(path, MAX_LIST_BYTES) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            read => read.context("read", path),
+        }
     }
 
     /// Removes texts that no epoch names. The caller holds the metadata lock.
@@ -119,8 +138,11 @@ impl Database {
     fn needed_texts(&self) -> Result<Option<BTreeSet<String>>, DatabaseError> {
         let mut needed = BTreeSet::new();
         for entry in self.list_epochs()?.iter().filter(|e| e.is_dir && is_epoch_id(&e.name)) {
-            match self.read_source_list(&self.layout.epochs().join(&entry.name)) {
-                Ok((records, 0)) => needed.extend(records.into_iter().map(|r| r.blake3)),
+            let bytes = self.read_bytes(&self.layout.epochs().join(&entry.name).join(SOURCES_FILE));
+            match bytes.map(|bytes| parse(&bytes)) {
+                Ok(Lines { records, malformed: 0 }) => {
+                    needed.extend(by_path(records).into_values().map(|r| r.blake3));
+                }
                 _ => return Ok(None),
             }
         }
@@ -128,8 +150,36 @@ impl Database {
     }
 }
 
-/// A record as a line of its own even where a crash cut the line before it short.
+fn new_record(path: &Path, bytes: &[u8]) -> Result<SourceRecord, DatabaseError> {
+    let (path, size_bytes) = (path.to_owned(), bytes.len() as u64);
+    if size_bytes > MAX_SOURCE_BYTES {
+        return Err(DatabaseError::SourceTooLarge { path, size_bytes, limit_bytes: MAX_SOURCE_BYTES });
+    }
+    Ok(SourceRecord::new(&path, bytes))
+}
+
+/// A list of sources, read.
+struct Lines {
+    /// In the order in which they were added.
+    records: Vec<SourceRecord>,
+    /// Lines that are no records.
+    malformed: usize,
+}
+
+fn parse(bytes: &[u8]) -> Lines {
+    let lines = bytes.split(|&b| b == b'\n').filter(|line| !line.is_empty());
+    let parsed: Vec<Option<SourceRecord>> = lines.map(|line| serde_json::from_slice(line).ok()).collect();
+    let malformed = parsed.iter().filter(|p| p.is_none()).count();
+    Lines { records: parsed.into_iter().flatten().collect(), malformed }
+}
+
+/// Of the records of one path, the last: the file changed while the epoch was recorded.
+fn by_path(records: Vec<SourceRecord>) -> BTreeMap<PathBuf, SourceRecord> {
+    records.into_iter().map(|record| (record.path.clone(), record)).collect()
+}
+
 fn line(record: &SourceRecord) -> Vec<u8> {
-    let json = serde_json::to_string(record).expect("texts and numbers alone");
-    format!("\n{json}\n").into_bytes()
+    let mut json = serde_json::to_vec(record).expect("texts and numbers alone");
+    json.push(b'\n');
+    json
 }

@@ -10,10 +10,12 @@ use parquet::{
     schema::types::SchemaDescriptor,
 };
 
+use rustc_hash::FxHashMap;
+
 use crate::{Event, ImageId, ImageOffset, SampleKey};
 
 use super::{
-    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, Segment, SegmentError,
+    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, MAX_TEXT_BYTES, Segment, SegmentError,
     columns::{APP, COUNT, EVENT, IMAGE, INSTANCE, OFFSET, SCHEMA},
     metadata::Metadata,
     page_walk,
@@ -31,29 +33,41 @@ pub fn read_segment(bytes: &[u8]) -> Result<Segment, SegmentError> {
     read_owned(bytes.to_vec())
 }
 
-/// The same without the copy.
+/// The same without the checksum, which keeps a fuzzer from what lies behind it. For tests alone.
+#[doc(hidden)]
+pub fn read_segment_unverified(bytes: &[u8]) -> Result<Segment, SegmentError> {
+    contain(|| read(bytes.to_vec().into(), false))
+}
+
+/// [`read_segment`] without the copy.
 pub(crate) fn read_owned(bytes: Vec<u8>) -> Result<Segment, SegmentError> {
-    SegmentError::limit("bytes", bytes.len() as u64, MAX_SEGMENT_BYTES)?;
-    // The Parquet crate asserts on some malformed files. We share no state with it across calls, so that its panic is
-    // but another way of telling that the file is bad.
-    std::panic::catch_unwind(AssertUnwindSafe(|| read(Bytes::from(bytes)))).unwrap_or_else(|panic| {
+    contain(|| read(bytes.into(), true))
+}
+
+/// Makes a panic of the Parquet crate an error: it asserts on some malformed files. We share no state with it across
+/// calls, so that its panic is but another way of telling that the file is bad.
+fn contain(read: impl FnOnce() -> Result<Segment, SegmentError>) -> Result<Segment, SegmentError> {
+    std::panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
         Err(SegmentError::Decoder(text.to_owned()))
     })
 }
 
-fn read(bytes: Bytes) -> Result<Segment, SegmentError> {
+fn read(bytes: Bytes, verify: bool) -> Result<Segment, SegmentError> {
+    SegmentError::limit("bytes", bytes.len() as u64, MAX_SEGMENT_BYTES)?;
     check_footer(&bytes)?;
     let file = SerializedFileReader::new(bytes.clone())?;
     let footer = file.metadata();
     let metadata = Metadata::of_file(footer.file_metadata())?;
-    metadata.verify(footer.file_metadata(), &bytes)?;
+    if verify {
+        metadata.verify(footer.file_metadata(), &bytes)?;
+    }
     let columns = Columns::find(footer.file_metadata().schema_descr())?;
     let rows = u64::try_from(footer.file_metadata().num_rows()).unwrap_or(u64::MAX);
     SegmentError::limit("rows", rows, MAX_SEGMENT_ROWS as u64)?;
     SegmentError::limit("row groups", file.num_row_groups() as u64, MAX_ROW_GROUPS as u64)?;
-    page_walk::check(&bytes, footer)?;
+    page_walk::check_pages(&bytes, footer)?;
     let mut segment = Segment {
         epoch: metadata.epoch(),
         range: metadata.range()?,
@@ -72,11 +86,13 @@ fn short(what: &str) -> SegmentError {
 
 /// Parquet's end: the footer, its length in 4 bytes, `PAR1`.
 fn check_footer(bytes: &[u8]) -> Result<(), SegmentError> {
-    let tail = bytes.len().checked_sub(8).and_then(|at| bytes.get(at..));
-    let Some(&[a, b, c, d, b'P', b'A', b'R', b'1']) = tail else {
+    let Some((rest, &[a, b, c, d, b'P', b'A', b'R', b'1'])) = bytes.split_last_chunk::<8>() else {
         return Err(SegmentError::Parquet("its end is missing: truncated, or another kind of file".into()));
     };
-    SegmentError::limit("footer in bytes", u32::from_le_bytes([a, b, c, d]).into(), MAX_FOOTER_BYTES)
+    let length = u32::from_le_bytes([a, b, c, d]);
+    SegmentError::limit("footer in bytes", length.into(), MAX_FOOTER_BYTES)?;
+    let footer = rest.len().checked_sub(length as usize).and_then(|at| rest.get(at..));
+    page_walk::check_footer(footer.ok_or_else(|| SegmentError::Parquet("its footer is cut off".into()))?)
 }
 
 /// Where our columns stand in the file's.
@@ -138,24 +154,32 @@ fn find_column(schema: &SchemaDescriptor, column: &'static str) -> Result<usize,
     }
 }
 
-/// A text column, each run of equal texts made into one cheap-to-clone value.
+/// A text column, equal texts made into one cheap-to-clone value.
 fn texts<T: Clone>(
     group: &dyn RowGroupReader,
     column: usize,
     count: usize,
     make: impl Fn(&str) -> T,
 ) -> Result<Vec<T>, SegmentError> {
-    let mut made: Vec<T> = Vec::new();
+    let mut made: FxHashMap<Box<[u8]>, T> = FxHashMap::default();
     let mut last: Option<(ByteArray, T)> = None;
-    for bytes in values::<ByteArrayType>(group, column, count)? {
-        let value = match &last {
-            Some((text, value)) if text.data() == bytes.data() => value.clone(),
-            _ => make(&String::from_utf8_lossy(bytes.data())),
+    let texts = values::<ByteArrayType>(group, column, count)?.into_iter().map(|bytes| {
+        if let Some((_, value)) = last.as_ref().filter(|(text, _)| text.data() == bytes.data()) {
+            return Ok(value.clone());
+        }
+        let value = match made.get(bytes.data()) {
+            Some(value) => value.clone(),
+            None => made.entry(bytes.data().into()).or_insert(make(text(&bytes)?)).clone(),
         };
-        made.push(value.clone());
-        last = Some((bytes, value));
-    }
-    Ok(made)
+        last = Some((bytes, value.clone()));
+        Ok(value)
+    });
+    texts.collect()
+}
+
+fn text(bytes: &ByteArray) -> Result<&str, SegmentError> {
+    SegmentError::limit("text in bytes", bytes.len() as u64, MAX_TEXT_BYTES as u64)?;
+    std::str::from_utf8(bytes.data()).map_err(|e| SegmentError::Parquet(format!("text that is none: {e}")))
 }
 
 fn values<T: DataType>(

@@ -9,7 +9,7 @@ use parquet::{
 
 use crate::{Counts, EpochId, ImageId, ImageRecord, SampleKey, database::SegmentRange};
 
-use super::{MAX_SEGMENT_ROWS, SegmentError, columns, metadata::Metadata};
+use super::{MAX_SEGMENT_ROWS, MAX_TEXT_BYTES, SegmentError, columns, metadata::Metadata};
 
 /// Rows of a row group: what a reader decodes at a time.
 const ROW_GROUP_ROWS: usize = 1 << 20;
@@ -73,6 +73,7 @@ fn texts<'a>(
     let mut values: Vec<ByteArray> = Vec::with_capacity(rows.len());
     for (key, _) in rows {
         let text = text(key);
+        SegmentError::limit("text in bytes", text.len() as u64, MAX_TEXT_BYTES as u64)?;
         let same = values.last().filter(|last| last.data() == text.as_bytes()).cloned();
         values.push(same.unwrap_or_else(|| text.into()));
     }

@@ -9,9 +9,12 @@ mod decode;
 mod encode;
 mod metadata;
 mod page_walk;
+#[cfg(test)]
+mod tests;
+mod thrift;
 
 pub(crate) use decode::read_owned;
-pub use decode::read_segment;
+pub use decode::{read_segment, read_segment_unverified};
 pub(crate) use encode::encode;
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
@@ -22,6 +25,8 @@ pub const SEGMENT_VERSION: u32 = 1;
 pub const MAX_SEGMENT_BYTES: u64 = 256 << 20;
 /// Rows that a segment may have.
 pub const MAX_SEGMENT_ROWS: usize = 8 << 20;
+/// Size of an image's id, an event's or an application's name, in bytes.
+const MAX_TEXT_BYTES: usize = 4096;
 
 /// A segment's contents.
 #[derive(Debug)]

@@ -1,4 +1,9 @@
-//! The database on a real file system.
+//! The database on a real file system; `crash` has it on one that fails.
+
+mod beside;
+mod crash;
+mod model;
+mod sim;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,0 +1,68 @@
+//! Readers beside a writer and a compactor, on the machine's own file system.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::*;
+
+/// Each append adds one sample to each of two offsets, so a reader knows a torn view from any other: the two totals
+/// must be equal, never less than what had been appended when it began, and never more than when it ended.
+#[test]
+fn readers_see_every_sample_once() {
+    const APPENDS: u64 = 120;
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path()).unwrap();
+    let writer = db.writer().unwrap();
+    let mut epoch = writer.begin(epoch_at(1)).unwrap();
+    let id = epoch.epoch().id.clone();
+    let (begun, done, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1..=APPENDS {
+                begun.store(n, Ordering::SeqCst);
+                epoch.append(&counts(&[("aa", 1, 1), ("bb", 2, 1)]), &[record("aa"), record("bb")]).unwrap();
+                done.store(n, Ordering::SeqCst);
+            }
+            over.store(true, Ordering::SeqCst);
+        });
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                assert_eq!(writer.compact(&id).unwrap().warnings, []);
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    let least = done.load(Ordering::SeqCst);
+                    let read = db.read(&id).unwrap();
+                    let most = begun.load(Ordering::SeqCst);
+                    assert_eq!(read.warnings, []);
+                    let total = |image| {
+                        read.counts.iter().filter(|(k, _)| k.image.as_str() == image).map(|(_, c)| c).sum()
+                    };
+                    let (a, b): (u64, u64) = (total("aa"), total("bb"));
+                    assert!(a == b && least <= a && a <= most, "{least} <= {a}, {b} <= {most}");
+                }
+            });
+        }
+    });
+    assert_eq!(writer.compact(&id).unwrap().after, 1);
+    assert_eq!(db.read(&id).unwrap().counts.values().sum::<u64>(), 2 * APPENDS);
+}
+
+#[test]
+fn one_writer_per_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path()).unwrap();
+    let writer = db.writer().unwrap();
+    let error = Database::open(dir.path()).unwrap().writer().unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
+    let epoch = writer.begin(epoch_at(1)).unwrap();
+    let other = db.writer_for("another").unwrap();
+    let error = other.compact(&epoch.epoch().id).unwrap_err();
+    assert!(matches!(error, DatabaseError::EpochBusy { pid: Some(_), .. }), "{error}");
+    drop(writer);
+    assert!(db.writer().is_err(), "an epoch's writer keeps the right");
+    drop(epoch);
+    db.writer().unwrap();
+}

@@ -1,0 +1,197 @@
+//! What a database should hold, as maps, and the operations on both.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+
+use crate::{database::Database, *};
+
+use super::{counts, epoch_at, record, sim::SimDisk};
+
+/// Everything that a reader can see.
+pub(super) type Model = BTreeMap<EpochId, ModelEpoch>;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ModelEpoch {
+    pub(super) counts: BTreeMap<SampleKey, u64>,
+    pub(super) images: BTreeMap<ImageId, PathBuf>,
+    pub(super) name: Option<String>,
+    pub(super) notes: usize,
+    pub(super) end: Option<Timestamp>,
+    pub(super) sources: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl std::fmt::Display for ModelEpoch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (key, count) in &self.counts {
+            write!(f, "{}{}={count} ", key.image, key.offset)?;
+        }
+        let sources = self.sources.iter().map(|(path, text)| (path, text[0]));
+        write!(f, "images {:?} name {:?} notes {} ", self.images.keys(), self.name, self.notes)?;
+        write!(f, "end {:?} sources {:?}", self.end, sources.collect::<Vec<_>>())
+    }
+}
+
+/// An operation; numbers choose among what there is.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Begin,
+    /// (image, offset, count) each.
+    Append(Vec<(u8, u8, u8)>),
+    Update,
+    Finish,
+    Compact(u8),
+    Rename(u8, u8),
+    Remove(u8),
+    PutSource(u8, u8, u8),
+}
+
+/// A process that writes: what it holds between operations.
+pub(super) struct Process {
+    pub(super) database: Database,
+    writer: Writer,
+    current: Option<EpochWriter>,
+    /// What the last append would have stored, had it not failed: to be appended with the next.
+    unsaved: Counts,
+    /// Ids must not be random here, lest a failing script not fail again.
+    next_second: i64,
+}
+
+pub(super) fn open(disk: &SimDisk) -> Result<Database, DatabaseError> {
+    Database::on(Arc::new(disk.clone()), "/db".into())
+}
+
+impl Process {
+    pub(super) fn start(disk: &SimDisk) -> Result<Self, DatabaseError> {
+        let database = open(disk)?;
+        let writer = database.writer_for("host")?;
+        let next_second = 1_000 + database.epochs()?.epochs.len() as i64 * 100;
+        Ok(Process { database, writer, current: None, unsaved: Counts::default(), next_second })
+    }
+
+    /// Does it for real, and tells what the database holds if that succeeded.
+    pub(super) fn run(&mut self, op: &Op, model: &Model) -> (Model, Result<(), DatabaseError>) {
+        let mut after = model.clone();
+        let done = self.try_run(op, &mut after);
+        (after, done)
+    }
+
+    fn try_run(&mut self, op: &Op, model: &mut Model) -> Result<(), DatabaseError> {
+        let pick = |model: &Model, n: u8| model.keys().nth(usize::from(n) % model.len().max(1)).cloned();
+        match op {
+            Op::Begin => self.begin(model),
+            Op::Append(rows) => self.append(rows, model),
+            Op::Update => self.update(model),
+            Op::Finish => self.finish(model),
+            Op::Compact(n) => pick(model, *n).map_or(Ok(()), |id| self.writer.compact(&id).map(drop)),
+            Op::Rename(n, name) => {
+                pick(model, *n).map_or(Ok(()), |id| self.rename(&id, &format!("n{name}"), model))
+            }
+            Op::Remove(n) => pick(model, *n).map_or(Ok(()), |id| self.remove(&id, model)),
+            Op::PutSource(n, path, text) => pick(model, *n).map_or(Ok(()), |id| {
+                let (path, text) = (PathBuf::from(format!("/src/{path}.c")), vec![*text; 50]);
+                let stored = self.database.put_source(&id, &path, &text);
+                model.get_mut(&id).unwrap().sources.insert(path, text);
+                stored.map(drop)
+            }),
+        }
+    }
+
+    fn begin(&mut self, model: &mut Model) -> Result<(), DatabaseError> {
+        self.next_second += 1;
+        let epoch = Epoch { id: EpochId(format!("e{}", self.next_second)), ..epoch_at(self.next_second) };
+        model.insert(epoch.id.clone(), ModelEpoch::default());
+        self.current = Some(self.writer.begin(epoch)?);
+        self.unsaved.clear();
+        Ok(())
+    }
+
+    fn append(&mut self, rows: &[(u8, u8, u8)], model: &mut Model) -> Result<(), DatabaseError> {
+        let Some(epoch) = &mut self.current else { return Ok(()) };
+        for &(image, offset, count) in rows {
+            for (key, count) in counts(&[(&format!("i{image}"), offset.into(), count.into())]) {
+                *self.unsaved.entry(key).or_insert(0) += count;
+            }
+        }
+        let images: Vec<_> = rows.iter().map(|(image, ..)| record(&format!("i{image}"))).collect();
+        let stored = model.get_mut(&epoch.epoch().id).expect("the current epoch is there");
+        for (key, count) in self.unsaved.iter().filter(|(_, count)| **count > 0) {
+            *stored.counts.entry(key.clone()).or_insert(0) += count;
+        }
+        stored.images.extend(images.iter().map(|i| (i.id.clone(), i.path.clone())));
+        epoch.append(&self.unsaved, &images)?;
+        self.unsaved.clear();
+        Ok(())
+    }
+
+    fn update(&mut self, model: &mut Model) -> Result<(), DatabaseError> {
+        let Some(epoch) = &mut self.current else { return Ok(()) };
+        let mut changed = epoch.epoch().clone();
+        changed.notes.push("more".into());
+        model.get_mut(&changed.id).unwrap().notes = changed.notes.len();
+        epoch.update(&changed)
+    }
+
+    fn finish(&mut self, model: &mut Model) -> Result<(), DatabaseError> {
+        let Some(epoch) = self.current.take() else { return Ok(()) };
+        let end = epoch.epoch().start;
+        let stored = model.get_mut(&epoch.epoch().id).unwrap();
+        // What a failed update would have added is not in it.
+        (stored.end, stored.notes) = (Some(end), epoch.epoch().notes.len());
+        epoch.finish(end).map(drop)
+    }
+
+    fn rename(&self, id: &EpochId, name: &str, model: &mut Model) -> Result<(), DatabaseError> {
+        let taken = model.iter().any(|(other, e)| other != id && e.name.as_deref() == Some(name));
+        let done = self.database.rename(id, name);
+        if taken {
+            assert!(!matches!(done, Ok(())), "{name} is taken");
+            return Ok(());
+        }
+        model.get_mut(id).unwrap().name = Some(name.to_owned());
+        done
+    }
+
+    fn remove(&self, id: &EpochId, model: &mut Model) -> Result<(), DatabaseError> {
+        let done = self.database.remove(id);
+        if self.current.as_ref().is_some_and(|current| current.epoch().id == *id) {
+            assert!(done.is_err(), "{id} is being written");
+            return Ok(());
+        }
+        model.remove(id);
+        done
+    }
+}
+
+/// What a reader sees. Nothing may be left out: no crash leaves a damaged file under its name.
+pub(super) fn observe(database: &Database) -> Model {
+    let epochs = database.epochs().unwrap();
+    assert_eq!(epochs.warnings, []);
+    let observed = epochs.epochs.into_iter().map(|epoch| {
+        let read = database.read(&epoch.id).unwrap();
+        assert_eq!(read.warnings, []);
+        let text = |record: &SourceRecord| database.source_text(record).unwrap();
+        let seen = ModelEpoch {
+            counts: read.counts.into_iter().collect(),
+            images: read.images.into_iter().map(|i| (i.id, i.path)).collect(),
+            name: epoch.name,
+            notes: epoch.notes.len(),
+            end: epoch.end,
+            sources: read.sources.iter().map(|s| (s.path.clone(), text(s))).collect(),
+        };
+        (epoch.id, seen)
+    });
+    observed.collect()
+}
+
+/// What is in the folder `sources` and no epoch names.
+pub(super) fn orphans(database: &Database) -> usize {
+    let needed: std::collections::BTreeSet<_> =
+        observe(database).into_values().flat_map(|e| e.sources.into_values()).collect();
+    let kept = database.disk.list(Path::new("/db/sources")).unwrap().len();
+    kept - needed.len()
+}
