@@ -186,7 +186,8 @@ Return a function that cancels it."
   (plist-put dwell--recording :progress text)
   (force-mode-line-update t)
   (unless (active-minibuffer-window)
-    (let ((message-log-max nil)) (message "Dwell: %s" text))))
+    (let ((message-log-max nil))
+      (message "Dwell: %s" (truncate-string-to-width text (max 20 (- (frame-width) 10)) nil nil "…")))))
 
 (defun dwell--forget-recording (connection)
   "Forget the recording of CONNECTION, whose server stopped."

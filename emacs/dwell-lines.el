@@ -472,7 +472,7 @@ Signal when it has none, or, unless ANY, when it was edited since."
   (interactive)
   (let ((overlays (dwell--overlays nil nil 'line)))
     (unless overlays (user-error "Dwell: no line shows its cost"))
-    (push-mark)
+    (push-mark nil t)
     (goto-char (overlay-start
                 (car (sort overlays
                            (lambda (a b) (> (plist-get (overlay-get a 'dwell-cost) :share)
@@ -485,7 +485,7 @@ Signal when it has none, or, unless ANY, when it was edited since."
   (let* ((cost (or (dwell--cost-here) (user-error "Dwell: this line shows no cost")))
          (culprit (or (seq-find (lambda (culprit) (plist-get culprit :line)) (plist-get cost :culprits))
                       (user-error "Dwell: no culprit is known for this line"))))
-    (push-mark)
+    (push-mark nil t)
     (dwell--visit (or (plist-get culprit :uri) dwell--document) (plist-get culprit :line))
     (message "Dwell: %s" (dwell--format-culprit culprit))))
 
@@ -515,7 +515,17 @@ Signal when it has none, or, unless ANY, when it was edited since."
             (text (if (stringp contents) contents (plist-get contents :value))))
        (if (member text '(nil ""))
            (message "Dwell: nothing is known of this line")
-         (with-help-window "*Dwell line*" (princ text)))))))
+         (let ((help-window-select nil))
+           (with-help-window "*Dwell line*" (princ (dwell--plain text)))))))))
+
+(defun dwell--plain (markdown)
+  "Return MARKDOWN as one reads it without a renderer."
+  (thread-last markdown
+               (replace-regexp-in-string "^|[-: |]+|\n" "")
+               (replace-regexp-in-string "^| *\\(.*?\\) *|$" "\\1")
+               (replace-regexp-in-string "\\[\\([^]\n]+\\)\\]([^)\n]*)" "\\1")
+               (replace-regexp-in-string "\\*\\*\\|`" "")
+               (replace-regexp-in-string "\\\\\\([[:punct:]]\\)" "\\1")))
 
 ;;;###autoload
 (defun dwell-set-hints (level)

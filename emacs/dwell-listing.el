@@ -232,7 +232,7 @@ PLACE is a source line to begin at, a cons of URI and line from 0."
   (let* ((index (1- (line-number-at-pos nil t)))
          (culprits (dwell-listing--culprits index)))
     (unless culprits (user-error "Dwell: no culprit is known here"))
-    (push-mark)
+    (push-mark nil t)
     (dwell-listing--goto-line (or (seq-find (lambda (culprit) (/= culprit index)) culprits)
                                   (car culprits)))))
 

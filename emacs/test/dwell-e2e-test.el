@@ -18,12 +18,16 @@
   (let ((value (getenv name)))
     (and value (not (string-empty-p value)) (expand-file-name value))))
 
+(defvar dwell-e2e-epoch nil
+  "The database's latest epoch before the tests made any.")
+
 (defmacro dwell-e2e-with-file (&rest body)
   "Run BODY in a buffer of the given source with its costs drawn."
   (declare (indent 0))
   `(let ((dwell-server-command (list "node" (dwell-e2e-given "DWELL_TEST_SERVER") "--stdio"))
          (dwell-database (dwell-e2e-given "DWELL_TEST_DB"))
          (dwell-program (dwell-e2e-given "DWELL_TEST_DWELL"))
+         (dwell-epochs (list (or dwell-e2e-epoch "latest")))
          (create-lockfiles nil))
      (unwind-protect
          (save-window-excursion
@@ -32,6 +36,10 @@
              (unwind-protect
                  (progn (dwell-mode)
                         (dwell-test-until "overlays" (dwell-test-overlays))
+                        (unless dwell-e2e-epoch
+                          (setq dwell-e2e-epoch
+                                (plist-get (car (last (append (plist-get (dwell-test-ask :dwell/epochs) :epochs) nil)))
+                                           :id)))
                         ,@body)
                (set-buffer-modified-p nil)
                (kill-buffer))))
