@@ -1,0 +1,256 @@
+//! The façade end to end, on a program compiled here and counts made up here: no sampling, no luck.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use dwell_image::Image;
+use dwell_profile::{Database, Unit};
+use dwell_query::{
+    Cancel, ImportRequest, Options, Query, QueryError, TopBy, TopRequest,
+    answer::{Listing, SourceState},
+    import_counts,
+};
+use jiff::Timestamp;
+
+const SOURCE: &str = "\
+#include <stdint.h>
+static inline uint64_t mix(uint64_t x) {
+  return x * 31 + 7;
+}
+__attribute__((noinline)) uint64_t walk(const uint64_t *p, uint64_t n) {
+  uint64_t sum = 0;
+  for (uint64_t i = 0; i < n; i++)
+    sum = mix(sum) ^ p[i];
+  return sum;
+}
+__attribute__((noinline)) uint64_t other(uint64_t n) {
+  return n / 3;
+}
+int main(int argc, char **argv) {
+  (void)argv;
+  uint64_t a[4] = {1, 2, 3, 4};
+  return (int)(walk(a, argc + 1) + other(argc));
+}
+";
+
+/// A program, its source, and a database with one epoch of samples of it.
+struct Scene {
+    dir: tempfile::TempDir,
+    source: PathBuf,
+    program: PathBuf,
+}
+
+impl Scene {
+    /// 1,000 samples in `walk`, on the instructions of its loop; 10 in `other`.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, program) = (dir.path().join("walk.c"), dir.path().join("walk"));
+        fs::write(&source, SOURCE).unwrap();
+        let arguments = ["-O1", "-g", "-gdwarf-5", "-no-pie", "-Wl,--build-id"];
+        let status =
+            Command::new("gcc").args(arguments).arg(&source).arg("-o").arg(&program).status().unwrap();
+        assert!(status.success());
+        let scene = Scene { dir, source, program };
+        scene.import();
+        scene
+    }
+
+    fn database(&self) -> Database {
+        Database::open(self.dir.path().join("db")).unwrap()
+    }
+
+    fn query(&self) -> Query {
+        Query::open(Options::for_database(self.dir.path().join("db"))).unwrap()
+    }
+
+    fn import(&self) {
+        let image = Image::open(&self.program).unwrap();
+        let mut table = String::from("# image\taddress\tcount\n");
+        for (name, samples) in [("walk", 1000), ("other", 10)] {
+            let procedure = image.procedures().iter().find(|p| &*p.name == name).unwrap();
+            let instructions = image.instructions(procedure.address, procedure.size_bytes);
+            // The loop's line in `walk`; the division in `other`.
+            let line = if name == "walk" { 8 } else { 12 };
+            let on_line: Vec<_> = instructions
+                .iter()
+                .filter(|i| image.frames(i.address).last().is_some_and(|f| f.line == Some(line)))
+                .collect();
+            for i in &on_line {
+                table += &format!("walk\t{:x}\t{}\n", i.address.0, samples / on_line.len());
+            }
+        }
+        let counts = self.dir.path().join("counts.tsv");
+        fs::write(&counts, table).unwrap();
+        import_counts(&self.database(), &self.request(&counts), Timestamp::now()).unwrap();
+    }
+
+    fn request(&self, counts: &Path) -> ImportRequest {
+        ImportRequest {
+            counts: counts.to_owned(),
+            images: vec![self.program.clone()],
+            machine: "generic-x86-64".to_owned(),
+            event: "cpu-clock".to_owned(),
+            period: 1_000_000,
+            unit: Unit::Nanoseconds,
+            clock_hz: Some(2e9),
+            name: Some("made-up".to_owned()),
+        }
+    }
+
+    fn listing(&self, name: &str) -> Result<Listing, QueryError> {
+        self.query().listing(&[], name, &Cancel::new())
+    }
+}
+
+#[test]
+fn top_orders_procedures_images_lines_and_applications() {
+    let scene = Scene::new();
+    let query = scene.query();
+    let top = |by| query.top(&TopRequest { by, ..TopRequest::default() }, &Cancel::new()).unwrap();
+
+    let procedures = top(TopBy::Procedure);
+    let names: Vec<_> = procedures.rows.iter().map(|r| r.procedure.as_deref().unwrap()).collect();
+    assert_eq!(names, ["walk", "other"]);
+    assert_eq!(procedures.rows[0].id.as_deref(), Some("walk:walk"));
+    assert!(procedures.rows[0].share > 0.98 && procedures.rows[1].cumulative_share > 0.999);
+    assert!(procedures.rows[0].cpi.is_some());
+    // One sample is 1 ms at 2 GHz.
+    let samples = procedures.rows[0].samples["cpu-clock"] as f64;
+    assert_eq!(procedures.rows[0].cycles, Some(samples * 2e6));
+
+    let lines = top(TopBy::Line);
+    assert!(lines.rows[0].file.as_deref().unwrap().ends_with("walk.c"));
+    let shares: f64 = lines.rows.iter().map(|r| r.share).sum();
+    assert!((0.999..=1.000_001).contains(&shares), "{shares}"); // lines of less than half a sample are left out
+
+    assert_eq!(top(TopBy::Image).rows.len(), 1);
+    assert_eq!(top(TopBy::App).rows[0].app.as_deref(), Some("walk"));
+}
+
+#[test]
+fn a_listing_holds_every_sample_and_the_source_text() {
+    let scene = Scene::new();
+    let listing = scene.listing("walk").unwrap();
+    let landed: u64 = listing.instructions.iter().filter_map(|i| i.samples.get("cpu-clock")).sum();
+    assert_eq!(landed, listing.procedure.samples["cpu-clock"]);
+    let head: f64 = listing.instructions.iter().map(|i| i.head_samples).sum();
+    assert!((head - landed as f64).abs() < 1e-6, "{head} against {landed}");
+    let texts: Vec<&String> = listing.source_lines.values().flat_map(|f| f.values()).collect();
+    assert!(texts.iter().any(|t| t.contains("x * 31 + 7")), "{texts:?}");
+    assert!(listing.blocks.iter().all(|b| b.best_case_cpi > 0.0));
+    let starts: Vec<u64> = listing.blocks.iter().map(|b| b.address).collect();
+    assert!(listing.blocks.iter().flat_map(|b| &b.successors).all(|s| starts.contains(&s.to)));
+}
+
+#[test]
+fn a_procedure_is_found_by_any_of_its_names() {
+    let scene = Scene::new();
+    let by_name = scene.listing("walk").unwrap();
+    let address = format!("0x{:x}", by_name.procedure.address + 1);
+    let path = format!("{}:walk", scene.program.display());
+    let build_id = format!("{}:walk", by_name.image.build_id);
+    for name in ["walk:walk", &address, &path, &build_id] {
+        assert_eq!(scene.listing(name).unwrap(), by_name, "{name}");
+    }
+    assert_eq!(scene.listing("main").unwrap().procedure.samples.len(), 0);
+    assert_eq!(scene.listing("nobody").unwrap_err().code(), "no-procedure");
+    assert_eq!(scene.listing("elsewhere:walk").unwrap_err().code(), "no-procedure");
+}
+
+#[test]
+fn inlined_lines_cost_where_they_are_written() {
+    let scene = Scene::new();
+    let costs = scene.query().file_costs(&[], &scene.source, &Cancel::new()).unwrap();
+    assert_eq!(costs.source, SourceState::Fresh);
+    let lines: Vec<u32> = costs.lines.iter().map(|l| l.line).collect();
+    assert!(lines.contains(&3), "the inlined body is missing: {lines:?}");
+    let shares: f64 = costs.lines.iter().map(|l| l.share).sum();
+    assert!((0.999..=1.000_001).contains(&shares), "{shares}"); // lines of less than half a sample are left out
+    let begins: Vec<_> = costs.procedures.iter().map(|p| (p.demangled.as_str(), p.line)).collect();
+    assert_eq!(begins, [("walk", 5), ("other", 11)]);
+}
+
+#[test]
+fn an_edited_source_keeps_the_lines_that_did_not_change() {
+    let scene = Scene::new();
+    let query = scene.query();
+    let id = query.epochs().unwrap().epochs[0].id.clone();
+    let kept = query.keep_sources(&dwell_profile::EpochId(id)).unwrap();
+    assert_eq!(kept, 1);
+    let before = query.file_costs(&[], &scene.source, &Cancel::new()).unwrap();
+
+    let edited = SOURCE.replace("#include", "// one more line\n#include").replace("n / 3", "n / 5");
+    fs::write(&scene.source, edited).unwrap();
+    let after = query.file_costs(&[], &scene.source, &Cancel::new()).unwrap();
+    assert_eq!(after.source, SourceState::Mapped);
+    let moved: Vec<u32> = before.lines.iter().map(|l| l.line + 1).filter(|l| *l != 13).collect();
+    assert_eq!(after.lines.iter().map(|l| l.line).collect::<Vec<_>>(), moved);
+    let text = scene.listing("walk").unwrap().source_lines;
+    assert!(text.values().any(|f| f[&3].contains("x * 31")), "the text is not the one that was built");
+}
+
+#[test]
+fn a_changed_source_without_a_snapshot_gives_no_number() {
+    let scene = Scene::new();
+    fs::write(&scene.source, SOURCE.replace("31", "37")).unwrap();
+    let costs = scene.query().file_costs(&[], &scene.source, &Cancel::new()).unwrap();
+    assert_eq!((costs.source, costs.lines.len()), (SourceState::Stale, 0));
+    assert!(costs.notes[0].contains("not the one that was profiled"), "{:?}", costs.notes);
+}
+
+#[test]
+fn a_rebuilt_or_missing_image_is_named() {
+    let scene = Scene::new();
+    fs::copy("/bin/true", scene.dir.path().join("other")).unwrap();
+    fs::rename(scene.dir.path().join("other"), &scene.program).unwrap();
+    let top = scene.query().top(&TopRequest::default(), &Cancel::new()).unwrap();
+    assert!(top.notes.iter().any(|n| n.contains("changed since it was sampled")), "{:?}", top.notes);
+    assert_eq!(top.rows[0].procedure.as_deref(), Some("[no symbol]"));
+    fs::remove_file(&scene.program).unwrap();
+    let error = scene.listing("0x401000").unwrap_err();
+    assert_eq!(error.code(), "no-procedure");
+}
+
+#[test]
+fn a_bad_table_is_refused_whole() {
+    let scene = Scene::new();
+    let counts = scene.dir.path().join("bad.tsv");
+    let before = scene.query().epochs().unwrap().epochs.len();
+    for (table, why) in [
+        ("walk 401000 1\n", "bad.tsv:1: expected 'image<TAB>hex address<TAB>count'"),
+        ("walk\tx\t1\n", "bad.tsv:1: 'x' is no hexadecimal address"),
+        ("# c\n\nls\t401000\t1\n", "bad.tsv:3: image 'ls' is not among those named by --image"),
+        ("walk\t1\t1\n", "bad.tsv:1: address 1 lies in no segment of 'walk'"),
+        ("walk\t401000\t-1\n", "bad.tsv:1: '-1' is no count"),
+    ] {
+        fs::write(&counts, table).unwrap();
+        let error = import_counts(&scene.database(), &scene.request(&counts), Timestamp::now()).unwrap_err();
+        assert!(error.to_string().ends_with(why), "{error}");
+    }
+    let request = ImportRequest { machine: "pdp-11".to_owned(), ..scene.request(&counts) };
+    let error = import_counts(&scene.database(), &request, Timestamp::now()).unwrap_err();
+    assert_eq!(error.code(), "no-model");
+    assert_eq!(scene.query().epochs().unwrap().epochs.len(), before);
+}
+
+#[test]
+fn a_cancelled_question_ends() {
+    let scene = Scene::new();
+    let cancel = Cancel::new();
+    cancel.cancel();
+    let error = scene.query().top(&TopRequest::default(), &cancel).unwrap_err();
+    assert_eq!(error.code(), "cancelled");
+}
+
+#[test]
+fn an_empty_database_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let query = Query::open(Options::for_database(dir.path())).unwrap();
+    let error = query.top(&TopRequest::default(), &Cancel::new()).unwrap_err();
+    assert_eq!(error.code(), "empty-database");
+    assert!(error.to_string().contains("dwell record"), "{error}");
+    assert!(query.epochs().unwrap().epochs.is_empty());
+}
