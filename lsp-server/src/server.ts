@@ -96,17 +96,19 @@ class Server {
 
   /** What it has none for. */
   private answerDwell(): void {
-    const { connection, profile } = this;
-    connection.onRequest(methods.epochs, (_params: unknown, token: CancellationToken) => answered(token, () => epochs(profile, token)));
-    connection.onRequest(methods.hotProcedures, (params: unknown, token: CancellationToken) =>
-      answered(token, () => hotProcedures(profile, hotProceduresParams(params), token)),
-    );
-    connection.onRequest(methods.listing, (params: unknown, token: CancellationToken) =>
-      answered(token, () => listing(profile, listingParams(params), token)),
-    );
-    connection.onRequest(methods.fileCosts, (params: unknown, token: CancellationToken) =>
-      answered(token, () => this.view(fileCostsParams(params).textDocument.uri, token, fileCosts)),
-    );
+    const { profile } = this;
+    this.answerOwn(methods.epochs, (_params, token) => epochs(profile, token));
+    this.answerOwn(methods.hotProcedures, (params, token) => hotProcedures(profile, hotProceduresParams(params), token));
+    this.answerOwn(methods.listing, (params, token) => listing(profile, listingParams(params), token));
+    this.answerOwn(methods.fileCosts, (params, token) => this.view(fileCostsParams(params).textDocument.uri, token, fileCosts));
+  }
+
+  private answerOwn(method: string, answer: (params: unknown, token: CancellationToken) => Promise<unknown>): void {
+    this.connection.onRequest(method, (...given: unknown[]) => {
+      // Lua's empty table arrives as an empty list: no parameters by position, the token alone.
+      const token = given.pop() as CancellationToken;
+      return answered(token, () => answer(given[0], token));
+    });
   }
 
   private initialize({ capabilities, initializationOptions }: InitializeParams): InitializeResult {

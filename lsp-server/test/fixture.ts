@@ -5,9 +5,9 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 
-export const top = join(__dirname, '../..');
+export const top = resolve(__dirname, '../..');
 export const server = join(top, 'lsp-server/dist/server.js');
 
 export interface Fixture {
@@ -41,8 +41,8 @@ int main(void) {
 
 /** The program, from the build that is newest; undefined where there is none. */
 export function builtDwell(): string | undefined {
-  const target = process.env['CARGO_TARGET_DIR'] ?? join(top, 'target');
-  const candidates = [process.env['DWELL'], join(target, 'release/dwell'), join(target, 'debug/dwell')];
+  const target = process.env.CARGO_TARGET_DIR ?? join(top, 'target');
+  const candidates = [process.env.DWELL, join(target, 'release/dwell'), join(target, 'debug/dwell')];
   return candidates.find((path) => path !== undefined && existsSync(path));
 }
 
@@ -89,7 +89,7 @@ function lineOf(part: string): number {
 /** A few samples on each instruction, most on the one after the load, where a timer finds it waiting. */
 function countsOf(assembly: string, image: string): string {
   const instructions = [...assembly.matchAll(/^\s*([0-9a-f]+):\s+(.*)$/gm)].map(([, address, words]) => ({ address, words }));
-  const load = instructions.findIndex(({ words }) => /\(%rdi/.test(words ?? ''));
+  const load = instructions.findIndex(({ words }) => (words ?? '').includes('(%rdi'));
   const rows = instructions.map(({ address }, i) => `${image}\t${address ?? ''}\t${i === load + 1 ? 9000 : 100}`);
   return `${rows.join('\n')}\n`;
 }

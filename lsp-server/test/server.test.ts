@@ -225,6 +225,9 @@ test('malformed requests get an answer that names what is wrong', async () => {
   await assert.rejects(client.sendRequest('dwell/hotProcedures', { limit: -1 }), invalid);
   await assert.rejects(client.sendRequest('workspace/executeCommand', { command: 'dwell.server.record', arguments: [{ command: [] }] }), invalid);
   await assert.rejects(client.sendRequest('workspace/executeCommand', { command: 'rm' }), invalid);
+  await assert.rejects(client.sendRequest('dwell/listing', 1, 2), invalid);
+  const byPosition = await client.sendRequest<HotProceduresResult>('dwell/hotProcedures');
+  assert.equal(byPosition.rows.length, 1);
   assert.deepEqual(await hintsOf(client, 'untitled:Untitled-1'), []);
   assert.deepEqual(await hintsOf(client, 'file://%zz'), []);
   await stop(started);
