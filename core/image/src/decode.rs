@@ -4,6 +4,7 @@
 
 mod aarch64;
 mod riscv;
+mod riscv_compressed;
 mod x86;
 
 use std::cell::RefCell;
@@ -75,6 +76,9 @@ impl Decoder {
                 iterator.reset(&code[at..], start.0.wrapping_add(at as u64));
             }
             instructions.push(instruction);
+        }
+        if self.arch == Arch::Riscv64 {
+            riscv::resolve_far_calls(&mut instructions);
         }
         instructions
     }

@@ -128,7 +128,8 @@ impl UnitTables {
             function: function.map(str::to_owned),
             file: self.lines.file(file).cloned(),
             line: some(line),
-            column: some(column),
+            // Without a line (code that no line made) a column says nothing.
+            column: some(column).filter(|_| line != 0),
         }
     }
 }

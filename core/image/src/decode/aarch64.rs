@@ -1,15 +1,183 @@
-//! AArch64.
+//! AArch64: what Capstone says, with widths, literal loads, flags and the link register filled in.
 
+use capstone::arch::arm64::{
+    Arm64CC, Arm64InsnDetail, Arm64OpMem, Arm64Operand, Arm64OperandType, Arm64Shift,
+};
+use capstone::arch::{ArchDetail, DetailsArchInsn};
 use capstone::{Insn, InsnDetail};
+use smallvec::SmallVec;
 
 use super::{Decoder, Parts};
-use crate::Flow;
+use crate::aarch64::{LR, NZCV, PC};
+use crate::{Flow, ImageAddress, MemoryOperand, Operand, Register};
 
-pub(super) fn parts(decoder: &Decoder, _insn: &Insn<'_>, detail: &InsnDetail<'_>) -> Parts {
-    Parts {
+pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>) -> Parts {
+    let ArchDetail::Arm64Detail(arm64) = detail.arch_detail() else { unreachable!("an AArch64 decoder") };
+    let mnemonic = insn.mnemonic().unwrap_or_default();
+    let access = Access::of(mnemonic);
+    let raw: Vec<Arm64Operand> = arm64.operands().collect();
+    let mut operands: SmallVec<[Operand; 3]> =
+        raw.iter().filter_map(|o| operand(decoder, access, o)).collect();
+    literal(mnemonic, access, &mut operands);
+    set_width(mnemonic, &mut operands);
+    let mut parts = Parts {
         reads: decoder.set(detail.regs_read()),
         writes: decoder.set(detail.regs_write()),
-        operands: Default::default(),
-        flow: Flow::Next,
+        flow: flow(mnemonic, &operands),
+        operands,
+    };
+    correct(mnemonic, &arm64, &mut parts);
+    parts
+}
+
+/// What an instruction does to its memory operand.
+#[derive(Clone, Copy, Default)]
+struct Access {
+    read: bool,
+    written: bool,
+}
+
+impl Access {
+    fn of(mnemonic: &str) -> Access {
+        let starts = |prefixes: &[&str]| prefixes.iter().any(|p| mnemonic.starts_with(p));
+        // Read-modify-write of the large system extensions; `ldset` and so on begin as loads do.
+        let atomic =
+            ["cas", "swp", "ldadd", "ldclr", "ldeor", "ldset", "ldsmax", "ldsmin", "ldumax", "ldumin"];
+        let atomic_store = ["stadd", "stclr", "steor", "stset", "stsmax", "stsmin", "stumax", "stumin"];
+        match () {
+            _ if starts(&atomic) || starts(&atomic_store) => Access { read: true, written: true },
+            _ if starts(&["ld"]) => Access { read: true, written: false },
+            _ if starts(&["st"]) => Access { read: false, written: true },
+            _ => Access::default(),
+        }
     }
+}
+
+fn operand(decoder: &Decoder, access: Access, operand: &Arm64Operand) -> Option<Operand> {
+    match &operand.op_type {
+        Arm64OperandType::Reg(id) => {
+            let (register, width_bits) = decoder.sized_register(*id)?;
+            Some(Operand::Register { register, width_bits })
+        }
+        Arm64OperandType::Imm(value) => Some(Operand::Immediate(*value)),
+        Arm64OperandType::Mem(memory) => {
+            Some(Operand::Memory(memory_operand(decoder, access, operand, memory)))
+        }
+        _ => None,
+    }
+}
+
+fn memory_operand(
+    decoder: &Decoder,
+    access: Access,
+    operand: &Arm64Operand,
+    memory: &Arm64OpMem,
+) -> MemoryOperand {
+    let scale = match operand.shift {
+        Arm64Shift::Lsl(bits @ 0..=4) => 1 << bits,
+        _ => 1,
+    };
+    MemoryOperand {
+        base: decoder.register(memory.base()),
+        index: decoder.register(memory.index()),
+        scale,
+        displacement: memory.disp().into(),
+        read: access.read,
+        written: access.written,
+        ..MemoryOperand::default()
+    }
+}
+
+/// `ldr x0, label`: Capstone gives the label as a number.
+fn literal(mnemonic: &str, access: Access, operands: &mut SmallVec<[Operand; 3]>) {
+    let may = matches!(mnemonic, "ldr" | "ldrsw" | "prfm");
+    let has_memory = operands.iter().any(|o| matches!(o, Operand::Memory(_)));
+    if let Some(last @ Operand::Immediate(_)) = operands.last_mut().filter(|_| may && !has_memory) {
+        let Operand::Immediate(address) = *last else { return };
+        *last = Operand::Memory(MemoryOperand {
+            base: Some(PC),
+            scale: 1,
+            address: Some(ImageAddress(address as u64)),
+            read: access.read,
+            ..MemoryOperand::default()
+        });
+    }
+}
+
+/// The bytes accessed follow from the mnemonic's suffix, else from the register that is moved.
+fn set_width(mnemonic: &str, operands: &mut [Operand]) {
+    let mut registers = operands.iter().filter_map(|o| match o {
+        Operand::Register { width_bits, .. } => Some(width_bits / 8),
+        _ => None,
+    });
+    // The first register of an exclusive store takes its status.
+    let moved = if mnemonic.starts_with("stx") || mnemonic.starts_with("stlx") { 1 } else { 0 };
+    let register_bytes = registers.nth(moved).unwrap_or(0);
+    let is = |names: &[&str]| names.contains(&mnemonic);
+    let width = match mnemonic.as_bytes() {
+        // Structures of vector registers: the arrangement decides.
+        [_, _, b'1'..=b'4', ..] => 0,
+        _ if is(&["ldpsw"]) => 8,
+        _ if is(&["ldp", "stp", "ldnp", "stnp", "ldxp", "ldaxp", "stxp", "stlxp"]) => 2 * register_bytes,
+        [.., b's', b'w'] => 4,
+        [.., b'b'] => 1,
+        [.., b'h'] => 2,
+        _ => register_bytes,
+    };
+    for operand in operands {
+        if let Operand::Memory(memory) = operand
+            && (memory.read || memory.written)
+        {
+            memory.width_bytes = width;
+        }
+    }
+}
+
+fn flow(mnemonic: &str, operands: &[Operand]) -> Flow {
+    let target = match operands.last() {
+        Some(Operand::Immediate(target)) => Some(ImageAddress(*target as u64)),
+        _ => None,
+    };
+    match (mnemonic, target) {
+        ("b", Some(target)) => Flow::Jump { target },
+        ("cbz" | "cbnz" | "tbz" | "tbnz", Some(target)) => Flow::Branch { target },
+        ("bl", target) => Flow::Call { target },
+        ("brk" | "hlt" | "udf", _) => Flow::Stop,
+        _ if mnemonic.starts_with("b.") || mnemonic.starts_with("bc.") => {
+            target.map_or(Flow::Next, |target| Flow::Branch { target })
+        }
+        _ if mnemonic.starts_with("blr") => Flow::Call { target: None },
+        ("br" | "braa" | "braaz" | "brab" | "brabz", _) => Flow::IndirectJump,
+        _ if mnemonic.starts_with("ret") || mnemonic.starts_with("eret") => Flow::Return,
+        _ => Flow::Next,
+    }
+}
+
+fn correct(mnemonic: &str, arm64: &Arm64InsnDetail<'_>, parts: &mut Parts) {
+    use Arm64CC::{ARM64_CC_AL, ARM64_CC_INVALID, ARM64_CC_NV};
+    parts.reads.remove(PC);
+    parts.writes.remove(PC);
+    let conditional = ![ARM64_CC_INVALID, ARM64_CC_AL, ARM64_CC_NV].contains(&arm64.cc());
+    let with_carry = ["adc", "sbc", "ngc"].iter().any(|p| mnemonic.starts_with(p));
+    if conditional || with_carry {
+        parts.reads.insert(NZCV);
+    }
+    if arm64.update_flags() {
+        parts.writes.insert(NZCV);
+    }
+    match parts.flow {
+        Flow::Call { .. } => parts.writes.insert(LR),
+        Flow::Return if !mnemonic.starts_with('e') && parts.operands.is_empty() => parts.reads.insert(LR),
+        _ => {}
+    }
+    let bases: SmallVec<[Register; 2]> = parts
+        .operands
+        .iter()
+        .flat_map(|o| match o {
+            Operand::Memory(m) => [m.base, m.index],
+            _ => [None, None],
+        })
+        .flatten()
+        .collect();
+    bases.iter().filter(|r| **r != PC).for_each(|r| parts.reads.insert(*r));
 }

@@ -1,15 +1,244 @@
-//! RISC-V.
+//! RISC-V, 64 bits: Capstone gives the text; registers, memory and control flow are decoded here from the encoding
+//! (RISC-V Unprivileged ISA 20191213, §24 "RV32/64G Instruction Set Listings"), since Capstone 5 does not know them.
+//!
+//! The rounding mode and the exception flags of floating point are left out: they order nothing in practice.
 
 use capstone::{Insn, InsnDetail};
+use smallvec::SmallVec;
 
-use super::{Decoder, Parts};
-use crate::Flow;
+use super::{Decoder, Parts, riscv_compressed};
+use crate::riscv::{F0, FCSR, PC, RA, T0, ZERO};
+use crate::{Flow, ImageAddress, Instruction, MemoryOperand, Operand, Register, RegisterSet};
 
-pub(super) fn parts(_decoder: &Decoder, _insn: &Insn<'_>, _detail: &InsnDetail<'_>) -> Parts {
-    Parts {
-        reads: Default::default(),
-        writes: Default::default(),
-        operands: Default::default(),
-        flow: Flow::Next,
+pub(super) fn parts(_decoder: &Decoder, insn: &Insn<'_>, _detail: &InsnDetail<'_>) -> Parts {
+    let mut out = Out::new(insn.address());
+    match *insn.bytes() {
+        [a, b] => riscv_compressed::decode(u16::from_le_bytes([a, b]).into(), &mut out),
+        [a, b, c, d] => decode(u32::from_le_bytes([a, b, c, d]), &mut out),
+        _ => {}
+    }
+    out.parts
+}
+
+/// `auipc t, upper; jalr link, lower(t)` goes to a known address.
+pub(super) fn resolve_far_calls(instructions: &mut [Instruction]) {
+    for i in 1..instructions.len() {
+        let (before, after) = instructions.split_at_mut(i);
+        let (upper, jump) = (&before[i - 1], &mut after[0]);
+        let [Operand::Register { register: set, .. }, Operand::Immediate(upper_address)] = upper.operands[..]
+        else {
+            continue;
+        };
+        let [_, Operand::Register { register: through, .. }, Operand::Immediate(lower)] = jump.operands[..]
+        else {
+            continue;
+        };
+        if set != through || !upper.reads.contains(PC) {
+            continue;
+        }
+        let target = ImageAddress(upper_address.wrapping_add(lower) as u64);
+        match jump.flow {
+            Flow::Call { target: None } => jump.flow = Flow::Call { target: Some(target) },
+            Flow::IndirectJump => jump.flow = Flow::Jump { target },
+            _ => {}
+        }
+    }
+}
+
+/// Collects what an instruction does, operand by operand in the order of the text.
+pub(super) struct Out {
+    address: u64,
+    parts: Parts,
+}
+
+/// A bit field: `bits` from bit `low` on.
+pub(super) fn field(word: u32, low: u32, bits: u32) -> u32 {
+    word >> low & ((1 << bits) - 1)
+}
+
+/// The lowest `bits` of a number as a signed one.
+pub(super) fn signed(value: u32, bits: u32) -> i64 {
+    i64::from((value << (32 - bits)) as i32 >> (32 - bits))
+}
+
+pub(super) fn x(number: u32) -> Register {
+    Register(number as u8)
+}
+
+pub(super) fn f(number: u32) -> Register {
+    Register(F0.0 + number as u8)
+}
+
+impl Out {
+    fn new(address: u64) -> Out {
+        let (reads, writes, operands) = (RegisterSet::EMPTY, RegisterSet::EMPTY, SmallVec::new());
+        Out { address, parts: Parts { reads, writes, operands, flow: Flow::Next } }
+    }
+
+    pub(super) fn write(&mut self, register: Register) -> &mut Self {
+        self.parts.writes.insert(register);
+        self.operand(register)
+    }
+
+    pub(super) fn read(&mut self, register: Register) -> &mut Self {
+        self.parts.reads.insert(register);
+        self.operand(register)
+    }
+
+    /// One operand that is both source and destination.
+    pub(super) fn update(&mut self, register: Register) -> &mut Self {
+        self.parts.reads.insert(register);
+        self.write(register)
+    }
+
+    pub(super) fn immediate(&mut self, value: i64) -> &mut Self {
+        self.parts.operands.push(Operand::Immediate(value));
+        self
+    }
+
+    pub(super) fn load(&mut self, base: Register, displacement: i64, width_bytes: u16) {
+        self.memory(base, displacement, width_bytes, true, false);
+    }
+
+    pub(super) fn store(&mut self, base: Register, displacement: i64, width_bytes: u16) {
+        self.memory(base, displacement, width_bytes, false, true);
+    }
+
+    fn memory(&mut self, base: Register, displacement: i64, width_bytes: u16, read: bool, written: bool) {
+        self.parts.reads.insert(base);
+        let (base, scale) = (Some(base), 1);
+        let memory =
+            MemoryOperand { base, scale, displacement, width_bytes, read, written, ..Default::default() };
+        self.parts.operands.push(Operand::Memory(memory));
+    }
+
+    pub(super) fn branch(&mut self, distance: i64) {
+        let target = self.target(distance);
+        self.parts.flow = Flow::Branch { target };
+    }
+
+    /// A jump that leaves its return address in `link`.
+    pub(super) fn jump(&mut self, link: Register, distance: i64) {
+        let target = self.target(distance);
+        self.parts.writes.insert(link);
+        self.parts.flow =
+            if link == ZERO { Flow::Jump { target } } else { Flow::Call { target: Some(target) } };
+    }
+
+    /// A jump through a register; by convention a return when that is a link register that is not kept
+    /// (ISA manual, §2.5, "return-address stack hints").
+    pub(super) fn jump_register(&mut self, link: Register, through: Register) {
+        self.parts.writes.insert(link);
+        self.parts.flow = match () {
+            _ if link != ZERO => Flow::Call { target: None },
+            _ if through == RA || through == T0 => Flow::Return,
+            _ => Flow::IndirectJump,
+        };
+    }
+
+    pub(super) fn flow(&mut self, flow: Flow) {
+        self.parts.flow = flow;
+    }
+
+    fn target(&mut self, distance: i64) -> ImageAddress {
+        let target = self.address.wrapping_add_signed(distance);
+        self.parts.operands.push(Operand::Immediate(target as i64));
+        ImageAddress(target)
+    }
+
+    fn operand(&mut self, register: Register) -> &mut Self {
+        self.parts.operands.push(Operand::Register { register, width_bits: 64 });
+        self
+    }
+}
+
+fn decode(word: u32, out: &mut Out) {
+    let (rd, rs1, rs2) = (field(word, 7, 5), field(word, 15, 5), field(word, 20, 5));
+    let funct3 = field(word, 12, 3);
+    let immediate_i = signed(word >> 20, 12);
+    let immediate_s = signed(field(word, 25, 7) << 5 | rd, 12);
+    let size = 1 << (funct3 & 3);
+    match field(word, 2, 5) {
+        0x00 => out.write(x(rd)).load(x(rs1), immediate_i, size),
+        0x01 if (1..=4).contains(&funct3) => out.write(f(rd)).load(x(rs1), immediate_i, 1 << funct3),
+        0x04 | 0x06 => _ = out.write(x(rd)).read(x(rs1)).immediate(immediate_i),
+        0x05 => {
+            let upper = out.address.wrapping_add_signed(i64::from((word & 0xffff_f000) as i32));
+            out.parts.reads.insert(PC);
+            out.write(x(rd)).immediate(upper as i64);
+        }
+        0x08 => out.read(x(rs2)).store(x(rs1), immediate_s, size),
+        0x09 if (1..=4).contains(&funct3) => out.read(f(rs2)).store(x(rs1), immediate_s, 1 << funct3),
+        0x0b => atomic(word, out),
+        0x0c | 0x0e => _ = out.write(x(rd)).read(x(rs1)).read(x(rs2)),
+        0x0d => _ = out.write(x(rd)).immediate(i64::from((word & 0xffff_f000) as i32)),
+        0x10..=0x13 => _ = out.write(f(rd)).read(f(rs1)).read(f(rs2)).read(f(field(word, 27, 5))),
+        0x14 => floating(word, out),
+        0x18 => out.read(x(rs1)).read(x(rs2)).branch(branch_distance(word)),
+        0x19 => {
+            out.write(x(rd)).read(x(rs1)).immediate(immediate_i);
+            out.jump_register(x(rd), x(rs1));
+        }
+        0x1b => out.write(x(rd)).jump(x(rd), jump_distance(word)),
+        0x1c => system(word, out),
+        _ => {}
+    }
+}
+
+fn branch_distance(word: u32) -> i64 {
+    let (low, high) = (field(word, 8, 4) << 1, field(word, 25, 6) << 5);
+    signed(field(word, 31, 1) << 12 | field(word, 7, 1) << 11 | high | low, 13)
+}
+
+fn jump_distance(word: u32) -> i64 {
+    let (low, middle) = (field(word, 21, 10) << 1, field(word, 20, 1) << 11);
+    signed(field(word, 31, 1) << 20 | field(word, 12, 8) << 12 | middle | low, 21)
+}
+
+/// `lr` only reads, `sc` only writes, the rest do both.
+fn atomic(word: u32, out: &mut Out) {
+    let (base, source) = (x(field(word, 15, 5)), x(field(word, 20, 5)));
+    let operation = field(word, 27, 5);
+    let (reads, writes) = (operation != 3, operation != 2);
+    out.write(x(field(word, 7, 5)));
+    if writes {
+        out.read(source);
+    }
+    out.memory(base, 0, 1 << field(word, 12, 2), reads, writes);
+}
+
+/// OP-FP: which of the registers are integer ones depends on the operation.
+fn floating(word: u32, out: &mut Out) {
+    let (rd, rs1, rs2) = (field(word, 7, 5), field(word, 15, 5), field(word, 20, 5));
+    match field(word, 27, 5) {
+        0x00..=0x05 => _ = out.write(f(rd)).read(f(rs1)).read(f(rs2)),
+        // Square root, conversions between formats.
+        0x0b | 0x08 => _ = out.write(f(rd)).read(f(rs1)),
+        // Comparisons.
+        0x14 => _ = out.write(x(rd)).read(f(rs1)).read(f(rs2)),
+        // To integers, bits of, class of.
+        0x18 | 0x1c => _ = out.write(x(rd)).read(f(rs1)),
+        0x1a | 0x1e => _ = out.write(f(rd)).read(x(rs1)),
+        _ => {}
+    }
+}
+
+fn system(word: u32, out: &mut Out) {
+    let (rd, rs1, funct3) = (field(word, 7, 5), field(word, 15, 5), field(word, 12, 3));
+    match (funct3, word >> 20) {
+        (0, 0x001) => out.flow(Flow::Stop),
+        // uret, sret, mret
+        (0, 0x002 | 0x102 | 0x302) => out.flow(Flow::Return),
+        (0, _) => {}
+        (1..=3, number) => csr(number, out.write(x(rd)).immediate(number.into()).read(x(rs1))),
+        (_, number) => csr(number, out.write(x(rd)).immediate(number.into()).immediate(rs1.into())),
+    }
+}
+
+/// fflags, frm and fcsr are parts of one register; others are not modelled.
+fn csr(number: u32, out: &mut Out) {
+    if (1..=3).contains(&number) {
+        out.parts.reads.insert(FCSR);
+        out.parts.writes.insert(FCSR);
     }
 }

@@ -1,11 +1,11 @@
 //! x86-64: what Capstone says, with its gaps filled: stack slots, zeroing idioms, addresses without access.
 
-use capstone::arch::x86::{X86Insn, X86InsnDetail, X86OpMem, X86Operand, X86OperandType, X86Reg};
+use capstone::arch::x86::{X86Insn, X86OpMem, X86Operand, X86OperandType, X86Reg};
 use capstone::arch::{ArchDetail, DetailsArchInsn};
 use capstone::{Insn, InsnDetail, RegId};
 
 use super::{Decoder, Parts};
-use crate::x86::{FLAGS, RBP, RIP, RSP};
+use crate::x86::{RBP, RIP, RSP};
 use crate::{Flow, ImageAddress, MemoryOperand, Operand, Register};
 
 /// Capstone's groups of instructions, the same for all architectures.
@@ -26,7 +26,7 @@ pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>)
         flow: flow(id, detail, &operands),
     };
     parts.operands.extend(stack_slot(id, &operands).map(Operand::Memory));
-    correct(decoder, id, &x86, &operands, &mut parts);
+    correct(decoder, id, &operands, &mut parts);
     parts
 }
 
@@ -160,14 +160,7 @@ fn flow(id: X86Insn, detail: &InsnDetail<'_>, operands: &[X86Operand]) -> Flow {
 }
 
 /// Where Capstone's register sets are not what the processor does.
-fn correct(
-    decoder: &Decoder,
-    id: X86Insn,
-    x86: &X86InsnDetail<'_>,
-    operands: &[X86Operand],
-    parts: &mut Parts,
-) {
-    let _ = (x86, FLAGS);
+fn correct(decoder: &Decoder, id: X86Insn, operands: &[X86Operand], parts: &mut Parts) {
     parts.reads.remove(RIP);
     parts.writes.remove(RIP);
     if id == X86Insn::X86_INS_NOP {

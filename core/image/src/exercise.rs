@@ -1,0 +1,46 @@
+//! Everything at once on one file, for fuzzing and for the replay of damaged fixtures.
+
+use crate::{DebugState, Image, ImageAddress};
+
+/// So many procedures, addresses in each, and bytes of each are looked at.
+const PROCEDURES_MAX: usize = 48;
+const ADDRESSES_MAX: usize = 6;
+const PROCEDURE_BYTES_MAX: u64 = 2048;
+
+/// Reads `bytes` as an image and asks all that can be asked, checking that the answers fit together. Entry point for
+/// fuzzers: whatever the bytes, it returns within bounded time; a panic is a bug.
+pub fn exercise(bytes: &[u8]) {
+    let Ok(image) = Image::parse(bytes) else { return };
+    let procedures = image.procedures();
+    assert!(procedures.is_sorted_by(|a, b| a.address < b.address), "one procedure for each address, sorted");
+    for procedure in procedures.iter().take(PROCEDURES_MAX) {
+        assert!(procedure.size_bytes > 0 && procedure.demangled().len() < 1 << 20);
+        assert!(image.procedure_at(procedure.address).is_some());
+        check_instructions(&image, procedure.address, procedure.size_bytes.min(PROCEDURE_BYTES_MAX));
+    }
+    for address in [0, 0x1000, u64::MAX - 8, u64::MAX] {
+        check_instructions(&image, ImageAddress(address), 64);
+        image.procedure_at(ImageAddress(address));
+    }
+    if let DebugState::Split { missing } = image.debug_state() {
+        assert!(!missing.is_empty());
+    }
+    image.source_md5("/dwell/images/src/calc.c");
+}
+
+fn check_instructions(image: &Image, start: ImageAddress, size_bytes: u64) {
+    let instructions = image.instructions(start, size_bytes);
+    let mut expected = start;
+    for instruction in &instructions {
+        assert_eq!(instruction.address, expected, "instructions follow each other without a gap");
+        assert!(instruction.length > 0);
+        expected = instruction.end();
+    }
+    assert!(expected.0.wrapping_sub(start.0) <= size_bytes);
+    for instruction in instructions.iter().take(ADDRESSES_MAX) {
+        image.frames(instruction.address);
+        if let Some(offset) = image.offset_of(instruction.address) {
+            image.address_of(offset);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Lines and inlined calls, against addr2line (the crate; and binutils' where installed).
+
+use std::process::Command;
+
+use dwell_image::{Frame, Image, ImageAddress, demangle};
+use gimli::{EndianSlice, LittleEndian};
+use object::{Object, ObjectSection};
+
+use crate::fixtures;
+
+/// Fixtures with debug information of their own that needs no relocation.
+const WITH_LINES: [&str; 14] = [
+    "c-dwarf5.elf",
+    "c-dwarf4.elf",
+    "c-shared.so",
+    "c-static-pie.elf",
+    "c-clang-md5.elf",
+    "c-zlib.elf",
+    "c-zlib-gnu.elf",
+    "c-zstd.elf",
+    "cpp-tree.so",
+    "rust-words.so",
+    "aarch64-bare.elf",
+    "aarch64-shared.so",
+    "riscv64-bare.elf",
+    "riscv64-shared.so",
+];
+
+type Place = (Option<String>, Option<String>, Option<u32>, Option<u32>);
+
+#[test]
+fn frames_are_those_of_addr2line() {
+    for name in WITH_LINES {
+        let checked = compare(&fixtures::image(name), &fixtures::bytes(name), name);
+        assert!(checked > 10, "{name}: {checked} addresses with lines");
+    }
+}
+
+/// Compares every instruction; how many have a line.
+pub fn compare(image: &Image, bytes: &[u8], name: &str) -> usize {
+    let file = object::File::parse(bytes).unwrap();
+    let section = |id: gimli::SectionId| {
+        let section = file.section_by_name(id.name());
+        let data = section.and_then(|s| s.uncompressed_data().ok()).unwrap_or_default();
+        Ok::<_, gimli::Error>(data.into_owned())
+    };
+    let sections = gimli::DwarfSections::load(section).unwrap();
+    let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
+    let context = addr2line::Context::from_dwarf(dwarf).unwrap();
+    let mut with_lines = 0;
+    for procedure in image.procedures() {
+        for instruction in image.instructions(procedure.address, procedure.size_bytes) {
+            let expected = reference(&context, instruction.address);
+            if !expected.is_empty() {
+                let ours: Vec<Place> = image.frames(instruction.address).iter().map(place).collect();
+                let at = instruction.address;
+                assert_eq!(ours, expected, "{name} at {at} in {}", procedure.name);
+                with_lines += 1;
+            }
+        }
+    }
+    with_lines
+}
+
+fn reference(context: &addr2line::Context<EndianSlice<'_, LittleEndian>>, at: ImageAddress) -> Vec<Place> {
+    let mut frames = context.find_frames(at.0).skip_all_loads().unwrap();
+    let mut places = Vec::new();
+    while let Some(frame) = frames.next().unwrap() {
+        let function = frame.function.map(|f| demangle(&f.raw_name().unwrap()));
+        let location = frame.location;
+        let file = location.as_ref().and_then(|l| l.file).map(normal);
+        let line = location.as_ref().and_then(|l| l.line).filter(|l| *l > 0);
+        let column = location.as_ref().and_then(|l| l.column).filter(|c| *c > 0);
+        places.push((function, file, line, column));
+    }
+    places
+}
+
+fn place(frame: &Frame) -> Place {
+    (frame.function.clone(), frame.file.as_deref().map(str::to_owned), frame.line, frame.column)
+}
+
+/// What the standard library makes of the path, which is not our way.
+fn normal(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in std::path::Path::new(path).components() {
+        match part {
+            std::path::Component::ParentDir => _ = parts.pop(),
+            std::path::Component::Normal(part) => parts.push(part.to_str().unwrap()),
+            _ => {}
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+#[test]
+fn frames_are_those_of_binutils() {
+    for name in ["c-dwarf5.elf", "c-dwarf4.elf", "c-shared.so", "cpp-tree.so"] {
+        let image = fixtures::image(name);
+        let names = ["sum_squares", "main", "trees::Node<long> const* trees::find<long>"];
+        for procedure in
+            image.procedures().iter().filter(|p| names.iter().any(|n| p.demangled().starts_with(n)))
+        {
+            let addresses = image.instructions(procedure.address, procedure.size_bytes);
+            let addresses: Vec<ImageAddress> = addresses.iter().map(|i| i.address).collect();
+            let Some(expected) = binutils(name, &addresses) else {
+                println!("SKIPPED frames_are_those_of_binutils: addr2line is not installed");
+                return;
+            };
+            let ours: Vec<String> =
+                addresses.iter().flat_map(|a| image.frames(*a)).map(|f| text(&f)).collect();
+            assert_eq!(ours, expected, "{name}: {}", procedure.name);
+        }
+    }
+}
+
+/// `addr2line -fi`, file and line only: names it takes from elsewhere.
+fn binutils(name: &str, addresses: &[ImageAddress]) -> Option<Vec<String>> {
+    let mut command = Command::new("addr2line");
+    command.arg("-i").arg("-e").arg(fixtures::folder().join(name));
+    let output = command.args(addresses.iter().map(|a| format!("{:x}", a.0))).output().ok()?;
+    let lines = String::from_utf8(output.stdout).unwrap();
+    Some(lines.lines().map(|l| l.split(" (discriminator").next().unwrap().to_owned()).collect())
+}
+
+fn text(frame: &Frame) -> String {
+    let file = frame.file.as_deref().unwrap_or("??");
+    frame.line.map_or(format!("{file}:?"), |line| format!("{file}:{line}"))
+}
+
+#[test]
+fn clang_tells_the_md5_of_sources() {
+    let image = fixtures::image("c-clang-md5.elf");
+    let md5 = image.source_md5("/dwell/images/src/calc.c").expect("clang writes MD5s");
+    let hex: String = md5.iter().map(|b| format!("{b:02x}")).collect();
+    let Ok(output) = Command::new("md5sum").arg(fixtures::folder().join("src/calc.c")).output() else {
+        println!("SKIPPED clang_tells_the_md5_of_sources: md5sum is not installed");
+        return;
+    };
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with(&hex));
+    assert_eq!(image.source_md5("/no/such/file.c"), None);
+    assert_eq!(fixtures::image("c-dwarf5.elf").source_md5("/dwell/images/src/calc.c"), None);
+}
+
+#[test]
+fn many_threads_may_ask_one_image() {
+    let image = fixtures::image("c-dwarf5.elf");
+    let addresses: Vec<_> = image.procedures().iter().map(|p| p.address).collect();
+    let alone: Vec<_> = addresses.iter().map(|a| image.frames(*a)).collect();
+    let fresh = fixtures::image("c-dwarf5.elf");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let together: Vec<_> = addresses.iter().map(|a| fresh.frames(*a)).collect();
+                assert_eq!(together, alone);
+            });
+        }
+    });
+}

@@ -1,0 +1,9 @@
+//! The image room against fixtures, against other tools, and against damage.
+
+mod debug_files;
+mod decoding;
+mod fixtures;
+mod frames;
+mod hostile;
+mod procedures;
+mod system;
