@@ -133,7 +133,7 @@ fn instruction_cost(scene: &Scene, block: usize, i: usize) -> InstructionCost {
 fn expected_cycles(scene: &Scene, i: usize) -> f64 {
     match scene.model.order {
         Order::InOrder => scene.schedule.issue_cycles_min[i],
-        Order::OutOfOrder => scene.schedule.expected_cycles(i).max(scene.schedule.issue_cycles_min[i]),
+        Order::OutOfOrder => scene.schedule.expected_cycles(i),
     }
 }
 

@@ -13,6 +13,10 @@ use crate::{Cause, machine::OpcodeClass};
 /// Adds what was not ruled out.
 pub fn suspects(scene: &Scene, block: usize, i: usize, suspects: &mut Vec<Suspect>) {
     let memory = &scene.model.memory;
+    mispredict_suspects(scene, block, i, suspects);
+    if stays_fetched(scene, block) {
+        return;
+    }
     if may_cross(scene, block, i, memory.line_bytes) {
         suspects.push(Suspect { cause: Cause::ICacheMiss, cycles_max: memory.memory_cycles, culprit: None });
     }
@@ -20,7 +24,19 @@ pub fn suspects(scene: &Scene, block: usize, i: usize, suspects: &mut Vec<Suspec
         let cycles_max = memory.itlb_miss_cycles + memory.memory_cycles;
         suspects.push(Suspect { cause: Cause::ItlbMiss, cycles_max, culprit: None });
     }
-    mispredict_suspects(scene, block, i, suspects);
+}
+
+/// Whether the block, as a rule, has itself just run, and nothing else: then its lines are at hand.
+fn stays_fetched(scene: &Scene, block: usize) -> bool {
+    const BYTES_MAX: u64 = 4096;
+    let range = scene.cfg.blocks[block].clone();
+    let bytes =
+        scene.instructions[range.end - 1].end().0.wrapping_sub(scene.instructions[range.start].address.0);
+    let calls = range
+        .clone()
+        .any(|i| matches!(scene.schedule.opcodes[i].class, OpcodeClass::Call | OpcodeClass::System));
+    let mut before = predecessors(scene, block).peekable();
+    !calls && bytes <= BYTES_MAX && before.peek().is_some() && before.all(|(_, b)| b.as_ref() == Some(&range))
 }
 
 /// Whether some instruction that can run right before `i` (out of order: or right after it) lies in another unit of
@@ -55,11 +71,9 @@ fn successor_is_new(
         return crosses(own, &scene.instructions[next]);
     }
     let cfg = scene.cfg;
-    let frequency = scene.estimates.blocks[block].map_or(0.0, |e| e.frequency);
     cfg.successors[block].iter().any(|&e| {
-        let is_rare = scene.estimates.edges[e].is_some_and(|f| f.frequency < super::RARE_PART * frequency);
         let target = cfg.blocks.get(cfg.edges[e].to).map(|b| &scene.instructions[b.start]);
-        !is_rare && target.is_some_and(|t| crosses(own, t))
+        !super::is_rare(scene, e, block) && target.is_some_and(|t| crosses(own, t))
     })
 }
 

@@ -16,7 +16,7 @@ use dwell_image::Instruction;
 use dwell_profile::Event;
 
 use crate::{
-    Cause, Stall, StallKind,
+    Cause, Confidence, Stall, StallKind,
     cfg::Cfg,
     frequency::Estimates,
     machine::{MachineModel, OpcodeClass, Order},
@@ -126,19 +126,33 @@ fn predecessors<'a>(
     scene: &'a Scene,
     block: usize,
 ) -> impl Iterator<Item = (usize, Option<Range<usize>>)> + 'a {
-    let own = scene.estimates.blocks[block].map_or(0.0, |e| e.frequency);
-    scene.cfg.predecessors[block].iter().copied().filter_map(move |edge| {
-        let frequency = scene.estimates.edges[edge].map(|e| e.frequency);
-        let is_rare = frequency.is_some_and(|f| f < RARE_PART * own);
-        (!is_rare).then(|| (edge, scene.cfg.blocks.get(scene.cfg.edges[edge].from).cloned()))
-    })
+    let edges = scene.cfg.predecessors[block].iter().copied();
+    edges
+        .filter(move |&edge| !is_rare(scene, edge, block))
+        .map(|edge| (edge, scene.cfg.blocks.get(scene.cfg.edges[edge].from).cloned()))
 }
 
-/// The events that count a cause, and what one of them costs at most. The second figure is what the cause may still
-/// cost without any such event: misses of nearer levels for those that count the last level's.
-fn counted_by(scene: &Scene, cause: Cause) -> &'static [(&'static str, Cost)] {
+/// Whether an edge is certainly taken much less often than `block` is executed: by an estimate worth its name, or
+/// because nothing was ever sampled at its start while the block has many samples.
+fn is_rare(scene: &Scene, edge: usize, block: usize) -> bool {
+    let own = scene.estimates.blocks[block].map_or(0.0, |e| e.frequency);
+    let samples = |node: usize| {
+        let range = scene.cfg.blocks.get(node).cloned().unwrap_or(0..0);
+        range.map(|i| scene.estimates.head_samples[i]).sum::<f64>()
+    };
+    let from = scene.cfg.edges[edge].from;
+    let is_unsampled = from != block
+        && from < scene.cfg.blocks.len()
+        && samples(from) < RARE_PART * RARE_PART * samples(block)
+        && samples(block) >= 100.0;
+    let is_known = scene.estimates.edges[edge].is_some_and(|e| e.confidence > Confidence::Low);
+    let is_seldom = scene.estimates.edges[edge].is_some_and(|e| e.frequency < RARE_PART * own);
+    is_unsampled || (is_known && is_seldom)
+}
+
+/// The events that count a cause, and what one of them costs at most.
+fn counted_by(cause: Cause) -> &'static [(&'static str, Cost)] {
     use Cost::*;
-    let _ = scene;
     match cause {
         Cause::DCacheMiss => &[("L1-dcache-load-misses", Memory), ("cache-misses", MemoryBeyondLastLevel)],
         Cause::ICacheMiss => &[("L1-icache-load-misses", Memory)],
@@ -152,6 +166,7 @@ fn counted_by(scene: &Scene, cause: Cause) -> &'static [(&'static str, Cost)] {
 #[derive(Clone, Copy)]
 enum Cost {
     Memory,
+    /// Without such an event the data may still come from the last level.
     MemoryBeyondLastLevel,
     DtlbMiss,
     ItlbMiss,
@@ -162,7 +177,7 @@ enum Cost {
 fn bound_by_events(scene: &Scene, block: usize, i: usize, suspect: &mut Suspect) {
     let memory = &scene.model.memory;
     let Some(executions) = executions(scene, block) else { return };
-    for (name, cost) in counted_by(scene, suspect.cause) {
+    for (name, cost) in counted_by(suspect.cause) {
         let Some((samples, period)) = scene.events.get(&Event::named(name)) else { continue };
         let (each, without) = match cost {
             Cost::Memory => (memory.memory_cycles, 0.0),

@@ -4,7 +4,7 @@
 //! right before it. Out of order the instruction at the head waits for itself; its close elders stay under suspicion
 //! where it uses their result, since eliminated moves and fusion push samples further on (DESIGN.md §5).
 
-use dwell_image::{Register, RegisterSet};
+use dwell_image::RegisterSet;
 
 use super::{LOOK_BACK, Scene, Suspect, is_in_order, predecessors};
 use crate::{Cause, machine::OpcodeClass};
@@ -100,7 +100,8 @@ fn producers(scene: &Scene, block: usize, i: usize) -> Vec<usize> {
     found
 }
 
-/// Adds the last writers in `from..to`; returns the registers that have none there.
+/// Adds the last writers in `from..to`; returns the registers that have none there. In order a value that an instruction
+/// in between has used was there by then, so its writer is innocent.
 fn collect(
     scene: &Scene,
     from: usize,
@@ -108,11 +109,15 @@ fn collect(
     registers: RegisterSet,
     found: &mut Vec<usize>,
 ) -> RegisterSet {
-    let writer = |r: &Register| (from..to).rev().find(|&j| scene.instructions[j].writes.contains(*r));
     let mut missing = RegisterSet::EMPTY;
     for register in registers.iter() {
-        match writer(&register) {
-            Some(j) => found.push(j),
+        let touches = |j: &usize| {
+            let other = &scene.instructions[*j];
+            other.writes.contains(register) || (is_in_order(scene) && other.reads.contains(register))
+        };
+        match (from..to).rev().find(touches) {
+            Some(j) if scene.instructions[j].writes.contains(register) => found.push(j),
+            Some(_) => {}
             None => missing.insert(register),
         }
     }

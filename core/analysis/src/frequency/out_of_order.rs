@@ -16,18 +16,20 @@
 use super::{Estimate, Estimates, Evidence, markov, skid};
 use crate::{
     Confidence,
-    cfg::{EdgeKind, Node},
+    cfg::{CfgEdge, EdgeKind, Node},
 };
 
 const ROUNDS: usize = 3;
 /// Variance of the logarithm of one class's cycles over its expected cycles: a factor of about e either way.
 const CYCLES_LOG_VARIANCE: f64 = 1.0;
-/// Variance of the logarithm of odds about which cycles say nothing.
-const UNKNOWN_LOG_VARIANCE: f64 = 9.0;
+/// The same of an edge that no class's cycles speak of.
+const UNKNOWN_LOG_VARIANCE: f64 = 3.0;
 /// Odds beyond e^±ODDS_LOG_MAX are not told apart.
 const ODDS_LOG_MAX: f64 = 20.0;
 /// The scale is where this part of the samples lies in classes that cost less than it says.
 const SCALE_QUANTILE: f64 = 0.35;
+/// Cycles over the front end's bound that a block takes at least, as a rule: programs rarely fill more than half of it.
+const FRONT_END_TIMES: f64 = 2.0;
 /// Samples below which a block's peak says nothing.
 const PEAK_SAMPLES_MIN: f64 = 50.0;
 
@@ -51,12 +53,14 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let flow = flow?;
     debug_assert_eq!(flow.verify(evidence), Ok(()));
     let confidence = Trust::of(evidence, &flow, &head_samples);
-    let with = |f: &f64, node: Option<Node>| {
-        Some(Estimate { frequency: *f, confidence: confidence.of_block(node, *f, &head_samples, evidence) })
+    let with = |f: &f64, block: Node| {
+        Some(Estimate { frequency: *f, confidence: confidence.of_block(block, &head_samples, evidence) })
     };
+    // An edge is as sure as the block it leaves.
+    let end = |e: &CfgEdge| if e.from < cfg.blocks.len() { e.from } else { e.to };
     Some(Estimates {
-        blocks: flow.blocks.iter().enumerate().map(|(b, f)| with(f, Some(b))).collect(),
-        edges: flow.edges.iter().map(|f| with(f, None)).collect(),
+        blocks: flow.blocks.iter().enumerate().map(|(b, f)| with(f, b)).collect(),
+        edges: flow.edges.iter().zip(&cfg.edges).map(|(f, e)| with(f, end(e))).collect(),
         head_samples,
         notes: confidence.notes,
     })
@@ -92,13 +96,14 @@ impl ClassCycles {
     }
 }
 
-/// A block's best case, lengthened where a load, a store or a locked operation gathers far more samples than the model
-/// expects. The true length then lies between the best case and what the rest of the block says (all stalls at the
+/// A block's best case, or what the front end takes as a rule, lengthened where a load, a store or a locked operation
+/// gathers far more samples than the model expects. The true length then lies between that and what the rest of the block says (all stalls at the
 /// peak); we take the geometric middle, and of a load's latency the one between first level and memory.
 fn expected_cycles(evidence: &Evidence, block: usize, head_samples: &[f64]) -> f64 {
     let Evidence { cfg, schedule, model, .. } = *evidence;
-    let best = schedule.best_case_cycles[block];
     let range = cfg.blocks[block].clone();
+    let front_end: f64 = range.clone().map(|i| schedule.slot_cycles[i]).sum();
+    let best = schedule.best_case_cycles[block].max(FRONT_END_TIMES * front_end);
     let total: f64 = range.clone().map(|i| head_samples[i]).sum();
     if total < PEAK_SAMPLES_MIN {
         return best;
@@ -119,53 +124,58 @@ fn expected_cycles(evidence: &Evidence, block: usize, head_samples: &[f64]) -> f
     middle.clamp(best, best + middle_latency)
 }
 
-/// A guess of each edge's frequency: its class's, or what its source's other edges leave.
+/// A guess of each edge's frequency, and how sure its logarithm is.
 struct EdgeWeights {
     frequency: Vec<f64>,
-    /// Variance of its logarithm.
     log_variance: Vec<f64>,
 }
 
+/// Edges of a class with blocks begin with its estimate, others with the rarer of their ends'; then all are fitted to
+/// their ends.
 fn edge_weights(evidence: &Evidence, classes: &ClassCycles, flow: Option<&Flow>) -> EdgeWeights {
     let Evidence { cfg, equivalence, .. } = *evidence;
-    let mut weights = EdgeWeights {
-        frequency: vec![f64::NAN; cfg.edges.len()],
-        log_variance: vec![UNKNOWN_LOG_VARIANCE; cfg.edges.len()],
+    // The flow knows more than the cycles do, and the cycles keep it from drifting.
+    let blended = |(block, &class): (usize, &usize)| {
+        let by_cycles = classes.frequency(class);
+        flow.map_or(by_cycles, |f| (by_cycles * f.blocks[block]).sqrt())
     };
-    for edge in 0..cfg.edges.len() {
-        let class = equivalence.edge_class[edge];
-        if classes.has_blocks(class) {
-            let by_cycles = classes.frequency(class);
-            // The flow knows more than the cycles do, and the cycles keep it from drifting.
-            weights.frequency[edge] = flow.map_or(by_cycles, |f| (by_cycles * f.edges[edge]).sqrt());
-            weights.log_variance[edge] = CYCLES_LOG_VARIANCE + 1.0 / (classes.samples[class] + 0.5);
-        } else if let Some(flow) = flow {
-            weights.frequency[edge] = flow.edges[edge];
-        }
+    let blocks: Vec<f64> = equivalence.block_class.iter().enumerate().map(blended).collect();
+    let mut weights = EdgeWeights { frequency: Vec::new(), log_variance: Vec::new() };
+    for (index, (edge, &class)) in cfg.edges.iter().zip(&equivalence.edge_class).enumerate() {
+        let end = |node: Node| blocks.get(node).copied().unwrap_or(f64::INFINITY);
+        let rarer_end = end(edge.from).min(end(edge.to));
+        weights.frequency.push(match (edge.kind, flow) {
+            // Nothing seen ever takes these.
+            (kind, _) if kind.is_pseudo() => rarer_end * 1e-6,
+            (_, Some(flow)) => flow.edges[index],
+            _ => rarer_end,
+        });
+        weights.log_variance.push(match classes.has_blocks(class) {
+            true => CYCLES_LOG_VARIANCE + 1.0 / (classes.samples[class] + 0.5),
+            false => UNKNOWN_LOG_VARIANCE,
+        });
     }
-    for node in 0..cfg.successors.len() {
-        fill_unknown(evidence, classes, node, &mut weights);
-    }
+    fit_to_blocks(evidence, &blocks, &mut weights.frequency);
     weights
 }
 
-fn fill_unknown(evidence: &Evidence, classes: &ClassCycles, node: Node, weights: &mut EdgeWeights) {
-    const LEAST: f64 = 1e-9;
-    let Evidence { cfg, equivalence, .. } = *evidence;
-    let edges = &cfg.successors[node];
-    let known: f64 = edges.iter().map(|&e| weights.frequency[e]).filter(|f| !f.is_nan()).sum();
-    let own = equivalence.block_class.get(node).map_or(known, |&class| classes.frequency(class));
-    let unknown = edges.iter().filter(|&&e| weights.frequency[e].is_nan()).count().max(1);
-    let left = (own - known).max(own * 0.05) / unknown as f64;
-    for &edge in edges {
-        let guess = match cfg.edges[edge].kind {
-            // Nothing seen ever takes these.
-            EdgeKind::Endless => own * 1e-6,
-            EdgeKind::Unseen if weights.frequency[edge].is_nan() => own * 1e-3,
-            _ if weights.frequency[edge].is_nan() => left,
-            _ => weights.frequency[edge],
+/// Iterative proportional fitting (Deming and Stephan, Annals of Mathematical Statistics 11, 1940), damped: what enters
+/// and what leaves each block drifts towards the block's own estimate. The estimates contradict each other, so a few
+/// rounds are as good as many.
+fn fit_to_blocks(evidence: &Evidence, blocks: &[f64], edges: &mut [f64]) {
+    const FITTING_ROUNDS: usize = 8;
+    const LEAST: f64 = 1e-12;
+    let cfg = evidence.cfg;
+    for _ in 0..FITTING_ROUNDS {
+        let missing = |lists: &[Vec<usize>]| -> Vec<f64> {
+            let sum = |list: &Vec<usize>| list.iter().map(|&e| edges[e]).sum::<f64>().max(LEAST);
+            (0..lists.len()).map(|n| blocks.get(n).map_or(1.0, |b| b.max(LEAST) / sum(&lists[n]))).collect()
         };
-        weights.frequency[edge] = guess.max(LEAST);
+        let (out, into) = (missing(&cfg.successors), missing(&cfg.predecessors));
+        for (frequency, edge) in edges.iter_mut().zip(&cfg.edges) {
+            let fitted = *frequency * (out[edge.from] * into[edge.to]).sqrt();
+            *frequency = fitted.clamp(LEAST, f64::MAX.sqrt());
+        }
     }
 }
 
@@ -317,15 +327,9 @@ impl Trust {
     }
 
     /// Never high: the scale between cycles and executions is out of reach for samples of time alone.
-    fn of_block(
-        &self,
-        block: Option<Node>,
-        _frequency: f64,
-        head_samples: &[f64],
-        evidence: &Evidence,
-    ) -> Confidence {
-        let Some(block) = block else { return Confidence::Low };
-        let samples: f64 = evidence.cfg.blocks[block].clone().map(|i| head_samples[i]).sum();
+    fn of_block(&self, block: Node, head_samples: &[f64], evidence: &Evidence) -> Confidence {
+        let Some(range) = evidence.cfg.blocks.get(block) else { return Confidence::Low };
+        let samples: f64 = range.clone().map(|i| head_samples[i]).sum();
         if self.is_grounded && samples >= TRUSTED_BLOCK_SAMPLES_MIN {
             Confidence::Medium
         } else {

@@ -104,11 +104,13 @@ impl Schedule {
         }
     }
 
-    /// The chain's load is the one that static stalls blame for a dependency on itself through its address.
+    /// The load on the chain whose address the block itself computes: not a stack slot, not a constant.
     fn find_chased_load(&self, instructions: &[Instruction], range: Range<usize>) -> Option<usize> {
+        let written = range.clone().fold(RegisterSet::EMPTY, |all, i| all.union(instructions[i].writes));
         range.clone().find(|&i| {
-            let on_chain = self.static_stalls[i].iter().any(|s| s.cause == Cause::Dependency);
-            on_chain && self.opcodes[i].load && has_computed_address(instructions, range.clone(), i)
+            let is_on_chain = self.static_stalls[i].iter().any(|s| s.cause == Cause::Dependency);
+            let address = address_registers(&instructions[i]);
+            is_on_chain && self.opcodes[i].load && !address.intersection(written).is_empty()
         })
     }
 
@@ -131,12 +133,6 @@ impl Schedule {
             None => Ok(()),
         }
     }
-}
-
-/// Whether the block itself writes the load's address registers: not a stack slot, not a constant.
-fn has_computed_address(instructions: &[Instruction], block: Range<usize>, load: usize) -> bool {
-    let address = address_registers(&instructions[load]);
-    block.into_iter().any(|i| !instructions[i].writes.intersection(address).is_empty())
 }
 
 /// Base and index registers of an instruction's memory operands.

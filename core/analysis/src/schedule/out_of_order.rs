@@ -25,7 +25,7 @@ pub fn schedule_block(
 ) {
     retire_in_groups(model, range.clone(), schedule);
     let front_end: f64 = range.clone().map(|i| schedule.slot_cycles[i]).sum();
-    let ports = port_bound(model, range.clone(), schedule);
+    let ports = port_bound(model, range.clone(), repeats, schedule);
     let chain = repeats.then(|| Chain::of(model, instructions, range, schedule));
     match chain {
         Some(chain) if chain.cycles > front_end && chain.cycles >= ports.cycles => {
@@ -54,7 +54,8 @@ struct Ports {
     users: Vec<(usize, f64)>,
 }
 
-fn port_bound(model: &MachineModel, range: Range<usize>, schedule: &Schedule) -> Ports {
+/// In a block that does not repeat only units that stay busy count: its neighbours use the others' idle cycles.
+fn port_bound(model: &MachineModel, range: Range<usize>, repeats: bool, schedule: &Schedule) -> Ports {
     let mut pools: BTreeMap<&str, Vec<(usize, f64)>> = BTreeMap::new();
     for i in range {
         let opcode = schedule.opcodes[i];
@@ -68,7 +69,7 @@ fn port_bound(model: &MachineModel, range: Range<usize>, schedule: &Schedule) ->
         let is_free = schedule.is_fused[i] || (opcode.class == OpcodeClass::Move && model.eliminates_moves);
         for class in classes.into_iter().filter(|_| !is_free) {
             let cost = model.cost(class);
-            if let Some(unit) = cost.unit.as_deref() {
+            if let Some(unit) = cost.unit.as_deref().filter(|_| repeats || cost.busy > 1.0) {
                 pools.entry(unit).or_default().push((i, cost.busy));
             }
         }

@@ -1,0 +1,69 @@
+//! Instructions analysed per second, on procedures of several sizes with nested loops.
+
+use std::{collections::BTreeMap, hint::black_box};
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use dwell_analysis::{MachineModel, ProcedureInput, analyze};
+use dwell_image::{Arch, Flow, ImageAddress, Instruction, MemoryOperand, Operand, Register, RegisterSet};
+
+/// Loops of three blocks, in nests of four.
+fn procedure(instructions: usize) -> Vec<Instruction> {
+    let at = |i: usize| ImageAddress(0x1000 + 4 * i as u64);
+    let make = |i: usize| {
+        let (mnemonic, flow): (&str, Flow) = match i % 20 {
+            6 => ("jne", Flow::Branch { target: at(i + 7) }),
+            12 => ("jmp", Flow::Jump { target: at(i + 3) }),
+            19 => ("jne", Flow::Branch { target: at(i.saturating_sub(if i % 80 == 79 { 75 } else { 15 })) }),
+            _ if i + 1 == instructions => ("ret", Flow::Return),
+            k if k % 3 == 0 => ("mov", Flow::Next),
+            _ => ("add", Flow::Next),
+        };
+        let (a, b) = (Register((i % 7) as u8), Register((i % 5 + 8) as u8));
+        let is_load = mnemonic == "mov";
+        let memory =
+            MemoryOperand { base: Some(b), scale: 1, width_bytes: 8, read: true, ..MemoryOperand::default() };
+        let source =
+            if is_load { Operand::Memory(memory) } else { Operand::Register { register: b, width_bits: 64 } };
+        Instruction {
+            address: at(i),
+            length: 4,
+            mnemonic: mnemonic.into(),
+            text: mnemonic.into(),
+            reads: RegisterSet::from_iter(if is_load { vec![b] } else { vec![a, b] }),
+            writes: RegisterSet::from_iter([a, Register(16)]),
+            operands: [Operand::Register { register: a, width_bits: 64 }, source].into_iter().collect(),
+            flow,
+        }
+    };
+    (0..instructions).map(make).collect()
+}
+
+fn bench(c: &mut Criterion) {
+    let mut group = c.benchmark_group("analyze");
+    for size in [500, 5_000, 20_000] {
+        let instructions = procedure(size);
+        let samples: Vec<u64> = (0..size).map(|i| (i * 7919 % 1000) as u64).collect();
+        let directions: Vec<(u64, u64)> = (0..size).map(|i| ((i % 13) as u64, (i % 7) as u64)).collect();
+        let (jump_targets, event_samples) = (BTreeMap::new(), BTreeMap::new());
+        for machine in ["amd-zen4", "generic-inorder-2"] {
+            let model = MachineModel::named(machine).expect("a model");
+            let input = ProcedureInput {
+                arch: Arch::X86_64,
+                instructions: &instructions,
+                jump_targets: &jump_targets,
+                time_samples: &samples,
+                period_cycles: Some(1e6),
+                event_samples: &event_samples,
+                branch_directions: &directions,
+            };
+            group.throughput(Throughput::Elements(size as u64));
+            group.sample_size(20).bench_function(BenchmarkId::new(machine, size), |b| {
+                b.iter(|| black_box(analyze(black_box(&input), model)));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);

@@ -1,0 +1,114 @@
+//! Tables of switches.
+
+use dwell_analysis::recover_jump_targets;
+use dwell_image::{Arch, ImageAddress};
+use expect_test::{Expect, expect};
+
+use crate::asm::x86;
+
+/// The table lies at 0x5000.
+fn check(text: &str, table: &[u8], expected: Expect) {
+    let read = |address: ImageAddress, bytes: &mut [u8]| {
+        let Some(from) = address.0.checked_sub(0x5000).map(|f| f as usize) else { return false };
+        let Some(found) = table.get(from..from + bytes.len()) else { return false };
+        bytes.copy_from_slice(found);
+        true
+    };
+    let targets = recover_jump_targets(Arch::X86_64, &x86(text), &read);
+    let text: Vec<String> = targets
+        .iter()
+        .map(|(jump, to)| {
+            format!("{jump}: {}", to.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(" "))
+        })
+        .collect();
+    expected.assert_eq(&text.join("\n"));
+}
+
+fn relative(targets: &[i64]) -> Vec<u8> {
+    targets.iter().flat_map(|t| ((t - 0x5000) as i32).to_le_bytes()).collect()
+}
+
+fn absolute(targets: &[u64]) -> Vec<u8> {
+    targets.iter().flat_map(|t| t.to_le_bytes()).collect()
+}
+
+const GCC: &str = "cmp edi, 3
+    ja default
+    mov edi, edi
+    lea rdx, [rip + 0x5000]
+    movsxd rax, [rdx + rdi*4]
+    add rax, rdx
+    notrack jmp rax
+    mov eax, 1
+    ret
+    mov eax, 2
+    ret
+    default:
+    ret";
+
+#[test]
+fn gcc_position_independent() {
+    check(GCC, &relative(&[0x101c, 0x1024, 0x101c, 0x102c, 0x7fff]), expect!["6: 101c 1024 102c"]);
+}
+
+#[test]
+fn an_entry_may_lead_to_a_cold_part() {
+    check(GCC, &relative(&[0x101c, 0x1024, 0x9000, 0x102c]), expect!["6: 101c 1024 102c 9000"]);
+}
+
+#[test]
+fn an_entry_inside_an_instruction_is_no_table() {
+    check(GCC, &relative(&[0x101c, 0x1025, 0x101c, 0x102c]), expect![[""]]);
+}
+
+#[test]
+fn a_short_table_is_no_table() {
+    check(GCC, &relative(&[0x101c, 0x1024]), expect![[""]]);
+}
+
+/// clang keeps the table's address in a register outside the loop; the sum goes to the base.
+#[test]
+fn clang_hoists_the_table() {
+    check(
+        "lea r14, [rip + 0x5000]
+         loop:
+         movzx eax, [rbx]
+         cmp eax, 2
+         ja loop
+         movsxd rcx, [r14 + rax*4]
+         add rcx, r14
+         jmp rcx
+         inc rbx
+         jmp loop
+         ret",
+        &relative(&[0x1020, 0x1028, 0x1020]),
+        expect!["6: 1020 1028"],
+    );
+}
+
+#[test]
+fn absolute_entries_without_a_guard_end_where_they_turn_implausible() {
+    check(
+        "jmp [rax*8 + 0x5000]
+         nop
+         ret
+         nop
+         ret",
+        &absolute(&[0x1004, 0x100c, 0x1004, 0x123456, 0x1004]),
+        expect!["0: 1004 100c"],
+    );
+}
+
+#[test]
+fn absolute_entries_through_a_register() {
+    check(
+        "and eax, 1
+         lea rdx, [rip + 0x5000]
+         mov rax, [rdx + rax*8]
+         jmp rax
+         nop
+         ret",
+        &absolute(&[0x1010, 0x1014, 0x1000]),
+        expect!["3: 1010 1014"],
+    );
+}
