@@ -91,11 +91,6 @@ impl Apps {
             execution.named = execution.named.as_ref().map(|n| number(&mut self.instances, &n.app));
         }
     }
-
-    /// How many are remembered.
-    pub fn len(&self) -> usize {
-        self.executions.len()
-    }
 }
 
 fn number(instances: &mut FxHashMap<Arc<str>, u32>, app: &str) -> AppInstance {

@@ -505,3 +505,6 @@ fn other_place(images: &mut Images, mode: Mode, pc: u64) -> Option<(ImageIndex, 
     };
     Some((images.named(ImageId::named(name), ImageKind::Unknown, &format!("[{name}]")), pc))
 }
+
+#[cfg(test)]
+mod tests;

@@ -126,11 +126,6 @@ impl Images {
         index
     }
 
-    /// The target of an index.
-    pub fn target(&self, index: TargetIndex) -> &Target {
-        &self.targets[index.0 as usize].0
-    }
-
     /// The image under a mapping of a process, looked at now if it has not been before; `None` for anonymous memory,
     /// whose image is the application's ([`Images::jit`]).
     pub fn under(&mut self, mapping: &Mapping, pid: u32, host: &mut dyn Host) -> Option<ImageIndex> {

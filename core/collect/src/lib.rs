@@ -10,6 +10,8 @@
 mod apps;
 pub mod branch;
 mod collector;
+mod control;
+mod daemon;
 mod error;
 mod events;
 mod host;
@@ -30,6 +32,8 @@ mod source;
 mod stop;
 mod sys;
 
+pub use control::{Status, flush, new_epoch, status};
+pub use daemon::daemon;
 pub use error::CollectError;
 pub use events::known_names as known_events;
 pub use options::{DEFAULT_RATE, DaemonOptions, Progress, Rate, RecordOptions, Recorded, Target};

@@ -52,7 +52,8 @@ pub struct RecordOptions {
     pub rate: Rate,
     /// The epoch's name.
     pub name: Option<String>,
-    /// Stop after that time; `None`: when the command or the processes end, or on [`crate::Stop`].
+    /// Stop after that time, a command included; `None`: when the command or the processes end, or on
+    /// [`crate::Stop`].
     pub duration: Option<Duration>,
     /// Store what was counted at least so often; a collector that is killed loses no more than that.
     pub flush_every: Duration,

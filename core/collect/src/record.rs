@@ -110,7 +110,7 @@ impl Running {
         }
     }
 
-    /// Asks a command to end as well; whether to wait no longer for it.
+    /// Asks a command to end as well; whether to wait no longer for it. A command that stays is left to itself.
     fn interrupt(&mut self) -> bool {
         let Running::Command { child, told_to_end, .. } = self else { return true };
         let told = *told_to_end.get_or_insert_with(|| {
@@ -144,11 +144,12 @@ fn run(
     loop {
         session.round(progress);
         flushing.when_due(session, progress);
-        if running.has_ended() || options.duration.is_some_and(|d| start.elapsed() >= d) {
+        if running.has_ended() {
             return stop.is_asked();
         }
-        if stop.is_asked() && running.interrupt() {
-            return true;
+        let is_over = stop.is_asked() || options.duration.is_some_and(|d| start.elapsed() >= d);
+        if is_over && running.interrupt() {
+            return stop.is_asked();
         }
     }
 }
@@ -166,13 +167,11 @@ impl Flushing {
         Flushing { every, next: Instant::now() + every, failing: false }
     }
 
-    /// Stores if it is time or memory is full.
-    pub fn when_due(&mut self, session: &mut Session, progress: &mut dyn FnMut(Progress)) {
+    /// Stores if it is time or memory is full; whether it did.
+    pub fn when_due(&mut self, session: &mut Session, progress: &mut dyn FnMut(Progress)) -> bool {
         let due = Instant::now() >= self.next;
         // While the database refuses, a full memory must not make us try again every round.
-        if due || (session.is_full() && !self.failing) {
-            let _ = self.now(session, progress);
-        }
+        (due || (session.is_full() && !self.failing)) && self.now(session, progress).is_ok()
     }
 
     /// Stores now.

@@ -57,6 +57,7 @@ pub struct Session {
     clock: MeasuredClock,
     store: Store,
     started: Instant,
+    epoch_started: Instant,
     cpu_at_start: Duration,
     next_second: Instant,
 }
@@ -79,6 +80,7 @@ impl Session {
             clock,
             store: Store::begin(writer, epoch)?,
             started: Instant::now(),
+            epoch_started: Instant::now(),
             cpu_at_start: process_cpu_time(),
             next_second: Instant::now() + SECOND,
         })
@@ -160,6 +162,7 @@ impl Session {
         let store = Store::begin(writer, next)?; // First, so that a bad name leaves everything as it is.
         let ended = self.end_epoch();
         self.store = store;
+        self.epoch_started = Instant::now();
         self.clock = MeasuredClock::default();
         self.clock.measure();
         self.source.malformed = 0;
@@ -196,6 +199,11 @@ impl Session {
     pub fn own_cpu_share(&self) -> f64 {
         let used = process_cpu_time().saturating_sub(self.cpu_at_start);
         used.as_secs_f64() / self.started.elapsed().as_secs_f64().max(1e-9)
+    }
+
+    /// How long the epoch has been going on.
+    pub fn epoch_elapsed(&self) -> Duration {
+        self.epoch_started.elapsed()
     }
 
     /// How long it has been running.

@@ -55,7 +55,6 @@ pub struct PerfSource {
     cpus: Vec<CpuRing>,
     samplers: Vec<Sampler>,
     by_id: FxHashMap<u64, usize>,
-    events: usize,
     /// User mode only, since the kernel allows no more.
     pub user_only: bool,
     /// Whether samples carry registers.
@@ -65,7 +64,6 @@ pub struct PerfSource {
     /// Records that could not be parsed; a defect of ours, but counted as a loss.
     pub malformed: u64,
     scratch: Vec<u8>,
-    last_round_ns: u64,
 }
 
 struct CpuRing {
@@ -102,13 +100,11 @@ impl PerfSource {
             cpus: Vec::new(),
             samplers: Vec::new(),
             by_id: FxHashMap::default(),
-            events: plans.len(),
             user_only: false,
             registers,
             ring_bytes: ring_bytes(plans),
             malformed: 0,
             scratch: Vec::new(),
-            last_round_ns: now_ns(),
         };
         for (index, plan) in plans.iter().enumerate() {
             let first = source.attributes(plan, tasks, index == 0);
@@ -341,12 +337,6 @@ impl PerfSource {
                 (sampler.samples_since, sampler.rewritten_ns) = (0, now);
             }
         }
-        self.last_round_ns = now;
-    }
-
-    /// How many distinct events there are.
-    pub fn events(&self) -> usize {
-        self.events
     }
 }
 

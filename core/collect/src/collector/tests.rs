@@ -1,0 +1,323 @@
+//! The collector against a simulated machine: several CPUs, processes that fork, execute, map and die, pids that are
+//! reused, records that are lost. What was counted must be what happened.
+
+use std::collections::BTreeMap;
+
+use dwell_profile::{ImageSymbol, SampleKey};
+
+use super::*;
+use crate::{
+    host::{KernelPlace, Place, ProcessSnapshot},
+    images::{Identity, OwnedTag},
+    merge::Merger,
+};
+
+/// Files are what their paths say; the kernel is one image of 4 KiB at the top.
+struct FakeHost;
+
+const KERNEL: u64 = 0xffff_ffff_8100_0000;
+
+impl Host for FakeHost {
+    fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
+        let mappings = vec![(0x1000, 0x2000, 0, file("/bin/init"))];
+        (pid == 1).then(|| ProcessSnapshot { name: "init".into(), kernel_thread: false, mappings })
+    }
+
+    fn is_alive(&self, _pid: u32) -> bool {
+        false
+    }
+
+    fn identify(&mut self, target: &Target, _place: Place) -> Identity {
+        let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
+        let id = ImageId::named(&path.display().to_string());
+        Identity { id, deleted: false, size_bytes: None, mtime_ns: None }
+    }
+
+    fn vdso_id(&mut self) -> ImageId {
+        ImageId::named("vdso")
+    }
+
+    /// `cmp eax, ecx; je` at offset 0x10 of each file, nothing elsewhere.
+    fn code(&mut self, _image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
+        bytes[..4].copy_from_slice(&[0x39, 0xc8, 0x74, 5]);
+        if offset == 0x10 { 4 } else { 0 }
+    }
+
+    fn kernel_place(&mut self, address: u64) -> Option<KernelPlace> {
+        let offset = address.checked_sub(KERNEL).filter(|o| *o < 0x1000)?;
+        Some(KernelPlace { module: None, offset })
+    }
+
+    fn kernel_symbols(&mut self, _image: &ImageId, offsets: &[u64]) -> Vec<ImageSymbol> {
+        offsets
+            .iter()
+            .map(|o| ImageSymbol { offset: ImageOffset(*o), size_bytes: 1, name: format!("f{o}") })
+            .collect()
+    }
+
+    fn jit_symbols(&mut self, _pid: u32, addresses: &[u64]) -> Vec<ImageSymbol> {
+        addresses
+            .iter()
+            .map(|a| ImageSymbol { offset: ImageOffset(*a), size_bytes: 1, name: format!("j{a}") })
+            .collect()
+    }
+}
+
+fn file(path: &str) -> Target {
+    Target::File { path: path.into(), deleted: false, tag: OwnedTag::Inode { device: 1, inode: 1 } }
+}
+
+fn sample(mode: Mode, pid: u32, pc: u64) -> Item {
+    Item::Sample(0, Sample { mode, pc, pid, tid: pid, registers: None })
+}
+
+fn side(side: Side) -> Item {
+    Item::Side(Box::new(side))
+}
+
+fn collector() -> Collector<FakeHost> {
+    Collector::new(FakeHost, vec![Event::CPU_CLOCK])
+}
+
+/// Counts as text: `event image+offset app#instance count`.
+fn told(batch: &Batch) -> Vec<String> {
+    let tell = |(k, n): (&SampleKey, &u64)| {
+        format!("{} {}+{:x} {}#{} {n}", k.event, k.image, k.offset.0, k.app, k.instance)
+    };
+    let mut lines: Vec<String> = batch.counts.iter().map(tell).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn samples_land_by_what_was_mapped_at_their_time() {
+    let mut c = collector();
+    c.discover([1]);
+    let map = |pid, start, length, target| side(Side::Map { pid, start, length, file_offset: 0, target });
+    let items = [
+        sample(Mode::User, 1, 0x1004),
+        side(Side::Fork { pid: 9, parent_pid: 1 }),
+        sample(Mode::User, 9, 0x1004), // the child runs its parent's program
+        side(Side::Exec { pid: 9, comm: "cc1".into() }),
+        sample(Mode::Kernel, 9, KERNEL + 7), // in exec itself: counted for the program whose name comes next
+        map(9, 0x5000, 0x1000, file("/usr/lib/cc1-13")),
+        map(9, 0x9000, 0x1000, Target::Anonymous),
+        sample(Mode::User, 9, 0x5010),
+        sample(Mode::User, 9, 0x9010),
+        sample(Mode::User, 9, 0x1004), // gone with exec
+        side(Side::Exit { pid: 9 }),
+        side(Side::Fork { pid: 9, parent_pid: 1 }), // the pid again, another process
+        sample(Mode::User, 9, 0x1008),
+        sample(Mode::Kernel, 0, KERNEL + 8),
+        sample(Mode::User, u32::MAX, 0x10),
+        sample(Mode::GuestUser, 1, 0x77),
+        side(Side::Lost { event: 0, records: 5 }),
+        side(Side::Throttle { event: 0 }),
+    ];
+    items.into_iter().enumerate().for_each(|(at, item)| c.apply(at as u64, item));
+    assert_eq!(c.tallies(), [Tally { samples: 10, lost: 5, throttled: 1, unknown: 2 }]);
+    assert!(c.take_gaps() && !c.take_gaps());
+    let batch = c.take();
+    expect_test::expect![[r#"
+        cpu-clock /bin/init+4 init#1 2
+        cpu-clock /bin/init+8 init#1 1
+        cpu-clock /usr/lib/cc1-13+10 cc1-13#1 1
+        cpu-clock guest-user+77 init#1 1
+        cpu-clock jit:cc1-13+9010 cc1-13#1 1
+        cpu-clock kernel+7 cc1-13#1 1
+        cpu-clock kernel+8 [idle]#0 1
+        cpu-clock unknown+10 unknown#0 1
+        cpu-clock unknown+1004 cc1-13#1 1"#]]
+    .assert_eq(&told(&batch).join("\n"));
+    let symbols: Vec<String> =
+        batch.images.iter().flat_map(|i| i.symbols.iter().map(|s| s.name.clone())).collect();
+    assert_eq!(symbols.len(), 3, "two of the kernel's, one of the JIT's: {symbols:?}");
+    c.reap(u64::MAX);
+    assert_eq!(c.tracked().0, 2, "init and the second 9");
+}
+
+#[test]
+fn registers_decide_branches() {
+    let mut c = collector();
+    c.discover([1]);
+    for (rax, pc) in [(3, 0x1010), (3, 0x1010), (4, 0x1010), (4, 0x1020)] {
+        let mut values = [0; crate::branch::REGISTER_COUNT];
+        (values[0], values[2]) = (rax, 3);
+        let registers = Some(Registers(values));
+        c.apply(0, Item::Sample(0, Sample { mode: Mode::User, pc, pid: 1, tid: 1, registers }));
+    }
+    expect_test::expect![[r#"
+        branch-not-taken /bin/init+12 init#1 1
+        branch-taken /bin/init+12 init#1 2
+        cpu-clock /bin/init+10 init#1 3
+        cpu-clock /bin/init+20 init#1 1"#]]
+    .assert_eq(&told(&c.take()).join("\n"));
+}
+
+#[test]
+fn kernel_threads_go_by_their_names() {
+    let mut c = collector();
+    let kthreadd = c.apps.uncounted("kthreadd");
+    c.processes.discover(2, Process::new(kthreadd, true));
+    c.apply(0, side(Side::Fork { pid: 30, parent_pid: 2 }));
+    c.apply(1, side(Side::Comm { pid: 30, tid: 30, comm: "kworker/1:2-events".into() }));
+    c.apply(2, sample(Mode::Kernel, 30, KERNEL));
+    assert_eq!(told(&c.take()), ["cpu-clock kernel+0 kworker#0 1"]);
+}
+
+#[test]
+fn unused_targets_are_swept() {
+    let mut c = collector();
+    c.discover([1]);
+    for i in 0..TARGETS_MAX as u64 + 10 {
+        let target = file(&format!("/tmp/{i}"));
+        c.apply(i, side(Side::Map { pid: 1, start: 0x10_0000, length: 0x1000, file_offset: 0, target }));
+    }
+    c.apply(0, sample(Mode::User, 1, 0x10_0001));
+    let before = told(&c.take());
+    c.reap(0);
+    assert_eq!(c.images.targets(), 2);
+    c.apply(0, sample(Mode::User, 1, 0x10_0001));
+    assert_eq!(told(&c.take()), before);
+}
+
+/// Seeded random numbers.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// What really happened.
+#[derive(Default)]
+struct Truth {
+    /// Pages of each live process (page → file and offset), and its application.
+    processes: BTreeMap<u32, (BTreeMap<u64, (String, u64)>, String)>,
+    executions: BTreeMap<String, u32>,
+    counts: BTreeMap<String, u64>,
+    unknown: u64,
+    samples: u64,
+    lost: u64,
+}
+
+const CPUS: u64 = 4;
+const PAGE: u64 = 0x1000;
+
+impl Truth {
+    /// One thing happens at `now`; the records that it leaves.
+    fn step(&mut self, random: &mut Random) -> Vec<Item> {
+        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        let pid = pids[random.below(pids.len() as u64) as usize];
+        match random.below(20) {
+            0 => self.fork(pid, 2 + random.below(12) as u32),
+            1 => self.exec(pid, random.below(4)),
+            2 => self.map(pid, random),
+            3 if pid != 1 => {
+                self.processes.remove(&pid);
+                vec![side(Side::Exit { pid })]
+            }
+            4 => {
+                self.lost += 3;
+                vec![side(Side::Lost { event: 0, records: 3 })]
+            }
+            _ => vec![self.sample(pid, random)],
+        }
+    }
+
+    fn fork(&mut self, parent_pid: u32, pid: u32) -> Vec<Item> {
+        if self.processes.contains_key(&pid) {
+            return Vec::new();
+        }
+        let child = self.processes[&parent_pid].clone();
+        self.processes.insert(pid, child);
+        vec![side(Side::Fork { pid, parent_pid })]
+    }
+
+    fn exec(&mut self, pid: u32, program: u64) -> Vec<Item> {
+        let name = format!("prog{program}");
+        let instance = self.executions.entry(name.clone()).or_default();
+        *instance += 1;
+        let path = format!("/bin/{name}");
+        let pages = (0..4).map(|i| (1 + i, (path.clone(), i * PAGE))).collect();
+        self.processes.insert(pid, (pages, format!("{name}#{instance}")));
+        let map = Side::Map { pid, start: PAGE, length: 4 * PAGE, file_offset: 0, target: file(&path) };
+        vec![side(Side::Exec { pid, comm: "comm".into() }), side(map)]
+    }
+
+    fn map(&mut self, pid: u32, random: &mut Random) -> Vec<Item> {
+        let (first, count) = (1 + random.below(12), 1 + random.below(4));
+        let (path, offset) = (format!("/lib/{}", random.below(5)), PAGE * random.below(3));
+        let (pages, _) = self.processes.get_mut(&pid).unwrap();
+        (0..count).for_each(|i| drop(pages.insert(first + i, (path.clone(), offset + i * PAGE))));
+        let (start, length) = (first * PAGE, count * PAGE);
+        vec![side(Side::Map { pid, start, length, file_offset: offset, target: file(&path) })]
+    }
+
+    fn sample(&mut self, pid: u32, random: &mut Random) -> Item {
+        let (pages, app) = &self.processes[&pid];
+        let (page, within) = (1 + random.below(16), random.below(4));
+        let pc = page * PAGE + within;
+        let place = match pages.get(&page) {
+            Some((path, offset)) => format!("{path}+{:x}", offset + within),
+            None => format!("unknown+{pc:x}"),
+        };
+        self.samples += 1;
+        self.unknown += u64::from(!pages.contains_key(&page));
+        *self.counts.entry(format!("cpu-clock {place} {app}")).or_default() += 1;
+        sample(Mode::User, pid, pc)
+    }
+}
+
+/// Each CPU's records become visible in bursts, behind the others' by up to the merge window.
+fn replay(streams: Vec<Vec<(u64, Item)>>, end: u64, random: &mut Random) -> Collector<FakeHost> {
+    const WINDOW: u64 = 50;
+    let mut c = collector();
+    c.discover([1]);
+    let mut merger = Merger::default();
+    let mut streams: Vec<_> = streams.into_iter().map(|s| s.into_iter().peekable()).collect();
+    let mut now = 0;
+    while now < end {
+        now += 1 + random.below(200);
+        for stream in &mut streams {
+            let visible = now.saturating_sub(random.below(WINDOW));
+            while let Some((time, item)) = stream.next_if(|(time, _)| *time < visible) {
+                merger.push(time, item);
+            }
+        }
+        merger.take_until(now.saturating_sub(WINDOW), |t| c.apply(t.time_ns, t.item));
+    }
+    streams.into_iter().flatten().for_each(|(time, item)| merger.push(time, item));
+    merger.take_until(u64::MAX, |t| c.apply(t.time_ns, t.item));
+    assert_eq!(merger.late, 0);
+    c
+}
+
+#[test]
+fn samples_in_are_samples_stored_plus_losses() {
+    for seed in 0..40 {
+        println!("seed {seed}");
+        let mut random = Random(seed);
+        let mut truth = Truth::default();
+        let pages = BTreeMap::from([(1, ("/bin/init".to_owned(), 0))]);
+        truth.processes.insert(1, (pages, "init#1".to_owned()));
+        let mut streams: Vec<Vec<(u64, Item)>> = (0..CPUS).map(|_| Vec::new()).collect();
+        let mut now = 0;
+        for _ in 0..3000 {
+            let cpu = random.below(CPUS) as usize;
+            for item in truth.step(&mut random) {
+                now += 1;
+                streams[cpu].push((now, item));
+            }
+        }
+        let mut c = replay(streams, now, &mut random);
+        let Tally { samples, lost, unknown, .. } = c.tallies()[0];
+        assert_eq!((samples, lost, unknown), (truth.samples, truth.lost, truth.unknown));
+        let batch = c.take();
+        assert_eq!(batch.counts.values().sum::<u64>(), truth.samples);
+        let expected: Vec<String> = truth.counts.iter().map(|(key, n)| format!("{key} {n}")).collect();
+        assert_eq!(told(&batch), expected);
+    }
+}

@@ -1,0 +1,325 @@
+//! Talking to the daemon: a Unix socket in the database's folder, one JSON request and one JSON answer, each a line.
+//!
+//! Enters: requests of other processes of the same user (the socket is for its owner alone). Leaves: their answers,
+//! which the daemon's loop gives. Never here: what a request does.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, Permissions},
+    io::{self, BufRead, BufReader, Read, Write},
+    os::{
+        fd::AsRawFd,
+        unix::{
+            fs::PermissionsExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use dwell_profile::{Database, EpochId, Event, EventRecord};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{CollectError, Stop};
+
+const SOCKET: &str = "daemon.sock";
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// A client that says nothing for so long is let go.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
+/// The daemon answers between two rounds; storing a large epoch's end may take its time.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+const ACCEPT_EVERY: Duration = Duration::from_millis(100);
+
+/// What a daemon does and has done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its process.
+    pub pid: u32,
+    /// `perf`.
+    pub backend: String,
+    /// The epoch that it collects.
+    pub epoch: EpochId,
+    /// When that epoch started.
+    pub epoch_start: Timestamp,
+    /// How long it has been collecting, in seconds, over all epochs.
+    pub elapsed_s: f64,
+    /// Samples per second in this epoch, over all CPUs.
+    pub samples_per_second: f64,
+    /// Periods and tallies of this epoch, what is not stored yet included.
+    pub events: BTreeMap<Event, EventRecord>,
+    /// Of all samples, the share under `unknown`.
+    pub unknown_share: f64,
+    /// Processes tracked.
+    pub processes: usize,
+    /// Images tracked.
+    pub images: usize,
+    /// Entries that wait to be stored.
+    pub entries: usize,
+    /// Resident memory, in bytes.
+    pub memory_bytes: u64,
+    /// CPU time used, as a share of one CPU.
+    pub cpu_share: f64,
+    /// The epoch's notes.
+    pub notes: Vec<String>,
+}
+
+/// What a daemon can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// What it does.
+    Status,
+    /// Store what was counted.
+    Flush,
+    /// End the epoch and begin another.
+    NewEpoch {
+        /// Its name.
+        #[serde(default)]
+        name: Option<String>,
+    },
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Box<Status>),
+    /// It is stored: samples in the epoch so far.
+    Flushed {
+        /// How many.
+        samples: u64,
+    },
+    /// It has begun.
+    Epoch {
+        /// Its id.
+        id: EpochId,
+    },
+    /// It went wrong.
+    Failed {
+        /// Why, in one line.
+        why: String,
+    },
+}
+
+/// What the daemon that collects into this database does and has done.
+pub fn status(database: &Database) -> Result<Status, CollectError> {
+    match ask(database, &Request::Status)? {
+        Answer::Status(status) => Ok(*status),
+        other => Err(unexpected(database, &other)),
+    }
+}
+
+/// Has the daemon store what it has counted; the samples of its epoch, all durable now.
+pub fn flush(database: &Database) -> Result<u64, CollectError> {
+    match ask(database, &Request::Flush)? {
+        Answer::Flushed { samples } => Ok(samples),
+        other => Err(unexpected(database, &other)),
+    }
+}
+
+/// Has the daemon end its epoch and begin another one; its id.
+pub fn new_epoch(database: &Database, name: Option<&str>) -> Result<EpochId, CollectError> {
+    match ask(database, &Request::NewEpoch { name: name.map(str::to_owned) })? {
+        Answer::Epoch { id } => Ok(id),
+        other => Err(unexpected(database, &other)),
+    }
+}
+
+fn ask(database: &Database, request: &Request) -> Result<Answer, CollectError> {
+    let socket = database.path().join(SOCKET);
+    let none = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            CollectError::NoDaemon(database.path().to_owned())
+        }
+        _ => failed(&socket, format!("cannot be reached: {error}")),
+    };
+    let folder = File::open(database.path()).map_err(none)?;
+    let stream = UnixStream::connect(short_path(&folder, SOCKET)).map_err(none)?;
+    exchange(stream, request).map_err(|error| failed(&socket, format!("gave no answer: {error}")))
+}
+
+fn exchange(mut stream: UnixStream, request: &Request) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+    write_line(&mut stream, request)?;
+    Ok(serde_json::from_str(&read_line(&stream)?)?)
+}
+
+fn unexpected(database: &Database, answer: &Answer) -> CollectError {
+    let why = match answer {
+        Answer::Failed { why } => format!("failed: {why}"),
+        other => format!("answered something else: {other:?}"),
+    };
+    failed(&database.path().join(SOCKET), why)
+}
+
+fn failed(socket: &Path, why: String) -> CollectError {
+    CollectError::Daemon { socket: socket.to_owned(), why }
+}
+
+/// A socket's path may have 107 bytes only; through an open folder any folder will do.
+fn short_path(folder: &File, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
+}
+
+fn write_line(stream: &mut UnixStream, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn read_line(stream: &UnixStream) -> io::Result<String> {
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    if line.ends_with('\n') { Ok(line) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// The daemon's end of the socket; gone when dropped.
+pub struct ControlServer {
+    requests: Receiver<(Request, Sender<Answer>)>,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+    socket: PathBuf,
+}
+
+impl ControlServer {
+    /// Listens. The caller holds the database's lock, so a socket that is there already is a dead daemon's.
+    pub fn listen(database: &Database) -> Result<Self, CollectError> {
+        let socket = database.path().join(SOCKET);
+        let listener = bind(database.path(), &socket)
+            .map_err(|source| CollectError::System { action: "listen for `dwell status`", source })?;
+        let (sender, requests) = channel();
+        let stop = Stop::new();
+        let thread = std::thread::spawn({
+            let stop = stop.clone();
+            move || serve(&listener, &sender, &stop)
+        });
+        Ok(ControlServer { requests, stop, thread: Some(thread), socket })
+    }
+
+    /// Answers the requests that wait.
+    pub fn answer(&self, mut answer: impl FnMut(Request) -> Answer) {
+        for (request, reply) in self.requests.try_iter() {
+            let _ = reply.send(answer(request)); // Whoever asked may be gone.
+        }
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.thread.take().map(JoinHandle::join);
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+/// Bound aside, closed to others, then moved into its place.
+fn bind(folder: &Path, socket: &Path) -> io::Result<UnixListener> {
+    let aside = "daemon.sock.new";
+    let _ = fs::remove_file(folder.join(aside));
+    let listener = UnixListener::bind(short_path(&File::open(folder)?, aside))?;
+    fs::set_permissions(folder.join(aside), Permissions::from_mode(0o600))?;
+    fs::rename(folder.join(aside), socket)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn serve(listener: &UnixListener, requests: &Sender<(Request, Sender<Answer>)>, stop: &Stop) {
+    while !stop.is_asked() {
+        match listener.accept() {
+            Ok((stream, _)) => drop(serve_one(stream, requests)), // A bad client is its own problem.
+            Err(_) => std::thread::sleep(ACCEPT_EVERY),
+        }
+    }
+}
+
+fn serve_one(mut stream: UnixStream, requests: &Sender<(Request, Sender<Answer>)>) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(CLIENT_PATIENCE))?;
+    stream.set_write_timeout(Some(CLIENT_PATIENCE))?;
+    let answer = match serde_json::from_str(&read_line(&stream)?) {
+        Ok(request) => pass_on(request, requests),
+        Err(error) => Answer::Failed { why: format!("that is no request: {error}") },
+    };
+    write_line(&mut stream, &answer)
+}
+
+fn pass_on(request: Request, requests: &Sender<(Request, Sender<Answer>)>) -> Answer {
+    let (reply, answer) = channel();
+    let gone = || Answer::Failed { why: "the daemon is ending".to_owned() };
+    if requests.send((request, reply)).is_err() {
+        return gone();
+    }
+    match answer.recv_timeout(ANSWER_PATIENCE) {
+        Ok(answer) => answer,
+        Err(RecvTimeoutError::Disconnected) => gone(),
+        Err(RecvTimeoutError::Timeout) => Answer::Failed { why: "the daemon is too busy".to_owned() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A listener with `answer` behind it while `client` runs.
+    fn with_server(answer: impl Fn(Request) -> Answer, client: impl FnOnce(&Database) + Send + 'static) {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(folder.path()).unwrap();
+        fs::write(folder.path().join(SOCKET), "a dead daemon's").unwrap();
+        let server = ControlServer::listen(&database).unwrap();
+        let client = std::thread::spawn(move || client(&database));
+        while !client.is_finished() {
+            server.answer(&answer);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        client.join().unwrap();
+        drop(server);
+        assert!(!folder.path().join(SOCKET).exists());
+    }
+
+    #[test]
+    fn requests_are_answered_and_failures_told() {
+        let answer = |request| match request {
+            Request::Flush => Answer::Flushed { samples: 7 },
+            Request::NewEpoch { name } => Answer::Failed { why: format!("the name {name:?} is taken") },
+            Request::Status => Answer::Flushed { samples: 0 },
+        };
+        with_server(answer, |database| {
+            assert_eq!(flush(database).unwrap(), 7);
+            let taken = new_epoch(database, Some("a")).unwrap_err().to_string();
+            assert!(taken.ends_with("failed: the name Some(\"a\") is taken"), "{taken}");
+            assert!(status(database).is_err(), "an answer to another question");
+        });
+    }
+
+    #[test]
+    fn garbage_and_silence_harm_nobody() {
+        with_server(
+            |_| Answer::Flushed { samples: 1 },
+            |database| {
+                let folder = File::open(database.path()).unwrap();
+                let connect = || UnixStream::connect(short_path(&folder, SOCKET)).unwrap();
+                drop(connect());
+                let mut garbage = connect();
+                garbage.write_all(b"{\"request\": \"dance\"}\n").unwrap();
+                assert!(read_line(&garbage).unwrap().contains("that is no request"));
+                assert_eq!(flush(database).unwrap(), 1);
+                let mode = fs::metadata(database.path().join(SOCKET)).unwrap().permissions().mode();
+                assert_eq!(mode & 0o777, 0o600);
+            },
+        );
+    }
+
+    #[test]
+    fn without_a_daemon_that_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(folder.path()).unwrap();
+        assert!(matches!(status(&database), Err(CollectError::NoDaemon(_))));
+        drop(UnixListener::bind(folder.path().join(SOCKET)).unwrap()); // a stale one
+        assert!(matches!(status(&database), Err(CollectError::NoDaemon(_))));
+    }
+}

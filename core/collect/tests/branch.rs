@@ -1,0 +1,147 @@
+//! Branch directions from registers, against arithmetic and against the disassembler.
+
+use dwell_collect::branch::{CODE_BYTES, REGISTER_COUNT, Recipe, Registers};
+use dwell_image::{Flow, Image, Instruction, Operand};
+
+const RAX: usize = 0;
+const RCX: usize = 2;
+const FLAGS: usize = 8;
+
+fn registers(values: &[(usize, u64)]) -> Registers {
+    let mut all = [0x5555_5555_5555_5555; REGISTER_COUNT];
+    values.iter().for_each(|(at, value)| all[*at] = *value);
+    Registers(all)
+}
+
+/// What `cmp left, right` makes of each of the sixteen conditions, by the comparisons that they are there for.
+fn by_arithmetic(condition: u8, left: i32, right: i32) -> bool {
+    let difference = left.wrapping_sub(right);
+    let holds = match condition >> 1 {
+        0 => left.checked_sub(right).is_none(),
+        1 => (left as u32) < right as u32,
+        2 => left == right,
+        3 => left as u32 <= right as u32,
+        4 => difference < 0,
+        5 => (difference as u8).count_ones() % 2 == 0,
+        6 => left < right,
+        _ => left <= right,
+    };
+    holds != (condition & 1 == 1)
+}
+
+#[test]
+fn all_sixteen_conditions_agree_with_arithmetic() {
+    let values = [0, 1, 2, 3, -1, -2, 7, 127, 128, 255, i32::MAX, i32::MIN, i32::MIN + 1, 0x1234_5678];
+    let pairs = || values.iter().flat_map(|l| values.map(|r| (*l, r)));
+    for (condition, (left, right)) in (0..16).flat_map(|c| pairs().map(move |p| (c, p))) {
+        let code = [0x39, 0xc8, 0x70 | condition, 5, 0x90]; // cmp eax, ecx; jcc
+        let recipe = Recipe::decode(&code).unwrap();
+        assert_eq!(recipe.branch_distance, 2);
+        // The upper halves must not matter.
+        let sample = registers(&[(RAX, left as u32 as u64 | 7 << 32), (RCX, right as u32 as u64 | 9 << 32)]);
+        let expected = by_arithmetic(condition, left, right);
+        assert_eq!(recipe.taken(&sample), expected, "condition {condition:x} after cmp {left}, {right}");
+    }
+}
+
+#[test]
+fn flags_of_a_sample_on_the_branch_decide_it() {
+    const CARRY: u64 = 1;
+    const PARITY: u64 = 1 << 2;
+    const ZERO: u64 = 1 << 6;
+    const SIGN: u64 = 1 << 7;
+    const OVERFLOW: u64 = 1 << 11;
+    let taken = |condition: u8, flags: u64| {
+        let long = [0x0f, 0x80 | condition, 1, 2, 3, 4];
+        let (short, sample) =
+            (Recipe::decode(&[0x70 | condition, 5]).unwrap(), registers(&[(FLAGS, flags | 2)]));
+        assert_eq!(short.taken(&sample), Recipe::decode(&long).unwrap().taken(&sample));
+        short.taken(&sample)
+    };
+    for (condition, flags) in
+        [(0, OVERFLOW), (2, CARRY), (4, ZERO), (6, CARRY), (6, ZERO), (8, SIGN), (10, PARITY)]
+    {
+        assert!(taken(condition, flags) && !taken(condition + 1, flags));
+        assert!(!taken(condition, 0) && taken(condition + 1, 0));
+    }
+    assert!(taken(12, SIGN) && taken(12, OVERFLOW) && !taken(12, SIGN | OVERFLOW));
+    assert!(taken(14, ZERO) && taken(14, SIGN) && !taken(14, SIGN | OVERFLOW) && taken(15, 0));
+}
+
+#[test]
+fn forms_and_widths() {
+    let taken =
+        |code: &[u8], values: &[(usize, u64)]| Recipe::decode(code).map(|r| r.taken(&registers(values)));
+    assert_eq!(taken(&[0x84, 0xc0, 0x74, 5], &[(RAX, 0xff00)]), Some(true), "test al, al; je");
+    assert_eq!(taken(&[0x84, 0xe4, 0x74, 5], &[(RAX, 0xff00)]), Some(false), "test ah, ah; je");
+    assert_eq!(taken(&[0x40, 0x84, 0xe4, 0x74, 5], &[(7, 0xff00)]), Some(true), "test spl, spl; je");
+    assert_eq!(taken(&[0x48, 0x83, 0xf9, 0xff, 0x74, 5], &[(RCX, u64::MAX)]), Some(true), "cmp rcx, -1; je");
+    assert_eq!(taken(&[0x66, 0x3d, 0, 0x80, 0x72, 5], &[(RAX, 0x17fff)]), Some(true), "cmp ax, 0x8000; jb");
+    assert_eq!(taken(&[0x4d, 0x39, 0xf8, 0x77, 5], &[(9, 8), (16, 7)]), Some(true), "cmp r8, r15; ja");
+    assert_eq!(taken(&[0x4c, 0x3b, 0xc1, 0x77, 5], &[(9, 8), (RCX, 9)]), Some(false), "cmp r8, rcx; ja");
+    assert_eq!(taken(&[0xf6, 0xc1, 8, 0x0f, 0x85, 0, 0, 0, 0], &[(RCX, 8)]), Some(true), "test cl, 8; jne");
+    assert_eq!(
+        taken(&[0xa9, 0, 0, 0, 0x80, 0x78, 5], &[(RAX, 1 << 31)]),
+        Some(true),
+        "test eax, 1 << 31; js"
+    );
+    assert_eq!(taken(&[0x39, 0x08, 0x74, 5], &[]), None, "cmp [rax], ecx: memory is not in the sample");
+    assert_eq!(taken(&[0x39, 0xc8, 0x90, 0x74, 5], &[]), None, "no branch follows at once");
+    assert_eq!(taken(&[0x83, 0xc0, 1, 0x74, 5], &[]), None, "add is no comparison");
+    assert_eq!(taken(&[0x39], &[]), None, "cut off");
+}
+
+/// Every prefix of random bytes decodes or does not; it never panics.
+#[test]
+fn any_bytes_decode_or_do_not() {
+    let mut state = 0x1997_5eed_u64;
+    for _ in 0..200_000 {
+        let mut code = [0; CODE_BYTES];
+        for byte in &mut code {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            *byte = (state >> 56) as u8;
+        }
+        let length = (state >> 32) as usize % (CODE_BYTES + 1);
+        let _ = Recipe::decode(&code[..length]).map(|r| r.taken(&registers(&[])));
+    }
+}
+
+/// Where the disassembler sees a decidable branch, so must the recipe, and nowhere else: all code of this program.
+#[test]
+fn recipes_agree_with_the_disassembler() {
+    if std::env::consts::ARCH != "x86_64" {
+        println!("SKIPPED recipes_agree_with_the_disassembler: recipes are for x86-64");
+        return;
+    }
+    let image = Image::open(std::env::current_exe().unwrap()).unwrap();
+    let (mut checked, mut decided) = (0, 0);
+    for procedure in image.procedures().iter().take(4000) {
+        let code = image.instructions(procedure.address, procedure.size_bytes);
+        for (at, instruction) in code.iter().enumerate() {
+            let mut bytes = [0; CODE_BYTES];
+            if !image.read(instruction.address, &mut bytes) {
+                continue;
+            }
+            let expected = expected_distance(instruction, code.get(at + 1));
+            let found = Recipe::decode(&bytes).map(|r| r.branch_distance);
+            assert_eq!(found, expected, "{} {}", instruction.text, instruction.address);
+            (checked, decided) = (checked + 1, decided + u32::from(found.is_some()));
+        }
+    }
+    println!("{decided} of {checked} instructions decide a branch");
+    assert!(checked > 10_000 && decided > 1_000, "{decided} of {checked}");
+}
+
+fn expected_distance(instruction: &Instruction, next: Option<&Instruction>) -> Option<u8> {
+    let conditional = |i: &Instruction| {
+        let other = i.mnemonic.contains("cxz") || i.mnemonic.starts_with("loop") || &*i.mnemonic == "xbegin";
+        matches!(i.flow, Flow::Branch { .. }) && !other
+    };
+    if conditional(instruction) {
+        return Some(0);
+    }
+    let compares = matches!(&*instruction.mnemonic, "cmp" | "test");
+    let in_sample = |o: &Operand| matches!(o, Operand::Register { .. } | Operand::Immediate(_));
+    let decides = compares && instruction.operands.iter().all(in_sample) && next.is_some_and(conditional);
+    decides.then_some(instruction.length)
+}

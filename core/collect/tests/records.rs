@@ -1,0 +1,149 @@
+//! Records: each type that is known, and bytes that are none.
+
+use dwell_collect::records::{Body, FileTag, Mode, Record, RecordError, parse_record, split_record};
+
+const TRAILER: [u64; 3] = [0x22_0000_0011, 77, 5]; // pid 17 and tid 34, time, identifier
+
+/// A record of that type and misc, its body as 64-bit words.
+fn record(kind: u32, misc: u16, body: &[u64], tail: &[u8]) -> Vec<u8> {
+    let size = 8 + 8 * body.len() + tail.len();
+    let mut bytes = kind.to_ne_bytes().to_vec();
+    bytes.extend(misc.to_ne_bytes());
+    bytes.extend((size as u16).to_ne_bytes());
+    body.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+    bytes.extend(tail);
+    bytes
+}
+
+fn side(kind: u32, misc: u16, body: &[u64], text: &[u8]) -> Vec<u8> {
+    let mut tail = text.to_vec();
+    TRAILER.iter().for_each(|word| tail.extend(word.to_ne_bytes()));
+    record(kind, misc, body, &tail)
+}
+
+/// Two 32-bit words as one of 64.
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// One of every kind.
+fn corpus() -> Vec<Vec<u8>> {
+    let sample = [5, 0x4000, pair(17, 34), 77];
+    let with_registers: Vec<u64> = sample.into_iter().chain([2]).chain(100..117).collect();
+    let file = [pair(17, 34), 0x40_0000, 0x1000, 0x2000, pair(254, 1), 99, 3, pair(5, 2)];
+    let build_id = [pair(17, 34), 0x40_0000, 0x1000, 0x2000, 0x0403_0201_0000_0014, 1, 2, pair(5, 2)];
+    vec![
+        record(9, 2, &sample, &[]),
+        record(9, 1, &with_registers, &[]),
+        record(9, 1, &[5, 0x4000, pair(17, 34), 77, 0], &[]),
+        side(10, 0, &file, b"/usr/bin/cat\0\0\0\0"),
+        side(10, 1 << 14, &build_id, b"/lib/x.so\0\0\0\0\0\0\0"),
+        side(1, 0, &[pair(17, 34), 0x40_0000, 0x1000, 0x2000], b"//anon\0\0"),
+        side(3, 1 << 13, &[pair(17, 34)], b"cat\0\0\0\0\0"),
+        side(7, 0, &[pair(18, 17), pair(35, 34), 77], b""),
+        side(4, 0, &[pair(17, 1), pair(34, 1), 77], b""),
+        side(2, 0, &[5, 42], b""),
+        side(13, 0, &[43], b""),
+        side(5, 0, &[77, 5, 5], b""),
+        side(6, 0, &[77, 5, 5], b""),
+        side(17, 0, &[1], b""),
+    ]
+}
+
+fn body(bytes: &[u8]) -> Body<'_> {
+    parse_record(bytes).unwrap().body
+}
+
+#[test]
+fn each_type_is_understood() {
+    let corpus = corpus();
+    let Body::Sample(sample) = body(&corpus[0]) else { panic!() };
+    assert_eq!(
+        (sample.mode, sample.pc, sample.pid, sample.tid, sample.registers),
+        (Mode::User, 0x4000, 17, 34, None)
+    );
+    let Body::Sample(sample) = body(&corpus[1]) else { panic!() };
+    let registers = sample.registers.unwrap().0;
+    assert_eq!((sample.mode, registers[0], registers[8], registers[16]), (Mode::Kernel, 100, 108, 116));
+    assert!(matches!(body(&corpus[2]), Body::Sample(s) if s.registers.is_none()));
+    let Body::Mmap(mmap) = body(&corpus[3]) else { panic!() };
+    assert_eq!((mmap.pid, mmap.start, mmap.length, mmap.file_offset), (17, 0x40_0000, 0x1000, 0x2000));
+    assert_eq!((mmap.path, mmap.executable), (&b"/usr/bin/cat"[..], true));
+    assert_eq!(mmap.file, FileTag::Inode { major: 254, minor: 1, inode: 99 });
+    let Body::Mmap(mmap) = body(&corpus[4]) else { panic!() };
+    let FileTag::BuildId(id) = mmap.file else { panic!() };
+    assert_eq!((id.len(), &id[..4]), (20, &[1, 2, 3, 4][..]));
+    assert!(matches!(body(&corpus[5]), Body::Mmap(m) if m.path == b"//anon" && m.executable));
+    assert_eq!(body(&corpus[6]), Body::Comm { pid: 17, tid: 34, exec: true, comm: b"cat" });
+    assert_eq!(body(&corpus[7]), Body::Fork { pid: 18, parent_pid: 17, tid: 35 });
+    assert_eq!(body(&corpus[8]), Body::Exit { pid: 17, tid: 34 });
+    assert_eq!(body(&corpus[9]), Body::Lost(42));
+    assert_eq!(body(&corpus[10]), Body::LostSamples(43));
+    assert_eq!((body(&corpus[11]), body(&corpus[12])), (Body::Throttle, Body::Unthrottle));
+    assert_eq!(body(&corpus[13]), Body::Other(17));
+    for bytes in &corpus {
+        let Record { time_ns, event_id, .. } = parse_record(bytes).unwrap();
+        assert_eq!((time_ns, event_id), (77, 5));
+    }
+}
+
+#[test]
+fn each_malformation_has_its_name() {
+    let sample = record(9, 2, &[5, 0x4000, pair(17, 34), 77], &[]);
+    assert_eq!(parse_record(&[]), Err(RecordError::Size { given: 0, claimed: 0 }));
+    assert_eq!(parse_record(&sample[..20]), Err(RecordError::Size { given: 20, claimed: 40 }));
+    assert_eq!(
+        parse_record(&[&sample[..], &[0]].concat()),
+        Err(RecordError::Size { given: 41, claimed: 40 })
+    );
+    assert_eq!(parse_record(&record(9, 2, &[5], &[])), Err(RecordError::Short { kind: 9, given: 16 }));
+    assert_eq!(parse_record(&record(10, 0, &[5], &[])), Err(RecordError::Short { kind: 10, given: 16 }));
+    let odd = record(9, 2, &[5, 0x4000, pair(17, 34), 77, 2, 1, 2, 3], &[]);
+    assert_eq!(parse_record(&odd), Err(RecordError::Registers { bytes: 32 }));
+    let long_id = side(10, 1 << 14, &[1, 2, 3, 4, 200, 1, 2, 3], b"/x\0");
+    assert!(matches!(parse_record(&long_id), Err(RecordError::Short { .. })));
+}
+
+#[test]
+fn a_stream_splits_at_the_headers() {
+    let stream = corpus().concat();
+    let (mut rest, mut count) = (&stream[..], 0);
+    while let Some(split) = split_record(rest) {
+        let (one, tail) = split.unwrap();
+        parse_record(one).unwrap();
+        (rest, count) = (tail, count + 1);
+    }
+    assert_eq!(count, corpus().len());
+}
+
+/// Flips, cuts and splices, 200,000 times: an answer or an error, never a panic.
+#[test]
+fn hostile_bytes_never_panic() {
+    let corpus = corpus();
+    let mut state = 0x5eed_1997_u64;
+    println!("seed {state:#x}");
+    let mut next = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below.max(1) as u64) as usize
+    };
+    for _ in 0..200_000 {
+        let mut bytes = corpus[next(corpus.len())].clone();
+        for _ in 0..1 + next(6) {
+            let at = next(bytes.len());
+            match next(4) {
+                0 => bytes[at] = next(256) as u8,
+                1 => bytes.truncate(at.max(1)),
+                2 => bytes.extend_from_slice(&corpus[next(corpus.len())]),
+                _ => bytes[at] ^= 1 << next(8),
+            }
+        }
+        let mut rest = &bytes[..];
+        while let Some(Ok((one, tail))) = split_record(rest) {
+            let _ = parse_record(one);
+            rest = tail;
+        }
+        let _ = parse_record(&bytes);
+    }
+}
