@@ -3,9 +3,11 @@
 //! Never here: what instructions cost. Undecodable bytes become `(bad)` instructions and decoding goes on after them.
 
 mod aarch64;
+mod aarch64_access;
 mod riscv;
 mod riscv_compressed;
 mod x86;
+mod x86_access;
 
 use std::cell::RefCell;
 

@@ -76,6 +76,21 @@ impl Dwarf {
         Vec::new()
     }
 
+    /// File and line of the first row of `address`.
+    pub(crate) fn first_line(
+        &self,
+        address: ImageAddress,
+        is_code: &dyn Fn(u64) -> bool,
+    ) -> Option<(Arc<str>, u32)> {
+        let dwarf = self.dwarf();
+        let index = self.index(&dwarf, is_code);
+        index.units_at(address.0).take(UNITS_PER_ADDRESS_MAX).find_map(|unit| {
+            let lines = &index.tables(&dwarf, unit, is_code).lines;
+            let row = lines.first_at(address.0).filter(|row| row.line != 0)?;
+            Some((lines.file(row.file)?.clone(), row.line))
+        })
+    }
+
     /// The `.dwo` files that hold the rest of split debug information, each name once.
     pub(crate) fn split_names(&self, is_code: &dyn Fn(u64) -> bool) -> &[Box<str>] {
         &self.index(&self.dwarf(), is_code).split_names

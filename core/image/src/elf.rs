@@ -203,9 +203,8 @@ fn segments(header: &FileHeader64<LittleEndian>, bytes: &[u8]) -> Vec<Segment> {
 fn sections(header: &FileHeader64<LittleEndian>, bytes: &[u8]) -> Vec<Section> {
     let headers = header.section_headers(ENDIAN, bytes).unwrap_or_default();
     let strings = header.section_strings(ENDIAN, bytes, headers).unwrap_or_default();
-    let has = |s: &raw::SectionHeader64<LittleEndian>, flag: raw::SectionFlags| {
-        u64::from(s.sh_flags(ENDIAN).0) & u64::from(flag.0) != 0
-    };
+    let has =
+        |s: &raw::SectionHeader64<LittleEndian>, flag: raw::SectionFlags| s.sh_flags(ENDIAN).0 & flag.0 != 0;
     let section = |s: &raw::SectionHeader64<LittleEndian>| Section {
         name: String::from_utf8_lossy(s.name(ENDIAN, strings).unwrap_or_default()).into(),
         kind: s.sh_type(ENDIAN),

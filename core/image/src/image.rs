@@ -140,6 +140,12 @@ impl Image {
         frames
     }
 
+    /// File and line that the procedure which begins at `address` begins at; the innermost [`Frame`] there may be of a
+    /// line that the compiler moved up to the entry.
+    pub fn procedure_line(&self, address: ImageAddress) -> Option<(Arc<str>, u32)> {
+        self.dwarf().first_line(address, &|a| self.elf().is_code(a))
+    }
+
     /// The MD5 of the source file at `path` (as [`Frame::file`] spells it) when it was compiled, where DWARF 5 tells.
     pub fn source_md5(&self, path: &str) -> Option<[u8; 16]> {
         self.dwarf().source_md5(path, &|a| self.elf().is_code(a))

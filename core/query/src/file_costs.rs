@@ -49,8 +49,7 @@ impl FileIndex {
                     index.files.entry(file).or_default().insert(p);
                 }
             }
-            let outermost = procedure.address.and_then(|a| image.frames(a).pop());
-            if let Some((file, line)) = outermost.and_then(|f| f.file.zip(f.line)) {
+            if let Some((file, line)) = procedure.address.and_then(|a| image.procedure_line(a)) {
                 index.begins.entry(file).or_default().push((line, p));
             }
         }

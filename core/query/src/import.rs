@@ -79,7 +79,7 @@ impl Subject {
         let size_bytes = std::fs::metadata(&path).map_err(io)?.len();
         let mtime_ns = mtime_ns(&path);
         let id = match image.build_id() {
-            Some(id) => ImageId::of_build(&id),
+            Some(id) => ImageId::of_build(id),
             None => ImageId::named(&format!("file:0:0:{size_bytes}:{}", mtime_ns.unwrap_or(0))),
         };
         let record = ImageRecord {

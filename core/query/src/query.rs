@@ -55,12 +55,15 @@ struct Views {
     by_epochs: FxHashMap<Vec<EpochId>, Arc<View>>,
 }
 
+/// Analysed procedures by image (an index) and address; `None`: there is nothing to analyse.
+type CostsByProcedure = FxHashMap<(usize, u64), Option<Arc<ProcedureCosts>>>;
+
 /// What is known of one set of epochs.
 struct View {
     selection: Selection,
     procedures: OnceLock<Vec<ProcedureSamples>>,
     files: OnceLock<FileIndex>,
-    costs: Mutex<FxHashMap<(usize, u64), Option<Arc<ProcedureCosts>>>>,
+    costs: Mutex<CostsByProcedure>,
 }
 
 impl Query {

@@ -131,9 +131,7 @@ fn by_procedure(selection: &Selection, store: &ImageStore, p: &ProcedureSamples)
     let record = &selection.images[p.image].record;
     let place = p.address.and_then(|a| {
         let found = store.find(record);
-        let image = found.image.as_ref().ok()?;
-        let outermost = image.frames(a).pop()?;
-        outermost.file.zip(outermost.line)
+        found.image.as_ref().ok()?.procedure_line(a)
     });
     let (file, line) = place.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
     let row = TopRow {
@@ -173,12 +171,15 @@ fn by_app(selection: &Selection) -> Vec<Candidate> {
 /// Below this share of the samples a procedure is not analysed for its lines: its samples count where they landed.
 const LINES_SHARE_MIN: f64 = 0.0005;
 
+/// File and line, where debug information tells them.
+type SourceLine = Option<(Arc<str>, u32)>;
+
 /// Sums samples over lines where debug information tells them; the rest of an image is one row without a file.
 struct Lines<'a> {
     selection: &'a Selection,
     store: &'a ImageStore,
     costs_of: &'a dyn Fn(&ProcedureSamples) -> Option<Arc<ProcedureCosts>>,
-    sums: BTreeMap<(Option<(Arc<str>, u32)>, usize), (CountsByEvent, f64)>,
+    sums: BTreeMap<(SourceLine, usize), (CountsByEvent, f64)>,
 }
 
 impl<'a> Lines<'a> {
@@ -214,14 +215,14 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn add_to(&mut self, line: Option<(Arc<str>, u32)>, image: usize, counts: &CountsByEvent, primary: f64) {
+    fn add_to(&mut self, line: SourceLine, image: usize, counts: &CountsByEvent, primary: f64) {
         let sum = self.sums.entry((line, image)).or_default();
         add_counts(&mut sum.0, counts);
         sum.1 += primary;
     }
 
     fn finish(self) -> Vec<Candidate> {
-        let row = |line: Option<(Arc<str>, u32)>, image: usize| {
+        let row = |line: SourceLine, image: usize| {
             let (file, line) = line.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
             TopRow { file, line, ..image_row(&self.selection.images[image].record) }
         };

@@ -7,9 +7,9 @@ use capstone::arch::{ArchDetail, DetailsArchInsn};
 use capstone::{Insn, InsnDetail};
 use smallvec::SmallVec;
 
-use super::{Decoder, Parts};
-use crate::aarch64::{LR, NZCV, PC};
-use crate::{Flow, ImageAddress, MemoryOperand, Operand, Register};
+use super::{Decoder, Parts, aarch64_access};
+use crate::aarch64::{NZCV, PC};
+use crate::{Flow, ImageAddress, MemoryOperand, Operand};
 
 pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>) -> Parts {
     let ArchDetail::Arm64Detail(arm64) = detail.arch_detail() else { unreachable!("an AArch64 decoder") };
@@ -26,9 +26,14 @@ pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>)
         flow: flow(mnemonic, &operands),
         operands,
     };
-    correct(mnemonic, &arm64, &mut parts);
+    correct(mnemonic, &raw, &arm64, &mut parts);
     parts
 }
+
+/// Read-modify-write of the large system extensions; `ldset` and so on begin as loads do.
+pub(super) const ATOMIC: [&str; 9] =
+    ["swp", "ldadd", "ldclr", "ldeor", "ldset", "ldsmax", "ldsmin", "ldumax", "ldumin"];
+const ATOMIC_STORE: [&str; 8] = ["stadd", "stclr", "steor", "stset", "stsmax", "stsmin", "stumax", "stumin"];
 
 /// What an instruction does to its memory operand.
 #[derive(Clone, Copy, Default)]
@@ -43,9 +48,10 @@ impl Access {
         // Read-modify-write of the large system extensions; `ldset` and so on begin as loads do.
         let atomic =
             ["cas", "swp", "ldadd", "ldclr", "ldeor", "ldset", "ldsmax", "ldsmin", "ldumax", "ldumin"];
-        let atomic_store = ["stadd", "stclr", "steor", "stset", "stsmax", "stsmin", "stumax", "stumin"];
         match () {
-            _ if starts(&atomic) || starts(&atomic_store) => Access { read: true, written: true },
+            _ if starts(&["cas"]) || starts(&ATOMIC) || starts(&ATOMIC_STORE) => {
+                Access { read: true, written: true }
+            }
             _ if starts(&["ld"]) => Access { read: true, written: false },
             _ if starts(&["st"]) => Access { read: false, written: true },
             _ => Access::default(),
@@ -153,10 +159,8 @@ fn flow(mnemonic: &str, operands: &[Operand]) -> Flow {
     }
 }
 
-fn correct(mnemonic: &str, arm64: &Arm64InsnDetail<'_>, parts: &mut Parts) {
+fn correct(mnemonic: &str, raw: &[Arm64Operand], arm64: &Arm64InsnDetail<'_>, parts: &mut Parts) {
     use Arm64CC::{ARM64_CC_AL, ARM64_CC_INVALID, ARM64_CC_NV};
-    parts.reads.remove(PC);
-    parts.writes.remove(PC);
     let conditional = ![ARM64_CC_INVALID, ARM64_CC_AL, ARM64_CC_NV].contains(&arm64.cc());
     let with_carry = ["adc", "sbc", "ngc"].iter().any(|p| mnemonic.starts_with(p));
     if conditional || with_carry {
@@ -165,19 +169,6 @@ fn correct(mnemonic: &str, arm64: &Arm64InsnDetail<'_>, parts: &mut Parts) {
     if arm64.update_flags() {
         parts.writes.insert(NZCV);
     }
-    match parts.flow {
-        Flow::Call { .. } => parts.writes.insert(LR),
-        Flow::Return if !mnemonic.starts_with('e') && parts.operands.is_empty() => parts.reads.insert(LR),
-        _ => {}
-    }
-    let bases: SmallVec<[Register; 2]> = parts
-        .operands
-        .iter()
-        .flat_map(|o| match o {
-            Operand::Memory(m) => [m.base, m.index],
-            _ => [None, None],
-        })
-        .flatten()
-        .collect();
-    bases.iter().filter(|r| **r != PC).for_each(|r| parts.reads.insert(*r));
+    let lane = raw.iter().any(|o| o.vector_index.is_some());
+    aarch64_access::correct(mnemonic, lane, arm64.writeback(), parts);
 }

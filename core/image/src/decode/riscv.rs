@@ -20,6 +20,16 @@ pub(super) fn parts(_decoder: &Decoder, insn: &Insn<'_>, _detail: &InsnDetail<'_
     out.parts
 }
 
+/// The text of the operands with the target of a jump as an address: Capstone gives the distance.
+pub(super) fn absolute_target(operands: &str, flow: Flow) -> String {
+    let target = match flow {
+        Flow::Branch { target } | Flow::Jump { target } | Flow::Call { target: Some(target) } => target,
+        _ => return operands.to_owned(),
+    };
+    let before = operands.rfind(' ').map_or("", |space| &operands[..=space]);
+    format!("{before}0x{target}")
+}
+
 /// `auipc t, upper; jalr link, lower(t)` goes to a known address.
 pub(super) fn resolve_far_calls(instructions: &mut [Instruction]) {
     for i in 1..instructions.len() {
@@ -230,6 +240,8 @@ fn system(word: u32, out: &mut Out) {
         // uret, sret, mret
         (0, 0x002 | 0x102 | 0x302) => out.flow(Flow::Return),
         (0, _) => {}
+        // `csrrw zero, cycle, zero` writes what cannot be written: assemblers' `unimp`.
+        (1, 0xc00) if rd == 0 && rs1 == 0 => out.flow(Flow::Stop),
         (1..=3, number) => csr(number, out.write(x(rd)).immediate(number.into()).read(x(rs1))),
         (_, number) => csr(number, out.write(x(rd)).immediate(number.into()).immediate(rs1.into())),
     }

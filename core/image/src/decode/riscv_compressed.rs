@@ -27,6 +27,8 @@ fn quadrant_0(word: u32, out: &mut Out) {
     let by_4: i64 = gather(word, [(10, 3, 3), (6, 1, 2), (5, 1, 6)]).into();
     let by_8: i64 = gather(word, [(10, 3, 3), (5, 2, 6)]).into();
     match field(word, 13, 3) {
+        // All zeros are defined to be illegal.
+        0 if field(word, 5, 8) == 0 => out.flow(Flow::Stop),
         0 => {
             let immediate = gather(word, [(11, 2, 4), (7, 4, 6), (6, 1, 2), (5, 1, 3)]);
             out.write(x(low)).read(SP).immediate(immediate.into());

@@ -4,7 +4,7 @@ use capstone::arch::x86::{X86Insn, X86OpMem, X86Operand, X86OperandType, X86Reg}
 use capstone::arch::{ArchDetail, DetailsArchInsn};
 use capstone::{Insn, InsnDetail, RegId};
 
-use super::{Decoder, Parts};
+use super::{Decoder, Parts, x86_access};
 use crate::x86::{RBP, RIP, RSP};
 use crate::{Flow, ImageAddress, MemoryOperand, Operand, Register};
 
@@ -13,6 +13,7 @@ const GROUP_JUMP: u8 = 1;
 const GROUP_CALL: u8 = 2;
 const GROUP_RETURN: u8 = 3;
 const GROUP_INTERRUPT_RETURN: u8 = 5;
+const GROUP_BRANCH_RELATIVE: u8 = 7;
 
 pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>) -> Parts {
     let arch = detail.arch_detail();
@@ -22,22 +23,34 @@ pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>)
     let mut parts = Parts {
         reads: decoder.set(detail.regs_read()),
         writes: decoder.set(detail.regs_write()),
-        operands: operands.iter().map(|o| operand(decoder, insn, id, o)).collect(),
+        operands: operands
+            .iter()
+            .enumerate()
+            .map(|(place, o)| operand(decoder, insn, id, place, o))
+            .collect(),
         flow: flow(id, detail, &operands),
     };
     parts.operands.extend(stack_slot(id, &operands).map(Operand::Memory));
+    x86_access::correct(bare_mnemonic(insn), &mut parts);
     correct(decoder, id, &operands, &mut parts);
     parts
 }
 
-fn operand(decoder: &Decoder, insn: &Insn<'_>, id: X86Insn, operand: &X86Operand) -> Operand {
+/// The mnemonic without `lock`, `rep`, `notrack` and such.
+fn bare_mnemonic<'a>(insn: &'a Insn<'_>) -> &'a str {
+    insn.mnemonic().and_then(|m| m.rsplit(' ').next()).unwrap_or_default()
+}
+
+fn operand(decoder: &Decoder, insn: &Insn<'_>, id: X86Insn, place: usize, operand: &X86Operand) -> Operand {
     match &operand.op_type {
         X86OperandType::Reg(register) => match decoder.sized_register(*register) {
             Some((register, width_bits)) => Operand::Register { register, width_bits },
             None => Operand::Immediate(0),
         },
         X86OperandType::Imm(value) => Operand::Immediate(*value),
-        X86OperandType::Mem(memory) => Operand::Memory(memory_operand(decoder, insn, id, operand, memory)),
+        X86OperandType::Mem(memory) => {
+            Operand::Memory(memory_operand(decoder, insn, id, place, operand, memory))
+        }
         X86OperandType::Invalid => Operand::Immediate(0),
     }
 }
@@ -46,12 +59,15 @@ fn memory_operand(
     decoder: &Decoder,
     insn: &Insn<'_>,
     id: X86Insn,
+    place: usize,
     operand: &X86Operand,
     memory: &X86OpMem,
 ) -> MemoryOperand {
     let base = decoder.register(memory.base());
     let index = decoder.register(memory.index());
     let accessed = !is_address_only(id);
+    let (read, written) =
+        if place == 0 { x86_access::first_operand(bare_mnemonic(insn)) } else { (true, false) };
     MemoryOperand {
         base,
         index,
@@ -59,8 +75,8 @@ fn memory_operand(
         displacement: memory.disp(),
         address: absolute(insn, memory, base, index),
         width_bytes: operand.size.into(),
-        read: accessed && operand.access.is_none_or(|a| a.is_readable()),
-        written: accessed && operand.access.is_some_and(|a| a.is_writable()),
+        read: accessed && read,
+        written: accessed && written,
     }
 }
 
@@ -152,26 +168,23 @@ fn flow(id: X86Insn, detail: &InsnDetail<'_>, operands: &[X86Operand]) -> Flow {
         X86_INS_SYSCALL | X86_INS_SYSENTER | X86_INS_INT | X86_INS_INTO => Flow::Next,
         _ if in_group(GROUP_RETURN) || in_group(GROUP_INTERRUPT_RETURN) => Flow::Return,
         _ if in_group(GROUP_CALL) => Flow::Call { target },
-        _ if in_group(GROUP_JUMP) || id == X86_INS_XBEGIN => {
+        _ if in_group(GROUP_JUMP) || in_group(GROUP_BRANCH_RELATIVE) || id == X86_INS_XBEGIN => {
             target.map_or(Flow::Next, |target| Flow::Branch { target })
         }
         _ => Flow::Next,
     }
 }
 
-/// Where Capstone's register sets are not what the processor does.
+/// The instruction pointer is read only by addresses; results that depend on nothing read nothing.
 fn correct(decoder: &Decoder, id: X86Insn, operands: &[X86Operand], parts: &mut Parts) {
     parts.reads.remove(RIP);
     parts.writes.remove(RIP);
-    if id == X86Insn::X86_INS_NOP {
-        parts.reads = Default::default();
-    }
     if is_zeroing(id, operands) {
         for register in sources(operands).filter_map(|id| decoder.register(id)) {
             parts.reads.remove(register);
         }
     }
-    if operands.iter().any(|o| rip_relative(o)) {
+    if operands.iter().any(rip_relative) {
         parts.reads.insert(RIP);
     }
 }

@@ -17,6 +17,9 @@ pub(crate) struct LineTable {
     /// By their begin; rows of a sequence are contiguous and ascending.
     sequences: Vec<Sequence>,
     rows: Vec<Row>,
+    /// First rows of addresses that have several: at a procedure's entry, the line it
+    /// begins at, while the last row may be of a line that was scheduled there.
+    firsts: FxHashMap<u64, Row>,
     /// By their number in the table.
     files: Vec<Option<Arc<str>>>,
 }
@@ -66,6 +69,11 @@ impl LineTable {
         rows[..rows.partition_point(|r| r.address <= address)].last()
     }
 
+    /// The first row of `address`, where a row begins.
+    pub(crate) fn first_at(&self, address: u64) -> Option<&Row> {
+        self.firsts.get(&address).or_else(|| self.at(address).filter(|r| r.address == address))
+    }
+
     pub(crate) fn file(&self, number: u32) -> Option<&Arc<str>> {
         self.files.get(number as usize)?.as_ref()
     }
@@ -78,7 +86,10 @@ impl LineTable {
     /// Of several rows for one address the last counts. Addresses that fall within a sequence are ignored.
     fn add(&mut self, start: usize, row: Row) {
         match self.rows[start..].last_mut() {
-            Some(last) if last.address == row.address => *last = row,
+            Some(last) if last.address == row.address => {
+                self.firsts.entry(row.address).or_insert(*last);
+                *last = row;
+            }
             Some(last) if last.address > row.address => {}
             _ => self.rows.push(row),
         }

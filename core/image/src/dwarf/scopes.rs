@@ -168,7 +168,7 @@ impl<'a> Builder<'_, 'a, '_> {
         let number = || attribute.udata_value().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
         match attribute.name() {
             gimli::DW_AT_low_pc => to.low = address(value),
-            gimli::DW_AT_high_pc => match address(value.clone()) {
+            gimli::DW_AT_high_pc => match address(value) {
                 Some(high) => to.high = Some(high),
                 None => to.size = attribute.udata_value(),
             },

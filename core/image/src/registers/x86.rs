@@ -70,7 +70,7 @@ pub(super) fn named(name: &str) -> Option<Register> {
     let position = |found: Option<usize>| found.map(|n| Register(n as u8));
     position(LOW.iter().position(|n| *n == name))
         .or_else(|| position(LEGACY.iter().position(|row| !name.is_empty() && row.contains(&name))))
-        .or_else(|| match name {
+        .or(match name {
             "eflags" | "flags" => Some(FLAGS),
             "eip" | "ip" => Some(RIP),
             "fpsw" => Some(Register(72)),
