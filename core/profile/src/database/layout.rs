@@ -46,9 +46,10 @@ impl Layout {
         self.locks().join(format!("writer-{}", file_name_of_host(host)))
     }
 
-    /// Temporary names of the host's one writer start so; those of anyone else with the metadata lock, `m-`.
+    /// Temporary names of the host's one writer start so, and no other host's: '@' is in no name. Those of anyone else
+    /// with the metadata lock start with `m-`.
     pub(crate) fn writer_prefix(host: &str) -> String {
-        format!("w-{}-", file_name_of_host(host))
+        format!("w-{}@", file_name_of_host(host))
     }
 
     /// The epoch's folder; the id is checked, as it may come from a user.

@@ -1,7 +1,8 @@
 //! Judges a file's claims about its own sizes before the Parquet crate allocates by them.
 //!
 //! That crate (60.1) trusts a dictionary page's number of values, a page's uncompressed size and the lengths within a
-//! page header: 40 hostile bytes make it ask for hundreds of gigabytes, which no `catch_unwind` survives.
+//! page header: a few hostile bytes make it ask for tens of gigabytes, and a failed allocation is nothing that
+//! `catch_unwind` could catch.
 
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 

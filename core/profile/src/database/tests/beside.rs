@@ -66,3 +66,48 @@ fn one_writer_per_host() {
     drop(epoch);
     db.writer().unwrap();
 }
+
+/// A new writer clears what its host's last one left in `tmp`, and nothing of another host's.
+#[test]
+fn what_a_crash_left_is_cleared() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path()).unwrap();
+    drop(db.writer_for("a").unwrap());
+    let tmp = dir.path().join("tmp");
+    for name in ["w-a@1-1", "w-a-1@1-1", "m-1-1"] {
+        std::fs::write(tmp.join(name), "").unwrap();
+    }
+    std::fs::create_dir(tmp.join("w-a@1-2")).unwrap();
+    std::fs::write(tmp.join("w-a@1-2/epoch.json"), "").unwrap();
+    let _writer = db.writer_for("a").unwrap();
+    let left: Vec<_> = std::fs::read_dir(&tmp).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["w-a-1@1-1"]);
+}
+
+/// The number that a watcher polls changes with all that it would show, and with nothing else.
+#[test]
+fn the_generation_tells_what_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db")).unwrap();
+    let mut last = db.generation();
+    let mut changed = |what: &str| {
+        let now = db.generation();
+        assert_eq!(now, db.generation(), "{what}: it is still");
+        std::mem::replace(&mut last, now) != now
+    };
+    let writer = db.writer().unwrap();
+    assert!(!changed("set up"));
+    let mut epoch = writer.begin(epoch_at(1)).unwrap();
+    assert!(changed("begin"));
+    epoch.append(&counts(&[("aa", 1, 1)]), &[]).unwrap();
+    assert!(changed("append"));
+    epoch.append(&counts(&[("aa", 1, 1)]), &[]).unwrap();
+    assert!(changed("append again"));
+    writer.compact(&epoch.epoch().id.clone()).unwrap();
+    assert!(changed("compact"));
+    let id = epoch.finish(jiff::Timestamp::now()).unwrap().id;
+    let _ = changed("finish");
+    assert!(!changed("nothing"));
+    db.remove(&id).unwrap();
+    assert!(changed("remove"));
+}

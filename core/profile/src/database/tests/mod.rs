@@ -1,5 +1,6 @@
 //! The database on a real file system; `crash` has it on one that fails.
 
+mod bad_input;
 mod beside;
 mod crash;
 mod model;
