@@ -171,20 +171,26 @@ Nil leaves it to the server: beside itself, else on PATH."
   (or (dwell--connection)
       (dwell--start (dwell--buffer-key))))
 
+(defvar dwell--started-count 0
+  "How many servers were started; jsonrpc.el's buffers go by name.")
+
 (defun dwell--start (key)
   "Start a server for KEY and return its connection, which is not ready yet."
   (let* ((default-directory (if (stringp key) key (expand-file-name "~/")))
          (command (dwell--find-server))
+         (name (format "dwell-%d" (cl-incf dwell--started-count)))
          (connection
           (condition-case err
               (apply #'make-instance 'dwell-connection
-                     :name "dwell" :key key
-                     :process (lambda () (dwell--spawn command))
+                     :name name :key key
+                     :process (lambda () (dwell--spawn command name))
                      :request-dispatcher #'dwell--answer
                      :notification-dispatcher #'dwell--notified
                      :on-shutdown #'dwell--shut-down
                      (dwell--no-event-log))
             (file-error (user-error "Dwell: cannot run %s: %s" (car command) (error-message-string err))))))
+    (when-let ((old (gethash key dwell--connections)))
+      (run-at-time 0 nil #'dwell--forget-buffers old)) ; whoever walks the buffers now may go on
     (puthash key connection dwell--connections)
     (condition-case err
         (jsonrpc-async-request
@@ -196,12 +202,12 @@ Nil leaves it to the server: beside itself, else on PATH."
       (error (user-error "Dwell: cannot talk to %s: %s" (car command) (error-message-string err))))
     connection))
 
-(defun dwell--spawn (command)
-  "Start COMMAND, a list, and return its process."
-  (make-process :name "dwell" :command command :connection-type 'pipe
+(defun dwell--spawn (command name)
+  "Start COMMAND, a list, as NAME and return its process."
+  (make-process :name name :command command :connection-type 'pipe
                 :coding 'utf-8-emacs-unix :noquery t
                 ;; jsonrpc.el looks for standard error in a buffer of just this name.
-                :stderr (get-buffer-create "*dwell stderr*")))
+                :stderr (get-buffer-create (format "*%s stderr*" name))))
 
 (defun dwell--no-event-log ()
   "Return the arguments that keep jsonrpc.el from logging every message.
@@ -387,7 +393,7 @@ What the server dropped because things moved on is none."
                         (with-current-buffer buffer
                           (car (last (seq-remove
                                       (lambda (line)
-                                        (string-match-p "\\`\\(?:Process dwell stderr .*\\)?\\'" line))
+                                        (string-match-p "\\`\\(?:Process dwell-.* stderr .*\\)?\\'" line))
                                       (split-string (buffer-string) "\n"))))))))
         (format " (%s)" (truncate-string-to-width (string-trim line) 120 nil nil "…"))
       "")))
@@ -413,6 +419,21 @@ What the server dropped because things moved on is none."
     (run-with-timer 2 nil (lambda ()
                             (when (jsonrpc-running-p connection)
                               (delete-process (jsonrpc--process connection)))))))
+
+(defun dwell--forget-buffers (connection)
+  "Kill the buffers of CONNECTION, which another one has replaced."
+  (let ((name (jsonrpc-name connection)))
+    (dolist (format '(" *%s output*" " *%s stderr*" "*%s events*"))
+      (when-let ((buffer (get-buffer (format format name))))
+        (unless (get-buffer-process buffer) (kill-buffer buffer))))))
+
+(defun dwell-server-log ()
+  "Show what this project's server wrote on standard error."
+  (interactive)
+  (let* ((connection (gethash (dwell--buffer-key) dwell--connections))
+         (buffer (and connection (jsonrpc-stderr-buffer connection))))
+    (unless (buffer-live-p buffer) (user-error "Dwell: no server was started for this buffer"))
+    (display-buffer buffer)))
 
 ;;;###autoload
 (defun dwell-restart ()

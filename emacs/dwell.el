@@ -73,8 +73,8 @@
 ;;
 ;; Trouble
 ;;
-;; `M-x dwell-restart' starts the server again.  What it wrote on standard error is in a buffer
-;; named ` *dwell stderr*'.  Files on other machines (TRAMP) are left alone.
+;; `M-x dwell-restart' starts the server again, `M-x dwell-server-log' shows what it wrote on
+;; standard error.  Files on other machines (TRAMP) are left alone.
 
 ;;; Code:
 
