@@ -61,15 +61,20 @@ export function failureLine({ status, stderr }: Finished): string {
   return (own.at(-1) ?? lines.at(-1) ?? `dwell: ended with status ${status ?? 'unknown'} and said nothing`).replace(/^dwell: /, '');
 }
 
-/** The last JSON object that stands on lines of its own. */
-export function lastJson(text: string): unknown {
-  for (let start = text.lastIndexOf('{'); start >= 0; start = start === 0 ? -1 : text.lastIndexOf('{', start - 1)) {
-    if (start > 0 && text[start - 1] !== '\n') continue;
+/** More than the program's own answers nest. */
+const bracesMax = 1000;
+
+/** The JSON object that a text ends with, and what stands before it: a recorded command writes there too. */
+export function endingJson(text: string): { answer: unknown; before: string } {
+  let start = text.length;
+  for (let attempts = 0; start > 0 && attempts < bracesMax; attempts++) {
+    start = text.lastIndexOf('{', start - 1);
+    if (start < 0) break;
     try {
-      return JSON.parse(text.slice(start));
+      return { answer: JSON.parse(text.slice(start)), before: text.slice(0, start) };
     } catch {
-      // An inner object, or the recorded command's own output.
+      // An inner object: the outer one begins further up.
     }
   }
-  return undefined;
+  return { answer: undefined, before: text };
 }

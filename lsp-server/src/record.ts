@@ -1,10 +1,11 @@
 /**
  * `dwell.server.record` and `dwell.server.newEpoch`: new epochs, by the `dwell` program.
  */
-import { LSPErrorCodes, ResponseError, type CancellationToken, type WorkDoneProgressReporter } from 'vscode-languageserver';
+import { ErrorCodes, LSPErrorCodes, ResponseError, type CancellationToken } from 'vscode-languageserver';
 import { errorMessage } from './core';
 import type { Profile } from './profile';
-import { failureLine, findDwell, lastJson, run, type Finished } from './program';
+import { endingJson, failureLine, findDwell, run } from './program';
+import type { Progress } from './progress';
 import type { NewEpochParams, RecordParams, RecordResult } from './protocol';
 import { isRecord, isText, isTextList } from './settings';
 
@@ -19,16 +20,15 @@ export async function record(
   programs: Programs,
   argument: unknown,
   token: CancellationToken,
-  progress: WorkDoneProgressReporter,
+  progress: Progress,
 ): Promise<RecordResult> {
   const { command, cwd, name } = recordParams(argument);
-  progress.begin('Dwell', undefined, `recording ${command.join(' ')}`, true);
+  progress.begin(`recording ${command.join(' ')}`);
   try {
     const verb = ['record', ...(name === undefined ? [] : ['--name', name]), '--', ...command];
-    const finished = await dwell(profile, programs, verb, cwd, token);
-    const epoch = epochOf(finished);
-    profile.select([epoch]);
-    return { epoch, output: finished.stderr };
+    const result = await dwell(profile, programs, verb, cwd, [token, progress.cancelled]);
+    profile.select([result.epoch]);
+    return result;
   } finally {
     progress.done();
   }
@@ -36,40 +36,44 @@ export async function record(
 
 export async function newEpoch(profile: Profile, programs: Programs, argument: unknown, token: CancellationToken): Promise<{ epoch: string }> {
   const { name } = newEpochParams(argument);
-  const finished = await dwell(profile, programs, ['epoch', 'new', ...(name === undefined ? [] : [name])], undefined, token);
-  return { epoch: epochOf(finished) };
+  const { epoch } = await dwell(profile, programs, ['epoch', 'new', ...(name === undefined ? [] : [name])], undefined, [token]);
+  return { epoch };
 }
 
-/** Runs a verb on the profile's database; what fails is one line. */
-async function dwell(profile: Profile, programs: Programs, verb: string[], cwd: string | undefined, token: CancellationToken): Promise<Finished> {
+/** Runs a verb that makes an epoch on the profile's database; what fails is one line. */
+async function dwell(
+  profile: Profile,
+  programs: Programs,
+  verb: string[],
+  cwd: string | undefined,
+  tokens: (CancellationToken | undefined)[],
+): Promise<RecordResult> {
   const program = await findDwell(programs.dwellPath, programs.serverFolder);
   if (program === undefined) {
     const where = programs.dwellPath ?? 'neither beside the server nor in PATH';
     throw failed(`the dwell program is missing (${where}): set 'dwellPath' to it`);
   }
   const interrupt = new AbortController();
-  const subscription = token.onCancellationRequested(() => {
+  const subscriptions = tokens.map((token) => token?.onCancellationRequested(() => {
     interrupt.abort();
-  });
-  if (token.isCancellationRequested) interrupt.abort();
+  }));
   try {
     const finished = await run(program, ['--db', profile.folder, '--json', ...verb], cwd, interrupt.signal);
-    if (token.isCancellationRequested) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
+    if (interrupt.signal.aborted) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
     if (finished.status !== 0) throw failed(failureLine(finished));
-    return finished;
+    const { answer, before } = endingJson(finished.stdout);
+    return { epoch: epochOf(answer), output: before + finished.stderr };
   } catch (error) {
     throw error instanceof ResponseError ? error : failed(`${program}: ${errorMessage(error)}`);
   } finally {
-    subscription.dispose();
+    for (const subscription of subscriptions) subscription?.dispose();
   }
 }
 
-function epochOf(finished: Finished): string {
-  const answer = lastJson(finished.stdout);
+function epochOf(answer: unknown): string {
   const epoch = isRecord(answer) ? answer.epoch : undefined;
-  const id = isRecord(epoch) ? epoch.id : epoch;
-  if (!isText(id)) throw failed('the dwell program did not name the epoch: is it of another version?');
-  return id;
+  if (!isText(epoch)) throw failed('the dwell program did not name the epoch: is it of another version?');
+  return epoch;
 }
 
 function recordParams(argument: unknown): RecordParams {
@@ -88,5 +92,5 @@ function failed(why: string): ResponseError {
 }
 
 export function invalid(why: string): ResponseError {
-  return new ResponseError(-32602, why);
+  return new ResponseError(ErrorCodes.InvalidParams, why);
 }

@@ -2,6 +2,7 @@
  * The server's wiring: which request is answered by which file, in which state. Answers are made elsewhere.
  */
 import {
+  ExecuteCommandRequest,
   LSPErrorCodes,
   PositionEncodingKind,
   ResponseError,
@@ -12,7 +13,6 @@ import {
   type ExecuteCommandParams,
   type InitializeParams,
   type InitializeResult,
-  type WorkDoneProgressReporter,
 } from 'vscode-languageserver';
 import { codeLenses } from './codeLens';
 import { errorCode, errorMessage, type Binding } from './core';
@@ -25,6 +25,7 @@ import { hover } from './hover';
 import { inlayHints } from './inlayHints';
 import { listing } from './listing';
 import { Profile } from './profile';
+import { startProgress } from './progress';
 import { commands, methods, protocolVersion, type FileCostsParams, type HotProceduresParams, type ListingParams } from './protocol';
 import { invalid, newEpoch, record } from './record';
 import { isRecord, isText, isTextList, readSettings, type ValidSettings } from './settings';
@@ -50,6 +51,7 @@ class Server {
   private settings: ValidSettings = readSettings(undefined);
   private watch: Watch | undefined;
   private pullsSettings = false;
+  private takesProgress = false;
 
   constructor(
     private readonly connection: Connection,
@@ -67,7 +69,10 @@ class Server {
   listen(): void {
     const { connection, documents, profile } = this;
     connection.onInitialize((params) => this.initialize(params));
-    connection.onInitialized(() => this.pullSettings());
+    connection.onInitialized(() => {
+      this.watch?.start();
+      return this.pullSettings();
+    });
     connection.onDidChangeConfiguration(({ settings }) => this.configurationChanged(settings));
     connection.onShutdown(() => {
       this.watch?.dispose();
@@ -91,7 +96,8 @@ class Server {
     );
     connection.onCodeLens(({ textDocument }, token) => this.view(textDocument.uri, token, codeLenses));
     connection.onHover(({ textDocument, position }, token) => this.view(textDocument.uri, token, (view) => hover(view, position.line)));
-    connection.onExecuteCommand((params, token, progress) => answered(token, () => this.execute(params, token, progress)));
+    // Not onExecuteCommand, which keeps the progress token to itself.
+    connection.onRequest(ExecuteCommandRequest.type, (params, token) => answered(token, () => this.execute(params, token)));
   }
 
   /** What it has none for. */
@@ -113,7 +119,9 @@ class Server {
 
   private initialize({ capabilities, initializationOptions }: InitializeParams): InitializeResult {
     this.watch = new Watch(this.connection, capabilities, () => this.profile.selected);
-    this.pullsSettings = capabilities.workspace?.configuration === true;
+    this.takesProgress = capabilities.window?.workDoneProgress === true;
+    // A client that sends settings is not asked for them: it may send more than is configured, a selection say.
+    this.pullsSettings = capabilities.workspace?.configuration === true && !isRecord(initializationOptions);
     this.configure(initializationOptions);
     return {
       serverInfo: { name: 'dwell-lsp', version: this.options.version },
@@ -157,15 +165,15 @@ class Server {
     return answered(token, async () => shape(await viewFile(this.profile, this.documents, uri, token)));
   }
 
-  private execute({ command, arguments: [argument] = [] }: ExecuteCommandParams, token: CancellationToken, progress: WorkDoneProgressReporter): Promise<unknown> {
+  private async execute({ command, arguments: [argument] = [], workDoneToken }: ExecuteCommandParams, token: CancellationToken): Promise<unknown> {
     const programs = { dwellPath: this.settings.dwellPath, serverFolder: this.options.folder };
     switch (command) {
       case commands.selectEpochs:
         if (!isTextList(argument)) throw invalid(`${command}: the argument must be a list of epochs`);
         this.profile.select(argument);
-        return Promise.resolve(null);
+        return null;
       case commands.record:
-        return record(this.profile, programs, argument, token, progress);
+        return record(this.profile, programs, argument, token, await startProgress(this.connection, workDoneToken, this.takesProgress));
       case commands.newEpoch:
         return newEpoch(this.profile, programs, argument, token);
       case commands.listing:

@@ -10,6 +10,8 @@ const quiet_ms = 100;
 
 export class Watch {
   private timer: NodeJS.Timeout | undefined;
+  /** LSP lets a server ask nothing before the client says that it is initialized. */
+  private started = false;
   private readonly hints: boolean;
   private readonly lenses: boolean;
   private readonly own: boolean;
@@ -26,7 +28,12 @@ export class Watch {
     this.own = isRecord(dwell) && dwell.profileDidChange === true;
   }
 
+  start(): void {
+    this.started = true;
+  }
+
   changed(): void {
+    if (!this.started) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => void this.tell(), quiet_ms);
   }

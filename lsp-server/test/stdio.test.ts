@@ -1,6 +1,6 @@
 /** The built server over its standard input and output, with the real core and a database. */
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -78,12 +78,16 @@ test('a new epoch is noticed and told', { skip }, async () => {
 });
 
 test('a database that comes later is found', { skip }, async () => {
-  const { folder, source, text } = given();
+  const { folder, database, source, text } = given();
   const started = await startProgram(server, { database: join(folder, 'not-yet') });
   const uri = await open(started.client, source, text);
   const { lines, notes } = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
   assert.deepEqual(lines, []);
   assert.equal(notes.length, 1);
+  execFileSync('cp', ['-r', database, join(folder, 'not-yet')]);
+  await until('the news', () => started.received.some(({ method }) => method === 'dwell/profileDidChange'));
+  const later = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
+  assert.ok(later.lines.length > 0);
   await stop(started);
 });
 
@@ -96,7 +100,15 @@ test('a command is recorded, with progress, and its epoch shown', { skip }, asyn
   assert.deepEqual(selected, [result.epoch]);
   assert.equal(epochs.at(-1)?.name, 'run');
   const kinds = started.received.filter(({ method }) => method === '$/progress').map(({ params }) => (params as { kind: string }).kind);
-  assert.deepEqual([kinds[0], kinds.at(-1)], ['begin', 'end']);
+  assert.deepEqual(kinds, ['begin', 'end']);
+  assert.match(result.output, /^\d+\n/, 'what the command wrote');
+  // A client that brings no token lets the server begin, and may cancel there.
+  const slow = { command: 'dwell.server.record', arguments: [{ command: ['sleep', '60'] }] };
+  const cancelled = assert.rejects(started.client.sendRequest('workspace/executeCommand', slow), { code: -32800 });
+  const create = await until('a progress', () => started.received.find(({ method }) => method === 'window/workDoneProgress/create'));
+  await until('its beginning', () => started.received.filter(({ method }) => method === '$/progress').length === 3);
+  await started.client.sendNotification('window/workDoneProgress/cancel', create.params as object);
+  await cancelled;
   await stop(started);
 });
 
