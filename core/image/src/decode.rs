@@ -94,8 +94,13 @@ impl Decoder {
             Arch::Aarch64 => aarch64::parts(self, insn, &detail),
             Arch::Riscv64 => riscv::parts(self, insn, &detail),
         };
-        let text =
-            if operands.is_empty() { mnemonic.into() } else { format!("{mnemonic} {operands}").into() };
+        let text = match (self.arch, operands) {
+            (_, "") => mnemonic.into(),
+            (Arch::Riscv64, _) => {
+                format!("{mnemonic} {}", riscv::absolute_target(operands, parts.flow)).into()
+            }
+            _ => format!("{mnemonic} {operands}").into(),
+        };
         let mut instruction = Instruction {
             address: ImageAddress(insn.address()),
             length: u8::try_from(insn.len()).ok()?,

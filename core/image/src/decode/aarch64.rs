@@ -45,9 +45,6 @@ struct Access {
 impl Access {
     fn of(mnemonic: &str) -> Access {
         let starts = |prefixes: &[&str]| prefixes.iter().any(|p| mnemonic.starts_with(p));
-        // Read-modify-write of the large system extensions; `ldset` and so on begin as loads do.
-        let atomic =
-            ["cas", "swp", "ldadd", "ldclr", "ldeor", "ldset", "ldsmax", "ldsmin", "ldumax", "ldumin"];
         match () {
             _ if starts(&["cas"]) || starts(&ATOMIC) || starts(&ATOMIC_STORE) => {
                 Access { read: true, written: true }

@@ -105,11 +105,13 @@ pub(super) fn correct(mnemonic: &str, parts: &mut Parts) {
     registers.iter().filter(|(place, _)| *place >= sources).for_each(|(_, r)| parts.reads.insert(*r));
     let first = registers.first().filter(|(place, _)| *place == 0).map(|(_, r)| *r);
     match mnemonic {
-        _ if starts(&["test", "cmp", "ktest", "kortest"]) && !mnemonic.starts_with("cmpxchg") => {
-            if !starts(&["cmpp", "cmps"]) || first.is_none() {
-                first.into_iter().for_each(|r| parts.reads.insert(r));
-                parts.writes.insert(FLAGS);
-            }
+        "test" | "cmp" => {
+            first.into_iter().for_each(|r| parts.reads.insert(r));
+            parts.writes.insert(FLAGS);
+        }
+        _ if starts(&["ktest", "kortest"]) => {
+            first.into_iter().for_each(|r| parts.reads.insert(r));
+            parts.writes.insert(FLAGS);
         }
         _ if starts(&["cmov", "cvtsi2s", "cvtss2sd", "cvtsd2ss", "sqrts", "rcpss", "rsqrtss", "rounds"]) => {
             // The old value stays, or its upper part does.
@@ -125,7 +127,7 @@ pub(super) fn correct(mnemonic: &str, parts: &mut Parts) {
             // Only the direction flag is read, which nobody sets; a dependency on flags would mislead.
             parts.reads.remove(FLAGS);
         }
-        _ if mnemonic.starts_with('f') && !starts(&["fnstcw", "fldcw", "fxsave", "fxrstor", "fence"]) => {
+        _ if mnemonic.starts_with('f') && !starts(&["fnst", "fldcw", "fxsave", "fxrstor"]) => {
             first.into_iter().chain([ST0]).for_each(|r| {
                 parts.reads.insert(r);
                 parts.writes.insert(r);

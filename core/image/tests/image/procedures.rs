@@ -20,7 +20,9 @@ fn check(fixture: &str, expected: Expect) {
 
 #[test]
 fn executable() {
-    check("c-dwarf5.elf", expect![[r#"
+    check(
+        "c-dwarf5.elf",
+        expect![[r#"
         1000 +23 _init
         1020 +16 0x1020
         1030 +16 rand@plt
@@ -35,12 +37,15 @@ fn executable() {
         11e0 +79 sum_squares.constprop.0
         1230 +142 choose = choose_alias
         12c0 +9 _fini
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn position_dependent() {
-    check("c-dwarf4.elf", expect![[r#"
+    check(
+        "c-dwarf4.elf",
+        expect![[r#"
         401000 +23 _init
         401020 +16 0x401020
         401030 +16 rand@plt
@@ -55,12 +60,15 @@ fn position_dependent() {
         4011d0 +79 sum_squares.constprop.0
         401220 +142 choose = choose_alias
         4012b0 +9 _fini
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn shared_library() {
-    check("c-shared.so", expect![[r#"
+    check(
+        "c-shared.so",
+        expect![[r#"
         1000 +23 _init
         1020 +16 0x1020
         1030 +16 choose@plt
@@ -75,22 +83,28 @@ fn shared_library() {
         11c0 +79 sum_squares.constprop.0
         1210 +142 choose = choose_alias
         12a0 +9 _fini
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn static_pie() {
-    check("c-static-pie.elf", expect![[r#"
+    check(
+        "c-static-pie.elf",
+        expect![[r#"
         1000 +62 fold
         1040 +73 scale
         1090 +35 count
         10c0 +90 _start
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn stripped_by_unwind_entries() {
-    check("c-stripped.elf", expect![[r#"
+    check(
+        "c-stripped.elf",
+        expect![[r#"
         1020 +16 0x1020
         1030 +16 rand@plt
         1040 +8 __cxa_finalize@plt
@@ -99,40 +113,52 @@ fn stripped_by_unwind_entries() {
         10f0 +34 0x10f0
         11e0 +79 0x11e0
         1230 +142 0x1230
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn cpp() {
-    check("cpp-tree.so", expect![[r#"
+    check(
+        "cpp-tree.so",
+        expect![[r#"
         1000 +16 0x1000
         1010 +16 _ZN5trees4findIlEEPKNS_4NodeIT_EES5_RKS2_@plt
         1020 +63 lookup
         1060 +51 trees::find<long>(trees::Node<long> const*, long const&)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn rust() {
-    check("rust-words.so", expect![[r#"
+    check(
+        "rust-words.so",
+        expect![[r#"
         1330 +151 words::words::Counter::add
         13d0 +39 count_words
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn relocatable_module() {
-    check("c-module.o", expect![[r#"
+    check(
+        "c-module.o",
+        expect![[r#"
         0 +62 fold
         40 +73 scale
         90 +35 count
         c0 +90 _start
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn aarch64() {
-    check("aarch64-shared.so", expect![[r#"
+    check(
+        "aarch64-shared.so",
+        expect![[r#"
         4f0 +24 _init
         530 +16 __cxa_finalize@plt
         540 +16 choose@plt
@@ -147,12 +173,15 @@ fn aarch64() {
         6c0 +80 sum_squares.constprop.0
         710 +152 choose = choose_alias
         7a8 +20 _fini
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn riscv64() {
-    check("riscv64-shared.so", expect![[r#"
+    check(
+        "riscv64-shared.so",
+        expect![[r#"
         490 +16 rand@plt
         4a0 +16 choose@plt
         4b0 +50 main
@@ -162,7 +191,8 @@ fn riscv64() {
         56a +2 frame_dummy
         56c +58 sum_squares.constprop.0
         5a6 +86 choose = choose_alias
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -220,7 +250,8 @@ fn what_is_no_image_is_named() {
         unsupported ELF file: not 64-bit
         unsupported ELF file: machine number 43
         no ELF file: cut off in its header
-        damaged ELF file: neither program headers nor section headers can be read"#]].assert_eq(&found.join("\n"));
+        damaged ELF file: neither program headers nor section headers can be read"#]]
+    .assert_eq(&found.join("\n"));
     let missing = Image::open("/no/such/file").map(|_| ()).unwrap_err().to_string();
     assert_eq!(missing, "cannot read /no/such/file: No such file or directory (os error 2)");
     assert!(Image::open("/").is_err());
