@@ -229,7 +229,7 @@ impl Values {
     }
 
     fn of_result(&self, result: u64) -> Flags {
-        let parity = (result as u8).count_ones() % 2 == 0;
+        let parity = (result as u8).count_ones().is_multiple_of(2);
         Flags { carry: false, overflow: false, zero: result == 0, sign: result & self.sign != 0, parity }
     }
 }

@@ -3,6 +3,8 @@
 //! Enters: the texts of /proc/kallsyms and /proc/modules. Leaves: in which module an address lies, and the symbols of
 //! addresses. Never here: I/O.
 
+use std::io::BufRead;
+
 use dwell_profile::{ImageOffset, ImageSymbol};
 
 use crate::host::KernelPlace;
@@ -25,20 +27,20 @@ struct Module {
 }
 
 impl KernelLayout {
-    /// From the lines of /proc/kallsyms and /proc/modules.
-    pub fn parse<'a>(kallsyms: impl Iterator<Item = &'a str>, modules: &str) -> Self {
-        let mut layout = KernelLayout::default();
-        for symbol in kallsyms.filter_map(Symbol::parse) {
-            match symbol.name {
-                "_text" => layout.text = symbol.address,
-                "_etext" if layout.end == 0 => layout.end = symbol.address,
-                "_end" => layout.end = symbol.address,
-                _ => {}
-            }
+    /// Takes in a symbol that says where the kernel lies.
+    fn note(&mut self, symbol: &Symbol<'_>) {
+        match symbol.name {
+            "_text" => self.text = symbol.address,
+            "_etext" if self.end == 0 => self.end = symbol.address,
+            "_end" => self.end = symbol.address,
+            _ => {}
         }
-        layout.modules = modules.lines().filter_map(Module::parse).collect();
-        layout.modules.sort_by_key(|m| m.start);
-        layout
+    }
+
+    /// Takes in the text of /proc/modules.
+    fn add_modules(&mut self, modules: &str) {
+        self.modules = modules.lines().filter_map(Module::parse).collect();
+        self.modules.sort_by_key(|m| m.start);
     }
 
     /// Where an address lies; `None` if in no image known: code that the kernel generated, a module that came later.
@@ -88,6 +90,23 @@ impl<'a> Symbol<'a> {
     }
 }
 
+/// Reads both from the lines of /proc/kallsyms and the text of /proc/modules; once, since the kernel takes 40 ms to
+/// write the former.
+pub fn read_kernel(kallsyms: impl BufRead, modules: &str) -> (KernelLayout, KernelSymbols) {
+    let (mut layout, mut symbols) = (KernelLayout::default(), KernelSymbols::default());
+    let (mut kallsyms, mut line) = (kallsyms, Vec::new());
+    while kallsyms.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+        if let Some(symbol) = std::str::from_utf8(&line).ok().and_then(Symbol::parse) {
+            layout.note(&symbol);
+            symbols.note(&symbol);
+        }
+        line.clear();
+    }
+    layout.add_modules(modules);
+    symbols.sort();
+    (layout, symbols)
+}
+
 /// The kernel's code symbols, sorted; about 5 MB for 100,000.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
@@ -97,18 +116,18 @@ pub struct KernelSymbols {
 }
 
 impl KernelSymbols {
-    /// From the lines of /proc/kallsyms. Of several names for one address the first stays.
-    pub fn parse<'a>(kallsyms: impl Iterator<Item = &'a str>) -> Self {
-        let mut symbols = KernelSymbols::default();
-        let is_code = |s: &Symbol<'_>| matches!(s.kind, b't' | b'T' | b'w' | b'W') && s.address != 0;
-        for symbol in kallsyms.filter_map(Symbol::parse).filter(is_code) {
-            symbols.starts.push((symbol.address, symbols.names.len() as u32));
-            symbols.names.push_str(symbol.name);
-            symbols.names.push('\n');
+    fn note(&mut self, symbol: &Symbol<'_>) {
+        if matches!(symbol.kind, b't' | b'T' | b'w' | b'W') && symbol.address != 0 {
+            self.starts.push((symbol.address, self.names.len() as u32));
+            self.names.push_str(symbol.name);
+            self.names.push('\n');
         }
-        symbols.starts.sort_by_key(|(address, _)| *address);
-        symbols.starts.dedup_by_key(|(address, _)| *address);
-        symbols
+    }
+
+    /// Of several names for one address the first stays.
+    fn sort(&mut self) {
+        self.starts.sort_by_key(|(address, _)| *address);
+        self.starts.dedup_by_key(|(address, _)| *address);
     }
 
     /// The symbol under an address, as one of the image that starts at `base`.
@@ -141,8 +160,7 @@ ffffffffc0000050 t ext4_write\t[ext4]
 
     #[test]
     fn addresses_find_their_image_and_symbol() {
-        let layout = KernelLayout::parse(KALLSYMS.lines(), MODULES);
-        let symbols = KernelSymbols::parse(KALLSYMS.lines());
+        let (layout, symbols) = read_kernel(KALLSYMS.as_bytes(), MODULES);
         let tell = |address: u64| {
             let place = layout.place(address)?;
             let base = layout.base(place.module.as_deref())?;
@@ -157,7 +175,7 @@ ffffffffc0000050 t ext4_write\t[ext4]
 
     #[test]
     fn hidden_addresses_leave_one_image() {
-        let layout = KernelLayout::parse("0000000000000000 T _text\n".lines(), "");
+        let (layout, _) = read_kernel(&b"0000000000000000 T _text\n"[..], "");
         assert_eq!(
             layout.place(0xffffffff81000104),
             Some(KernelPlace { module: None, offset: 0xffffffff81000104 })

@@ -7,6 +7,7 @@
 use std::{
     collections::VecDeque,
     fs::{self, File},
+    io::BufReader,
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -18,14 +19,14 @@ use rustc_hash::FxHashMap;
 use crate::{
     host::{Host, KernelPlace, Place, ProcessSnapshot},
     images::{Identity, OwnedTag, Target},
-    kernel::{KernelLayout, KernelSymbols},
+    kernel::{KernelLayout, KernelSymbols, read_kernel},
     procfs,
 };
 
 /// Files kept open for reading code; the oldest closes first.
 const OPEN_FILES_MAX: usize = 256;
 /// A kernel address that nothing explains may be a new module's; but do not look more often than that.
-const LAYOUT_AGE_MIN: Duration = Duration::from_secs(1);
+const LAYOUT_AGE_MIN: Duration = Duration::from_secs(10);
 /// A perf map larger than that is not read.
 const PERF_MAP_BYTES_MAX: u64 = 256 << 20;
 
@@ -33,7 +34,7 @@ const PERF_MAP_BYTES_MAX: u64 = 256 << 20;
 pub struct LinuxHost {
     layout: KernelLayout,
     layout_read: Instant,
-    symbols: Option<KernelSymbols>,
+    symbols: KernelSymbols,
     vdso: Option<ImageId>,
     files: FxHashMap<ImageId, File>,
     opened: VecDeque<ImageId>,
@@ -42,10 +43,11 @@ pub struct LinuxHost {
 impl LinuxHost {
     /// Reads where the kernel lies.
     pub fn new() -> Self {
+        let (layout, symbols) = read_this_kernel();
         LinuxHost {
-            layout: read_layout(),
+            layout,
             layout_read: Instant::now(),
-            symbols: None,
+            symbols,
             vdso: None,
             files: FxHashMap::default(),
             opened: VecDeque::new(),
@@ -111,9 +113,8 @@ impl Host for LinuxHost {
         if place.is_some() || self.layout_read.elapsed() < LAYOUT_AGE_MIN {
             return place;
         }
-        self.layout = read_layout();
+        (self.layout, self.symbols) = read_this_kernel();
         self.layout_read = Instant::now();
-        self.symbols = None;
         self.layout.place(address)
     }
 
@@ -122,8 +123,7 @@ impl Host for LinuxHost {
         let Some(base) = self.layout.base(module).filter(|_| self.sees_kernel_addresses()) else {
             return Vec::new();
         };
-        let symbols = self.symbols.get_or_insert_with(|| KernelSymbols::parse(read_kallsyms().lines()));
-        offsets.iter().filter_map(|offset| symbols.find(base.wrapping_add(*offset), base)).collect()
+        offsets.iter().filter_map(|offset| self.symbols.find(base.wrapping_add(*offset), base)).collect()
     }
 
     fn jit_symbols(&mut self, pid: u32, addresses: &[u64]) -> Vec<ImageSymbol> {
@@ -259,13 +259,12 @@ fn numbers_in(folder: &Path) -> Vec<u32> {
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn read_kallsyms() -> String {
-    fs::read_to_string("/proc/kallsyms").unwrap_or_default()
-}
-
-fn read_layout() -> KernelLayout {
+fn read_this_kernel() -> (KernelLayout, KernelSymbols) {
     let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
-    KernelLayout::parse(read_kallsyms().lines(), &modules)
+    match File::open("/proc/kallsyms") {
+        Ok(kallsyms) => read_kernel(BufReader::with_capacity(1 << 16, kallsyms), &modules),
+        Err(_) => read_kernel(std::io::empty(), &modules),
+    }
 }
 
 fn read_vdso_id() -> ImageId {

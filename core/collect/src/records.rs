@@ -166,8 +166,11 @@ pub enum RecordError {
     },
 }
 
+/// A record's bytes, and those after it.
+pub type Split<'a> = Result<(&'a [u8], &'a [u8]), RecordError>;
+
 /// The bytes of the record at the start of `stream`, by its header; `None` at the end.
-pub fn split_record(stream: &[u8]) -> Option<Result<(&[u8], &[u8]), RecordError>> {
+pub fn split_record(stream: &[u8]) -> Option<Split<'_>> {
     if stream.is_empty() {
         return None;
     }

@@ -22,7 +22,7 @@ fn by_arithmetic(condition: u8, left: i32, right: i32) -> bool {
         2 => left == right,
         3 => left as u32 <= right as u32,
         4 => difference < 0,
-        5 => (difference as u8).count_ones() % 2 == 0,
+        5 => (difference as u8).count_ones().is_multiple_of(2),
         6 => left < right,
         _ => left <= right,
     };

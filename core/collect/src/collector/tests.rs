@@ -191,11 +191,14 @@ impl Random {
     }
 }
 
+/// A process's pages: number → file and offset.
+type Pages = BTreeMap<u64, (String, u64)>;
+
 /// What really happened.
 #[derive(Default)]
 struct Truth {
     /// Pages of each live process (page → file and offset), and its application.
-    processes: BTreeMap<u32, (BTreeMap<u64, (String, u64)>, String)>,
+    processes: BTreeMap<u32, (Pages, String)>,
     executions: BTreeMap<String, u32>,
     counts: BTreeMap<String, u64>,
     unknown: u64,
