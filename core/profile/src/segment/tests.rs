@@ -201,7 +201,10 @@ fn each_single_changed_byte_is_found() {
     }
 }
 
-fn any_rows() -> impl Strategy<Value = Vec<((u8, u8, u64, u8, u32), u64)>> {
+/// Image, event, offset, application, instance; count.
+type Row = ((u8, u8, u64, u8, u32), u64);
+
+fn any_rows() -> impl Strategy<Value = Vec<Row>> {
     prop::collection::vec(((0u8..5, 0u8..3, any::<u64>(), 0u8..5, any::<u32>()), 1u64..), 0..300)
 }
 

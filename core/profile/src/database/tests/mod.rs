@@ -3,6 +3,7 @@
 mod bad_input;
 mod beside;
 mod crash;
+mod listing;
 mod model;
 mod sim;
 

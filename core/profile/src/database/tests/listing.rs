@@ -1,0 +1,83 @@
+//! FORMAT.md's argument that a listing which a compaction overtakes is noticed, tried on every interleaving: every order
+//! of the names in the folder, and every moment at which the listing may pass each of them.
+
+use crate::database::{
+    disk::Entry,
+    layout::{SegmentList, SegmentRange},
+};
+
+/// The folder after each step of a compaction: the merged file comes, then the parts go in this order.
+fn states(before: &[&str], merged: &str, parts: &[&str]) -> Vec<Vec<String>> {
+    let mut now: Vec<String> = before.iter().map(|n| (*n).to_owned()).collect();
+    let mut states = vec![now.clone()];
+    now.push(merged.to_owned());
+    states.push(now.clone());
+    for part in parts {
+        now.retain(|n| n != part);
+        states.push(now.clone());
+    }
+    states
+}
+
+/// Counts the interleavings in which a reader would take an incomplete listing for the whole epoch.
+fn deceived(before: &[&str], merged: &str, parts: &[&str], last: u64) -> usize {
+    let states = states(before, merged, parts);
+    let mut names = states[1].clone();
+    let mut deceived = 0;
+    permutations(&mut names, 0, &mut |names| {
+        moments(names.len(), states.len(), &mut Vec::new(), &mut |times| {
+            let seen = names.iter().zip(times).filter(|(name, time)| states[**time].contains(name));
+            let listed: Vec<_> = seen.map(|(name, _)| Entry { name: file(name), is_dir: false }).collect();
+            let list = SegmentList::of(&listed);
+            let suspicious = list.live.is_empty() || !list.gaps().is_empty();
+            // Opened at once after the listing: later, more of it is gone, and more of that is noticed.
+            let opened = &states[*times.last().expect("a name at least")];
+            let gone =
+                list.live.iter().any(|range| !opened.iter().any(|name| file(name) == range.file_name()));
+            let complete = list.live.last().is_some_and(|range| range.last == last);
+            deceived += usize::from(!suspicious && !gone && !complete);
+        });
+    });
+    deceived
+}
+
+fn file(range: &str) -> String {
+    SegmentRange::parse(range).expect("a range").file_name()
+}
+
+fn permutations(names: &mut Vec<String>, from: usize, visit: &mut dyn FnMut(&[String])) {
+    if from == names.len() {
+        return visit(names);
+    }
+    for i in from..names.len() {
+        names.swap(from, i);
+        permutations(names, from + 1, visit);
+        names.swap(from, i);
+    }
+}
+
+/// All ascending sequences of `length` moments.
+fn moments(length: usize, states: usize, times: &mut Vec<usize>, visit: &mut dyn FnMut(&[usize])) {
+    if times.len() == length {
+        return visit(times);
+    }
+    for time in times.last().copied().unwrap_or(0)..states {
+        times.push(time);
+        moments(length, states, times, visit);
+        times.pop();
+    }
+}
+
+#[test]
+fn no_interleaving_deceives_a_reader() {
+    assert_eq!(deceived(&["1", "2", "3"], "1-3", &["1", "2", "3"], 3), 0);
+    assert_eq!(deceived(&["1", "2", "3", "4"], "1-3", &["1", "2", "3"], 4), 0);
+    assert_eq!(deceived(&["1-2", "3", "4"], "1-4", &["1-2", "3", "4"], 4), 0);
+}
+
+/// Both halves of the rule are needed: parts go in ascending order, and merged segments start at 1.
+#[test]
+fn another_order_or_another_start_would() {
+    assert!(deceived(&["1", "2", "3"], "1-3", &["3", "2", "1"], 3) > 0);
+    assert!(deceived(&["1", "2", "3"], "2-3", &["2", "3"], 3) > 0);
+}
