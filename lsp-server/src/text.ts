@@ -120,7 +120,7 @@ export function fileName(path: string): string {
 
 /** Text that Markdown must not read as markup. */
 export function escapeMarkdown(text: string): string {
-  return text.replace(/[\\`*_{}[\]()#+!|<>~-]/g, '\\$&');
+  return text.replace(/[\\`*_{}[\]|<>~]/g, '\\$&');
 }
 
 /** Text as a Markdown code span. */

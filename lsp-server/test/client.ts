@@ -35,12 +35,21 @@ export async function startInProcess(binding: Binding, initializationOptions: ob
   return initialize(createMessageConnection(new StreamMessageReader(toClient), new StreamMessageWriter(toServer)), initializationOptions, capabilities);
 }
 
+const children = new Set<ChildProcess>();
+
+/** Ends servers that a failed test left. */
+export function killPrograms(): void {
+  for (const child of children) child.kill('SIGKILL');
+}
+
 export async function startProgram(
   server: string,
   initializationOptions: object,
   capabilities: object = everything,
 ): Promise<Started & { child: ChildProcess }> {
   const child = spawn(process.execPath, [server, '--stdio'], { stdio: ['pipe', 'pipe', 'inherit'] });
+  children.add(child);
+  child.on('exit', () => children.delete(child));
   const connection = createMessageConnection(new StreamMessageReader(child.stdout), new StreamMessageWriter(child.stdin));
   return { ...(await initialize(connection, initializationOptions, capabilities)), child };
 }

@@ -1,21 +1,24 @@
 /** The built server over its standard input and output, with the real core and a database. */
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { rm } from 'node:fs/promises';
+import { cp, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import type { CodeLens, Hover, InlayHint } from 'vscode-languageserver/node';
 import { CancellationTokenSource } from 'vscode-languageserver/node';
 import type { EpochsResult, FileCostsResult, HotProceduresResult, ListingResult, RecordResult } from '../src/protocol';
-import { open, startProgram, stop, until } from './client';
+import { killPrograms, open, startProgram, stop, until } from './client';
 import { makeFixture, server } from './fixture';
 
 const made = makeFixture();
 const skip = typeof made === 'string' ? `the server over stdio: ${made}` : false;
 if (skip !== false) console.log(`SKIPPED ${skip}`);
 const fixture = typeof made === 'string' ? undefined : made;
-after(() => (fixture === undefined ? undefined : rm(fixture.folder, { recursive: true })));
+after(async () => {
+  killPrograms();
+  if (fixture !== undefined) await rm(fixture.folder, { recursive: true });
+});
 
 function given(): NonNullable<typeof fixture> {
   assert.ok(fixture);
@@ -62,6 +65,21 @@ test('the stalled line carries the cost, from the real core', { skip }, async ()
   await stop(started);
 });
 
+test('a source that changed since it was built never shows a number on the wrong line', { skip }, async () => {
+  const { database, source, text, hotLine } = given();
+  const changed = `// one\n// two\n${text}`;
+  const started = await startProgram(server, { database, hints: 'all' });
+  const before = await stat(source);
+  await writeFile(source, changed);
+  const uri = await open(started.client, source, changed);
+  const { source: state, lines } = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
+  await writeFile(source, text);
+  await utimes(source, before.atime, before.mtime);
+  const hottest = [...lines].sort((a, b) => b.share - a.share)[0];
+  assert.ok(state === 'mapped' ? hottest?.line === hotLine + 2 : lines.length === 0, `${state}: ${JSON.stringify(hottest)}`);
+  await stop(started);
+});
+
 test('a new epoch is noticed and told', { skip }, async () => {
   const fixture = given();
   const { database, source, text } = fixture;
@@ -84,7 +102,9 @@ test('a database that comes later is found', { skip }, async () => {
   const { lines, notes } = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
   assert.deepEqual(lines, []);
   assert.equal(notes.length, 1);
-  execFileSync('cp', ['-r', database, join(folder, 'not-yet')]);
+  // At once, as a collector's first epoch appears.
+  await cp(database, join(folder, 'coming'), { recursive: true });
+  await rename(join(folder, 'coming'), join(folder, 'not-yet'));
   await until('the news', () => started.received.some(({ method }) => method === 'dwell/profileDidChange'));
   const later = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
   assert.ok(later.lines.length > 0);
