@@ -277,7 +277,7 @@ Those past the end of the buffer are passed over."
                  (concat (propertize "  " 'cursor t)
                          (propertize label 'help-echo
                                      (if stale "Edited since it was measured"
-                                       (dwell--line-details cost)))))
+                                       (lambda (&rest _) (dwell--line-details cost))))))
     (overlay-put overlay 'before-string
                  (and dwell-show-fringe (not stale) (fboundp 'define-fringe-bitmap)
                       (>= (plist-get cost :share) 0.02)
