@@ -109,16 +109,32 @@ fn is_predicted(branch: &Instruction, scene: &Scene, i: usize) -> bool {
         || scene.schedule.opcodes[i].class == OpcodeClass::Return
 }
 
-/// A predictor does no worse than always guessing the more frequent side; three standard errors and a half are added.
-/// The branch itself waits for its operands before the misprediction is known, so its penalty is doubled.
+/// A predictor does no worse than always guessing the more frequent side. The branch itself waits for its operands before
+/// the misprediction is known, so its penalty is doubled.
 fn mispredict_cycles_max(scene: &Scene, branch: usize) -> f64 {
     let penalty = 2.0 * scene.model.mispredict_cycles;
+    if !matches!(scene.instructions[branch].flow, Flow::Branch { .. }) {
+        return penalty;
+    }
     let (taken, not_taken) = scene.directions.get(branch).copied().unwrap_or((0, 0));
     let (taken, not_taken) = (taken as f64, not_taken as f64);
     let seen = taken + not_taken;
-    if seen < 1.0 || !matches!(scene.instructions[branch].flow, Flow::Branch { .. }) {
-        return penalty;
+    if seen < 1.0 {
+        return penalty * rarer_side_max(scene, branch);
     }
     let rarer = taken.min(not_taken);
+    // Three standard errors and a half more than were seen.
     penalty * ((rarer + 3.0 * rarer.max(1.0).sqrt() + 0.5) / seen).min(1.0)
+}
+
+/// The part of a branch's executions that can at most go the rarer way, where no direction was sampled: ten times the
+/// estimate, which may be a guess.
+fn rarer_side_max(scene: &Scene, branch: usize) -> f64 {
+    const TIMES: f64 = 10.0;
+    let block = scene.cfg.blocks.partition_point(|b| b.start <= branch) - 1;
+    let sides = &scene.cfg.successors[block];
+    let rarer =
+        sides.iter().filter_map(|&e| scene.estimates.edges[e]).map(|e| e.frequency).fold(f64::MAX, f64::min);
+    let own = scene.estimates.blocks[block].map_or(0.0, |e| e.frequency);
+    if own > 0.0 && rarer < f64::MAX { (TIMES * rarer / own).min(1.0) } else { 1.0 }
 }

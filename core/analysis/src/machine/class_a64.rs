@@ -58,7 +58,7 @@ pub fn classify(i: &Instruction) -> OpcodeClass {
 
 /// Names of SIMD registers begin with one of these and a digit.
 fn is_vector(i: &Instruction) -> bool {
-    register_words(i).any(|w| is_simd(w))
+    register_words(i).any(is_simd)
 }
 
 fn mixes_files(i: &Instruction) -> bool {
