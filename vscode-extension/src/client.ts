@@ -32,6 +32,8 @@ export class Client implements vscode.Disposable {
   private readonly language: LanguageClient;
   private readonly registered: { dispose(): unknown }[] = [];
   private deaths: number[] = [];
+  /** As JSON. */
+  private toldSettings = '';
   private lastProgressToken = 0;
 
   constructor(private readonly context: vscode.ExtensionContext, private readonly log: vscode.LogOutputChannel) {
@@ -40,7 +42,10 @@ export class Client implements vscode.Disposable {
     }, this.options());
     this.language.registerFeature(announcement);
     this.registered.push(
-      this.language.onDidChangeState(() => { this.changed.fire(); }),
+      this.language.onDidChangeState(() => {
+        this.changed.fire();
+        void this.sendSettings();
+      }),
       this.language.onNotification(methods.profileDidChange, () => { this.changed.fire(); }),
       vscode.workspace.onDidChangeConfiguration((event) => {
         if (event.affectsConfiguration('dwell')) void this.sendSettings();
@@ -127,10 +132,22 @@ export class Client implements vscode.Disposable {
     }
   }
 
+  /** Tells the server of settings that it does not know yet. They may change while it starts, so this runs again when it
+   *  is up. Does not reject: a server that is gone is told when it is back. */
   private async sendSettings(): Promise<void> {
-    if (!this.language.isRunning()) return;
-    await this.language.sendNotification(DidChangeConfigurationNotification.type, { settings: { dwell: this.settings() } });
-    this.changed.fire();
+    const settings = this.settings();
+    if (!this.language.isRunning() || JSON.stringify(settings) === this.toldSettings) return;
+    try {
+      await this.language.sendNotification(DidChangeConfigurationNotification.type, { settings: { dwell: this.tell(settings) } });
+      this.changed.fire();
+    } catch (error) {
+      this.log.warn(`sending the settings: ${reason(error)}`);
+    }
+  }
+
+  private tell(settings: Settings): Settings {
+    this.toldSettings = JSON.stringify(settings);
+    return settings;
   }
 
   /** Settings as the server knows them; empty ones are left to its defaults. The selection is among them, so that
@@ -159,14 +176,14 @@ export class Client implements vscode.Disposable {
       documentSelector: languages.map((language) => ({ scheme: 'file', language })),
       outputChannel: this.log,
       // Read at each start.
-      initializationOptions: () => this.settings(),
+      initializationOptions: () => this.tell(this.settings()),
       middleware: {
         workspace: {
           // A server that asks gets what it is told otherwise, not the settings as VS Code stores them.
           configuration: async (params, token, next) => {
             const answers = await next(params, token);
             if (!Array.isArray(answers)) return answers;
-            return params.items.map(({ section }, at): unknown => section === 'dwell' ? this.settings() : answers[at]);
+            return params.items.map(({ section }, at): unknown => section === 'dwell' ? this.tell(this.settings()) : answers[at]);
           },
         },
       },

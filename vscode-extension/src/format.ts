@@ -56,7 +56,7 @@ export function cpi(value: number): string {
   return value.toFixed(value < 0.995 ? 2 : 1);
 }
 
-/** Last part of a path. */
-export function baseName(path: string): string {
-  return path.slice(path.lastIndexOf('/') + 1);
+/** An image in one word: a file's name, or `kernel`. */
+export function imageName(path: string): string {
+  return path === '[kernel.kallsyms]' ? 'kernel' : path.slice(path.lastIndexOf('/') + 1);
 }

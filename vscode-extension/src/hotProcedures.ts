@@ -4,7 +4,7 @@ import * as vscode from 'vscode';
 import type { HotProceduresParams, HotProceduresResult, HotRow } from '@dwell/lsp-server/protocol';
 import type { Dwell } from './dwell';
 import { isCancellation, reason } from './failures';
-import { baseName, count, cpi, magnitude, percent } from './format';
+import { count, cpi, imageName, magnitude, percent } from './format';
 import { gaugeStep, gaugeSvg } from './gauge';
 
 const viewId = 'dwell.hotProcedures';
@@ -137,7 +137,7 @@ function hotItem(row: HotRow, by: Grouping, shareMax: number): vscode.TreeItem {
 
 function description(row: HotRow, by: Grouping): string {
   const cost = row.cpi === null ? [] : [`CPI ${cpi(row.cpi)}`];
-  const image = by === 'procedure' && row.image !== null ? [baseName(row.image)] : [];
+  const image = by === 'procedure' && row.image !== null ? [imageName(row.image)] : [];
   return [percent(row.share), ...cost, ...image].join(' · ');
 }
 

@@ -25,9 +25,9 @@ before(async () => {
 after(() => browser?.close());
 
 /** Runs a suite in the extension host; each of its tests becomes one here. */
-async function inHost(t, suite, { folder, development, extensions, settings = {} }) {
+async function inHost(t, suite, { folder, development, extensions, machineSettings = {} }) {
   const module = await stageSuite(root, suite);
-  const server = await start({ home: join(root, `home-${suite}`), extensions, settings, args: ['--enable-smoke-test-driver'] });
+  const server = await start({ home: join(root, `home-${suite}`), extensions, machineSettings, args: ['--enable-smoke-test-driver'] });
   try {
     const results = [];
     const hear = (line) => { if (line.includes(mark)) results.push(JSON.parse(line.slice(line.indexOf(mark) + mark.length))); };

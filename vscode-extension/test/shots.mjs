@@ -1,7 +1,9 @@
 // Pictures of every view, for the README: node test/shots.mjs [FOLDER]   (FOLDER: docs/pictures at the top)
 // What they show is real: workloads recorded on this machine, by the packaged extension.
+import { execFile } from 'node:child_process';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { scratch, stageReal } from './stage.mjs';
 import { start } from './vscodeWeb.mjs';
 import { launch, Workbench } from './workbench.mjs';
@@ -12,6 +14,8 @@ const folder = process.argv[2] ?? join(import.meta.dirname, '..', '..', 'docs', 
 const root = await scratch();
 const real = await stageReal(root);
 await mkdir(folder, { recursive: true });
+await record('divide', './build/divide');
+await record('all', 'sh', '-c', './build/chase; ./build/hashjoin 20; ./build/mispredict; ./build/sort');
 const browser = await launch();
 try {
   for (const [theme, title] of Object.entries(themes)) await shoot(theme, title);
@@ -19,10 +23,15 @@ try {
   await browser.close();
 }
 
+function record(name, ...command) {
+  const program = join(import.meta.dirname, '..', 'dist', 'bin', 'dwell');
+  return promisify(execFile)(program, ['--db', real.machineSettings['dwell.database'], 'record', '--name', name, '--', ...command], { cwd: real.workspace });
+}
+
 async function shoot(theme, title) {
-  const settings = { ...real.settings, 'workbench.colorTheme': title, 'editor.fontSize': 13, 'breadcrumbs.enabled': false, 'workbench.layoutControl.enabled': false, 'editor.occurrencesHighlight': 'off' };
-  const server = await start({ home: join(root, `home-${theme}`), extensions: real.extensions, settings, env: real.env });
-  const workbench = await Workbench.open(browser, { base: server.base, folder: real.workspace, file: 'chase.c', viewport: { width: 1280, height: 760 }, scale: 1.5 });
+  const settings = { 'workbench.colorTheme': title, 'editor.fontSize': 13, 'breadcrumbs.enabled': false, 'workbench.layoutControl.enabled': false, 'editor.occurrencesHighlight': 'off' };
+  const server = await start({ home: join(root, `home-${theme}`), extensions: real.extensions, settings, machineSettings: real.machineSettings });
+  const workbench = await Workbench.open(browser, { base: server.base, folder: real.workspace, file: 'chase.c', viewport: { width: 1360, height: 760 }, scale: 1.5 });
   const shot = (name) => workbench.shot(join(folder, `${name}-${theme}.png`));
   try {
     await workbench.until('hints', () => workbench.inlayHints());
@@ -34,11 +43,15 @@ async function shoot(theme, title) {
     await workbench.clickLens('CPI');
     await workbench.tab('chase.dwell').waitFor();
     await workbench.until('instructions', () => workbench.page.getByText('best case').count());
+    await workbench.command('View: Toggle Primary Side Bar Visibility');
     await shot('listing');
     await workbench.command('Dwell: Select Epoch…');
     await workbench.row('samples').waitFor();
     await shot('epochs');
     await workbench.page.keyboard.press('Escape');
+  } catch (error) {
+    await workbench.shot(join(root, 'failed.png'));
+    throw new Error(`${error.message}\n(what was to be seen: ${join(root, 'failed.png')})`, { cause: error });
   } finally {
     await workbench.close();
     await server.stop();

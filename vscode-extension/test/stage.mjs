@@ -57,5 +57,5 @@ export async function stageReal(root) {
   const manifest = { name: 'dwell-test-host', publisher: 'dwell', version: '0.0.0', engines: { vscode: '*' } };
   await writeFile(join(development, 'package.json'), JSON.stringify(manifest));
   await run(join(programs, 'build.sh'));
-  return { extensions, development, workspace: programs, settings: { 'dwell.database': join(root, 'database') } };
+  return { extensions, development, workspace: programs, machineSettings: { 'dwell.database': join(root, 'database') } };
 }

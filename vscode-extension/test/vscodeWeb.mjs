@@ -37,14 +37,18 @@ export async function installExtension({ extensions, vsix }) {
 }
 
 /**
- * Starts the server on a free port; `home` becomes its user data, `env` is added to its environment.
+ * Starts the server on a free port; `home` becomes its user data, `env` is added to its environment. Settings of machine
+ * scope, paths for one, belong to the remote machine's own: among the user's they count only until VS Code knows their
+ * scope.
  * Returns its address, its log file, and how to stop it.
  */
-export async function start({ home, extensions, settings = {}, env = {}, args = [] }) {
+export async function start({ home, extensions, settings = {}, machineSettings = {}, env = {}, args = [] }) {
   const { node, main } = await install();
   await mkdir(join(home, 'User'), { recursive: true });
   await mkdir(extensions, { recursive: true });
   await writeFile(join(home, 'User', 'settings.json'), JSON.stringify({ ...quietSettings, ...settings }, null, 2));
+  await mkdir(join(home, 'Machine'), { recursive: true });
+  await writeFile(join(home, 'Machine', 'settings.json'), JSON.stringify(machineSettings, null, 2));
   const log = join(home, 'server.log');
   const child = spawn(node, [main, '--host', '127.0.0.1', '--port', '0', '--without-connection-token',
     '--accept-server-license-terms', '--telemetry-level', 'off', '--disable-getting-started-override',
