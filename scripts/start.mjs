@@ -55,7 +55,9 @@ await main(async () => {
   show('sampling', ['record', ...(all ? ['-a'] : []), '--', ...command]);
   show('where the time went', ['top', '--limit', '12']);
   const row = rowOf(command[0], ask(['top', '--limit', '200'])?.rows ?? []);
-  if (row) show('the hottest procedure', ['annotate', `${basename(row.image)}:${row.procedure}`]);
-  show('the hottest lines', ['top', '--by', 'line', '--limit', '12']);
-  editors(ask(['top', '--by', 'line', '--limit', '50'])?.rows.find((line) => line.file?.startsWith('/') && line.line));
+  if (!row) throw new Stop('no procedure with a name was sampled: did the command run long enough?');
+  show('the hottest procedure', ['annotate', `${basename(row.image)}:${row.procedure}`]);
+  const lines = ['top', '--by', 'line', '--image', row.image];
+  show('its source lines', [...lines, '--limit', '12']);
+  editors(ask(lines)?.rows.find((line) => line.file?.startsWith('/')));
 });
