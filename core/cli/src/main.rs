@@ -1,1 +1,152 @@
-fn main() {}
+//! The `dwell` program: arguments in; text, JSON and exit statuses out.
+//!
+//! Exit status 0: done; 1: it failed; 2: wrong usage. Errors go to standard error as `dwell: <what>: <why>`. Never
+//! here: reading ELF files, analysis, sampling; those are the libraries'.
+
+mod annotate;
+mod args;
+mod collect;
+mod epochs;
+mod import;
+mod place;
+mod text;
+mod top;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use anyhow::Context;
+use args::{AnnotateArgs, By, Cli, ColorWhen, TopArgs, Verb};
+use clap::{CommandFactory, Parser};
+use dwell_query::{Cancel, Options, Query, TopBy, TopRequest};
+use serde::Serialize;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.color {
+        ColorWhen::Auto => {}
+        ColorWhen::Always => anstream::ColorChoice::Always.write_global(),
+        ColorWhen::Never => anstream::ColorChoice::Never.write_global(),
+    }
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS, // `dwell top | head` is no failure
+        Err(error) => {
+            anstream::eprintln!("dwell: {}", one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<()> {
+    let db = || place::database(cli.db.as_deref());
+    match &cli.verb {
+        Verb::Record(args) => collect::record(&db()?, args, cli.json),
+        Verb::Daemon(args) => collect::daemon(&db()?, args),
+        Verb::Status => collect::status(&db()?, cli.json),
+        Verb::Flush => collect::flush(&db()?, cli.json),
+        Verb::Epoch(verb) => epochs::run(&db()?, verb, cli.json),
+        Verb::Top(args) => run_top(&open(cli)?, args, cli.json),
+        Verb::Annotate(args) => run_annotate(&open(cli)?, args, cli.json),
+        Verb::Import(args) => import::run(&db()?, args, cli.json),
+        Verb::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "dwell", &mut script);
+            print(&String::from_utf8_lossy(&script))
+        }
+        Verb::Man { verb } => man(verb.as_deref()),
+    }
+}
+
+fn open(cli: &Cli) -> anyhow::Result<Query> {
+    Ok(Query::open(Options::for_database(place::database(cli.db.as_deref())?))?)
+}
+
+fn run_top(query: &Query, args: &TopArgs, json: bool) -> anyhow::Result<()> {
+    let by = match args.by {
+        By::Procedure => TopBy::Procedure,
+        By::Image => TopBy::Image,
+        By::Line => TopBy::Line,
+        By::App => TopBy::App,
+    };
+    let request = TopRequest {
+        epochs: args.epoch.clone(),
+        by,
+        limit: (args.limit > 0).then_some(args.limit),
+        image: args.image.clone(),
+    };
+    let top = query.top(&request, &Cancel::new())?;
+    if json {
+        return print_json(&top);
+    }
+    let list = query.epochs()?;
+    let merged: Vec<_> = list.epochs.iter().filter(|e| top.epochs.contains(&e.id)).collect();
+    print(&top::render(&top, &merged, args.by, text::width()))
+}
+
+fn run_annotate(query: &Query, args: &AnnotateArgs, json: bool) -> anyhow::Result<()> {
+    let cancel = Cancel::new();
+    let hottest = || -> anyhow::Result<String> {
+        let request = TopRequest { epochs: args.epoch.clone(), ..TopRequest::default() };
+        let rows = query.top(&TopRequest { limit: Some(20), ..request }, &cancel)?.rows;
+        // The kernel's own procedures have no bytes to list.
+        let listed = rows.into_iter().find(|r| r.cpi.is_some()).and_then(|r| r.id);
+        listed.context("annotate: no procedure of the epoch has samples and instructions that can be read")
+    };
+    let procedure = args.procedure.clone().map_or_else(hottest, Ok)?;
+    let listing = query.listing(&args.epoch, &procedure, &cancel)?;
+    if json {
+        return print_json(&listing);
+    }
+    let view =
+        annotate::View { width: text::width(), source: !args.no_source, full: args.full, raw: args.raw };
+    print(&annotate::render(&listing, &view))
+}
+
+fn man(verb: Option<&str>) -> anyhow::Result<()> {
+    let mut command = Cli::command();
+    command.build();
+    let command = match verb {
+        None => command,
+        Some(verb) => {
+            command.find_subcommand(verb).with_context(|| format!("man: '{verb}' is no verb"))?.clone()
+        }
+    };
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page)?;
+    print(&String::from_utf8_lossy(&page))
+}
+
+/// Prints one object on one line.
+fn print_json(answer: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string(answer)?;
+    print(&(text + "\n"))
+}
+
+/// Prints to standard output, without colours where it is no terminal.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|e| e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+}
+
+/// An error and its causes, each said once.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(|e| e.to_string()) {
+        if !text.ends_with(&cause) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&cause);
+        }
+    }
+    text.replace('\n', " ")
+}

@@ -1,0 +1,224 @@
+//! `dwell annotate`: a procedure's listing with bubbles above stalled instructions, after DCPI's Figure 2.
+
+use std::{collections::BTreeMap, fmt::Write, path::Path};
+
+use anstyle::Style;
+use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingStall};
+
+use crate::text::{BOLD, CULPRIT, DIM, SOURCE, cause, cpi, fit, grouped, heat, paint, si, si_or_dash};
+
+/// How to show it.
+pub struct View {
+    /// Columns of the terminal.
+    pub width: usize,
+    /// Interleave source lines.
+    pub source: bool,
+    /// Show blocks without samples.
+    pub full: bool,
+    /// Show samples where they landed, not where they were waited for.
+    pub raw: bool,
+}
+
+/// The listing as text.
+pub fn render(listing: &Listing, style: &View) -> String {
+    let mut page = Page { listing, style, out: String::new(), legend: Vec::new(), line: None };
+    page.head();
+    let mut folded = 0;
+    for (block, instructions) in blocks(listing) {
+        if !style.full && instructions.iter().all(|i| i.samples.is_empty()) {
+            folded += instructions.len();
+            continue;
+        }
+        page.fold(std::mem::take(&mut folded));
+        page.block(block, instructions);
+    }
+    page.fold(folded);
+    page.notes();
+    page.out
+}
+
+/// Each block with its instructions.
+fn blocks(listing: &Listing) -> impl Iterator<Item = (&ListingBlock, &[ListingInstruction])> {
+    let starts: Vec<usize> = listing
+        .blocks
+        .iter()
+        .map(|b| listing.instructions.partition_point(|i| i.address < b.address))
+        .chain([listing.instructions.len()])
+        .collect();
+    listing.blocks.iter().enumerate().map(move |(b, block)| {
+        (block, listing.instructions.get(starts[b]..starts[b + 1]).unwrap_or_default())
+    })
+}
+
+struct Page<'a> {
+    listing: &'a Listing,
+    style: &'a View,
+    out: String,
+    /// Causes whose letter has been explained.
+    legend: Vec<String>,
+    /// The source line shown last.
+    line: Option<(&'a str, u32)>,
+}
+
+/// Columns before and after the instruction's text.
+const ADDRESS: usize = 10;
+const COUNTS: usize = 10 + 8 + 10;
+
+impl<'a> Page<'a> {
+    fn head(&mut self) {
+        let l = self.listing;
+        let samples = l.procedure.samples.get(&l.time_event).copied().unwrap_or(0);
+        let share = paint(heat(l.procedure.share), format!("{:.1}%", 100.0 * l.procedure.share));
+        self.say(format!("{}  {}", paint(BOLD, &l.procedure.demangled), paint(DIM, &l.image.path)));
+        self.say(format!(
+            "{share} of the epoch's {} samples ({}), {} here{}",
+            l.time_event,
+            l.epoch,
+            grouped(samples),
+            l.period_cycles.map_or(String::new(), |p| format!(", {} cycles", si(p * samples as f64)))
+        ));
+        let period = l.period.get(&l.time_event);
+        self.say(paint(
+            DIM,
+            format!(
+                "machine model {}, one sample every {}",
+                l.machine_model,
+                period.map_or("?".to_owned(), |p| format!("{} {}", grouped(p.value), p.unit))
+            ),
+        ));
+        self.say("");
+        let width = self.text_width();
+        let head = format!(
+            "{:<ADDRESS$}{:<width$}{:>10}{:>8}  {}",
+            "Address", "Instruction", "Samples", "CPI", "Culprit"
+        );
+        self.say(paint(BOLD, head));
+    }
+
+    fn block(&mut self, block: &ListingBlock, instructions: &'a [ListingInstruction]) {
+        let n = instructions.len() as f64;
+        let best = format!("{:.1}/{n} = {:.2}", block.best_case_cpi * n, block.best_case_cpi);
+        let actual = block.cpi.map_or("–".to_owned(), |c| format!("{:.1}/{n} = {c:.2}", c * n));
+        self.say("");
+        self.say(paint(
+            DIM,
+            format!(
+                "*** best case {best} CPI, actual {actual} CPI, executed {} times ({} confidence)",
+                si_or_dash(block.executions),
+                block.confidence
+            ),
+        ));
+        for instruction in instructions {
+            self.source_line(instruction);
+            self.bubbles(instruction);
+            self.instruction(instruction);
+        }
+    }
+
+    fn source_line(&mut self, instruction: &'a ListingInstruction) {
+        let Some(line) = instruction.file.as_deref().zip(instruction.line) else { return };
+        if !self.style.source || self.line == Some(line) {
+            return;
+        }
+        self.line = Some(line);
+        let (file, number) = line;
+        let text = self.listing.source_lines.get(file).and_then(|f| f.get(&number)).map_or("", |t| t.trim());
+        let name = Path::new(file).file_name().map_or(file.into(), |n| n.to_string_lossy());
+        let place = format!("{name}:{number}");
+        let room = self.style.width.saturating_sub(place.len() + 4);
+        self.say(format!("  {}  {}", paint(DIM, place), paint(SOURCE, fit(text, room))));
+    }
+
+    /// Above a stalled instruction: what may have held it up, and for how long.
+    fn bubbles(&mut self, instruction: &ListingInstruction) {
+        let of_kind = |kind: &str| instruction.stalls.iter().filter(|s| s.kind == kind).collect::<Vec<_>>();
+        for stalls in [of_kind("static"), of_kind("dynamic")] {
+            let longest = stalls.iter().map(|s| s.cycles_max).fold(0.0, f64::max);
+            if longest < 0.05 {
+                continue;
+            }
+            let letters: String = stalls.iter().map(|s| cause(&s.cause).0).collect();
+            let bar = "•".repeat(1 + (2.0 * longest.log2().max(0.0)).min(24.0) as usize);
+            let style = if longest >= 4.0 { heat(1.0) } else { Style::new() };
+            let duration = duration(&stalls, longest);
+            let explained = self.explain(&stalls);
+            let line = format!("{:>ADDRESS$}{}", "", paint(style, format!("{letters} {bar} {duration}")));
+            self.say(format!("{line}{}", paint(DIM, explained)));
+        }
+    }
+
+    /// `   d = D-cache miss, …` for the letters that have not been explained yet.
+    fn explain(&mut self, stalls: &[&ListingStall]) -> String {
+        let mut fresh = Vec::new();
+        for stall in stalls {
+            if !self.legend.contains(&stall.cause) {
+                self.legend.push(stall.cause.clone());
+                let (letter, name) = cause(&stall.cause);
+                fresh.push(format!("{letter} = {name}"));
+            }
+        }
+        if fresh.is_empty() { String::new() } else { format!("   {}", fresh.join(", ")) }
+    }
+
+    fn instruction(&mut self, i: &ListingInstruction) {
+        let landed = i.samples.get(&self.listing.time_event).copied().unwrap_or(0);
+        let samples = if self.style.raw { landed } else { i.head_samples.round() as u64 };
+        let all = self.listing.procedure.samples.get(&self.listing.time_event).copied().unwrap_or(0).max(1);
+        let width = self.text_width();
+        let count = if samples == 0 { String::new() } else { grouped(samples) };
+        // Issued or retired together with its predecessor: the paper's "(dual issue)".
+        let together = samples == 0 && i.issue_cycles_min == 0.0;
+        let cycles = if together { "·".to_owned() } else { cpi(i.cpi) };
+        let line = format!(
+            "{:<ADDRESS$}{:<width$}{}{:>8}  {}",
+            format!("{:x}", i.address),
+            fit(&i.text, width - 1),
+            paint(heat(samples as f64 / all as f64), format!("{count:>10}")),
+            cycles,
+            paint(CULPRIT, culprits(i)),
+        );
+        self.say(line.trim_end());
+    }
+
+    fn fold(&mut self, instructions: usize) {
+        if instructions > 0 {
+            self.say("");
+            self.say(paint(DIM, format!("… {instructions} instructions without samples")));
+            self.line = None;
+        }
+    }
+
+    fn notes(&mut self) {
+        if !self.listing.notes.is_empty() {
+            self.say("");
+        }
+        for note in &self.listing.notes {
+            self.say(paint(DIM, format!("note: {note}")));
+        }
+    }
+
+    fn text_width(&self) -> usize {
+        self.style.width.saturating_sub(ADDRESS + COUNTS).clamp(30, 60)
+    }
+
+    fn say(&mut self, line: impl std::fmt::Display) {
+        writeln!(self.out, "{line}").expect("a String takes every text");
+    }
+}
+
+/// `18.0 cy`, or `2.0 to 18.0 cy` where several causes may share it.
+fn duration(stalls: &[&ListingStall], longest: f64) -> String {
+    let least = if let [one] = stalls { one.cycles_min } else { longest };
+    if longest - least < 0.05 { format!("{longest:.1} cy") } else { format!("{least:.1} to {longest:.1} cy") }
+}
+
+/// Addresses of the instructions to blame, each once, with the letters of what they are blamed for.
+fn culprits(instruction: &ListingInstruction) -> String {
+    let mut blamed: BTreeMap<u64, String> = BTreeMap::new();
+    for stall in instruction.stalls.iter().filter(|s| s.kind == "dynamic") {
+        if let Some(address) = stall.culprit_address.filter(|a| *a != instruction.address) {
+            blamed.entry(address).or_default().push(cause(&stall.cause).0);
+        }
+    }
+    blamed.iter().map(|(address, letters)| format!("{letters}←{address:x}")).collect::<Vec<_>>().join(" ")
+}

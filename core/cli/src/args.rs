@@ -1,0 +1,225 @@
+//! The command line as clap sees it. What is given here is checked once and becomes typed values; see DESIGN.md §4 for
+//! the contract on verbs and flags.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Where have all the cycles gone?
+///
+/// Samples the whole machine, keeps compact profiles, and tells for each instruction how often it ran, how long it
+/// stalled and who is to blame.
+#[derive(Debug, Parser)]
+#[command(name = "dwell", version, max_term_width = 110, disable_help_subcommand = true)]
+pub struct Cli {
+    /// The profile database [default: $XDG_DATA_HOME/dwell].
+    #[arg(long, global = true, env = "DWELL_DB", value_name = "DIR")]
+    pub db: Option<PathBuf>,
+    /// Print one JSON object instead of text.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Colour the output.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: ColorWhen,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ColorWhen {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Sample the machine, some processes or a command: one epoch from one run.
+    Record(RecordArgs),
+    /// Sample the whole machine until told to stop (SIGTERM, SIGINT), in the foreground.
+    Daemon(DaemonArgs),
+    /// Tell how the running daemon does: rates, losses, unknown share, own cost.
+    Status,
+    /// Have the running daemon store what it has in memory.
+    Flush,
+    /// List, start, rename and remove epochs.
+    #[command(subcommand)]
+    Epoch(EpochVerb),
+    /// Tell where the time goes.
+    Top(TopArgs),
+    /// List a procedure with samples, CPI, stalls and culprits.
+    Annotate(AnnotateArgs),
+    /// Make an epoch out of a table of counts.
+    Import(ImportArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page.
+    Man {
+        /// Of this verb (default: of dwell itself).
+        verb: Option<String>,
+    },
+}
+
+/// What to sample with.
+#[derive(Debug, Args)]
+pub struct SamplingArgs {
+    /// Events to sample, as perf spells them [default: cycles where there is a PMU, else cpu-clock].
+    #[arg(short, long, value_name = "EVENT", value_delimiter = ',')]
+    pub event: Vec<String>,
+    /// Samples per second and CPU.
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 1000, conflicts_with = "period",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub frequency: u32,
+    /// Mean period between samples: cycles, ns for clocks, occurrences for other events.
+    #[arg(short = 'c', long, value_name = "PERIOD", value_parser = clap::value_parser!(u64).range(1..))]
+    pub period: Option<u64>,
+    /// How to collect.
+    #[arg(long, value_name = "BACKEND", default_value = "auto")]
+    pub backend: Backend,
+    /// Name of the epoch.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// Which collector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// The best that works here.
+    Auto,
+    /// perf's ring buffers.
+    Perf,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("target").args(["all", "pid", "command"]).required(true).multiple(true))]
+pub struct RecordArgs {
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Sample the whole machine (with a command: while it runs; without: until interrupted).
+    #[arg(short, long, conflicts_with = "pid")]
+    pub all: bool,
+    /// Sample these processes and their children until they end or you interrupt.
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
+    /// End after so many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub duration: Option<u64>,
+    /// Command to run and sample.
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct DaemonArgs {
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Seconds between two times that samples are stored; what kill -9 may lose.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub flush_interval: u32,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum EpochVerb {
+    /// List the epochs, newest last.
+    List,
+    /// Have the running daemon start a new epoch.
+    New {
+        /// Its name.
+        name: Option<String>,
+    },
+    /// Give an epoch a name.
+    Rename {
+        /// Id, name, `latest` or `latest~N`.
+        epoch: String,
+        /// The new name.
+        name: String,
+    },
+    /// Remove epochs for good.
+    Remove {
+        /// Ids, names, `latest` or `latest~N`.
+        #[arg(required = true)]
+        epochs: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// What the rows are.
+    #[arg(long, value_name = "WHAT", default_value = "procedure")]
+    pub by: By,
+    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
+    pub epoch: Vec<String>,
+    /// How many rows (0: all).
+    #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
+    pub limit: usize,
+    /// Only images whose path or id contains this.
+    #[arg(long, value_name = "PART")]
+    pub image: Option<String>,
+}
+
+/// What the rows of `top` are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    Procedure,
+    Image,
+    Line,
+    App,
+}
+
+#[derive(Debug, Args)]
+pub struct AnnotateArgs {
+    /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: the procedure with most samples].
+    pub procedure: Option<String>,
+    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
+    pub epoch: Vec<String>,
+    /// Leave source lines out.
+    #[arg(long)]
+    pub no_source: bool,
+    /// Show blocks without samples too (by default they are folded).
+    #[arg(long)]
+    pub full: bool,
+    /// Show samples where they landed; by default they stand at the instruction that was waited for.
+    #[arg(long)]
+    pub raw: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Table of counts: `image<TAB>hex address<TAB>count`.
+    #[arg(long, value_name = "FILE")]
+    pub counts: PathBuf,
+    /// ELF files that the table speaks of.
+    #[arg(long, value_name = "ELF", required = true, num_args = 1..)]
+    pub image: Vec<PathBuf>,
+    /// Machine model of the processor that was sampled.
+    #[arg(long, value_name = "MODEL")]
+    pub machine: String,
+    /// Name of the event.
+    #[arg(long, value_name = "NAME")]
+    pub event: String,
+    /// Mean period between samples.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub period: u64,
+    /// The period's unit.
+    #[arg(long, value_name = "UNIT")]
+    pub unit: PeriodUnit,
+    /// Core clock, which makes cycles of nanoseconds.
+    #[arg(long, value_name = "HZ")]
+    pub clock_hz: Option<f64>,
+    /// Name of the epoch.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// Unit of an imported period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PeriodUnit {
+    Cycles,
+    Ns,
+}

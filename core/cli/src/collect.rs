@@ -1,0 +1,248 @@
+//! `dwell record`, `daemon`, `status` and `flush`: arguments to dwell-collect, its progress and tallies to people.
+
+use std::{
+    ffi::OsString,
+    path::Path,
+    process::{Child, Command, ExitStatus},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use dwell_collect::{DaemonOptions, Progress, Rate, RecordOptions, Recorded, Stop, Target};
+use dwell_profile::{Database, Epoch, EpochId, Event, EventRecord};
+use dwell_query::{Options, Query};
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use crate::{
+    args::{DaemonArgs, RecordArgs, SamplingArgs},
+    print, print_json,
+    text::grouped,
+};
+
+/// One epoch from one run.
+pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
+    let around = args.all && !args.command.is_empty();
+    let options = RecordOptions {
+        events: events(&args.sampling),
+        rate: rate(&args.sampling),
+        name: args.sampling.name.clone(),
+        duration: args.duration.map(Duration::from_secs),
+        ..RecordOptions::new(target(args)?)
+    };
+    let writer = Database::open(db)?.writer()?;
+    let stop = Stop::on_signals()?;
+    let mut reporter = Reporter::new();
+    let mut spawned = None;
+    let recorded = dwell_collect::record(options, &writer, &stop, &mut |progress| {
+        if around && matches!(progress, Progress::Started(_)) {
+            spawned = Some(Around::start(&args.command, &stop));
+        }
+        reporter.show(progress);
+    });
+    reporter.end();
+    let status = spawned.map(Around::end).transpose();
+    let recorded = recorded?;
+    let exit = status?.or(recorded.exit);
+    keep_sources(db, &recorded.epoch.id);
+    tell(&recorded, exit, json)
+}
+
+fn target(args: &RecordArgs) -> anyhow::Result<Target> {
+    Ok(match (args.all, &args.pid[..], &args.command[..]) {
+        (true, ..) => Target::System,
+        (false, [], []) => bail!("record: nothing to sample: give a command after --, -p PID or -a"),
+        (false, [], command) => Target::Command(command.iter().map(OsString::from).collect()),
+        (false, pids, []) => Target::Processes(pids.to_vec()),
+        (false, ..) => bail!("record: -p and a command exclude each other"),
+    })
+}
+
+fn events(args: &SamplingArgs) -> Vec<Event> {
+    args.event.iter().map(|e| Event::named(e)).collect()
+}
+
+fn rate(args: &SamplingArgs) -> Rate {
+    args.period.map_or(Rate::Frequency(args.frequency), Rate::Period)
+}
+
+/// A command that runs while the whole machine is sampled; its end ends the collection.
+struct Around(anyhow::Result<thread::JoinHandle<std::io::Result<ExitStatus>>>);
+
+impl Around {
+    fn start(words: &[String], stop: &Stop) -> Self {
+        let spawn = || -> anyhow::Result<Child> {
+            let (program, arguments) = words.split_first().context("no command was given")?;
+            Command::new(program)
+                .args(arguments)
+                .spawn()
+                .with_context(|| format!("record: cannot run '{program}'"))
+        };
+        let stop = stop.clone();
+        match spawn() {
+            Ok(mut child) => Around(Ok(thread::spawn(move || {
+                let status = child.wait();
+                stop.stop();
+                status
+            }))),
+            Err(error) => {
+                stop.stop();
+                Around(Err(error))
+            }
+        }
+    }
+
+    fn end(self) -> anyhow::Result<ExitStatus> {
+        let status = self.0?.join().unwrap_or_else(|_| Err(std::io::Error::other("its waiter panicked")));
+        status.context("record: the command cannot be waited for")
+    }
+}
+
+/// Progress on a terminal, warnings anywhere.
+struct Reporter {
+    bar: ProgressBar,
+}
+
+impl Reporter {
+    /// Drawn on a terminal only; indicatif sees to that.
+    fn new() -> Self {
+        Reporter { bar: ProgressBar::new_spinner() }
+    }
+
+    fn show(&mut self, progress: Progress) {
+        match progress {
+            Progress::Started(epoch) => {
+                for note in &epoch.notes {
+                    self.say(note);
+                }
+                self.bar.set_message("sampling: Ctrl-C ends it");
+            }
+            Progress::Running { elapsed, samples, lost } => {
+                let lost = if lost > 0 { format!(", {} lost", grouped(lost)) } else { String::new() };
+                self.bar.set_message(format!("{} s, {} samples{lost}", elapsed.as_secs(), grouped(samples)));
+                self.bar.tick();
+            }
+            Progress::Flushed { .. } => {}
+            Progress::Warning(text) => self.say(&text),
+        }
+    }
+
+    fn say(&self, text: &str) {
+        self.bar.suspend(|| anstream::eprintln!("dwell: {text}"));
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Snapshots of the sampled lines' files; without them the profile is as good, only later edits cannot be followed.
+pub fn keep_sources(db: &Path, epoch: &EpochId) {
+    let kept = Query::open(Options::for_database(db)).and_then(|q| q.keep_sources(epoch));
+    if let Err(error) = kept {
+        anstream::eprintln!("dwell: warning: sources are not kept: {error}");
+    }
+}
+
+fn tell(recorded: &Recorded, exit: Option<ExitStatus>, json: bool) -> anyhow::Result<()> {
+    let epoch = &recorded.epoch;
+    if json {
+        let events = &epoch.events;
+        return print_json(&json!({ "schema": 1, "epoch": epoch.id, "events": events, "notes": epoch.notes,
+            "interrupted": recorded.interrupted, "exit_status": exit.and_then(|e| e.code()) }));
+    }
+    if let Some(exit) = exit.filter(|e| !e.success()) {
+        anstream::eprintln!("dwell: the command ended with {exit}; its samples are kept");
+    }
+    anstream::eprintln!("dwell: {}", tallies(epoch));
+    Ok(())
+}
+
+/// `epoch X: 45,937 samples of cpu-clock, 0 lost, 0.02% unknown`.
+fn tallies(epoch: &Epoch) -> String {
+    let events = epoch.events.iter().map(|(event, r)| event_line(event, r));
+    format!("epoch {}: {}", epoch.id, events.collect::<Vec<_>>().join("; "))
+}
+
+fn event_line(event: &Event, r: &EventRecord) -> String {
+    let throttled =
+        if r.throttled > 0 { format!(", throttled {} times", r.throttled) } else { String::new() };
+    let unknown = 100.0 * r.unknown as f64 / r.samples.max(1) as f64;
+    format!(
+        "{} samples of {event}, {} lost{throttled}, {unknown:.2}% unknown",
+        grouped(r.samples),
+        grouped(r.lost)
+    )
+}
+
+/// The whole machine, until SIGTERM or SIGINT.
+pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
+    let options = DaemonOptions {
+        events: events(&args.sampling),
+        rate: rate(&args.sampling),
+        name: args.sampling.name.clone(),
+        flush_every: Duration::from_secs(args.flush_interval.into()),
+        ..DaemonOptions::default()
+    };
+    let writer = Database::open(db)?.writer()?;
+    let mut reporter = Reporter::new();
+    let last = dwell_collect::daemon(options, &writer, &Stop::on_signals()?, &mut |p| reporter.show(p))?;
+    keep_sources(db, &last.id);
+    anstream::eprintln!("dwell: {}", tallies(&last));
+    Ok(())
+}
+
+/// What the daemon does and costs.
+pub fn status(db: &Path, json: bool) -> anyhow::Result<()> {
+    let status = dwell_collect::status(&Database::open(db)?)?;
+    if json {
+        let mut object = serde_json::to_value(&status)?;
+        object["schema"] = 1.into();
+        return print_json(&object);
+    }
+    let mut lines = vec![
+        format!(
+            "daemon {} ({}), collecting for {:.0} s into {}",
+            status.pid,
+            status.backend,
+            status.elapsed_s,
+            db.display()
+        ),
+        format!("epoch {} since {}", status.epoch, status.epoch_start),
+        format!(
+            "{:.0} samples per second, {:.2}% unknown, {} processes, {} images",
+            status.samples_per_second,
+            100.0 * status.unknown_share,
+            grouped(status.processes as u64),
+            grouped(status.images as u64)
+        ),
+        format!(
+            "costs {:.2}% of a CPU and {:.1} MiB; {} entries wait to be stored",
+            100.0 * status.cpu_share,
+            status.memory_bytes as f64 / 1_048_576.0,
+            grouped(status.entries as u64)
+        ),
+    ];
+    lines.extend(status.events.iter().map(|(event, r)| event_line(event, r)));
+    lines.extend(status.notes.iter().map(|n| format!("note: {n}")));
+    print(&(lines.join("\n") + "\n"))
+}
+
+/// Has the daemon store what it has counted.
+pub fn flush(db: &Path, json: bool) -> anyhow::Result<()> {
+    let samples = dwell_collect::flush(&Database::open(db)?)?;
+    match json {
+        true => print_json(&json!({ "schema": 1, "samples": samples })),
+        false => print(&format!("{} samples stored\n", grouped(samples))),
+    }
+}
+
+/// Has the daemon begin another epoch, and keeps the sources of the one that ended.
+pub fn new_epoch(db: &Path, name: Option<&str>) -> anyhow::Result<EpochId> {
+    let database = Database::open(db)?;
+    let ended = dwell_collect::status(&database)?.epoch;
+    let begun = dwell_collect::new_epoch(&database, name)?;
+    keep_sources(db, &ended);
+    Ok(begun)
+}

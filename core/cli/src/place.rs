@@ -1,0 +1,17 @@
+//! Where the database is.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+/// `given` (`--db`, `DWELL_DB`), else `$XDG_DATA_HOME/dwell`, else `~/.local/share/dwell`.
+pub fn database(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(given) = given {
+        return Ok(given.to_owned());
+    }
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
+    Ok(data
+        .context("database: neither --db, DWELL_DB, XDG_DATA_HOME nor HOME is set: name its folder by --db")?
+        .join("dwell"))
+}

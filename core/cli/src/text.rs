@@ -1,0 +1,123 @@
+//! Numbers and widths for people.
+
+use anstyle::{AnsiColor, Style};
+
+/// Quiet: what is there to be looked up.
+pub const DIM: Style = Style::new().dimmed();
+/// Headings.
+pub const BOLD: Style = Style::new().bold();
+/// What costs much.
+pub const HOT: Style = AnsiColor::Red.on_default().bold();
+/// What costs some.
+pub const WARM: Style = AnsiColor::Yellow.on_default();
+/// Who is to blame.
+pub const CULPRIT: Style = AnsiColor::Magenta.on_default();
+/// Source text.
+pub const SOURCE: Style = AnsiColor::Cyan.on_default();
+
+/// `text` in `style`; colours are dropped later where the output wants none.
+pub fn paint(style: Style, text: impl std::fmt::Display) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// The style of a share of the whole, 0 to 1.
+pub fn heat(share: f64) -> Style {
+    match share {
+        s if s >= 0.1 => HOT,
+        s if s >= 0.01 => WARM,
+        _ => Style::new(),
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Three significant digits and a decimal prefix: `4.10 G`.
+pub fn si(value: f64) -> String {
+    const PREFIXES: [&str; 6] = ["", " k", " M", " G", " T", " P"];
+    let mut value = value;
+    let mut prefix = 0;
+    while value.abs() >= 999.5 && prefix + 1 < PREFIXES.len() {
+        value /= 1000.0;
+        prefix += 1;
+    }
+    let decimals = match value.abs() {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ if prefix == 0 && value.fract() == 0.0 => 0,
+        _ => 2,
+    };
+    format!("{value:.decimals$}{}", PREFIXES[prefix])
+}
+
+/// [`si`], or a dash where there is no estimate.
+pub fn si_or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), si)
+}
+
+/// Two decimals, or a dash where there is no estimate.
+pub fn cpi(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |v| format!("{v:.2}"))
+}
+
+/// `text` cut to `width` columns, its end kept for paths.
+pub fn fit(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    kept + "…"
+}
+
+/// The terminal's width, or 110 where there is none.
+pub fn width() -> usize {
+    terminal_size::terminal_size().map_or(110, |(w, _)| usize::from(w.0).max(60))
+}
+
+/// A cause as people read it, and its letter in bubbles (DCPI Figure 2).
+pub fn cause(name: &str) -> (char, &str) {
+    match name {
+        "slotting" => ('s', "slotting"),
+        "dependency" => ('a', "operand not ready"),
+        "functional-unit" => ('f', "functional unit busy"),
+        "i-cache-miss" => ('i', "I-cache miss"),
+        "itlb-miss" => ('I', "ITLB miss"),
+        "d-cache-miss" => ('d', "D-cache miss"),
+        "dtlb-miss" => ('D', "DTLB miss"),
+        "write-buffer" => ('w', "write buffer full"),
+        "synchronization" => ('y', "synchronization"),
+        "branch-mispredict" => ('p', "branch mispredict"),
+        "divider" => ('v', "divider"),
+        "multiplier" => ('m', "multiplier"),
+        "system" => ('k', "system call or interrupt"),
+        "unexplained" => ('?', "unexplained"),
+        other => ('?', other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_grouped() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(
+            [0.0, 7.0, 0.25, 12.34, 999.4, 999.6, 4.1e9].map(si),
+            ["0", "7", "0.25", "12.3", "999", "1.00 k", "4.10 G"]
+        );
+        assert_eq!(fit("abcdef", 4), "abc…");
+    }
+}

@@ -1,0 +1,107 @@
+//! `dwell top` as text.
+
+use std::fmt::Write;
+
+use dwell_query::answer::{EpochSummary, Top, TopRow};
+
+use crate::{
+    args::By,
+    text::{BOLD, DIM, cpi, fit, grouped, heat, paint, si_or_dash},
+};
+
+/// The table; `epochs` are those that were merged.
+pub fn render(top: &Top, epochs: &[&EpochSummary], by: By, width: usize) -> String {
+    let mut out = String::new();
+    let mut say = |line: String| writeln!(out, "{}", line.trim_end()).expect("a String takes every text");
+    epochs.iter().for_each(|e| say(paint(DIM, heading(e))));
+    let name_width = width.saturating_sub(9 + 9 + 11 + 10 + 8 + 2);
+    say(paint(
+        BOLD,
+        format!(
+            "{:>8} {:>8} {:>10} {:>9} {:>7}  {}",
+            "share",
+            "total",
+            "samples",
+            "cycles",
+            "CPI",
+            title(by)
+        ),
+    ));
+    for row in &top.rows {
+        let samples = row.samples.values().next().copied().unwrap_or(0);
+        let primary = primary(row).unwrap_or(samples);
+        say(format!(
+            "{} {:>7.2}% {:>10} {:>9} {:>7}  {}",
+            paint(heat(row.share), format!("{:>7.2}%", 100.0 * row.share)),
+            100.0 * row.cumulative_share,
+            grouped(if by == By::Line { waited(top, row) } else { primary }),
+            si_or_dash(row.cycles),
+            cpi(row.cpi),
+            name(row, by, name_width),
+        ));
+    }
+    if top.omitted_rows > 0 {
+        say(paint(DIM, format!("… {} more rows: -n 0 shows all", grouped(top.omitted_rows as u64))));
+    }
+    top.notes.iter().for_each(|n| say(paint(DIM, format!("note: {n}"))));
+    out
+}
+
+/// Samples of the event that time is measured by.
+fn primary(row: &TopRow) -> Option<u64> {
+    ["cycles", "cpu-clock"].iter().find_map(|e| row.samples.get(*e).copied())
+}
+
+/// Samples at the line that was waited for, which its share is made of.
+fn waited(top: &Top, row: &TopRow) -> u64 {
+    let total = ["cycles", "cpu-clock"].iter().find_map(|e| top.total.get(*e)).or(top.total.values().next());
+    (row.share * total.copied().unwrap_or(0) as f64).round() as u64
+}
+
+fn title(by: By) -> &'static str {
+    match by {
+        By::Procedure => "procedure",
+        By::Image => "image",
+        By::Line => "line",
+        By::App => "application",
+    }
+}
+
+fn name(row: &TopRow, by: By, width: usize) -> String {
+    let image = row.image.as_deref().unwrap_or_default();
+    let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    match by {
+        By::Procedure => {
+            let procedure = row.demangled.as_deref().unwrap_or_default();
+            let image = file_name(image);
+            let room = width.saturating_sub(image.chars().count() + 2).clamp(20, 48);
+            format!("{:<room$}  {}", fit(procedure, room), paint(DIM, image))
+        }
+        By::Image => image.to_owned(),
+        By::Line => match (&row.file, row.line) {
+            (Some(file), Some(line)) => format!("{file}:{line}"),
+            _ => paint(DIM, format!("{image} (no source line)")),
+        },
+        By::App => {
+            let instance = row.instance.unwrap_or(0);
+            let app = row.app.as_deref().unwrap_or_default();
+            if instance > 0 { format!("{app} #{instance}") } else { app.to_owned() }
+        }
+    }
+}
+
+/// One line that says what an epoch is and how far to trust it.
+pub fn heading(epoch: &EpochSummary) -> String {
+    let events = epoch.events.iter().map(|(name, e)| {
+        let lost = if e.lost > 0 { format!(", {} lost", grouped(e.lost)) } else { String::new() };
+        let unknown = 100.0 * e.unknown as f64 / e.samples.max(1) as f64;
+        let samples = grouped(e.samples);
+        format!(
+            "{name} every {} {}: {samples} samples{lost}, {unknown:.2}% unknown",
+            grouped(e.period),
+            e.unit
+        )
+    });
+    let name = epoch.name.as_ref().map_or(String::new(), |n| format!(" '{n}'"));
+    format!("epoch {}{name}, {}, {}", epoch.id, epoch.scope, events.collect::<Vec<_>>().join("; "))
+}
