@@ -10,7 +10,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use dwell_image::{Flow, ImageAddress, Instruction, Operand, Register};
+use dwell_image::{Flow, ImageAddress, Instruction, Operand};
 use rustc_hash::FxHashMap;
 
 use crate::graph;
@@ -260,7 +260,7 @@ impl Builder<'_> {
 
     fn indirect_jump(&mut self, from: usize, jump: usize) {
         let Some(targets) = self.jump_targets.get(&jump) else {
-            self.missing |= !is_tail_call(self.instructions, self.blocks[from].clone(), jump);
+            self.missing |= !is_tail_call(self.instructions, jump);
             return self.leave(from);
         };
         let mut to: Vec<Node> = targets.iter().map(|&t| self.block_at(t).unwrap_or(self.exit())).collect();
@@ -319,22 +319,25 @@ impl Builder<'_> {
 }
 
 /// Whether an indirect jump without a known table leaves the procedure: through a pointer that was loaded without an
-/// index (a method table, the GOT), or after the frame was taken down.
-fn is_tail_call(instructions: &[Instruction], block: Range<usize>, jump: usize) -> bool {
-    match instructions[jump].operands.first() {
-        Some(Operand::Memory(m)) => m.index.is_none(),
-        Some(Operand::Register { register, .. }) => {
-            pointer_is_plain(instructions, block.start..jump, *register)
+/// index (a method table, the GOT), passed in, or a constant. What was added up or looked up by an index is a table.
+fn is_tail_call(instructions: &[Instruction], jump: usize) -> bool {
+    const LOOK_BACK: usize = 32;
+    let mut pointer = match instructions[jump].operands.first() {
+        Some(Operand::Memory(m)) => return m.index.is_none(),
+        Some(Operand::Register { register, .. }) => *register,
+        _ => return false,
+    };
+    for instruction in instructions[jump.saturating_sub(LOOK_BACK)..jump].iter().rev() {
+        if !instruction.writes.contains(pointer) {
+            continue;
         }
-        _ => false,
+        match instruction.operands.get(1) {
+            Some(Operand::Register { register, .. }) if &*instruction.mnemonic == "mov" => {
+                pointer = *register
+            }
+            Some(Operand::Memory(m)) => return m.index.is_none() && &*instruction.mnemonic != "add",
+            _ => return &*instruction.mnemonic != "add",
+        }
     }
-}
-
-fn pointer_is_plain(instructions: &[Instruction], before: Range<usize>, pointer: Register) -> bool {
-    let frame_is_down =
-        before.clone().rev().take(8).any(|i| matches!(&*instructions[i].mnemonic, "pop" | "leave"));
-    match before.rev().find(|&i| instructions[i].writes.contains(pointer)) {
-        Some(i) => instructions[i].load().is_some_and(|m| m.index.is_none()) || frame_is_down,
-        None => frame_is_down,
-    }
+    true
 }

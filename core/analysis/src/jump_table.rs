@@ -58,6 +58,8 @@ pub fn verify_jump_targets(
 #[derive(Clone, Copy, Debug)]
 struct Table {
     address: ImageAddress,
+    /// What relative entries count from: the table, or a label that the compiler chose.
+    origin: ImageAddress,
     entry: Entry,
     index: Register,
     /// Where the index is used: its bound is looked for before that.
@@ -66,7 +68,7 @@ struct Table {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Entry {
-    /// Four bytes, relative to the table.
+    /// Four bytes, relative to the origin.
     Relative,
     /// Eight bytes.
     Absolute,
@@ -94,7 +96,7 @@ impl Search<'_> {
             None => ImageAddress(m.displacement as u64),
             Some(base) => self.address_in(base, at)?.offset(m.displacement as u64),
         };
-        Some(Table { address, entry: Entry::Absolute, index, used_at: at })
+        Some(Table { address, origin: address, entry: Entry::Absolute, index, used_at: at })
     }
 
     fn table_behind(&self, register: Register, jump: usize) -> Option<Table> {
@@ -114,15 +116,12 @@ impl Search<'_> {
             let load_at = self.last_write(entry, at)?;
             let load = &self.instructions[load_at];
             let m = load.load().filter(|m| matches!(&*load.mnemonic, "movsxd" | "movslq") && m.scale == 4)?;
-            let address = self.address_in(base, at)?;
-            let is_same_table = match m.base {
-                Some(load_base) => {
-                    self.address_in(load_base, load_at)?.offset(m.displacement as u64) == address
-                }
-                None => ImageAddress(m.displacement as u64) == address,
+            let origin = self.address_in(base, at)?;
+            let address = match m.base {
+                Some(load_base) => self.address_in(load_base, load_at)?.offset(m.displacement as u64),
+                None => ImageAddress(m.displacement as u64),
             };
-            let index = m.index.filter(|_| is_same_table)?;
-            Some(Table { address, entry: Entry::Relative, index, used_at: load_at })
+            Some(Table { address, origin, entry: Entry::Relative, index: m.index?, used_at: load_at })
         })
     }
 
@@ -217,7 +216,7 @@ impl Search<'_> {
             Entry::Relative => {
                 let mut bytes = [0; 4];
                 (self.read)(table.address.offset(4 * k), &mut bytes)
-                    .then(|| table.address.offset(i64::from(i32::from_le_bytes(bytes)) as u64))
+                    .then(|| table.origin.offset(i64::from(i32::from_le_bytes(bytes)) as u64))
             }
             Entry::Absolute => {
                 let mut bytes = [0; 8];

@@ -207,3 +207,25 @@ fn a_jump_through_a_method_table_is_a_tail_call() {
         "#]],
     );
 }
+
+#[test]
+fn a_jump_to_a_pointer_tested_before_is_a_tail_call() {
+    check(
+        "mov rax, [rdi]
+         test rax, rax
+         je out
+         jmp rax
+         out:
+         ret",
+        expect![[r#"
+            0: 0..3 class 0
+            1: 3..4 class 1
+            2: 4..5 class 2
+            0 -> 2 Taken class 2
+            0 -> 1 NotTaken class 1
+            1 -> exit Leave class 1
+            2 -> exit Leave class 2
+            entry -> 0 Enter class 0
+        "#]],
+    );
+}

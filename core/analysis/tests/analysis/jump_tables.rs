@@ -112,3 +112,23 @@ fn absolute_entries_through_a_register() {
         expect!["3: 1010 1014"],
     );
 }
+
+/// As in glibc's printf: entries count from a label, not from the table.
+#[test]
+fn entries_relative_to_a_label() {
+    check(
+        "cmp eax, 1
+         ja default
+         lea rsi, [rip + 0x5000]
+         movsxd rax, [rsi + rax*4]
+         lea rcx, [rip + 0x1020]
+         add rax, rcx
+         jmp rax
+         nop
+         nop
+         default:
+         ret",
+        &[0i32, 4].map(i32::to_le_bytes).concat(),
+        expect!["6: 1020 1024"],
+    );
+}
