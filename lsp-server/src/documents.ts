@@ -8,6 +8,8 @@ export class TrackedDocument {
   private lines: string[];
   private savedText: string;
   private origins: Origins;
+  /** The file on disk, split once. */
+  private disk: { text: string; lines: string[] } | undefined;
   private mapped: { saved: string; version: number; toBuffer: Map<number, number> } | undefined;
 
   constructor(private readonly document: TextDocument) {
@@ -46,7 +48,8 @@ export class TrackedDocument {
   placesOf(textOnDisk: string): ReadonlyMap<number, number> {
     const known = this.mapped;
     if (known?.saved === textOnDisk && known.version === this.version) return known.toBuffer;
-    const disk = splitLines(textOnDisk);
+    if (this.disk?.text !== textOnDisk) this.disk = { text: textOnDisk, lines: splitLines(textOnDisk) };
+    const disk = this.disk.lines;
     const origins = textOnDisk === this.savedText ? this.origins : lineDifference(disk, this.lines);
     const toBuffer = new Map<number, number>();
     origins.forEach((from, line) => {

@@ -35,7 +35,10 @@ export class Watch {
   changed(): void {
     if (!this.started) return;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.tell(), quiet_ms);
+    this.timer = setTimeout(() => {
+      // A client that is gone need not be told.
+      this.tell().catch(() => undefined);
+    }, quiet_ms);
   }
 
   dispose(): void {
