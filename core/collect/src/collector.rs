@@ -372,6 +372,7 @@ impl<H: Host> Collector<H> {
         pids.into_iter().for_each(|pid| self.name_jit_code(pid));
         let counts = std::mem::take(&mut self.counts);
         let mut batch = Batch::default();
+        batch.counts.reserve(counts.len());
         let mut offsets: FxHashMap<ImageIndex, Vec<u64>> = FxHashMap::default();
         let mut names: FxHashMap<ExecutionId, AppInstance> = FxHashMap::default();
         for (key, count) in counts {

@@ -229,14 +229,22 @@ impl Store {
     }
 
     fn add(&mut self, batch: Batch) {
-        for (key, count) in batch.counts {
+        if self.counts.is_empty() {
+            self.counts = batch.counts; // As a rule: the last batch was stored.
+        } else {
+            self.keep(batch.counts);
+        }
+        self.images.extend(batch.images.into_iter().map(|record| (record.id.clone(), record)));
+    }
+
+    fn keep(&mut self, counts: Counts) {
+        for (key, count) in counts {
             if self.counts.len() >= UNSTORED_MAX && !self.counts.contains_key(&key) {
                 *self.dropped.entry(key.event).or_default() += count;
             } else {
                 *self.counts.entry(key).or_default() += count;
             }
         }
-        self.images.extend(batch.images.into_iter().map(|record| (record.id.clone(), record)));
     }
 
     fn write(
