@@ -239,8 +239,11 @@ The manual is in the package's commentary: \\[finder-commentary] RET dwell.
   (string-join
    (append (and connection (eq 'stopped (dwell--state connection))
                 '("The server stopped: M-x dwell-restart"))
+           (and connection (equal '("no epochs") (dwell--selected connection))
+                '("The database is empty: M-x dwell-record makes an epoch"))
            (and dwell--costs
-                (list (format "The source is %s" (plist-get dwell--costs :source))))
+                (list (format "Epochs: %s" (string-join (append (plist-get dwell--costs :epochs) nil) " + "))
+                      (format "The source is %s" (plist-get dwell--costs :source))))
            (append (plist-get dwell--costs :notes) nil)
            '("mouse-1: select epochs, mouse-2: hot procedures"))
    "\n"))

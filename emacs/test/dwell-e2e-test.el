@@ -130,5 +130,37 @@
       (should (< (length (plist-get before :epochs))
                  (length (plist-get (dwell-test-ask :dwell/epochs) :epochs)))))))
 
+(ert-deftest dwell-e2e-recording-is-cancelled ()
+  (skip-unless (dwell-e2e-given "DWELL_TEST_DWELL"))
+  (dwell-e2e-with-file
+    (dwell-record '("sleep" "60"))
+    (dwell-test-until "progress" (plist-get dwell--recording :progress))
+    (accept-process-output nil 1)
+    (let ((said (dwell-test-messages
+                  (dwell-record-cancel)
+                  (dwell-test-until "the end" (null dwell--recording)))))
+      (should (string-prefix-p "Dwell: not recorded: " (car (last said)))))))
+
+(ert-deftest dwell-e2e-recording-that-fails ()
+  (skip-unless (dwell-e2e-given "DWELL_TEST_DWELL"))
+  (dwell-e2e-with-file
+    (let ((said (dwell-test-messages
+                  (dwell-record '("/nonexistent/program"))
+                  (dwell-test-until "the end" (null dwell--recording)))))
+      (message "Failed recording: %S" said)
+      (should (string-match-p "Dwell: not recorded: .*/nonexistent/program" (car (last said)))))))
+
+(ert-deftest dwell-e2e-without-a-database ()
+  (let* ((dwell-server-command (list "node" (dwell-e2e-given "DWELL_TEST_SERVER") "--stdio"))
+         (dwell-database (make-temp-file "dwell-empty" t))
+         (said (dwell-test-messages
+                 (dwell-test-with-file "a.c" "int x;\n"
+                   (dwell-test-until "the answer" (and (dwell--document-live-p) (null dwell--fetching)))
+                   (should-not (dwell--overlays))
+                   (insert "typing works")))))
+    (message "Without a database: %S" said)
+    (delete-directory dwell-database t)
+    (should (<= (length said) 1))))
+
 (provide 'dwell-e2e-test)
 ;;; dwell-e2e-test.el ends here

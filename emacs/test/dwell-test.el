@@ -295,7 +295,16 @@
   (dwell-test-with-costs
     (dwell-test-until "the epochs" (dwell--selected (dwell--connection)))
     (should (equal (substring-no-properties (dwell--lighter)) " Dwell[20261121T100000Z]"))
-    (should (string-match-p "3 samples were lost" (get-text-property 0 'help-echo (dwell--lighter))))))
+    (should (equal (get-text-property 0 'help-echo (dwell--lighter))
+                   (concat "Epochs: 20261121T100000Z\nThe source is fresh\n3 samples were lost\n"
+                           "mouse-1: select epochs, mouse-2: hot procedures")))))
+
+(ert-deftest dwell-mode-line-says-that-there-are-no-epochs ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:epochs [] :selected ["latest"]))
+    (dwell-test-ask :fake/notify '(:method "dwell/profileDidChange" :params (:epochs [])))
+    (dwell-test-until "the mode line" (equal (substring-no-properties (dwell--lighter)) " Dwell[no epochs]"))
+    (should-error (call-interactively #'dwell-select-epoch) :type 'user-error)))
 
 (ert-deftest dwell-selecting-epochs ()
   (dwell-test-with-costs
