@@ -7,11 +7,11 @@ use super::{Database, select::check_name};
 impl Database {
     /// Names an epoch, at any time: also while it is being collected.
     pub fn rename(&self, id: &EpochId, name: &str) -> Result<(), DatabaseError> {
-        let mut epoch = self.read_epoch(id)?;
+        // Before the lock: its folder is there only if there is a database.
+        self.read_epoch(id)?;
         let _metadata = self.lock_metadata()?;
         check_name(&self.epochs()?.epochs, Some(id), name)?;
-        // Again, now that nobody else changes it.
-        epoch = Epoch { name: Some(name.to_owned()), ..self.read_epoch(&epoch.id)? };
+        let epoch = Epoch { name: Some(name.to_owned()), ..self.read_epoch(id)? };
         self.write_epoch(&epoch)
     }
 
