@@ -16,105 +16,11 @@ use crate::{
     branch::{CODE_BYTES, Recipe, Registers},
     host::Host,
     images::{ImageIndex, Images, Target},
+    items::{Item, Side},
     mappings::Mapping,
     processes::{Process, Processes},
-    records::{Body, Mode, Sample},
+    records::{Mode, Sample},
 };
-
-/// A record that outlives its ring.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Item {
-    /// A sample of the event with this index.
-    Sample(u8, Sample),
-    /// Anything else; rare, so kept aside.
-    Side(Box<Side>),
-}
-
-/// A side-band record that outlives its ring.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Executable memory was mapped.
-    Map {
-        /// Whose.
-        pid: u32,
-        /// First virtual address.
-        start: u64,
-        /// Bytes.
-        length: u64,
-        /// Offset of the first byte in the target.
-        file_offset: u64,
-        /// What was mapped.
-        target: Target,
-    },
-    /// A process executes a program.
-    Exec {
-        /// It.
-        pid: u32,
-        /// Its new name.
-        comm: String,
-    },
-    /// A task took a name.
-    Comm {
-        /// Its process.
-        pid: u32,
-        /// Its thread.
-        tid: u32,
-        /// The name.
-        comm: String,
-    },
-    /// A process was born.
-    Fork {
-        /// It.
-        pid: u32,
-        /// Its parent.
-        parent_pid: u32,
-    },
-    /// A process's first thread ended.
-    Exit {
-        /// It.
-        pid: u32,
-    },
-    /// Records are missing, of samples and perhaps of mappings.
-    Lost {
-        /// The event that says so.
-        event: u8,
-        /// How many.
-        records: u64,
-    },
-    /// The kernel throttled an event.
-    Throttle {
-        /// It.
-        event: u8,
-    },
-}
-
-impl Item {
-    /// The part of a record that matters here.
-    pub fn from_body(event: u8, body: Body<'_>) -> Option<Item> {
-        let side = match body {
-            Body::Sample(sample) => return Some(Item::Sample(event, sample)),
-            Body::Mmap(m) if m.executable => Side::Map {
-                pid: m.pid,
-                start: m.start,
-                length: m.length,
-                file_offset: m.file_offset,
-                target: Target::named(m.path, m.file),
-            },
-            Body::Comm { pid, exec: true, comm, .. } => Side::Exec { pid, comm: lossy(comm) },
-            Body::Comm { pid, tid, comm, .. } => Side::Comm { pid, tid, comm: lossy(comm) },
-            Body::Fork { pid, parent_pid, .. } if pid != parent_pid => Side::Fork { pid, parent_pid },
-            Body::Exit { pid, tid } if pid == tid => Side::Exit { pid },
-            Body::Lost(records) | Body::LostSamples(records) => Side::Lost { event, records },
-            Body::Throttle => Side::Throttle { event },
-            _ => return None,
-        };
-        Some(Item::Side(Box::new(side)))
-    }
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// An event's tallies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,6 +65,16 @@ struct Key {
     event: u8,
 }
 
+/// What is known of the code at a sampled place.
+#[derive(Clone, Copy, Debug)]
+enum Code {
+    /// One sample was there. Most places never see a second one, so it has not been looked at. The direction that this
+    /// sample would have told is given up, whichever it was, so nothing is biased.
+    Unread,
+    /// It decides a branch, or none.
+    Read(Option<Recipe>),
+}
+
 /// The state between records and counts.
 pub struct Collector<H> {
     host: H,
@@ -166,7 +82,7 @@ pub struct Collector<H> {
     processes: Processes,
     apps: Apps,
     images: Images,
-    recipes: FxHashMap<(ImageIndex, u64), Option<Recipe>>,
+    recipes: FxHashMap<(ImageIndex, u64), Code>,
     counts: FxHashMap<Key, u64>,
     tallies: Vec<Tally>,
     jit_addresses: FxHashMap<u32, (ImageIndex, FxHashSet<u64>)>,
@@ -352,30 +268,42 @@ impl<H: Host> Collector<H> {
         if self.recipes.len() >= RECIPES_MAX {
             self.recipes.clear();
         }
-        let (host, images) = (&mut self.host, &self.images);
-        let recipe = *self.recipes.entry((image, offset)).or_insert_with(|| {
-            let record = images.record(image);
-            let mut code = [0; CODE_BYTES];
-            let length =
-                if record.kind == ImageKind::File { host.code(&record.id, offset, &mut code) } else { 0 };
-            Recipe::decode(code.get(..length)?)
-        });
+        let recipe = match self.recipes.get(&(image, offset)) {
+            Some(Code::Read(recipe)) => *recipe,
+            Some(Code::Unread) => {
+                let recipe = self.read_recipe(image, offset);
+                self.recipes.insert((image, offset), Code::Read(recipe));
+                recipe
+            }
+            None => {
+                self.recipes.insert((image, offset), Code::Unread);
+                None
+            }
+        };
         let Some(recipe) = recipe else { return };
         let event = if recipe.taken(registers) { TAKEN } else { NOT_TAKEN };
         let offset = offset + u64::from(recipe.branch_distance);
         *self.counts.entry(Key { offset, image, execution, event }).or_default() += 1;
     }
 
+    fn read_recipe(&mut self, image: ImageIndex, offset: u64) -> Option<Recipe> {
+        let record = self.images.record(image);
+        let mut code = [0; CODE_BYTES];
+        let length =
+            if record.kind == ImageKind::File { self.host.code(&record.id, offset, &mut code) } else { 0 };
+        Recipe::decode(code.get(..length)?)
+    }
+
     /// Hands out what was counted since the last time.
     pub fn take(&mut self) -> Batch {
         let pids: Vec<u32> = self.jit_addresses.keys().copied().collect();
         pids.into_iter().for_each(|pid| self.name_jit_code(pid));
-        let counts = std::mem::take(&mut self.counts);
         let mut batch = Batch::default();
-        batch.counts.reserve(counts.len());
+        batch.counts.reserve(self.counts.len());
+        let mut counts = std::mem::take(&mut self.counts);
         let mut offsets: FxHashMap<ImageIndex, Vec<u64>> = FxHashMap::default();
         let mut names: FxHashMap<ExecutionId, AppInstance> = FxHashMap::default();
-        for (key, count) in counts {
+        for (key, count) in counts.drain() {
             offsets.entry(key.image).or_default().push(key.offset);
             let name = names.entry(key.execution).or_insert_with(|| self.apps.resolve(key.execution)).clone();
             let sample_key = SampleKey {
@@ -387,6 +315,7 @@ impl<H: Host> Collector<H> {
             };
             *batch.counts.entry(sample_key).or_default() += count;
         }
+        self.counts = counts; // Its memory serves the next batch.
         batch.images =
             offsets.into_iter().map(|(image, offsets)| self.record_with_symbols(image, offsets)).collect();
         batch

@@ -16,6 +16,7 @@ mod error;
 mod events;
 mod host;
 mod images;
+mod items;
 mod kernel;
 mod linux_host;
 mod machine;

@@ -16,8 +16,9 @@ use jiff::Timestamp;
 
 use crate::{
     CollectError,
-    collector::{Batch, Collector, Item, Tally},
+    collector::{Batch, Collector, Tally},
     events::{Plan, plan},
+    items::Item,
     linux_host::{LinuxHost, all_pids},
     machine::{self, MeasuredClock},
     merge::Merger,

@@ -16,8 +16,8 @@ use rustix::{
 
 use crate::{
     CollectError,
-    collector::Item,
     events::{Plan, known_names},
+    items::Item,
     merge::Merger,
     period::{PERIODS_BETWEEN, RandomPeriod},
     records::{Body, parse_record, split_record},

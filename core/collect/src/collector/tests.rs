@@ -140,7 +140,7 @@ fn samples_land_by_what_was_mapped_at_their_time() {
 fn registers_decide_branches() {
     let mut c = collector();
     c.discover([1]);
-    for (rax, pc) in [(3, 0x1010), (3, 0x1010), (4, 0x1010), (4, 0x1020)] {
+    for (rax, pc) in [(4, 0x1010), (3, 0x1010), (3, 0x1010), (4, 0x1010), (4, 0x1020)] {
         let mut values = [0; crate::branch::REGISTER_COUNT];
         (values[0], values[2]) = (rax, 3);
         let registers = Some(Registers(values));
@@ -149,7 +149,7 @@ fn registers_decide_branches() {
     expect_test::expect![[r#"
         branch-not-taken /bin/init+12 init#1 1
         branch-taken /bin/init+12 init#1 2
-        cpu-clock /bin/init+10 init#1 3
+        cpu-clock /bin/init+10 init#1 4
         cpu-clock /bin/init+20 init#1 1"#]]
     .assert_eq(&told(&c.take()).join("\n"));
 }

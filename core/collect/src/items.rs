@@ -1,0 +1,104 @@
+//! Records that outlive their rings: what of them matters to the collector, owned.
+//!
+//! Enters: parsed records that borrow from a ring's bytes. Leaves: the same without what nobody needs (mappings of
+//! data, threads, unknown types). Never here: state.
+
+use crate::{
+    images::Target,
+    records::{Body, Sample},
+};
+
+/// A record that outlives its ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A sample of the event with this index.
+    Sample(u8, Sample),
+    /// Anything else; rare, so kept aside.
+    Side(Box<Side>),
+}
+
+/// A side-band record that outlives its ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Executable memory was mapped.
+    Map {
+        /// Whose.
+        pid: u32,
+        /// First virtual address.
+        start: u64,
+        /// Bytes.
+        length: u64,
+        /// Offset of the first byte in the target.
+        file_offset: u64,
+        /// What was mapped.
+        target: Target,
+    },
+    /// A process executes a program.
+    Exec {
+        /// It.
+        pid: u32,
+        /// Its new name.
+        comm: String,
+    },
+    /// A task took a name.
+    Comm {
+        /// Its process.
+        pid: u32,
+        /// Its thread.
+        tid: u32,
+        /// The name.
+        comm: String,
+    },
+    /// A process was born.
+    Fork {
+        /// It.
+        pid: u32,
+        /// Its parent.
+        parent_pid: u32,
+    },
+    /// A process's first thread ended.
+    Exit {
+        /// It.
+        pid: u32,
+    },
+    /// Records are missing, of samples and perhaps of mappings.
+    Lost {
+        /// The event that says so.
+        event: u8,
+        /// How many.
+        records: u64,
+    },
+    /// The kernel throttled an event.
+    Throttle {
+        /// It.
+        event: u8,
+    },
+}
+
+impl Item {
+    /// The part of a record that matters here.
+    pub fn from_body(event: u8, body: Body<'_>) -> Option<Item> {
+        let side = match body {
+            Body::Sample(sample) => return Some(Item::Sample(event, sample)),
+            Body::Mmap(m) if m.executable => Side::Map {
+                pid: m.pid,
+                start: m.start,
+                length: m.length,
+                file_offset: m.file_offset,
+                target: Target::named(m.path, m.file),
+            },
+            Body::Comm { pid, exec: true, comm, .. } => Side::Exec { pid, comm: lossy(comm) },
+            Body::Comm { pid, tid, comm, .. } => Side::Comm { pid, tid, comm: lossy(comm) },
+            Body::Fork { pid, parent_pid, .. } if pid != parent_pid => Side::Fork { pid, parent_pid },
+            Body::Exit { pid, tid } if pid == tid => Side::Exit { pid },
+            Body::Lost(records) | Body::LostSamples(records) => Side::Lost { event, records },
+            Body::Throttle => Side::Throttle { event },
+            _ => return None,
+        };
+        Some(Item::Side(Box::new(side)))
+    }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
