@@ -134,17 +134,17 @@ The manual is in the package's commentary: \\[finder-commentary] RET dwell.
   (cond ((not dwell-mode) (dwell--turn-off))
         ((dwell--file-p) (dwell--turn-on))
         (t (setq dwell-mode nil)
-           (user-error "Dwell: %s visits no local source file" (buffer-name)))))
+           (user-error "Dwell: %s visits no local file" (buffer-name)))))
 
 (defun dwell--file-p ()
-  "Return non-nil if this buffer visits a local file of a programming mode."
-  (and buffer-file-name
-       (not (file-remote-p buffer-file-name))
-       (derived-mode-p 'prog-mode)))
+  "Return non-nil if this buffer visits a local file.
+Which mode it has is left to who turns `dwell-mode' on: plain Emacs
+has none for some languages, Rust among them."
+  (and buffer-file-name (not (file-remote-p buffer-file-name))))
 
 (defun dwell--turn-on-maybe ()
-  "Turn `dwell-mode' on in a buffer that it is for."
-  (when (dwell--file-p) (dwell-mode)))
+  "Turn `dwell-mode' on if this buffer has a program's source."
+  (when (and (dwell--file-p) (derived-mode-p 'prog-mode)) (dwell-mode)))
 
 ;;;###autoload
 (define-globalized-minor-mode global-dwell-mode dwell-mode dwell--turn-on-maybe

@@ -564,7 +564,6 @@
         (should (equal (plist-get params :rootUri) (dwell--uri directory)))))))
 
 (ert-deftest dwell-only-programs-sources ()
-  (should-error (dwell-test-with-file "a.txt" "text\n") :type 'user-error)
   (with-temp-buffer
     (emacs-lisp-mode)
     (should-error (dwell-mode) :type 'user-error))
@@ -572,6 +571,10 @@
     (dwell-mode -1)
     (unwind-protect
         (progn (global-dwell-mode)
+               (should dwell-mode)
+               (text-mode)
+               (should-not dwell-mode)
+               (dwell-mode) ; who asks for it gets it
                (should dwell-mode))
       (global-dwell-mode -1))
     (should-not dwell-mode)))
