@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Transitions that elimination may touch in all.
-const WORK_MAX: usize = 20_000_000;
+const WORK_MAX: usize = 4_000_000;
 
 /// Visits of each node per visit of node `nodes - 1`; `None` if elimination would fill in too much.
 pub fn visits(nodes: usize, transitions: impl Iterator<Item = (usize, usize, f64)>) -> Option<Vec<f64>> {

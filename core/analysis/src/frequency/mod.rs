@@ -73,7 +73,7 @@ pub fn estimate(evidence: &Evidence) -> Estimates {
             notes: vec!["no estimate: the procedure has no samples".into()],
         },
         Order::InOrder => by_clusters(evidence),
-        Order::OutOfOrder => out_of_order::estimate(evidence).unwrap_or_else(|| by_clusters(evidence)),
+        Order::OutOfOrder => out_of_order::estimate(evidence).unwrap_or_else(|| without_flow(evidence)),
     };
     if (1..FEW_SAMPLES).contains(&total) {
         let noun = if total == 1 { "sample" } else { "samples" };
@@ -99,6 +99,15 @@ impl Estimates {
             None => Ok(()),
         }
     }
+}
+
+/// Where no flow can be solved for.
+fn without_flow(evidence: &Evidence) -> Estimates {
+    let mut estimates = by_clusters(evidence);
+    if !evidence.cfg.missing_edges {
+        estimates.notes.push("the procedure's jumps are too tangled: flow is not conserved".into());
+    }
+    estimates
 }
 
 /// DCPI's way: each class by its clusters, then local propagation.

@@ -11,12 +11,14 @@
 //! 3. finds each branch's probability: the most likely given the directions seen (binomial) and the classes'
 //!    estimates (a log-normal prior on its odds);
 //! 4. solves for the flow that these probabilities imply;
-//! 5. scales it: by a low quantile of cycles over expected cycles, since stalls only ever add cycles.
+//! 5. scales it: by a low quantile of cycles over expected cycles, since stalls only ever add cycles. This scale is the
+//!    weak point: where every block stalls alike, all frequencies come out too high by one factor. Hence all are of low
+//!    confidence.
 
 use super::{Estimate, Estimates, Evidence, markov, skid};
 use crate::{
     Confidence,
-    cfg::{CfgEdge, EdgeKind, Node},
+    cfg::{EdgeKind, Node},
 };
 
 const ROUNDS: usize = 3;
@@ -52,17 +54,13 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     }
     let flow = flow?;
     debug_assert_eq!(flow.verify(evidence), Ok(()));
-    let confidence = Trust::of(evidence, &flow, &head_samples);
-    let with = |f: &f64, block: Node| {
-        Some(Estimate { frequency: *f, confidence: confidence.of_block(block, &head_samples, evidence) })
-    };
-    // An edge is as sure as the block it leaves.
-    let end = |e: &CfgEdge| if e.from < cfg.blocks.len() { e.from } else { e.to };
+    // However well the ratios between blocks are known, samples of time alone leave the scale a guess.
+    let guess = |f: &f64| Some(Estimate { frequency: *f, confidence: Confidence::Low });
     Some(Estimates {
-        blocks: flow.blocks.iter().enumerate().map(|(b, f)| with(f, b)).collect(),
-        edges: flow.edges.iter().zip(&cfg.edges).map(|(f, e)| with(f, end(e))).collect(),
+        blocks: flow.blocks.iter().map(guess).collect(),
+        edges: flow.edges.iter().map(guess).collect(),
         head_samples,
-        notes: confidence.notes,
+        notes: vec![note(evidence)],
     })
 }
 
@@ -288,52 +286,14 @@ fn most_likely(weights: &EdgeWeights, taken: usize, not_taken: usize, seen: (f64
     1.0 / (1.0 + (-low).exp())
 }
 
-/// How far the whole procedure's evidence carries.
-struct Trust {
-    is_grounded: bool,
-    notes: Vec<String>,
-}
-
-/// A branch seen fewer times tells little.
-const DIRECTIONS_MIN: u64 = 20;
-/// The part of branch executions that must have been seen.
-const OBSERVED_PART_MIN: f64 = 0.8;
-const TRUSTED_SAMPLES_MIN: f64 = 200.0;
-const TRUSTED_BLOCK_SAMPLES_MIN: f64 = 25.0;
-
-impl Trust {
-    fn of(evidence: &Evidence, flow: &Flow, head_samples: &[f64]) -> Trust {
-        let cfg = evidence.cfg;
-        let (mut branches, mut observed) = (0.0, 0.0);
-        for (block, range) in cfg.blocks.iter().enumerate() {
-            if cfg.successors[block].len() < 2 {
-                continue;
-            }
-            let (taken, not_taken) = evidence.directions.get(range.end - 1).copied().unwrap_or((0, 0));
-            branches += flow.blocks[block];
-            if taken.saturating_add(not_taken) >= DIRECTIONS_MIN {
-                observed += flow.blocks[block];
-            }
-        }
-        let total: f64 = head_samples.iter().sum();
-        let is_observed = branches > 0.0 && observed >= OBSERVED_PART_MIN * branches;
-        let has_parts = evidence.equivalence.blocks_by_class().iter().filter(|b| !b.is_empty()).count() >= 3;
-        let notes = if branches > 0.0 && observed == 0.0 {
-            vec!["frequencies rest on cycles alone: no branch's direction was sampled".into()]
-        } else {
-            Vec::new()
-        };
-        Trust { is_grounded: is_observed && has_parts && total >= TRUSTED_SAMPLES_MIN, notes }
+/// What the estimates rest on, in words.
+fn note(evidence: &Evidence) -> String {
+    let cfg = evidence.cfg;
+    let branches = cfg.blocks.iter().enumerate().filter(|(b, _)| cfg.successors[*b].len() > 1);
+    let seen = branches.map(|(_, range)| evidence.directions[range.end - 1]).any(|(t, n)| t > 0 || n > 0);
+    match seen {
+        true => "frequencies are relative: on an out-of-order machine samples of time do not fix their scale",
+        false => "frequencies rest on cycles alone, which on an out-of-order machine say little about them",
     }
-
-    /// Never high: the scale between cycles and executions is out of reach for samples of time alone.
-    fn of_block(&self, block: Node, head_samples: &[f64], evidence: &Evidence) -> Confidence {
-        let Some(range) = evidence.cfg.blocks.get(block) else { return Confidence::Low };
-        let samples: f64 = range.clone().map(|i| head_samples[i]).sum();
-        if self.is_grounded && samples >= TRUSTED_BLOCK_SAMPLES_MIN {
-            Confidence::Medium
-        } else {
-            Confidence::Low
-        }
-    }
+    .into()
 }

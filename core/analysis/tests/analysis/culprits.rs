@@ -240,6 +240,7 @@ fn pointer_chase() {
                  0.0 0 jne loop
             frequency 0 Low, cpi 0.00, best 0.17
                  0.0 1 ret
+            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
         "#]],
     );
 }
@@ -269,6 +270,7 @@ fn store_miss() {
                  0.0 0 jne loop
             frequency 2 Low, cpi 0.00, best 0.17
                  0.0 1 ret
+            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
         "#]],
     );
 }
@@ -300,6 +302,7 @@ fn locked_operation() {
                  0.0 0 jne loop
             frequency 1 Low, cpi 0.00, best 0.17
                  0.0 1 ret
+            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
         "#]],
     );
 }
@@ -328,6 +331,7 @@ fn divide_chain_is_static_first() {
                  0.0 0 jne loop
             frequency 1 Low, cpi 0.00, best 0.17
                  0.0 1 ret
+            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
         "#]],
     );
 }
@@ -353,7 +357,7 @@ fn mispredicted_branches() {
         &[500, 300, 300, 0, 800, 1500, 400, 800, 1500, 500, 0, 0],
         &[(3, 500, 480), (10, 990, 1)],
         expect![[r#"
-            frequency 2025 Medium, cpi 0.27, best 0.12
+            frequency 2025 Low, cpi 0.27, best 0.12
                  0.1 1 mov rax, [rdi]
                  0.1 0 add rdi, 8
                   dynamic DCacheMiss 0.0..0.6 by mov rax, [rdi]
@@ -361,20 +365,21 @@ fn mispredicted_branches() {
                   dynamic BranchMispredict 0.0..0.6 by jl other
                  0.8 0 cmp rax, rbx
                  0.0 0 jl other
-            frequency 992 Medium, cpi 0.72, best 0.17
+            frequency 992 Low, cpi 0.72, best 0.17
                   dynamic BranchMispredict 1.3..1.3 by jl other
                  1.5 1 add rcx, rax
                  0.4 0 add r9, 1
                  0.2 0 jmp join
-            frequency 1033 Medium, cpi 0.85, best 0.17
+            frequency 1033 Low, cpi 0.85, best 0.17
                   dynamic BranchMispredict 1.3..1.3 by jl other
                  1.5 1 add rdx, rax
                  0.2 0 add r8, 1
-            frequency 2025 Medium, cpi 0.12, best 0.08
+            frequency 2025 Low, cpi 0.12, best 0.08
                  0.2 1 cmp rdi, rsi
                  0.0 0 jne loop
             frequency 2 Low, cpi 0.00, best 0.17
                  0.0 1 ret
+            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
         "#]],
     );
 }
@@ -396,7 +401,7 @@ fn a_branch_that_always_goes_one_way_is_innocent() {
         &[500, 300, 3000, 0, 1, 0, 500, 0, 0],
         &[(3, 100_000, 1), (7, 99_000, 1)],
         expect![[r#"
-            frequency 3226 Medium, cpi 0.29, best 0.12
+            frequency 3226 Low, cpi 0.29, best 0.12
                  0.1 1 mov rax, [rdi]
                   dynamic Unexplained 0.8..0.8
                  0.9 0 add rdi, 8
@@ -405,11 +410,12 @@ fn a_branch_that_always_goes_one_way_is_innocent() {
             frequency 0 Low, cpi 0.08, best 0.17
                  0.0 1 add rcx, rax
                  0.2 0 add r9, 1
-            frequency 3226 Medium, cpi 0.08, best 0.08
+            frequency 3226 Low, cpi 0.08, best 0.08
                  0.2 1 cmp rdi, rsi
                  0.0 0 jne loop
             frequency 0 Low, cpi 0.00, best 0.17
                  0.0 1 ret
+            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
         "#]],
     );
 }
@@ -437,6 +443,7 @@ fn system_call() {
                  0.0 0 jne loop
             frequency 6 Low, cpi 0.00, best 0.17
                  0.0 1 ret
+            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
         "#]],
     );
 }
@@ -494,6 +501,7 @@ fn string_instructions_keep_their_samples() {
                   dynamic Unexplained 0.7..0.7
                  1.0 0 rep stosq
                  0.0 0 ret
+            note: frequencies rest on cycles alone, which on an out-of-order machine say little about them
         "#]],
     );
 }

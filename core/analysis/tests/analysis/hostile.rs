@@ -121,6 +121,7 @@ fn one_sample() {
     expect![[r#"
         frequency 3 Low, cpi 0.33, best 0.17
              0.3 1 ret
+        note: frequencies rest on cycles alone, which on an out-of-order machine say little about them
         note: a guess: the procedure has 1 sample
     "#]]
     .assert_eq(&listing(&case));

@@ -1,6 +1,7 @@
 //! The analysis, feature by feature.
 
 mod asm;
+mod classes;
 mod culprits;
 mod graph;
 mod hostile;
