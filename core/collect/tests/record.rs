@@ -322,3 +322,26 @@ fn a_full_disk_loses_nothing_that_was_stored() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("kept in memory"), "{told:?}");
 }
+
+#[test]
+fn a_deleted_program_keeps_its_build_id() {
+    let name = "a_deleted_program_keeps_its_build_id";
+    if !can_record(name) {
+        return;
+    }
+    let bench = bench();
+    let folder = tempfile::tempdir().unwrap();
+    let exe = folder.path().join("gone");
+    fs::copy(own_path(), &exe).unwrap();
+    let mut child = Command::new(&exe).args(["--exact", "spin"]).env(SPIN, "600").spawn().unwrap();
+    fs::remove_file(&exe).unwrap();
+    let recorded = run(&bench.database, options(Target::Processes(vec![child.id()]), 1000)).unwrap();
+    child.wait().unwrap();
+    let own = dwell_image::build_id_of_file(own_path()).unwrap().to_string();
+    let stored = by_app_and_image(&bench.database, &recorded.epoch);
+    let on_own = stored.get(&("gone".to_owned(), own.clone())).copied().unwrap_or(0);
+    assert!(on_own > 20, "{stored:?}");
+    let images = bench.database.read(&recorded.epoch.id).unwrap().images;
+    let image = images.iter().find(|i| i.id.as_str() == own).unwrap();
+    assert!(image.deleted && image.path == exe, "{image:?}");
+}
