@@ -9,6 +9,7 @@
 
 mod apps;
 pub mod branch;
+mod build_id;
 mod collector;
 mod control;
 mod daemon;

@@ -17,6 +17,7 @@ use dwell_profile::{BuildId, ImageId, ImageSymbol};
 use rustc_hash::FxHashMap;
 
 use crate::{
+    build_id,
     host::{Host, KernelPlace, Place, ProcessSnapshot},
     images::{Identity, OwnedTag, Target},
     kernel::{KernelLayout, KernelSymbols, read_kernel},
@@ -151,10 +152,8 @@ impl Found {
         }
         let file = File::open(path).ok()?;
         let metadata = file.metadata().ok()?;
-        use std::os::fd::AsRawFd;
-        let own_path = format!("/proc/self/fd/{}", file.as_raw_fd());
         Some(Found {
-            build_id: build_id_of(Path::new(&own_path)),
+            build_id: build_id::read(|offset, bytes| file.read_at(bytes, offset).unwrap_or(0)),
             device: metadata.dev(),
             inode: metadata.ino(),
             size_bytes: metadata.size(),
@@ -181,10 +180,6 @@ impl Found {
             )),
         }
     }
-}
-
-fn build_id_of(path: &Path) -> Option<BuildId> {
-    dwell_image::build_id_of_file(path)
 }
 
 /// The id of a mapped file that cannot be looked at any more.
