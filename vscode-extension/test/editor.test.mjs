@@ -1,6 +1,7 @@
 // The extension in a real VS Code: in its extension host, and in the workbench as a person meets it.
 import assert from 'node:assert/strict';
-import { cp, readFile } from 'node:fs/promises';
+import { cp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { scratch, stageReal, stageSuite, stageWithFake, stageWorkspace } from './stage.mjs';
@@ -22,7 +23,10 @@ before(async () => {
   extension = await stageWithFake(root);
   browser = await launch();
 });
-after(() => browser?.close());
+after(async () => {
+  await browser?.close();
+  if (root) await rm(root, { recursive: true, force: true });
+});
 
 /** Runs a suite in the extension host; each of its tests becomes one here. */
 async function inHost(t, suite, { folder, development, extensions, machineSettings = {} }) {
@@ -60,8 +64,9 @@ async function inWorkbench(name, { settings = {}, env = {}, file = 'chase.c' }, 
     await drive(workbench);
     assert.deepEqual(workbench.leaks, []);
   } catch (error) {
-    await workbench.shot(join(root, `${name}.png`));
-    throw new Error(`${error.message}\n(what was to be seen: ${join(root, `${name}.png`)})`, { cause: error });
+    const picture = join(tmpdir(), `dwell-vscode-${name}.png`);
+    await workbench.shot(picture);
+    throw new Error(`${error.message}\n(what was to be seen: ${picture})`, { cause: error });
   } finally {
     await workbench.close();
     await server.stop();

@@ -1,7 +1,8 @@
 // Pictures of every view, for the README: node test/shots.mjs [FOLDER]   (FOLDER: docs/pictures at the top)
 // What they show is real: workloads recorded on this machine, by the packaged extension.
 import { execFile } from 'node:child_process';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { scratch, stageReal } from './stage.mjs';
@@ -21,6 +22,7 @@ try {
   for (const [theme, title] of Object.entries(themes)) await shoot(theme, title);
 } finally {
   await browser.close();
+  await rm(root, { recursive: true, force: true });
 }
 
 function record(name, ...command) {
@@ -50,8 +52,9 @@ async function shoot(theme, title) {
     await shot('epochs');
     await workbench.page.keyboard.press('Escape');
   } catch (error) {
-    await workbench.shot(join(root, 'failed.png'));
-    throw new Error(`${error.message}\n(what was to be seen: ${join(root, 'failed.png')})`, { cause: error });
+    const picture = join(tmpdir(), 'dwell-vscode-shots.png');
+    await workbench.shot(picture);
+    throw new Error(`${error.message}\n(what was to be seen: ${picture})`, { cause: error });
   } finally {
     await workbench.close();
     await server.stop();
