@@ -65,6 +65,9 @@ impl Dwarf {
 
     /// Innermost first; empty where nothing is known of the address.
     pub(crate) fn frames(&self, address: ImageAddress, is_code: &dyn Fn(u64) -> bool) -> Vec<Frame> {
+        if self.elf.relocatable {
+            return Vec::new();
+        }
         let dwarf = self.dwarf();
         let index = self.index(&dwarf, is_code);
         for unit in index.units_at(address.0).take(UNITS_PER_ADDRESS_MAX) {

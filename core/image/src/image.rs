@@ -39,15 +39,19 @@ impl Image {
 
     fn of(data: Data, path: Option<PathBuf>) -> Result<Image, ImageError> {
         let elf = Elf::parse(data.bytes())?;
+        let why = match elf.relocatable {
+            true => "debug information of relocatable files is not read: its addresses are not yet known",
+            false => "the file has no debug information, and none was looked for elsewhere",
+        };
+        let debug = Err(why.to_owned());
         let own = Dwarf::new(elf, Arc::new(data));
-        let debug = Err("the file has no debug information, and none was looked for elsewhere".to_owned());
         Ok(Image { path, own, debug, procedures: OnceLock::new() })
     }
 
     /// Looks for the image's debug file, unless the image has its own debug information. Answers that were kept are
     /// forgotten, since the debug file also has symbols.
     pub fn attach_debug(&mut self, search: &DebugSearch) {
-        if !has_dwarf(self.elf()) {
+        if !has_dwarf(self.elf()) && !self.elf().relocatable {
             self.debug = debug_files::find(search, self.elf(), self.own.bytes(), self.path.as_deref());
             self.procedures = OnceLock::new();
         }
@@ -187,5 +191,5 @@ pub fn build_id_of_file(path: impl AsRef<Path>) -> Option<BuildId> {
 
 fn has_dwarf(elf: &Elf) -> bool {
     let has = |name| elf.section(name).is_some_and(|s| s.file_range().is_some_and(|r| !r.is_empty()));
-    has(".debug_info") || has(".zdebug_info")
+    !elf.relocatable && (has(".debug_info") || has(".zdebug_info"))
 }

@@ -61,6 +61,13 @@ fn missing_ones_are_named() {
 }
 
 #[test]
+fn those_of_relocatable_files_are_not_read() {
+    let image = fixtures::image("c-module.o");
+    assert!(matches!(image.debug_state(), DebugState::Missing(why) if why.contains("relocatable")));
+    assert_eq!(image.frames(image.procedures()[1].address)[0].function.as_deref(), Some("scale"));
+}
+
+#[test]
 fn split_ones_are_named_and_lines_remain() {
     let image = fixtures::image("c-split.elf");
     let DebugState::Split { missing } = image.debug_state() else { panic!("{:?}", image.debug_state()) };
