@@ -181,17 +181,21 @@ impl Query {
         let view = self.view(&[epoch.to_string()])?;
         let procedures = self.procedures(&view, &cancel)?;
         let index = self.files(&view, &cancel)?;
-        let mut kept = 0;
+        let mut texts = Vec::new();
         for file in index.files() {
             let path = Path::new(file.as_ref());
             let built = self.built(&view, procedures, index, file);
-            let Ok(text) = std::fs::read(path) else { continue };
+            let Ok(text) = source::read(path) else { continue };
             if built.is(&text, source::mtime_ns(path)) == Some(true) {
-                self.database.put_source(epoch, path, &text)?;
-                kept += 1;
+                texts.push((path, text));
             }
         }
-        Ok(kept)
+        // In batches: each holds the metadata's lock for some fsyncs.
+        for batch in texts.chunks(100) {
+            let batch: Vec<(&Path, &[u8])> = batch.iter().map(|(p, t)| (*p, t.as_slice())).collect();
+            self.database.put_sources(epoch, &batch)?;
+        }
+        Ok(texts.len())
     }
 
     fn row_with_cpi(&self, view: &View, candidate: Candidate) -> TopRow {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::Path, time::UNIX_EPOCH};
 
-use dwell_profile::{Database, SourceRecord};
+use dwell_profile::{Database, MAX_SOURCE_BYTES, SourceRecord};
 use md5::{Digest, Md5};
 use similar::{ChangeTag, TextDiff};
 
@@ -58,7 +58,7 @@ impl Built {
 
 /// How the file at `path` relates to what was built: by the snapshot kept with the samples, else by what `built` tells.
 pub fn compare(database: &Database, selection: &Selection, path: &Path, built: &Built) -> Compared {
-    let Ok(now) = std::fs::read(path) else {
+    let Ok(now) = read(path) else {
         let note = Some(format!("{}: cannot be read here", path.display()));
         return Compared { state: SourceState::Unchecked, lines: Some(LineMap::Same), note };
     };
@@ -83,10 +83,18 @@ pub fn text_as_built(
     let snapshot =
         selection.sources.iter().find(|s| s.path == path).and_then(|r| database.source_text(r).ok());
     let bytes = snapshot.or_else(|| {
-        let now = std::fs::read(path).ok()?;
+        let now = read(path).ok()?;
         (built.is(&now, mtime_ns(path)) != Some(false)).then_some(now)
     })?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A source file's text. Debug information may name anything (`/dev/zero`), so only files of a sane size are read.
+pub fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    match std::fs::metadata(path)? {
+        meta if meta.is_file() && meta.len() <= MAX_SOURCE_BYTES => std::fs::read(path),
+        _ => Err(std::io::Error::other("no source file")),
+    }
 }
 
 /// When the file at `path` was last written, in ns since 1970.
