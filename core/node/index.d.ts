@@ -198,8 +198,10 @@ export interface ListingInstruction {
   file: string | null
   /** Its line, from 1. */
   line: number | null
-  /** By event name; absent events have none. */
+  /** By event name, where they landed; absent events have none. */
   samples: Record<string, number>
+  /** Time samples during which it was at the head of the machine. */
+  head_samples: number
   /** Executions over the epoch. */
   executions: number | null
   /** Cycles at the head of the machine, per execution. */

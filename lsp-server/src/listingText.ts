@@ -30,19 +30,19 @@ export function listingTitle(listing: Listing): string {
 export function listingText(listing: Listing): TextLine[] {
   const width = columnWidth(listing.instructions);
   const blockAt = new Map(listing.blocks.map((block) => [block.address, block]));
-  const blockSizes = sizes(listing);
+  const blockSums = sums(listing);
   const legend = new Set<string>();
   const lines = [...head(listing), plain(''), plain(columns('Address', 'Instruction', 'Samples', 'CPI', 'Culprit', width))];
   let source = '';
   for (const instruction of listing.instructions) {
     const block = blockAt.get(instruction.address);
-    if (block) lines.push(plain(''), plain(blockHead(block, blockSizes.get(block.address) ?? 1)));
+    if (block) lines.push(plain(''), plain(blockHead(block, blockSums.get(block.address))));
     const place = instruction.file === null || instruction.line === null ? '' : `${instruction.file}:${instruction.line}`;
     if (place !== '' && place !== source) {
       lines.push(sourceLine(listing, instruction));
       source = place;
     }
-    lines.push(...bubbles(instruction, legend), instructionLine(listing, instruction, width));
+    lines.push(...bubbles(instruction, legend), instructionLine(instruction, width));
   }
   return lines;
 }
@@ -65,21 +65,27 @@ function head(listing: Listing): TextLine[] {
   ].map(plain);
 }
 
-/** Number of instructions in each block, by its address. */
-function sizes(listing: Listing): Map<number, number> {
-  const result = new Map<number, number>();
+interface BlockSums {
+  readonly instructions: number;
+  readonly samples: number;
+}
+
+/** Instructions and samples of each block, by its address. */
+function sums(listing: Listing): Map<number, BlockSums> {
+  const result = new Map<number, BlockSums>();
   const starts = new Set(listing.blocks.map((block) => block.address));
   let current = NaN;
-  for (const { address } of listing.instructions) {
+  for (const { address, head_samples: samples } of listing.instructions) {
     if (starts.has(address)) current = address;
-    result.set(current, (result.get(current) ?? 0) + 1);
+    const sum = result.get(current) ?? { instructions: 0, samples: 0 };
+    result.set(current, { instructions: sum.instructions + 1, samples: sum.samples + samples });
   }
   return result;
 }
 
-function blockHead(block: Block, size: number): string {
+function blockHead(block: Block, { instructions: size, samples }: BlockSums = { instructions: 1, samples: 0 }): string {
   const perBlock = (value: number): string => `${cpi(value * size)}/${size} = ${value.toFixed(2)} CPI`;
-  const actual = block.cpi === null ? 'no estimate' : perBlock(block.cpi);
+  const actual = samples < 0.5 ? 'no samples' : block.cpi === null ? 'no estimate' : perBlock(block.cpi);
   const executions = block.executions === null ? '' : `, executed ${quantity(block.executions)} times (${block.confidence} confidence)`;
   return `*** best case ${perBlock(block.best_case_cpi)}, actual ${actual}${executions}`;
 }
@@ -139,9 +145,10 @@ function culpritsOf(stalls: readonly ListingStall[]): number[] {
   return [...new Set(stalls.flatMap((stall) => stall.culprit_address ?? []))];
 }
 
-function instructionLine(listing: Listing, instruction: ListingInstruction, width: number): TextLine {
+function instructionLine(instruction: ListingInstruction, width: number): TextLine {
   const { address, file, line, issue_cycles_min: least } = instruction;
-  const samples = instruction.samples[listing.time_event] ?? 0;
+  // At the instruction that was waited for, like CPI and bubbles; where they landed is in the answer.
+  const samples = Math.round(instruction.head_samples);
   const culprits = culpritsOf(instruction.stalls);
   // Issued or retired together with its predecessor: the paper's "(dual issue)".
   const together = samples === 0 && least === 0;

@@ -131,14 +131,15 @@ export function listing(): Listing {
       },
     ],
     instructions: [
-      { ...instruction, address: 0x9810, text: 'ldq t4, 0(t1)', samples: { cycles: 3126 }, cpi: 2, issue_cycles_min: 1 },
-      { ...instruction, address: 0x9814, text: 'addq t0, 0x4, t0', samples: {}, cpi: 0, issue_cycles_min: 0 },
+      { ...instruction, address: 0x9810, text: 'ldq t4, 0(t1)', samples: { cycles: 3126 }, head_samples: 3126, cpi: 2, issue_cycles_min: 1 },
+      { ...instruction, address: 0x9814, text: 'addq t0, 0x4, t0', samples: {}, head_samples: 0, cpi: 0, issue_cycles_min: 0 },
       {
         ...instruction,
         address: 0x9828,
         line: 4,
         text: 'stq t4, 0(t2)',
         samples: { cycles: 27766 },
+        head_samples: 27766,
         cpi: 18,
         issue_cycles_min: 1,
         stalls: [
@@ -147,7 +148,7 @@ export function listing(): Listing {
           { kind: 'dynamic', cause: 'write-buffer', cycles_min: 0, cycles_max: 18, culprit_address: null },
         ],
       },
-      { ...instruction, address: 0x982c, line: 4, text: 'bne t4, 0x9810', samples: { cycles: 1586 }, cpi: null, issue_cycles_min: 1 },
+      { ...instruction, address: 0x982c, line: 4, text: 'bne t4, 0x9810', samples: { cycles: 1586 }, head_samples: 1586, cpi: null, issue_cycles_min: 1 },
     ],
     source_lines: { '/src/copy.c': { '3': '  for (i = 0; i < n; i++)', '4': '    c[i] = a[i];' } },
     notes: [],

@@ -25,7 +25,7 @@ pub fn render(listing: &Listing, style: &View) -> String {
     page.head();
     let mut folded = 0;
     for (block, instructions) in blocks(listing) {
-        if !style.full && instructions.iter().all(|i| i.samples.is_empty()) {
+        if !style.full && instructions.iter().all(|i| i.samples.is_empty() && i.head_samples < 0.5) {
             folded += instructions.len();
             continue;
         }
@@ -98,12 +98,17 @@ impl<'a> Page<'a> {
     fn block(&mut self, block: &ListingBlock, instructions: &'a [ListingInstruction]) {
         let n = instructions.len() as f64;
         let best = format!("{:.1}/{n} = {:.2}", block.best_case_cpi * n, block.best_case_cpi);
-        let actual = block.cpi.map_or("–".to_owned(), |c| format!("{:.1}/{n} = {c:.2}", c * n));
+        let sampled = instructions.iter().map(|i| i.head_samples).sum::<f64>() >= 0.5;
+        let actual = match block.cpi {
+            _ if !sampled => "no samples".to_owned(),
+            None => "no estimate".to_owned(),
+            Some(c) => format!("{:.1}/{n} = {c:.2} CPI", c * n),
+        };
         self.say("");
         self.say(paint(
             DIM,
             format!(
-                "*** best case {best} CPI, actual {actual} CPI, executed {} times ({} confidence)",
+                "*** best case {best} CPI, actual {actual}, executed {} times ({} confidence)",
                 si_or_dash(block.executions),
                 block.confidence
             ),

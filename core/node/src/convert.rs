@@ -162,6 +162,7 @@ impl From<answer::ListingInstruction> for ListingInstruction {
             file: a.file,
             line: a.line,
             samples: counts(a.samples),
+            head_samples: a.head_samples,
             executions: a.executions,
             cpi: a.cpi,
             issue_cycles_min: a.issue_cycles_min,

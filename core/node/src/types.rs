@@ -241,8 +241,11 @@ pub struct ListingInstruction {
     pub file: Option<String>,
     /// Its line, from 1.
     pub line: Option<u32>,
-    /// By event name; absent events have none.
+    /// By event name, where they landed; absent events have none.
     pub samples: BTreeMap<String, f64>,
+    /// Time samples during which it was at the head of the machine.
+    #[napi(js_name = "head_samples")]
+    pub head_samples: f64,
     /// Executions over the epoch.
     pub executions: Option<f64>,
     /// Cycles at the head of the machine, per execution.
