@@ -127,7 +127,11 @@ impl<'a> Page<'a> {
         }
         self.line = Some(line);
         let (file, number) = line;
-        let text = self.listing.source_lines.get(file).and_then(|f| f.get(&number)).map_or("", |t| t.trim());
+        let text = self.listing.source_lines.get(file).and_then(|f| f.get(&number));
+        if text.is_none() && !self.listing.source_lines.is_empty() {
+            return; // inlined from a library whose sources are not here: only in the way
+        }
+        let text = text.map_or("", |t| t.trim());
         let name = Path::new(file).file_name().map_or(file.into(), |n| n.to_string_lossy());
         let place = format!("{name}:{number}");
         let room = self.style.width.saturating_sub(place.len() + 4);

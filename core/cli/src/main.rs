@@ -24,7 +24,10 @@ use dwell_query::{Cancel, Options, Query, TopBy, TopRequest};
 use serde::Serialize;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error),
+    };
     match cli.color {
         ColorWhen::Auto => {}
         ColorWhen::Always => anstream::ColorChoice::Always.write_global(),
@@ -38,6 +41,19 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Help on standard output; wrong usage on standard error, spelled as all our errors are.
+fn explain(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return match error.print() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    let text = error.render().to_string();
+    anstream::eprint!("dwell: {}", text.strip_prefix("error: ").unwrap_or(&text));
+    ExitCode::from(2)
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {

@@ -14,8 +14,10 @@ use rustc_hash::FxHashMap;
 pub struct Found {
     /// Its bytes.
     pub image: Result<Arc<Image>, String>,
-    /// What a reader must know: changed, gone, without debug information.
+    /// What a reader of procedures must know: it is gone or has changed.
     pub note: Option<String>,
+    /// What a reader of lines must know besides: there is no debug information, or not all of it.
+    pub lines_note: Option<String>,
 }
 
 /// Opened images by id; each is looked for once.
@@ -52,17 +54,16 @@ impl ImageStore {
             ImageKind::Jit => Err("its code was generated in memory and is gone".to_owned()),
             ImageKind::Unknown => Err("no mapping was known for these samples".to_owned()),
         };
+        let about = |what: String| format!("{}: {what}", record.path.display());
         match bytes {
             Ok(mut image) => {
                 image.attach_debug(&self.search);
-                let note =
-                    debug_note(&image.debug_state()).map(|n| format!("{}: {n}", record.path.display()));
-                Found { image: Ok(Arc::new(image)), note }
+                let lines_note = debug_note(&image.debug_state()).map(about);
+                Found { image: Ok(Arc::new(image)), note: None, lines_note }
             }
             Err(why) => {
                 let wanted = matches!(record.kind, ImageKind::File | ImageKind::Vdso);
-                let note = wanted.then(|| format!("{}: {why}", record.path.display()));
-                Found { image: Err(why), note }
+                Found { note: wanted.then(|| about(why.clone())), image: Err(why), lines_note: None }
             }
         }
     }

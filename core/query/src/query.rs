@@ -97,7 +97,7 @@ impl Query {
             cancel.check()?;
             top.rows.push(self.row_with_cpi(&view, candidate));
         }
-        top.notes.extend(top::image_notes(&view.selection, &self.store));
+        top.notes.extend(top::image_notes(&view.selection, &self.store, request.by));
         Ok(top)
     }
 
@@ -123,7 +123,7 @@ impl Query {
                 &self.built_as(record, file),
             )
         });
-        listing.notes.extend(self.store.find(record).note.clone());
+        listing.notes.extend(self.store.find(record).lines_note.clone());
         Ok(listing)
     }
 

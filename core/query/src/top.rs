@@ -235,12 +235,12 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Notes on images that matter (at least 1% of the samples) and are not all they should be.
-pub fn image_notes(selection: &Selection, store: &ImageStore) -> Vec<String> {
+/// Notes on images that matter (at least 1% of the samples) and are not all that rows of this kind need.
+pub fn image_notes(selection: &Selection, store: &ImageStore, by: TopBy) -> Vec<String> {
     let matter = selection.images.iter().filter(|i| selection.share(&i.total) >= 0.01);
     let notes = matter.filter_map(|i| {
         let found = store.find(&i.record);
-        let note = found.note.clone()?;
+        let note = found.note.clone().or_else(|| found.lines_note.clone().filter(|_| by == TopBy::Line))?;
         Some(format!("{note} ({:.1}% of the samples)", 100.0 * selection.share(&i.total)))
     });
     notes.collect()
