@@ -15,7 +15,8 @@ const scratch = mkdtempSync(join(tmpdir(), 'dwell-bench-'));
 const database = join(scratch, 'database');
 const perfData = join(scratch, 'perf.data');
 const dwellRecord = ['--db', database, 'record', '-a', '-F', rate, '--'];
-const perfRecord = ['record', '-q', '-a', '-F', rate, '-o', perfData, '--'];
+// -B: at its end perf 6.1 reads the build IDs of all it saw, and aborts on some (build-id.c:1010). Without, it is faster.
+const perfRecord = ['record', '-q', '-B', '-a', '-F', rate, '-o', perfData, '--'];
 
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
 const spread = (values, digits, unit) =>
@@ -91,7 +92,7 @@ const tallies = () => {
 };
 
 /** Both record the same seconds of the machine, one inside the other. */
-const recordBoth = (work) => measure(['perf', ...perfRecord, dwell, ...dwellRecord, ...work]);
+const recordBoth = (work) => measure([dwell, ...dwellRecord, 'perf', ...perfRecord, ...work]);
 
 function perfSamples() {
   const { stdout } = measure(['perf', 'report', '-i', perfData, '--stats', '--stdio']);
@@ -116,7 +117,6 @@ function answers() {
   const procedure = `${basename(hottest[0].image)}:${hottest[0].procedure}`;
   const rows = Object.entries({
     'dwell top': [[dwell, '--db', database, 'top'], perf('report')],
-    'dwell top --by line': [[dwell, '--db', database, 'top', '--by', 'line'], perf('report', '-s', 'srcline')],
     'dwell annotate': [[dwell, '--db', database, 'annotate', procedure], perf('annotate', '-s', hottest[0].demangled)],
   }).map(([name, commands]) => {
     const times = commands.map(() => []);
