@@ -93,5 +93,15 @@ The buffer is in the selected window and `dwell-mode' is on."
          (when (string-prefix-p "*Dwell" (buffer-name buffer)) (kill-buffer buffer)))
        (delete-directory directory t))))
 
+(defconst dwell-test-source "long sum(int *p) {\n  long total = 0;\n  for (;;) total += *p;\n  p = p->next;\n  return total;\n}\n"
+  "A file of six lines.")
+
+(defmacro dwell-test-with-costs (&rest body)
+  "Run BODY in a buffer whose costs are drawn."
+  (declare (indent 0))
+  `(dwell-test-with-file "a.c" dwell-test-source
+     (dwell-test-until "overlays" (dwell-test-overlays))
+     ,@body))
+
 (provide 'dwell-test-util)
 ;;; dwell-test-util.el ends here
