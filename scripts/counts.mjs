@@ -12,10 +12,12 @@ const plain = (output) => output.replace(/\x1b\[[0-9;]*[A-Za-z]/g, '').replace(/
 /** Each runner's tally; `summaries` counts its closing lines, `unfinished` the test binaries that started and printed none. */
 const runners = {
   cargo: (output) => {
-    const results = [...output.matchAll(/^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored/gm)];
+    // One part for each test binary. Its last result is its own: tests that start themselves anew print theirs before.
+    const parts = output.split(/^ +(?:Running|Doc-tests) .*$/m).slice(1);
+    const last = (part) => [...part.matchAll(/^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored/gm)].at(-1);
+    const results = parts.map(last).filter((result) => result !== undefined);
     const add = (index) => results.reduce((total, match) => total + Number(match[index]), 0);
-    const started = [...output.matchAll(/^running \d+ tests?$/gm)].length;
-    return { passed: add(1), failed: add(2), skipped: add(3), summaries: results.length, unfinished: started - results.length };
+    return { passed: add(1), failed: add(2), skipped: add(3), summaries: results.length, unfinished: parts.length - results.length };
   },
   node: (output) => ({
     passed: sum(output, /^(?:ℹ|#) pass (\d+)$/gm),

@@ -7,14 +7,17 @@ const check = (kinds, output, status, passed, failed, skipped) => {
   assert.deepEqual([counts.passed, counts.failed, counts.skipped], [passed, failed, skipped]);
 };
 
-const cargoOk = 'running 3 tests\ntest result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n';
+const running = '     Running tests/a.rs (target/debug/deps/a-0123)\n\n';
+const cargoOk = running + 'running 3 tests\ntest result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n';
 
 test('cargo: the binaries are summed', () => check(['cargo'], cargoOk + cargoOk, 0, 6, 0, 0));
 test('cargo: ignored tests are skips', () =>
-  check(['cargo'], 'running 2 tests\ntest result: ok. 1 passed; 0 failed; 1 ignored; 0 measured', 0, 1, 0, 1));
+  check(['cargo'], running + 'running 2 tests\ntest result: ok. 1 passed; 0 failed; 1 ignored; 0 measured', 0, 1, 0, 1));
 test('cargo: failures', () =>
-  check(['cargo'], cargoOk + 'running 2 tests\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured', 101, 4, 1, 0));
-test('cargo: a binary that dies before its summary', () => check(['cargo'], cargoOk + 'running 4 tests\n', 101, 3, 1, 0));
+  check(['cargo'], cargoOk + running + 'running 2 tests\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured', 101, 4, 1, 0));
+test('cargo: a binary that dies before its summary', () => check(['cargo'], cargoOk + running + 'running 4 tests\n', 101, 3, 1, 0));
+test('cargo: a test that starts itself anew counts once', () =>
+  check(['cargo'], running + 'running 1 test\ntest result: ok. 1 passed; 0 failed; 0 ignored;\nrunning 1 test\n' + cargoOk.replace(running, ''), 0, 3, 0, 0));
 test('cargo: nothing compiled', () => check(['cargo'], 'error: could not compile', 101, 0, 1, 0));
 test('cargo: a test that says it was skipped did not pass', () =>
   check(['cargo'], cargoOk + 'SKIPPED pmu: this machine has no PMU\n', 0, 2, 0, 1));

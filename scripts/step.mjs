@@ -37,7 +37,8 @@ export async function run(name, command, { env = {}, quiet = false } = {}) {
   const chunks = [];
   if (!terminal && !quiet) console.log(`… ${name}`);
   const status = await new Promise((resolve) => {
-    const child = spawn(command[0], command.slice(1), { cwd: top, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+    // One pipe for both, so that what cargo says on standard error stands before the tests that it says it of.
+    const child = spawn('bash', ['-c', 'exec "$@" 2>&1', 'bash', ...command], { cwd: top, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'inherit'] });
     const collect = (chunk) => {
       chunks.push(chunk);
       file.write(chunk);
@@ -45,9 +46,8 @@ export async function run(name, command, { env = {}, quiet = false } = {}) {
       show(`… ${name} (${seconds(start)})  ${line}`);
     };
     child.stdout.on('data', collect);
-    child.stderr.on('data', collect);
     child.on('error', (error) => {
-      collect(Buffer.from(`${command[0]}: ${error.message}\n`));
+      collect(Buffer.from(`bash: ${error.message}\n`));
       resolve(null);
     });
     child.on('close', (code) => resolve(code));

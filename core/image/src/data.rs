@@ -9,10 +9,10 @@ use memmap2::Mmap;
 /// Files up to this size are read; larger ones are mapped.
 ///
 /// A mapped file that is truncated under us kills the process (SIGBUS) when a page beyond the new end is touched, and
-/// `cp new.so old.so` does truncate. Almost every image is smaller, and reading 64 MiB from the page cache takes about
-/// 20 ms. What remains (large debug files, which package managers replace by renaming, without truncation) is mapped,
-/// and its size is verified before each use, see [`Data::bytes`].
-const READ_BYTES_MAX: u64 = 64 << 20;
+/// `cp new.so old.so` does truncate. What people build and copy about is smaller as a rule, and read; what remains
+/// (large programs and debug files, which linkers and package managers replace by renaming, without truncation) is
+/// mapped, since a server holds dozens of images, and its size is verified before each use, see [`Data::bytes`].
+const READ_BYTES_MAX: u64 = 8 << 20;
 
 /// Bytes of an image.
 pub(crate) enum Data {

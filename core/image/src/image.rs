@@ -25,7 +25,7 @@ pub struct Image {
 const INSTRUCTION_BYTES_MAX: u64 = 64 << 20;
 
 impl Image {
-    /// Opens the image at `path`. Files of more than 64 MiB are mapped, smaller ones read.
+    /// Opens the image at `path`. Files of more than 8 MiB are mapped, smaller ones read.
     pub fn open(path: impl AsRef<Path>) -> Result<Image, ImageError> {
         let path = path.as_ref();
         let data = Data::open(path).map_err(|error| ImageError::read(path, error))?;

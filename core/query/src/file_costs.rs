@@ -81,11 +81,6 @@ impl FileIndex {
         }
     }
 
-    /// Every file with sampled instructions.
-    pub fn files(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.files.keys()
-    }
-
     /// Procedures with sampled instructions from `file`.
     pub fn procedures_in(&self, file: &str) -> impl Iterator<Item = usize> {
         self.files.get(file).into_iter().flatten().copied()

@@ -4,6 +4,7 @@
 //! samples, the procedures, the analysed procedures, the index of source files. Any number of threads may ask.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
@@ -14,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     Cancel, QueryError, TopRequest,
     answer::{EpochList, FileCosts, Listing, SourceState, Top, TopRow},
-    costs::ProcedureCosts,
+    costs::{ProcedureCosts, line_of},
     epochs,
     file_costs::{FileIndex, LineSums, procedure_cost},
     images::ImageStore,
@@ -177,25 +178,37 @@ impl Query {
     /// it when the epoch's last sample has been stored. Files that are not the ones that were compiled are left out.
     /// Returns how many were kept.
     pub fn keep_sources(&self, epoch: &EpochId) -> Result<usize, QueryError> {
-        let cancel = Cancel::new();
         let view = self.view(&[epoch.to_string()])?;
-        let procedures = self.procedures(&view, &cancel)?;
-        let index = self.files(&view, &cancel)?;
         let mut texts = Vec::new();
-        for file in index.files() {
+        for (file, record) in self.sampled_files(&view.selection) {
             let path = Path::new(file.as_ref());
-            let built = self.built(&view, procedures, index, file);
             let Ok(text) = source::read(path) else { continue };
-            if built.is(&text, source::mtime_ns(path)) == Some(true) {
-                texts.push((path, text));
+            if self.built_as(record, &file).is(&text, source::mtime_ns(path)) == Some(true) {
+                texts.push((path.to_owned(), text));
             }
         }
         // In batches: each holds the metadata's lock for some fsyncs.
         for batch in texts.chunks(100) {
-            let batch: Vec<(&Path, &[u8])> = batch.iter().map(|(p, t)| (*p, t.as_slice())).collect();
+            let batch: Vec<(&Path, &[u8])> = batch.iter().map(|(p, t)| (p.as_path(), t.as_slice())).collect();
             self.database.put_sources(epoch, &batch)?;
         }
         Ok(texts.len())
+    }
+
+    /// Files of sampled lines, each with an image that it was compiled into. Images of less than a thousandth of the
+    /// samples are passed over: nobody edits by them, and opening hundreds of images is dear.
+    fn sampled_files<'s>(&self, selection: &'s Selection) -> BTreeMap<Arc<str>, &'s ImageRecord> {
+        let mut files = BTreeMap::new();
+        for samples in selection.images.iter().filter(|i| selection.share(&i.total) >= 0.001) {
+            let found = self.store.find(&samples.record);
+            let Ok(image) = &found.image else { continue };
+            for point in &samples.points {
+                if let Some((file, _)) = image.address_of(point.offset).and_then(|a| line_of(image, a)) {
+                    files.entry(file).or_insert(&samples.record);
+                }
+            }
+        }
+        files
     }
 
     fn row_with_cpi(&self, view: &View, candidate: Candidate) -> TopRow {
