@@ -128,7 +128,10 @@ test('in the workbench, over the fake server', { skip, timeout: 180_000 }, async
       await workbench.statusItem('Dwell: before').waitFor();
       await workbench.command('Dwell: Select Epoch…');
       await page.getByRole('button', { name: 'Select several epochs to merge' }).click();
+      // The list is drawn anew with boxes; a click before that is lost.
+      await page.getByPlaceholder('The epochs to merge').waitFor();
       await workbench.row('./chase 32').click();
+      await page.locator('.quick-input-count', { hasText: '2' }).waitFor();
       await page.keyboard.press('Enter');
       await workbench.statusItem('Dwell: 2 epochs merged').waitFor();
     });
