@@ -85,9 +85,9 @@ function sums(listing: Listing): Map<number, BlockSums> {
 
 function blockHead(block: Block, { instructions: size, samples }: BlockSums = { instructions: 1, samples: 0 }): string {
   const perBlock = (value: number): string => `${cpi(value * size)}/${size} = ${value.toFixed(2)} CPI`;
-  const actual = samples < 0.5 ? 'no samples' : block.cpi === null ? 'no estimate' : perBlock(block.cpi);
+  const actual = samples < 0.5 ? 'no samples' : block.cpi === null ? 'no estimate' : `actual ${perBlock(block.cpi)}`;
   const executions = block.executions === null ? '' : `, executed ${quantity(block.executions)} times (${block.confidence} confidence)`;
-  return `*** best case ${perBlock(block.best_case_cpi)}, actual ${actual}${executions}`;
+  return `*** best case ${perBlock(block.best_case_cpi)}, ${actual}${executions}`;
 }
 
 function sourceLine(listing: Listing, { file, line }: ListingInstruction): TextLine {
@@ -146,13 +146,12 @@ function culpritsOf(stalls: readonly ListingStall[]): number[] {
 }
 
 function instructionLine(instruction: ListingInstruction, width: number): TextLine {
-  const { address, file, line, issue_cycles_min: least } = instruction;
+  const { address, file, line } = instruction;
   // At the instruction that was waited for, like CPI and bubbles; where they landed is in the answer.
   const samples = Math.round(instruction.head_samples);
   const culprits = culpritsOf(instruction.stalls);
-  // Issued or retired together with its predecessor: the paper's "(dual issue)".
-  const together = samples === 0 && least === 0;
-  const cost = together ? '·' : instruction.cpi === null ? '' : `${cpi(instruction.cpi)}cy`;
+  // Issued or retired together with its predecessor (the paper's "(dual issue)"), or too short to be seen.
+  const cost = samples === 0 ? '·' : instruction.cpi === null ? '' : `${cpi(instruction.cpi)}cy`;
   const blame = culprits.map((culprit) => culprit.toString(16)).join(' ');
   const text = columns(address.toString(16), instruction.text, samples === 0 ? '' : count(samples), cost, blame, width);
   return { text, address, file, line, culprits };

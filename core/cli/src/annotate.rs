@@ -102,13 +102,13 @@ impl<'a> Page<'a> {
         let actual = match block.cpi {
             _ if !sampled => "no samples".to_owned(),
             None => "no estimate".to_owned(),
-            Some(c) => format!("{:.1}/{n} = {c:.2} CPI", c * n),
+            Some(c) => format!("actual {:.1}/{n} = {c:.2} CPI", c * n),
         };
         self.say("");
         self.say(paint(
             DIM,
             format!(
-                "*** best case {best} CPI, actual {actual}, executed {} times ({} confidence)",
+                "*** best case {best} CPI, {actual}, executed {} times ({} confidence)",
                 si_or_dash(block.executions),
                 block.confidence
             ),
@@ -175,9 +175,8 @@ impl<'a> Page<'a> {
         let all = self.listing.procedure.samples.get(&self.listing.time_event).copied().unwrap_or(0).max(1);
         let width = self.text_width();
         let count = if samples == 0 { String::new() } else { grouped(samples) };
-        // Issued or retired together with its predecessor: the paper's "(dual issue)".
-        let together = samples == 0 && i.issue_cycles_min == 0.0;
-        let cycles = if together { "·".to_owned() } else { cpi(i.cpi) };
+        // Issued or retired together with its predecessor (the paper's "(dual issue)"), or too short to be seen.
+        let cycles = if samples == 0 { "·".to_owned() } else { cpi(i.cpi) };
         let line = format!(
             "{:<ADDRESS$}{:<width$}{}{:>8}  {}",
             format!("{:x}", i.address),
