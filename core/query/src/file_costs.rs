@@ -14,7 +14,7 @@ use crate::{
     answer::{LineCost, LineCulprit, ProcedureCost},
     costs::{ProcedureCosts, Totals, line_of},
     images::ImageStore,
-    listing::{cause_name, confidence_name, kind_name},
+    listing::{cause_name, confidence_name, kind_name, likelihood},
     procedures::{ProcedureSamples, qualified_name},
     selection::{CountsByEvent, Selection, add_counts},
     source::LineMap,
@@ -227,22 +227,6 @@ fn culprits(sums: BTreeMap<CulpritKey, (f64, f64)>, samples: f64, period: Option
             }
         })
         .collect()
-}
-
-/// Which of several causes that explain as much is named first: DCPI §6.3 lists them all, but a hint has room for one.
-/// Data misses and mispredictions are common; the rest is rare, and translation misses come with data misses.
-fn likelihood(cause: Cause) -> u32 {
-    match cause {
-        Cause::DCacheMiss => 0,
-        Cause::BranchMispredict => 1,
-        Cause::Divider | Cause::Multiplier | Cause::Synchronization | Cause::System => 2,
-        Cause::WriteBuffer => 3,
-        Cause::DtlbMiss => 4,
-        Cause::ICacheMiss => 5,
-        Cause::ItlbMiss => 6,
-        Cause::Slotting | Cause::Dependency | Cause::FunctionalUnit => 7,
-        Cause::Unexplained => 8,
-    }
 }
 
 /// The cost of a procedure that begins at `line`.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell_analysis::{Block, Cause, Confidence, Edge, StallKind};
+use dwell_analysis::{Block, Cause, Confidence, Edge, InstructionCost, StallKind};
 
 use crate::{
     answer::{
@@ -123,17 +123,41 @@ fn instruction(
         cpi: cost.cpi,
         issue_cycles_min: cost.issue_cycles_min,
         confidence: confidence_name(cost.confidence).to_owned(),
-        stalls: cost
-            .stalls
-            .iter()
-            .map(|s| ListingStall {
-                kind: kind_name(s.kind).to_owned(),
-                cause: cause_name(s.cause).to_owned(),
-                cycles_min: s.cycles_min,
-                cycles_max: s.cycles_max,
-                culprit_address: s.culprit.map(|c| costs.instructions[c].address.0),
-            })
-            .collect(),
+        stalls: stalls(costs, cost),
+    }
+}
+
+/// Static ones first, the likelier of those that explain as much before the others.
+fn stalls(costs: &ProcedureCosts, cost: &InstructionCost) -> Vec<ListingStall> {
+    let mut stalls: Vec<_> = cost.stalls.iter().collect();
+    stalls.sort_by(|a, b| {
+        let dynamic = (a.kind == StallKind::Dynamic).cmp(&(b.kind == StallKind::Dynamic));
+        let most = b.cycles_max.total_cmp(&a.cycles_max);
+        dynamic.then(most).then(likelihood(a.cause).cmp(&likelihood(b.cause)))
+    });
+    let answer = stalls.into_iter().map(|s| ListingStall {
+        kind: kind_name(s.kind).to_owned(),
+        cause: cause_name(s.cause).to_owned(),
+        cycles_min: s.cycles_min,
+        cycles_max: s.cycles_max,
+        culprit_address: s.culprit.map(|c| costs.instructions[c].address.0),
+    });
+    answer.collect()
+}
+
+/// Which of several causes that explain as much is named first: DCPI §6.3 lists them all, but one comes first.
+/// Data misses and mispredictions are common; the rest is rare, and translation misses come with data misses.
+pub fn likelihood(cause: Cause) -> u32 {
+    match cause {
+        Cause::DCacheMiss => 0,
+        Cause::BranchMispredict => 1,
+        Cause::Divider | Cause::Multiplier | Cause::Synchronization | Cause::System => 2,
+        Cause::WriteBuffer => 3,
+        Cause::DtlbMiss => 4,
+        Cause::ICacheMiss => 5,
+        Cause::ItlbMiss => 6,
+        Cause::Slotting | Cause::Dependency | Cause::FunctionalUnit => 7,
+        Cause::Unexplained => 8,
     }
 }
 
