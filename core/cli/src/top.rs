@@ -73,8 +73,8 @@ fn name(row: &TopRow, by: By, width: usize) -> String {
     match by {
         By::Procedure => {
             let procedure = row.demangled.as_deref().unwrap_or_default();
-            let image = file_name(image);
-            let room = width.saturating_sub(image.chars().count() + 2).clamp(20, 48);
+            let room = (width * 2 / 3).clamp(20, 60);
+            let image = fit(&file_name(image), width.saturating_sub(room + 2).max(12));
             format!("{:<room$}  {}", fit(procedure, room), paint(DIM, image))
         }
         By::Image => image.to_owned(),

@@ -98,7 +98,7 @@ impl Query {
             cancel.check()?;
             top.rows.push(self.row_with_cpi(&view, candidate));
         }
-        top.notes.extend(top::image_notes(&view.selection, &self.store, request.by));
+        top.notes.extend(top::image_notes(&view.selection, &self.store, request));
         Ok(top)
     }
 

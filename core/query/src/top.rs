@@ -8,7 +8,7 @@ use crate::{
     costs::{ProcedureCosts, line_of},
     images::ImageStore,
     procedures::{ProcedureSamples, qualified_name},
-    selection::{CountsByEvent, Selection, add_counts},
+    selection::{CountsByEvent, ImageSamples, Selection, add_counts},
 };
 
 /// What the rows of a [`Top`] are.
@@ -235,12 +235,14 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Notes on images that matter (at least 1% of the samples) and are not all that rows of this kind need.
-pub fn image_notes(selection: &Selection, store: &ImageStore, by: TopBy) -> Vec<String> {
-    let matter = selection.images.iter().filter(|i| selection.share(&i.total) >= 0.01);
+/// Notes on images that matter (at least 1% of the samples) and are not all that such rows need.
+pub fn image_notes(selection: &Selection, store: &ImageStore, request: &TopRequest) -> Vec<String> {
+    let matters = |i: &&ImageSamples| wants(request, &i.record) && selection.share(&i.total) >= 0.01;
+    let matter = selection.images.iter().filter(matters);
     let notes = matter.filter_map(|i| {
         let found = store.find(&i.record);
-        let note = found.note.clone().or_else(|| found.lines_note.clone().filter(|_| by == TopBy::Line))?;
+        let note =
+            found.note.clone().or_else(|| found.lines_note.clone().filter(|_| request.by == TopBy::Line))?;
         Some(format!("{note} ({:.1}% of the samples)", 100.0 * selection.share(&i.total)))
     });
     notes.collect()
