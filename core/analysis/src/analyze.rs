@@ -124,6 +124,7 @@ fn instruction_cost(scene: &Scene, block: usize, i: usize) -> InstructionCost {
         confidence: estimate.map_or(Confidence::Low, |e| e.confidence),
         cpi,
         issue_cycles_min: scene.schedule.issue_cycles_min[i],
+        best_case_cycles: expected_cycles(scene, i),
         head_samples,
         stalls,
     }

@@ -75,7 +75,13 @@ impl ProcedureCosts {
         let samples = spread(&image, points, procedure, &instructions, selection.events.len());
         let lines = instructions.iter().map(|i| line_of(&image, i.address)).collect();
         let model = MachineModel::for_cpu(&selection.epochs.last()?.cpu);
-        let analysis = run(selection, &image, &instructions, &samples, model);
+        let mut analysis = run(selection, &image, &instructions, &samples, model);
+        if !selection.primary().is_some_and(dwell_profile::Event::is_time) {
+            // Without time there is no head of the machine: samples stay where they landed.
+            for (cost, counts) in analysis.instructions.iter_mut().zip(&samples) {
+                cost.head_samples = counts.first().copied().unwrap_or(0) as f64;
+            }
+        }
         Some(ProcedureCosts { image, model, instructions, samples, lines, analysis })
     }
 
@@ -88,7 +94,7 @@ impl ProcedureCosts {
             let Some(frequency) = cost.frequency else { continue };
             totals.estimated_samples += cost.head_samples;
             totals.executed += frequency;
-            totals.best_case += frequency * (cost.issue_cycles_min + static_cycles(cost));
+            totals.best_case += frequency * cost.best_case_cycles;
             totals.frequency_max = Some(totals.frequency_max.map_or(frequency, |m: f64| m.max(frequency)));
         }
         totals
@@ -104,11 +110,6 @@ impl ProcedureCosts {
 pub fn line_of(image: &Image, address: dwell_image::ImageAddress) -> Option<(Arc<str>, u32)> {
     let frame = image.frames(address).into_iter().next()?;
     frame.file.zip(frame.line.filter(|l| *l > 0))
-}
-
-fn static_cycles(cost: &dwell_analysis::InstructionCost) -> f64 {
-    let is_static = |s: &&dwell_analysis::Stall| s.kind == dwell_analysis::StallKind::Static;
-    cost.stalls.iter().filter(is_static).map(|s| s.cycles_min).sum()
 }
 
 /// The samples of each instruction; one that lies inside an instruction counts for it.

@@ -16,7 +16,7 @@ use crate::{
     images::ImageStore,
     listing::{cause_name, confidence_name, kind_name, likelihood},
     procedures::{ProcedureSamples, qualified_name},
-    selection::{CountsByEvent, Selection, add_counts},
+    selection::{CountsByEvent, ImageSamples, Selection, add_counts},
     source::LineMap,
 };
 
@@ -43,9 +43,8 @@ impl FileIndex {
             let samples = &selection.images[procedure.image];
             let found = store.find(&samples.record);
             let Ok(image) = &found.image else { continue };
-            for point in procedure.points.iter().map(|&i| &samples.points[i]) {
-                let line = image.address_of(point.offset).and_then(|a| line_of(image, a));
-                if let Some((file, _)) = line {
+            for address in sampled_addresses(samples, procedure, image) {
+                if let Some((file, _)) = line_of(image, address) {
                     index.files.entry(file).or_default().insert(p);
                 }
             }
@@ -94,6 +93,29 @@ impl FileIndex {
 
 fn common_tail(a: &Path, b: &Path) -> usize {
     a.components().rev().zip(b.components().rev()).take_while(|(x, y)| x == y).count()
+}
+
+/// Addresses whose lines may cost something: where samples landed, and before them, since what was waited for may be an
+/// earlier instruction of another file, inlined. A loop's samples may wait for its last instruction: where a procedure
+/// is small enough (most are), all of its addresses are looked at.
+fn sampled_addresses(
+    samples: &ImageSamples,
+    procedure: &ProcedureSamples,
+    image: &dwell_image::Image,
+) -> Vec<dwell_image::ImageAddress> {
+    const WHOLE_BYTES_MAX: u64 = 4096;
+    const BEFORE_BYTES: u64 = 32;
+    let landed = procedure.points.iter().filter_map(|&i| image.address_of(samples.points[i].offset));
+    match procedure.address {
+        Some(start) if procedure.size_bytes <= WHOLE_BYTES_MAX => {
+            (0..procedure.size_bytes).map(|offset| start.offset(offset)).collect()
+        }
+        _ => landed
+            .flat_map(|a| {
+                (0..=BEFORE_BYTES).map(move |back| dwell_image::ImageAddress(a.0.saturating_sub(back)))
+            })
+            .collect(),
+    }
 }
 
 /// One line's sums over all procedures.

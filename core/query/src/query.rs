@@ -166,6 +166,7 @@ impl Query {
         }
         answer.lines = sums.finish(&map, procedures);
         for (line, p) in index.procedures_beginning_in(&file) {
+            cancel.check()?;
             let Some(line) = map.now(line) else { continue };
             let costs = self.costs(&view, &procedures[p]);
             answer.procedures.push(procedure_cost(&view.selection, &procedures[p], line, costs.as_deref()));
