@@ -180,7 +180,8 @@ fn read_line(stream: &UnixStream) -> io::Result<String> {
 
 /// The daemon's end of the socket; gone when dropped.
 pub struct ControlServer {
-    requests: Receiver<(Request, Sender<Answer>)>,
+    /// There until we are dropped.
+    requests: Option<Receiver<(Request, Sender<Answer>)>>,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
     socket: PathBuf,
@@ -198,12 +199,12 @@ impl ControlServer {
             let stop = stop.clone();
             move || serve(&listener, &sender, &stop)
         });
-        Ok(ControlServer { requests, stop, thread: Some(thread), socket })
+        Ok(ControlServer { requests: Some(requests), stop, thread: Some(thread), socket })
     }
 
     /// Answers the requests that wait.
     pub fn answer(&self, mut answer: impl FnMut(Request) -> Answer) {
-        for (request, reply) in self.requests.try_iter() {
+        for (request, reply) in self.requests.iter().flat_map(Receiver::try_iter) {
             let _ = reply.send(answer(request)); // Whoever asked may be gone.
         }
     }
@@ -212,6 +213,7 @@ impl ControlServer {
 impl Drop for ControlServer {
     fn drop(&mut self) {
         self.stop.stop();
+        self.requests = None; // With it go the requests that wait, or the thread would wait for their answers.
         self.thread.take().map(JoinHandle::join);
         let _ = fs::remove_file(&self.socket);
     }
@@ -263,6 +265,8 @@ fn pass_on(request: Request, requests: &Sender<(Request, Sender<Answer>)>) -> An
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     /// A listener with `answer` behind it while `client` runs.
@@ -312,6 +316,19 @@ mod tests {
                 assert_eq!(mode & 0o777, 0o600);
             },
         );
+    }
+
+    #[test]
+    fn a_daemon_that_ends_lets_those_go_who_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(folder.path()).unwrap();
+        let server = ControlServer::listen(&database).unwrap();
+        let client = std::thread::spawn(move || flush(&database));
+        std::thread::sleep(ACCEPT_EVERY * 3); // By now its request waits; else it finds no daemon.
+        let start = Instant::now();
+        drop(server);
+        assert!(start.elapsed() < CLIENT_PATIENCE * 2, "{:?}", start.elapsed());
+        assert!(client.join().unwrap().is_err());
     }
 
     #[test]
