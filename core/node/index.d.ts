@@ -318,6 +318,8 @@ export interface TopRequest {
 
 /** A row of `Top`; which keys are not `null` depends on what it is by. */
 export interface TopRow {
+  /** By procedure: what `listing` takes, unique among the procedures. */
+  id: string | null
   /** By procedure: the linkage name, or `0x…` where there is no symbol. */
   procedure: string | null
   /** By procedure: as the programmer wrote it. */

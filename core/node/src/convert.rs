@@ -79,6 +79,7 @@ impl From<answer::Top> for Top {
 impl From<answer::TopRow> for TopRow {
     fn from(a: answer::TopRow) -> Self {
         TopRow {
+            id: a.id,
             procedure: a.procedure,
             demangled: a.demangled,
             image: a.image,

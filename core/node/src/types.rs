@@ -98,6 +98,8 @@ pub struct Top {
 /// A row of `Top`; which keys are not `null` depends on what it is by.
 #[napi(object, use_nullable = true)]
 pub struct TopRow {
+    /// By procedure: what `listing` takes, unique among the procedures.
+    pub id: Option<String>,
     /// By procedure: the linkage name, or `0x…` where there is no symbol.
     pub procedure: Option<String>,
     /// By procedure: as the programmer wrote it.
