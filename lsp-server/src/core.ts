@@ -3,7 +3,7 @@
  */
 import type * as core from '@dwell/core';
 
-export type { EpochList, FileCosts, LineCost, Listing, ListingInstruction, ListingStall, ProcedureCost, Top, TopRow } from '@dwell/core';
+export type { EpochList, FileCosts, LineCost, Listing, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow } from '@dwell/core';
 
 /** Stops the calls it is given to: they reject with code `cancelled`. */
 export interface Cancel {

@@ -8,24 +8,52 @@ import type { Profile } from './profile';
 import type { HotProceduresParams, HotProceduresResult, HotRow } from './protocol';
 import { fileName } from './text';
 
+type By = NonNullable<HotProceduresParams['by']>;
+
 export async function hotProcedures(profile: Profile, params: HotProceduresParams, token: CancellationToken): Promise<HotProceduresResult> {
+  const { by = 'procedure' } = params;
   const { epochs, total, rows, omittedRows, notes } = await profile.top(params, token);
-  return { epochs, total, rows: rows.map(hotRow), omittedRows, notes };
+  return { epochs, total, rows: rows.map((row) => hotRow(row, by)), omittedRows, notes };
 }
 
-function hotRow(row: TopRow): HotRow {
+function hotRow(row: TopRow, by: By): HotRow {
   const { image, samples, share, cumulativeShare, cycles, cpi } = row;
-  return { ...identity(row), image, samples, share, cumulativeShare, cycles, cpi, location: locationOf(row.file, row.line) };
+  return { ...identity(row, by), image, samples, share, cumulativeShare, cycles, cpi, location: locationOf(row.file, row.line) };
 }
 
-/** What a row is by follows from the keys it has. */
-function identity(row: TopRow): { id: string; label: string } {
-  if (row.procedure !== null) {
-    const id = row.image === null ? row.procedure : `${row.image}:${row.procedure}`;
-    return { id, label: row.demangled ?? row.procedure };
+/** Ids are unique among the rows of one answer: clients key their trees by them. */
+function identity(row: TopRow, by: By): { id: string; label: string } {
+  switch (by) {
+    case 'procedure':
+      return procedureIdentity(row);
+    case 'line':
+      return lineIdentity(row);
+    case 'image':
+      return imageIdentity(row);
+    case 'app':
+      return appIdentity(row);
   }
-  if (row.image !== null) return { id: row.buildId ?? row.image, label: fileName(row.image) };
-  if (row.app !== null) return { id: `${row.app}#${row.instance ?? 0}`, label: row.instance === null ? row.app : `${row.app} (${row.instance})` };
-  const file = row.file ?? '?';
-  return { id: `${file}:${row.line ?? 0}`, label: `${fileName(file)}:${row.line ?? 0}` };
+}
+
+function procedureIdentity({ id, procedure, demangled }: TopRow): { id: string; label: string } {
+  const name = procedure ?? '?';
+  return { id: id ?? name, label: demangled ?? name };
+}
+
+/** One line may lie in several images: a header's, inlined. What has no line is one row for each image. */
+function lineIdentity(row: TopRow): { id: string; label: string } {
+  const { file, line } = row;
+  const image = imageIdentity(row);
+  if (file === null || line === null) return image;
+  return { id: `${image.id}:${file}:${line}`, label: `${fileName(file)}:${line}` };
+}
+
+function imageIdentity({ image, buildId }: TopRow): { id: string; label: string } {
+  const path = image ?? '?';
+  return { id: buildId ?? path, label: fileName(path) };
+}
+
+function appIdentity({ app, instance }: TopRow): { id: string; label: string } {
+  const name = app ?? '?';
+  return { id: `${name}#${instance ?? 0}`, label: instance === null ? name : `${name} (${instance})` };
 }

@@ -28,8 +28,10 @@ export class SharedAnswers<T> {
     private readonly newCancel: () => Cancel,
   ) {}
 
-  /** The answer under `key`, computed by `ask` unless it is there or on its way. */
+  /** The answer under `key`, computed by `ask` unless it is there or on its way; a `token` cancelled already asks nothing. */
   get(key: string, token: CancellationToken | undefined, ask: (cancel: Cancel) => Promise<T>): Promise<T> {
+    // Nothing is begun for one who is gone: nobody would be left to cancel it.
+    if (token?.isCancellationRequested === true) return Promise.reject(new Cancelled());
     const entry = this.entries.get(key) ?? this.start(key, ask);
     // The most recently asked stays longest.
     this.entries.delete(key);
@@ -67,7 +69,6 @@ export class SharedAnswers<T> {
   }
 
   private waitUntil(key: string, entry: Entry<T>, token: CancellationToken): Promise<T> {
-    if (token.isCancellationRequested) return Promise.reject(new Cancelled());
     entry.waiters++;
     return new Promise<T>((resolve, reject) => {
       const subscription = token.onCancellationRequested(() => {

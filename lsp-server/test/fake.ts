@@ -1,7 +1,7 @@
 /**
  * A core without Rust: answers from data, counts what it is asked, waits where a test says so.
  */
-import type { Binding, Cancel, Core, FileCosts, LineCost, Listing, Top } from '../src/core';
+import type { Binding, Cancel, Core, FileCosts, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
 
 export interface FakeCore extends Core {
   asked: { fileCosts: number; top: number };
@@ -46,9 +46,9 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
       callback = undefined;
     },
     epochs: () => Promise.resolve({ epochs: [], warnings: ['skipped x: torn'] }),
-    top: () => {
+    top: ({ by = 'procedure' }) => {
       core.asked.top++;
-      return Promise.resolve(top());
+      return Promise.resolve({ ...top(), rows: rows[by] });
     },
     listing: (_epochs, procedure) =>
       procedure === 'absent' ? Promise.reject(new CoreError('no-procedure', "procedure 'absent': not found")) : Promise.resolve(listing()),
@@ -88,23 +88,34 @@ export function lineCost(line: number, share: number, more: Partial<LineCost> = 
   };
 }
 
-function top(): Top {
-  const row = {
-    procedure: 'copy',
-    demangled: 'copy',
-    image: '/bin/copy',
-    buildId: 'ab',
-    file: '/src/a b.c',
-    line: 3,
-    app: null,
-    instance: null,
-    samples: { 'cpu-clock': 900 },
-    share: 0.9,
-    cumulativeShare: 0.9,
-    cycles: 9e9,
-    cpi: 10.8,
-  };
-  return { epochs: ['e1'], total: { 'cpu-clock': 1000 }, rows: [row], omittedRows: 3, notes: ['n'] };
+function topRow(row: Partial<TopRow>): TopRow {
+  const names = { id: null, procedure: null, demangled: null, image: null, buildId: null, file: null, line: null, app: null, instance: null };
+  const cost = { samples: { 'cpu-clock': 900 }, share: 0.9, cumulativeShare: 0.9, cycles: 9e9, cpi: null };
+  return { ...names, ...cost, ...row };
+}
+
+const copyImage = { image: '/bin/copy', buildId: 'ab' };
+const pasteImage = { image: '/bin/paste', buildId: 'cd' };
+const namesake = { procedure: 'copy', demangled: 'copy', ...copyImage, file: '/src/a b.c' };
+
+/** Rows with the keys that core/query gives them. */
+const rows: Record<NonNullable<TopRequest['by']>, TopRow[]> = {
+  procedure: [topRow({ ...namesake, id: 'ab:0x9810', line: 3, cpi: 10.8 }), topRow({ ...namesake, id: 'ab:0x9900', line: 30 })],
+  image: [topRow(copyImage), topRow(pasteImage)],
+  // A header's line lies in both images; each has a row for what is of no known line.
+  line: [
+    topRow({ ...copyImage, file: '/src/copy.c', line: 3 }),
+    topRow({ ...copyImage, file: '/src/copy.c', line: 4 }),
+    topRow({ ...copyImage, file: '/src/inline.h', line: 7 }),
+    topRow({ ...pasteImage, file: '/src/inline.h', line: 7 }),
+    topRow(copyImage),
+    topRow(pasteImage),
+  ],
+  app: [topRow({ app: 'copy', instance: 0 }), topRow({ app: 'copy', instance: 1 })],
+};
+
+function top(): Omit<Top, 'rows'> {
+  return { epochs: ['e1'], total: { 'cpu-clock': 1000 }, omittedRows: 3, notes: ['n'] };
 }
 
 /** DCPI's Figure 2, shortened. */

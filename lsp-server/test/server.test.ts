@@ -4,6 +4,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import type { CodeLens, Hover, InlayHint, MessageConnection } from 'vscode-languageserver/node';
 import { CancellationTokenSource } from 'vscode-languageserver/node';
 import type { EpochsResult, FileCostsResult, HotProceduresResult, ListingResult } from '../src/protocol';
@@ -188,13 +189,47 @@ test('hot procedures and listings carry ids, locations and a line for each line 
   const { client } = started;
   const hot = await client.sendRequest<HotProceduresResult>('dwell/hotProcedures', { by: 'procedure', limit: 10 });
   assert.deepEqual(hot.rows[0]?.location, { uri: 'file:///src/a%20b.c', line: 2 });
-  assert.equal(hot.rows[0].id, '/bin/copy:copy');
+  assert.deepEqual(hot.rows.map(({ id, label }) => [id, label]), [['ab:0x9810', 'copy'], ['ab:0x9900', 'copy']], 'namesakes keep the ids that the core gave them');
   assert.equal(hot.omittedRows, 3);
   const listing = await client.sendRequest<ListingResult>('dwell/listing', { procedure: 'copy' });
   assert.equal(listing.text.split('\n').length - 1, listing.lines.length);
   const again = await client.sendRequest<ListingResult>('workspace/executeCommand', { command: 'dwell.server.listing', arguments: ['copy'] });
   assert.deepEqual(again, listing);
   await assert.rejects(client.sendRequest('dwell/listing', { procedure: 'absent' }), { message: "procedure 'absent': not found" });
+  await stop(started);
+});
+
+test('rows are named for what they are by, each with an id of its own', async () => {
+  const started = await startInProcess(fakeBinding(costs()).binding, { database: folder });
+  const expected = {
+    image: [['ab', 'copy'], ['cd', 'paste']],
+    line: [
+      ['ab:/src/copy.c:3', 'copy.c:3'],
+      ['ab:/src/copy.c:4', 'copy.c:4'],
+      ['ab:/src/inline.h:7', 'inline.h:7'],
+      ['cd:/src/inline.h:7', 'inline.h:7'],
+      ['ab', 'copy'],
+      ['cd', 'paste'],
+    ],
+    app: [['copy#0', 'copy (0)'], ['copy#1', 'copy (1)']],
+  };
+  for (const [by, named] of Object.entries(expected)) {
+    const { rows } = await started.client.sendRequest<HotProceduresResult>('dwell/hotProcedures', { by });
+    assert.deepEqual(rows.map(({ id, label }) => [id, label]), named, by);
+  }
+  await stop(started);
+});
+
+test('a culprit in the viewed file is where the editor shows it, however the client spells its address', async () => {
+  const odd = join(folder, 'a+b.c');
+  const { binding } = fakeBinding({ lines: [lineCost(4, 0.3, { culprits: [{ ...missing, file: odd, line: 3 }] })] });
+  await writeFile(odd, text);
+  const started = await startInProcess(binding, { database: folder });
+  const uri = pathToFileURL(odd).href.replace('+', '%2B');
+  const textDocument = { uri, languageId: 'c', version: 1, text: `// new\n${text}` };
+  await started.client.sendNotification('textDocument/didOpen', { textDocument });
+  const { lines } = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
+  assert.deepEqual(lines.map(({ line, culprits }) => [line, culprits]), [[4, [{ ...missing, uri, line: 3 }]]]);
   await stop(started);
 });
 
@@ -227,7 +262,7 @@ test('malformed requests get an answer that names what is wrong', async () => {
   await assert.rejects(client.sendRequest('workspace/executeCommand', { command: 'rm' }), invalid);
   await assert.rejects(client.sendRequest('dwell/listing', 1, 2), invalid);
   const byPosition = await client.sendRequest<HotProceduresResult>('dwell/hotProcedures');
-  assert.equal(byPosition.rows.length, 1);
+  assert.equal(byPosition.rows.length, 2);
   assert.deepEqual(await hintsOf(client, 'untitled:Untitled-1'), []);
   assert.deepEqual(await hintsOf(client, 'file://%zz'), []);
   await stop(started);

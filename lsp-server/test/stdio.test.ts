@@ -54,6 +54,7 @@ test('the stalled line carries the cost, from the real core', { skip }, async ()
   const hot = await client.sendRequest<HotProceduresResult>('dwell/hotProcedures', {});
   assert.equal(hot.rows[0]?.label, 'chase');
   const procedure = String(lenses[0]?.command?.arguments?.[0]);
+  assert.equal(hot.rows[0].id, procedure, 'one id for one procedure');
   for (const name of [hot.rows[0].id, procedure]) {
     const listing = await client.sendRequest<ListingResult>('dwell/listing', { procedure: name });
     assert.match(listing.text, /\*\*\* best case/);
