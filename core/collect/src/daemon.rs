@@ -46,8 +46,9 @@ pub fn daemon(
         }
         control.answer(|request| answer(request, &mut session, &mut flushing, writer, progress));
     }
+    let ended = session.finish(); // First: the rings overflow while a compaction is waited for.
     compacting.wait(progress);
-    session.finish()
+    ended
 }
 
 fn answer(

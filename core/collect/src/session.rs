@@ -23,7 +23,7 @@ use crate::{
     machine::{self, MeasuredClock},
     merge::Merger,
     options::{Progress, Rate},
-    source::{PerfSource, Tasks, now_ns, paranoid},
+    source::{PerfSource, ROUND_MIN, Tasks, now_ns, paranoid},
 };
 
 /// How long after its time stamp a record may become visible in its ring.
@@ -132,6 +132,9 @@ impl Session {
 
     /// Stops sampling, counts what is still on its way, stores it and ends the epoch.
     pub fn finish(mut self) -> Result<Epoch, CollectError> {
+        // A full ring tells what it lost with its next record only: make room, and let one come, before we stop.
+        self.source.drain(&mut self.merger);
+        self.source.wait(ROUND_MIN);
         let _ = self.source.disable(); // Where it fails, a few more samples come in than we take.
         self.source.drain(&mut self.merger);
         self.apply_until(u64::MAX);
