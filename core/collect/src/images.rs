@@ -207,10 +207,14 @@ impl Images {
         self.targets.len()
     }
 
-    /// Forgets targets that no mapping refers to and images that none of those is; indices change, so call it only
-    /// while nothing is counted. `remap` is told the new index of each target that stays.
+    /// Forgets targets that no mapping refers to and images that none of those is and that have no symbols (of an
+    /// image's records the database believes the newest, which therefore must hold what the earlier ones did); indices
+    /// change, so call it only while nothing is counted. `remap` is told the new index of each target that stays.
     pub fn sweep(&mut self, used: &FxHashSet<TargetIndex>) -> FxHashMap<TargetIndex, TargetIndex> {
         let old = std::mem::take(self);
+        for record in old.records.iter().filter(|r| !r.symbols.is_empty()) {
+            self.insert(record.clone());
+        }
         let mut moved = FxHashMap::default();
         for (at, (target, image)) in old.targets.into_iter().enumerate() {
             let from = TargetIndex(at as u32);

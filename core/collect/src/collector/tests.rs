@@ -181,6 +181,24 @@ fn unused_targets_are_swept() {
     assert_eq!(told(&c.take()), before);
 }
 
+#[test]
+fn symbols_outlive_a_sweep() {
+    let mut c = collector();
+    c.discover([1]);
+    let (length, target) = (0x1000, Target::Anonymous);
+    c.apply(0, side(Side::Map { pid: 1, start: 0x9000, length, file_offset: 0, target }));
+    let mut symbols = BTreeMap::new();
+    for at in 0..3 {
+        c.apply(at, sample(Mode::Kernel, 1, KERNEL + at));
+        c.apply(at, sample(Mode::User, 1, 0x9000 + at));
+        // As a reader does: the newest record of an image is the one that holds.
+        let images = c.take().images.into_iter();
+        symbols.extend(images.map(|image| (image.id.to_string(), image.symbols.len())));
+        c.sweep_images();
+    }
+    assert_eq!(symbols, BTreeMap::from([("jit:init".to_owned(), 3), ("kernel".to_owned(), 3)]));
+}
+
 /// Seeded random numbers.
 struct Random(u64);
 
