@@ -103,7 +103,7 @@ pub struct RecordArgs {
     #[arg(short, long, conflicts_with = "pid")]
     pub all: bool,
     /// Sample these processes and their children until they end or you interrupt.
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pub pid: Vec<u32>,
     /// End after so many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]

@@ -3,7 +3,8 @@
 use std::{
     ffi::OsString,
     path::Path,
-    process::{Child, Command, ExitStatus},
+    process::{Command, ExitStatus},
+    sync::mpsc::{Receiver, channel},
     thread,
     time::Duration,
 };
@@ -13,11 +14,12 @@ use dwell_collect::{DaemonOptions, Progress, Rate, RecordOptions, Recorded, Stop
 use dwell_profile::{Database, Epoch, EpochId, Event, EventRecord};
 use dwell_query::{Options, Query};
 use indicatif::ProgressBar;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::{
     args::{DaemonArgs, RecordArgs, SamplingArgs},
-    print, print_json,
+    complain, print, print_json,
     text::grouped,
 };
 
@@ -37,14 +39,25 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
     let mut spawned = None;
     let recorded = dwell_collect::record(options, &writer, &stop, &mut |progress| {
         if around && matches!(progress, Progress::Started(_)) {
-            spawned = Some(Around::start(&args.command, &stop));
+            let started = Around::start(&args.command, &stop);
+            if started.is_err() {
+                stop.stop();
+            }
+            spawned = Some(started);
         }
         reporter.show(progress);
     });
     reporter.end();
-    let status = spawned.map(Around::end).transpose();
+    let around = match spawned.transpose() {
+        Ok(around) => around,
+        Err(error) => {
+            // Nothing of it was sampled: the epoch would only stand in the way of the latest one.
+            let removed = recorded.map(|r| writer.database().remove(&r.epoch.id));
+            return removed.map_err(Into::into).and_then(|_| Err(error));
+        }
+    };
     let recorded = recorded?;
-    let exit = status?.or(recorded.exit);
+    let exit = around.map(Around::end).transpose()?.flatten().or(recorded.exit);
     keep_sources(db, &recorded.epoch.id);
     tell(&recorded, exit, json)
 }
@@ -55,7 +68,7 @@ fn target(args: &RecordArgs) -> anyhow::Result<Target> {
         (false, [], []) => bail!("record: nothing to sample: give a command after --, -p PID or -a"),
         (false, [], command) => Target::Command(command.iter().map(OsString::from).collect()),
         (false, pids, []) => Target::Processes(pids.to_vec()),
-        (false, ..) => bail!("record: -p and a command exclude each other"),
+        (false, ..) => bail!("record: a process and a command exclude each other"), // clap sees to that
     })
 }
 
@@ -67,35 +80,38 @@ fn rate(args: &SamplingArgs) -> Rate {
     args.period.map_or(Rate::Frequency(args.frequency), Rate::Period)
 }
 
+/// How long a command may go on after it was told to end.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// A command that runs while the whole machine is sampled; its end ends the collection.
-struct Around(anyhow::Result<thread::JoinHandle<std::io::Result<ExitStatus>>>);
+struct Around {
+    pid: Pid,
+    status: Receiver<std::io::Result<ExitStatus>>,
+}
 
 impl Around {
-    fn start(words: &[String], stop: &Stop) -> Self {
-        let spawn = || -> anyhow::Result<Child> {
-            let (program, arguments) = words.split_first().context("no command was given")?;
-            Command::new(program)
-                .args(arguments)
-                .spawn()
-                .with_context(|| format!("record: cannot run '{program}'"))
-        };
+    fn start(words: &[String], stop: &Stop) -> anyhow::Result<Self> {
+        let (program, arguments) = words.split_first().context("no command was given")?;
+        let spawned = Command::new(program).args(arguments).spawn();
+        let mut child = spawned.with_context(|| format!("cannot run '{program}'"))?;
+        let pid = Pid::from_child(&child);
+        let (sender, status) = channel();
         let stop = stop.clone();
-        match spawn() {
-            Ok(mut child) => Around(Ok(thread::spawn(move || {
-                let status = child.wait();
-                stop.stop();
-                status
-            }))),
-            Err(error) => {
-                stop.stop();
-                Around(Err(error))
-            }
-        }
+        thread::spawn(move || {
+            // Nobody waits for the answer once the grace is over.
+            let _ = sender.send(child.wait());
+            stop.stop();
+        });
+        Ok(Around { pid, status })
     }
 
-    fn end(self) -> anyhow::Result<ExitStatus> {
-        let status = self.0?.join().unwrap_or_else(|_| Err(std::io::Error::other("its waiter panicked")));
-        status.context("record: the command cannot be waited for")
+    /// The command's status; one that goes on is told to end and left alone if it does not.
+    fn end(self) -> anyhow::Result<Option<ExitStatus>> {
+        let waited = self.status.recv_timeout(Duration::ZERO).or_else(|_| {
+            let _ = kill_process(self.pid, Signal::TERM); // Where it fails, it has ended.
+            self.status.recv_timeout(GRACE)
+        });
+        waited.ok().transpose().context("the command cannot be waited for")
     }
 }
 
@@ -129,7 +145,7 @@ impl Reporter {
     }
 
     fn say(&self, text: &str) {
-        self.bar.suspend(|| anstream::eprintln!("dwell: {text}"));
+        self.bar.suspend(|| complain(text));
     }
 
     fn end(&self) {
@@ -141,7 +157,7 @@ impl Reporter {
 pub fn keep_sources(db: &Path, epoch: &EpochId) {
     let kept = Query::open(Options::for_database(db)).and_then(|q| q.keep_sources(epoch));
     if let Err(error) = kept {
-        anstream::eprintln!("dwell: warning: sources are not kept: {error}");
+        complain(&format!("warning: sources are not kept: {error}"));
     }
 }
 
@@ -153,9 +169,9 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, json: bool) -> anyhow::Re
             "interrupted": recorded.interrupted, "exit_status": exit.and_then(|e| e.code()) }));
     }
     if let Some(exit) = exit.filter(|e| !e.success()) {
-        anstream::eprintln!("dwell: the command ended with {exit}; its samples are kept");
+        complain(&format!("the command ended with {exit}; its samples are kept"));
     }
-    anstream::eprintln!("dwell: {}", tallies(epoch));
+    complain(&tallies(epoch));
     Ok(())
 }
 
@@ -189,7 +205,7 @@ pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
     let mut reporter = Reporter::new();
     let last = dwell_collect::daemon(options, &writer, &Stop::on_signals()?, &mut |p| reporter.show(p))?;
     keep_sources(db, &last.id);
-    anstream::eprintln!("dwell: {}", tallies(&last));
+    complain(&tallies(&last));
     Ok(())
 }
 

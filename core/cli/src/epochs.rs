@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use dwell_profile::Database;
+use dwell_profile::{Database, EpochId};
 use dwell_query::{Options, Query};
 use serde_json::json;
 
 use crate::{
     args::EpochVerb,
-    print, print_json,
+    complain, print, print_json,
     text::{DIM, paint},
     top::heading,
 };
@@ -46,20 +46,33 @@ fn list(db: &Path, json: bool) -> anyhow::Result<()> {
     if list.epochs.is_empty() {
         text += "no epoch yet: 'dwell record -- CMD' makes one\n";
     }
-    list.warnings.iter().for_each(|w| anstream::eprintln!("dwell: warning: {w}"));
+    list.warnings.iter().for_each(|w| complain(&format!("warning: {w}")));
     print(&text)
 }
 
 /// Resolves every selector before anything is removed, since `latest~1` means another epoch afterwards.
 fn remove(db: &Path, selectors: &[String], json: bool) -> anyhow::Result<()> {
     let database = Database::open(db)?;
-    let mut ids =
-        selectors.iter().map(|s| Ok(database.resolve(s)?.id)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut ids = selectors.iter().map(|s| removable(&database, s)).collect::<anyhow::Result<Vec<_>>>()?;
     ids.sort();
     ids.dedup();
     ids.iter().try_for_each(|id| database.remove(id))?;
     let names = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     tell(json, &json!({ "schema": 1, "removed": ids }), &format!("removed {names}"))
+}
+
+/// What the selector names; an epoch that cannot be read answers to its full id.
+fn removable(database: &Database, selector: &str) -> anyhow::Result<EpochId> {
+    let unreadable = |id: &EpochId| database.path().join("epochs").join(&id.0).is_dir();
+    match database.resolve(selector) {
+        Ok(epoch) => Ok(epoch.id),
+        Err(error) => {
+            let id = EpochId(selector.to_owned());
+            let is_id =
+                selector.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !selector.is_empty();
+            if is_id && unreadable(&id) { Ok(id) } else { Err(error.into()) }
+        }
+    }
 }
 
 fn tell(json: bool, object: &serde_json::Value, text: &str) -> anyhow::Result<()> {

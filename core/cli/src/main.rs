@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS, // `dwell top | head` is no failure
         Err(error) => {
-            anstream::eprintln!("dwell: {}", one_line(&error));
+            complain(&one_line(&error));
             ExitCode::FAILURE
         }
     }
@@ -52,7 +52,7 @@ fn explain(error: &clap::Error) -> ExitCode {
         };
     }
     let text = error.render().to_string();
-    anstream::eprint!("dwell: {}", text.strip_prefix("error: ").unwrap_or(&text));
+    complain(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
     ExitCode::from(2)
 }
 
@@ -145,6 +145,11 @@ fn print_json(answer: &impl Serialize) -> anyhow::Result<()> {
 fn print(text: &str) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
+}
+
+/// Says something on standard error. Where nobody can hear it (a full disk, a closed pipe) a daemon must go on.
+fn complain(text: &str) {
+    let _ = writeln!(anstream::stderr(), "dwell: {text}");
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

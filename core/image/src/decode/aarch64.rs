@@ -9,15 +9,19 @@ use smallvec::SmallVec;
 
 use super::{Decoder, Parts, aarch64_access};
 use crate::aarch64::{NZCV, PC};
-use crate::{Flow, ImageAddress, MemoryOperand, Operand};
+use crate::{Arch, Flow, ImageAddress, MemoryOperand, Operand};
 
 pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>) -> Parts {
     let ArchDetail::Arm64Detail(arm64) = detail.arch_detail() else { unreachable!("an AArch64 decoder") };
     let mnemonic = insn.mnemonic().unwrap_or_default();
     let access = Access::of(mnemonic);
-    let raw: Vec<Arm64Operand> = arm64.operands().collect();
-    let mut operands: SmallVec<[Operand; 3]> =
-        raw.iter().filter_map(|o| operand(decoder, access, o)).collect();
+    let system = SYSTEM.contains(&mnemonic);
+    let raw: Vec<Arm64Operand> = if system { Vec::new() } else { arm64.operands().collect() };
+    let mut operands: SmallVec<[Operand; 3]> = if system {
+        general_registers(insn.op_str().unwrap_or_default())
+    } else {
+        raw.iter().filter_map(|o| operand(decoder, access, o)).collect()
+    };
     literal(mnemonic, access, &mut operands);
     set_width(mnemonic, &mut operands);
     let mut parts = Parts {
@@ -28,6 +32,19 @@ pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>)
     };
     correct(mnemonic, &raw, &arm64, &mut parts);
     parts
+}
+
+/// Instructions with a system register or operation. capstone 0.14 makes a Rust enum of the number that Capstone gives
+/// for it, which is undefined behaviour for numbers that the enum lacks (found by fuzzing), so we never ask for it.
+const SYSTEM: [&str; 14] = [
+    "mrs", "msr", "mrrs", "msrr", "sys", "sysl", "sysp", "ic", "dc", "at", "tlbi", "tlbip", "smstart",
+    "smstop",
+];
+
+/// The general registers that a system instruction's text names.
+fn general_registers(text: &str) -> SmallVec<[Operand; 3]> {
+    let registers = text.split(',').filter_map(|word| crate::Register::named(Arch::Aarch64, word.trim()));
+    registers.map(|register| Operand::Register { register, width_bits: 64 }).collect()
 }
 
 /// Read-modify-write of the large system extensions; `ldset` and so on begin as loads do.

@@ -6,4 +6,5 @@ mod fixtures;
 mod frames;
 mod hostile;
 mod procedures;
+mod regressions;
 mod system;
