@@ -149,29 +149,40 @@ impl Session {
     }
 
     fn end_epoch(&mut self) -> Result<Epoch, CollectError> {
-        self.clock.measure();
-        let flushed = self.flush();
-        flushed.and_then(|()| self.store.end()).map_err(|source| CollectError::NotStored {
-            samples: self.store.unstored_samples(),
-            epoch: self.store.epoch.id.clone(),
-            source,
-        })
+        self.store_all()?;
+        self.store.end().map_err(|source| self.not_stored(source))
     }
 
-    /// Ends the epoch and begins the next one; sampling goes on meanwhile.
+    fn store_all(&mut self) -> Result<(), CollectError> {
+        self.clock.measure();
+        self.flush().map_err(|source| self.not_stored(source))
+    }
+
+    fn not_stored(&self, source: DatabaseError) -> CollectError {
+        let (samples, epoch) = (self.store.unstored_samples(), self.store.epoch.id.clone());
+        CollectError::NotStored { samples, epoch, source }
+    }
+
+    /// Ends the epoch and begins the next one; sampling goes on meanwhile. On an error the epoch goes on, with what it
+    /// keeps in memory.
     pub fn begin_epoch(&mut self, writer: &Writer, name: Option<String>) -> Result<EpochId, CollectError> {
+        self.store_all()?;
         let next =
             new_epoch(self.store.epoch.scope.clone(), name, &self.plans, self.store.epoch.notes.clone());
         let id = next.id.clone();
-        let store = Store::begin(writer, next)?; // First, so that a bad name leaves everything as it is.
-        let ended = self.end_epoch();
+        let store = Store::begin(writer, next)?;
+        if let Err(error) = self.store.end() {
+            drop(store);
+            let _ = writer.database().remove(&id); // What cannot be removed stays as an empty epoch.
+            return Err(self.not_stored(error));
+        }
         self.store = store;
         self.epoch_started = Instant::now();
         self.clock = MeasuredClock::default();
         self.clock.measure();
         self.source.malformed = 0;
         self.collector.begin_epoch();
-        ended.map(|_| id)
+        Ok(id)
     }
 
     /// The epoch as last stored.
@@ -282,8 +293,7 @@ impl Store {
     }
 
     fn end(&mut self) -> Result<Epoch, DatabaseError> {
-        self.epoch.end = Some(Timestamp::now());
-        self.writer.update(&self.epoch)?;
+        self.writer.update(&Epoch { end: Some(Timestamp::now()), ..self.epoch.clone() })?;
         self.epoch = self.writer.epoch().clone();
         Ok(self.epoch.clone())
     }

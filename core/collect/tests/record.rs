@@ -279,15 +279,23 @@ fn a_daemon_answers_flushes_and_changes_epochs() {
     assert!(matches!(status(&bench.database), Err(CollectError::NoDaemon(_))));
 }
 
+/// A file system of 1 MiB; whether that could be.
+fn mount_small(folder: &Path) -> bool {
+    Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "dwell-test", folder.to_str().unwrap()])
+        .output()
+        .is_ok_and(|o| o.status.success())
+}
+
+fn unmount(folder: &Path) {
+    let _ = Command::new("umount").arg("-l").arg(folder).status();
+}
+
 #[test]
 fn a_full_disk_loses_nothing_that_was_stored() {
     let name = "a_full_disk_loses_nothing_that_was_stored";
     let folder = tempfile::tempdir().unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=1m", "dwell-test", folder.path().to_str().unwrap()])
-        .output()
-        .is_ok_and(|o| o.status.success());
-    if !mounted || !can_record(name) {
+    if !mount_small(folder.path()) || !can_record(name) {
         println!("SKIPPED {name}: cannot mount a small file system");
         return;
     }
@@ -316,11 +324,47 @@ fn a_full_disk_loses_nothing_that_was_stored() {
         (stored, only_event(&r.epoch).1.samples)
     });
     drop(database);
-    let _ = Command::new("umount").arg("-l").arg(folder.path()).status();
+    unmount(folder.path());
     let (stored, tallied) = checked.unwrap();
     assert_eq!(stored, tallied);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("kept in memory"), "{told:?}");
+}
+
+#[test]
+fn an_epoch_that_cannot_end_goes_on() {
+    let name = "an_epoch_that_cannot_end_goes_on";
+    let folder = tempfile::tempdir().unwrap();
+    if !mount_small(folder.path()) || !can_record(name) {
+        println!("SKIPPED {name}: cannot mount a small file system");
+        return;
+    }
+    let database = Database::open(folder.path().join("db")).unwrap();
+    let (stop, writer) = (Stop::new(), writer(&database));
+    let running = std::thread::spawn({
+        let stop = stop.clone();
+        move || daemon(DaemonOptions::default(), &writer, &stop, &mut |_| ())
+    });
+    while status(&database).is_err() && !running.is_finished() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let ballast = folder.path().join("ballast");
+    let _ = fs::write(&ballast, vec![0; 2 << 20]);
+    let refused = new_epoch(&database, Some("second")).map_err(|error| error.to_string());
+    let epochs = database.epochs().unwrap().epochs.len();
+    fs::remove_file(&ballast).unwrap();
+    stop.stop();
+    let last = running.join().unwrap().map(|epoch| {
+        let stored: u64 = by_app_and_image(&database, &epoch).values().sum();
+        (stored, only_event(&epoch).1.samples)
+    });
+    drop(database);
+    unmount(folder.path());
+    assert!(refused.as_ref().is_err_and(|e| e.contains("failed")), "{refused:?}");
+    assert_eq!(epochs, 1, "none was begun");
+    let (stored, tallied) = last.unwrap();
+    assert!(stored > 0 && stored == tallied, "{stored} of {tallied}");
 }
 
 #[test]
