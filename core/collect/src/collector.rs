@@ -52,6 +52,11 @@ const PID_IDLE: u32 = 0;
 const PID_GONE: u32 = u32::MAX;
 /// More addresses of JIT code than that wait for their names in no epoch.
 const JIT_ADDRESSES_MAX: usize = 1 << 16;
+/// The names of symbols are cut after that; a segment's texts may be no longer.
+const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;
+/// Symbols of an image, and the bytes of all their names; a segment's image records must stay readable.
+const SYMBOLS_MAX: usize = 1 << 16;
+const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
 /// Remembered recipes; beyond that they are decoded anew.
 const RECIPES_MAX: usize = 1 << 18;
 /// Targets that are kept before those out of use are looked for.
@@ -348,12 +353,26 @@ impl<H: Host> Collector<H> {
         self.add_symbols(image, found);
     }
 
-    /// Of records for one image the database believes the newest, so each holds the epoch's symbols so far.
-    fn add_symbols(&mut self, image: ImageIndex, found: Vec<ImageSymbol>) {
+    /// Of records for one image the database believes the newest, so each holds the epoch's symbols so far: those that
+    /// a segment has room for, the first to be sampled before others.
+    fn add_symbols(&mut self, image: ImageIndex, mut found: Vec<ImageSymbol>) {
+        for symbol in &mut found {
+            symbol.name.truncate(symbol.name.floor_char_boundary(SYMBOL_NAME_BYTES_MAX));
+        }
         let symbols = self.images.symbols_mut(image);
+        found.retain(|symbol| symbols.binary_search(symbol).is_err());
+        found.sort();
+        found.dedup();
+        found.truncate(SYMBOLS_MAX.saturating_sub(symbols.len()));
+        let known_bytes = symbols.iter().map(|s| s.name.len()).sum();
+        let mut room_bytes = SYMBOL_NAMES_BYTES_MAX.saturating_sub(known_bytes);
+        found.retain(|symbol| {
+            let left = room_bytes.checked_sub(symbol.name.len());
+            room_bytes = left.unwrap_or(room_bytes);
+            left.is_some()
+        });
         symbols.extend(found);
         symbols.sort();
-        symbols.dedup();
     }
 
     /// Forgets the dead and what only they referred to. To be called when nothing is counted, i.e. after

@@ -20,6 +20,9 @@ use crate::{
 /// How long a command may go on after it was told to end.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// While the database refuses, a full memory must not make us try again every round, but soon.
+const RETRY: Duration = Duration::from_secs(3);
+
 /// Collects one epoch: until the command or the processes end, the time is over, or `stop` is asked for. What was
 /// collected is stored every [`RecordOptions::flush_every`], so that a killed collector loses no more than that; a
 /// database that refuses is told once (as a warning), tried again each time, and an error only at the end.
@@ -158,20 +161,22 @@ fn run(
 pub struct Flushing {
     every: Duration,
     next: Instant,
+    next_if_full: Instant,
     failing: bool,
 }
 
 impl Flushing {
     /// The first one after an interval.
     pub fn new(every: Duration) -> Self {
-        Flushing { every, next: Instant::now() + every, failing: false }
+        let now = Instant::now();
+        Flushing { every, next: now + every, next_if_full: now, failing: false }
     }
 
     /// Stores if it is time or memory is full; whether it did.
     pub fn when_due(&mut self, session: &mut Session, progress: &mut dyn FnMut(Progress)) -> bool {
-        let due = Instant::now() >= self.next;
-        // While the database refuses, a full memory must not make us try again every round.
-        (due || (session.is_full() && !self.failing)) && self.now(session, progress).is_ok()
+        let now = Instant::now();
+        let due = now >= self.next || (session.is_full() && now >= self.next_if_full);
+        due && self.now(session, progress).is_ok()
     }
 
     /// Stores now.
@@ -190,6 +195,9 @@ impl Flushing {
             Err(_) => {}
         }
         self.failing = flushed.is_err();
+        if self.failing {
+            self.next_if_full = Instant::now() + RETRY;
+        }
         flushed
     }
 }

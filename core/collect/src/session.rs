@@ -244,7 +244,7 @@ impl Store {
     }
 
     fn add(&mut self, batch: Batch) {
-        if self.counts.is_empty() {
+        if self.counts.is_empty() && batch.counts.len() <= UNSTORED_MAX {
             self.counts = batch.counts; // As a rule: the last batch was stored.
         } else {
             self.keep(batch.counts);

@@ -199,6 +199,25 @@ fn symbols_outlive_a_sweep() {
     assert_eq!(symbols, BTreeMap::from([("jit:init".to_owned(), 3), ("kernel".to_owned(), 3)]));
 }
 
+#[test]
+fn symbols_stay_storable() {
+    let mut c = collector();
+    let image = c.images.jit(&"java".into());
+    let symbol = |at: usize, name: &str| ImageSymbol {
+        offset: ImageOffset(at as u64),
+        size_bytes: 1,
+        name: name.to_owned(),
+    };
+    c.add_symbols(image, vec![symbol(0, &"é".repeat(4000)), symbol(0, "a"), symbol(0, "a")]);
+    let lengths: Vec<usize> = c.images.record(image).symbols.iter().map(|s| s.name.len()).collect();
+    assert_eq!(lengths, [1, 4096]);
+    c.add_symbols(image, (0..5000).map(|at| symbol(at, &"x".repeat(5000))).collect());
+    assert_eq!(c.images.record(image).symbols.len(), 4096, "16 MiB of names");
+    c.add_symbols(image, (0..SYMBOLS_MAX).map(|at| symbol(at, "")).collect());
+    assert_eq!(c.images.record(image).symbols.len(), SYMBOLS_MAX);
+    assert!(c.images.record(image).symbols.is_sorted());
+}
+
 /// Seeded random numbers.
 struct Random(u64);
 
