@@ -279,7 +279,7 @@ pub struct FileCosts {
 }
 
 /// Whether line numbers can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceState {
     /// The file is the one that was built.
@@ -290,6 +290,20 @@ pub enum SourceState {
     Stale,
     /// Nothing was recorded of the file as built, so nothing says whether it changed.
     Unchecked,
+}
+
+impl SourceState {
+    /// The state of a file that several images know: mapped where some of them had to be mapped or left out.
+    pub fn of_all(states: &std::collections::BTreeSet<SourceState>) -> SourceState {
+        match states.first() {
+            None => SourceState::Unchecked,
+            Some(only) if states.len() == 1 => *only,
+            _ if states.contains(&SourceState::Stale) || states.contains(&SourceState::Mapped) => {
+                SourceState::Mapped
+            }
+            _ => SourceState::Unchecked,
+        }
+    }
 }
 
 /// One source line's cost, inlined copies included. Cycles and shares are of the time that its instructions were at

@@ -15,7 +15,7 @@ use crate::{
     costs::{ProcedureCosts, Totals, line_of},
     images::ImageStore,
     listing::{cause_name, confidence_name, kind_name, likelihood},
-    procedures::{ProcedureSamples, qualified_name},
+    procedures::ProcedureSamples,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
     source::LineMap,
 };
@@ -55,28 +55,27 @@ impl FileIndex {
         Ok(index)
     }
 
-    /// How the debug information spells `path`: the same text, the same file, or – where the recorded file is not on
-    /// this machine – the only one that ends in the same two or more components.
-    pub fn spelling(&self, path: &Path) -> Option<Arc<str>> {
-        let text = path.to_string_lossy();
-        if let Some((file, _)) = self.files.get_key_value(text.as_ref()) {
-            return Some(file.clone());
-        }
-        let same_name = self.files.keys().filter(|f| Path::new(f.as_ref()).file_name() == path.file_name());
-        let same_name: Vec<&Arc<str>> = same_name.collect();
+    /// How the debug information spells `path`: the same text and every spelling of the same file; else, where the
+    /// recorded file is not on this machine, the only one that ends in the same two or more components.
+    pub fn spellings(&self, path: &Path) -> Vec<Arc<str>> {
         let canonical = path.canonicalize().ok();
-        let same_file =
-            |f: &&&Arc<str>| canonical.is_some() && Path::new(f.as_ref()).canonicalize().ok() == canonical;
-        if let Some(file) = same_name.iter().find(same_file) {
-            return Some((**file).clone());
+        let is_same =
+            |file: &Path| file == path || canonical.is_some() && file.canonicalize().ok() == canonical;
+        let same_name = |f: &&Arc<str>| Path::new(f.as_ref()).file_name() == path.file_name();
+        let candidates: Vec<&Arc<str>> = self.files.keys().filter(same_name).collect();
+        let mut same: Vec<Arc<str>> =
+            candidates.iter().filter(|f| is_same(Path::new(f.as_ref()))).map(|f| (*f).clone()).collect();
+        same.sort();
+        if !same.is_empty() {
+            return same;
         }
-        let elsewhere = same_name.into_iter().filter(|f| !Path::new(f.as_ref()).exists());
+        let elsewhere = candidates.into_iter().filter(|f| !Path::new(f.as_ref()).exists());
         let mut ranked: Vec<_> = elsewhere.map(|f| (common_tail(Path::new(f.as_ref()), path), f)).collect();
         ranked.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
         match ranked[..] {
-            [(n, file)] if n >= 2 => Some(file.clone()),
-            [(n, file), (next, _), ..] if n >= 2 && n > next => Some(file.clone()),
-            _ => None,
+            [(n, file)] if n >= 2 => vec![file.clone()],
+            [(n, file), (next, _), ..] if n >= 2 && n > next => vec![file.clone()],
+            _ => Vec::new(),
         }
     }
 
@@ -128,35 +127,52 @@ struct LineSum {
 }
 
 /// Whom a line's lost cycles are blamed on.
-type CulpritKey = (bool, Cause, Option<(Arc<str>, u32)>);
+type CulpritKey = (bool, Cause, Option<(Arc<str>, Option<u32>)>);
 
 /// Sums lines of one file over procedures.
 pub struct LineSums<'a> {
     selection: &'a Selection,
-    file: &'a str,
+    /// As the asker spells it.
+    path: &'a str,
     lines: BTreeMap<u32, LineSum>,
+}
+
+/// One file as one image knows it.
+pub struct FileOfImage<'a> {
+    /// As the debug information spells it.
+    pub file: &'a str,
+    /// Where its lines are now.
+    pub map: &'a LineMap,
 }
 
 impl<'a> LineSums<'a> {
     /// No line yet.
-    pub fn new(selection: &'a Selection, file: &'a str) -> Self {
-        LineSums { selection, file, lines: BTreeMap::new() }
+    pub fn new(selection: &'a Selection, path: &'a str) -> Self {
+        LineSums { selection, path, lines: BTreeMap::new() }
     }
 
-    /// Adds the instructions that were written in this file.
-    pub fn add(&mut self, index: usize, costs: &ProcedureCosts) {
+    /// Adds the instructions that were written in this file, where their lines are now.
+    pub fn add(&mut self, index: usize, costs: &ProcedureCosts, of: &FileOfImage<'_>) {
         let mut by_line: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (i, line) in costs.lines.iter().enumerate() {
-            if let Some((_, line)) = line.as_ref().filter(|(f, _)| **f == *self.file) {
-                by_line.entry(*line).or_default().push(i);
+            let here = line.as_ref().filter(|(f, _)| **f == *of.file);
+            if let Some(now) = here.and_then(|(_, line)| of.map.now(*line)) {
+                by_line.entry(now).or_default().push(i);
             }
         }
         for (line, instructions) in by_line {
-            self.add_line(line, index, costs, &instructions);
+            self.add_line(line, index, costs, &instructions, of);
         }
     }
 
-    fn add_line(&mut self, line: u32, index: usize, costs: &ProcedureCosts, instructions: &[usize]) {
+    fn add_line(
+        &mut self,
+        line: u32,
+        index: usize,
+        costs: &ProcedureCosts,
+        instructions: &[usize],
+        of: &FileOfImage<'_>,
+    ) {
         let sum = self.lines.entry(line).or_insert_with(|| LineSum {
             counts: CountsByEvent::from_elem(0, self.selection.events.len()),
             totals: Totals::default(),
@@ -168,37 +184,38 @@ impl<'a> LineSums<'a> {
         let totals = costs.totals(instructions.iter().copied());
         sum.procedures.push((totals.head_samples, index));
         sum.totals.add(&totals);
-        instructions.iter().for_each(|&i| sum.add_culprits(costs, i));
+        for &i in instructions {
+            sum.add_culprits(costs, i, |(file, line)| match *file == *of.file {
+                // A culprit in this file moves with it; one whose line was edited keeps its file only.
+                true => (self.path.into(), of.map.now(line)),
+                false => (file, Some(line)),
+            });
+        }
     }
 
-    /// The lines with samples, where they are now, ascending.
-    pub fn finish(self, map: &LineMap, procedures: &[ProcedureSamples]) -> Vec<LineCost> {
+    /// The lines with samples, ascending.
+    pub fn finish(self, procedures: &[ProcedureSamples]) -> Vec<LineCost> {
         let selection = self.selection;
         let costs_time = |s: &LineSum| s.totals.head_samples >= 0.5 || s.counts.iter().any(|n| *n > 0);
         let sampled = self.lines.into_iter().filter(|(_, sum)| costs_time(sum));
-        let moved = sampled.filter_map(|(line, sum)| Some((map.now(line)?, sum)));
-        let mut lines: Vec<LineCost> =
-            moved.map(|(l, sum)| sum.into_cost(selection, l, procedures)).collect();
-        lines.sort_by_key(|l| l.line);
-        for culprit in lines.iter_mut().flat_map(|l| &mut l.culprits) {
-            // A culprit in this file moves with it; one whose line was edited keeps its file only.
-            if culprit.file.as_deref() == Some(self.file) {
-                culprit.line = culprit.line.and_then(|l| map.now(l));
-            }
-        }
-        lines
+        sampled.map(|(line, sum)| sum.into_cost(selection, line, procedures)).collect()
     }
 }
 
 impl LineSum {
-    fn add_culprits(&mut self, costs: &ProcedureCosts, index: usize) {
+    fn add_culprits(
+        &mut self,
+        costs: &ProcedureCosts,
+        index: usize,
+        now: impl Fn((Arc<str>, u32)) -> (Arc<str>, Option<u32>),
+    ) {
         let cost = &costs.analysis.instructions[index];
         if cost.head_samples > 0.0 {
             self.confidence = self.confidence.min(cost.confidence);
         }
         let Some(frequency) = cost.frequency else { return };
         for stall in &cost.stalls {
-            let blamed = stall.culprit.and_then(|c| costs.lines[c].clone());
+            let blamed = stall.culprit.and_then(|c| costs.lines[c].clone()).map(&now);
             let key = (stall.kind == StallKind::Dynamic, stall.cause, blamed);
             let range = self.culprits.entry(key).or_default();
             range.0 += frequency * stall.cycles_min;
@@ -221,7 +238,7 @@ impl LineSum {
             best_case_cpi: self.totals.best_case_cpi(),
             confidence: confidence_name(self.confidence).to_owned(),
             culprits: culprits(self.culprits, head_samples, period),
-            procedures: owners.iter().map(|(_, p)| qualified_name(selection, &procedures[*p])).collect(),
+            procedures: owners.iter().map(|(_, p)| procedures[*p].id.clone()).collect(),
         }
     }
 }
@@ -237,7 +254,7 @@ fn culprits(sums: BTreeMap<CulpritKey, (f64, f64)>, samples: f64, period: Option
     leading
         .map(|((dynamic, cause, blamed), (min, max))| {
             let kind = if dynamic { StallKind::Dynamic } else { StallKind::Static };
-            let (file, line) = blamed.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
+            let (file, line) = blamed.map_or((None, None), |(f, l)| (Some(f.to_string()), l));
             LineCulprit {
                 kind: kind_name(kind).to_owned(),
                 cause: cause_name(cause).to_owned(),
@@ -260,7 +277,7 @@ pub fn procedure_cost(
 ) -> ProcedureCost {
     let totals = costs.map(ProcedureCosts::all_totals).unwrap_or_default();
     ProcedureCost {
-        id: qualified_name(selection, procedure),
+        id: procedure.id.clone(),
         demangled: procedure.demangled.clone(),
         line,
         samples: selection.named(&procedure.counts),

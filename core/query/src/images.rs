@@ -4,6 +4,7 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
+    time::{Duration, Instant},
 };
 
 use dwell_image::{DebugSearch, DebugState, Image};
@@ -23,8 +24,20 @@ pub struct Found {
 /// Opened images by id; each is looked for once.
 pub struct ImageStore {
     search: DebugSearch,
-    found: Mutex<FxHashMap<ImageId, Arc<Found>>>,
+    found: Mutex<FxHashMap<(ImageId, PathBuf), Entry>>,
 }
+
+/// An image that was looked for.
+struct Entry {
+    record: ImageRecord,
+    found: Arc<Found>,
+    looked: Instant,
+}
+
+/// An image that was not found is looked for again after that time: it may have been built or mounted.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// So many images are kept; beyond, all are forgotten, so that a long session does not keep every build there was.
+const IMAGES_MAX: usize = 512;
 
 impl ImageStore {
     /// Looks in `debug_dirs` for debug information and for images that are no longer at their path.
@@ -35,14 +48,38 @@ impl ImageStore {
     /// The image that `record` describes.
     pub fn find(&self, record: &ImageRecord) -> Arc<Found> {
         // Opening outside the lock: two askers may open one image twice, but nobody waits for another's image.
-        if let Some(found) = self.lock().get(&record.id) {
-            return found.clone();
+        let key = (record.id.clone(), record.path.clone());
+        if let Some(entry) = self.lock().get(&key) {
+            return entry.found.clone();
         }
-        let found = Arc::new(self.open(record));
-        self.lock().entry(record.id.clone()).or_insert(found).clone()
+        let entry =
+            Entry { record: record.clone(), found: Arc::new(self.open(record)), looked: Instant::now() };
+        let mut images = self.lock();
+        if images.len() >= IMAGES_MAX {
+            images.clear();
+        }
+        images.entry(key).or_insert(entry).found.clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, FxHashMap<ImageId, Arc<Found>>> {
+    /// Looks again for files that were not found some time ago; whether one is there now.
+    pub fn look_again(&self) -> bool {
+        let missing = |e: &&mut Entry| {
+            e.record.kind == ImageKind::File
+                && e.found.image.is_err()
+                && e.looked.elapsed() > LOOK_AGAIN_AFTER
+        };
+        let due: Vec<_> = self.lock().values_mut().filter(missing).map(|e| e.record.clone()).collect();
+        let mut any = false;
+        for record in due {
+            let found = Arc::new(self.open(&record));
+            any |= found.image.is_ok();
+            let key = (record.id.clone(), record.path.clone());
+            self.lock().insert(key, Entry { record, found, looked: Instant::now() });
+        }
+        any
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, FxHashMap<(ImageId, PathBuf), Entry>> {
         self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 

@@ -12,6 +12,7 @@ mod file_costs;
 mod images;
 mod import;
 mod listing;
+mod once;
 mod procedures;
 mod query;
 mod selection;

@@ -18,6 +18,8 @@ pub const NO_SYMBOL: &str = "[no symbol]";
 /// One procedure's samples.
 #[derive(Clone, Debug)]
 pub struct ProcedureSamples {
+    /// What names it to [`by_name`], and nothing else: `IMAGE:NAME`, or `IMAGE_ID:0xADDRESS` where that is ambiguous.
+    pub id: String,
     /// Index into [`Selection::images`].
     pub image: usize,
     /// Linkage name.
@@ -47,6 +49,7 @@ pub fn sampled(
         all.extend(in_image(index, image, found.image.as_deref().ok()));
     }
     all.sort_by_key(|p| (std::cmp::Reverse(p.counts.first().copied()), p.image, p.address));
+    name_uniquely(selection, &mut all);
     Ok(all)
 }
 
@@ -68,14 +71,21 @@ pub fn by_name(
             .ok_or_else(|| QueryError::NoProcedure { name: name.to_owned(), epoch: selection.name() }),
         _ => Err(QueryError::Ambiguous {
             name: name.to_owned(),
-            candidates: matches.iter().take(10).map(|p| unique_name(selection, p, &matches)).collect(),
+            candidates: matches.iter().take(10).map(|p| p.id.clone()).collect(),
         }),
     }
 }
 
-/// `IMAGE:NAME`, which [`by_name`] understands.
-pub fn qualified_name(selection: &Selection, procedure: &ProcedureSamples) -> String {
-    format!("{}:{}", image_name(&selection.images[procedure.image].record), procedure.name)
+fn name_uniquely(selection: &Selection, procedures: &mut [ProcedureSamples]) {
+    let mut uses: FxHashMap<String, usize> = FxHashMap::default();
+    for p in procedures.iter_mut() {
+        p.id = format!("{}:{}", image_name(&selection.images[p.image].record), p.name);
+        *uses.entry(p.id.clone()).or_default() += 1;
+    }
+    for p in procedures.iter_mut().filter(|p| uses[&p.id] > 1) {
+        let image = &selection.images[p.image].record.id;
+        p.id = p.address.map_or_else(|| format!("{image}:{}", p.name), |a| format!("{image}:0x{a}"));
+    }
 }
 
 /// An image's file name, or what stands for it.
@@ -144,17 +154,6 @@ fn without_parameters(demangled: &str) -> &str {
     }
 }
 
-fn unique_name(selection: &Selection, p: &ProcedureSamples, among: &[&ProcedureSamples]) -> String {
-    let qualified = qualified_name(selection, p);
-    let same = among.iter().filter(|o| qualified_name(selection, o) == qualified).count();
-    match p.address {
-        Some(address) if same > 1 => {
-            format!("{}:0x{address}", selection.images[p.image].record.id)
-        }
-        _ => qualified,
-    }
-}
-
 fn without_samples(
     selection: &Selection,
     store: &ImageStore,
@@ -176,6 +175,7 @@ fn without_samples(
 
 fn from_symbol(image: usize, p: &dwell_image::Procedure) -> ProcedureSamples {
     ProcedureSamples {
+        id: String::new(),
         image,
         name: p.name.to_string(),
         demangled: p.demangled().to_owned(),
@@ -210,6 +210,7 @@ fn in_image(index: usize, samples: &ImageSamples, image: Option<&Image>) -> Vec<
 
 fn nameless(image: usize) -> ProcedureSamples {
     ProcedureSamples {
+        id: String::new(),
         image,
         name: NO_SYMBOL.to_owned(),
         demangled: NO_SYMBOL.to_owned(),

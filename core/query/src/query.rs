@@ -4,9 +4,9 @@
 //! samples, the procedures, the analysed procedures, the index of source files. Any number of threads may ask.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use dwell_profile::{Database, Epoch, EpochId, ImageRecord};
@@ -17,12 +17,14 @@ use crate::{
     answer::{EpochList, FileCosts, Listing, SourceState, Top, TopRow},
     costs::{ProcedureCosts, line_of},
     epochs,
-    file_costs::{FileIndex, LineSums, procedure_cost},
+    file_costs::{FileIndex, FileOfImage, LineSums, procedure_cost},
     images::ImageStore,
-    listing, procedures,
+    listing,
+    once::Once,
+    procedures,
     procedures::ProcedureSamples,
-    selection::Selection,
-    source::{self, Built},
+    selection::{ImageSamples, Selection},
+    source::{self, Built, Compared},
     top::{self, Candidate},
 };
 
@@ -53,7 +55,7 @@ pub struct Query {
 #[derive(Default)]
 struct Views {
     generation: u64,
-    by_epochs: FxHashMap<Vec<EpochId>, Arc<View>>,
+    by_epochs: FxHashMap<Vec<EpochId>, Arc<Once<Arc<View>>>>,
 }
 
 /// Analysed procedures by image (an index) and address; `None`: there is nothing to analyse.
@@ -62,8 +64,8 @@ type CostsByProcedure = FxHashMap<(usize, u64), Option<Arc<ProcedureCosts>>>;
 /// What is known of one set of epochs.
 struct View {
     selection: Selection,
-    procedures: OnceLock<Vec<ProcedureSamples>>,
-    files: OnceLock<FileIndex>,
+    procedures: Once<Vec<ProcedureSamples>>,
+    files: Once<FileIndex>,
     costs: Mutex<CostsByProcedure>,
 }
 
@@ -115,14 +117,11 @@ impl Query {
             });
         };
         let mut listing = listing::listing(&view.selection, &procedure, &costs);
-        let record = &view.selection.images[procedure.image].record;
+        let image = &view.selection.images[procedure.image];
+        let record = &image.record;
         listing::add_source_lines(&mut listing, |file| {
-            source::text_as_built(
-                &self.database,
-                &view.selection,
-                Path::new(file),
-                &self.built_as(record, file),
-            )
+            let snapshot = source::snapshot(&view.selection, image, file);
+            source::text_as_built(&self.database, snapshot, Path::new(file), &self.built_as(record, file))
         });
         listing.notes.extend(self.store.find(record).lines_note.clone());
         Ok(listing)
@@ -147,31 +146,42 @@ impl Query {
             procedures: Vec::new(),
             notes: Vec::new(),
         };
-        let Some(file) = index.spelling(path) else { return Ok(answer) };
-        let compared = source::compare(
-            &self.database,
-            &view.selection,
-            path,
-            &self.built(&view, procedures, index, &file),
-        );
-        answer.source = compared.state;
-        answer.notes.extend(compared.note);
-        let Some(map) = compared.lines else { return Ok(answer) };
-        let mut sums = LineSums::new(&view.selection, &file);
-        for p in index.procedures_in(&file) {
-            cancel.check()?;
-            if let Some(costs) = self.costs(&view, &procedures[p]) {
-                sums.add(p, &costs);
+        let asked = path.display().to_string();
+        let mut sums = LineSums::new(&view.selection, &asked);
+        let mut states = BTreeSet::new();
+        for file in index.spellings(path) {
+            // Each image has its own idea of the file: an old build's lines are elsewhere than a new one's.
+            let mut by_image: BTreeMap<usize, Compared> = BTreeMap::new();
+            for p in index.procedures_in(&file) {
+                cancel.check()?;
+                let image = procedures[p].image;
+                let compared = by_image
+                    .entry(image)
+                    .or_insert_with(|| self.compare(&view.selection.images[image], &view, &file, path));
+                if let (Some(map), Some(costs)) = (&compared.lines, self.costs(&view, &procedures[p])) {
+                    sums.add(p, &costs, &FileOfImage { file: &file, map });
+                }
             }
+            for (line, p) in index.procedures_beginning_in(&file) {
+                cancel.check()?;
+                let map = by_image.get(&procedures[p].image).and_then(|c| c.lines.as_ref());
+                let Some(line) = map.and_then(|m| m.now(line)) else { continue };
+                let costs = self.costs(&view, &procedures[p]);
+                answer.procedures.push(procedure_cost(
+                    &view.selection,
+                    &procedures[p],
+                    line,
+                    costs.as_deref(),
+                ));
+            }
+            states.extend(by_image.values().map(|c| c.state));
+            answer.notes.extend(by_image.into_values().filter_map(|c| c.note));
         }
-        answer.lines = sums.finish(&map, procedures);
-        for (line, p) in index.procedures_beginning_in(&file) {
-            cancel.check()?;
-            let Some(line) = map.now(line) else { continue };
-            let costs = self.costs(&view, &procedures[p]);
-            answer.procedures.push(procedure_cost(&view.selection, &procedures[p], line, costs.as_deref()));
-        }
+        answer.source = SourceState::of_all(&states);
+        answer.lines = sums.finish(procedures);
         answer.procedures.sort_by_key(|p| p.line);
+        answer.notes.sort();
+        answer.notes.dedup();
         Ok(answer)
     }
 
@@ -224,12 +234,9 @@ impl Query {
         }
     }
 
-    /// What the first image that `file` was compiled into tells of it.
-    fn built(&self, view: &View, procedures: &[ProcedureSamples], index: &FileIndex, file: &str) -> Built {
-        let first = index.procedures_in(file).next();
-        first.map_or_else(Built::default, |p| {
-            self.built_as(&view.selection.images[procedures[p].image].record, file)
-        })
+    fn compare(&self, image: &ImageSamples, view: &View, file: &str, path: &Path) -> Compared {
+        let built = self.built_as(&image.record, file);
+        source::compare(&self.database, source::snapshot(&view.selection, image, file), path, &built)
     }
 
     fn built_as(&self, record: &ImageRecord, file: &str) -> Built {
@@ -250,38 +257,33 @@ impl Query {
         epochs.sort_by(|a, b| (a.start, &a.id).cmp(&(b.start, &b.id)));
         epochs.dedup_by(|a, b| a.id == b.id);
         let key: Vec<EpochId> = epochs.iter().map(|e| e.id.clone()).collect();
+        let found_again = self.store.look_again();
         let mut views = lock(&self.views);
-        if views.generation != generation {
+        if views.generation != generation || found_again {
             *views = Views { generation, ..Views::default() };
         }
-        if let Some(view) = views.by_epochs.get(&key) {
-            return Ok(view.clone());
-        }
-        // Read under the lock: a second asker wants the same view as a rule, and reading it twice is dearer.
-        let view = Arc::new(View {
-            selection: Selection::read(&self.database, &epochs)?,
-            procedures: OnceLock::new(),
-            files: OnceLock::new(),
-            costs: Mutex::default(),
-        });
-        views.by_epochs.insert(key, view.clone());
-        Ok(view)
+        let slot = views.by_epochs.entry(key).or_default().clone();
+        drop(views); // Reading a large epoch must not keep those waiting who ask for another.
+        let read = || {
+            let selection = Selection::read(&self.database, &epochs)?;
+            Ok::<_, QueryError>(Arc::new(View {
+                selection,
+                procedures: Once::default(),
+                files: Once::default(),
+                costs: Mutex::default(),
+            }))
+        };
+        slot.get_or_try(read).cloned()
     }
 
     fn procedures<'v>(&self, view: &'v View, cancel: &Cancel) -> Result<&'v [ProcedureSamples], QueryError> {
-        if view.procedures.get().is_none() {
-            let sampled = procedures::sampled(&view.selection, &self.store, cancel)?;
-            view.procedures.get_or_init(|| sampled);
-        }
-        Ok(view.procedures.get().map_or(&[], Vec::as_slice))
+        let sampled = || procedures::sampled(&view.selection, &self.store, cancel);
+        view.procedures.get_or_try(sampled).map(Vec::as_slice)
     }
 
     fn files<'v>(&self, view: &'v View, cancel: &Cancel) -> Result<&'v FileIndex, QueryError> {
-        if let Some(index) = view.files.get() {
-            return Ok(index);
-        }
-        let index = FileIndex::build(&view.selection, &self.store, self.procedures(view, cancel)?, cancel)?;
-        Ok(view.files.get_or_init(|| index))
+        let procedures = self.procedures(view, cancel)?;
+        view.files.get_or_try(|| FileIndex::build(&view.selection, &self.store, procedures, cancel))
     }
 
     fn costs(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {

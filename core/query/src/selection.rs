@@ -25,22 +25,27 @@ pub struct Selection {
     pub epochs: Vec<Epoch>,
     /// Every event with samples or a period, the primary one first.
     pub events: Vec<Event>,
-    /// Images with samples.
+    /// Images that were recorded; those without samples have no points.
     pub images: Vec<ImageSamples>,
-    /// Samples by application and instance.
-    pub apps: BTreeMap<(Arc<str>, u32), CountsByEvent>,
+    /// Samples by application, instance and image (an index).
+    pub apps: AppCounts,
     /// All samples.
     pub total: CountsByEvent,
-    /// Sources as they were when the samples were taken, latest epoch first.
-    pub sources: Vec<SourceRecord>,
+    /// Sources as they were when the samples were taken, by epoch (an index).
+    pub sources: Vec<Vec<SourceRecord>>,
     /// What one must know to read it.
     pub notes: Vec<String>,
 }
+
+/// Samples by application, instance and image.
+pub type AppCounts = BTreeMap<(Arc<str>, u32, usize), CountsByEvent>;
 
 /// One image's samples.
 pub struct ImageSamples {
     /// The image.
     pub record: ImageRecord,
+    /// The epochs it was sampled in (indices), ascending.
+    pub epochs: Vec<usize>,
     /// By ascending offset.
     pub points: Vec<Point>,
     /// Sum over `points`.
@@ -65,10 +70,10 @@ impl Selection {
         let notes = notes(&profiles);
         let mut merge = Merge::new(&events);
         let mut sources = Vec::new();
-        for profile in profiles {
-            sources.splice(0..0, profile.sources);
+        for (epoch, profile) in profiles.into_iter().enumerate() {
+            sources.push(profile.sources);
             profile.images.into_iter().for_each(|r| merge.add_image(r));
-            profile.counts.into_iter().for_each(|(key, count)| merge.add(&key, count));
+            profile.counts.into_iter().for_each(|(key, count)| merge.add(epoch, &key, count));
         }
         let (images, apps, total) = merge.finish();
         Ok(Selection { epochs, events, images, apps, total, sources, notes })
@@ -124,8 +129,15 @@ impl Selection {
 struct Merge {
     event_index: FxHashMap<Event, usize>,
     image_index: FxHashMap<ImageId, usize>,
-    images: Vec<(ImageRecord, FxHashMap<ImageOffset, CountsByEvent>)>,
-    apps: BTreeMap<(Arc<str>, u32), CountsByEvent>,
+    images: Vec<MergedImage>,
+    apps: AppCounts,
+}
+
+/// An image while its samples are being added up.
+struct MergedImage {
+    record: ImageRecord,
+    epochs: BTreeSet<usize>,
+    points: FxHashMap<ImageOffset, CountsByEvent>,
 }
 
 impl Merge {
@@ -140,40 +152,41 @@ impl Merge {
 
     fn add_image(&mut self, record: ImageRecord) {
         match self.image_index.get(&record.id) {
-            Some(&i) => absorb(&mut self.images[i].0, record),
+            Some(&i) => absorb(&mut self.images[i].record, record),
             None => {
                 self.image_index.insert(record.id.clone(), self.images.len());
-                self.images.push((record, FxHashMap::default()));
+                let (epochs, points) = Default::default();
+                self.images.push(MergedImage { record, epochs, points });
             }
         }
     }
 
-    fn add(&mut self, key: &SampleKey, count: u64) {
+    fn add(&mut self, epoch: usize, key: &SampleKey, count: u64) {
         let Some(&event) = self.event_index.get(&key.event) else { return };
         if !self.image_index.contains_key(&key.image) {
             self.add_image(unrecorded(&key.image));
         }
-        let points = &mut self.images[self.image_index[&key.image]].1;
+        let index = self.image_index[&key.image];
+        let image = &mut self.images[index];
+        image.epochs.insert(epoch);
         let events = self.event_index.len();
-        bump(points.entry(key.offset).or_default(), events, event, count);
-        bump(self.apps.entry((key.app.clone(), key.instance)).or_default(), events, event, count);
+        bump(image.points.entry(key.offset).or_default(), events, event, count);
+        bump(self.apps.entry((key.app.clone(), key.instance, index)).or_default(), events, event, count);
     }
 
-    #[expect(clippy::type_complexity, reason = "the three sums, named by the caller at once")]
-    fn finish(self) -> (Vec<ImageSamples>, BTreeMap<(Arc<str>, u32), CountsByEvent>, CountsByEvent) {
+    /// Every image that was recorded, those without samples too, so that indices stay.
+    fn finish(self) -> (Vec<ImageSamples>, AppCounts, CountsByEvent) {
         let events = self.event_index.len();
         let mut all = CountsByEvent::from_elem(0, events);
         let mut images = Vec::new();
-        for (record, points) in self.images {
+        for MergedImage { record, epochs, points } in self.images {
             let mut total = CountsByEvent::from_elem(0, events);
             points.values().for_each(|c| add_counts(&mut total, c));
             add_counts(&mut all, &total);
             let mut points: Vec<Point> =
                 points.into_iter().map(|(offset, counts)| Point { offset, counts }).collect();
             points.sort_by_key(|p| p.offset);
-            if !points.is_empty() {
-                images.push(ImageSamples { record, points, total });
-            }
+            images.push(ImageSamples { record, epochs: epochs.into_iter().collect(), points, total });
         }
         (images, self.apps, all)
     }

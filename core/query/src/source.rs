@@ -6,7 +6,10 @@ use dwell_profile::{Database, MAX_SOURCE_BYTES, SourceRecord};
 use md5::{Digest, Md5};
 use similar::{ChangeTag, TextDiff};
 
-use crate::{answer::SourceState, selection::Selection};
+use crate::{
+    answer::SourceState,
+    selection::{ImageSamples, Selection},
+};
 
 /// Lines as built → lines as they are now.
 pub enum LineMap {
@@ -57,12 +60,12 @@ impl Built {
 }
 
 /// How the file at `path` relates to what was built: by the snapshot kept with the samples, else by what `built` tells.
-pub fn compare(database: &Database, selection: &Selection, path: &Path, built: &Built) -> Compared {
+pub fn compare(database: &Database, snapshot: Option<&SourceRecord>, path: &Path, built: &Built) -> Compared {
     let Ok(now) = read(path) else {
         let note = Some(format!("{}: cannot be read here", path.display()));
         return Compared { state: SourceState::Unchecked, lines: Some(LineMap::Same), note };
     };
-    if let Some(record) = selection.sources.iter().find(|s| s.path == path) {
+    if let Some(record) = snapshot {
         return against_snapshot(database, record, &now);
     }
     match built.is(&now, mtime_ns(path)) {
@@ -76,17 +79,22 @@ pub fn compare(database: &Database, selection: &Selection, path: &Path, built: &
 /// The file at `path` as it was built: the snapshot, else the file itself unless something tells that it changed.
 pub fn text_as_built(
     database: &Database,
-    selection: &Selection,
+    snapshot: Option<&SourceRecord>,
     path: &Path,
     built: &Built,
 ) -> Option<String> {
-    let snapshot =
-        selection.sources.iter().find(|s| s.path == path).and_then(|r| database.source_text(r).ok());
-    let bytes = snapshot.or_else(|| {
+    let bytes = snapshot.and_then(|r| database.source_text(r).ok()).or_else(|| {
         let now = read(path).ok()?;
         (built.is(&now, mtime_ns(path)) != Some(false)).then_some(now)
     })?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The snapshot of the file that the debug information spells `file`, from the newest epoch that sampled the image: an
+/// image that was rebuilt since has another id, and the snapshots of its own epochs.
+pub fn snapshot<'s>(selection: &'s Selection, image: &ImageSamples, file: &str) -> Option<&'s SourceRecord> {
+    let of_epoch = |epoch: &usize| selection.sources.get(*epoch)?.iter().find(|s| s.path.as_os_str() == file);
+    image.epochs.iter().rev().find_map(of_epoch)
 }
 
 /// A source file's text. Debug information may name anything (`/dev/zero`), so only files of a sane size are read.

@@ -7,7 +7,7 @@ use crate::{
     answer::{Top, TopRow},
     costs::{ProcedureCosts, line_of},
     images::ImageStore,
-    procedures::{ProcedureSamples, qualified_name},
+    procedures::ProcedureSamples,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
 };
 
@@ -80,7 +80,7 @@ pub fn candidates(
             }
             lines.finish()
         }
-        TopBy::App => by_app(selection),
+        TopBy::App => by_app(selection, &wanted),
     })
 }
 
@@ -137,7 +137,7 @@ fn by_procedure(selection: &Selection, store: &ImageStore, p: &ProcedureSamples)
     let row = TopRow {
         procedure: Some(p.name.clone()),
         demangled: Some(p.demangled.clone()),
-        id: Some(qualified_name(selection, p)),
+        id: Some(p.id.clone()),
         file,
         line,
         ..image_row(record)
@@ -158,14 +158,17 @@ fn by_image(selection: &Selection, wanted: &[bool]) -> Vec<Candidate> {
     images.map(|i| Candidate::new(image_row(&i.record), i.total.clone())).collect()
 }
 
-fn by_app(selection: &Selection) -> Vec<Candidate> {
-    let row = |app: &Arc<str>, instance: u32| TopRow {
-        app: Some(app.to_string()),
+fn by_app(selection: &Selection, wanted: &[bool]) -> Vec<Candidate> {
+    let mut sums: BTreeMap<(&Arc<str>, u32), CountsByEvent> = BTreeMap::new();
+    for ((app, instance, _), counts) in selection.apps.iter().filter(|((.., image), _)| wanted[*image]) {
+        add_counts(sums.entry((app, *instance)).or_default(), counts);
+    }
+    let row = |app: &str, instance: u32| TopRow {
+        app: Some(app.to_owned()),
         instance: Some(instance),
         ..TopRow::default()
     };
-    let apps = selection.apps.iter();
-    apps.map(|((app, i), counts)| Candidate::new(row(app, *i), counts.clone())).collect()
+    sums.into_iter().map(|((app, i), counts)| Candidate::new(row(app, i), counts)).collect()
 }
 
 /// Below this share of the samples a procedure is not analysed for its lines: its samples count where they landed.
