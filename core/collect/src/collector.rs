@@ -409,8 +409,10 @@ impl<H: Host> Collector<H> {
         std::mem::take(&mut self.gaps)
     }
 
-    /// Reads a process's mappings again, after a loss.
-    pub fn refresh(&mut self, pids: impl IntoIterator<Item = u32>) {
+    /// Reads the mappings of the processes that there are again, after a loss; the others have ended.
+    pub fn refresh(&mut self, pids: impl IntoIterator<Item = u32>, now_ns: u64) {
+        let pids: FxHashSet<u32> = pids.into_iter().collect();
+        self.processes.exit_all_but(&pids, now_ns);
         for pid in pids {
             let Some(snapshot) = self.host.process(pid) else { continue };
             if self.processes.get(pid).is_none() {

@@ -3,7 +3,7 @@
 //! Enters: forks, executions, exits and mappings in order of time. Leaves: what a pid is *now*; so a reused pid is the
 //! new process. Never here: images, counts, I/O.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     apps::ExecutionId,
@@ -86,6 +86,13 @@ impl Processes {
             process.dead_since_ns = Some(time_ns);
             self.dead.push(pid);
         }
+    }
+
+    /// Only those in `pids` are left; the exits of others were missed.
+    pub fn exit_all_but(&mut self, pids: &FxHashSet<u32>, now_ns: u64) {
+        let ended = |(pid, p): &(&u32, &Process)| p.dead_since_ns.is_none() && !pids.contains(*pid);
+        let ended: Vec<u32> = self.by_pid.iter().filter(ended).map(|(pid, _)| *pid).collect();
+        ended.into_iter().for_each(|pid| self.exit(pid, now_ns));
     }
 
     /// Forgets the dead, but those whose other threads `go_on`.

@@ -34,6 +34,8 @@ const ENTRIES_MAX: usize = 1 << 18;
 const UNSTORED_MAX: usize = 1 << 22;
 /// The clock is measured, the dead are forgotten and progress is told so often.
 const SECOND: Duration = Duration::from_secs(1);
+/// After losses, processes are looked at again no more often than that.
+const REFRESH_EVERY: Duration = Duration::from_secs(2);
 
 /// What a session collects.
 pub struct Setup {
@@ -61,6 +63,7 @@ pub struct Session {
     epoch_started: Instant,
     cpu_at_start: Duration,
     next_second: Instant,
+    next_refresh: Instant,
 }
 
 impl Session {
@@ -84,6 +87,7 @@ impl Session {
             epoch_started: Instant::now(),
             cpu_at_start: process_cpu_time(),
             next_second: Instant::now() + SECOND,
+            next_refresh: Instant::now(),
         })
     }
 
@@ -100,8 +104,11 @@ impl Session {
         let complete_ns = self.source.drain(&mut self.merger);
         self.apply_until(complete_ns.saturating_sub(MERGE_WINDOW_NS));
         self.source.randomize();
-        if self.collector.take_gaps() {
-            self.collector.refresh(all_pids()); // Mappings may be among what was lost.
+        if Instant::now() >= self.next_refresh && self.collector.take_gaps() {
+            // Mappings and exits may be among what was lost. Reading all of /proc is dear, and losses come when the
+            // machine is busy.
+            self.collector.refresh(all_pids(), now_ns());
+            self.next_refresh = Instant::now() + REFRESH_EVERY;
         }
         if Instant::now() >= self.next_second {
             self.next_second = Instant::now() + SECOND;

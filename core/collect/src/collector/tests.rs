@@ -218,6 +218,18 @@ fn symbols_stay_storable() {
     assert!(c.images.record(image).symbols.is_sorted());
 }
 
+#[test]
+fn missed_exits_are_noticed_after_a_loss() {
+    let mut c = collector();
+    c.discover([1]);
+    c.apply(0, side(Side::Fork { pid: 9, parent_pid: 1 }));
+    c.refresh([1], 100);
+    c.apply(1, sample(Mode::User, 9, 0x1004)); // Records on their way still find it.
+    assert_eq!(told(&c.take()), ["cpu-clock /bin/init+4 init#1 1"]);
+    c.reap(u64::MAX);
+    assert_eq!(c.tracked().0, 1, "9 is gone");
+}
+
 /// Seeded random numbers.
 struct Random(u64);
 
