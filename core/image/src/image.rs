@@ -22,7 +22,7 @@ pub struct Image {
 }
 
 /// At most this many bytes are disassembled at once: the sizes of hostile symbols are anything.
-const INSTRUCTION_BYTES_MAX: u64 = 64 << 20;
+const INSTRUCTION_BYTES_MAX: u64 = 4 << 20;
 
 impl Image {
     /// Opens the image at `path`. Files of more than 8 MiB are mapped, smaller ones read.
@@ -120,7 +120,7 @@ impl Image {
     }
 
     /// The instructions from `start` on, `size_bytes` long or as far as the file has bytes; of the last one only what
-    /// lies within. At most 64 MiB.
+    /// lies within. At most 4 MiB: no procedure of a compiler is longer, and a hostile one would take gigabytes.
     pub fn instructions(&self, start: ImageAddress, size_bytes: u64) -> Vec<Instruction> {
         let loaded = self.elf().loaded(self.own.bytes(), start);
         let size = size_bytes.min(INSTRUCTION_BYTES_MAX).min(loaded.len() as u64) as usize;

@@ -146,7 +146,9 @@ fn run(
     let time = selection.primary().filter(|e| e.is_time());
     let taken = column(&Event::BRANCH_TAKEN).unwrap_or_else(zero);
     let not_taken = column(&Event::BRANCH_NOT_TAKEN).unwrap_or_else(zero);
-    let others = selection.events.iter().filter(|e| !e.is_time() && !e.is_derived());
+    // An event that some of the epochs did not record would be compared with executions of all of them.
+    let in_all = |event: &&Event| selection.epochs.iter().all(|e| e.events.contains_key(*event));
+    let others = selection.events.iter().filter(|e| !e.is_time() && !e.is_derived()).filter(in_all);
     let event_samples: BTreeMap<Event, (Vec<u64>, u64)> = others
         .filter_map(|e| {
             let period = selection.epochs.iter().rev().find_map(|epoch| epoch.events.get(e))?.period;

@@ -43,6 +43,12 @@ struct Scene {
     program: PathBuf,
 }
 
+fn compile(source: &Path, program: &Path) {
+    let arguments = ["-O1", "-g", "-gdwarf-5", "-no-pie", "-Wl,--build-id"];
+    let status = Command::new("gcc").args(arguments).arg(source).arg("-o").arg(program).status().unwrap();
+    assert!(status.success());
+}
+
 impl Scene {
     /// 1,000 samples in `walk`, on the instructions of its loop; 10 in `other`.
     fn new() -> Self {
@@ -66,17 +72,29 @@ impl Scene {
         Query::open(Options::for_database(self.dir.path().join("db"))).unwrap()
     }
 
+    /// The program again, from another text, with an epoch of its own.
+    fn rebuild(&self, text: &str) {
+        fs::write(&self.source, text).unwrap();
+        compile(&self.source, &self.program);
+        self.import_as("cpu-clock", "rebuilt", &|line| {
+            text.lines().nth(line as usize - 1).is_some_and(|t| t.contains("mix(sum)") || t.contains("n / 3"))
+        });
+    }
+
     fn import(&self) {
+        self.import_as("cpu-clock", "made-up", &|line| line == 8 || line == 12);
+    }
+
+    /// 1,000 samples on the wanted lines of `walk`, 10 on those of `other`.
+    fn import_as(&self, event: &str, name: &str, wanted: &dyn Fn(u32) -> bool) {
         let image = Image::open(&self.program).unwrap();
         let mut table = String::from("# image\taddress\tcount\n");
-        for (name, samples) in [("walk", 1000), ("other", 10)] {
-            let procedure = image.procedures().iter().find(|p| &*p.name == name).unwrap();
+        for (procedure, samples) in [("walk", 1000), ("other", 10)] {
+            let procedure = image.procedures().iter().find(|p| &*p.name == procedure).unwrap();
             let instructions = image.instructions(procedure.address, procedure.size_bytes);
-            // The loop's line in `walk`; the division in `other`.
-            let line = if name == "walk" { 8 } else { 12 };
             let on_line: Vec<_> = instructions
                 .iter()
-                .filter(|i| image.frames(i.address).last().is_some_and(|f| f.line == Some(line)))
+                .filter(|i| image.frames(i.address).last().is_some_and(|f| f.line.is_some_and(wanted)))
                 .collect();
             for i in &on_line {
                 table += &format!("walk\t{:x}\t{}\n", i.address.0, samples / on_line.len());
@@ -84,7 +102,9 @@ impl Scene {
         }
         let counts = self.dir.path().join("counts.tsv");
         fs::write(&counts, table).unwrap();
-        import_counts(&self.database(), &self.request(&counts), Timestamp::now()).unwrap();
+        let request =
+            ImportRequest { event: event.to_owned(), name: Some(name.to_owned()), ..self.request(&counts) };
+        import_counts(&self.database(), &request, Timestamp::now()).unwrap();
     }
 
     fn request(&self, counts: &Path) -> ImportRequest {
@@ -199,6 +219,63 @@ fn a_changed_source_without_a_snapshot_gives_no_number() {
     let costs = scene.query().file_costs(&[], &scene.source, &Cancel::new()).unwrap();
     assert_eq!((costs.source, costs.lines.len()), (SourceState::Stale, 0));
     assert!(costs.notes[0].contains("not the one that was profiled"), "{:?}", costs.notes);
+}
+
+#[test]
+fn two_builds_of_a_file_keep_their_own_lines() {
+    let scene = Scene::new();
+    let query = scene.query();
+    let id = query.epochs().unwrap().epochs[0].id.clone();
+    query.keep_sources(&dwell_profile::EpochId(id)).unwrap();
+    let alone = query.file_costs(&[], &scene.source, &Cancel::new()).unwrap();
+    scene.rebuild(&format!("// one\n// two\n{SOURCE}"));
+    let both = ["made-up".to_owned(), "rebuilt".to_owned()];
+    let merged = scene.query().file_costs(&both, &scene.source, &Cancel::new()).unwrap();
+    // The old program is no longer at its path: what is left stands on the new lines only.
+    let moved: Vec<u32> = alone.lines.iter().map(|l| l.line + 2).collect();
+    let lines: Vec<u32> = merged.lines.iter().map(|l| l.line).collect();
+    assert!(lines.iter().all(|l| moved.contains(l)), "{lines:?} beside {moved:?}");
+}
+
+#[test]
+fn a_file_is_known_by_every_path_that_leads_to_it() {
+    let scene = Scene::new();
+    let link = scene.dir.path().join("link");
+    std::os::unix::fs::symlink(scene.dir.path(), &link).unwrap();
+    let query = scene.query();
+    let id = query.epochs().unwrap().epochs[0].id.clone();
+    query.keep_sources(&dwell_profile::EpochId(id)).unwrap();
+    fs::write(&scene.source, format!("// one more line\n{SOURCE}")).unwrap();
+    let direct = query.file_costs(&[], &scene.source, &Cancel::new()).unwrap();
+    let linked = query.file_costs(&[], &link.join("walk.c"), &Cancel::new()).unwrap();
+    assert_eq!((direct.source, linked.source), (SourceState::Mapped, SourceState::Mapped));
+    assert_eq!(direct.lines.len(), linked.lines.len());
+    assert_ne!(direct.lines.len(), 0);
+}
+
+#[test]
+fn events_other_than_time_count_where_they_landed() {
+    let scene = Scene::new();
+    scene.import_as("cache-misses", "misses", &|line| line == 8 || line == 12);
+    let query = scene.query();
+    let request = TopRequest { by: TopBy::Line, epochs: vec!["misses".into()], ..TopRequest::default() };
+    let top = query.top(&request, &Cancel::new()).unwrap();
+    let shares: f64 = top.rows.iter().map(|r| r.share).sum();
+    assert!((shares - 1.0).abs() < 1e-6 && top.rows[0].share > 0.1, "{:?}", top.rows);
+    let costs = query.file_costs(&["misses".into()], &scene.source, &Cancel::new()).unwrap();
+    assert!(costs.lines.iter().map(|l| l.share).sum::<f64>() > 0.99);
+}
+
+#[test]
+fn an_image_that_comes_back_is_found_again() {
+    let scene = Scene::new();
+    let query = scene.query();
+    let away = scene.dir.path().join("away");
+    fs::rename(&scene.program, &away).unwrap();
+    assert_eq!(query.listing(&[], "walk", &Cancel::new()).unwrap_err().code(), "no-procedure");
+    fs::rename(&away, &scene.program).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(5_100));
+    assert!(query.listing(&[], "walk", &Cancel::new()).is_ok());
 }
 
 #[test]
