@@ -78,9 +78,9 @@ struct CpuRing {
 struct Sampler {
     event: PerfEvent,
     event_index: u8,
-    task: Option<u32>,
     period: RandomPeriod,
     mean: u64,
+    /// Samples since the period was last written, those of whoever inherited the event included.
     samples_since: u64,
     rewritten_ns: u64,
     counts_time: bool,
@@ -191,8 +191,8 @@ impl PerfSource {
     ) -> Result<(), CollectError> {
         let failed = |source| CollectError::Open { event: plan.event.name().to_owned(), cpu, source };
         let at = self.samplers.len();
-        let mut period = RandomPeriod::new(plan.period, seed(at));
-        let attributes = Attributes { period: randomized(plan, &mut period, PERIODS_BETWEEN), ..*attributes };
+        let mut period = RandomPeriod::new(plan.period, attributes.inherit, seed(at));
+        let attributes = Attributes { period: period.first(), ..*attributes };
         let event = match PerfEvent::open(&attributes, task, cpu) {
             Ok(event) => event,
             // The thread ended, or the CPU went offline, since we looked.
@@ -211,7 +211,6 @@ impl PerfSource {
         self.samplers.push(Sampler {
             event,
             event_index,
-            task,
             period,
             mean,
             samples_since: 0,
@@ -298,11 +297,10 @@ impl PerfSource {
             bytes = rest;
             match parse_record(record) {
                 Ok(record) => {
-                    let (index, is_own) = self.attribute(record.event_id, &record.body);
-                    if is_own {
-                        self.samplers[index].samples_since += 1;
-                    }
-                    let event = self.samplers[index].event_index;
+                    // Children have events of their own, under the same id.
+                    let sampler = &mut self.samplers[self.by_id.get(&record.event_id).copied().unwrap_or(0)];
+                    sampler.samples_since += u64::from(matches!(record.body, Body::Sample(_)));
+                    let event = sampler.event_index;
                     if let Some(item) = Item::from_body(event, record.body) {
                         merger.push(record.time_ns, item);
                     }
@@ -312,23 +310,12 @@ impl PerfSource {
         }
     }
 
-    /// The sampler that wrote a record, and whether it is a sample of the sampler's own task (children have events of
-    /// their own, under the same id).
-    fn attribute(&self, id: u64, body: &Body<'_>) -> (usize, bool) {
-        let index = self.by_id.get(&id).copied().unwrap_or(0);
-        let own = match body {
-            Body::Sample(sample) => self.samplers[index].task.is_none_or(|task| task == sample.tid),
-            _ => false,
-        };
-        (index, own)
-    }
-
     /// Draws new periods for the events that have got far enough with theirs.
     pub fn randomize(&mut self) {
         let now = now_ns();
         for sampler in &mut self.samplers {
             let passed = sampler.periods_passed(now);
-            if passed < PERIODS_BETWEEN || sampler.mean <= 1 {
+            if !sampler.period.is_due(passed) {
                 continue;
             }
             // On a busy machine the round may be late; the period in force goes on, which harms nothing.
@@ -356,10 +343,6 @@ impl Plan {
     fn is_timer(&self) -> bool {
         self.unit == dwell_profile::Unit::Nanoseconds
     }
-}
-
-fn randomized(plan: &Plan, period: &mut RandomPeriod, passed: f64) -> u64 {
-    if plan.period <= 1 { plan.period } else { period.next(passed) }
 }
 
 fn ring_bytes(plans: &[Plan]) -> usize {
