@@ -357,7 +357,7 @@ impl<H: Host> Collector<H> {
     /// a segment has room for, the first to be sampled before others.
     fn add_symbols(&mut self, image: ImageIndex, mut found: Vec<ImageSymbol>) {
         for symbol in &mut found {
-            symbol.name.truncate(symbol.name.floor_char_boundary(SYMBOL_NAME_BYTES_MAX));
+            cut(&mut symbol.name, SYMBOL_NAME_BYTES_MAX);
         }
         let symbols = self.images.symbols_mut(image);
         found.retain(|symbol| symbols.binary_search(symbol).is_err());
@@ -445,6 +445,13 @@ impl<H: Host> Collector<H> {
 /// Per-CPU threads and workers differ behind the slash only: `kworker/3:1-events`, `ksoftirqd/0`.
 fn kernel_thread_name(comm: &str) -> &str {
     comm.split('/').next().unwrap_or(comm)
+}
+
+fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        let end = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+    }
 }
 
 fn other_place(images: &mut Images, mode: Mode, pc: u64) -> Option<(ImageIndex, u64)> {
