@@ -103,5 +103,5 @@ pub fn heading(epoch: &EpochSummary) -> String {
         )
     });
     let name = epoch.name.as_ref().map_or(String::new(), |n| format!(" '{n}'"));
-    format!("epoch {}{name}, {}, {}", epoch.id, epoch.scope, events.collect::<Vec<_>>().join("; "))
+    format!("epoch {}{name}, {}, {}", epoch.id, fit(&epoch.scope, 60), events.collect::<Vec<_>>().join("; "))
 }

@@ -3,7 +3,7 @@
 //! Cost: one look-up in an image's sorted symbols for each distinct sampled offset.
 
 use dwell_image::{Image, ImageAddress};
-use dwell_profile::{ImageRecord, ImageSymbol};
+use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -90,6 +90,9 @@ fn name_uniquely(selection: &Selection, procedures: &mut [ProcedureSamples]) {
 
 /// An image's file name, or what stands for it.
 pub fn image_name(record: &ImageRecord) -> String {
+    if record.kind == ImageKind::Jit {
+        return record.id.to_string(); // mapped from nothing: `//anon` says less than `jit:node`
+    }
     record.path.file_name().map_or_else(|| record.path.display().to_string(), |n| n.to_string_lossy().into())
 }
 

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use dwell_profile::ImageKind;
+
 use crate::{
     Cancel, QueryError,
     answer::{Top, TopRow},
@@ -147,7 +149,10 @@ fn by_procedure(selection: &Selection, store: &ImageStore, p: &ProcedureSamples)
 
 fn image_row(record: &dwell_profile::ImageRecord) -> TopRow {
     TopRow {
-        image: Some(record.path.display().to_string()),
+        image: Some(match record.kind {
+            ImageKind::Jit => record.id.to_string(),
+            _ => record.path.display().to_string(),
+        }),
         build_id: Some(record.id.to_string()),
         ..TopRow::default()
     }
