@@ -243,11 +243,15 @@ impl LineSum {
     }
 }
 
-/// The three that may explain most, as long as they explain at least a tenth of the line's time.
+/// The three leading suspects, as long as they explain at least a tenth of the line's time.
 fn culprits(sums: BTreeMap<CulpritKey, (f64, f64)>, samples: f64, period: Option<f64>) -> Vec<LineCulprit> {
     let mut ranked: Vec<(CulpritKey, (f64, f64))> = sums.into_iter().collect();
+    let most = ranked.iter().map(|(_, range)| range.1).fold(0.0, f64::max);
+    // Bounds are rough: a cause that may explain half of what another may is as good a suspect, if it is likelier.
     ranked.sort_by(|(a, x), (b, y)| {
-        y.1.total_cmp(&x.1).then(y.0.total_cmp(&x.0)).then(likelihood(a.1).cmp(&likelihood(b.1)))
+        let minor = |range: &(f64, f64)| range.1 < 0.5 * most;
+        let likelier = likelihood(a.1).cmp(&likelihood(b.1));
+        minor(x).cmp(&minor(y)).then(likelier).then(y.1.total_cmp(&x.1)).then(y.0.total_cmp(&x.0))
     });
     let shares = |max: f64| if samples > 0.0 { (max / samples).min(1.0) } else { 0.0 };
     let leading = ranked.into_iter().filter(|(_, (_, max))| shares(*max) >= 0.1).take(3);
