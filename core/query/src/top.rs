@@ -92,7 +92,11 @@ pub fn answer(
     mut rows: Vec<Candidate>,
     limit: Option<usize>,
 ) -> (Top, Vec<Candidate>) {
-    rows.retain(|c| c.primary >= 0.5 || c.counts.iter().any(|n| *n > 0));
+    // A line where samples landed that were waited for on another one costs nothing; its other events still count.
+    rows.retain(|c| {
+        let others = c.counts.iter().zip(&selection.events).skip(1);
+        c.primary >= 0.5 || others.filter(|(_, e)| !e.is_derived()).any(|(n, _)| *n > 0)
+    });
     rows.sort_by(|a, b| {
         let most = b.primary.total_cmp(&a.primary).then_with(|| b.counts.cmp(&a.counts));
         most.then_with(|| row_key(&a.row).cmp(&row_key(&b.row)))
