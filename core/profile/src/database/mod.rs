@@ -124,13 +124,21 @@ impl Database {
         if !self.check_format()? {
             let text = format!("dwell profile database {DATABASE_FORMAT}\n");
             self.write_atomically(&self.metadata_temporary(), &layout.format(), text.as_bytes())?;
-            // The root's own name, last: before it, there is nothing in it that could be lost.
-            layout
-                .root
-                .parent()
-                .map_or(Ok(()), |parent| self.disk.sync_dir(parent).context("sync", parent))?;
         }
-        Ok(())
+        self.sync_names(marked)
+    }
+
+    /// Makes the names in the root, and then the root's own, durable. Each time, not only by who made them: that one may
+    /// have failed or died before they were.
+    fn sync_names(&self, marked: bool) -> Result<(), DatabaseError> {
+        let root = &self.layout.root;
+        self.disk.sync_dir(root).context("sync", root)?;
+        let Some(parent) = root.parent() else { return Ok(()) };
+        match self.disk.sync_dir(parent) {
+            // A database that was set up for us, in a folder that we may not read.
+            Err(error) if marked && error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced.context("sync", parent),
+        }
     }
 
     /// Whether it was not there before.
