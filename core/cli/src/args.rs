@@ -77,21 +77,9 @@ pub struct SamplingArgs {
     /// Mean period between samples: cycles, ns for clocks, occurrences for other events.
     #[arg(short = 'c', long, value_name = "PERIOD", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
-    /// How to collect.
-    #[arg(long, value_name = "BACKEND", default_value = "auto")]
-    pub backend: Backend,
     /// Name of the epoch.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-}
-
-/// Which collector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Backend {
-    /// The best that works here.
-    Auto,
-    /// perf's ring buffers.
-    Perf,
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ use std::{
 };
 
 use dwell_analysis::{Cause, Confidence, StallKind};
+use dwell_image::{Image, ImageAddress};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
     procedures::ProcedureSamples,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
     source::LineMap,
+    top::LINES_SHARE_MIN,
 };
 
 /// Which procedures have sampled instructions from which source file.
@@ -43,7 +45,8 @@ impl FileIndex {
             let samples = &selection.images[procedure.image];
             let found = store.find(&samples.record);
             let Ok(image) = &found.image else { continue };
-            for address in sampled_addresses(samples, procedure, image) {
+            let matters = selection.share(&procedure.counts) >= LINES_SHARE_MIN;
+            for address in sampled_addresses(samples, procedure, image, matters) {
                 if let Some((file, _)) = line_of(image, address) {
                     index.files.entry(file).or_default().insert(p);
                 }
@@ -94,25 +97,25 @@ fn common_tail(a: &Path, b: &Path) -> usize {
     a.components().rev().zip(b.components().rev()).take_while(|(x, y)| x == y).count()
 }
 
-/// Addresses whose lines may cost something: where samples landed, and before them, since what was waited for may be an
-/// earlier instruction of another file, inlined. A loop's samples may wait for its last instruction: where a procedure
-/// is small enough (most are), all of its addresses are looked at.
+/// Addresses whose lines may cost something: where samples landed and, in a procedure that `matters`, before them, since
+/// what was waited for may be an earlier instruction of another file, inlined. A loop's first instruction may wait for
+/// its last, so where such a procedure is small enough (most are) all of its addresses are looked at.
 fn sampled_addresses(
     samples: &ImageSamples,
     procedure: &ProcedureSamples,
-    image: &dwell_image::Image,
-) -> Vec<dwell_image::ImageAddress> {
+    image: &Image,
+    matters: bool,
+) -> Vec<ImageAddress> {
     const WHOLE_BYTES_MAX: u64 = 4096;
     const BEFORE_BYTES: u64 = 32;
     let landed = procedure.points.iter().filter_map(|&i| image.address_of(samples.points[i].offset));
     match procedure.address {
+        _ if !matters => landed.collect(),
         Some(start) if procedure.size_bytes <= WHOLE_BYTES_MAX => {
             (0..procedure.size_bytes).map(|offset| start.offset(offset)).collect()
         }
         _ => landed
-            .flat_map(|a| {
-                (0..=BEFORE_BYTES).map(move |back| dwell_image::ImageAddress(a.0.saturating_sub(back)))
-            })
+            .flat_map(|a| (0..=BEFORE_BYTES).map(move |back| ImageAddress(a.0.saturating_sub(back))))
             .collect(),
     }
 }

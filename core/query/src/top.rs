@@ -181,7 +181,7 @@ fn by_app(selection: &Selection, wanted: &[bool]) -> Vec<Candidate> {
 }
 
 /// Below this share of the samples a procedure is not analysed for its lines: its samples count where they landed.
-const LINES_SHARE_MIN: f64 = 0.0005;
+pub const LINES_SHARE_MIN: f64 = 0.0005;
 
 /// File and line, where debug information tells them.
 type SourceLine = Option<(Arc<str>, u32)>;
