@@ -55,6 +55,7 @@ fn bench(c: &mut Criterion) {
                 period_cycles: Some(1e6),
                 event_samples: &event_samples,
                 branch_directions: &directions,
+                transfers: &[],
             };
             group.throughput(Throughput::Elements(size as u64));
             group.sample_size(20).bench_function(BenchmarkId::new(machine, size), |b| {

@@ -23,4 +23,19 @@ pub struct ProcedureInput<'a> {
     pub event_samples: &'a BTreeMap<Event, (Vec<u64>, u64)>,
     /// How often each conditional branch was seen about to be taken, and about to fall through.
     pub branch_directions: &'a [(u64, u64)],
+    /// Transfers of control seen while single-stepping (path bursts), in no particular order; empty where none were.
+    pub transfers: &'a [Transfer],
+}
+
+/// How often control was seen to go from one instruction to another of the procedure that is not simply the next: a
+/// conditional branch both ways, an indirect jump, a recursive call or return.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transfer {
+    /// Index of the instruction that control left.
+    pub from: usize,
+    /// Index of the instruction that it went to.
+    pub to: usize,
+    /// How often, up to a scale that all transfers of a profile share: corrected for the bias of bursts that begin at
+    /// random times towards slow phases, therefore no whole number.
+    pub count: f64,
 }

@@ -165,6 +165,7 @@ fn run(
         period_cycles: selection.period_cycles(),
         event_samples: &event_samples,
         branch_directions: &taken.into_iter().zip(not_taken).collect::<Vec<_>>(),
+        transfers: &[],
     };
     analyze(&input, model)
 }

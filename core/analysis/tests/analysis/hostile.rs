@@ -84,6 +84,7 @@ proptest! {
                 period_cycles: Some(1e6),
                 event_samples: &BTreeMap::new(),
                 branch_directions: &directions,
+                transfers: &[],
             };
             let analysis = analyze(&input, model);
             prop_assert_eq!(verify_analysis(&analysis, instructions.len()), Ok(()));

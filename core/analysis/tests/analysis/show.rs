@@ -46,6 +46,7 @@ impl Case<'_> {
             period_cycles: self.period_cycles,
             event_samples: &self.events,
             branch_directions: &self.directions,
+            transfers: &[],
         };
         analyze(&input, MachineModel::named(self.machine).expect("a model"))
     }
