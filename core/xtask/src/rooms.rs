@@ -9,6 +9,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-query", &["dwell-profile", "dwell-image", "dwell-analysis"]),
     ("dwell-cli", &["dwell-profile", "dwell-collect", "dwell-query"]),
     ("dwell-node", &["dwell-query"]),
+    ("dwell-accuracy", &["dwell-profile", "dwell-image", "dwell-analysis"]),
     ("dwell-xtask", &[]),
 ];
 
@@ -22,11 +23,11 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
     ("addr2line", &["dwell-image"], "DWARF leaves image as plain data"),
     ("parquet", &["dwell-profile"], "the database's format is profile's affair"),
     ("napi", &["dwell-node"], "JavaScript is known to node alone"),
-    ("clap", &["dwell-cli"], "arguments are parsed in cli alone"),
-    ("anyhow", &["dwell-cli", "dwell-xtask"], "libraries name their errors with thiserror"),
+    ("clap", &["dwell-cli", "dwell-accuracy"], "arguments are parsed in binaries alone"),
+    ("anyhow", &["dwell-cli", "dwell-accuracy", "dwell-xtask"], "libraries name their errors with thiserror"),
     (
         "serde_json",
-        &["dwell-profile", "dwell-collect", "dwell-analysis", "dwell-query", "dwell-cli"],
+        &["dwell-profile", "dwell-collect", "dwell-analysis", "dwell-query", "dwell-cli", "dwell-accuracy"],
         "answers become text at the boundary; tidy lists the files below query that may",
     ),
 ];

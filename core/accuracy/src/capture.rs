@@ -1,0 +1,368 @@
+//! A capture: one program's samples and what truly happened, as a folder of tables.
+//!
+//! Enters: a folder (its format is in `FORMAT.md` beside this crate's manifest). Leaves: plain tables, or one error that
+//! names the file, the line and what is wrong with it. Linear in the bytes.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::truth::TrueCause;
+
+/// An address as the image's own headers say it.
+pub type Address = u64;
+
+/// One program, sampled, with its truth.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// The folder it came from.
+    pub folder: PathBuf,
+    /// The group of captures it belongs to: the folder's name above (`inorder-aarch64`, …).
+    pub set: String,
+    /// What was run, how, and in which unit it was sampled.
+    pub meta: Meta,
+    /// Time samples as they landed.
+    pub samples: BTreeMap<Address, u64>,
+    /// Directions seen of conditional branches: taken, not taken.
+    pub directions: BTreeMap<Address, (u64, u64)>,
+    /// Truth: executions of each instruction that was executed.
+    pub executions: FxHashMap<Address, u64>,
+    /// Truth: how often control went from one instruction to another by a branch, a jump or a call.
+    pub edges: FxHashMap<(Address, Address), u64>,
+    /// Truth, simulated cores only: cycles at the head of the queue, by cause.
+    pub stalls: Option<Vec<TrueStall>>,
+    /// Samples of other events, by name.
+    pub events: BTreeMap<String, EventSamples>,
+    /// Path bursts.
+    pub bursts: Vec<Burst>,
+    /// Blocks that llvm-mca measured, by their first instruction.
+    pub mca: Option<BTreeMap<Address, McaBlock>>,
+}
+
+/// `meta.json`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Meta {
+    /// The program's name.
+    pub name: String,
+    /// What it was written in.
+    pub language: String,
+    /// Package, version and command.
+    pub source: String,
+    /// Whether settings may be chosen on it.
+    pub role: Role,
+    /// The model of the machine that it ran on.
+    pub machine: String,
+    /// `cycles` or `cpu-clock`.
+    pub event: String,
+    /// The unit of `period`.
+    pub unit: Unit,
+    /// Average distance between two time samples.
+    pub period: f64,
+    /// The clock measured beside the samples.
+    #[serde(default)]
+    pub clock_ghz: Option<f64>,
+    /// Time samples in all, other images' included.
+    pub samples: u64,
+}
+
+/// What a capture may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Settings are chosen on it.
+    Tune,
+    /// It judges.
+    Judge,
+    /// One stall's cause, in isolation.
+    Kernel,
+}
+
+/// A period's unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Cycles.
+    Cycles,
+    /// Nanoseconds.
+    Ns,
+}
+
+/// Cycles that an instruction truly waited at the head of the queue for one reason.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrueStall {
+    /// The instruction that waited.
+    pub address: Address,
+    /// Why.
+    pub cause: TrueCause,
+    /// Who is to blame, if an instruction is.
+    pub culprit: Option<Address>,
+    /// For how long, over the whole run.
+    pub cycles: f64,
+}
+
+/// Samples of an event that does not measure time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EventSamples {
+    /// Average number of occurrences between two of them.
+    pub period: u64,
+    /// By address.
+    pub counts: BTreeMap<Address, u64>,
+}
+
+/// A stretch of single-stepped execution.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Burst {
+    /// Its first and last instruction.
+    pub span: (Address, Address),
+    /// How often control went from one instruction to another within it.
+    pub transfers: Vec<(Address, Address, u64)>,
+}
+
+/// What llvm-mca says of a block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct McaBlock {
+    /// Its instructions.
+    pub instructions: u64,
+    /// Cycles of an execution.
+    pub cycles: f64,
+}
+
+/// Why a capture cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// A file is missing or unreadable.
+    #[error("{}: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// `meta.json` is not what it should be.
+    #[error("{}: {error}", path.display())]
+    Meta {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        error: serde_json::Error,
+    },
+    /// A line of a table is not what it should be.
+    #[error("{}:{line}: {problem}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// Folders below `root`, at most two levels deep, that hold a `meta.json`, sorted.
+pub fn find(root: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let is_capture = |p: &PathBuf| p.join("meta.json").is_file();
+    let mut found = vec![];
+    let mut level = vec![root.to_owned()];
+    for _ in 0..3 {
+        found.extend(level.iter().filter(|p| is_capture(p)).cloned());
+        level.retain(|p| !is_capture(p));
+        level = level.iter().map(|p| folders(p)).collect::<Result<Vec<_>, _>>()?.concat();
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn folders(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
+    Ok(entries.into_iter().map(|e| e.path()).filter(|p| p.is_dir()).collect())
+}
+
+impl Capture {
+    /// Reads the capture in `folder`.
+    pub fn read(folder: &Path) -> Result<Capture, CaptureError> {
+        let set = folder.canonicalize().ok().and_then(|f| Some(f.parent()?.file_name()?.to_owned()));
+        let mut stalls = None;
+        if let Some(table) = Table::read_if_there(&folder.join("stalls.tsv"))? {
+            stalls = Some(table.rows(stall)?);
+        }
+        Ok(Capture {
+            folder: folder.to_owned(),
+            set: set.map_or_else(String::new, |s| s.to_string_lossy().into_owned()),
+            meta: read_meta(&folder.join("meta.json"))?,
+            samples: Table::read(&folder.join("samples.tsv"))?.summed(|r| Ok((r.hex()?, r.number()?)))?,
+            directions: directions(folder)?,
+            executions: by_key(&folder.join("executions.tsv"), |r| r.hex())?,
+            edges: by_key(&folder.join("edges.tsv"), |r| Ok((r.hex()?, r.hex()?)))?,
+            stalls,
+            events: events(folder)?,
+            bursts: bursts(folder)?,
+            mca: mca(folder)?,
+        })
+    }
+
+    /// The program's file.
+    pub fn program(&self) -> PathBuf {
+        self.folder.join("program")
+    }
+
+    /// Average cycles between two time samples; `None` where the clock is unknown.
+    pub fn period_cycles(&self) -> Option<f64> {
+        match self.meta.unit {
+            Unit::Cycles => Some(self.meta.period),
+            Unit::Ns => self.meta.clock_ghz.map(|ghz| ghz * self.meta.period),
+        }
+    }
+}
+
+fn read_meta(path: &Path) -> Result<Meta, CaptureError> {
+    let text = fs::read(path).map_err(|error| CaptureError::Unreadable { path: path.to_owned(), error })?;
+    serde_json::from_slice(&text).map_err(|error| CaptureError::Meta { path: path.to_owned(), error })
+}
+
+fn by_key<K: Eq + std::hash::Hash>(
+    path: &Path,
+    key: impl Fn(&mut Row) -> Result<K, String>,
+) -> Result<FxHashMap<K, u64>, CaptureError> {
+    let mut counts = FxHashMap::default();
+    for (key, count) in Table::read(path)?.rows(|row| Ok((key(row)?, row.number::<u64>()?)))? {
+        *counts.entry(key).or_default() += count;
+    }
+    Ok(counts)
+}
+
+fn directions(folder: &Path) -> Result<BTreeMap<Address, (u64, u64)>, CaptureError> {
+    let Some(table) = Table::read_if_there(&folder.join("directions.tsv"))? else {
+        return Ok(BTreeMap::new());
+    };
+    Ok(table.rows(|r| Ok((r.hex()?, (r.number()?, r.number()?))))?.into_iter().collect())
+}
+
+fn stall(row: &mut Row) -> Result<TrueStall, String> {
+    let address = row.hex()?;
+    let cause = TrueCause::from_str(row.field()?)?;
+    let culprit = match row.field()? {
+        "-" => None,
+        text => Some(hex(text)?),
+    };
+    Ok(TrueStall { address, cause, culprit, cycles: row.amount()? })
+}
+
+fn events(folder: &Path) -> Result<BTreeMap<String, EventSamples>, CaptureError> {
+    let mut events: BTreeMap<String, EventSamples> = BTreeMap::new();
+    let Some(table) = Table::read_if_there(&folder.join("events.tsv"))? else { return Ok(events) };
+    let rows =
+        table.rows(|r| Ok((r.field()?.to_owned(), r.number::<u64>()?, r.hex()?, r.number::<u64>()?)))?;
+    for (name, period, address, count) in rows {
+        let event = events.entry(name).or_default();
+        event.period = period;
+        *event.counts.entry(address).or_default() += count;
+    }
+    Ok(events)
+}
+
+/// A row with count 0 opens a burst and tells its first and last instruction.
+fn bursts(folder: &Path) -> Result<Vec<Burst>, CaptureError> {
+    let Some(table) = Table::read_if_there(&folder.join("bursts.tsv"))? else { return Ok(Vec::new()) };
+    let mut bursts: BTreeMap<u64, Burst> = BTreeMap::new();
+    for (number, from, to, count) in
+        table.rows(|r| Ok((r.number::<u64>()?, r.hex()?, r.hex()?, r.number::<u64>()?)))?
+    {
+        let burst = bursts.entry(number).or_default();
+        match count {
+            0 => burst.span = (from, to),
+            _ => burst.transfers.push((from, to, count)),
+        }
+    }
+    Ok(bursts.into_values().collect())
+}
+
+fn mca(folder: &Path) -> Result<Option<BTreeMap<Address, McaBlock>>, CaptureError> {
+    let Some(table) = Table::read_if_there(&folder.join("mca.tsv"))? else { return Ok(None) };
+    let row = |r: &mut Row| Ok((r.hex()?, McaBlock { instructions: r.number()?, cycles: r.amount()? }));
+    Ok(Some(table.rows(row)?.into_iter().collect()))
+}
+
+/// A file of lines with fields between tabs.
+struct Table {
+    path: PathBuf,
+    text: String,
+}
+
+impl Table {
+    fn read(path: &Path) -> Result<Table, CaptureError> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| CaptureError::Unreadable { path: path.to_owned(), error })?;
+        Ok(Table { path: path.to_owned(), text })
+    }
+
+    fn read_if_there(path: &Path) -> Result<Option<Table>, CaptureError> {
+        if path.exists() { Table::read(path).map(Some) } else { Ok(None) }
+    }
+
+    /// Every line parsed; a field too many is as wrong as one too few.
+    fn rows<T>(&self, parse: impl Fn(&mut Row) -> Result<T, String>) -> Result<Vec<T>, CaptureError> {
+        let lines = self.text.lines().enumerate().filter(|(_, l)| !l.is_empty() && !l.starts_with('#'));
+        lines
+            .map(|(index, line)| {
+                let mut row = Row(line.split('\t'));
+                let parsed = parse(&mut row).and_then(|value| match row.0.next() {
+                    Some(more) => Err(format!("\"{more}\" is one field too many")),
+                    None => Ok(value),
+                });
+                parsed.map_err(|problem| CaptureError::Line {
+                    path: self.path.clone(),
+                    line: index + 1,
+                    problem,
+                })
+            })
+            .collect()
+    }
+
+    fn summed(
+        &self,
+        parse: impl Fn(&mut Row) -> Result<(Address, u64), String>,
+    ) -> Result<BTreeMap<Address, u64>, CaptureError> {
+        let mut sums = BTreeMap::new();
+        for (address, count) in self.rows(parse)? {
+            let sum: &mut u64 = sums.entry(address).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        Ok(sums)
+    }
+}
+
+/// A line's fields.
+struct Row<'a>(std::str::Split<'a, char>);
+
+impl<'a> Row<'a> {
+    fn field(&mut self) -> Result<&'a str, String> {
+        self.0.next().map(str::trim).ok_or_else(|| "a field is missing".to_owned())
+    }
+
+    fn hex(&mut self) -> Result<Address, String> {
+        hex(self.field()?)
+    }
+
+    fn number<T: FromStr>(&mut self) -> Result<T, String> {
+        let text = self.field()?;
+        text.parse().map_err(|_| format!("\"{text}\" is no whole number"))
+    }
+
+    /// A finite amount that is not negative.
+    fn amount(&mut self) -> Result<f64, String> {
+        let text = self.field()?;
+        let amount: Option<f64> = text.parse().ok();
+        amount.filter(|a| a.is_finite() && *a >= 0.0).ok_or_else(|| format!("\"{text}\" is no amount"))
+    }
+}
+
+fn hex(text: &str) -> Result<Address, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16).map_err(|_| format!("\"{text}\" is no hexadecimal address"))
+}

@@ -1,0 +1,14 @@
+//! How good is the analysis? Captures with known truth → shares of samples whose estimates are right, reliability of
+//! the confidence, scores of the culprits.
+//!
+//! Enters: captures (see [`capture`]). Leaves: tables, JSON, pictures. Never here: what users run; an estimate that
+//! looks at the truth, scales apart.
+
+pub mod capture;
+pub mod truth;
+/// The command's verbs, one file for each.
+pub mod commands {
+    pub mod judge;
+}
+
+pub use capture::{Capture, CaptureError};

@@ -1,0 +1,36 @@
+//! `dwell-accuracy`: what developers run to see how far the analysis is from the truth.
+//!
+//! Enters: arguments, captures on disk. Leaves: tables on standard output, a report in a folder. Never here: anything
+//! that users install.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use dwell_accuracy::commands::judge;
+
+/// Judges Dwell's analysis by captures whose truth is known.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Estimates every capture's frequencies, compares them with the truth, and reports
+    Judge(judge::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Judge(arguments) => judge::run(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dwell-accuracy: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

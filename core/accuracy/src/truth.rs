@@ -1,0 +1,40 @@
+//! The truth's own words for why a core waited, and the analysis' words for the same.
+
+use std::str::FromStr;
+
+use dwell_analysis::Cause;
+
+/// Why the head of the queue waited, as a simulator says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TrueCause {
+    /// What the machine's model knows: issue, latencies, units.
+    Base,
+    /// What only a run can tell.
+    Dynamic(Cause),
+}
+
+/// Names in `stalls.tsv`; `-`, `_` and case do not matter.
+const NAMES: &[(&str, TrueCause)] = &[
+    ("base", TrueCause::Base),
+    ("icachemiss", TrueCause::Dynamic(Cause::ICacheMiss)),
+    ("itlbmiss", TrueCause::Dynamic(Cause::ItlbMiss)),
+    ("dcachemiss", TrueCause::Dynamic(Cause::DCacheMiss)),
+    ("dtlbmiss", TrueCause::Dynamic(Cause::DtlbMiss)),
+    ("writebuffer", TrueCause::Dynamic(Cause::WriteBuffer)),
+    ("storebuffer", TrueCause::Dynamic(Cause::WriteBuffer)),
+    ("synchronization", TrueCause::Dynamic(Cause::Synchronization)),
+    ("branchmispredict", TrueCause::Dynamic(Cause::BranchMispredict)),
+    ("divider", TrueCause::Dynamic(Cause::Divider)),
+    ("multiplier", TrueCause::Dynamic(Cause::Multiplier)),
+    ("system", TrueCause::Dynamic(Cause::System)),
+];
+
+impl FromStr for TrueCause {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TrueCause, String> {
+        let name: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
+        let known = NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(&name));
+        known.map(|(_, cause)| *cause).ok_or_else(|| format!("\"{text}\" is no cause of a stall"))
+    }
+}
