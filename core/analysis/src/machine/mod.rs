@@ -5,6 +5,7 @@ mod class;
 mod class_a64;
 mod class_riscv;
 mod class_x86;
+mod source;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -13,6 +14,7 @@ use dwell_profile::Cpu;
 use serde::Deserialize;
 
 pub use class::{Opcode, OpcodeClass};
+pub use source::Source;
 
 /// A core, as far as the analysis needs to know it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -21,8 +23,13 @@ pub struct MachineModel {
     name: String,
     /// What it is, for people.
     pub description: String,
-    /// Where the figures come from.
-    pub sources: Vec<String>,
+    /// What the figures come from, by key: document, number and section, or the command that prints them.
+    pub sources: BTreeMap<String, String>,
+    /// Which source each figure has that no class below names one for.
+    pub source: Source,
+    /// LLVM's name for the core, for `xtask machines`, which compares the figures with llvm-mca's.
+    #[serde(default)]
+    pub llvm: Option<Llvm>,
     /// The instruction set; `None` where the model fits any.
     pub arch: Option<String>,
     /// The processors it describes; empty for fallbacks and simulated cores.
@@ -49,6 +56,22 @@ pub struct MachineModel {
     pub memory: Memory,
     /// Stores that wait behind retirement.
     pub store_buffer_entries: u32,
+    /// Instructions between issue to the back end and retirement (out of order).
+    #[serde(default)]
+    pub reorder_buffer_entries: Option<u32>,
+    /// Loads among them.
+    #[serde(default)]
+    pub load_queue_entries: Option<u32>,
+}
+
+/// How llvm-mca is told to model the core.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Llvm {
+    /// `-mtriple`.
+    pub triple: String,
+    /// `-mcpu`.
+    pub cpu: String,
 }
 
 /// The order of issue.
@@ -87,16 +110,29 @@ pub struct CpuMatch {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClassCost {
-    /// Cycles until a result can be used; for what varies, the least of it.
+    /// Cycles from issue until a result can be used; for what varies, the least of it.
     pub latency: f64,
+    /// The same until a memory operand's address can use it, where that differs (in order).
+    pub address_latency: Option<f64>,
+    /// Cycles after issue at which it needs its operands, addresses apart: what waits for a result waits that much
+    /// less (in order; forwarding paths, late ALUs, LLVM's `ReadAdvance`).
+    pub late: f64,
     /// The pool of units it needs.
     pub unit: Option<String>,
     /// Cycles during which it keeps one of them.
     pub busy: f64,
+    /// A pool of which it takes one in its first cycle only, beside `unit` (in order: an issue port).
+    pub slot: Option<String>,
     /// It issues in a cycle of its own (in order).
     pub alone: bool,
+    /// Nothing earlier issues in its cycle (in order).
+    pub starts_group: bool,
     /// Nothing later issues in its cycle (in order).
     pub ends_group: bool,
+    /// The source of these figures, where the model's own does not hold.
+    pub source: Option<Source>,
+    /// The instruction that llvm-mca is asked about, in the assembler's syntax.
+    pub example: Option<String>,
 }
 
 /// Caches and translation, in cycles from use to result.
@@ -120,6 +156,26 @@ pub struct Memory {
     /// A code page that no TLB holds.
     pub itlb_miss_cycles: f64,
 }
+
+/// The figures outside the classes.
+const FIGURES: [&str; 16] = [
+    "order",
+    "issue_width",
+    "retire_width",
+    "skid",
+    "units",
+    "fuses_compare_branch",
+    "eliminates_moves",
+    "mispredict_cycles",
+    "store_buffer_entries",
+    "memory.line_bytes",
+    "memory.l1_cycles",
+    "memory.l2_cycles",
+    "memory.last_level_cycles",
+    "memory.memory_cycles",
+    "memory.dtlb_miss_cycles",
+    "memory.itlb_miss_cycles",
+];
 
 const FILES: [&str; 9] = [
     include_str!("../../machines/amd-zen4.json"),
@@ -175,6 +231,37 @@ impl MachineModel {
         &self.name
     }
 
+    /// Checks that every figure names a source, and that pools and sources that are named exist.
+    pub fn verify(&self) -> Result<(), String> {
+        let wrong = |what: String| Err(format!("{}: {what}", self.name));
+        for figure in FIGURES {
+            if !self.source.of(figure).is_some_and(|key| self.sources.contains_key(key)) {
+                return wrong(format!("{figure} has no source"));
+            }
+        }
+        for (class, cost) in &self.classes {
+            let source = cost.source.as_ref().unwrap_or(&self.source);
+            let unsourced = ["latency", "unit", "busy"]
+                .iter()
+                .find(|figure| !source.of(figure).is_some_and(|key| self.sources.contains_key(key)));
+            if let Some(figure) = unsourced {
+                return wrong(format!("{class:?}: {figure} has no source"));
+            }
+            let unknown = source.keys().find(|key| !self.sources.contains_key(*key));
+            if let Some(key) = unknown {
+                return wrong(format!("{class:?}: no source is called {key}"));
+            }
+            let pools = [&cost.unit, &cost.slot].into_iter().flatten();
+            if let Some(pool) = pools.into_iter().find(|pool| !self.units.contains_key(*pool)) {
+                return wrong(format!("{class:?} names an unknown unit, {pool}"));
+            }
+            if ![cost.latency, cost.busy, cost.late].iter().all(|cycles| *cycles >= 0.0) {
+                return wrong(format!("{class:?} costs less than nothing"));
+            }
+        }
+        Ok(())
+    }
+
     /// What an operation of a class costs here.
     pub fn cost(&self, class: OpcodeClass) -> &ClassCost {
         static DEFAULT: LazyLock<ClassCost> =
@@ -204,12 +291,7 @@ mod tests {
     #[test]
     fn every_file_is_sound() {
         for model in MODELS.iter() {
-            assert!(!model.sources.is_empty(), "{}", model.name);
-            for (class, cost) in &model.classes {
-                let known = cost.unit.as_ref().is_none_or(|u| model.units.contains_key(u));
-                assert!(known, "{}: {class:?} names an unknown unit", model.name);
-                assert!(cost.latency >= 0.0 && cost.busy >= 0.0, "{}: {class:?}", model.name);
-            }
+            assert_eq!(model.verify(), Ok(()));
             assert!(model.units.values().all(|&count| count > 0), "{}", model.name);
             assert!(model.issue_width > 0 && model.retire_width > 0, "{}", model.name);
             let m = &model.memory;

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use dwell_image::Instruction;
+use dwell_image::{Instruction, Operand, RegisterSet};
 use rustc_hash::FxHashMap;
 
-use super::{Schedule, StaticStall};
+use super::{Schedule, StaticStall, address_registers};
 use crate::{
     Cause,
     machine::{ClassCost, MachineModel},
@@ -22,7 +22,10 @@ const ALWAYS: Ready = Ready { cycle: 0, by: None };
 
 struct Issue<'m> {
     model: &'m MachineModel,
+    /// When each register's value can be computed with.
     registers: [Ready; 128],
+    /// When it can be an address.
+    addresses: [Ready; 128],
     units: FxHashMap<&'m str, Vec<(Ready, bool)>>,
     cycle: i64,
     slots_used: i64,
@@ -41,6 +44,7 @@ pub fn schedule_block(
     let mut issue = Issue {
         model,
         registers: [ALWAYS; 128],
+        addresses: [ALWAYS; 128],
         units: units.collect(),
         cycle: -1,
         slots_used: i64::from(model.issue_width),
@@ -57,11 +61,12 @@ impl Issue<'_> {
         let cost = self.model.cost(opcode.class);
         let width = i64::from(self.model.issue_width);
         let group_is_full = self.slots_used >= width;
-        let must_move = group_is_full || self.closed_by.is_some() || (cost.alone && self.slots_used > 0);
+        let is_first = cost.alone || cost.starts_group;
+        let must_move = group_is_full || self.closed_by.is_some() || (is_first && self.slots_used > 0);
         let slot_ready = Ready { cycle: self.cycle + i64::from(must_move), by: self.closed_by };
-        let operands = self.operands_ready(instruction);
+        let operands = self.operands_ready(instruction, cost);
         let after_operands = slot_ready.cycle.max(operands.cycle);
-        let (unit, unit_is_shared_slot) = self.unit_ready(cost, after_operands);
+        let (unit, unit_is_shared_slot) = self.units_ready(cost, after_operands);
         let cycle = after_operands.max(unit.cycle);
 
         let slot_at =
@@ -87,17 +92,24 @@ impl Issue<'_> {
         self.issue_at(cycle, instruction, i, cost, self.model.latency(opcode));
     }
 
-    fn operands_ready(&self, instruction: &Instruction) -> Ready {
-        instruction
-            .reads
-            .iter()
-            .map(|r| self.registers[usize::from(r.0 & 127)])
-            .fold(ALWAYS, |worst, r| if r.cycle > worst.cycle { r } else { worst })
+    /// Data is needed `late` cycles after issue, addresses at once.
+    fn operands_ready(&self, instruction: &Instruction, cost: &ClassCost) -> Ready {
+        let latest = |worst: Ready, r: Ready| if r.cycle > worst.cycle { r } else { worst };
+        let addresses = address_registers(instruction);
+        let data = RegisterSet(instruction.reads.0 & !addresses.0);
+        let data = data.iter().map(|r| self.registers[usize::from(r.0 & 127)]).fold(ALWAYS, latest);
+        let data = Ready { cycle: data.cycle - cost.late as i64, ..data };
+        addresses.iter().map(|r| self.addresses[usize::from(r.0 & 127)]).fold(data, latest)
     }
 
-    /// When a unit is free, and whether it is only this cycle's start that is taken.
-    fn unit_ready(&self, cost: &ClassCost, at: i64) -> (Ready, bool) {
-        let pool = cost.unit.as_deref().and_then(|u| self.units.get(u));
+    /// When its unit and its issue port are free, and whether it is only this cycle's start that is taken.
+    fn units_ready(&self, cost: &ClassCost, at: i64) -> (Ready, bool) {
+        let (unit, slot) = (self.pool_ready(&cost.unit, at), self.pool_ready(&cost.slot, at));
+        if slot.0.cycle > unit.0.cycle { slot } else { unit }
+    }
+
+    fn pool_ready(&self, name: &Option<String>, at: i64) -> (Ready, bool) {
+        let pool = name.as_deref().and_then(|u| self.units.get(u));
         let first = pool.and_then(|p| p.iter().min_by_key(|(free, _)| free.cycle));
         match first {
             Some(&(free, is_short)) if free.cycle > at => (free, is_short),
@@ -113,13 +125,36 @@ impl Issue<'_> {
         if cost.alone || cost.ends_group {
             self.closed_by = Some(i);
         }
+        let address_latency = cost.address_latency.unwrap_or(latency);
+        let updated = updated_addresses(instruction);
         for register in instruction.writes.iter() {
-            let ready = Ready { cycle: cycle + latency as i64, by: Some(i) };
-            self.registers[usize::from(register.0 & 127)] = ready;
+            let slot = usize::from(register.0 & 127);
+            let cycles = if updated.contains(register) { (1.0, 1.0) } else { (latency, address_latency) };
+            self.registers[slot] = Ready { cycle: cycle + cycles.0 as i64, by: Some(i) };
+            self.addresses[slot] = Ready { cycle: cycle + cycles.1 as i64, by: Some(i) };
         }
-        let pool = cost.unit.as_deref().and_then(|u| self.units.get_mut(u));
+        self.take(&cost.slot, cycle, 1.0, i);
+        self.take(&cost.unit, cycle, cost.busy, i);
+    }
+
+    fn take(&mut self, name: &Option<String>, cycle: i64, busy: f64, i: usize) {
+        let pool = name.as_deref().and_then(|u| self.units.get_mut(u));
         if let Some(free) = pool.and_then(|p| p.iter_mut().min_by_key(|(free, _)| free.cycle)) {
-            *free = (Ready { cycle: cycle + cost.busy as i64, by: Some(i) }, cost.busy <= 1.0);
+            *free = (Ready { cycle: cycle + busy as i64, by: Some(i) }, busy <= 1.0);
         }
     }
+}
+
+/// Address registers that a load or store with writeback advances: ready the cycle after, whatever memory does.
+fn updated_addresses(instruction: &Instruction) -> RegisterSet {
+    let is_register = |o: &&Operand| matches!(o, Operand::Register { .. });
+    let transferred = instruction.operands.iter().take_while(is_register);
+    let transferred: RegisterSet = transferred
+        .filter_map(|o| match o {
+            Operand::Register { register, .. } => Some(*register),
+            _ => None,
+        })
+        .collect();
+    let updated = address_registers(instruction).intersection(instruction.writes);
+    RegisterSet(updated.0 & !transferred.0)
 }

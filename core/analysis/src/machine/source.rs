@@ -1,0 +1,55 @@
+//! Where a model's figures come from. Enters: keys of the model's `sources` beside its figures. Leaves: the key of
+//! each figure. A figure without a source is a bug in the file; [`super::MachineModel::verify`] finds it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// Stands for every figure that is not named.
+const REST: &str = "*";
+
+/// The sources of a group of figures, as keys of [`super::MachineModel::sources`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Source {
+    /// All of them come from one.
+    One(String),
+    /// Each from its own, by the figure's name (`latency`, `memory.l1_cycles`); `*` stands for those not named.
+    Each(BTreeMap<String, String>),
+}
+
+impl Source {
+    /// The source of a figure; a dotted name falls back to what its first part says, then to `*`.
+    pub fn of(&self, figure: &str) -> Option<&str> {
+        match self {
+            Source::One(key) => Some(key),
+            Source::Each(keys) => {
+                let group = figure.split('.').next().unwrap_or(figure);
+                [figure, group, REST].iter().find_map(|name| keys.get(*name)).map(String::as_str)
+            }
+        }
+    }
+
+    /// Every key that is used.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let (one, each) = match self {
+            Source::One(key) => (Some(key), None),
+            Source::Each(keys) => (None, Some(keys.values())),
+        };
+        one.into_iter().chain(each.into_iter().flatten()).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closest_name_counts() {
+        let source: Source =
+            serde_json::from_str(r#"{"memory.l1_cycles": "a", "memory": "b", "*": "c"}"#).unwrap();
+        let of = |figure| source.of(figure).unwrap();
+        assert_eq!([of("memory.l1_cycles"), of("memory.l2_cycles"), of("skid")], ["a", "b", "c"]);
+        assert_eq!(Source::One("d".into()).of("skid"), Some("d"));
+    }
+}
