@@ -36,14 +36,18 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
     let cfg = Cfg::build(input.instructions, input.jump_targets);
     let equivalence = Equivalence::of(&cfg);
     let schedule = Schedule::of(model, input.arch, input.instructions, &cfg);
-    let estimates = frequency::estimate(&Evidence {
+    let mut estimates = frequency::estimate(&Evidence {
         model,
         cfg: &cfg,
         equivalence: &equivalence,
         schedule: &schedule,
         samples: &samples,
         directions: &directions,
+        transfers: input.transfers,
     });
+    if input.frequency_scale.is_finite() && input.frequency_scale > 0.0 {
+        estimates.scale(input.frequency_scale);
+    }
     let scene = Scene {
         model,
         instructions: input.instructions,

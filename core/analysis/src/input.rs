@@ -25,6 +25,9 @@ pub struct ProcedureInput<'a> {
     pub branch_directions: &'a [(u64, u64)],
     /// Transfers of control seen while single-stepping (path bursts), in no particular order; empty where none were.
     pub transfers: &'a [Transfer],
+    /// What to multiply the procedure's frequencies by, so that they agree with those of its callers and callees: one of
+    /// [`program::scales`](crate::program::scales), else 1.
+    pub frequency_scale: f64,
 }
 
 /// How often control was seen to go from one instruction to another of the procedure that is not simply the next: a

@@ -12,7 +12,9 @@ pub mod frequency;
 mod graph;
 mod input;
 mod jump_table;
+mod linear;
 pub mod machine;
+pub mod program;
 pub mod schedule;
 
 pub use analyze::{analyze, verify_analysis};

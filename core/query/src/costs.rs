@@ -166,6 +166,7 @@ fn run(
         event_samples: &event_samples,
         branch_directions: &taken.into_iter().zip(not_taken).collect::<Vec<_>>(),
         transfers: &[],
+        frequency_scale: 1.0,
     };
     analyze(&input, model)
 }

@@ -1,96 +1,171 @@
-//! Visits of a Markov chain: from branch probabilities to frequencies that conserve flow.
+//! Visits of a Markov chain: from branch probabilities to frequencies that conserve flow, and how they change with them.
 //!
 //! Input: transition probabilities of a strongly connected chain. Output: how often each node is visited for one visit
-//! of the last. Complexity: linear in the transitions and in the fill-in of elimination, which is small for the graphs
-//! of programs; beyond a budget nothing is returned.
+//! of the last, and the products of the visits' derivatives that a fit needs. Complexity: linear in the transitions and
+//! in the fill-in of elimination, which is small for the graphs of programs; beyond a budget nothing is returned.
 //!
 //! The method is state reduction (Grassmann, Taksar and Heyman, "Regenerative Analysis and Steady State Distributions
 //! for Markov Chains", Operations Research 33(5), 1985): Gaussian elimination without a subtraction, so trip counts of
-//! millions come out exact. Nodes go in the order of least fill-in.
+//! millions come out exact. Nodes go in the order of least fill-in. The order and the places of the fill-in depend on
+//! the graph alone ([`Pattern`]); the numbers ([`Elimination`]) are made anew for each set of probabilities.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Transitions that elimination may touch in all.
-const WORK_MAX: usize = 4_000_000;
+const WORK_MAX: usize = 2_000_000;
 
-/// Visits of each node per visit of node `nodes - 1`; `None` if elimination would fill in too much.
-pub fn visits(nodes: usize, transitions: impl Iterator<Item = (usize, usize, f64)>) -> Option<Vec<f64>> {
-    let mut chain = Chain::new(nodes, transitions);
-    let mut order = Vec::with_capacity(nodes);
-    let mut queue: BTreeSet<(usize, usize)> = (0..nodes - 1).map(|n| (chain.fill_in(n), n)).collect();
-    let mut work = 0;
-    while let Some((fill_in, node)) = queue.pop_first() {
-        work += fill_in + 1;
-        if work > WORK_MAX {
-            return None;
-        }
-        let neighbours: BTreeSet<usize> =
-            chain.from[node].iter().chain(chain.to[node].keys()).copied().filter(|&n| n != node).collect();
-        for &n in neighbours.iter().filter(|&&n| n != nodes - 1) {
-            queue.remove(&(chain.fill_in(n), n));
-        }
-        order.push(chain.eliminate(node));
-        for &n in neighbours.iter().filter(|&&n| n != nodes - 1) {
-            queue.insert((chain.fill_in(n), n));
-        }
-    }
-    let mut visits = vec![0.0; nodes];
-    visits[nodes - 1] = 1.0;
-    for Eliminated { node, entries } in order.into_iter().rev() {
-        visits[node] = entries.iter().map(|&(from, p)| visits[from] * p).sum();
-    }
-    visits.iter().all(|v| v.is_finite()).then_some(visits)
+/// In which order the nodes go, and where what goes is kept.
+pub struct Pattern {
+    nodes: usize,
+    steps: Vec<Step>,
+    /// By transition of the input: its slot.
+    slot_of: Vec<usize>,
+    slots: usize,
 }
 
-/// A node and the expected visits of it for one visit of each node that leads to it.
-struct Eliminated {
+/// The elimination of one node.
+struct Step {
     node: usize,
-    entries: Vec<(usize, f64)>,
+    /// Remaining nodes that lead to it, with the transition's slot.
+    ins: Vec<(usize, usize)>,
+    /// Remaining nodes that it leads to.
+    outs: Vec<(usize, usize)>,
+    /// By pair of `ins` and `outs`: the slot of the transition that bypasses the node.
+    bypasses: Vec<usize>,
 }
 
-struct Chain {
-    to: Vec<BTreeMap<usize, f64>>,
-    /// Mirrors `to`.
-    from: Vec<BTreeSet<usize>>,
-}
-
-impl Chain {
-    fn new(nodes: usize, transitions: impl Iterator<Item = (usize, usize, f64)>) -> Self {
-        let mut chain = Chain { to: vec![BTreeMap::new(); nodes], from: vec![BTreeSet::new(); nodes] };
-        for (from, to, p) in transitions {
-            chain.add(from, to, p);
+impl Pattern {
+    /// The pattern of a graph whose last node stays; `None` if elimination would fill in too much.
+    pub fn of(nodes: usize, transitions: impl Iterator<Item = (usize, usize)>) -> Option<Pattern> {
+        let mut graph =
+            Graph { to: vec![BTreeMap::new(); nodes], from: vec![BTreeMap::new(); nodes], slots: 0 };
+        let slot_of = transitions.map(|(from, to)| graph.slot(from, to)).collect();
+        let last = nodes - 1;
+        let mut queue: BTreeSet<(usize, usize)> = (0..last).map(|n| (graph.fill_in(n), n)).collect();
+        let (mut steps, mut work) = (Vec::with_capacity(last), 0);
+        while let Some((fill_in, node)) = queue.pop_first() {
+            work += fill_in + 1;
+            if work > WORK_MAX {
+                return None;
+            }
+            let mut neighbours: Vec<usize> =
+                graph.from[node].keys().chain(graph.to[node].keys()).copied().collect();
+            neighbours.retain(|&n| n != node && n != last);
+            neighbours.sort_unstable();
+            neighbours.dedup();
+            neighbours.iter().for_each(|&n| _ = queue.remove(&(graph.fill_in(n), n)));
+            steps.push(graph.eliminate(node));
+            queue.extend(neighbours.iter().map(|&n| (graph.fill_in(n), n)));
         }
-        chain
+        Some(Pattern { nodes, steps, slot_of, slots: graph.slots })
     }
+}
 
-    fn add(&mut self, from: usize, to: usize, p: f64) {
-        *self.to[from].entry(to).or_default() += p;
-        self.from[to].insert(from);
+/// What is left of the graph, with a slot for each transition.
+struct Graph {
+    to: Vec<BTreeMap<usize, usize>>,
+    /// Mirrors `to`.
+    from: Vec<BTreeMap<usize, usize>>,
+    slots: usize,
+}
+
+impl Graph {
+    fn slot(&mut self, from: usize, to: usize) -> usize {
+        let next = self.slots;
+        let slot = *self.to[from].entry(to).or_insert(next);
+        self.slots += usize::from(slot == next);
+        self.from[to].insert(from, slot);
+        slot
     }
 
     fn fill_in(&self, node: usize) -> usize {
         self.to[node].len() * self.from[node].len()
     }
 
-    fn eliminate(&mut self, node: usize) -> Eliminated {
-        let mut out = std::mem::take(&mut self.to[node]);
-        out.remove(&node);
-        // What is not a self-loop, summed rather than subtracted from 1.
-        let leaves: f64 = out.values().sum();
-        let sources = std::mem::take(&mut self.from[node]);
-        for to in out.keys() {
-            self.from[*to].remove(&node);
-        }
-        let mut entries = Vec::with_capacity(sources.len());
-        for from in sources.into_iter().filter(|&f| f != node) {
-            let p = self.to[from].remove(&node).unwrap_or(0.0);
-            let visits = p / leaves.max(f64::MIN_POSITIVE);
-            entries.push((from, visits));
-            for (&to, &q) in &out {
-                self.add(from, to, visits * q);
+    fn eliminate(&mut self, node: usize) -> Step {
+        let others = |map: BTreeMap<usize, usize>| map.into_iter().filter(|&(n, _)| n != node).collect();
+        let outs: Vec<(usize, usize)> = others(std::mem::take(&mut self.to[node]));
+        let ins: Vec<(usize, usize)> = others(std::mem::take(&mut self.from[node]));
+        outs.iter().for_each(|(to, _)| _ = self.from[*to].remove(&node));
+        ins.iter().for_each(|(from, _)| _ = self.to[*from].remove(&node));
+        let pairs = ins.iter().flat_map(|&(from, _)| outs.iter().map(move |&(to, _)| (from, to)));
+        let bypasses = pairs.collect::<Vec<_>>().into_iter().map(|(from, to)| self.slot(from, to)).collect();
+        Step { node, ins, outs, bypasses }
+    }
+}
+
+/// A chain with its probabilities.
+pub struct Elimination<'p> {
+    pattern: &'p Pattern,
+    /// By slot: the probability at the time one of its ends was eliminated.
+    probability: Vec<f64>,
+    /// By step: the probability to leave the node for another, summed rather than subtracted from 1.
+    leaves: Vec<f64>,
+}
+
+impl<'p> Elimination<'p> {
+    /// Eliminates; `probabilities` are in the order of the pattern's transitions.
+    pub fn new(pattern: &'p Pattern, probabilities: &[f64]) -> Elimination<'p> {
+        let mut probability = vec![0.0; pattern.slots];
+        pattern.slot_of.iter().zip(probabilities).for_each(|(&slot, p)| probability[slot] += p);
+        let mut leaves = Vec::with_capacity(pattern.steps.len());
+        for step in &pattern.steps {
+            let sum: f64 = step.outs.iter().map(|&(_, slot)| probability[slot]).sum();
+            let sum = sum.max(f64::MIN_POSITIVE);
+            leaves.push(sum);
+            let mut bypasses = step.bypasses.iter();
+            for &(_, into) in &step.ins {
+                let visits = probability[into] / sum;
+                for (&(_, out), &bypass) in step.outs.iter().zip(bypasses.by_ref()) {
+                    probability[bypass] += visits * probability[out];
+                }
             }
         }
-        Eliminated { node, entries }
+        Elimination { pattern, probability, leaves }
+    }
+
+    /// Visits of each node per visit of the last; `None` where one overflows.
+    pub fn visits(&self) -> Option<Vec<f64>> {
+        let mut visits = vec![0.0; self.pattern.nodes];
+        visits[self.pattern.nodes - 1] = 1.0;
+        self.substitute_visits(&mut visits);
+        visits.iter().all(|v| v.is_finite()).then_some(visits)
+    }
+
+    /// Visits of each node where `sources` enter and all leave at the last: the change of the visits for a change of what
+    /// enters each node. Signs may mix.
+    pub fn visits_from(&self, mut sources: Vec<f64>) -> Vec<f64> {
+        for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves) {
+            let passed = sources[step.node] / leaves;
+            step.outs.iter().for_each(|&(to, slot)| sources[to] += passed * self.probability[slot]);
+        }
+        sources[self.pattern.nodes - 1] = 0.0;
+        self.substitute_visits(&mut sources);
+        sources
+    }
+
+    fn substitute_visits(&self, visits: &mut [f64]) {
+        for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves).rev() {
+            // What entered at the node itself stays in its place until now.
+            let entered: f64 =
+                step.ins.iter().map(|&(from, slot)| visits[from] * self.probability[slot]).sum();
+            visits[step.node] = (visits[step.node] + entered) / leaves;
+        }
+    }
+
+    /// What a visit of each node is worth until the chain is back at the last: the transpose of
+    /// [`visits_from`](Self::visits_from).
+    pub fn worth(&self, mut rewards: Vec<f64>) -> Vec<f64> {
+        for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves) {
+            let passed = rewards[step.node] / leaves;
+            step.ins.iter().for_each(|&(from, slot)| rewards[from] += passed * self.probability[slot]);
+        }
+        rewards[self.pattern.nodes - 1] = 0.0;
+        for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves).rev() {
+            let ahead: f64 = step.outs.iter().map(|&(to, slot)| rewards[to] * self.probability[slot]).sum();
+            rewards[step.node] = (rewards[step.node] + ahead) / leaves;
+        }
+        rewards
     }
 }
 
@@ -101,8 +176,25 @@ mod tests {
     #[test]
     fn a_loop_of_a_million_rounds_is_exact() {
         let exit = 1e-6;
-        let visits =
-            visits(3, [(2, 0, 1.0), (0, 1, 1.0), (1, 0, 1.0 - exit), (1, 2, exit)].into_iter()).unwrap();
+        let transitions = [(2, 0), (0, 1), (1, 0), (1, 2)];
+        let pattern = Pattern::of(3, transitions.into_iter()).unwrap();
+        let visits = Elimination::new(&pattern, &[1.0, 1.0, 1.0 - exit, exit]).visits().unwrap();
         assert!((visits[0] / 1e6 - 1.0).abs() < 1e-12, "{visits:?}");
+    }
+
+    /// A diamond in a loop; entering at node 1 instead of node 0 skips one visit of it.
+    #[test]
+    fn sources_and_worth_are_transposes() {
+        let transitions = [(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 0), (3, 4)];
+        let probabilities = [1.0, 0.3, 0.7, 1.0, 1.0, 0.9, 0.1];
+        let pattern = Pattern::of(5, transitions.into_iter()).unwrap();
+        let chain = Elimination::new(&pattern, &probabilities);
+        let visits = chain.visits().unwrap();
+        let same = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9);
+        assert!(same(&visits, &[10.0, 3.0, 7.0, 10.0, 1.0]), "{visits:?}");
+        let (sources, rewards) = (vec![0.3, -1.0, 2.0, 0.5, 0.0], vec![1.0, -2.0, 0.7, 0.1, 0.0]);
+        let (from, worth) = (chain.visits_from(sources.clone()), chain.worth(rewards.clone()));
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        assert!((dot(&from, &rewards) - dot(&worth, &sources)).abs() < 1e-9);
     }
 }

@@ -7,13 +7,14 @@
 
 pub mod cluster;
 mod confidence;
+mod likely_flow;
 mod markov;
 mod out_of_order;
 mod propagate;
 mod skid;
 
 use crate::{
-    Confidence,
+    Confidence, Transfer,
     cfg::Cfg,
     equivalence::Equivalence,
     machine::{MachineModel, Order, SkidRule},
@@ -35,6 +36,8 @@ pub struct Evidence<'a> {
     pub samples: &'a [u64],
     /// By instruction: how often a conditional branch was seen about to be taken, and not.
     pub directions: &'a [(u64, u64)],
+    /// Transfers of control seen while single-stepping.
+    pub transfers: &'a [Transfer],
 }
 
 /// One frequency and how far to trust it.
@@ -90,6 +93,12 @@ pub fn estimate(evidence: &Evidence) -> Estimates {
 }
 
 impl Estimates {
+    /// Multiplies all frequencies.
+    pub fn scale(&mut self, factor: f64) {
+        let estimates = self.blocks.iter_mut().chain(&mut self.edges).flatten();
+        estimates.for_each(|e| e.frequency = (e.frequency * factor).min(f64::MAX));
+    }
+
     /// Checks that nothing is negative or not a number.
     pub fn verify(&self) -> Result<(), String> {
         let bad = |f: f64| !f.is_finite() || f < 0.0;

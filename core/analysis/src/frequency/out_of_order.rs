@@ -15,19 +15,23 @@
 //!    weak point: where every block stalls alike, all frequencies come out too high by one factor. Hence all are of low
 //!    confidence.
 
-use super::{Estimate, Estimates, Evidence, markov, skid};
+use rustc_hash::FxHashMap;
+
+use super::{
+    Estimate, Estimates, Evidence,
+    likely_flow::{self, Flow, Suggestion},
+    skid,
+};
 use crate::{
     Confidence,
-    cfg::{EdgeKind, Node},
+    cfg::{CfgEdge, EdgeKind, Node},
 };
 
 const ROUNDS: usize = 3;
 /// Variance of the logarithm of one class's cycles over its expected cycles: a factor of about e either way.
 const CYCLES_LOG_VARIANCE: f64 = 1.0;
-/// The same of an edge that no class's cycles speak of.
-const UNKNOWN_LOG_VARIANCE: f64 = 3.0;
-/// Odds beyond e^±ODDS_LOG_MAX are not told apart.
-const ODDS_LOG_MAX: f64 = 20.0;
+/// Branches that one step of a burst is worth: those of one burst are not independent.
+const STEP_WORTH: f64 = 0.2;
 /// The scale is where this part of the samples lies in classes that cost less than it says.
 const SCALE_QUANTILE: f64 = 0.35;
 /// Cycles over the front end's bound that a block takes at least, as a rule: programs rarely fill more than half of it.
@@ -44,16 +48,23 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let mut shares = skid::edge_shares_by_samples(cfg, evidence.samples);
     let mut flow: Option<Flow> = None;
     let mut head_samples = Vec::new();
+    let seen = seen_edges(evidence);
     for _ in 0..ROUNDS {
         head_samples = skid::undo(evidence, &shares);
         let classes = ClassCycles::of(evidence, &head_samples);
-        let weights = edge_weights(evidence, &classes, flow.as_ref());
-        let solved = Flow::solve(evidence, &weights)?.scaled(evidence, &classes);
+        let guess = guess_edges(evidence, &classes, flow.as_ref());
+        let suggestions = suggestions(evidence, &classes);
+        let fitted = likely_flow::fit(&likely_flow::Evidence {
+            cfg,
+            seen: &seen,
+            guess: &guess,
+            suggestions: &suggestions,
+        })?;
+        let solved = scale(fitted, evidence, &classes);
         shares = skid::edge_shares(cfg, &solved.edges);
         flow = Some(solved);
     }
     let flow = flow?;
-    debug_assert_eq!(flow.verify(evidence), Ok(()));
     // However well the ratios between blocks are known, samples of time alone leave the scale a guess.
     let guess = |f: &f64| Some(Estimate { frequency: *f, confidence: Confidence::Low });
     Some(Estimates {
@@ -82,10 +93,6 @@ impl ClassCycles {
             cycles.expected[class] += expected_cycles(evidence, block, head_samples);
         }
         cycles
-    }
-
-    fn has_blocks(&self, class: usize) -> bool {
-        self.expected[class] > 0.0
     }
 
     /// Half a sample more than there are: a block without samples is rare, not impossible.
@@ -122,15 +129,8 @@ fn expected_cycles(evidence: &Evidence, block: usize, head_samples: &[f64]) -> f
     middle.clamp(best, best + middle_latency)
 }
 
-/// A guess of each edge's frequency, and how sure its logarithm is.
-struct EdgeWeights {
-    frequency: Vec<f64>,
-    log_variance: Vec<f64>,
-}
-
-/// Edges of a class with blocks begin with its estimate, others with the rarer of their ends'; then all are fitted to
-/// their ends.
-fn edge_weights(evidence: &Evidence, classes: &ClassCycles, flow: Option<&Flow>) -> EdgeWeights {
+/// A first guess of each edge's frequency: of the rarer of its ends' at first, then as the flow says; fitted to its ends.
+fn guess_edges(evidence: &Evidence, classes: &ClassCycles, flow: Option<&Flow>) -> Vec<f64> {
     let Evidence { cfg, equivalence, .. } = *evidence;
     // The flow knows more than the cycles do, and the cycles keep it from drifting.
     let blended = |(block, &class): (usize, &usize)| {
@@ -138,23 +138,19 @@ fn edge_weights(evidence: &Evidence, classes: &ClassCycles, flow: Option<&Flow>)
         flow.map_or(by_cycles, |f| (by_cycles * f.blocks[block]).sqrt())
     };
     let blocks: Vec<f64> = equivalence.block_class.iter().enumerate().map(blended).collect();
-    let mut weights = EdgeWeights { frequency: Vec::new(), log_variance: Vec::new() };
-    for (index, (edge, &class)) in cfg.edges.iter().zip(&equivalence.edge_class).enumerate() {
-        let end = |node: Node| blocks.get(node).copied().unwrap_or(f64::INFINITY);
+    let end = |node: Node| blocks.get(node).copied().unwrap_or(f64::INFINITY);
+    let edge = |(index, edge): (usize, &CfgEdge)| {
         let rarer_end = end(edge.from).min(end(edge.to));
-        weights.frequency.push(match (edge.kind, flow) {
+        match (edge.kind, flow) {
             // Nothing seen ever takes these.
             (kind, _) if kind.is_pseudo() => rarer_end * 1e-6,
             (_, Some(flow)) => flow.edges[index],
             _ => rarer_end,
-        });
-        weights.log_variance.push(match classes.has_blocks(class) {
-            true => CYCLES_LOG_VARIANCE + 1.0 / (classes.samples[class] + 0.5),
-            false => UNKNOWN_LOG_VARIANCE,
-        });
-    }
-    fit_to_blocks(evidence, &blocks, &mut weights.frequency);
-    weights
+        }
+    };
+    let mut guess = cfg.edges.iter().enumerate().map(edge).collect::<Vec<f64>>();
+    fit_to_blocks(evidence, &blocks, &mut guess);
+    guess
 }
 
 /// Iterative proportional fitting (Deming and Stephan, Annals of Mathematical Statistics 11, 1940), damped: what enters
@@ -177,113 +173,69 @@ fn fit_to_blocks(evidence: &Evidence, blocks: &[f64], edges: &mut [f64]) {
     }
 }
 
-/// Frequencies that conserve flow.
-struct Flow {
-    blocks: Vec<f64>,
-    edges: Vec<f64>,
-}
-
-impl Flow {
-    fn solve(evidence: &Evidence, weights: &EdgeWeights) -> Option<Flow> {
-        let cfg = evidence.cfg;
-        let probability = edge_probabilities(evidence, weights);
-        // Entry and exit are one node, the outside, and the last.
-        let outside = cfg.blocks.len();
-        let transitions =
-            cfg.edges.iter().zip(&probability).map(|(e, &p)| (e.from.min(outside), e.to.min(outside), p));
-        let visits = markov::visits(outside + 1, transitions)?;
-        let edges =
-            cfg.edges.iter().zip(&probability).map(|(e, p)| visits[e.from.min(outside)] * p).collect();
-        Some(Flow { blocks: visits[..outside].to_vec(), edges })
-    }
-
-    /// Scales to the samples.
-    fn scaled(mut self, evidence: &Evidence, classes: &ClassCycles) -> Flow {
-        let mut ratios: Vec<(f64, f64)> = evidence
-            .equivalence
-            .blocks_by_class()
-            .iter()
-            .enumerate()
-            .filter_map(|(class, blocks)| {
-                let frequency = self.blocks[*blocks.first()?];
-                Some((classes.samples[class] / (classes.expected[class] * frequency), classes.samples[class]))
-            })
-            .filter(|(ratio, samples)| ratio.is_finite() && *samples > 0.0)
-            .collect();
-        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let total: f64 = ratios.iter().map(|r| r.1).sum();
-        let mut below = 0.0;
-        let quantile = ratios.iter().find(|(_, samples)| {
-            below += samples;
-            below >= SCALE_QUANTILE * total
-        });
-        let scale = quantile.map_or(1.0, |q| q.0);
-        self.blocks.iter_mut().chain(&mut self.edges).for_each(|f| *f = (*f * scale).min(f64::MAX));
-        self
-    }
-
-    /// What enters a block equals what leaves it.
-    fn verify(&self, evidence: &Evidence) -> Result<(), String> {
-        let cfg = evidence.cfg;
-        for (block, &frequency) in self.blocks.iter().enumerate() {
-            for edges in [&cfg.predecessors[block], &cfg.successors[block]] {
-                let sum: f64 = edges.iter().map(|&e| self.edges[e]).sum();
-                if (sum - frequency).abs() > 1e-6 * frequency.max(1e-300) {
-                    return Err(format!("block {block} has {frequency}, its edges {sum}"));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn edge_probabilities(evidence: &Evidence, weights: &EdgeWeights) -> Vec<f64> {
+/// How often each edge was seen taken: by sampled directions, and by single steps.
+fn seen_edges(evidence: &Evidence) -> Vec<f64> {
     let cfg = evidence.cfg;
-    let mut probability = vec![1.0; cfg.edges.len()];
-    for (node, edges) in cfg.successors.iter().enumerate() {
-        match directions_of(evidence, node, edges) {
-            Some((taken, not_taken, seen)) => {
-                let p = most_likely(weights, taken, not_taken, seen);
-                (probability[taken], probability[not_taken]) = (p, odds_complement(p));
-            }
-            None => {
-                let total: f64 = edges.iter().map(|&e| weights.frequency[e]).sum();
-                edges.iter().for_each(|&e| probability[e] = weights.frequency[e] / total);
+    let mut seen = vec![0.0; cfg.edges.len()];
+    let mut edge_of = FxHashMap::default();
+    for (node, block) in cfg.blocks.iter().enumerate() {
+        let (taken, not_taken) = evidence.directions[block.end - 1];
+        for &e in &cfg.successors[node] {
+            seen[e] += match cfg.edges[e].kind {
+                EdgeKind::Taken => taken as f64,
+                EdgeKind::NotTaken => not_taken as f64,
+                _ => 0.0,
+            };
+            if let Some(to) = cfg.blocks.get(cfg.edges[e].to) {
+                edge_of.insert((block.end - 1, to.start), e);
             }
         }
     }
-    probability
-}
-
-fn odds_complement(p: f64) -> f64 {
-    (1.0 - p).max((-ODDS_LOG_MAX).exp())
-}
-
-/// The two edges of a conditional branch, and how often each was seen about to be taken.
-fn directions_of(evidence: &Evidence, node: Node, edges: &[usize]) -> Option<(usize, usize, (f64, f64))> {
-    let block = evidence.cfg.blocks.get(node)?;
-    let &(taken_seen, not_taken_seen) = evidence.directions.get(block.end - 1)?;
-    let of_kind = |kind| edges.iter().copied().find(|&e| evidence.cfg.edges[e].kind == kind);
-    let (taken, not_taken) = (of_kind(EdgeKind::Taken)?, of_kind(EdgeKind::NotTaken)?);
-    let is_plain = edges.len() == 2 && taken_seen.saturating_add(not_taken_seen) > 0;
-    is_plain.then_some((taken, not_taken, (taken_seen as f64, not_taken_seen as f64)))
-}
-
-/// The taken edge's probability: the largest of binomial likelihood × log-normal prior on the odds. The logarithm of
-/// both is concave, so Newton's method, damped, finds it.
-fn most_likely(weights: &EdgeWeights, taken: usize, not_taken: usize, seen: (f64, f64)) -> f64 {
-    let prior =
-        (weights.frequency[taken] / weights.frequency[not_taken]).ln().clamp(-ODDS_LOG_MAX, ODDS_LOG_MAX);
-    let variance = weights.log_variance[taken] + weights.log_variance[not_taken];
-    let n = seen.0 + seen.1;
-    let slope = |odds_log: f64| seen.0 - n / (1.0 + (-odds_log).exp()) - (odds_log - prior) / variance;
-    // The slope falls everywhere: bisection needs no damping and no luck.
-    let (mut low, mut high) = (-ODDS_LOG_MAX, ODDS_LOG_MAX);
-    for _ in 0..60 {
-        let middle = 0.5 * (low + high);
-        if slope(middle) > 0.0 { low = middle } else { high = middle }
+    for transfer in evidence.transfers.iter().filter(|t| t.count > 0.0 && t.count.is_finite()) {
+        if let Some(&e) = edge_of.get(&(transfer.from, transfer.to)) {
+            seen[e] += transfer.count * STEP_WORTH;
+        }
     }
-    1.0 / (1.0 + (-low).exp())
+    seen
+}
+
+/// What the classes' cycles say of their frequencies.
+fn suggestions(evidence: &Evidence, classes: &ClassCycles) -> Vec<Suggestion> {
+    let by_class = evidence.equivalence.blocks_by_class();
+    let of = |(class, blocks): (usize, &Vec<usize>)| {
+        let block = *blocks.first()?;
+        Some(Suggestion {
+            block,
+            log_frequency: classes.frequency(class).ln(),
+            variance: CYCLES_LOG_VARIANCE + 1.0 / (classes.samples[class] + 0.5),
+        })
+    };
+    by_class.iter().enumerate().filter_map(of).collect()
+}
+
+/// Scales to the samples.
+fn scale(mut flow: Flow, evidence: &Evidence, classes: &ClassCycles) -> Flow {
+    let by_class = evidence.equivalence.blocks_by_class();
+    let ratio = |(class, blocks): (usize, &Vec<usize>)| {
+        let frequency = flow.blocks[*blocks.first()?];
+        Some((classes.samples[class] / (classes.expected[class] * frequency), classes.samples[class]))
+    };
+    let mut ratios: Vec<(f64, f64)> = by_class
+        .iter()
+        .enumerate()
+        .filter_map(ratio)
+        .filter(|(ratio, samples)| ratio.is_finite() && *samples > 0.0)
+        .collect();
+    ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let total: f64 = ratios.iter().map(|r| r.1).sum();
+    let mut below = 0.0;
+    let quantile = ratios.iter().find(|(_, samples)| {
+        below += samples;
+        below >= SCALE_QUANTILE * total
+    });
+    let scale = quantile.map_or(1.0, |q| q.0);
+    flow.blocks.iter_mut().chain(&mut flow.edges).for_each(|f| *f = (*f * scale).min(f64::MAX));
+    flow
 }
 
 /// What the estimates rest on, in words.

@@ -365,12 +365,12 @@ fn mispredicted_branches() {
                   dynamic BranchMispredict 0.0..0.6 by jl other
                  0.8 0 cmp rax, rbx
                  0.0 0 jl other
-            frequency 992 Low, cpi 0.72, best 0.17
+            frequency 1009 Low, cpi 0.71, best 0.17
                   dynamic BranchMispredict 1.3..1.3 by jl other
                  1.5 1 add rcx, rax
                  0.4 0 add r9, 1
-                 0.2 0 jmp join
-            frequency 1033 Low, cpi 0.85, best 0.17
+                 0.3 0 jmp join
+            frequency 1016 Low, cpi 0.86, best 0.17
                   dynamic BranchMispredict 1.3..1.3 by jl other
                  1.5 1 add rdx, rax
                  0.2 0 add r8, 1
@@ -441,7 +441,7 @@ fn system_call() {
                  0.0 0 add rbx, 1
                  0.0 0 cmp rbx, rsi
                  0.0 0 jne loop
-            frequency 6 Low, cpi 0.00, best 0.17
+            frequency 4 Low, cpi 0.00, best 0.17
                  0.0 1 ret
             note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
         "#]],

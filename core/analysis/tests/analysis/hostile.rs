@@ -85,6 +85,7 @@ proptest! {
                 event_samples: &BTreeMap::new(),
                 branch_directions: &directions,
                 transfers: &[],
+                frequency_scale: 1.0,
             };
             let analysis = analyze(&input, model);
             prop_assert_eq!(verify_analysis(&analysis, instructions.len()), Ok(()));

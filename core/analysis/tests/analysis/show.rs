@@ -47,6 +47,7 @@ impl Case<'_> {
             event_samples: &self.events,
             branch_directions: &self.directions,
             transfers: &[],
+            frequency_scale: 1.0,
         };
         analyze(&input, MachineModel::named(self.machine).expect("a model"))
     }

@@ -1,0 +1,328 @@
+//! The most likely flow through a procedure, given what its branches were seen to do and what its blocks cost.
+//!
+//! Input: the graph; for each edge how often it was seen taken; for each equivalence class a frequency that its cycles
+//! suggest, with a variance. Output: frequencies that conserve flow exactly, up to the one factor that fits the classes
+//! best. Complexity: a bounded number of eliminations ([`markov`](super::markov)) and of solutions by them, each linear in
+//! the fill-in.
+//!
+//! The unknowns are the logarithms θ of the branches' odds; the flow follows from them as visits of a Markov chain, so it
+//! is conserved whatever they are. The likelihood has three parts: multinomial for the seen directions, Student's t for
+//! the logarithm of a class's frequency against the suggested one (cycles are off by factors, and by large ones at
+//! times), and a weak normal prior on θ. It is maximised by Gauss-Newton steps with line search; each step's linear
+//! system is solved by conjugate gradients, where the Jacobian is applied by a solution with the elimination and its
+//! transpose by a transposed one (adjoint method), so no matrix is ever formed.
+
+use super::markov::{Elimination, Pattern};
+use crate::{
+    cfg::{Cfg, Node},
+    linear::conjugate_gradients,
+};
+
+/// Gauss-Newton steps at most …
+const STEPS_MAX: usize = 12;
+/// … fewer where the objective falls by a smaller part.
+const GAIN_MIN: f64 = 1e-4;
+/// Conjugate gradients' steps for one Gauss-Newton step.
+const INNER_STEPS_MAX: usize = 24;
+/// Standard deviation of θ about its start.
+const PRIOR_DEVIATION: f64 = 2.0;
+/// Degrees of freedom of Student's t.
+const FREEDOM: f64 = 3.0;
+/// A step changes no θ by more.
+const CHANGE_MAX: f64 = 3.0;
+/// Odds beyond e^±this are not told apart.
+const ODDS_LOG_MAX: f64 = 20.0;
+
+/// What cycles say of one class.
+#[derive(Clone, Copy, Debug)]
+pub struct Suggestion {
+    /// Any block of the class.
+    pub block: Node,
+    /// Logarithm of its frequency.
+    pub log_frequency: f64,
+    /// Variance of that logarithm.
+    pub variance: f64,
+}
+
+/// What the flow is fitted to.
+pub struct Evidence<'a> {
+    /// The graph.
+    pub cfg: &'a Cfg,
+    /// By edge: how often it was seen taken.
+    pub seen: &'a [f64],
+    /// By edge: a first guess of its frequency.
+    pub guess: &'a [f64],
+    /// What cycles say.
+    pub suggestions: &'a [Suggestion],
+}
+
+/// Frequencies that conserve flow.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// By block.
+    pub blocks: Vec<f64>,
+    /// By edge.
+    pub edges: Vec<f64>,
+}
+
+/// The most likely flow; `None` where the graph is too tangled for elimination.
+pub fn fit(evidence: &Evidence) -> Option<Flow> {
+    let cfg = evidence.cfg;
+    // Entry and exit are one node, the outside, and the last.
+    let outside = cfg.blocks.len();
+    let pattern =
+        Pattern::of(outside + 1, cfg.edges.iter().map(|e| (e.from.min(outside), e.to.min(outside))))?;
+    let problem = Problem::new(evidence, &pattern);
+    let mut best = problem.at(problem.start.clone())?;
+    for _ in 0..STEPS_MAX {
+        let direction = problem.direction(&best);
+        let Some(next) = problem.search(&best, &direction) else { break };
+        let gain = best.loss - next.loss;
+        let is_done = gain < GAIN_MIN * best.loss.abs().max(1.0);
+        best = next;
+        if is_done {
+            break;
+        }
+    }
+    let flow = problem.flow(&best);
+    debug_assert_eq!(verify(cfg, &flow), Ok(()));
+    Some(flow)
+}
+
+/// What enters a block equals what leaves it.
+pub fn verify(cfg: &Cfg, flow: &Flow) -> Result<(), String> {
+    for (block, &frequency) in flow.blocks.iter().enumerate() {
+        for edges in [&cfg.predecessors[block], &cfg.successors[block]] {
+            let sum: f64 = edges.iter().map(|&e| flow.edges[e]).sum();
+            if (sum - frequency).abs() > 1e-6 * frequency.max(1e-300) {
+                return Err(format!("block {block} has {frequency}, its edges {sum}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Problem<'a> {
+    evidence: &'a Evidence<'a>,
+    pattern: &'a Pattern,
+    outside: Node,
+    /// Nodes with a choice.
+    choices: Vec<Node>,
+    start: Vec<f64>,
+}
+
+/// A point of the search.
+struct Point<'p> {
+    odds_log: Vec<f64>,
+    probability: Vec<f64>,
+    chain: Elimination<'p>,
+    visits: Vec<f64>,
+    /// Logarithm of the factor that fits the suggestions best.
+    scale_log: f64,
+    /// By suggestion: its logarithm over the flow's.
+    residuals: Vec<f64>,
+    loss: f64,
+}
+
+impl<'a> Problem<'a> {
+    fn new(evidence: &'a Evidence<'a>, pattern: &'a Pattern) -> Problem<'a> {
+        let cfg = evidence.cfg;
+        let choices: Vec<Node> = (0..cfg.blocks.len()).filter(|&b| cfg.successors[b].len() > 1).collect();
+        let mut start = vec![0.0; cfg.edges.len()];
+        for edges in choices.iter().map(|&n| &cfg.successors[n]) {
+            let total: f64 = edges.iter().map(|&e| evidence.guess[e]).sum();
+            for &e in edges {
+                let odds = (evidence.guess[e] / total.max(f64::MIN_POSITIVE)).max(f64::MIN_POSITIVE).ln();
+                start[e] = odds.max(-ODDS_LOG_MAX);
+            }
+        }
+        Problem { evidence, pattern, outside: cfg.blocks.len(), choices, start }
+    }
+
+    fn probabilities(&self, odds_log: &[f64]) -> Vec<f64> {
+        let cfg = self.evidence.cfg;
+        let mut probability = vec![1.0; cfg.edges.len()];
+        for edges in cfg.successors.iter().filter(|edges| edges.len() > 1) {
+            let largest = edges.iter().map(|&e| odds_log[e]).fold(f64::MIN, f64::max);
+            let part = |e: usize| (odds_log[e] - largest).max(-2.0 * ODDS_LOG_MAX).exp();
+            let total: f64 = edges.iter().map(|&e| part(e)).sum();
+            edges.iter().for_each(|&e| probability[e] = part(e) / total);
+        }
+        probability
+    }
+
+    fn at(&self, odds_log: Vec<f64>) -> Option<Point<'a>> {
+        let Evidence { cfg, seen, suggestions, .. } = *self.evidence;
+        let probability = self.probabilities(&odds_log);
+        let chain = Elimination::new(self.pattern, &probability);
+        let visits = chain.visits()?;
+        let raw: Vec<f64> =
+            suggestions.iter().map(|s| s.log_frequency - visits[s.block].max(1e-300).ln()).collect();
+        let scale_log = robust_mean(&raw, suggestions);
+        let residuals: Vec<f64> = raw.iter().map(|r| r - scale_log).collect();
+        let cycles = residuals.iter().zip(suggestions).map(|(r, s)| student_loss(*r, s.variance));
+        let directions = self.choices.iter().flat_map(|&n| &cfg.successors[n]);
+        let directions =
+            directions.map(|&e| if seen[e] > 0.0 { -seen[e] * probability[e].ln() } else { 0.0 });
+        let changes = odds_log.iter().zip(&self.start).map(|(a, b)| (a - b) / PRIOR_DEVIATION);
+        let loss = cycles.sum::<f64>() + directions.sum::<f64>() + changes.map(|c| 0.5 * c * c).sum::<f64>();
+        loss.is_finite().then_some(Point { odds_log, probability, chain, visits, scale_log, residuals, loss })
+    }
+
+    fn flow(&self, point: &Point) -> Flow {
+        let scale = point.scale_log.exp();
+        let of = |node: Node| (point.visits[node.min(self.outside)] * scale).min(f64::MAX.sqrt());
+        Flow {
+            blocks: (0..self.outside).map(of).collect(),
+            edges: self
+                .evidence
+                .cfg
+                .edges
+                .iter()
+                .zip(&point.probability)
+                .map(|(e, p)| of(e.from) * p)
+                .collect(),
+        }
+    }
+
+    /// The Gauss-Newton step at a point.
+    fn direction(&self, point: &Point) -> Vec<f64> {
+        let stiffness: Vec<f64> = point
+            .residuals
+            .iter()
+            .zip(self.evidence.suggestions)
+            .map(|(r, s)| student_stiffness(*r, s.variance))
+            .collect();
+        let pulls: Vec<f64> = point.residuals.iter().zip(&stiffness).map(|(r, w)| r * w).collect();
+        let mut downhill = self.transposed(point, &centred(pulls, &stiffness));
+        let curvature = self.curvature(point);
+        for &node in &self.choices {
+            let edges = &self.evidence.cfg.successors[node];
+            let seen: f64 = edges.iter().map(|&e| self.evidence.seen[e]).sum();
+            for &e in edges {
+                let prior = (point.odds_log[e] - self.start[e]) / (PRIOR_DEVIATION * PRIOR_DEVIATION);
+                downhill[e] += self.evidence.seen[e] - seen * point.probability[e] - prior;
+            }
+        }
+        let apply = |x: &[f64]| -> Vec<f64> {
+            let changes = self.jacobian(point, x);
+            let forces = changes.iter().zip(&stiffness).map(|(c, w)| c * w).collect();
+            let mut product = self.transposed(point, &centred(forces, &stiffness));
+            product.iter_mut().zip(x).zip(&curvature).for_each(|((p, x), c)| *p += c * x);
+            product
+        };
+        conjugate_gradients(apply, &downhill, &curvature, INNER_STEPS_MAX)
+    }
+
+    /// The diagonal of the directions' and the prior's second derivatives.
+    fn curvature(&self, point: &Point) -> Vec<f64> {
+        let prior = 1.0 / (PRIOR_DEVIATION * PRIOR_DEVIATION);
+        let mut curvature = vec![prior; point.odds_log.len()];
+        for &node in &self.choices {
+            let edges = &self.evidence.cfg.successors[node];
+            let seen: f64 = edges.iter().map(|&e| self.evidence.seen[e]).sum();
+            for &e in edges {
+                curvature[e] += seen * point.probability[e] * (1.0 - point.probability[e]);
+            }
+        }
+        curvature
+    }
+
+    /// By suggestion: the change of its block's logarithm for a change of θ.
+    fn jacobian(&self, point: &Point, change: &[f64]) -> Vec<f64> {
+        let cfg = self.evidence.cfg;
+        let mut sources = vec![0.0; self.outside + 1];
+        for &node in &self.choices {
+            let edges = &cfg.successors[node];
+            let mean: f64 = edges.iter().map(|&e| point.probability[e] * change[e]).sum();
+            for &e in edges {
+                let moved = point.visits[node] * point.probability[e] * (change[e] - mean);
+                sources[cfg.edges[e].to.min(self.outside)] += moved;
+            }
+        }
+        let moved = point.chain.visits_from(sources);
+        let of = |s: &Suggestion| moved[s.block] / point.visits[s.block].max(1e-300);
+        self.evidence.suggestions.iter().map(of).collect()
+    }
+
+    /// The transpose of [`jacobian`](Self::jacobian).
+    fn transposed(&self, point: &Point, forces: &[f64]) -> Vec<f64> {
+        let cfg = self.evidence.cfg;
+        let mut rewards = vec![0.0; self.outside + 1];
+        for (s, force) in self.evidence.suggestions.iter().zip(forces) {
+            rewards[s.block] += force / point.visits[s.block].max(1e-300);
+        }
+        let worth = point.chain.worth(rewards);
+        let mut gradient = vec![0.0; cfg.edges.len()];
+        for &node in &self.choices {
+            let edges = &cfg.successors[node];
+            let to = |e: usize| worth[cfg.edges[e].to.min(self.outside)];
+            let mean: f64 = edges.iter().map(|&e| point.probability[e] * to(e)).sum();
+            for &e in edges {
+                gradient[e] = point.visits[node] * point.probability[e] * (to(e) - mean);
+            }
+        }
+        gradient
+    }
+
+    /// The first point along `direction` that is better.
+    fn search(&self, from: &Point, direction: &[f64]) -> Option<Point<'a>> {
+        const HALVINGS: usize = 6;
+        let largest = direction.iter().fold(0.0, |m: f64, d| m.max(d.abs()));
+        if !largest.is_finite() || largest == 0.0 {
+            return None;
+        }
+        let mut step = (CHANGE_MAX / largest).min(1.0);
+        for _ in 0..HALVINGS {
+            let odds_log = from.odds_log.iter().zip(direction).map(|(o, d)| o + step * d).collect();
+            match self.at(odds_log) {
+                Some(point) if point.loss < from.loss => return Some(point),
+                _ => step *= 0.5,
+            }
+        }
+        None
+    }
+}
+
+/// −ln of Student's t, up to a constant.
+fn student_loss(residual: f64, variance: f64) -> f64 {
+    0.5 * (FREEDOM + 1.0) * (1.0 + residual * residual / (FREEDOM * variance)).ln()
+}
+
+/// The weight that makes a square of it.
+fn student_stiffness(residual: f64, variance: f64) -> f64 {
+    (FREEDOM + 1.0) / (FREEDOM * variance + residual * residual)
+}
+
+/// What minimises the loss, by reweighting from the median.
+fn robust_mean(values: &[f64], suggestions: &[Suggestion]) -> f64 {
+    const ROUNDS: usize = 12;
+    let mut sorted: Vec<(f64, f64)> =
+        values.iter().zip(suggestions).map(|(v, s)| (*v, 1.0 / s.variance)).collect();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half: f64 = 0.5 * sorted.iter().map(|v| v.1).sum::<f64>();
+    let mut below = 0.0;
+    let median = sorted.iter().find(|v| {
+        below += v.1;
+        below >= half
+    });
+    let mut mean = median.map_or(0.0, |m| m.0);
+    for _ in 0..ROUNDS {
+        let (mut sum, mut total) = (0.0, f64::MIN_POSITIVE);
+        for (value, s) in values.iter().zip(suggestions) {
+            let stiffness = student_stiffness(value - mean, s.variance);
+            sum += stiffness * value;
+            total += stiffness;
+        }
+        mean = sum / total;
+    }
+    mean
+}
+
+/// The scale moves along: forces without their part that it takes up.
+fn centred(mut forces: Vec<f64>, stiffness: &[f64]) -> Vec<f64> {
+    let total: f64 = stiffness.iter().sum();
+    let mean = forces.iter().sum::<f64>() / total.max(f64::MIN_POSITIVE);
+    forces.iter_mut().zip(stiffness).for_each(|(f, w)| *f -= mean * w);
+    forces
+}
