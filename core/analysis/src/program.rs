@@ -13,42 +13,53 @@ use rustc_hash::FxHashMap;
 
 use dwell_image::{Flow, ImageAddress, Instruction};
 
-use crate::ProcedureAnalysis;
+use crate::{ProcedureAnalysis, Transfer};
 
 /// Standard deviation of a procedure's own scale, as a logarithm.
 const OWN_DEVIATION: f64 = 0.6;
 /// The same of entries over calls, where all calls are known.
 const CALLS_DEVIATION: f64 = 0.15;
+/// The same of executions by single steps over one's own, at best …
+const STEPPED_DEVIATION: f64 = 0.05;
+/// … and the branches that are worth as much as one burst, whose steps are not independent.
+const STEPPED_BURST: f64 = 150.0;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 1.0;
 const ROUNDS: usize = 12;
 
+/// A procedure that was analysed by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'a> {
+    /// Its instructions.
+    pub instructions: &'a [Instruction],
+    /// Its analysis, with a `frequency_scale` of 1.
+    pub analysis: &'a ProcedureAnalysis,
+    /// What was seen of it while single-stepping.
+    pub transfers: &'a [Transfer],
+}
+
 /// One procedure, as far as its neighbours matter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
-    /// Its samples: more of them make its own scale no surer, none make it void.
-    pub samples: f64,
     /// How often it is entered, by its own estimate.
     pub entries: f64,
     /// Procedures that it calls, by their index, and how often, by its own estimate.
     pub calls: Vec<(usize, f64)>,
+    /// Executions of its conditional branches, by its own estimate …
+    pub branches: f64,
+    /// … and by single steps, which count on one scale throughout the program.
+    pub stepped: f64,
 }
 
-/// The shapes of procedures that were analysed one by one.
-pub fn shapes<'a>(
-    procedures: impl Iterator<Item = (&'a [Instruction], &'a ProcedureAnalysis)> + Clone,
-) -> Vec<Shape> {
-    let entry =
-        |(at, (instructions, _)): (usize, (&[Instruction], _))| Some((instructions.first()?.address, at));
-    let entries: FxHashMap<ImageAddress, usize> = procedures.clone().enumerate().filter_map(entry).collect();
-    procedures.map(|(instructions, analysis)| shape(instructions, analysis, &entries)).collect()
+/// The shapes of a program's procedures.
+pub fn shapes(members: &[Member]) -> Vec<Shape> {
+    let entry = |(at, m): (usize, &Member)| Some((m.instructions.first()?.address, at));
+    let entries: FxHashMap<ImageAddress, usize> = members.iter().enumerate().filter_map(entry).collect();
+    members.iter().map(|m| shape(m, &entries)).collect()
 }
 
-fn shape(
-    instructions: &[Instruction],
-    analysis: &ProcedureAnalysis,
-    entries: &FxHashMap<ImageAddress, usize>,
-) -> Shape {
+fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
+    let Member { instructions, analysis, transfers } = *member;
     let frequency = |block: usize| analysis.blocks.get(block).and_then(|b| b.frequency).unwrap_or(0.0);
     let mut left: Vec<f64> = (0..analysis.blocks.len()).map(frequency).collect();
     let mut entered = frequency(0);
@@ -56,6 +67,10 @@ fn shape(
         left[edge.from] -= edge.frequency.unwrap_or(0.0);
         entered -= if edge.to == 0 { edge.frequency.unwrap_or(0.0) } else { 0.0 };
     }
+    let is_branch = |i: usize| matches!(instructions.get(i).map(|i| i.flow), Some(Flow::Branch { .. }));
+    let branches = analysis.blocks.iter().enumerate().filter(|(_, b)| is_branch(b.instructions.end - 1));
+    let branches = branches.map(|(b, _)| frequency(b)).sum();
+    let stepped = transfers.iter().filter(|t| is_branch(t.from)).map(|t| t.count).sum();
     let mut calls = Vec::new();
     for (b, block) in analysis.blocks.iter().enumerate() {
         for i in block.instructions.clone() {
@@ -73,8 +88,7 @@ fn shape(
             }
         }
     }
-    let samples = analysis.instructions.iter().map(|i| i.head_samples).sum();
-    Shape { samples, entries: entered.max(0.0), calls }
+    Shape { entries: entered.max(0.0), calls, branches, stepped }
 }
 
 /// The factor of each procedure's frequencies.
@@ -101,8 +115,17 @@ struct Balance {
     variance: f64,
 }
 
+/// Executions by single steps against one's own.
+struct Stepped {
+    procedure: usize,
+    /// Logarithm of steps over own.
+    log: f64,
+    stiffness: f64,
+}
+
 struct Problem {
     balances: Vec<Balance>,
+    stepped: Vec<Stepped>,
     own_stiffness: f64,
     procedures: usize,
 }
@@ -128,7 +151,14 @@ impl Problem {
                 variance: CALLS_DEVIATION * CALLS_DEVIATION,
             })
         };
+        let stepped = |(procedure, shape): (usize, &Shape)| {
+            let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + STEPPED_BURST / shape.stepped;
+            let is_known = shape.stepped > 0.0 && shape.branches > 0.0;
+            let log = (shape.stepped / shape.branches).ln();
+            (is_known && log.is_finite()).then_some(Stepped { procedure, log, stiffness: 1.0 / variance })
+        };
         Problem {
+            stepped: shapes.iter().enumerate().filter_map(stepped).collect(),
             balances: calls.into_iter().enumerate().filter_map(balance).collect(),
             own_stiffness: 1.0 / (OWN_DEVIATION * OWN_DEVIATION),
             procedures: shapes.len(),
@@ -149,8 +179,21 @@ impl Problem {
             row.iter().for_each(|&(p, d)| force[p] -= stiffness * residual * d);
             rows.push((stiffness, row));
         }
+        // The steps' scale moves along with the procedures.
+        let stepped_total: f64 = self.stepped.iter().map(|s| s.stiffness).sum::<f64>().max(f64::MIN_POSITIVE);
+        let mean = |of: &dyn Fn(&Stepped) -> f64| {
+            self.stepped.iter().map(|s| s.stiffness * of(s)).sum::<f64>() / stepped_total
+        };
+        let scale = mean(&|s| s.log - logs[s.procedure]);
+        for s in &self.stepped {
+            force[s.procedure] += s.stiffness * (s.log - logs[s.procedure] - scale);
+        }
         let apply = |x: &[f64]| -> Vec<f64> {
             let mut product: Vec<f64> = x.iter().map(|x| self.own_stiffness * x).collect();
+            let moved = mean(&|s| x[s.procedure]);
+            for s in &self.stepped {
+                product[s.procedure] += s.stiffness * (x[s.procedure] - moved);
+            }
             for (stiffness, row) in &rows {
                 let change: f64 = row.iter().map(|&(p, d)| x[p] * d).sum();
                 row.iter().for_each(|&(p, d)| product[p] += stiffness * change * d);
@@ -158,9 +201,54 @@ impl Problem {
             product
         };
         let mut diagonal = vec![self.own_stiffness; self.procedures];
+        self.stepped.iter().for_each(|s| diagonal[s.procedure] += s.stiffness);
         for (stiffness, row) in &rows {
             row.iter().for_each(|&(p, d)| diagonal[p] += stiffness * d * d);
         }
         crate::linear::conjugate_gradients(apply, &force, &diagonal, 40)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `main` calls `a` ten times and `b` once; each has its own wrong scale, and `b`'s callee `c` is called by both.
+    fn shape(entries: f64, calls: &[(usize, f64)]) -> Shape {
+        Shape { entries, calls: calls.to_vec(), ..Shape::default() }
+    }
+
+    fn assert_near(factors: &[f64], expected: &[f64], within: f64) {
+        let common = factors[0] / expected[0];
+        for (f, e) in factors.iter().zip(expected) {
+            assert!((f / e / common).ln().abs() < within, "{factors:?} for {expected:?}");
+        }
+    }
+
+    #[test]
+    fn calls_join_scales() {
+        let shapes = [
+            shape(1.0, &[(1, 10.0), (2, 1.0)]),
+            shape(20.0, &[(3, 40.0)]), // twice too high
+            shape(0.5, &[(3, 2.0)]),   // half
+            shape(30.0, &[]),
+        ];
+        let factors = scales(&shapes);
+        assert_near(&factors, &[1.0, 0.5, 2.0, 24.0 / 30.0], 0.15);
+    }
+
+    #[test]
+    fn steps_join_scales() {
+        let stepped = |branches, stepped| Shape { branches, stepped, ..Shape::default() };
+        let factors = scales(&[stepped(10.0, 1e5), stepped(10.0, 3e5), stepped(10.0, 1e4)]);
+        assert_near(&factors, &[1.0, 3.0, 0.1], 0.1);
+    }
+
+    #[test]
+    fn nothing_known_changes_nothing() {
+        assert_eq!(scales(&[shape(0.0, &[]), shape(3.0, &[])]), [1.0, 1.0]);
+        assert!(scales(&[]).is_empty());
+        let odd = [shape(f64::MAX, &[(1, f64::MAX)]), shape(1e-300, &[(0, 1e-300), (1, 5.0)])];
+        assert!(scales(&odd).iter().all(|f| f.is_finite() && *f > 0.0));
     }
 }
