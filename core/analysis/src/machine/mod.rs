@@ -177,7 +177,10 @@ const FIGURES: [&str; 16] = [
     "memory.itlb_miss_cycles",
 ];
 
-const FILES: [&str; 9] = [
+const FILES: [&str; 12] = [
+    include_str!("../../machines/arm-cortex-a53.json"),
+    include_str!("../../machines/arm-cortex-a55.json"),
+    include_str!("../../machines/sifive-u74.json"),
     include_str!("../../machines/amd-zen4.json"),
     include_str!("../../machines/amd-zen3.json"),
     include_str!("../../machines/amd-zen2.json"),

@@ -4,7 +4,7 @@ use dwell_image::Arch;
 use expect_test::{Expect, expect};
 
 use crate::{
-    asm::{a64, x86},
+    asm::{a64, assemble, x86},
     show::{Case, listing},
 };
 
@@ -199,4 +199,63 @@ fn wide_code_is_bound_by_the_front_end() {
             note: no estimate: the procedure has no samples
         "#]],
     );
+}
+
+/// The cycles between issues (M), one after the other.
+fn check_issue(machine: &str, arch: Arch, text: &str, expected: Expect) {
+    let case = Case::new(machine, arch, assemble(arch, text));
+    let analysis = case.analyze();
+    let cycles = analysis.instructions.iter().map(|c| c.issue_cycles_min.to_string());
+    expected.assert_eq(&cycles.collect::<Vec<_>>().join(" "));
+}
+
+/// Load to arithmetic 2, to an address 3, to store data 1; arithmetic to arithmetic 1, to store data 0.
+#[test]
+fn cortex_a53_forwards() {
+    let a53 = |text, expected| check_issue("arm-cortex-a53", Arch::Aarch64, text, expected);
+    a53("ldr x0, [x1]\nadd x2, x0, x0", expect!["1 2"]);
+    a53("ldr x0, [x1]\nldr x2, [x0]", expect!["1 3"]);
+    a53("ldr x0, [x1]\nstr x0, [x2]", expect!["1 1"]);
+    a53("add x0, x1, x1\nadd x2, x0, x0", expect!["1 1"]);
+    a53("add x0, x1, x1\nldr x2, [x0]", expect!["1 3"]);
+    a53("add x0, x1, x1\nstr x0, [x2]", expect!["1 0"]);
+    a53("mul x0, x1, x1\nmul x2, x0, x0", expect!["1 3"]);
+    a53("fadd d0, d1, d1\nfmul d2, d0, d0", expect!["1 4"]);
+}
+
+/// Two of arithmetic, one access to memory, one multiplication; a divider that keeps busy.
+#[test]
+fn cortex_a53_pairs() {
+    let a53 = |text, expected| check_issue("arm-cortex-a53", Arch::Aarch64, text, expected);
+    a53("add x0, x1, x1\nadd x2, x3, x3\nadd x4, x5, x5", expect!["1 0 1"]);
+    a53("ldr x0, [x1]\nstr x2, [x3]", expect!["1 1"]);
+    a53("mul x0, x1, x1\nmul x2, x3, x3", expect!["1 1"]);
+    a53("sdiv x0, x1, x1\nadd x2, x3, x3\nsdiv x4, x5, x5", expect!["1 0 4"]);
+    a53("cmp x0, x1\nb.ne 0x1000", expect!["1 1"]);
+    a53("add x0, x1, x1\ndmb ish\nadd x2, x3, x3", expect!["1 1 1"]);
+}
+
+/// Beside what the A53 does: a load with a store, and an addition with one that needs it (LLVM's A55-*.s).
+#[test]
+fn cortex_a55_pairs() {
+    let a55 = |text, expected| check_issue("arm-cortex-a55", Arch::Aarch64, text, expected);
+    a55("ldr x0, [x1]\nstr x2, [x3]", expect!["1 0"]);
+    a55("ldr x0, [x1]\nldr x2, [x3]", expect!["1 1"]);
+    a55("add x0, x1, x1\nadd x2, x0, x0", expect!["1 0"]);
+    a55("add x0, x1, x1\nlsl x2, x0, 3", expect!["1 1"]);
+    a55("add x0, x1, x1\nldr x2, [x0]", expect!["1 1"]);
+    a55("fadd d0, d1, d1\nfadd d2, d3, d3", expect!["1 0"]);
+}
+
+/// A load pairs with anything but another access to memory; pipe B takes one of multiply, divide, branch, floating.
+#[test]
+fn sifive_u74_pairs() {
+    let u74 = |text, expected| check_issue("sifive-u74", Arch::Riscv64, text, expected);
+    u74("ld x10, [x11]\nadd x12, x10, x10", expect!["1 1"]);
+    u74("ld x10, [x11]\nld x12, [x10]", expect!["1 3"]);
+    u74("add x10, x11, x11\nld x12, [x10]", expect!["1 1"]);
+    u74("ld x10, [x11]\nmul x12, x13, x13", expect!["1 0"]);
+    u74("mul x10, x11, x11\nmul x12, x13, x13", expect!["1 1"]);
+    u74("div x10, x11, x11\nmul x12, x13, x13\ndiv x14, x15, x15", expect!["1 1 5"]);
+    u74("add x10, x11, x11\nadd x12, x13, x13\nadd x14, x15, x15", expect!["1 0 1"]);
 }
