@@ -5,6 +5,7 @@
 //! looks at the truth, scales apart.
 
 pub mod capture;
+pub mod export_capture;
 pub mod truth;
 /// The command's verbs, one file for each.
 pub mod commands {

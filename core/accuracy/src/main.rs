@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use dwell_accuracy::commands::judge;
+use dwell_accuracy::{commands::judge, export_capture};
 
 /// Judges Dwell's analysis by captures whose truth is known.
 #[derive(Parser)]
@@ -20,11 +20,14 @@ struct Arguments {
 enum Command {
     /// Estimates every capture's frequencies, compares them with the truth, and reports
     Judge(judge::Arguments),
+    /// Writes the samples of a recorded program as a capture's tables
+    ExportCapture(export_capture::Arguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Judge(arguments) => judge::run(&arguments),
+        Command::ExportCapture(arguments) => export_capture::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,163 @@
+//! `export-capture`: a database of recorded epochs → the samples of a capture.
+//!
+//! Enters: a profile database and the program that was recorded, all epochs of one period. Leaves: `samples.tsv`,
+//! `directions.tsv`, `events.tsv` in a folder, and what `meta.json` says of the samples, as JSON on standard output.
+//! Never here: the truth. O(samples' rows · log).
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail, ensure};
+use dwell_analysis::MachineModel;
+use dwell_image::{BuildId, Image};
+use dwell_profile::{Counts, Database, Epoch, Event, ImageAddress, ImageId, SampleKey};
+use serde::Serialize;
+
+/// What to export.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The profile database; all its epochs are added up
+    #[arg(long, value_name = "DIR")]
+    pub db: PathBuf,
+    /// The program that was recorded
+    #[arg(long, value_name = "PATH")]
+    pub image: PathBuf,
+    /// The capture to write to
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+/// What the samples are: the part of `meta.json` that the database knows.
+#[derive(Debug, Serialize, PartialEq)]
+struct Sampling {
+    machine: &'static str,
+    event: String,
+    unit: &'static str,
+    period: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock_ghz: Option<f64>,
+    /// Time samples of all images.
+    samples: u64,
+    /// Those of the program itself.
+    image_samples: u64,
+}
+
+/// Samples of the program, by event and address.
+type Tables = BTreeMap<Event, BTreeMap<ImageAddress, u64>>;
+
+/// Exports.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let image = Image::open(&arguments.image).with_context(|| arguments.image.display().to_string())?;
+    let build_id = image.build_id().context("the program has no build id: link it with --build-id")?;
+    let database = Database::open(&arguments.db).with_context(|| arguments.db.display().to_string())?;
+    let epochs = database.epochs()?.epochs;
+    let mut sampling = sampling(&epochs)?;
+    let mut tables = Tables::new();
+    for epoch in &epochs {
+        add(&mut tables, &database.read(&epoch.id)?.counts, build_id, &image)?;
+    }
+    let time = Event::named(&sampling.event);
+    sampling.image_samples = tables.get(&time).map_or(0, |table| table.values().sum());
+    ensure!(sampling.image_samples > 0, "no sample of {} in it", arguments.image.display());
+    write(&arguments.out, &tables, &time, &epochs[0])?;
+    println!("{}", serde_json::to_string(&sampling)?);
+    Ok(())
+}
+
+/// What the epochs agree on; an error where their samples cannot be added up.
+fn sampling(epochs: &[Epoch]) -> anyhow::Result<Sampling> {
+    let first = epochs.first().context("no epoch in the database")?;
+    let (event, record) =
+        first.events.iter().find(|(event, _)| event.is_time()).context("no time event was recorded")?;
+    let mut samples = 0;
+    for epoch in epochs {
+        match epoch.events.get(event) {
+            Some(other) if other.period == record.period => samples += other.samples,
+            _ => bail!("epoch {} was recorded otherwise than {}", epoch.id, first.id),
+        }
+    }
+    Ok(Sampling {
+        machine: MachineModel::for_cpu(&first.cpu).name(),
+        event: event.name().to_owned(),
+        unit: record.unit.name(),
+        period: record.period,
+        clock_ghz: mean_clock_hz(epochs).map(|hz| hz / 1e9),
+        samples,
+        image_samples: 0,
+    })
+}
+
+/// The clock as measured beside the samples, where every epoch has one.
+fn mean_clock_hz(epochs: &[Epoch]) -> Option<f64> {
+    let clocks: Option<Vec<f64>> = epochs.iter().map(|epoch| epoch.cpu.clock_hz).collect();
+    clocks.map(|clocks| clocks.iter().sum::<f64>() / clocks.len() as f64)
+}
+
+fn add(tables: &mut Tables, counts: &Counts, build_id: &BuildId, image: &Image) -> anyhow::Result<()> {
+    let id = ImageId::of_build(build_id);
+    for (SampleKey { event, offset, .. }, count) in counts.iter().filter(|(key, _)| key.image == id) {
+        let address =
+            image.address_of(*offset).with_context(|| format!("nothing is loaded from {offset}"))?;
+        *tables.entry(event.clone()).or_default().entry(address).or_default() += count;
+    }
+    Ok(())
+}
+
+fn write(folder: &Path, tables: &Tables, time: &Event, epoch: &Epoch) -> anyhow::Result<()> {
+    let (mut samples, mut events) = (String::new(), String::new());
+    for (event, table) in tables.iter().filter(|(event, _)| !event.is_derived()) {
+        for (address, count) in table {
+            if event == time {
+                writeln!(samples, "{address}\t{count}")?;
+            } else {
+                let period = epoch.events.get(event).map_or(0, |record| record.period);
+                writeln!(events, "{event}\t{period}\t{address}\t{count}")?;
+            }
+        }
+    }
+    for (name, text) in
+        [("samples.tsv", samples), ("directions.tsv", directions(tables)), ("events.tsv", events)]
+    {
+        // What was not recorded has no file: an older one would be another recording's.
+        let path = folder.join(name);
+        if text.is_empty() && path.exists() {
+            fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        } else if !text.is_empty() {
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// `branch<TAB>taken<TAB>not taken`, of the events that the collector derived from registers.
+fn directions(tables: &Tables) -> String {
+    let mut seen: BTreeMap<ImageAddress, [u64; 2]> = BTreeMap::new();
+    for (way, event) in [Event::BRANCH_TAKEN, Event::BRANCH_NOT_TAKEN].iter().enumerate() {
+        for (address, count) in tables.get(event).into_iter().flatten() {
+            seen.entry(*address).or_default()[way] += count;
+        }
+    }
+    seen.iter().fold(String::new(), |mut text, (address, [taken, not_taken])| {
+        text.push_str(&format!("{address}\t{taken}\t{not_taken}\n"));
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_stand_beside_each_other() {
+        let at = |address, count| BTreeMap::from([(ImageAddress(address), count)]);
+        let tables = Tables::from([
+            (Event::BRANCH_TAKEN, at(0x10, 3)),
+            (Event::BRANCH_NOT_TAKEN, BTreeMap::from([(ImageAddress(0x10), 1), (ImageAddress(0x20), 5)])),
+        ]);
+        assert_eq!(directions(&tables), "10\t3\t1\n20\t0\t5\n");
+    }
+}
