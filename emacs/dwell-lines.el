@@ -130,7 +130,8 @@
     ("i-cache-miss" . "I-cache miss") ("itlb-miss" . "ITLB miss") ("d-cache-miss" . "D-cache miss")
     ("dtlb-miss" . "DTLB miss") ("write-buffer" . "write buffer full")
     ("synchronization" . "synchronization") ("branch-mispredict" . "branch mispredict")
-    ("system" . "system call or interrupt"))
+    ("store-forwarding" . "store not forwarded") ("4k-aliasing" . "4K aliasing")
+    ("system" . "system call or interrupt") ("page-fault" . "page fault"))
   "Causes as one reads them; others go by their name.")
 
 (defun dwell--format-cause (cause)

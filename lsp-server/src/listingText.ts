@@ -109,7 +109,10 @@ const letters: Readonly<Record<string, readonly [string, string]>> = {
   'branch-mispredict': ['p', 'branch mispredict'],
   divider: ['v', 'divider'],
   multiplier: ['m', 'multiplier'],
+  'store-forwarding': ['o', 'store not forwarded'],
+  '4k-aliasing': ['4', '4K aliasing'],
   system: ['k', 'system call or interrupt'],
+  'page-fault': ['g', 'page fault'],
   unexplained: ['?', 'unexplained'],
 };
 

@@ -59,7 +59,10 @@ const causeNames: Readonly<Record<string, string>> = {
   'branch-mispredict': 'mispredict',
   divider: 'divider',
   multiplier: 'multiplier',
+  'store-forwarding': 'store forwarding',
+  '4k-aliasing': '4K aliasing',
   system: 'system',
+  'page-fault': 'page fault',
   unexplained: 'unexplained',
 };
 

@@ -3,7 +3,7 @@
 use crate::{
     Block, Confidence, Edge, InstructionCost, ProcedureAnalysis, ProcedureInput, Stall, StallKind,
     cfg::Cfg,
-    culprits::{self, Scene},
+    culprits::{self, Facts, Scene, Stalled},
     equivalence::Equivalence,
     frequency::{self, Estimates, Evidence},
     machine::{MachineModel, Order},
@@ -48,8 +48,10 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
     if input.frequency_scale.is_finite() && input.frequency_scale > 0.0 {
         estimates.scale(input.frequency_scale);
     }
+    let facts = Facts::of(input.instructions, &cfg, &schedule, &estimates);
     let scene = Scene {
         model,
+        arch: input.arch,
         instructions: input.instructions,
         cfg: &cfg,
         schedule: &schedule,
@@ -57,6 +59,7 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
         directions: &directions,
         events: input.event_samples,
         period_cycles: input.period_cycles,
+        facts: &facts,
     };
     let analysis = assemble(&scene, &equivalence);
     debug_assert_eq!(verify_analysis(&analysis, n), Ok(()));
@@ -120,7 +123,7 @@ fn instruction_cost(scene: &Scene, block: usize, i: usize) -> InstructionCost {
         let excess = cpi - expected_cycles(scene, i);
         let error = head_samples.max(1.0).sqrt() / frequency;
         if excess >= STALL_CYCLES_MIN && excess >= STALL_ERRORS_MIN * error {
-            stalls.extend(culprits::explain(scene, block, i, excess));
+            stalls.extend(culprits::explain(&Stalled { scene, block, i, excess_cycles: excess }));
         }
     }
     InstructionCost {

@@ -120,8 +120,14 @@ pub enum Cause {
     Divider,
     /// The multiplier was busy or its result awaited.
     Multiplier,
+    /// A load needs what an older store holds only in part, and must wait until that has left the store buffer.
+    StoreForwarding,
+    /// A load looks as if it needed an older store: the low twelve bits of their addresses agree.
+    Aliasing4K,
     /// A system call, a trap or an interrupt's return.
     System,
+    /// The kernel had to map or fetch the page that an access touched.
+    PageFault,
     /// All candidates were ruled out.
     Unexplained,
 }

@@ -100,7 +100,10 @@ pub fn cause(name: &str) -> (char, &str) {
         "branch-mispredict" => ('p', "branch mispredict"),
         "divider" => ('v', "divider"),
         "multiplier" => ('m', "multiplier"),
+        "store-forwarding" => ('o', "store not forwarded"),
+        "4k-aliasing" => ('4', "4K aliasing"),
         "system" => ('k', "system call or interrupt"),
+        "page-fault" => ('g', "page fault"),
         "unexplained" => ('?', "unexplained"),
         other => ('?', other),
     }

@@ -152,10 +152,11 @@ pub fn likelihood(cause: Cause) -> u32 {
         Cause::DCacheMiss => 0,
         Cause::BranchMispredict => 1,
         Cause::Divider | Cause::Multiplier | Cause::Synchronization | Cause::System => 2,
-        Cause::WriteBuffer => 3,
+        Cause::WriteBuffer | Cause::StoreForwarding => 3,
         Cause::DtlbMiss => 4,
         Cause::ICacheMiss => 5,
         Cause::ItlbMiss => 6,
+        Cause::Aliasing4K | Cause::PageFault => 6,
         Cause::Slotting | Cause::Dependency | Cause::FunctionalUnit => 7,
         Cause::Unexplained => 8,
     }
@@ -193,7 +194,10 @@ pub fn cause_name(cause: Cause) -> &'static str {
         Cause::BranchMispredict => "branch-mispredict",
         Cause::Divider => "divider",
         Cause::Multiplier => "multiplier",
+        Cause::StoreForwarding => "store-forwarding",
+        Cause::Aliasing4K => "4k-aliasing",
         Cause::System => "system",
+        Cause::PageFault => "page-fault",
         Cause::Unexplained => "unexplained",
     }
 }

@@ -50,8 +50,6 @@ fn in_order_data_cache_miss_of_the_load_that_feeds_the_store() {
                  1.0 1 ldr x6, [x1, 16]
                  0.0 0 add x1, x1, 32
                   dynamic DCacheMiss 0.0..17.0 by ldr x4, [x1]
-                  dynamic DtlbMiss 0.0..17.0 by str x4, [x2]
-                  dynamic DtlbMiss 0.0..17.0 by ldr x4, [x1]
                   dynamic WriteBuffer 0.0..17.0 by str x4, [x2]
                 18.0 1 str x4, [x2]
                  0.0 0 add x7, x7, 1
@@ -234,7 +232,6 @@ fn pointer_chase() {
                   static Dependency 3.7..3.7 by mov rax, [rax]
                   dynamic DCacheMiss 0.0..22.0 by mov rax, [rax]
                   dynamic DtlbMiss 0.0..22.0 by mov rax, [rax]
-                  dynamic BranchMispredict 0.0..0.1 by jne loop
                 25.8 1 mov rax, [rax]
                  0.0 0 dec rcx
                  0.0 0 jne loop
@@ -258,11 +255,9 @@ fn store_miss() {
         &[(3, 1000, 1)],
         expect![[r#"
             frequency 1549 Low, cpi 1.61, best 0.25
-                  dynamic ICacheMiss 0.0..6.2
-                  dynamic ItlbMiss 0.0..6.2
                   dynamic DtlbMiss 0.0..6.2 by mov [rdi], rax
                   dynamic WriteBuffer 0.0..6.2 by mov [rdi], rax
-                  dynamic BranchMispredict 0.0..0.1 by jne loop
+                  dynamic ICacheMiss 0.0..0.8
                  6.3 1 mov [rdi], rax
                   static Dependency 0.5..0.5 by add rdi, 4096
                  0.1 0 add rdi, 4096
@@ -289,12 +284,11 @@ fn locked_operation() {
         expect![[r#"
             frequency 707 Low, cpi 3.54, best 3.00
                   static Dependency 11.5..11.5 by lock add [rdi], rax
-                  dynamic ICacheMiss 0.0..2.2
-                  dynamic ItlbMiss 0.0..2.2
-                  dynamic DCacheMiss 0.0..2.2 by lock add [rdi], rax
-                  dynamic DtlbMiss 0.0..2.2 by lock add [rdi], rax
-                  dynamic WriteBuffer 0.0..2.2 by lock add [rdi], rax
-                  dynamic Synchronization 0.0..2.2 by lock add [rdi], rax
+                  dynamic Synchronization 0.1..2.2 by lock add [rdi], rax
+                  dynamic ICacheMiss 0.0..0.8
+                  dynamic DCacheMiss 0.0..0.8 by lock add [rdi], rax
+                  dynamic ItlbMiss 0.0..0.1
+                  dynamic DtlbMiss 0.0..0.1 by lock add [rdi], rax
                   dynamic BranchMispredict 0.0..0.1 by jne loop
                 13.9 1 lock add [rdi], rax
                  0.1 0 add rbx, 1
@@ -361,8 +355,8 @@ fn mispredicted_branches() {
                  0.1 1 mov rax, [rdi]
                  0.1 0 add rdi, 8
                   dynamic DCacheMiss 0.0..0.6 by mov rax, [rdi]
-                  dynamic DtlbMiss 0.0..0.6 by mov rax, [rdi]
                   dynamic BranchMispredict 0.0..0.6 by jl other
+                  dynamic DtlbMiss 0.0..0.2 by mov rax, [rdi]
                  0.8 0 cmp rax, rbx
                  0.0 0 jl other
             frequency 1009 Low, cpi 0.71, best 0.17
@@ -472,7 +466,6 @@ fn event_samples_bound_a_cause() {
              1.0 1 ldr x1, [x2]
               static Dependency 2.5..2.5 by ldr x1, [x2]
               dynamic DCacheMiss 14.3..14.3 by ldr x1, [x2]
-              dynamic DtlbMiss 0.1..0.1 by ldr x1, [x2]
               dynamic Unexplained 12.6..12.6
             29.9 3 add x3, x3, x1
              0.0 0 add x4, x4, 1

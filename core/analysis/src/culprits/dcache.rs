@@ -1,0 +1,42 @@
+//! Data cache: a load's line was further away than the first level (DCPI §6.3).
+//!
+//! Suspects are the instruction's own load (out of order, where the head waits for itself) and in order the loads that
+//! made its operands. Ruled out is a load whose line was touched a moment ago; bounded is one whose address advances by
+//! less than a line. The bound is the latency of memory times the part that can miss.
+
+use super::{
+    producers,
+    reuse::{Grain, fresh_part},
+    scene::{Stalled, Suspect},
+};
+use crate::{Cause, machine::OpcodeClass};
+
+/// Adds the loads that were not ruled out.
+pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
+    let scene = stalled.scene;
+    let mut accuse = |cycles_max: f64, culprit| {
+        suspects.push(Suspect { cause: Cause::DCacheMiss, cycles_max, culprit });
+    };
+    for load in loads(stalled) {
+        accuse(fresh_part(scene, load, Grain::line(scene)) * scene.model.memory.memory_cycles, Some(load));
+    }
+    if let Some(part) = producers::part_from_elsewhere(stalled) {
+        accuse(part * scene.model.memory.memory_cycles, None);
+    }
+}
+
+/// The loads that the instruction may wait for.
+pub fn loads(stalled: &Stalled) -> Vec<usize> {
+    let scene = stalled.scene;
+    let own = scene.opcode(stalled.i);
+    let waits_for_itself = !scene.is_in_order();
+    let mut loads = Vec::new();
+    if own.load && (waits_for_itself || own.class != OpcodeClass::Load) {
+        loads.push(stalled.i);
+    }
+    if waits_for_itself && producers::is_own_suspect(stalled) {
+        return loads;
+    }
+    loads.extend(producers::producers(stalled).into_iter().filter(|&p| scene.opcode(p).load));
+    loads
+}

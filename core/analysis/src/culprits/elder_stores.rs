@@ -1,0 +1,86 @@
+//! Stores that a load may have to wait for: older ones, close before, to an address that differs by a constant.
+//!
+//! Complexity: linear in the instructions looked back at, at most [`LOOK_BACK`].
+
+use dwell_image::MemoryOperand;
+
+use super::{
+    LOOK_BACK,
+    address::{distance_bytes, same_base},
+    scene::{Scene, Stalled},
+};
+use crate::schedule::address_registers;
+
+/// An older store of a load's block (or, where the block repeats, of its last iteration).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ElderStore {
+    /// The store.
+    pub store: usize,
+    /// Where the load begins, in bytes after the store's first.
+    pub distance_bytes: i64,
+    /// How much each of them accesses.
+    pub store_bytes: i64,
+    /// As above.
+    pub load_bytes: i64,
+}
+
+impl ElderStore {
+    /// They touch a byte in common.
+    pub fn overlaps(&self) -> bool {
+        -self.load_bytes < self.distance_bytes && self.distance_bytes < self.store_bytes
+    }
+
+    /// All that is loaded was stored.
+    pub fn covers(&self) -> bool {
+        0 <= self.distance_bytes && self.distance_bytes + self.load_bytes <= self.store_bytes
+    }
+}
+
+/// The loads that a stalled instruction waits for, with the older stores whose distance is known, the youngest first.
+pub fn of(stalled: &Stalled) -> Vec<(usize, Vec<ElderStore>)> {
+    let loads = super::dcache::loads(stalled);
+    loads.into_iter().map(|load| (load, of_load(stalled.scene, load))).collect()
+}
+
+fn of_load(scene: &Scene, load: usize) -> Vec<ElderStore> {
+    let mut found = Vec::new();
+    let Some(operand) = scene.instructions[load].load() else { return found };
+    let block = scene.block_of(load);
+    let range = scene.cfg.blocks[block].clone();
+    let from = range.start.max(load.saturating_sub(LOOK_BACK));
+    let is_whole = look_back(scene, operand, load, from..load, &mut found);
+    if is_whole && from == range.start && scene.cfg.loops_on_itself(block) {
+        let from = (load + 1).max(range.end.saturating_sub(LOOK_BACK));
+        look_back(scene, operand, load, from..range.end, &mut found);
+    }
+    found
+}
+
+/// Whether the address registers stayed the same all the way.
+fn look_back(
+    scene: &Scene,
+    operand: &MemoryOperand,
+    load: usize,
+    range: std::ops::Range<usize>,
+    found: &mut Vec<ElderStore>,
+) -> bool {
+    let address = address_registers(&scene.instructions[load]);
+    for other in range.rev() {
+        let instruction = &scene.instructions[other];
+        if let Some(stored) = instruction.store().filter(|m| same_base(m, operand)) {
+            let is_moved = !instruction.writes.intersection(address).is_empty();
+            if !is_moved && operand.width_bytes > 0 && stored.width_bytes > 0 {
+                found.push(ElderStore {
+                    store: other,
+                    distance_bytes: distance_bytes(stored, operand),
+                    store_bytes: stored.width_bytes.into(),
+                    load_bytes: operand.width_bytes.into(),
+                });
+            }
+        }
+        if !instruction.writes.intersection(address).is_empty() {
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,70 @@
+//! Upper bounds from samples of other events: a cause explains no more than its events can have cost (DCPI §6.3, IMISS).
+//!
+//! Complexity: linear in the instructions between culprit and stall, at most [`LOOK_BACK`].
+
+use dwell_profile::Event;
+
+use super::{
+    LOOK_BACK,
+    scene::{Scene, Stalled, Suspect},
+};
+use crate::Cause;
+
+/// The events that count a cause, and what one of them costs at most.
+fn counted_by(cause: Cause) -> &'static [(&'static str, Cost)] {
+    use Cost::*;
+    match cause {
+        Cause::DCacheMiss => &[("L1-dcache-load-misses", Memory), ("cache-misses", MemoryBeyondLastLevel)],
+        Cause::ICacheMiss => &[("L1-icache-load-misses", Memory)],
+        Cause::DtlbMiss => &[("dTLB-load-misses", DtlbMiss)],
+        Cause::ItlbMiss => &[("iTLB-load-misses", ItlbMiss)],
+        Cause::BranchMispredict => &[("branch-misses", Mispredict)],
+        _ => &[],
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Cost {
+    Memory,
+    /// Without such an event the data may still come from the last level.
+    MemoryBeyondLastLevel,
+    DtlbMiss,
+    ItlbMiss,
+    Mispredict,
+}
+
+/// Pessimistically every event costs all it can.
+pub fn bound(stalled: &Stalled, suspect: &mut Suspect) {
+    let Stalled { scene, block, i, .. } = *stalled;
+    let memory = &scene.model.memory;
+    let Some(executions) = executions(scene, block) else { return };
+    for (name, cost) in counted_by(suspect.cause) {
+        let Some((samples, period)) = scene.events.get(&Event::named(name)) else { continue };
+        let (each, without) = match cost {
+            Cost::Memory => (memory.memory_cycles, 0.0),
+            Cost::MemoryBeyondLastLevel => (memory.memory_cycles, memory.last_level_cycles),
+            Cost::DtlbMiss => (memory.dtlb_miss_cycles, 0.0),
+            Cost::ItlbMiss => (memory.itlb_miss_cycles, 0.0),
+            Cost::Mispredict => (scene.model.mispredict_cycles, 0.0),
+        };
+        let near = near_samples(scene, suspect.culprit.unwrap_or(i), i, samples);
+        let bound = near * *period as f64 / executions * each + without;
+        // What was counted is worth more than the rules of reuse: another processor may take a line away at any time.
+        let is_data =
+            suspect.culprit.is_some() && matches!(suspect.cause, Cause::DCacheMiss | Cause::DtlbMiss);
+        suspect.cycles_max = if is_data { bound } else { suspect.cycles_max.min(bound) };
+    }
+}
+
+fn executions(scene: &Scene, block: usize) -> Option<f64> {
+    Some(scene.frequency(block) * scene.period_cycles?).filter(|&e| e > 0.0)
+}
+
+/// Event samples from the culprit to a little behind the stalled instruction (they skid too), and three standard errors.
+fn near_samples(scene: &Scene, culprit: usize, i: usize, samples: &[u64]) -> f64 {
+    const SKID_MAX: usize = 4;
+    let from = culprit.min(i).max(i.saturating_sub(LOOK_BACK));
+    let to = (culprit.max(i) + SKID_MAX).min(scene.instructions.len());
+    let near: f64 = samples.get(from..to.min(samples.len())).unwrap_or(&[]).iter().map(|&s| s as f64).sum();
+    near + 3.0 * near.max(1.0).sqrt()
+}

@@ -1,0 +1,22 @@
+//! Store forwarding: a load needs bytes of an older store that has not left its buffer, and more than that store holds,
+//! so it must wait until the store has.
+//!
+//! Suspected only where the operands prove it: same registers, unchanged between, overlapping without being contained.
+
+use super::{
+    elder_stores,
+    scene::{Stalled, Suspect},
+};
+use crate::Cause;
+
+/// Adds the stores that cannot be forwarded from.
+pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
+    // The store may itself miss all the way before it can leave.
+    let cycles_max = stalled.scene.model.memory.memory_cycles;
+    for (_, stores) in elder_stores::of(stalled) {
+        // The youngest that overlaps decides.
+        if let Some(elder) = stores.iter().find(|s| s.overlaps()).filter(|s| !s.covers()) {
+            suspects.push(Suspect { cause: Cause::StoreForwarding, cycles_max, culprit: Some(elder.store) });
+        }
+    }
+}

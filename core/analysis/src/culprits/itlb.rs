@@ -1,0 +1,22 @@
+//! Instruction TLB: the instruction's page had no translation at hand. Innocent unless what ran right before lies in
+//! another page.
+
+use super::{
+    fetch::new_part,
+    scene::{Stalled, Suspect},
+};
+use crate::Cause;
+
+/// Pages of a loop that the smallest instruction TLB holds.
+const PAGES_KEPT: u64 = 8;
+
+/// Adds the miss, if it was not ruled out. A walk may itself miss the caches.
+pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
+    let memory = &stalled.scene.model.memory;
+    let part = new_part(stalled, memory.page_bytes, PAGES_KEPT * memory.page_bytes);
+    suspects.push(Suspect {
+        cause: Cause::ItlbMiss,
+        cycles_max: part * memory.itlb_miss_cycles,
+        culprit: None,
+    });
+}

@@ -1,0 +1,36 @@
+//! The kernel: system calls and traps of the program's own making, and page faults.
+//!
+//! A system instruction is always suspect, and in order what follows it. A page fault can happen at every access, takes
+//! longer than any miss, and is rare: it is suspected where something counted it there, or where the stall is longer than
+//! all other suspects can explain together.
+
+use dwell_profile::Event;
+
+use super::{
+    reuse::{Grain, fresh_part},
+    scene::{Stalled, Suspect},
+};
+use crate::{Cause, machine::OpcodeClass};
+
+/// Adds the system instruction, if there is one.
+pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
+    let Stalled { scene, i, .. } = *stalled;
+    let before = (scene.is_in_order() && !stalled.is_head()).then(|| i.wrapping_sub(1));
+    let is_system = |&j: &usize| scene.opcode(j).class == OpcodeClass::System;
+    for culprit in [Some(i), before].into_iter().flatten().filter(is_system) {
+        suspects.push(Suspect { cause: Cause::System, cycles_max: f64::INFINITY, culprit: Some(culprit) });
+    }
+}
+
+/// Adds page faults of the instruction's own accesses, given what the other suspects explain at most.
+pub fn page_faults(stalled: &Stalled, explained_cycles: f64, suspects: &mut Vec<Suspect>) {
+    let Stalled { scene, i, excess_cycles, .. } = *stalled;
+    let opcode = scene.opcode(i);
+    let counted = scene.events.get(&Event::named("page-faults"));
+    let is_counted = counted.is_some_and(|(samples, _)| samples.get(i).is_some_and(|&s| s > 0));
+    let is_needed = explained_cycles < excess_cycles && counted.is_none();
+    let accesses = opcode.load || opcode.store;
+    if accesses && (is_counted || is_needed) && fresh_part(scene, i, Grain::page(scene)) > 0.0 {
+        suspects.push(Suspect { cause: Cause::PageFault, cycles_max: f64::INFINITY, culprit: Some(i) });
+    }
+}

@@ -1,0 +1,200 @@
+//! Loops, and how much of what an instruction needs is at hand because it ran a moment ago.
+//!
+//! Input: the graph with frequencies. Output: a forest of loops with what an iteration touches. Complexity: linear in
+//! blocks and edges for each level of nesting, at most [`DEPTH_MAX`].
+//!
+//! A loop is a strongly connected component; its inner loops are what remains strongly connected once the edges back to
+//! its header are cut (Steensgaard, "Sequentializing program dependence graphs", 1993), so irreducible ones are loops
+//! too.
+
+use dwell_image::{Instruction, Register};
+use rustc_hash::FxHashMap;
+
+use super::{
+    address::{self, Step},
+    scene::guess_times,
+};
+use crate::{cfg::Cfg, frequency::Estimates, graph, machine::OpcodeClass, schedule::Schedule};
+
+/// Levels of nesting that are told apart.
+const DEPTH_MAX: usize = 12;
+
+/// A loop of the procedure.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    /// The loop around it.
+    pub parent: Option<usize>,
+    /// Times it is entered from outside (at most), in the units of frequencies.
+    pub entries: f64,
+    /// Times its header runs.
+    pub iterations: f64,
+    /// Bytes of its instructions.
+    pub bytes: u64,
+    /// Loads and stores that it executes.
+    pub accesses: f64,
+    /// Stores that it executes.
+    pub stores: f64,
+    /// Samples during which one of its instructions was at the head.
+    pub samples: f64,
+    /// It calls, or enters the kernel: others run within it.
+    pub leaves: bool,
+}
+
+/// The loops of a procedure.
+#[derive(Clone, Debug, Default)]
+pub struct Loops {
+    all: Vec<Loop>,
+    innermost: Vec<Option<usize>>,
+    members: Vec<Vec<usize>>,
+    steps: FxHashMap<(usize, Register), Step>,
+}
+
+impl Loops {
+    /// Finds every loop.
+    pub fn of(instructions: &[Instruction], cfg: &Cfg, schedule: &Schedule, estimates: &Estimates) -> Loops {
+        let mut loops = Loops { innermost: vec![None; cfg.blocks.len()], ..Loops::default() };
+        let mut successors: Vec<Vec<usize>> = cfg.successors[..cfg.blocks.len()]
+            .iter()
+            .map(|es| es.iter().map(|&e| cfg.edges[e].to).filter(|&to| to < cfg.blocks.len()).collect())
+            .collect();
+        for _ in 0..DEPTH_MAX {
+            let found = loops.peel(&mut successors, instructions, cfg, schedule, estimates);
+            if !found {
+                break;
+            }
+        }
+        loops
+    }
+
+    /// Adds one level of loops and cuts the edges back to their headers.
+    fn peel(
+        &mut self,
+        successors: &mut [Vec<usize>],
+        instructions: &[Instruction],
+        cfg: &Cfg,
+        schedule: &Schedule,
+        estimates: &Estimates,
+    ) -> bool {
+        let components = graph::strong_components(successors);
+        let mut found = false;
+        for (id, members) in components.members.iter().enumerate() {
+            let repeats = members.len() > 1 || successors[members[0]].contains(&members[0]);
+            if !repeats {
+                continue;
+            }
+            found = true;
+            let inside = |b: usize| components.of.get(b) == Some(&id);
+            let mut one = measure(members, instructions, cfg, schedule, estimates);
+            let header = enter(&mut one, members, &inside, cfg, estimates);
+            one.parent = self.innermost[members[0]];
+            self.note_steps(members, instructions, cfg, schedule);
+            members.iter().for_each(|&b| self.innermost[b] = Some(self.all.len()));
+            self.all.push(one);
+            self.members.push(members.clone());
+            for &block in members {
+                successors[block].retain(|&to| to != header && components.of[to] == id);
+            }
+        }
+        found
+    }
+
+    fn note_steps(
+        &mut self,
+        members: &[usize],
+        instructions: &[Instruction],
+        cfg: &Cfg,
+        schedule: &Schedule,
+    ) {
+        let id = self.all.len();
+        for i in members.iter().flat_map(|&b| cfg.blocks[b].clone()) {
+            let is_call = schedule.opcodes[i].class == OpcodeClass::Call;
+            for register in instructions[i].writes.iter() {
+                let step = if is_call { Step::Unknown } else { address::step(&instructions[i], i, register) };
+                let known = self.steps.get(&(id, register)).copied();
+                self.steps.insert((id, register), known.map_or(step, |k| k.and(step)));
+            }
+        }
+    }
+
+    /// The innermost loop around a block.
+    pub fn innermost(&self, block: usize) -> Option<usize> {
+        self.innermost[block]
+    }
+
+    /// A loop.
+    pub fn get(&self, id: usize) -> &Loop {
+        &self.all[id]
+    }
+
+    /// Its blocks.
+    pub fn blocks(&self, id: usize) -> &[usize] {
+        &self.members[id]
+    }
+
+    /// The loops around a block, the innermost first.
+    pub fn around(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(self.innermost[block], |&l| self.all[l].parent)
+    }
+
+    /// How a register changes in an iteration of a loop; `None` where it does not.
+    pub fn step(&self, id: usize, register: Register) -> Option<Step> {
+        self.steps.get(&(id, register)).copied()
+    }
+}
+
+fn measure(
+    members: &[usize],
+    instructions: &[Instruction],
+    cfg: &Cfg,
+    schedule: &Schedule,
+    estimates: &Estimates,
+) -> Loop {
+    let mut one = Loop {
+        parent: None,
+        entries: 0.0,
+        iterations: 0.0,
+        bytes: 0,
+        accesses: 0.0,
+        stores: 0.0,
+        samples: 0.0,
+        leaves: false,
+    };
+    for &block in members {
+        let frequency = estimates.blocks[block].map_or(0.0, |e| e.frequency);
+        for i in cfg.blocks[block].clone() {
+            let opcode = schedule.opcodes[i];
+            one.bytes += u64::from(instructions[i].length);
+            one.accesses += frequency * f64::from(u8::from(opcode.load || opcode.store));
+            one.stores += frequency * f64::from(u8::from(opcode.store));
+            one.samples += estimates.head_samples[i];
+            one.leaves |= matches!(opcode.class, OpcodeClass::Call | OpcodeClass::System);
+        }
+    }
+    one
+}
+
+/// Fills in how often the loop is entered and returns the block that it is entered by most.
+fn enter(
+    one: &mut Loop,
+    members: &[usize],
+    inside: &dyn Fn(usize) -> bool,
+    cfg: &Cfg,
+    estimates: &Estimates,
+) -> usize {
+    let mut header = (members[0], -1.0);
+    for &block in members {
+        let from_outside = cfg.predecessors[block].iter().filter(|&&e| !inside(cfg.edges[e].from));
+        let mut own = -1.0;
+        for &edge in from_outside {
+            let estimate = estimates.edges[edge];
+            let entries = estimate.map_or(f64::INFINITY, |e| e.frequency * guess_times(e.confidence));
+            own = f64::max(own, 0.0) + entries;
+        }
+        one.entries += f64::max(own, 0.0);
+        if own > header.1 {
+            header = (block, own);
+        }
+    }
+    one.iterations = estimates.blocks[header.0].map_or(0.0, |e| e.frequency);
+    header.0
+}

@@ -1,0 +1,114 @@
+//! Branch misprediction (DCPI §6.3).
+//!
+//! In order the first instruction after a mispredicted branch stalls: the head of a block that a predicted edge leads to,
+//! or what a return comes back to. Out of order the samples of the refill land on the first and, mostly, the second
+//! instruction of the target (DESIGN.md §5), which is on the branch and on its target once the skid is undone.
+//!
+//! A predictor does no worse than always guessing the more frequent side, so each side of a branch is mispredicted at
+//! most as often as the rarer side is taken.
+
+use dwell_image::Flow;
+
+use super::scene::{Scene, Stalled, Suspect};
+use crate::{Cause, Confidence, cfg::EdgeKind, machine::OpcodeClass};
+
+/// An estimated frequency of the rarer side may be this much too small where it is a guess …
+const GUESS_TIMES: f64 = 10.0;
+/// … and this much where it is not.
+const ESTIMATE_TIMES: f64 = 2.0;
+
+/// Adds the branches that were not ruled out.
+pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
+    let scene = stalled.scene;
+    let mut accuse = |part: f64, branch| {
+        let cycles_max = part * penalty_cycles(scene);
+        suspects.push(Suspect { cause: Cause::BranchMispredict, cycles_max, culprit: Some(branch) });
+    };
+    if stalled.is_head() {
+        for (edge, before) in scene.predecessors(stalled.block) {
+            let Some(branch) = before.map(|b| b.end - 1) else { continue };
+            if scene.cfg.edges[edge].kind.is_predicted() {
+                accuse(part_by_edge(scene, edge, branch, stalled.block), branch);
+            }
+        }
+    } else if scene.is_in_order() && scene.opcode(stalled.i - 1).class == OpcodeClass::Call {
+        // Its return may have been mispredicted, or the call itself where it is indirect (seen by the callee).
+        accuse(1.0, stalled.i - 1);
+    }
+    let after = scene.head_after(stalled.i);
+    let is_last = after == scene.cfg.blocks[stalled.block].end;
+    if !scene.is_in_order() && is_last && is_predicted(scene, after - 1) {
+        accuse(part_by_branch(scene, after - 1), after - 1);
+    }
+}
+
+/// Out of order the branch waits for its operands before the misprediction is known: twice the penalty.
+fn penalty_cycles(scene: &Scene) -> f64 {
+    let times = if scene.is_in_order() { 1.0 } else { 2.0 };
+    times * scene.model.mispredict_cycles
+}
+
+fn is_predicted(scene: &Scene, i: usize) -> bool {
+    let flow = scene.instructions[i].flow;
+    matches!(flow, Flow::Branch { .. } | Flow::IndirectJump | Flow::Call { target: None })
+        || scene.opcode(i).class == OpcodeClass::Return
+}
+
+/// The most part of a branch's executions that are mispredicted.
+fn part_by_branch(scene: &Scene, branch: usize) -> f64 {
+    match sides(scene, branch) {
+        Some((taken, not_taken)) => rarer_part(taken, not_taken),
+        None => 1.0,
+    }
+}
+
+/// The most part of the executions of a block that come mispredicted by one edge.
+fn part_by_edge(scene: &Scene, edge: usize, branch: usize, block: usize) -> f64 {
+    let came = scene.edge_part(edge, block);
+    let Some((taken, not_taken)) = sides(scene, branch) else { return came };
+    let own = if scene.cfg.edges[edge].kind == EdgeKind::Taken { taken } else { not_taken };
+    let all = taken.count + not_taken.count;
+    // As often as the rarer side is taken, but no more often than this one.
+    let by_side = rarer_part(taken, not_taken) * all / own.count.max(f64::MIN_POSITIVE);
+    came * by_side.min(1.0)
+}
+
+/// How often one side of a branch was taken, and how far more that may truly have been.
+#[derive(Clone, Copy)]
+struct Side {
+    count: f64,
+    at_most: f64,
+}
+
+fn rarer_part(taken: Side, not_taken: Side) -> f64 {
+    let rarer = if taken.count < not_taken.count { taken } else { not_taken };
+    (rarer.at_most / (taken.count + not_taken.count).max(f64::MIN_POSITIVE)).min(1.0)
+}
+
+/// Both sides of a conditional branch: as sampled, else by estimates; `None` where neither says anything.
+fn sides(scene: &Scene, branch: usize) -> Option<(Side, Side)> {
+    if !matches!(scene.instructions[branch].flow, Flow::Branch { .. }) {
+        return None;
+    }
+    let (taken, not_taken) = scene.directions.get(branch).copied().unwrap_or((0, 0));
+    if taken > 0 || not_taken > 0 {
+        // Three standard errors and a half more than were seen.
+        let seen = |count: u64| {
+            let count = count as f64;
+            Side { count, at_most: count + 3.0 * count.max(1.0).sqrt() + 0.5 }
+        };
+        return Some((seen(taken), seen(not_taken)));
+    }
+    estimated_sides(scene, scene.block_of(branch))
+}
+
+fn estimated_sides(scene: &Scene, block: usize) -> Option<(Side, Side)> {
+    let side = |kind: EdgeKind| {
+        let edge = scene.cfg.successors[block].iter().find(|&&e| scene.cfg.edges[e].kind == kind)?;
+        let estimate = scene.estimates.edges[*edge]?;
+        let times = if estimate.confidence > Confidence::Low { ESTIMATE_TIMES } else { GUESS_TIMES };
+        Some(Side { count: estimate.frequency, at_most: times * estimate.frequency })
+    };
+    let sides = (side(EdgeKind::Taken)?, side(EdgeKind::NotTaken)?);
+    (sides.0.count + sides.1.count > 0.0).then_some(sides)
+}

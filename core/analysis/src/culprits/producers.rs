@@ -1,0 +1,109 @@
+//! Who made the operands that an instruction waits for.
+//!
+//! Input: a stalled instruction. Output: the latest writers of its operands. Complexity: linear in the instructions
+//! looked back at, at most [`LOOK_BACK`] in each predecessor, times its operands.
+//!
+//! In order they are in the block or at the end of one that runs right before it. Out of order the instruction at the
+//! head waits for itself; its close elders stay under suspicion where it uses their result, since eliminated moves and
+//! fusion push samples further on (DESIGN.md §5).
+
+use dwell_image::{Arch, Register, RegisterSet};
+
+use super::{
+    LOOK_BACK,
+    scene::{Scene, Stalled},
+};
+use crate::machine::OpcodeClass;
+
+/// How many elders may still be to blame out of order.
+const ELDERS_OUT_OF_ORDER: usize = 2;
+
+/// Out of order: whether the instruction itself may have taken long, so that no elder needs to be looked for.
+pub fn is_own_suspect(stalled: &Stalled) -> bool {
+    let opcode = stalled.scene.opcode(stalled.i);
+    opcode.load || opcode.store || opcode.divides() || opcode.multiplies()
+}
+
+/// The latest writers of the instruction's operands that can have run before it.
+pub fn producers(stalled: &Stalled) -> Vec<usize> {
+    let Stalled { scene, block, i, .. } = *stalled;
+    let mut found = Vec::new();
+    let (from, missing) = own_block(stalled, &mut found);
+    if !missing.is_empty() && scene.is_in_order() && from == scene.cfg.blocks[block].start {
+        for before in scene.predecessors(block).filter_map(|(_, range)| range) {
+            let from = before.start.max(before.end.saturating_sub(LOOK_BACK));
+            collect(scene, from, before.end, missing, &mut found);
+        }
+    }
+    found.retain(|&p| p != i || scene.cfg.loops_on_itself(block));
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Writers in the block, where the search stopped, and the registers that have none there.
+fn own_block(stalled: &Stalled, found: &mut Vec<usize>) -> (usize, RegisterSet) {
+    let Stalled { scene, block, i, .. } = *stalled;
+    let reach = if scene.is_in_order() { LOOK_BACK } else { ELDERS_OUT_OF_ORDER };
+    let from = scene.cfg.blocks[block].start.max(i.saturating_sub(reach));
+    (from, collect(scene, from, i, scene.instructions[i].reads, found))
+}
+
+/// In order: the part of executions in which an operand may come from code that we do not see, a caller's or a callee's,
+/// and not be there yet. Only an operand that nobody used since may be missing.
+pub fn part_from_elsewhere(stalled: &Stalled) -> Option<f64> {
+    let Stalled { scene, block, i, .. } = *stalled;
+    if !scene.is_in_order() {
+        return None;
+    }
+    let range = scene.cfg.blocks[block].clone();
+    let last_return = (range.start..i).rev().find(|&j| scene.opcode(j).class == OpcodeClass::Call);
+    let from = last_return.map_or(range.start, |call| call + 1);
+    let passed = passed_registers(scene.arch, last_return.is_some());
+    let reads = scene.instructions[i].reads.intersection(passed);
+    if collect(scene, from, i, reads, &mut Vec::new()).is_empty() {
+        return None;
+    }
+    match last_return {
+        Some(_) => Some(1.0),
+        None => {
+            let entries = scene.predecessors(block).filter(|(_, before)| before.is_none());
+            entries.map(|(edge, _)| scene.edge_part(edge, block)).reduce(f64::max)
+        }
+    }
+}
+
+/// Registers that carry results out of a procedure, or arguments into it. A machine in order has one of these sets.
+fn passed_registers(arch: Arch, is_result: bool) -> RegisterSet {
+    let (integer, float) = match arch {
+        Arch::Riscv64 => ("a", "fa"),
+        _ => ("x", "v"),
+    };
+    let count = if is_result { 2 } else { 8 };
+    let names = (0..count).flat_map(|n| [format!("{integer}{n}"), format!("{float}{n}")]);
+    names.filter_map(|name| Register::named(arch, &name)).collect()
+}
+
+/// Adds the last writers in `from..to`; returns the registers that have none there. In order a value that an instruction
+/// in between has used was there by then, so its writer is innocent.
+fn collect(
+    scene: &Scene,
+    from: usize,
+    to: usize,
+    registers: RegisterSet,
+    found: &mut Vec<usize>,
+) -> RegisterSet {
+    let mut missing = RegisterSet::EMPTY;
+    for register in registers.iter() {
+        let touches = |j: &usize| {
+            let other = &scene.instructions[*j];
+            other.writes.contains(register) || (scene.is_in_order() && other.reads.contains(register))
+        };
+        match (from..to).rev().find(touches) {
+            Some(j) if scene.instructions[j].writes.contains(register) => found.push(j),
+            Some(_) => {}
+            None => missing.insert(register),
+        }
+    }
+    missing
+}
