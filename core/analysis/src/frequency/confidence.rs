@@ -1,7 +1,10 @@
 //! How far to trust an estimate (DCPI §6.1.5): by the number of issue points it rests on, how tightly their ratios
 //! cluster, its samples, and whether it was propagated. The paper gives no constants; ours are named here.
 
-use super::cluster::Found;
+use super::{
+    cluster::Found,
+    mixture::{self, Point, Stalls},
+};
 use crate::{Confidence, machine::Order};
 
 const HIGH_POINTS_MIN: usize = 3;
@@ -29,4 +32,15 @@ pub fn of_cluster(found: &Found, order: Order) -> Confidence {
 /// Of a sum or a difference of others: medium at best.
 pub fn of_propagated(sources: impl Iterator<Item = Confidence>) -> Confidence {
     sources.min().unwrap_or(Confidence::Low).min(Confidence::Medium)
+}
+
+/// Of a class at the frequency that fits the whole procedure.
+pub fn of_mixture(points: &[Point], frequency: f64, stalls: &Stalls) -> Confidence {
+    let (samples, cycles) = mixture::free_part(points, frequency, stalls);
+    let agrees = (samples / (frequency * cycles).max(f64::MIN_POSITIVE) - 1.0).abs() < 0.1;
+    match samples {
+        s if s >= HIGH_SAMPLES_MIN && points.len() >= HIGH_POINTS_MIN && agrees => Confidence::High,
+        s if s >= MEDIUM_SAMPLES_MIN && points.len() >= MEDIUM_POINTS_MIN => Confidence::Medium,
+        _ => Confidence::Low,
+    }
 }

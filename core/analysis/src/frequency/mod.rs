@@ -1,14 +1,19 @@
 //! How often each block and edge was executed (DCPI §6.1.3–6.1.5).
 //!
 //! Input: samples, the graph, its classes, the schedule, and what else was seen. Output: [`Estimates`]. In order:
-//! DCPI's clusters for each class, then local propagation. Out of order, where cycles say little about frequency
+//! the mixture likelihood of each class and the flow that fits all; DCPI's clusters and local propagation stay as the
+//! reference, and where edges are missing. Out of order, where cycles say little about frequency
 //! (DESIGN.md §5): branch probabilities from sampled directions, flow conservation, one scale for the procedure.
 //! Frequencies are in samples' units: executions divided by the sampling period (DCPI's F).
 
 pub mod cluster;
 mod confidence;
+mod electric;
+mod flow_fit;
+mod in_order;
 mod likely_flow;
 mod markov;
+mod mixture;
 mod out_of_order;
 mod propagate;
 mod skid;
@@ -75,7 +80,7 @@ pub fn estimate(evidence: &Evidence) -> Estimates {
             head_samples: vec![0.0; evidence.samples.len()],
             notes: vec!["no estimate: the procedure has no samples".into()],
         },
-        Order::InOrder => by_clusters(evidence),
+        Order::InOrder => in_order::estimate(evidence).unwrap_or_else(|| without_flow(evidence)),
         Order::OutOfOrder => out_of_order::estimate(evidence).unwrap_or_else(|| without_flow(evidence)),
     };
     if (1..FEW_SAMPLES).contains(&total) {
@@ -119,8 +124,8 @@ fn without_flow(evidence: &Evidence) -> Estimates {
     estimates
 }
 
-/// DCPI's way: each class by its clusters, then local propagation.
-fn by_clusters(evidence: &Evidence) -> Estimates {
+/// DCPI's way, the reference: each class by its clusters, then local propagation.
+pub fn by_clusters(evidence: &Evidence) -> Estimates {
     let Evidence { model, cfg, equivalence, schedule, samples, .. } = *evidence;
     let head_samples = match model.skid {
         SkidRule::Head => samples.iter().map(|&s| s as f64).collect(),

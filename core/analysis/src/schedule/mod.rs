@@ -8,10 +8,13 @@
 
 mod in_order;
 mod out_of_order;
+mod risk;
 
 use std::ops::Range;
 
 use dwell_image::{Arch, Instruction, RegisterSet};
+
+pub use risk::Risks;
 
 use crate::{
     Cause,
@@ -38,6 +41,8 @@ pub struct Schedule {
     pub best_case_cycles: Vec<f64>,
     /// By block: the load on the loop's own critical chain whose address comes from that chain (a pointer chase).
     pub chased_load: Vec<Option<usize>>,
+    /// In order: what can stall it at run time; empty out of order.
+    pub risks: Vec<Risks>,
 }
 
 /// Cycles lost to the program as it is written.
@@ -64,7 +69,11 @@ impl Schedule {
             is_fused: vec![false; n],
             best_case_cycles: vec![0.0; cfg.blocks.len()],
             chased_load: vec![None; cfg.blocks.len()],
+            risks: Vec::new(),
         };
+        if model.order == Order::InOrder {
+            schedule.risks = risk::of(model, instructions, &schedule.opcodes, cfg);
+        }
         schedule.fuse_pairs(model, arch, instructions, cfg);
         for (block, range) in cfg.blocks.iter().enumerate() {
             match model.order {

@@ -49,17 +49,17 @@ fn in_order_data_cache_miss_of_the_load_that_feeds_the_store() {
                   static Slotting 0.5..0.5 by ldr x5, [x1, 8]
                  1.0 1 ldr x6, [x1, 16]
                  0.0 0 add x1, x1, 32
-                  dynamic DCacheMiss 0.0..17.0 by ldr x4, [x1]
-                  dynamic WriteBuffer 0.0..17.0 by str x4, [x2]
-                18.0 1 str x4, [x2]
+                  dynamic DCacheMiss 0.0..16.9 by ldr x4, [x1]
+                  dynamic WriteBuffer 0.0..16.9 by str x4, [x2]
+                17.9 1 str x4, [x2]
                  0.0 0 add x7, x7, 1
                  1.0 1 str x5, [x2, 8]
                  0.0 0 add x2, x2, 32
                  1.0 1 cmp x0, x3
                   static Dependency 0.5..0.5 by cmp x0, x3
                  1.0 1 b.ne loop
-            frequency 0 Low, cpi -, best 0.50
-                   - 1 ret
+            frequency 0 Low, cpi 0.00, best 0.50
+                 0.0 1 ret
         "#]],
     );
 }
@@ -77,7 +77,7 @@ fn in_order_divider_is_slower_than_its_least() {
          ret",
         &[1000, 25000, 0, 1010, 0, 1000, 0],
         expect![[r#"
-            frequency 1003 High, cpi 4.65, best 2.42
+            frequency 1004 High, cpi 4.65, best 2.42
                  1.0 1 sdiv x1, x2, x3
                   static Dependency 11.5..11.5 by sdiv x1, x2, x3
                   dynamic Divider 12.9..12.9 by sdiv x1, x2, x3
@@ -86,8 +86,8 @@ fn in_order_divider_is_slower_than_its_least() {
                  1.0 1 eor x6, x6, x5
                  0.0 0 cmp x5, x7
                  1.0 1 b.ne loop
-            frequency 0 Low, cpi -, best 0.50
-                   - 1 ret
+            frequency 0 Low, cpi 0.00, best 0.50
+                 0.0 1 ret
         "#]],
     );
 }
@@ -128,8 +128,8 @@ fn in_order_instruction_cache_miss_at_the_start_of_a_line() {
                  1.0 1 cmp x6, x7
                   static Dependency 0.5..0.5 by cmp x6, x7
                  1.0 1 b.ne loop
-            frequency 0 Low, cpi -, best 0.50
-                   - 1 ret
+            frequency 0 Low, cpi 0.00, best 0.50
+                 0.0 1 ret
         "#]],
     );
 }
@@ -154,30 +154,30 @@ fn in_order_mispredicted_branch_at_the_heads_it_leads_to() {
          ret",
         &[1000, 0, 3000, 1010, 3500, 500, 0, 3400, 502, 1000, 1005, 0],
         expect![[r#"
-            frequency 1003 High, cpi 1.25, best 1.12
+            frequency 1002 High, cpi 1.25, best 1.12
                  1.0 1 ldr x1, [x2]
                  0.0 0 add x2, x2, 8
                   static Dependency 2.0..2.0 by ldr x1, [x2]
                  3.0 3 cmp x1, x3
                   static Dependency 0.5..0.5 by cmp x1, x3
                  1.0 1 b.ne other
-            frequency 500 Low, cpi 2.67, best 0.67
+            frequency 500 Medium, cpi 2.67, best 0.67
                   dynamic BranchMispredict 6.0..6.0 by b.ne other
                  7.0 1 add x4, x4, x1
                   static Dependency 0.5..0.5 by add x4, x4, x1
                  1.0 1 eor x5, x5, x4
                  0.0 0 b join
-            frequency 502 Low, cpi 3.89, best 0.75
+            frequency 502 Medium, cpi 3.89, best 0.75
                   dynamic BranchMispredict 5.8..5.8 by b.ne other
                  6.8 1 add x6, x6, x1
                   static Dependency 0.5..0.5 by add x6, x6, x1
                  1.0 1 eor x7, x7, x6
-            frequency 1003 High, cpi 1.00, best 0.75
+            frequency 1002 High, cpi 1.00, best 0.75
                  1.0 1 cmp x2, x8
                   static Dependency 0.5..0.5 by cmp x2, x8
                  1.0 1 b.ne loop
-            frequency 0 Low, cpi -, best 0.50
-                   - 1 ret
+            frequency 0 Low, cpi 0.00, best 0.50
+                 0.0 1 ret
         "#]],
     );
 }
@@ -208,8 +208,8 @@ fn a_stall_that_nothing_explains_says_so() {
                  1.0 1 cmp x4, x7
                   static Dependency 0.5..0.5 by cmp x4, x7
                  1.0 1 b.ne loop
-            frequency 0 Low, cpi -, best 0.50
-                   - 1 ret
+            frequency 0 Low, cpi 0.00, best 0.50
+                 0.0 1 ret
         "#]],
     );
 }
@@ -472,8 +472,8 @@ fn event_samples_bound_a_cause() {
              1.0 1 eor x5, x5, x4
              0.0 0 cmp x4, x7
              1.0 1 b.ne loop
-        frequency 0 Low, cpi -, best 0.50
-               - 1 ret
+        frequency 0 Low, cpi 0.00, best 0.50
+             0.0 1 ret
     "#]];
     expected.assert_eq(&listing(&case));
 }

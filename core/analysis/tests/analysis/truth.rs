@@ -6,29 +6,29 @@ use std::{collections::BTreeMap, fmt::Write};
 use dwell_analysis::{MachineModel, ProcedureAnalysis, cfg::Cfg, cfg::EdgeKind, schedule::Schedule};
 use dwell_image::Arch;
 
-use crate::{asm::assemble, show::Case};
+use crate::{asm::assemble, pipeline, show::Case};
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): small, and the same everywhere.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
 
-    fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
     /// Poisson: exact for small means, normal for large.
-    fn poisson(&mut self, mean: f64) -> u64 {
+    pub fn poisson(&mut self, mean: f64) -> u64 {
         if mean > 50.0 {
             let normal =
                 (-2.0 * (1.0 - self.unit()).ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
@@ -44,17 +44,17 @@ impl Random {
 }
 
 /// A structured program with each instruction's executions and each branch's probability to be taken.
-struct Program<'r> {
+pub struct Program<'r> {
     random: &'r mut Random,
     arch: Arch,
-    text: String,
+    pub text: String,
     executions: Vec<f64>,
-    taken: BTreeMap<usize, f64>,
+    pub taken: BTreeMap<usize, f64>,
     labels: usize,
 }
 
 impl Program<'_> {
-    fn generate(random: &mut Random, arch: Arch, entries: f64) -> Program<'_> {
+    pub fn generate(random: &mut Random, arch: Arch, entries: f64) -> Program<'_> {
         let mut program = Program {
             random,
             arch,
@@ -140,6 +140,58 @@ impl Program<'_> {
         self.region(executions * trips, depth - 1);
         self.branch(&head, executions * trips, 1.0 - 1.0 / trips);
     }
+}
+
+/// A program that a pipeline executed.
+struct Executed {
+    case: Case<'static>,
+    run: pipeline::Run,
+    random: Random,
+}
+
+impl Executed {
+    fn new(seed: u64) -> Executed {
+        let mut random = Random(seed ^ 0x5eed);
+        let program = Program::generate(&mut random, Arch::Aarch64, 1.0);
+        let (text, taken) = (program.text, program.taken);
+        let case = Case::new("generic-inorder-2", Arch::Aarch64, assemble(Arch::Aarch64, &text));
+        let run = pipeline::execute(&case.instructions, &taken, &mut random, 60_000);
+        Executed { case, run, random }
+    }
+
+    /// Parts of the samples whose frequency is within 5, 10 and 15% of the truth, for so many samples an instruction.
+    fn shares(&mut self, samples_each: f64) -> [f64; 3] {
+        let cycles: f64 = self.run.head_cycles.iter().sum();
+        let period = cycles / (samples_each * self.case.instructions.len() as f64);
+        self.case.samples = self.run.head_cycles.iter().map(|c| self.random.poisson(c / period)).collect();
+        let total: u64 = self.case.samples.iter().sum();
+        let mut shares = [0.0; 3];
+        let analysis = self.case.analyze();
+        for (i, cost) in
+            analysis.instructions.iter().enumerate().filter(|(i, _)| self.run.executions[*i] > 0.0)
+        {
+            let error = (cost.frequency.unwrap_or(0.0) * period / self.run.executions[i] - 1.0).abs();
+            for (share, limit) in shares.iter_mut().zip([0.05, 0.1, 0.15]) {
+                *share += if error <= limit { self.case.samples[i] as f64 / total as f64 } else { 0.0 };
+            }
+        }
+        shares
+    }
+}
+
+#[test]
+fn executed_programs_are_near_the_truth() {
+    const PROGRAMS: u64 = 40;
+    let mut means = [[0.0; 3]; 2];
+    for seed in 0..PROGRAMS {
+        let mut executed = Executed::new(seed);
+        for (mean, samples_each) in means.iter_mut().zip([1000.0, 100.0]) {
+            let shares = executed.shares(samples_each);
+            mean.iter_mut().zip(shares).for_each(|(m, s)| *m += s / PROGRAMS as f64);
+        }
+    }
+    println!("executed, many samples and a tenth: {means:.3?}");
+    assert!(means[0][0] > 0.88 && means[0][1] > 0.93 && means[1][1] > 0.88, "{means:.3?}");
 }
 
 struct Trial {

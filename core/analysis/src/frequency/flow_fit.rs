@@ -1,0 +1,152 @@
+//! The flow through a procedure that agrees best with what its classes' samples say (the "global constraint solver"
+//! that DCPI §6.1.4 experimented with).
+//!
+//! Input: the graph, and for each class samples E collected in W cycles per execution: alone its frequency would be
+//! E / W. Output: the frequency of each edge and block: never negative, conserved at every block. Complexity: a bounded
+//! number of Newton steps, each an electrical network's potentials ([`electric`](super::electric)).
+//!
+//! The flow minimises Σ W·z − E·ln z, Poisson's likelihood of the samples: convex, weighted by evidence, and steep at 0
+//! where a relative-L1 loss is flat. Each arc, a block or an edge, has its own flow z, and conservation ties them
+//! together. Newton's step on such a problem is a network of resistors of conductance z²/E.
+
+use super::{
+    electric::Network,
+    markov::{Elimination, Pattern},
+};
+use crate::{cfg::Cfg, equivalence::Equivalence};
+
+const STEPS_MAX: usize = 60;
+const CONVERGED: f64 = 1e-9;
+/// How far a step may go towards zero.
+const BOUNDARY_PART: f64 = 0.9;
+
+/// What is known of a class by itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Known {
+    /// E: samples that count for it, more than 0.
+    pub samples: f64,
+    /// W: the cycles that one execution takes of them.
+    pub cycles: f64,
+}
+
+/// A flow through the graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// By block.
+    pub blocks: Vec<f64>,
+    /// By edge.
+    pub edges: Vec<f64>,
+}
+
+/// The graph with each block split into an arc from its start to its end, entry and exit joined to one ground.
+pub struct FlowFit<'a> {
+    cfg: &'a Cfg,
+    equivalence: &'a Equivalence,
+    arcs: Vec<(usize, usize)>,
+    network: Network,
+    pattern: Pattern,
+    members: Vec<f64>,
+}
+
+impl<'a> FlowFit<'a> {
+    /// Prepares a graph; `None` if it is too tangled.
+    pub fn new(cfg: &'a Cfg, equivalence: &'a Equivalence) -> Option<FlowFit<'a>> {
+        let blocks = cfg.blocks.len();
+        let ground = 2 * blocks;
+        let mut arcs: Vec<(usize, usize)> = (0..blocks).map(|b| (2 * b, 2 * b + 1)).collect();
+        let start = |n: usize| if n < blocks { 2 * n + 1 } else { ground };
+        let end = |n: usize| if n < blocks { 2 * n } else { ground };
+        arcs.extend(cfg.edges.iter().map(|e| (start(e.from), end(e.to))));
+        let mut members = vec![0.0; equivalence.classes];
+        for &class in equivalence.block_class.iter().chain(&equivalence.edge_class) {
+            members[class] += 1.0;
+        }
+        let network = Network::new(ground + 1, &arcs)?;
+        let transitions = cfg.edges.iter().map(|e| (e.from.min(blocks), e.to.min(blocks)));
+        let pattern = Pattern::of(blocks + 1, transitions)?;
+        Some(FlowFit { cfg, equivalence, arcs, network, pattern, members })
+    }
+
+    /// The best flow. `start` is a guess by class, better near than far.
+    pub fn solve(&self, known: &[Known], start: &[f64]) -> Option<Flow> {
+        let classes = self.equivalence.block_class.iter().chain(&self.equivalence.edge_class);
+        // A class's evidence is shared by its arcs, whose flows are equal.
+        let of_arc: Vec<Known> = classes
+            .clone()
+            .map(|&c| Known {
+                samples: known[c].samples / self.members[c],
+                cycles: known[c].cycles / self.members[c],
+            })
+            .collect();
+        let mut flow: Vec<f64> = classes.map(|&c| start[c].max(f64::MIN_POSITIVE)).collect();
+        for _ in 0..STEPS_MAX {
+            if self.step(&of_arc, &mut flow)? < CONVERGED {
+                break;
+            }
+        }
+        let flow = self.conserved(&flow[self.cfg.blocks.len()..])?;
+        debug_assert_eq!(flow.verify(self.cfg), Ok(()));
+        Some(flow)
+    }
+
+    /// One damped Newton step; returns the largest relative change.
+    fn step(&self, known: &[Known], flow: &mut [f64]) -> Option<f64> {
+        let mut injected = vec![0.0; 2 * self.cfg.blocks.len() + 1];
+        let mut conductances = Vec::with_capacity(flow.len());
+        let mut targets = Vec::with_capacity(flow.len());
+        for ((&z, k), &(from, to)) in flow.iter().zip(known).zip(&self.arcs) {
+            let conductance = z * (z / k.samples);
+            let target = 2.0 * z - k.cycles * conductance;
+            injected[from] -= target;
+            injected[to] += target;
+            conductances.push(conductance);
+            targets.push(target);
+        }
+        let potential = self.network.potentials(&conductances, &injected);
+        for ((target, conductance), &(from, to)) in targets.iter_mut().zip(&conductances).zip(&self.arcs) {
+            *target -= conductance * (potential[to] - potential[from]);
+        }
+        let relative = || targets.iter().zip(flow.iter()).map(|(t, z)| (t - z) / z);
+        let most_down = relative().fold(0.0, |least: f64, r| least.min(r));
+        let part = if most_down < -BOUNDARY_PART { BOUNDARY_PART / -most_down } else { 1.0 };
+        let largest = relative().fold(0.0, |most: f64, r| most.max(r.abs()));
+        if !largest.is_finite() {
+            return None;
+        }
+        flow.iter_mut().zip(&targets).for_each(|(z, t)| *z += part * (t - *z));
+        Some(largest)
+    }
+
+    /// The flow that the branch probabilities imply, so that rounding leaves no leak.
+    fn conserved(&self, edges: &[f64]) -> Option<Flow> {
+        let cfg = self.cfg;
+        let outside = cfg.blocks.len();
+        let mut leaving = vec![0.0; outside + 1];
+        cfg.edges.iter().zip(edges).for_each(|(e, z)| leaving[e.from.min(outside)] += z);
+        let probability: Vec<f64> =
+            cfg.edges.iter().zip(edges).map(|(e, z)| z / leaving[e.from.min(outside)]).collect();
+        let visits = Elimination::new(&self.pattern, &probability).visits()?;
+        let scaled = |from: usize| leaving[outside] * visits[from.min(outside)];
+        let edges: Vec<f64> = cfg.edges.iter().zip(&probability).map(|(e, p)| scaled(e.from) * p).collect();
+        let flow = Flow { blocks: (0..outside).map(scaled).collect(), edges };
+        flow.blocks.iter().chain(&flow.edges).all(|f| f.is_finite()).then_some(flow)
+    }
+}
+
+impl Flow {
+    /// Checks conservation at each block and that nothing is negative.
+    pub fn verify(&self, cfg: &Cfg) -> Result<(), String> {
+        if let Some(e) = self.edges.iter().position(|f| f.is_nan() || *f < 0.0) {
+            return Err(format!("edge {e} carries {}", self.edges[e]));
+        }
+        for (block, &frequency) in self.blocks.iter().enumerate() {
+            for edges in [&cfg.predecessors[block], &cfg.successors[block]] {
+                let sum: f64 = edges.iter().map(|&e| self.edges[e]).sum();
+                if (sum - frequency).abs() > 1e-6 * frequency.max(sum) {
+                    return Err(format!("block {block} is executed {frequency}, its edges {sum}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
