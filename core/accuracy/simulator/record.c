@@ -1,0 +1,281 @@
+/* Counts a run and writes its capture.
+ *
+ * In: what the core model says of each executed instruction. Out: executions.tsv, samples.tsv, edges.tsv, stalls.tsv, events.tsv
+ * and totals.json in the capture's folder. Constant time for each instruction; memory grows with the program's text.
+ */
+#include "record.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const cause_names[CAUSES] = {"icache-miss",  "itlb-miss", "dcache-miss",     "dtlb-miss", "branch-mispredict",
+                                                "write-buffer", "divider",   "synchronization", "system"};
+static const char *const event_names[EVENTS] = {"instructions", "L1-dcache-load-misses", "L1-icache-load-misses",
+                                                "dTLB-load-misses", "branch-misses"};
+
+/* An open-addressed table from up to three words to a count. A key of zeros means a free slot. */
+struct entry {
+    uint64_t key[3];
+    uint64_t count;
+};
+
+struct table {
+    struct entry *entries;
+    uint64_t capacity, used;
+};
+
+static struct record_options options;
+static struct table stalls, indirects, insns;
+static uint64_t next_sample, samples, random_state;
+static uint64_t event_left[EVENTS], event_counts[EVENTS];
+
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count, size);
+    if (!memory) {
+        fprintf(stderr, "simulator: out of memory\n");
+        abort();
+    }
+    return memory;
+}
+
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ value >> 33) * 0xff51afd7ed558ccdu;
+    return value ^ value >> 29;
+}
+
+static struct entry *probe(struct table *table, const uint64_t key[3])
+{
+    uint64_t at = mix(key[0] ^ mix(key[1] ^ mix(key[2])));
+    for (;; at++) {
+        struct entry *entry = &table->entries[at & (table->capacity - 1)];
+        if (memcmp(entry->key, key, sizeof entry->key) == 0 || !(entry->key[0] | entry->key[1] | entry->key[2]))
+            return entry;
+    }
+}
+
+static void grow(struct table *table)
+{
+    struct table larger = {.capacity = table->capacity ? table->capacity * 2 : 1 << 12, .used = table->used};
+    larger.entries = allocate(larger.capacity, sizeof *larger.entries);
+    for (uint64_t i = 0; i < table->capacity; i++) {
+        struct entry *entry = &table->entries[i];
+        if (entry->key[0] | entry->key[1] | entry->key[2])
+            *probe(&larger, entry->key) = *entry;
+    }
+    free(table->entries);
+    *table = larger;
+}
+
+static uint64_t *count_of(struct table *table, uint64_t a, uint64_t b, uint64_t c)
+{
+    const uint64_t key[3] = {a, b, c};
+    if (table->used * 2 >= table->capacity)
+        grow(table);
+    struct entry *entry = probe(table, key);
+    if (!(entry->key[0] | entry->key[1] | entry->key[2])) {
+        memcpy(entry->key, key, sizeof key);
+        table->used++;
+    }
+    return &entry->count;
+}
+
+/* xorshift64*: small, seeded and good enough to draw periods. */
+static uint64_t draw(void)
+{
+    random_state ^= random_state >> 12;
+    random_state ^= random_state << 25;
+    random_state ^= random_state >> 27;
+    return random_state * 0x2545f4914f6cdd1du;
+}
+
+/* Uniform within an eighth of the mean, so that no loop keeps step with the samples. */
+static uint64_t draw_period(uint64_t mean)
+{
+    uint64_t spread = mean / 4 + 1;
+    return mean - mean / 8 + draw() % spread;
+}
+
+void record_init(const struct record_options *given)
+{
+    options = *given;
+    random_state = mix(options.seed + 0x9e3779b97f4a7c15u) | 1;
+    next_sample = draw_period(options.period_cycles);
+    for (int event = 0; event < EVENTS; event++)
+        event_left[event] = draw_period(options.event_periods[event]);
+}
+
+struct insn *record_insn(uint64_t pc, uint32_t word, unsigned size_bytes, void (*decode)(struct insn *, uint32_t))
+{
+    uint64_t *slot = count_of(&insns, pc, (uint64_t)word << 8 | size_bytes, 0);
+    if (*slot)
+        return (struct insn *)(uintptr_t)*slot;
+    struct insn *insn = allocate(1, sizeof *insn);
+    insn->pc = pc;
+    insn->size_bytes = (uint8_t)size_bytes;
+    decode(insn, word);
+    *slot = (uintptr_t)insn;
+    return insn;
+}
+
+void record_head(struct insn *insn, uint64_t from, uint64_t to)
+{
+    while (next_sample >= from && next_sample < to) {
+        insn->samples++;
+        samples++;
+        next_sample += draw_period(options.period_cycles);
+    }
+}
+
+void record_stall(struct insn *insn, enum cause cause, struct insn *culprit, uint64_t cycles)
+{
+    *count_of(&stalls, (uintptr_t)insn, cause, (uintptr_t)culprit) += cycles;
+}
+
+void record_event(struct insn *insn, enum event event)
+{
+    event_counts[event]++;
+    if (--event_left[event])
+        return;
+    event_left[event] = draw_period(options.event_periods[event]);
+    if (!insn->event_samples)
+        insn->event_samples = allocate(EVENTS, sizeof *insn->event_samples);
+    insn->event_samples[event]++;
+}
+
+void record_indirect(struct insn *from, uint64_t to)
+{
+    ++*count_of(&indirects, (uintptr_t)from, to, 0);
+}
+
+static FILE *create(const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", options.directory, name);
+    FILE *file = fopen(path, "w");
+    if (!file) {
+        perror(path);
+        exit(1);
+    }
+    return file;
+}
+
+static void finish(FILE *file)
+{
+    if (ferror(file) | fclose(file)) {
+        perror("simulator: writing the capture");
+        exit(1);
+    }
+}
+
+static int by_address(const void *left, const void *right)
+{
+    uint64_t a = (*(struct insn *const *)left)->pc, b = (*(struct insn *const *)right)->pc;
+    return (a > b) - (a < b);
+}
+
+/* The instructions of the main image in the order of addresses. */
+static struct insn **sorted_insns(uint64_t start, uint64_t end, size_t *count)
+{
+    struct insn **list = allocate(insns.used + 1, sizeof *list);
+    *count = 0;
+    for (uint64_t i = 0; i < insns.capacity; i++) {
+        struct insn *insn = (struct insn *)(uintptr_t)insns.entries[i].count;
+        if (insn && insn->pc >= start && insn->pc < end)
+            list[(*count)++] = insn;
+    }
+    qsort(list, *count, sizeof *list, by_address);
+    return list;
+}
+
+static void write_direct_edges(FILE *file, const struct insn *insn)
+{
+    uint64_t next = insn->pc + insn->size_bytes;
+    if (insn->branch == CONDITIONAL) {
+        if (insn->taken)
+            fprintf(file, "%" PRIx64 "\t%" PRIx64 "\t%" PRIu64 "\n", insn->pc, insn->target, insn->taken);
+        if (insn->executions > insn->taken)
+            fprintf(file, "%" PRIx64 "\t%" PRIx64 "\t%" PRIu64 "\n", insn->pc, next, insn->executions - insn->taken);
+    } else if (insn->branch == JUMP || insn->branch == CALL) {
+        fprintf(file, "%" PRIx64 "\t%" PRIx64 "\t%" PRIu64 "\n", insn->pc, insn->target, insn->executions);
+    }
+}
+
+static bool inside(const struct insn *insn, uint64_t start, uint64_t end)
+{
+    return insn->pc >= start && insn->pc < end;
+}
+
+static void write_edges(struct insn **list, size_t count, uint64_t start, uint64_t end)
+{
+    FILE *file = create("edges.tsv");
+    for (size_t i = 0; i < count; i++)
+        if (list[i]->executions)
+            write_direct_edges(file, list[i]);
+    for (uint64_t i = 0; i < indirects.capacity; i++) {
+        struct entry *entry = &indirects.entries[i];
+        struct insn *from = (struct insn *)(uintptr_t)entry->key[0];
+        if (from && inside(from, start, end))
+            fprintf(file, "%" PRIx64 "\t%" PRIx64 "\t%" PRIu64 "\n", from->pc, entry->key[1], entry->count);
+    }
+    finish(file);
+}
+
+static void write_stalls(struct insn **list, size_t count, uint64_t start, uint64_t end)
+{
+    FILE *file = create("stalls.tsv");
+    for (size_t i = 0; i < count; i++)
+        if (list[i]->base_cycles)
+            fprintf(file, "%" PRIx64 "\tbase\t-\t%" PRIu64 "\n", list[i]->pc, list[i]->base_cycles);
+    for (uint64_t i = 0; i < stalls.capacity; i++) {
+        struct entry *entry = &stalls.entries[i];
+        struct insn *insn = (struct insn *)(uintptr_t)entry->key[0], *culprit = (struct insn *)(uintptr_t)entry->key[2];
+        if (!insn || !inside(insn, start, end))
+            continue;
+        fprintf(file, "%" PRIx64 "\t%s\t", insn->pc, cause_names[entry->key[1]]);
+        if (culprit)
+            fprintf(file, "%" PRIx64, culprit->pc);
+        else
+            fputc('-', file);
+        fprintf(file, "\t%" PRIu64 "\n", entry->count);
+    }
+    finish(file);
+}
+
+static void write_counts(struct insn **list, size_t count)
+{
+    FILE *executions = create("executions.tsv"), *sampled = create("samples.tsv"), *events = create("events.tsv");
+    for (size_t i = 0; i < count; i++) {
+        const struct insn *insn = list[i];
+        if (insn->executions)
+            fprintf(executions, "%" PRIx64 "\t%" PRIu64 "\n", insn->pc, insn->executions);
+        if (insn->samples)
+            fprintf(sampled, "%" PRIx64 "\t%" PRIu64 "\n", insn->pc, insn->samples);
+        for (int event = 0; insn->event_samples && event < EVENTS; event++)
+            if (insn->event_samples[event])
+                fprintf(events, "%s\t%" PRIu64 "\t%" PRIx64 "\t%" PRIu32 "\n", event_names[event], options.event_periods[event],
+                        insn->pc, insn->event_samples[event]);
+    }
+    finish(executions);
+    finish(sampled);
+    finish(events);
+}
+
+void record_write(uint64_t start, uint64_t end, uint64_t cycles)
+{
+    size_t count;
+    struct insn **list = sorted_insns(start, end, &count);
+    write_counts(list, count);
+    write_edges(list, count, start, end);
+    write_stalls(list, count, start, end);
+    free(list);
+    FILE *totals = create("totals.json");
+    fprintf(totals, "{\"cycles\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"period\": %" PRIu64 ", \"events\": {", cycles, samples,
+            options.period_cycles);
+    for (int event = 0; event < EVENTS; event++)
+        fprintf(totals, "%s\"%s\": %" PRIu64, event ? ", " : "", event_names[event], event_counts[event]);
+    fprintf(totals, "}}\n");
+    finish(totals);
+}
