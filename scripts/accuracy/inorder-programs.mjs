@@ -1,0 +1,92 @@
+// The programs that run on the simulated in-order core: where each comes from, how it is built and run.
+//
+// `build` runs in the unpacked source of `package`, or beside the program's own file; $CC and $CXX are the cross compilers with
+// the flags that all share, $OUT the program, $HERE the folder of our own files, $STUBS a folder of headers that a build would
+// have made. `run` follows the program's name; {in} is the folder of inputs, {here} as $HERE. All are linked statically and
+// at fixed addresses, so the C library belongs to the program and is judged too. Programs of role `tune` may choose settings,
+// those of role `judge` not; no code but the C and C++ libraries' is in both.
+
+const own = (name, role, file = `${name}.c`) => ({
+  name, role, language: file.endsWith('.cpp') ? 'c++' : 'c',
+  build: `$${file.endsWith('.cpp') ? 'CXX' : 'CC'} -o $OUT $HERE/${file} -lm`, run: [], file,
+});
+
+export const programs = [
+  own('sort', 'tune'),
+  own('search', 'tune'),
+  own('matrix', 'tune'),
+  own('words', 'tune', 'words.cpp'),
+  {
+    name: 'bzip2', language: 'c', role: 'tune', package: 'bzip2',
+    build: '$CC -D_FILE_OFFSET_BITS=64 -o $OUT blocksort.c huffman.c crctable.c randtable.c compress.c decompress.c bzlib.c bzip2.c',
+    run: ['-k', '-c', '{in}/text.txt'],
+  },
+  {
+    name: 'lua', language: 'c', role: 'tune', package: 'lua5.4',
+    build: 'cd src && $CC -I$STUBS -DLUA_USE_POSIX -o $OUT $(ls *.c | grep -v luac.c) -lm',
+    run: ['{here}/work.lua'],
+  },
+  {
+    name: 'xmlwf', language: 'c', role: 'tune', package: 'expat',
+    build: 'cd expat && $CC -I$STUBS -DXML_NS -DXML_DTD -DXML_CONTEXT_BYTES=1024 -DHAVE_GETRANDOM -DBYTEORDER=1234 -Ilib -o $OUT lib/xml{parse,role,tok}.c xmlwf/{xmlwf,xmlfile,codepage,unixfilemap}.c',
+    run: ['{in}/document.xml'],
+  },
+  {
+    name: 'tinyxml2', language: 'c++', role: 'tune', package: 'tinyxml2',
+    build: '$CXX -I. -o $OUT $HERE/tinyxml2.cpp tinyxml2.cpp',
+    run: ['{in}/small.xml'],
+  },
+  {
+    name: 'picosat', language: 'c', role: 'tune', package: 'picosat',
+    build: '$CC -I$STUBS/picosat -DNDEBUG -o $OUT app.c main.c picosat.c version.c',
+    run: ['-n', '{in}/formula.cnf'],
+    status: [10, 20],
+  },
+  own('hashjoin', 'judge'),
+  own('interpreter', 'judge'),
+  own('graph', 'judge'),
+  own('shapes', 'judge', 'shapes.cpp'),
+  {
+    name: 'minigzip', language: 'c', role: 'judge', package: 'zlib',
+    build: '$CC -DHAVE_UNISTD_H -I. -o $OUT adler32.c crc32.c deflate.c infback.c inffast.c inflate.c inftrees.c trees.c zutil.c compress.c uncompr.c gz*.c test/minigzip.c',
+    run: ['-c', '{in}/text.txt'],
+  },
+  {
+    name: 'cjson', language: 'c', role: 'judge', package: 'cjson',
+    build: '$CC -I. -o $OUT $HERE/json.c cJSON.c -lm',
+    run: ['{in}/small.json'],
+  },
+  {
+    name: 'cmark', language: 'c', role: 'judge', package: 'cmark',
+    build: 'cd src && $CC -I. -I$STUBS/cmark -o $OUT *.c',
+    run: ['{in}/document.md'],
+  },
+  {
+    name: 'pugixml', language: 'c++', role: 'judge', package: 'pugixml',
+    build: '$CXX -Isrc -o $OUT $HERE/pugixml.cpp src/pugixml.cpp',
+    run: ['{in}/small.xml'],
+  },
+  {
+    name: 'kissfft', language: 'c', role: 'judge', package: 'kissfft',
+    build: '$CC -I. -I$HERE -o $OUT $HERE/fft.c kiss_fft.c -lm',
+    run: [],
+  },
+  {
+    name: 'duktape', language: 'c', role: 'judge', package: 'duktape',
+    build: '$CC -Isrc -Iexamples/cmdline -Iextras/print-alert -o $OUT src/duktape.c examples/cmdline/duk_cmdline.c extras/print-alert/duk_print_alert.c -DDUK_CMDLINE_PRINTALERT_SUPPORT -lm',
+    run: ['{here}/work.js'],
+  },
+];
+
+const cmarkExport = '#define CMARK_EXPORT\n#define CMARK_NO_EXPORT\n';
+const cmarkConfig = '#define HAVE_STDBOOL_H\n#include <stdbool.h>\n#define HAVE___BUILTIN_EXPECT\n#define HAVE___ATTRIBUTE__\n#define CMARK_ATTRIBUTE(list) __attribute__ (list)\n#define CMARK_INLINE inline\n';
+
+/** Headers that the programs' own configuration would have made. */
+export const stubs = {
+  'expat_config.h': '',
+  'lua5.4-deb-multiarch.h': '#define DEB_HOST_MULTIARCH "cross"\n',
+  'picosat/config.h': '#define PICOSAT_VERSION "965"\n#define PICOSAT_CC "gcc"\n#define PICOSAT_CFLAGS "-O2"\n',
+  'cmark/config.h': cmarkConfig,
+  'cmark/cmark_export.h': cmarkExport,
+  'cmark/cmark_version.h': '#define CMARK_VERSION ((0 << 16) | (30 << 8) | 2)\n#define CMARK_VERSION_STRING "0.30.2"\n',
+};

@@ -1,0 +1,167 @@
+// Captures of programs on a simulated in-order core: samples and truth from the same run.
+//
+// Enters: rows of `inorder-programs.mjs`. Leaves: captures (core/accuracy/FORMAT.md) in OUT/inorder-aarch64 and OUT/inorder-riscv64.
+// The simulator is a plugin of QEMU's user mode (core/accuracy/simulator), so a program runs unchanged, at some 40 million
+// instructions a second.
+//
+//     node scripts/accuracy/inorder.mjs [--out DIRECTORY] [--arch aarch64|riscv64]… [--period CYCLES] [NAME…]
+
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { must, Stop, target, top } from '../step.mjs';
+import { makeInputs } from './inorder-inputs.mjs';
+import { programs, stubs } from './inorder-programs.mjs';
+import { expectations, kernelsFor } from './kernels.mjs';
+import { debianSource } from './sources.mjs';
+
+const simulator = join(top, 'core/accuracy/simulator');
+const here = join(top, 'core/accuracy/programs-inorder');
+const machine = 'generic-inorder-2';
+
+/** A processor that QEMU offers in this version, and that has no instructions the simulator does not know. */
+const cpus = { aarch64: 'cortex-a53', riscv64: 'rv64' };
+export const architectures = Object.keys(cpus);
+const flags = '-O2 -g -w -static -fno-pie -no-pie';
+
+const packages = (arch) => ({
+  'qemu-user': `qemu-${arch}`,
+  [`gcc-${arch}-linux-gnu`]: `${arch}-linux-gnu-gcc`,
+  [`g++-${arch}-linux-gnu`]: `${arch}-linux-gnu-g++`,
+  gcc: 'gcc',
+  'dpkg-dev': 'dpkg-source',
+});
+
+const onPath = (program) => process.env.PATH.split(':').some((folder) => existsSync(join(folder, program)));
+
+/** Debian packages that simulating needs and this machine has not. */
+export const missingPackages = (arch) => Object.entries(packages(arch)).filter(([, program]) => !onPath(program)).map(([name]) => name);
+
+/** Builds the simulator when it is older than its sources. */
+export async function buildSimulator(work) {
+  const plugin = join(work, 'simulator.so');
+  const sources = readdirSync(simulator).map((name) => join(simulator, name));
+  const newest = Math.max(...sources.map((file) => statSync(file).mtimeMs));
+  if (existsSync(plugin) && statSync(plugin).mtimeMs > newest) return plugin;
+  mkdirSync(work, { recursive: true });
+  const options = ['-std=gnu11', '-O2', '-Wall', '-Wextra', '-Werror', '-fPIC', '-shared', '-fvisibility=hidden'];
+  await must('simulator', ['gcc', ...options, '-o', plugin, ...sources.filter((file) => file.endsWith('.c'))]);
+  return plugin;
+}
+
+function writeStubs(folder) {
+  for (const [name, text] of Object.entries(stubs)) {
+    mkdirSync(dirname(join(folder, name)), { recursive: true });
+    writeFileSync(join(folder, name), text);
+  }
+}
+
+/** A program of our own is built again when its source has changed; packages' sources do not change. */
+const isBuilt = (binary, { file }) => existsSync(binary) && (!file || statSync(binary).mtimeMs > statSync(resolve(here, file)).mtimeMs);
+
+/** Compiles a program for `arch`; returns its path and where its source is from. */
+async function build(program, arch, work) {
+  const binary = join(work, arch, program.name);
+  const own = { path: here, source: `own, ${program.file && relative(top, resolve(here, program.file))}` };
+  const { path, source } = program.package ? await debianSource(program.package, join(work, 'sources')) : own;
+  const env = {
+    CC: `${arch}-linux-gnu-gcc ${flags}`,
+    CXX: `${arch}-linux-gnu-g++ -std=c++17 ${flags}`,
+    OUT: binary, HERE: here, STUBS: join(work, 'stubs'),
+  };
+  mkdirSync(dirname(binary), { recursive: true });
+  if (!isBuilt(binary, program)) await must(`build ${program.name} (${arch})`, ['bash', '-c', `cd "$0" && ${program.build}`, path], { env });
+  return { binary, source };
+}
+
+/** Runs `binary` on the simulated core; its capture's tables appear in `folder`. */
+export function simulate({ binary, arguments: list = [], arch, plugin, folder, options = {}, status: expected = [0] }) {
+  const settings = Object.entries({ out: folder, ...options }).map(([name, value]) => `${name}=${value}`).join(',');
+  const command = ['nice', [`qemu-${arch}`, '-cpu', cpus[arch], '-plugin', `${plugin},${settings}`, binary, ...list]];
+  const { status, signal, stderr, error } = spawnSync(command[0], command[1], { encoding: 'utf8', maxBuffer: 2 ** 30, stdio: ['ignore', 'ignore', 'pipe'] });
+  if (!expected.includes(status)) throw new Stop(`${binary} on the simulator: ${error?.message ?? signal ?? `status ${status}: ${stderr.trim().split('\n').pop()}`}`);
+  const totals = JSON.parse(readFileSync(join(folder, 'totals.json'), 'utf8'));
+  rmSync(join(folder, 'totals.json'));
+  return totals;
+}
+
+/** A capture's folder that appears when all of it is there. */
+async function whole(folder, make) {
+  const making = `${folder}.making`;
+  rmSync(making, { recursive: true, force: true });
+  mkdirSync(making, { recursive: true });
+  await make(making);
+  rmSync(folder, { recursive: true, force: true });
+  renameSync(making, folder);
+}
+
+function writeMeta(folder, program, source, totals) {
+  const meta = {
+    name: program.name,
+    language: program.language,
+    source: `${source}; ${flags}; ${[program.name, ...program.run].join(' ')}`,
+    role: program.role,
+    machine,
+    event: 'cycles',
+    unit: 'cycles',
+    period: totals.period,
+    samples: totals.samples,
+    truth: { tool: 'core/accuracy/simulator', cycles: totals.cycles, events: totals.events },
+  };
+  writeFileSync(join(folder, 'meta.json'), `${JSON.stringify(meta, null, 2)}\n`);
+}
+
+function writeExpected(folder, { file }, binary, arch) {
+  const rows = expectations(file, binary, arch).map(({ address, cause, culprit }) => `${address.toString(16)}\t${cause}\t${culprit.toString(16)}\n`);
+  writeFileSync(join(folder, 'expected.tsv'), rows.join(''));
+}
+
+async function capture(program, arch, { out, work, plugin, period }) {
+  const { binary, source } = await build(program, arch, work);
+  const place = { '{in}': join(work, 'inputs'), '{here}': here };
+  const list = program.run.map((argument) => argument.replace(/\{(in|here)\}/g, (name) => place[name]));
+  const start = performance.now();
+  let totals;
+  await whole(join(out, `inorder-${arch}`, program.name), (folder) => {
+    totals = simulate({ binary, arguments: list, arch, plugin, folder, options: { period: program.period ?? period }, status: program.status });
+    copyFileSync(binary, join(folder, 'program'));
+    if (program.role === 'kernel') writeExpected(folder, program, binary, arch);
+    writeMeta(folder, program, source, totals);
+  });
+  const rate = totals.events.instructions / 1e3 / (performance.now() - start);
+  const millions = (count) => `${(count / 1e6).toFixed(1)} M`;
+  console.log(`    ${program.name} (${arch}): ${millions(totals.events.instructions)} instructions, ${millions(totals.cycles)} cycles, ${totals.samples} samples, ${rate.toFixed(1)} M instructions/s`);
+}
+
+/**
+ * Makes the captures of the named programs, or of all.
+ * @param {{ out: string, arches?: string[], names?: string[], period?: number }} options
+ */
+export async function captureAll({ out, arches = architectures, names = [], period = 5003 }) {
+  const work = join(target, 'accuracy-work/inorder');
+  const wanted = ({ name }) => names.length === 0 || names.some((part) => name.includes(part));
+  const plugin = await buildSimulator(work);
+  writeStubs(join(work, 'stubs'));
+  makeInputs(join(work, 'inputs'));
+  for (const arch of arches) {
+    const missing = missingPackages(arch);
+    if (missing.length > 0) throw new Stop(`to simulate ${arch}, install: apt-get install ${missing.join(' ')}`);
+    for (const program of [...programs, ...kernelsFor(arch)].filter(wanted)) await capture(program, arch, { out, work, plugin, period });
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: { out: { type: 'string' }, arch: { type: 'string', multiple: true }, period: { type: 'string' } },
+  });
+  try {
+    await captureAll({ out: values.out ?? join(target, 'accuracy'), arches: values.arch, names: positionals, period: values.period && Number(values.period) });
+  } catch (error) {
+    if (!(error instanceof Stop)) throw error;
+    console.error(error.message);
+    process.exitCode = 1;
+  }
+}

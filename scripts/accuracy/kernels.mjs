@@ -1,0 +1,52 @@
+// The assembly kernels, one for each cause of a stall: which there are, and what their comments expect.
+//
+// Enters: core/accuracy/kernels/ARCH/*.S and the linked program's line table. Leaves: rows for programs to build, and
+// expectations as addresses. The comments' grammar is in core/accuracy/kernels/README.md.
+
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { Stop, top } from '../step.mjs';
+
+const kernels = join(top, 'core/accuracy/kernels');
+const instruction_bytes = 4; // RISC-V's kernels have no compressed instructions
+
+/** The kernels of an architecture, as programs to build and run. */
+export function kernelsFor(arch) {
+  const folder = join(kernels, arch);
+  const files = existsSync(folder) ? readdirSync(folder).filter((name) => name.endsWith('.S')) : [];
+  return files.sort().map((name) => ({
+    name: `kernel-${name.slice(0, -2)}`, role: 'kernel', language: 'kernel(asm)', file: join(folder, name), run: [], period: 499,
+    build: `$CC -nostdlib -I${folder} -o $OUT ${join(folder, name)}`,
+  }));
+}
+
+/** Comments of the form `// word: …` by line number from 1. */
+function comments(file, word) {
+  const found = new Map();
+  readFileSync(file, 'utf8').split('\n').forEach((line, index) => {
+    const match = line.match(/(?:\/\/|#) (\w+): (.*)$/);
+    if (match?.[1] === word) found.set(index + 1, match[2].trim());
+  });
+  return found;
+}
+
+/** Where each line's instructions are: pairs of line and address, from the program's line table. */
+function lineTable(binary, arch) {
+  const { status, stdout, stderr } = spawnSync(`${arch}-linux-gnu-objdump`, ['--dwarf=decodedline', binary], { encoding: 'utf8', maxBuffer: 2 ** 28 });
+  if (status !== 0) throw new Stop(`${binary}: ${stderr}`);
+  return [...stdout.matchAll(/^\S+\s+(\d+)\s+0x([0-9a-f]+)/gm)].map(([, line, address]) => [Number(line), parseInt(address, 16)]);
+}
+
+/** Each instruction that has a comment of this word: its address and what the comment says. */
+export function commented(file, word, binary, arch) {
+  const wanted = comments(file, word);
+  return lineTable(binary, arch).filter(([line]) => wanted.has(line)).map(([line, address]) => ({ address, says: wanted.get(line) }));
+}
+
+/** What stalls a kernel should show: address, cause and culprit's address. */
+export const expectations = (file, binary, arch) =>
+  commented(file, 'culprit', binary, arch).map(({ address, says }) => {
+    const [cause, back] = says.split(' ');
+    return { address, cause, culprit: address - Number(back) * instruction_bytes };
+  });
