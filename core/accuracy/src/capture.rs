@@ -164,7 +164,8 @@ pub enum CaptureError {
     },
 }
 
-/// Folders below `root`, at most two levels deep, that hold a `meta.json`, sorted.
+/// Folders below `root`, at most two levels deep, that hold a `meta.json`, sorted. Those whose names end in `.making`
+/// are being written.
 pub fn find(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let is_capture = |p: &PathBuf| p.join("meta.json").is_file();
     let mut found = vec![];
@@ -180,21 +181,25 @@ pub fn find(root: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 fn folders(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;
-    Ok(entries.into_iter().map(|e| e.path()).filter(|p| p.is_dir()).collect())
+    Ok(entries
+        .into_iter()
+        .map(|e| e.path())
+        .filter(|p| p.is_dir() && p.extension().is_none_or(|e| e != "making"))
+        .collect())
 }
 
 impl Capture {
     /// Reads the capture in `folder`.
     pub fn read(folder: &Path) -> Result<Capture, CaptureError> {
-        let set = folder.canonicalize().ok().and_then(|f| Some(f.parent()?.file_name()?.to_owned()));
+        let (set, meta) = identify(folder)?;
         let mut stalls = None;
         if let Some(table) = Table::read_if_there(&folder.join("stalls.tsv"))? {
             stalls = Some(table.rows(stall)?);
         }
         Ok(Capture {
             folder: folder.to_owned(),
-            set: set.map_or_else(String::new, |s| s.to_string_lossy().into_owned()),
-            meta: read_meta(&folder.join("meta.json"))?,
+            set,
+            meta,
             samples: Table::read(&folder.join("samples.tsv"))?.summed(|r| Ok((r.hex()?, r.number()?)))?,
             directions: directions(folder)?,
             executions: by_key(&folder.join("executions.tsv"), |r| r.hex())?,
@@ -218,6 +223,13 @@ impl Capture {
             Unit::Ns => self.meta.clock_ghz.map(|ghz| ghz * self.meta.period),
         }
     }
+}
+
+/// The set and `meta.json` of the capture in `folder`.
+pub fn identify(folder: &Path) -> Result<(String, Meta), CaptureError> {
+    let set = folder.canonicalize().ok().and_then(|f| Some(f.parent()?.file_name()?.to_owned()));
+    let set = set.map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+    Ok((set, read_meta(&folder.join("meta.json"))?))
 }
 
 fn read_meta(path: &Path) -> Result<Meta, CaptureError> {

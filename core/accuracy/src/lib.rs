@@ -5,8 +5,13 @@
 //! looks at the truth, scales apart.
 
 pub mod capture;
+pub mod estimators;
 pub mod export_capture;
+pub mod metrics;
+pub mod program;
+pub mod report;
 pub mod truth;
+pub mod verdict;
 /// The command's verbs, one file for each.
 pub mod commands {
     pub mod judge;

@@ -1,25 +1,110 @@
 //! `judge`: captures → tables, JSON, pictures.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
-use crate::capture::{self, Capture};
+use crate::{
+    capture::{self, Capture, Role},
+    program::Program,
+    report,
+    verdict::{self, Verdict},
+};
 
 /// What to judge.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// A capture, or a folder with captures up to two levels below
     pub captures_root: PathBuf,
+    /// Only this set (the folder that a capture lies in); may be repeated
+    #[arg(long)]
+    pub set: Vec<String>,
+    /// Only captures of this role
+    #[arg(long, value_enum, default_value_t = RoleChoice::Judge)]
+    pub role: RoleChoice,
+    /// Only the program of this name; may be repeated
+    #[arg(long)]
+    pub program: Vec<String>,
+    /// One JSON object instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum RoleChoice {
+    /// Those that judge
+    Judge,
+    /// Those that settings are chosen on
+    Tune,
+    /// Micro-kernels
+    Kernel,
+    /// All
+    All,
+}
+
+impl RoleChoice {
+    fn includes(self, role: Role) -> bool {
+        match self {
+            RoleChoice::Judge => role == Role::Judge,
+            RoleChoice::Tune => role == Role::Tune,
+            RoleChoice::Kernel => role == Role::Kernel,
+            RoleChoice::All => true,
+        }
+    }
 }
 
 /// Judges.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let root = &arguments.captures_root;
     let folders = capture::find(root).with_context(|| root.display().to_string())?;
-    for folder in folders {
-        let capture = Capture::read(&folder)?;
-        println!("{}", capture.meta.name);
+    let verdicts = in_parallel(&folders, |folder| one(arguments, folder))?;
+    let verdicts: Vec<Verdict> = verdicts.into_iter().flatten().collect();
+    ensure!(!verdicts.is_empty(), "{}: no capture that was asked for", root.display());
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&verdicts)?);
+    } else {
+        print!("{}", report::text::render(&verdicts));
     }
     Ok(())
+}
+
+fn one(arguments: &Arguments, folder: &Path) -> anyhow::Result<Option<Verdict>> {
+    let (set, meta) = capture::identify(folder)?;
+    let is_wanted = (arguments.set.is_empty() || arguments.set.contains(&set))
+        && (arguments.program.is_empty() || arguments.program.contains(&meta.name))
+        && arguments.role.includes(meta.role);
+    if !is_wanted {
+        return Ok(None);
+    }
+    let program = Program::load(&Capture::read(folder)?)?;
+    Ok(Some(verdict::judge(&set, &meta.name, &program)))
+}
+
+/// `f` of every item, in their order, on as many threads as there are processors.
+fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    f: impl Fn(&T) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<R>> {
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new()); // guards the results alone
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let Some(item) = items.get(index) else { break };
+                    let result = f(item);
+                    results.lock().expect("no thread panics while pushing").push((index, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().expect("no thread panics while pushing");
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }

@@ -1,0 +1,29 @@
+//! The paper's own estimator as the reference: clusters of issue points' ratios in each equivalence class, then local
+//! propagation (DCPI §6.1.3–6.1.4), on whatever machine. Near-linear.
+
+use dwell_analysis::{
+    equivalence::Equivalence,
+    frequency::{self, Evidence as FrequencyEvidence},
+    schedule::Schedule,
+};
+
+use super::Estimates;
+use crate::program::{Evidence, Procedure};
+
+/// Executions of one procedure.
+pub fn estimate(evidence: &Evidence, procedure: &Procedure, period_cycles: f64) -> Estimates {
+    let cfg = &procedure.cfg;
+    let equivalence = Equivalence::of(cfg);
+    let schedule = Schedule::of(&evidence.model, evidence.arch, &procedure.instructions, cfg);
+    let found = frequency::by_clusters(&FrequencyEvidence {
+        model: &evidence.model,
+        cfg,
+        equivalence: &equivalence,
+        schedule: &schedule,
+        samples: &procedure.samples,
+        directions: &procedure.directions,
+        transfers: &[],
+    });
+    let executions = |e: Option<frequency::Estimate>| e.map(|e| e.frequency * period_cycles);
+    Estimates::of_graph(cfg, |b| executions(found.blocks[b]), |e| executions(found.edges[e]))
+}

@@ -1,0 +1,40 @@
+//! The estimators, one file each: evidence → executions of instructions and edges. None sees the truth.
+
+pub mod clusters;
+pub mod dwell;
+pub mod naive;
+
+use dwell_analysis::cfg::Cfg;
+use rustc_hash::FxHashMap;
+
+/// What an estimator says of one procedure.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Estimates {
+    /// Executions by instruction; `None` where it says nothing.
+    pub instructions: Vec<Option<f64>>,
+    /// Executions of edges, from one instruction's index to another's.
+    pub edges: FxHashMap<(usize, usize), f64>,
+}
+
+impl Estimates {
+    /// From one figure for each block and each edge of the graph.
+    pub fn of_graph(
+        cfg: &Cfg,
+        blocks: impl Fn(usize) -> Option<f64>,
+        edges: impl Fn(usize) -> Option<f64>,
+    ) -> Estimates {
+        let mut estimates = Estimates::default();
+        for (index, range) in cfg.blocks.iter().enumerate() {
+            estimates.instructions.extend(range.clone().map(|_| blocks(index)));
+        }
+        for (index, edge) in cfg.edges.iter().enumerate() {
+            if let (Some(from), Some(to)) = (cfg.blocks.get(edge.from), cfg.blocks.get(edge.to))
+                && let Some(executions) = edges(index)
+            {
+                // A branch to the next instruction has two edges between the same places.
+                *estimates.edges.entry((from.end - 1, to.start)).or_default() += executions;
+            }
+        }
+        estimates
+    }
+}

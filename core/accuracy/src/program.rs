@@ -1,0 +1,298 @@
+//! A capture joined with its image: what the estimators may see, apart from the truth that judges them.
+//!
+//! Enters: a capture. Leaves: every sampled procedure's instructions and samples ([`Evidence`]), and the same
+//! procedure's executions, edges and stalls ([`Truth`]). Cost: decoding the sampled procedures, a look-up for each row.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use dwell_analysis::{MachineModel, Transfer, cfg::Cfg, recover_jump_targets};
+use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
+use dwell_profile::Event;
+use rustc_hash::FxHashMap;
+
+use crate::{
+    capture::{Address, Capture, McaBlock},
+    truth::TrueCause,
+};
+
+/// A program to be judged.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// What was measured, by procedure.
+    pub evidence: Evidence,
+    /// What is true of the same procedures.
+    pub truth: Vec<Truth>,
+    /// Samples that no instruction of a procedure covers: judged by nobody.
+    pub stray_samples: u64,
+    /// Executions of edges inside procedures that have no sample: no estimate can be right there.
+    pub unsampled_edge_executions: u64,
+}
+
+/// What an estimator may see.
+#[derive(Clone, Debug)]
+pub struct Evidence {
+    /// The instruction set.
+    pub arch: Arch,
+    /// The machine that was sampled.
+    pub model: MachineModel,
+    /// Cycles between two time samples; `None` where the clock is unknown: then nothing is absolute.
+    pub period_cycles: Option<f64>,
+    /// Procedures with samples, by address.
+    pub procedures: Vec<Procedure>,
+    /// What llvm-mca says, by a block's first address.
+    pub mca: Option<BTreeMap<Address, McaBlock>>,
+}
+
+/// One procedure's instructions and samples; vectors are indexed by instruction.
+#[derive(Clone, Debug)]
+pub struct Procedure {
+    /// Its linkage name.
+    pub name: String,
+    /// By ascending address.
+    pub instructions: Vec<Instruction>,
+    /// Recovered targets of its indirect jumps.
+    pub jump_targets: BTreeMap<usize, Vec<ImageAddress>>,
+    /// Its graph.
+    pub cfg: Cfg,
+    /// Time samples as they landed.
+    pub samples: Vec<u64>,
+    /// Directions seen: taken, not taken.
+    pub directions: Vec<(u64, u64)>,
+    /// Samples of other events with their periods.
+    pub events: BTreeMap<Event, (Vec<u64>, u64)>,
+    /// Transfers seen in path bursts.
+    pub transfers: Vec<Transfer>,
+}
+
+/// What truly happened in one procedure.
+#[derive(Clone, Debug, Default)]
+pub struct Truth {
+    /// By instruction; `None` where nobody counted.
+    pub executions: Vec<Option<u64>>,
+    /// Transfers by branches and jumps between its instructions.
+    pub edges: Vec<TrueEdge>,
+    /// Cycles at the head of the queue; `None` where no simulator told.
+    pub stalls: Option<Vec<Stall>>,
+}
+
+/// A transfer between two instructions of a procedure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrueEdge {
+    /// Index of the branch.
+    pub from: usize,
+    /// Index of the instruction it went to.
+    pub to: usize,
+    /// How often.
+    pub executions: u64,
+}
+
+/// Cycles that an instruction truly waited.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stall {
+    /// Index of the instruction.
+    pub instruction: usize,
+    /// Why.
+    pub cause: TrueCause,
+    /// The culprit's address.
+    pub culprit: Option<Address>,
+    /// For how long, over the run.
+    pub cycles: f64,
+}
+
+impl Program {
+    /// Opens the capture's image and joins all tables with it.
+    pub fn load(capture: &Capture) -> anyhow::Result<Program> {
+        let path = capture.program();
+        let image = Image::open(&path).with_context(|| path.display().to_string())?;
+        let model = MachineModel::named(&capture.meta.machine).with_context(|| {
+            format!("{}: no machine model \"{}\"", capture.folder.display(), capture.meta.machine)
+        })?;
+        let mut join = Join::new(&image, capture);
+        let stray_samples = join.samples();
+        join.other_evidence();
+        let unsampled_edge_executions = join.truth();
+        Ok(Program {
+            evidence: Evidence {
+                arch: image.arch(),
+                model: model.clone(),
+                period_cycles: capture.period_cycles(),
+                procedures: join.procedures,
+                mca: capture.mca.clone(),
+            },
+            truth: join.truth,
+            stray_samples,
+            unsampled_edge_executions,
+        })
+    }
+
+    /// Time samples of all procedures.
+    pub fn samples(&self) -> u64 {
+        self.evidence.procedures.iter().flat_map(|p| &p.samples).sum()
+    }
+}
+
+impl Procedure {
+    /// A procedure without samples.
+    pub fn new(
+        name: String,
+        instructions: Vec<Instruction>,
+        jump_targets: BTreeMap<usize, Vec<ImageAddress>>,
+    ) -> Procedure {
+        let n = instructions.len();
+        let cfg = Cfg::build(&instructions, &jump_targets);
+        Procedure {
+            name,
+            instructions,
+            jump_targets,
+            cfg,
+            samples: vec![0; n],
+            directions: vec![(0, 0); n],
+            events: BTreeMap::new(),
+            transfers: Vec::new(),
+        }
+    }
+
+    /// The instruction at or around `address`.
+    fn index_of(&self, address: Address) -> Option<usize> {
+        let after = self.instructions.partition_point(|i| i.address.0 <= address);
+        let i = after.checked_sub(1)?;
+        (address < self.instructions[i].end().0).then_some(i)
+    }
+}
+
+struct Join<'a> {
+    image: &'a Image,
+    capture: &'a Capture,
+    procedures: Vec<Procedure>,
+    truth: Vec<Truth>,
+    /// Procedures by their first address.
+    starts: FxHashMap<Address, usize>,
+}
+
+impl<'a> Join<'a> {
+    fn new(image: &'a Image, capture: &'a Capture) -> Join<'a> {
+        let mut join =
+            Join { image, capture, procedures: vec![], truth: vec![], starts: FxHashMap::default() };
+        for &address in capture.samples.keys() {
+            join.open_procedure_at(address);
+        }
+        join
+    }
+
+    fn open_procedure_at(&mut self, address: Address) {
+        let Some(found) = self.image.procedure_at(ImageAddress(address)) else { return };
+        if self.starts.contains_key(&found.address.0) {
+            return;
+        }
+        let instructions = self.image.instructions(found.address, found.size_bytes);
+        if instructions.is_empty() {
+            return;
+        }
+        let read = |at, buffer: &mut [u8]| self.image.read(at, buffer);
+        let targets = recover_jump_targets(self.image.arch(), &instructions, &read);
+        self.starts.insert(found.address.0, self.procedures.len());
+        self.truth.push(Truth { executions: vec![None; instructions.len()], ..Truth::default() });
+        self.procedures.push(Procedure::new(found.name.to_string(), instructions, targets));
+    }
+
+    /// Procedure and instruction at `address`, if it has samples.
+    fn place(&self, address: Address) -> Option<(usize, usize)> {
+        let start = self.image.procedure_at(ImageAddress(address))?.address.0;
+        let &procedure = self.starts.get(&start)?;
+        Some((procedure, self.procedures[procedure].index_of(address)?))
+    }
+
+    /// The samples outside.
+    fn samples(&mut self) -> u64 {
+        let mut stray = 0;
+        for (&address, &count) in &self.capture.samples {
+            match self.place(address) {
+                Some((p, i)) => self.procedures[p].samples[i] += count,
+                None => stray += count,
+            }
+        }
+        stray
+    }
+
+    fn other_evidence(&mut self) {
+        for (&address, &seen) in &self.capture.directions {
+            if let Some((p, i)) = self.place(address) {
+                self.procedures[p].directions[i] = seen;
+            }
+        }
+        for (name, event) in &self.capture.events {
+            let named = Event::named(name);
+            for procedure in &mut self.procedures {
+                let zeros = vec![0; procedure.instructions.len()];
+                procedure.events.insert(named.clone(), (zeros, event.period));
+            }
+            for (&address, &count) in &event.counts {
+                if let Some((p, i)) = self.place(address)
+                    && let Some((counts, _)) = self.procedures[p].events.get_mut(&named)
+                {
+                    counts[i] += count;
+                }
+            }
+        }
+        self.transfers();
+    }
+
+    fn transfers(&mut self) {
+        let mut sums: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
+        for &(from, to, count) in self.capture.bursts.iter().flat_map(|b| &b.transfers) {
+            if let (Some((p, i)), Some((q, j))) = (self.place(from), self.place(to))
+                && p == q
+            {
+                *sums.entry((p, i, j)).or_default() += count as f64;
+            }
+        }
+        for ((p, from, to), count) in sums {
+            self.procedures[p].transfers.push(Transfer { from, to, count });
+        }
+    }
+
+    /// Fills in what is true; executions of edges in procedures without samples.
+    fn truth(&mut self) -> u64 {
+        for (&address, &count) in &self.capture.executions {
+            if let Some((p, i)) = self.place(address)
+                && self.procedures[p].instructions[i].address.0 == address
+            {
+                self.truth[p].executions[i] = Some(count);
+            }
+        }
+        if let Some(stalls) = &self.capture.stalls {
+            self.truth.iter_mut().for_each(|t| t.stalls = Some(Vec::new()));
+            for stall in stalls {
+                if let Some((p, instruction)) = self.place(stall.address) {
+                    let of = self.truth[p].stalls.get_or_insert_default();
+                    let (cause, culprit, cycles) = (stall.cause, stall.culprit, stall.cycles);
+                    of.push(Stall { instruction, cause, culprit, cycles });
+                }
+            }
+        }
+        self.edges()
+    }
+
+    fn edges(&mut self) -> u64 {
+        let mut unsampled = 0;
+        for (&(from, to), &executions) in &self.capture.edges {
+            let procedure = |a| self.image.procedure_at(ImageAddress(a)).map(|p| p.address.0);
+            let (source, target) = (procedure(from), procedure(to));
+            if source != target || source.is_none() {
+                continue; // calls, returns, tail calls, jumps to cold parts
+            }
+            match (self.place(from), self.place(to)) {
+                (Some((p, from)), Some((_, to))) => {
+                    if !matches!(self.procedures[p].instructions[from].flow, Flow::Call { .. }) {
+                        self.truth[p].edges.push(TrueEdge { from, to, executions });
+                    }
+                }
+                _ if Some(to) == target => {} // a recursive call, as far as can be told without decoding
+                _ => unsampled += executions,
+            }
+        }
+        self.truth.iter_mut().for_each(|t| t.edges.sort_unstable_by_key(|e| (e.from, e.to)));
+        unsampled
+    }
+}

@@ -1,0 +1,3 @@
+//! Verdicts for people.
+
+pub mod text;

@@ -1,0 +1,164 @@
+//! One program judged: every estimator's shares, the reliability of ours, the culprits' scores.
+//!
+//! Enters: a program joined with its truth. Leaves: plain figures, ready to be averaged, printed and drawn.
+
+use dwell_analysis::ProcedureAnalysis;
+use serde::Serialize;
+
+use crate::{
+    estimators::{
+        Estimates, clusters,
+        dwell::{self, Help},
+        naive,
+    },
+    metrics::{self, Point, Shares},
+    program::{Evidence, Procedure, Program, Truth},
+};
+
+/// Every figure of one program.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// Its group.
+    pub set: String,
+    /// Its name.
+    pub program: String,
+    /// Time samples in procedures.
+    pub samples: u64,
+    /// Share of them on instructions whose executions nobody counted: left out.
+    pub unjudged_share: f64,
+    /// What each estimator achieves.
+    pub estimators: Vec<EstimatorVerdict>,
+    /// What could not be done, in words.
+    pub notes: Vec<String>,
+}
+
+/// What one estimator achieves on one program.
+#[derive(Clone, Debug, Serialize)]
+pub struct EstimatorVerdict {
+    /// Its name.
+    pub name: &'static str,
+    /// By samples.
+    pub instructions: Shares,
+    /// By edge executions.
+    pub edges: Shares,
+}
+
+/// Estimates of all procedures by one estimator.
+pub struct Named {
+    /// The estimator.
+    pub name: &'static str,
+    /// By procedure.
+    pub estimates: Vec<Estimates>,
+}
+
+/// Judges all estimators.
+pub fn judge(set: &str, name: &str, program: &Program) -> Verdict {
+    let evidence = &program.evidence;
+    let analyses = dwell::analyses(evidence, &evidence.model, Help::OWN);
+    let mut notes = Vec::new();
+    let all = estimates(evidence, &analyses, &mut notes);
+    let samples = program.samples();
+    if program.stray_samples > 0 {
+        notes.push(format!("{} samples outside procedures are left out", program.stray_samples));
+    }
+    let judged: u64 = instruction_weights(program).sum();
+    Verdict {
+        set: set.to_owned(),
+        program: name.to_owned(),
+        samples,
+        unjudged_share: 1.0 - judged as f64 / samples.max(1) as f64,
+        estimators: all.iter().map(|n| estimator_verdict(program, n)).collect(),
+        notes,
+    }
+}
+
+/// By every estimator that has what it needs.
+pub fn estimates(evidence: &Evidence, analyses: &[ProcedureAnalysis], notes: &mut Vec<String>) -> Vec<Named> {
+    let period = evidence.period_cycles.unwrap_or(1.0);
+    let of = |estimate: &dyn Fn(usize) -> Estimates| (0..evidence.procedures.len()).map(estimate).collect();
+    let procedure = |p: usize| &evidence.procedures[p];
+    let ours = |name, analyses: &[ProcedureAnalysis]| Named {
+        name,
+        estimates: of(&|p| dwell::estimate(&analyses[p], period)),
+    };
+    let mut all = vec![ours("dwell", analyses)];
+    for (name, help) in variants(evidence) {
+        all.push(ours(name, &dwell::analyses(evidence, &evidence.model, help)));
+    }
+    all.extend([
+        Named { name: "clusters", estimates: of(&|p| clusters::estimate(evidence, procedure(p), period)) },
+        Named {
+            name: "samples / instructions",
+            estimates: of(&|p| naive::by_instructions(procedure(p), period)),
+        },
+    ]);
+    match &evidence.mca {
+        Some(mca) => all.push(Named {
+            name: "samples / mca cycles",
+            estimates: of(&|p| naive::by_mca(procedure(p), mca, period)),
+        }),
+        None => notes.push("no mca.tsv: samples / mca cycles is skipped".into()),
+    }
+    all
+}
+
+/// Ours with more or less help, where the capture has it.
+fn variants(evidence: &Evidence) -> Vec<(&'static str, Help)> {
+    let any = |f: &dyn Fn(&Procedure) -> bool| evidence.procedures.iter().any(f);
+    let has_instructions = |p: &Procedure| p.events.keys().any(|e| e.name() == "instructions");
+    let kinds = [
+        ("dwell, time alone", Help::NONE, any(&|p| p.directions.iter().any(|&(t, n)| t + n > 0))),
+        ("dwell + bursts", Help::BURSTS, any(&|p| !p.transfers.is_empty())),
+        ("dwell + instructions", Help::INSTRUCTIONS, any(&has_instructions)),
+    ];
+    kinds.into_iter().filter(|(.., has)| *has).map(|(name, help, _)| (name, help)).collect()
+}
+
+fn instruction_weights(program: &Program) -> impl Iterator<Item = u64> {
+    let pairs = program.evidence.procedures.iter().zip(&program.truth);
+    pairs.flat_map(|(p, t)| p.samples.iter().zip(&t.executions).filter(|(_, e)| e.is_some()).map(|(s, _)| *s))
+}
+
+fn estimator_verdict(program: &Program, named: &Named) -> EstimatorVerdict {
+    let instructions: Vec<Vec<Point>> = (0..named.estimates.len())
+        .map(|p| {
+            instruction_points(
+                &program.evidence.procedures[p].samples,
+                &program.truth[p],
+                &named.estimates[p],
+            )
+        })
+        .collect();
+    let edges: Vec<Vec<Point>> =
+        program.truth.iter().zip(&named.estimates).map(|(truth, e)| edge_points(truth, e)).collect();
+    let scales = metrics::fit(&instructions);
+    let is_absolute = program.evidence.period_cycles.is_some();
+    let missing = program.unsampled_edge_executions as f64;
+    EstimatorVerdict {
+        name: named.name,
+        instructions: metrics::shares(&instructions, &scales, is_absolute, 0.0),
+        edges: metrics::shares(&edges, &scales, is_absolute, missing),
+    }
+}
+
+/// Sampled instructions whose executions are known.
+pub fn instruction_points(samples: &[u64], truth: &Truth, estimates: &Estimates) -> Vec<Point> {
+    let sampled = samples.iter().zip(&truth.executions).zip(&estimates.instructions);
+    sampled
+        .filter(|((samples, truth), _)| **samples > 0 && truth.is_some())
+        .map(|((&samples, truth), &estimate)| Point {
+            weight: samples as f64,
+            estimate,
+            truth: truth.unwrap_or(0) as f64,
+        })
+        .collect()
+}
+
+fn edge_points(truth: &Truth, estimates: &Estimates) -> Vec<Point> {
+    let point = |e: &crate::program::TrueEdge| Point {
+        weight: e.executions as f64,
+        estimate: estimates.edges.get(&(e.from, e.to)).copied(),
+        truth: e.executions as f64,
+    };
+    truth.edges.iter().map(point).collect()
+}
