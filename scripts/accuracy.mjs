@@ -1,0 +1,70 @@
+// `npm run accuracy [-- OPTION…] [PROGRAM…]`: makes the captures that are not there yet, and judges the analysis by them.
+//
+// --set NAME    native, inorder-aarch64, inorder-riscv64; may be repeated; without it all
+// --role ROLE   judge (default), tune, kernel, all: whom the tables are about
+// --quick       a few programs, few samples, in a place of their own: to see that it works, not how well
+// --json        one object instead of tables
+//
+// Captures stay in target/accuracy/SET/PROGRAM (core/accuracy/FORMAT.md says what is in them); remove one to have it made
+// anew. All of native takes about half an hour on two cores, most of it under callgrind.
+
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { measureBlocks } from './accuracy/mca.mjs';
+import { sets } from './accuracy/sets.mjs';
+import { main } from './build.mjs';
+import { must, Stop, target, top } from './step.mjs';
+
+const evaluator = join(target, 'release/dwell-accuracy');
+const onPath = (program) => process.env.PATH.split(':').some((folder) => existsSync(join(folder, program)));
+
+function options() {
+  try {
+    const text = { type: 'string' };
+    const { values, positionals } = parseArgs({
+      allowPositionals: true,
+      options: { set: { ...text, multiple: true }, role: text, quick: { type: 'boolean' }, json: { type: 'boolean' } },
+    });
+    return { ...values, names: values.set ?? Object.keys(sets), programs: positionals };
+  } catch (error) {
+    throw new Stop(error.message);
+  }
+}
+
+/** All that the sets need and the machine has not, in one line. */
+function checkTools(names) {
+  const packages = Object.assign({ 'llvm-19': 'llvm-mca-19' }, ...names.map((name) => sets[name].packages));
+  const missing = Object.entries(packages).filter(([, program]) => !onPath(program)).map(([debian]) => debian);
+  if (missing.length > 0) throw new Stop(`missing for ${names.join(', ')}; as root: apt-get install ${missing.join(' ')}`);
+}
+
+/** Folders of captures that are whole. */
+const captures = (folder) =>
+  existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)).filter((path) => existsSync(join(path, 'meta.json')) && !path.endsWith('.making')) : [];
+
+async function make(set, root, { quick, programs }) {
+  const wanted = ({ name, quick: soon }) => (programs.length > 0 ? programs.includes(name) : !quick || soon === true);
+  const missing = sets[set].programs().filter(wanted).filter(({ name }) => !existsSync(join(root, set, name, 'meta.json')));
+  if (missing.length > 0) await sets[set].make(missing, { root, quick, evaluator });
+  for (const folder of captures(join(root, set)).filter((path) => !existsSync(join(path, 'mca.tsv')))) measureBlocks(folder);
+}
+
+function judge(root, { set = [], role, json, programs }) {
+  const choose = (name, values) => values.flatMap((value) => [`--${name}`, value]);
+  const arguments_ = ['judge', root, ...choose('set', set), ...choose('program', programs), ...(role ? ['--role', role] : []), ...(json ? ['--json'] : [])];
+  const { status } = spawnSync(evaluator, arguments_, { cwd: top, stdio: 'inherit' });
+  if (status !== 0) throw new Stop('the captures could not be judged');
+}
+
+await main(async () => {
+  const asked = options();
+  const strange = asked.names.filter((name) => !(name in sets));
+  if (strange.length > 0) throw new Stop(`no such set: ${strange.join(', ')}; there are ${Object.keys(sets).join(', ')}`);
+  checkTools(asked.names);
+  const root = join(target, asked.quick ? 'accuracy-quick' : 'accuracy');
+  await must('dwell and its evaluator', ['cargo', 'build', '--release', '-p', 'dwell-cli', '-p', 'dwell-accuracy'], { quiet: asked.json });
+  for (const name of asked.names) await make(name, root, asked);
+  judge(root, asked);
+});

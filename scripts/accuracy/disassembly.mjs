@@ -1,0 +1,48 @@
+// A program → its instructions, as llvm-objdump prints them. Enters: an ELF file. Leaves: instructions by address.
+
+import { spawnSync } from 'node:child_process';
+import { Stop } from '../step.mjs';
+
+/**
+ * @typedef {{ address: number, next: number, text: string, kind: 'plain' | 'conditional' | 'jump' | 'call' | 'return', repeats: boolean }} Instruction
+ * `next`: where the bytes after it begin; `repeats`: callgrind counts each turn of it (`rep`)
+ */
+
+const x86Kinds = [
+  [/^jmp/, 'jump'],
+  [/^(j\w+|loop\w*)\b/, 'conditional'],
+  [/^call/, 'call'],
+  [/^(ret|iret|ud2|hlt)/, 'return'],
+];
+const aarch64Kinds = [
+  [/^(b\.\w+|cbn?z|tbn?z)\b/, 'conditional'],
+  [/^(bl|blr)\b/, 'call'],
+  [/^(ret|udf|brk)\b/, 'return'],
+  [/^(b|br)\b/, 'jump'],
+];
+const prefixes = /^((lock|rep\w*|notrack|bnd|data16|[cdefgs]s)\s+)+/;
+
+function kindOf(text, kinds) {
+  const plain = text.replace(prefixes, '');
+  return kinds.find(([pattern]) => pattern.test(plain))?.[1] ?? 'plain';
+}
+
+/** @returns {Map<number, Instruction>} in the order of the sections */
+export function disassemble(program) {
+  const { status, stdout, stderr } = spawnSync('llvm-objdump-19', ['-d', '--no-print-imm-hex', program], { encoding: 'utf8', maxBuffer: 2 ** 30 });
+  if (status !== 0) throw new Stop(`llvm-objdump-19 ${program}: ${stderr?.trim()}`);
+  return readDisassembly(stdout);
+}
+
+/** @param {string} listing what llvm-objdump printed */
+export function readDisassembly(listing) {
+  const kinds = /file format elf64-(little)?aarch64/.test(listing) ? aarch64Kinds : x86Kinds;
+  const instructions = new Map();
+  for (const match of listing.matchAll(/^ *([0-9a-f]+): ((?:[0-9a-f]+ ?)+) *\t(.*)$/gm)) {
+    const address = parseInt(match[1], 16);
+    const text = match[3].replace(/\s+/g, ' ').replace(/ *(<[^>]*>|# .*|\/\/.*)$/, '').trim();
+    const size = match[2].replaceAll(' ', '').length / 2;
+    instructions.set(address, { address, next: address + size, text, kind: kindOf(text, kinds), repeats: /^rep/.test(text) });
+  }
+  return instructions;
+}

@@ -1,0 +1,137 @@
+// Captures of programs on this machine: samples as `dwell record` takes them, truth as callgrind counts it.
+//
+// Enters: a row of `programs.mjs`. Leaves: a capture (core/accuracy/FORMAT.md). The same program with the same input is
+// run under both; only its own image counts, since libraries choose other variants of their functions under valgrind.
+
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Stop, must, top } from '../step.mjs';
+import { readCallgrind } from './callgrind.mjs';
+import { disassemble } from './disassembly.mjs';
+import { simulateInstructions } from './events.mjs';
+import { flags, stubs } from './programs.mjs';
+import { crateSource, debianSource } from './sources.mjs';
+import { writeJson, writeTable } from './tables.mjs';
+import { imbalance, rebased, truthOf } from './truth.mjs';
+
+const here = join(dirname(fileURLToPath(import.meta.url)), 'programs');
+const rust = join(here, 'rust');
+const fixtures = join(top, 'test-fixtures/programs');
+/** Samples a second: enough of them from short runs, and far from what the kernel throttles. */
+const rate_hz = 10_000;
+/** Executions that no transfer accounts for, at most: entries from libraries, longjmp. */
+const imbalance_max = 0.001;
+const simulated_samples = 30_000;
+
+/** What is done with one program, and where. */
+class Job {
+  constructor(program, { folder, work, inputs, dwell, evaluator, samples }) {
+    Object.assign(this, { program, folder, work, inputs, dwell, evaluator, samples });
+    this.name = program.name;
+    this.binary = join(work, 'bin', program.name);
+    /** Without debug information, some of which stops valgrind; the code is the same. */
+    this.bare = join(work, 'bare', program.name);
+    this.sources = join(work, 'sources');
+    this.stubs = join(work, 'stubs');
+    this.dump = join(work, `${program.name}.callgrind`);
+    this.database = join(work, `${program.name}.dwell`);
+  }
+
+  arguments() {
+    return this.program.run.map((argument) => argument.replaceAll('{in}', this.inputs).replaceAll('{here}', here));
+  }
+
+  async build() {
+    for (const folder of [this.stubs, dirname(this.binary), dirname(this.bare)]) mkdirSync(folder, { recursive: true });
+    for (const [name, text] of Object.entries(stubs)) writeFileSync(join(this.stubs, name), text);
+    const { path, source } = await this.#origin();
+    this.source = source;
+    if (existsSync(this.binary)) return;
+    const env = { CC: flags(this.program), OUT: this.binary, STUBS: this.stubs, HERE: here };
+    await must(`build ${this.name}`, ['bash', '-c', `cd "$0" && ${this.program.build}`, path], { env });
+  }
+
+  /** Where its source is, and what to call that. */
+  async #origin() {
+    const { debian, crate, fixture } = this.program;
+    if (fixture) return { path: fixtures, source: `test-fixtures/programs/${fixture}` };
+    if (crate) return crateSource(crate, rust);
+    return debianSource(debian, this.sources);
+  }
+
+  /** Runs the program as often as it takes, each run an epoch; they are added up. */
+  sample() {
+    rmSync(this.database, { recursive: true, force: true });
+    const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--', this.binary, ...this.arguments()];
+    const capture = [this.evaluator, 'export-capture', '--db', this.database, '--image', this.binary, '--out', this.folder];
+    let sampling = { image_samples: 0 };
+    for (let runs = 1; sampling.image_samples < this.samples; runs++) {
+      if (runs > 200) throw new Stop(`${this.name}: too short, or its time is not its own: ${sampling.image_samples} samples after ${runs} runs`);
+      this.#run(record);
+      sampling = JSON.parse(this.#run(capture));
+    }
+    return sampling;
+  }
+
+  /** Runs it under callgrind, once. */
+  count() {
+    const options = ['--tool=callgrind', '--dump-instr=yes', '--collect-jumps=yes', '--skip-plt=no', `--callgrind-out-file=${this.dump}`];
+    this.#run(['strip', '--strip-debug', '-o', this.bare, this.binary]);
+    this.#run(['nice', 'valgrind', '-q', ...options, this.bare, ...this.arguments()]);
+    const instructions = disassemble(this.bare);
+    const profile = readCallgrind(readFileSync(this.dump, 'utf8'), realpathSync(this.bare));
+    const truth = truthOf(rebased(profile, this.#base(profile)), instructions);
+    const { share, worst } = imbalance(truth, instructions);
+    if (share > imbalance_max) {
+      const rows = worst.map(({ address, executions, entered }) => `${address.toString(16)} ran ${executions}, entered ${entered}`);
+      throw new Stop(`${this.name}: callgrind's counts do not add up (${(share * 100).toFixed(2)} %): ${rows.join('; ')}`);
+    }
+    return { truth, share };
+  }
+
+  /** What valgrind added to the addresses of a position-independent program. */
+  #base({ functions }) {
+    if (!this.program.pie) return 0;
+    const symbol = this.#run(['nm', this.binary]).match(/^([0-9a-f]+) [Tt] main$/m);
+    const base = functions.get('main') - parseInt(symbol?.[1], 16);
+    if (!(base >= 0 && base % 4096 === 0)) throw new Stop(`${this.name}: where did valgrind load it? main ran at ${functions.get('main')}`);
+    return base;
+  }
+
+  #run(command) {
+    const options = { encoding: 'utf8', maxBuffer: 2 ** 30, cwd: this.work };
+    const { status, stdout, stderr, error } = spawnSync(command[0], command.slice(1), options);
+    if (status !== 0) throw new Stop(`${this.name}: ${command.slice(0, 4).join(' ')} …: ${error?.message ?? stderr.trim().split('\n').pop()}`);
+    return stdout;
+  }
+}
+
+/** Makes the capture of one program, in a folder that appears when all of it is there. */
+export async function capture(program, options) {
+  const folder = join(options.folder, program.name);
+  const making = `${folder}.making`;
+  rmSync(making, { recursive: true, force: true });
+  mkdirSync(making, { recursive: true });
+  const job = new Job(program, { ...options, folder: making });
+  await job.build();
+  const { image_samples, ...sampling } = job.sample();
+  const { truth, share } = job.count();
+  copyFileSync(job.binary, join(making, 'program'));
+  writeTable(making, 'executions.tsv', truth.executions);
+  writeTable(making, 'edges.tsv', truth.edges, 2);
+  const simulated = simulateInstructions(making, program.name, truth.executions, simulated_samples);
+  writeJson(making, 'meta.json', {
+    name: program.name,
+    language: program.language,
+    source: `${job.source}; ${flags(program)}; ${[program.name, ...program.run].join(' ')}`,
+    role: program.role,
+    ...sampling,
+    image_samples,
+    truth: { tool: 'callgrind', imbalance: Number(share.toPrecision(3)) },
+    simulated_events: [simulated],
+  });
+  rmSync(folder, { recursive: true, force: true });
+  renameSync(making, folder);
+}

@@ -1,0 +1,15 @@
+//! miniz_oxide: FILE deflated at two levels and inflated again, several times. Prints the sizes.
+
+use miniz_oxide::{deflate::compress_to_vec, inflate::decompress_to_vec};
+
+fn main() {
+    let path = std::env::args().nth(1).expect("usage: deflate FILE");
+    let bytes = std::fs::read(path).expect("a readable file");
+    for level in [1, 6] {
+        let packed = compress_to_vec(&bytes, level);
+        for _ in 0..4 {
+            assert!(decompress_to_vec(&packed).as_deref() == Ok(&bytes[..]));
+        }
+        println!("{} {}", bytes.len(), packed.len());
+    }
+}

@@ -1,0 +1,74 @@
+// callgrind's profile and the program's instructions → the truth of a capture, and whether it is consistent.
+//
+// Enters: what `callgrind.mjs` and `disassembly.mjs` read, in the image's own addresses. Leaves: executions of each
+// instruction, transfers of each branch, jump and call. O(instructions + transfers).
+
+/**
+ * @typedef {import('./disassembly.mjs').Instruction} Instruction
+ * @typedef {{ executions: Map<number, number>, edges: [from: number, to: number, count: number][] }} Truth
+ */
+
+/** Moves a profile from run-time addresses to the image's. @param {import('./callgrind.mjs').Profile} profile */
+export function rebased({ executions, transfers, functions }, base) {
+  const moved = (map) => new Map([...map].map(([address, value]) => [address - base, value]));
+  return { executions: moved(executions), transfers: new Map([...moved(transfers)].map(([from, ways]) => [from, moved(ways)])), functions };
+}
+
+/**
+ * The truth. Of a conditional branch callgrind says how often it was taken; that it fell through is the rest. A `rep`
+ * instruction, whose turns callgrind counts, ran as often as control came to it.
+ * @param {import('./callgrind.mjs').Profile} profile
+ * @param {Map<number, Instruction>} instructions
+ * @returns {Truth}
+ */
+export function truthOf({ executions: counted, transfers }, instructions) {
+  const executions = new Map(counted);
+  const edges = [];
+  for (const [address, count] of counted) {
+    const instruction = instructions.get(address);
+    if (!instruction || instruction.kind === 'plain' || instruction.kind === 'return') continue;
+    let left = count;
+    for (const [to, taken] of transfers.get(address) ?? []) {
+      left -= taken;
+      if (taken > 0) edges.push([address, to, taken]);
+    }
+    if (instruction.kind === 'conditional' && left > 0) edges.push([address, instruction.next, left]);
+  }
+  settleRepeats(executions, edges, instructions);
+  return { executions, edges };
+}
+
+function settleRepeats(executions, edges, instructions) {
+  const into = inflow({ executions, edges }, instructions);
+  for (const address of executions.keys()) {
+    if (instructions.get(address)?.repeats) executions.set(address, into.get(address) ?? 0);
+  }
+}
+
+/** What enters each instruction: by edges, and from the instruction before it unless control never goes on from that. */
+function inflow({ executions, edges }, instructions) {
+  const into = new Map();
+  const add = (to, count) => into.set(to, (into.get(to) ?? 0) + count);
+  for (const [, to, count] of edges) add(to, count);
+  for (const [address, count] of executions) {
+    const instruction = instructions.get(address);
+    // A call comes back, mostly; a conditional branch's way on is an edge.
+    if (instruction?.kind === 'plain' || instruction?.kind === 'call') add(instruction.next, count);
+  }
+  return into;
+}
+
+/**
+ * Where executions and what enters differ. Procedures' entries, which other images call, and what signals and longjmp
+ * do are no error: a small share is expected.
+ * @param {Truth} truth
+ * @returns {{ share: number, worst: { address: number, executions: number, entered: number }[] }} share of all executions
+ */
+export function imbalance(truth, instructions) {
+  const into = inflow(truth, instructions);
+  const rows = [...truth.executions].map(([address, executions]) => ({ address, executions, entered: into.get(address) ?? 0 }));
+  const off = ({ executions, entered }) => Math.abs(executions - entered);
+  const all = rows.reduce((sum, { executions }) => sum + executions, 0);
+  const worst = rows.filter((row) => off(row) > 0).toSorted((a, b) => off(b) - off(a)).slice(0, 8);
+  return { share: rows.reduce((sum, row) => sum + off(row), 0) / Math.max(all, 1), worst };
+}
