@@ -4,6 +4,9 @@ import { join } from 'node:path';
 import { dwell } from '../build.mjs';
 import { seconds, target } from '../step.mjs';
 import { makeInputs } from './inputs.mjs';
+import { captureAll } from './inorder.mjs';
+import { programs as simulated } from './inorder-programs.mjs';
+import { kernelsFor } from './kernels.mjs';
 import { capture } from './native.mjs';
 import { programs } from './programs.mjs';
 
@@ -22,6 +25,14 @@ async function makeNative(missing, { root, quick, evaluator }) {
   }
 }
 
+/** A set of programs on the simulated in-order core. */
+const inOrder = (arch) => ({
+  packages: { 'qemu-user': `qemu-${arch}`, [`gcc-${arch}-linux-gnu`]: `${arch}-linux-gnu-gcc`, [`g++-${arch}-linux-gnu`]: `${arch}-linux-gnu-g++`, gcc: 'gcc', 'dpkg-dev': 'dpkg-source' },
+  programs: () => [...simulated, ...kernelsFor(arch)].map((program) => ({ ...program, quick: soonSimulated.includes(program.name) })),
+  make: (missing, { root }) => captureAll({ out: root, arches: [arch], names: missing.map(({ name }) => name) }),
+});
+const soonSimulated = ['sort', 'search', 'hashjoin', 'graph'];
+
 /** @type {Record<string, { packages: Record<string, string>, programs: () => { name: string, quick?: boolean }[], make: Function }>} `packages`: Debian's name → a program of it */
 export const sets = {
   native: {
@@ -29,4 +40,6 @@ export const sets = {
     programs: () => programs,
     make: makeNative,
   },
+  'inorder-aarch64': inOrder('aarch64'),
+  'inorder-riscv64': inOrder('riscv64'),
 };

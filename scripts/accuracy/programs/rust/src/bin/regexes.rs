@@ -10,7 +10,11 @@ fn main() {
     let numbers = find(r"[0-9]{3,5}");
     let either = find(r"(?i)(hea|tee|oso|agei|nha)[a-z]*");
     let pairs = Regex::new(r"(\w+) (\d+) (\w+)").expect("an expression");
-    let captured: usize = text.lines().filter_map(|line| pairs.captures(line)).map(|found| found[1].len() + found[3].len()).sum();
+    let captured: usize = text
+        .lines()
+        .filter_map(|line| pairs.captures(line))
+        .map(|found| found[1].len() + found[3].len())
+        .sum();
     let replaced = Regex::new(r"e+").expect("an expression").replace_all(&text, "3").len();
     println!("{words} {numbers} {either} {captured} {replaced}");
 }
