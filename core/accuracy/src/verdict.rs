@@ -9,7 +9,7 @@ use crate::{
     estimators::{
         Estimates, clusters,
         dwell::{self, Help},
-        naive,
+        naive, profi,
     },
     metrics::{self, Point, Shares},
     program::{Evidence, Procedure, Program, Truth},
@@ -92,6 +92,7 @@ pub fn estimates(evidence: &Evidence, analyses: &[ProcedureAnalysis], notes: &mu
             estimates: of(&|p| naive::by_instructions(procedure(p), period)),
         },
     ]);
+    all.push(profi(evidence, period, notes));
     match &evidence.mca {
         Some(mca) => all.push(Named {
             name: "samples / mca cycles",
@@ -100,6 +101,22 @@ pub fn estimates(evidence: &Evidence, analyses: &[ProcedureAnalysis], notes: &mu
         None => notes.push("no mca.tsv: samples / mca cycles is skipped".into()),
     }
     all
+}
+
+/// A procedure that is too large for it is estimated by the counts that it would have started from.
+fn profi(evidence: &Evidence, period_cycles: f64, notes: &mut Vec<String>) -> Named {
+    let mut skipped = 0;
+    let mut of = |p: &Procedure| {
+        profi::estimate(p, period_cycles).unwrap_or_else(|| {
+            skipped += 1;
+            naive::by_instructions(p, period_cycles)
+        })
+    };
+    let estimates = evidence.procedures.iter().map(&mut of).collect();
+    if skipped > 0 {
+        notes.push(format!("minimum-cost flow: {skipped} procedures have over {} blocks", profi::BLOCKS_MAX));
+    }
+    Named { name: "minimum-cost flow", estimates }
 }
 
 /// Ours with more or less help, where the capture has it.

@@ -2,7 +2,9 @@
 
 pub mod clusters;
 pub mod dwell;
+pub mod flow;
 pub mod naive;
+pub mod profi;
 
 use dwell_analysis::cfg::Cfg;
 use rustc_hash::FxHashMap;
