@@ -1,37 +1,31 @@
-// callgrind's output → how often each instruction of one object ran, and how often control went from one to another.
+// callgrind's output → how often each instruction of one program ran, and how often control went from one to another.
 //
 // Enters: the text that `callgrind --dump-instr=yes --collect-jumps=yes --skip-plt=no` writes (the format is in
-// callgrind's manual, "Callgrind Format Specification"), line by line. Leaves: plain maps by run-time address. Never
-// here: files, programs. O(lines).
+// callgrind's manual, "Callgrind Format Specification"), line by line. Addresses in it are those of each object's own headers,
+// save in objects that it calls `???`. Leaves: plain maps by address. Never here: files, programs. O(lines).
 
 /**
- * @typedef {{
- *   executions: Map<number, number>,
- *   transfers: Map<number, Map<number, number>>,
- *   functions: Map<string, number>,
- * }} Profile
- * executions: by instruction; transfers: from → to → count, taken jumps and calls that stay in the object;
- * functions: the lowest address seen of each.
+ * @typedef {{ executions: Map<number, number>, transfers: Map<number, Map<number, number>> }} Profile
+ * executions: by instruction; transfers: from → to → count, taken jumps and calls that stay in the program
  */
 
-/** Adds what one dump says of `object` (the path as callgrind saw it). Throws on a line that it does not understand. */
-export class CallgrindReader {
-  #object;
+/** Adds up what one dump says, line by line. Throws on a line that it does not understand. */
+class Reader {
+  #belongs;
   #names = new Map();
   /** Columns of a position, of which the instruction's address is the first. */
   #columns = 2;
   #position = [0, 0];
-  #here = { object: '', name: '' };
+  #object = '';
   /** What the next position line belongs to: a jump, a call, or nothing of the kind. */
   #pending = null;
   #calledObject = null;
   #headed = false;
 
-  /** @param {string} object */
-  constructor(object) {
-    this.#object = object;
+  constructor(belongs) {
+    this.#belongs = belongs;
     /** @type {Profile} */
-    this.profile = { executions: new Map(), transfers: new Map(), functions: new Map() };
+    this.profile = { executions: new Map(), transfers: new Map() };
   }
 
   /** @param {string} line */
@@ -61,23 +55,16 @@ export class CallgrindReader {
     const [key, value] = [line.slice(0, at), line.slice(at + 1)];
     switch (key) {
       case 'ob':
-        this.#here.object = this.#name('ob', value);
+        this.#object = this.#name(value);
         break;
       case 'cob':
-        this.#calledObject = this.#name('ob', value);
+        this.#calledObject = this.#name(value);
         break;
-      case 'fn':
-        this.#here.name = this.#name('fn', value);
-        break;
-      case 'cfn':
-      case 'jfn':
-        this.#name('fn', value);
-        break;
-      case 'fl': case 'fi': case 'fe': case 'cfi': case 'cfl': case 'jfi':
+      case 'fn': case 'cfn': case 'jfn': case 'fl': case 'fi': case 'fe': case 'cfi': case 'cfl': case 'jfi':
         break;
       case 'calls': {
         const [count, ...position] = value.split(' ');
-        this.#expect(Number(count), position, this.#calledObject ?? this.#here.object, 'call');
+        this.#expect(Number(count), position, this.#calledObject ?? this.#object, 'call');
         this.#calledObject = null;
         break;
       }
@@ -85,7 +72,7 @@ export class CallgrindReader {
       case 'jcnd': {
         // jcnd=taken/executed target: what was executed the cost line says as well.
         const [count, ...position] = value.split(' ');
-        this.#expect(Number(count.split('/')[0]), position, this.#here.object, key);
+        this.#expect(Number(count.split('/')[0]), position, this.#object, key);
         break;
       }
       default:
@@ -99,13 +86,12 @@ export class CallgrindReader {
     this.#pending = { count, to, object, kind };
   }
 
-  /** `(id) name` defines, `(id)` refers, anything else is a name itself. Files and functions have numbers of their own. */
-  #name(space, value) {
+  /** An object: `(id) name` defines, `(id)` refers, anything else is a name itself. */
+  #name(value) {
     const match = value.match(/^\((\d+)\)(?: (.*))?$/);
     if (!match) return value;
-    const key = `${space} ${match[1]}`;
-    if (match[2] !== undefined) this.#names.set(key, match[2]);
-    const name = this.#names.get(key);
+    if (match[2] !== undefined) this.#names.set(match[1], match[2]);
+    const name = this.#names.get(match[1]);
     if (name === undefined) throw new Error(`callgrind refers to ${value}, which it has not named`);
     return name;
   }
@@ -128,15 +114,14 @@ export class CallgrindReader {
     const [address] = this.#position;
     const pending = this.#pending;
     this.#pending = null;
-    if (this.#here.object !== this.#object) return;
+    if (!this.#belongs(this.#object, address)) return;
     if (pending) {
-      // A call's own line carries what the callee cost, which is not ours; nor are jumps to other objects.
-      if (pending.object === this.#object) this.#transfer(address, pending);
+      // A call's own line carries what the callee cost, which is not ours; nor are calls of other objects.
+      if (this.#belongs(pending.object, pending.to)) this.#transfer(address, pending);
       return;
     }
-    const { executions, functions } = this.profile;
+    const { executions } = this.profile;
     executions.set(address, (executions.get(address) ?? 0) + Number(fields[this.#columns] ?? 0));
-    functions.set(this.#here.name, Math.min(functions.get(this.#here.name) ?? Infinity, address));
   }
 
   #transfer(from, { to, count }) {
@@ -147,9 +132,14 @@ export class CallgrindReader {
   }
 }
 
-/** Reads a whole dump. @param {string} text @param {string} object @returns {Profile} */
-export function readCallgrind(text, object) {
-  const reader = new CallgrindReader(object);
+/**
+ * Reads a whole dump.
+ * @param {string} text
+ * @param {(object: string, address: number) => boolean} belongs whether code of that object (its path) at that address is the program's
+ * @returns {Profile}
+ */
+export function readCallgrind(text, belongs) {
+  const reader = new Reader(belongs);
   for (const line of text.split('\n')) reader.line(line);
   return reader.profile;
 }

@@ -122,5 +122,5 @@ static inline ssize_t fixed_random(void *bytes, size_t size, unsigned flags) { m
 /** How a program is compiled, its own options apart. */
 export function flags({ compiler, pie }) {
   if (compiler === 'rustc') return 'rustc -O -g';
-  return `${compiler} -O2 -g -w ${pie ? '-fpie -pie' : '-fno-pie -no-pie'} -Wl,--build-id`;
+  return `${compiler} -O2 -g -w ${pie ? '-fpie -pie -fno-plt' : '-fno-pie -no-pie'} -Wl,--build-id`;
 }

@@ -8,12 +8,6 @@
  * @typedef {{ executions: Map<number, number>, edges: [from: number, to: number, count: number][] }} Truth
  */
 
-/** Moves a profile from run-time addresses to the image's. @param {import('./callgrind.mjs').Profile} profile */
-export function rebased({ executions, transfers, functions }, base) {
-  const moved = (map) => new Map([...map].map(([address, value]) => [address - base, value]));
-  return { executions: moved(executions), transfers: new Map([...moved(transfers)].map(([from, ways]) => [from, moved(ways)])), functions };
-}
-
 /**
  * The truth. Of a conditional branch callgrind says how often it was taken; that it fell through is the rest. A `rep`
  * instruction, whose turns callgrind counts, ran as often as control came to it.
