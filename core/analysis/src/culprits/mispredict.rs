@@ -27,7 +27,9 @@ pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
     if stalled.is_head() {
         for (edge, before) in scene.predecessors(stalled.block) {
             let Some(branch) = before.map(|b| b.end - 1) else { continue };
-            if scene.cfg.edges[edge].kind.is_predicted() {
+            if scene.cfg.edges[edge].kind.is_predicted()
+                || scene.instructions[branch].flow == Flow::IndirectJump
+            {
                 accuse(part_by_edge(scene, edge, branch, stalled.block), branch);
             }
         }

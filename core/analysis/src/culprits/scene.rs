@@ -5,13 +5,13 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use dwell_image::{Arch, Instruction};
+use dwell_image::{Arch, Flow, Instruction};
 use dwell_profile::Event;
 
 use super::loops::Loops;
 use crate::{
     Cause, Confidence,
-    cfg::Cfg,
+    cfg::{Cfg, EdgeKind},
     frequency::Estimates,
     machine::{MachineModel, Opcode, OpcodeClass, Order},
     schedule::Schedule,
@@ -19,6 +19,8 @@ use crate::{
 
 /// A predecessor that is executed less than this part of the stalled block is ignored.
 const RARE_PART: f64 = 0.02;
+/// Indirect jumps that a block without known predecessors is looked for behind.
+const JUMPS_MAX: usize = 16;
 /// Below this many samples of a block, that none of its predecessor has says nothing.
 const BLOCK_SAMPLES_MIN: f64 = 100.0;
 
@@ -60,6 +62,9 @@ pub struct Facts {
     samples: Vec<f64>,
     /// What repeats.
     pub loops: Loops,
+    /// Blocks that end with an indirect jump whose targets are unknown: they may lead to any block that nothing else
+    /// leads to. At most [`JUMPS_MAX`] are looked at.
+    unknown_jumps: Vec<usize>,
 }
 
 impl Facts {
@@ -70,8 +75,16 @@ impl Facts {
             block_of: cfg.block_of_instructions(),
             samples: cfg.blocks.iter().map(sum).collect(),
             loops: Loops::of(instructions, cfg, schedule, estimates),
+            unknown_jumps: unknown_jumps(instructions, cfg),
         }
     }
+}
+
+fn unknown_jumps(instructions: &[Instruction], cfg: &Cfg) -> Vec<usize> {
+    let is_indirect = |b: &usize| instructions[cfg.blocks[*b].end - 1].flow == Flow::IndirectJump;
+    let leaves = |b: &usize| cfg.successors[*b].iter().all(|&e| cfg.edges[e].to >= cfg.blocks.len());
+    let jumps = (0..cfg.blocks.len()).filter(|b| is_indirect(b) && leaves(b));
+    if cfg.missing_edges { jumps.take(JUMPS_MAX).collect() } else { Vec::new() }
 }
 
 impl<'a> Scene<'a> {
@@ -108,9 +121,14 @@ impl<'a> Scene<'a> {
     ) -> impl Iterator<Item = (usize, Option<Range<usize>>)> + use<'a> {
         let scene = *self;
         let edges = scene.cfg.predecessors[block].iter().copied();
-        edges
-            .filter(move |&edge| !scene.is_rare(edge, block))
-            .map(move |edge| (edge, scene.cfg.blocks.get(scene.cfg.edges[edge].from).cloned()))
+        edges.filter(move |&edge| !scene.is_rare(edge, block)).flat_map(move |edge| {
+            let from = scene.cfg.edges[edge].from;
+            let is_unseen = scene.cfg.edges[edge].kind == EdgeKind::Unseen;
+            let by_jump = if is_unseen { &scene.facts.unknown_jumps[..] } else { &[] };
+            let known = by_jump.is_empty().then_some(from);
+            let sources = by_jump.iter().copied().chain(known);
+            sources.map(move |from| (edge, scene.cfg.blocks.get(from).cloned()))
+        })
     }
 
     /// Whether an edge is certainly taken much less often than `block` is executed: by an estimate worth its name, or
