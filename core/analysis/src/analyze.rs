@@ -10,10 +10,14 @@ use crate::{
     schedule::Schedule,
 };
 
-/// A stall shorter than this many cycles is not worth a bubble …
-const STALL_CYCLES_MIN: f64 = 0.25;
-/// … nor is one that lies within this many standard errors of its samples.
-const STALL_ERRORS_MIN: f64 = 3.0;
+/// The shortest stall worth a bubble, in cycles, and in standard errors of its samples. In order a small stall is real;
+/// out of order the best case of a block is only a bound, and its parts are spread at a guess.
+fn stall_min(order: Order) -> (f64, f64) {
+    match order {
+        Order::InOrder => (0.05, 2.0),
+        Order::OutOfOrder => (0.25, 3.0),
+    }
+}
 
 /// Frequency, CPI, stalls and culprits of one procedure (DCPI §6). Every procedure yields an answer; where little can be
 /// said, its notes say so. Slices of counts that are shorter than the instructions count as zero beyond their end.
@@ -48,7 +52,7 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
     if input.frequency_scale.is_finite() && input.frequency_scale > 0.0 {
         estimates.scale(input.frequency_scale);
     }
-    let facts = Facts::of(input.instructions, &cfg, &schedule, &estimates);
+    let facts = Facts::of(model, input.instructions, &cfg, &schedule, &estimates);
     let scene = Scene {
         model,
         arch: input.arch,
@@ -122,7 +126,8 @@ fn instruction_cost(scene: &Scene, block: usize, i: usize) -> InstructionCost {
     if let (Some(cpi), Some(frequency)) = (cpi, frequency) {
         let excess = cpi - expected_cycles(scene, i);
         let error = head_samples.max(1.0).sqrt() / frequency;
-        if excess >= STALL_CYCLES_MIN && excess >= STALL_ERRORS_MIN * error {
+        let (cycles_min, errors_min) = stall_min(scene.model.order);
+        if excess >= cycles_min && excess >= errors_min * error {
             stalls.extend(culprits::explain(&Stalled { scene, block, i, excess_cycles: excess }));
         }
     }

@@ -68,7 +68,10 @@ fn increment(instruction: &Instruction, register: Register) -> Option<i64> {
         m if m.starts_with("ld") || m.starts_with("st") => {
             let base = instruction.memory().find(|m| m.base == Some(register))?;
             let loaded = instruction.operands.iter().any(|o| is(Some(o)));
-            (base.index.is_none() && !loaded).then_some(base.displacement)
+            // `ldrb w3, [x23], #1` has its step as an operand of its own.
+            let own_step =
+                (base.displacement == 0).then(|| immediate(instruction.operands.len() - 1)).flatten();
+            (base.index.is_none() && !loaded).then_some(own_step.unwrap_or(base.displacement))
         }
         _ => None,
     }

@@ -12,6 +12,15 @@ const BYTES_KEPT: u64 = 16 << 10;
 /// Adds the miss, if it was not ruled out.
 pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
     let memory = &stalled.scene.model.memory;
-    let cycles_max = new_part(stalled, memory.line_bytes, BYTES_KEPT) * memory.memory_cycles;
+    let by_rules = new_part(stalled, memory.line_bytes, BYTES_KEPT) * memory.memory_cycles;
+    let cycles_max = by_rules.min(witnessed_cycles(stalled));
     suspects.push(Suspect { cause: Cause::ICacheMiss, cycles_max, culprit: None });
+}
+
+/// What lines of code cost at most where the procedure falls from one into the next, in order.
+pub fn witnessed_cycles(stalled: &Stalled) -> f64 {
+    let Stalled { scene, block, .. } = *stalled;
+    let innermost = scene.facts.loops.innermost(block);
+    let witnessed = scene.facts.lines.cycles_max(innermost, scene.frequency(block));
+    witnessed.filter(|_| scene.is_in_order()).unwrap_or(f64::INFINITY)
 }

@@ -3,6 +3,7 @@
 
 use super::{
     fetch::new_part,
+    icache::witnessed_cycles,
     scene::{Stalled, Suspect},
 };
 use crate::Cause;
@@ -13,7 +14,9 @@ const PAGES_KEPT: u64 = 8;
 /// Adds the miss, if it was not ruled out. A walk may itself miss the caches.
 pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
     let memory = &stalled.scene.model.memory;
-    let part = new_part(stalled, memory.page_bytes, PAGES_KEPT * memory.page_bytes);
+    let by_rules = new_part(stalled, memory.page_bytes, PAGES_KEPT * memory.page_bytes);
+    // A page is missing less often than its lines.
+    let part = by_rules.min(witnessed_cycles(stalled) / memory.l2_cycles);
     suspects.push(Suspect {
         cause: Cause::ItlbMiss,
         cycles_max: part * memory.itlb_miss_cycles,

@@ -12,6 +12,9 @@ use super::{
 };
 use crate::{Cause, machine::OpcodeClass};
 
+/// Entering the kernel takes at least as many times as long as the longest miss.
+const TIMES_MIN: f64 = 2.0;
+
 /// Adds the system instruction, if there is one.
 pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
     let Stalled { scene, i, .. } = *stalled;
@@ -28,7 +31,9 @@ pub fn page_faults(stalled: &Stalled, explained_cycles: f64, suspects: &mut Vec<
     let opcode = scene.opcode(i);
     let counted = scene.events.get(&Event::named("page-faults"));
     let is_counted = counted.is_some_and(|(samples, _)| samples.get(i).is_some_and(|&s| s > 0));
-    let is_needed = explained_cycles < excess_cycles && counted.is_none();
+    let longest = scene.model.memory.memory_cycles + scene.model.memory.dtlb_miss_cycles;
+    let is_long = excess_cycles > TIMES_MIN * longest;
+    let is_needed = is_long && explained_cycles < excess_cycles && counted.is_none();
     let accesses = opcode.load || opcode.store;
     if accesses && (is_counted || is_needed) && fresh_part(scene, i, Grain::page(scene)) > 0.0 {
         suspects.push(Suspect { cause: Cause::PageFault, cycles_max: f64::INFINITY, culprit: Some(i) });

@@ -24,17 +24,11 @@ pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
         let cycles_max = part * penalty_cycles(scene);
         suspects.push(Suspect { cause: Cause::BranchMispredict, cycles_max, culprit: Some(branch) });
     };
-    if stalled.is_head() {
-        for (edge, before) in scene.predecessors(stalled.block) {
-            let Some(branch) = before.map(|b| b.end - 1) else { continue };
-            if scene.cfg.edges[edge].kind.is_predicted()
-                || scene.instructions[branch].flow == Flow::IndirectJump
-            {
-                accuse(part_by_edge(scene, edge, branch, stalled.block), branch);
-            }
-        }
-    } else if scene.is_in_order() && scene.opcode(stalled.i - 1).class == OpcodeClass::Call {
-        // Its return may have been mispredicted, or the call itself where it is indirect (seen by the callee).
+    for (edge, branch) in branches_before(stalled) {
+        accuse(part_by_edge(scene, edge, branch, stalled.block), branch);
+    }
+    if !stalled.is_head() && scene.is_in_order() && scene.opcode(stalled.i - 1).class == OpcodeClass::Call {
+        // Its return may have been mispredicted.
         accuse(1.0, stalled.i - 1);
     }
     let after = scene.head_after(stalled.i);
@@ -42,6 +36,29 @@ pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
     if !scene.is_in_order() && is_last && is_predicted(scene, after - 1) {
         accuse(part_by_branch(scene, after - 1), after - 1);
     }
+}
+
+/// Adds the branches right before that the rarer side's rule acquitted, for cycles that nothing else explains: branches
+/// that share a predictor's entry spoil each other's prediction, however one-sided each may be.
+pub fn second_look(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
+    let scene = stalled.scene;
+    for (edge, branch) in branches_before(stalled) {
+        let cycles_max = scene.edge_part(edge, stalled.block) * penalty_cycles(scene);
+        suspects.push(Suspect { cause: Cause::BranchMispredict, cycles_max, culprit: Some(branch) });
+    }
+}
+
+/// Edges into the block that a predictor had to choose, with their branches.
+fn branches_before(stalled: &Stalled) -> Vec<(usize, usize)> {
+    let Stalled { scene, block, .. } = *stalled;
+    if !stalled.is_head() {
+        return Vec::new();
+    }
+    let edges = scene.predecessors(block).filter_map(|(edge, before)| Some((edge, before?.end - 1)));
+    let is_predicted = |&(edge, branch): &(usize, usize)| {
+        scene.cfg.edges[edge].kind.is_predicted() || scene.instructions[branch].flow == Flow::IndirectJump
+    };
+    edges.filter(is_predicted).collect()
 }
 
 /// Out of order the branch waits for its operands before the misprediction is known: twice the penalty.

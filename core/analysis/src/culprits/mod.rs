@@ -27,6 +27,7 @@ mod reuse;
 mod scene;
 mod synchronization;
 mod units;
+mod witness;
 mod write_buffer;
 
 use scene::Suspect;
@@ -61,12 +62,19 @@ pub fn explain(stalled: &Stalled) -> Vec<Stall> {
     INQUIRIES.iter().for_each(|inquire| inquire(stalled, &mut suspects));
     suspects.iter_mut().for_each(|suspect| events::bound(stalled, suspect));
     let mut suspects = merged(suspects);
-    let explained = suspects.iter().map(|s| s.cycles_max).sum();
-    kernel::page_faults(stalled, explained, &mut suspects);
+    if explained_cycles(&suspects) < stalled.excess_cycles {
+        mispredict::second_look(stalled, &mut suspects);
+        suspects = merged(suspects);
+    }
+    kernel::page_faults(stalled, explained_cycles(&suspects), &mut suspects);
     suspects.retain(|s| s.cycles_max >= NEGLIGIBLE_PART * stalled.excess_cycles);
     let stalls = ranges(suspects, stalled.excess_cycles);
     debug_assert_eq!(verify(&stalls, stalled.excess_cycles), Ok(()));
     stalls
+}
+
+fn explained_cycles(suspects: &[Suspect]) -> f64 {
+    suspects.iter().map(|s| s.cycles_max).sum()
 }
 
 /// One suspect for each cause and culprit, with the larger of the bounds.

@@ -59,8 +59,11 @@ pub fn part_from_elsewhere(stalled: &Stalled) -> Option<f64> {
     let range = scene.cfg.blocks[block].clone();
     let last_return = (range.start..i).rev().find(|&j| scene.opcode(j).class == OpcodeClass::Call);
     let from = last_return.map_or(range.start, |call| call + 1);
-    let passed = passed_registers(scene.arch, last_return.is_some());
-    let reads = scene.instructions[i].reads.intersection(passed);
+    let reads = scene.instructions[i].reads;
+    let reads = match last_return {
+        Some(_) => reads.intersection(results(scene.arch)),
+        None => RegisterSet(reads.0 & !steady(scene.arch).0),
+    };
     if collect(scene, from, i, reads, &mut Vec::new()).is_empty() {
         return None;
     }
@@ -73,15 +76,17 @@ pub fn part_from_elsewhere(stalled: &Stalled) -> Option<f64> {
     }
 }
 
-/// Registers that carry results out of a procedure, or arguments into it. A machine in order has one of these sets.
-fn passed_registers(arch: Arch, is_result: bool) -> RegisterSet {
-    let (integer, float) = match arch {
-        Arch::Riscv64 => ("a", "fa"),
-        _ => ("x", "v"),
-    };
-    let count = if is_result { 2 } else { 8 };
-    let names = (0..count).flat_map(|n| [format!("{integer}{n}"), format!("{float}{n}")]);
-    names.filter_map(|name| Register::named(arch, &name)).collect()
+/// Registers that carry a procedure's results, on the machines that are in order.
+fn results(arch: Arch) -> RegisterSet {
+    let names = if arch == Arch::Riscv64 { ["a0", "a1", "fa0", "fa1"] } else { ["x0", "x1", "v0", "v1"] };
+    names.iter().filter_map(|name| Register::named(arch, name)).collect()
+}
+
+/// Registers that nobody waits for at a procedure's entry. A saved register may well be waited for: by who saves it.
+fn steady(arch: Arch) -> RegisterSet {
+    let special = [Some(arch.stack_pointer()), Some(arch.instruction_pointer()), arch.zero(), arch.flags()];
+    let link = Register::named(arch, if arch == Arch::Riscv64 { "ra" } else { "x30" });
+    special.into_iter().chain([link]).flatten().collect()
 }
 
 /// Adds the last writers in `from..to`; returns the registers that have none there. In order a value that an instruction

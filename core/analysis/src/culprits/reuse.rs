@@ -40,10 +40,20 @@ impl Grain {
 pub fn fresh_part(scene: &Scene, access: usize, grain: Grain) -> f64 {
     let operands = scene.instructions[access].memory().filter(|m| m.read || m.written);
     let parts = operands.map(|m| {
+        if is_stack_page(scene, m, grain) {
+            return (m.displacement.unsigned_abs() as f64 / grain.bytes as f64).min(1.0);
+        }
         let by_loops = loop_part(scene, access, m, grain);
         by_loops.min(neighbour_part(scene, access, m, grain))
     });
     parts.reduce(f64::max).unwrap_or(1.0)
+}
+
+/// The page at the stack's top is that of the caller's frame, which was in use a moment ago.
+fn is_stack_page(scene: &Scene, operand: &MemoryOperand, grain: Grain) -> bool {
+    grain.bytes == scene.model.memory.page_bytes
+        && operand.index.is_none()
+        && operand.base == Some(scene.arch.stack_pointer())
 }
 
 /// Of an address that stays in a loop or advances by little, only the first execution after the loop was entered and

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, ops::Range};
 use dwell_image::{Arch, Flow, Instruction};
 use dwell_profile::Event;
 
-use super::loops::Loops;
+use super::{loops::Loops, witness::Lines};
 use crate::{
     Cause, Confidence,
     cfg::{Cfg, EdgeKind},
@@ -65,16 +65,27 @@ pub struct Facts {
     /// Blocks that end with an indirect jump whose targets are unknown: they may lead to any block that nothing else
     /// leads to. At most [`JUMPS_MAX`] are looked at.
     unknown_jumps: Vec<usize>,
+    /// What the first instructions of lines testify.
+    pub lines: Lines,
 }
 
 impl Facts {
     /// Looks at a procedure once.
-    pub fn of(instructions: &[Instruction], cfg: &Cfg, schedule: &Schedule, estimates: &Estimates) -> Facts {
+    pub fn of(
+        model: &MachineModel,
+        instructions: &[Instruction],
+        cfg: &Cfg,
+        schedule: &Schedule,
+        estimates: &Estimates,
+    ) -> Facts {
+        let loops = Loops::of(instructions, cfg, schedule, estimates);
+        let innermost = |block| loops.innermost(block);
         let sum = |range: &Range<usize>| range.clone().map(|i| estimates.head_samples[i]).sum();
         Facts {
             block_of: cfg.block_of_instructions(),
             samples: cfg.blocks.iter().map(sum).collect(),
-            loops: Loops::of(instructions, cfg, schedule, estimates),
+            lines: Lines::of(model, instructions, cfg, schedule, estimates, &innermost),
+            loops,
             unknown_jumps: unknown_jumps(instructions, cfg),
         }
     }

@@ -1,0 +1,116 @@
+//! Witnesses: neighbours that would have waited too, had a suspect been guilty.
+//!
+//! Input: a procedure's excesses. Output: upper bounds on how often lines of code, or a load's line, were missing.
+//! Complexity: sorting the first instructions of lines once; a binary search, or a look ahead of at most
+//! [`AHEAD`], for each question.
+//!
+//! An instruction that is reached by falling into a new line of code can wait for that line and for its operands. What it
+//! waited is therefore more than what the line cost. Lines that run as seldom, in the same loop, are missing as seldom,
+//! as a rule. Likewise who uses a loaded value first would have waited had the load's line been missing, and a page is
+//! missing less often than a line of it, since TLBs reach further than first-level caches.
+
+use std::collections::BTreeMap;
+
+use dwell_image::Instruction;
+
+use super::scene::Scene;
+use crate::{
+    cfg::Cfg,
+    frequency::Estimates,
+    machine::{MachineModel, OpcodeClass},
+    schedule::Schedule,
+};
+
+/// Witnesses may run this many times as often as who they testify for.
+const FREQUENCY_TIMES: f64 = 4.0;
+/// The lines in question may miss this many times as often as the witnesses'.
+const MISS_TIMES: f64 = 3.0;
+/// Standard errors of the witnesses' samples that are added.
+const ERRORS: f64 = 2.0;
+/// Fewer samples of all witnesses together prove nothing.
+const SAMPLES_MIN: f64 = 20.0;
+/// Instructions in which a load's first user is looked for.
+const AHEAD: usize = 16;
+
+/// First instructions of lines by loop, each list by ascending frequency with running sums.
+#[derive(Clone, Debug, Default)]
+pub struct Lines(BTreeMap<Option<usize>, Vec<Testimony>>);
+
+/// What the witnesses up to one frequency say together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Testimony {
+    frequency: f64,
+    frequencies: f64,
+    samples: f64,
+    excess: f64,
+}
+
+impl Lines {
+    /// Hears all witnesses.
+    pub fn of(
+        model: &MachineModel,
+        instructions: &[Instruction],
+        cfg: &Cfg,
+        schedule: &Schedule,
+        estimates: &Estimates,
+        innermost: &dyn Fn(usize) -> Option<usize>,
+    ) -> Lines {
+        let line = |address: u64| address / model.memory.line_bytes;
+        let mut lists: BTreeMap<Option<usize>, Vec<Testimony>> = BTreeMap::new();
+        for (block, range) in cfg.blocks.iter().enumerate() {
+            let Some(frequency) = estimates.blocks[block].map(|e| e.frequency).filter(|&f| f > 0.0) else {
+                continue;
+            };
+            for i in range.start + 1..range.end {
+                let leaves = matches!(schedule.opcodes[i - 1].class, OpcodeClass::Call | OpcodeClass::System);
+                if !leaves && line(instructions[i - 1].address.0) != line(instructions[i].address.0) {
+                    let samples = estimates.head_samples[i];
+                    let excess = (samples - schedule.issue_cycles_min[i] * frequency).max(0.0);
+                    let one = Testimony { frequency, frequencies: frequency, samples, excess };
+                    lists.entry(innermost(block)).or_default().push(one);
+                }
+            }
+        }
+        lists.values_mut().for_each(|list| accumulate(list));
+        Lines(lists)
+    }
+
+    /// The most cycles that entering a line costs on average in a loop, for a block that runs `frequency` times.
+    pub fn cycles_max(&self, innermost: Option<usize>, frequency: f64) -> Option<f64> {
+        let list = self.0.get(&innermost)?;
+        let heard = list.partition_point(|t| t.frequency <= FREQUENCY_TIMES * frequency);
+        let sum = list[heard.checked_sub(1)?];
+        let errors = ERRORS * sum.samples.max(1.0).sqrt();
+        (sum.samples >= SAMPLES_MIN).then(|| MISS_TIMES * (sum.excess + errors) / sum.frequencies)
+    }
+}
+
+fn accumulate(list: &mut [Testimony]) {
+    list.sort_by(|a, b| a.frequency.total_cmp(&b.frequency));
+    let mut sum = Testimony::default();
+    for one in list {
+        sum.frequencies += one.frequency;
+        sum.samples += one.samples;
+        sum.excess += one.excess;
+        *one = Testimony { frequency: one.frequency, ..sum };
+    }
+}
+
+/// The most part of a load's executions whose line was missing, in order: its first user would have waited, unless so
+/// much lies between that it would not.
+pub fn load_missed_part(scene: &Scene, load: usize) -> f64 {
+    let end = scene.cfg.blocks[scene.block_of(load)].end.min(load + AHEAD);
+    let frequency = scene.frequency(scene.block_of(load));
+    let made = scene.instructions[load].writes;
+    let user = (load + 1..end).find(|&j| !scene.instructions[j].reads.intersection(made).is_empty());
+    let Some(user) = user.filter(|_| scene.is_in_order() && frequency > 0.0) else { return 1.0 };
+    let hidden: f64 = (load + 1..=user).map(|j| scene.schedule.issue_cycles_min[j]).sum();
+    let exposed = scene.model.memory.l2_cycles - hidden;
+    if exposed < 0.5 * scene.model.memory.l2_cycles || (load + 1..user).any(|j| scene.leaves(j)) {
+        return 1.0;
+    }
+    let samples = scene.estimates.head_samples[user];
+    let excess = samples - scene.schedule.issue_cycles_min[user] * frequency;
+    let most = excess.max(0.0) + ERRORS * samples.max(1.0).sqrt();
+    (most / frequency / exposed).min(1.0)
+}
