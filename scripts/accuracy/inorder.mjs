@@ -62,7 +62,7 @@ function writeStubs(folder) {
 const isBuilt = (binary, { file }) => existsSync(binary) && (!file || statSync(binary).mtimeMs > statSync(resolve(here, file)).mtimeMs);
 
 /** Compiles a program for `arch`; returns its path and where its source is from. */
-async function build(program, arch, work) {
+export async function buildProgram(program, arch, work) {
   const binary = join(work, arch, program.name);
   const own = { path: here, source: `own, ${program.file && relative(top, resolve(here, program.file))}` };
   const { path, source } = program.package ? await debianSource(program.package, join(work, 'sources')) : own;
@@ -119,7 +119,7 @@ function writeExpected(folder, { file }, binary, arch) {
 }
 
 async function capture(program, arch, { out, work, plugin, period }) {
-  const { binary, source } = await build(program, arch, work);
+  const { binary, source } = await buildProgram(program, arch, work);
   const place = { '{in}': join(work, 'inputs'), '{here}': here };
   const list = program.run.map((argument) => argument.replace(/\{(in|here)\}/g, (name) => place[name]));
   const start = performance.now();

@@ -21,12 +21,13 @@ export function kernelsFor(arch) {
   }));
 }
 
-/** Comments of the form `// word: …` by line number from 1. */
+/** What comments say of `word`, in the form `// word: …, other: …`, by line number from 1. */
 function comments(file, word) {
   const found = new Map();
   readFileSync(file, 'utf8').split('\n').forEach((line, index) => {
-    const match = line.match(/(?:\/\/|#) (\w+): (.*)$/);
-    if (match?.[1] === word) found.set(index + 1, match[2].trim());
+    const remarks = line.split(/\/\/ |# /).slice(1).join(' ').split(', ');
+    const remark = remarks.find((text) => text.startsWith(`${word}: `));
+    if (remark) found.set(index + 1, remark.slice(word.length + 2).trim());
   });
   return found;
 }

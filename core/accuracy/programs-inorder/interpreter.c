@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum op { PUSH, LOAD, ADD, SUB, MUL, XOR, SHIFT, LESS, JUMP, JUMP_ZERO, STORE, HALT };
-enum { VARIABLES = 16, PROGRAMS = 12, ROUNDS = 700, DEPTH = 9, CODE = 1 << 14 };
+enum { VARIABLES = 16, PROGRAMS = 12, DEPTH = 9, CODE = 1 << 14 };
 
 struct node {
     enum op op; /* JUMP_ZERO: a choice by the condition */
@@ -140,9 +140,10 @@ static void release(struct node *node)
     free(node);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     long sum = 0;
+    int rounds = argc > 1 ? atoi(argv[1]) : 700;
     for (int i = 0; i < VARIABLES; i++)
         variables[i] = random_word() & 0xffff;
     for (int program = 0; program < PROGRAMS; program++) {
@@ -152,7 +153,7 @@ int main(void)
         emit(STORE);
         emit(program % VARIABLES);
         emit(HALT);
-        for (int round = 0; round < ROUNDS; round++) {
+        for (int round = 0; round < rounds; round++) {
             by_goto();
             variables[round % VARIABLES] ^= round;
             by_switch();

@@ -16,7 +16,7 @@
     b.ne 1b
     mov x1, #60000
     mov x9, #10
-3:  ldr x0, [x0]                // culprit: dcache-miss 0
+3:  ldr x0, [x0]                // culprit: dcache-miss 0, head: 11
     subs x1, x1, #1
     b.ne 3b
     mov x1, #60000

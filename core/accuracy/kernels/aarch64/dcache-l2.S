@@ -6,7 +6,7 @@
     mov x1, #3072
 2:  ldr x2, [x0]
     add x0, x0, #64
-    add x3, x3, x2              // culprit: dcache-miss 2
+    add x3, x3, x2              // culprit: dcache-miss 2, head: 12
     subs x1, x1, #1
     b.ne 2b
     subs x9, x9, #1

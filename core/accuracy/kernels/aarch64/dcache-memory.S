@@ -7,7 +7,7 @@
     movk x1, #2, lsl #16
 2:  ldr x2, [x0], #64
     eor x4, x1, x9
-    eor x3, x3, x2              // culprit: dcache-miss 2
+    eor x3, x3, x2              // culprit: dcache-miss 2, head: 110
     subs x1, x1, #1
     b.ne 2b
     subs x9, x9, #1

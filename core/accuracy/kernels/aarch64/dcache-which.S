@@ -7,7 +7,7 @@
     mov x1, #3072
 2:  ldr x2, [x0], #64
     ldr x4, [x5]
-    add x3, x4, x2              // culprit: dcache-miss 2
+    add x3, x4, x2              // culprit: dcache-miss 2, head: 11
     subs x1, x1, #1
     b.ne 2b
     subs x9, x9, #1

@@ -7,7 +7,7 @@
     mov x2, #7
 1:  sdiv x3, x1, x2
     cbz x9, 2f
-    mul x4, x1, x2              // culprit: divider 2
+    mul x4, x1, x2              // culprit: divider 2, head: 12
     subs x9, x9, #1
     b.ne 1b
 2:  finish

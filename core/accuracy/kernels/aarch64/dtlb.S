@@ -5,7 +5,7 @@
     mov x5, #4160
 1:  address x0, data
     mov x1, #128
-2:  ldr x2, [x0]                // culprit: dtlb-miss 0
+2:  ldr x2, [x0]                // culprit: dtlb-miss 0, head: 26
     add x0, x0, x5
     add x3, x3, x2
     subs x1, x1, #1

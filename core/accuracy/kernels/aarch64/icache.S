@@ -4,7 +4,7 @@
     mov x9, #400
     .balign 64
 1:  .rept 1023
-    add x1, x1, #1              // culprit: icache-miss 0
+    add x1, x1, #1              // culprit: icache-miss 0, head: 12
     add x2, x2, #1
     add x3, x3, #1
     add x4, x4, #1

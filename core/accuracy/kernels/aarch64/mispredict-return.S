@@ -6,7 +6,7 @@
     adr x30, 2f
 1:  ret
     .balign 64
-2:  add x1, x1, #1              // culprit: branch-mispredict 12
+2:  add x1, x1, #1              // culprit: branch-mispredict 13, head: 9
     subs x9, x9, #1
     b.ne 1b
     finish

@@ -1,13 +1,13 @@
 // A release waits for the store before it, and for the load.
     .include "begin.inc"
     begin
-    mov x9, #100
+    mov x9, #200
     address x5, flag
 1:  address x0, data
     mov x1, #3072
 2:  str x2, [x0]
     add x0, x0, #64
-    stlr x1, [x5]               // culprit: synchronization 0
+    stlr x1, [x5]               // culprit: synchronization 0, head: 12
     subs x1, x1, #1
     b.ne 2b
     subs x9, x9, #1

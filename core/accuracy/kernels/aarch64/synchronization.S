@@ -1,12 +1,12 @@
 // A barrier behind a store that misses.
     .include "begin.inc"
     begin
-    mov x9, #100
+    mov x9, #200
 1:  address x0, data
     mov x1, #3072
 2:  str x2, [x0]
     add x0, x0, #64
-    dmb ish                     // culprit: synchronization 0
+    dmb ish                     // culprit: synchronization 0, head: 12
     subs x1, x1, #1
     b.ne 2b
     subs x9, x9, #1
