@@ -15,7 +15,7 @@ const steps = [
   // --show-output: a test that could not run here says so in its output, which cargo hides when it passes.
   { name: 'cargo test', command: ['cargo', 'test', '--workspace', '--no-fail-fast', '--', '--show-output'], kinds: ['cargo'] },
   { name: 'tidy', command: ['cargo', 'run', '-q', '-p', 'dwell-xtask', '--', 'tidy'] },
-  { name: 'scripts', command: ['node', '--test', 'scripts/counts.test.mjs', 'scripts/accuracy/callgrind.test.mjs'], kinds: ['node'] },
+  { name: 'scripts', command: ['node', '--test', 'scripts/counts.test.mjs', 'scripts/accuracy/callgrind.test.mjs', 'scripts/accuracy/inorder.test.mjs'], kinds: ['node'] },
   { name: 'binding lint', command: npm('check', '@dwell/core') },
   { name: 'server lint', command: npm('check', '@dwell/lsp-server') },
   { name: 'extension lint', command: npm('check', 'vscode-extension') },

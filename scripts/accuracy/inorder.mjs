@@ -4,7 +4,7 @@
 // The simulator is a plugin of QEMU's user mode (core/accuracy/simulator), so a program runs unchanged, at some 40 million
 // instructions a second.
 //
-//     node scripts/accuracy/inorder.mjs [--out DIRECTORY] [--arch aarch64|riscv64]… [--period CYCLES] [NAME…]
+//     node scripts/accuracy/inorder.mjs [--out DIRECTORY] [--arch aarch64|riscv64]… [--period CYCLES] [PART-OF-A-NAME…]
 
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -141,7 +141,7 @@ async function capture(program, arch, { out, work, plugin, period }) {
  */
 export async function captureAll({ out, arches = architectures, names = [], period = 5003 }) {
   const work = join(target, 'accuracy-work/inorder');
-  const wanted = ({ name }) => names.length === 0 || names.some((part) => name.includes(part));
+  const wanted = ({ name }) => names.length === 0 || names.includes(name);
   const plugin = await buildSimulator(work);
   writeStubs(join(work, 'stubs'));
   makeInputs(join(work, 'inputs'));
@@ -157,8 +157,12 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     allowPositionals: true,
     options: { out: { type: 'string' }, arch: { type: 'string', multiple: true }, period: { type: 'string' } },
   });
+  const arches = values.arch ?? architectures;
+  const known = [...new Set([...programs, ...arches.flatMap(kernelsFor)].map(({ name }) => name))];
+  const names = known.filter((name) => positionals.some((part) => name.includes(part)));
   try {
-    await captureAll({ out: values.out ?? join(target, 'accuracy'), arches: values.arch, names: positionals, period: values.period && Number(values.period) });
+    if (positionals.length > 0 && names.length === 0) throw new Stop(`no such program: ${positionals.join(' ')}; there are ${known.join(', ')}`);
+    await captureAll({ out: values.out ?? join(target, 'accuracy'), arches, names, period: values.period && Number(values.period) });
   } catch (error) {
     if (!(error instanceof Stop)) throw error;
     console.error(error.message);
