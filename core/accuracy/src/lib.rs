@@ -5,10 +5,12 @@
 //! looks at the truth, scales apart.
 
 pub mod capture;
+pub mod culprits;
 pub mod estimators;
 pub mod export_capture;
 pub mod metrics;
 pub mod program;
+pub mod reliability;
 pub mod report;
 pub mod truth;
 pub mod verdict;

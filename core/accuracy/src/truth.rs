@@ -26,6 +26,9 @@ const NAMES: &[(&str, TrueCause)] = &[
     ("branchmispredict", TrueCause::Dynamic(Cause::BranchMispredict)),
     ("divider", TrueCause::Dynamic(Cause::Divider)),
     ("multiplier", TrueCause::Dynamic(Cause::Multiplier)),
+    ("storeforwarding", TrueCause::Dynamic(Cause::StoreForwarding)),
+    ("aliasing4k", TrueCause::Dynamic(Cause::Aliasing4K)),
+    ("pagefault", TrueCause::Dynamic(Cause::PageFault)),
     ("system", TrueCause::Dynamic(Cause::System)),
 ];
 

@@ -2,10 +2,11 @@
 //!
 //! Enters: a program joined with its truth. Leaves: plain figures, ready to be averaged, printed and drawn.
 
-use dwell_analysis::ProcedureAnalysis;
+use dwell_analysis::{Confidence, ProcedureAnalysis};
 use serde::Serialize;
 
 use crate::{
+    culprits::{self, Scores},
     estimators::{
         Estimates, clusters,
         dwell::{self, Help},
@@ -13,6 +14,7 @@ use crate::{
     },
     metrics::{self, Point, Shares},
     program::{Evidence, Procedure, Program, Truth},
+    reliability::{Judged, Reliability},
 };
 
 /// Every figure of one program.
@@ -28,8 +30,25 @@ pub struct Verdict {
     pub unjudged_share: f64,
     /// What each estimator achieves.
     pub estimators: Vec<EstimatorVerdict>,
+    /// Whether our confidence is earned.
+    pub reliability: Reliabilities,
+    /// Whether the right ones are blamed, by time samples alone; `None` where no simulator told the truth.
+    pub culprits: Option<Scores>,
+    /// The same with the samples of misses, where there are any.
+    pub culprits_by_events: Option<Scores>,
     /// What could not be done, in words.
     pub notes: Vec<String>,
+}
+
+/// Reliability by each kind of error, as [`Shares`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Reliabilities {
+    /// Of executions as they are.
+    pub abs: Option<Reliability>,
+    /// Up to one scale.
+    pub prog: Reliability,
+    /// Up to one scale for each procedure.
+    pub func: Reliability,
 }
 
 /// What one estimator achieves on one program.
@@ -61,6 +80,11 @@ pub fn judge(set: &str, name: &str, program: &Program) -> Verdict {
     if program.stray_samples > 0 {
         notes.push(format!("{} samples outside procedures are left out", program.stray_samples));
     }
+    let has_misses = |p: &Procedure| p.events.keys().any(|e| e.name() != "instructions");
+    let by_events = evidence.procedures.iter().any(has_misses).then(|| {
+        let analyses = dwell::analyses(evidence, &evidence.model, Help::MISSES);
+        culprits::score(program, &analyses)
+    });
     let judged: u64 = instruction_weights(program).sum();
     Verdict {
         set: set.to_owned(),
@@ -68,6 +92,9 @@ pub fn judge(set: &str, name: &str, program: &Program) -> Verdict {
         samples,
         unjudged_share: 1.0 - judged as f64 / samples.max(1) as f64,
         estimators: all.iter().map(|n| estimator_verdict(program, n)).collect(),
+        reliability: reliabilities(program, &analyses, &all[0]),
+        culprits: culprits::score(program, &analyses),
+        culprits_by_events: by_events.flatten(),
         notes,
     }
 }
@@ -158,17 +185,48 @@ fn estimator_verdict(program: &Program, named: &Named) -> EstimatorVerdict {
     }
 }
 
+fn reliabilities(program: &Program, analyses: &[ProcedureAnalysis], ours: &Named) -> Reliabilities {
+    let points: Vec<Vec<(Point, Confidence)>> = (0..analyses.len())
+        .map(|p| {
+            let samples = &program.evidence.procedures[p].samples;
+            let points = points_of(samples, &program.truth[p], &ours.estimates[p]);
+            points.map(|(i, point)| (point, analyses[p].instructions[i].confidence)).collect()
+        })
+        .collect();
+    let bare: Vec<Vec<Point>> = points.iter().map(|p| p.iter().map(|(point, _)| *point).collect()).collect();
+    let scales = metrics::fit(&bare);
+    let by = |scale: &dyn Fn(usize) -> f64| {
+        let all = points.iter().enumerate().flat_map(|(p, points)| {
+            let scale = scale(p);
+            points.iter().map(move |&(point, confidence)| Judged {
+                weight: point.weight,
+                confidence,
+                error: point.error(scale),
+            })
+        });
+        Reliability::of(all)
+    };
+    Reliabilities {
+        abs: program.evidence.period_cycles.map(|_| by(&|_| 1.0)),
+        prog: by(&|_| scales.program),
+        func: by(&|p| scales.procedures[p]),
+    }
+}
+
 /// Sampled instructions whose executions are known.
 pub fn instruction_points(samples: &[u64], truth: &Truth, estimates: &Estimates) -> Vec<Point> {
-    let sampled = samples.iter().zip(&truth.executions).zip(&estimates.instructions);
-    sampled
-        .filter(|((samples, truth), _)| **samples > 0 && truth.is_some())
-        .map(|((&samples, truth), &estimate)| Point {
-            weight: samples as f64,
-            estimate,
-            truth: truth.unwrap_or(0) as f64,
-        })
-        .collect()
+    points_of(samples, truth, estimates).map(|(_, point)| point).collect()
+}
+
+fn points_of<'a>(
+    samples: &'a [u64],
+    truth: &'a Truth,
+    estimates: &'a Estimates,
+) -> impl Iterator<Item = (usize, Point)> + 'a {
+    (0..samples.len()).filter(|&i| samples[i] > 0).filter_map(|i| {
+        let truth = truth.executions[i]? as f64;
+        Some((i, Point { weight: samples[i] as f64, estimate: estimates.instructions[i], truth }))
+    })
 }
 
 fn edge_points(truth: &Truth, estimates: &Estimates) -> Vec<Point> {

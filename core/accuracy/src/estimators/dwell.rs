@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::Estimates;
 use crate::program::{Evidence, Procedure};
 
-/// What the analysis is given beside time samples and the samples of misses.
+/// What the analysis is given beside time samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Help {
     /// Directions of branches in the samples' registers.
@@ -20,13 +20,17 @@ pub struct Help {
     pub bursts: bool,
     /// Samples of retired instructions.
     pub instructions: bool,
+    /// Samples of all other events: misses, which bound what culprits can explain.
+    pub misses: bool,
 }
 
 impl Help {
-    /// What every sample brings with it.
-    pub const OWN: Help = Help { directions: true, bursts: false, instructions: false };
+    /// What every sample of time brings with it.
+    pub const OWN: Help = Help { directions: true, bursts: false, instructions: false, misses: false };
     /// Time alone.
     pub const NONE: Help = Help { directions: false, ..Help::OWN };
+    /// Samples of misses too.
+    pub const MISSES: Help = Help { misses: true, ..Help::OWN };
     /// Path bursts too.
     pub const BURSTS: Help = Help { bursts: true, ..Help::OWN };
     /// A counter of instructions too.
@@ -61,7 +65,8 @@ pub fn analyses(evidence: &Evidence, model: &MachineModel, help: Help) -> Vec<Pr
 }
 
 fn give(procedure: &Procedure, help: Help) -> Given<'_> {
-    let is_given = |event: &&Event| help.instructions || event.name() != "instructions";
+    let is_given =
+        |event: &Event| if event.name() == "instructions" { help.instructions } else { help.misses };
     let events = procedure.events.iter().filter(|(event, _)| is_given(event));
     Given {
         directions: if help.directions { &procedure.directions } else { &[] },

@@ -2,8 +2,12 @@
 
 use std::fmt::Write;
 
+use dwell_analysis::Cause;
+
 use crate::{
+    culprits::{self, Scores},
     metrics::{self, Shares, Within},
+    reliability::Reliability,
     verdict::Verdict,
 };
 
@@ -18,6 +22,8 @@ pub fn render(verdicts: &[Verdict]) -> String {
             let (instructions, edges) = means(&members, name);
             let _ = writeln!(text, "{}", line(name, &instructions, &edges));
         }
+        reliability(&mut text, &members);
+        culprits(&mut text, &members);
         let _ = writeln!(text);
         for verdict in &members {
             let unjudged = verdict.unjudged_share * 100.0;
@@ -29,6 +35,9 @@ pub fn render(verdicts: &[Verdict]) -> String {
             for e in &verdict.estimators {
                 let _ = writeln!(text, "{}", line(e.name, &e.instructions, &e.edges));
             }
+            if let Some(scores) = &verdict.culprits {
+                let _ = writeln!(text, "   culprits: {}", score(scores));
+            }
             for note in &verdict.notes {
                 let _ = writeln!(text, "   note: {note}");
             }
@@ -36,6 +45,80 @@ pub fn render(verdicts: &[Verdict]) -> String {
         let _ = writeln!(text);
     }
     text
+}
+
+/// Only where there is something to tell apart: out of order all may be low.
+fn reliability(text: &mut String, members: &[&Verdict]) {
+    let kinds: [(&str, Vec<Reliability>); 3] = [
+        ("absolute", members.iter().filter_map(|v| v.reliability.abs).collect()),
+        ("prog", members.iter().map(|v| v.reliability.prog).collect()),
+        ("func", members.iter().map(|v| v.reliability.func).collect()),
+    ];
+    let _ = writeln!(text, "\nreliability: % of the samples, and of those the % within 10 and 15 %");
+    for (kind, all) in kinds.iter().filter(|(_, all)| !all.is_empty()) {
+        let mean = Reliability::mean(all);
+        let mut line = format!("{kind:10}");
+        for (name, level) in ["low", "medium", "high"].iter().zip(mean.0) {
+            let of = |x: f64| if level.samples > 0.0 { x / level.samples * 100.0 } else { f64::NAN };
+            let _ = write!(
+                line,
+                "  {name} {:3.0}: {:5.1} {:5.1}",
+                level.samples * 100.0,
+                of(level.within_10),
+                of(level.within_15)
+            );
+        }
+        let low = mean.wrong_that_are_low().map_or("-".into(), |x| format!("{:.0}%", x * 100.0));
+        let _ = writeln!(text, "{line}   off by > 15%: {low} are low");
+    }
+}
+
+fn culprits(text: &mut String, members: &[&Verdict]) {
+    let kinds = [
+        ("culprits", Scores::mean(members.iter().filter_map(|v| v.culprits.as_ref()))),
+        (
+            "culprits, with samples of misses",
+            Scores::mean(members.iter().filter_map(|v| v.culprits_by_events.as_ref())),
+        ),
+    ];
+    for (name, scores) in kinds.iter().filter(|(_, s)| s.stalled > 0.0) {
+        let _ = writeln!(text, "\n{name}, % of dynamically stalled cycles: {}", score(scores));
+        for (cause, of) in &scores.causes {
+            let part = |x: f64| x / of.stalled.max(f64::MIN_POSITIVE) * 100.0;
+            let _ = writeln!(
+                text,
+                "  {cause:18}{:5.1} of the cycles: listed {:5.1}, with culprit {:5.1}, range right {:5.1}",
+                scores.of_stalled(of.stalled) * 100.0,
+                part(of.cause_listed),
+                part(of.culprit_listed),
+                part(of.range_right),
+            );
+        }
+        for cause in [Cause::ICacheMiss, Cause::DCacheMiss, Cause::BranchMispredict] {
+            if let Some((n, [low, high, middle])) = culprits::correlations(&scores.attributed, cause) {
+                let _ = writeln!(
+                    text,
+                    "  {cause:?} cycles of {n} procedures correlate with bottom {low:.2}, top {high:.2}, middle {middle:.2}"
+                );
+            }
+        }
+    }
+}
+
+fn score(scores: &Scores) -> String {
+    let percent = |sum: f64| scores.of_stalled(sum) * 100.0;
+    format!(
+        "cause listed {:.1}, with culprit {:.1}, range right {:.1}; causes {:.2}, suspects {:.2}; unreported {:.1}; \
+         unexplained {:.1}% of all cycles; {:.1}% of stalled cycles left out",
+        percent(scores.cause_listed),
+        percent(scores.culprit_listed),
+        percent(scores.range_right),
+        scores.of_stalled(scores.causes_times),
+        scores.of_stalled(scores.suspects_times),
+        percent(scores.unreported),
+        scores.unexplained_of_cycles() * 100.0,
+        scores.left_out / (scores.left_out + scores.stalled).max(f64::MIN_POSITIVE) * 100.0,
+    )
 }
 
 /// Names of the sets, sorted.
