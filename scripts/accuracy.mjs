@@ -18,7 +18,6 @@ import { main } from './build.mjs';
 import { must, Stop, target, top } from './step.mjs';
 
 const evaluator = join(target, 'release/dwell-accuracy');
-const onPath = (program) => process.env.PATH.split(':').some((folder) => existsSync(join(folder, program)));
 
 function options() {
   try {
@@ -35,8 +34,7 @@ function options() {
 
 /** All that the sets need and the machine has not, in one line. */
 function checkTools(names) {
-  const packages = Object.assign({ 'llvm-19': 'llvm-mca-19' }, ...names.map((name) => sets[name].packages));
-  const missing = Object.entries(packages).filter(([, program]) => !onPath(program)).map(([debian]) => debian);
+  const missing = [...new Set(names.flatMap((name) => sets[name].missing()))];
   if (missing.length > 0) throw new Stop(`missing for ${names.join(', ')}; as root: apt-get install ${missing.join(' ')}`);
 }
 
