@@ -106,6 +106,8 @@ test('instructions by kind, sizes from their bytes', () => {
   const kinds = [...readDisassembly(listing).values()].map(({ kind, next }) => [kind, next.toString(16)]);
   assert.deepEqual(kinds, [['plain', '401005'], ['call', '40100a'], ['call', '40100f'], ['conditional', '401011'], ['return', '401012'],
     ['plain', '401022'], ['return', '401023']]);
+  const locked = [...readDisassembly('  10: f0                  \tlock\n  11: 48 ff 06            \tincq\t(%rsi)\n').values()];
+  assert.deepEqual(locked.map(({ address, next, text }) => [address, next, text]), [[0x10, 0x14, 'lock incq (%rsi)']]);
   const arm = readDisassembly('p:\tfile format elf64-littleaarch64\n  10: 54000041     \tb.ne\t0x18 <x>\n  14: d2800540     \tmov\tx0, #0x2a\n');
   assert.deepEqual([...arm.values()].map(({ kind, next }) => [kind, next]), [['conditional', 0x14], ['plain', 0x18]]);
 });

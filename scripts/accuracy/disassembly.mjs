@@ -20,6 +20,8 @@ const aarch64Kinds = [
   [/^(ret|udf|brk)\b/, 'return'],
   [/^(b|br)\b/, 'jump'],
 ];
+/** Prefixes without an instruction. */
+const bare = /^(lock|rep\w*|bnd|data16|notrack)( (lock|rep\w*|bnd|data16|notrack))*$/;
 const prefixes = /^((lock|rep\w*|notrack|bnd|data16|[cdefgs]s)\s+)+/;
 
 function kindOf(text, kinds) {
@@ -38,11 +40,15 @@ export function disassemble(program) {
 export function readDisassembly(listing) {
   const kinds = /file format elf64-(little)?aarch64/.test(listing) ? aarch64Kinds : x86Kinds;
   const instructions = new Map();
+  let prefix = null;
   for (const match of listing.matchAll(/^ *([0-9a-f]+): ((?:[0-9a-f]+ ?)+) *\t(.*)$/gm)) {
-    const address = parseInt(match[1], 16);
-    const text = match[3].replace(/\s+/g, ' ').replace(/ *(<[^>]*>|# .*|\/\/.*)$/, '').trim();
-    const size = match[2].replaceAll(' ', '').length / 2;
-    instructions.set(address, { address, next: address + size, text, kind: kindOf(text, kinds), repeats: /^rep/.test(text) });
+    const start = parseInt(match[1], 16);
+    const next = start + match[2].replaceAll(' ', '').length / 2;
+    const address = prefix?.next === start ? prefix.address : start;
+    const text = `${prefix?.next === start ? `${prefix.text} ` : ''}${match[3].replace(/\s+/g, ' ').replace(/ *(<[^>]*>|# .*|\/\/.*)$/, '').trim()}`;
+    // llvm-objdump gives some prefixes a line of their own.
+    prefix = bare.test(text) ? { address, next, text } : null;
+    if (!prefix) instructions.set(address, { address, next, text, kind: kindOf(text, kinds), repeats: /^rep/.test(text) });
   }
   return instructions;
 }

@@ -8,7 +8,7 @@ fn main() {
     for level in [1, 6] {
         let packed = compress_to_vec(&bytes, level);
         for _ in 0..4 {
-            assert!(decompress_to_vec(&packed).as_deref() == Ok(&bytes[..]));
+            assert!(decompress_to_vec(&packed).is_ok_and(|again| again == bytes));
         }
         println!("{} {}", bytes.len(), packed.len());
     }
