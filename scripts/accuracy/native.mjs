@@ -70,7 +70,7 @@ class Job {
     for (let runs = 1; sampling.image_samples < this.samples; runs++) {
       if (runs > 200) throw new Stop(`${this.name}: too short, or its time is not its own: ${sampling.image_samples} samples after ${runs} runs`);
       this.#run(record);
-      sampling = JSON.parse(this.#run(capture));
+      sampling = { ...JSON.parse(this.#run(capture)), runs };
     }
     return sampling;
   }

@@ -69,6 +69,9 @@ pub struct Meta {
     pub clock_ghz: Option<f64>,
     /// Time samples in all, other images' included.
     pub samples: u64,
+    /// How many runs were sampled, each of which did what the truth counts.
+    #[serde(default)]
+    pub runs: Option<u64>,
 }
 
 /// What a capture may be used for.
@@ -216,6 +219,12 @@ impl Capture {
         self.folder.join("program")
     }
 
+    /// Whether executions can be told as they are: the period is known in cycles, and what was sampled is what was
+    /// counted, so and so many times. A simulator counts while it samples.
+    pub fn is_absolute(&self) -> bool {
+        self.period_cycles().is_some() && (self.meta.unit == Unit::Cycles || self.meta.runs.is_some())
+    }
+
     /// Average cycles between two time samples; `None` where the clock is unknown.
     pub fn period_cycles(&self) -> Option<f64> {
         match self.meta.unit {
@@ -242,7 +251,7 @@ fn by_key<K: Eq + std::hash::Hash>(
     key: impl Fn(&mut Row) -> Result<K, String>,
 ) -> Result<FxHashMap<K, u64>, CaptureError> {
     let mut counts = FxHashMap::default();
-    for (key, count) in Table::read(path)?.rows(|row| Ok((key(row)?, row.number::<u64>()?)))? {
+    for (key, count) in Table::read(path)?.rows(|row| Ok((key(row)?, row.number()?)))? {
         *counts.entry(key).or_default() += count;
     }
     Ok(counts)
@@ -268,8 +277,7 @@ fn stall(row: &mut Row) -> Result<TrueStall, String> {
 fn events(folder: &Path) -> Result<BTreeMap<String, EventSamples>, CaptureError> {
     let mut events: BTreeMap<String, EventSamples> = BTreeMap::new();
     let Some(table) = Table::read_if_there(&folder.join("events.tsv"))? else { return Ok(events) };
-    let rows =
-        table.rows(|r| Ok((r.field()?.to_owned(), r.number::<u64>()?, r.hex()?, r.number::<u64>()?)))?;
+    let rows = table.rows(|r| Ok((r.field()?.to_owned(), r.number()?, r.hex()?, r.number()?)))?;
     for (name, period, address, count) in rows {
         let event = events.entry(name).or_default();
         event.period = period;
@@ -282,9 +290,7 @@ fn events(folder: &Path) -> Result<BTreeMap<String, EventSamples>, CaptureError>
 fn bursts(folder: &Path) -> Result<Vec<Burst>, CaptureError> {
     let Some(table) = Table::read_if_there(&folder.join("bursts.tsv"))? else { return Ok(Vec::new()) };
     let mut bursts: BTreeMap<u64, Burst> = BTreeMap::new();
-    for (number, from, to, count) in
-        table.rows(|r| Ok((r.number::<u64>()?, r.hex()?, r.hex()?, r.number::<u64>()?)))?
-    {
+    for (number, from, to, count) in table.rows(|r| Ok((r.number()?, r.hex()?, r.hex()?, r.number()?)))? {
         let burst = bursts.entry(number).or_default();
         match count {
             0 => burst.span = (from, to),
@@ -299,6 +305,9 @@ fn mca(folder: &Path) -> Result<Option<BTreeMap<Address, McaBlock>>, CaptureErro
     let row = |r: &mut Row| Ok((r.hex()?, McaBlock { instructions: r.number()?, cycles: r.amount()? }));
     Ok(Some(table.rows(row)?.into_iter().collect()))
 }
+
+/// No counter of a real run gets there, and a million of them add up.
+const NUMBER_MAX: u64 = 1 << 43;
 
 /// A file of lines with fields between tabs.
 struct Table {
@@ -361,9 +370,11 @@ impl<'a> Row<'a> {
         hex(self.field()?)
     }
 
-    fn number<T: FromStr>(&mut self) -> Result<T, String> {
+    /// A whole number that sums of many fit beside.
+    fn number(&mut self) -> Result<u64, String> {
         let text = self.field()?;
-        text.parse().map_err(|_| format!("\"{text}\" is no whole number"))
+        let number: u64 = text.parse().map_err(|_| format!("\"{text}\" is no whole number"))?;
+        if number <= NUMBER_MAX { Ok(number) } else { Err(format!("\"{text}\" is too large")) }
     }
 
     /// A finite amount that is not negative.

@@ -23,6 +23,8 @@ pub struct Program {
     pub evidence: Evidence,
     /// What is true of the same procedures.
     pub truth: Vec<Truth>,
+    /// Whether estimates can be compared with the truth as they are, without a scale.
+    pub is_absolute: bool,
     /// Samples that no instruction of a procedure covers: judged by nobody.
     pub stray_samples: u64,
     /// Executions of edges inside procedures that have no sample: no estimate can be right there.
@@ -36,7 +38,7 @@ pub struct Evidence {
     pub arch: Arch,
     /// The machine that was sampled.
     pub model: MachineModel,
-    /// Cycles between two time samples; `None` where the clock is unknown: then nothing is absolute.
+    /// Cycles between two time samples; `None` where the clock is unknown.
     pub period_cycles: Option<f64>,
     /// Procedures with samples, by address.
     pub procedures: Vec<Procedure>,
@@ -121,6 +123,7 @@ impl Program {
                 mca: capture.mca.clone(),
             },
             truth: join.truth,
+            is_absolute: capture.is_absolute(),
             stray_samples,
             unsampled_edge_executions,
         })
@@ -254,11 +257,12 @@ impl<'a> Join<'a> {
 
     /// Fills in what is true; executions of edges in procedures without samples.
     fn truth(&mut self) -> u64 {
+        let runs = self.capture.meta.runs.unwrap_or(1);
         for (&address, &count) in &self.capture.executions {
             if let Some((p, i)) = self.place(address)
                 && self.procedures[p].instructions[i].address.0 == address
             {
-                self.truth[p].executions[i] = Some(count);
+                self.truth[p].executions[i] = Some(count.saturating_mul(runs));
             }
         }
         if let Some(stalls) = &self.capture.stalls {
@@ -276,7 +280,9 @@ impl<'a> Join<'a> {
 
     fn edges(&mut self) -> u64 {
         let mut unsampled = 0;
+        let runs = self.capture.meta.runs.unwrap_or(1);
         for (&(from, to), &executions) in &self.capture.edges {
+            let executions = executions.saturating_mul(runs);
             let procedure = |a| self.image.procedure_at(ImageAddress(a)).map(|p| p.address.0);
             let (source, target) = (procedure(from), procedure(to));
             if source != target || source.is_none() {

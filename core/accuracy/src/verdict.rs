@@ -176,7 +176,7 @@ fn estimator_verdict(program: &Program, named: &Named) -> EstimatorVerdict {
     let edges: Vec<Vec<Point>> =
         program.truth.iter().zip(&named.estimates).map(|(truth, e)| edge_points(truth, e)).collect();
     let scales = metrics::fit(&instructions);
-    let is_absolute = program.evidence.period_cycles.is_some();
+    let is_absolute = program.is_absolute;
     let missing = program.unsampled_edge_executions as f64;
     EstimatorVerdict {
         name: named.name,
@@ -207,7 +207,7 @@ fn reliabilities(program: &Program, analyses: &[ProcedureAnalysis], ours: &Named
         Reliability::of(all)
     };
     Reliabilities {
-        abs: program.evidence.period_cycles.map(|_| by(&|_| 1.0)),
+        abs: program.is_absolute.then(|| by(&|_| 1.0)),
         prog: by(&|_| scales.program),
         func: by(&|p| scales.procedures[p]),
     }
