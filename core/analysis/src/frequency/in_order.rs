@@ -17,11 +17,12 @@ use crate::{
     schedule::{Risks, Schedule},
 };
 
-const ROUNDS: usize = 6;
+/// The model's error by round: wide at first, so that evidence is not dropped before the neighbours have spoken.
+const MODEL_ERRORS: [f64; 7] = [0.0, 0.3, 0.15, 0.08, 0.04, 0.02, 0.0];
 /// What stands for knowledge where there is none, in samples: pulls towards a guess, and keeps flows above zero.
 const PRIOR_SAMPLES: f64 = 0.1;
 /// A class's points may all err alike by this part, however many samples they have.
-const CLASS_ERROR: f64 = 0.03;
+const CLASS_ERROR: f64 = 0.01;
 
 /// `None` where the graph has missing edges or is too tangled for elimination.
 pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
@@ -34,8 +35,15 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let points = points_of_classes(evidence);
     let mut frequency = alone(evidence, &points, &stalls);
     let mut flow = None;
-    for _ in 0..ROUNDS {
-        let known: Vec<Known> = points.iter().zip(&frequency).map(|(p, &f)| known(p, f, &stalls)).collect();
+    for (round, &error) in MODEL_ERRORS.iter().enumerate() {
+        let stalls = stalls.with_model_error(error);
+        let by_class = points.iter().zip(&frequency);
+        let known: Vec<Known> = by_class
+            .map(|(p, &f)| {
+                let doubt = if round == 0 { mixture::log_variance(p, f, &stalls) } else { 0.0 };
+                known(p, f, doubt, &stalls)
+            })
+            .collect();
         let solved = fit.solve(&known, &frequency)?;
         for (block, &class) in equivalence.block_class.iter().enumerate() {
             frequency[class] = solved.blocks[block];
@@ -85,8 +93,8 @@ fn risks_of(schedule: &Schedule, i: usize) -> Risks {
 /// How often a point with these risks stalls noticeably.
 fn stall_prior(risks: Risks) -> f64 {
     let parts =
-        [(risks.entered, 0.4), (risks.line, 0.2), (risks.data, 0.6), (risks.store, 0.2), (risks.unit, 0.3)];
-    let free = parts.iter().filter(|p| p.0).fold(0.97, |free, p| free * (1.0 - p.1));
+        [(risks.entered, 0.5), (risks.line, 0.13), (risks.data, 0.2), (risks.store, 0.1), (risks.unit, 0.05)];
+    let free = parts.iter().filter(|p| p.0).fold(0.995, |free, p| free * (1.0 - p.1));
     1.0 - free
 }
 
@@ -108,10 +116,11 @@ fn alone(evidence: &Evidence, points: &[Vec<Point>], stalls: &Stalls) -> Vec<f64
     frequency
 }
 
-/// What a class's free points know; the prior where they know nothing.
-fn known(points: &[Point], f: f64, stalls: &Stalls) -> Known {
+/// What a class's free points know; the prior where they know nothing. `doubt` is a variance of the logarithm that more
+/// samples would not lessen.
+fn known(points: &[Point], f: f64, doubt: f64, stalls: &Stalls) -> Known {
     let (samples, cycles) = mixture::free_part(points, f, stalls);
-    let worth = 1.0 / (1.0 + CLASS_ERROR * CLASS_ERROR * samples);
+    let worth = 1.0 / (1.0 + (doubt + CLASS_ERROR * CLASS_ERROR) * samples);
     Known {
         samples: worth * samples + PRIOR_SAMPLES,
         cycles: worth * cycles + PRIOR_SAMPLES / f.max(f64::MIN_POSITIVE),

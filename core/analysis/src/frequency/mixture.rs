@@ -13,7 +13,11 @@
 use crate::machine::MachineModel;
 
 /// The part of a point's expected samples by which the model errs even where nothing stalls.
-const MODEL_ERROR: f64 = 0.02;
+const MODEL_ERROR: f64 = 0.01;
+/// How far from the best frequency others are weighed, in logarithms, and how finely.
+const SPREAD_BELOW: f64 = 4.0;
+const SPREAD_ABOVE: f64 = 1.0;
+const SPREAD_STEP: f64 = 0.25;
 /// A smaller average stall is no stall.
 const STALL_CYCLES_MIN: f64 = 0.02;
 /// The longest average stall, in misses to memory.
@@ -41,6 +45,7 @@ pub struct Point {
 pub struct Stalls {
     cycles_max: f64,
     log_range: f64,
+    model_error: f64,
 }
 
 impl Stalls {
@@ -48,7 +53,12 @@ impl Stalls {
     pub fn of(model: &MachineModel) -> Stalls {
         let miss = model.memory.memory_cycles + model.memory.dtlb_miss_cycles;
         let cycles_max = STALL_MEMORY_TIMES_MAX * miss;
-        Stalls { cycles_max, log_range: (cycles_max / STALL_CYCLES_MIN).ln() }
+        Stalls { cycles_max, log_range: (cycles_max / STALL_CYCLES_MIN).ln(), model_error: MODEL_ERROR }
+    }
+
+    /// The same for a model that errs more: what is nearly free then counts as free.
+    pub fn with_model_error(self, model_error: f64) -> Stalls {
+        Stalls { model_error: model_error.max(MODEL_ERROR), ..self }
     }
 }
 
@@ -68,8 +78,8 @@ impl Explanations {
 
 fn explain(point: &Point, f: f64, stalls: &Stalls) -> Explanations {
     let (s, mean) = (point.samples, f * point.cycles);
-    let peak = density(s, mean);
-    let sigma = (s.max(1.0) + (MODEL_ERROR * mean).powi(2)).sqrt();
+    let peak = density(s, mean, stalls.model_error);
+    let sigma = (s.max(1.0) + (stalls.model_error * mean).powi(2)).sqrt();
     let above = s - mean;
     // ∫ Poisson(S; f·M + y) dy/y from the shortest stall to the longest: below a standard error y moves nothing, beyond
     // it the Poisson is a point at y = S − f·M.
@@ -87,8 +97,8 @@ fn explain(point: &Point, f: f64, stalls: &Stalls) -> Explanations {
 }
 
 /// Poisson's density, widened by the model's own error; Stirling's formula is good to 2% at S = 0 and better above.
-fn density(s: f64, mean: f64) -> f64 {
-    let spread = 1.0 + MODEL_ERROR * MODEL_ERROR * s;
+fn density(s: f64, mean: f64, model_error: f64) -> f64 {
+    let spread = 1.0 + model_error * model_error * s;
     let deviance = if s > 0.0 { s * excess((mean - s) / s) } else { mean };
     (-deviance / spread).exp() / (std::f64::consts::TAU * (s + 1.0 / 6.0) * spread).sqrt()
 }
@@ -108,11 +118,13 @@ pub fn log_likelihood(points: &[Point], f: f64, stalls: &Stalls) -> f64 {
     points.iter().map(|p| explain(p, f, stalls).total().ln()).sum()
 }
 
-/// Samples and cycles of the points that are free of stalls at frequency `f`, as far as each is.
+/// Samples and cycles of the points that are free of stalls at frequency `f`, as far as each is, and as many of them as
+/// the model's own error leaves worth.
 pub fn free_part(points: &[Point], f: f64, stalls: &Stalls) -> (f64, f64) {
     points.iter().fold((0.0, 0.0), |(samples, cycles), p| {
         let explanations = explain(p, f, stalls);
-        let part = explanations.free / explanations.total();
+        let worth = 1.0 / (1.0 + stalls.model_error * stalls.model_error * p.samples);
+        let part = worth * explanations.free / explanations.total();
         (samples + part * p.samples, cycles + part * p.cycles)
     })
 }
@@ -127,6 +139,26 @@ pub fn most_likely(points: &[Point], stalls: &Stalls) -> Option<f64> {
     let low = candidates[best.saturating_sub(1)].max(candidates[best] * 0.7);
     let high = candidates[(best + 1).min(candidates.len() - 1)].min(candidates[best] * 1.4);
     Some(golden_section(low.ln(), high.ln(), |log_f| score(log_f.exp())).exp())
+}
+
+/// The variance of the logarithm of the frequency about the most likely one: that of a narrow peak where points agree,
+/// more where all of them may have stalled, as then lower frequencies are as likely.
+pub fn log_variance(points: &[Point], best: f64, stalls: &Stalls) -> f64 {
+    let top = log_likelihood(points, best, stalls);
+    let narrow = 1.0 / (free_part(points, best, stalls).0 + 0.5);
+    let peak = (std::f64::consts::TAU * narrow).sqrt();
+    let reach = 2.0 * narrow.sqrt();
+    let steps = ((SPREAD_BELOW + SPREAD_ABOVE) / SPREAD_STEP) as usize;
+    let (mut mass, mut moment) = (peak, peak * narrow);
+    for k in 0..=steps {
+        let shift = SPREAD_ABOVE - k as f64 * SPREAD_STEP;
+        if shift.abs() > reach {
+            let likely = (log_likelihood(points, best * shift.exp(), stalls) - top).min(0.0).exp();
+            mass += likely * SPREAD_STEP;
+            moment += likely * SPREAD_STEP * shift * shift;
+        }
+    }
+    moment / mass
 }
 
 /// Ratios S/M: the likelihood peaks near some of them. A point without samples stands for half a sample.

@@ -21,6 +21,8 @@ pub struct Risks {
     pub line: bool,
     /// It uses what may still be on its way from memory.
     pub data: bool,
+    /// It loads: its page may be unknown to the TLB.
+    pub load: bool,
     /// It needs room in the store buffer.
     pub store: bool,
     /// It synchronizes, divides, multiplies or enters the kernel.
@@ -34,6 +36,7 @@ impl Risks {
             entered: self.entered || other.entered,
             line: self.line || other.line,
             data: self.data || other.data,
+            load: self.load || other.load,
             store: self.store || other.store,
             unit: self.unit || other.unit,
         }
@@ -55,6 +58,7 @@ pub fn of(model: &MachineModel, instructions: &[Instruction], opcodes: &[Opcode]
                 entered: i == range.start || matches!(instructions[i - 1].flow, Flow::Call { .. }),
                 line: starts_line(model, instructions, i),
                 data: !instruction.reads.intersection(awaited).is_empty(),
+                load: opcode.load,
                 store: opcode.store,
                 unit: opcode.divides()
                     || opcode.multiplies()

@@ -49,9 +49,9 @@ fn in_order_data_cache_miss_of_the_load_that_feeds_the_store() {
                   static Slotting 0.5..0.5 by ldr x5, [x1, 8]
                  1.0 1 ldr x6, [x1, 16]
                  0.0 0 add x1, x1, 32
-                  dynamic DCacheMiss 0.0..16.9 by ldr x4, [x1]
-                  dynamic WriteBuffer 0.0..16.9 by str x4, [x2]
-                17.9 1 str x4, [x2]
+                  dynamic DCacheMiss 0.0..17.0 by ldr x4, [x1]
+                  dynamic WriteBuffer 0.0..17.0 by str x4, [x2]
+                18.0 1 str x4, [x2]
                  0.0 0 add x7, x7, 1
                  1.0 1 str x5, [x2, 8]
                  0.0 0 add x2, x2, 32
@@ -77,7 +77,7 @@ fn in_order_divider_is_slower_than_its_least() {
          ret",
         &[1000, 25000, 0, 1010, 0, 1000, 0],
         expect![[r#"
-            frequency 1004 High, cpi 4.65, best 2.42
+            frequency 1003 High, cpi 4.65, best 2.42
                  1.0 1 sdiv x1, x2, x3
                   static Dependency 11.5..11.5 by sdiv x1, x2, x3
                   dynamic Divider 12.9..12.9 by sdiv x1, x2, x3
