@@ -18,8 +18,11 @@ const testPackages = {
   'emacs-nox': '/usr/bin/emacs',
   'elpa-package-lint': '/usr/share/emacs/site-lisp/elpa-src/package-lint*',
   'elpa-relint': '/usr/share/emacs/site-lisp/elpa-src/relint*',
+  'gcc-aarch64-linux-gnu': '/usr/bin/aarch64-linux-gnu-gcc',
+  'gcc-riscv64-linux-gnu': '/usr/bin/riscv64-linux-gnu-gcc',
   'linux-perf': '/usr/bin/perf',
   'python3-venv': '/usr/share/doc/python3-venv',
+  'qemu-user': '/usr/bin/qemu-aarch64',
   tmux: '/usr/bin/tmux',
 };
 
