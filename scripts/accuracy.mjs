@@ -1,6 +1,7 @@
 // `npm run accuracy [-- OPTION…] [PROGRAM…]`: makes the captures that are not there yet, and judges the analysis by them.
 //
-// --set NAME    native, inorder-aarch64, inorder-riscv64; may be repeated; without it all
+// --set NAME    native, inorder-aarch64, inorder-riscv64, random; may be repeated; without it all. random has no captures: it is
+//               the random programs with known frequencies and stalls that core/analysis's own tests simulate
 // --role ROLE   judge (default), tune, kernel, all: whom the tables are about
 // --quick       a few programs, few samples, in a place of their own: to see that it works, not how well
 // --json        one object instead of tables
@@ -26,7 +27,7 @@ function options() {
       allowPositionals: true,
       options: { set: { ...text, multiple: true }, role: text, quick: { type: 'boolean' }, json: { type: 'boolean' } },
     });
-    return { ...values, names: values.set ?? Object.keys(sets), programs: positionals };
+    return { ...values, names: values.set ?? [...Object.keys(sets), 'random'], programs: positionals };
   } catch (error) {
     throw new Stop(error.message);
   }
@@ -56,13 +57,25 @@ function judge(root, { set = [], role, json, programs }) {
   if (status !== 0) throw new Stop('the captures could not be judged');
 }
 
+/** Random programs, judged by the tests that hold bounds on their errors. */
+async function judgeRandom({ json }) {
+  const test = ['cargo', 'test', '-p', 'dwell-analysis', '--test', 'analysis', '--', 'truth', '--nocapture', '--test-threads=1'];
+  const { output } = await must('random programs', test, { quiet: json });
+  // What a test prints stands behind its name, its verdict on a line of its own.
+  const figures = output.split('\n').map((line) => line.replace(/^test \S+ \.\.\. /, '')).filter((line) => /\d\.\d/.test(line) && !/^test result|Finished|Compiling|Running/.test(line.trim()));
+  if (!json) console.log(figures.map((line) => `    ${line}`).join('\n'));
+}
+
 await main(async () => {
   const asked = options();
-  const strange = asked.names.filter((name) => !(name in sets));
-  if (strange.length > 0) throw new Stop(`no such set: ${strange.join(', ')}; there are ${Object.keys(sets).join(', ')}`);
-  checkTools(asked.names);
+  const strange = asked.names.filter((name) => name !== 'random' && !(name in sets));
+  if (strange.length > 0) throw new Stop(`no such set: ${strange.join(', ')}; there are ${Object.keys(sets).join(', ')}, random`);
+  const names = asked.names.filter((name) => name in sets);
+  checkTools(names);
+  if (asked.names.includes('random')) await judgeRandom(asked);
+  if (names.length === 0) return;
   const root = join(target, asked.quick ? 'accuracy-quick' : 'accuracy');
   await must('dwell and its evaluator', ['cargo', 'build', '--release', '-p', 'dwell-cli', '-p', 'dwell-accuracy'], { quiet: asked.json });
-  for (const name of asked.names) await make(name, root, asked);
-  judge(root, asked);
+  for (const name of names) await make(name, root, asked);
+  judge(root, { ...asked, set: asked.set && names });
 });
