@@ -14,7 +14,7 @@ import { simulateInstructions } from './events.mjs';
 import { flags, stubs } from './programs.mjs';
 import { crateSource, debianSource } from './sources.mjs';
 import { writeJson, writeTable } from './tables.mjs';
-import { imbalance, repeated, truthOf } from './truth.mjs';
+import { imbalance, truthOf } from './truth.mjs';
 
 const here = join(dirname(fileURLToPath(import.meta.url)), 'programs');
 const rust = join(here, 'rust');
@@ -67,15 +67,15 @@ class Job {
     const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--', this.binary, ...this.arguments()];
     const capture = [this.evaluator, 'export-capture', '--db', this.database, '--image', this.binary, '--out', this.folder];
     let sampling = { image_samples: 0 };
-    for (this.runs = 0; sampling.image_samples < this.samples; this.runs++) {
-      if (this.runs === 200) throw new Stop(`${this.name}: too short, or its time is not its own: ${sampling.image_samples} samples after 200 runs`);
+    for (let runs = 1; sampling.image_samples < this.samples; runs++) {
+      if (runs > 200) throw new Stop(`${this.name}: too short, or its time is not its own: ${sampling.image_samples} samples after 200 runs`);
       this.#run(record);
       sampling = { ...JSON.parse(this.#run(capture)), runs };
     }
     return sampling;
   }
 
-  /** Runs it under callgrind, once; each run that was sampled did the same. */
+  /** Runs it under callgrind, once: each run that was sampled did the same. */
   count() {
     const options = ['--tool=callgrind', '--dump-instr=yes', '--collect-jumps=yes', '--skip-plt=no', `--callgrind-out-file=${this.dump}`];
     this.#run(['strip', '--strip-debug', '-o', this.bare, this.binary]);
@@ -90,7 +90,7 @@ class Job {
       const rows = worst.map(({ address, executions, entered }) => `${address.toString(16)} ran ${executions}, entered ${entered}`);
       throw new Stop(`${this.name}: callgrind's counts do not add up (${(share * 100).toFixed(2)} %): ${rows.join('; ')}`);
     }
-    return { truth: repeated(truth, this.runs), share };
+    return { truth, share };
   }
 
   #run(command) {
@@ -114,7 +114,7 @@ export async function capture(program, options) {
   copyFileSync(job.binary, join(making, 'program'));
   writeTable(making, 'executions.tsv', truth.executions);
   writeTable(making, 'edges.tsv', truth.edges, 2);
-  const simulated = simulateInstructions(making, program.name, truth.executions, simulated_samples);
+  const simulated = simulateInstructions(making, program.name, truth.executions, { runs: sampling.runs, wanted: simulated_samples });
   writeJson(making, 'meta.json', {
     name: program.name,
     language: program.language,
@@ -122,7 +122,7 @@ export async function capture(program, options) {
     role: program.role,
     ...sampling,
     image_samples,
-    truth: { tool: 'callgrind', runs: job.runs, imbalance: Number(share.toPrecision(3)) },
+    truth: { tool: 'callgrind', imbalance: Number(share.toPrecision(3)) },
     simulated_events: [simulated],
   });
   rmSync(folder, { recursive: true, force: true });

@@ -32,12 +32,6 @@ export function truthOf({ executions: counted, transfers }, instructions) {
   return { executions, edges };
 }
 
-/** The truth of so many runs that all do the same. @param {Truth} truth @returns {Truth} */
-export const repeated = ({ executions, edges }, runs) => ({
-  executions: new Map([...executions].map(([address, count]) => [address, count * runs])),
-  edges: edges.map(([from, to, count]) => [from, to, count * runs]),
-});
-
 function settleRepeats(executions, edges, instructions) {
   const into = inflow({ executions, edges }, instructions);
   for (const address of executions.keys()) {
