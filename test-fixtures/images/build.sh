@@ -38,6 +38,16 @@ aarch64-linux-gnu-gcc -O2 -g $map $small -fPIC -shared -o $out/aarch64-shared.so
 riscv64-linux-gnu-gcc -O2 -g $map -static -nostdlib -o $out/riscv64-bare.elf bare.c
 riscv64-linux-gnu-gcc -march=rv64gc -static -nostdlib -Wl,-e,forms,--no-relax -o $out/riscv64-forms.elf riscv64.s
 riscv64-linux-gnu-gcc -O2 -g $map -fPIC -shared -o $out/riscv64-shared.so calc.c
+# Jump tables: each compiler and architecture, position-independent and not.
+bare="-O2 -fno-stack-protector -nostdlib -Wl,--build-id=none"
+for arch in x86_64 aarch64 riscv64; do
+    [ $arch = x86_64 ] && gcc=gcc || gcc=$arch-linux-gnu-gcc
+    [ $arch = riscv64 ] && clang="--target=$arch-linux-gnu -march=rv64gc" || clang="--target=$arch-linux-gnu"
+    $gcc $bare $small -fPIC -shared -o $out/switch-$arch-gcc.so switch.c
+    $gcc $bare $small -fno-pic -no-pie -static -Wl,-e,labels -o $out/switch-$arch-gcc.elf switch.c
+    clang-14 $clang $bare -fuse-ld=lld-14 -fPIC -shared -o $out/switch-$arch-clang.so switch.c
+    clang-14 $clang $bare -fuse-ld=lld-14 -fno-pic -static -Wl,-e,labels -o $out/switch-$arch-clang.elf switch.c
+done
 
 cd $out
 {

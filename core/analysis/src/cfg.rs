@@ -10,7 +10,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use dwell_image::{Flow, ImageAddress, Instruction, Operand};
+use dwell_image::{Flow, ImageAddress, Instruction, MemoryOperand, Operand};
 use rustc_hash::FxHashMap;
 
 use crate::graph;
@@ -320,23 +320,33 @@ impl Builder<'_> {
 
 /// Whether an indirect jump without a known table leaves the procedure: through a pointer that was loaded without an
 /// index (a method table, the GOT), passed in, or a constant. What was added up or looked up by an index is a table.
-fn is_tail_call(instructions: &[Instruction], jump: usize) -> bool {
+pub fn is_tail_call(instructions: &[Instruction], jump: usize) -> bool {
     const LOOK_BACK: usize = 32;
     let mut pointer = match instructions[jump].operands.first() {
         Some(Operand::Memory(m)) => return m.index.is_none(),
         Some(Operand::Register { register, .. }) => *register,
         _ => return false,
     };
+    let mut is_loaded = false;
     for instruction in instructions[jump.saturating_sub(LOOK_BACK)..jump].iter().rev() {
         if !instruction.writes.contains(pointer) {
             continue;
         }
+        let mnemonic = instruction.mnemonic.strip_prefix("c.").unwrap_or(&instruction.mnemonic);
         match instruction.operands.get(1) {
-            Some(Operand::Register { register, .. }) if &*instruction.mnemonic == "mov" => {
+            Some(Operand::Register { register, .. }) if matches!(mnemonic, "mov" | "mv") => {
                 pointer = *register
             }
-            Some(Operand::Memory(m)) => return m.index.is_none() && &*instruction.mnemonic != "add",
-            _ => return &*instruction.mnemonic != "add",
+            Some(Operand::Memory(m)) if m.index.is_some() || mnemonic == "add" => return false,
+            // RISC-V adds the index before the load.
+            Some(Operand::Memory(MemoryOperand { base: Some(base), .. })) if !is_loaded => {
+                (pointer, is_loaded) = (*base, true)
+            }
+            Some(Operand::Memory(_)) => return true,
+            _ => {
+                return mnemonic != "add"
+                    || matches!(instruction.operands.last(), Some(Operand::Immediate(_)));
+            }
         }
     }
     true

@@ -8,6 +8,7 @@ use crate::debug_files::{self, DebugSearch, DebugState};
 use crate::dwarf::{Dwarf, Frame};
 use crate::elf::Elf;
 use crate::procedure::{Procedure, Procedures};
+use crate::relocations::Relocations;
 use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode};
 
 /// An ELF file: executable, shared library, vdso, kernel module or kernel.
@@ -19,6 +20,7 @@ pub struct Image {
     own: Dwarf,
     debug: Result<debug_files::Found, String>,
     procedures: OnceLock<Procedures>,
+    relocations: OnceLock<Relocations>,
 }
 
 /// At most this many bytes are disassembled at once: the sizes of hostile symbols are anything.
@@ -45,7 +47,7 @@ impl Image {
         };
         let debug = Err(why.to_owned());
         let own = Dwarf::new(elf, Arc::new(data));
-        Ok(Image { path, own, debug, procedures: OnceLock::new() })
+        Ok(Image { path, own, debug, procedures: OnceLock::new(), relocations: OnceLock::new() })
     }
 
     /// Looks for the image's debug file, unless the image has its own debug information. Answers that were kept are
@@ -98,11 +100,14 @@ impl Image {
         self.elf().offset_of(address)
     }
 
-    /// Copies loaded bytes; `false`, with `into` unchanged, where not all of them are in the file.
+    /// Copies loaded bytes, pointers as the dynamic linker fills them in; `false`, with `into` unchanged, where not all
+    /// of them are in the file. The first call reads the relocations.
     pub fn read(&self, address: ImageAddress, into: &mut [u8]) -> bool {
         match self.elf().loaded(self.own.bytes(), address).get(..into.len()) {
             Some(bytes) => {
                 into.copy_from_slice(bytes);
+                let parse = || Relocations::parse(self.elf(), self.own.bytes());
+                self.relocations.get_or_init(parse).apply(address.0, into);
                 true
             }
             None => false,

@@ -17,6 +17,7 @@ mod paths;
 mod plt;
 mod procedure;
 mod registers;
+mod relocations;
 mod symbols;
 mod unwind;
 

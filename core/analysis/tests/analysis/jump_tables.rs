@@ -1,7 +1,7 @@
 //! Tables of switches.
 
 use dwell_analysis::recover_jump_targets;
-use dwell_image::{Arch, ImageAddress};
+use dwell_image::{Arch, Flow, Image, ImageAddress};
 use expect_test::{Expect, expect};
 
 use crate::asm::x86;
@@ -130,5 +130,149 @@ fn entries_relative_to_a_label() {
          ret",
         &[0i32, 4].map(i32::to_le_bytes).concat(),
         expect!["6: 1020 1024"],
+    );
+}
+
+/// The targets' number of each indirect jump in `test-fixtures/images/src/switch.c`, by procedure.
+fn check_fixture(name: &str, expected: Expect) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../test-fixtures/images/").to_owned() + name;
+    let image = Image::open(path).expect("a fixture");
+    let mut text = Vec::new();
+    for procedure in image.procedures() {
+        let code = image.instructions(procedure.address, procedure.size_bytes);
+        let targets = recover_jump_targets(image.arch(), &code, &|a, bytes| image.read(a, bytes));
+        let jumps = (0..code.len()).filter(|&i| code[i].flow == Flow::IndirectJump);
+        let numbers: Vec<String> =
+            jumps.map(|i| targets.get(&i).map_or("?".into(), |t| t.len().to_string())).collect();
+        if !numbers.is_empty() && !procedure.name.contains("plt") {
+            text.push(format!("{} {}", procedure.name, numbers.join(" ")));
+        }
+    }
+    text.sort();
+    expected.assert_eq(&text.join("\n"));
+}
+
+#[test]
+fn switches_of_x86_64() {
+    check_fixture(
+        "switch-x86_64-gcc.so",
+        expect![[r#"
+        0x1000 ?
+        dense 8
+        labels 4 4 4 4
+        loop 8
+        masked 8
+        shifted 8
+        wide 21"#]],
+    );
+    check_fixture(
+        "switch-x86_64-gcc.elf",
+        expect![[r#"
+        dense 8
+        labels 4 4 4 4
+        loop 8
+        masked 8
+        shifted 8
+        wide 21"#]],
+    );
+    check_fixture(
+        "switch-x86_64-clang.so",
+        expect![[r#"
+        dense 8
+        labels 4 4 4 4
+        loop 8
+        masked 8
+        shifted 8
+        wide 21"#]],
+    );
+    check_fixture(
+        "switch-x86_64-clang.elf",
+        expect![[r#"
+        dense 8
+        labels 4 4 4 4
+        loop 8
+        masked 8
+        shifted 8
+        wide 21"#]],
+    );
+}
+
+#[test]
+fn switches_of_aarch64() {
+    check_fixture(
+        "switch-aarch64-gcc.so",
+        expect![[r#"
+        labels 4 4 4 4
+        wide 21"#]],
+    );
+    check_fixture(
+        "switch-aarch64-gcc.elf",
+        expect![[r#"
+        labels 4 4 4 4
+        wide 21"#]],
+    );
+    check_fixture(
+        "switch-aarch64-clang.so",
+        expect![[r#"
+        dense 8
+        labels 4 4 4 4
+        loop 8
+        masked 8
+        shifted 8
+        wide 21"#]],
+    );
+    check_fixture(
+        "switch-aarch64-clang.elf",
+        expect![[r#"
+        dense 8
+        labels 4 4 4 4
+        loop 8
+        masked 8
+        shifted 8
+        wide 21"#]],
+    );
+}
+
+#[test]
+fn switches_of_riscv64() {
+    check_fixture(
+        "switch-riscv64-gcc.so",
+        expect![[r#"
+        dense 8
+        labels 4 4 4 4
+        loop 8
+        masked 8
+        shifted 8
+        wide 21"#]],
+    );
+    check_fixture(
+        "switch-riscv64-gcc.elf",
+        expect![[r#"
+        dense 8
+        labels 4 4 4 4
+        loop 8
+        masked 8
+        shifted 8
+        wide 21"#]],
+    );
+    check_fixture(
+        "switch-riscv64-clang.so",
+        expect![[r#"
+        dense 8
+        labels 4 4 4 4
+        loop 8
+        masked 8
+        shifted 8
+        wide 21"#]],
+    );
+    check_fixture(
+        "switch-riscv64-clang.elf",
+        expect![[r#"
+        dense 8
+        labels 4 4 4 4
+        loop 8
+        masked 8
+        shifted 8
+        wide 21"#]],
     );
 }

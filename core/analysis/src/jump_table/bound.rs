@@ -1,0 +1,187 @@
+//! How many entries the guard before a table's use leaves possible.
+//!
+//! Input: the index, as a register at a place. Output: one more than the largest index, where a comparison, a mask or
+//! the width of a load tells. The walk goes back along the only way that leads there; at a place that several ways
+//! lead to it takes the one that falls through. Complexity: at most [`LOOK_BACK`] instructions.
+
+use dwell_image::{Arch, Flow, Instruction, Operand, Register};
+
+use super::{
+    reach::{Edge, Reach},
+    value::Evaluator,
+};
+
+/// Instructions looked back at from a table's use.
+const LOOK_BACK: usize = 64;
+
+/// How many entries there may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// So many: the index was compared or masked.
+    Exact(u64),
+    /// At most so many: the index is no wider.
+    AtMost(u64),
+}
+
+/// The bound of an index that `index` holds before instruction `at`.
+pub fn entries(evaluator: &Evaluator, index: Register, at: usize) -> Option<Bound> {
+    let mut walk = Walk { evaluator, aliases: vec![index], limit: None };
+    let mut i = at;
+    for _ in 0..LOOK_BACK {
+        let Edge { from, taken } = only_way(&evaluator.reach, i)?;
+        if let Some(bound) = walk.visit(from, taken) {
+            return Some(bound);
+        }
+        if walk.aliases.is_empty() {
+            return None;
+        }
+        i = from;
+    }
+    None
+}
+
+fn only_way(reach: &Reach, i: usize) -> Option<Edge> {
+    let mut ways = reach.before(i);
+    let first = ways.next()?;
+    (!first.taken || ways.next().is_none()).then_some(first)
+}
+
+struct Walk<'a> {
+    evaluator: &'a Evaluator<'a>,
+    /// Registers that hold the index here.
+    aliases: Vec<Register>,
+    /// What the nearest branch says, as long as its comparison is not found.
+    limit: Option<Limit>,
+}
+
+/// What a branch between a comparison and here says about the first operand.
+#[derive(Clone, Copy, PartialEq)]
+enum Limit {
+    AtMost,
+    Below,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, i: usize, taken: bool) -> Option<Bound> {
+        let instruction = &self.evaluator.instructions[i];
+        match self.evaluator.arch {
+            Arch::Riscv64 => {
+                if let Some(entries) = self.compare_and_branch(instruction, i, taken) {
+                    return Some(Bound::Exact(entries));
+                }
+            }
+            arch => {
+                if let Flow::Branch { .. } = instruction.flow {
+                    self.limit = limit_of(arch, &instruction.mnemonic, taken);
+                } else if &*instruction.mnemonic == "cmp" {
+                    if let Some(entries) = self.compared(instruction, i) {
+                        return Some(Bound::Exact(entries));
+                    }
+                    self.limit = None;
+                }
+            }
+        }
+        self.definition(i)
+    }
+
+    /// `cmp index, constant`, and the branch after it that this way passes.
+    fn compared(&self, compare: &Instruction, i: usize) -> Option<u64> {
+        let limit = self.limit?;
+        let [Operand::Register { register, .. }, Operand::Immediate(constant)] = compare.operands[..] else {
+            return None;
+        };
+        self.is_index(register, i).then_some(())?;
+        bounded(limit, u64::try_from(constant).ok()?)
+    }
+
+    /// `bltu constant, index` and its kin, which hold the constant in a register.
+    fn compare_and_branch(&self, branch: &Instruction, at: usize, taken: bool) -> Option<u64> {
+        let Flow::Branch { .. } = branch.flow else { return None };
+        let [Operand::Register { register: a, .. }, Operand::Register { register: b, .. }, ..] =
+            branch.operands[..]
+        else {
+            return None;
+        };
+        let is_less = match &*branch.mnemonic {
+            "bltu" | "blt" => taken,
+            "bgeu" | "bge" => !taken,
+            _ => return None,
+        };
+        // Here `a < b` holds, or else `b <= a`.
+        let (index, other, limit) = if is_less { (a, b, Limit::Below) } else { (b, a, Limit::AtMost) };
+        self.is_index(index, at).then_some(())?;
+        let constant = self.evaluator.register(other, at);
+        bounded(limit, constant.constant.filter(|_| constant.term.is_none())?)
+    }
+
+    /// Whether a register holds the index before instruction `at`, or what the index was copied from.
+    fn is_index(&self, register: Register, at: usize) -> bool {
+        let reach = &self.evaluator.reach;
+        self.aliases.iter().any(|&alias| {
+            alias == register
+                || matches!(reach.definitions(alias, at).at[..], [copy]
+                    if copied_from(&self.evaluator.instructions[copy]) == Some(register)
+                        && reach.definitions(register, at).at == reach.definitions(register, copy).at)
+        })
+    }
+
+    /// A write of the index: a mask or a narrow load bounds it, a copy has another name, anything else ends it.
+    fn definition(&mut self, i: usize) -> Option<Bound> {
+        let instruction = &self.evaluator.instructions[i];
+        let written = *self.aliases.iter().find(|a| self.evaluator.reach.is_write(i, **a))?;
+        let m = instruction.mnemonic.strip_prefix("c.").unwrap_or(&instruction.mnemonic);
+        let constant = instruction.operands.iter().find_map(|o| match o {
+            Operand::Immediate(value) => u64::try_from(*value).ok(),
+            _ => None,
+        });
+        match (m, constant) {
+            ("and" | "andi", Some(mask)) => return mask.checked_add(1).map(Bound::Exact),
+            ("ubfx", Some(_)) => {
+                let width = instruction.text.rsplit('#').next()?.trim().parse::<u32>().ok();
+                return width.filter(|w| *w < 16).map(|w| Bound::Exact(1 << w));
+            }
+            ("ldrb" | "ldurb" | "lbu", _) => return Some(Bound::AtMost(256)),
+            ("movzx", _) if instruction.load().is_some_and(|l| l.width_bytes == 1) => {
+                return Some(Bound::AtMost(256));
+            }
+            _ => {}
+        }
+        self.aliases.retain(|a| *a != written);
+        self.aliases.extend(copied_from(instruction));
+        None
+    }
+}
+
+/// The register that an instruction copies, whole or its low bits.
+fn copied_from(instruction: &Instruction) -> Option<Register> {
+    let copies =
+        ["mov", "mv", "movzx", "movsx", "movsxd", "sxtw", "uxtw", "uxtb", "uxth", "sext.w", "zext.b"];
+    let m = instruction.mnemonic.strip_prefix("c.").unwrap_or(&instruction.mnemonic);
+    match instruction.operands.get(1)? {
+        Operand::Register { register, .. } if copies.contains(&m) => Some(*register),
+        _ => None,
+    }
+}
+
+fn bounded(limit: Limit, constant: u64) -> Option<u64> {
+    match limit {
+        Limit::AtMost => constant.checked_add(1),
+        Limit::Below => Some(constant),
+    }
+}
+
+/// What the condition of a branch, taken or not, says about the first operand of the comparison.
+fn limit_of(arch: Arch, mnemonic: &str, taken: bool) -> Option<Limit> {
+    let condition = match arch {
+        Arch::X86_64 => mnemonic.strip_prefix('j')?,
+        _ => mnemonic.strip_prefix("b.")?,
+    };
+    let (when_taken, when_not) = match condition {
+        "a" | "nbe" | "g" | "hi" | "gt" => (None, Some(Limit::AtMost)),
+        "ae" | "nb" | "ge" | "hs" | "cs" => (None, Some(Limit::Below)),
+        "be" | "na" | "le" | "ls" => (Some(Limit::AtMost), None),
+        "b" | "l" | "lo" | "cc" | "lt" => (Some(Limit::Below), None),
+        _ => (None, None),
+    };
+    if taken { when_taken } else { when_not }
+}

@@ -1,0 +1,144 @@
+//! Which instructions may have written a register last (reaching definitions), looked for backwards on demand.
+//!
+//! Input: a procedure's instructions, and edges of jump tables as far as they are known. Output: the writes that
+//! reach a place, and whether a path comes from where nothing is known (the entry, a block that only an unrecovered
+//! jump leads to). Complexity: each search visits at most [`VISITS_MAX`] instructions, each once; all searches of a
+//! procedure together a number linear in its length, after which nothing is found any more.
+
+use std::{cell::Cell, collections::BTreeMap};
+
+use dwell_image::{Arch, Flow, ImageAddress, Instruction, Register};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::index_of;
+
+/// Instructions that one search looks at.
+const VISITS_MAX: usize = 4096;
+/// Instructions that all searches look at together: so many for each of the procedure's and so many at the least and
+/// at the most, which a hostile file reaches within a second or two.
+const VISITS_PER_INSTRUCTION: usize = 1000;
+const VISITS_RANGE: (usize, usize) = (2_000_000, 20_000_000);
+
+/// The graph of single instructions, backwards.
+pub struct Reach<'a> {
+    arch: Arch,
+    instructions: &'a [Instruction],
+    /// Jumps and branches to each instruction, those that fall through from the one before apart.
+    jumps_to: FxHashMap<usize, Vec<usize>>,
+    visits_left: Cell<usize>,
+}
+
+/// What a search found.
+#[derive(Default)]
+pub struct Definitions {
+    /// The writes, the nearest first.
+    pub at: Vec<usize>,
+    /// Some path from the procedure's entry has none.
+    pub from_entry: bool,
+    /// Some path has none that starts where nothing known leads, or that was too long to follow.
+    pub from_unknown: bool,
+}
+
+/// One step back from an instruction.
+#[derive(Clone, Copy)]
+pub struct Edge {
+    /// The instruction before.
+    pub from: usize,
+    /// It is a branch or jump that was taken.
+    pub taken: bool,
+}
+
+impl<'a> Reach<'a> {
+    /// Linear in the instructions and in the tables' targets.
+    pub fn new(
+        arch: Arch,
+        instructions: &'a [Instruction],
+        tables: &BTreeMap<usize, Vec<ImageAddress>>,
+    ) -> Reach<'a> {
+        let mut jumps_to: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+        let mut add = |from, target| {
+            if let Some(to) = index_of(instructions, target) {
+                jumps_to.entry(to).or_default().push(from);
+            }
+        };
+        for (i, instruction) in instructions.iter().enumerate() {
+            if let Flow::Branch { target } | Flow::Jump { target } = instruction.flow {
+                add(i, target);
+            }
+        }
+        for (&jump, targets) in tables {
+            targets.iter().for_each(|&target| add(jump, target));
+        }
+        let (least, most) = VISITS_RANGE;
+        let visits = (instructions.len() * VISITS_PER_INSTRUCTION).clamp(least, most);
+        Reach { arch, instructions, jumps_to, visits_left: Cell::new(visits) }
+    }
+
+    /// The ways that lead to instruction `i`.
+    pub fn before(&self, i: usize) -> impl Iterator<Item = Edge> + '_ {
+        let falls = |flow: Flow| matches!(flow, Flow::Next | Flow::Branch { .. } | Flow::Call { .. });
+        let above = i.checked_sub(1).filter(|&p| falls(self.instructions[p].flow));
+        let jumps = self.jumps_to.get(&i).into_iter().flatten();
+        let above = above.map(|from| Edge { from, taken: false });
+        above.into_iter().chain(jumps.map(|&from| Edge { from, taken: true }))
+    }
+
+    /// The writes of `register` that may be the last before `at`.
+    pub fn definitions(&self, register: Register, at: usize) -> Definitions {
+        let mut found = Definitions::default();
+        let mut seen = FxHashSet::default();
+        let mut waiting = vec![at];
+        while let Some(i) = waiting.pop() {
+            let mut ways = self.before(i).peekable();
+            let is_enough = seen.len() >= VISITS_MAX || !self.spend(1);
+            found.from_entry |= i == 0;
+            found.from_unknown |= is_enough || (i > 0 && ways.peek().is_none());
+            if is_enough {
+                break;
+            }
+            for Edge { from, .. } in ways {
+                if !seen.insert(from) {
+                    continue;
+                }
+                if self.is_write(from, register) {
+                    found.at.push(from);
+                } else {
+                    waiting.push(from);
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Reach<'_> {
+    /// Whether instruction `i` changes `register`.
+    pub fn is_write(&self, i: usize, register: Register) -> bool {
+        writes(self.arch, &self.instructions[i], register)
+    }
+
+    /// Takes visits from the procedure's allowance; whether there were any left.
+    pub fn spend(&self, visits: usize) -> bool {
+        let left = self.visits_left.get();
+        self.visits_left.set(left.saturating_sub(visits));
+        left > 0
+    }
+}
+
+/// Whether an instruction changes a register; of a call, whether the callee may.
+pub fn writes(arch: Arch, instruction: &Instruction, register: Register) -> bool {
+    match instruction.flow {
+        Flow::Call { .. } => is_clobbered(arch, register),
+        _ => instruction.writes.contains(register),
+    }
+}
+
+/// Registers that a call need not keep: System V x86-64 psABI, figure 3.4; AAPCS64, section 6.1.1; RISC-V psABI,
+/// section 1.1.
+fn is_clobbered(arch: Arch, register: Register) -> bool {
+    match (arch, register.0) {
+        (Arch::X86_64, n) => matches!(n, 0..=2 | 6..=11) || n > 15,
+        (Arch::Aarch64, n) => n <= 18 || n == 30,
+        (Arch::Riscv64, n) => matches!(n, 1 | 5..=7 | 10..=17 | 28..=31) || n > 31,
+    }
+}
