@@ -1,11 +1,13 @@
 //! The analysis of one procedure, from samples to culprits: the one place that knows the order of the steps.
 
+use dwell_profile::Event;
+
 use crate::{
-    Block, Confidence, Edge, InstructionCost, ProcedureAnalysis, ProcedureInput, Stall, StallKind,
+    Basis, Block, Confidence, Edge, InstructionCost, ProcedureAnalysis, ProcedureInput, Stall, StallKind,
     cfg::Cfg,
     culprits::{self, Facts, Scene, Stalled},
     equivalence::Equivalence,
-    frequency::{self, Estimates, Evidence},
+    frequency::{self, Estimates, Evidence, Retired},
     machine::{MachineModel, Order},
     schedule::Schedule,
 };
@@ -33,6 +35,7 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
             instructions: Vec::new(),
             missing_edges: false,
             notes: vec!["no estimate: the procedure has no instructions".into()],
+            basis: Basis::default(),
         };
     }
     let samples = padded(input.time_samples, n);
@@ -48,6 +51,7 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
         samples: &samples,
         directions: &directions,
         transfers: input.transfers,
+        retired: retired(input),
     });
     if input.frequency_scale.is_finite() && input.frequency_scale > 0.0 {
         estimates.scale(input.frequency_scale);
@@ -68,6 +72,14 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
     let analysis = assemble(&scene, &equivalence);
     debug_assert_eq!(verify_analysis(&analysis, n), Ok(()));
     analysis
+}
+
+/// Samples of retired instructions count where their period can be compared with that of the time samples.
+fn retired<'a>(input: &ProcedureInput<'a>) -> Option<Retired<'a>> {
+    let (samples, period) = input.event_samples.get(&Event::INSTRUCTIONS)?;
+    let frequency = *period as f64 / input.period_cycles.filter(|p| *p > 0.0)?;
+    let is_any = samples.iter().any(|&s| s > 0);
+    is_any.then_some(Retired { samples, frequency })
 }
 
 fn padded<T: Copy + Default>(counts: &[T], n: usize) -> Vec<T> {
@@ -100,6 +112,7 @@ fn assemble(scene: &Scene, equivalence: &Equivalence) -> ProcedureAnalysis {
         instructions,
         missing_edges: cfg.missing_edges,
         notes: estimates.notes.clone(),
+        basis: estimates.basis,
     }
 }
 

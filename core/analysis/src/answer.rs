@@ -15,6 +15,19 @@ pub struct ProcedureAnalysis {
     pub missing_edges: bool,
     /// What a reader must know: "no estimate: the procedure has 3 samples", …
     pub notes: Vec<String>,
+    /// What the frequencies rest on beside cycles.
+    pub basis: Basis,
+}
+
+/// Evidence of frequencies beside the cycles that every procedure has.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Basis {
+    /// Directions of conditional branches in samples' registers.
+    pub directions: u64,
+    /// Transfers of control seen while single-stepping.
+    pub steps: f64,
+    /// Samples of retired instructions.
+    pub retired: u64,
 }
 
 /// A basic block.

@@ -18,7 +18,9 @@ pub mod program;
 pub mod schedule;
 
 pub use analyze::{analyze, verify_analysis};
-pub use answer::{Block, Cause, Confidence, Edge, InstructionCost, ProcedureAnalysis, Stall, StallKind};
+pub use answer::{
+    Basis, Block, Cause, Confidence, Edge, InstructionCost, ProcedureAnalysis, Stall, StallKind,
+};
 pub use input::{ProcedureInput, Transfer};
 pub use jump_table::recover_jump_targets;
 pub use machine::MachineModel;

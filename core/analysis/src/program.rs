@@ -17,6 +17,8 @@ use crate::{ProcedureAnalysis, Transfer};
 
 /// Standard deviation of a procedure's own scale, as a logarithm.
 const OWN_DEVIATION: f64 = 0.6;
+/// The same where instructions were counted.
+const COUNTED_DEVIATION: f64 = 0.01;
 /// The same of entries over calls, where all calls are known.
 const CALLS_DEVIATION: f64 = 0.15;
 /// The same of executions by single steps over one's own, at best …
@@ -49,6 +51,8 @@ pub struct Shape {
     pub branches: f64,
     /// … and by single steps, which count on one scale throughout the program.
     pub stepped: f64,
+    /// Its frequencies were counted: their scale is known.
+    pub is_counted: bool,
 }
 
 /// The shapes of a program's procedures.
@@ -88,7 +92,8 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
             }
         }
     }
-    Shape { entries: entered.max(0.0), calls, branches, stepped }
+    let is_counted = analysis.basis.retired > 0;
+    Shape { entries: entered.max(0.0), calls, branches, stepped, is_counted }
 }
 
 /// The factor of each procedure's frequencies.
@@ -123,11 +128,16 @@ struct Stepped {
     stiffness: f64,
 }
 
+fn own_stiffness(shape: &Shape) -> f64 {
+    let deviation = if shape.is_counted { COUNTED_DEVIATION } else { OWN_DEVIATION };
+    1.0 / (deviation * deviation)
+}
+
 struct Problem {
     balances: Vec<Balance>,
     stepped: Vec<Stepped>,
-    own_stiffness: f64,
-    procedures: usize,
+    /// By procedure: of its own scale.
+    own_stiffness: Vec<f64>,
 }
 
 impl Problem {
@@ -160,15 +170,14 @@ impl Problem {
         Problem {
             stepped: shapes.iter().enumerate().filter_map(stepped).collect(),
             balances: calls.into_iter().enumerate().filter_map(balance).collect(),
-            own_stiffness: 1.0 / (OWN_DEVIATION * OWN_DEVIATION),
-            procedures: shapes.len(),
+            own_stiffness: shapes.iter().map(own_stiffness).collect(),
         }
     }
 
     fn step(&self, logs: &[f64]) -> Vec<f64> {
         // By balance: its stiffness and its change for the changes of those that take part.
         let mut rows: Vec<(f64, Vec<(usize, f64)>)> = Vec::with_capacity(self.balances.len());
-        let mut force: Vec<f64> = logs.iter().map(|l| -self.own_stiffness * l).collect();
+        let mut force: Vec<f64> = logs.iter().zip(&self.own_stiffness).map(|(l, own)| -own * l).collect();
         for balance in &self.balances {
             let counts: Vec<f64> = balance.calls.iter().map(|&(p, count)| count * logs[p].exp()).collect();
             let total: f64 = counts.iter().sum();
@@ -189,7 +198,7 @@ impl Problem {
             force[s.procedure] += s.stiffness * (s.log - logs[s.procedure] - scale);
         }
         let apply = |x: &[f64]| -> Vec<f64> {
-            let mut product: Vec<f64> = x.iter().map(|x| self.own_stiffness * x).collect();
+            let mut product: Vec<f64> = x.iter().zip(&self.own_stiffness).map(|(x, own)| own * x).collect();
             let moved = mean(&|s| x[s.procedure]);
             for s in &self.stepped {
                 product[s.procedure] += s.stiffness * (x[s.procedure] - moved);
@@ -200,7 +209,7 @@ impl Problem {
             }
             product
         };
-        let mut diagonal = vec![self.own_stiffness; self.procedures];
+        let mut diagonal = self.own_stiffness.clone();
         self.stepped.iter().for_each(|s| diagonal[s.procedure] += s.stiffness);
         for (stiffness, row) in &rows {
             row.iter().for_each(|&(p, d)| diagonal[p] += stiffness * d * d);

@@ -61,7 +61,7 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
         blocks: flow.blocks.iter().zip(&equivalence.block_class).map(|(f, c)| of(f, c)).collect(),
         edges: flow.edges.iter().zip(&equivalence.edge_class).map(|(f, c)| of(f, c)).collect(),
         head_samples: evidence.samples.iter().map(|&s| s as f64).collect(),
-        notes: Vec::new(),
+        ..Estimates::default()
     })
 }
 

@@ -6,7 +6,8 @@
 //! the fill-in.
 //!
 //! The unknowns are the logarithms θ of the branches' odds; the flow follows from them as visits of a Markov chain, so it
-//! is conserved whatever they are. The likelihood has three parts: multinomial for the seen directions, Student's t for
+//! is conserved whatever they are. The likelihood has four parts: multinomial for the seen directions, Poisson for samples of retired
+//! instructions, Student's t for
 //! the logarithm of a class's frequency against the suggested one (cycles are off by factors, and by large ones at
 //! times), and a weak normal prior on θ. It is maximised by Gauss-Newton steps with line search; each step's linear
 //! system is solved by conjugate gradients, where the Jacobian is applied by a solution with the elimination and its
@@ -19,15 +20,17 @@ use crate::{
 };
 
 /// Gauss-Newton steps at most …
-const STEPS_MAX: usize = 12;
-/// … fewer where the objective falls by a smaller part.
-const GAIN_MIN: f64 = 1e-4;
+const STEPS_MAX: usize = 40;
+/// … fewer where the logarithm of the likelihood grows by less.
+const GAIN_MIN: f64 = 0.05;
 /// Conjugate gradients' steps for one Gauss-Newton step.
-const INNER_STEPS_MAX: usize = 24;
+const INNER_STEPS_MAX: usize = 100;
 /// Standard deviation of θ about its start.
 const PRIOR_DEVIATION: f64 = 2.0;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 3.0;
+/// No count is surer than this part.
+const COUNT_ERROR: f64 = 0.02;
 /// A step changes no θ by more.
 const CHANGE_MAX: f64 = 3.0;
 /// Odds beyond e^±this are not told apart.
@@ -44,6 +47,17 @@ pub struct Suggestion {
     pub variance: f64,
 }
 
+/// Samples whose number is proportional to a class's frequency.
+#[derive(Clone, Copy, Debug)]
+pub struct Count {
+    /// Any block of the class.
+    pub block: Node,
+    /// How many.
+    pub samples: f64,
+    /// How many to expect of one execution.
+    pub exposure: f64,
+}
+
 /// What the flow is fitted to.
 pub struct Evidence<'a> {
     /// The graph.
@@ -54,6 +68,8 @@ pub struct Evidence<'a> {
     pub guess: &'a [f64],
     /// What cycles say.
     pub suggestions: &'a [Suggestion],
+    /// What was counted; if anything was, it fixes the scale too.
+    pub counts: &'a [Count],
 }
 
 /// Frequencies that conserve flow.
@@ -78,7 +94,7 @@ pub fn fit(evidence: &Evidence) -> Option<Flow> {
         let direction = problem.direction(&best);
         let Some(next) = problem.search(&best, &direction) else { break };
         let gain = best.loss - next.loss;
-        let is_done = gain < GAIN_MIN * best.loss.abs().max(1.0);
+        let is_done = gain < GAIN_MIN;
         best = next;
         if is_done {
             break;
@@ -106,7 +122,7 @@ struct Problem<'a> {
     evidence: &'a Evidence<'a>,
     pattern: &'a Pattern,
     outside: Node,
-    /// Nodes with a choice.
+    /// Nodes with a choice; the entry is one where some blocks are entered by unseen ways.
     choices: Vec<Node>,
     start: Vec<f64>,
 }
@@ -117,8 +133,10 @@ struct Point<'p> {
     probability: Vec<f64>,
     chain: Elimination<'p>,
     visits: Vec<f64>,
-    /// Logarithm of the factor that fits the suggestions best.
-    scale_log: f64,
+    /// By count: how many to expect.
+    expected: Vec<f64>,
+    /// Logarithm of the flow's scale.
+    flow_scale_log: f64,
     /// By suggestion: its logarithm over the flow's.
     residuals: Vec<f64>,
     loss: f64,
@@ -127,7 +145,7 @@ struct Point<'p> {
 impl<'a> Problem<'a> {
     fn new(evidence: &'a Evidence<'a>, pattern: &'a Pattern) -> Problem<'a> {
         let cfg = evidence.cfg;
-        let choices: Vec<Node> = (0..cfg.blocks.len()).filter(|&b| cfg.successors[b].len() > 1).collect();
+        let choices: Vec<Node> = (0..cfg.successors.len()).filter(|&n| cfg.successors[n].len() > 1).collect();
         let mut start = vec![0.0; cfg.edges.len()];
         for edges in choices.iter().map(|&n| &cfg.successors[n]) {
             let total: f64 = edges.iter().map(|&e| evidence.guess[e]).sum();
@@ -160,17 +178,40 @@ impl<'a> Problem<'a> {
             suggestions.iter().map(|s| s.log_frequency - visits[s.block].max(1e-300).ln()).collect();
         let scale_log = robust_mean(&raw, suggestions);
         let residuals: Vec<f64> = raw.iter().map(|r| r - scale_log).collect();
+        let (flow_scale_log, expected) = self.expected(&visits).unwrap_or((scale_log, Vec::new()));
+        let counted = self.evidence.counts.iter().zip(&expected);
+        let counted = counted.map(|(c, e)| -reliance(c) * c.samples * e.max(f64::MIN_POSITIVE).ln());
         let cycles = residuals.iter().zip(suggestions).map(|(r, s)| student_loss(*r, s.variance));
         let directions = self.choices.iter().flat_map(|&n| &cfg.successors[n]);
         let directions =
             directions.map(|&e| if seen[e] > 0.0 { -seen[e] * probability[e].ln() } else { 0.0 });
         let changes = odds_log.iter().zip(&self.start).map(|(a, b)| (a - b) / PRIOR_DEVIATION);
-        let loss = cycles.sum::<f64>() + directions.sum::<f64>() + changes.map(|c| 0.5 * c * c).sum::<f64>();
-        loss.is_finite().then_some(Point { odds_log, probability, chain, visits, scale_log, residuals, loss })
+        let seen = directions.sum::<f64>() + counted.sum::<f64>();
+        let loss = cycles.sum::<f64>() + seen + changes.map(|c| 0.5 * c * c).sum::<f64>();
+        loss.is_finite().then_some(Point {
+            odds_log,
+            probability,
+            chain,
+            visits,
+            expected,
+            flow_scale_log,
+            residuals,
+            loss,
+        })
+    }
+
+    /// The scale at which as many samples are expected as there are, and those of each count (Poisson).
+    fn expected(&self, visits: &[f64]) -> Option<(f64, Vec<f64>)> {
+        let counts = self.evidence.counts;
+        let raw: Vec<f64> = counts.iter().map(|c| visits[c.block] * c.exposure).collect();
+        let seen: f64 = counts.iter().map(|c| reliance(c) * c.samples).sum();
+        let scale = seen / counts.iter().zip(&raw).map(|(c, r)| reliance(c) * r).sum::<f64>();
+        let is_known = scale.is_finite() && scale > 0.0;
+        is_known.then(|| (scale.ln(), raw.iter().map(|r| r * scale).collect()))
     }
 
     fn flow(&self, point: &Point) -> Flow {
-        let scale = point.scale_log.exp();
+        let scale = point.flow_scale_log.exp();
         let of = |node: Node| (point.visits[node.min(self.outside)] * scale).min(f64::MAX.sqrt());
         Flow {
             blocks: (0..self.outside).map(of).collect(),
@@ -187,14 +228,8 @@ impl<'a> Problem<'a> {
 
     /// The Gauss-Newton step at a point.
     fn direction(&self, point: &Point) -> Vec<f64> {
-        let stiffness: Vec<f64> = point
-            .residuals
-            .iter()
-            .zip(self.evidence.suggestions)
-            .map(|(r, s)| student_stiffness(*r, s.variance))
-            .collect();
-        let pulls: Vec<f64> = point.residuals.iter().zip(&stiffness).map(|(r, w)| r * w).collect();
-        let mut downhill = self.transposed(point, &centred(pulls, &stiffness));
+        let (pulls, stiffness) = self.pulls(point);
+        let mut downhill = self.transposed(point, &self.centred(pulls, &stiffness));
         let curvature = self.curvature(point);
         for &node in &self.choices {
             let edges = &self.evidence.cfg.successors[node];
@@ -207,11 +242,42 @@ impl<'a> Problem<'a> {
         let apply = |x: &[f64]| -> Vec<f64> {
             let changes = self.jacobian(point, x);
             let forces = changes.iter().zip(&stiffness).map(|(c, w)| c * w).collect();
-            let mut product = self.transposed(point, &centred(forces, &stiffness));
+            let mut product = self.transposed(point, &self.centred(forces, &stiffness));
             product.iter_mut().zip(x).zip(&curvature).for_each(|((p, x), c)| *p += c * x);
             product
         };
         conjugate_gradients(apply, &downhill, &curvature, INNER_STEPS_MAX)
+    }
+
+    /// By suggestion, then by count: the loss's slope down the logarithm of the frequency, and its curvature.
+    fn pulls(&self, point: &Point) -> (Vec<f64>, Vec<f64>) {
+        let Evidence { suggestions, counts, .. } = *self.evidence;
+        let student = point.residuals.iter().zip(suggestions).map(|(r, s)| {
+            let stiffness = student_stiffness(*r, s.variance);
+            (r * stiffness, stiffness)
+        });
+        let poisson = point.expected.iter().zip(counts).map(|(e, c)| {
+            let reliance = reliance(c);
+            (reliance * (c.samples - e), reliance * e)
+        });
+        student.chain(poisson).unzip()
+    }
+
+    /// Both scales move along: forces without the part that they take up.
+    fn centred(&self, mut forces: Vec<f64>, stiffness: &[f64]) -> Vec<f64> {
+        let suggestions = self.evidence.suggestions.len();
+        for range in [0..suggestions, suggestions..forces.len()] {
+            let total: f64 = stiffness[range.clone()].iter().sum();
+            let mean = forces[range.clone()].iter().sum::<f64>() / total.max(f64::MIN_POSITIVE);
+            range.for_each(|i| forces[i] -= mean * stiffness[i]);
+        }
+        forces
+    }
+
+    /// The blocks that suggestions and counts speak of.
+    fn observed(&self) -> impl Iterator<Item = Node> {
+        let Evidence { suggestions, counts, .. } = *self.evidence;
+        suggestions.iter().map(|s| s.block).chain(counts.iter().map(|c| c.block))
     }
 
     /// The diagonal of the directions' and the prior's second derivatives.
@@ -228,7 +294,7 @@ impl<'a> Problem<'a> {
         curvature
     }
 
-    /// By suggestion: the change of its block's logarithm for a change of θ.
+    /// By suggestion, then by count: the change of its block's logarithm for a change of θ.
     fn jacobian(&self, point: &Point, change: &[f64]) -> Vec<f64> {
         let cfg = self.evidence.cfg;
         let mut sources = vec![0.0; self.outside + 1];
@@ -236,21 +302,20 @@ impl<'a> Problem<'a> {
             let edges = &cfg.successors[node];
             let mean: f64 = edges.iter().map(|&e| point.probability[e] * change[e]).sum();
             for &e in edges {
-                let moved = point.visits[node] * point.probability[e] * (change[e] - mean);
+                let moved = point.visits[node.min(self.outside)] * point.probability[e] * (change[e] - mean);
                 sources[cfg.edges[e].to.min(self.outside)] += moved;
             }
         }
         let moved = point.chain.visits_from(sources);
-        let of = |s: &Suggestion| moved[s.block] / point.visits[s.block].max(1e-300);
-        self.evidence.suggestions.iter().map(of).collect()
+        self.observed().map(|block| moved[block] / point.visits[block].max(1e-300)).collect()
     }
 
     /// The transpose of [`jacobian`](Self::jacobian).
     fn transposed(&self, point: &Point, forces: &[f64]) -> Vec<f64> {
         let cfg = self.evidence.cfg;
         let mut rewards = vec![0.0; self.outside + 1];
-        for (s, force) in self.evidence.suggestions.iter().zip(forces) {
-            rewards[s.block] += force / point.visits[s.block].max(1e-300);
+        for (block, force) in self.observed().zip(forces) {
+            rewards[block] += force / point.visits[block].max(1e-300);
         }
         let worth = point.chain.worth(rewards);
         let mut gradient = vec![0.0; cfg.edges.len()];
@@ -259,7 +324,7 @@ impl<'a> Problem<'a> {
             let to = |e: usize| worth[cfg.edges[e].to.min(self.outside)];
             let mean: f64 = edges.iter().map(|&e| point.probability[e] * to(e)).sum();
             for &e in edges {
-                gradient[e] = point.visits[node] * point.probability[e] * (to(e) - mean);
+                gradient[e] = point.visits[node.min(self.outside)] * point.probability[e] * (to(e) - mean);
             }
         }
         gradient
@@ -268,13 +333,14 @@ impl<'a> Problem<'a> {
     /// The first point along `direction` that is better.
     fn search(&self, from: &Point, direction: &[f64]) -> Option<Point<'a>> {
         const HALVINGS: usize = 6;
-        let largest = direction.iter().fold(0.0, |m: f64, d| m.max(d.abs()));
-        if !largest.is_finite() || largest == 0.0 {
+        if direction.iter().any(|d| !d.is_finite()) {
             return None;
         }
-        let mut step = (CHANGE_MAX / largest).min(1.0);
+        // One branch that wants to go far must not hold back the others.
+        let direction: Vec<f64> = direction.iter().map(|d| d.clamp(-CHANGE_MAX, CHANGE_MAX)).collect();
+        let mut step = 1.0;
         for _ in 0..HALVINGS {
-            let odds_log = from.odds_log.iter().zip(direction).map(|(o, d)| o + step * d).collect();
+            let odds_log = from.odds_log.iter().zip(&direction).map(|(o, d)| o + step * d).collect();
             match self.at(odds_log) {
                 Some(point) if point.loss < from.loss => return Some(point),
                 _ => step *= 0.5,
@@ -319,10 +385,7 @@ fn robust_mean(values: &[f64], suggestions: &[Suggestion]) -> f64 {
     mean
 }
 
-/// The scale moves along: forces without their part that it takes up.
-fn centred(mut forces: Vec<f64>, stiffness: &[f64]) -> Vec<f64> {
-    let total: f64 = stiffness.iter().sum();
-    let mean = forces.iter().sum::<f64>() / total.max(f64::MIN_POSITIVE);
-    forces.iter_mut().zip(stiffness).for_each(|(f, w)| *f -= mean * w);
-    forces
+/// Many samples are not as sure as their number says: some skid into a neighbour.
+fn reliance(count: &Count) -> f64 {
+    1.0 / (1.0 + COUNT_ERROR * COUNT_ERROR * count.samples)
 }

@@ -16,10 +16,11 @@ mod markov;
 mod mixture;
 mod out_of_order;
 mod propagate;
+mod retired;
 mod skid;
 
 use crate::{
-    Confidence, Transfer,
+    Basis, Confidence, Transfer,
     cfg::Cfg,
     equivalence::Equivalence,
     machine::{MachineModel, Order, SkidRule},
@@ -43,6 +44,18 @@ pub struct Evidence<'a> {
     pub directions: &'a [(u64, u64)],
     /// Transfers of control seen while single-stepping.
     pub transfers: &'a [Transfer],
+    /// Samples of retired instructions, where they were counted.
+    pub retired: Option<Retired<'a>>,
+}
+
+/// Samples of the event `instructions`.
+#[derive(Clone, Copy, Debug)]
+pub struct Retired<'a> {
+    /// By instruction.
+    pub samples: &'a [u64],
+    /// Frequency that one sample of an instruction stands for: the event's period over the time samples' period in
+    /// cycles.
+    pub frequency: f64,
 }
 
 /// One frequency and how far to trust it.
@@ -65,6 +78,8 @@ pub struct Estimates {
     pub head_samples: Vec<f64>,
     /// What a reader must know.
     pub notes: Vec<String>,
+    /// What they rest on.
+    pub basis: Basis,
 }
 
 /// Below this a procedure's estimates are guesses, and a note says so.
@@ -79,6 +94,7 @@ pub fn estimate(evidence: &Evidence) -> Estimates {
             edges: vec![None; evidence.cfg.edges.len()],
             head_samples: vec![0.0; evidence.samples.len()],
             notes: vec!["no estimate: the procedure has no samples".into()],
+            ..Estimates::default()
         },
         Order::InOrder => in_order::estimate(evidence).unwrap_or_else(|| without_flow(evidence)),
         Order::OutOfOrder => out_of_order::estimate(evidence).unwrap_or_else(|| without_flow(evidence)),
@@ -100,6 +116,9 @@ pub fn estimate(evidence: &Evidence) -> Estimates {
 impl Estimates {
     /// Multiplies all frequencies.
     pub fn scale(&mut self, factor: f64) {
+        if self.basis.retired > 0 {
+            return; // counted, not guessed
+        }
         let estimates = self.blocks.iter_mut().chain(&mut self.edges).flatten();
         estimates.for_each(|e| e.frequency = (e.frequency * factor).min(f64::MAX));
     }
@@ -154,5 +173,6 @@ pub fn by_clusters(evidence: &Evidence) -> Estimates {
         edges: equivalence.edge_class.iter().map(of).collect(),
         head_samples,
         notes,
+        basis: Basis::default(),
     }
 }

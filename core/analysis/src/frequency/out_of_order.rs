@@ -20,16 +20,19 @@ use rustc_hash::FxHashMap;
 use super::{
     Estimate, Estimates, Evidence,
     likely_flow::{self, Flow, Suggestion},
-    skid,
+    retired, skid,
 };
 use crate::{
-    Confidence,
+    Basis, Confidence,
     cfg::{CfgEdge, EdgeKind, Node},
 };
 
 const ROUNDS: usize = 3;
 /// Variance of the logarithm of one class's cycles over its expected cycles: a factor of about e either way.
 const CYCLES_LOG_VARIANCE: f64 = 1.0;
+/// Variance of the logarithm of a direction's odds in samples over its true odds: a sample on a branch prefers the
+/// direction that waits longer for it.
+const DIRECTION_LOG_VARIANCE: f64 = 0.3;
 /// Branches that one step of a burst is worth: those of one burst are not independent.
 const STEP_WORTH: f64 = 0.2;
 /// The scale is where this part of the samples lies in classes that cost less than it says.
@@ -42,13 +45,17 @@ const PEAK_SAMPLES_MIN: f64 = 50.0;
 /// `None` where the graph has missing edges or is too tangled for elimination.
 pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let cfg = evidence.cfg;
-    if cfg.missing_edges || cfg.blocks.is_empty() {
+    if cfg.blocks.is_empty() {
         return None;
+    }
+    if cfg.missing_edges {
+        return retired::alone(evidence);
     }
     let mut shares = skid::edge_shares_by_samples(cfg, evidence.samples);
     let mut flow: Option<Flow> = None;
     let mut head_samples = Vec::new();
     let seen = seen_edges(evidence);
+    let counts = retired::counts(evidence);
     for _ in 0..ROUNDS {
         head_samples = skid::undo(evidence, &shares);
         let classes = ClassCycles::of(evidence, &head_samples);
@@ -59,19 +66,23 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
             seen: &seen,
             guess: &guess,
             suggestions: &suggestions,
+            counts: &counts,
         })?;
-        let solved = scale(fitted, evidence, &classes);
+        // What was counted needs no guess of the scale.
+        let solved = if evidence.retired.is_some() { fitted } else { scale(fitted, evidence, &classes) };
         shares = skid::edge_shares(cfg, &solved.edges);
         flow = Some(solved);
     }
     let flow = flow?;
     // However well the ratios between blocks are known, samples of time alone leave the scale a guess.
-    let guess = |f: &f64| Some(Estimate { frequency: *f, confidence: Confidence::Low });
+    let confidence = |f: f64| evidence.retired.map_or(Confidence::Low, |r| retired::confidence(r, f));
+    let estimate = |f: &f64| Some(Estimate { frequency: *f, confidence: confidence(*f) });
     Some(Estimates {
-        blocks: flow.blocks.iter().map(guess).collect(),
-        edges: flow.edges.iter().map(guess).collect(),
+        blocks: flow.blocks.iter().map(estimate).collect(),
+        edges: flow.edges.iter().map(estimate).collect(),
         head_samples,
         notes: vec![note(evidence)],
+        basis: basis(evidence),
     })
 }
 
@@ -179,11 +190,11 @@ fn seen_edges(evidence: &Evidence) -> Vec<f64> {
     let mut seen = vec![0.0; cfg.edges.len()];
     let mut edge_of = FxHashMap::default();
     for (node, block) in cfg.blocks.iter().enumerate() {
-        let (taken, not_taken) = evidence.directions[block.end - 1];
+        let (taken, not_taken) = unbiased(evidence.directions[block.end - 1]);
         for &e in &cfg.successors[node] {
             seen[e] += match cfg.edges[e].kind {
-                EdgeKind::Taken => taken as f64,
-                EdgeKind::NotTaken => not_taken as f64,
+                EdgeKind::Taken => taken,
+                EdgeKind::NotTaken => not_taken,
                 _ => 0.0,
             };
             if let Some(to) = cfg.blocks.get(cfg.edges[e].to) {
@@ -197,6 +208,16 @@ fn seen_edges(evidence: &Evidence) -> Vec<f64> {
         }
     }
     seen
+}
+
+/// As many directions as would be as sure if samples did not prefer the slower one: the variance of the odds' logarithm
+/// is the binomial's and that of the preference.
+fn unbiased((taken, not_taken): (u64, u64)) -> (f64, f64) {
+    let (taken, not_taken) = (taken as f64, not_taken as f64);
+    let seen = taken + not_taken;
+    let p = (taken + 0.5) / (seen + 1.0);
+    let part = 1.0 / (1.0 + seen * p * (1.0 - p) * DIRECTION_LOG_VARIANCE);
+    (taken * part, not_taken * part)
 }
 
 /// What the classes' cycles say of their frequencies.
@@ -238,14 +259,33 @@ fn scale(mut flow: Flow, evidence: &Evidence, classes: &ClassCycles) -> Flow {
     flow
 }
 
+fn basis(evidence: &Evidence) -> Basis {
+    let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0u64, u64::saturating_add);
+    Basis {
+        directions: sum(&mut evidence.directions.iter().flat_map(|&(t, n)| [t, n])),
+        steps: evidence.transfers.iter().map(|t| t.count).sum(),
+        retired: evidence.retired.map_or(0, |r| sum(&mut r.samples.iter().copied())),
+    }
+}
+
 /// What the estimates rest on, in words.
 fn note(evidence: &Evidence) -> String {
-    let cfg = evidence.cfg;
-    let branches = cfg.blocks.iter().enumerate().filter(|(b, _)| cfg.successors[*b].len() > 1);
-    let seen = branches.map(|(_, range)| evidence.directions[range.end - 1]).any(|(t, n)| t > 0 || n > 0);
-    match seen {
-        true => "frequencies are relative: on an out-of-order machine samples of time do not fix their scale",
-        false => "frequencies rest on cycles alone, which on an out-of-order machine say little about them",
+    let basis = basis(evidence);
+    let count = |n: u64, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+    if basis.retired > 0 {
+        return format!("frequencies rest on {} of retired instructions", count(basis.retired, "sample"));
     }
-    .into()
+    let steps = basis.steps.round() as u64;
+    let seen = match (basis.directions, steps) {
+        (0, 0) => {
+            return "frequencies rest on cycles alone, which on an out-of-order machine say little about them"
+                .into();
+        }
+        (n, 0) => count(n, "sampled direction"),
+        (0, s) => format!("{s} single-stepped branches"),
+        (n, s) => format!("{} and {s} single-stepped branches", count(n, "sampled direction")),
+    };
+    format!(
+        "frequencies are relative: they rest on {seen}, which on an out-of-order machine do not fix their scale"
+    )
 }
