@@ -237,7 +237,7 @@ fn pointer_chase() {
                  0.0 0 jne loop
             frequency 0 Low, cpi 0.00, best 0.17
                  0.0 1 ret
-            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
+            note: frequencies are relative: they rest on 1000 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );
 }
@@ -265,7 +265,7 @@ fn store_miss() {
                  0.0 0 jne loop
             frequency 2 Low, cpi 0.00, best 0.17
                  0.0 1 ret
-            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
+            note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );
 }
@@ -285,8 +285,8 @@ fn locked_operation() {
             frequency 707 Low, cpi 3.54, best 3.00
                   static Dependency 11.5..11.5 by lock add [rdi], rax
                   dynamic Synchronization 0.0..2.2 by lock add [rdi], rax
-                  dynamic ICacheMiss 0.0..1.0
-                  dynamic DCacheMiss 0.0..1.0 by lock add [rdi], rax
+                  dynamic ICacheMiss 0.0..0.9
+                  dynamic DCacheMiss 0.0..0.9 by lock add [rdi], rax
                   dynamic ItlbMiss 0.0..0.1
                   dynamic DtlbMiss 0.0..0.1 by lock add [rdi], rax
                   dynamic BranchMispredict 0.0..0.1 by jne loop
@@ -296,7 +296,7 @@ fn locked_operation() {
                  0.0 0 jne loop
             frequency 1 Low, cpi 0.00, best 0.17
                  0.0 1 ret
-            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
+            note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );
 }
@@ -325,7 +325,7 @@ fn divide_chain_is_static_first() {
                  0.0 0 jne loop
             frequency 1 Low, cpi 0.00, best 0.17
                  0.0 1 ret
-            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
+            note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );
 }
@@ -359,21 +359,21 @@ fn mispredicted_branches() {
                   dynamic DtlbMiss 0.0..0.2 by mov rax, [rdi]
                  0.8 0 cmp rax, rbx
                  0.0 0 jl other
-            frequency 1009 Low, cpi 0.71, best 0.17
+            frequency 990 Low, cpi 0.72, best 0.17
                   dynamic BranchMispredict 1.3..1.3 by jl other
                  1.5 1 add rcx, rax
                  0.4 0 add r9, 1
                  0.3 0 jmp join
-            frequency 1016 Low, cpi 0.86, best 0.17
+            frequency 1035 Low, cpi 0.84, best 0.17
                   dynamic BranchMispredict 1.3..1.3 by jl other
-                 1.5 1 add rdx, rax
+                 1.4 1 add rdx, rax
                  0.2 0 add r8, 1
             frequency 2025 Low, cpi 0.12, best 0.08
                  0.2 1 cmp rdi, rsi
                  0.0 0 jne loop
-            frequency 2 Low, cpi 0.00, best 0.17
+            frequency 1 Low, cpi 0.00, best 0.17
                  0.0 1 ret
-            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
+            note: frequencies are relative: they rest on 1971 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );
 }
@@ -409,7 +409,7 @@ fn a_branch_that_always_goes_one_way_is_innocent() {
                  0.0 0 jne loop
             frequency 0 Low, cpi 0.00, best 0.17
                  0.0 1 ret
-            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
+            note: frequencies are relative: they rest on 199002 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );
 }
@@ -435,9 +435,9 @@ fn system_call() {
                  0.0 0 add rbx, 1
                  0.0 0 cmp rbx, rsi
                  0.0 0 jne loop
-            frequency 4 Low, cpi 0.00, best 0.17
+            frequency 3 Low, cpi 0.00, best 0.17
                  0.0 1 ret
-            note: frequencies are relative: on an out-of-order machine samples of time do not fix their scale
+            note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );
 }
