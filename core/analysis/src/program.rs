@@ -26,7 +26,7 @@ const STEPPED_DEVIATION: f64 = 0.05;
 /// … and the branches that are worth as much as one burst, whose steps are not independent.
 const STEPPED_BURST: f64 = 150.0;
 /// Degrees of freedom of Student's t.
-const FREEDOM: f64 = 1.0;
+const FREEDOM: f64 = 3.0;
 const ROUNDS: usize = 12;
 
 /// A procedure that was analysed by itself.

@@ -20,15 +20,15 @@ use crate::{
 };
 
 /// Gauss-Newton steps at most …
-const STEPS_MAX: usize = 40;
+const STEPS_MAX: usize = 24;
 /// … fewer where the logarithm of the likelihood grows by less.
 const GAIN_MIN: f64 = 0.05;
 /// Conjugate gradients' steps for one Gauss-Newton step.
-const INNER_STEPS_MAX: usize = 100;
+const INNER_STEPS_MAX: usize = 48;
 /// Standard deviation of θ about its start.
-const PRIOR_DEVIATION: f64 = 2.0;
+const PRIOR_DEVIATION: f64 = 1.0;
 /// Degrees of freedom of Student's t.
-const FREEDOM: f64 = 3.0;
+const FREEDOM: f64 = 10.0;
 /// No count is surer than this part.
 const COUNT_ERROR: f64 = 0.02;
 /// A step changes no θ by more.

@@ -28,11 +28,11 @@ use crate::{
 };
 
 const ROUNDS: usize = 3;
-/// Variance of the logarithm of one class's cycles over its expected cycles: a factor of about e either way.
-const CYCLES_LOG_VARIANCE: f64 = 1.0;
+/// Variance of the logarithm of one class's cycles over its expected cycles: a factor of two either way.
+const CYCLES_LOG_VARIANCE: f64 = 0.5;
 /// Variance of the logarithm of a direction's odds in samples over its true odds: a sample on a branch prefers the
 /// direction that waits longer for it.
-const DIRECTION_LOG_VARIANCE: f64 = 0.3;
+const DIRECTION_LOG_VARIANCE: f64 = 1.0;
 /// Branches that one step of a burst is worth: those of one burst are not independent.
 const STEP_WORTH: f64 = 0.2;
 /// The scale is where this part of the samples lies in classes that cost less than it says.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use dwell_analysis::{
-    MachineModel, ProcedureAnalysis, ProcedureInput, StallKind, analyze,
+    MachineModel, ProcedureAnalysis, ProcedureInput, StallKind, Transfer, analyze,
     cfg::{Cfg, Node},
     equivalence::Equivalence,
 };
@@ -18,6 +18,7 @@ pub struct Case<'a> {
     pub jump_targets: BTreeMap<usize, Vec<ImageAddress>>,
     pub samples: Vec<u64>,
     pub directions: Vec<(u64, u64)>,
+    pub transfers: Vec<Transfer>,
     pub events: BTreeMap<Event, (Vec<u64>, u64)>,
     pub period_cycles: Option<f64>,
 }
@@ -32,6 +33,7 @@ impl Case<'_> {
             jump_targets: BTreeMap::new(),
             samples: vec![0; n],
             directions: vec![(0, 0); n],
+            transfers: Vec::new(),
             events: BTreeMap::new(),
             period_cycles: None,
         }
@@ -46,7 +48,7 @@ impl Case<'_> {
             period_cycles: self.period_cycles,
             event_samples: &self.events,
             branch_directions: &self.directions,
-            transfers: &[],
+            transfers: &self.transfers,
             frequency_scale: 1.0,
         };
         analyze(&input, MachineModel::named(self.machine).expect("a model"))
