@@ -8,23 +8,26 @@
 
 use dwell_image::Instruction;
 
-use super::scene::{Scene, Stalled};
+use super::{
+    loops::Loop,
+    scene::{Scene, Stalled},
+};
 
-/// The most part of executions in which a unit of `bytes` that was not just used is entered, given that a loop of at
-/// most `bytes_kept` stays at hand.
-pub fn new_part(stalled: &Stalled, bytes: u64, bytes_kept: u64) -> f64 {
+/// The most part of executions in which a unit of `bytes` that was not just used is entered, given which loops stay at
+/// hand once they run.
+pub fn new_part(stalled: &Stalled, bytes: u64, is_kept: fn(&Loop) -> bool) -> f64 {
     let crossing = crossing_part(stalled, bytes);
-    if crossing > 0.0 { crossing.min(first_part(stalled.scene, stalled.block, bytes_kept)) } else { 0.0 }
+    if crossing > 0.0 { crossing.min(first_part(stalled.scene, stalled.block, is_kept)) } else { 0.0 }
 }
 
 /// In a small loop that leaves for nobody else's code, only the executions right after it was entered.
-fn first_part(scene: &Scene, block: usize, bytes_kept: u64) -> f64 {
+fn first_part(scene: &Scene, block: usize, is_kept: fn(&Loop) -> bool) -> f64 {
     let frequency = scene.frequency(block);
     if frequency <= 0.0 {
         return 1.0;
     }
     let loops = &scene.facts.loops;
-    let quiet = loops.around(block).map(|id| loops.get(id)).filter(|l| !l.leaves && l.bytes <= bytes_kept);
+    let quiet = loops.around(block).map(|id| loops.get(id)).filter(|l| !l.leaves && is_kept(l));
     quiet.map(|l| l.entries / frequency).fold(1.0, f64::min)
 }
 

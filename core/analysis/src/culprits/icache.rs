@@ -6,13 +6,15 @@ use super::{
 };
 use crate::Cause;
 
-/// A loop of as many bytes stays in the smallest first-level instruction cache that we know, twice over.
-const BYTES_KEPT: u64 = 16 << 10;
+/// As many lines stay in each set of the smallest first-level instruction cache that we know, twice over: a loop of
+/// 16 KiB in one piece, or of fewer lines that lie badly.
+const LINES_IN_SET_KEPT: usize = 4;
 
 /// Adds the miss, if it was not ruled out.
 pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
     let memory = &stalled.scene.model.memory;
-    let by_rules = new_part(stalled, memory.line_bytes, BYTES_KEPT) * memory.memory_cycles;
+    let by_rules = new_part(stalled, memory.line_bytes, |l| l.lines_in_set_max <= LINES_IN_SET_KEPT)
+        * memory.memory_cycles;
     let cycles_max = by_rules.min(witnessed_cycles(stalled));
     suspects.push(Suspect { cause: Cause::ICacheMiss, cycles_max, culprit: None });
 }
@@ -20,7 +22,7 @@ pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
 /// What lines of code cost at most where the procedure falls from one into the next, in order.
 pub fn witnessed_cycles(stalled: &Stalled) -> f64 {
     let Stalled { scene, block, .. } = *stalled;
-    let innermost = scene.facts.loops.innermost(block);
-    let witnessed = scene.facts.lines.cycles_max(innermost, scene.frequency(block));
+    let around = scene.facts.loops.around(block);
+    let witnessed = scene.facts.lines.cycles_max(around, scene.frequency(block));
     witnessed.filter(|_| scene.is_in_order()).unwrap_or(f64::INFINITY)
 }

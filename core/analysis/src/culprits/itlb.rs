@@ -9,12 +9,12 @@ use super::{
 use crate::Cause;
 
 /// Pages of a loop that the smallest instruction TLB holds.
-const PAGES_KEPT: u64 = 8;
+const PAGES_KEPT: usize = 8;
 
 /// Adds the miss, if it was not ruled out. A walk may itself miss the caches.
 pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
     let memory = &stalled.scene.model.memory;
-    let by_rules = new_part(stalled, memory.page_bytes, PAGES_KEPT * memory.page_bytes);
+    let by_rules = new_part(stalled, memory.page_bytes, |l| l.pages <= PAGES_KEPT);
     // A page is missing less often than its lines.
     let part = by_rules.min(witnessed_cycles(stalled) / memory.l2_cycles);
     suspects.push(Suspect {

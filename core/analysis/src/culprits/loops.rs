@@ -19,6 +19,13 @@ use crate::{cfg::Cfg, frequency::Estimates, graph, machine::OpcodeClass, schedul
 /// Levels of nesting that are told apart.
 const DEPTH_MAX: usize = 12;
 
+/// A line of code, as every machine that we know has it …
+const LINE_BYTES: u64 = 64;
+/// … how many make the smallest page …
+const LINES_IN_PAGE: u64 = 64;
+/// … and the sets of a usual first-level instruction cache, each of eight ways (one with more sets has fewer ways).
+const SETS: usize = 64;
+
 /// A loop of the procedure.
 #[derive(Clone, Debug)]
 pub struct Loop {
@@ -28,8 +35,10 @@ pub struct Loop {
     pub entries: f64,
     /// Times its header runs.
     pub iterations: f64,
-    /// Bytes of its instructions.
-    pub bytes: u64,
+    /// The most of its lines of code that share a set of the instruction cache.
+    pub lines_in_set_max: usize,
+    /// Pages of its code.
+    pub pages: usize,
     /// Loads and stores that it executes.
     pub accesses: f64,
     /// Stores that it executes.
@@ -153,24 +162,39 @@ fn measure(
         parent: None,
         entries: 0.0,
         iterations: 0.0,
-        bytes: 0,
+        lines_in_set_max: 0,
+        pages: 0,
         accesses: 0.0,
         stores: 0.0,
         samples: 0.0,
         leaves: false,
     };
+    let mut code = Vec::new();
     for &block in members {
         let frequency = estimates.blocks[block].map_or(0.0, |e| e.frequency);
         for i in cfg.blocks[block].clone() {
             let opcode = schedule.opcodes[i];
-            one.bytes += u64::from(instructions[i].length);
             one.accesses += frequency * f64::from(u8::from(opcode.load || opcode.store));
             one.stores += frequency * f64::from(u8::from(opcode.store));
             one.samples += estimates.head_samples[i];
             one.leaves |= matches!(opcode.class, OpcodeClass::Call | OpcodeClass::System);
         }
+        let range = &cfg.blocks[block];
+        let last = instructions[range.end - 1].end().0.saturating_sub(1);
+        code.extend(instructions[range.start].address.0 / LINE_BYTES..=last / LINE_BYTES);
     }
+    code.sort_unstable();
+    code.dedup();
+    measure_code(&code, &mut one);
     one
+}
+
+/// How a loop's lines of code, sorted, spread over sets and pages.
+fn measure_code(lines: &[u64], one: &mut Loop) {
+    let mut sets = [0; SETS];
+    lines.iter().for_each(|line| sets[*line as usize % SETS] += 1);
+    one.lines_in_set_max = sets.into_iter().max().unwrap_or(0);
+    one.pages = lines.chunk_by(|a, b| a / LINES_IN_PAGE == b / LINES_IN_PAGE).count();
 }
 
 /// Fills in how often the loop is entered and returns the block that it is entered by most.

@@ -75,9 +75,14 @@ impl Lines {
         Lines(lists)
     }
 
-    /// The most cycles that entering a line costs on average in a loop, for a block that runs `frequency` times.
-    pub fn cycles_max(&self, innermost: Option<usize>, frequency: f64) -> Option<f64> {
-        let list = self.0.get(&innermost)?;
+    /// The most cycles that entering a line costs on average for a block that runs `frequency` times. Where its own loop
+    /// has no witness, those of the loops around it testify: they run less often and miss more.
+    pub fn cycles_max(&self, around: impl Iterator<Item = usize>, frequency: f64) -> Option<f64> {
+        around.map(Some).chain([None]).find_map(|id| self.heard(id, frequency))
+    }
+
+    fn heard(&self, id: Option<usize>, frequency: f64) -> Option<f64> {
+        let list = self.0.get(&id)?;
         let heard = list.partition_point(|t| t.frequency <= FREQUENCY_TIMES * frequency);
         let sum = list[heard.checked_sub(1)?];
         let errors = ERRORS * sum.samples.max(1.0).sqrt();
