@@ -13,6 +13,8 @@ use super::{
 
 /// Instructions looked back at from a table's use.
 const LOOK_BACK: usize = 64;
+/// Values of a byte.
+const BYTES: u64 = 256;
 
 /// How many entries there may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,19 +27,8 @@ pub enum Bound {
 
 /// The bound of an index that `index` holds before instruction `at`.
 pub fn entries(evaluator: &Evaluator, index: Register, at: usize) -> Option<Bound> {
-    let mut walk = Walk { evaluator, aliases: vec![index], limit: None };
-    let mut i = at;
-    for _ in 0..LOOK_BACK {
-        let Edge { from, taken } = only_way(&evaluator.reach, i)?;
-        if let Some(bound) = walk.visit(from, taken) {
-            return Some(bound);
-        }
-        if walk.aliases.is_empty() {
-            return None;
-        }
-        i = from;
-    }
-    None
+    let mut walk = Walk { evaluator, aliases: vec![index], limit: None, is_byte: false };
+    walk.back_from(at).or(walk.is_byte.then_some(Bound::AtMost(BYTES)))
 }
 
 fn only_way(reach: &Reach, i: usize) -> Option<Edge> {
@@ -52,6 +43,8 @@ struct Walk<'a> {
     aliases: Vec<Register>,
     /// What the nearest branch says, as long as its comparison is not found.
     limit: Option<Limit>,
+    /// It was extended from a byte.
+    is_byte: bool,
 }
 
 /// What a branch between a comparison and here says about the first operand.
@@ -62,6 +55,21 @@ enum Limit {
 }
 
 impl Walk<'_> {
+    fn back_from(&mut self, at: usize) -> Option<Bound> {
+        let mut i = at;
+        for _ in 0..LOOK_BACK {
+            let Edge { from, taken } = only_way(&self.evaluator.reach, i)?;
+            if let Some(bound) = self.visit(from, taken) {
+                return Some(bound);
+            }
+            if self.aliases.is_empty() {
+                return None;
+            }
+            i = from;
+        }
+        None
+    }
+
     fn visit(&mut self, i: usize, taken: bool) -> Option<Bound> {
         let instruction = &self.evaluator.instructions[i];
         match self.evaluator.arch {
@@ -140,15 +148,22 @@ impl Walk<'_> {
                 let width = instruction.text.rsplit('#').next()?.trim().parse::<u32>().ok();
                 return width.filter(|w| *w < 16).map(|w| Bound::Exact(1 << w));
             }
-            ("ldrb" | "ldurb" | "lbu", _) => return Some(Bound::AtMost(256)),
-            ("movzx", _) if instruction.load().is_some_and(|l| l.width_bytes == 1) => {
-                return Some(Bound::AtMost(256));
-            }
+            ("ldrb" | "ldurb" | "lbu" | "uxtb" | "zext.b", _) => self.is_byte = true,
+            ("movzx", _) => self.is_byte |= reads_byte(instruction),
             _ => {}
         }
         self.aliases.retain(|a| *a != written);
         self.aliases.extend(copied_from(instruction));
         None
+    }
+}
+
+/// Whether the second operand is a byte.
+fn reads_byte(instruction: &Instruction) -> bool {
+    match instruction.operands.get(1) {
+        Some(Operand::Register { width_bits, .. }) => *width_bits == 8,
+        Some(Operand::Memory(memory)) => memory.width_bytes == 1,
+        _ => false,
     }
 }
 

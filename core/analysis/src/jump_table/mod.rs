@@ -118,10 +118,8 @@ impl Search<'_> {
         let evaluator = &self.evaluator;
         let definitions = evaluator.reach.definitions(register, jump).at;
         let tables = definitions.iter().map(|&at| self.targets_of(&evaluator.result(register, at)?));
-        let mut all: Vec<_> = tables.collect::<Option<Vec<_>>>()?.concat();
-        all.sort_unstable();
-        all.dedup();
-        (!all.is_empty()).then_some(all)
+        let all = tables.collect::<Option<Vec<_>>>()?.concat();
+        (!all.is_empty()).then(|| distinct(all))
     }
 
     /// A table's targets, or the one label that the jump always goes to.
@@ -147,30 +145,34 @@ impl Search<'_> {
     }
 
     fn read_table(&self, table: Table) -> Option<Vec<ImageAddress>> {
-        let instructions = self.evaluator.instructions;
-        let (entries_max, is_exact) = match self.bound(&table) {
-            Some(Bound::Exact(entries)) => (entries, true),
-            Some(Bound::AtMost(entries)) => (entries, false),
-            None => (ENTRIES_MAX, false),
-        };
-        // Any small number leads somewhere: without its length such a table has no end.
-        if !is_exact && table.entry_bytes < 4 {
-            return None;
-        }
-        let mut targets = Vec::new();
-        for k in 0..entries_max {
-            match self.entry(&table, k) {
-                Some(target) if is_exact || starts_instruction(instructions, target) => targets.push(target),
-                None if is_exact => return None,
-                _ => break,
+        match self.bound(&table) {
+            Some(Bound::Exact(entries)) => self.whole(&table, entries, 1),
+            // Any small number leads somewhere: without its length such a table has no end.
+            _ if table.entry_bytes < 4 => None,
+            Some(Bound::AtMost(entries)) => {
+                self.whole(&table, entries, entries.div_ceil(2)).or_else(|| self.beginning(&table, entries))
             }
+            None => self.beginning(&table, ENTRIES_MAX),
         }
-        targets.sort_unstable();
-        targets.dedup();
-        // With a bound, entries may lead to a cold part elsewhere, but not all of them, nor into an instruction.
-        let inside = targets.iter().filter(|&&t| starts_instruction(instructions, t)).count();
+    }
+
+    /// A table of so many entries. Some may lead to a cold part elsewhere, but `inside_min` of them to instructions of
+    /// the procedure, and none into one.
+    fn whole(&self, table: &Table, entries: u64, inside_min: u64) -> Option<Vec<ImageAddress>> {
+        let instructions = self.evaluator.instructions;
+        let all = (0..entries).map(|k| self.entry(table, k));
+        let targets: Vec<ImageAddress> = all.collect::<Option<_>>()?;
+        let inside = targets.iter().filter(|&&t| starts_instruction(instructions, t)).count() as u64;
         let astray = targets.iter().any(|&t| self.splits_instruction(t));
-        (inside > 0 && !astray).then_some(targets)
+        (inside >= inside_min && !astray).then(|| distinct(targets))
+    }
+
+    /// The entries of a table of unknown length, as far as they name instructions of the procedure.
+    fn beginning(&self, table: &Table, entries_max: u64) -> Option<Vec<ImageAddress>> {
+        let all = (0..entries_max).map_while(|k| self.entry(table, k));
+        let targets: Vec<ImageAddress> =
+            all.take_while(|&t| starts_instruction(self.evaluator.instructions, t)).collect();
+        (!targets.is_empty()).then(|| distinct(targets))
     }
 
     fn entry(&self, table: &Table, k: u64) -> Option<ImageAddress> {
@@ -217,6 +219,12 @@ fn table_of(target: &Value) -> Option<Table> {
         index_at: *index_at,
         load_at: *at,
     })
+}
+
+fn distinct(mut targets: Vec<ImageAddress>) -> Vec<ImageAddress> {
+    targets.sort_unstable();
+    targets.dedup();
+    targets
 }
 
 fn starts_instruction(instructions: &[Instruction], address: ImageAddress) -> bool {
