@@ -79,7 +79,7 @@ export async function buildProgram(program, arch, work) {
 /** Runs `binary` on the simulated core; its capture's tables appear in `folder`. */
 export function simulate({ binary, arguments: list = [], arch, plugin, folder, options = {}, status: expected = [0] }) {
   const settings = Object.entries({ out: folder, ...options }).map(([name, value]) => `${name}=${value}`).join(',');
-  const command = ['nice', [`qemu-${arch}`, '-cpu', cpus[arch], '-plugin', `${plugin},${settings}`, binary, ...list]];
+  const command = ['nice', [`qemu-${arch}`, '-cpu', cpus[arch], '-seed', '1', '-plugin', `${plugin},${settings}`, binary, ...list]];
   const { status, signal, stderr, error } = spawnSync(command[0], command[1], { encoding: 'utf8', maxBuffer: 2 ** 30, stdio: ['ignore', 'ignore', 'pipe'] });
   if (!expected.includes(status)) throw new Stop(`${binary} on the simulator: ${error?.message ?? signal ?? `status ${status}: ${stderr.trim().split('\n').pop()}`}`);
   const totals = JSON.parse(readFileSync(join(folder, 'totals.json'), 'utf8'));

@@ -79,7 +79,7 @@ static uint64_t known_cycle(const struct insn *insn)
 }
 
 /* Moves `cycle` to `until`, charging what that adds. */
-static uint64_t wait(struct insn *insn, uint64_t cycle, uint64_t until, enum cause cause, struct insn *culprit)
+static uint64_t held_until(struct insn *insn, uint64_t cycle, uint64_t until, enum cause cause, struct insn *culprit)
 {
     if (until <= cycle)
         return cycle;
@@ -92,19 +92,19 @@ static uint64_t front_end(struct insn *insn, uint64_t cycle)
 {
     uint64_t fetch = now;
     if (redirect.culprit) {
-        cycle = wait(insn, cycle, redirect.until, MISPREDICT, redirect.culprit);
+        cycle = held_until(insn, cycle, redirect.until, MISPREDICT, redirect.culprit);
         fetch = redirect.until;
         redirect.culprit = NULL;
     }
     if (entered_system.culprit) {
-        cycle = wait(insn, cycle, entered_system.until, SYSTEM, entered_system.culprit);
+        cycle = held_until(insn, cycle, entered_system.until, SYSTEM, entered_system.culprit);
         fetch = entered_system.until;
         entered_system.culprit = NULL;
     }
     if (insn->pc >> PAGE_SHIFT != fetched_page) {
         fetched_page = insn->pc >> PAGE_SHIFT;
         fetch += fetch_page_cycles(insn->pc);
-        cycle = wait(insn, cycle, fetch, ITLB, insn);
+        cycle = held_until(insn, cycle, fetch, ITLB, insn);
     }
     uint64_t last_line = (insn->pc + insn->size_bytes - 1) >> LINE_SHIFT;
     if (last_line != fetched_line) {
@@ -117,7 +117,7 @@ static uint64_t front_end(struct insn *insn, uint64_t cycle)
                 record_event(insn, ICACHE_MISSES);
         }
         fetched_line = last_line;
-        cycle = wait(insn, cycle, fetch, ICACHE, insn);
+        cycle = held_until(insn, cycle, fetch, ICACHE, insn);
     }
     return cycle;
 }
@@ -130,7 +130,7 @@ static uint64_t operands(struct insn *insn, uint64_t cycle)
         if (source->actual > cycle && (!last || source->actual > last->actual))
             last = source;
     }
-    return last ? wait(insn, cycle, last->actual, DCACHE, last->producer) : cycle;
+    return last ? held_until(insn, cycle, last->actual, DCACHE, last->producer) : cycle;
 }
 
 static uint64_t translation(struct insn *insn, uint64_t cycle, const struct access *accesses, unsigned n_accesses)
@@ -140,7 +140,7 @@ static uint64_t translation(struct insn *insn, uint64_t cycle, const struct acce
         late += data_page_cycles(&accesses[i]);
     if (late && insn->load)
         record_event(insn, DTLB_MISSES);
-    return wait(insn, cycle, cycle + late, DTLB, insn);
+    return held_until(insn, cycle, cycle + late, DTLB, insn);
 }
 
 static bool any_load_misses(const struct access *accesses, unsigned n_accesses)
@@ -156,7 +156,7 @@ static uint64_t everything_done(struct insn *insn, uint64_t cycle)
 {
     struct insn *whose;
     uint64_t loads = loads_done(cycle, &whose), stores = stores_done();
-    return wait(insn, cycle, loads > stores ? loads : stores, SYNCHRONIZATION, insn);
+    return held_until(insn, cycle, loads > stores ? loads : stores, SYNCHRONIZATION, insn);
 }
 
 static uint64_t memory(struct insn *insn, uint64_t cycle, const struct access *accesses, unsigned n_accesses)
@@ -168,17 +168,17 @@ static uint64_t memory(struct insn *insn, uint64_t cycle, const struct access *a
         struct insn *whose;
         record_event(insn, DCACHE_MISSES);
         uint64_t free = miss_slot_free(cycle, &whose);
-        cycle = wait(insn, cycle, free, DCACHE, whose);
+        cycle = held_until(insn, cycle, free, DCACHE, whose);
     }
     if (insn->store)
-        cycle = wait(insn, cycle, store_slot_free(cycle), WRITEBUFFER, insn);
+        cycle = held_until(insn, cycle, store_slot_free(cycle), WRITEBUFFER, insn);
     return cycle;
 }
 
 static uint64_t busy_unit(struct insn *insn, uint64_t cycle)
 {
     struct unit_use *unit = occupied_unit(insn);
-    return unit ? wait(insn, cycle, unit->free, DIVIDER, unit->user) : cycle;
+    return unit ? held_until(insn, cycle, unit->free, DIVIDER, unit->user) : cycle;
 }
 
 static void take_slot(const struct insn *insn, uint64_t cycle)

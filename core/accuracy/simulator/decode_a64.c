@@ -288,13 +288,10 @@ static void exclusive(struct insn *insn, uint32_t word)
 
 static void literal(struct insn *insn, uint32_t word)
 {
+    bool prefetch = !bit(word, 26) && bits(word, 31, 30) == 3;
     load_or_store(insn, true);
-    if (bit(word, 26))
-        add_result(insn, vector(word, 0));
-    else if (bits(word, 31, 30) == 3)
-        insn->prefetch = true;
-    else
-        add_result(insn, general(word, 0));
+    if (!prefetch)
+        add_result(insn, bit(word, 26) ? vector(word, 0) : general(word, 0));
 }
 
 static void pair(struct insn *insn, uint32_t word)
@@ -330,9 +327,8 @@ static void single(struct insn *insn, uint32_t word)
         return;
     }
     load_or_store(insn, floating ? bit(word, 22) : bits(word, 23, 22) != 0);
-    if (!floating && bits(word, 31, 30) == 3 && bits(word, 23, 22) == 2)
-        insn->prefetch = true;
-    else
+    bool prefetch = !floating && bits(word, 31, 30) == 3 && bits(word, 23, 22) == 2;
+    if (!prefetch)
         data(insn, floating ? vector(word, 0) : general(word, 0));
     add_source(insn, general_or_sp(word, 5));
     if (!immediate_12 && bit(word, 21) && form == 2)

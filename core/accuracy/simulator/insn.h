@@ -29,7 +29,7 @@ struct insn {
     uint8_t busy_cycles; /* how long it keeps its unit from the next that wants it; 0 or 1: fully pipelined */
     uint8_t latency;     /* of the results from index 0 on */
     bool alone;          /* shares its cycle with no other */
-    bool load, store, prefetch;
+    bool load, store;
     uint8_t branch;  /* enum branch */
     uint8_t special; /* enum special */
     uint8_t n_sources, n_results;

@@ -30,7 +30,7 @@ bool data_is_near(const struct access *access);
 /* When an outstanding load miss can be added, and, if that is after `now`, whose miss is in the way. */
 uint64_t miss_slot_free(uint64_t now, struct insn **whose);
 
-/* Performs a load (or a prefetch) issued at `now` by `loader`: when its result is usable. */
+/* Performs a load issued at `now` by `loader`: when its result is usable. */
 uint64_t load(const struct access *access, uint64_t now, struct insn *loader);
 
 /* When the last outstanding load miss has arrived, and whose it is. */

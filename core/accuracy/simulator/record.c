@@ -107,11 +107,17 @@ void record_init(const struct record_options *given)
         event_left[event] = draw_period(options.event_periods[event]);
 }
 
+/* Tables hold instructions as the words of their pointers. */
+static struct insn *insn_of(uint64_t word)
+{
+    return (struct insn *)(uintptr_t)word;
+}
+
 struct insn *record_insn(uint64_t pc, uint32_t word, unsigned size_bytes, void (*decode)(struct insn *, uint32_t))
 {
     uint64_t *slot = count_of(&insns, pc, (uint64_t)word << 8 | size_bytes, 0);
     if (*slot)
-        return (struct insn *)(uintptr_t)*slot;
+        return insn_of(*slot);
     struct insn *insn = allocate(1, sizeof *insn);
     insn->pc = pc;
     insn->size_bytes = (uint8_t)size_bytes;
@@ -170,10 +176,29 @@ static void finish(FILE *file)
     }
 }
 
+static int order(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
 static int by_address(const void *left, const void *right)
 {
-    uint64_t a = (*(struct insn *const *)left)->pc, b = (*(struct insn *const *)right)->pc;
-    return (a > b) - (a < b);
+    return order((*(struct insn *const *)left)->pc, (*(struct insn *const *)right)->pc);
+}
+
+static uint64_t address_or_zero(const struct insn *insn)
+{
+    return insn ? insn->pc : 0;
+}
+
+/* Of entries whose first word is an instruction: by its address, then by the second word, then by the third as one too. */
+static int by_key(const void *left, const void *right)
+{
+    const struct entry *a = left, *b = right;
+    int first = order(insn_of(a->key[0])->pc, insn_of(b->key[0])->pc), second = order(a->key[1], b->key[1]);
+    if (first || second)
+        return first ? first : second;
+    return order(address_or_zero(insn_of(a->key[2])), address_or_zero(insn_of(b->key[2])));
 }
 
 /* The instructions of the main image in the order of addresses. */
@@ -182,11 +207,25 @@ static struct insn **sorted_insns(uint64_t start, uint64_t end, size_t *count)
     struct insn **list = allocate(insns.used + 1, sizeof *list);
     *count = 0;
     for (uint64_t i = 0; i < insns.capacity; i++) {
-        struct insn *insn = (struct insn *)(uintptr_t)insns.entries[i].count;
+        struct insn *insn = insn_of(insns.entries[i].count);
         if (insn && insn->pc >= start && insn->pc < end)
             list[(*count)++] = insn;
     }
     qsort(list, *count, sizeof *list, by_address);
+    return list;
+}
+
+/* The entries whose instruction is in the main image, so ordered that two runs write the same files. */
+static struct entry *sorted_entries(const struct table *table, uint64_t start, uint64_t end, size_t *count)
+{
+    struct entry *list = allocate(table->used + 1, sizeof *list);
+    *count = 0;
+    for (uint64_t i = 0; i < table->capacity; i++) {
+        const struct insn *insn = insn_of(table->entries[i].key[0]);
+        if (insn && insn->pc >= start && insn->pc < end)
+            list[(*count)++] = table->entries[i];
+    }
+    qsort(list, *count, sizeof *list, by_key);
     return list;
 }
 
@@ -203,43 +242,31 @@ static void write_direct_edges(FILE *file, const struct insn *insn)
     }
 }
 
-static bool inside(const struct insn *insn, uint64_t start, uint64_t end)
-{
-    return insn->pc >= start && insn->pc < end;
-}
-
-static void write_edges(struct insn **list, size_t count, uint64_t start, uint64_t end)
+static void write_edges(struct insn **list, size_t count, const struct entry *jumps, size_t n_jumps)
 {
     FILE *file = create("edges.tsv");
     for (size_t i = 0; i < count; i++)
         if (list[i]->executions)
             write_direct_edges(file, list[i]);
-    for (uint64_t i = 0; i < indirects.capacity; i++) {
-        struct entry *entry = &indirects.entries[i];
-        struct insn *from = (struct insn *)(uintptr_t)entry->key[0];
-        if (from && inside(from, start, end))
-            fprintf(file, "%" PRIx64 "\t%" PRIx64 "\t%" PRIu64 "\n", from->pc, entry->key[1], entry->count);
-    }
+    for (size_t i = 0; i < n_jumps; i++)
+        fprintf(file, "%" PRIx64 "\t%" PRIx64 "\t%" PRIu64 "\n", insn_of(jumps[i].key[0])->pc, jumps[i].key[1], jumps[i].count);
     finish(file);
 }
 
-static void write_stalls(struct insn **list, size_t count, uint64_t start, uint64_t end)
+static void write_stalls(struct insn **list, size_t count, const struct entry *held, size_t n_held)
 {
     FILE *file = create("stalls.tsv");
     for (size_t i = 0; i < count; i++)
         if (list[i]->base_cycles)
             fprintf(file, "%" PRIx64 "\tbase\t-\t%" PRIu64 "\n", list[i]->pc, list[i]->base_cycles);
-    for (uint64_t i = 0; i < stalls.capacity; i++) {
-        struct entry *entry = &stalls.entries[i];
-        struct insn *insn = (struct insn *)(uintptr_t)entry->key[0], *culprit = (struct insn *)(uintptr_t)entry->key[2];
-        if (!insn || !inside(insn, start, end))
-            continue;
-        fprintf(file, "%" PRIx64 "\t%s\t", insn->pc, cause_names[entry->key[1]]);
+    for (size_t i = 0; i < n_held; i++) {
+        const struct insn *culprit = insn_of(held[i].key[2]);
+        fprintf(file, "%" PRIx64 "\t%s\t", insn_of(held[i].key[0])->pc, cause_names[held[i].key[1]]);
         if (culprit)
             fprintf(file, "%" PRIx64, culprit->pc);
         else
             fputc('-', file);
-        fprintf(file, "\t%" PRIu64 "\n", entry->count);
+        fprintf(file, "\t%" PRIu64 "\n", held[i].count);
     }
     finish(file);
 }
@@ -263,14 +290,8 @@ static void write_counts(struct insn **list, size_t count)
     finish(events);
 }
 
-void record_write(uint64_t start, uint64_t end, uint64_t cycles)
+static void write_totals(uint64_t cycles)
 {
-    size_t count;
-    struct insn **list = sorted_insns(start, end, &count);
-    write_counts(list, count);
-    write_edges(list, count, start, end);
-    write_stalls(list, count, start, end);
-    free(list);
     FILE *totals = create("totals.json");
     fprintf(totals, "{\"cycles\": %" PRIu64 ", \"samples\": %" PRIu64 ", \"period\": %" PRIu64 ", \"events\": {", cycles, samples,
             options.period_cycles);
@@ -278,4 +299,18 @@ void record_write(uint64_t start, uint64_t end, uint64_t cycles)
         fprintf(totals, "%s\"%s\": %" PRIu64, event ? ", " : "", event_names[event], event_counts[event]);
     fprintf(totals, "}}\n");
     finish(totals);
+}
+
+void record_write(uint64_t start, uint64_t end, uint64_t cycles)
+{
+    size_t count, n_jumps, n_held;
+    struct insn **list = sorted_insns(start, end, &count);
+    struct entry *jumps = sorted_entries(&indirects, start, end, &n_jumps), *held = sorted_entries(&stalls, start, end, &n_held);
+    write_counts(list, count);
+    write_edges(list, count, jumps, n_jumps);
+    write_stalls(list, count, held, n_held);
+    free(list);
+    free(jumps);
+    free(held);
+    write_totals(cycles);
 }
