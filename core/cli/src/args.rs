@@ -93,12 +93,25 @@ pub struct RecordArgs {
     /// Sample these processes and their children until they end or you interrupt.
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pub pid: Vec<u32>,
+    /// Single-step threads for about a thousand instructions now and then, for up to so many percent of their CPU
+    /// time: tells how often branches are taken (x86-64; needs the right to trace them). 0: never.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
+    pub paths: f64,
     /// End after so many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub duration: Option<u64>,
     /// Command to run and sample.
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
+}
+
+/// More would be another program than the one that was asked about.
+const PATHS_PERCENT_MAX: f64 = 50.0;
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is no number"))?;
+    let range = 0.0..=PATHS_PERCENT_MAX;
+    if range.contains(&percent) { Ok(percent) } else { Err(format!("expected 0 to {PATHS_PERCENT_MAX}")) }
 }
 
 #[derive(Debug, Args)]

@@ -8,7 +8,10 @@
 //! such pairs are new (recipes/collector), and a binary search of a process's few dozen mappings costs no more than the
 //! look-up that would save it.
 
-use dwell_profile::{Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, ImageSymbol, SampleKey};
+use dwell_image::Arch;
+use dwell_profile::{
+    Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, ImageSymbol, PathBurst, SampleKey,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
@@ -16,10 +19,11 @@ use crate::{
     branch::{CODE_BYTES, Recipe, Registers},
     host::Host,
     images::{ImageIndex, Images, Target},
-    items::{Item, Side},
+    items::{Item, RawBurst, Side},
     mappings::Mapping,
     processes::{Process, Processes},
     records::{Mode, Sample},
+    transfers::{self, INSTRUCTION_BYTES_MAX, StepKind},
 };
 
 /// An event's tallies.
@@ -40,8 +44,10 @@ pub struct Tally {
 pub struct Batch {
     /// The counts.
     pub counts: Counts,
-    /// The images that occur in them.
+    /// The images that occur in them and in the bursts.
     pub images: Vec<ImageRecord>,
+    /// The path bursts.
+    pub paths: Vec<PathBurst>,
 }
 
 /// The events derived from registers follow the sampled ones.
@@ -57,6 +63,8 @@ const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;
 /// Symbols of an image, and the bytes of all their names; a segment's image records must stay readable.
 const SYMBOLS_MAX: usize = 1 << 16;
 const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
+/// The architecture whose threads are stepped.
+const STEPPED_ARCH: Arch = Arch::X86_64;
 /// Remembered recipes; beyond that they are decoded anew.
 const RECIPES_MAX: usize = 1 << 18;
 /// Targets that are kept before those out of use are looked for.
@@ -94,6 +102,29 @@ pub struct Collector<H> {
     idle: ExecutionId,
     nobody: ExecutionId,
     gaps: bool,
+    stepping: Stepping,
+    latest: Option<(u32, u32)>,
+}
+
+/// What concerns single-stepped threads.
+#[derive(Default)]
+struct Stepping {
+    /// The thread that is or was last stepped, and until when.
+    last: Option<(u32, u64)>,
+    kinds: FxHashMap<(ImageIndex, u64), Option<StepKind>>,
+    bursts: Vec<PathBurst>,
+    images: FxHashSet<ImageIndex>,
+    number: u32,
+    tally: SteppingTally,
+}
+
+/// What was left out because of stepping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SteppingTally {
+    /// Samples of a thread while it was stepped.
+    pub samples: u64,
+    /// Steps in code that could not be read.
+    pub opaque_steps: u64,
 }
 
 impl<H: Host> Collector<H> {
@@ -114,6 +145,8 @@ impl<H: Host> Collector<H> {
             idle,
             nobody,
             gaps: false,
+            stepping: Stepping::default(),
+            latest: None,
         }
     }
 
@@ -146,9 +179,64 @@ impl<H: Host> Collector<H> {
     /// Applies a record; they must come in order of time.
     pub fn apply(&mut self, time_ns: u64, item: Item) {
         match item {
+            Item::Sample(_, sample) if self.is_stepped(sample.tid, time_ns) => {
+                self.stepping.tally.samples += 1
+            }
             Item::Sample(event, sample) => self.sample(event, &sample),
             Item::Side(side) => self.side(time_ns, *side),
+            Item::Burst(burst) => self.burst(&burst),
         }
+    }
+
+    /// A sample of a thread that is stepped would show what stepping costs, not what the program does.
+    fn is_stepped(&self, tid: u32, time_ns: u64) -> bool {
+        self.stepping.last.is_some_and(|(stepped, end_ns)| stepped == tid && time_ns <= end_ns)
+    }
+
+    fn burst(&mut self, raw: &RawBurst) {
+        self.stepping.last = Some((raw.tid, raw.end_ns));
+        let execution = self.execution_of(raw.pid);
+        let mut places: FxHashMap<u64, transfers::Place<ImageIndex>> = FxHashMap::default();
+        for pc in &raw.pcs {
+            if !places.contains_key(pc) {
+                let (image, offset) = self.mapped_place(raw.pid, *pc, execution).unwrap_or_else(|| {
+                    (self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]"), *pc)
+                });
+                places.insert(*pc, transfers::Place { image, offset });
+            }
+        }
+        let used: FxHashSet<ImageIndex> = places.values().map(|p| p.image).collect();
+        let mut kinds = std::mem::take(&mut self.stepping.kinds);
+        if kinds.len() >= RECIPES_MAX {
+            kinds.clear();
+        }
+        let number = self.stepping.number + 1;
+        let (images, host) = (&self.images, &mut self.host);
+        let kind = |place: transfers::Place<ImageIndex>| {
+            *kinds.entry((place.image, place.offset)).or_insert_with(|| {
+                let mut code = [0; INSTRUCTION_BYTES_MAX];
+                let length = read_code(images, host, place.image, place.offset, &mut code);
+                StepKind::of(STEPPED_ARCH, &code[..length])
+            })
+        };
+        let id = |image| images.record(image).id.clone();
+        let found = transfers::burst(number, &raw.pcs, |pc| places[&pc], kind, id);
+        self.stepping.kinds = kinds;
+        let Some((burst, opaque_steps)) = found else { return };
+        self.stepping.tally.opaque_steps += opaque_steps;
+        self.stepping.number = number;
+        self.stepping.images.extend(used);
+        self.stepping.bursts.push(burst);
+    }
+
+    /// What was left out because of stepping, in this epoch.
+    pub fn stepping(&self) -> SteppingTally {
+        self.stepping.tally
+    }
+
+    /// The thread of the latest sample in user mode since the last call: process, thread.
+    pub fn take_latest(&mut self) -> Option<(u32, u32)> {
+        self.latest.take()
     }
 
     fn side(&mut self, time_ns: u64, side: Side) {
@@ -238,17 +326,24 @@ impl<H: Host> Collector<H> {
     }
 
     fn user_place(&mut self, sample: &Sample, execution: ExecutionId) -> Option<(ImageIndex, u64)> {
-        let mapping = self.processes.get(sample.pid)?.space.find(sample.pc)?;
-        if let Some(image) = self.images.under(mapping, sample.pid, &mut self.host) {
-            return Some((image, mapping.offset_of(sample.pc)));
+        self.latest = Some((sample.pid, sample.tid));
+        let place = self.mapped_place(sample.pid, sample.pc, execution)?;
+        if self.images.record(place.0).kind == ImageKind::Jit {
+            let (_, waiting) =
+                self.jit_addresses.entry(sample.pid).or_insert_with(|| (place.0, FxHashSet::default()));
+            if waiting.len() < JIT_ADDRESSES_MAX {
+                waiting.insert(sample.pc);
+            }
         }
-        let image = self.images.jit(&self.apps.resolve(execution).app);
-        let (_, waiting) =
-            self.jit_addresses.entry(sample.pid).or_insert_with(|| (image, FxHashSet::default()));
-        if waiting.len() < JIT_ADDRESSES_MAX {
-            waiting.insert(sample.pc);
+        Some(place)
+    }
+
+    fn mapped_place(&mut self, pid: u32, pc: u64, execution: ExecutionId) -> Option<(ImageIndex, u64)> {
+        let mapping = self.processes.get(pid)?.space.find(pc)?;
+        match self.images.under(mapping, pid, &mut self.host) {
+            Some(image) => Some((image, mapping.offset_of(pc))),
+            None => Some((self.images.jit(&self.apps.resolve(execution).app), pc)),
         }
-        Some((image, sample.pc))
     }
 
     fn kernel_place(&mut self, pc: u64) -> Option<(ImageIndex, u64)> {
@@ -292,10 +387,8 @@ impl<H: Host> Collector<H> {
     }
 
     fn read_recipe(&mut self, image: ImageIndex, offset: u64) -> Option<Recipe> {
-        let record = self.images.record(image);
         let mut code = [0; CODE_BYTES];
-        let length =
-            if record.kind == ImageKind::File { self.host.code(&record.id, offset, &mut code) } else { 0 };
+        let length = read_code(&self.images, &mut self.host, image, offset, &mut code);
         Recipe::decode(code.get(..length)?)
     }
 
@@ -321,6 +414,10 @@ impl<H: Host> Collector<H> {
             *batch.counts.entry(sample_key).or_default() += count;
         }
         self.counts = counts; // Its memory serves the next batch.
+        batch.paths = std::mem::take(&mut self.stepping.bursts);
+        for image in self.stepping.images.drain() {
+            offsets.entry(image).or_default();
+        }
         batch.images =
             offsets.into_iter().map(|(image, offsets)| self.record_with_symbols(image, offsets)).collect();
         batch
@@ -394,12 +491,15 @@ impl<H: Host> Collector<H> {
         let moved = self.images.sweep(&used);
         self.processes.retarget(&|target| moved.get(&target).copied());
         self.recipes.clear();
+        self.stepping.kinds.clear();
         self.jit_addresses.clear();
     }
 
     /// Begins a new epoch: tallies from zero, instances from 1.
     pub fn begin_epoch(&mut self) {
         self.tallies.fill(Tally::default());
+        self.stepping.tally = SteppingTally::default();
+        self.stepping.number = 0;
         self.images.forget_symbols();
         self.apps.renumber();
     }
@@ -440,6 +540,18 @@ impl<H: Host> Collector<H> {
     pub fn tracked(&self) -> (usize, usize) {
         (self.processes.len(), self.images.len())
     }
+}
+
+/// Code bytes at a place in a file; how many could be read.
+fn read_code(
+    images: &Images,
+    host: &mut impl Host,
+    image: ImageIndex,
+    offset: u64,
+    code: &mut [u8],
+) -> usize {
+    let record = images.record(image);
+    if record.kind == ImageKind::File { host.code(&record.id, offset, code).min(code.len()) } else { 0 }
 }
 
 /// Per-CPU threads and workers differ behind the slash only: `kworker/3:1-events`, `ksoftirqd/0`.

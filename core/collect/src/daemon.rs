@@ -32,6 +32,7 @@ pub fn daemon(
         rate: options.rate,
         name: options.name.clone(),
         branches: options.branches,
+        paths: None,
     };
     let control = ControlServer::listen(writer.database())?;
     let mut session = Session::open(setup, &Tasks::All, writer)?;

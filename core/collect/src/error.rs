@@ -104,6 +104,9 @@ pub enum CollectError {
         /// What it did or did not.
         why: String,
     },
+    /// No threads can be single-stepped.
+    #[error("cannot record path bursts: {0}")]
+    Paths(io::Error),
     /// The system refused something else.
     #[error("cannot {action}: {source}")]
     System {

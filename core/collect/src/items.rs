@@ -15,6 +15,21 @@ pub enum Item {
     Sample(u8, Sample),
     /// Anything else; rare, so kept aside.
     Side(Box<Side>),
+    /// A thread began to be single-stepped.
+    Burst(Box<RawBurst>),
+}
+
+/// What a thread did while it was single-stepped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawBurst {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// When it had been let go; samples of it until then show the stepping.
+    pub end_ns: u64,
+    /// Where it was before each step, and after the last.
+    pub pcs: Vec<u64>,
 }
 
 /// A side-band record that outlives its ring.

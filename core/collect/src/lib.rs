@@ -24,6 +24,7 @@ mod machine;
 mod mappings;
 mod merge;
 mod options;
+mod paths;
 mod period;
 mod processes;
 mod procfs;
@@ -33,6 +34,7 @@ mod session;
 mod source;
 mod stop;
 mod sys;
+mod transfers;
 
 pub use control::{Status, flush, new_epoch, status};
 pub use daemon::daemon;

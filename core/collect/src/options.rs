@@ -59,6 +59,8 @@ pub struct RecordOptions {
     pub flush_every: Duration,
     /// Tell branch directions from sampled registers.
     pub branches: bool,
+    /// Percent of the target's CPU time that single-stepping its threads may cost, for path bursts; 0: none.
+    pub paths_percent: f64,
 }
 
 impl RecordOptions {
@@ -72,6 +74,7 @@ impl RecordOptions {
             duration: None,
             flush_every: Duration::from_secs(10),
             branches: true,
+            paths_percent: 0.0,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     CollectError, Stop,
     linux_host::{all_pids, has_ended, threads_of, tree_of},
     options::{Progress, RecordOptions, Recorded, Target},
+    paths::Paths,
     session::{Session, Setup},
     source::Tasks,
     sys::command::PausedCommand,
@@ -32,12 +33,17 @@ pub fn record(
     stop: &Stop,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, CollectError> {
+    let paths = match options.paths_percent {
+        percent if percent > 0.0 => Some(Paths::start(percent).map_err(CollectError::Paths)?),
+        _ => None,
+    };
     let setup = Setup {
         scope: options.target.scope(),
         events: options.events.clone(),
         rate: options.rate,
         name: options.name.clone(),
         branches: options.branches,
+        paths,
     };
     let (mut session, mut running) = match &options.target {
         Target::System => {
@@ -77,7 +83,8 @@ fn open_command(
 ) -> Result<(Session, Running), CollectError> {
     let first = words.first().ok_or(CollectError::NoCommand)?;
     let failed = |source| CollectError::Command { command: first.to_string_lossy().into_owned(), source };
-    let paused = PausedCommand::fork(words).map_err(failed)?;
+    let tracer = setup.paths.as_ref().and_then(Paths::tracer);
+    let paused = PausedCommand::fork(words, tracer).map_err(failed)?;
     match Session::open(setup, &Tasks::FromExec(paused.pid()), writer) {
         Ok(session) => match paused.resume() {
             Ok(child) => Ok((session, Running::Command { child, status: None, told_to_end: None })),

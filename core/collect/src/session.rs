@@ -9,8 +9,8 @@ use std::{
 };
 
 use dwell_profile::{
-    Counts, Cpu, DatabaseError, Epoch, EpochId, EpochWriter, Event, EventRecord, ImageId, ImageRecord, Scope,
-    Writer,
+    Counts, Cpu, DatabaseError, Epoch, EpochId, EpochWriter, Event, EventRecord, ImageId, ImageRecord,
+    PathBurst, PathsRecord, Scope, Unit, Writer,
 };
 use jiff::Timestamp;
 
@@ -18,11 +18,12 @@ use crate::{
     CollectError,
     collector::{Batch, Collector, Tally},
     events::{Plan, plan},
-    items::Item,
+    items::{Item, RawBurst},
     linux_host::{LinuxHost, all_pids},
     machine::{self, MeasuredClock},
     merge::Merger,
     options::{Progress, Rate},
+    paths::Paths,
     source::{PerfSource, ROUND_MIN, Tasks, now_ns, paranoid},
 };
 
@@ -49,6 +50,8 @@ pub struct Setup {
     pub name: Option<String>,
     /// Sample registers.
     pub branches: bool,
+    /// Single-step threads now and then.
+    pub paths: Option<Paths>,
 }
 
 /// A running collection.
@@ -58,6 +61,7 @@ pub struct Session {
     merger: Merger<Item>,
     plans: Vec<Plan>,
     clock: MeasuredClock,
+    paths: Option<Paths>,
     store: Store,
     started: Instant,
     epoch_started: Instant,
@@ -82,6 +86,7 @@ impl Session {
             merger: Merger::default(),
             plans,
             clock,
+            paths: setup.paths,
             store: Store::begin(writer, epoch)?,
             started: Instant::now(),
             epoch_started: Instant::now(),
@@ -102,8 +107,11 @@ impl Session {
     pub fn round(&mut self, progress: &mut dyn FnMut(Progress)) {
         self.source.wait(self.source.round());
         let complete_ns = self.source.drain(&mut self.merger);
-        self.apply_until(complete_ns.saturating_sub(MERGE_WINDOW_NS));
+        let burst = self.paths.as_mut().and_then(Paths::take);
+        let stepping_since_ns = self.take_in(burst);
+        self.apply_until(complete_ns.saturating_sub(MERGE_WINDOW_NS).min(stepping_since_ns));
         self.source.randomize();
+        self.offer_thread();
         if Instant::now() >= self.next_refresh && self.collector.take_gaps() {
             // Mappings and exits may be among what was lost. Reading all of /proc is dear, and losses come when the
             // machine is busy.
@@ -116,6 +124,38 @@ impl Session {
             let (elapsed, samples, lost) = (self.started.elapsed(), self.samples(), self.lost());
             progress(Progress::Running { elapsed, samples, lost });
         }
+    }
+
+    /// Puts a burst among the records; up to when these are complete as far as stepping is concerned.
+    fn take_in(&mut self, burst: Option<(u64, RawBurst)>) -> u64 {
+        if let Some((begin_ns, burst)) = burst {
+            self.merger.push(begin_ns, Item::Burst(Box::new(burst)));
+        }
+        self.paths.as_ref().and_then(Paths::since_ns).unwrap_or(u64::MAX)
+    }
+
+    /// Offers the thread that was sampled last for single-stepping.
+    fn offer_thread(&mut self) {
+        let latest = self.collector.take_latest();
+        let cpu_ns = self.cpu_ns();
+        if let (Some(paths), Some((pid, tid))) = (&mut self.paths, latest)
+            && pid != std::process::id()
+            && Some(pid) != paths.tracer()
+        {
+            paths.offer(pid, tid, cpu_ns);
+        }
+    }
+
+    /// The target's CPU time as its samples tell.
+    fn cpu_ns(&self) -> f64 {
+        /// Where it was not measured; only the budget depends on it.
+        const CLOCK_HZ: f64 = 3e9;
+        let Some((plan, tally)) = self.tallies().find(|(p, _)| p.event.is_time()) else { return 0.0 };
+        let period_ns = match plan.unit {
+            Unit::Nanoseconds => plan.period as f64,
+            _ => plan.period as f64 * 1e9 / self.clock.median_hz().unwrap_or(CLOCK_HZ),
+        };
+        period_ns * tally.samples as f64
     }
 
     fn apply_until(&mut self, horizon_ns: u64) {
@@ -133,8 +173,19 @@ impl Session {
         let batch = self.collector.take();
         self.collector.reap(now_ns());
         self.store.add(batch);
+        self.store.epoch.paths = self.paths_record();
         let (tallies, malformed) = (self.collector.tallies(), self.source.malformed);
         self.store.write(&self.plans, tallies, malformed, &self.clock)
+    }
+
+    fn paths_record(&self) -> Option<PathsRecord> {
+        let left_out = self.collector.stepping();
+        self.paths.as_ref().map(|paths| PathsRecord {
+            cpu_ns: self.cpu_ns() as u64,
+            samples_dropped: left_out.samples,
+            opaque_steps: left_out.opaque_steps,
+            ..paths.record().clone()
+        })
     }
 
     /// Stops sampling, counts what is still on its way, stores it and ends the epoch.
@@ -144,6 +195,8 @@ impl Session {
         self.source.wait(ROUND_MIN);
         let _ = self.source.disable(); // Where it fails, a few more samples come in than we take.
         self.source.drain(&mut self.merger);
+        let burst = self.paths.as_mut().and_then(Paths::take_last);
+        self.take_in(burst);
         self.apply_until(u64::MAX);
         self.end_epoch()
     }
@@ -240,6 +293,7 @@ struct Store {
     epoch: Epoch,
     counts: Counts,
     images: BTreeMap<ImageId, ImageRecord>,
+    paths: Vec<PathBurst>,
     /// Samples by event that were given up, since the database had refused them for too long.
     dropped: BTreeMap<Event, u64>,
 }
@@ -247,7 +301,7 @@ struct Store {
 impl Store {
     fn begin(writer: &Writer, epoch: Epoch) -> Result<Self, DatabaseError> {
         let (counts, images, dropped) = (Counts::default(), BTreeMap::new(), BTreeMap::new());
-        Ok(Store { writer: writer.begin(epoch.clone())?, epoch, counts, images, dropped })
+        Ok(Store { writer: writer.begin(epoch.clone())?, epoch, counts, images, paths: Vec::new(), dropped })
     }
 
     fn add(&mut self, batch: Batch) {
@@ -257,6 +311,7 @@ impl Store {
             self.keep(batch.counts);
         }
         self.images.extend(batch.images.into_iter().map(|record| (record.id.clone(), record)));
+        self.paths.extend(batch.paths);
     }
 
     fn keep(&mut self, counts: Counts) {
@@ -280,6 +335,8 @@ impl Store {
         self.writer.append(&self.counts, &images)?;
         self.counts.clear();
         self.images.clear();
+        self.writer.append_paths(&self.paths)?;
+        self.paths.clear();
         for (plan, tally) in plans.iter().zip(tallies) {
             let dropped = self.dropped.get(&plan.event).copied().unwrap_or(0);
             let record = EventRecord {
@@ -374,6 +431,7 @@ fn new_epoch(scope: Scope, name: Option<String>, plans: &[Plan], notes: Vec<Stri
         scope,
         events: plans.iter().map(|p| (p.event.clone(), none(p))).collect(),
         notes,
+        paths: None,
     }
 }
 

@@ -26,7 +26,7 @@ thread_local! {
 }
 
 /// The instructions of `code`, whose first byte is at `start`. Their lengths add up to the code's.
-pub(crate) fn instructions(arch: Arch, code: &[u8], start: ImageAddress) -> Vec<Instruction> {
+pub fn instructions(arch: Arch, code: &[u8], start: ImageAddress) -> Vec<Instruction> {
     DECODERS.with_borrow_mut(|decoders| {
         if !decoders.iter().any(|d| d.arch == arch) {
             decoders.extend(Decoder::new(arch));

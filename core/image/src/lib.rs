@@ -22,6 +22,7 @@ mod symbols;
 mod unwind;
 
 pub use debug_files::{DebugSearch, DebugState};
+pub use decode::instructions;
 pub use demangle::demangle;
 pub use dwarf::Frame;
 pub use dwell_profile::{BuildId, ImageAddress, ImageOffset};

@@ -61,6 +61,7 @@ fn epoch(n: i64) -> Epoch {
         scope: Scope::System,
         events: BTreeMap::new(),
         notes: vec![],
+        paths: None,
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Event, Unit};
+use crate::{Event, PathsRecord, Unit};
 
 /// An epoch's id: its start in UTC and a random tail, `20261121T110131Z-5f3a9c`. Ids sort by start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,6 +58,9 @@ pub struct Epoch {
     /// What the user must know to read it: "user mode only: perf_event_paranoid is 2", …
     #[serde(default)]
     pub notes: Vec<String>,
+    /// What single-stepping did, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<PathsRecord>,
 }
 
 /// The machine that ran the samples' code.

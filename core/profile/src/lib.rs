@@ -12,6 +12,7 @@ mod epoch;
 mod error;
 mod event;
 mod image_id;
+mod paths;
 mod sample;
 mod segment;
 mod source;
@@ -24,9 +25,10 @@ pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
 pub use error::{DatabaseError, Warning};
 pub use event::{Event, Unit};
 pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
+pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord};
 pub use sample::{Counts, SampleKey};
 pub use segment::{
-    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, SEGMENT_VERSION, Segment, SegmentError, read_segment,
-    read_segment_unverified,
+    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, PathSegment, SEGMENT_VERSION, Segment, SegmentError, read_paths,
+    read_segment, read_segment_unverified,
 };
 pub use source::{MAX_SOURCE_BYTES, SourceRecord};

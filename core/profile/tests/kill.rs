@@ -38,6 +38,7 @@ fn epoch() -> Epoch {
         scope: Scope::System,
         events: BTreeMap::new(),
         notes: vec![],
+        paths: None,
     }
 }
 

@@ -167,5 +167,6 @@ fn epoch(request: &ImportRequest, model: &MachineModel, arch: &str, samples: u64
         scope: Scope::Import(request.counts.display().to_string()),
         events: BTreeMap::from([(Event::named(&request.event), record)]),
         notes: Vec::new(),
+        paths: None,
     }
 }

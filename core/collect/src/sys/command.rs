@@ -23,7 +23,8 @@ pub struct PausedCommand {
 impl PausedCommand {
     /// Forks; the child stops right before its exec. Fails where even the fork does; an exec that fails is reported by
     /// [`PausedCommand::resume`].
-    pub fn fork(command: &[OsString]) -> io::Result<Self> {
+    /// `tracer` is a process that the command allows to trace it where only parents may (Yama).
+    pub fn fork(command: &[OsString], tracer: Option<u32>) -> io::Result<Self> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no command was given"));
         };
@@ -31,7 +32,13 @@ impl PausedCommand {
         let (go_read, go_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let mut command = Command::new(program);
         command.args(arguments);
-        pause_before_exec(&mut command, pid_write.as_raw_fd(), go_read.as_raw_fd(), go_write.as_raw_fd());
+        pause_before_exec(
+            &mut command,
+            pid_write.as_raw_fd(),
+            go_read.as_raw_fd(),
+            go_write.as_raw_fd(),
+            tracer,
+        );
         // `spawn` returns only after the exec, so it runs on a thread of its own, which keeps the child's ends open.
         let spawning = std::thread::spawn(move || {
             let _ends = (pid_write, go_read);
@@ -68,7 +75,13 @@ fn join(spawning: JoinHandle<io::Result<Child>>) -> io::Result<Child> {
     spawning.join().unwrap_or_else(|_| Err(io::Error::other("the thread that forks panicked")))
 }
 
-fn pause_before_exec(command: &mut Command, pid_write: i32, go_read: i32, go_write: i32) {
+fn pause_before_exec(
+    command: &mut Command,
+    pid_write: i32,
+    go_read: i32,
+    go_write: i32,
+    tracer: Option<u32>,
+) {
     let pause = move || {
         // SAFETY: getpid, write, close and read are async-signal-safe; the buffers live on this stack; the
         // descriptors were open at the fork. Our copy of `go_write` must go, or a dead parent would never read as end
@@ -76,6 +89,10 @@ fn pause_before_exec(command: &mut Command, pid_write: i32, go_read: i32, go_wri
         let went = unsafe {
             let pid = (libc::getpid() as u32).to_ne_bytes();
             libc::close(go_write);
+            if let Some(tracer) = tracer {
+                // Without Yama this fails, and nothing is lost.
+                libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(tracer), 0, 0, 0);
+            }
             let mut go = 0_u8;
             libc::write(pid_write, pid.as_ptr().cast(), pid.len()) == pid.len() as isize
                 && libc::read(go_read, (&raw mut go).cast(), 1) == 1
@@ -96,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_command_waits_then_runs_and_returns_its_status() {
-        let paused = PausedCommand::fork(&command(&["sh", "-c", "exit 7"])).unwrap();
+        let paused = PausedCommand::fork(&command(&["sh", "-c", "exit 7"]), None).unwrap();
         let executable = std::fs::read_link(format!("/proc/{}/exe", paused.pid())).unwrap();
         assert_eq!(executable, std::env::current_exe().unwrap(), "no exec before `resume`");
         let status = paused.resume().unwrap().wait().unwrap();
@@ -105,13 +122,13 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_told_on_resume() {
-        let paused = PausedCommand::fork(&command(&["/no/such/program"])).unwrap();
+        let paused = PausedCommand::fork(&command(&["/no/such/program"]), None).unwrap();
         assert_eq!(paused.resume().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
     fn an_abandoned_command_never_runs() {
-        let paused = PausedCommand::fork(&command(&["touch", "/tmp/dwell-must-not-exist"])).unwrap();
+        let paused = PausedCommand::fork(&command(&["touch", "/tmp/dwell-must-not-exist"]), None).unwrap();
         paused.abandon();
         assert!(!std::path::Path::new("/tmp/dwell-must-not-exist").exists());
     }

@@ -7,3 +7,4 @@ pub mod clock;
 pub mod command;
 pub mod event;
 pub mod ring;
+pub mod stepper;

@@ -171,7 +171,20 @@ impl SegmentList {
 }
 
 fn is_expected(name: &str) -> bool {
-    name.starts_with('.') || matches!(name, EPOCH_FILE | SOURCES_FILE | EPOCH_LOCK_FILE)
+    name.starts_with('.')
+        || matches!(name, EPOCH_FILE | SOURCES_FILE | EPOCH_LOCK_FILE)
+        || paths_number(name).is_some()
+}
+
+/// The file of path bursts with that number.
+pub(crate) fn paths_file_name(number: u64) -> String {
+    format!("paths-{number:06}.parquet")
+}
+
+/// The number of a file of path bursts; `None` for any other name.
+pub(crate) fn paths_number(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("paths-")?.strip_suffix(".parquet")?.parse().ok()?;
+    (number >= 1 && paths_file_name(number) == name).then_some(number)
 }
 
 /// The path of a segment in its epoch's folder.

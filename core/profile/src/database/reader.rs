@@ -3,16 +3,16 @@
 use std::{io::ErrorKind, path::Path, time::Duration};
 
 use crate::{
-    Counts, DatabaseError, Epoch, EpochId, ImageRecord, Segment, SourceRecord, Warning,
+    Counts, DatabaseError, Epoch, EpochId, ImageRecord, PathBurst, Segment, SourceRecord, Warning,
     error::IoContext,
-    segment::{MAX_SEGMENT_BYTES, read_owned},
+    segment::{MAX_SEGMENT_BYTES, read_owned, read_paths},
 };
 
 use super::{
     Database,
     disk::Entry,
     epoch_file,
-    layout::{SegmentList, SegmentRange, is_epoch_id, segment_path},
+    layout::{SegmentList, SegmentRange, is_epoch_id, paths_file_name, paths_number, segment_path},
 };
 
 /// How often a listing is taken anew because a compaction went on beside it.
@@ -40,6 +40,8 @@ pub struct EpochProfile {
     pub counts: Counts,
     /// The source files that were kept, by path.
     pub sources: Vec<SourceRecord>,
+    /// What threads did while they were single-stepped, by number.
+    pub paths: Vec<PathBurst>,
     /// What was left out.
     pub warnings: Vec<Warning>,
 }
@@ -86,8 +88,9 @@ impl Database {
         let mut warnings = Vec::new();
         let segments = self.read_segments(id, &mut warnings)?;
         let sources = self.read_sources(id, &mut warnings)?;
+        let paths = self.read_all_paths(id, &mut warnings)?;
         let (counts, images) = merge(segments);
-        Ok(EpochProfile { epoch, images, counts, sources, warnings })
+        Ok(EpochProfile { epoch, images, counts, sources, paths, warnings })
     }
 
     /// A number that changes when an epoch or a segment appears or goes, or metadata is replaced: what a watcher polls.
@@ -139,6 +142,34 @@ impl Database {
             }
         }
         unreachable!("the loop ends by returning")
+    }
+
+    /// All path bursts. Their files are never merged or replaced, so that nothing goes on beside but new ones.
+    fn read_all_paths(
+        &self,
+        id: &EpochId,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Vec<PathBurst>, DatabaseError> {
+        let folder = self.layout.epoch(id)?;
+        let entries = match self.disk.list(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.no_such_epoch(&id.0)),
+            listed => listed.context("list", &folder)?,
+        };
+        let mut numbers: Vec<u64> = entries.iter().filter_map(|e| paths_number(&e.name)).collect();
+        numbers.sort_unstable();
+        let mut paths = Vec::new();
+        for number in numbers {
+            let path = folder.join(paths_file_name(number));
+            let bytes = self.disk.read(&path, MAX_SEGMENT_BYTES).map_err(|e| e.to_string());
+            match bytes.and_then(|b| read_paths(&b).map_err(|e| e.to_string())) {
+                Ok(read) if read.epoch == *id && read.range == SegmentRange::one(number) => {
+                    paths.extend(read.bursts);
+                }
+                Ok(_) => warnings.push(Warning { path, reason: "it belongs elsewhere".to_owned() }),
+                Err(reason) => warnings.push(Warning { path, reason }),
+            }
+        }
+        Ok(paths)
     }
 
     pub(super) fn list_segments(&self, id: &EpochId, folder: &Path) -> Result<SegmentList, DatabaseError> {

@@ -11,13 +11,13 @@ use std::{
 
 use jiff::Timestamp;
 
-use crate::{Counts, DatabaseError, Epoch, EpochId, ImageRecord, error::IoContext, segment};
+use crate::{Counts, DatabaseError, Epoch, EpochId, ImageRecord, PathBurst, error::IoContext, segment};
 
 use super::{
     Database,
     disk::{LockGuard, LockOutcome},
     epoch_file,
-    layout::{EPOCH_FILE, EPOCH_LOCK_FILE, Layout, SegmentRange, segment_path},
+    layout::{EPOCH_FILE, EPOCH_LOCK_FILE, Layout, SegmentRange, paths_file_name, segment_path},
     next_temporary,
     select::check_name,
 };
@@ -92,7 +92,7 @@ impl Writer {
         let temporary = self.inner.temporary();
         let made = self.inner.make_epoch(&temporary, &folder, &epoch);
         let open = made.inspect_err(|_| drop(database.remove_tree(&temporary, true)))?;
-        Ok(EpochWriter { writer: self.inner.clone(), open, folder, epoch })
+        Ok(EpochWriter { writer: self.inner.clone(), open, folder, epoch, paths: 0 })
     }
 }
 
@@ -179,6 +179,8 @@ pub struct EpochWriter {
     open: Arc<OpenEpoch>,
     folder: PathBuf,
     epoch: Epoch,
+    /// Number of the last file of path bursts that is durable.
+    paths: u64,
 }
 
 impl EpochWriter {
@@ -209,6 +211,26 @@ impl EpochWriter {
         }
         stored?;
         self.open.committed.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Stores path bursts as one file, durable when this returns; none: nothing is written. Their numbers must be unique
+    /// in the epoch. On an error nothing of it is stored, as with [`EpochWriter::append`].
+    pub fn append_paths(&mut self, bursts: &[PathBurst]) -> Result<(), DatabaseError> {
+        if bursts.is_empty() {
+            return Ok(());
+        }
+        let number = self.paths + 1;
+        let encoded = segment::encode_paths(&self.epoch.id, SegmentRange::one(number), bursts);
+        let bytes =
+            encoded.map_err(|source| DatabaseError::Encode { id: self.epoch.id.clone(), number, source })?;
+        let path = self.folder.join(paths_file_name(number));
+        let stored = self.writer.database.write_atomically(&self.writer.temporary(), &path, &bytes);
+        if stored.is_err() {
+            let _ = self.writer.database.disk.remove_file(&path); // As for a segment.
+        }
+        stored?;
+        self.paths = number;
         Ok(())
     }
 

@@ -15,6 +15,9 @@ pub(super) const COUNT: &str = "count";
 pub(super) const APP: &str = "app";
 pub(super) const INSTANCE: &str = "instance";
 pub(super) const PATH: &str = "path";
+pub(super) const BURST: &str = "burst";
+pub(super) const TO_IMAGE: &str = "to_image";
+pub(super) const TO_OFFSET: &str = "to_offset";
 
 /// All columns in the order of the file.
 pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
@@ -28,6 +31,19 @@ pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
         text(PATH),
     ];
     Arc::new(Type::group_type_builder("segment").with_fields(columns).build().expect("a fixed schema"))
+});
+
+/// The columns of path bursts.
+pub(super) static PATHS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
+    let columns = vec![
+        unsigned(BURST, 32),
+        text(IMAGE),
+        unsigned(OFFSET, 64),
+        text(TO_IMAGE),
+        unsigned(TO_OFFSET, 64),
+        unsigned(COUNT, 64),
+    ];
+    Arc::new(Type::group_type_builder("paths").with_fields(columns).build().expect("a fixed schema"))
 });
 
 /// How they are encoded: texts, counts and instances by dictionary and run length, offsets as differences (they ascend

@@ -7,7 +7,7 @@ use parquet::{
     column::reader::get_typed_column_reader,
     data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
     file::reader::{FileReader, RowGroupReader, SerializedFileReader},
-    schema::types::SchemaDescriptor,
+    schema::types::{SchemaDescriptor, Type},
 };
 
 use rustc_hash::FxHashMap;
@@ -46,7 +46,7 @@ pub(crate) fn read_owned(bytes: Vec<u8>) -> Result<Segment, SegmentError> {
 
 /// Makes a panic of the Parquet crate an error: it asserts on some malformed files. We share no state with it across
 /// calls, so that its panic is but another way of telling that the file is bad.
-fn contain(read: impl FnOnce() -> Result<Segment, SegmentError>) -> Result<Segment, SegmentError> {
+pub(super) fn contain<T>(read: impl FnOnce() -> Result<T, SegmentError>) -> Result<T, SegmentError> {
     std::panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
@@ -55,19 +55,8 @@ fn contain(read: impl FnOnce() -> Result<Segment, SegmentError>) -> Result<Segme
 }
 
 fn read(bytes: Bytes, verify: bool) -> Result<Segment, SegmentError> {
-    SegmentError::limit("bytes", bytes.len() as u64, MAX_SEGMENT_BYTES)?;
-    check_footer(&bytes)?;
-    let file = SerializedFileReader::new(bytes.clone())?;
-    let footer = file.metadata();
-    let metadata = Metadata::of_file(footer.file_metadata())?;
-    if verify {
-        metadata.verify(footer.file_metadata(), &bytes)?;
-    }
-    let columns = Columns::find(footer.file_metadata().schema_descr())?;
-    let rows = u64::try_from(footer.file_metadata().num_rows()).unwrap_or(u64::MAX);
-    SegmentError::limit("rows", rows, MAX_SEGMENT_ROWS as u64)?;
-    SegmentError::limit("row groups", file.num_row_groups() as u64, MAX_ROW_GROUPS as u64)?;
-    page_walk::check_pages(&bytes, footer)?;
+    let (file, metadata, rows) = open(bytes, verify)?;
+    let columns = Columns::find(file.metadata().file_metadata().schema_descr())?;
     let mut segment = Segment {
         epoch: metadata.epoch(),
         range: metadata.range()?,
@@ -80,7 +69,27 @@ fn read(bytes: Bytes, verify: bool) -> Result<Segment, SegmentError> {
     if segment.rows.len() as u64 == rows { Ok(segment) } else { Err(short("rows")) }
 }
 
-fn short(what: &str) -> SegmentError {
+/// A file whose sizes, pages and, if asked for, checksum are in order; its metadata and its rows.
+pub(super) fn open(
+    bytes: Bytes,
+    verify: bool,
+) -> Result<(SerializedFileReader<Bytes>, Metadata, u64), SegmentError> {
+    SegmentError::limit("bytes", bytes.len() as u64, MAX_SEGMENT_BYTES)?;
+    check_footer(&bytes)?;
+    let file = SerializedFileReader::new(bytes.clone())?;
+    let footer = file.metadata();
+    let metadata = Metadata::of_file(footer.file_metadata())?;
+    if verify {
+        metadata.verify(footer.file_metadata(), &bytes)?;
+    }
+    let rows = u64::try_from(footer.file_metadata().num_rows()).unwrap_or(u64::MAX);
+    SegmentError::limit("rows", rows, MAX_SEGMENT_ROWS as u64)?;
+    SegmentError::limit("row groups", file.num_row_groups() as u64, MAX_ROW_GROUPS as u64)?;
+    page_walk::check_pages(&bytes, footer)?;
+    Ok((file, metadata, rows))
+}
+
+pub(super) fn short(what: &str) -> SegmentError {
     SegmentError::Parquet(format!("it holds another number of {what} than its footer says"))
 }
 
@@ -107,7 +116,7 @@ struct Columns {
 
 impl Columns {
     fn find(schema: &SchemaDescriptor) -> Result<Self, SegmentError> {
-        let find = |name: &'static str| find_column(schema, name);
+        let find = |name: &'static str| find_column(schema, &SCHEMA, name);
         Ok(Columns {
             image: find(IMAGE)?,
             event: find(EVENT)?,
@@ -140,8 +149,12 @@ impl Columns {
     }
 }
 
-fn find_column(schema: &SchemaDescriptor, column: &'static str) -> Result<usize, SegmentError> {
-    let wanted = SCHEMA.get_fields().iter().find(|f| f.name() == column).expect("a column of ours");
+pub(super) fn find_column(
+    schema: &SchemaDescriptor,
+    ours: &Type,
+    column: &'static str,
+) -> Result<usize, SegmentError> {
+    let wanted = ours.get_fields().iter().find(|f| f.name() == column).expect("a column of ours");
     let found = schema.columns().iter().position(|c| c.path().parts() == [column]);
     let index = found.ok_or_else(|| SegmentError::Column { column, why: "is missing".into() })?;
     let actual = schema.column(index);
@@ -155,7 +168,7 @@ fn find_column(schema: &SchemaDescriptor, column: &'static str) -> Result<usize,
 }
 
 /// A text column, equal texts made into one cheap-to-clone value.
-fn texts<T: Clone>(
+pub(super) fn texts<T: Clone>(
     group: &dyn RowGroupReader,
     column: usize,
     count: usize,
@@ -182,7 +195,7 @@ fn text(bytes: &ByteArray) -> Result<&str, SegmentError> {
     std::str::from_utf8(bytes.data()).map_err(|e| SegmentError::Parquet(format!("text that is none: {e}")))
 }
 
-fn values<T: DataType>(
+pub(super) fn values<T: DataType>(
     group: &dyn RowGroupReader,
     column: usize,
     count: usize,

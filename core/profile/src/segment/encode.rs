@@ -51,11 +51,11 @@ fn write_group(
     rows: &[(&SampleKey, u64)],
     paths: &HashMap<&ImageId, ByteArray>,
 ) -> Result<(), SegmentError> {
-    texts(&mut group, rows, |key| key.image.as_str())?;
-    texts(&mut group, rows, |key| key.event.name())?;
+    texts(&mut group, rows, |(key, _)| key.image.as_str())?;
+    texts(&mut group, rows, |(key, _)| key.event.name())?;
     column::<Int64Type>(&mut group, rows.iter().map(|(key, _)| key.offset.0 as i64).collect())?;
     column::<Int64Type>(&mut group, rows.iter().map(|(_, count)| *count as i64).collect())?;
-    texts(&mut group, rows, |key| &key.app)?;
+    texts(&mut group, rows, |(key, _)| &key.app)?;
     column::<Int32Type>(&mut group, rows.iter().map(|(key, _)| key.instance as i32).collect())?;
     let nameless = ByteArray::from("");
     let path = |key: &SampleKey| paths.get(&key.image).unwrap_or(&nameless).clone();
@@ -65,14 +65,14 @@ fn write_group(
 }
 
 /// A text column: equal neighbours share their bytes.
-fn texts<'a>(
+pub(super) fn texts<'a, R>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    rows: &[(&'a SampleKey, u64)],
-    text: impl Fn(&'a SampleKey) -> &'a str,
+    rows: &'a [R],
+    text: impl Fn(&'a R) -> &'a str,
 ) -> Result<(), SegmentError> {
     let mut values: Vec<ByteArray> = Vec::with_capacity(rows.len());
-    for (key, _) in rows {
-        let text = text(key);
+    for row in rows {
+        let text = text(row);
         SegmentError::limit("text in bytes", text.len() as u64, MAX_TEXT_BYTES as u64)?;
         let same = values.last().filter(|last| last.data() == text.as_bytes()).cloned();
         values.push(same.unwrap_or_else(|| text.into()));
@@ -80,7 +80,7 @@ fn texts<'a>(
     column::<ByteArrayType>(group, values)
 }
 
-fn column<T: DataType>(
+pub(super) fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     values: Vec<T::T>,
 ) -> Result<(), SegmentError> {

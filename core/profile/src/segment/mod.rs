@@ -9,6 +9,7 @@ mod decode;
 mod encode;
 mod metadata;
 mod page_walk;
+mod paths;
 #[cfg(test)]
 mod tests;
 mod thrift;
@@ -16,6 +17,8 @@ mod thrift;
 pub(crate) use decode::read_owned;
 pub use decode::{read_segment, read_segment_unverified};
 pub(crate) use encode::encode;
+pub(crate) use paths::encode_paths;
+pub use paths::{PathSegment, read_paths};
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
 

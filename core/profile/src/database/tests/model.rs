@@ -23,6 +23,7 @@ pub(super) struct ModelEpoch {
     pub(super) notes: usize,
     pub(super) end: Option<Timestamp>,
     pub(super) sources: BTreeMap<PathBuf, Vec<u8>>,
+    pub(super) paths: Vec<PathBurst>,
 }
 
 impl std::fmt::Display for ModelEpoch {
@@ -32,7 +33,8 @@ impl std::fmt::Display for ModelEpoch {
         }
         let sources = self.sources.iter().map(|(path, text)| (path, text[0]));
         write!(f, "images {:?} name {:?} notes {} ", self.images.keys(), self.name, self.notes)?;
-        write!(f, "end {:?} sources {:?}", self.end, sources.collect::<Vec<_>>())
+        write!(f, "end {:?} sources {:?} ", self.end, sources.collect::<Vec<_>>())?;
+        write!(f, "bursts {:?}", self.paths.iter().map(|b| b.number).collect::<Vec<_>>())
     }
 }
 
@@ -48,6 +50,8 @@ pub(super) enum Op {
     Rename(u8, u8),
     Remove(u8),
     PutSource(u8, u8, u8),
+    /// A burst with that offset.
+    AppendPaths(u8),
 }
 
 /// A process that writes: what it holds between operations.
@@ -57,6 +61,9 @@ pub(super) struct Process {
     current: Option<EpochWriter>,
     /// What the last append would have stored, had it not failed: to be appended with the next.
     unsaved: Counts,
+    /// The same of path bursts, and the number of the next one.
+    unsaved_paths: Vec<PathBurst>,
+    next_burst: u32,
     /// Ids must not be random here, lest a failing script not fail again.
     next_second: i64,
 }
@@ -70,7 +77,15 @@ impl Process {
         let database = open(disk)?;
         let writer = database.writer_for("host")?;
         let next_second = 1_000 + database.epochs()?.epochs.len() as i64 * 100;
-        Ok(Process { database, writer, current: None, unsaved: Counts::default(), next_second })
+        Ok(Process {
+            database,
+            writer,
+            current: None,
+            unsaved: Counts::default(),
+            unsaved_paths: vec![],
+            next_burst: 1,
+            next_second,
+        })
     }
 
     /// Does it for real, and tells what the database holds if that succeeded.
@@ -85,6 +100,7 @@ impl Process {
         match op {
             Op::Begin => self.begin(model),
             Op::Append(rows) => self.append(rows, model),
+            Op::AppendPaths(offset) => self.append_paths(*offset, model),
             Op::Update => self.update(model),
             Op::Finish => self.finish(model),
             Op::Compact(n) => pick(model, *n).map_or(Ok(()), |id| self.writer.compact(&id).map(drop)),
@@ -107,6 +123,21 @@ impl Process {
         model.insert(epoch.id.clone(), ModelEpoch::default());
         self.current = Some(self.writer.begin(epoch)?);
         self.unsaved.clear();
+        self.unsaved_paths.clear();
+        Ok(())
+    }
+
+    fn append_paths(&mut self, offset: u8, model: &mut Model) -> Result<(), DatabaseError> {
+        let Some(epoch) = &mut self.current else { return Ok(()) };
+        let place = |offset| PathPlace { image: ImageId::named("i1"), offset: ImageOffset(offset) };
+        let (first, last) = (place(offset.into()), place(u64::from(offset) + 9));
+        let transfers = vec![PathTransfer { from: last.clone(), to: first.clone(), count: 5 }];
+        self.unsaved_paths.push(PathBurst { number: self.next_burst, first, last, transfers });
+        self.next_burst += 1;
+        let stored = model.get_mut(&epoch.epoch().id).expect("the current epoch is there");
+        stored.paths.extend_from_slice(&self.unsaved_paths);
+        epoch.append_paths(&self.unsaved_paths)?;
+        self.unsaved_paths.clear();
         Ok(())
     }
 
@@ -182,6 +213,7 @@ pub(super) fn observe(database: &Database) -> Model {
             notes: epoch.notes.len(),
             end: epoch.end,
             sources: read.sources.iter().map(|s| (s.path.clone(), text(s))).collect(),
+            paths: read.paths,
         };
         (epoch.id, seen)
     });

@@ -1,0 +1,340 @@
+//! Single-stepping a thread for a moment: a small process of our own that does it, and how to talk to it.
+//!
+//! Enters: a thread's id. Leaves: the program counters it went through, and why it ended. Never here: whom to step,
+//! when, what the addresses mean. x86-64 only.
+//!
+//! *A process apart*, because a thread that was single-stepped and whose tracer is killed at that moment keeps the
+//! trap flag and dies of SIGTRAP (measured on Linux 6.18: kill -9 of the tracer ended the target). So whatever ends
+//! the collector, Ctrl-C or `kill -9`, the helper finishes its burst (milliseconds), detaches, reads the end of its
+//! channel and goes. It has a name and a session of its own, lest a signal meant for us reach it.
+//!
+//! The helper is forked, not executed, from a process that may have threads: it makes system calls only, and never
+//! allocates, locks or unwinds. Nothing of it may panic.
+
+use std::{
+    io, mem,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    ptr,
+};
+
+/// Steps of the longest burst.
+pub const STEPS_MAX: usize = 4096;
+/// A burst is over after that time: a stepped thread makes the others wait.
+const BURST_NS_MAX: u64 = 200_000_000;
+/// A system call that takes longer ends the burst.
+const CALL_NS_MAX: u64 = 2_000_000;
+/// How often the helper's timer gets it out of a wait to look at the time.
+const TIMER_US: i64 = 2_000;
+/// Stops at one and the same instruction (`rep movs` stops for each element) after which a burst is over.
+const REPEATS_MAX: u32 = 256;
+
+/// Why a burst ended, or never began.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ending {
+    /// It has as many steps as were asked for.
+    Complete,
+    /// The thread was about to wait, or did, in a system call.
+    Blocking,
+    /// The thread was about to execute another program, to fork, to make a thread or to end.
+    ProcessCall,
+    /// A signal arrived; the thread has got it.
+    Signal,
+    /// The thread was stopped (job control).
+    Stopped,
+    /// The thread ended.
+    Exited,
+    /// Code that cannot be stepped without the program noticing, or cannot be read.
+    Unsteppable,
+    /// A string instruction went on and on.
+    Repeating,
+    /// It took too long.
+    Late,
+    /// Refused: the thread was not running when its time came.
+    NotRunning,
+    /// Refused: the thread was in the kernel when its time came.
+    InKernel,
+    /// Refused: we may not, or another debugger has it.
+    NotPermitted,
+    /// Refused: there is no such thread any more.
+    Gone,
+}
+
+impl Ending {
+    const ALL: [Ending; 13] = [
+        Ending::Complete,
+        Ending::Blocking,
+        Ending::ProcessCall,
+        Ending::Signal,
+        Ending::Stopped,
+        Ending::Exited,
+        Ending::Unsteppable,
+        Ending::Repeating,
+        Ending::Late,
+        Ending::NotRunning,
+        Ending::InKernel,
+        Ending::NotPermitted,
+        Ending::Gone,
+    ];
+
+    /// Whether no step was made.
+    pub fn is_refusal(self) -> bool {
+        self >= Ending::NotRunning
+    }
+}
+
+/// What a burst was.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    /// Why it ended.
+    pub ending: Ending,
+    /// When the thread was about to be seized, and when it had been let go (CLOCK_MONOTONIC).
+    pub begin_ns: u64,
+    /// See `begin_ns`.
+    pub end_ns: u64,
+    /// Where the thread was before each step, and after the last one. Repetitions of a string instruction are steps.
+    pub pcs: Vec<u64>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Request {
+    tid: libc::pid_t,
+    steps_max: u32,
+    delay_ns: u64,
+    /// `/proc/PID/task/TID/stat`, ended by 0.
+    stat_path: [u8; 48],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Reply {
+    ending: u32,
+    pcs: u32,
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+/// What both processes see.
+#[repr(C)]
+struct Shared {
+    pcs: [u64; STEPS_MAX + 1],
+}
+
+/// The helper, from our side. Dropping it ends the helper after the burst that it may be at.
+pub struct Stepper {
+    channel: OwnedFd,
+    shared: *mut Shared,
+    helper: libc::pid_t,
+}
+
+// SAFETY: the mapping belongs to this value alone; the helper writes it only between a request and its reply.
+unsafe impl Send for Stepper {}
+
+impl Stepper {
+    /// Forks the helper. Fails on architectures that are not supported.
+    pub fn fork() -> io::Result<Self> {
+        if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "threads are stepped on x86-64 only"));
+        }
+        let mut ends = [0; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: the kernel writes two descriptors to the live array.
+        check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
+        // SAFETY: both were just made and belong to nobody else.
+        let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let mapped =
+            unsafe { libc::mmap(ptr::null_mut(), mem::size_of::<Shared>(), protection, flags, -1, 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let shared = mapped.cast::<Shared>();
+        // SAFETY: the child calls `serve` alone, which is async-signal-safe and does not return.
+        let helper = unsafe { libc::fork() };
+        if helper == 0 {
+            helper::serve(theirs.as_raw_fd(), shared)
+        }
+        if helper < 0 {
+            let error = io::Error::last_os_error();
+            // SAFETY: nobody else knows the mapping.
+            unsafe { libc::munmap(mapped, mem::size_of::<Shared>()) };
+            return Err(error);
+        }
+        Ok(Stepper { channel: ours, shared, helper })
+    }
+
+    /// The helper's process id: who must be allowed to trace.
+    pub fn pid(&self) -> u32 {
+        self.helper as u32
+    }
+
+    /// Asks for a burst of thread `tid` of process `pid`, to begin after a delay. One at a time: [`Stepper::reply`]
+    /// must have answered the last one.
+    pub fn request(&mut self, pid: u32, tid: u32, steps_max: usize, delay_ns: u64) -> io::Result<()> {
+        let mut request = Request {
+            tid: tid as libc::pid_t,
+            steps_max: steps_max.min(STEPS_MAX) as u32,
+            delay_ns,
+            stat_path: [0; 48],
+        };
+        let path = format!("/proc/{pid}/task/{tid}/stat");
+        request.stat_path[..path.len()].copy_from_slice(path.as_bytes()); // At most 37 bytes.
+        // SAFETY: the request is live, and plain bytes without padding that matters.
+        let sent = unsafe {
+            let bytes = (&raw const request).cast();
+            libc::send(self.channel.as_raw_fd(), bytes, mem::size_of::<Request>(), libc::MSG_NOSIGNAL)
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The answer, waiting for it up to `timeout_ms`; `None` while the burst goes on. An error: the helper is gone.
+    pub fn reply(&mut self, timeout_ms: i32) -> io::Result<Option<Steps>> {
+        let fd = self.channel.as_raw_fd();
+        let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live pollfd.
+        if unsafe { libc::poll(&raw mut polled, 1, timeout_ms) } < 1 {
+            return Ok(None);
+        }
+        let mut reply = Reply { ending: 0, pcs: 0, begin_ns: 0, end_ns: 0 };
+        let size = mem::size_of::<Reply>();
+        // SAFETY: the kernel writes at most `size` bytes to the live reply, for which any bytes are valid.
+        let received = unsafe { libc::recv(fd, (&raw mut reply).cast(), size, libc::MSG_DONTWAIT) };
+        if received != size as isize {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the stepping process ended"));
+        }
+        let count = (reply.pcs as usize).min(STEPS_MAX + 1);
+        // SAFETY: the helper wrote that many before it replied, and writes no more until the next request.
+        let pcs = unsafe { (&raw const (*self.shared).pcs).cast::<u64>() };
+        // SAFETY: as above; the slice is copied before anybody else can write.
+        let pcs = unsafe { std::slice::from_raw_parts(pcs, count) }.to_vec();
+        let ending = Ending::ALL.get(reply.ending as usize).copied().unwrap_or(Ending::Late);
+        Ok(Some(Steps { ending, begin_ns: reply.begin_ns, end_ns: reply.end_ns, pcs }))
+    }
+}
+
+impl Drop for Stepper {
+    fn drop(&mut self) {
+        // SAFETY: shuts our own socket; the helper then reads the end of it.
+        unsafe { libc::shutdown(self.channel.as_raw_fd(), libc::SHUT_RDWR) };
+        for _ in 0..300 {
+            // SAFETY: reaps our own child, which nobody else waits for; no status is asked for.
+            if unsafe { libc::waitpid(self.helper, ptr::null_mut(), libc::WNOHANG) } != 0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        // SAFETY: mapped by us; no reference outlives a call.
+        unsafe { libc::munmap(self.shared.cast(), mem::size_of::<Shared>()) };
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod helper {
+    use super::{RawFd, Shared};
+
+    pub fn serve(_: RawFd, _: *mut Shared) -> ! {
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(1) }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod helper;
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    fn spawn(script: &str) -> Child {
+        Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    /// A burst of the child's only thread; asks again while it is not running yet.
+    fn burst(stepper: &mut Stepper, child: &Child) -> Steps {
+        for _ in 0..200 {
+            stepper.request(child.id(), child.id(), 500, 1_000_000).unwrap();
+            let steps = stepper.reply(5_000).unwrap().unwrap();
+            if !matches!(steps.ending, Ending::NotRunning | Ending::InKernel) {
+                return steps;
+            }
+        }
+        panic!("it never ran");
+    }
+
+    fn state(pid: u32) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    }
+
+    #[test]
+    fn a_running_thread_is_stepped_and_runs_on() {
+        let mut stepper = Stepper::fork().unwrap();
+        let mut child = spawn("while :; do :; done");
+        for _ in 0..5 {
+            let steps = burst(&mut stepper, &child);
+            assert_eq!((steps.ending, steps.pcs.len()), (Ending::Complete, 501));
+            assert!(steps.end_ns > steps.begin_ns);
+            let moved = steps.pcs.windows(2).filter(|w| w[0] != w[1]).count();
+            assert!(moved > 400, "{moved} of 500");
+        }
+        drop(stepper);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(state(child.id()), 'R');
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn whoever_waits_or_is_gone_is_left_alone() {
+        let mut stepper = Stepper::fork().unwrap();
+        let mut child = spawn("exec sleep 60");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        stepper.request(child.id(), child.id(), 100, 0).unwrap();
+        assert_eq!(stepper.reply(5_000).unwrap().unwrap().ending, Ending::NotRunning);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        stepper.request(child.id(), child.id(), 100, 0).unwrap();
+        assert!(stepper.reply(5_000).unwrap().unwrap().ending.is_refusal());
+    }
+
+    #[test]
+    fn a_status_reaches_the_parent_through_bursts_forks_and_signals() {
+        let mut stepper = Stepper::fork().unwrap();
+        let script = "trap 'n=1' USR1; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); kill -USR1 $$; (exit 3); done; exit 7";
+        let mut child = spawn(script);
+        let mut endings = std::collections::BTreeSet::new();
+        let status = loop {
+            stepper.request(child.id(), child.id(), 1000, 0).unwrap();
+            endings.insert(stepper.reply(10_000).unwrap().unwrap().ending);
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+        };
+        assert_eq!(status.code(), Some(7), "{endings:?}");
+    }
+
+    #[test]
+    fn a_killed_owner_leaves_the_thread_running() {
+        // The helper outlives its owner until the burst is over. Here the owner goes without a word: its end of the
+        // channel closes while a burst is on.
+        let mut stepper = Stepper::fork().unwrap();
+        let mut child = spawn("while :; do :; done");
+        burst(&mut stepper, &child);
+        stepper.request(child.id(), child.id(), STEPS_MAX, 0).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        drop(stepper);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert_eq!(state(child.id()), 'R');
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

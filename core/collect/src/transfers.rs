@@ -1,0 +1,139 @@
+//! The program counters of a burst → transfers between places in images.
+//!
+//! Enters: the addresses that a thread went through. Leaves: a [`PathBurst`]. Never here: mappings, files, ptrace.
+//! Cost: linear in the steps, one decoded instruction for each place never seen before.
+
+use dwell_image::{Arch, Flow, ImageAddress};
+use dwell_profile::{ImageId, ImageOffset, PathBurst, PathPlace, PathTransfer};
+use rustc_hash::FxHashMap;
+
+/// Bytes of the longest instruction.
+pub const INSTRUCTION_BYTES_MAX: usize = 15;
+
+/// What of an instruction decides whether a step is a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepKind {
+    length: u8,
+    conditional: bool,
+    repeats: bool,
+}
+
+impl StepKind {
+    /// The kind of the instruction at the start of `code`; `None` where there is no code.
+    pub fn of(arch: Arch, code: &[u8]) -> Option<Self> {
+        let instruction = dwell_image::instructions(arch, code, ImageAddress(0)).into_iter().next()?;
+        let repeats = instruction.text.starts_with("rep");
+        let conditional = matches!(instruction.flow, Flow::Branch { .. });
+        Some(StepKind { length: instruction.length, conditional, repeats })
+    }
+
+    /// Whether the step to `to` is to be kept: it is not simply the next instruction, or a branch was not taken.
+    fn is_transfer(self, from: u64, to: u64) -> bool {
+        match to.wrapping_sub(from) {
+            0 => !self.repeats,
+            distance => self.conditional || distance != u64::from(self.length),
+        }
+    }
+}
+
+/// A place, and its image by a number that is cheap to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place<I> {
+    /// The image.
+    pub image: I,
+    /// Where in it.
+    pub offset: u64,
+}
+
+/// The burst, and its steps in code that could not be read. `place` resolves an address, `kind` reads the instruction
+/// at a place; `id` names an image. `None` for less than one step.
+pub fn burst<I: Copy + Ord + std::hash::Hash>(
+    number: u32,
+    pcs: &[u64],
+    mut place: impl FnMut(u64) -> Place<I>,
+    mut kind: impl FnMut(Place<I>) -> Option<StepKind>,
+    id: impl Fn(I) -> ImageId,
+) -> Option<(PathBurst, u64)> {
+    let (first, last) = (*pcs.first()?, *pcs.last().filter(|_| pcs.len() > 1)?);
+    let mut steps: FxHashMap<(u64, u64), u64> = FxHashMap::default();
+    pcs.windows(2).for_each(|w| *steps.entry((w[0], w[1])).or_default() += 1);
+    let mut transfers = Vec::new();
+    let mut opaque = 0;
+    for ((from, to), count) in steps {
+        let (from, to) = (place(from), place(to));
+        if from.image != to.image {
+            transfers.push((from, to, count));
+            continue;
+        }
+        match kind(from) {
+            Some(kind) if kind.is_transfer(from.offset, to.offset) => transfers.push((from, to, count)),
+            Some(_) => {}
+            None => opaque += count,
+        }
+    }
+    transfers.sort_unstable();
+    let named = |p: Place<I>| PathPlace { image: id(p.image), offset: ImageOffset(p.offset) };
+    let (first, last) = (named(place(first)), named(place(last)));
+    let transfers = transfers
+        .into_iter()
+        .map(|(from, to, count)| PathTransfer { from: named(from), to: named(to), count })
+        .collect();
+    Some((PathBurst { number, first, last, transfers }, opaque))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `0: cmp; 3: jne 0; 5: rep movsb; 7: call 100; 100: ret; 12: jit`
+    fn kind(place: Place<u8>) -> Option<StepKind> {
+        let kind = |length, conditional, repeats| Some(StepKind { length, conditional, repeats });
+        match (place.image, place.offset) {
+            (0, 0) => kind(3, false, false),
+            (0, 3) => kind(2, true, false),
+            (0, 5) => kind(2, false, true),
+            (0, 7) => kind(5, false, false),
+            (0, _) => kind(1, false, false),
+            _ => None,
+        }
+    }
+
+    fn place(pc: u64) -> Place<u8> {
+        Place { image: u8::from(pc >= 1000), offset: pc }
+    }
+
+    fn check(pcs: &[u64], expected: &str, opaque: u64) {
+        let id = |i: u8| ImageId::named(if i == 0 { "a" } else { "jit" });
+        let (burst, found) = burst(1, pcs, place, kind, id).unwrap();
+        let text: Vec<String> = burst
+            .transfers
+            .iter()
+            .map(|t| format!("{}>{}x{}", t.from.offset, t.to.offset, t.count))
+            .collect();
+        assert_eq!((text.join(" ").as_str(), found), (expected, opaque));
+    }
+
+    #[test]
+    fn only_what_is_not_simply_the_next_is_kept() {
+        check(&[0, 3, 0, 3, 0, 3, 5], "0x3>0x0x2 0x3>0x5x1", 0);
+        check(&[5, 5, 5, 5, 7], "", 0);
+        check(&[7, 100, 12], "0x7>0x64x1 0x64>0xcx1", 0);
+        check(&[7, 1000, 1004, 1008, 12], "0x7>0x3e8x1 0x3f0>0xcx1", 2);
+    }
+
+    #[test]
+    fn a_burst_without_a_step_is_none() {
+        let id = |_| ImageId::named("a");
+        assert!(burst(1, &[3], place, kind, id).is_none());
+        assert!(burst(1, &[], place, kind, id).is_none());
+    }
+
+    #[test]
+    fn kinds_are_read_from_code() {
+        let kind = |code: &[u8]| StepKind::of(Arch::X86_64, code).unwrap();
+        assert_eq!(kind(&[0x75, 0xfe, 0x90]), StepKind { length: 2, conditional: true, repeats: false });
+        assert_eq!(kind(&[0xf3, 0xa4, 0x90]), StepKind { length: 2, conditional: false, repeats: true });
+        assert_eq!(kind(&[0xc3]), StepKind { length: 1, conditional: false, repeats: false });
+        assert_eq!(StepKind::of(Arch::X86_64, &[]), None);
+    }
+}
