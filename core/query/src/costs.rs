@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use dwell_analysis::{MachineModel, ProcedureAnalysis, ProcedureInput, analyze, recover_jump_targets};
+use dwell_analysis::{
+    MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze, recover_jump_targets,
+};
 use dwell_image::{Image, Instruction};
 use dwell_profile::Event;
 
@@ -75,7 +77,8 @@ impl ProcedureCosts {
         let samples = spread(&image, points, procedure, &instructions, selection.events.len());
         let lines = instructions.iter().map(|i| line_of(&image, i.address)).collect();
         let model = MachineModel::for_cpu(&selection.epochs.last()?.cpu);
-        let mut analysis = run(selection, &image, &instructions, &samples, model);
+        let transfers = selection.stepped.transfers(procedure.image, &image, &instructions);
+        let mut analysis = run(selection, &image, &instructions, &samples, &transfers, model);
         if !selection.primary().is_some_and(dwell_profile::Event::is_time) {
             // Without time there is no head of the machine: samples stay where they landed.
             for (cost, counts) in analysis.instructions.iter_mut().zip(&samples) {
@@ -136,6 +139,7 @@ fn run(
     image: &Image,
     instructions: &[Instruction],
     samples: &[CountsByEvent],
+    transfers: &[Transfer],
     model: &MachineModel,
 ) -> ProcedureAnalysis {
     let column = |event: &Event| -> Option<Vec<u64>> {
@@ -165,7 +169,7 @@ fn run(
         period_cycles: selection.period_cycles(),
         event_samples: &event_samples,
         branch_directions: &taken.into_iter().zip(not_taken).collect::<Vec<_>>(),
-        transfers: &[],
+        transfers,
         frequency_scale: 1.0,
     };
     analyze(&input, model)

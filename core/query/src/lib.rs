@@ -17,6 +17,7 @@ mod procedures;
 mod query;
 mod selection;
 mod source;
+mod stepped;
 mod top;
 
 pub use cancel::Cancel;

@@ -14,7 +14,7 @@ use dwell_profile::{
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::{QueryError, answer::EventCounts};
+use crate::{QueryError, answer::EventCounts, stepped::Stepped};
 
 /// Counts by index into [`Selection::events`].
 pub type CountsByEvent = SmallVec<[u64; 4]>;
@@ -33,6 +33,8 @@ pub struct Selection {
     pub total: CountsByEvent,
     /// Sources as they were when the samples were taken, by epoch (an index).
     pub sources: Vec<Vec<SourceRecord>>,
+    /// What threads did while they were single-stepped.
+    pub stepped: Stepped,
     /// What one must know to read it.
     pub notes: Vec<String>,
 }
@@ -69,14 +71,16 @@ impl Selection {
         let events = events_primary_first(&profiles);
         let notes = notes(&profiles);
         let mut merge = Merge::new(&events);
-        let mut sources = Vec::new();
+        let (mut sources, mut bursts) = (Vec::new(), Vec::new());
         for (epoch, profile) in profiles.into_iter().enumerate() {
             sources.push(profile.sources);
+            bursts.extend(profile.paths);
             profile.images.into_iter().for_each(|r| merge.add_image(r));
             profile.counts.into_iter().for_each(|(key, count)| merge.add(epoch, &key, count));
         }
         let (images, apps, total) = merge.finish();
-        Ok(Selection { epochs, events, images, apps, total, sources, notes })
+        let stepped = Stepped::new(&bursts, &images);
+        Ok(Selection { epochs, events, images, apps, total, sources, stepped, notes })
     }
 
     /// The event that rows are ordered by and shares are of: time where it was sampled.
