@@ -1,7 +1,7 @@
 //! `export-capture`: a database of recorded epochs → the samples of a capture.
 //!
 //! Enters: a profile database and the program that was recorded, all epochs of one period. Leaves: `samples.tsv`,
-//! `directions.tsv`, `events.tsv` in a folder, and what `meta.json` says of the samples, as JSON on standard output.
+//! `directions.tsv`, `events.tsv`, `bursts.tsv` in a folder, and what `meta.json` says of the samples, as JSON on standard output.
 //! Never here: the truth. O(samples' rows · log).
 
 use std::{
@@ -12,9 +12,9 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use dwell_analysis::MachineModel;
+use dwell_analysis::{MachineModel, paths::ELSEWHERE};
 use dwell_image::{BuildId, Image};
-use dwell_profile::{Counts, Database, Epoch, Event, ImageAddress, ImageId, SampleKey};
+use dwell_profile::{Counts, Database, Epoch, Event, ImageAddress, ImageId, PathBurst, PathPlace, SampleKey};
 use serde::Serialize;
 
 /// What to export.
@@ -23,6 +23,9 @@ pub struct Arguments {
     /// The profile database; all its epochs are added up
     #[arg(long, value_name = "DIR")]
     pub db: PathBuf,
+    /// A database whose path bursts are taken, where it is another one
+    #[arg(long, value_name = "DIR")]
+    pub bursts: Option<PathBuf>,
     /// The program that was recorded
     #[arg(long, value_name = "PATH")]
     pub image: PathBuf,
@@ -56,14 +59,23 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let database = Database::open(&arguments.db).with_context(|| arguments.db.display().to_string())?;
     let epochs = database.epochs()?.epochs;
     let mut sampling = sampling(&epochs)?;
-    let mut tables = Tables::new();
+    let (mut tables, mut bursts) = (Tables::new(), Vec::new());
     for epoch in &epochs {
-        add(&mut tables, &database.read(&epoch.id)?.counts, build_id, &image)?;
+        let profile = database.read(&epoch.id)?;
+        add(&mut tables, &profile.counts, build_id, &image)?;
+        bursts.extend(profile.paths);
+    }
+    if let Some(folder) = &arguments.bursts {
+        let stepped = Database::open(folder).with_context(|| folder.display().to_string())?;
+        bursts.clear();
+        for epoch in stepped.epochs()?.epochs {
+            bursts.extend(stepped.read(&epoch.id)?.paths);
+        }
     }
     let time = Event::named(&sampling.event);
     sampling.image_samples = tables.get(&time).map_or(0, |table| table.values().sum());
     ensure!(sampling.image_samples > 0, "no sample of {} in it", arguments.image.display());
-    write(&arguments.out, &tables, &time, &epochs[0])?;
+    write(&arguments.out, &tables, &time, &epochs[0], bursts_table(&bursts, build_id, &image))?;
     println!("{}", serde_json::to_string(&sampling)?);
     Ok(())
 }
@@ -107,7 +119,7 @@ fn add(tables: &mut Tables, counts: &Counts, build_id: &BuildId, image: &Image) 
     Ok(())
 }
 
-fn write(folder: &Path, tables: &Tables, time: &Event, epoch: &Epoch) -> anyhow::Result<()> {
+fn write(folder: &Path, tables: &Tables, time: &Event, epoch: &Epoch, bursts: String) -> anyhow::Result<()> {
     let (mut samples, mut events) = (String::new(), String::new());
     for (event, table) in tables.iter().filter(|(event, _)| !event.is_derived()) {
         for (address, count) in table {
@@ -119,9 +131,13 @@ fn write(folder: &Path, tables: &Tables, time: &Event, epoch: &Epoch) -> anyhow:
             }
         }
     }
-    for (name, text) in
-        [("samples.tsv", samples), ("directions.tsv", directions(tables)), ("events.tsv", events)]
-    {
+    let directions = directions(tables);
+    for (name, text) in [
+        ("samples.tsv", samples),
+        ("directions.tsv", directions),
+        ("events.tsv", events),
+        ("bursts.tsv", bursts),
+    ] {
         // What was not recorded has no file: an older one would be another recording's.
         let path = folder.join(name);
         if text.is_empty() && path.exists() {
@@ -131,6 +147,30 @@ fn write(folder: &Path, tables: &Tables, time: &Event, epoch: &Epoch) -> anyhow:
         }
     }
     Ok(())
+}
+
+/// `burst<TAB>from<TAB>to<TAB>count`, each burst opened by its first and last place and a count of 0; places in other
+/// images are [`ELSEWHERE`]. Bursts that were nowhere in the program are left out.
+fn bursts_table(bursts: &[PathBurst], build_id: &BuildId, image: &Image) -> String {
+    let id = ImageId::of_build(build_id);
+    let address = |place: &PathPlace| {
+        let address = Some(place).filter(|p| p.image == id).and_then(|p| image.address_of(p.offset));
+        address.unwrap_or(ImageAddress(ELSEWHERE))
+    };
+    let mut text = String::new();
+    for (number, burst) in bursts.iter().enumerate() {
+        let opening = [(&burst.first, &burst.last, 0)];
+        let rows = opening.into_iter().chain(burst.transfers.iter().map(|t| (&t.from, &t.to, t.count)));
+        let rows: Vec<_> = rows.map(|(from, to, count)| (address(from), address(to), count)).collect();
+        if rows.iter().all(|(from, to, _)| from.0 == ELSEWHERE && to.0 == ELSEWHERE) {
+            continue;
+        }
+        let both_elsewhere = |from: ImageAddress, to: ImageAddress| from.0 == ELSEWHERE && to.0 == ELSEWHERE;
+        for (from, to, count) in rows.into_iter().filter(|(f, t, n)| *n == 0 || !both_elsewhere(*f, *t)) {
+            text.push_str(&format!("{number}\t{from}\t{to}\t{count}\n"));
+        }
+    }
+    text
 }
 
 /// `branch<TAB>taken<TAB>not taken`, of the events that the collector derived from registers.

@@ -6,7 +6,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use dwell_analysis::{MachineModel, Transfer, cfg::Cfg, recover_jump_targets};
+use dwell_analysis::{
+    MachineModel, Transfer,
+    cfg::Cfg,
+    paths::{self, Burst},
+    recover_jump_targets,
+};
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::Event;
 use rustc_hash::FxHashMap;
@@ -243,11 +248,16 @@ impl<'a> Join<'a> {
 
     fn transfers(&mut self) {
         let mut sums: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
-        for &(from, to, count) in self.capture.bursts.iter().flat_map(|b| &b.transfers) {
-            if let (Some((p, i)), Some((q, j))) = (self.place(from), self.place(to))
-                && p == q
-            {
-                *sums.entry((p, i, j)).or_default() += count as f64;
+        let bursts = self.capture.bursts.iter();
+        let bursts: Vec<Burst> =
+            bursts.map(|b| Burst { first: b.span.0, last: b.span.1, transfers: &b.transfers }).collect();
+        for (burst, weight) in bursts.iter().zip(paths::weights(&bursts)) {
+            for &(from, to, count) in burst.transfers {
+                if let (Some((p, i)), Some((q, j))) = (self.place(from), self.place(to))
+                    && p == q
+                {
+                    *sums.entry((p, i, j)).or_default() += weight * count as f64;
+                }
             }
         }
         for ((p, from, to), count) in sums {

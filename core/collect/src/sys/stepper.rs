@@ -254,14 +254,24 @@ mod tests {
 
     use super::*;
 
-    fn spawn(script: &str) -> Child {
-        Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap()
+    /// A child that no failing test leaves behind.
+    struct Target(Child);
+
+    impl Drop for Target {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn spawn(script: &str) -> Target {
+        Target(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
     }
 
     /// A burst of the child's only thread; asks again while it is not running yet.
-    fn burst(stepper: &mut Stepper, child: &Child) -> Steps {
+    fn burst(stepper: &mut Stepper, child: &Target) -> Steps {
         for _ in 0..200 {
-            stepper.request(child.id(), child.id(), 500, 1_000_000).unwrap();
+            stepper.request(child.0.id(), child.0.id(), 500, 1_000_000).unwrap();
             let steps = stepper.reply(5_000).unwrap().unwrap();
             if !matches!(steps.ending, Ending::NotRunning | Ending::InKernel) {
                 return steps;
@@ -278,19 +288,21 @@ mod tests {
     #[test]
     fn a_running_thread_is_stepped_and_runs_on() {
         let mut stepper = Stepper::fork().unwrap();
-        let mut child = spawn("while :; do :; done");
+        let child = spawn("while :; do :; done");
         for _ in 0..5 {
             let steps = burst(&mut stepper, &child);
-            assert_eq!((steps.ending, steps.pcs.len()), (Ending::Complete, 501));
+            match steps.ending {
+                Ending::Complete => assert_eq!(steps.pcs.len(), 501),
+                // On a busy machine each step may wait for a CPU.
+                ending => assert!(ending == Ending::Late && steps.pcs.len() > 10, "{steps:?}"),
+            }
             assert!(steps.end_ns > steps.begin_ns);
-            let moved = steps.pcs.windows(2).filter(|w| w[0] != w[1]).count();
-            assert!(moved > 400, "{moved} of 500");
+            let stayed = steps.pcs.windows(2).filter(|w| w[0] == w[1]).count();
+            assert!(stayed < steps.pcs.len() / 5, "{stayed}: {steps:?}");
         }
         drop(stepper);
         std::thread::sleep(std::time::Duration::from_millis(50));
-        assert_eq!(state(child.id()), 'R');
-        child.kill().unwrap();
-        child.wait().unwrap();
+        assert_eq!(state(child.0.id()), 'R');
     }
 
     #[test]
@@ -298,11 +310,11 @@ mod tests {
         let mut stepper = Stepper::fork().unwrap();
         let mut child = spawn("exec sleep 60");
         std::thread::sleep(std::time::Duration::from_millis(100));
-        stepper.request(child.id(), child.id(), 100, 0).unwrap();
+        stepper.request(child.0.id(), child.0.id(), 100, 0).unwrap();
         assert_eq!(stepper.reply(5_000).unwrap().unwrap().ending, Ending::NotRunning);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        stepper.request(child.id(), child.id(), 100, 0).unwrap();
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
+        stepper.request(child.0.id(), child.0.id(), 100, 0).unwrap();
         assert!(stepper.reply(5_000).unwrap().unwrap().ending.is_refusal());
     }
 
@@ -313,9 +325,9 @@ mod tests {
         let mut child = spawn(script);
         let mut endings = std::collections::BTreeSet::new();
         let status = loop {
-            stepper.request(child.id(), child.id(), 1000, 0).unwrap();
+            stepper.request(child.0.id(), child.0.id(), 1000, 0).unwrap();
             endings.insert(stepper.reply(10_000).unwrap().unwrap().ending);
-            if let Some(status) = child.try_wait().unwrap() {
+            if let Some(status) = child.0.try_wait().unwrap() {
                 break status;
             }
         };
@@ -327,14 +339,60 @@ mod tests {
         // The helper outlives its owner until the burst is over. Here the owner goes without a word: its end of the
         // channel closes while a burst is on.
         let mut stepper = Stepper::fork().unwrap();
-        let mut child = spawn("while :; do :; done");
+        let child = spawn("while :; do :; done");
         burst(&mut stepper, &child);
-        stepper.request(child.id(), child.id(), STEPS_MAX, 0).unwrap();
+        stepper.request(child.0.id(), child.0.id(), STEPS_MAX, 0).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(5));
         drop(stepper);
         std::thread::sleep(std::time::Duration::from_millis(300));
-        assert_eq!(state(child.id()), 'R');
-        child.kill().unwrap();
-        child.wait().unwrap();
+        assert_eq!(state(child.0.id()), 'R');
+    }
+
+    #[test]
+    fn a_signal_in_a_burst_is_delivered() {
+        let mut stepper = Stepper::fork().unwrap();
+        let mut child = spawn("while :; do :; done");
+        burst(&mut stepper, &child);
+        stepper.request(child.0.id(), child.0.id(), STEPS_MAX, 0).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        // SAFETY: a signal to our own child.
+        unsafe { libc::kill(child.0.id() as i32, libc::SIGINT) };
+        let status = child.0.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGINT));
+        let ending = stepper.reply(5_000).unwrap().unwrap().ending;
+        assert!(ending == Ending::Signal || ending.is_refusal() || ending == Ending::Exited, "{ending:?}");
+    }
+
+    #[test]
+    fn a_stopped_thread_stays_stopped_until_it_is_continued() {
+        let mut stepper = Stepper::fork().unwrap();
+        let child = spawn("while :; do :; done");
+        burst(&mut stepper, &child);
+        stepper.request(child.0.id(), child.0.id(), STEPS_MAX, 0).unwrap();
+        // SAFETY: signals to our own child.
+        let kill = |signal| unsafe { libc::kill(child.0.id() as i32, signal) };
+        kill(libc::SIGSTOP);
+        stepper.reply(5_000).unwrap().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(state(child.0.id()), 'T');
+        kill(libc::SIGCONT);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(state(child.0.id()), 'R');
+    }
+
+    #[test]
+    fn whom_a_debugger_has_is_refused() {
+        let mut stepper = Stepper::fork().unwrap();
+        let child = spawn("while :; do :; done");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let tid = child.0.id() as libc::pid_t;
+        // SAFETY: attaches to our own child, which runs on.
+        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }, 0);
+        let mut ending = Ending::NotRunning;
+        while ending == Ending::NotRunning {
+            stepper.request(child.0.id(), child.0.id(), 100, 0).unwrap();
+            ending = stepper.reply(5_000).unwrap().unwrap().ending;
+        }
+        assert_eq!(ending, Ending::NotPermitted);
     }
 }

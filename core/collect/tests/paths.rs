@@ -1,0 +1,120 @@
+//! Path bursts for real: whoever is stepped ends as it would have, and what was seen is stored.
+//!
+//! The program that is sampled is this test itself, told by its environment to spin.
+
+#![cfg(target_arch = "x86_64")]
+
+use std::{collections::BTreeSet, time::Duration};
+
+use dwell_collect::{CollectError, Rate, RecordOptions, Recorded, Stop, Target, record};
+use dwell_profile::{Database, ImageId, PathBurst};
+
+const SPIN: &str = "DWELL_TEST_PATHS_MS";
+
+/// Not a test of its own: three threads spin when asked to.
+#[test]
+fn spin() {
+    let Some(ms) = std::env::var(SPIN).ok().and_then(|v| v.parse().ok()) else { return };
+    let threads: Vec<_> =
+        (0..3).map(|_| std::thread::spawn(move || spin_for(Duration::from_millis(ms)))).collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    std::process::exit(7);
+}
+
+/// Of the process's time, all threads together.
+fn spin_for(time: Duration) {
+    let mut x = 1_u64;
+    loop {
+        for i in 0..100_000_u64 {
+            x = std::hint::black_box(x.wrapping_mul(i | 1) ^ i);
+            if x & 3 == 0 {
+                x = std::hint::black_box(x + 1);
+            }
+        }
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        if Duration::new(now.tv_sec as u64, now.tv_nsec as u32) > time {
+            return;
+        }
+    }
+}
+
+fn spinning(ms: u32) -> Target {
+    let own = std::env::current_exe().unwrap();
+    let assignment = format!("{SPIN}={ms}");
+    let words = ["env", &assignment, own.to_str().unwrap(), "--exact", "spin", "--nocapture"];
+    Target::Command(words.iter().map(Into::into).collect())
+}
+
+/// A recording and its bursts; `None` where this machine does not let us.
+fn recorded(
+    name: &str,
+    target: Target,
+    stop: &Stop,
+) -> Option<(Recorded, Vec<PathBurst>, tempfile::TempDir)> {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path().join("db")).unwrap();
+    let options =
+        RecordOptions { rate: Rate::Frequency(2000), paths_percent: 40.0, ..RecordOptions::new(target) };
+    match record(options, &database.writer().unwrap(), stop, &mut |_| ()) {
+        Err(error @ (CollectError::Denied { .. } | CollectError::Open { .. } | CollectError::Paths(_))) => {
+            println!("SKIPPED {name}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+        Ok(recorded) => {
+            if recorded.epoch.paths.as_ref().is_some_and(|p| p.refused.contains_key("not permitted")) {
+                println!("SKIPPED {name}: this machine does not let us trace");
+                return None;
+            }
+            let read = database.read(&recorded.epoch.id).unwrap();
+            assert_eq!(read.warnings, []);
+            Some((recorded, read.paths, folder))
+        }
+    }
+}
+
+#[test]
+fn a_command_of_several_threads_is_stepped_and_ends_as_it_would_have() {
+    let name = "a_command_of_several_threads_is_stepped_and_ends_as_it_would_have";
+    let Some((recorded, bursts, _folder)) = recorded(name, spinning(1500), &Stop::new()) else { return };
+    assert_eq!(recorded.exit.and_then(|e| e.code()), Some(7));
+    let tally = recorded.epoch.paths.unwrap();
+    assert_eq!(tally.bursts as usize, bursts.len());
+    assert!(!bursts.is_empty() && tally.steps > 100, "{tally:?}");
+    // One burst may exceed the budget, since no cost was measured before it.
+    let allowed_ns = tally.cpu_ns as f64 * 0.4 + 400e6;
+    assert!((tally.stepping_ns as f64) < allowed_ns, "{tally:?}");
+    let numbers: BTreeSet<u32> = bursts.iter().map(|b| b.number).collect();
+    assert_eq!(numbers.len(), bursts.len());
+    // It spins in a loop whose back edge and conditional branch run at each turn.
+    let own = ImageId::of_build(&dwell_image::build_id_of_file(std::env::current_exe().unwrap()).unwrap());
+    let within =
+        |b: &PathBurst| b.transfers.iter().filter(|t| t.from.image == own && t.to.image == own).count();
+    assert!(bursts.iter().any(|b| within(b) >= 2), "{bursts:?}");
+}
+
+#[test]
+fn an_interrupt_during_bursts_ends_the_command() {
+    let stop = Stop::new();
+    let asker = stop.clone();
+    let asked = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(700));
+        asker.stop();
+    });
+    let name = "an_interrupt_during_bursts_ends_the_command";
+    let Some((recorded, ..)) = recorded(name, spinning(600_000), &stop) else { return };
+    asked.join().unwrap();
+    assert!(recorded.interrupted);
+    let signal = recorded.exit.and_then(|e| std::os::unix::process::ExitStatusExt::signal(&e));
+    assert_eq!(signal, Some(15));
+}
+
+#[test]
+fn without_being_asked_nobody_is_stepped() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path().join("db")).unwrap();
+    let options = RecordOptions::new(spinning(50));
+    if let Ok(recorded) = record(options, &database.writer().unwrap(), &Stop::new(), &mut |_| ()) {
+        assert_eq!(recorded.epoch.paths, None);
+    }
+}
