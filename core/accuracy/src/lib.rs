@@ -10,8 +10,10 @@ pub mod estimators;
 pub mod export_capture;
 pub mod metrics;
 pub mod program;
+pub mod random;
 pub mod reliability;
 pub mod report;
+pub mod sensitivity;
 pub mod truth;
 pub mod verdict;
 /// The command's verbs, one file for each.

@@ -136,20 +136,46 @@ pub fn fit(procedures: &[Vec<Point>]) -> Scales {
     }
 }
 
+/// What estimates are multiplied with before they are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scaling {
+    /// Nothing.
+    Absolute,
+    /// The program's scale.
+    Program,
+    /// The procedure's.
+    Procedure,
+}
+
+impl Scaling {
+    /// All.
+    pub const ALL: [Scaling; 3] = [Scaling::Absolute, Scaling::Program, Scaling::Procedure];
+}
+
+/// Every point with its scale.
+pub fn scaled<'a>(
+    procedures: &'a [Vec<Point>],
+    scales: &'a Scales,
+    scaling: Scaling,
+) -> impl Iterator<Item = (&'a Point, f64)> {
+    procedures.iter().enumerate().flat_map(move |(p, points)| {
+        let scale = match scaling {
+            Scaling::Absolute => 1.0,
+            Scaling::Program => scales.program,
+            Scaling::Procedure => scales.procedures[p],
+        };
+        points.iter().map(move |point| (point, scale))
+    })
+}
+
 /// Shares as they are and by `scales`; `missing` is weight that no point stands for.
 pub fn shares(procedures: &[Vec<Point>], scales: &Scales, is_absolute: bool, missing: f64) -> Shares {
     let missing = [Point { weight: missing, estimate: None, truth: 1.0 }];
-    let by = |scale: &dyn Fn(usize) -> f64| {
-        let points = procedures.iter().enumerate().flat_map(|(p, points)| {
-            let scale = scale(p);
-            points.iter().map(move |point| (point, scale))
-        });
-        within(points.chain(missing.iter().map(|m| (m, 1.0))))
-    };
+    let by = |scaling| within(scaled(procedures, scales, scaling).chain(missing.iter().map(|m| (m, 1.0))));
     Shares {
-        abs: is_absolute.then(|| by(&|_| 1.0)),
-        prog: by(&|_| scales.program),
-        func: by(&|p| scales.procedures[p]),
+        abs: is_absolute.then(|| by(Scaling::Absolute)),
+        prog: by(Scaling::Program),
+        func: by(Scaling::Procedure),
     }
 }
 
@@ -166,6 +192,28 @@ pub fn mean(all: &[Shares]) -> Shares {
         prog: of(&|s| Some(s.prog)).unwrap_or_default(),
         func: of(&|s| Some(s.func)).unwrap_or_default(),
     }
+}
+
+/// The largest error of [`curve`], in percent.
+pub const CURVE_PERCENT_MAX: usize = 45;
+
+/// Shares of the weight within 0, 1, … [`CURVE_PERCENT_MAX`] percent.
+pub fn curve<'a>(points: impl Iterator<Item = (&'a Point, f64)>) -> Vec<f64> {
+    let (mut total, mut sums) = (0.0, vec![0.0; CURVE_PERCENT_MAX + 1]);
+    for (point, scale) in points {
+        total += point.weight;
+        let percent = (point.error(scale).abs() * 100.0 - 1e-7).ceil().max(0.0);
+        if percent <= CURVE_PERCENT_MAX as f64 {
+            sums[percent as usize] += point.weight;
+        }
+    }
+    let mut sum = 0.0;
+    sums.iter()
+        .map(|s| {
+            sum += s;
+            if total > 0.0 { sum / total } else { 0.0 }
+        })
+        .collect()
 }
 
 /// Upper ends of the buckets of [`histogram`] but the last, in percent: the paper's axes run from -45 to 45.

@@ -12,9 +12,10 @@ use crate::{
         dwell::{self, Help},
         naive, profi,
     },
-    metrics::{self, Point, Shares},
+    metrics::{self, Point, Scaling, Shares},
     program::{Evidence, Procedure, Program, Truth},
     reliability::{Judged, Reliability},
+    sensitivity::{self, Sensitivity},
 };
 
 /// Every figure of one program.
@@ -36,6 +37,8 @@ pub struct Verdict {
     pub culprits: Option<Scores>,
     /// The same with the samples of misses, where there are any.
     pub culprits_by_events: Option<Scores>,
+    /// How much worse it gets with less to go by.
+    pub sensitivity: Vec<Sensitivity>,
     /// What could not be done, in words.
     pub notes: Vec<String>,
 }
@@ -60,6 +63,20 @@ pub struct EstimatorVerdict {
     pub instructions: Shares,
     /// By edge executions.
     pub edges: Shares,
+    /// For pictures.
+    #[serde(skip)]
+    pub pictures: Pictures,
+}
+
+/// What one estimator's pictures are drawn from: by samples, and by edge executions.
+#[derive(Clone, Debug, Default)]
+pub struct Pictures {
+    /// Share within 0, 1, … percent, for each of [`Scaling::ALL`]; empty where it has no meaning.
+    pub curves: [Vec<f64>; 3],
+    /// Shares by signed error, for the same.
+    pub instructions: [Vec<f64>; 3],
+    /// Of edges.
+    pub edges: [Vec<f64>; 3],
 }
 
 /// Estimates of all procedures by one estimator.
@@ -95,6 +112,7 @@ pub fn judge(set: &str, name: &str, program: &Program) -> Verdict {
         reliability: reliabilities(program, &analyses, &all[0]),
         culprits: culprits::score(program, &analyses),
         culprits_by_events: by_events.flatten(),
+        sensitivity: sensitivity::judge(name, program),
         notes,
     }
 }
@@ -178,10 +196,22 @@ fn estimator_verdict(program: &Program, named: &Named) -> EstimatorVerdict {
     let scales = metrics::fit(&instructions);
     let is_absolute = program.is_absolute;
     let missing = program.unsampled_edge_executions as f64;
+    let is_drawn = |s: &Scaling| is_absolute || *s != Scaling::Absolute;
+    let curve = |s: Scaling| metrics::curve(metrics::scaled(&instructions, &scales, s));
+    let histogram =
+        |points: &[Vec<Point>], s| metrics::histogram(metrics::scaled(points, &scales, s)).to_vec();
+    let draw = |of: &dyn Fn(Scaling) -> Vec<f64>| {
+        Scaling::ALL.map(|s| if is_drawn(&s) { of(s) } else { Vec::new() })
+    };
     EstimatorVerdict {
         name: named.name,
         instructions: metrics::shares(&instructions, &scales, is_absolute, 0.0),
         edges: metrics::shares(&edges, &scales, is_absolute, missing),
+        pictures: Pictures {
+            curves: draw(&curve),
+            instructions: draw(&|s| histogram(&instructions, s)),
+            edges: draw(&|s| histogram(&edges, s)),
+        },
     }
 }
 

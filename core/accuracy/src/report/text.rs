@@ -8,6 +8,7 @@ use crate::{
     culprits::{self, Scores},
     metrics::{self, Shares, Within},
     reliability::Reliability,
+    sensitivity::Sensitivity,
     verdict::Verdict,
 };
 
@@ -24,6 +25,7 @@ pub fn render(verdicts: &[Verdict]) -> String {
         }
         reliability(&mut text, &members);
         culprits(&mut text, &members);
+        sensitivity(&mut text, &members);
         let _ = writeln!(text);
         for verdict in &members {
             let unjudged = verdict.unjudged_share * 100.0;
@@ -45,6 +47,28 @@ pub fn render(verdicts: &[Verdict]) -> String {
         let _ = writeln!(text);
     }
     text
+}
+
+fn sensitivity(text: &mut String, members: &[&Verdict]) {
+    let _ =
+        writeln!(text, "\nsensitivity: {}", heading().trim_start().trim_end_matches("edges10:abs prog func"));
+    let changes: Vec<&'static str> = members[0].sensitivity.iter().map(|s| s.change).collect();
+    for (index, change) in changes.into_iter().enumerate() {
+        for (name, of) in
+            [("dwell", (|s| s.dwell) as fn(&Sensitivity) -> Shares), ("clusters", |s| s.clusters)]
+        {
+            let all: Vec<Shares> = members.iter().map(|v| of(&v.sensitivity[index])).collect();
+            let mean = metrics::mean(&all);
+            let _ = writeln!(
+                text,
+                "{:30}{} {} {}",
+                format!("{change}: {name}"),
+                four(mean.abs),
+                four(Some(mean.prog)),
+                four(Some(mean.func))
+            );
+        }
+    }
 }
 
 /// Only where there is something to tell apart: out of order all may be low.

@@ -1,0 +1,81 @@
+//! Seeded randomness: the same figures on every machine, every time.
+
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// A sequence of its own for each seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// A sequence of its own for each text.
+    pub fn of_text(text: &str) -> Random {
+        // FNV-1a: any spread will do.
+        Random(
+            text.bytes()
+                .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)),
+        )
+    }
+
+    /// 64 even bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// In [0, 1).
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// In 0..`n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.bits() % n.max(1) as u64) as usize
+    }
+
+    /// Standard normal (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        (-2.0 * (1.0 - self.unit()).ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
+    /// Poisson: exact for small means, normal for large.
+    pub fn poisson(&mut self, mean: f64) -> u64 {
+        if mean > 50.0 {
+            return (mean + mean.sqrt() * self.normal()).round().max(0.0) as u64;
+        }
+        let (limit, mut product, mut count) = ((-mean).exp(), self.unit(), 0);
+        while product > limit {
+            product *= self.unit();
+            count += 1;
+        }
+        count
+    }
+
+    /// How many of `n` are kept if each is with probability `p`: exact for small `n`, normal for large.
+    pub fn binomial(&mut self, n: u64, p: f64) -> u64 {
+        if n > 100_000 {
+            let (mean, variance) = (n as f64 * p, n as f64 * p * (1.0 - p));
+            return (mean + variance.sqrt() * self.normal()).round().clamp(0.0, n as f64) as u64;
+        }
+        (0..n).filter(|_| self.unit() < p).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_right() {
+        let mut random = Random::of_text("means");
+        let mean = |draw: &mut dyn FnMut() -> u64| (0..2000).map(|_| draw() as f64).sum::<f64>() / 2000.0;
+        assert!((mean(&mut || random.poisson(3.0)) - 3.0).abs() < 0.2);
+        assert!((mean(&mut || random.poisson(300.0)) - 300.0).abs() < 2.0);
+        assert!((mean(&mut || random.binomial(100, 0.1)) - 10.0).abs() < 0.3);
+        assert!((mean(&mut || random.binomial(1_000_000, 0.02)) - 20_000.0).abs() < 20.0);
+    }
+}
