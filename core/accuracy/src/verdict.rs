@@ -87,8 +87,8 @@ pub struct Named {
     pub estimates: Vec<Estimates>,
 }
 
-/// Judges all estimators.
-pub fn judge(set: &str, name: &str, program: &Program) -> Verdict {
+/// Judges all estimators, and their sensitivity if asked.
+pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) -> Verdict {
     let evidence = &program.evidence;
     let analyses = dwell::analyses(evidence, &evidence.model, Help::OWN);
     let mut notes = Vec::new();
@@ -112,7 +112,7 @@ pub fn judge(set: &str, name: &str, program: &Program) -> Verdict {
         reliability: reliabilities(program, &analyses, &all[0]),
         culprits: culprits::score(program, &analyses),
         culprits_by_events: by_events.flatten(),
-        sensitivity: sensitivity::judge(name, program),
+        sensitivity: if has_sensitivity { sensitivity::judge(name, program) } else { Vec::new() },
         notes,
     }
 }
@@ -196,6 +196,7 @@ fn estimator_verdict(program: &Program, named: &Named) -> EstimatorVerdict {
     let scales = metrics::fit(&instructions);
     let is_absolute = program.is_absolute;
     let missing = program.unsampled_edge_executions as f64;
+    let edge_executions: f64 = edges.iter().flatten().map(|e| e.weight).sum();
     let is_drawn = |s: &Scaling| is_absolute || *s != Scaling::Absolute;
     let curve = |s: Scaling| metrics::curve(metrics::scaled(&instructions, &scales, s));
     let histogram =
@@ -210,7 +211,7 @@ fn estimator_verdict(program: &Program, named: &Named) -> EstimatorVerdict {
         pictures: Pictures {
             curves: draw(&curve),
             instructions: draw(&|s| histogram(&instructions, s)),
-            edges: draw(&|s| histogram(&edges, s)),
+            edges: draw(&|s| with_missing(histogram(&edges, s), edge_executions, missing)),
         },
     }
 }
@@ -241,6 +242,16 @@ fn reliabilities(program: &Program, analyses: &[ProcedureAnalysis], ours: &Named
         prog: by(&|_| scales.program),
         func: by(&|p| scales.procedures[p]),
     }
+}
+
+/// A histogram of `weight` with `missing` more in its last bucket.
+fn with_missing(mut histogram: Vec<f64>, weight: f64, missing: f64) -> Vec<f64> {
+    let total = (weight + missing).max(f64::MIN_POSITIVE);
+    histogram.iter_mut().for_each(|share| *share *= weight / total);
+    if let Some(last) = histogram.last_mut() {
+        *last += missing / total;
+    }
+    histogram
 }
 
 /// Sampled instructions whose executions are known.

@@ -1,6 +1,7 @@
 //! `judge`: captures → tables, JSON, pictures.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::Mutex,
 };
@@ -28,6 +29,12 @@ pub struct Arguments {
     /// Only the program of this name; may be repeated
     #[arg(long)]
     pub program: Vec<String>,
+    /// Where the report goes: tables, JSON and pictures
+    #[arg(long, default_value = "target/accuracy/report", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Neither fewer samples nor wrong latencies: several times as fast
+    #[arg(long)]
+    pub without_sensitivity: bool,
     /// One JSON object instead of tables
     #[arg(long)]
     pub json: bool,
@@ -64,10 +71,25 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let verdicts = in_parallel(&folders, |folder| one(arguments, folder))?;
     let verdicts: Vec<Verdict> = verdicts.into_iter().flatten().collect();
     ensure!(!verdicts.is_empty(), "{}: no capture that was asked for", root.display());
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&verdicts)?);
-    } else {
-        print!("{}", report::text::render(&verdicts));
+    let (text, json) = (report::text::render(&verdicts), report::json(&verdicts)?);
+    write_report(&arguments.out, &verdicts, &text, &json)?;
+    print!("{}", if arguments.json { &json } else { &text });
+    Ok(())
+}
+
+fn write_report(folder: &Path, verdicts: &[Verdict], text: &str, json: &str) -> anyhow::Result<()> {
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).with_context(|| path.display().to_string())
+    };
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    write("report.txt", text)?;
+    write("report.json", json)?;
+    for set in report::text::sets(verdicts) {
+        let members: Vec<&Verdict> = verdicts.iter().filter(|v| v.set == set).collect();
+        for (name, picture) in report::pictures::all(&set, &members) {
+            write(&format!("{set}-{name}.svg"), &picture)?;
+        }
     }
     Ok(())
 }
@@ -81,7 +103,7 @@ fn one(arguments: &Arguments, folder: &Path) -> anyhow::Result<Option<Verdict>> 
         return Ok(None);
     }
     let program = Program::load(&Capture::read(folder)?)?;
-    Ok(Some(verdict::judge(&set, &meta.name, &program)))
+    Ok(Some(verdict::judge(&set, &meta.name, &program, !arguments.without_sensitivity)))
 }
 
 /// `f` of every item, in their order, on as many threads as there are processors.
