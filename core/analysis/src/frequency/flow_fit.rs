@@ -1,8 +1,8 @@
 //! The flow through a procedure that agrees best with what its classes' samples say (the "global constraint solver"
 //! that DCPI §6.1.4 experimented with).
 //!
-//! Input: the graph, and for each class samples E collected in W cycles per execution: alone its frequency would be
-//! E / W. Output: the frequency of each edge and block: never negative, conserved at every block. Complexity: a bounded
+//! Input: the graph, and for each block and edge samples E collected in W cycles per execution: alone its frequency would
+//! be E / W. Output: the frequency of each edge and block: never negative, conserved at every block. Complexity: a bounded
 //! number of Newton steps, each an electrical network's potentials ([`electric`](super::electric)).
 //!
 //! The flow minimises Σ W·z − E·ln z, Poisson's likelihood of the samples: convex, weighted by evidence, and steep at 0
@@ -13,14 +13,14 @@ use super::{
     electric::Network,
     markov::{Elimination, Pattern},
 };
-use crate::{cfg::Cfg, equivalence::Equivalence};
+use crate::cfg::{Cfg, Node};
 
 const STEPS_MAX: usize = 60;
 const CONVERGED: f64 = 1e-9;
 /// How far a step may go towards zero.
 const BOUNDARY_PART: f64 = 0.9;
 
-/// What is known of a class by itself.
+/// What is known of a block or an edge by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
     /// E: samples that count for it, more than 0.
@@ -36,51 +36,41 @@ pub struct Flow {
     pub blocks: Vec<f64>,
     /// By edge.
     pub edges: Vec<f64>,
+    /// By entry from outside, with the block it enters.
+    pub entries: Vec<(Node, f64)>,
 }
 
 /// The graph with each block split into an arc from its start to its end, entry and exit joined to one ground.
 pub struct FlowFit<'a> {
     cfg: &'a Cfg,
-    equivalence: &'a Equivalence,
+    entries: &'a [Node],
     arcs: Vec<(usize, usize)>,
     network: Network,
     pattern: Pattern,
-    members: Vec<f64>,
 }
 
 impl<'a> FlowFit<'a> {
-    /// Prepares a graph; `None` if it is too tangled.
-    pub fn new(cfg: &'a Cfg, equivalence: &'a Equivalence) -> Option<FlowFit<'a>> {
+    /// Prepares a graph whose blocks `entries` may also be entered from outside; `None` if it is too tangled.
+    pub fn new(cfg: &'a Cfg, entries: &'a [Node]) -> Option<FlowFit<'a>> {
         let blocks = cfg.blocks.len();
         let ground = 2 * blocks;
         let mut arcs: Vec<(usize, usize)> = (0..blocks).map(|b| (2 * b, 2 * b + 1)).collect();
         let start = |n: usize| if n < blocks { 2 * n + 1 } else { ground };
         let end = |n: usize| if n < blocks { 2 * n } else { ground };
         arcs.extend(cfg.edges.iter().map(|e| (start(e.from), end(e.to))));
-        let mut members = vec![0.0; equivalence.classes];
-        for &class in equivalence.block_class.iter().chain(&equivalence.edge_class) {
-            members[class] += 1.0;
-        }
+        arcs.extend(entries.iter().map(|&b| (ground, end(b))));
         let network = Network::new(ground + 1, &arcs)?;
         let transitions = cfg.edges.iter().map(|e| (e.from.min(blocks), e.to.min(blocks)));
-        let pattern = Pattern::of(blocks + 1, transitions)?;
-        Some(FlowFit { cfg, equivalence, arcs, network, pattern, members })
+        let entering = entries.iter().map(|&b| (blocks, b));
+        let pattern = Pattern::of(blocks + 1, transitions.chain(entering))?;
+        Some(FlowFit { cfg, entries, arcs, network, pattern })
     }
 
-    /// The best flow. `start` is a guess by class, better near than far.
+    /// The best flow. `known` and the guess `start` are by block, then by edge, then by entry.
     pub fn solve(&self, known: &[Known], start: &[f64]) -> Option<Flow> {
-        let classes = self.equivalence.block_class.iter().chain(&self.equivalence.edge_class);
-        // A class's evidence is shared by its arcs, whose flows are equal.
-        let of_arc: Vec<Known> = classes
-            .clone()
-            .map(|&c| Known {
-                samples: known[c].samples / self.members[c],
-                cycles: known[c].cycles / self.members[c],
-            })
-            .collect();
-        let mut flow: Vec<f64> = classes.map(|&c| start[c].max(f64::MIN_POSITIVE)).collect();
+        let mut flow: Vec<f64> = start.iter().map(|f| f.max(f64::MIN_POSITIVE)).collect();
         for _ in 0..STEPS_MAX {
-            if self.step(&of_arc, &mut flow)? < CONVERGED {
+            if self.step(known, &mut flow)? < CONVERGED {
                 break;
             }
         }
@@ -117,31 +107,39 @@ impl<'a> FlowFit<'a> {
         Some(largest)
     }
 
-    /// The flow that the branch probabilities imply, so that rounding leaves no leak.
-    fn conserved(&self, edges: &[f64]) -> Option<Flow> {
+    /// The flow that the branch probabilities imply, so that rounding leaves no leak. `arcs` are edges, then entries.
+    fn conserved(&self, arcs: &[f64]) -> Option<Flow> {
         let cfg = self.cfg;
         let outside = cfg.blocks.len();
+        let from = |a: usize| cfg.edges.get(a).map_or(outside, |e| e.from.min(outside));
         let mut leaving = vec![0.0; outside + 1];
-        cfg.edges.iter().zip(edges).for_each(|(e, z)| leaving[e.from.min(outside)] += z);
-        let probability: Vec<f64> =
-            cfg.edges.iter().zip(edges).map(|(e, z)| z / leaving[e.from.min(outside)]).collect();
+        arcs.iter().enumerate().for_each(|(a, z)| leaving[from(a)] += z);
+        let probability: Vec<f64> = arcs.iter().enumerate().map(|(a, z)| z / leaving[from(a)]).collect();
         let visits = Elimination::new(&self.pattern, &probability).visits()?;
-        let scaled = |from: usize| leaving[outside] * visits[from.min(outside)];
-        let edges: Vec<f64> = cfg.edges.iter().zip(&probability).map(|(e, p)| scaled(e.from) * p).collect();
-        let flow = Flow { blocks: (0..outside).map(scaled).collect(), edges };
+        let scaled: Vec<f64> = visits.iter().map(|v| leaving[outside] * v).collect();
+        let mut edges: Vec<f64> = probability.iter().enumerate().map(|(a, p)| scaled[from(a)] * p).collect();
+        let entries = self.entries.iter().copied().zip(edges.split_off(cfg.edges.len())).collect();
+        let flow = Flow { blocks: scaled[..outside].to_vec(), edges, entries };
         flow.blocks.iter().chain(&flow.edges).all(|f| f.is_finite()).then_some(flow)
     }
 }
 
 impl Flow {
+    /// By block, then by edge, then by entry.
+    pub fn all(&self) -> Vec<f64> {
+        let entries = self.entries.iter().map(|e| e.1);
+        self.blocks.iter().chain(&self.edges).copied().chain(entries).collect()
+    }
+
     /// Checks conservation at each block and that nothing is negative.
     pub fn verify(&self, cfg: &Cfg) -> Result<(), String> {
         if let Some(e) = self.edges.iter().position(|f| f.is_nan() || *f < 0.0) {
             return Err(format!("edge {e} carries {}", self.edges[e]));
         }
         for (block, &frequency) in self.blocks.iter().enumerate() {
-            for edges in [&cfg.predecessors[block], &cfg.successors[block]] {
-                let sum: f64 = edges.iter().map(|&e| self.edges[e]).sum();
+            let entering: f64 = self.entries.iter().filter(|e| e.0 == block).map(|e| e.1).sum();
+            for (edges, more) in [(&cfg.predecessors[block], entering), (&cfg.successors[block], 0.0)] {
+                let sum: f64 = edges.iter().map(|&e| self.edges[e]).sum::<f64>() + more;
                 if (sum - frequency).abs() > 1e-6 * frequency.max(sum) {
                     return Err(format!("block {block} is executed {frequency}, its edges {sum}"));
                 }

@@ -5,24 +5,34 @@
 //!
 //! Expectation and maximisation in turn (Dempster, Laird and Rubin, 1977): given frequencies, how likely each issue
 //! point is free of stalls; given that, the flow that makes the free points' samples most likely. A class whose only
-//! point stalls starts too high; its neighbours pull it down, its point looks stalled, and it stops pulling back.
+//! point stalls starts too high; its neighbours pull it down, its point looks stalled, and it stops pulling back. The
+//! model's error is large at first and narrows round by round (annealing), so that no evidence is dropped before its
+//! neighbours have spoken.
+//!
+//! Where a class's own points contradict the flow beyond doubt, control enters from outside (a jump from another
+//! procedure, as between glibc's memmove and memcpy): such blocks get an entry of their own, and a note says so.
 
 use super::{
     Estimate, Estimates, Evidence, confidence,
-    flow_fit::{FlowFit, Known},
+    flow_fit::{Flow, FlowFit, Known},
     mixture::{self, Point, Stalls},
+    points, skid,
 };
-use crate::{
-    cfg::EdgeKind,
-    schedule::{Risks, Schedule},
-};
+use crate::cfg::{CfgEdge, EdgeKind, Node};
 
-/// The model's error by round: wide at first, so that evidence is not dropped before the neighbours have spoken.
+/// The model's error by round.
 const MODEL_ERRORS: [f64; 7] = [0.0, 0.3, 0.15, 0.08, 0.04, 0.02, 0.0];
 /// What stands for knowledge where there is none, in samples: pulls towards a guess, and keeps flows above zero.
 const PRIOR_SAMPLES: f64 = 0.1;
+/// An edge's part of the rarer of its ends, as a first guess, and that of an edge that control never takes by itself.
+const EDGE_PART: f64 = 0.5;
+const PSEUDO_PART: f64 = 1e-3;
 /// A class's points may all err alike by this part, however many samples they have.
 const CLASS_ERROR: f64 = 0.01;
+/// Logarithm of how many times likelier a class's own frequency must be than the flow's to prove an entry from outside.
+const ENTRY_PROOF: f64 = 25.0;
+/// Entries from outside at most.
+const ENTRIES_MAX: usize = 8;
 
 /// `None` where the graph has missing edges or is too tangled for elimination.
 pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
@@ -30,99 +40,140 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     if cfg.missing_edges || cfg.blocks.is_empty() {
         return None;
     }
-    let fit = FlowFit::new(cfg, equivalence)?;
     let stalls = Stalls::of(model);
-    let points = points_of_classes(evidence);
-    let mut frequency = alone(evidence, &points, &stalls);
-    let mut flow = None;
-    for (round, &error) in MODEL_ERRORS.iter().enumerate() {
-        let stalls = stalls.with_model_error(error);
-        let by_class = points.iter().zip(&frequency);
-        let known: Vec<Known> = by_class
-            .map(|(p, &f)| {
-                let doubt = if round == 0 { mixture::log_variance(p, f, &stalls) } else { 0.0 };
-                known(p, f, doubt, &stalls)
-            })
-            .collect();
-        let solved = fit.solve(&known, &frequency)?;
-        for (block, &class) in equivalence.block_class.iter().enumerate() {
-            frequency[class] = solved.blocks[block];
-        }
-        for (edge, &class) in equivalence.edge_class.iter().enumerate() {
-            frequency[class] = solved.edges[edge];
-        }
-        flow = Some(solved);
+    let mut fitted = fit(evidence, &[], &stalls)?;
+    let entries = unseen_entries(evidence, &fitted, &stalls);
+    if !entries.is_empty() {
+        fitted = fit(evidence, &entries, &stalls)?;
     }
-    let flow = flow?;
-    let confidences: Vec<_> =
-        points.iter().zip(&frequency).map(|(p, &f)| confidence::of_mixture(p, f, &stalls)).collect();
-    let of = |f: &f64, class: &usize| Some(Estimate { frequency: *f, confidence: confidences[*class] });
+    let mut by_class = vec![Vec::new(); equivalence.classes];
+    for (points, &class) in fitted.points.iter().zip(&equivalence.block_class) {
+        by_class[class].extend_from_slice(points);
+    }
+    let of = |(&frequency, &class): (&f64, &usize)| {
+        Some(Estimate { frequency, confidence: confidence::of_mixture(&by_class[class], frequency, &stalls) })
+    };
+    let flow = &fitted.flow;
     Some(Estimates {
-        blocks: flow.blocks.iter().zip(&equivalence.block_class).map(|(f, c)| of(f, c)).collect(),
-        edges: flow.edges.iter().zip(&equivalence.edge_class).map(|(f, c)| of(f, c)).collect(),
+        blocks: flow.blocks.iter().zip(&equivalence.block_class).map(of).collect(),
+        edges: flow.edges.iter().zip(&equivalence.edge_class).map(of).collect(),
         head_samples: evidence.samples.iter().map(|&s| s as f64).collect(),
+        notes: if entries.is_empty() { Vec::new() } else { vec![ENTERED_NOTE.into()] },
         ..Estimates::default()
     })
 }
 
-/// Issue points by class. One that waits for an earlier instruction stands for all that lies between, because a dynamic
-/// stall in between shortens the wait (DCPI §6.1.3).
-fn points_of_classes(evidence: &Evidence) -> Vec<Vec<Point>> {
-    let Evidence { cfg, equivalence, schedule, samples, .. } = *evidence;
-    let mut points = vec![Vec::new(); equivalence.classes];
-    for (block, &class) in equivalence.block_class.iter().enumerate() {
-        let range = cfg.blocks[block].clone();
-        for i in range.clone().filter(|&i| schedule.issue_cycles_min[i] > 0.0) {
-            let producer = schedule.waits_for[i].filter(|j| (range.start..i).contains(j));
-            let span = producer.map_or(i, |j| j + 1)..i + 1;
-            let risks = span.clone().fold(Risks::default(), |all, k| all.union(risks_of(schedule, k)));
-            points[class].push(Point {
-                samples: span.clone().map(|k| samples[k] as f64).sum(),
-                cycles: span.map(|k| schedule.issue_cycles_min[k]).sum(),
-                stall_prior: stall_prior(risks),
-            });
-        }
+const ENTERED_NOTE: &str = "control enters in the middle of the procedure, it seems: from another's jump";
+
+struct Fitted {
+    flow: Flow,
+    points: Vec<Vec<Point>>,
+}
+
+fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted> {
+    let Evidence { cfg, samples, .. } = *evidence;
+    let solver = FlowFit::new(cfg, entries)?;
+    let mut shares = skid::edge_shares_by_samples(cfg, samples);
+    let mut fitted: Option<Fitted> = None;
+    for error in MODEL_ERRORS {
+        let cycles = points::issue_cycles(evidence, &shares);
+        let points = points::by_block(evidence, &cycles);
+        let (guess, doubts) = match &fitted {
+            None => alone(evidence, entries, &points, stalls),
+            Some(f) => (f.flow.all(), vec![0.0; points.len()]),
+        };
+        let known = knowledge(&points, &guess, &doubts, &stalls.with_model_error(error));
+        let flow = solver.solve(&known, &guess)?;
+        shares = skid::edge_shares(cfg, &flow.edges);
+        fitted = Some(Fitted { flow, points });
     }
-    points
+    fitted
 }
 
-fn risks_of(schedule: &Schedule, i: usize) -> Risks {
-    schedule.risks.get(i).copied().unwrap_or_default()
+/// What each block's free points know, and the prior for edges and entries.
+fn knowledge(points: &[Vec<Point>], guess: &[f64], doubts: &[f64], stalls: &Stalls) -> Vec<Known> {
+    let of_block = |((points, &f), &doubt): ((&Vec<Point>, &f64), &f64)| {
+        let (samples, cycles) = mixture::free_part(points, f, stalls);
+        let worth = 1.0 / (1.0 + (doubt + CLASS_ERROR * CLASS_ERROR) * samples);
+        Known { samples: worth * samples, cycles: worth * cycles }
+    };
+    let blocks = points.iter().zip(guess).zip(doubts).map(of_block);
+    let nothing = std::iter::repeat(Known { samples: 0.0, cycles: 0.0 });
+    let known = blocks.chain(nothing).zip(guess);
+    known
+        .map(|(k, &f)| Known {
+            samples: k.samples + PRIOR_SAMPLES,
+            cycles: k.cycles + PRIOR_SAMPLES / f.max(f64::MIN_POSITIVE),
+        })
+        .collect()
 }
 
-/// How often a point with these risks stalls noticeably.
-fn stall_prior(risks: Risks) -> f64 {
-    let parts =
-        [(risks.entered, 0.5), (risks.line, 0.13), (risks.data, 0.2), (risks.store, 0.1), (risks.unit, 0.05)];
-    let free = parts.iter().filter(|p| p.0).fold(0.995, |free, p| free * (1.0 - p.1));
-    1.0 - free
-}
-
-/// Each class by itself; one without points from its neighbours, as well as one can tell.
-fn alone(evidence: &Evidence, points: &[Vec<Point>], stalls: &Stalls) -> Vec<f64> {
+/// Each arc's frequency by its own class, and for each block the doubt about it.
+fn alone(
+    evidence: &Evidence,
+    entries: &[Node],
+    points: &[Vec<Point>],
+    stalls: &Stalls,
+) -> (Vec<f64>, Vec<f64>) {
     let Evidence { cfg, equivalence, .. } = *evidence;
-    let mut frequency: Vec<f64> =
-        points.iter().map(|p| mixture::most_likely(p, stalls).unwrap_or(0.0)).collect();
-    let block = |n: usize, f: &[f64]| equivalence.block_class.get(n).map_or(f64::INFINITY, |&c| f[c]);
-    let lowest = frequency.iter().copied().filter(|&f| f > 0.0).fold(f64::INFINITY, f64::min);
-    for (edge, &class) in cfg.edges.iter().zip(&equivalence.edge_class) {
-        if points[class].is_empty() {
-            let around = block(edge.from, &frequency).min(block(edge.to, &frequency)).min(1e18);
-            let part = if edge.kind.is_pseudo() { 1e-4 } else { 0.3 };
-            let guess = if edge.kind == EdgeKind::Enter { lowest } else { part * around };
-            frequency[class] = guess.clamp(1e-9, 1e18);
+    let classes = points_of_classes(evidence, points);
+    let own: Vec<Option<f64>> = classes.iter().map(|p| mixture::most_likely(p, stalls)).collect();
+    let doubt_of =
+        |(p, f): (&Vec<Point>, &Option<f64>)| f.map_or(0.0, |f| mixture::log_variance(p, f, stalls));
+    let doubts: Vec<f64> = classes.iter().zip(&own).map(doubt_of).collect();
+    // A guess must not be far too low: the fit's loss is steep above it. Where no point speaks, all samples do.
+    let by_samples = |b: usize| {
+        let range = cfg.blocks[b].clone();
+        let samples: f64 = range.clone().map(|i| evidence.samples[i] as f64).sum();
+        samples.max(0.5) / range.map(|i| evidence.schedule.issue_cycles_min[i]).sum::<f64>().max(1.0)
+    };
+    let blocks = 0..cfg.blocks.len();
+    let mut guess: Vec<f64> =
+        blocks.map(|b| own[equivalence.block_class[b]].unwrap_or_else(|| by_samples(b))).collect();
+    let edge = |(e, &class): (&CfgEdge, &usize)| {
+        let ends = [e.from, e.to].map(|n| guess.get(n).copied().unwrap_or(f64::INFINITY));
+        let around = ends[0].min(ends[1]);
+        match e.kind {
+            _ if own[class].is_some() => own[class].unwrap_or(around),
+            EdgeKind::Enter | EdgeKind::Leave => around,
+            k if k.is_pseudo() => PSEUDO_PART * around,
+            _ => EDGE_PART * around,
         }
-    }
-    frequency
+    };
+    let edges: Vec<f64> = cfg.edges.iter().zip(&equivalence.edge_class).map(edge).collect();
+    let entering: Vec<f64> = entries.iter().map(|&b| guess[b]).collect();
+    guess.extend(edges.into_iter().chain(entering));
+    guess.iter_mut().for_each(|g| *g = g.clamp(1e-9, 1e19));
+    (guess, equivalence.block_class.iter().map(|&c| doubts[c]).collect())
 }
 
-/// What a class's free points know; the prior where they know nothing. `doubt` is a variance of the logarithm that more
-/// samples would not lessen.
-fn known(points: &[Point], f: f64, doubt: f64, stalls: &Stalls) -> Known {
-    let (samples, cycles) = mixture::free_part(points, f, stalls);
-    let worth = 1.0 / (1.0 + (doubt + CLASS_ERROR * CLASS_ERROR) * samples);
-    Known {
-        samples: worth * samples + PRIOR_SAMPLES,
-        cycles: worth * cycles + PRIOR_SAMPLES / f.max(f64::MIN_POSITIVE),
+fn points_of_classes(evidence: &Evidence, points: &[Vec<Point>]) -> Vec<Vec<Point>> {
+    let mut classes = vec![Vec::new(); evidence.equivalence.classes];
+    for (points, &class) in points.iter().zip(&evidence.equivalence.block_class) {
+        classes[class].extend_from_slice(points);
     }
+    classes
+}
+
+/// First blocks of the classes whose points prove that the flow is too small.
+fn unseen_entries(evidence: &Evidence, fitted: &Fitted, stalls: &Stalls) -> Vec<Node> {
+    let classes = points_of_classes(evidence, &fitted.points);
+    let mut seen = vec![false; classes.len()];
+    let mut proven = Vec::new();
+    for (block, &class) in evidence.equivalence.block_class.iter().enumerate() {
+        let (points, flow) = (&classes[class], fitted.flow.blocks[block]);
+        if std::mem::replace(&mut seen[class], true) || points.len() < 2 {
+            continue;
+        }
+        let Some(own) = mixture::most_likely(points, stalls).filter(|own| *own > 1.1 * flow) else {
+            continue;
+        };
+        let proof =
+            mixture::log_likelihood(points, own, stalls) - mixture::log_likelihood(points, flow, stalls);
+        if proof > ENTRY_PROOF {
+            proven.push((proof, block));
+        }
+    }
+    proven.sort_by(|a, b| b.0.total_cmp(&a.0));
+    proven.iter().take(ENTRIES_MAX).map(|p| p.1).collect()
 }

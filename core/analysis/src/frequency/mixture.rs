@@ -6,8 +6,8 @@
 //!
 //! It takes the place of the clusters of DCPI §6.1.3. There the smaller ratios S/M are averaged; here every point votes.
 //! Free of dynamic stalls, S is Poisson(f·M); stalled for x cycles on average, Poisson(f·(M + x)) with x log-uniform up
-//! to a few misses to memory; and now and then M is too large (a stall between a producer and its consumer hides the
-//! latency, DCPI's fourth challenge), then S is anywhere below f·M. So a class whose only point may have stalled is an
+//! to a few misses to memory; where a stall between a producer and its consumer may hide the latency (DCPI's fourth
+//! challenge), S is anywhere down to what is left; and now and then M is simply wrong. So a class whose only point may have stalled is an
 //! upper bound rather than an estimate, and the flow fit can tell which.
 
 use crate::machine::MachineModel;
@@ -23,19 +23,23 @@ const STALL_CYCLES_MIN: f64 = 0.02;
 /// The longest average stall, in misses to memory.
 const STALL_MEMORY_TIMES_MAX: f64 = 3.0;
 /// How often M is too large.
-const TOO_LARGE: f64 = 0.02;
+const TOO_LARGE: f64 = 0.004;
 /// Candidates that are tried before the best is refined.
 const CANDIDATES_MAX: usize = 48;
 /// Steps of the refinement.
 const REFINEMENTS: usize = 16;
 
-/// An instruction with M > 0, or the span from its producer to it.
+/// An instruction with M > 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Samples of the span.
+    /// Its samples.
     pub samples: f64,
-    /// Least cycles of the span.
+    /// M.
     pub cycles: f64,
+    /// M were the latencies it waits for hidden by stalls before it …
+    pub cycles_floor: f64,
+    /// … and the probability that something hides them.
+    pub hidden_prior: f64,
     /// The probability that something stalls it.
     pub stall_prior: f64,
 }
@@ -65,14 +69,13 @@ impl Stalls {
 /// A point's three explanations, as densities times their prior.
 struct Explanations {
     free: f64,
-    stalled: f64,
-    too_large: f64,
+    others: f64,
 }
 
 impl Explanations {
     fn total(&self) -> f64 {
         // Nothing is impossible: the floor keeps one wild point from deciding.
-        self.free + self.stalled + self.too_large + 1e-300
+        self.free + self.others + 1e-300
     }
 }
 
@@ -89,10 +92,14 @@ fn explain(point: &Point, f: f64, stalls: &Stalls) -> Explanations {
     let long = step((above - bend) / sigma) / above.max(bend);
     let beyond = if above > longest { (longest / above).powi(3) } else { 1.0 };
     let below = step(-above / sigma) / (mean + 1.0);
+    let least = f * point.cycles_floor;
+    let hidden = step(-above / sigma) * step((s - least) / sigma) / (mean - least + 1.0);
+    let as_scheduled = (1.0 - TOO_LARGE) * (1.0 - point.hidden_prior);
     Explanations {
-        free: (1.0 - point.stall_prior) * (1.0 - TOO_LARGE) * peak,
-        stalled: point.stall_prior * (short + long * beyond) / stalls.log_range,
-        too_large: TOO_LARGE * below,
+        free: (1.0 - point.stall_prior) * as_scheduled * peak,
+        others: point.stall_prior * (short + long * beyond) / stalls.log_range
+            + TOO_LARGE * below
+            + point.hidden_prior * hidden,
     }
 }
 

@@ -15,6 +15,7 @@ mod likely_flow;
 mod markov;
 mod mixture;
 mod out_of_order;
+mod points;
 mod propagate;
 mod retired;
 mod skid;

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use dwell_image::{Instruction, Operand, RegisterSet};
+use dwell_image::{Flow, Instruction, Operand, RegisterSet};
 use rustc_hash::FxHashMap;
 
 use super::{Schedule, StaticStall, address_registers};
 use crate::{
     Cause,
-    machine::{ClassCost, MachineModel},
+    machine::{ClassCost, MachineModel, Opcode},
 };
 
 /// When something becomes free or ready, and who is responsible.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Ready {
     cycle: i64,
     by: Option<usize>,
@@ -20,7 +20,9 @@ struct Ready {
 
 const ALWAYS: Ready = Ready { cycle: 0, by: None };
 
-struct Issue<'m> {
+/// The state of issue after some instruction.
+#[derive(Clone)]
+pub struct Issue<'m> {
     model: &'m MachineModel,
     /// When each register's value can be computed with.
     registers: [Ready; 128],
@@ -32,13 +34,28 @@ struct Issue<'m> {
     closed_by: Option<usize>,
 }
 
-/// Issues a block's instructions as early as the model allows and writes M and the static stalls.
-pub fn schedule_block(
-    model: &MachineModel,
+/// What a predecessor changes of M.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Carried {
+    /// The instruction whose M it changes.
+    pub instruction: usize,
+    /// By how much: more where it waits for the predecessor's results, less where it issues together with its end.
+    pub cycles: f64,
+    /// Who makes it wait.
+    pub culprit: Option<usize>,
+}
+
+/// Instructions of a block that may feel a predecessor.
+const CARRY_REACH: usize = 16;
+
+/// Issues a block's instructions as early as the model allows, writes M and the static stalls, and returns what is still
+/// under way at its end.
+pub fn schedule_block<'m>(
+    model: &'m MachineModel,
     instructions: &[Instruction],
     range: Range<usize>,
     schedule: &mut Schedule,
-) {
+) -> Issue<'m> {
     let units =
         model.units.iter().map(|(name, &count)| (name.as_str(), vec![(ALWAYS, false); count as usize]));
     let mut issue = Issue {
@@ -51,13 +68,50 @@ pub fn schedule_block(
         closed_by: None,
     };
     for i in range {
-        issue.step(&instructions[i], i, schedule);
+        let wait = issue.step(&instructions[i], schedule.opcodes[i], i);
+        schedule.issue_cycles_min[i] = wait.cycles as f64;
+        schedule.issue_cycles_floor[i] = wait.cycles_floor as f64;
+        for (cause, slots, culprit) in wait.lost.into_iter().filter(|lost| lost.1 > 0) {
+            let cycles = slots as f64 / f64::from(model.issue_width);
+            schedule.static_stalls[i].push(StaticStall { cause, cycles, culprit });
+            if cause != Cause::Slotting {
+                schedule.waits_for[i] = culprit;
+            }
+        }
     }
+    issue
+}
+
+/// How M changes where a block runs after a predecessor that left `issue` behind (the paper's third challenge, §6.1.3,
+/// where predecessors are ignored).
+pub fn carry_over(
+    mut issue: Issue,
+    instructions: &[Instruction],
+    range: Range<usize>,
+    schedule: &Schedule,
+) -> Vec<Carried> {
+    let mut carried = Vec::new();
+    for i in range.take(CARRY_REACH) {
+        let wait = issue.step(&instructions[i], schedule.opcodes[i], i);
+        let cycles = wait.cycles as f64 - schedule.issue_cycles_min[i];
+        if cycles != 0.0 {
+            let culprit = wait.lost.iter().rev().find(|lost| lost.1 > 0).and_then(|lost| lost.2);
+            carried.push(Carried { instruction: i, cycles, culprit });
+        }
+    }
+    carried
+}
+
+/// How long an instruction is at the head, and the slots that it loses to each cause.
+struct Wait {
+    cycles: i64,
+    /// The same, were every operand ready and no unit busy for long.
+    cycles_floor: i64,
+    lost: [(Cause, i64, Option<usize>); 3],
 }
 
 impl Issue<'_> {
-    fn step(&mut self, instruction: &Instruction, i: usize, schedule: &mut Schedule) {
-        let opcode = schedule.opcodes[i];
+    fn step(&mut self, instruction: &Instruction, opcode: Opcode, i: usize) -> Wait {
         let cost = self.model.cost(opcode.class);
         let width = i64::from(self.model.issue_width);
         let group_is_full = self.slots_used >= width;
@@ -75,21 +129,19 @@ impl Issue<'_> {
         let (at_slot, at_operands, at_unit) =
             (slot_at(slot_ready.cycle, self), slot_at(after_operands, self), slot_at(cycle, self));
         let unit_cause = if unit_is_shared_slot { Cause::Slotting } else { Cause::FunctionalUnit };
-        let lost = [
-            (Cause::Slotting, at_slot - ideal, slot_ready.by),
-            (Cause::Dependency, at_operands - at_slot, operands.by),
-            (unit_cause, at_unit - at_operands, unit.by),
-        ];
-        for (cause, slots, culprit) in lost {
-            if slots > 0 {
-                let cycles = slots as f64 / width as f64;
-                schedule.static_stalls[i].push(StaticStall { cause, cycles, culprit });
-                schedule.waits_for[i] =
-                    if cause == Cause::Slotting { schedule.waits_for[i] } else { culprit };
-            }
-        }
-        schedule.issue_cycles_min[i] = (cycle - self.cycle) as f64;
+        let (port, port_is_short) = self.units_ready(cost, slot_ready.cycle);
+        let floor = if port_is_short { slot_ready.cycle.max(port.cycle) } else { slot_ready.cycle };
+        let wait = Wait {
+            cycles: cycle - self.cycle,
+            cycles_floor: floor.min(cycle) - self.cycle,
+            lost: [
+                (Cause::Slotting, at_slot - ideal, slot_ready.by),
+                (Cause::Dependency, at_operands - at_slot, operands.by),
+                (unit_cause, at_unit - at_operands, unit.by),
+            ],
+        };
         self.issue_at(cycle, instruction, i, cost, self.model.latency(opcode));
+        wait
     }
 
     /// Data is needed `late` cycles after issue, addresses at once.
@@ -125,6 +177,10 @@ impl Issue<'_> {
         if cost.alone || cost.ends_group {
             self.closed_by = Some(i);
         }
+        if matches!(instruction.flow, Flow::Call { .. }) {
+            self.return_from_callee();
+            return;
+        }
         let address_latency = cost.address_latency.unwrap_or(latency);
         let updated = updated_addresses(instruction);
         for register in instruction.writes.iter() {
@@ -135,6 +191,12 @@ impl Issue<'_> {
         }
         self.take(&cost.slot, cycle, 1.0, i);
         self.take(&cost.unit, cycle, cost.busy, i);
+    }
+
+    /// What the callee leaves behind is unknown, and M must not be too large: all is ready and free.
+    fn return_from_callee(&mut self) {
+        (self.registers, self.addresses) = ([ALWAYS; 128], [ALWAYS; 128]);
+        self.units.values_mut().for_each(|pool| pool.fill((ALWAYS, false)));
     }
 
     fn take(&mut self, name: &Option<String>, cycle: i64, busy: f64, i: usize) {

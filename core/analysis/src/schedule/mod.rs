@@ -4,7 +4,8 @@
 //! the head of the machine (DCPI's M) and its static stalls; for each block its best case. Complexity: linear in
 //! instructions × registers and units touched (times a constant number of iterations for a loop of one block).
 //!
-//! As in the paper a block is scheduled on its own: what its predecessors leave behind is ignored.
+//! As in the paper a block is scheduled on its own. What its predecessors leave behind is kept apart, by edge, since how
+//! much of it counts depends on frequencies.
 
 mod in_order;
 mod out_of_order;
@@ -14,11 +15,12 @@ use std::ops::Range;
 
 use dwell_image::{Arch, Instruction, RegisterSet};
 
+pub use in_order::Carried;
 pub use risk::Risks;
 
 use crate::{
     Cause,
-    cfg::Cfg,
+    cfg::{Cfg, CfgEdge},
     machine::{MachineModel, Opcode, Order},
 };
 
@@ -29,6 +31,8 @@ pub struct Schedule {
     pub opcodes: Vec<Opcode>,
     /// Least cycles at the head: whole cycles, 0 where it issues or retires with its predecessor (DCPI's M).
     pub issue_cycles_min: Vec<f64>,
+    /// In order, M were every operand ready: what is left of it where stalls before it hide its producer's latency.
+    pub issue_cycles_floor: Vec<f64>,
     /// The slots it takes, in cycles: `1 / width`, 0 for the second half of a fused pair.
     pub slot_cycles: Vec<f64>,
     /// Why it waits longer than its slot.
@@ -43,6 +47,8 @@ pub struct Schedule {
     pub chased_load: Vec<Option<usize>>,
     /// In order: what can stall it at run time; empty out of order.
     pub risks: Vec<Risks>,
+    /// In order, by edge of the graph: what its source changes of its target's M; empty out of order.
+    pub carried: Vec<Vec<Carried>>,
 }
 
 /// Cycles lost to the program as it is written.
@@ -63,6 +69,7 @@ impl Schedule {
         let mut schedule = Schedule {
             opcodes: instructions.iter().map(|i| Opcode::of(arch, i)).collect(),
             issue_cycles_min: vec![0.0; n],
+            issue_cycles_floor: vec![0.0; n],
             slot_cycles: vec![1.0 / f64::from(model.issue_width); n],
             static_stalls: vec![Vec::new(); n],
             waits_for: vec![None; n],
@@ -70,14 +77,18 @@ impl Schedule {
             best_case_cycles: vec![0.0; cfg.blocks.len()],
             chased_load: vec![None; cfg.blocks.len()],
             risks: Vec::new(),
+            carried: Vec::new(),
         };
         if model.order == Order::InOrder {
             schedule.risks = risk::of(model, instructions, &schedule.opcodes, cfg);
         }
         schedule.fuse_pairs(model, arch, instructions, cfg);
+        let mut ends = Vec::new();
         for (block, range) in cfg.blocks.iter().enumerate() {
             match model.order {
-                Order::InOrder => in_order::schedule_block(model, instructions, range.clone(), &mut schedule),
+                Order::InOrder => {
+                    ends.push(in_order::schedule_block(model, instructions, range.clone(), &mut schedule))
+                }
                 Order::OutOfOrder => {
                     let repeats = cfg.loops_on_itself(block);
                     out_of_order::schedule_block(model, instructions, range.clone(), repeats, &mut schedule);
@@ -89,8 +100,24 @@ impl Schedule {
                 schedule.chased_load[block] = schedule.find_chased_load(instructions, range.clone());
             }
         }
+        if model.order == Order::InOrder {
+            schedule.carried = schedule.carried_over(&ends, instructions, cfg);
+        }
         debug_assert_eq!(schedule.verify(cfg), Ok(()));
         schedule
+    }
+
+    fn carried_over(
+        &self,
+        ends: &[in_order::Issue],
+        instructions: &[Instruction],
+        cfg: &Cfg,
+    ) -> Vec<Vec<Carried>> {
+        let along = |edge: &CfgEdge| match (ends.get(edge.from), cfg.blocks.get(edge.to)) {
+            (Some(end), Some(range)) => in_order::carry_over(end.clone(), instructions, range.clone(), self),
+            _ => Vec::new(),
+        };
+        cfg.edges.iter().map(along).collect()
     }
 
     /// Cycles that the model expects at instruction `i`: its slot and its static stalls.

@@ -154,25 +154,25 @@ fn in_order_mispredicted_branch_at_the_heads_it_leads_to() {
          ret",
         &[1000, 0, 3000, 1010, 3500, 500, 0, 3400, 502, 1000, 1005, 0],
         expect![[r#"
-            frequency 1002 High, cpi 1.25, best 1.12
+            frequency 1003 High, cpi 1.25, best 1.12
                  1.0 1 ldr x1, [x2]
                  0.0 0 add x2, x2, 8
                   static Dependency 2.0..2.0 by ldr x1, [x2]
                  3.0 3 cmp x1, x3
                   static Dependency 0.5..0.5 by cmp x1, x3
                  1.0 1 b.ne other
-            frequency 500 Medium, cpi 2.67, best 0.67
+            frequency 500 Medium, cpi 2.66, best 0.67
                   dynamic BranchMispredict 6.0..6.0 by b.ne other
                  7.0 1 add x4, x4, x1
                   static Dependency 0.5..0.5 by add x4, x4, x1
                  1.0 1 eor x5, x5, x4
                  0.0 0 b join
-            frequency 502 Medium, cpi 3.89, best 0.75
+            frequency 502 Medium, cpi 3.88, best 0.75
                   dynamic BranchMispredict 5.8..5.8 by b.ne other
                  6.8 1 add x6, x6, x1
                   static Dependency 0.5..0.5 by add x6, x6, x1
                  1.0 1 eor x7, x7, x6
-            frequency 1002 High, cpi 1.00, best 0.75
+            frequency 1003 High, cpi 1.00, best 0.75
                  1.0 1 cmp x2, x8
                   static Dependency 0.5..0.5 by cmp x2, x8
                  1.0 1 b.ne loop
