@@ -4,7 +4,9 @@
 // The simulator is a plugin of QEMU's user mode (core/accuracy/simulator), so a program runs unchanged, at some 40 million
 // instructions a second.
 //
-//     node scripts/accuracy/inorder.mjs [--out DIRECTORY] [--arch aarch64|riscv64]… [--period CYCLES] [PART-OF-A-NAME…]
+//     node scripts/accuracy/inorder.mjs [--out DIRECTORY] [--arch aarch64|riscv64]… [--more TIMES] [PART-OF-A-NAME…]
+//
+// --more 6: periods a sixth as long, so that many times the samples: a minute on a real core gives some 300,000.
 
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -24,6 +26,8 @@ const machine = 'generic-inorder-2';
 /** A processor that QEMU offers in this version, and that has no instructions the simulator does not know. */
 const cpus = { aarch64: 'cortex-a53', riscv64: 'rv64' };
 export const architectures = Object.keys(cpus);
+/** Some 50,000 samples of most programs. */
+const usual_period_cycles = 5003;
 const flags = '-O2 -g -w -static -fno-pie -no-pie';
 
 const packages = (arch) => ({
@@ -118,14 +122,14 @@ function writeExpected(folder, { file }, binary, arch) {
   writeFileSync(join(folder, 'expected.tsv'), rows.join(''));
 }
 
-async function capture(program, arch, { out, work, plugin, period }) {
+async function capture(program, arch, { out, work, plugin, more }) {
   const { binary, source } = await buildProgram(program, arch, work);
   const place = { '{in}': join(work, 'inputs'), '{here}': here };
   const list = program.run.map((argument) => argument.replace(/\{(in|here)\}/g, (name) => place[name]));
   const start = performance.now();
   let totals;
   await whole(join(out, `inorder-${arch}`, program.name), (folder) => {
-    totals = simulate({ binary, arguments: list, arch, plugin, folder, options: { period: program.period ?? period }, status: program.status });
+    totals = simulate({ binary, arguments: list, arch, plugin, folder, options: { period: Math.round((program.period ?? usual_period_cycles) / more) }, status: program.status });
     copyFileSync(binary, join(folder, 'program'));
     if (program.role === 'kernel') writeExpected(folder, program, binary, arch);
     writeMeta(folder, program, source, totals);
@@ -137,9 +141,9 @@ async function capture(program, arch, { out, work, plugin, period }) {
 
 /**
  * Makes the captures of the named programs, or of all.
- * @param {{ out: string, arches?: string[], names?: string[], period?: number }} options
+ * @param {{ out: string, arches?: string[], names?: string[], more?: number }} options
  */
-export async function captureAll({ out, arches = architectures, names = [], period = 5003 }) {
+export async function captureAll({ out, arches = architectures, names = [], more = 1 }) {
   const work = join(target, 'accuracy-work/inorder');
   const wanted = ({ name }) => names.length === 0 || names.includes(name);
   const plugin = await buildSimulator(work);
@@ -148,21 +152,22 @@ export async function captureAll({ out, arches = architectures, names = [], peri
   for (const arch of arches) {
     const missing = missingPackages(arch);
     if (missing.length > 0) throw new Stop(`to simulate ${arch}, install: apt-get install ${missing.join(' ')}`);
-    for (const program of [...programs, ...kernelsFor(arch)].filter(wanted)) await capture(program, arch, { out, work, plugin, period });
+    for (const program of [...programs, ...kernelsFor(arch)].filter(wanted)) await capture(program, arch, { out, work, plugin, more });
   }
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { out: { type: 'string' }, arch: { type: 'string', multiple: true }, period: { type: 'string' } },
+    options: { out: { type: 'string' }, arch: { type: 'string', multiple: true }, more: { type: 'string', default: '1' } },
   });
   const arches = values.arch ?? architectures;
   const known = [...new Set([...programs, ...arches.flatMap(kernelsFor)].map(({ name }) => name))];
   const names = known.filter((name) => positionals.some((part) => name.includes(part)));
   try {
+    if (!(Number(values.more) > 0)) throw new Stop('--more takes a number above 0');
     if (positionals.length > 0 && names.length === 0) throw new Stop(`no such program: ${positionals.join(' ')}; there are ${known.join(', ')}`);
-    await captureAll({ out: values.out ?? join(target, 'accuracy'), arches, names, period: values.period && Number(values.period) });
+    await captureAll({ out: values.out ?? join(target, 'accuracy'), arches, names, more: Number(values.more) });
   } catch (error) {
     if (!(error instanceof Stop)) throw error;
     console.error(error.message);
