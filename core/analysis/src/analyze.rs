@@ -16,7 +16,7 @@ use crate::{
 /// out of order the best case of a block is only a bound, and its parts are spread at a guess.
 fn stall_min(order: Order) -> (f64, f64) {
     match order {
-        Order::InOrder => (0.05, 2.0),
+        Order::InOrder => (0.05, 1.0),
         Order::OutOfOrder => (0.25, 3.0),
     }
 }
