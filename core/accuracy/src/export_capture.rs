@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use dwell_analysis::{MachineModel, paths::ELSEWHERE};
+use dwell_analysis::{MachineModel, directions, paths::ELSEWHERE};
 use dwell_image::{BuildId, Image};
 use dwell_profile::{Counts, Database, Epoch, Event, ImageAddress, ImageId, PathBurst, PathPlace, SampleKey};
 use serde::Serialize;
@@ -75,7 +75,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let time = Event::named(&sampling.event);
     sampling.image_samples = tables.get(&time).map_or(0, |table| table.values().sum());
     ensure!(sampling.image_samples > 0, "no sample of {} in it", arguments.image.display());
-    write(&arguments.out, &tables, &time, &epochs[0], bursts_table(&bursts, build_id, &image))?;
+    let derived = [
+        ("directions.tsv", directions_table(&tables, &image)),
+        ("bursts.tsv", bursts_table(&bursts, build_id, &image)),
+    ];
+    write(&arguments.out, &tables, &time, &epochs[0], derived)?;
     println!("{}", serde_json::to_string(&sampling)?);
     Ok(())
 }
@@ -131,13 +135,7 @@ fn write(folder: &Path, tables: &Tables, time: &Event, epoch: &Epoch, bursts: St
             }
         }
     }
-    let directions = directions(tables);
-    for (name, text) in [
-        ("samples.tsv", samples),
-        ("directions.tsv", directions),
-        ("events.tsv", events),
-        ("bursts.tsv", bursts),
-    ] {
+    for (name, text) in [("samples.tsv", samples), ("events.tsv", events)].into_iter().chain(derived) {
         // What was not recorded has no file: an older one would be another recording's.
         let path = folder.join(name);
         if text.is_empty() && path.exists() {
@@ -173,31 +171,34 @@ fn bursts_table(bursts: &[PathBurst], build_id: &BuildId, image: &Image) -> Stri
     text
 }
 
-/// `branch<TAB>taken<TAB>not taken`, of the events that the collector derived from registers.
-fn directions(tables: &Tables) -> String {
-    let mut seen: BTreeMap<ImageAddress, [u64; 2]> = BTreeMap::new();
-    for (way, event) in [Event::BRANCH_TAKEN, Event::BRANCH_NOT_TAKEN].iter().enumerate() {
-        for (address, count) in tables.get(event).into_iter().flatten() {
-            seen.entry(*address).or_default()[way] += count;
+/// `branch<TAB>taken<TAB>not taken`, of the events that the collector derived from registers: as the analysis gets them.
+fn directions_table(tables: &Tables, image: &Image) -> String {
+    let mut text = String::new();
+    for procedure in image.procedures() {
+        let end = procedure.address.offset(procedure.size_bytes);
+        let derived = tables.iter().filter(|(event, _)| event.is_derived());
+        if derived.clone().all(|(_, table)| table.range(procedure.address..end).next().is_none()) {
+            continue;
+        }
+        let instructions = image.instructions(procedure.address, procedure.size_bytes);
+        let pairs = |events: [&Event; 2]| -> Vec<(u64, u64)> {
+            let count = |event, address| {
+                tables
+                    .get(event)
+                    .and_then(|t: &BTreeMap<ImageAddress, u64>| t.get(&address))
+                    .copied()
+                    .unwrap_or(0)
+            };
+            instructions.iter().map(|i| (count(events[0], i.address), count(events[1], i.address))).collect()
+        };
+        let at_branch = pairs([&Event::BRANCH_TAKEN, &Event::BRANCH_NOT_TAKEN]);
+        let ahead = pairs([&Event::AHEAD_TAKEN, &Event::AHEAD_NOT_TAKEN]);
+        for (i, (taken, not_taken)) in instructions.iter().zip(directions(&instructions, &at_branch, &ahead))
+        {
+            if taken + not_taken > 0 {
+                text.push_str(&format!("{}\t{taken}\t{not_taken}\n", i.address));
+            }
         }
     }
-    seen.iter().fold(String::new(), |mut text, (address, [taken, not_taken])| {
-        text.push_str(&format!("{address}\t{taken}\t{not_taken}\n"));
-        text
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn directions_stand_beside_each_other() {
-        let at = |address, count| BTreeMap::from([(ImageAddress(address), count)]);
-        let tables = Tables::from([
-            (Event::BRANCH_TAKEN, at(0x10, 3)),
-            (Event::BRANCH_NOT_TAKEN, BTreeMap::from([(ImageAddress(0x10), 1), (ImageAddress(0x20), 5)])),
-        ]);
-        assert_eq!(directions(&tables), "10\t3\t1\n20\t0\t5\n");
-    }
+    text
 }

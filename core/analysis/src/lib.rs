@@ -7,6 +7,7 @@ mod analyze;
 mod answer;
 pub mod cfg;
 mod culprits;
+mod directions;
 pub mod equivalence;
 pub mod frequency;
 mod graph;
@@ -22,6 +23,7 @@ pub use analyze::{analyze, verify_analysis};
 pub use answer::{
     Basis, Block, Cause, Confidence, Edge, InstructionCost, ProcedureAnalysis, Stall, StallKind,
 };
+pub use directions::directions;
 pub use input::{ProcedureInput, Transfer};
 pub use jump_table::recover_jump_targets;
 pub use machine::MachineModel;

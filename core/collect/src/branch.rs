@@ -5,10 +5,14 @@
 //!
 //! A branch is decided where the sample is on a `jcc` itself, or on a `cmp` or `test` of registers and constants that a
 //! `jcc` follows at once: such a pair is macro-fused, so that the `jcc` alone is hardly ever sampled (3 of 50,044
-//! samples). Operands in memory are not in the sample: no observation.
+//! samples). Operands in memory are not in the sample: no observation. Samples elsewhere are for [`Ahead`].
 //!
 //! The bytes are decoded here rather than by `dwell-image`: these few forms take 20 ns, the disassembler 10 µs, and on
 //! a build of a C project every second sample is at a pc never seen before. A test holds the two to each other.
+
+mod ahead;
+
+pub use ahead::{AHEAD_BYTES, Ahead};
 
 /// How many registers a sample carries.
 pub const REGISTER_COUNT: usize = 17;

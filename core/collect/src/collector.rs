@@ -8,6 +8,8 @@
 //! such pairs are new (recipes/collector), and a binary search of a process's few dozen mappings costs no more than the
 //! look-up that would save it.
 
+use std::collections::hash_map::Entry;
+
 use dwell_image::Arch;
 use dwell_profile::{
     Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, ImageSymbol, PathBurst, SampleKey,
@@ -16,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     apps::{AppInstance, Apps, ExecutionId},
-    branch::{CODE_BYTES, Recipe, Registers},
+    branch::{AHEAD_BYTES, Ahead, Recipe, Registers},
     host::Host,
     images::{ImageIndex, Images, Target},
     items::{Item, RawBurst, Side},
@@ -51,8 +53,10 @@ pub struct Batch {
 }
 
 /// The events derived from registers follow the sampled ones.
-const TAKEN: u8 = u8::MAX - 1;
-const NOT_TAKEN: u8 = u8::MAX;
+const TAKEN: u8 = u8::MAX - 3;
+const NOT_TAKEN: u8 = u8::MAX - 2;
+const AHEAD_TAKEN: u8 = u8::MAX - 1;
+const AHEAD_NOT_TAKEN: u8 = u8::MAX;
 const PID_IDLE: u32 = 0;
 /// The kernel's pid for a task that is past its end.
 const PID_GONE: u32 = u32::MAX;
@@ -66,7 +70,7 @@ const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
 /// The architecture whose threads are stepped.
 const STEPPED_ARCH: Arch = Arch::X86_64;
 /// Remembered recipes; beyond that they are decoded anew.
-const RECIPES_MAX: usize = 1 << 18;
+const RECIPES_MAX: usize = 1 << 17;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 14;
 
@@ -79,13 +83,40 @@ struct Key {
 }
 
 /// What is known of the code at a sampled place.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Code {
     /// One sample was there. Most places never see a second one, so it has not been looked at. The direction that this
     /// sample would have told is given up, whichever it was, so nothing is biased.
     Unread,
-    /// It decides a branch, or none.
-    Read(Option<Recipe>),
+    /// It decides nothing.
+    Undecided,
+    /// It is the branch, or the comparison before it.
+    At(Recipe),
+    /// It decides the first branch after it.
+    Before(Ahead),
+}
+
+impl Code {
+    fn read(code: &[u8]) -> Self {
+        match Recipe::decode(code) {
+            Some(recipe) => Code::At(recipe),
+            None => Ahead::decode(code).map_or(Code::Undecided, Code::Before),
+        }
+    }
+
+    /// How far off the event is, and which: what a sample there with these registers tells.
+    fn observe(&self, registers: &Registers) -> Option<(u64, u8)> {
+        match self {
+            Code::Unread | Code::Undecided => None,
+            Code::At(recipe) => {
+                let event = if recipe.taken(registers) { TAKEN } else { NOT_TAKEN };
+                Some((u64::from(recipe.branch_distance), event))
+            }
+            Code::Before(ahead) => {
+                Some((0, if ahead.taken(registers) { AHEAD_TAKEN } else { AHEAD_NOT_TAKEN }))
+            }
+        }
+    }
 }
 
 /// The state between records and counts.
@@ -368,28 +399,21 @@ impl<H: Host> Collector<H> {
         if self.recipes.len() >= RECIPES_MAX {
             self.recipes.clear();
         }
-        let recipe = match self.recipes.get(&(image, offset)) {
-            Some(Code::Read(recipe)) => *recipe,
-            Some(Code::Unread) => {
-                let recipe = self.read_recipe(image, offset);
-                self.recipes.insert((image, offset), Code::Read(recipe));
-                recipe
-            }
-            None => {
-                self.recipes.insert((image, offset), Code::Unread);
-                None
+        let code = match self.recipes.entry((image, offset)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                new.insert(Code::Unread);
+                return;
             }
         };
-        let Some(recipe) = recipe else { return };
-        let event = if recipe.taken(registers) { TAKEN } else { NOT_TAKEN };
-        let offset = offset + u64::from(recipe.branch_distance);
-        *self.counts.entry(Key { offset, image, execution, event }).or_default() += 1;
-    }
-
-    fn read_recipe(&mut self, image: ImageIndex, offset: u64) -> Option<Recipe> {
-        let mut code = [0; CODE_BYTES];
-        let length = read_code(&self.images, &mut self.host, image, offset, &mut code);
-        Recipe::decode(code.get(..length)?)
+        if matches!(code, Code::Unread) {
+            let mut bytes = [0; AHEAD_BYTES];
+            let length = read_code(&self.images, &mut self.host, image, offset, &mut bytes);
+            *code = Code::read(&bytes[..length]);
+        }
+        if let Some((distance, event)) = code.observe(registers) {
+            *self.counts.entry(Key { offset: offset + distance, image, execution, event }).or_default() += 1;
+        }
     }
 
     /// Hands out what was counted since the last time.
@@ -427,6 +451,8 @@ impl<H: Host> Collector<H> {
         match index {
             TAKEN => Event::BRANCH_TAKEN,
             NOT_TAKEN => Event::BRANCH_NOT_TAKEN,
+            AHEAD_TAKEN => Event::AHEAD_TAKEN,
+            AHEAD_NOT_TAKEN => Event::AHEAD_NOT_TAKEN,
             sampled => self.events[usize::from(sampled)].clone(),
         }
     }

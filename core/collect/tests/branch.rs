@@ -1,6 +1,6 @@
 //! Branch directions from registers, against arithmetic and against the disassembler.
 
-use dwell_collect::branch::{CODE_BYTES, REGISTER_COUNT, Recipe, Registers};
+use dwell_collect::branch::{AHEAD_BYTES, Ahead, CODE_BYTES, REGISTER_COUNT, Recipe, Registers};
 use dwell_image::{Flow, Image, Instruction, Operand};
 
 const RAX: usize = 0;
@@ -91,17 +91,85 @@ fn forms_and_widths() {
     assert_eq!(taken(&[0x39], &[]), None, "cut off");
 }
 
+#[test]
+fn straight_line_code_is_interpreted() {
+    let ahead =
+        |code: &[u8], values: &[(usize, u64)]| Ahead::decode(code).map(|a| a.taken(&registers(values)));
+    // Each begins with an instruction before the comparison.
+    let check = |code: &[u8], values: &[(usize, u64)], taken: bool, text: &str| {
+        assert_eq!(ahead(code, values), Some(taken), "{text}");
+    };
+    check(&[0x83, 0xc0, 1, 0x74, 5], &[(RAX, u64::from(u32::MAX))], true, "add eax, 1; je");
+    check(&[0x48, 0x83, 0xc0, 1, 0x74, 5], &[(RAX, u64::from(u32::MAX))], false, "add rax, 1; je");
+    check(&[0x48, 0x83, 0xe9, 5, 0x72, 5], &[(RCX, 4)], true, "sub rcx, 5; jb");
+    check(
+        &[0x89, 0xc8, 0x83, 0xf8, 9, 0x7f, 5],
+        &[(RCX, 7 << 32 | 10)],
+        true,
+        "mov eax, ecx; cmp eax, 9; jg",
+    );
+    check(&[0x0f, 0xb6, 0xc1, 0x83, 0xf8, 0x7f, 0x77, 5], &[(RCX, 0x180)], true, "movzx eax, cl; cmp; ja");
+    check(&[0x0f, 0xbe, 0xc1, 0x85, 0xc0, 0x78, 5], &[(RCX, 0x180)], true, "movsx eax, cl; test; js");
+    check(
+        &[0x48, 0x8d, 0x44, 0x88, 4, 0x48, 0x3d, 24, 0, 0, 0, 0x74, 5],
+        &[(RAX, 4), (RCX, 4)],
+        true,
+        "lea rax, [rax + rcx * 4 + 4]; cmp rax, 24; je",
+    );
+    check(&[0xc1, 0xe8, 4, 0x75, 5], &[(RAX, 0xf)], false, "shr eax, 4; jne");
+    check(&[0xd1, 0xe8, 0x72, 5], &[(RAX, 3)], true, "shr eax, 1; jb");
+    check(&[0xc1, 0xf8, 31, 0x75, 5], &[(RAX, 1 << 31)], true, "sar eax, 31; jne");
+    check(&[0x48, 0xc1, 0xe0, 60, 0x72, 5], &[(RAX, 0x10)], true, "shl rax, 60; jb");
+    check(&[0x31, 0xc0, 0x39, 0xc8, 0x74, 5], &[(RCX, 0)], true, "xor eax, eax; cmp eax, ecx; je");
+    check(&[0x48, 0xff, 0xc1, 0x48, 0x39, 0xc1, 0x75, 5], &[(RCX, 6), (RAX, 7)], false, "inc rcx; cmp; jne");
+    check(&[0x48, 0xf7, 0xd8, 0x78, 5], &[(RAX, 1)], true, "neg rax; js");
+    check(&[0xf7, 0xd0, 0x85, 0xc0, 0x74, 5], &[(RAX, 0xffff_ffff)], true, "not eax; test; je");
+    check(
+        &[0x39, 0xc8, 0x0f, 0x44, 0xc1, 0x85, 0xc0, 0x74, 5],
+        &[(RAX, 0), (RCX, 0)],
+        true,
+        "cmp; cmove; test",
+    );
+    check(
+        &[0x39, 0xc8, 0x0f, 0x9c, 0xc0, 0x84, 0xc0, 0x75, 5],
+        &[(RAX, 1), (RCX, 2)],
+        true,
+        "cmp; setl; test",
+    );
+    check(&[0x89, 0x03, 0x85, 0xc0, 0x74, 5], &[(RAX, 0)], true, "mov [rbx], eax; test eax, eax; je");
+    check(&[0x8b, 0x13, 0x85, 0xc0, 0x74, 5], &[(RAX, 0)], true, "mov edx, [rbx]; test eax, eax; je");
+    check(&[0xeb, 1, 0xcc, 0x85, 0xc0, 0x74, 5], &[(RAX, 0)], true, "jmp over; test; je");
+    check(&[0xf3, 0x0f, 0x10, 0x03, 0x85, 0xc0, 0x74, 5], &[(RAX, 0)], true, "movss xmm0, [rbx]; test; je");
+    check(&[0x90, 0x78, 5], &[(FLAGS, 1 << 7)], true, "nop; js: the sample's own flags");
+}
+
+#[test]
+fn what_is_not_in_the_sample_decides_nothing() {
+    let decided = |code: &[u8]| Ahead::decode(code).is_some();
+    assert!(!decided(&[0x8b, 0x03, 0x85, 0xc0, 0x74, 5]), "mov eax, [rbx]; test eax, eax; je");
+    assert!(!decided(&[0x39, 0x08, 0x74, 5]), "cmp [rax], ecx; je");
+    assert!(!decided(&[0x90, 0xe8, 0, 0, 0, 0, 0x74, 5]), "nop; call; je");
+    assert!(!decided(&[0x0f, 0xaf, 0xc1, 0x74, 5]), "imul eax, ecx; je");
+    assert!(!decided(&[0x66, 0x0f, 0x2e, 0xc1, 0x77, 5]), "ucomisd xmm0, xmm1; ja");
+    assert!(!decided(&[0x8a, 0x03, 0x3c, 5, 0x74, 5]), "mov al, [rbx]; cmp al, 5; je");
+    assert!(
+        decided(&[0x8b, 0x03, 0x31, 0xc0, 0x85, 0xc0, 0x74, 5]),
+        "mov eax, [rbx]; xor eax, eax; test; je"
+    );
+}
+
 /// Every prefix of random bytes decodes or does not; it never panics.
 #[test]
 fn any_bytes_decode_or_do_not() {
     let mut state = 0x1997_5eed_u64;
     for _ in 0..200_000 {
-        let mut code = [0; CODE_BYTES];
+        let mut code = [0; AHEAD_BYTES];
         for byte in &mut code {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             *byte = (state >> 56) as u8;
         }
-        let length = (state >> 32) as usize % (CODE_BYTES + 1);
+        let length = (state >> 32) as usize % (AHEAD_BYTES + 1);
+        let _ = Ahead::decode(&code[..length]).map(|a| a.taken(&registers(&[])));
         let _ = Recipe::decode(&code[..length]).map(|r| r.taken(&registers(&[])));
     }
 }
@@ -144,4 +212,53 @@ fn expected_distance(instruction: &Instruction, next: Option<&Instruction>) -> O
     let in_sample = |o: &Operand| matches!(o, Operand::Register { .. } | Operand::Immediate(_));
     let decides = compares && instruction.operands.iter().all(in_sample) && next.is_some_and(conditional);
     decides.then_some(instruction.length)
+}
+
+/// Where a sample before a branch decides it, the disassembler must reach a conditional branch by straight-line code
+/// and direct jumps as well: our lengths agree with its.
+#[test]
+fn branches_ahead_are_where_the_disassembler_has_them() {
+    if std::env::consts::ARCH != "x86_64" {
+        println!("SKIPPED branches_ahead_are_where_the_disassembler_has_them: recipes are for x86-64");
+        return;
+    }
+    let image = Image::open(std::env::current_exe().unwrap()).unwrap();
+    let (mut checked, mut decided) = (0, 0);
+    for procedure in image.procedures().iter().take(1500) {
+        let code = image.instructions(procedure.address, procedure.size_bytes);
+        for (at, instruction) in code.iter().enumerate() {
+            let mut bytes = [0; AHEAD_BYTES];
+            if !image.read(instruction.address, &mut bytes) {
+                continue;
+            }
+            checked += 1;
+            let Some(distance) = Ahead::branch_distance(&bytes) else { continue };
+            decided += 1;
+            let branch = instruction.address.offset(distance as u64);
+            let mut i = at;
+            while code[i].address != branch {
+                i = match code[i].flow {
+                    Flow::Next => i + 1,
+                    Flow::Jump { target } => {
+                        code.binary_search_by_key(&target, |c| c.address).unwrap_or(usize::MAX)
+                    }
+                    _ => usize::MAX,
+                };
+                assert!(
+                    i < code.len(),
+                    "{} at {}: nothing at {branch}",
+                    instruction.text,
+                    instruction.address
+                );
+            }
+            assert!(
+                matches!(code[i].flow, Flow::Branch { .. }),
+                "{} at {}",
+                instruction.text,
+                instruction.address
+            );
+        }
+    }
+    println!("{decided} of {checked} instructions decide a branch ahead");
+    assert!(checked > 10_000 && decided * 8 > checked, "{decided} of {checked}");
 }

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// The name of an event, as perf spells it: `cycles`, `cpu-clock`, `instructions`, `cache-misses`, …
 ///
-/// Two events are derived by the collector from the registers of a sample rather than sampled:
-/// [`Event::BRANCH_TAKEN`] and [`Event::BRANCH_NOT_TAKEN`], whose offset is the conditional branch's own.
+/// Four events are derived by the collector from the registers of a sample rather than sampled:
+/// [`Event::BRANCH_TAKEN`] and [`Event::BRANCH_NOT_TAKEN`], whose offset is the conditional branch's own, and
+/// [`Event::AHEAD_TAKEN`] and [`Event::AHEAD_NOT_TAKEN`], whose offset is the sample's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Event(Cow<'static, str>);
@@ -23,6 +24,12 @@ impl Event {
     pub const BRANCH_TAKEN: Event = Event(Cow::Borrowed("branch-taken"));
     /// A conditional branch that was about to fall through when the sample was.
     pub const BRANCH_NOT_TAKEN: Event = Event(Cow::Borrowed("branch-not-taken"));
+
+    /// A sample before a conditional branch, the first that its code reaches, which was about to be taken. A sample on
+    /// the branch or on the comparison right before it is no such event, but one of the two above.
+    pub const AHEAD_TAKEN: Event = Event(Cow::Borrowed("branch-ahead-taken"));
+    /// The same where it was about to fall through.
+    pub const AHEAD_NOT_TAKEN: Event = Event(Cow::Borrowed("branch-ahead-not-taken"));
 
     /// The event of that name.
     pub fn named(name: &str) -> Self {
@@ -41,7 +48,8 @@ impl Event {
 
     /// Whether the collector derived it from another event's samples (it has no period of its own).
     pub fn is_derived(&self) -> bool {
-        *self == Self::BRANCH_TAKEN || *self == Self::BRANCH_NOT_TAKEN
+        let derived = [Self::BRANCH_TAKEN, Self::BRANCH_NOT_TAKEN, Self::AHEAD_TAKEN, Self::AHEAD_NOT_TAKEN];
+        derived.contains(self)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{
-    MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze, recover_jump_targets,
+    MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze, directions, recover_jump_targets,
 };
 use dwell_image::{Image, Instruction};
 use dwell_profile::Event;
@@ -148,8 +148,13 @@ fn run(
     };
     let zero = || vec![0; instructions.len()];
     let time = selection.primary().filter(|e| e.is_time());
-    let taken = column(&Event::BRANCH_TAKEN).unwrap_or_else(zero);
-    let not_taken = column(&Event::BRANCH_NOT_TAKEN).unwrap_or_else(zero);
+    let pair = |taken: &Event, not_taken: &Event| -> Vec<(u64, u64)> {
+        let counts = [taken, not_taken].map(|event| column(event).unwrap_or_else(zero));
+        let [taken, not_taken] = counts;
+        taken.into_iter().zip(not_taken).collect()
+    };
+    let at_branch = pair(&Event::BRANCH_TAKEN, &Event::BRANCH_NOT_TAKEN);
+    let ahead = pair(&Event::AHEAD_TAKEN, &Event::AHEAD_NOT_TAKEN);
     // An event that some of the epochs did not record would be compared with executions of all of them.
     let in_all = |event: &&Event| selection.epochs.iter().all(|e| e.events.contains_key(*event));
     let others = selection.events.iter().filter(|e| !e.is_time() && !e.is_derived()).filter(in_all);
@@ -168,7 +173,7 @@ fn run(
         time_samples: &time.and_then(column).unwrap_or_else(zero),
         period_cycles: selection.period_cycles(),
         event_samples: &event_samples,
-        branch_directions: &taken.into_iter().zip(not_taken).collect::<Vec<_>>(),
+        branch_directions: &directions(instructions, &at_branch, &ahead),
         transfers,
         frequency_scale: 1.0,
     };

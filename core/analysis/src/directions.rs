@@ -1,0 +1,117 @@
+//! Directions of branches from samples before them.
+//!
+//! Input: how samples at each instruction said that the first conditional branch after it would go, and what was seen
+//! on branches themselves. Output: counts at the branches. Complexity: O(n · the longest way to a branch, bounded).
+//!
+//! Samples come by time, and where a branch goes may depend on what took the time: a load that misses more often on one
+//! way has more samples of that way. But each instruction before a branch ran as often as the others, so each tells the
+//! same probability, and its time decides only how many samples it has. So the instructions' shares are averaged, as if
+//! each weighed 1 over its samples (DESIGN.md §5: most of the bias is gone, at the price of variance); those with few
+//! samples weigh less. The answer has as many counts as the average is certain of.
+
+use dwell_image::{Flow, Instruction};
+
+/// Instructions between a sample and its branch.
+const WAY_MAX: usize = 32;
+/// Samples with which half of an instruction's full weight is reached.
+const HALF_WEIGHT: f64 = 8.0;
+
+/// How often each conditional branch is taken and falls through, up to a scale for each. `at_branch` has what was seen
+/// on the branches, `ahead` what samples at each instruction said of the branch after it; both as long as
+/// `instructions`.
+pub fn directions(
+    instructions: &[Instruction],
+    at_branch: &[(u64, u64)],
+    ahead: &[(u64, u64)],
+) -> Vec<(u64, u64)> {
+    let mut seen: Vec<Average> = vec![Average::default(); instructions.len()];
+    for (branch, counts) in at_branch.iter().enumerate().take(instructions.len()) {
+        seen[branch].add(*counts);
+    }
+    for (from, counts) in ahead.iter().enumerate().filter(|(_, c)| c.0 > 0 || c.1 > 0) {
+        if let Some(branch) = branch_after(instructions, from) {
+            seen[branch].add(*counts);
+        }
+    }
+    seen.iter().map(Average::counts).collect()
+}
+
+/// The first conditional branch that straight-line code and direct jumps reach.
+fn branch_after(instructions: &[Instruction], from: usize) -> Option<usize> {
+    let mut at = from;
+    for _ in 0..WAY_MAX {
+        at = match instructions.get(at)?.flow {
+            Flow::Branch { .. } => return Some(at),
+            Flow::Next => at + 1,
+            Flow::Jump { target } => instructions.binary_search_by_key(&target, |i| i.address).ok()?,
+            _ => return None,
+        };
+    }
+    None
+}
+
+/// A weighted average of shares.
+#[derive(Clone, Copy, Default)]
+struct Average {
+    weight: f64,
+    taken: f64,
+    /// Sum of squared weights over counts: what the variance is made of.
+    spread: f64,
+}
+
+impl Average {
+    fn add(&mut self, (taken, not_taken): (u64, u64)) {
+        let count = taken as f64 + not_taken as f64;
+        if count > 0.0 {
+            let weight = count / (count + HALF_WEIGHT);
+            self.weight += weight;
+            self.taken += weight * taken as f64 / count;
+            self.spread += weight * weight / count;
+        }
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        if self.weight == 0.0 {
+            return (0, 0);
+        }
+        let (share, count) = (self.taken / self.weight, self.weight * self.weight / self.spread);
+        ((share * count).round() as u64, ((1.0 - share) * count).round() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dwell_image::{Arch, ImageAddress};
+
+    /// `0: mov eax, ebx; 1: jmp 3; 2: nop; 3: add eax, 1; 4: je 0; 5: ret`
+    fn code() -> Vec<Instruction> {
+        let bytes = [0x89, 0xd8, 0xeb, 0x01, 0x90, 0x83, 0xc0, 0x01, 0x74, 0xf6, 0xc3];
+        dwell_image::instructions(Arch::X86_64, &bytes, ImageAddress(0x100))
+    }
+
+    #[test]
+    fn what_is_seen_on_a_branch_alone_stays_as_it_is() {
+        let mut at = vec![(0, 0); 6];
+        at[4] = (30, 10);
+        assert_eq!(directions(&code(), &at, &[(0, 0); 6]), at);
+    }
+
+    #[test]
+    fn instructions_count_alike_however_long_they_take() {
+        // A load that misses when the branch will be taken: 9,000 samples, all but all of them so; elsewhere half.
+        let ahead = [(400, 400), (0, 0), (7, 7), (9_000, 1_000), (0, 0), (3, 3)];
+        let found = directions(&code(), &[(0, 0); 6], &ahead);
+        let share = found[4].0 as f64 / (found[4].0 + found[4].1) as f64;
+        assert!((0.6..0.65).contains(&share), "{found:?}: of 0.5, 0.9 and 0.5 the mean");
+        assert!(found[4].0 + found[4].1 < 900, "no more certain than the least certain: {found:?}");
+        assert_eq!([0, 1, 2, 3, 5].map(|i| found[i]), [(0, 0); 5]);
+    }
+
+    #[test]
+    fn nonsense_is_survived() {
+        assert_eq!(directions(&[], &[(1, 2)], &[(3, 4)]), []);
+        let found = directions(&code(), &[(u64::MAX, u64::MAX); 9], &[(u64::MAX, 0); 9]);
+        assert_eq!(found.len(), 6);
+    }
+}
