@@ -123,7 +123,13 @@ fn add(tables: &mut Tables, counts: &Counts, build_id: &BuildId, image: &Image) 
     Ok(())
 }
 
-fn write(folder: &Path, tables: &Tables, time: &Event, epoch: &Epoch, bursts: String) -> anyhow::Result<()> {
+fn write(
+    folder: &Path,
+    tables: &Tables,
+    time: &Event,
+    epoch: &Epoch,
+    derived: [(&str, String); 2],
+) -> anyhow::Result<()> {
     let (mut samples, mut events) = (String::new(), String::new());
     for (event, table) in tables.iter().filter(|(event, _)| !event.is_derived()) {
         for (address, count) in table {
