@@ -30,7 +30,7 @@ export const programs = [
     run: ['-k', '-c', '{in}/text.txt'],
   },
   {
-    name: 'lua', quick: true, language: 'c', role: 'tune', debian: 'lua5.4', compiler: gcc,
+    name: 'lua', language: 'c', role: 'tune', debian: 'lua5.4', compiler: gcc,
     // The seed of its hash tables is the same in every run.
     build: 'cd src && $CC -I$STUBS -DLUA_USE_POSIX "-Dluai_makeseed(L)=24301" -o $OUT $(ls *.c | grep -v luac.c) -lm',
     run: ['{here}/work.lua'],
