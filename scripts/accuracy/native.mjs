@@ -21,6 +21,9 @@ const rust = join(here, 'rust');
 const fixtures = join(top, 'test-fixtures/programs');
 /** Samples a second: enough of them from short runs, and far from what the kernel throttles. */
 const rate_hz = 10_000;
+/** Path bursts begin at samples, of which few are enough; so much of the CPU time may go into stepping. */
+const stepped_rate_hz = 1_000;
+const stepped_percent = 5;
 /** Executions that no transfer accounts for, at most: entries from libraries, longjmp. */
 const imbalance_max = 0.001;
 const simulated_samples = 30_000;
@@ -37,6 +40,7 @@ class Job {
     this.stubs = join(work, 'stubs');
     this.dump = join(work, `${program.name}.callgrind`);
     this.database = join(work, `${program.name}.dwell`);
+    this.stepped = join(work, `${program.name}.stepped.dwell`);
   }
 
   arguments() {
@@ -61,17 +65,19 @@ class Job {
     return debianSource(debian, this.sources);
   }
 
-  /** Runs the program as often as it takes, each run an epoch; they are added up. */
+  /** Runs the program as often as it takes, each run an epoch; they are added up. As many runs more are single-stepped now and then. */
   sample() {
-    rmSync(this.database, { recursive: true, force: true });
-    const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--', this.binary, ...this.arguments()];
-    const capture = [this.evaluator, 'export-capture', '--db', this.database, '--image', this.binary, '--out', this.folder];
+    for (const database of [this.database, this.stepped]) rmSync(database, { recursive: true, force: true });
+    const record = (database, ...how) => this.#run([this.dwell, '--db', database, 'record', '-e', 'cpu-clock', ...how, '--', this.binary, ...this.arguments()]);
+    const exported = (...more) => this.#run([this.evaluator, 'export-capture', '--db', this.database, '--image', this.binary, '--out', this.folder, ...more]);
     let sampling = { image_samples: 0 };
     for (let runs = 1; sampling.image_samples < this.samples; runs++) {
       if (runs > 200) throw new Stop(`${this.name}: too short, or its time is not its own: ${sampling.image_samples} samples after 200 runs`);
-      this.#run(record);
-      sampling = { ...JSON.parse(this.#run(capture)), runs };
+      record(this.database, '-F', String(rate_hz));
+      sampling = { ...JSON.parse(exported()), runs };
     }
+    for (let run = 0; run < sampling.runs; run++) record(this.stepped, '-F', String(stepped_rate_hz), '--paths', String(stepped_percent));
+    exported('--bursts', this.stepped);
     return sampling;
   }
 
@@ -122,6 +128,7 @@ export async function capture(program, options) {
     role: program.role,
     ...sampling,
     image_samples,
+    stepped_percent,
     truth: { tool: 'callgrind', imbalance: Number(share.toPrecision(3)) },
     simulated_events: [simulated],
   });
