@@ -19,9 +19,7 @@ use crate::{
     linear::conjugate_gradients,
 };
 
-/// Gauss-Newton steps at most …
-const STEPS_MAX: usize = 24;
-/// … fewer where the logarithm of the likelihood grows by less.
+/// The search ends where the logarithm of the likelihood grows by less.
 const GAIN_MIN: f64 = 0.05;
 /// Conjugate gradients' steps for one Gauss-Newton step.
 const INNER_STEPS_MAX: usize = 48;
@@ -60,8 +58,6 @@ pub struct Count {
 
 /// What the flow is fitted to.
 pub struct Evidence<'a> {
-    /// The graph.
-    pub cfg: &'a Cfg,
     /// By edge: how often it was seen taken.
     pub seen: &'a [f64],
     /// By edge: a first guess of its frequency.
@@ -81,28 +77,39 @@ pub struct Flow {
     pub edges: Vec<f64>,
 }
 
-/// The most likely flow; `None` where the graph is too tangled for elimination.
-pub fn fit(evidence: &Evidence) -> Option<Flow> {
-    let cfg = evidence.cfg;
-    // Entry and exit are one node, the outside, and the last.
-    let outside = cfg.blocks.len();
-    let pattern =
-        Pattern::of(outside + 1, cfg.edges.iter().map(|e| (e.from.min(outside), e.to.min(outside))))?;
-    let problem = Problem::new(evidence, &pattern);
-    let mut best = problem.at(problem.start.clone())?;
-    for _ in 0..STEPS_MAX {
-        let direction = problem.direction(&best);
-        let Some(next) = problem.search(&best, &direction) else { break };
-        let gain = best.loss - next.loss;
-        let is_done = gain < GAIN_MIN;
-        best = next;
-        if is_done {
-            break;
-        }
+/// What the fits of one graph share.
+pub struct Fitter<'a> {
+    cfg: &'a Cfg,
+    pattern: Pattern,
+}
+
+impl<'a> Fitter<'a> {
+    /// `None` where the graph is too tangled for elimination.
+    pub fn new(cfg: &'a Cfg) -> Option<Fitter<'a>> {
+        // Entry and exit are one node, the outside, and the last.
+        let outside = cfg.blocks.len();
+        let transitions = cfg.edges.iter().map(|e| (e.from.min(outside), e.to.min(outside)));
+        Some(Fitter { cfg, pattern: Pattern::of(outside + 1, transitions)? })
     }
-    let flow = problem.flow(&best);
-    debug_assert_eq!(verify(cfg, &flow), Ok(()));
-    Some(flow)
+
+    /// The most likely flow, looked for from `evidence.guess` in so many Gauss-Newton steps at most; `None` where
+    /// visits overflow.
+    pub fn fit(&self, evidence: &Evidence, steps_max: usize) -> Option<Flow> {
+        let problem = Problem::new(self.cfg, evidence, &self.pattern);
+        let mut best = problem.at(problem.start.clone())?;
+        for _ in 0..steps_max {
+            let direction = problem.direction(&best);
+            let Some(next) = problem.search(&best, &direction) else { break };
+            let gain = best.loss - next.loss;
+            best = next;
+            if gain < GAIN_MIN {
+                break;
+            }
+        }
+        let flow = problem.flow(&best);
+        debug_assert_eq!(verify(self.cfg, &flow), Ok(()));
+        Some(flow)
+    }
 }
 
 /// What enters a block equals what leaves it.
@@ -119,6 +126,7 @@ pub fn verify(cfg: &Cfg, flow: &Flow) -> Result<(), String> {
 }
 
 struct Problem<'a> {
+    cfg: &'a Cfg,
     evidence: &'a Evidence<'a>,
     pattern: &'a Pattern,
     outside: Node,
@@ -143,8 +151,7 @@ struct Point<'p> {
 }
 
 impl<'a> Problem<'a> {
-    fn new(evidence: &'a Evidence<'a>, pattern: &'a Pattern) -> Problem<'a> {
-        let cfg = evidence.cfg;
+    fn new(cfg: &'a Cfg, evidence: &'a Evidence<'a>, pattern: &'a Pattern) -> Problem<'a> {
         let choices: Vec<Node> = (0..cfg.successors.len()).filter(|&n| cfg.successors[n].len() > 1).collect();
         let mut start = vec![0.0; cfg.edges.len()];
         for edges in choices.iter().map(|&n| &cfg.successors[n]) {
@@ -154,11 +161,11 @@ impl<'a> Problem<'a> {
                 start[e] = odds.max(-ODDS_LOG_MAX);
             }
         }
-        Problem { evidence, pattern, outside: cfg.blocks.len(), choices, start }
+        Problem { cfg, evidence, pattern, outside: cfg.blocks.len(), choices, start }
     }
 
     fn probabilities(&self, odds_log: &[f64]) -> Vec<f64> {
-        let cfg = self.evidence.cfg;
+        let cfg = self.cfg;
         let mut probability = vec![1.0; cfg.edges.len()];
         for edges in cfg.successors.iter().filter(|edges| edges.len() > 1) {
             let largest = edges.iter().map(|&e| odds_log[e]).fold(f64::MIN, f64::max);
@@ -170,7 +177,8 @@ impl<'a> Problem<'a> {
     }
 
     fn at(&self, odds_log: Vec<f64>) -> Option<Point<'a>> {
-        let Evidence { cfg, seen, suggestions, .. } = *self.evidence;
+        let Evidence { seen, suggestions, .. } = *self.evidence;
+        let cfg = self.cfg;
         let probability = self.probabilities(&odds_log);
         let chain = Elimination::new(self.pattern, &probability);
         let visits = chain.visits()?;
@@ -215,14 +223,7 @@ impl<'a> Problem<'a> {
         let of = |node: Node| (point.visits[node.min(self.outside)] * scale).min(f64::MAX.sqrt());
         Flow {
             blocks: (0..self.outside).map(of).collect(),
-            edges: self
-                .evidence
-                .cfg
-                .edges
-                .iter()
-                .zip(&point.probability)
-                .map(|(e, p)| of(e.from) * p)
-                .collect(),
+            edges: self.cfg.edges.iter().zip(&point.probability).map(|(e, p)| of(e.from) * p).collect(),
         }
     }
 
@@ -232,7 +233,7 @@ impl<'a> Problem<'a> {
         let mut downhill = self.transposed(point, &self.centred(pulls, &stiffness));
         let curvature = self.curvature(point);
         for &node in &self.choices {
-            let edges = &self.evidence.cfg.successors[node];
+            let edges = &self.cfg.successors[node];
             let seen: f64 = edges.iter().map(|&e| self.evidence.seen[e]).sum();
             for &e in edges {
                 let prior = (point.odds_log[e] - self.start[e]) / (PRIOR_DEVIATION * PRIOR_DEVIATION);
@@ -285,7 +286,7 @@ impl<'a> Problem<'a> {
         let prior = 1.0 / (PRIOR_DEVIATION * PRIOR_DEVIATION);
         let mut curvature = vec![prior; point.odds_log.len()];
         for &node in &self.choices {
-            let edges = &self.evidence.cfg.successors[node];
+            let edges = &self.cfg.successors[node];
             let seen: f64 = edges.iter().map(|&e| self.evidence.seen[e]).sum();
             for &e in edges {
                 curvature[e] += seen * point.probability[e] * (1.0 - point.probability[e]);
@@ -296,7 +297,7 @@ impl<'a> Problem<'a> {
 
     /// By suggestion, then by count: the change of its block's logarithm for a change of θ.
     fn jacobian(&self, point: &Point, change: &[f64]) -> Vec<f64> {
-        let cfg = self.evidence.cfg;
+        let cfg = self.cfg;
         let mut sources = vec![0.0; self.outside + 1];
         for &node in &self.choices {
             let edges = &cfg.successors[node];
@@ -312,7 +313,7 @@ impl<'a> Problem<'a> {
 
     /// The transpose of [`jacobian`](Self::jacobian).
     fn transposed(&self, point: &Point, forces: &[f64]) -> Vec<f64> {
-        let cfg = self.evidence.cfg;
+        let cfg = self.cfg;
         let mut rewards = vec![0.0; self.outside + 1];
         for (block, force) in self.observed().zip(forces) {
             rewards[block] += force / point.visits[block].max(1e-300);

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Estimate, Estimates, Evidence,
-    likely_flow::{self, Flow, Suggestion},
+    likely_flow::{self, Fitter, Flow, Suggestion},
     retired, skid,
 };
 use crate::{
@@ -27,7 +27,8 @@ use crate::{
     cfg::{CfgEdge, EdgeKind, Node},
 };
 
-const ROUNDS: usize = 3;
+/// Steps of the fit by round: the first only tells where the samples belong.
+const STEPS_MAX: [usize; 3] = [4, 4, 12];
 /// Variance of the logarithm of one class's cycles over its expected cycles: a factor of two either way.
 const CYCLES_LOG_VARIANCE: f64 = 0.5;
 /// Variance of the logarithm of a direction's odds in samples over its true odds: a sample on a branch prefers the
@@ -56,18 +57,15 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let mut head_samples = Vec::new();
     let seen = seen_edges(evidence);
     let counts = retired::counts(evidence);
-    for _ in 0..ROUNDS {
+    let fitter = Fitter::new(cfg)?;
+    for steps_max in STEPS_MAX {
         head_samples = skid::undo(evidence, &shares);
         let classes = ClassCycles::of(evidence, &head_samples);
         let guess = guess_edges(evidence, &classes, flow.as_ref());
         let suggestions = suggestions(evidence, &classes);
-        let fitted = likely_flow::fit(&likely_flow::Evidence {
-            cfg,
-            seen: &seen,
-            guess: &guess,
-            suggestions: &suggestions,
-            counts: &counts,
-        })?;
+        let shown =
+            likely_flow::Evidence { seen: &seen, guess: &guess, suggestions: &suggestions, counts: &counts };
+        let fitted = fitter.fit(&shown, steps_max)?;
         // What was counted needs no guess of the scale.
         let solved = if evidence.retired.is_some() { fitted } else { scale(fitted, evidence, &classes) };
         shares = skid::edge_shares(cfg, &solved.edges);
