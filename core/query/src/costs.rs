@@ -65,20 +65,46 @@ impl Totals {
     }
 }
 
-impl ProcedureCosts {
-    /// Analyses `procedure`, whose image is `image`.
-    pub fn new(selection: &Selection, procedure: &ProcedureSamples, image: Arc<Image>) -> Option<Self> {
+/// What is known of a procedure before it is analysed.
+pub struct Sampled {
+    /// The model of the processor that was sampled.
+    pub model: &'static MachineModel,
+    /// By ascending address; never empty.
+    pub instructions: Vec<Instruction>,
+    /// Samples of each instruction.
+    pub samples: Vec<CountsByEvent>,
+    /// What was seen of it while single-stepping.
+    pub transfers: Vec<Transfer>,
+}
+
+impl Sampled {
+    /// Reads `procedure`, whose image is `image`.
+    pub fn new(selection: &Selection, procedure: &ProcedureSamples, image: &Image) -> Option<Self> {
         let start = procedure.address?;
         let instructions = image.instructions(start, procedure.size_bytes);
         if instructions.is_empty() {
             return None;
         }
         let points = &selection.images[procedure.image];
-        let samples = spread(&image, points, procedure, &instructions, selection.events.len());
-        let lines = instructions.iter().map(|i| line_of(&image, i.address)).collect();
+        let samples = spread(image, points, procedure, &instructions, selection.events.len());
         let model = MachineModel::for_cpu(&selection.epochs.last()?.cpu);
-        let transfers = selection.stepped.transfers(procedure.image, &image, &instructions);
-        let mut analysis = run(selection, &image, &instructions, &samples, &transfers, model);
+        let transfers = selection.stepped.transfers(procedure.image, image, &instructions);
+        Some(Sampled { model, instructions, samples, transfers })
+    }
+}
+
+impl ProcedureCosts {
+    /// Analyses `procedure`, whose image is `image`; `scale` is its part of [`scales`](crate::scales).
+    pub fn new(
+        selection: &Selection,
+        procedure: &ProcedureSamples,
+        image: Arc<Image>,
+        scale: f64,
+    ) -> Option<Self> {
+        let sampled = Sampled::new(selection, procedure, &image)?;
+        let lines = sampled.instructions.iter().map(|i| line_of(&image, i.address)).collect();
+        let mut analysis = analysis(selection, &image, &sampled, scale);
+        let Sampled { model, instructions, samples, .. } = sampled;
         if !selection.primary().is_some_and(dwell_profile::Event::is_time) {
             // Without time there is no head of the machine: samples stay where they landed.
             for (cost, counts) in analysis.instructions.iter_mut().zip(&samples) {
@@ -134,14 +160,9 @@ fn spread(
     spread
 }
 
-fn run(
-    selection: &Selection,
-    image: &Image,
-    instructions: &[Instruction],
-    samples: &[CountsByEvent],
-    transfers: &[Transfer],
-    model: &MachineModel,
-) -> ProcedureAnalysis {
+/// The analysis of one procedure, its frequencies multiplied by `scale`.
+pub fn analysis(selection: &Selection, image: &Image, sampled: &Sampled, scale: f64) -> ProcedureAnalysis {
+    let Sampled { model, instructions, samples, transfers } = sampled;
     let column = |event: &Event| -> Option<Vec<u64>> {
         let index = selection.events.iter().position(|e| e == event)?;
         Some(samples.iter().map(|s| s[index]).collect())
@@ -175,7 +196,7 @@ fn run(
         event_samples: &event_samples,
         branch_directions: &directions(instructions, &at_branch, &ahead),
         transfers,
-        frequency_scale: 1.0,
+        frequency_scale: scale,
     };
     analyze(&input, model)
 }

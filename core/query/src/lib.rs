@@ -15,6 +15,7 @@ mod listing;
 mod once;
 mod procedures;
 mod query;
+mod scales;
 mod selection;
 mod source;
 mod stepped;

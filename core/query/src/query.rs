@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use dwell_image::Image;
 use dwell_profile::{Database, Epoch, EpochId, ImageRecord};
 use rustc_hash::FxHashMap;
 
@@ -23,6 +24,7 @@ use crate::{
     once::Once,
     procedures,
     procedures::ProcedureSamples,
+    scales::{self, Scales},
     selection::{ImageSamples, Selection},
     source::{self, Built, Compared},
     top::{self, Candidate},
@@ -67,6 +69,8 @@ struct View {
     procedures: Once<Vec<ProcedureSamples>>,
     files: Once<FileIndex>,
     costs: Mutex<CostsByProcedure>,
+    /// By image: what to multiply its procedures' frequencies by.
+    scales: Mutex<FxHashMap<usize, Arc<Once<Scales>>>>,
 }
 
 impl Query {
@@ -271,6 +275,7 @@ impl Query {
                 procedures: Once::default(),
                 files: Once::default(),
                 costs: Mutex::default(),
+                scales: Mutex::default(),
             }))
         };
         slot.get_or_try(read).cloned()
@@ -293,8 +298,25 @@ impl Query {
         }
         let found = self.store.find(&view.selection.images[procedure.image].record);
         let image = found.image.as_ref().ok().cloned();
-        let costs = image.and_then(|i| ProcedureCosts::new(&view.selection, procedure, i)).map(Arc::new);
+        let costs = image.and_then(|image| {
+            let scale = self.scale(view, procedure, &image);
+            ProcedureCosts::new(&view.selection, procedure, image, scale).map(Arc::new)
+        });
         lock(&view.costs).entry(key).or_insert(costs).clone()
+    }
+}
+
+impl Query {
+    /// What to multiply the procedure's frequencies by, so that they agree with its callers' and callees'.
+    fn scale(&self, view: &View, procedure: &ProcedureSamples, image: &Image) -> f64 {
+        let slot = lock(&view.scales).entry(procedure.image).or_default().clone();
+        let scales = slot.get_or_try(|| {
+            let all = self.procedures(view, &Cancel::default())?;
+            let own: Vec<&ProcedureSamples> = all.iter().filter(|p| p.image == procedure.image).collect();
+            Ok::<Scales, QueryError>(scales::of_image(&view.selection, image, &own))
+        });
+        let scale = scales.ok().zip(procedure.address).and_then(|(s, address)| s.get(&address.0));
+        scale.copied().unwrap_or(1.0)
     }
 }
 

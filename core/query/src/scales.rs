@@ -1,0 +1,68 @@
+//! One scale for the procedures of an image, through the calls between them.
+//!
+//! Enters: an image's sampled procedures. Leaves: what to multiply the frequencies of each by. Cost: one more analysis of
+//! the hottest [`PROCEDURES_MAX`] procedures, shared between the processors; once for each image and selection.
+
+use dwell_analysis::{
+    ProcedureAnalysis,
+    machine::Order,
+    program::{self, Member},
+};
+use dwell_image::Image;
+use rustc_hash::FxHashMap;
+
+use crate::{
+    costs::{Sampled, analysis},
+    procedures::ProcedureSamples,
+    selection::Selection,
+};
+
+/// Procedures beyond the hottest ones keep their own scale: they are not worth the wait.
+const PROCEDURES_MAX: usize = 300;
+/// Samples below which a procedure has nothing to say about others.
+const SAMPLES_MIN: u64 = 10;
+
+/// By procedure's address: what to multiply its frequencies by.
+pub type Scales = FxHashMap<u64, f64>;
+
+/// The scales of `procedures`, the hottest first. Empty in order, where cycles fix each procedure's own.
+pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSamples]) -> Scales {
+    let hot = procedures.iter().filter(|p| p.counts.first().is_some_and(|&n| n >= SAMPLES_MIN));
+    let hot: Vec<&ProcedureSamples> = hot.take(PROCEDURES_MAX).copied().collect();
+    let analysed: Vec<(u64, Sampled, ProcedureAnalysis)> = in_parallel(&hot, |procedure| {
+        let sampled = Sampled::new(selection, procedure, image)?;
+        let analysis =
+            (sampled.model.order == Order::OutOfOrder).then(|| analysis(selection, image, &sampled, 1.0))?;
+        Some((procedure.address?.0, sampled, analysis))
+    });
+    let members: Vec<Member> = analysed
+        .iter()
+        .map(|(_, sampled, analysis)| Member {
+            instructions: &sampled.instructions,
+            analysis,
+            transfers: &sampled.transfers,
+        })
+        .collect();
+    let scales = program::scales(&program::shapes(&members));
+    analysed.iter().map(|(address, ..)| *address).zip(scales).collect()
+}
+
+/// `f` of every item that has one, in their order, on as many threads as there are processors.
+fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> Option<R> + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(items.len());
+    if threads < 2 {
+        return items.iter().filter_map(&f).collect();
+    }
+    // Neighbours in heat go to different threads.
+    let share = |thread: usize| -> Vec<(usize, R)> {
+        let own = items.iter().enumerate().skip(thread).step_by(threads);
+        own.filter_map(|(index, item)| Some((index, f(item)?))).collect()
+    };
+    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || share(thread))).collect();
+        // A panic there is a panic here.
+        handles.into_iter().flat_map(|h| h.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    });
+    results.sort_unstable_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
