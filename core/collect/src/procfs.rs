@@ -71,8 +71,9 @@ pub fn parse_cpuinfo(cpuinfo: &str, arch: &str, count: u32) -> Cpu {
     };
     let number = |names: &[&str]| {
         let text = field(names);
-        let parsed = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u32::from_str_radix(hex, 16));
-        parsed.unwrap_or(0)
+        let parsed = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
+        // RISC-V's marchid has 64 bits, the highest of them set for cores that are sold; the lowest tell them apart.
+        parsed.unwrap_or(0) as u32
     };
     let implementer = field(&["CPU implementer"]);
     let vendor = match field(&["vendor_id", "mvendorid"]) {
@@ -83,8 +84,8 @@ pub fn parse_cpuinfo(cpuinfo: &str, arch: &str, count: u32) -> Cpu {
         arch: arch.to_owned(),
         vendor: vendor.to_owned(),
         model_name: field(&["model name", "Model", "uarch"]).to_owned(),
-        family: number(&["cpu family", "CPU implementer"]),
-        model: number(&["model", "CPU part"]),
+        family: number(&["cpu family", "CPU implementer", "mvendorid"]),
+        model: number(&["model", "CPU part", "marchid"]),
         stepping: number(&["stepping", "CPU revision"]),
         count,
         clock_hz: None,
@@ -165,6 +166,9 @@ mod tests {
         };
         assert_eq!(tell(x86, "x86_64"), "x86_64 AuthenticAMD 'AMD EPYC' 25/17/1");
         assert_eq!(tell(arm, "aarch64"), "aarch64 0x41 '' 65/3340/1");
+        let riscv = "processor\t: 0\nuarch\t\t: sifive,u74-mc\nmvendorid\t: 0x489\n\
+                     marchid\t\t: 0x8000000000000007\nmimpid\t\t: 0x4210427\n";
+        assert_eq!(tell(riscv, "riscv64"), "riscv64 0x489 'sifive,u74-mc' 1161/7/0");
     }
 
     #[test]

@@ -81,9 +81,9 @@ pub struct Cpu {
     pub vendor: String,
     /// The marketing name.
     pub model_name: String,
-    /// CPUID family (x86), or implementer (AArch64).
+    /// CPUID family (x86), or implementer (AArch64, RISC-V's mvendorid).
     pub family: u32,
-    /// CPUID model (x86), or part number (AArch64).
+    /// CPUID model (x86), part number (AArch64), or the low half of marchid (RISC-V).
     pub model: u32,
     /// Stepping or revision.
     pub stepping: u32,

@@ -98,7 +98,7 @@ pub enum SkidRule {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuMatch {
-    /// As [`Cpu::vendor`].
+    /// As [`Cpu::vendor`] (AArch64 and RISC-V: the implementer's number).
     pub vendor: String,
     /// As [`Cpu::family`].
     pub family: u32,
@@ -177,15 +177,21 @@ const FIGURES: [&str; 16] = [
     "memory.itlb_miss_cycles",
 ];
 
-const FILES: [&str; 12] = [
-    include_str!("../../machines/arm-cortex-a53.json"),
-    include_str!("../../machines/arm-cortex-a55.json"),
-    include_str!("../../machines/sifive-u74.json"),
+const FILES: [&str; 18] = [
+    include_str!("../../machines/amd-zen5.json"),
     include_str!("../../machines/amd-zen4.json"),
     include_str!("../../machines/amd-zen3.json"),
     include_str!("../../machines/amd-zen2.json"),
+    include_str!("../../machines/intel-redwood-cove.json"),
     include_str!("../../machines/intel-golden-cove.json"),
+    include_str!("../../machines/intel-sunny-cove.json"),
     include_str!("../../machines/intel-skylake.json"),
+    include_str!("../../machines/arm-neoverse-v2.json"),
+    include_str!("../../machines/arm-neoverse-v1.json"),
+    include_str!("../../machines/arm-neoverse-n1.json"),
+    include_str!("../../machines/arm-cortex-a55.json"),
+    include_str!("../../machines/arm-cortex-a53.json"),
+    include_str!("../../machines/sifive-u74.json"),
     include_str!("../../machines/generic-x86-64.json"),
     include_str!("../../machines/generic-aarch64.json"),
     include_str!("../../machines/generic-riscv64.json"),
@@ -328,10 +334,28 @@ mod tests {
         assert_eq!(name(&cpu("x86_64", "AuthenticAMD", 25, 17)), "amd-zen4");
         assert_eq!(name(&cpu("x86_64", "AuthenticAMD", 25, 1)), "amd-zen3");
         assert_eq!(name(&cpu("x86_64", "AuthenticAMD", 23, 49)), "amd-zen2");
-        assert_eq!(name(&cpu("x86_64", "GenuineIntel", 6, 173)), "intel-golden-cove");
+        assert_eq!(name(&cpu("x86_64", "AuthenticAMD", 26, 2)), "amd-zen5");
+        assert_eq!(name(&cpu("x86_64", "AuthenticAMD", 23, 1)), "generic-x86-64");
+        assert_eq!(name(&cpu("x86_64", "GenuineIntel", 6, 173)), "intel-redwood-cove");
+        assert_eq!(name(&cpu("x86_64", "GenuineIntel", 6, 143)), "intel-golden-cove");
+        assert_eq!(name(&cpu("x86_64", "GenuineIntel", 6, 106)), "intel-sunny-cove");
         assert_eq!(name(&cpu("x86_64", "GenuineIntel", 6, 85)), "intel-skylake");
+        assert_eq!(name(&cpu("x86_64", "GenuineIntel", 6, 63)), "generic-x86-64");
         assert_eq!(name(&cpu("x86_64", "CentaurHauls", 7, 1)), "generic-x86-64");
-        assert_eq!(name(&cpu("aarch64", "ARM", 0x41, 0xd0c)), "generic-aarch64");
+        let arm = |part| name(&cpu("aarch64", "0x41", 0x41, part));
+        let parts = [0xd0c, 0xd40, 0xd4f, 0xd03, 0xd05, 0xd46];
+        let models = [
+            "arm-neoverse-n1",
+            "arm-neoverse-v1",
+            "arm-neoverse-v2",
+            "arm-cortex-a53",
+            "arm-cortex-a55",
+            "generic-aarch64",
+        ];
+        assert_eq!(parts.map(arm), models);
+        assert_eq!(name(&cpu("aarch64", "0x61", 0x61, 0xd0c)), "generic-aarch64");
+        assert_eq!(name(&cpu("riscv64", "0x489", 0x489, 7)), "sifive-u74");
+        assert_eq!(name(&cpu("riscv64", "0x5b7", 0x5b7, 0)), "generic-riscv64");
         let chosen = Cpu { machine_model: Some("generic-inorder-2".into()), ..cpu("aarch64", "", 0, 0) };
         assert_eq!(name(&chosen), "generic-inorder-2");
     }

@@ -6,6 +6,7 @@ mod culprits;
 mod graph;
 mod hostile;
 mod jump_tables;
+mod models;
 mod pipeline;
 mod schedules;
 mod show;
