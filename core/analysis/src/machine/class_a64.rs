@@ -4,6 +4,12 @@ use dwell_image::{Flow, Instruction, Operand};
 
 use super::OpcodeClass::{self, *};
 
+/// How vector multiplications begin.
+const MULTIPLIES: [&str; 18] = [
+    "mul", "mla", "mls", "smul", "umul", "smla", "umla", "smls", "umls", "smmla", "ummla", "sdot", "udot",
+    "usdot", "pmul", "aes", "sha", "sqdm",
+];
+
 pub fn classify(i: &Instruction) -> OpcodeClass {
     let m = &*i.mnemonic;
     match i.flow {
@@ -16,8 +22,9 @@ pub fn classify(i: &Instruction) -> OpcodeClass {
     }
     let starts = |prefixes: &[&str]| prefixes.iter().any(|p| m.starts_with(p));
     match m {
-        "nop" | "bti" | "hint" | "yield" | "paciasp" | "autiasp" | "pacibsp" | "autibsp" => Nop,
-        "dmb" | "dsb" | "isb" | "clrex" => Barrier,
+        "nop" | "bti" | "hint" | "yield" | "paciasp" | "autiasp" | "pacibsp" | "autibsp" | "xpaclri"
+        | "csdb" | "esb" => Nop,
+        "dmb" | "dsb" | "isb" | "clrex" | "sb" | "ssbb" | "pssbb" => Barrier,
         "svc" | "hvc" | "smc" | "mrs" | "msr" | "sys" | "dc" | "ic" | "tlbi" | "at" | "wfi" | "wfe"
         | "eret" => System,
         _ if starts(&["prfm", "prfum"]) => Prefetch,
@@ -34,18 +41,16 @@ pub fn classify(i: &Instruction) -> OpcodeClass {
         {
             Multiply
         }
+        _ if starts(&["crc32"]) => Multiply,
         "sdiv" | "udiv" => Divide,
         "fdiv" => FpDivide,
         "fsqrt" => FpSqrt,
         _ if starts(&["fcvt", "scvtf", "ucvtf", "umov", "smov", "ins", "dup"]) => Transfer,
-        "fmov" if mixes_files(i) => Transfer,
+        "fmov" | "mov" if mixes_files(i) => Transfer,
+        "fmov" => Vector,
         _ if starts(&["fmul", "fmadd", "fmsub", "fnm", "fmla", "fmls"]) => FpMultiply,
         _ if m.starts_with('f') => FpAdd,
-        _ if is_vector(i)
-            && starts(&["mul", "mla", "mls", "smul", "umul", "sdot", "udot", "pmul", "aes", "sqdmul"]) =>
-        {
-            VectorMultiply
-        }
+        _ if is_vector(i) && starts(&MULTIPLIES) => VectorMultiply,
         _ if is_vector(i) => Vector,
         "mov" | "movz" | "movn" => Move,
         "lsl" | "lsr" | "asr" | "ror" | "lslv" | "lsrv" | "asrv" | "rorv" | "ubfx" | "sbfx" | "ubfiz"

@@ -1,6 +1,6 @@
 //! Classes of RISC-V instructions, from capstone's mnemonics (compressed ones lose their `c.`).
 
-use dwell_image::{Flow, Instruction};
+use dwell_image::{Arch, Flow, Instruction, Operand};
 
 use super::OpcodeClass::{self, *};
 
@@ -18,21 +18,51 @@ pub fn classify(i: &Instruction) -> OpcodeClass {
     match m {
         "nop" => Nop,
         "mv" | "li" | "lui" => Move,
+        "addi" if is_move(i) => Move,
         "lb" | "lbu" | "lh" | "lhu" | "lw" | "lwu" | "ld" | "lwsp" | "ldsp" | "flw" | "fld" | "flwsp"
         | "fldsp" => Load,
         "sb" | "sh" | "sw" | "sd" | "swsp" | "sdsp" | "fsw" | "fsd" | "fswsp" | "fsdsp" => Store,
         "fence" | "fence.i" | "sfence.vma" => Barrier,
         "ecall" | "ebreak" | "wfi" | "mret" | "sret" => System,
-        _ if m.starts_with("csr") => System,
+        // The floating-point flags and rounding mode are control registers.
+        _ if starts(&[
+            "csr",
+            "frflags",
+            "fsflags",
+            "frrm",
+            "fsrm",
+            "frcsr",
+            "fscsr",
+            "rdcycle",
+            "rdtime",
+            "rdinstret",
+        ]) =>
+        {
+            System
+        }
         _ if m.starts_with("amo") || starts(&["lr.", "sc."]) => Atomic,
         _ if starts(&["mul"]) => Multiply,
         _ if starts(&["div", "rem"]) => Divide,
         _ if starts(&["fdiv"]) => FpDivide,
         _ if starts(&["fsqrt"]) => FpSqrt,
         _ if starts(&["fmul", "fmadd", "fmsub", "fnm"]) => FpMultiply,
-        _ if starts(&["fcvt", "fmv"]) => Transfer,
+        // To the integer registers, or of signs: no arithmetic.
+        _ if starts(&["fcvt", "fmv", "feq", "flt", "fle", "fclass", "fsgnj", "fabs", "fneg"]) => Transfer,
         _ if m.starts_with('f') => FpAdd,
-        _ if starts(&["sll", "srl", "sra"]) => Shift,
+        // Zbb's and Zbs's counts, rotations and single bits; Zbc's products.
+        _ if starts(&["clmul"]) => Multiply,
+        _ if starts(&["sll", "srl", "sra", "rol", "ror", "clz", "ctz", "cpop", "rev8", "orc", "b"]) => Shift,
+        _ if m.starts_with('v') => Vector,
         _ => Alu,
+    }
+}
+
+/// `addi rd, zero, constant` and `addi rd, rs, 0`.
+fn is_move(i: &Instruction) -> bool {
+    match i.operands[..] {
+        [_, Operand::Register { register, .. }, Operand::Immediate(constant)] => {
+            constant == 0 || Some(register) == Arch::Riscv64.zero()
+        }
+        _ => false,
     }
 }

@@ -33,23 +33,25 @@ fn is_locked(i: &Instruction) -> bool {
 
 fn scalar(i: &Instruction, m: &str) -> Option<OpcodeClass> {
     Some(match m {
-        "nop" | "endbr64" | "endbr32" | "pause" | "ud2" | "wait" => Nop,
+        "nop" | "endbr64" | "endbr32" | "pause" | "ud2" | "wait" | "vzeroupper" => Nop,
         "mov" | "movabs" | "movzx" | "movsx" | "movsxd" | "movbe" => move_class(i),
-        "push" => Store,
-        "pop" | "leave" => Load,
+        "push" | "pushfq" | "stmxcsr" | "vstmxcsr" | "fnstcw" => Store,
+        "pop" | "leave" | "xlatb" | "ldmxcsr" | "vldmxcsr" | "fldcw" => Load,
         "lea" | "add" | "sub" | "and" | "or" | "xor" | "not" | "neg" | "inc" | "dec" | "cmp" | "test"
         | "adc" | "sbb" | "cdq" | "cqo" | "cdqe" | "cwde" | "cwd" | "cbw" | "bswap" | "andn" | "blsr"
         | "blsi" | "blsmsk" | "xadd" | "xchg" | "cmpxchg" | "clc" | "stc" | "cmc" | "lahf" | "sahf"
         | "adcx" | "adox" | "cld" | "std" => Alu,
-        "shl" | "shr" | "sar" | "sal" | "rol" | "ror" | "shld" | "shrd" | "sarx" | "shlx" | "shrx"
-        | "rorx" | "bt" | "bts" | "btr" | "btc" | "bsf" | "bsr" | "tzcnt" | "lzcnt" | "popcnt" | "bextr"
-        | "bzhi" | "pdep" | "pext" => Shift,
+        "shl" | "shr" | "sar" | "sal" | "rol" | "ror" | "rcl" | "rcr" | "shld" | "shrd" | "sarx" | "shlx"
+        | "shrx" | "rorx" | "bt" | "bts" | "btr" | "btc" | "bsf" | "bsr" | "tzcnt" | "lzcnt" | "popcnt"
+        | "bextr" | "bzhi" | "pdep" | "pext" => Shift,
         "imul" | "mul" | "mulx" | "crc32" => Multiply,
         "div" | "idiv" => Divide,
         "mfence" | "lfence" | "sfence" | "cpuid" | "serialize" => Barrier,
         "syscall" | "sysenter" | "sysret" | "sysretq" | "int" | "int3" | "hlt" | "rdtsc" | "rdtscp"
         | "rdpmc" | "wrmsr" | "rdmsr" | "in" | "out" | "invlpg" | "xgetbv" | "xsave" | "xrstor"
-        | "swapgs" | "iretq" | "cli" | "sti" => System,
+        | "swapgs" | "iretq" | "cli" | "sti" | "popfq" | "insb" | "insw" | "insd" | "outsb" | "outsw"
+        | "outsd" | "xtest" | "xabort" | "xend" | "rdpkru" | "wrpkru" | "rdrand" | "rdseed" | "rdpid"
+        | "fldenv" | "fnstenv" | "fnclex" | "fnsave" | "frstor" | "fxsave" | "fxrstor" | "emms" => System,
         "stosb" | "stosw" | "stosq" | "lodsb" | "lodsw" | "lodsd" | "lodsq" | "scasb" | "scasw" | "scasd"
         | "scasq" | "cmpsb" | "cmpsw" | "cmpsq" | "movsb" | "movsw" | "movsq" | "stosd" => String,
         "movsd" | "cmpsd" if i.text.contains("di]") => String,
@@ -74,7 +76,8 @@ fn x87(i: &Instruction, m: &str) -> OpcodeClass {
         "fsqrt" => FpSqrt,
         "fmul" | "fmulp" | "fimul" => FpMultiply,
         "fld" | "fild" if i.load().is_some() => Load,
-        "fst" | "fstp" | "fistp" | "fisttp" | "fnstcw" if i.store().is_some() => Store,
+        "fst" | "fstp" | "fistp" | "fisttp" if i.store().is_some() => Store,
+        "fnstsw" => Transfer,
         "fxch" | "fld" | "fst" | "fstp" | "fld1" | "fldz" => Move,
         _ => FpAdd,
     }
@@ -85,10 +88,10 @@ fn vector(i: &Instruction, m: &str) -> OpcodeClass {
     let starts = |prefixes: &[&str]| prefixes.iter().any(|p| m.starts_with(p));
     let is_float = ["ss", "sd", "ps", "pd", "sh", "ph"].iter().any(|s| m.ends_with(s));
     match m {
-        _ if starts(&["mov", "lddqu", "broadcast", "pbroadcast"]) => vector_move(i, m),
+        _ if starts(&["mov", "lddqu", "broadcast", "pbroadcast", "kmov"]) => vector_move(i, m),
         _ if starts(&["cvt"]) => Transfer,
         "pextrb" | "pextrw" | "pextrd" | "pextrq" | "pinsrb" | "pinsrw" | "pinsrd" | "pinsrq"
-        | "pmovmskb" => Transfer,
+        | "pmovmskb" | "extractps" => Transfer,
         _ if starts(&["div"]) && is_float => FpDivide,
         _ if starts(&["sqrt"]) => FpSqrt,
         _ if starts(&["mul", "fmadd", "fmsub", "fnmadd", "fnmsub", "dp"]) && is_float => FpMultiply,
@@ -97,7 +100,8 @@ fn vector(i: &Instruction, m: &str) -> OpcodeClass {
         {
             FpAdd
         }
-        _ if starts(&["pmul", "pmadd", "aes", "pclmul", "psadbw"]) => VectorMultiply,
+        _ if starts(&["pmul", "pmadd", "aes", "pclmul", "psadbw", "sha", "gf2p8"]) => VectorMultiply,
+        "zeroall" => Vector,
         _ if touches_vectors(i) || i.memory().next().is_some() => Vector,
         _ => Unknown,
     }
@@ -108,7 +112,7 @@ fn vector_move(i: &Instruction, m: &str) -> OpcodeClass {
         (_, true) => Store,
         (true, _) => Load,
         _ if m.starts_with("movmsk") || !only_vectors(i) => Transfer,
-        _ if matches!(m, "movaps" | "movapd" | "movups" | "movupd" | "movdqa" | "movdqu") => Move,
+        _ if ["movap", "movup", "movdqa", "movdqu"].iter().any(|p| m.starts_with(p)) => Move,
         _ => Vector,
     }
 }

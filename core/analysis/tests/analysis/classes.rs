@@ -121,3 +121,130 @@ fn a64() {
         "#]],
     );
 }
+
+/// Forms that stood out when the classes of libc, libm, CPython, gdb and libcrypto were counted.
+#[test]
+fn x86_rarities() {
+    check(
+        Arch::X86_64,
+        "vzeroupper
+         xtest
+         pushfq
+         popfq
+         rcl rax, 1
+         ldmxcsr [rsp + 8]
+         stmxcsr [rsp + 8]
+         fnstsw ax
+         sha256rnds2 xmm0, xmm1
+         vmovdqa64 xmm0, xmm1
+         kmovd eax, xmm0
+         extractps eax, xmm0",
+        expect![[r#"
+            Nop  vzeroupper
+            System  xtest
+            Store  pushfq
+            System  popfq
+            Shift  rcl rax, 1
+            Load  ldmxcsr [rsp + 8]
+            Store  stmxcsr [rsp + 8]
+            Transfer  fnstsw ax
+            VectorMultiply  sha256rnds2 xmm0, xmm1
+            Move  vmovdqa64 xmm0, xmm1
+            Transfer  kmovd eax, xmm0
+            Transfer  extractps eax, xmm0
+        "#]],
+    );
+}
+
+#[test]
+fn a64_rarities() {
+    check(
+        Arch::Aarch64,
+        "fmov d0, d1
+         mov x0, d1
+         crc32x w0, w1, x2
+         smlal d0, d1, d2
+         xpaclri
+         sb
+         umulh x0, x1, x2",
+        expect![[r#"
+            Vector  fmov d0, d1
+            Transfer  mov x0, d1
+            Multiply  crc32x w0, w1, x2
+            VectorMultiply  smlal d0, d1, d2
+            Nop  xpaclri
+            Barrier  sb
+            Multiply  umulh x0, x1, x2
+        "#]],
+    );
+}
+
+/// Register numbers as the decoder gives them: `x0` is zero.
+#[test]
+fn riscv() {
+    check(
+        Arch::Riscv64,
+        "addi x10, x0, 5
+         addi x10, x11, 0
+         addi x10, x11, 8
+         c.li x10, 5
+         c.mv x10, x11
+         add x10, x11, x12
+         slli x10, x11, 3
+         sh2add x10, x11, x12
+         rori x10, x11, 8
+         cpop x10, x11
+         bseti x10, x11, 3
+         mulhu x10, x11, x12
+         remuw x10, x11, x12
+         ld x10, [x11]
+         c.sdsp x10, [x2]
+         amoadd.w.aq x10, x11, [x12]
+         sc.w x10, x11, [x12]
+         fadd.d x10, x11, x12
+         fmadd.s x10, x11, x12, x13
+         fsgnj.d x10, x11, x12
+         feq.d x10, x11, x12
+         fmv.x.d x10, x11
+         fcvt.d.w x10, x11
+         fdiv.s x10, x11, x12
+         fsqrt.d x10, x11
+         frflags x10
+         csrr x10, 1
+         fence
+         ecall
+         nop",
+        expect![[r#"
+            Move  addi x10, x0, 5
+            Move  addi x10, x11, 0
+            Alu  addi x10, x11, 8
+            Move  c.li x10, 5
+            Move  c.mv x10, x11
+            Alu  add x10, x11, x12
+            Shift  slli x10, x11, 3
+            Alu  sh2add x10, x11, x12
+            Shift  rori x10, x11, 8
+            Shift  cpop x10, x11
+            Shift  bseti x10, x11, 3
+            Multiply  mulhu x10, x11, x12
+            Divide  remuw x10, x11, x12
+            Load  ld x10, [x11]
+            Store  c.sdsp x10, [x2]
+            Atomic  amoadd.w.aq x10, x11, [x12]
+            Atomic  sc.w x10, x11, [x12]
+            FpAdd  fadd.d x10, x11, x12
+            FpMultiply  fmadd.s x10, x11, x12, x13
+            Transfer  fsgnj.d x10, x11, x12
+            Transfer  feq.d x10, x11, x12
+            Transfer  fmv.x.d x10, x11
+            Transfer  fcvt.d.w x10, x11
+            FpDivide  fdiv.s x10, x11, x12
+            FpSqrt  fsqrt.d x10, x11
+            System  frflags x10
+            System  csrr x10, 1
+            Barrier  fence
+            System  ecall
+            Nop  nop
+        "#]],
+    );
+}
