@@ -42,7 +42,7 @@ impl Row {
 /// Prints every figure beside llvm-mca's, or with `check_only` the wrong ones; fails if there are any.
 pub fn machines(root: &Path, check_only: bool) -> anyhow::Result<ExitCode> {
     if !is_installed() {
-        eprintln!("machines: SKIPPED: {MCA} is not installed (Debian: apt-get install llvm-19)");
+        eprintln!("SKIPPED machines: {MCA} is not installed (Debian: apt-get install llvm-19)");
         return Ok(ExitCode::SUCCESS);
     }
     let rows = compare(root)?;
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn figures_from_llvm_mca_are_its_own() {
         if !is_installed() {
-            eprintln!("SKIPPED: {MCA} is not installed");
+            eprintln!("SKIPPED figures_from_llvm_mca_are_its_own: {MCA} is not installed");
             return;
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

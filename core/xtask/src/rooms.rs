@@ -27,7 +27,15 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
     ("anyhow", &["dwell-cli", "dwell-accuracy", "dwell-xtask"], "libraries name their errors with thiserror"),
     (
         "serde_json",
-        &["dwell-profile", "dwell-collect", "dwell-analysis", "dwell-query", "dwell-cli", "dwell-accuracy"],
+        &[
+            "dwell-profile",
+            "dwell-collect",
+            "dwell-analysis",
+            "dwell-query",
+            "dwell-cli",
+            "dwell-accuracy",
+            "dwell-xtask",
+        ],
         "answers become text at the boundary; tidy lists the files below query that may",
     ),
 ];
