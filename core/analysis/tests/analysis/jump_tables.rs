@@ -133,6 +133,72 @@ fn entries_relative_to_a_label() {
     );
 }
 
+/// The index came as an argument; that its register holds an address elsewhere says nothing about it.
+#[test]
+fn an_index_is_no_address() {
+    check(
+        "cmp edi, 1
+         ja default
+         lea rsi, [rip + 0x5000]
+         movsxd rax, [rsi + rdi*4]
+         add rax, rsi
+         jmp rax
+         mov edi, 0x6000
+         ret
+         default:
+         ret",
+        &relative(&[0x1018, 0x101c]),
+        expect!["5: 1018 101c"],
+    );
+}
+
+/// The address is spilled before a loop.
+#[test]
+fn a_spilled_table() {
+    check(
+        "lea rax, [rip + 0x5000]
+         mov [rsp + 8], rax
+         loop:
+         cmp edi, 1
+         ja default
+         mov rdx, [rsp + 8]
+         movsxd rax, [rdx + rdi*4]
+         add rax, rdx
+         jmp rax
+         inc rbx
+         jmp loop
+         default:
+         ret",
+        &relative(&[0x1020, 0x1028]),
+        expect!["7: 1020 1028"],
+    );
+}
+
+/// As in glibc's printf: two look-ups, one jump, and one place that always jumps to the same label.
+#[test]
+fn shared_jumps() {
+    check(
+        "lea rsi, [rip + 0x5000]
+         cmp edi, 1
+         ja other
+         movsxd rax, [rsi + rdi*4]
+         add rax, rsi
+         jmp shared
+         other:
+         and ecx, 1
+         movsxd rax, [rsi + rcx*4]
+         add rax, rsi
+         shared:
+         jmp rax
+         nop
+         lea rax, [rip + 0x1034]
+         jmp rax
+         ret",
+        &relative(&[0x1028, 0x102c]),
+        expect!["9: 1028 102c\n12: 1034"],
+    );
+}
+
 /// The targets' number of each indirect jump in `test-fixtures/images/src/switch.c`, by procedure.
 fn check_fixture(name: &str, expected: Expect) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../test-fixtures/images/").to_owned() + name;
