@@ -337,9 +337,10 @@ pub fn is_tail_call(instructions: &[Instruction], jump: usize) -> bool {
             Some(Operand::Register { register, .. }) if matches!(mnemonic, "mov" | "mv") => {
                 pointer = *register
             }
+            Some(Operand::Memory(_)) if is_loaded => return true,
             Some(Operand::Memory(m)) if m.index.is_some() || mnemonic == "add" => return false,
             // RISC-V adds the index before the load.
-            Some(Operand::Memory(MemoryOperand { base: Some(base), .. })) if !is_loaded => {
+            Some(Operand::Memory(MemoryOperand { base: Some(base), .. })) => {
                 (pointer, is_loaded) = (*base, true)
             }
             Some(Operand::Memory(_)) => return true,

@@ -125,20 +125,21 @@ impl Reach<'_> {
     }
 }
 
-/// Whether an instruction changes a register; of a call, whether the callee may.
+/// Whether an instruction changes a register; of a call, whether it returns something there. What else is used after
+/// a call without being written there was kept, by convention or because the compiler knows the callee.
 pub fn writes(arch: Arch, instruction: &Instruction, register: Register) -> bool {
     match instruction.flow {
-        Flow::Call { .. } => is_clobbered(arch, register),
+        Flow::Call { .. } => is_returned(arch, register),
         _ => instruction.writes.contains(register),
     }
 }
 
-/// Registers that a call need not keep: System V x86-64 psABI, figure 3.4; AAPCS64, section 6.1.1; RISC-V psABI,
-/// section 1.1.
-fn is_clobbered(arch: Arch, register: Register) -> bool {
-    match (arch, register.0) {
-        (Arch::X86_64, n) => matches!(n, 0..=2 | 6..=11) || n > 15,
-        (Arch::Aarch64, n) => n <= 18 || n == 30,
-        (Arch::Riscv64, n) => matches!(n, 1 | 5..=7 | 10..=17 | 28..=31) || n > 31,
-    }
+/// Where calls return values: System V x86-64 psABI, section 3.2.3; AAPCS64, section 6.9; RISC-V psABI, section 2.1.
+fn is_returned(arch: Arch, register: Register) -> bool {
+    let registers = match arch {
+        Arch::X86_64 => [0, 2],
+        Arch::Aarch64 => [0, 1],
+        Arch::Riscv64 => [10, 11],
+    };
+    registers.contains(&register.0)
 }
