@@ -35,6 +35,10 @@ pub enum Step<'a> {
 
 /// What `instruction` leaves in `register`.
 pub fn step(arch: Arch, instruction: &Instruction, register: Register) -> Step<'_> {
+    // Implicit operands; gcc -O0 widens the entry so.
+    if arch == Arch::X86_64 && &*instruction.mnemonic == "cdqe" {
+        return Step::Extend { from: register, bits: 32, sign: true };
+    }
     // Base registers that a load or store updates, and implicit results, are of no interest.
     match instruction.operands.first() {
         Some(Operand::Register { register: first, .. }) if *first == register => {}

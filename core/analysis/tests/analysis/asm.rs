@@ -198,6 +198,7 @@ fn x86_effects(i: &mut Instruction) {
             touch(i, 0, true, false);
             i.writes = if m == "call" { set(&[0, 1, 2, 6, 7, 8, 9, 10, 11]) } else { RegisterSet::EMPTY };
         }
+        "cdqe" => (i.reads, i.writes) = (set(&[0]), set(&[0])),
         "ret" | "ud2" | "nop" | "mfence" | "syscall" | "stosq" | "leave" => {}
         "push" | "pop" => {
             let written = m == "push";

@@ -174,6 +174,29 @@ fn a_spilled_table() {
     );
 }
 
+/// gcc -O0 multiplies the index apart and widens the entry apart.
+#[test]
+fn gcc_unoptimized() {
+    check(
+        "cmp eax, 1
+         ja default
+         mov eax, eax
+         lea rdx, [rax*4 + 0]
+         lea rax, [rip + 0x5000]
+         mov eax, [rdx + rax]
+         cdqe
+         lea rdx, [rip + 0x5000]
+         add rax, rdx
+         jmp rax
+         nop
+         ret
+         default:
+         ret",
+        &relative(&[0x1028, 0x102c]),
+        expect!["9: 1028 102c"],
+    );
+}
+
 /// As in glibc's printf: two look-ups, one jump, and one place that always jumps to the same label.
 #[test]
 fn shared_jumps() {
