@@ -11,6 +11,7 @@ pub mod export_capture;
 pub mod metrics;
 pub mod program;
 pub mod random;
+pub mod random_programs;
 pub mod reliability;
 pub mod report;
 pub mod sensitivity;

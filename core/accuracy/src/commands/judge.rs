@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 use crate::{
     capture::{self, Capture, Role},
     program::Program,
+    random_programs::{self, Recipe},
     report,
     verdict::{self, Verdict},
 };
@@ -20,7 +21,7 @@ use crate::{
 pub struct Arguments {
     /// A capture, or a folder with captures up to two levels below
     pub captures_root: PathBuf,
-    /// Only this set (the folder that a capture lies in); may be repeated
+    /// Only this set (the folder that a capture lies in, random-inorder, random-outoforder); may be repeated
     #[arg(long)]
     pub set: Vec<String>,
     /// Only captures of this role
@@ -68,7 +69,10 @@ impl RoleChoice {
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let root = &arguments.captures_root;
     let folders = capture::find(root).with_context(|| root.display().to_string())?;
-    let verdicts = in_parallel(&folders, |folder| one(arguments, folder))?;
+    let captures = folders.into_iter().map(Source::Capture);
+    let sources: Vec<Source> =
+        captures.chain(random_programs::recipes().into_iter().map(Source::Random)).collect();
+    let verdicts = in_parallel(&sources, |source| one(arguments, source))?;
     let verdicts: Vec<Verdict> = verdicts.into_iter().flatten().collect();
     ensure!(!verdicts.is_empty(), "{}: no capture that was asked for", root.display());
     let (text, json) = (report::text::render(&verdicts), report::json(&verdicts)?);
@@ -94,16 +98,31 @@ fn write_report(folder: &Path, verdicts: &[Verdict], text: &str, json: &str) -> 
     Ok(())
 }
 
-fn one(arguments: &Arguments, folder: &Path) -> anyhow::Result<Option<Verdict>> {
-    let (set, meta) = capture::identify(folder)?;
+/// Where a program comes from.
+enum Source {
+    Capture(PathBuf),
+    Random(Recipe),
+}
+
+fn one(arguments: &Arguments, source: &Source) -> anyhow::Result<Option<Verdict>> {
+    let (set, name, role) = match source {
+        Source::Capture(folder) => {
+            let (set, meta) = capture::identify(folder)?;
+            (set, meta.name, meta.role)
+        }
+        Source::Random(recipe) => (recipe.set.to_owned(), recipe.name(), Role::Judge),
+    };
     let is_wanted = (arguments.set.is_empty() || arguments.set.contains(&set))
-        && (arguments.program.is_empty() || arguments.program.contains(&meta.name))
-        && arguments.role.includes(meta.role);
+        && (arguments.program.is_empty() || arguments.program.contains(&name))
+        && arguments.role.includes(role);
     if !is_wanted {
         return Ok(None);
     }
-    let program = Program::load(&Capture::read(folder)?)?;
-    Ok(Some(verdict::judge(&set, &meta.name, &program, !arguments.without_sensitivity)))
+    let program = match source {
+        Source::Capture(folder) => Program::load(&Capture::read(folder)?)?,
+        Source::Random(recipe) => recipe.program().context("a machine model that is built in")?,
+    };
+    Ok(Some(verdict::judge(&set, &name, &program, !arguments.without_sensitivity)))
 }
 
 /// `f` of every item, in their order, on as many threads as there are processors.

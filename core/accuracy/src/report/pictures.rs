@@ -213,13 +213,13 @@ fn culprits(set: &str, scores: &Scores) -> String {
         scores.of_stalled(scores.causes_times),
         scores.unexplained_of_cycles() * 100.0
     );
-    let height = 96.0 + 44.0 * (causes.len() + 1) as f64;
+    let height = 116.0 + 44.0 * (causes.len() + 1) as f64;
     let mut svg = Svg::new(WIDTH, height, &title);
     let panel = Panel {
         x: 250.0,
         y: 62.0,
         width: WIDTH - 290.0,
-        height: height - 122.0,
+        height: height - 120.0,
         across: (0.0, 1.0),
         up: (0.0, 1.0),
     };
