@@ -1,0 +1,45 @@
+//! Upper bounds from samples of other events.
+
+use crate::{
+    asm::a64,
+    show::{Case, listing},
+};
+use dwell_image::Arch;
+use dwell_profile::Event;
+use expect_test::expect;
+
+/// Few cache misses were counted, so the data cache cannot explain all of the stall.
+#[test]
+fn event_samples_bound_a_cause() {
+    let mut case = Case::new(
+        "generic-inorder-2",
+        Arch::Aarch64,
+        a64("loop:
+             ldr x1, [x2]
+             add x3, x3, x1
+             add x4, x4, 1
+             eor x5, x5, x4
+             cmp x4, x7
+             b.ne loop
+             ret"),
+    );
+    case.samples = vec![1000, 30000, 0, 1000, 0, 1010, 0];
+    case.period_cycles = Some(100_000.0);
+    case.events.insert(Event::named("L1-dcache-load-misses"), (vec![0, 100, 0, 0, 0, 0, 0], 100_000));
+    case.events.insert(Event::named("dTLB-load-misses"), (vec![0; 7], 100_000));
+    let expected = expect![[r#"
+        frequency 1003 High, cpi 5.48, best 0.92
+             1.0 1 ldr x1, [x2]
+              static Dependency 2.5..2.5 by ldr x1, [x2]
+              dynamic DCacheMiss 14.3..14.3 by ldr x1, [x2]
+              dynamic Unexplained 12.6..12.6
+            29.9 3 add x3, x3, x1
+             0.0 0 add x4, x4, 1
+             1.0 1 eor x5, x5, x4
+             0.0 0 cmp x4, x7
+             1.0 1 b.ne loop
+        frequency 0 Low, cpi 0.00, best 0.50
+             0.0 1 ret
+    "#]];
+    expected.assert_eq(&listing(&case));
+}

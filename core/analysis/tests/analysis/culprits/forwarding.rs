@@ -1,0 +1,63 @@
+//! Store forwarding that fails.
+
+use expect_test::expect;
+
+use super::blames_out_of_order;
+
+#[test]
+fn a_load_that_needs_more_than_the_store_holds() {
+    blames_out_of_order(
+        "loop:
+         mov [rdi+4], rax
+         mov rbx, [rdi]
+         add rax, rbx
+         dec rcx
+         jne loop
+         ret",
+        &[0, 0, 9000, 100, 0, 0],
+        &[(4, 1000, 1)],
+        expect![[r#"
+            mov rbx, [rdi]: StoreForwarding 10.5..11.6 by mov [rdi+4], rax
+            mov rbx, [rdi]: DCacheMiss 0.0..1.1 by mov rbx, [rdi]
+        "#]],
+    );
+}
+
+#[test]
+fn a_load_of_what_was_stored_is_forwarded() {
+    blames_out_of_order(
+        "loop:
+         mov [rdi], rax
+         mov rbx, [rdi]
+         add rax, rbx
+         dec rcx
+         jne loop
+         ret",
+        &[0, 0, 9000, 100, 0, 0],
+        &[(4, 1000, 1)],
+        expect![[r#"
+            mov rbx, [rdi]: DCacheMiss 2.0..2.0 by mov rbx, [rdi]
+            mov rbx, [rdi]: Unexplained 29.1..29.1
+        "#]],
+    );
+}
+
+#[test]
+fn a_moved_base_proves_nothing() {
+    blames_out_of_order(
+        "loop:
+         mov [rdi+4], rax
+         mov rdi, [rsi]
+         mov rbx, [rdi]
+         add rax, rbx
+         dec rcx
+         jne loop
+         ret",
+        &[0, 0, 0, 9000, 100, 0, 0],
+        &[(5, 1000, 1)],
+        expect![[r#"
+            mov rbx, [rdi]: DCacheMiss 0.0..14.8 by mov rbx, [rdi]
+            mov rbx, [rdi]: DtlbMiss 0.0..14.8 by mov rbx, [rdi]
+        "#]],
+    );
+}

@@ -1,0 +1,75 @@
+//! The kernel: system calls and page faults.
+
+use expect_test::expect;
+
+use super::{blames, out_of_order};
+
+#[test]
+fn system_call() {
+    out_of_order(
+        "loop:
+         mov eax, edx
+         syscall
+         add rbx, 1
+         cmp rbx, rsi
+         jne loop
+         ret",
+        &[100, 100, 9000, 100, 0, 0],
+        &[(4, 1000, 1)],
+        expect![[r#"
+            frequency 6975 Low, cpi 0.27, best 0.20
+                 0.0 1 mov eax, edx
+                  dynamic System 1.1..1.1 by syscall
+                 1.3 0 syscall
+                  static Dependency 0.3..0.3 by add rbx, 1
+                 0.0 0 add rbx, 1
+                 0.0 0 cmp rbx, rsi
+                 0.0 0 jne loop
+            frequency 2 Low, cpi 0.00, best 0.17
+                 0.0 1 ret
+            note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
+        "#]],
+    );
+}
+
+#[test]
+fn what_follows_a_system_call() {
+    blames(
+        "loop:
+         add x8, x8, 1
+         svc
+         eor x1, x1, x8
+         add x2, x2, x1
+         cmp x8, x9
+         b.ne loop
+         ret",
+        &[1000, 1000, 90000, 1000, 0, 1000, 0],
+        expect![[r#"
+            eor x1, x1, x8: ICacheMiss 0.0..89.0
+            eor x1, x1, x8: System 0.0..89.0 by svc
+            eor x1, x1, x8: ItlbMiss 0.0..25.0
+        "#]],
+    );
+}
+
+/// Such a store may still be one of those whose buffer is full.
+#[test]
+fn longer_than_any_miss_is_a_page_fault() {
+    blames(
+        "loop:
+         str x1, [x2]
+         add x2, x2, x5
+         eor x3, x3, x1
+         add x4, x4, x3
+         eor x5, x5, x4
+         add x8, x8, 1
+         cmp x8, x9
+         b.ne loop
+         ret",
+        &[900000, 0, 1000, 1000, 1000, 0, 1000, 1000, 0],
+        expect![[r#"
+            str x1, [x2]: PageFault 794.0..899.0 by str x1, [x2]
+            str x1, [x2]: WriteBuffer 0.0..105.0 by str x1, [x2]
+        "#]],
+    );
+}
