@@ -21,9 +21,8 @@ const rust = join(here, 'rust');
 const fixtures = join(top, 'test-fixtures/programs');
 /** Samples a second: enough of them from short runs, and far from what the kernel throttles. */
 const rate_hz = 10_000;
-/** Path bursts begin at samples, of which few are enough; so much of the CPU time may go into stepping. */
-const stepped_rate_hz = 1_000;
-const stepped_percent = 5;
+/** So much of the CPU time may go into stepping: some 50 bursts on an idle machine. */
+const stepped_percent = 20;
 /** Executions that no transfer accounts for, at most: entries from libraries, longjmp. */
 const imbalance_max = 0.001;
 const simulated_samples = 30_000;
@@ -65,20 +64,26 @@ class Job {
     return debianSource(debian, this.sources);
   }
 
-  /** Runs the program as often as it takes, each run an epoch; they are added up. As many runs more are single-stepped now and then. */
+  /** Runs the program as often as it takes, each run an epoch; they are added up. */
   sample() {
     for (const database of [this.database, this.stepped]) rmSync(database, { recursive: true, force: true });
-    const record = (database, ...how) => this.#run([this.dwell, '--db', database, 'record', '-e', 'cpu-clock', ...how, '--', this.binary, ...this.arguments()]);
+    const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--', this.binary, ...this.arguments()];
     const exported = (...more) => this.#run([this.evaluator, 'export-capture', '--db', this.database, '--image', this.binary, '--out', this.folder, ...more]);
     let sampling = { image_samples: 0 };
     for (let runs = 1; sampling.image_samples < this.samples; runs++) {
       if (runs > 200) throw new Stop(`${this.name}: too short, or its time is not its own: ${sampling.image_samples} samples after 200 runs`);
-      record(this.database, '-F', String(rate_hz));
+      this.#run(record);
       sampling = { ...JSON.parse(exported()), runs };
     }
-    for (let run = 0; run < sampling.runs; run++) record(this.stepped, '-F', String(stepped_rate_hz), '--paths', String(stepped_percent));
+    this.#step(sampling.runs);
     exported('--bursts', this.stepped);
     return sampling;
+  }
+
+  /** As many runs again, single-stepped now and then: one recording, so that bursts begin anywhere in them. */
+  #step(runs) {
+    const loop = ['bash', '-c', 'for ((i = 0; i < $0; i++)); do "$@" > /dev/null || exit; done', String(runs), this.binary, ...this.arguments()];
+    this.#run([this.dwell, '--db', this.stepped, 'record', '-e', 'cpu-clock', '-F', '1000', '--paths', String(stepped_percent), '--', ...loop]);
   }
 
   /** Runs it under callgrind, once: each run that was sampled did the same. */
