@@ -17,11 +17,17 @@ pub fn render(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for set in sets(verdicts) {
         let members: Vec<&Verdict> = verdicts.iter().filter(|v| v.set == set).collect();
-        let _ = writeln!(text, "== {set}: mean over {} programs, % within 5 10 15 45 % ==", members.len());
+        let _ = writeln!(
+            text,
+            "== {set}: mean over {} programs, % within 5 10 15 45 %; (n): of n programs ==",
+            members.len()
+        );
         let _ = writeln!(text, "{}", heading());
         for name in estimators(&members) {
             let (instructions, edges) = means(&members, name);
-            let _ = writeln!(text, "{}", line(name, &instructions, &edges));
+            let programs = members.iter().filter(|v| v.estimators.iter().any(|e| e.name == name)).count();
+            let few = if programs < members.len() { format!(" ({programs})") } else { String::new() };
+            let _ = writeln!(text, "{}", line(&format!("{name}{few}"), &instructions, &edges));
         }
         reliability(&mut text, &members);
         culprits(&mut text, &members);
@@ -153,10 +159,12 @@ pub fn sets(verdicts: &[Verdict]) -> Vec<String> {
     sets
 }
 
-/// Names of the estimators that judged any of `members`, in their own order.
+/// Names of the estimators that judged any of `members`, in the order in which one program lists most.
 pub fn estimators(members: &[&Verdict]) -> Vec<&'static str> {
+    let mut by_length: Vec<&&Verdict> = members.iter().collect();
+    by_length.sort_by_key(|v| std::cmp::Reverse(v.estimators.len()));
     let mut names: Vec<&'static str> = Vec::new();
-    for name in members.iter().flat_map(|v| &v.estimators).map(|e| e.name) {
+    for name in by_length.iter().flat_map(|v| &v.estimators).map(|e| e.name) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -174,7 +182,7 @@ pub fn means(members: &[&Verdict], name: &str) -> (Shares, Shares) {
 
 fn heading() -> String {
     format!(
-        "{:24}{:>16} {:>16} {:>16}   {:>10} {:>4} {:>4}",
+        "{:26}{:>16} {:>16} {:>16}   {:>10} {:>4} {:>4}",
         "", "absolute", "prog", "func", "edges10:abs", "prog", "func"
     )
 }
@@ -182,7 +190,7 @@ fn heading() -> String {
 fn line(name: &str, instructions: &Shares, edges: &Shares) -> String {
     let ten = |w: Option<Within>| w.map_or("-".to_owned(), |w| format!("{:.0}", w.0[1] * 100.0));
     format!(
-        "{name:24}{} {} {}   {:>10} {:>4} {:>4}",
+        "{name:26}{} {} {}   {:>10} {:>4} {:>4}",
         four(instructions.abs),
         four(Some(instructions.prog)),
         four(Some(instructions.func)),
