@@ -44,24 +44,46 @@ struct Given<'a> {
     events: std::collections::BTreeMap<Event, (Vec<u64>, u64)>,
 }
 
-/// Analyses every procedure. The one place here that calls the analysis. Out of order procedures share one scale, by
-/// their calls; in order cycles fix each one's.
+/// As `core/query/src/scales.rs`: procedures with fewer samples have no say in the program's scale …
+const SAMPLES_MIN: u64 = 10;
+/// … nor have those beyond the hottest so many.
+const PROCEDURES_MAX: usize = 300;
+
+/// Analyses every procedure. The one place here that calls the analysis, and as `core/query` does: out of order hot
+/// procedures share one scale, by their calls; in order cycles fix each one's.
 pub fn analyses(evidence: &Evidence, model: &MachineModel, help: Help) -> Vec<ProcedureAnalysis> {
     let given: Vec<Given> = evidence.procedures.iter().map(|p| give(p, help)).collect();
-    let analyze_all = |scales: &dyn Fn(usize) -> f64| -> Vec<ProcedureAnalysis> {
-        let inputs = evidence.procedures.iter().zip(&given).enumerate();
-        inputs.map(|(i, (p, g))| analyze(&input(evidence, p, g, scales(i)), model)).collect()
+    let one = |p: usize, scale: f64| {
+        let procedure = &evidence.procedures[p];
+        analyze(&input(evidence, procedure, &given[p], scale), model)
     };
-    let alone = analyze_all(&|_| 1.0);
+    let mut analyses: Vec<ProcedureAnalysis> = (0..given.len()).map(|p| one(p, 1.0)).collect();
     if model.order == Order::InOrder {
-        return alone;
+        return analyses;
     }
-    let members = evidence.procedures.iter().zip(&given).zip(&alone);
-    let members: Vec<Member> = members
-        .map(|((p, g), analysis)| Member { instructions: &p.instructions, analysis, transfers: g.transfers })
+    let hot = hottest(evidence);
+    let members: Vec<Member> = hot
+        .iter()
+        .map(|&p| Member {
+            instructions: &evidence.procedures[p].instructions,
+            analysis: &analyses[p],
+            transfers: given[p].transfers,
+        })
         .collect();
     let scales = program::scales(&program::shapes(&members));
-    analyze_all(&|i| scales[i])
+    for (&p, scale) in hot.iter().zip(scales) {
+        analyses[p] = one(p, scale);
+    }
+    analyses
+}
+
+/// Indices of the procedures that share a scale, hottest first.
+fn hottest(evidence: &Evidence) -> Vec<usize> {
+    let samples = |p: &usize| evidence.procedures[*p].samples.iter().sum::<u64>();
+    let mut hot: Vec<usize> = (0..evidence.procedures.len()).filter(|p| samples(p) >= SAMPLES_MIN).collect();
+    hot.sort_by_key(|p| std::cmp::Reverse(samples(p)));
+    hot.truncate(PROCEDURES_MAX);
+    hot
 }
 
 fn give(procedure: &Procedure, help: Help) -> Given<'_> {
