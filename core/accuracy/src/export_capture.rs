@@ -47,6 +47,8 @@ struct Sampling {
     samples: u64,
     /// Those of the program itself.
     image_samples: u64,
+    /// Path bursts.
+    bursts: usize,
 }
 
 /// Samples of the program, by event and address.
@@ -72,6 +74,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             bursts.extend(stepped.read(&epoch.id)?.paths);
         }
     }
+    sampling.bursts = bursts.len();
     let time = Event::named(&sampling.event);
     sampling.image_samples = tables.get(&time).map_or(0, |table| table.values().sum());
     ensure!(sampling.image_samples > 0, "no sample of {} in it", arguments.image.display());
@@ -104,6 +107,7 @@ fn sampling(epochs: &[Epoch]) -> anyhow::Result<Sampling> {
         clock_ghz: mean_clock_hz(epochs).map(|hz| hz / 1e9),
         samples,
         image_samples: 0,
+        bursts: 0,
     })
 }
 

@@ -8,9 +8,10 @@
 //! such pairs are new (recipes/collector), and a binary search of a process's few dozen mappings costs no more than the
 //! look-up that would save it.
 
+mod stepping;
+
 use std::collections::hash_map::Entry;
 
-use dwell_image::Arch;
 use dwell_profile::{
     Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, ImageSymbol, PathBurst, SampleKey,
 };
@@ -21,12 +22,13 @@ use crate::{
     branch::{AHEAD_BYTES, Ahead, Recipe, Registers},
     host::Host,
     images::{ImageIndex, Images, Target},
-    items::{Item, RawBurst, Side},
+    items::{Item, Side},
     mappings::Mapping,
     processes::{Process, Processes},
     records::{Mode, Sample},
-    transfers::{self, INSTRUCTION_BYTES_MAX, StepKind},
 };
+
+use stepping::{Stepping, SteppingTally};
 
 /// An event's tallies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,8 +69,6 @@ const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;
 /// Symbols of an image, and the bytes of all their names; a segment's image records must stay readable.
 const SYMBOLS_MAX: usize = 1 << 16;
 const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
-/// The architecture whose threads are stepped.
-const STEPPED_ARCH: Arch = Arch::X86_64;
 /// Remembered recipes; beyond that they are decoded anew.
 const RECIPES_MAX: usize = 1 << 17;
 /// Targets that are kept before those out of use are looked for.
@@ -137,27 +137,6 @@ pub struct Collector<H> {
     latest: Option<(u32, u32)>,
 }
 
-/// What concerns single-stepped threads.
-#[derive(Default)]
-struct Stepping {
-    /// The thread that is or was last stepped, and until when.
-    last: Option<(u32, u64)>,
-    kinds: FxHashMap<(ImageIndex, u64), Option<StepKind>>,
-    bursts: Vec<PathBurst>,
-    images: FxHashSet<ImageIndex>,
-    number: u32,
-    tally: SteppingTally,
-}
-
-/// What was left out because of stepping.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SteppingTally {
-    /// Samples of a thread while it was stepped.
-    pub samples: u64,
-    /// Steps in code that could not be read.
-    pub opaque_steps: u64,
-}
-
 impl<H: Host> Collector<H> {
     /// A collector of samples of these events.
     pub fn new(host: H, events: Vec<Event>) -> Self {
@@ -217,52 +196,6 @@ impl<H: Host> Collector<H> {
             Item::Side(side) => self.side(time_ns, *side),
             Item::Burst(burst) => self.burst(&burst),
         }
-    }
-
-    /// A sample of a thread that is stepped would show what stepping costs, not what the program does.
-    fn is_stepped(&self, tid: u32, time_ns: u64) -> bool {
-        self.stepping.last.is_some_and(|(stepped, end_ns)| stepped == tid && time_ns <= end_ns)
-    }
-
-    fn burst(&mut self, raw: &RawBurst) {
-        self.stepping.last = Some((raw.tid, raw.end_ns));
-        let execution = self.execution_of(raw.pid);
-        let mut places: FxHashMap<u64, transfers::Place<ImageIndex>> = FxHashMap::default();
-        for pc in &raw.pcs {
-            if !places.contains_key(pc) {
-                let (image, offset) = self.mapped_place(raw.pid, *pc, execution).unwrap_or_else(|| {
-                    (self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]"), *pc)
-                });
-                places.insert(*pc, transfers::Place { image, offset });
-            }
-        }
-        let used: FxHashSet<ImageIndex> = places.values().map(|p| p.image).collect();
-        let mut kinds = std::mem::take(&mut self.stepping.kinds);
-        if kinds.len() >= RECIPES_MAX {
-            kinds.clear();
-        }
-        let number = self.stepping.number + 1;
-        let (images, host) = (&self.images, &mut self.host);
-        let kind = |place: transfers::Place<ImageIndex>| {
-            *kinds.entry((place.image, place.offset)).or_insert_with(|| {
-                let mut code = [0; INSTRUCTION_BYTES_MAX];
-                let length = read_code(images, host, place.image, place.offset, &mut code);
-                StepKind::of(STEPPED_ARCH, &code[..length])
-            })
-        };
-        let id = |image| images.record(image).id.clone();
-        let found = transfers::burst(number, &raw.pcs, |pc| places[&pc], kind, id);
-        self.stepping.kinds = kinds;
-        let Some((burst, opaque_steps)) = found else { return };
-        self.stepping.tally.opaque_steps += opaque_steps;
-        self.stepping.number = number;
-        self.stepping.images.extend(used);
-        self.stepping.bursts.push(burst);
-    }
-
-    /// What was left out because of stepping, in this epoch.
-    pub fn stepping(&self) -> SteppingTally {
-        self.stepping.tally
     }
 
     /// The thread of the latest sample in user mode since the last call: process, thread.
@@ -337,7 +270,12 @@ impl<H: Host> Collector<H> {
             t.unknown += u64::from(unknown);
         });
         *self.counts.entry(Key { offset, image, execution, event }).or_default() += 1;
-        if let (Some(registers), Mode::User, false) = (&sample.registers, sample.mode, unknown) {
+        // Samples of other events stand where those happen, which says nothing of how often a branch goes which way.
+        let counts_code =
+            self.events.get(usize::from(event)).is_some_and(|e| e.is_time() || *e == Event::INSTRUCTIONS);
+        if let (Some(registers), Mode::User, false, true) =
+            (&sample.registers, sample.mode, unknown, counts_code)
+        {
             self.observe_branch(image, offset, execution, registers);
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use dwell_image::Image;
-use dwell_profile::{Database, Unit};
+use dwell_profile::{Database, Epoch, EpochId, Event, EventRecord, SampleKey, Unit};
 use dwell_query::{
     Cancel, ImportRequest, Options, Query, QueryError, TopBy, TopRequest,
     answer::{Listing, SourceState},
@@ -264,6 +264,45 @@ fn events_other_than_time_count_where_they_landed() {
     assert!((shares - 1.0).abs() < 1e-6 && top.rows[0].share > 0.1, "{:?}", top.rows);
     let costs = query.file_costs(&["misses".into()], &scene.source, &Cancel::new()).unwrap();
     assert!(costs.lines.iter().map(|l| l.share).sum::<f64>() > 0.99);
+}
+
+/// What a machine with a PMU records: `instructions` beside `cycles`.
+#[test]
+fn instructions_beside_cycles_tell_executions() {
+    let scene = Scene::new();
+    let database = scene.database();
+    let mut profile = database.read(&database.resolve("latest").unwrap().id).unwrap();
+    let image = Image::open(&scene.program).unwrap();
+    let walk = image.procedures().iter().find(|p| &*p.name == "walk").unwrap();
+    let key = profile.counts.keys().next().unwrap().clone();
+    profile.counts.clear();
+    for (i, instruction) in image.instructions(walk.address, walk.size_bytes).iter().enumerate() {
+        let offset = image.offset_of(instruction.address).unwrap();
+        let key = |event| SampleKey { event, offset, ..key.clone() };
+        profile.counts.insert(key(Event::INSTRUCTIONS), 400);
+        profile.counts.insert(key(Event::CYCLES), 100 + 900 * (i as u64 % 3));
+    }
+    let unit =
+        |unit| EventRecord { period: 1_000_000, unit, samples: 10_000, lost: 0, throttled: 0, unknown: 0 };
+    let start = Timestamp::now();
+    let events = [(Event::CYCLES, unit(Unit::Cycles)), (Event::INSTRUCTIONS, unit(Unit::Events))];
+    let epoch = Epoch {
+        id: EpochId::new(start),
+        name: Some("counted".to_owned()),
+        start,
+        events: events.into(),
+        ..profile.epoch.clone()
+    };
+    let mut writer = database.writer().unwrap().begin(epoch).unwrap();
+    writer.append(&profile.counts, &profile.images).unwrap();
+    writer.finish(start).unwrap();
+    let listing = scene.query().listing(&["counted".into()], "walk", &Cancel::new()).unwrap();
+    assert!(listing.instructions.iter().all(|i| i.samples.get("instructions") == Some(&400)));
+    // Each instruction retired 400 million times, however long it took.
+    let mut executions: Vec<f64> = listing.instructions.iter().filter_map(|i| i.executions).collect();
+    executions.sort_by(f64::total_cmp);
+    assert!(executions.len() * 2 > listing.instructions.len(), "{executions:?}");
+    assert!((executions[executions.len() / 2] / 4e8 - 1.0).abs() < 0.25, "{executions:?}");
 }
 
 #[test]
