@@ -208,6 +208,8 @@ export interface ListingInstruction {
   cpi: number | null
   /** The least of them. */
   issue_cycles_min: number
+  /** Cycles by which it was faster than the model's best case, unexplained; 0 where it was not. */
+  gain_cycles: number
   /** How far to trust them. */
   confidence: 'low' | 'medium' | 'high'
   /** Why it took longer. */

@@ -120,7 +120,7 @@ function top(): Omit<Top, 'rows'> {
 
 /** DCPI's Figure 2, shortened. */
 export function listing(): Listing {
-  const instruction = { file: '/src/copy.c', line: 3, executions: 4e5, confidence: 'high' as const, stalls: [] };
+  const instruction = { file: '/src/copy.c', line: 3, executions: 4e5, gain_cycles: 0, confidence: 'high' as const, stalls: [] };
   return {
     schema: 1,
     image: { path: '/bin/copy', build_id: 'ab', arch: 'x86_64' },

@@ -150,9 +150,25 @@ fn instruction_cost(scene: &Scene, block: usize, i: usize) -> InstructionCost {
         cpi,
         issue_cycles_min: scene.schedule.issue_cycles_min[i],
         best_case_cycles: expected_cycles(scene, i),
+        gain_cycles: frequency.map_or(0.0, |f| gain_cycles(scene, i, f)),
         head_samples,
         stalls,
     }
+}
+
+/// Cycles fewer than the model's best case, where that is no error of sampling: latencies that overlapped a dynamic stall
+/// before, or a model that is too slow. Out of order a block's bound is spread at a guess, so that a single instruction
+/// gains nothing.
+fn gain_cycles(scene: &Scene, i: usize, frequency: f64) -> f64 {
+    const CYCLES_MIN: f64 = 0.25;
+    const ERRORS_MIN: f64 = 3.0;
+    if scene.model.order == Order::OutOfOrder || frequency <= 0.0 {
+        return 0.0;
+    }
+    let expected = expected_cycles(scene, i);
+    let gain = expected - scene.estimates.head_samples[i] / frequency;
+    let error = (expected * frequency).max(1.0).sqrt() / frequency;
+    if gain >= CYCLES_MIN && gain >= ERRORS_MIN * error { gain } else { 0.0 }
 }
 
 /// What the model says an execution takes. In order M holds the static stalls already.

@@ -74,6 +74,8 @@ pub struct InstructionCost {
     /// What an execution takes without dynamic stalls: over a block they add up to its best case (in order: M; out of
     /// order: its share of the front end and its static stalls).
     pub best_case_cycles: f64,
+    /// Cycles by which it was faster than that (DCPI Figure 4, "unexplained gain"); 0 where it was not.
+    pub gain_cycles: f64,
     /// Time samples during which it was at the head of the machine: those that landed on it or, out of order, after it
     /// (DESIGN.md §5), so that they are its cost. Over a procedure they add up to its samples.
     pub head_samples: f64,

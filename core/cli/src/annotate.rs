@@ -104,11 +104,13 @@ impl<'a> Page<'a> {
             None => "no estimate".to_owned(),
             Some(c) => format!("actual {:.1}/{n} = {c:.2} CPI", c * n),
         };
+        let gain: f64 = instructions.iter().map(|i| i.gain_cycles).sum();
+        let gain = if gain < 0.05 { String::new() } else { format!(", unexplained gain {gain:.1} cycles") };
         self.say("");
         self.say(paint(
             DIM,
             format!(
-                "*** best case {best} CPI, {actual}, executed {} times ({} confidence)",
+                "*** best case {best} CPI, {actual}{gain}, executed {} times ({} confidence)",
                 si_or_dash(block.executions),
                 block.confidence
             ),

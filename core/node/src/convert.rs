@@ -167,6 +167,7 @@ impl From<answer::ListingInstruction> for ListingInstruction {
             executions: a.executions,
             cpi: a.cpi,
             issue_cycles_min: a.issue_cycles_min,
+            gain_cycles: a.gain_cycles,
             confidence: a.confidence,
             stalls: all(a.stalls),
         }

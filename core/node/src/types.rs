@@ -255,6 +255,9 @@ pub struct ListingInstruction {
     /// The least of them.
     #[napi(js_name = "issue_cycles_min")]
     pub issue_cycles_min: f64,
+    /// Cycles by which it was faster than the model's best case, unexplained; 0 where it was not.
+    #[napi(js_name = "gain_cycles")]
+    pub gain_cycles: f64,
     /// How far to trust them.
     #[napi(ts_type = "'low' | 'medium' | 'high'")]
     pub confidence: String,

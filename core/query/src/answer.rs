@@ -238,6 +238,8 @@ pub struct ListingInstruction {
     pub cpi: Option<f64>,
     /// The least of them.
     pub issue_cycles_min: f64,
+    /// Cycles by which it was faster than the model's best case, unexplained; 0 where it was not.
+    pub gain_cycles: f64,
     /// `low`, `medium`, `high`.
     pub confidence: String,
     /// Why it took longer.

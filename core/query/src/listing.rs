@@ -122,6 +122,7 @@ fn instruction(
         executions: cost.frequency.zip(period).map(|(f, p)| f * p),
         cpi: cost.cpi,
         issue_cycles_min: cost.issue_cycles_min,
+        gain_cycles: cost.gain_cycles,
         confidence: confidence_name(cost.confidence).to_owned(),
         stalls: stalls(costs, cost),
     }

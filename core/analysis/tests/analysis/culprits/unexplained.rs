@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{in_order, out_of_order};
+use super::{in_order, in_order_case, out_of_order};
 
 #[test]
 fn a_stall_that_nothing_explains_says_so() {
@@ -55,4 +55,25 @@ fn string_instructions_keep_their_samples() {
             note: frequencies rest on cycles alone, which on an out-of-order machine say little about them
         "#]],
     );
+}
+
+/// The division was hidden behind the miss before it: the model's best case was beaten, and that is told.
+#[test]
+fn a_latency_behind_a_stall_is_a_gain() {
+    let case = in_order_case(
+        "loop:
+         sdiv x1, x2, x3
+         ldr x4, [x4]
+         add x5, x5, x4
+         add x6, x6, x1
+         eor x7, x7, x8
+         add x8, x8, 1
+         cmp x8, x9
+         b.ne loop
+         ret",
+        &[1000, 1000, 30000, 0, 1000, 1000, 1000, 1000, 0],
+    );
+    let analysis = case.analyze();
+    let gains: Vec<f64> = analysis.instructions.iter().map(|i| i.gain_cycles.round()).collect();
+    assert!(gains[3] > 4.0 && gains.iter().enumerate().all(|(i, &g)| i == 3 || g == 0.0), "{gains:?}");
 }
