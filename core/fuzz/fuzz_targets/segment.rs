@@ -1,4 +1,4 @@
-//! Any bytes as a segment of the database, its checksum left out: a fuzzer would never get past it. Must not panic, hang or eat memory.
+//! Any bytes as a segment of the database or a file of path bursts, its checksum left out: a fuzzer would never get past it. Must not panic, hang or eat memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,5 +11,6 @@ fuzz_target!(
     },
     |bytes: &[u8]| {
         let _ = dwell_profile::read_segment_unverified(bytes);
+        let _ = dwell_profile::read_paths_unverified(bytes);
     }
 );

@@ -9,6 +9,7 @@ use super::*;
 use crate::{
     host::{KernelPlace, Place, ProcessSnapshot},
     images::{Identity, OwnedTag},
+    items::RawBurst,
     merge::Merger,
 };
 
@@ -152,6 +153,32 @@ fn registers_decide_branches() {
         cpu-clock /bin/init+10 init#1 4
         cpu-clock /bin/init+20 init#1 1"#]]
     .assert_eq(&told(&c.take()).join("\n"));
+}
+
+/// `cmp eax, ecx; je` at 0x10 is all the code that the fake files have: the branch there falls through, is taken, and
+/// leads to code that cannot be read.
+#[test]
+fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
+    let mut c = collector();
+    c.discover([1]);
+    let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
+        let sample = Sample { mode: Mode::User, pc: 0x1010, pid: 1, tid, registers: None };
+        c.apply(time_ns, Item::Sample(0, sample));
+    };
+    at(&mut c, 5, 7);
+    let pcs = vec![0x1010, 0x1012, 0x1010, 0x1012, 0x9000];
+    c.apply(10, Item::Burst(Box::new(RawBurst { pid: 1, tid: 7, end_ns: 20, pcs })));
+    [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, tid));
+    assert_eq!(c.stepping(), SteppingTally { samples: 2, opaque_steps: 1 });
+    assert_eq!(c.tallies()[0].samples, 3, "one before, one of another thread, one after");
+    let batch = c.take();
+    let burst = &batch.paths[0];
+    let place = |p: &dwell_profile::PathPlace| format!("{}{}", p.image, p.offset);
+    assert_eq!((place(&burst.first), place(&burst.last)), ("/bin/init+10".into(), "unknown+9000".into()));
+    let transfers: Vec<String> =
+        burst.transfers.iter().map(|t| format!("{} {} {}", place(&t.from), place(&t.to), t.count)).collect();
+    assert_eq!(transfers, ["/bin/init+12 unknown+9000 1"]);
+    assert!(batch.images.iter().any(|i| i.id == ImageId::unknown()), "images of bursts are recorded");
 }
 
 #[test]

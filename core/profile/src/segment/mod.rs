@@ -18,7 +18,7 @@ pub(crate) use decode::read_owned;
 pub use decode::{read_segment, read_segment_unverified};
 pub(crate) use encode::encode;
 pub(crate) use paths::encode_paths;
-pub use paths::{PathSegment, read_paths};
+pub use paths::{PathSegment, read_paths, read_paths_unverified};
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
 
