@@ -36,7 +36,7 @@ const ENTRIES_MAX: usize = 8;
 
 /// `None` where the graph has missing edges or is too tangled for elimination.
 pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
-    let Evidence { model, cfg, equivalence, .. } = *evidence;
+    let Evidence { model, cfg, .. } = *evidence;
     if cfg.missing_edges || cfg.blocks.is_empty() {
         return None;
     }
@@ -46,21 +46,26 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     if !entries.is_empty() {
         fitted = fit(evidence, &entries, &stalls)?;
     }
-    let mut by_class = vec![Vec::new(); equivalence.classes];
-    for (points, &class) in fitted.points.iter().zip(&equivalence.block_class) {
-        by_class[class].extend_from_slice(points);
-    }
-    let of = |(&frequency, &class): (&f64, &usize)| {
-        Some(Estimate { frequency, confidence: confidence::of_mixture(&by_class[class], frequency, &stalls) })
-    };
-    let flow = &fitted.flow;
+    let notes = if entries.is_empty() { Vec::new() } else { vec![ENTERED_NOTE.into()] };
     Some(Estimates {
+        head_samples: evidence.samples.iter().map(|&s| s as f64).collect(),
+        notes,
+        ..with_confidence(evidence, &fitted, &stalls)
+    })
+}
+
+fn with_confidence(evidence: &Evidence, fitted: &Fitted, stalls: &Stalls) -> Estimates {
+    let equivalence = evidence.equivalence;
+    let (flow, classes) = (&fitted.flow, points_of_classes(evidence, &fitted.points));
+    // An edge without points of its own is a difference of others: of low confidence.
+    let of = |(&frequency, &class): (&f64, &usize)| {
+        Some(Estimate { frequency, confidence: confidence::of_mixture(&classes[class], frequency, stalls) })
+    };
+    Estimates {
         blocks: flow.blocks.iter().zip(&equivalence.block_class).map(of).collect(),
         edges: flow.edges.iter().zip(&equivalence.edge_class).map(of).collect(),
-        head_samples: evidence.samples.iter().map(|&s| s as f64).collect(),
-        notes: if entries.is_empty() { Vec::new() } else { vec![ENTERED_NOTE.into()] },
         ..Estimates::default()
-    })
+    }
 }
 
 const ENTERED_NOTE: &str = "control enters in the middle of the procedure, it seems: from another's jump";

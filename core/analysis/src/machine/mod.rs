@@ -177,7 +177,7 @@ const FIGURES: [&str; 16] = [
     "memory.itlb_miss_cycles",
 ];
 
-const FILES: [&str; 18] = [
+const FILES: [&str; 19] = [
     include_str!("../../machines/amd-zen5.json"),
     include_str!("../../machines/amd-zen4.json"),
     include_str!("../../machines/amd-zen3.json"),
@@ -192,6 +192,7 @@ const FILES: [&str; 18] = [
     include_str!("../../machines/arm-cortex-a55.json"),
     include_str!("../../machines/arm-cortex-a53.json"),
     include_str!("../../machines/sifive-u74.json"),
+    include_str!("../../machines/alpha-21164.json"),
     include_str!("../../machines/generic-x86-64.json"),
     include_str!("../../machines/generic-aarch64.json"),
     include_str!("../../machines/generic-riscv64.json"),

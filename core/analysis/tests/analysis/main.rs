@@ -7,6 +7,7 @@ mod graph;
 mod hostile;
 mod jump_tables;
 mod models;
+mod paper;
 mod pipeline;
 mod schedules;
 mod show;

@@ -388,3 +388,36 @@ fn out_of_order_claims_are_modest() {
         assert!(trial.analysis.instructions.iter().all(is_low), "seed {seed}");
     }
 }
+
+/// In order as out of order: what enters a block leaves it, whatever was sampled.
+#[test]
+fn in_order_flow_is_conserved() {
+    for seed in 0..40 {
+        let trial = run("generic-inorder-2", Arch::Aarch64, seed, Help::None);
+        let blocks = &trial.analysis.blocks;
+        let mut entering = vec![0.0; blocks.len()];
+        trial.analysis.edges.iter().for_each(|e| entering[e.to] += e.frequency.unwrap());
+        for (b, block) in blocks.iter().enumerate().skip(1) {
+            let frequency = block.frequency.unwrap();
+            assert!((entering[b] - frequency).abs() <= 1e-6 * frequency, "seed {seed}, block {b}");
+        }
+    }
+}
+
+/// Ten times the samples are ten times the frequency, where an estimate is sure of itself.
+#[test]
+fn in_order_frequencies_scale_with_samples() {
+    for seed in 0..10 {
+        let mut executed = Executed::new(seed);
+        executed.shares(3e4);
+        let once = executed.case.analyze();
+        executed.case.samples.iter_mut().for_each(|s| *s *= 10);
+        let tenfold = executed.case.analyze();
+        let sure = |b: &dwell_analysis::Block| b.confidence == dwell_analysis::Confidence::High;
+        for (b, (one, ten)) in once.blocks.iter().zip(&tenfold.blocks).enumerate().filter(|(_, p)| sure(p.0))
+        {
+            let ratio = ten.frequency.unwrap() / one.frequency.unwrap();
+            assert!((ratio / 10.0 - 1.0).abs() < 0.1, "seed {seed}, block {b}: {ratio}");
+        }
+    }
+}
