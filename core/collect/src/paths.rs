@@ -4,8 +4,9 @@
 //! Never here: what addresses mean ([`crate::transfers`]), ptrace ([`crate::sys::stepper`]).
 //!
 //! A burst begins at a random moment of the target's CPU time: when that reaches a randomly drawn mark, the thread of
-//! the latest sample is taken, after a short random delay, if it is running then. The mean distance between marks is
-//! what a burst costs over the budget; the cost is measured, not assumed.
+//! the latest sample is taken, after a short random delay, if it is running then. Distances between marks are drawn
+//! exponentially, so that no time of a run is likelier than another; their mean is what a burst costs over the budget.
+//! The cost is measured, not assumed.
 
 use std::{collections::BTreeMap, io};
 
@@ -20,8 +21,9 @@ use crate::{
 /// Steps of a burst. Its first branches are those of a moment that time chose; long bursts wash that out
 /// (DESIGN.md §5).
 const STEPS: usize = 1024;
-/// What a burst costs, before one was measured: DESIGN.md has 11 µs a step.
-const COST_NS_FIRST: f64 = 12e6;
+/// What a burst costs, before one was measured: 11 µs a step on a machine of its own (DESIGN.md), 19 to 50 on a busy one.
+/// Rather too much: a short run whose budget the first burst exceeds would be stepped at its beginning only.
+const COST_NS_FIRST: f64 = 40e6;
 /// The random delay before a burst is below that.
 const DELAY_NS_MAX: u64 = 10_000_000;
 /// A refused thread is gone or waits; try the next one after that much CPU time.
@@ -85,8 +87,12 @@ impl Paths {
             Some(next) => next,
             None => self.draw(cpu_ns),
         };
-        let within_budget = self.record.stepping_ns as f64 <= self.budget * cpu_ns;
-        if self.asked.is_some() || cpu_ns < next || !within_budget {
+        if self.asked.is_some() || cpu_ns < next {
+            return;
+        }
+        if self.record.stepping_ns as f64 > self.budget * cpu_ns {
+            // Not as soon as the budget allows it again: that would be no random time.
+            self.draw(cpu_ns);
             return;
         }
         let delay_ns = (self.uniform() * DELAY_NS_MAX as f64) as u64;
@@ -145,9 +151,9 @@ impl Paths {
         Some((steps.begin_ns, RawBurst { pid, tid, end_ns, pcs: steps.pcs }))
     }
 
-    /// Draws the next mark: between half and one and a half times the mean distance.
+    /// Draws the next mark.
     fn draw(&mut self, cpu_ns: f64) -> f64 {
-        let next = cpu_ns + self.cost_ns / self.budget * (0.5 + self.uniform());
+        let next = cpu_ns - self.cost_ns / self.budget * (1.0 - self.uniform()).ln();
         self.next_cpu_ns = Some(next);
         next
     }
