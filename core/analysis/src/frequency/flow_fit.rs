@@ -15,8 +15,9 @@ use super::{
 };
 use crate::cfg::{Cfg, Node};
 
-const STEPS_MAX: usize = 60;
-const CONVERGED: f64 = 1e-9;
+/// Newton steps at most: a start near the solution needs few, and what is nearly zero keeps shrinking for ever.
+const STEPS_MAX: usize = 20;
+const CONVERGED: f64 = 1e-6;
 /// How far a step may go towards zero.
 const BOUNDARY_PART: f64 = 0.9;
 

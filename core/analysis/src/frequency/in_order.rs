@@ -18,7 +18,10 @@ use super::{
     mixture::{self, Point, Stalls},
     points, skid,
 };
-use crate::cfg::{CfgEdge, EdgeKind, Node};
+use crate::{
+    Confidence,
+    cfg::{CfgEdge, EdgeKind, Node},
+};
 
 /// The model's error by round.
 const MODEL_ERRORS: [f64; 7] = [0.0, 0.3, 0.15, 0.08, 0.04, 0.02, 0.0];
@@ -57,10 +60,17 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
 fn with_confidence(evidence: &Evidence, fitted: &Fitted, stalls: &Stalls) -> Estimates {
     let equivalence = evidence.equivalence;
     let (flow, classes) = (&fitted.flow, points_of_classes(evidence, &fitted.points));
-    // An edge without points of its own is a difference of others: of low confidence.
-    let of = |(&frequency, &class): (&f64, &usize)| {
-        Some(Estimate { frequency, confidence: confidence::of_mixture(&classes[class], frequency, stalls) })
-    };
+    // An edge without points of its own is a difference of others: of low confidence. A class's blocks are executed
+    // equally often, so one of them speaks for all.
+    let mut confidences = vec![Confidence::Low; classes.len()];
+    let mut judged = vec![false; classes.len()];
+    for (&frequency, &class) in flow.blocks.iter().zip(&equivalence.block_class) {
+        if !std::mem::replace(&mut judged[class], true) {
+            confidences[class] = confidence::of_mixture(&classes[class], frequency, stalls);
+        }
+    }
+    let of =
+        |(&frequency, &class): (&f64, &usize)| Some(Estimate { frequency, confidence: confidences[class] });
     Estimates {
         blocks: flow.blocks.iter().zip(&equivalence.block_class).map(of).collect(),
         edges: flow.edges.iter().zip(&equivalence.edge_class).map(of).collect(),

@@ -25,9 +25,9 @@ const STALL_MEMORY_TIMES_MAX: f64 = 3.0;
 /// How often M is too large.
 const TOO_LARGE: f64 = 0.004;
 /// Candidates that are tried before the best is refined.
-const CANDIDATES_MAX: usize = 48;
+const CANDIDATES_MAX: usize = 24;
 /// Steps of the refinement.
-const REFINEMENTS: usize = 16;
+const REFINEMENTS: usize = 12;
 
 /// An instruction with M > 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
