@@ -42,3 +42,10 @@ pub struct Transfer {
     /// random times towards slow phases, therefore no whole number.
     pub count: f64,
 }
+
+impl Transfer {
+    /// Whether it can be counted with.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.count > 0.0 && self.count < 1e100
+    }
+}

@@ -28,6 +28,8 @@ const STEPPED_BURST: f64 = 150.0;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 3.0;
 const ROUNDS: usize = 12;
+/// No factor is larger than e to this, or smaller than e to its negative.
+const LOG_MAX: f64 = 20.0;
 
 /// A procedure that was analysed by itself.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +76,7 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
     let is_branch = |i: usize| matches!(instructions.get(i).map(|i| i.flow), Some(Flow::Branch { .. }));
     let branches = analysis.blocks.iter().enumerate().filter(|(_, b)| is_branch(b.instructions.end - 1));
     let branches = branches.map(|(b, _)| frequency(b)).sum();
-    let stepped = transfers.iter().filter(|t| is_branch(t.from)).map(|t| t.count).sum();
+    let stepped = transfers.iter().filter(|t| is_branch(t.from) && t.is_sound()).map(|t| t.count).sum();
     let mut calls = Vec::new();
     for (b, block) in analysis.blocks.iter().enumerate() {
         for i in block.instructions.clone() {
@@ -103,13 +105,16 @@ pub fn scales(shapes: &[Shape]) -> Vec<f64> {
     for _ in 0..ROUNDS {
         let step = problem.step(&logs);
         let largest = step.iter().fold(0.0, |m: f64, s| m.max(s.abs()));
+        if step.iter().any(|s| !s.is_finite()) {
+            break;
+        }
         let part = (1.0 / largest.max(f64::MIN_POSITIVE)).min(1.0);
         logs.iter_mut().zip(&step).for_each(|(l, s)| *l += part * s);
         if largest < 1e-4 {
             break;
         }
     }
-    logs.iter().map(|l| l.exp()).collect()
+    logs.iter().map(|l| l.clamp(-LOG_MAX, LOG_MAX).exp()).collect()
 }
 
 /// Entries of one procedure against the calls of others.
@@ -128,6 +133,11 @@ struct Stepped {
     stiffness: f64,
 }
 
+/// A frequency that is neither nothing nor an overflow.
+fn is_sound(frequency: f64) -> bool {
+    frequency > 1e-150 && frequency < 1e150
+}
+
 fn own_stiffness(shape: &Shape) -> f64 {
     let deviation = if shape.is_counted { COUNTED_DEVIATION } else { OWN_DEVIATION };
     1.0 / (deviation * deviation)
@@ -144,16 +154,15 @@ impl Problem {
     fn new(shapes: &[Shape]) -> Problem {
         let mut calls: Vec<FxHashMap<usize, f64>> = vec![FxHashMap::default(); shapes.len()];
         for (caller, shape) in shapes.iter().enumerate() {
-            shape
-                .calls
-                .iter()
-                .for_each(|&(callee, count)| *calls[callee].entry(caller).or_default() += count);
+            for &(callee, count) in shape.calls.iter().filter(|c| is_sound(c.1)) {
+                *calls[callee].entry(caller).or_default() += count;
+            }
         }
         let balance = |(callee, calls): (usize, FxHashMap<usize, f64>)| {
             let entries = shapes[callee].entries;
             let mut calls: Vec<(usize, f64)> = calls.into_iter().collect();
             calls.sort_unstable_by_key(|c| c.0);
-            let is_known = entries > 0.0 && !calls.is_empty();
+            let is_known = is_sound(entries) && !calls.is_empty();
             is_known.then(|| Balance {
                 callee,
                 entries_log: entries.ln(),
@@ -163,9 +172,9 @@ impl Problem {
         };
         let stepped = |(procedure, shape): (usize, &Shape)| {
             let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + STEPPED_BURST / shape.stepped;
-            let is_known = shape.stepped > 0.0 && shape.branches > 0.0;
+            let is_known = is_sound(shape.stepped) && is_sound(shape.branches);
             let log = (shape.stepped / shape.branches).ln();
-            (is_known && log.is_finite()).then_some(Stepped { procedure, log, stiffness: 1.0 / variance })
+            is_known.then_some(Stepped { procedure, log, stiffness: 1.0 / variance })
         };
         Problem {
             stepped: shapes.iter().enumerate().filter_map(stepped).collect(),

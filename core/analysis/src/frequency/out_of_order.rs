@@ -200,7 +200,7 @@ fn seen_edges(evidence: &Evidence) -> Vec<f64> {
             }
         }
     }
-    for transfer in evidence.transfers.iter().filter(|t| t.count > 0.0 && t.count.is_finite()) {
+    for transfer in evidence.transfers.iter().filter(|t| t.is_sound()) {
         if let Some(&e) = edge_of.get(&(transfer.from, transfer.to)) {
             seen[e] += transfer.count * STEP_WORTH;
         }
@@ -261,7 +261,7 @@ fn basis(evidence: &Evidence) -> Basis {
     let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0u64, u64::saturating_add);
     Basis {
         directions: sum(&mut evidence.directions.iter().flat_map(|&(t, n)| [t, n])),
-        steps: evidence.transfers.iter().map(|t| t.count).sum(),
+        steps: evidence.transfers.iter().filter(|t| t.is_sound()).map(|t| t.count).sum(),
         retired: evidence.retired.map_or(0, |r| sum(&mut r.samples.iter().copied())),
     }
 }

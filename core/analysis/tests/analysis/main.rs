@@ -3,6 +3,7 @@
 mod asm;
 mod classes;
 mod culprits;
+mod evidence;
 mod graph;
 mod hostile;
 mod jump_tables;

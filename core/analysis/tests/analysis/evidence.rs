@@ -1,0 +1,114 @@
+//! Evidence beside time, out of order: steps and retired instructions, sound or not.
+
+use std::collections::BTreeMap;
+
+use dwell_analysis::{Confidence, MachineModel, ProcedureInput, Transfer, analyze, verify_analysis};
+use dwell_image::Arch;
+use dwell_profile::Event;
+use proptest::prelude::*;
+
+use crate::{
+    asm::x86,
+    hostile::{any_instruction, build},
+    show::Case,
+};
+
+/// A loop of four turns with a diamond that goes left three times of four, entered 1,000 times; three exits.
+const DIAMOND: &str = "\
+    xor eax, eax
+    loop:
+    add rax, 1
+    cmp rdi, rax
+    je right
+    mov rsi, [rdx]
+    jmp join
+    right:
+    imul rsi, rsi
+    join:
+    cmp rsi, rcx
+    jne loop
+    ret";
+const EXECUTIONS: [f64; 10] = [1e3, 4e3, 4e3, 4e3, 3e3, 3e3, 1e3, 4e3, 4e3, 1e3];
+
+fn diamond() -> Case<'static> {
+    let mut case = Case::new("amd-zen4", Arch::X86_64, x86(DIAMOND));
+    // The right side is slow, the left one fast: cycles tell the opposite of the truth.
+    case.samples = vec![10, 40, 40, 40, 20, 20, 900, 40, 40, 900];
+    case
+}
+
+/// Up to one scale.
+fn assert_near(case: &Case, within: f64) {
+    let analysis = case.analyze();
+    let found: Vec<f64> = analysis.instructions.iter().map(|i| i.frequency.unwrap()).collect();
+    let scale = EXECUTIONS[1] / found[1];
+    for (i, (f, truth)) in found.iter().zip(EXECUTIONS).enumerate() {
+        assert!((f * scale / truth).ln().abs() < within, "instruction {i}: {found:?}");
+    }
+}
+
+#[test]
+fn steps_tell_what_cycles_hide() {
+    let mut case = diamond();
+    let steps = [(3, 4, 750.0), (3, 6, 250.0), (8, 1, 750.0), (8, 9, 250.0)];
+    case.transfers = steps.map(|(from, to, count)| Transfer { from, to, count }).to_vec();
+    assert_near(&case, 0.1);
+    assert!(case.analyze().blocks.iter().all(|b| b.confidence == Confidence::Low), "the scale is a guess");
+    assert_eq!(case.analyze().basis.steps, 2000.0);
+}
+
+#[test]
+fn retired_instructions_fix_the_scale() {
+    let mut case = diamond();
+    case.period_cycles = Some(1e6);
+    let samples: Vec<u64> = EXECUTIONS.iter().map(|&e| e as u64).collect();
+    case.events.insert(Event::INSTRUCTIONS, (samples, 100_000));
+    assert_near(&case, 0.05);
+    let analysis = case.analyze();
+    // One sample in 100,000 instructions, one of time in 1,000,000 cycles: F counts in the latter.
+    let frequency = analysis.instructions[1].frequency.unwrap();
+    assert!((frequency / 400.0 - 1.0).abs() < 0.05, "{frequency}");
+    assert!(analysis.blocks.iter().all(|b| b.confidence == Confidence::High), "{:?}", analysis.blocks);
+    assert_eq!(analysis.basis.retired, 29_000);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn hostile_evidence_is_survived(
+        parts in prop::collection::vec(any_instruction(), 1..60),
+        samples in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000, Just(u64::MAX / 2)], 60),
+        retired in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000, Just(u64::MAX)], 0..70),
+        steps in prop::collection::vec(
+            (0usize..80, 0usize..80, prop_oneof![0.0..1e6, Just(f64::MAX), Just(f64::NAN), Just(-1.0)]), 0..40),
+        scale in prop_oneof![Just(1.0), Just(0.0), Just(f64::NAN), Just(1e300), Just(1e-300)],
+        period in prop_oneof![Just(0u64), Just(1), Just(1_000_000), Just(u64::MAX)],
+        machine in 0usize..99,
+    ) {
+        let instructions = build(&parts);
+        let transfers: Vec<Transfer> =
+            steps.iter().map(|&(from, to, count)| Transfer { from, to, count }).collect();
+        let events = BTreeMap::from([(Event::INSTRUCTIONS, (retired, period))]);
+        let name = MachineModel::names().nth(machine % MachineModel::names().count()).unwrap();
+        let input = ProcedureInput {
+            arch: Arch::X86_64,
+            instructions: &instructions,
+            jump_targets: &BTreeMap::new(),
+            time_samples: &samples[..instructions.len()],
+            period_cycles: Some(1e6),
+            event_samples: &events,
+            branch_directions: &[],
+            transfers: &transfers,
+            frequency_scale: scale,
+        };
+        let analysis = analyze(&input, MachineModel::named(name).unwrap());
+        prop_assert_eq!(verify_analysis(&analysis, instructions.len()), Ok(()));
+        let member = dwell_analysis::program::Member {
+            instructions: &instructions,
+            analysis: &analysis,
+            transfers: &transfers,
+        };
+        let scales = dwell_analysis::program::scales(&dwell_analysis::program::shapes(&[member, member]));
+        prop_assert!(scales.iter().all(|s| s.is_finite() && *s > 0.0), "{:?}", scales);
+    }
+}
