@@ -24,7 +24,7 @@ const CALLS_DEVIATION: f64 = 0.15;
 /// The same of executions by single steps over one's own, at best …
 const STEPPED_DEVIATION: f64 = 0.05;
 /// … and the branches that are worth as much as one burst, whose steps are not independent.
-const STEPPED_BURST: f64 = 150.0;
+const STEPPED_BURST: f64 = 40.0;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 3.0;
 const ROUNDS: usize = 12;

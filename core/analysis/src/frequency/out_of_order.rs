@@ -33,9 +33,7 @@ const STEPS_MAX: [usize; 3] = [4, 4, 12];
 const CYCLES_LOG_VARIANCE: f64 = 0.5;
 /// Variance of the logarithm of a direction's odds in samples over its true odds: a sample on a branch prefers the
 /// direction that waits longer for it.
-const DIRECTION_LOG_VARIANCE: f64 = 1.0;
-/// Branches that one step of a burst is worth: those of one burst are not independent.
-const STEP_WORTH: f64 = 0.2;
+const DIRECTION_LOG_VARIANCE: f64 = 0.3;
 /// The scale is where this part of the samples lies in classes that cost less than it says.
 const SCALE_QUANTILE: f64 = 0.35;
 /// Cycles over the front end's bound that a block takes at least, as a rule: programs rarely fill more than half of it.
@@ -202,7 +200,7 @@ fn seen_edges(evidence: &Evidence) -> Vec<f64> {
     }
     for transfer in evidence.transfers.iter().filter(|t| t.is_sound()) {
         if let Some(&e) = edge_of.get(&(transfer.from, transfer.to)) {
-            seen[e] += transfer.count * STEP_WORTH;
+            seen[e] += transfer.count;
         }
     }
     seen

@@ -56,7 +56,7 @@ fn pointer_chase() {
         &[0, 6, 9990, 0, 4],
         &[(3, 999, 1)],
         expect![[r#"
-            frequency 1 Low, cpi 0.02, best 0.17
+            frequency 0 Low, cpi 0.02, best 0.17
                  0.0 1 mov rcx, 1000
             frequency 387 Low, cpi 8.61, best 1.33
                   static Dependency 3.7..3.7 by mov rax, [rax]
@@ -65,7 +65,7 @@ fn pointer_chase() {
                 25.8 1 mov rax, [rax]
                  0.0 0 dec rcx
                  0.0 0 jne loop
-            frequency 1 Low, cpi 0.00, best 0.17
+            frequency 0 Low, cpi 0.00, best 0.17
                  0.0 1 ret
             note: frequencies are relative: they rest on 1000 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
@@ -177,7 +177,7 @@ fn an_argument_may_still_be_on_its_way() {
         expect![[r#"
             add x1, x0, 1: ICacheMiss 0.0..32.5
             add x1, x0, 1: DCacheMiss 0.0..32.5
-            add x1, x0, 1: ItlbMiss 0.0..25.0
+            add x1, x0, 1: ItlbMiss 0.0..20.0
         "#]],
     );
 }

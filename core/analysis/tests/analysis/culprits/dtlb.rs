@@ -59,7 +59,7 @@ fn the_top_of_the_stack_was_just_in_use() {
             str x1, [sp, 16]: ICacheMiss 0.0..32.5
             str x1, [sp, 16]: DCacheMiss 0.0..32.5
             str x1, [sp, 16]: WriteBuffer 0.0..32.5 by str x1, [sp, 16]
-            str x1, [sp, 16]: ItlbMiss 0.0..25.0
+            str x1, [sp, 16]: ItlbMiss 0.0..20.0
         "#]],
     );
 }

@@ -81,14 +81,13 @@ fn mispredicted_branches() {
                   dynamic DtlbMiss 0.0..0.2 by mov rax, [rdi]
                  0.8 0 cmp rax, rbx
                  0.0 0 jl other
-            frequency 960 Low, cpi 0.74, best 0.17
+            frequency 985 Low, cpi 0.73, best 0.17
                   dynamic BranchMispredict 1.4..1.4 by jl other
-                 1.6 1 add rcx, rax
-                  dynamic Unexplained 0.3..0.3
+                 1.5 1 add rcx, rax
                  0.4 0 add r9, 1
                  0.2 0 jmp join
-            frequency 1065 Low, cpi 0.83, best 0.17
-                  dynamic BranchMispredict 1.2..1.2 by jl other
+            frequency 1040 Low, cpi 0.84, best 0.17
+                  dynamic BranchMispredict 1.3..1.3 by jl other
                  1.4 1 add rdx, rax
                  0.2 0 add r8, 1
             frequency 2025 Low, cpi 0.12, best 0.08
