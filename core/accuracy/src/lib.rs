@@ -20,6 +20,7 @@ pub mod verdict;
 /// The command's verbs, one file for each.
 pub mod commands {
     pub mod judge;
+    pub mod speed;
 }
 
 pub use capture::{Capture, CaptureError};

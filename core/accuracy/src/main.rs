@@ -6,7 +6,10 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use dwell_accuracy::{commands::judge, export_capture};
+use dwell_accuracy::{
+    commands::{judge, speed},
+    export_capture,
+};
 
 /// Judges Dwell's analysis by captures whose truth is known.
 #[derive(Parser)]
@@ -20,6 +23,8 @@ struct Arguments {
 enum Command {
     /// Estimates every capture's frequencies, compares them with the truth, and reports
     Judge(judge::Arguments),
+    /// Analyses every procedure of the captures and says how long that takes
+    Speed(speed::Arguments),
     /// Writes the samples of a recorded program as a capture's tables
     ExportCapture(export_capture::Arguments),
 }
@@ -27,6 +32,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Judge(arguments) => judge::run(&arguments),
+        Command::Speed(arguments) => speed::run(&arguments),
         Command::ExportCapture(arguments) => export_capture::run(&arguments),
     };
     match outcome {

@@ -126,7 +126,7 @@ fn one(arguments: &Arguments, source: &Source) -> anyhow::Result<Option<Verdict>
 }
 
 /// `f` of every item, in their order, on as many threads as there are processors.
-fn in_parallel<T: Sync, R: Send>(
+pub(super) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     f: impl Fn(&T) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
