@@ -130,7 +130,12 @@ impl RegisterSet {
 
     /// Each one, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = Register> {
-        (0..128).map(Register).filter(move |r| self.contains(*r))
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let first = (rest != 0).then(|| Register(rest.trailing_zeros() as u8));
+            rest &= rest.wrapping_sub(1);
+            first
+        })
     }
 }
 
