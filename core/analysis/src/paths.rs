@@ -87,8 +87,9 @@ fn piece_counts(burst: &Burst) -> Counts {
     let mut counts = Counts::default();
     for (start, end, executions) in runs(burst) {
         for piece in start >> PIECE_SHIFT..=(end - 1) >> PIECE_SHIFT {
-            let (low, high) = (piece << PIECE_SHIFT, (piece + 1) << PIECE_SHIFT);
-            let bytes = end.min(high) - start.max(low);
+            let low = piece << PIECE_SHIFT;
+            let high = low | ((1 << PIECE_SHIFT) - 1);
+            let bytes = (end - 1).min(high) - start.max(low) + 1;
             *counts.entry(piece).or_default() +=
                 executions as f64 * bytes as f64 / f64::from(1 << PIECE_SHIFT);
         }
@@ -292,6 +293,8 @@ mod tests {
         let transfers = [(5, 3, u64::MAX), (ELSEWHERE, 9, 3), (7, ELSEWHERE, 1), (0, u64::MAX - 1, 2)];
         let burst = Burst { first: u64::MAX - 1, last: 0, transfers: &transfers };
         let empty = Burst { first: ELSEWHERE, last: ELSEWHERE, transfers: &[] };
+        let at_the_end = Burst { first: u64::MAX - 9, last: u64::MAX - 1, transfers: &[] };
+        assert_eq!(weights(&[at_the_end]), [1.0]);
         assert_eq!(weights(&[burst, empty]).len(), 2);
         assert_eq!(weights(&[]), [0.0; 0]);
         assert_eq!(weights(&[empty]), [1.0]);

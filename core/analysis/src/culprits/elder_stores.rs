@@ -32,7 +32,7 @@ impl ElderStore {
 
     /// All that is loaded was stored.
     pub fn covers(&self) -> bool {
-        0 <= self.distance_bytes && self.distance_bytes + self.load_bytes <= self.store_bytes
+        0 <= self.distance_bytes && self.distance_bytes.saturating_add(self.load_bytes) <= self.store_bytes
     }
 }
 

@@ -130,6 +130,11 @@ impl Loops {
         self.innermost[block]
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// A loop.
     pub fn get(&self, id: usize) -> &Loop {
         &self.all[id]

@@ -3,7 +3,7 @@
 //! Enters: the analysis' tables. Leaves: [`Scene`], [`Facts`] computed once for a procedure, and [`Stalled`], one
 //! instruction under inquiry. Complexity of [`Facts::of`]: linear in instructions and edges, times the depth of loops.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{cell::OnceCell, collections::BTreeMap, ops::Range};
 
 use dwell_image::{Arch, Flow, Instruction};
 use dwell_profile::Event;
@@ -67,6 +67,8 @@ pub struct Facts {
     unknown_jumps: Vec<usize>,
     /// What the first instructions of lines testify.
     pub lines: Lines,
+    /// By loop: see [`write_buffer`](super::write_buffer), which fills it in when first asked.
+    pub drain_cycles: Vec<OnceCell<f64>>,
 }
 
 impl Facts {
@@ -85,6 +87,7 @@ impl Facts {
             block_of: cfg.block_of_instructions(),
             samples: cfg.blocks.iter().map(sum).collect(),
             lines: Lines::of(model, instructions, cfg, schedule, estimates, &innermost),
+            drain_cycles: vec![OnceCell::new(); loops.len()],
             loops,
             unknown_jumps: unknown_jumps(instructions, cfg),
         }

@@ -29,7 +29,8 @@ fn loop_cycles_max(scene: &Scene, id: usize, block: usize, excess_cycles: f64) -
         return None;
     }
     let rest = one.samples / frequency - excess_cycles;
-    Some((drain_cycles_max(scene, id) / frequency - rest).max(0.0))
+    let drain_cycles = scene.facts.drain_cycles[id].get_or_init(|| drain_cycles_max(scene, id));
+    Some((drain_cycles / frequency - rest).max(0.0))
 }
 
 /// Cycles (times frequency) that a loop's stores take to leave: a cycle each, and memory's latency for those that miss.

@@ -48,25 +48,14 @@ pub struct Carried {
 /// Instructions of a block that may feel a predecessor.
 const CARRY_REACH: usize = 16;
 
-/// Issues a block's instructions as early as the model allows, writes M and the static stalls, and returns what is still
-/// under way at its end.
-pub fn schedule_block<'m>(
-    model: &'m MachineModel,
+/// Issues a block's instructions as early as the model allows; writes M and the static stalls.
+pub fn schedule_block(
+    model: &MachineModel,
     instructions: &[Instruction],
     range: Range<usize>,
     schedule: &mut Schedule,
-) -> Issue<'m> {
-    let units =
-        model.units.iter().map(|(name, &count)| (name.as_str(), vec![(ALWAYS, false); count as usize]));
-    let mut issue = Issue {
-        model,
-        registers: [ALWAYS; 128],
-        addresses: [ALWAYS; 128],
-        units: units.collect(),
-        cycle: -1,
-        slots_used: i64::from(model.issue_width),
-        closed_by: None,
-    };
+) {
+    let mut issue = Issue::new(model);
     for i in range {
         let wait = issue.step(&instructions[i], schedule.opcodes[i], i);
         schedule.issue_cycles_min[i] = wait.cycles as f64;
@@ -79,6 +68,17 @@ pub fn schedule_block<'m>(
             }
         }
     }
+}
+
+/// What is still under way at a block's end. Kilobytes: better made again than kept for every block.
+pub fn after_block<'m>(
+    model: &'m MachineModel,
+    instructions: &[Instruction],
+    range: Range<usize>,
+    schedule: &Schedule,
+) -> Issue<'m> {
+    let mut issue = Issue::new(model);
+    range.for_each(|i| _ = issue.step(&instructions[i], schedule.opcodes[i], i));
     issue
 }
 
@@ -110,7 +110,22 @@ struct Wait {
     lost: [(Cause, i64, Option<usize>); 3],
 }
 
-impl Issue<'_> {
+impl<'m> Issue<'m> {
+    /// At a block's start, as if nothing had been before.
+    fn new(model: &'m MachineModel) -> Issue<'m> {
+        let units =
+            model.units.iter().map(|(name, &count)| (name.as_str(), vec![(ALWAYS, false); count as usize]));
+        Issue {
+            model,
+            registers: [ALWAYS; 128],
+            addresses: [ALWAYS; 128],
+            units: units.collect(),
+            cycle: -1,
+            slots_used: i64::from(model.issue_width),
+            closed_by: None,
+        }
+    }
+
     fn step(&mut self, instruction: &Instruction, opcode: Opcode, i: usize) -> Wait {
         let cost = self.model.cost(opcode.class);
         let width = i64::from(self.model.issue_width);

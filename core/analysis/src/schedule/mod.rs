@@ -20,7 +20,7 @@ pub use risk::Risks;
 
 use crate::{
     Cause,
-    cfg::{Cfg, CfgEdge},
+    cfg::Cfg,
     machine::{MachineModel, Opcode, Order},
 };
 
@@ -83,11 +83,10 @@ impl Schedule {
             schedule.risks = risk::of(model, instructions, &schedule.opcodes, cfg);
         }
         schedule.fuse_pairs(model, arch, instructions, cfg);
-        let mut ends = Vec::new();
         for (block, range) in cfg.blocks.iter().enumerate() {
             match model.order {
                 Order::InOrder => {
-                    ends.push(in_order::schedule_block(model, instructions, range.clone(), &mut schedule))
+                    in_order::schedule_block(model, instructions, range.clone(), &mut schedule);
                 }
                 Order::OutOfOrder => {
                     let repeats = cfg.loops_on_itself(block);
@@ -101,7 +100,7 @@ impl Schedule {
             }
         }
         if model.order == Order::InOrder {
-            schedule.carried = schedule.carried_over(&ends, instructions, cfg);
+            schedule.carried = schedule.carried_over(model, instructions, cfg);
         }
         debug_assert_eq!(schedule.verify(cfg), Ok(()));
         schedule
@@ -109,15 +108,20 @@ impl Schedule {
 
     fn carried_over(
         &self,
-        ends: &[in_order::Issue],
+        model: &MachineModel,
         instructions: &[Instruction],
         cfg: &Cfg,
     ) -> Vec<Vec<Carried>> {
-        let along = |edge: &CfgEdge| match (ends.get(edge.from), cfg.blocks.get(edge.to)) {
-            (Some(end), Some(range)) => in_order::carry_over(end.clone(), instructions, range.clone(), self),
-            _ => Vec::new(),
-        };
-        cfg.edges.iter().map(along).collect()
+        let mut carried = vec![Vec::new(); cfg.edges.len()];
+        for (range, edges) in cfg.blocks.iter().zip(&cfg.successors) {
+            let end = in_order::after_block(model, instructions, range.clone(), self);
+            for &edge in edges {
+                if let Some(next) = cfg.blocks.get(cfg.edges[edge].to) {
+                    carried[edge] = in_order::carry_over(end.clone(), instructions, next.clone(), self);
+                }
+            }
+        }
+        carried
     }
 
     /// Cycles that the model expects at instruction `i`: its slot and its static stalls.
