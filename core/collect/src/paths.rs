@@ -30,6 +30,10 @@ const DELAY_NS_MAX: u64 = 10_000_000;
 const RETRY_CPU_NS: f64 = 5e6;
 /// At the end, a burst that goes on is waited for that long.
 const LAST_MS: i32 = 500;
+/// A burst that takes longer, since the thread cannot even be stopped, is no longer waited for by the samples.
+const WAIT_NS_MAX: u64 = 2_000_000_000;
+/// Why there are no more bursts, where the helper was killed.
+const HELPER_ENDED: &str = "the stepping process ended";
 
 /// Asks for bursts, one at a time.
 pub struct Paths {
@@ -76,9 +80,10 @@ impl Paths {
         &self.record
     }
 
-    /// Samples from that time on may be those of a thread while it is stepped: they must wait for the answer.
+    /// Samples from that time on may be those of a thread while it is stepped: they must wait for the answer, but not
+    /// for ever, since a thread that waits for a disk uninterruptibly keeps the helper waiting too.
     pub fn since_ns(&self) -> Option<u64> {
-        self.asked.map(|a| a.at_ns)
+        self.asked.map(|a| a.at_ns).filter(|at_ns| now_ns().saturating_sub(*at_ns) < WAIT_NS_MAX)
     }
 
     /// Asks for a burst of that thread if it is time: `cpu_ns` is the target's CPU time so far.
@@ -99,7 +104,7 @@ impl Paths {
         let Some(stepper) = &mut self.stepper else { return };
         match stepper.request(pid, tid, STEPS, delay_ns) {
             Ok(()) => self.asked = Some(Asked { pid, tid, at_ns: now_ns(), cpu_ns }),
-            Err(_) => self.stepper = None,
+            Err(_) => self.give_up(),
         }
     }
 
@@ -118,7 +123,7 @@ impl Paths {
         let steps = match self.stepper.as_mut()?.reply(timeout_ms) {
             Ok(steps) => steps?,
             Err(_) => {
-                (self.asked, self.stepper) = (None, None);
+                self.give_up();
                 return None;
             }
         };
@@ -149,6 +154,12 @@ impl Paths {
         }
         let (pid, tid, end_ns) = (asked.pid, asked.tid, steps.end_ns);
         Some((steps.begin_ns, RawBurst { pid, tid, end_ns, pcs: steps.pcs }))
+    }
+
+    /// Without the helper there are no more bursts.
+    fn give_up(&mut self) {
+        (self.asked, self.stepper) = (None, None);
+        count(&mut self.record.refused, HELPER_ENDED);
     }
 
     /// Draws the next mark.

@@ -144,7 +144,7 @@ impl Decoder<'_> {
                 }
             }
             0x8d => self.address(prefixes)?,
-            0x90 => {}
+            0x90 if prefixes.register(0, 1) == 0 => {} // Else it exchanges r8 and the accumulator.
             0x98 => {
                 let part = prefixes.part(0, prefixes.width(false));
                 let (from_bits, signed) = (part.width_bits / 2, true);
