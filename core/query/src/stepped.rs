@@ -81,6 +81,9 @@ impl Stepped {
         let (Some(start), Some(end)) = (image.offset_of(first.address), image.offset_of(last.address)) else {
             return Vec::new();
         };
+        if end < start {
+            return Vec::new(); // Segments that overlap: a damaged file.
+        }
         let position = |offset: u64| {
             let address = first.address.offset(offset.checked_sub(start.0)?);
             instructions.binary_search_by_key(&address, |i| i.address).ok()
