@@ -180,7 +180,7 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, json: bool) -> anyhow::Re
     Ok(())
 }
 
-/// `41 path bursts, 41,000 steps, 0.93% of CPU time; cut short: 3 by signal; refused: 2 not running; …`.
+/// `41 path bursts of 41,000 steps, 0.93% of CPU time; 9 samples meanwhile are not counted; cut short: 3 signal; …`.
 fn paths_line(paths: &PathsRecord) -> String {
     let causes = |what: &str, causes: &BTreeMap<String, u64>| {
         let list: Vec<String> = causes.iter().map(|(cause, n)| format!("{} {cause}", grouped(*n))).collect();
