@@ -221,7 +221,9 @@ fn without_privilege_a_command_is_recorded_in_user_mode() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
     let exe = folder.path().join("test");
-    fs::copy(own_path(), &exe).unwrap(); // Our own folder may be closed to nobody.
+    // Our own folder may be closed to nobody. Were the copy ours, a child that another test forks meanwhile could hold it
+    // open for writing, and nobody could execute it.
+    assert!(Command::new("cp").arg(own_path()).arg(&exe).status().unwrap().success());
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
         .args([exe.to_str().unwrap(), "--exact", "as_nobody", "--nocapture"])
