@@ -8,11 +8,10 @@
 //!
 //! 1. undoes the skid, with the flow known so far;
 //! 2. estimates each class from its cycles, as loosely as they deserve, blended with the flow known so far;
-//! 3. fits the most likely flow to them, to the directions seen and to what was counted
-//!    ([`likely_flow`]);
-//! 4. where no instructions were counted, scales it: by a low quantile of cycles over expected cycles, since stalls only ever add cycles. This scale is the
-//!    weak point: where every block stalls alike, all frequencies come out too high by one factor. Hence all of these are
-//!    of low confidence.
+//! 3. fits the most likely flow to them, to the directions seen and to what was counted ([`likely_flow`]);
+//! 4. where no instructions were counted, scales it: by a low quantile of cycles over expected cycles, since stalls only
+//!    ever add cycles. This scale is the weak point: where every block stalls alike, all frequencies come out too high by
+//!    one factor. Hence all of these are of low confidence.
 
 use rustc_hash::FxHashMap;
 
