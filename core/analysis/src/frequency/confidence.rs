@@ -35,9 +35,9 @@ pub fn of_propagated(sources: impl Iterator<Item = Confidence>) -> Confidence {
 }
 
 /// Of a class at the frequency that fits the whole procedure: by the free points' samples, by the width of what its
-/// points leave possible, and by how far they agree with the flow.
-pub fn of_mixture(points: &[Point], frequency: f64, stalls: &Stalls) -> Confidence {
-    let Some(own) = mixture::most_likely(points, stalls).filter(|_| frequency > 0.0) else {
+/// points leave possible, and by how far `own`, their most likely frequency, agrees with the flow.
+pub fn of_mixture(points: &[Point], own: Option<f64>, frequency: f64, stalls: &Stalls) -> Confidence {
+    let Some(own) = own.filter(|_| frequency > 0.0) else {
         return Confidence::Low;
     };
     let (samples, _) = mixture::free_part(points, frequency, stalls);

@@ -59,14 +59,15 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
 
 fn with_confidence(evidence: &Evidence, fitted: &Fitted, stalls: &Stalls) -> Estimates {
     let equivalence = evidence.equivalence;
-    let (flow, classes) = (&fitted.flow, points_of_classes(evidence, &fitted.points));
+    let (flow, classes) = (&fitted.flow, &fitted.classes);
     // An edge without points of its own is a difference of others: of low confidence. A class's blocks are executed
     // equally often, so one of them speaks for all.
     let mut confidences = vec![Confidence::Low; classes.len()];
     let mut judged = vec![false; classes.len()];
     for (&frequency, &class) in flow.blocks.iter().zip(&equivalence.block_class) {
         if !std::mem::replace(&mut judged[class], true) {
-            confidences[class] = confidence::of_mixture(&classes[class], frequency, stalls);
+            let Class { points, own } = &classes[class];
+            confidences[class] = confidence::of_mixture(points, *own, frequency, stalls);
         }
     }
     let of =
@@ -82,27 +83,35 @@ const ENTERED_NOTE: &str = "control enters in the middle of the procedure, it se
 
 struct Fitted {
     flow: Flow,
-    points: Vec<Vec<Point>>,
+    /// By class, at the shares of edges that the flow rests on.
+    classes: Vec<Class>,
+}
+
+/// A class's issue points, and its most likely frequency by them alone.
+struct Class {
+    points: Vec<Point>,
+    own: Option<f64>,
 }
 
 fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted> {
     let Evidence { cfg, samples, .. } = *evidence;
     let solver = FlowFit::new(cfg, entries)?;
     let mut shares = skid::edge_shares_by_samples(cfg, samples);
-    let mut fitted: Option<Fitted> = None;
+    let mut fitted: Option<(Flow, Vec<Vec<Point>>)> = None;
     for error in MODEL_ERRORS {
         let cycles = points::issue_cycles(evidence, &shares);
         let points = points::by_block(evidence, &cycles);
         let (guess, doubts) = match &fitted {
             None => alone(evidence, entries, &points, stalls),
-            Some(f) => (f.flow.all(), vec![0.0; points.len()]),
+            Some((flow, _)) => (flow.all(), vec![0.0; points.len()]),
         };
         let known = knowledge(&points, &guess, &doubts, &stalls.with_model_error(error));
         let flow = solver.solve(&known, &guess)?;
         shares = skid::edge_shares(cfg, &flow.edges);
-        fitted = Some(Fitted { flow, points });
+        fitted = Some((flow, points));
     }
-    fitted
+    let (flow, points) = fitted?;
+    Some(Fitted { flow, classes: judged_classes(evidence, &points, stalls) })
 }
 
 /// What each block's free points know, and the prior for edges and entries.
@@ -131,11 +140,10 @@ fn alone(
     stalls: &Stalls,
 ) -> (Vec<f64>, Vec<f64>) {
     let Evidence { cfg, equivalence, .. } = *evidence;
-    let classes = points_of_classes(evidence, points);
-    let own: Vec<Option<f64>> = classes.iter().map(|p| mixture::most_likely(p, stalls)).collect();
-    let doubt_of =
-        |(p, f): (&Vec<Point>, &Option<f64>)| f.map_or(0.0, |f| mixture::log_variance(p, f, stalls));
-    let doubts: Vec<f64> = classes.iter().zip(&own).map(doubt_of).collect();
+    let classes = judged_classes(evidence, points, stalls);
+    let own: Vec<Option<f64>> = classes.iter().map(|c| c.own).collect();
+    let doubt_of = |c: &Class| c.own.map_or(0.0, |f| mixture::log_variance(&c.points, f, stalls));
+    let doubts: Vec<f64> = classes.iter().map(doubt_of).collect();
     // A guess must not be far too low: the fit's loss is steep above it. Where no point speaks, all samples do.
     let by_samples = |b: usize| {
         let range = cfg.blocks[b].clone();
@@ -162,25 +170,24 @@ fn alone(
     (guess, equivalence.block_class.iter().map(|&c| doubts[c]).collect())
 }
 
-fn points_of_classes(evidence: &Evidence, points: &[Vec<Point>]) -> Vec<Vec<Point>> {
+fn judged_classes(evidence: &Evidence, points: &[Vec<Point>], stalls: &Stalls) -> Vec<Class> {
     let mut classes = vec![Vec::new(); evidence.equivalence.classes];
     for (points, &class) in points.iter().zip(&evidence.equivalence.block_class) {
         classes[class].extend_from_slice(points);
     }
-    classes
+    classes.into_iter().map(|points| Class { own: mixture::most_likely(&points, stalls), points }).collect()
 }
 
 /// First blocks of the classes whose points prove that the flow is too small.
 fn unseen_entries(evidence: &Evidence, fitted: &Fitted, stalls: &Stalls) -> Vec<Node> {
-    let classes = points_of_classes(evidence, &fitted.points);
-    let mut seen = vec![false; classes.len()];
+    let mut seen = vec![false; fitted.classes.len()];
     let mut proven = Vec::new();
     for (block, &class) in evidence.equivalence.block_class.iter().enumerate() {
-        let (points, flow) = (&classes[class], fitted.flow.blocks[block]);
+        let (Class { points, own }, flow) = (&fitted.classes[class], fitted.flow.blocks[block]);
         if std::mem::replace(&mut seen[class], true) || points.len() < 2 {
             continue;
         }
-        let Some(own) = mixture::most_likely(points, stalls).filter(|own| *own > 1.1 * flow) else {
+        let Some(own) = own.filter(|own| *own > 1.1 * flow) else {
             continue;
         };
         let proof =

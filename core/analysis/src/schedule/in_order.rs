@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use dwell_image::{Flow, Instruction, Operand, RegisterSet};
-use rustc_hash::FxHashMap;
 
 use super::{Schedule, StaticStall, address_registers};
 use crate::{
@@ -28,7 +27,8 @@ pub struct Issue<'m> {
     registers: [Ready; 128],
     /// When it can be an address.
     addresses: [Ready; 128],
-    units: FxHashMap<&'m str, Vec<(Ready, bool)>>,
+    /// Pools of units one after another, in the order of the model; a copy for each edge must be cheap.
+    units: Vec<(Ready, bool)>,
     cycle: i64,
     slots_used: i64,
     closed_by: Option<usize>,
@@ -113,13 +113,12 @@ struct Wait {
 impl<'m> Issue<'m> {
     /// At a block's start, as if nothing had been before.
     fn new(model: &'m MachineModel) -> Issue<'m> {
-        let units =
-            model.units.iter().map(|(name, &count)| (name.as_str(), vec![(ALWAYS, false); count as usize]));
+        let units = model.units.values().map(|&count| count as usize).sum();
         Issue {
             model,
             registers: [ALWAYS; 128],
             addresses: [ALWAYS; 128],
-            units: units.collect(),
+            units: vec![(ALWAYS, false); units],
             cycle: -1,
             slots_used: i64::from(model.issue_width),
             closed_by: None,
@@ -176,12 +175,24 @@ impl<'m> Issue<'m> {
     }
 
     fn pool_ready(&self, name: &Option<String>, at: i64) -> (Ready, bool) {
-        let pool = name.as_deref().and_then(|u| self.units.get(u));
-        let first = pool.and_then(|p| p.iter().min_by_key(|(free, _)| free.cycle));
+        let first = self.units[self.pool(name)].iter().min_by_key(|(free, _)| free.cycle);
         match first {
             Some(&(free, is_short)) if free.cycle > at => (free, is_short),
             _ => (ALWAYS, false),
         }
+    }
+
+    /// Where a pool's units are.
+    fn pool(&self, name: &Option<String>) -> Range<usize> {
+        let Some(name) = name else { return 0..0 };
+        let mut start = 0;
+        for (pool, &count) in &self.model.units {
+            if pool == name {
+                return start..start + count as usize;
+            }
+            start += count as usize;
+        }
+        0..0
     }
 
     fn issue_at(&mut self, cycle: i64, instruction: &Instruction, i: usize, cost: &ClassCost, latency: f64) {
@@ -211,12 +222,12 @@ impl<'m> Issue<'m> {
     /// What the callee leaves behind is unknown, and M must not be too large: all is ready and free.
     fn return_from_callee(&mut self) {
         (self.registers, self.addresses) = ([ALWAYS; 128], [ALWAYS; 128]);
-        self.units.values_mut().for_each(|pool| pool.fill((ALWAYS, false)));
+        self.units.fill((ALWAYS, false));
     }
 
     fn take(&mut self, name: &Option<String>, cycle: i64, busy: f64, i: usize) {
-        let pool = name.as_deref().and_then(|u| self.units.get_mut(u));
-        if let Some(free) = pool.and_then(|p| p.iter_mut().min_by_key(|(free, _)| free.cycle)) {
+        let pool = self.pool(name);
+        if let Some(free) = self.units[pool].iter_mut().min_by_key(|(free, _)| free.cycle) {
             *free = (Ready { cycle: cycle + busy as i64, by: Some(i) }, busy <= 1.0);
         }
     }
