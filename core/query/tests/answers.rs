@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use dwell_image::Image;
+use dwell_image::{Image, Instruction};
 use dwell_profile::{Database, Epoch, EpochId, Event, EventRecord, SampleKey, Unit};
 use dwell_query::{
     Cancel, ImportRequest, Options, Query, QueryError, TopBy, TopRequest,
@@ -107,6 +107,19 @@ impl Scene {
         import_counts(&self.database(), &request, Timestamp::now()).unwrap();
     }
 
+    /// An epoch with a count for each instruction of `walk`.
+    fn import_walk(&self, name: &str, count: &dyn Fn(u64) -> u64) {
+        let image = Image::open(&self.program).unwrap();
+        let walk = image.procedures().iter().find(|p| &*p.name == "walk").unwrap();
+        let instructions = image.instructions(walk.address, walk.size_bytes);
+        let row = |(nth, i): (u64, &Instruction)| format!("walk\t{:x}\t{}\n", i.address.0, count(nth));
+        let counts = self.dir.path().join("counts.tsv");
+        let rows: String = (0..).zip(&instructions).map(row).collect();
+        fs::write(&counts, format!("# image\taddress\tcount\n{rows}")).unwrap();
+        let request = ImportRequest { name: Some(name.to_owned()), ..self.request(&counts) };
+        import_counts(&self.database(), &request, Timestamp::now()).unwrap();
+    }
+
     fn request(&self, counts: &Path) -> ImportRequest {
         ImportRequest {
             counts: counts.to_owned(),
@@ -163,6 +176,25 @@ fn a_listing_holds_every_sample_and_the_source_text() {
     assert!(listing.blocks.iter().all(|b| b.best_case_cpi > 0.0));
     let starts: Vec<u64> = listing.blocks.iter().map(|b| b.address).collect();
     assert!(listing.blocks.iter().flat_map(|b| &b.successors).all(|s| starts.contains(&s.to)));
+}
+
+/// Counts add up: epochs merged, in any order, are analysed as one epoch that collected all of their samples.
+#[test]
+fn merged_epochs_are_analysed_as_their_sum() {
+    let scene = Scene::new();
+    let (one, other) = (|nth| nth * 37 % 101 + 1, |nth| nth * nth * 13 % 89 + 1);
+    scene.import_walk("one", &one);
+    scene.import_walk("other", &other);
+    scene.import_walk("sum", &|nth| one(nth) + other(nth));
+    let analysed = |epochs: &[&str]| {
+        let epochs: Vec<String> = epochs.iter().map(|e| (*e).to_owned()).collect();
+        let listing = scene.query().listing(&epochs, "walk", &Cancel::new()).unwrap();
+        format!("{:?} {:?}", listing.instructions, listing.blocks)
+    };
+    let sum = analysed(&["sum"]);
+    assert_eq!(analysed(&["one", "other"]), sum);
+    assert_eq!(analysed(&["other", "one"]), sum);
+    assert_ne!(analysed(&["one"]), sum);
 }
 
 #[test]
