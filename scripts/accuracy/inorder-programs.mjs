@@ -5,7 +5,7 @@
 // have made. `run` follows the program's name; {in} is the folder of inputs, {here} as $HERE. All are linked statically and
 // at fixed addresses, so the C library belongs to the program and is judged too. Programs of role `tune` may choose settings,
 // those of role `judge` not; no code but the C and C++ libraries' is in both. `period`, in cycles, where the usual one would
-// take far more or fewer than 50,000 samples.
+// take far more or fewer than 50,000 samples (times `--more`).
 
 const own = (name, role, file = `${name}.c`, period = undefined) => ({
   name, role, period, language: file.endsWith('.cpp') ? 'c++' : 'c',
