@@ -191,8 +191,9 @@ fn paths_line(paths: &PathsRecord) -> String {
         steps => format!("; {} steps in code that cannot be read", grouped(steps)),
     };
     format!(
-        "{} path bursts of {} steps, {:.2}% of CPU time; {} samples meanwhile are not counted{}{}{opaque}",
+        "{} path burst{} of {} steps, {:.2}% of CPU time; {} samples meanwhile are not counted{}{}{opaque}",
         grouped(paths.bursts),
+        if paths.bursts == 1 { "" } else { "s" },
         grouped(paths.steps),
         100.0 * paths.stepping_ns as f64 / (paths.cpu_ns as f64).max(1.0),
         grouped(paths.samples_dropped),
