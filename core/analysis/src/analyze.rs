@@ -101,7 +101,7 @@ fn assemble(scene: &Scene, equivalence: &Equivalence) -> ProcedureAnalysis {
             instructions: range.clone(),
             frequency,
             confidence: estimates.blocks[index].map_or(Confidence::Low, |e| e.confidence),
-            cpi: frequency.filter(|&f| f > 0.0).map(|f| finite(head_samples / f / len)),
+            cpi: frequency.filter(|&f| tells_cycles(head_samples, f)).map(|f| finite(head_samples / f / len)),
             best_case_cpi: schedule.best_case_cycles[index] / len,
             class: equivalence.block_class[index],
         });
@@ -114,6 +114,13 @@ fn assemble(scene: &Scene, equivalence: &Equivalence) -> ProcedureAnalysis {
         notes: estimates.notes.clone(),
         basis: estimates.basis,
     }
+}
+
+/// Whether samples tell a block's cycles. Up to three may be missed by chance (with 95% confidence), so a block without
+/// any is known to be fast only where three would be less than a cycle for each execution.
+fn tells_cycles(head_samples: f64, frequency: f64) -> bool {
+    const MISSED_MAX: f64 = 3.0;
+    frequency > 0.0 && (head_samples > 0.0 || frequency >= MISSED_MAX)
 }
 
 /// Edges between blocks; those of the virtual entry and exit stay inside.

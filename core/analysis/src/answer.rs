@@ -39,7 +39,8 @@ pub struct Block {
     pub frequency: Option<f64>,
     /// How far to trust `frequency`.
     pub confidence: Confidence,
-    /// Cycles per instruction, measured; `None` without a frequency.
+    /// Cycles per instruction, measured; `None` without a frequency, and where it is too rare for its lack of samples to
+    /// mean anything.
     pub cpi: Option<f64>,
     /// Cycles per instruction had there been no dynamic stall.
     pub best_case_cpi: f64,

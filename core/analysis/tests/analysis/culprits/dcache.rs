@@ -38,7 +38,7 @@ fn in_order_data_cache_miss_of_the_load_that_feeds_the_store() {
                  1.0 1 cmp x0, x3
                   static Dependency 0.5..0.5 by cmp x0, x3
                  1.0 1 b.ne loop
-            frequency 0 Low, cpi 0.00, best 0.50
+            frequency 0 Low, cpi -, best 0.50
                  0.0 1 ret
         "#]],
     );
@@ -65,7 +65,7 @@ fn pointer_chase() {
                 25.8 1 mov rax, [rax]
                  0.0 0 dec rcx
                  0.0 0 jne loop
-            frequency 0 Low, cpi 0.00, best 0.17
+            frequency 0 Low, cpi -, best 0.17
                  0.0 1 ret
             note: frequencies are relative: they rest on 1000 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],

@@ -26,7 +26,7 @@ fn in_order_divider_is_slower_than_its_least() {
                  1.0 1 eor x6, x6, x5
                  0.0 0 cmp x5, x7
                  1.0 1 b.ne loop
-            frequency 0 Low, cpi 0.00, best 0.50
+            frequency 0 Low, cpi -, best 0.50
                  0.0 1 ret
         "#]],
     );
@@ -54,7 +54,7 @@ fn divide_chain_is_static_first() {
                  0.5 0 add rax, rcx
                  0.1 0 dec rsi
                  0.0 0 jne loop
-            frequency 1 Low, cpi 0.00, best 0.17
+            frequency 1 Low, cpi -, best 0.17
                  0.0 1 ret
             note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],

@@ -38,7 +38,7 @@ fn event_samples_bound_a_cause() {
              1.0 1 eor x5, x5, x4
              0.0 0 cmp x4, x7
              1.0 1 b.ne loop
-        frequency 0 Low, cpi 0.00, best 0.50
+        frequency 0 Low, cpi -, best 0.50
              0.0 1 ret
     "#]];
     expected.assert_eq(&listing(&case));

@@ -40,7 +40,7 @@ fn in_order_instruction_cache_miss_at_the_start_of_a_line() {
                  1.0 1 cmp x6, x7
                   static Dependency 0.5..0.5 by cmp x6, x7
                  1.0 1 b.ne loop
-            frequency 0 Low, cpi 0.00, best 0.50
+            frequency 0 Low, cpi -, best 0.50
                  0.0 1 ret
         "#]],
     );

@@ -46,7 +46,7 @@ fn in_order_mispredicted_branch_at_the_heads_it_leads_to() {
                  1.0 1 cmp x2, x8
                   static Dependency 0.5..0.5 by cmp x2, x8
                  1.0 1 b.ne loop
-            frequency 0 Low, cpi 0.00, best 0.50
+            frequency 0 Low, cpi -, best 0.50
                  0.0 1 ret
         "#]],
     );
@@ -93,7 +93,7 @@ fn mispredicted_branches() {
             frequency 2025 Low, cpi 0.12, best 0.08
                  0.2 1 cmp rdi, rsi
                  0.0 0 jne loop
-            frequency 1 Low, cpi 0.00, best 0.17
+            frequency 1 Low, cpi -, best 0.17
                  0.0 1 ret
             note: frequencies are relative: they rest on 1971 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
@@ -129,7 +129,7 @@ fn a_branch_that_always_goes_one_way_is_innocent() {
             frequency 3226 Low, cpi 0.08, best 0.08
                  0.2 1 cmp rdi, rsi
                  0.0 0 jne loop
-            frequency 0 Low, cpi 0.00, best 0.17
+            frequency 0 Low, cpi -, best 0.17
                  0.0 1 ret
             note: frequencies are relative: they rest on 199002 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],

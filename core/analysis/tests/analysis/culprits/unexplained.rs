@@ -30,7 +30,7 @@ fn a_stall_that_nothing_explains_says_so() {
                  1.0 1 cmp x4, x7
                   static Dependency 0.5..0.5 by cmp x4, x7
                  1.0 1 b.ne loop
-            frequency 0 Low, cpi 0.00, best 0.50
+            frequency 0 Low, cpi -, best 0.50
                  0.0 1 ret
         "#]],
     );

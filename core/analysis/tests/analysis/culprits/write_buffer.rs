@@ -25,7 +25,7 @@ fn store_miss() {
                  0.1 0 add rdi, 4096
                  0.1 0 cmp rdi, rsi
                  0.0 0 jne loop
-            frequency 2 Low, cpi 0.00, best 0.17
+            frequency 2 Low, cpi -, best 0.17
                  0.0 1 ret
             note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
