@@ -9,7 +9,7 @@ setup:
     ret
 .type kernel, @function
 kernel:
-    mov ecx, 600000
+    mov ecx, 8000000
 1:
     mov rax, [rax]                  # culprit: d-cache-miss by itself
     dec rcx
