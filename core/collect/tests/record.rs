@@ -48,6 +48,18 @@ fn spinning(exe: &Path, ms: u32) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
+/// A process that spins already. The test harness spins in a thread of its own, and a thread that is born between our look
+/// at a process's threads and their events' opening is missed, as perf misses it.
+fn spawn_spinning(exe: &Path) -> std::process::Child {
+    let child = Command::new(exe).args(["--exact", "spin"]).env(SPIN, "600").spawn().unwrap();
+    let threads = || fs::read_dir(format!("/proc/{}/task", child.id())).map_or(0, |t| t.count());
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while threads() < 2 && std::time::Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
 struct Bench {
     _folder: tempfile::TempDir,
     database: Database,
@@ -137,7 +149,7 @@ fn a_running_process_is_recorded_until_it_ends() {
         return;
     }
     let bench = bench();
-    let mut child = Command::new(own_path()).args(["--exact", "spin"]).env(SPIN, "600").spawn().unwrap();
+    let mut child = spawn_spinning(&own_path());
     let recorded = run(&bench.database, options(Target::Processes(vec![child.id()]), 1000)).unwrap();
     child.wait().unwrap();
     assert_eq!(recorded.epoch.scope, Scope::Processes(vec![child.id()]));
@@ -379,7 +391,7 @@ fn a_deleted_program_keeps_its_build_id() {
     let folder = tempfile::tempdir().unwrap();
     let exe = folder.path().join("gone");
     fs::copy(own_path(), &exe).unwrap();
-    let mut child = Command::new(&exe).args(["--exact", "spin"]).env(SPIN, "600").spawn().unwrap();
+    let mut child = spawn_spinning(&exe);
     fs::remove_file(&exe).unwrap();
     let recorded = run(&bench.database, options(Target::Processes(vec![child.id()]), 1000)).unwrap();
     child.wait().unwrap();
