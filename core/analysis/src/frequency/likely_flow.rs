@@ -6,10 +6,9 @@
 //! the fill-in.
 //!
 //! The unknowns are the logarithms θ of the branches' odds; the flow follows from them as visits of a Markov chain, so it
-//! is conserved whatever they are. The likelihood has four parts: multinomial for the seen directions, Poisson for samples of retired
-//! instructions, Student's t for
-//! the logarithm of a class's frequency against the suggested one (cycles are off by factors, and by large ones at
-//! times), and a weak normal prior on θ. It is maximised by Gauss-Newton steps with line search; each step's linear
+//! is conserved whatever they are. The likelihood has four parts: multinomial for the seen directions, Poisson for samples
+//! of retired instructions, Student's t for the logarithm of a class's frequency against the suggested one (cycles are off
+//! by factors, and by large ones at times), and a weak normal prior on θ. It is maximised by Gauss-Newton steps with line search; each step's linear
 //! system is solved by conjugate gradients, where the Jacobian is applied by a solution with the elimination and its
 //! transpose by a transposed one (adjoint method), so no matrix is ever formed.
 
