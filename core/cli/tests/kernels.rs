@@ -14,6 +14,9 @@ use std::{
 use serde_json::Value;
 use support::{Scratch, can_sample};
 
+/// The machine is shared, and what its neighbours do to caches and clocks shows in a recording of a quarter second. What
+/// is wrong in the analysis is wrong each time.
+const RECORDINGS_MAX: usize = 4;
 /// Marked lines must hold this part of the procedure's time.
 const MARKED_PART_MIN: f64 = 1.0 / 3.0;
 
@@ -63,26 +66,47 @@ fn check(name: &str) {
     if !can_sample(&format!("the kernel {name}")) {
         return;
     }
+    let marks = marks(name);
+    assert!(!marks.is_empty(), "{name} has no mark");
+    let mut failures = Vec::new();
+    while let Err(why) = judge(name, &marks, &recorded(name)) {
+        failures.push(why);
+        assert!(
+            failures.len() < RECORDINGS_MAX,
+            "{name}, in each of {RECORDINGS_MAX} recordings: {failures:#?}"
+        );
+    }
+    failures.iter().for_each(|why| eprintln!("{name}, recorded again: {why}"));
+}
+
+/// The listing of a recording of its own.
+fn recorded(name: &str) -> Value {
     let (scratch, program) = (Scratch::new(), program(name));
     let path = program.to_str().unwrap();
     let ended = scratch.dwell(&["record", "-e", "cpu-clock", "-F", "5000", "--", path]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    let listing = scratch.json(&["annotate", &format!("{name}:kernel")]);
-    let instructions = listing["instructions"].as_array().unwrap();
-    let marks = marks(name);
-    assert!(!marks.is_empty(), "{name} has no mark");
+    scratch.json(&["annotate", &format!("{name}:kernel")])
+}
 
+/// What of the listing is not as marked.
+fn judge(name: &str, marks: &[Mark], listing: &Value) -> Result<(), String> {
+    let instructions = listing["instructions"].as_array().unwrap();
     let time = |i: &Value| i["head_samples"].as_f64().unwrap();
     let (mut marked, all) = (0.0, instructions.iter().map(time).sum::<f64>());
-    for mark in &marks {
+    for mark in marks {
         let own: Vec<&Value> = instructions.iter().filter(|i| i["line"] == mark.line).collect();
         assert!(!own.is_empty(), "{name}:{} has no instruction", mark.line);
         let seen: f64 = own.iter().map(|i| time(i)).sum();
         let right: f64 = own.iter().filter(|i| agrees(i, mark, instructions)).map(|i| time(i)).sum();
-        assert!(right >= 0.5 * seen, "{name}:{}: {:#?}", mark.line, own[0]);
+        if right < 0.5 * seen {
+            return Err(format!("line {}: {:#}", mark.line, own[0]));
+        }
         marked += seen;
     }
-    assert!(marked >= MARKED_PART_MIN * all, "{name}: {marked} of {all} samples are where they should be");
+    match marked >= MARKED_PART_MIN * all {
+        true => Ok(()),
+        false => Err(format!("{marked} of {all} samples are where they should be")),
+    }
 }
 
 /// Whether an instruction's stalls have one of the causes, with the right one to blame.
