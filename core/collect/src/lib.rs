@@ -33,6 +33,7 @@ pub mod records;
 mod session;
 mod source;
 mod stop;
+mod store;
 mod sys;
 mod transfers;
 

@@ -3,20 +3,16 @@
 //! One function of the caller (`record`, `daemon`) owns the control flow; each round drains the rings, counts what is
 //! old enough, rewrites periods and, when it is time, stores.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use dwell_profile::{
-    Counts, Cpu, DatabaseError, Epoch, EpochId, EpochWriter, Event, EventRecord, ImageId, ImageRecord,
-    PathBurst, PathsRecord, Scope, Unit, Writer,
+    Cpu, DatabaseError, Epoch, EpochId, Event, EventRecord, PathsRecord, Scope, Unit, Writer,
 };
 use jiff::Timestamp;
 
 use crate::{
     CollectError,
-    collector::{Batch, Collector, Tally},
+    collector::{Collector, Tally},
     events::{Plan, plan},
     items::{Item, RawBurst},
     linux_host::{LinuxHost, all_pids},
@@ -25,14 +21,13 @@ use crate::{
     options::{Progress, Rate},
     paths::Paths,
     source::{PerfSource, ROUND_MIN, Tasks, now_ns, paranoid},
+    store::Store,
 };
 
 /// How long after its time stamp a record may become visible in its ring.
 const MERGE_WINDOW_NS: u64 = 5_000_000;
 /// Entries in memory that make us store before it is time: about 16 MB.
 const ENTRIES_MAX: usize = 1 << 18;
-/// Entries that are kept while the database refuses them: about 400 MB. Beyond, samples are lost, and counted so.
-const UNSTORED_MAX: usize = 1 << 22;
 /// The clock is measured, the dead are forgotten and progress is told so often.
 const SECOND: Duration = Duration::from_secs(1);
 /// After losses, processes are looked at again no more often than that.
@@ -203,7 +198,7 @@ impl Session {
 
     /// Ends without an epoch: nothing was sampled. What cannot be removed stays as an empty epoch.
     pub fn discard(self) {
-        let (writer, id) = (self.store.writer.writer(), self.store.epoch.id.clone());
+        let (writer, id) = (self.store.writer(), self.store.epoch.id.clone());
         drop(self);
         let _ = writer.database().remove(&id);
     }
@@ -267,7 +262,7 @@ impl Session {
     /// Processes, images and entries in memory.
     pub fn tracked(&self) -> (usize, usize, usize) {
         let (processes, images) = self.collector.tracked();
-        (processes, images, self.collector.entries() + self.store.counts.len())
+        (processes, images, self.collector.entries() + self.store.entries())
     }
 
     /// Our own share of one CPU since the start.
@@ -284,86 +279,6 @@ impl Session {
     /// How long it has been running.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
-    }
-}
-
-/// An epoch on disk, and what is not there yet.
-struct Store {
-    writer: EpochWriter,
-    epoch: Epoch,
-    counts: Counts,
-    images: BTreeMap<ImageId, ImageRecord>,
-    paths: Vec<PathBurst>,
-    /// Samples by event that were given up, since the database had refused them for too long.
-    dropped: BTreeMap<Event, u64>,
-}
-
-impl Store {
-    fn begin(writer: &Writer, epoch: Epoch) -> Result<Self, DatabaseError> {
-        let (counts, images, dropped) = (Counts::default(), BTreeMap::new(), BTreeMap::new());
-        Ok(Store { writer: writer.begin(epoch.clone())?, epoch, counts, images, paths: Vec::new(), dropped })
-    }
-
-    fn add(&mut self, batch: Batch) {
-        if self.counts.is_empty() && batch.counts.len() <= UNSTORED_MAX {
-            self.counts = batch.counts; // As a rule: the last batch was stored.
-        } else {
-            self.keep(batch.counts);
-        }
-        self.images.extend(batch.images.into_iter().map(|record| (record.id.clone(), record)));
-        self.paths.extend(batch.paths);
-    }
-
-    fn keep(&mut self, counts: Counts) {
-        for (key, count) in counts {
-            if self.counts.len() >= UNSTORED_MAX && !self.counts.contains_key(&key) {
-                *self.dropped.entry(key.event).or_default() += count;
-            } else {
-                *self.counts.entry(key).or_default() += count;
-            }
-        }
-    }
-
-    fn write(
-        &mut self,
-        plans: &[Plan],
-        tallies: &[Tally],
-        malformed: u64,
-        clock: &MeasuredClock,
-    ) -> Result<(), DatabaseError> {
-        let images: Vec<ImageRecord> = self.images.values().cloned().collect();
-        self.writer.append(&self.counts, &images)?;
-        self.counts.clear();
-        self.images.clear();
-        self.writer.append_paths(&self.paths)?;
-        self.paths.clear();
-        for (plan, tally) in plans.iter().zip(tallies) {
-            let dropped = self.dropped.get(&plan.event).copied().unwrap_or(0);
-            let record = EventRecord {
-                samples: tally.samples.saturating_sub(dropped),
-                lost: tally.lost + dropped,
-                throttled: tally.throttled,
-                unknown: tally.unknown,
-                period: plan.period,
-                unit: plan.unit,
-            };
-            self.epoch.events.insert(plan.event.clone(), record);
-        }
-        if let Some(first) = plans.first().and_then(|p| self.epoch.events.get_mut(&p.event)) {
-            first.lost += malformed;
-        }
-        clock.write_to(&mut self.epoch.cpu);
-        self.writer.update(&self.epoch)
-    }
-
-    fn end(&mut self) -> Result<Epoch, DatabaseError> {
-        self.writer.update(&Epoch { end: Some(Timestamp::now()), ..self.epoch.clone() })?;
-        self.epoch = self.writer.epoch().clone();
-        Ok(self.epoch.clone())
-    }
-
-    fn unstored_samples(&self) -> u64 {
-        self.counts.iter().filter(|(key, _)| !key.event.is_derived()).map(|(_, count)| count).sum()
     }
 }
 
