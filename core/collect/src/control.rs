@@ -81,6 +81,11 @@ pub enum Request {
         #[serde(default)]
         name: Option<String>,
     },
+    /// Stop sampling until [`Request::Resume`]; the epoch goes on. So that what sampling costs can be measured by
+    /// turning it off and on while a victim runs (`npm run bench:collect`).
+    Pause,
+    /// Sample again.
+    Resume,
 }
 
 /// What it answers.
@@ -94,6 +99,8 @@ pub enum Answer {
         /// How many.
         samples: u64,
     },
+    /// To [`Request::Pause`] and [`Request::Resume`]: it is so.
+    Done,
     /// It has begun.
     Epoch {
         /// Its id.
@@ -126,6 +133,14 @@ pub fn flush(database: &Database) -> Result<u64, CollectError> {
 pub fn new_epoch(database: &Database, name: Option<&str>) -> Result<EpochId, CollectError> {
     match ask(database, &Request::NewEpoch { name: name.map(str::to_owned) })? {
         Answer::Epoch { id } => Ok(id),
+        other => Err(unexpected(database, &other)),
+    }
+}
+
+/// Has the daemon stop sampling, or sample again; its epoch goes on.
+pub fn set_sampling(database: &Database, on: bool) -> Result<(), CollectError> {
+    match ask(database, if on { &Request::Resume } else { &Request::Pause })? {
+        Answer::Done => Ok(()),
         other => Err(unexpected(database, &other)),
     }
 }
@@ -291,6 +306,7 @@ mod tests {
             Request::Flush => Answer::Flushed { samples: 7 },
             Request::NewEpoch { name } => Answer::Failed { why: format!("the name {name:?} is taken") },
             Request::Status => Answer::Flushed { samples: 0 },
+            Request::Pause | Request::Resume => Answer::Done,
         };
         with_server(answer, |database| {
             assert_eq!(flush(database).unwrap(), 7);

@@ -73,6 +73,8 @@ fn answer(
             }
             Err(error) => failed(&error),
         },
+        Request::Pause => session.pause().map_or_else(|error| failed(&error), |()| Answer::Done),
+        Request::Resume => session.resume().map_or_else(|error| failed(&error), |()| Answer::Done),
     }
 }
 

@@ -37,7 +37,7 @@ mod store;
 mod sys;
 mod transfers;
 
-pub use control::{Status, flush, new_epoch, status};
+pub use control::{Status, flush, new_epoch, set_sampling, status};
 pub use daemon::daemon;
 pub use error::CollectError;
 pub use events::known_names as known_events;

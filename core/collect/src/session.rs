@@ -98,6 +98,19 @@ impl Session {
         Ok(())
     }
 
+    /// Stops sampling for a while. Where the side band rides on the sampling events it stops with them, so what was
+    /// missed is looked up afterwards.
+    pub fn pause(&mut self) -> Result<(), CollectError> {
+        self.source.disable()
+    }
+
+    /// Samples again.
+    pub fn resume(&mut self) -> Result<(), CollectError> {
+        self.source.enable()?;
+        self.collector.refresh(all_pids(), now_ns());
+        Ok(())
+    }
+
     /// Waits for records and counts them.
     pub fn round(&mut self, progress: &mut dyn FnMut(Progress)) {
         self.source.wait(self.source.round());
