@@ -80,6 +80,22 @@ pub struct SamplingArgs {
     /// Name of the epoch.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+    /// Who samples: the kernel module, a BPF program or perf's ring buffers.
+    #[arg(long, value_name = "BACKEND", default_value = "auto")]
+    pub backend: BackendArg,
+}
+
+/// `--backend`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BackendArg {
+    /// The best that works here; perf for commands and processes.
+    Auto,
+    /// The kernel module dwell.ko.
+    Kmod,
+    /// A BPF program that counts in the kernel.
+    Bpf,
+    /// Ring buffers; needs no privilege for one's own processes.
+    Perf,
 }
 
 #[derive(Debug, Args)]

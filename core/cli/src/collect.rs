@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use dwell_collect::{DaemonOptions, Progress, Rate, RecordOptions, Recorded, Stop, Target};
+use dwell_collect::{BackendChoice, DaemonOptions, Progress, Rate, RecordOptions, Recorded, Stop, Target};
 use dwell_profile::{Database, Epoch, EpochId, Event, EventRecord, PathsRecord};
 use dwell_query::{Options, Query};
 use indicatif::ProgressBar;
@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::{
-    args::{DaemonArgs, RecordArgs, SamplingArgs},
+    args::{BackendArg, DaemonArgs, RecordArgs, SamplingArgs},
     complain, print, print_json,
     text::grouped,
 };
@@ -28,6 +28,7 @@ use crate::{
 pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
     let around = args.all && !args.command.is_empty();
     let options = RecordOptions {
+        backend: backend(&args.sampling),
         events: events(&args.sampling),
         rate: rate(&args.sampling),
         name: args.sampling.name.clone(),
@@ -76,6 +77,15 @@ fn target(args: &RecordArgs) -> anyhow::Result<Target> {
 
 fn events(args: &SamplingArgs) -> Vec<Event> {
     args.event.iter().map(|e| Event::named(e)).collect()
+}
+
+fn backend(args: &SamplingArgs) -> BackendChoice {
+    match args.backend {
+        BackendArg::Auto => BackendChoice::Auto,
+        BackendArg::Kmod => BackendChoice::Kmod,
+        BackendArg::Bpf => BackendChoice::Bpf,
+        BackendArg::Perf => BackendChoice::Perf,
+    }
 }
 
 fn rate(args: &SamplingArgs) -> Rate {
@@ -222,6 +232,7 @@ fn event_line(event: &Event, r: &EventRecord) -> String {
 /// The whole machine, until SIGTERM or SIGINT.
 pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
     let options = DaemonOptions {
+        backend: backend(&args.sampling),
         events: events(&args.sampling),
         rate: rate(&args.sampling),
         name: args.sampling.name.clone(),

@@ -26,6 +26,7 @@ use crate::{
     mappings::Mapping,
     processes::{Process, Processes},
     records::{Mode, Sample},
+    source::LossCause,
 };
 
 use stepping::{Stepping, SteppingTally};
@@ -227,8 +228,8 @@ impl<H: Host> Collector<H> {
                 self.name_jit_code(pid);
                 self.processes.exit(pid, time_ns);
             }
-            Side::Lost { event, records } => {
-                self.gaps = true;
+            Side::Lost { event, records, cause } => {
+                self.gaps |= cause == LossCause::RingFull;
                 self.tally(event, |t| t.lost += records);
             }
             Side::Throttle { event } => self.tally(event, |t| t.throttled += 1),

@@ -28,6 +28,7 @@ pub fn daemon(
 ) -> Result<Epoch, CollectError> {
     let setup = Setup {
         scope: Scope::System,
+        backend: options.backend,
         events: options.events.clone(),
         rate: options.rate,
         name: options.name.clone(),

@@ -4,6 +4,8 @@ use std::{io, path::PathBuf};
 
 use dwell_profile::DatabaseError;
 
+use crate::source::Backend;
+
 /// Why a collection could not start or could not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
@@ -44,6 +46,14 @@ pub enum CollectError {
         what: String,
         /// kernel.perf_event_paranoid.
         paranoid: String,
+    },
+    /// A backend does not work here.
+    #[error("cannot collect with backend {backend}: {why}")]
+    Backend {
+        /// Which.
+        backend: Backend,
+        /// What it lacks, and what to do.
+        why: String,
     },
     /// No such process.
     #[error("cannot sample process {0}: no such process")]

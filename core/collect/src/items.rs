@@ -6,6 +6,7 @@
 use crate::{
     images::Target,
     records::{Body, Sample},
+    source::LossCause,
 };
 
 /// A record that outlives its ring.
@@ -76,12 +77,14 @@ pub enum Side {
         /// It.
         pid: u32,
     },
-    /// Records are missing, of samples and perhaps of mappings.
+    /// Samples, or records of any kind, are missing.
     Lost {
         /// The event that says so.
         event: u8,
         /// How many.
         records: u64,
+        /// Why.
+        cause: LossCause,
     },
     /// The kernel throttled an event.
     Throttle {
@@ -106,7 +109,9 @@ impl Item {
             Body::Comm { pid, tid, comm, .. } => Side::Comm { pid, tid, comm: lossy(comm) },
             Body::Fork { pid, parent_pid, .. } if pid != parent_pid => Side::Fork { pid, parent_pid },
             Body::Exit { pid, tid } if pid == tid => Side::Exit { pid },
-            Body::Lost(records) | Body::LostSamples(records) => Side::Lost { event, records },
+            Body::Lost(records) | Body::LostSamples(records) => {
+                Side::Lost { event, records, cause: LossCause::RingFull }
+            }
             Body::Throttle => Side::Throttle { event },
             _ => return None,
         };

@@ -13,6 +13,8 @@ mod build_id;
 mod collector;
 mod control;
 mod daemon;
+#[allow(dead_code)] // Until the backends that aggregate are here.
+mod entries;
 mod error;
 mod events;
 mod host;
@@ -25,12 +27,14 @@ mod mappings;
 mod merge;
 mod options;
 mod paths;
+#[allow(dead_code)] // As `entries`.
 mod period;
 mod processes;
 mod procfs;
 mod record;
 pub mod records;
 mod session;
+#[allow(dead_code)] // As `entries`.
 mod source;
 mod stop;
 mod store;
@@ -41,6 +45,9 @@ pub use control::{Status, flush, new_epoch, set_sampling, status};
 pub use daemon::daemon;
 pub use error::CollectError;
 pub use events::known_names as known_events;
-pub use options::{DEFAULT_RATE, DaemonOptions, Progress, Rate, RecordOptions, Recorded, Target};
+pub use options::{
+    BackendChoice, DEFAULT_RATE, DaemonOptions, Progress, Rate, RecordOptions, Recorded, Target,
+};
 pub use record::record;
+pub use source::Backend;
 pub use stop::Stop;

@@ -38,6 +38,20 @@ pub enum Rate {
     Period(u64),
 }
 
+/// Which backend is to sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// The best that works here.
+    #[default]
+    Auto,
+    /// The kernel module, or nothing.
+    Kmod,
+    /// BPF, or nothing.
+    Bpf,
+    /// Ring buffers, or nothing.
+    Perf,
+}
+
 /// Default rate: below 1% of overhead with a timer (recipes/collector: a bare interrupt costs 2.5 µs).
 pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
 
@@ -46,6 +60,8 @@ pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
 pub struct RecordOptions {
     /// Whose code.
     pub target: Target,
+    /// Who samples.
+    pub backend: BackendChoice,
     /// Which events; none: `cycles` where the machine counts them, else `cpu-clock`.
     pub events: Vec<Event>,
     /// How often.
@@ -68,6 +84,7 @@ impl RecordOptions {
     pub fn new(target: Target) -> Self {
         RecordOptions {
             target,
+            backend: BackendChoice::Auto,
             events: Vec::new(),
             rate: DEFAULT_RATE,
             name: None,
@@ -82,6 +99,8 @@ impl RecordOptions {
 /// How `daemon` collects: the whole machine, for good.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
+    /// Who samples.
+    pub backend: BackendChoice,
     /// Which events; none: `cycles` where the machine counts them, else `cpu-clock`.
     pub events: Vec<Event>,
     /// How often.
@@ -97,6 +116,7 @@ pub struct DaemonOptions {
 impl Default for DaemonOptions {
     fn default() -> Self {
         DaemonOptions {
+            backend: BackendChoice::Auto,
             events: Vec::new(),
             rate: DEFAULT_RATE,
             name: None,

@@ -40,6 +40,11 @@ impl RandomPeriod {
         RandomPeriod { mean, inherited, state: seed | 1 }
     }
 
+    /// Another mean from now on.
+    pub fn set_mean(&mut self, mean: u64) {
+        self.mean = mean;
+    }
+
     /// The period to open the event with.
     pub fn first(&mut self) -> u64 {
         if self.inherited { self.mean } else { self.next(PERIODS_BETWEEN) }

@@ -39,6 +39,7 @@ pub fn record(
     };
     let setup = Setup {
         scope: options.target.scope(),
+        backend: options.backend,
         events: options.events.clone(),
         rate: options.rate,
         name: options.name.clone(),

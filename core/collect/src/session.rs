@@ -1,7 +1,7 @@
 //! A running collection: source, collector and an epoch of the database, driven round by round.
 //!
-//! One function of the caller (`record`, `daemon`) owns the control flow; each round drains the rings, counts what is
-//! old enough, rewrites periods and, when it is time, stores.
+//! One function of the caller (`record`, `daemon`) owns the control flow; each round drains the source, counts what is
+//! old enough, lets the source tend to itself and, when it is time, stores.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +13,23 @@ use jiff::Timestamp;
 use crate::{
     CollectError,
     collector::{Collector, Tally},
-    events::{Plan, plan},
+    events::Plan,
     items::{Item, RawBurst},
     linux_host::{LinuxHost, all_pids},
     machine::{self, MeasuredClock},
     merge::Merger,
-    options::{Progress, Rate},
+    options::{BackendChoice, Progress, Rate},
     paths::Paths,
-    source::{PerfSource, ROUND_MIN, Tasks, now_ns, paranoid},
+    source::{
+        Backend, ROUND_MIN, Source, Tasks,
+        choose::{Chosen, Wish, open_source},
+        now_ns, paranoid,
+    },
     store::Store,
 };
 
 /// How long after its time stamp a record may become visible in its ring.
-const MERGE_WINDOW_NS: u64 = 5_000_000;
+const MERGE_WINDOW: Duration = Duration::from_millis(5);
 /// Entries in memory that make us store before it is time: about 16 MB.
 const ENTRIES_MAX: usize = 1 << 18;
 /// The clock is measured, the dead are forgotten and progress is told so often.
@@ -37,6 +41,8 @@ const REFRESH_EVERY: Duration = Duration::from_secs(2);
 pub struct Setup {
     /// As the epoch records it.
     pub scope: Scope,
+    /// Who is to sample.
+    pub backend: BackendChoice,
     /// The events asked for; none: the best there is.
     pub events: Vec<Event>,
     /// How often.
@@ -51,7 +57,8 @@ pub struct Setup {
 
 /// A running collection.
 pub struct Session {
-    source: PerfSource,
+    source: Box<dyn Source>,
+    malformed: u64,
     collector: Collector<LinuxHost>,
     merger: Merger<Item>,
     plans: Vec<Plan>,
@@ -70,13 +77,23 @@ impl Session {
     pub fn open(setup: Setup, tasks: &Tasks, writer: &Writer) -> Result<Self, CollectError> {
         let mut clock = MeasuredClock::default();
         (0..5).for_each(|_| clock.measure());
-        let (plans, source, fell_back) = open_best(&setup, tasks, clock.median_hz())?;
+        let wish = Wish {
+            backend: setup.backend,
+            events: &setup.events,
+            rate: setup.rate,
+            registers: setup.branches,
+            one_by_one: setup.paths.is_some(),
+            clock_hz: clock.median_hz(),
+        };
+        let mut chosen = open_source(&wish, tasks)?;
         let host = LinuxHost::new();
-        let notes = notes(&source, &host, fell_back, setup.branches);
-        let epoch = new_epoch(setup.scope, setup.name, &plans, notes);
+        add_notes(&mut chosen, &host, setup.branches);
+        let Chosen { source, plans, notes } = chosen;
+        let epoch = new_epoch(setup.scope, setup.name, source.backend(), &plans, notes);
         let events = plans.iter().map(|p| p.event.clone()).collect();
         Ok(Session {
             source,
+            malformed: 0,
             collector: Collector::new(host, events),
             merger: Merger::default(),
             plans,
@@ -117,8 +134,8 @@ impl Session {
         let complete_ns = self.source.drain(&mut self.merger);
         let burst = self.paths.as_mut().and_then(Paths::take);
         let stepping_since_ns = self.take_in(burst);
-        self.apply_until(complete_ns.saturating_sub(MERGE_WINDOW_NS).min(stepping_since_ns));
-        self.source.randomize();
+        self.apply_until(complete_ns.saturating_sub(MERGE_WINDOW.as_nanos() as u64).min(stepping_since_ns));
+        self.source.tend(&mut |warning| progress(Progress::Warning(warning)));
         self.offer_thread();
         if Instant::now() >= self.next_refresh && self.collector.take_gaps() {
             // Mappings and exits may be among what was lost. Reading all of /proc is dear, and losses come when the
@@ -182,8 +199,8 @@ impl Session {
         self.collector.reap(now_ns());
         self.store.add(batch);
         self.store.epoch.paths = self.paths_record();
-        let (tallies, malformed) = (self.collector.tallies(), self.source.malformed);
-        self.store.write(&self.plans, tallies, malformed, &self.clock)
+        self.malformed += self.source.take_malformed();
+        self.store.write(&self.plans, self.collector.tallies(), self.malformed, &self.clock)
     }
 
     fn paths_record(&self) -> Option<PathsRecord> {
@@ -235,8 +252,8 @@ impl Session {
     /// keeps in memory.
     pub fn begin_epoch(&mut self, writer: &Writer, name: Option<String>) -> Result<EpochId, CollectError> {
         self.store_all()?;
-        let next =
-            new_epoch(self.store.epoch.scope.clone(), name, &self.plans, self.store.epoch.notes.clone());
+        let (scope, notes) = (self.store.epoch.scope.clone(), self.store.epoch.notes.clone());
+        let next = new_epoch(scope, name, self.source.backend(), &self.plans, notes);
         let id = next.id.clone();
         let store = Store::begin(writer, next)?;
         if let Err(error) = self.store.end() {
@@ -248,7 +265,7 @@ impl Session {
         self.epoch_started = Instant::now();
         self.clock = MeasuredClock::default();
         self.clock.measure();
-        self.source.malformed = 0;
+        self.malformed = 0;
         self.collector.begin_epoch();
         Ok(id)
     }
@@ -295,49 +312,28 @@ impl Session {
     }
 }
 
-/// Opens the events asked for, or the best: hardware cycles, else the timer. The flag tells of the latter.
-fn open_best(
-    setup: &Setup,
-    tasks: &Tasks,
-    clock_hz: Option<f64>,
-) -> Result<(Vec<Plan>, PerfSource, bool), CollectError> {
-    let open = |events: &[Event]| {
-        let mut plans = Vec::new();
-        for event in events {
-            let next = plan(event, setup.rate, clock_hz)?;
-            if plans.iter().all(|p: &Plan| p.event != next.event) {
-                plans.push(next);
-            }
-        }
-        let source = PerfSource::open(tasks, &plans, setup.branches)?;
-        Ok((plans, source))
-    };
-    if !setup.events.is_empty() {
-        return open(&setup.events).map(|(plans, source)| (plans, source, false));
-    }
-    match open(&[Event::CYCLES]) {
-        Err(CollectError::NoSuchEvent { .. }) => open(&[Event::CPU_CLOCK]).map(|(p, s)| (p, s, true)),
-        opened => opened.map(|(plans, source)| (plans, source, false)),
-    }
-}
-
-fn notes(source: &PerfSource, host: &LinuxHost, fell_back: bool, branches: bool) -> Vec<String> {
-    let mut notes = Vec::new();
-    if fell_back {
-        notes.push("no hardware cycles on this machine: time is sampled by a timer (cpu-clock)".to_owned());
-    }
-    if source.user_only {
-        notes.push(format!("user mode only: perf_event_paranoid is {}", paranoid()));
+/// What the user should know of how it is sampled.
+fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool) {
+    let features = chosen.source.features();
+    if features.user_only {
+        chosen.notes.push(format!("user mode only: perf_event_paranoid is {}", paranoid()));
     } else if !host.sees_kernel_addresses() {
-        notes.push("kernel symbols are hidden: kernel.kptr_restrict forbids reading addresses".to_owned());
+        let note = "kernel symbols are hidden: kernel.kptr_restrict forbids reading addresses";
+        chosen.notes.push(note.to_owned());
     }
-    if branches && !source.registers {
-        notes.push("no branch directions: this kernel gives no registers with samples".to_owned());
+    if branches && !features.registers {
+        let note = "no branch directions: this kernel gives no registers with samples";
+        chosen.notes.push(note.to_owned());
     }
-    notes
 }
 
-fn new_epoch(scope: Scope, name: Option<String>, plans: &[Plan], notes: Vec<String>) -> Epoch {
+fn new_epoch(
+    scope: Scope,
+    name: Option<String>,
+    backend: Backend,
+    plans: &[Plan],
+    notes: Vec<String>,
+) -> Epoch {
     let start = Timestamp::now();
     let none = |plan: &Plan| EventRecord {
         period: plan.period,
@@ -355,7 +351,7 @@ fn new_epoch(scope: Scope, name: Option<String>, plans: &[Plan], notes: Vec<Stri
         end: None,
         host: machine::host(),
         cpu,
-        backend: "perf".to_owned(),
+        backend: backend.name().to_owned(),
         scope,
         events: plans.iter().map(|p| (p.event.clone(), none(p))).collect(),
         notes,

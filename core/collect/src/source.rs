@@ -1,43 +1,57 @@
-//! perf events and rings for a target: the only source of records so far.
+//! Where samples come from: one of three backends behind one trait.
 //!
-//! Enters: what to sample. Leaves: each CPU's records, handed to a [`Merger`]. Every CPU has one ring, into which all
-//! events on it write; side-band records (mappings, executions, forks, exits) come with the first event of each task
-//! or CPU. Inherited events cannot share a ring across CPUs, so a task gets one event for each CPU.
+//! Enters: whose code to sample and how. Leaves: timed records (side band, and samples where each is a record), and
+//! batches of entries where the kernel aggregates. Never here: what a sample means.
+//!
+//! All backends mean the same. `perf` writes a record for each sample into ring buffers: it needs no privilege for one's
+//! own processes, and the others are held against it. `bpf` and `kmod` count samples in the kernel, by executable and
+//! offset or by process and pc, and hand out counts; they watch whole machines.
 
-use std::{io, os::fd::AsFd, time::Duration};
+use std::{fmt, time::Duration};
 
-use rustc_hash::FxHashMap;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-    process::{Resource, Rlimit, getrlimit, setrlimit},
-    time::{ClockId, clock_gettime},
-};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
     CollectError,
-    events::{Plan, known_names},
+    entries::{Entry, Interval},
     items::Item,
     merge::Merger,
-    period::{PERIODS_BETWEEN, RandomPeriod},
-    records::{Body, parse_record, split_record},
-    sys::{
-        event::{Attributes, PerfEvent},
-        ring::Ring,
-    },
 };
 
-/// Bytes of a sample with registers: header, identifier, pc, pid and tid, time, register ABI, registers.
-const SAMPLE_BYTES: f64 = 184.0;
-/// A ring holds about that much time at the full rate.
-const RING_SECONDS: f64 = 1.0;
-const RING_BYTES_MIN: usize = 512 << 10;
-const RING_BYTES_MAX: usize = 16 << 20;
-/// Below that we give up.
-const RING_BYTES_FLOOR: usize = 64 << 10;
+pub mod choose;
+pub mod cpus;
+pub mod perf;
+
 /// Timers are rewritten, and rings drained, no more often than that.
 pub const ROUND_MIN: Duration = Duration::from_millis(10);
-const ROUND_MAX: Duration = Duration::from_millis(100);
+
+/// Who samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The kernel module `dwell.ko`.
+    Kmod,
+    /// A BPF program on perf events.
+    Bpf,
+    /// Ring buffers of perf events.
+    Perf,
+}
+
+impl Backend {
+    /// As the command line and an epoch's `backend` spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Kmod => "kmod",
+            Backend::Bpf => "bpf",
+            Backend::Perf => "perf",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// Whose records.
 #[derive(Clone, Debug)]
@@ -50,312 +64,82 @@ pub enum Tasks {
     FromExec(u32),
 }
 
-/// Open events and rings.
-pub struct PerfSource {
-    cpus: Vec<CpuRing>,
-    samplers: Vec<Sampler>,
-    by_id: FxHashMap<u64, usize>,
+/// What a source turned out to be able to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
     /// User mode only, since the kernel allows no more.
     pub user_only: bool,
-    /// Whether samples carry registers.
+    /// Some samples carry registers.
     pub registers: bool,
-    /// Bytes of each ring.
-    pub ring_bytes: usize,
-    /// Records that could not be parsed; a defect of ours, but counted as a loss.
-    pub malformed: u64,
-    scratch: Vec<u8>,
+    /// Samples are counted in the kernel and come in batches; only the side band, and samples with registers, are timed.
+    pub aggregates: bool,
+    /// Memory that we share with the kernel: rings and tables.
+    pub shared_bytes: usize,
 }
 
-struct CpuRing {
-    cpu: u32,
-    ring: Ring,
-    /// Index of the sampler that owns it.
-    owner: usize,
-    /// The owner's task is gone, so polling would not wait.
-    hung_up: bool,
+/// Why samples are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LossCause {
+    /// A ring was full. Mappings and exits may be among what is missing.
+    RingFull,
+    /// The kernel's buffers of evicted entries were full.
+    BuffersFull,
+    /// A sample interrupted the handling of another one.
+    Nested,
 }
 
-struct Sampler {
-    event: PerfEvent,
-    event_index: u8,
-    period: RandomPeriod,
-    mean: u64,
-    /// Samples since the period was last written, those of whoever inherited the event included.
-    samples_since: u64,
-    rewritten_ns: u64,
-    counts_time: bool,
-}
+/// A source of samples. The caller owns the control flow: once a round it waits, drains, applies what is old enough,
+/// takes batches that are due, and lets the source tend to itself.
+pub trait Source {
+    /// Which backend it is.
+    fn backend(&self) -> Backend;
 
-impl PerfSource {
-    /// Opens everything, disabled.
-    pub fn open(tasks: &Tasks, plans: &[Plan], registers: bool) -> Result<Self, CollectError> {
-        let cpus = online_cpus()?;
-        let ids: Vec<Option<u32>> = match tasks {
-            Tasks::All => vec![None],
-            Tasks::Running(tids) => tids.iter().copied().map(Some).collect(),
-            Tasks::FromExec(pid) => vec![Some(*pid)],
-        };
-        allow_files(ids.len() * cpus.len() * plans.len() + 64);
-        let mut source = PerfSource {
-            cpus: Vec::new(),
-            samplers: Vec::new(),
-            by_id: FxHashMap::default(),
-            user_only: false,
-            registers,
-            ring_bytes: ring_bytes(plans),
-            malformed: 0,
-            scratch: Vec::new(),
-        };
-        for (index, plan) in plans.iter().enumerate() {
-            let first = source.attributes(plan, tasks, index == 0);
-            let agreed = source.negotiate(first, tasks, plan, ids.first().copied().flatten(), &cpus)?;
-            for (task, cpu) in ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu))) {
-                source.open_one(&agreed, plan, index as u8, task, cpu)?;
-            }
-        }
-        if source.samplers.is_empty() {
-            return Err(CollectError::NoSuchProcess(ids.first().copied().flatten().unwrap_or(0)));
-        }
-        Ok(source)
-    }
+    /// What it can do.
+    fn features(&self) -> Features;
 
-    fn attributes(&self, plan: &Plan, tasks: &Tasks, first: bool) -> Attributes {
-        Attributes {
-            counter: plan.counter,
-            period: plan.period,
-            exclude_kernel: self.user_only,
-            // The timer of cpu-clock runs on an idle CPU; cycles stop there by themselves, and some PMUs refuse this.
-            exclude_idle: plan.is_timer(),
-            inherit: !matches!(tasks, Tasks::All),
-            enable_on_exec: matches!(tasks, Tasks::FromExec(_)),
-            side_band: first,
-            build_ids: true,
-            registers: self.registers,
-            watermark_bytes: (self.ring_bytes / 2) as u32,
-        }
-    }
-
-    /// Finds out, with one event, what this kernel allows.
-    fn negotiate(
-        &mut self,
-        mut attributes: Attributes,
-        tasks: &Tasks,
-        plan: &Plan,
-        task: Option<u32>,
-        cpus: &[u32],
-    ) -> Result<Attributes, CollectError> {
-        let cpu = cpus.first().copied().unwrap_or(0);
-        loop {
-            let Err(error) = PerfEvent::open(&attributes, task, cpu) else { break };
-            match Errno::from_io_error(&error) {
-                Some(Errno::ACCESS | Errno::PERM) if matches!(tasks, Tasks::All) => {
-                    return Err(CollectError::SystemDenied { paranoid: paranoid() });
-                }
-                Some(Errno::ACCESS | Errno::PERM) if !attributes.exclude_kernel => {
-                    attributes.exclude_kernel = true
-                }
-                Some(Errno::ACCESS | Errno::PERM) => {
-                    let what = task.map_or("the command".to_owned(), |t| format!("process {t}"));
-                    return Err(CollectError::Denied { what, paranoid: paranoid() });
-                }
-                Some(Errno::INVAL | Errno::TOOBIG) if attributes.build_ids => attributes.build_ids = false,
-                Some(Errno::INVAL | Errno::OPNOTSUPP) if attributes.registers => attributes.registers = false,
-                Some(Errno::SRCH) => break, // It ended just now; the others may live.
-                Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO) => {
-                    let why =
-                        "this machine does not count it (virtual machines often have no PMU)".to_owned();
-                    let name = plan.event.name().to_owned();
-                    return Err(CollectError::NoSuchEvent { name, why, known: known_names() });
-                }
-                _ => {
-                    return Err(CollectError::Open {
-                        event: plan.event.name().to_owned(),
-                        cpu,
-                        source: error,
-                    });
-                }
-            }
-        }
-        self.user_only |= attributes.exclude_kernel;
-        self.registers &= attributes.registers;
-        Ok(attributes)
-    }
-
-    fn open_one(
-        &mut self,
-        attributes: &Attributes,
-        plan: &Plan,
-        event_index: u8,
-        task: Option<u32>,
-        cpu: u32,
-    ) -> Result<(), CollectError> {
-        let failed = |source| CollectError::Open { event: plan.event.name().to_owned(), cpu, source };
-        let at = self.samplers.len();
-        let mut period = RandomPeriod::new(plan.period, attributes.inherit, seed(at));
-        let attributes = Attributes { period: period.first(), ..*attributes };
-        let event = match PerfEvent::open(&attributes, task, cpu) {
-            Ok(event) => event,
-            // The thread ended, or the CPU went offline, since we looked.
-            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::SRCH | Errno::NODEV)) => return Ok(()),
-            Err(e) => return Err(failed(e)),
-        };
-        match self.cpus.iter().find(|c| c.cpu == cpu) {
-            Some(ring) => event.set_output(&self.samplers[ring.owner].event).map_err(failed)?,
-            None => {
-                let ring = self.map_ring(&event)?;
-                self.cpus.push(CpuRing { cpu, ring, owner: at, hung_up: false });
-            }
-        }
-        self.by_id.insert(event.id().map_err(failed)?, at);
-        let (mean, counts_time, rewritten_ns) = (plan.period, plan.is_timer() && task.is_none(), now_ns());
-        self.samplers.push(Sampler {
-            event,
-            event_index,
-            period,
-            mean,
-            samples_since: 0,
-            rewritten_ns,
-            counts_time,
-        });
-        Ok(())
-    }
-
-    /// Maps a ring, smaller where the user may not lock more memory.
-    fn map_ring(&mut self, event: &PerfEvent) -> Result<Ring, CollectError> {
-        loop {
-            match Ring::map(event, self.ring_bytes) {
-                Ok(ring) => return Ok(ring),
-                Err(_) if self.ring_bytes > RING_BYTES_FLOOR => self.ring_bytes /= 2,
-                Err(source) => return Err(CollectError::Ring { bytes: self.ring_bytes, source }),
-            }
-        }
-    }
-
-    /// Starts all events that do not wait for an exec.
-    pub fn enable(&self) -> Result<(), CollectError> {
-        self.each("start sampling", PerfEvent::enable)
-    }
+    /// Starts all events that do not wait for an exec. May follow [`Source::disable`].
+    fn enable(&mut self) -> Result<(), CollectError>;
 
     /// Stops all events.
-    pub fn disable(&self) -> Result<(), CollectError> {
-        self.each("stop sampling", PerfEvent::disable)
+    fn disable(&mut self) -> Result<(), CollectError>;
+
+    /// How long [`Source::wait`] may take at most for the source to do well.
+    fn round(&self) -> Duration;
+
+    /// Waits until there is much to take, or the time is over.
+    fn wait(&mut self, timeout: Duration);
+
+    /// Moves timed records to the merger. Returns a time before which nothing of them is missing.
+    fn drain(&mut self, merger: &mut Merger<Item>) -> u64;
+
+    /// The batch of entries that waits, if one does. It is to be taken when the records up to `until_ns` were applied,
+    /// and none after.
+    fn batch(&self) -> Option<Interval> {
+        None
     }
 
-    fn each(
-        &self,
-        action: &'static str,
-        f: impl Fn(&PerfEvent) -> io::Result<()>,
-    ) -> Result<(), CollectError> {
-        self.samplers
-            .iter()
-            .try_for_each(|s| f(&s.event))
-            .map_err(|source| CollectError::System { action, source })
+    /// Hands out the entries of the batch that waits, piece by piece, and lets the kernel use their room again.
+    fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
+        let _ = each;
     }
 
-    /// How long a round may take: until enough periods have passed to rewrite them.
-    pub fn round(&self) -> Duration {
-        let shortest = self.samplers.iter().filter(|s| s.counts_time || s.mean > 1).map(|s| s.mean).min();
-        let nanoseconds = PERIODS_BETWEEN * shortest.unwrap_or(0) as f64;
-        Duration::from_nanos(nanoseconds as u64).clamp(ROUND_MIN, ROUND_MAX)
+    /// Ends the batch that the kernel is filling, so that it waits to be taken; without effect while one waits already.
+    fn cut_batch(&mut self) {}
+
+    /// What must be done now and then: draws new periods, looks for CPUs that came or went. Warnings are for the user.
+    fn tend(&mut self, warn: &mut dyn FnMut(String));
+
+    /// Other mean periods, by index of the event, from now on.
+    fn set_periods(&mut self, periods: &[u64]);
+
+    /// Executables (low bits included: [`crate::entries::Place::Executable`]'s `id`) whose samples are to be kept apart
+    /// by process from now on.
+    fn by_process(&mut self, executables: &[u64]) {
+        let _ = executables;
     }
 
-    /// Waits until a ring is half full or the time is over.
-    pub fn wait(&mut self, timeout: Duration) {
-        let samplers = &self.samplers;
-        let live = || self.cpus.iter().enumerate().filter(|(_, c)| !c.hung_up);
-        let mut polled: Vec<PollFd<'_>> = live()
-            .map(|(_, c)| PollFd::from_borrowed_fd(samplers[c.owner].event.fd().as_fd(), PollFlags::IN))
-            .collect();
-        let timeout =
-            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        let _ = poll(&mut polled, Some(&timeout)); // A signal only ends the wait.
-        let hung_up = |p: &PollFd<'_>| p.revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        let gone: Vec<usize> =
-            live().zip(&polled).filter(|(_, p)| hung_up(p)).map(|((at, _), _)| at).collect();
-        gone.into_iter().for_each(|at| self.cpus[at].hung_up = true);
-    }
-
-    /// Moves what is in the rings to the merger. Returns a time before which nothing is missing.
-    pub fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
-        let before_ns = now_ns();
-        for at in 0..self.cpus.len() {
-            let mut bytes = std::mem::take(&mut self.scratch);
-            bytes.clear();
-            self.cpus[at].ring.drain(&mut bytes);
-            self.parse(&bytes, merger);
-            self.scratch = bytes;
-        }
-        before_ns
-    }
-
-    fn parse(&mut self, mut bytes: &[u8], merger: &mut Merger<Item>) {
-        while let Some(split) = split_record(bytes) {
-            let Ok((record, rest)) = split else {
-                self.malformed += 1; // Nothing tells where the next one starts.
-                return;
-            };
-            bytes = rest;
-            match parse_record(record) {
-                Ok(record) => {
-                    // Children have events of their own, under the same id.
-                    let sampler = &mut self.samplers[self.by_id.get(&record.event_id).copied().unwrap_or(0)];
-                    sampler.samples_since += u64::from(matches!(record.body, Body::Sample(_)));
-                    let event = sampler.event_index;
-                    if let Some(item) = Item::from_body(event, record.body) {
-                        merger.push(record.time_ns, item);
-                    }
-                }
-                Err(_) => self.malformed += 1,
-            }
-        }
-    }
-
-    /// Draws new periods for the events that have got far enough with theirs.
-    pub fn randomize(&mut self) {
-        let now = now_ns();
-        for sampler in &mut self.samplers {
-            let passed = sampler.periods_passed(now);
-            if !sampler.period.is_due(passed) {
-                continue;
-            }
-            // On a busy machine the round may be late; the period in force goes on, which harms nothing.
-            let period = sampler.period.next(passed);
-            if sampler.event.set_period(period).is_ok() {
-                (sampler.samples_since, sampler.rewritten_ns) = (0, now);
-            }
-        }
-    }
-}
-
-impl Sampler {
-    /// How many periods it went on with the last one: a CPU's timer runs always, the rest only while counted.
-    fn periods_passed(&self, now_ns: u64) -> f64 {
-        if self.counts_time {
-            now_ns.saturating_sub(self.rewritten_ns) as f64 / self.mean as f64
-        } else {
-            self.samples_since as f64
-        }
-    }
-}
-
-impl Plan {
-    /// Whether the kernel samples it by a timer.
-    fn is_timer(&self) -> bool {
-        self.unit == dwell_profile::Unit::Nanoseconds
-    }
-}
-
-fn ring_bytes(plans: &[Plan]) -> usize {
-    let bytes = plans.iter().map(|p| p.rate_hz).sum::<f64>() * SAMPLE_BYTES * RING_SECONDS;
-    (bytes as usize).next_power_of_two().clamp(RING_BYTES_MIN, RING_BYTES_MAX)
-}
-
-/// Each event draws its own sequence, another one each time.
-fn seed(at: usize) -> u64 {
-    let mixed = now_ns()
-        ^ (u64::from(std::process::id()) << 32)
-        ^ (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed | 1
+    /// Records since the last call that could not be understood; a defect of ours, but counted as a loss.
+    fn take_malformed(&mut self) -> u64;
 }
 
 /// CLOCK_MONOTONIC, the clock of the records, in ns.
@@ -368,39 +152,4 @@ pub fn now_ns() -> u64 {
 pub fn paranoid() -> String {
     let value = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
     value.map_or_else(|_| "unknown".to_owned(), |v| v.trim().to_owned())
-}
-
-/// The CPUs in `/sys/devices/system/cpu/online`: `0-3,8`.
-fn online_cpus() -> Result<Vec<u32>, CollectError> {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/online")
-        .map_err(|source| CollectError::System { action: "list the CPUs", source })?;
-    Ok(parse_cpu_list(&list))
-}
-
-fn parse_cpu_list(list: &str) -> Vec<u32> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-    };
-    list.split(',').filter_map(range).flatten().collect()
-}
-
-/// Raises the limit of open files, as far as allowed; what it does not reach shows when an event cannot be opened.
-fn allow_files(count: usize) {
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = count as u64 + 256;
-    if limit.current.is_some_and(|current| current < wanted) {
-        let current = Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
-        let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn cpu_lists_are_read() {
-        assert_eq!(super::parse_cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
-        assert_eq!(super::parse_cpu_list("0\n"), [0]);
-        assert_eq!(super::parse_cpu_list(""), [0; 0]);
-    }
 }

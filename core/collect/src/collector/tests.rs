@@ -112,7 +112,7 @@ fn samples_land_by_what_was_mapped_at_their_time() {
         sample(Mode::Kernel, 0, KERNEL + 8),
         sample(Mode::User, u32::MAX, 0x10),
         sample(Mode::GuestUser, 1, 0x77),
-        side(Side::Lost { event: 0, records: 5 }),
+        side(Side::Lost { event: 0, records: 5, cause: crate::source::LossCause::RingFull }),
         side(Side::Throttle { event: 0 }),
     ];
     items.into_iter().enumerate().for_each(|(at, item)| c.apply(at as u64, item));
@@ -300,7 +300,7 @@ impl Truth {
             }
             4 => {
                 self.lost += 3;
-                vec![side(Side::Lost { event: 0, records: 3 })]
+                vec![side(Side::Lost { event: 0, records: 3, cause: crate::source::LossCause::RingFull })]
             }
             _ => vec![self.sample(pid, random)],
         }

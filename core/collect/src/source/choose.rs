@@ -1,0 +1,119 @@
+//! Which backend and which events: those asked for, else the best that work here.
+//!
+//! Enters: the wish. Leaves: an open source, and notes that say what was taken and why.
+
+use dwell_profile::Event;
+
+use super::{Backend, Source, Tasks, perf::PerfSource};
+use crate::{
+    CollectError,
+    events::{Plan, plan},
+    options::{BackendChoice, Rate},
+};
+
+/// What to sample, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// The backend asked for.
+    pub backend: BackendChoice,
+    /// The events asked for; none: hardware cycles, else the timer.
+    pub events: &'a [Event],
+    /// How often.
+    pub rate: Rate,
+    /// Sample registers.
+    pub registers: bool,
+    /// Each sample must come by itself, with its time and thread: tables do not do.
+    pub one_by_one: bool,
+    /// The core clock as measured.
+    pub clock_hz: Option<f64>,
+}
+
+/// An open source.
+pub struct Chosen {
+    /// It, disabled.
+    pub source: Box<dyn Source>,
+    /// Its events.
+    pub plans: Vec<Plan>,
+    /// What was taken in place of what, and why.
+    pub notes: Vec<String>,
+}
+
+/// Opens what was asked for, or the best: for whole machines the kernel module, then BPF, then rings; for commands and
+/// processes rings, since tables are shared by all that runs.
+pub fn open_source(wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectError> {
+    match wish.backend {
+        BackendChoice::Kmod => open_with(Backend::Kmod, wish, tasks),
+        BackendChoice::Bpf => open_with(Backend::Bpf, wish, tasks),
+        BackendChoice::Perf => open_with(Backend::Perf, wish, tasks),
+        BackendChoice::Auto if !matches!(tasks, Tasks::All) => open_with(Backend::Perf, wish, tasks),
+        BackendChoice::Auto => open_first(&[Backend::Kmod, Backend::Bpf, Backend::Perf], wish, tasks),
+    }
+}
+
+/// The first backend that works, with the reasons why those before it do not.
+fn open_first(backends: &[Backend], wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectError> {
+    let (last, better) = backends.split_last().expect("there are three");
+    let mut reasons = Vec::new();
+    for backend in better {
+        match open_with(*backend, wish, tasks) {
+            Err(CollectError::Backend { why, .. }) => reasons.push(format!("not {backend}: {why}")),
+            opened => return opened.map(|chosen| tell(*backend, reasons, chosen)),
+        }
+    }
+    open_with(*last, wish, tasks).map(|chosen| tell(*last, reasons, chosen))
+}
+
+fn tell(backend: Backend, reasons: Vec<String>, mut chosen: Chosen) -> Chosen {
+    let why = if reasons.is_empty() { "the best there is".to_owned() } else { reasons.join("; ") };
+    chosen.notes.insert(0, format!("backend {backend} ({why})"));
+    chosen
+}
+
+/// Opens the events asked for, or the best, with one backend.
+fn open_with(backend: Backend, wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectError> {
+    let open = |events: &[Event]| {
+        let plans = plans(events, wish)?;
+        let source = open_plans(backend, tasks, &plans, wish)?;
+        Ok(Chosen { source, plans, notes: Vec::new() })
+    };
+    if !wish.events.is_empty() {
+        return open(wish.events);
+    }
+    match open(&[Event::CYCLES]) {
+        Err(CollectError::NoSuchEvent { .. }) => {
+            let mut chosen = open(&[Event::CPU_CLOCK])?;
+            let note = "no hardware cycles on this machine: time is sampled by a timer (cpu-clock)";
+            chosen.notes.push(note.to_owned());
+            Ok(chosen)
+        }
+        opened => opened,
+    }
+}
+
+fn plans(events: &[Event], wish: &Wish<'_>) -> Result<Vec<Plan>, CollectError> {
+    let mut plans: Vec<Plan> = Vec::new();
+    for event in events {
+        let next = plan(event, wish.rate, wish.clock_hz)?;
+        if plans.iter().all(|p| p.event != next.event) {
+            plans.push(next);
+        }
+    }
+    Ok(plans)
+}
+
+fn open_plans(
+    backend: Backend,
+    tasks: &Tasks,
+    plans: &[Plan],
+    wish: &Wish<'_>,
+) -> Result<Box<dyn Source>, CollectError> {
+    let lacks = |why: &str| Err(CollectError::Backend { backend, why: why.to_owned() });
+    if wish.one_by_one && backend != Backend::Perf {
+        return lacks("path bursts need samples one by one");
+    }
+    match backend {
+        Backend::Kmod => lacks("this dwell was built without it"),
+        Backend::Bpf => lacks("this dwell was built without it"),
+        Backend::Perf => Ok(Box::new(PerfSource::open(tasks, plans, wish.registers)?)),
+    }
+}
