@@ -31,6 +31,14 @@ const runners = {
     skipped: sum(output, /^Ran \d+ tests?, .*?(\d+) skipped/gm),
     summaries: [...output.matchAll(/^Ran \d+ tests?, /gm)].length,
   }),
+  // The Test Anything Protocol: as many results as its plans say, or the rest failed.
+  tap: (output) => {
+    const lines = (pattern) => [...output.matchAll(pattern)].length;
+    const skipped = lines(/^ok \d+\b.*# SKIP\b/gm);
+    const [passed, failed] = [lines(/^ok \d+\b/gm) - skipped, lines(/^not ok \d+\b/gm)];
+    const missing = Math.max(sum(output, /^1\.\.(\d+)$/gm) - passed - failed - skipped, 0);
+    return { passed, failed: failed + missing, skipped, summaries: lines(/^1\.\.\d+$/gm) };
+  },
   // A harness of our own closes with the line that `npm test` itself closes with.
   line: (output) => ({
     passed: sum(output, /^(\d+) passed, \d+ failed/gm),

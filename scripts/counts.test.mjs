@@ -34,6 +34,11 @@ test('ert: both forms', () => {
   check(['ert'], 'Ran 5 tests, 4 results as expected, 0 unexpected, 1 skipped (2026-11-21, 0.1 sec)', 0, 4, 0, 1);
   check(['ert'], 'Ran 5 tests, 4 results as expected, 1 unexpected (2026-11-21)', 1, 4, 1, 0);
 });
+test('tap: results against the plan', () => {
+  check(['tap'], 'ok 1 - a\nnot ok 2 - b: why\nok 3 - c # SKIP no PMU\n1..3\n', 1, 1, 1, 1);
+  check(['tap'], '1..4\nok 1 - a\nok 2 - b\n', 0, 2, 2, 0);
+  check(['tap'], 'ok 1 - a\n', 0, 1, 1, 0);
+});
 test('our own line', () => check(['line'], '11 passed, 0 failed, 2 skipped\n', 0, 11, 0, 2));
 test('several runners in a step', () => check(['node', 'line'], 'ℹ pass 2\nℹ fail 0\n11 passed, 0 failed\n', 0, 13, 0, 0));
 test('one of several runners is silent', () => check(['node', 'line'], 'ℹ pass 2\nℹ fail 0\n', 0, 2, 1, 0));

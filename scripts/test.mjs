@@ -4,7 +4,8 @@
 import { build, main } from './build.mjs';
 import { closingLine, count } from './counts.mjs';
 import { forBuilding, forTesting } from './needs.mjs';
-import { run, seconds, Stop, tail } from './step.mjs';
+import { join } from 'node:path';
+import { run, seconds, Stop, tail, target } from './step.mjs';
 
 const npm = (script, workspace) => ['npm', 'run', '-s', script, '-w', workspace];
 
@@ -16,6 +17,7 @@ const steps = [
   { name: 'cargo test', command: ['cargo', 'test', '--workspace', '--no-fail-fast', '--', '--show-output'], kinds: ['cargo'] },
   { name: 'tidy', command: ['cargo', 'run', '-q', '-p', 'dwell-xtask', '--', 'tidy'] },
   { name: 'scripts', command: ['node', '--test', 'scripts/counts.test.mjs', 'scripts/accuracy/callgrind.test.mjs', 'scripts/accuracy/inorder.test.mjs'], kinds: ['node'] },
+  { name: 'sample table', command: ['make', '-s', '-C', 'kmod', 'check', `BUILD=${join(target, 'kmod')}`], kinds: ['tap'] },
   { name: 'binding lint', command: npm('check', '@dwell/core') },
   { name: 'server lint', command: npm('check', '@dwell/lsp-server') },
   { name: 'extension lint', command: npm('check', 'vscode-extension') },

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What /dev/dwell and its one reader say to each other: fixed-size records, the same on every
+ * architecture, native byte order. core/collect/src/sys/kmod.rs mirrors it, and a test holds the
+ * two together. A change that an old reader would misunderstand takes a new DWELL_ABI_VERSION.
+ *
+ * The way of a reader: open, DWELL_CONFIGURE, DWELL_START; then, every so often, DWELL_FLUSH and
+ * read until the chunk DWELL_CHUNK_FLUSHED; between flushes, read when poll says so, since an
+ * overflow buffer is full. Closing stops sampling and frees all. Opening takes CAP_PERFMON; a
+ * second open fails with EBUSY.
+ */
+#ifndef DWELL_ABI_H
+#define DWELL_ABI_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#include "sample_table.h"
+
+#define DWELL_ABI_VERSION 1
+#define DWELL_DEVICE_NAME "dwell"
+
+#define DWELL_APART_MAX 16
+#define DWELL_REGISTERS 17
+#define DWELL_ALL_CPUS 0xffffffffU
+#define DWELL_OVERFLOW_MIN 16
+#define DWELL_OVERFLOW_MAX 0x100000
+#define DWELL_REGISTER_SAMPLES_MAX 0x10000
+/* A read needs room for this, and gives as much as fits. */
+#define DWELL_READ_MIN 4096
+
+/**
+ * struct dwell_version - what this module is
+ * @abi: DWELL_ABI_VERSION
+ * @ways: entries of a bucket
+ * @registers: values in a sample with registers; 0 where this architecture has none
+ * @reserved: 0
+ */
+struct dwell_version {
+	__u32 abi;
+	__u32 ways;
+	__u32 registers;
+	__u32 reserved;
+};
+
+/*
+ * Always counting. Events without it share what counters are left, turn by turn, a few
+ * milliseconds each (kernel/events/core.c, perf_event_mux_interval_ms); their status tells for how
+ * long.
+ */
+#define DWELL_EVENT_PINNED 1
+#define DWELL_EVENT_USER_ONLY 2
+/* Its samples carry registers and go to the reader one by one; user mode only. */
+#define DWELL_EVENT_REGISTERS 4
+
+/**
+ * struct dwell_event - what to sample
+ * @config: as in perf_event_attr
+ * @period: mean number of occurrences (or ns) between two samples
+ * @spread: each period is drawn evenly from @period - @spread to @period + @spread
+ * @type: as in perf_event_attr
+ * @flags: DWELL_EVENT_…
+ */
+struct dwell_event {
+	__u64 config;
+	__u64 period;
+	__u64 spread;
+	__u32 type;
+	__u32 flags;
+};
+
+/**
+ * struct dwell_config - argument of DWELL_CONFIGURE
+ * @version: DWELL_ABI_VERSION; another one is refused with EPROTO
+ * @event_count: of @event; an entry's event is an index into it
+ * @bucket_bits: base-2 logarithm of the buckets of a table (one for each CPU and one to swap)
+ * @overflow_entries: of each of a CPU's two overflow buffers
+ * @register_samples: of each of a CPU's two buffers of samples with registers, may be 0
+ * @reserved: 0
+ * @event: what to sample; an event that this machine lacks fails with its errno and none is open
+ */
+struct dwell_config {
+	__u32 version;
+	__u32 event_count;
+	__u32 bucket_bits;
+	__u32 overflow_entries;
+	__u32 register_samples;
+	__u32 reserved;
+	struct dwell_event event[DWELL_EVENTS_MAX];
+};
+
+/**
+ * struct dwell_period - argument of DWELL_PERIOD: from the next sample on
+ * @period: mean
+ * @spread: see struct dwell_event
+ * @event: its index
+ * @reserved: 0
+ */
+struct dwell_period {
+	__u64 period;
+	__u64 spread;
+	__u32 event;
+	__u32 reserved;
+};
+
+/**
+ * struct dwell_apart - argument of DWELL_APART: executables whose processes are kept apart
+ * @count: of @tag
+ * @reserved: 0
+ * @tag: as in entries of kind DWELL_EXECUTABLE
+ */
+struct dwell_apart {
+	__u32 count;
+	__u32 reserved;
+	__u64 tag[DWELL_APART_MAX];
+};
+
+/**
+ * struct dwell_status - argument of DWELL_STATUS: what happened since DWELL_CONFIGURE
+ * @cpu: which one, or DWELL_ALL_CPUS; set by the caller
+ * @cpus: how many are being sampled
+ * @interrupts: the sum of @idle, @nested, @table.samples, @register_samples, @register_lost
+ * @idle: in the idle task, counted nowhere else
+ * @nested: an NMI came while a sample was being counted; lost
+ * @kernel: of @table.samples, those not in user mode
+ * @register_samples: with registers, handed on
+ * @register_lost: with registers, both buffers were full
+ * @throttled: times that the kernel stopped an event until its next tick, since samples came too
+ *	fast
+ * @read_samples: the sum of counts that the reader took
+ * @read_entries: entries that the reader took
+ * @table: what became of the samples without registers
+ */
+struct dwell_status {
+	__u32 cpu;
+	__u32 cpus;
+	__u64 interrupts;
+	__u64 idle;
+	__u64 nested;
+	__u64 kernel;
+	__u64 register_samples;
+	__u64 register_lost;
+	__u64 throttled;
+	__u64 read_samples;
+	__u64 read_entries;
+	struct dwell_table_counts table;
+};
+
+/**
+ * struct dwell_event_status - argument of DWELL_EVENT_STATUS
+ * @cpu: which one, or DWELL_ALL_CPUS; set by the caller
+ * @event: its index; set by the caller
+ * @samples: interrupts of it
+ * @throttled: see struct dwell_status
+ * @enabled_ns: how long it was to count
+ * @running_ns: how long it did
+ */
+struct dwell_event_status {
+	__u32 cpu;
+	__u32 event;
+	__u64 samples;
+	__u64 throttled;
+	__u64 enabled_ns;
+	__u64 running_ns;
+};
+
+#define DWELL_IOCTL 0xD7
+#define DWELL_VERSION _IOR(DWELL_IOCTL, 0, struct dwell_version)
+#define DWELL_CONFIGURE _IOW(DWELL_IOCTL, 1, struct dwell_config)
+#define DWELL_START _IO(DWELL_IOCTL, 2)
+#define DWELL_STOP _IO(DWELL_IOCTL, 3)
+#define DWELL_FLUSH _IO(DWELL_IOCTL, 4)
+#define DWELL_PERIOD _IOW(DWELL_IOCTL, 5, struct dwell_period)
+#define DWELL_APART _IOW(DWELL_IOCTL, 6, struct dwell_apart)
+#define DWELL_STATUS _IOWR(DWELL_IOCTL, 7, struct dwell_status)
+#define DWELL_EVENT_STATUS _IOWR(DWELL_IOCTL, 8, struct dwell_event_status)
+
+/**
+ * enum dwell_chunk_kind - what follows the head of a chunk
+ * @DWELL_CHUNK_ENTRIES: struct dwell_entry
+ * @DWELL_CHUNK_REGISTERS: struct dwell_register_sample
+ * @DWELL_CHUNK_FLUSHED: nothing; all that was sampled up to its time has been read
+ */
+enum dwell_chunk_kind {
+	DWELL_CHUNK_ENTRIES = 1,
+	DWELL_CHUNK_REGISTERS = 2,
+	DWELL_CHUNK_FLUSHED = 3,
+};
+
+/**
+ * struct dwell_chunk - head of what a read returns; several may follow each other
+ * @kind: enum dwell_chunk_kind
+ * @cpu: where it was sampled; of DWELL_CHUNK_FLUSHED none
+ * @count: records that follow
+ * @record_bytes: of one of them
+ * @since_ns: nothing in it was sampled before (CLOCK_MONOTONIC)
+ * @until_ns: nothing in it was sampled after
+ */
+struct dwell_chunk {
+	__u32 kind;
+	__u32 cpu;
+	__u32 count;
+	__u32 record_bytes;
+	__u64 since_ns;
+	__u64 until_ns;
+};
+
+/**
+ * struct dwell_register_sample - one sample of a DWELL_EVENT_REGISTERS event
+ * @time_ns: when (CLOCK_MONOTONIC)
+ * @pc: the program counter, in user mode
+ * @pid: process in the initial namespace
+ * @tid: thread
+ * @event: its index
+ * @reserved: 0
+ * @registers: x86-64: ax bx cx dx si di bp sp flags r8 … r15
+ */
+struct dwell_register_sample {
+	__u64 time_ns;
+	__u64 pc;
+	__u32 pid;
+	__u32 tid;
+	__u32 event;
+	__u32 reserved;
+	__u64 registers[DWELL_REGISTERS];
+};
+
+#endif
