@@ -2,9 +2,12 @@
 // Items: overhead, size, answers, unknown, hints. Every figure is a median with the range it came from.
 
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, cpus, loadavg, release, tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { median, spread, table } from './bench/figures.mjs';
+import { bytesBelow } from './bench/helpers.mjs';
+import { build as zstd } from './bench/loads.mjs';
 import { build, dwell, main } from './build.mjs';
 import { forBuilding } from './needs.mjs';
 import { Stop, top } from './step.mjs';
@@ -17,16 +20,6 @@ const perfData = join(scratch, 'perf.data');
 const dwellRecord = ['--db', database, 'record', '-a', '-F', rate, '--'];
 // -B: at its end perf 6.1 reads the build IDs of all it saw, and aborts on some (build-id.c:1010). Without, it is faster.
 const perfRecord = ['record', '-q', '-B', '-a', '-F', rate, '-o', perfData, '--'];
-
-const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
-const spread = (values, digits, unit) =>
-  `${median(values).toFixed(digits)} ${unit} (${Math.min(...values).toFixed(digits)}–${Math.max(...values).toFixed(digits)})`;
-
-function table(title, rows) {
-  console.log(`\n${title}`);
-  const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));
-  for (const row of rows) console.log(`  ${row.map((cell, column) => cell.padEnd(widths[column])).join('  ').trimEnd()}`);
-}
 
 /** Runs a command: seconds, CPU seconds of it and its children, peak resident MiB. What it prints is returned. */
 function measure(command) {
@@ -78,11 +71,6 @@ function overhead() {
     ...Object.keys(ways).map(row),
   ]);
 }
-
-const bytesBelow = (path) => {
-  const status = statSync(path);
-  return status.isDirectory() ? readdirSync(path).reduce((sum, name) => sum + bytesBelow(join(path, name)), 0) : status.size;
-};
 
 const tallies = () => {
   const { epochs } = JSON.parse(measure([dwell, '--db', database, '--json', 'epoch', 'list']).stdout);
@@ -137,16 +125,8 @@ function answers() {
   ]);
 }
 
-/** A C project that is on every machine that has built Dwell: zstd, out of cargo's own store. */
-function cProject() {
-  const { stdout } = spawnSync('cargo', ['metadata', '--format-version', '1', '--locked'], { cwd: top, encoding: 'utf8', maxBuffer: 1 << 28 });
-  const manifest = JSON.parse(stdout).packages.find(({ name }) => name === 'zstd-sys').manifest_path;
-  return join(manifest, '../zstd/lib');
-}
-
 function unknown() {
-  const compile = `cd ${scratch} && find ${cProject()} -name '*.c' -print0 | xargs -0 -n1 -P${availableParallelism()} gcc -O2 -g -c -w`;
-  recordBoth(['bash', '-c', compile]);
+  recordBoth(['bash', '-c', zstd(scratch)]);
   const { samples, unknown: none, lost } = tallies();
   const report = measure(['perf', 'report', '-i', perfData, '--stdio', '-s', 'dso', '--percent-limit', '0']).stdout;
   const perfShare = Number(report.match(/([\d.]+)%\s+\[unknown\]/)?.[1] ?? 0);

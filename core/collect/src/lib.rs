@@ -34,6 +34,8 @@ mod procfs;
 mod record;
 pub mod records;
 mod session;
+#[cfg(test)]
+mod simulation;
 #[allow(dead_code)] // As `entries`.
 mod source;
 mod stop;

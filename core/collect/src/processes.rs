@@ -100,11 +100,12 @@ impl Processes {
         let by_pid = &mut self.by_pid;
         self.dead.retain(|pid| {
             let Some(since) = by_pid.get(pid).and_then(|p| p.dead_since_ns) else { return false };
-            let young = now_ns.saturating_sub(since) < MEMORY_OF_THE_DEAD_NS;
-            if !young && !go_on(*pid) {
+            // Of one that goes on no other end will be told than that of its first thread: it is asked for again.
+            let stays = now_ns.saturating_sub(since) < MEMORY_OF_THE_DEAD_NS || go_on(*pid);
+            if !stays {
                 by_pid.remove(pid);
             }
-            young
+            stays
         });
     }
 

@@ -1,0 +1,307 @@
+//! Deterministic simulation: a machine of CPUs, rings, processes and losses, interleaved by a seed, beside the real
+//! merger and collector. Required of every seed: samples in = samples stored + samples lost; and where no record was
+//! lost or late, each sample stands under the image, offset, application and execution that it really was in.
+//!
+//! `DWELL_SIMULATION_SEED=N cargo test -p dwell-collect simulation` replays one seed; `DWELL_SIMULATION_SEEDS=N` runs
+//! so many.
+
+mod random;
+mod world;
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use dwell_profile::{Event, ImageId, ImageSymbol};
+
+use crate::{
+    collector::{Batch, Collector},
+    host::{Host, KernelPlace, Place, ProcessSnapshot},
+    images::{Identity, Target},
+    items::Item,
+    merge::Merger,
+};
+
+use random::Random;
+use world::{Habits, KERNEL, KERNEL_BYTES, Truth, World};
+
+/// As long as a session waits for records on their way.
+const WINDOW_NS: u64 = 5_000_000;
+
+/// The machine as the collector looks at it: always as it is now, whatever the time of the record that made it look.
+struct SimulatedHost(Rc<RefCell<World>>);
+
+impl Host for SimulatedHost {
+    fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
+        self.0.borrow().snapshot(pid)
+    }
+
+    fn is_alive(&self, pid: u32) -> bool {
+        self.0.borrow().processes.contains_key(&pid)
+    }
+
+    fn identify(&mut self, target: &Target, _place: Place) -> Identity {
+        let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
+        Identity {
+            id: ImageId::named(&path.display().to_string()),
+            deleted: false,
+            size_bytes: None,
+            mtime_ns: None,
+        }
+    }
+
+    fn vdso_id(&mut self) -> ImageId {
+        ImageId::named("vdso")
+    }
+
+    fn code(&mut self, _image: &ImageId, _offset: u64, _bytes: &mut [u8]) -> usize {
+        0
+    }
+
+    fn kernel_place(&mut self, address: u64) -> Option<KernelPlace> {
+        let offset = address.checked_sub(KERNEL).filter(|offset| *offset < KERNEL_BYTES)?;
+        Some(KernelPlace { module: None, offset })
+    }
+
+    fn kernel_symbols(&mut self, _image: &ImageId, _offsets: &[u64]) -> Vec<ImageSymbol> {
+        Vec::new()
+    }
+
+    fn jit_symbols(&mut self, _pid: u32, _addresses: &[u64]) -> Vec<ImageSymbol> {
+        Vec::new()
+    }
+}
+
+/// Counts of one execution, or of what has none: `image+offset` → samples.
+type Places = BTreeMap<String, u64>;
+/// The executions of each application, as their places: instances' numbers are the collector's own affair, but no two
+/// executions may share one, nor one have two.
+type ByApp = BTreeMap<String, Vec<Places>>;
+
+/// A run: the machine, and the collector's loop beside it.
+struct Run {
+    world: Rc<RefCell<World>>,
+    random: Random,
+    collector: Collector<SimulatedHost>,
+    merger: Merger<Item>,
+    /// What was stored: (epoch, app, instance) → places.
+    stored: BTreeMap<(u32, String, u32), Places>,
+    epoch: u32,
+    /// Samples before that time belong to the epoch; the next one starts here.
+    epoch_ends: Vec<u64>,
+    tallies: (u64, u64),
+    /// When /proc was read after a loss.
+    refreshed_at: u64,
+}
+
+impl Run {
+    fn new(habits: Habits, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let world = Rc::new(RefCell::new(World::new(habits, &mut random)));
+        let collector = Collector::new(SimulatedHost(world.clone()), vec![Event::CPU_CLOCK]);
+        Run {
+            world,
+            random,
+            collector,
+            merger: Merger::default(),
+            stored: BTreeMap::new(),
+            epoch: 0,
+            epoch_ends: Vec::new(),
+            tallies: (0, 0),
+            refreshed_at: 0,
+        }
+    }
+
+    fn start(&mut self) {
+        self.world.borrow_mut().turn_on();
+        let pids: Vec<u32> = self.world.borrow().processes.keys().copied().collect();
+        self.collector.discover(pids);
+    }
+
+    fn round(&mut self) {
+        for _ in 0..self.random.below(40) {
+            self.world.borrow_mut().step(&mut self.random);
+        }
+        let merger = &mut self.merger;
+        let complete = self.world.borrow_mut().drain(&mut self.random, |time, item| merger.push(time, item));
+        let horizon = complete.saturating_sub(WINDOW_NS);
+        self.apply_until(horizon);
+        if self.random.once_in(3) && self.collector.take_gaps() {
+            let (pids, now) = {
+                let world = self.world.borrow();
+                (world.processes.keys().copied().collect::<Vec<u32>>(), world.now)
+            };
+            self.collector.refresh(pids, now);
+            self.refreshed_at = now;
+        }
+        if self.random.once_in(6) {
+            self.flush();
+        }
+        if self.random.once_in(40) {
+            self.flush();
+            self.begin_epoch(horizon);
+        }
+    }
+
+    fn apply_until(&mut self, horizon: u64) {
+        let collector = &mut self.collector;
+        self.merger.take_until(horizon, |timed| collector.apply(timed.time_ns, timed.item));
+    }
+
+    fn flush(&mut self) {
+        let Batch { counts, .. } = self.collector.take();
+        let now = self.world.borrow().now;
+        self.collector.reap(now);
+        for (key, count) in counts {
+            let places = self.stored.entry((self.epoch, key.app.to_string(), key.instance)).or_default();
+            *places.entry(format!("{}+{:x}", key.image, key.offset.0)).or_default() += count;
+        }
+    }
+
+    fn begin_epoch(&mut self, horizon: u64) {
+        self.add_tallies();
+        self.collector.begin_epoch();
+        self.epoch_ends.push(horizon);
+        self.epoch += 1;
+    }
+
+    fn add_tallies(&mut self) {
+        let tally = self.collector.tallies()[0];
+        self.tallies.0 += tally.samples;
+        self.tallies.1 += tally.lost;
+    }
+
+    fn finish(&mut self) {
+        let merger = &mut self.merger;
+        self.world.borrow_mut().settle(|time, item| merger.push(time, item));
+        self.apply_until(u64::MAX);
+        self.flush();
+        self.add_tallies();
+    }
+
+    /// Samples in = samples stored + samples lost, whatever happened.
+    fn check_sums(&self) {
+        let world = self.world.borrow();
+        let stored: u64 = self.stored.values().flat_map(BTreeMap::values).sum();
+        assert_eq!(stored, self.tallies.0, "samples told are samples stored");
+        assert_eq!(self.tallies.1, world.samples_missing + world.side_missing, "losses");
+        assert_eq!(world.samples.len() as u64, stored + world.samples_missing, "samples in");
+    }
+
+    /// What was stored, by epoch.
+    fn stored_in(&self, epoch: u32) -> ByApp {
+        let mut by_app = ByApp::new();
+        for ((_, app, _), places) in self.stored.iter().filter(|((e, ..), _)| *e == epoch) {
+            by_app.entry(app.clone()).or_default().push(places.clone());
+        }
+        by_app.values_mut().for_each(|executions| executions.sort());
+        by_app
+    }
+
+    /// What happened, by epoch.
+    fn happened_in(&self, epoch: u32) -> ByApp {
+        let start = epoch.checked_sub(1).map_or(0, |before| self.epoch_ends[before as usize]);
+        let end = self.epoch_ends.get(epoch as usize).copied().unwrap_or(u64::MAX);
+        let mut by_execution: BTreeMap<(String, u32), Places> = BTreeMap::new();
+        let world = self.world.borrow();
+        for (_, Truth { place, app, execution }) in
+            world.samples.iter().filter(|(time, _)| (start..end).contains(time))
+        {
+            let places = by_execution.entry((app.clone(), *execution)).or_default();
+            *places.entry(place.clone()).or_default() += 1;
+        }
+        let mut by_app = ByApp::new();
+        by_execution.into_iter().for_each(|((app, _), places)| by_app.entry(app).or_default().push(places));
+        by_app.values_mut().for_each(|executions| executions.sort());
+        by_app
+    }
+
+    /// Every sample stands where it really was.
+    fn check_places(&self) {
+        (0..=self.epoch).for_each(|epoch| self.check_epoch(epoch));
+    }
+
+    fn check_epoch(&self, epoch: u32) {
+        let (stored, happened) = (self.stored_in(epoch), self.happened_in(epoch));
+        assert!(stored == happened, "epoch {epoch}:\n{}", difference(&stored, &happened));
+    }
+
+    /// Nobody is remembered who is long gone; after losses, once /proc has been read again.
+    fn check_memory(&mut self) {
+        let now = self.world.borrow().now;
+        if self.world.borrow().side_missing > 0 || self.merger.late > 0 {
+            let pids: Vec<u32> = self.world.borrow().processes.keys().copied().collect();
+            self.collector.refresh(pids, now);
+        }
+        self.collector.reap(now + 10_000_000_000);
+        let (tracked, live) = (self.collector.tracked().0, self.world.borrow().processes.len());
+        assert!(tracked <= live, "{tracked} processes are remembered, {live} live");
+    }
+}
+
+/// Executions that are on one side only.
+fn difference(stored: &ByApp, happened: &ByApp) -> String {
+    let apps: BTreeSet<&String> = stored.keys().chain(happened.keys()).collect();
+    let only = |of: &ByApp, other: &ByApp, app: &String| {
+        let missing = |places: &&Places| other.get(app).is_none_or(|all| !all.contains(places));
+        of.get(app).into_iter().flatten().filter(missing).cloned().collect::<Vec<_>>()
+    };
+    let tell = |app: &&String| {
+        let (more, less) = (only(stored, happened, app), only(happened, stored, app));
+        let told = !more.is_empty() || !less.is_empty();
+        told.then(|| format!("{app}:\n  stored   {more:?}\n  happened {less:?}\n"))
+    };
+    apps.iter().filter_map(tell).collect()
+}
+
+fn simulate(seed: u64, habits: Habits, rounds: u32) -> Run {
+    println!("seed {seed}: {habits:?}; alone: DWELL_SIMULATION_SEED={seed}");
+    let mut run = Run::new(habits, seed);
+    run.start();
+    (0..rounds).for_each(|_| run.round());
+    run.finish();
+    run
+}
+
+/// The seeds to run: one by name, or so many from 0.
+fn seeds(count: u64) -> Vec<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    match number("DWELL_SIMULATION_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("DWELL_SIMULATION_SEEDS").unwrap_or(count)).collect(),
+    }
+}
+
+#[test]
+fn where_nothing_is_lost_each_sample_stands_where_it_was() {
+    for seed in seeds(300) {
+        let cpus = 1 + seed % 6;
+        let mut run = simulate(seed, Habits { cpus, ring: 100_000, pauses: false }, 60);
+        assert_eq!(run.merger.late, 0);
+        run.check_sums();
+        run.check_places();
+        run.check_memory();
+    }
+}
+
+#[test]
+fn where_rings_are_small_every_sample_is_stored_or_counted_as_lost() {
+    for seed in seeds(200) {
+        let mut run =
+            simulate(seed, Habits { cpus: 1 + seed % 4, ring: 4 + seed as usize % 30, pauses: false }, 60);
+        run.check_sums();
+        run.check_memory();
+    }
+}
+
+#[test]
+fn where_records_are_late_every_sample_is_stored() {
+    for seed in seeds(100) {
+        let mut run =
+            simulate(seed, Habits { cpus: 2 + seed % 3, ring: 50 + seed as usize % 100, pauses: true }, 60);
+        run.check_sums();
+        run.check_memory();
+    }
+}

@@ -1,0 +1,395 @@
+//! A simulated machine: processes that fork, execute, map and die, pids that are used again at once, CPUs that write
+//! records into rings of their own. Everything that happens is remembered with the truth beside it.
+//!
+//! Enters: a seed's random numbers. Leaves: records as a source hands them out, and for each sample where it really
+//! was. Never here: anything of the collector's.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::{
+    host::ProcessSnapshot,
+    images::{OwnedTag, Target},
+    items::{Item, Side},
+    records::{Mode, Sample},
+    source::LossCause,
+};
+
+use super::random::Random;
+
+pub const PAGE: u64 = 0x1000;
+/// Pages of user space that anything maps.
+const PAGES: u64 = 24;
+pub const KERNEL: u64 = 0xffff_ffff_8100_0000;
+pub const KERNEL_BYTES: u64 = 0x1000;
+/// Few, so that they are used again soon.
+const PIDS: u64 = 24;
+pub const INIT: u32 = 1;
+const KTHREADD: u32 = 2;
+
+/// What a machine may do.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    /// How many CPUs.
+    pub cpus: u64,
+    /// Records that a ring holds.
+    pub ring: usize,
+    /// A CPU may stop between stamping a record and showing it, for longer than the merger waits.
+    pub pauses: bool,
+}
+
+/// One execution of a program, numbered over all that ever were.
+pub type Execution = u32;
+
+/// What lies on a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Page {
+    File { path: String, offset: u64 },
+    Anonymous,
+}
+
+/// A process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its executable's name, or the kernel thread's.
+    pub app: String,
+    /// Its execution; 0 for kernel threads.
+    pub execution: Execution,
+    pub kernel_thread: bool,
+    pages: BTreeMap<u64, Page>,
+    /// Threads beside the first one.
+    threads: u64,
+    /// The first thread has ended, the others go on.
+    headless: bool,
+}
+
+/// Where a sample really was.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Truth {
+    /// `image+offset`.
+    pub place: String,
+    pub app: String,
+    pub execution: Execution,
+}
+
+/// A CPU's ring, and records that are stamped but not shown yet.
+#[derive(Default)]
+struct Cpu {
+    ring: VecDeque<(u64, Item)>,
+    /// Records that found no room since the last one that did.
+    missing: u64,
+    paused_until: u64,
+    stamped: VecDeque<(u64, Item)>,
+}
+
+/// The machine.
+pub struct World {
+    pub now: u64,
+    pub processes: BTreeMap<u32, Process>,
+    /// Every sample that was taken while sampling was on: time and truth.
+    pub samples: Vec<(u64, Truth)>,
+    /// Samples that found no room in their ring.
+    pub samples_missing: u64,
+    /// Side-band records that found none.
+    pub side_missing: u64,
+    /// When a record last went missing, or will have.
+    pub missing_at: u64,
+    on: bool,
+    habits: Habits,
+    cpus: Vec<Cpu>,
+    executions: Execution,
+}
+
+impl World {
+    /// A machine with an init and a few processes.
+    pub fn new(habits: Habits, random: &mut Random) -> Self {
+        let mut world = World {
+            now: 1_000_000,
+            processes: BTreeMap::new(),
+            samples: Vec::new(),
+            samples_missing: 0,
+            side_missing: 0,
+            missing_at: 0,
+            on: false,
+            habits,
+            cpus: (0..habits.cpus).map(|_| Cpu::default()).collect(),
+            executions: 1,
+        };
+        let pages = BTreeMap::from([(1, Page::File { path: "/bin/init".to_owned(), offset: 0 })]);
+        let process = |app: &str, execution, kernel_thread, pages| Process {
+            app: app.to_owned(),
+            execution,
+            kernel_thread,
+            pages,
+            threads: 0,
+            headless: false,
+        };
+        world.processes.insert(INIT, process("init", 1, false, pages));
+        world.processes.insert(KTHREADD, process("kthreadd", 0, true, BTreeMap::new()));
+        (0..40).for_each(|_| world.step(random));
+        world
+    }
+
+    /// Sampling begins. Which of the processes that there are share an execution cannot be known any more.
+    pub fn turn_on(&mut self) {
+        self.on = true;
+        for process in self.processes.values_mut().filter(|p| !p.kernel_thread) {
+            self.executions += 1;
+            process.execution = self.executions;
+        }
+    }
+
+    /// One thing happens.
+    pub fn step(&mut self, random: &mut Random) {
+        self.now += 1 + random.below(2_000_000) * random.below(2);
+        let cpu = random.below(self.habits.cpus) as usize;
+        if self.habits.pauses && random.once_in(100) {
+            self.cpus[cpu].paused_until = self.now + random.below(50_000_000);
+        }
+        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        let pid = random.pick(&pids);
+        match random.below(32) {
+            0 | 1 => self.fork(cpu, pid, random),
+            2 | 3 => self.exec(cpu, pid, random),
+            4 => self.map(cpu, pid, random),
+            5 => self.thread(cpu, pid),
+            6 | 7 => self.exit(cpu, pid, random),
+            8 => self.write(cpu, Item::Side(Box::new(Side::Throttle { event: 0 }))),
+            _ => self.sample(cpu, pid, random),
+        }
+        self.show();
+    }
+
+    fn fork(&mut self, cpu: usize, parent_pid: u32, random: &mut Random) {
+        let pid = 3 + random.below(PIDS) as u32;
+        if self.processes.contains_key(&pid) || self.processes[&parent_pid].headless {
+            return;
+        }
+        let parent = &self.processes[&parent_pid];
+        let mut child = Process { threads: 0, ..parent.clone() };
+        let renamed =
+            parent.kernel_thread.then(|| random.pick(&["kworker/0:1", "kworker/u4:2", "ksoftirqd/1"]));
+        self.side(cpu, Side::Fork { pid, parent_pid });
+        if let Some(comm) = renamed {
+            child.app = comm.split('/').next().unwrap_or(comm).to_owned();
+            self.side(cpu, Side::Comm { pid, tid: pid, comm: comm.to_owned() });
+        }
+        self.processes.insert(pid, child);
+    }
+
+    fn exec(&mut self, cpu: usize, pid: u32, random: &mut Random) {
+        let process = &self.processes[&pid];
+        if process.kernel_thread || process.headless || pid == INIT {
+            return;
+        }
+        self.executions += 1;
+        let (app, first) = (format!("prog{}", random.below(5)), 1 + random.below(6));
+        let path = format!("/usr/bin/{app}");
+        let mut process = Process {
+            app: app.clone(),
+            execution: self.executions,
+            kernel_thread: false,
+            pages: BTreeMap::new(),
+            threads: 0,
+            headless: false,
+        };
+        self.side(cpu, Side::Exec { pid, comm: "comm".to_owned() });
+        let maps = [(path, first, 4), ("/lib/ld.so".to_owned(), first + 6, 2)];
+        for (path, first, count) in maps {
+            process.put(first, count, 0, Some(&path));
+            self.side(cpu, map_record(pid, first, count, 0, Some(&path)));
+        }
+        self.processes.insert(pid, process);
+    }
+
+    fn map(&mut self, cpu: usize, pid: u32, random: &mut Random) {
+        if self.processes[&pid].kernel_thread {
+            return;
+        }
+        let (first, count, offset) = (1 + random.below(PAGES - 6), 1 + random.below(6), random.below(4));
+        let path = (!random.once_in(4)).then(|| format!("/lib/lib{}.so", random.below(6)));
+        let process = self.processes.get_mut(&pid).expect("it lives");
+        process.put(first, count, offset, path.as_deref());
+        self.side(cpu, map_record(pid, first, count, offset, path.as_deref()));
+    }
+
+    fn thread(&mut self, _cpu: usize, pid: u32) {
+        let process = self.processes.get_mut(&pid).expect("it lives");
+        process.threads += u64::from(!process.kernel_thread); // Its record has pid = parent's pid: nobody wants it.
+    }
+
+    fn exit(&mut self, cpu: usize, pid: u32, random: &mut Random) {
+        if pid == INIT || pid == KTHREADD {
+            return;
+        }
+        let process = self.processes.get_mut(&pid).expect("it lives");
+        let goes_on = self.on && process.threads > 0 && !process.headless && random.once_in(2);
+        let told = !process.headless;
+        if goes_on {
+            process.headless = true;
+        } else {
+            self.processes.remove(&pid);
+        }
+        if told {
+            self.side(cpu, Side::Exit { pid });
+        }
+    }
+
+    fn sample(&mut self, cpu: usize, pid: u32, random: &mut Random) {
+        if !self.on {
+            return;
+        }
+        let process = &self.processes[&pid];
+        let within = random.below(3);
+        let (mode, pid, pc, place) = match random.below(12) {
+            0 | 1 => (Mode::Kernel, pid, KERNEL + within, format!("kernel+{within:x}")),
+            2 => (Mode::Kernel, pid, KERNEL + KERNEL_BYTES + within, unknown(KERNEL + KERNEL_BYTES + within)),
+            3 => (Mode::Kernel, 0, KERNEL + within, format!("kernel+{within:x}")),
+            4 if random.once_in(4) => (Mode::Kernel, u32::MAX, KERNEL + within, format!("kernel+{within:x}")),
+            _ if process.kernel_thread => (Mode::Kernel, pid, KERNEL + within, format!("kernel+{within:x}")),
+            _ => {
+                let pc = (1 + random.below(PAGES)) * PAGE + within;
+                (Mode::User, pid, pc, process.place(pc))
+            }
+        };
+        let (app, execution) = match pid {
+            0 => ("[idle]".to_owned(), 0),
+            u32::MAX => ("unknown".to_owned(), 0),
+            _ => (process.app.clone(), process.execution),
+        };
+        let tid = if pid == 0 || pid == u32::MAX {
+            pid
+        } else {
+            pid + 1000 * random.below(process.threads + 1) as u32
+        };
+        let time = self.now;
+        self.samples.push((time, Truth { place, app, execution }));
+        self.write(cpu, Item::Sample(0, Sample { mode, pc, pid, tid, registers: None }));
+    }
+
+    fn side(&mut self, cpu: usize, side: Side) {
+        self.write(cpu, Item::Side(Box::new(side)));
+        self.now += 1;
+    }
+
+    fn write(&mut self, cpu: usize, item: Item) {
+        if self.on {
+            self.cpus[cpu].stamped.push_back((self.now, item));
+            self.show();
+        }
+    }
+
+    /// CPUs that are not paused put what they have stamped into their rings, or find no room.
+    fn show(&mut self) {
+        for cpu in self.cpus.iter_mut().filter(|cpu| cpu.paused_until <= self.now) {
+            while let Some((time, item)) = cpu.stamped.pop_front() {
+                // As the kernel does: what went missing is told by the next record for which there is room, before it.
+                let room = self.habits.ring - cpu.ring.len();
+                if room > usize::from(cpu.missing > 0) {
+                    if cpu.missing > 0 {
+                        let lost = lost(std::mem::take(&mut cpu.missing));
+                        cpu.ring.push_back((time, lost));
+                    }
+                    cpu.ring.push_back((time, item));
+                    continue;
+                }
+                cpu.missing += 1;
+                self.missing_at = self.now;
+                match item {
+                    Item::Sample(..) => self.samples_missing += 1,
+                    _ => self.side_missing += 1,
+                }
+            }
+        }
+    }
+
+    /// Empties the rings, as a source does; a CPU may write on while others are read.
+    pub fn drain(&mut self, random: &mut Random, mut each: impl FnMut(u64, Item)) -> u64 {
+        let complete = self.now;
+        for cpu in 0..self.cpus.len() {
+            self.cpus[cpu].ring.drain(..).for_each(|(time, item)| each(time, item));
+            if random.once_in(4) {
+                self.step(random);
+            }
+        }
+        complete
+    }
+
+    /// Everybody writes down what is missing and what they had stamped, and nothing more happens.
+    pub fn settle(&mut self, mut each: impl FnMut(u64, Item)) {
+        self.on = false;
+        self.show_all(&mut each);
+        for cpu in &mut self.cpus {
+            each(self.now, lost(std::mem::take(&mut cpu.missing)));
+        }
+    }
+
+    /// Everything that was stamped is seen.
+    pub fn show_all(&mut self, mut each: impl FnMut(u64, Item)) {
+        self.cpus.iter_mut().for_each(|cpu| cpu.paused_until = 0);
+        for _ in 0..2 {
+            self.show();
+            self.cpus.iter_mut().flat_map(|cpu| cpu.ring.drain(..)).for_each(|(time, item)| each(time, item));
+        }
+    }
+
+    /// /proc/PID, now.
+    pub fn snapshot(&self, pid: u32) -> Option<ProcessSnapshot> {
+        let process = self.processes.get(&pid)?;
+        let mapping = |(page, what): (&u64, &Page)| {
+            let (offset, target) = match what {
+                Page::File { path, offset } => (*offset, file(path, false)),
+                Page::Anonymous => (0, Target::Anonymous),
+            };
+            (page * PAGE, (page + 1) * PAGE, offset, target)
+        };
+        // Of a process whose first thread has ended /proc shows no mappings.
+        let pages = process.pages.iter().filter(|_| !process.headless);
+        Some(ProcessSnapshot {
+            name: process.app.clone(),
+            kernel_thread: process.kernel_thread,
+            mappings: pages.map(mapping).collect(),
+        })
+    }
+}
+
+impl Process {
+    fn put(&mut self, first: u64, count: u64, offset: u64, path: Option<&str>) {
+        for at in 0..count {
+            let page = match path {
+                Some(path) => Page::File { path: path.to_owned(), offset: (offset + at) * PAGE },
+                None => Page::Anonymous,
+            };
+            self.pages.insert(first + at, page);
+        }
+    }
+
+    fn place(&self, pc: u64) -> String {
+        match self.pages.get(&(pc / PAGE)) {
+            Some(Page::File { path, offset }) => format!("{path}+{:x}", offset + pc % PAGE),
+            Some(Page::Anonymous) => format!("jit:{}+{pc:x}", self.app),
+            None => unknown(pc),
+        }
+    }
+}
+
+fn lost(records: u64) -> Item {
+    Item::Side(Box::new(Side::Lost { event: 0, records, cause: LossCause::RingFull }))
+}
+
+fn unknown(pc: u64) -> String {
+    format!("unknown+{pc:x}")
+}
+
+fn map_record(pid: u32, first: u64, count: u64, offset: u64, path: Option<&str>) -> Side {
+    let target = path.map_or(Target::Anonymous, |path| file(path, true));
+    Side::Map { pid, start: first * PAGE, length: count * PAGE, file_offset: offset * PAGE, target }
+}
+
+/// Events name a file by its build ID, /proc by its inode: two targets, one image.
+fn file(path: &str, by_event: bool) -> Target {
+    let tag = match dwell_profile::BuildId::new(&[path.len() as u8; 20]).filter(|_| by_event) {
+        Some(id) => OwnedTag::BuildId(id),
+        None => OwnedTag::Inode { device: 1, inode: 1 },
+    };
+    Target::File { path: path.into(), deleted: false, tag }
+}

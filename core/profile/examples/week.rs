@@ -1,0 +1,239 @@
+//! A simulated week of a time-shared machine through the real writer: what it takes on disk.
+//!
+//! Enters: nothing (seeded). Leaves: a table, beside the 13 MB that DCPI's week of 480 images took (SOSP 1997, section
+//! 5.3). Applications start programs that spend their time in their own code, in libraries that many share, and in the
+//! kernel; within an image samples fall on instructions by a power law. Its exponent and the images' sizes are those of
+//! gcc's and this machine's profiles (`npm run bench:soak`): see `Shape`.
+//!
+//! Every ten simulated minutes are one append, as a daemon that waits for something worth storing makes them; compaction
+//! comes every 64 appends, as in the daemon.
+
+use std::{collections::HashMap, path::Path, sync::Arc, time::Instant};
+
+use dwell_profile::*;
+
+const IMAGES: usize = 480;
+const PROGRAMS: usize = 150;
+const DAYS: u64 = 7;
+const APPEND_S: u64 = 600;
+const APPENDS_PER_COMPACTION: u64 = 64;
+/// Over all CPUs; the rest of the time they are idle.
+const SAMPLES_PER_SECOND: u64 = 400;
+/// Share of samples whose registers tell a branch's direction, as measured on builds.
+const DIRECTIONS: f64 = 0.2;
+const KERNEL_SYMBOLS: usize = 3000;
+const BAR_BYTES: u64 = 13_000_000;
+
+/// How samples spread over an image's instructions: rank ~ scale × (u^(−1/exponent) − 1), cut at its size.
+struct Shape {
+    exponent: f64,
+    scale: f64,
+}
+
+/// Fitted to the number of distinct instructions among n samples of cc1, libc and the kernel in builds.
+const SHAPE: Shape = Shape { exponent: 0.55, scale: 30.0 };
+
+struct Random(u64);
+
+impl Random {
+    /// In [0, 1).
+    fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.unit() * n as f64) as usize
+    }
+
+    /// One of n, the first the likeliest: Zipf with exponent 1.
+    fn zipf(&mut self, n: usize) -> usize {
+        (((n as f64 + 1.0).powf(self.unit())) - 1.0) as usize % n
+    }
+}
+
+struct Image {
+    id: ImageId,
+    record: ImageRecord,
+    instructions: u64,
+    /// Scatters ranks over the image, so that hot instructions do not lie side by side by themselves.
+    stride: u64,
+}
+
+impl Image {
+    fn new(random: &mut Random, at: usize) -> Self {
+        let hex: String = (0..40).map(|_| char::from(b"0123456789abcdef"[random.below(16)])).collect();
+        let (kind, path, id) = match at {
+            0 => (ImageKind::Kernel, "[kernel.kallsyms]".to_owned(), ImageId::kernel()),
+            _ if at <= PROGRAMS => (ImageKind::File, format!("/usr/bin/program-{at}"), ImageId::named(&hex)),
+            _ => (ImageKind::File, format!("/usr/lib/x86_64-linux-gnu/lib{at}.so.6"), ImageId::named(&hex)),
+        };
+        // Text of 20 KB to 20 MB, most of them small.
+        let bytes = 20_000.0 * 1000_f64.powf(random.unit().powi(2));
+        let symbols = if at == 0 { kernel_symbols(random) } else { Vec::new() };
+        let record = ImageRecord {
+            id: id.clone(),
+            kind,
+            path: path.into(),
+            deleted: false,
+            size_bytes: Some(bytes as u64 * 2),
+            mtime_ns: Some(1_790_000_000_000_000_000 + at as i64),
+            symbols,
+        };
+        Image { id, record, instructions: (bytes / 4.0) as u64, stride: 2 * random.below(1 << 20) as u64 + 1 }
+    }
+
+    /// The offset of an instruction: hot ones come in runs of some twenty, as loops and procedures do.
+    fn sample(&self, random: &mut Random) -> u64 {
+        let rank = SHAPE.scale * ((1.0 - random.unit()).powf(-1.0 / SHAPE.exponent) - 1.0);
+        let rank = (rank as u64).min(self.instructions - 1);
+        let (run, within) = (rank / 20, rank % 20);
+        let runs = (self.instructions / 20).max(1);
+        (run.wrapping_mul(self.stride) % runs * 20 + within) * 4
+    }
+}
+
+fn kernel_symbols(random: &mut Random) -> Vec<ImageSymbol> {
+    let word = |random: &mut Random| ["page", "lock", "inode", "sched", "walk", "alloc"][random.below(6)];
+    let symbol = |at: usize, random: &mut Random| ImageSymbol {
+        offset: ImageOffset(at as u64 * 700),
+        size_bytes: 640,
+        name: format!("{}_{}_{}_{at}", word(random), word(random), word(random)),
+    };
+    (0..KERNEL_SYMBOLS).map(|at| symbol(at, random)).collect()
+}
+
+fn epoch(day: u64) -> Epoch {
+    let start = jiff::Timestamp::from_second(1_790_000_000 + (day * 86_400) as i64).expect("in range");
+    let cpu = Cpu {
+        arch: "x86_64".into(),
+        vendor: "GenuineIntel".into(),
+        model_name: "simulated".into(),
+        family: 6,
+        model: 1,
+        stepping: 1,
+        count: 2,
+        clock_hz: Some(3e9),
+        clock_hz_range: None,
+        machine_model: None,
+    };
+    let host = Host { name: "week".into(), kernel_release: "6.1".into() };
+    let (backend, scope) = ("bpf".to_owned(), Scope::System);
+    Epoch {
+        id: EpochId::new(start),
+        name: None,
+        start,
+        end: None,
+        host,
+        cpu,
+        backend,
+        scope,
+        events: Default::default(),
+        notes: vec![],
+        paths: None,
+    }
+}
+
+/// One append's samples: (image, offset, program, event) → count.
+fn interval(random: &mut Random, images: &[Image]) -> HashMap<(u32, u64, u32, u8), u64> {
+    let mut counts = HashMap::new();
+    for _ in 0..SAMPLES_PER_SECOND * APPEND_S {
+        let program = 1 + random.zipf(PROGRAMS);
+        let image = match random.unit() {
+            u if u < 0.25 => 0,
+            u if u < 0.65 => program,
+            // A program has some ten libraries: those that most have, and a few of its own.
+            _ => {
+                PROGRAMS
+                    + 1
+                    + (random.zipf(10) + if random.unit() < 0.5 { program * 7 } else { 0 })
+                        % (IMAGES - PROGRAMS - 1)
+            }
+        };
+        let offset = images[image].sample(random);
+        *counts.entry((image as u32, offset, program as u32, 0)).or_default() += 1;
+        if random.unit() < DIRECTIONS {
+            let event = 1 + u8::from(random.unit() < 0.4);
+            *counts.entry((image as u32, offset, program as u32, event)).or_default() += 1;
+        }
+    }
+    counts
+}
+
+fn store(
+    epoch: &mut EpochWriter,
+    images: &[Image],
+    apps: &[Arc<str>],
+    counts: HashMap<(u32, u64, u32, u8), u64>,
+) {
+    let events = [Event::CPU_CLOCK, Event::BRANCH_TAKEN, Event::BRANCH_NOT_TAKEN];
+    let key = |(image, offset, program, event): (u32, u64, u32, u8)| SampleKey {
+        image: images[image as usize].id.clone(),
+        event: events[usize::from(event)].clone(),
+        offset: ImageOffset(offset),
+        app: apps[program as usize].clone(),
+        instance: 0,
+    };
+    let met: std::collections::BTreeSet<u32> = counts.keys().map(|key| key.0).collect();
+    let records: Vec<ImageRecord> = met.iter().map(|image| images[*image as usize].record.clone()).collect();
+    let counts: Counts = counts.into_iter().map(|(of, count)| (key(of), count)).collect();
+    epoch.append(&counts, &records).expect("stored");
+}
+
+fn bytes_below(path: &Path) -> u64 {
+    let entries = std::fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry"));
+    entries
+        .map(|entry| match entry.file_type().expect("a type").is_dir() {
+            true => bytes_below(&entry.path()),
+            false => entry.metadata().expect("its size").len(),
+        })
+        .sum()
+}
+
+fn main() {
+    let daily = std::env::args().any(|word| word == "--daily");
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let writer = Database::open(folder.path()).expect("a database").writer().expect("its writer");
+    let random = &mut Random(1997);
+    let images: Vec<Image> = (0..IMAGES).map(|at| Image::new(random, at)).collect();
+    let apps: Vec<Arc<str>> = (0..=PROGRAMS).map(|at| format!("program-{at}").into()).collect();
+    let (started, mut epoch_writer, mut samples) =
+        (Instant::now(), writer.begin(epoch(0)).expect("an epoch"), 0);
+    for append in 0..DAYS * 86_400 / APPEND_S {
+        let (day, of_day) = (append * APPEND_S / 86_400, append % (86_400 / APPEND_S));
+        if daily && day > 0 && of_day == 0 {
+            writer.compact(&epoch_writer.epoch().id).expect("compacted");
+            epoch_writer = writer.begin(epoch(day)).expect("an epoch");
+        }
+        let counts = interval(random, &images);
+        samples += SAMPLES_PER_SECOND * APPEND_S;
+        store(&mut epoch_writer, &images, &apps, counts);
+        if append % APPENDS_PER_COMPACTION == APPENDS_PER_COMPACTION - 1 {
+            writer.compact(&epoch_writer.epoch().id).expect("compacted");
+        }
+    }
+    let before = bytes_below(folder.path());
+    writer.compact(&epoch_writer.epoch().id).expect("compacted");
+    let (bytes, epochs) = (bytes_below(folder.path()), writer.database().epochs().expect("epochs").epochs);
+    let read = |id: &EpochId| writer.database().read(id).expect("readable");
+    let (rows, stored) = epochs.iter().map(|e| read(&e.id).counts).fold((0, 0), |(rows, sum), counts| {
+        let time = |(key, count): (&SampleKey, &u64)| if key.event.is_derived() { 0 } else { *count };
+        (rows + counts.len(), sum + counts.iter().map(time).sum::<u64>())
+    });
+    assert_eq!(stored, samples, "samples in are samples stored");
+    let verdict = if bytes <= BAR_BYTES { "✓" } else { "✗" };
+    println!(
+        "a simulated week of {IMAGES} images, {} epoch(s), {samples} samples, {rows} rows",
+        epochs.len()
+    );
+    println!(
+        "  {:.2} MB ({:.2} MB before the last compaction) {verdict} ≤ 13 MB",
+        bytes as f64 / 1e6,
+        before as f64 / 1e6
+    );
+    println!(
+        "  {:.3} bytes per row; {:.0} s to simulate",
+        bytes as f64 / rows as f64,
+        started.elapsed().as_secs_f64()
+    );
+}

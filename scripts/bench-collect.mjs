@@ -1,0 +1,90 @@
+// `npm run bench:collect [-- ITEM…] [--seconds N] [--backends perf,bpf]`: what continuous collection costs, finds and keeps,
+// beside `perf record -a` and beside the bare interrupt, each pair in one run. Prints tables with the bar beside the figure;
+// leaves no files. Items: cost, reader, lost, hits, unknown, disk, week.
+
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, cpus, loadavg, release, setPriority } from 'node:os';
+import { parseArgs } from 'node:util';
+import { Bare, Dwell, Perf, scratchFolder, unavailable } from './bench/collectors.mjs';
+import { cost } from './bench/cost.mjs';
+import { disk, hits, lost, reader, unknown } from './bench/drain.mjs';
+import { week } from './bench/week.mjs';
+import { build, main } from './build.mjs';
+import { forBuilding } from './needs.mjs';
+import { must, Stop } from './step.mjs';
+
+const scratch = scratchFolder();
+
+/** The backends that are asked for and work here. */
+async function backends(wanted) {
+  const all = [];
+  for (const backend of wanted) {
+    const why = await unavailable(scratch, backend);
+    if (why === undefined) all.push(backend);
+    else console.log(`SKIPPED backend ${backend}: ${why}`);
+  }
+  return all;
+}
+
+async function costOf({ dwells, seconds, hz }) {
+  const ways = [new Bare(), new Perf(scratch), ...dwells()];
+  for (const way of ways) {
+    await way.start(hz);
+    await way.turn(false);
+  }
+  try {
+    await cost({ ways, hz, seconds });
+  } finally {
+    for (const way of ways) await way.end();
+  }
+}
+
+const items = {
+  cost: costOf,
+  reader,
+  lost,
+  hits,
+  unknown,
+  disk,
+  week,
+};
+
+/** With our children we have the CPUs to ourselves, as far as that can be had on a machine in use. */
+function preferUs() {
+  setPriority(-20);
+  const autogroup = '/proc/self/autogroup'; // Where there are such, they are what a priority is compared between.
+  if (existsSync(autogroup)) writeFileSync(autogroup, '-20');
+}
+
+function checkTools() {
+  if (!existsSync('/usr/bin/perf')) throw new Stop('/usr/bin/perf is missing: apt-get install linux-perf');
+  if (process.getuid() !== 0) throw new Stop('the whole machine is sampled here: run it as root');
+}
+
+await main(async () => {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      seconds: { type: 'string', default: '30' },
+      hz: { type: 'string', default: '5200' },
+      backends: { type: 'string', default: 'perf,bpf,kmod' },
+      'no-build': { type: 'boolean', default: false },
+    },
+  });
+  const wanted = positionals.length > 0 ? positionals : Object.keys(items);
+  const strange = wanted.filter((item) => !(item in items));
+  if (strange.length > 0) throw new Stop(`no such item: ${strange.join(', ')}; there are ${Object.keys(items).join(', ')}`);
+  checkTools();
+  if (!values['no-build']) {
+    await forBuilding();
+    await build();
+  }
+  preferUs();
+  console.log(`${cpus()[0].model}, ${availableParallelism()} CPUs, Linux ${release()}, load ${loadavg()[0].toFixed(1)} before`);
+  const found = await backends(values.backends.split(','));
+  const dwells = (...options) => found.map((backend) => new Dwell(scratch, backend, ...options));
+  for (const item of wanted) {
+    await items[item]({ scratch, dwells, seconds: Number(values.seconds), hz: Number(values.hz), must });
+  }
+});
+rmSync(scratch, { recursive: true, force: true });

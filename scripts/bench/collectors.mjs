@@ -1,0 +1,174 @@
+// Whoever samples the whole machine, each to be turned on and off while victims run: the bare interrupt, perf, Dwell.
+
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, openSync, closeSync, constants, readSync, rmSync, statSync, writeSync } from 'node:fs';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { dwell } from '../build.mjs';
+import { Stop } from '../step.mjs';
+import { bytesBelow, cpuMs, helper, residentBytes, sleep, Talker } from './helpers.mjs';
+
+/** An event without a consumer. */
+export class Bare {
+  name = 'bare interrupt';
+
+  async start(hz) {
+    this.talker = new Talker([helper('bare'), String(hz)]);
+    await this.talker.line();
+  }
+
+  async turn(on) {
+    await this.talker.ask(on ? '1' : '0');
+  }
+
+  async end() {
+    await this.talker.end();
+  }
+}
+
+/** `perf record -a`, by its control files. */
+export class Perf {
+  name = 'perf record -a';
+
+  constructor(scratch) {
+    this.folder = mkdtempSync(join(scratch, 'perf-'));
+    this.file = join(this.folder, 'perf.data');
+  }
+
+  async start(hz) {
+    const [control, answers] = ['control', 'answers'].map((name) => join(this.folder, name));
+    if (spawnSync('mkfifo', [control, answers]).status !== 0) throw new Stop(`mkfifo ${control} failed`);
+    this.control = openSync(control, constants.O_RDWR);
+    this.answers = openSync(answers, constants.O_RDWR);
+    // -B: at its end perf 6.1 reads the build IDs of all it saw, and aborts on some (build-id.c:1010).
+    this.talker = new Talker(['perf', 'record', '-q', '-B', '-a', '-e', 'cpu-clock', '-F', String(hz), '-D', '-1', '--control', `fifo:${control},${answers}`, '-o', this.file]);
+    await sleep(1000); // It says nothing when it is ready; the first command is answered once it is.
+  }
+
+  async turn(on) {
+    writeSync(this.control, on ? 'enable\n' : 'disable\n');
+    readSync(this.answers, Buffer.alloc(64));
+  }
+
+  get pid() {
+    return this.talker.pid;
+  }
+
+  get bytes() {
+    return statSync(this.file).size;
+  }
+
+  async end() {
+    await this.talker.end('SIGINT');
+    [this.control, this.answers].forEach(closeSync);
+    const { stdout } = spawnSync('perf', ['report', '-i', this.file, '--stats', '--stdio'], { encoding: 'utf8', maxBuffer: 1 << 28 });
+    const count = (name) => Number(stdout.match(new RegExp(`${name} events:\\s+(\\d+)`))?.[1] ?? 0);
+    this.samples = count('SAMPLE');
+    this.lost = count('LOST');
+  }
+}
+
+/** `dwell daemon` on a database of its own. */
+export class Dwell {
+  constructor(scratch, backend, options = []) {
+    this.backend = backend;
+    this.name = `dwell ${backend}`;
+    this.database = mkdtempSync(join(scratch, 'dwell-'));
+    this.options = options;
+  }
+
+  async start(hz) {
+    const command = [dwell, '--db', this.database, 'daemon', ...daemonOptions(this.backend), ...this.options];
+    this.talker = new Talker(hz ? [...command, '-F', String(hz)] : command);
+    while (!existsSync(join(this.database, 'daemon.sock'))) {
+      await Promise.race([sleep(20), this.talker.closed.then(() => this.talker.line())]);
+    }
+    this.took = (await this.status()).backend;
+  }
+
+  /** One request of the daemon's control protocol. */
+  ask(request) {
+    return new Promise((resolve, reject) => {
+      const socket = connect(join(this.database, 'daemon.sock'));
+      socket.on('error', reject);
+      createInterface({ input: socket }).once('line', (line) => {
+        socket.destroy();
+        const answer = JSON.parse(line);
+        if (answer.answer === 'failed') reject(new Stop(`dwell daemon: ${answer.why}`));
+        else resolve(answer);
+      });
+      socket.write(`${JSON.stringify(request)}\n`);
+    });
+  }
+
+  turn(on) {
+    return this.ask({ request: on ? 'resume' : 'pause' });
+  }
+
+  status() {
+    return this.ask({ request: 'status' });
+  }
+
+  flush() {
+    return this.ask({ request: 'flush' });
+  }
+
+  get pid() {
+    return this.talker.pid;
+  }
+
+  get bytes() {
+    return bytesBelow(join(this.database, 'epochs')) + bytesBelow(join(this.database, 'sources'));
+  }
+
+  /** Tallies of the newest epoch, over its events. */
+  tallies() {
+    const { stdout } = spawnSync(dwell, ['--db', this.database, '--json', 'epoch', 'list'], { encoding: 'utf8', maxBuffer: 1 << 28 });
+    return Object.values(JSON.parse(stdout).epochs.at(-1).events).reduce(
+      (sum, { samples, unknown, lost }) => ({ samples: sum.samples + samples, unknown: sum.unknown + unknown, lost: sum.lost + lost }),
+      { samples: 0, unknown: 0, lost: 0 },
+    );
+  }
+
+  async end() {
+    await this.talker.end('SIGTERM');
+  }
+}
+
+/** What this `dwell` knows of options: a daemon without a budget keeps the rate that it is told. */
+let help;
+function daemonOptions(backend) {
+  help ??= spawnSync(dwell, ['daemon', '--help'], { encoding: 'utf8' }).stdout;
+  const options = [];
+  if (help.includes('--backend')) options.push('--backend', backend);
+  else if (backend !== 'perf') throw new Stop(`this dwell has no backend ${backend}`);
+  return options;
+}
+
+/** Whether the backend works here; the reason why not. */
+export async function unavailable(scratch, backend) {
+  const collector = new Dwell(scratch, backend);
+  try {
+    await collector.start(100);
+    await collector.end();
+    rmSync(collector.database, { recursive: true, force: true });
+    return undefined;
+  } catch (error) {
+    return error.message;
+  }
+}
+
+/** Uses of a collector between two looks: CPU ms a second, bytes a second. */
+export function meter(collector) {
+  const look = () => ({ at: performance.now(), cpu: cpuMs(collector.pid), bytes: collector.bytes });
+  const before = look();
+  return () => {
+    const after = look();
+    const seconds = (after.at - before.at) / 1000;
+    return { seconds, cpuMsPerSecond: (after.cpu - before.cpu) / seconds, bytes: after.bytes - before.bytes, resident: residentBytes(collector.pid) };
+  };
+}
+
+export const scratchFolder = () => mkdtempSync(join(tmpdir(), 'dwell-bench-'));

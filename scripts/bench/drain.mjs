@@ -1,0 +1,135 @@
+// What the collector's own end does: CPU time of the reader, losses at a high rate, how much the kernel aggregates, what stays
+// unknown, bytes on disk.
+
+import { mkdtempSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { Perf, meter } from './collectors.mjs';
+import { atLeast, atMost, spread, table } from './figures.mjs';
+import { sleep } from './helpers.mjs';
+import { build, computing, Endless, forking, mixed, runLoad } from './loads.mjs';
+
+const folder = (scratch) => mkdtempSync(join(scratch, 'load-'));
+
+/** Runs the collectors one after the other beside the same endless load; what each used per second, round by round. */
+async function uses({ ways, script, hz, seconds, rounds = 3 }) {
+  const load = new Endless(script);
+  const results = new Map(ways.map((way) => [way, []]));
+  try {
+    for (const way of ways) {
+      await way.start(hz);
+      await way.turn(true);
+      await sleep(2000); // What starting costs is not what running costs.
+      for (let round = 0; round < rounds; round++) {
+        const used = meter(way);
+        await sleep((seconds / rounds) * 1000);
+        results.get(way).push(used());
+      }
+      await way.end();
+    }
+  } finally {
+    await load.stop();
+  }
+  return results;
+}
+
+export async function reader({ scratch, dwells, hz, seconds }) {
+  for (const [what, script] of Object.entries({ computing: computing(3600), compiling: build(folder(scratch)) })) {
+    const ways = [new Perf(scratch), ...dwells()];
+    const results = await uses({ ways, script, hz, seconds });
+    const of = (way, what) => results.get(way).map((used) => used[what]);
+    table(`reader at ${hz} Hz on each of ${availableParallelism()} CPUs, ${what}: CPU time of the collecting process, ${seconds} s in 3 parts`, [
+      ['', 'CPU ms per second', 'bar', 'KB/s written', 'resident'],
+      ...ways.map((way) => {
+        const cpu = of(way, 'cpuMsPerSecond');
+        return [
+          way.name,
+          spread(cpu, 2, 'ms/s'),
+          way instanceof Perf ? '' : atMost(cpu.toSorted((a, b) => a - b)[1], 1, 'ms/s'),
+          spread(results.get(way).map(({ bytes, seconds: took }) => bytes / took / 1000), 1, 'KB/s'),
+          spread(results.get(way).map(({ resident }) => resident.all / 1e6), 1, 'MB'),
+        ];
+      }),
+    ]);
+  }
+}
+
+export async function lost({ scratch, dwells, seconds }) {
+  const hz = 20000;
+  const rows = [];
+  const loads = { computing: computing(3600), compiling: build(folder(scratch)), forking: forking(3600) };
+  for (const [what, script] of Object.entries(loads)) {
+    const load = new Endless(script);
+    for (const way of [new Perf(scratch), ...dwells('--flush-interval', '10')]) {
+      await way.start(hz);
+      await way.turn(true);
+      await sleep(seconds * 1000);
+      await way.end();
+      const counted = way.tallies?.() ?? { samples: way.samples, lost: way.lost };
+      const bar = way.tallies ? atMost(counted.lost, 0, '') : `${way.lost} records that tell of losses`;
+      rows.push([what, way.name, String(counted.samples), String(counted.lost), bar]);
+    }
+    await load.stop();
+  }
+  table(`lost at ${hz} Hz on each CPU, ${seconds} s for each`, [['load', '', 'samples', 'lost', 'bar'], ...rows]);
+}
+
+/** Of the samples, those that the kernel added to an entry it had: what did not have to be handed out by itself. */
+export async function hits({ scratch, dwells, hz, seconds }) {
+  const load = new Endless(build(folder(scratch)));
+  const rows = [];
+  for (const way of dwells()) {
+    await way.start(hz);
+    await sleep(seconds * 1000);
+    await way.flush();
+    const share = hitRate(await way.status());
+    await way.end();
+    rows.push([way.name, share === undefined ? 'does not aggregate in the kernel' : `${(share * 100).toFixed(1)} %`, share === undefined ? '' : atLeast(Math.round(share * 1000) / 10, 55, '%')]);
+  }
+  await load.stop();
+  table(`aggregation at ${hz} Hz on each CPU while zstd is built over and over, ${seconds} s: samples that found their entry`, [['', 'hit rate', 'bar'], ...rows]);
+}
+
+const hitRate = (status) => status.hit_rate ?? status.collector?.hit_rate ?? undefined;
+
+export async function unknown({ scratch, dwells, hz }) {
+  const rows = [];
+  for (const [what, script] of Object.entries({ 'building zstd': build(folder(scratch)), mixed: mixed(folder(scratch)) })) {
+    for (const way of dwells()) {
+      await way.start(hz);
+      await runLoad(script);
+      await way.end();
+      const { samples, unknown: none, lost: missing } = way.tallies();
+      const share = (100 * none) / Math.max(samples, 1);
+      rows.push([what, way.name, String(samples), String(none), `${share.toFixed(4)} %`, atMost(share, 0.01, '%'), String(missing)]);
+    }
+  }
+  table(`unknown at ${hz} Hz on each CPU`, [['load', '', 'samples', 'unknown', 'share', 'bar', 'lost'], ...rows]);
+}
+
+/** perf.data and the database for the same kind of seconds; perf.data by its bytes per sample. */
+export async function disk({ scratch, dwells, seconds }) {
+  const [hz, script] = [1000, build(folder(scratch))];
+  const load = new Endless(script);
+  const perf = new Perf(scratch);
+  const rows = [];
+  await perf.start(hz);
+  await perf.turn(true);
+  await sleep(seconds * 1000);
+  await perf.end();
+  const perSample = perf.bytes / perf.samples;
+  for (const way of dwells('--flush-interval', '10')) {
+    await way.start(hz);
+    await sleep(seconds * 1000);
+    await way.end();
+    const { samples } = way.tallies();
+    const ratio = (perSample * samples) / way.bytes;
+    rows.push([way.name, String(samples), String(way.bytes), (way.bytes / samples).toFixed(2), ratio.toFixed(0), atLeast(Math.round(ratio), 200, 'times')]);
+  }
+  await load.stop();
+  table(`disk at ${hz} Hz on each CPU, ${seconds} s of building zstd each; an hour, as the bar wants it: npm run bench:soak`, [
+    ['', 'samples', 'bytes', 'per sample', 'perf.data over it', 'bar'],
+    [perf.name, String(perf.samples), String(perf.bytes), perSample.toFixed(2), '', ''],
+    ...rows,
+  ]);
+}

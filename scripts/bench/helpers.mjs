@@ -1,0 +1,104 @@
+// Processes that the benches talk to line by line, the C helpers among them, and what a process has used so far.
+
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { Stop, target, top } from '../step.mjs';
+
+export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Builds `scripts/bench/NAME.c` where it is newer than what was built. */
+export function helper(name) {
+  const [source, folder] = [join(top, 'scripts/bench', `${name}.c`), join(target, 'bench')];
+  const program = join(folder, name);
+  mkdirSync(folder, { recursive: true });
+  const built = statSync(program, { throwIfNoEntry: false });
+  if (!built || built.mtimeMs < statSync(source).mtimeMs) {
+    const { status, stderr } = spawnSync('gcc', ['-O2', '-Wall', '-o', program, source], { encoding: 'utf8' });
+    if (status !== 0) throw new Stop(`gcc ${source}: ${stderr.trim()}`);
+  }
+  return program;
+}
+
+/** A process that answers lines with lines. */
+export class Talker {
+  #waiting = [];
+  #lines = [];
+  #stderr = '';
+
+  constructor(command, options = {}) {
+    this.command = command;
+    this.child = spawn(command[0], command.slice(1), { stdio: ['pipe', 'pipe', 'pipe'], ...options });
+    this.child.stderr.on('data', (chunk) => (this.#stderr = (this.#stderr + chunk).slice(-2000)));
+    createInterface({ input: this.child.stdout }).on('line', (line) => this.#take(line));
+    this.closed = new Promise((resolve) => {
+      this.child.on('error', (error) => resolve((this.#stderr += error.message)));
+      this.child.on('close', resolve);
+    });
+    this.closed.then(() => this.#waiting.splice(0).forEach(({ reject }) => reject(this.#died())));
+    this.child.stdin.on('error', () => {});
+  }
+
+  get pid() {
+    return this.child.pid;
+  }
+
+  get stderr() {
+    return this.#stderr;
+  }
+
+  #died() {
+    return new Stop(`${this.command.join(' ')} ended: ${this.#stderr.trim()}`);
+  }
+
+  #take(line) {
+    const waiting = this.#waiting.shift();
+    if (waiting) waiting.resolve(line);
+    else this.#lines.push(line);
+  }
+
+  /** The next line. */
+  line() {
+    if (this.#lines.length > 0) return Promise.resolve(this.#lines.shift());
+    return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
+  }
+
+  /** All lines that nobody has taken yet. */
+  takeLines() {
+    return this.#lines.splice(0);
+  }
+
+  ask(text) {
+    this.child.stdin.write(`${text}\n`);
+    return this.line();
+  }
+
+  async end(signal) {
+    if (signal) this.child.kill(signal);
+    this.child.stdin.end();
+    await this.closed;
+  }
+}
+
+/** CPU time of all threads of a process, in ms. */
+export function cpuMs(pid) {
+  let sum = 0;
+  for (const thread of readdirSync(`/proc/${pid}/task`)) {
+    sum += Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[0]);
+  }
+  return sum / 1e6;
+}
+
+/** Resident bytes of a process: all, and by kind. */
+export function residentBytes(pid) {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const field = (name) => Number(status.match(new RegExp(`^${name}:\\s+(\\d+)`, 'm'))?.[1] ?? 0) * 1024;
+  return { all: field('VmRSS'), peak: field('VmHWM'), anonymous: field('RssAnon'), file: field('RssFile'), shared: field('RssShmem') };
+}
+
+export function bytesBelow(path) {
+  const status = statSync(path, { throwIfNoEntry: false });
+  if (!status) return 0; // A compaction took it away between the listing and the look.
+  return status.isDirectory() ? readdirSync(path).reduce((sum, name) => sum + bytesBelow(join(path, name)), 0) : status.size;
+}

@@ -1,0 +1,66 @@
+// What the machine does while it is sampled: a C project's build, a mix of languages, plain computation.
+
+import { spawn, spawnSync } from 'node:child_process';
+import { readdirSync, statSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { Stop, top } from '../step.mjs';
+
+/** A C project that is on every machine that has built Dwell: zstd, out of cargo's own store. */
+export function cProject() {
+  const { stdout } = spawnSync('cargo', ['metadata', '--format-version', '1', '--locked'], { cwd: top, encoding: 'utf8', maxBuffer: 1 << 28 });
+  const zstd = JSON.parse(stdout).packages.find(({ name }) => name === 'zstd-sys');
+  if (!zstd) throw new Stop('the sources of zstd are not in cargo’s store: cargo fetch');
+  return join(zstd.manifest_path, '../zstd/lib');
+}
+
+/** Its small files: one takes gcc a few hundredths of a second. */
+export function smallSources() {
+  const folder = join(cProject(), 'common');
+  const files = readdirSync(folder).filter((name) => name.endsWith('.c')).map((name) => join(folder, name));
+  return files.toSorted((a, b) => statSync(a).size - statSync(b).size).slice(0, 6);
+}
+
+const cpus = availableParallelism();
+const times = (count, command) => `for i in $(seq ${count}); do ${command}; done`;
+
+/** A build: gcc over every file of the project, as many at a time as there are CPUs. */
+export const build = (objects) =>
+  `cd ${objects} && find ${cProject()} -name '*.c' -print0 | xargs -0 -n1 -P${cpus} gcc -O2 -g -c -w`;
+
+/** Compilers, JIT code, an interpreter and a fork-happy shell, side by side. */
+export const mixed = (objects) => `
+  (cd ${objects} && find ${cProject()}/common ${cProject()}/decompress -name '*.c' -print0 | xargs -0 -n1 gcc -O2 -c -w) &
+  node -e 'let s = 0; const f = (x) => (x * 31 + 7) % 1000003; for (let i = 0; i < 3e8; i++) s = f(s + i); process.exitCode = s < 0 ? 1 : 0' &
+  python3 -c 'import hashlib, json
+for i in range(60000): hashlib.sha1(json.dumps({"n": i, "l": list(range(20))}).encode()).digest()' &
+  (${times(400, '/bin/true; /bin/ls / >/dev/null; echo $i | sed s/1/2/ | tr 2 3 >/dev/null')}) &
+  wait`;
+
+/** Plain computation on every CPU. */
+export const computing = (seconds) =>
+  `${`timeout ${seconds} ${join(top, 'test-fixtures/programs/build/mispredict')} 100000000 >/dev/null & `.repeat(cpus)} wait; true`;
+
+/** Processes by the thousand. */
+export const forking = (seconds) => `end=$((SECONDS + ${seconds})); while [ $SECONDS -lt $end ]; do /bin/true & /bin/true & wait; done`;
+
+/** Runs a load to its end. */
+export function runLoad(script) {
+  return new Promise((resolve, reject) => {
+    const child = spawn('bash', ['-c', script], { stdio: ['ignore', 'ignore', 'inherit'] });
+    child.on('close', (status) => (status === 0 ? resolve() : reject(new Stop(`the load ended with status ${status}: ${script}`))));
+  });
+}
+
+/** Runs a load over and over until it is stopped. */
+export class Endless {
+  constructor(script) {
+    this.child = spawn('bash', ['-c', `while :; do ${script}\ndone`], { stdio: 'ignore', detached: true });
+    this.closed = new Promise((resolve) => this.child.on('close', resolve));
+  }
+
+  async stop() {
+    process.kill(-this.child.pid, 'SIGKILL');
+    await this.closed;
+  }
+}

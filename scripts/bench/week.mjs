@@ -1,0 +1,8 @@
+// A simulated week of 480 images through the real writer: see core/collect/examples/week.rs.
+
+import { must } from '../step.mjs';
+
+export async function week() {
+  const { output } = await must('a simulated week', ['cargo', 'run', '-q', '--release', '-p', 'dwell-profile', '--example', 'week']);
+  process.stdout.write(`\n${output.trimEnd()}\n`);
+}
