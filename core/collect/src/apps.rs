@@ -26,6 +26,7 @@ pub struct Apps {
     executions: FxHashMap<ExecutionId, Execution>,
     next: u32,
     instances: FxHashMap<Arc<str>, u32>,
+    together: FxHashMap<Arc<str>, ExecutionId>,
 }
 
 #[derive(Debug)]
@@ -49,6 +50,17 @@ impl Apps {
         self.insert(Execution { comm: app, named, counted: false })
     }
 
+    /// Stands for all executions of an application, where they are not kept apart: instance 0.
+    #[allow(dead_code)] // Until a backend that aggregates is here.
+    pub fn together(&mut self, app: &str) -> ExecutionId {
+        if let Some(id) = self.together.get(app) {
+            return *id;
+        }
+        let id = self.uncounted(app);
+        self.together.insert(app.into(), id);
+        id
+    }
+
     fn insert(&mut self, execution: Execution) -> ExecutionId {
         let id = ExecutionId(self.next);
         self.next += 1;
@@ -62,11 +74,6 @@ impl Apps {
         execution.named = Some(number(&mut self.instances, executable));
     }
 
-    /// Whether its executable is known.
-    pub fn is_named(&self, id: ExecutionId) -> bool {
-        self.executions.get(&id).is_none_or(|e| e.named.is_some())
-    }
-
     /// Application and instance; an execution whose executable is not known takes its comm for good.
     pub fn resolve(&mut self, id: ExecutionId) -> AppInstance {
         let Some(execution) = self.executions.get_mut(&id) else {
@@ -78,6 +85,7 @@ impl Apps {
 
     /// Forgets executions that nobody refers to any more.
     pub fn retain(&mut self, live: &dyn Fn(ExecutionId) -> bool) {
+        self.together.clear();
         self.executions.retain(|id, _| live(*id));
     }
 

@@ -8,18 +8,18 @@
 //! such pairs are new (recipes/collector), and a binary search of a process's few dozen mappings costs no more than the
 //! look-up that would save it.
 
+#[allow(dead_code)] // Until a backend that aggregates is here.
+mod aggregated;
+mod code;
 mod stepping;
+mod symbols;
+mod unknown;
 
-use std::collections::hash_map::Entry;
-
-use dwell_profile::{
-    Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, ImageSymbol, PathBurst, SampleKey,
-};
+use dwell_profile::{Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, PathBurst, SampleKey};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     apps::{AppInstance, Apps, ExecutionId},
-    branch::{AHEAD_BYTES, Ahead, Recipe, Registers},
     host::Host,
     images::{ImageIndex, Images, Target},
     items::{Item, Side},
@@ -29,7 +29,11 @@ use crate::{
     source::LossCause,
 };
 
+use aggregated::Aggregated;
+use code::Code;
 use stepping::{Stepping, SteppingTally};
+use unknown::Cause;
+pub use unknown::UnknownCauses;
 
 /// An event's tallies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,13 +69,6 @@ const PID_IDLE: u32 = 0;
 const PID_GONE: u32 = u32::MAX;
 /// More addresses of JIT code than that wait for their names in no epoch.
 const JIT_ADDRESSES_MAX: usize = 1 << 16;
-/// The names of symbols are cut after that; a segment's texts may be no longer.
-const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;
-/// Symbols of an image, and the bytes of all their names; a segment's image records must stay readable.
-const SYMBOLS_MAX: usize = 1 << 16;
-const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
-/// Remembered recipes; beyond that they are decoded anew.
-const RECIPES_MAX: usize = 1 << 17;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 14;
 
@@ -81,43 +78,6 @@ struct Key {
     image: ImageIndex,
     execution: ExecutionId,
     event: u8,
-}
-
-/// What is known of the code at a sampled place.
-#[derive(Clone, Debug)]
-enum Code {
-    /// One sample was there. Most places never see a second one, so it has not been looked at. The direction that this
-    /// sample would have told is given up, whichever it was, so nothing is biased.
-    Unread,
-    /// It decides nothing.
-    Undecided,
-    /// It is the branch, or the comparison before it.
-    At(Recipe),
-    /// It decides the first branch after it.
-    Before(Ahead),
-}
-
-impl Code {
-    fn read(code: &[u8]) -> Self {
-        match Recipe::decode(code) {
-            Some(recipe) => Code::At(recipe),
-            None => Ahead::decode(code).map_or(Code::Undecided, Code::Before),
-        }
-    }
-
-    /// How far off the event is, and which: what a sample there with these registers tells.
-    fn observe(&self, registers: &Registers) -> Option<(u64, u8)> {
-        match self {
-            Code::Unread | Code::Undecided => None,
-            Code::At(recipe) => {
-                let event = if recipe.taken(registers) { TAKEN } else { NOT_TAKEN };
-                Some((u64::from(recipe.branch_distance), event))
-            }
-            Code::Before(ahead) => {
-                Some((0, if ahead.taken(registers) { AHEAD_TAKEN } else { AHEAD_NOT_TAKEN }))
-            }
-        }
-    }
 }
 
 /// The state between records and counts.
@@ -130,6 +90,8 @@ pub struct Collector<H> {
     recipes: FxHashMap<(ImageIndex, u64), Code>,
     counts: FxHashMap<Key, u64>,
     tallies: Vec<Tally>,
+    unknown: UnknownCauses,
+    aggregated: Aggregated,
     jit_addresses: FxHashMap<u32, (ImageIndex, FxHashSet<u64>)>,
     idle: ExecutionId,
     nobody: ExecutionId,
@@ -152,6 +114,8 @@ impl<H: Host> Collector<H> {
             images: Images::default(),
             recipes: FxHashMap::default(),
             counts: FxHashMap::default(),
+            unknown: UnknownCauses::default(),
+            aggregated: Aggregated::default(),
             jit_addresses: FxHashMap::default(),
             idle,
             nobody,
@@ -179,9 +143,10 @@ impl<H: Host> Collector<H> {
             execution
         };
         let mut process = Process::new(execution, snapshot.kernel_thread);
-        for (start, end, file_offset, target) in snapshot.mappings {
-            let target = self.images.intern(target);
-            process.space.map(Mapping { start, end, file_offset, target });
+        for (at, (start, end, file_offset, target)) in snapshot.mappings.into_iter().enumerate() {
+            let mapping = self.mapping(start, end, file_offset, target);
+            process.program = process.program.or((snapshot.program == Some(at)).then_some(mapping.target));
+            process.space.map(mapping);
         }
         self.processes.discover(pid, process);
         true
@@ -207,11 +172,15 @@ impl<H: Host> Collector<H> {
     fn side(&mut self, time_ns: u64, side: Side) {
         match side {
             Side::Map { pid, start, length, file_offset, target } => {
-                self.map(pid, start, length, file_offset, target)
+                if self.processes.get(pid).is_none() {
+                    self.discover_one(pid);
+                }
+                let mapping = self.mapping(start, start.saturating_add(length), file_offset, target);
+                self.map(pid, mapping, time_ns);
             }
             Side::Exec { pid, comm } => {
                 let execution = self.apps.begin(&comm);
-                self.processes.exec(pid, execution);
+                self.processes.exec(pid, execution, time_ns);
             }
             Side::Comm { pid, tid, comm } => {
                 if pid == tid && self.processes.get(pid).is_some_and(|p| p.kernel_thread) {
@@ -220,7 +189,7 @@ impl<H: Host> Collector<H> {
                 }
             }
             Side::Fork { pid, parent_pid } => {
-                if !self.processes.fork(pid, parent_pid) {
+                if !self.processes.fork(pid, parent_pid, time_ns) {
                     self.discover_one(pid);
                 }
             }
@@ -242,17 +211,25 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    fn map(&mut self, pid: u32, start: u64, length: u64, file_offset: u64, target: Target) {
-        if self.processes.get(pid).is_none() {
-            self.discover_one(pid);
-        }
+    fn mapping(&mut self, start: u64, end: u64, file_offset: u64, target: Target) -> Mapping {
+        // Anonymous memory has no offsets: what is mapped over it again explains the same.
+        let file_offset = if target == Target::Anonymous { start } else { file_offset };
+        Mapping { start, end, file_offset, target: self.images.intern(target) }
+    }
+
+    fn map(&mut self, pid: u32, mapping: Mapping, time_ns: u64) {
         let Some(process) = self.processes.get(pid) else { return };
+        let execution = process.execution;
         // The kernel maps a program's own file first, then its interpreter.
-        if let Some(program) = target.program().filter(|_| !self.apps.is_named(process.execution)) {
-            self.apps.name(process.execution, &program);
+        if process.awaits_program
+            && let Some(program) = self.images.program_of(mapping.target)
+        {
+            self.apps.name(execution, &program);
+            self.processes.set_program(pid, mapping.target);
         }
-        let target = self.images.intern(target);
-        self.processes.map(pid, Mapping { start, end: start.saturating_add(length), file_offset, target });
+        // Now: a moment later the file may be gone, and its process.
+        self.images.look(mapping.target, mapping.place(pid), &mut self.host);
+        self.processes.map(pid, mapping, time_ns);
     }
 
     fn sample(&mut self, event: u8, sample: &Sample) {
@@ -262,23 +239,37 @@ impl<H: Host> Collector<H> {
             Mode::Kernel => self.kernel_place(sample.pc),
             other => other_place(&mut self.images, other, sample.pc),
         };
-        let unknown = place.is_none();
-        let (image, offset) = place.unwrap_or_else(|| {
-            (self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]"), sample.pc)
-        });
-        self.tally(event, |t| {
-            t.samples += 1;
-            t.unknown += u64::from(unknown);
-        });
-        *self.counts.entry(Key { offset, image, execution, event }).or_default() += 1;
+        let (image, offset) = self.count(event, place, sample.pc, execution, 1);
         // Samples of other events stand where those happen, which says nothing of how often a branch goes which way.
         let counts_code =
             self.events.get(usize::from(event)).is_some_and(|e| e.is_time() || *e == Event::INSTRUCTIONS);
-        if let (Some(registers), Mode::User, false, true) =
-            (&sample.registers, sample.mode, unknown, counts_code)
+        if let (Some(registers), Mode::User, true, true) =
+            (&sample.registers, sample.mode, place.is_ok(), counts_code)
         {
             self.observe_branch(image, offset, execution, registers);
         }
+    }
+
+    /// Counts samples at a place, or under `unknown`; where they are now.
+    fn count(
+        &mut self,
+        event: u8,
+        place: Result<(ImageIndex, u64), Cause>,
+        pc: u64,
+        execution: ExecutionId,
+        count: u64,
+    ) -> (ImageIndex, u64) {
+        if let Err(cause) = place {
+            self.unknown.add(cause, count);
+        }
+        self.tally(event, |t| {
+            t.samples += count;
+            t.unknown += if place.is_err() { count } else { 0 };
+        });
+        let (image, offset) = place
+            .unwrap_or_else(|_| (self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]"), pc));
+        *self.counts.entry(Key { offset, image, execution, event }).or_default() += count;
+        (image, offset)
     }
 
     fn execution_of(&mut self, pid: u32) -> ExecutionId {
@@ -295,29 +286,52 @@ impl<H: Host> Collector<H> {
         self.processes.get(pid).map_or(self.nobody, |p| p.execution)
     }
 
-    fn user_place(&mut self, sample: &Sample, execution: ExecutionId) -> Option<(ImageIndex, u64)> {
+    fn user_place(&mut self, sample: &Sample, execution: ExecutionId) -> Result<(ImageIndex, u64), Cause> {
         self.latest = Some((sample.pid, sample.tid));
-        let place = self.mapped_place(sample.pid, sample.pc, execution)?;
-        if self.images.record(place.0).kind == ImageKind::Jit {
-            let (_, waiting) =
-                self.jit_addresses.entry(sample.pid).or_insert_with(|| (place.0, FxHashSet::default()));
-            if waiting.len() < JIT_ADDRESSES_MAX {
-                waiting.insert(sample.pc);
-            }
+        let place = self.mapped_place(sample.pid, sample.pc, execution).ok_or_else(|| match sample.pid {
+            PID_GONE => Cause::NoTask,
+            pid => self.why_not_mapped(pid),
+        })?;
+        self.await_jit_name(place.0, sample.pid, sample.pc);
+        Ok(place)
+    }
+
+    fn why_not_mapped(&self, pid: u32) -> Cause {
+        let empty = self.processes.ever(pid).all(|p| p.space.iter().next().is_none());
+        if empty { Cause::NoProcess } else { Cause::NoMapping }
+    }
+
+    /// Code without a file gets its names later, from what its process writes.
+    fn await_jit_name(&mut self, image: ImageIndex, pid: u32, pc: u64) {
+        if self.images.record(image).kind != ImageKind::Jit {
+            return;
         }
-        Some(place)
+        let (_, waiting) = self.jit_addresses.entry(pid).or_insert_with(|| (image, FxHashSet::default()));
+        if waiting.len() < JIT_ADDRESSES_MAX {
+            waiting.insert(pc);
+        }
     }
 
     fn mapped_place(&mut self, pid: u32, pc: u64, execution: ExecutionId) -> Option<(ImageIndex, u64)> {
-        let mapping = self.processes.get(pid)?.space.find(pc)?;
-        match self.images.under(mapping, pid, &mut self.host) {
-            Some(image) => Some((image, mapping.offset_of(pc))),
-            None => Some((self.images.jit(&self.apps.resolve(execution).app), pc)),
+        let mapping = self.processes.get(pid)?.space.find(pc)?.clone();
+        Some(self.place_in(&mapping, pid, pc, execution))
+    }
+
+    fn place_in(
+        &mut self,
+        mapping: &Mapping,
+        pid: u32,
+        pc: u64,
+        execution: ExecutionId,
+    ) -> (ImageIndex, u64) {
+        match self.images.look(mapping.target, mapping.place(pid), &mut self.host) {
+            Some(image) => (image, mapping.offset_of(pc)),
+            None => (self.images.jit(&self.apps.resolve(execution).app), pc),
         }
     }
 
-    fn kernel_place(&mut self, pc: u64) -> Option<(ImageIndex, u64)> {
-        let place = self.host.kernel_place(pc)?;
+    fn kernel_place(&mut self, pc: u64) -> Result<(ImageIndex, u64), Cause> {
+        let place = self.host.kernel_place(pc).ok_or(Cause::Kernel)?;
         let image = match place.module {
             None => self.images.named(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]"),
             Some(name) => {
@@ -325,34 +339,7 @@ impl<H: Host> Collector<H> {
                 self.images.named(id, ImageKind::Module, &format!("[{name}]"))
             }
         };
-        Some((image, place.offset))
-    }
-
-    fn observe_branch(
-        &mut self,
-        image: ImageIndex,
-        offset: u64,
-        execution: ExecutionId,
-        registers: &Registers,
-    ) {
-        if self.recipes.len() >= RECIPES_MAX {
-            self.recipes.clear();
-        }
-        let code = match self.recipes.entry((image, offset)) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                new.insert(Code::Unread);
-                return;
-            }
-        };
-        if matches!(code, Code::Unread) {
-            let mut bytes = [0; AHEAD_BYTES];
-            let length = read_code(&self.images, &mut self.host, image, offset, &mut bytes);
-            *code = Code::read(&bytes[..length]);
-        }
-        if let Some((distance, event)) = code.observe(registers) {
-            *self.counts.entry(Key { offset: offset + distance, image, execution, event }).or_default() += 1;
-        }
+        Ok((image, place.offset))
     }
 
     /// Hands out what was counted since the last time.
@@ -396,65 +383,26 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    fn record_with_symbols(&mut self, image: ImageIndex, mut offsets: Vec<u64>) -> ImageRecord {
-        let record = self.images.record(image);
-        if matches!(record.kind, ImageKind::Kernel | ImageKind::Module) {
-            offsets.sort_unstable();
-            offsets.dedup();
-            let found = self.host.kernel_symbols(&record.id, &offsets);
-            self.add_symbols(image, found);
-        }
-        self.images.record(image).clone()
-    }
-
-    /// Looks the waiting addresses of a process's anonymous code up in its perf map.
-    fn name_jit_code(&mut self, pid: u32) {
-        let Some((image, addresses)) = self.jit_addresses.remove(&pid) else { return };
-        let addresses: Vec<u64> = addresses.into_iter().collect();
-        let found = self.host.jit_symbols(pid, &addresses);
-        self.add_symbols(image, found);
-    }
-
-    /// Of records for one image the database believes the newest, so each holds the epoch's symbols so far: those that
-    /// a segment has room for, the first to be sampled before others.
-    fn add_symbols(&mut self, image: ImageIndex, mut found: Vec<ImageSymbol>) {
-        for symbol in &mut found {
-            cut(&mut symbol.name, SYMBOL_NAME_BYTES_MAX);
-        }
-        let symbols = self.images.symbols_mut(image);
-        found.retain(|symbol| symbols.binary_search(symbol).is_err());
-        found.sort();
-        found.dedup();
-        found.truncate(SYMBOLS_MAX.saturating_sub(symbols.len()));
-        let known_bytes = symbols.iter().map(|s| s.name.len()).sum();
-        let mut room_bytes = SYMBOL_NAMES_BYTES_MAX.saturating_sub(known_bytes);
-        found.retain(|symbol| {
-            let left = room_bytes.checked_sub(symbol.name.len());
-            room_bytes = left.unwrap_or(room_bytes);
-            left.is_some()
-        });
-        symbols.extend(found);
-        symbols.sort();
-    }
-
     /// Forgets the dead and what only they referred to. To be called when nothing is counted, i.e. after
     /// [`Collector::take`].
     pub fn reap(&mut self, now_ns: u64) {
         assert!(self.counts.is_empty(), "counts refer to executions and images");
         let host = &self.host;
         self.processes.reap(now_ns, &|pid| host.is_alive(pid));
-        let mut live: FxHashSet<ExecutionId> = self.processes.iter().map(|(_, p)| p.execution).collect();
+        let mut live: FxHashSet<ExecutionId> = self.processes.iter_ever().map(|(_, p)| p.execution).collect();
         live.extend([self.idle, self.nobody]);
         self.apps.retain(&|id| live.contains(&id));
+        self.aggregated.retain(&|id| live.contains(&id));
         if self.images.targets() > TARGETS_MAX {
             self.sweep_images();
         }
     }
 
     fn sweep_images(&mut self) {
-        let used = self.processes.iter().flat_map(|(_, p)| p.space.iter().map(|m| m.target)).collect();
+        let used = self.processes.iter_ever().flat_map(|(_, p)| p.space.iter().map(|m| m.target)).collect();
         let moved = self.images.sweep(&used);
         self.processes.retarget(&|target| moved.get(&target).copied());
+        self.aggregated.retarget(&|target| moved.get(&target).copied());
         self.recipes.clear();
         self.stepping.kinds.clear();
         self.jit_addresses.clear();
@@ -463,6 +411,7 @@ impl<H: Host> Collector<H> {
     /// Begins a new epoch: tallies from zero, instances from 1.
     pub fn begin_epoch(&mut self) {
         self.tallies.fill(Tally::default());
+        self.unknown = UnknownCauses::default();
         self.stepping.tally = SteppingTally::default();
         self.stepping.number = 0;
         self.images.forget_symbols();
@@ -485,8 +434,8 @@ impl<H: Host> Collector<H> {
                 continue;
             }
             for (start, end, file_offset, target) in snapshot.mappings {
-                let target = self.images.intern(target);
-                self.processes.map(pid, Mapping { start, end, file_offset, target });
+                let mapping = self.mapping(start, end, file_offset, target);
+                self.processes.map(pid, mapping, now_ns);
             }
         }
     }
@@ -494,6 +443,12 @@ impl<H: Host> Collector<H> {
     /// Tallies by event, in the order given to [`Collector::new`].
     pub fn tallies(&self) -> &[Tally] {
         &self.tallies
+    }
+
+    /// Why samples of the epoch are under `unknown`.
+    #[allow(dead_code)] // Until the status shows it.
+    pub fn unknown(&self) -> UnknownCauses {
+        self.unknown
     }
 
     /// Distinct entries in memory.
@@ -507,39 +462,22 @@ impl<H: Host> Collector<H> {
     }
 }
 
-/// Code bytes at a place in a file; how many could be read.
-fn read_code(
-    images: &Images,
-    host: &mut impl Host,
-    image: ImageIndex,
-    offset: u64,
-    code: &mut [u8],
-) -> usize {
-    let record = images.record(image);
-    if record.kind == ImageKind::File { host.code(&record.id, offset, code).min(code.len()) } else { 0 }
-}
-
 /// Per-CPU threads and workers differ behind the slash only: `kworker/3:1-events`, `ksoftirqd/0`.
 fn kernel_thread_name(comm: &str) -> &str {
     comm.split('/').next().unwrap_or(comm)
 }
 
-fn cut(text: &mut String, bytes_max: usize) {
-    if text.len() > bytes_max {
-        let end = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or(0));
-    }
-}
-
-fn other_place(images: &mut Images, mode: Mode, pc: u64) -> Option<(ImageIndex, u64)> {
+fn other_place(images: &mut Images, mode: Mode, pc: u64) -> Result<(ImageIndex, u64), Cause> {
     let name = match mode {
         Mode::Hypervisor => "hypervisor",
         Mode::GuestKernel => "guest-kernel",
         Mode::GuestUser => "guest-user",
-        Mode::User | Mode::Kernel | Mode::Unknown => return None,
+        Mode::User | Mode::Kernel | Mode::Unknown => return Err(Cause::NoMode),
     };
-    Some((images.named(ImageId::named(name), ImageKind::Unknown, &format!("[{name}]")), pc))
+    Ok((images.named(ImageId::named(name), ImageKind::Unknown, &format!("[{name}]")), pc))
 }
 
+#[cfg(test)]
+mod aggregated_tests;
 #[cfg(test)]
 mod tests;

@@ -22,6 +22,8 @@ pub struct ProcessSnapshot {
     pub name: String,
     /// Whether it is the kernel's own.
     pub kernel_thread: bool,
+    /// Which of the mappings is of its executable.
+    pub program: Option<usize>,
     /// Executable mappings: first address, address after it, offset, target.
     pub mappings: Vec<(u64, u64, u64, Target)>,
 }

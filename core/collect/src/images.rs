@@ -12,7 +12,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     host::{Host, Place},
-    mappings::{Mapping, TargetIndex},
+    mappings::TargetIndex,
+    program_headers::CodeLayout,
     records::FileTag,
 };
 
@@ -102,16 +103,33 @@ pub struct Identity {
     pub size_bytes: Option<u64>,
     /// Its modification time.
     pub mtime_ns: Option<i64>,
+    /// Where its code lies.
+    pub code: CodeLayout,
+}
+
+impl Identity {
+    /// Of a file that cannot be looked at, or not any more.
+    pub fn without_file(id: ImageId) -> Self {
+        Identity { id, deleted: true, size_bytes: None, mtime_ns: None, code: CodeLayout::default() }
+    }
 }
 
 /// All targets and images met.
 #[derive(Debug, Default)]
 pub struct Images {
-    targets: Vec<(Arc<Target>, Option<ImageIndex>)>,
+    targets: Vec<KnownTarget>,
     by_target: FxHashMap<Arc<Target>, TargetIndex>,
     records: Vec<ImageRecord>,
     by_id: FxHashMap<ImageId, ImageIndex>,
     jit: FxHashMap<Arc<str>, ImageIndex>,
+}
+
+/// A target, and what a look at it told.
+#[derive(Clone, Debug)]
+struct KnownTarget {
+    target: Arc<Target>,
+    image: Option<ImageIndex>,
+    code: CodeLayout,
 }
 
 impl Images {
@@ -121,22 +139,23 @@ impl Images {
             return *index;
         }
         let (index, target) = (TargetIndex(self.targets.len() as u32), Arc::new(target));
-        self.targets.push((target.clone(), None));
+        self.targets.push(KnownTarget { target: target.clone(), image: None, code: CodeLayout::default() });
         self.by_target.insert(target, index);
         index
     }
 
-    /// The image under a mapping of a process, looked at now if it has not been before; `None` for anonymous memory,
-    /// whose image is the application's ([`Images::jit`]).
-    pub fn under(&mut self, mapping: &Mapping, pid: u32, host: &mut dyn Host) -> Option<ImageIndex> {
-        let (target, image) = self.targets[mapping.target.0 as usize].clone();
-        if image.is_some() || *target == Target::Anonymous {
-            return image;
+    /// The image that a target is, looked at now if it has not been before; `None` for anonymous memory, whose image is
+    /// the application's ([`Images::jit`]).
+    pub fn look(&mut self, index: TargetIndex, place: Place, host: &mut dyn Host) -> Option<ImageIndex> {
+        let known = &self.targets[index.0 as usize];
+        let target = known.target.clone();
+        if known.image.is_some() || *target == Target::Anonymous {
+            return known.image;
         }
         let image = match &*target {
             Target::File { path, .. } => {
-                let place = Place { pid, start: mapping.start, end: mapping.end };
                 let identity = host.identify(&target, place);
+                self.targets[index.0 as usize].code = identity.code;
                 self.insert(ImageRecord {
                     id: identity.id,
                     kind: ImageKind::File,
@@ -149,8 +168,23 @@ impl Images {
             }
             _ => self.named(host.vdso_id(), ImageKind::Vdso, "[vdso]"),
         };
-        self.targets[mapping.target.0 as usize].1 = Some(image);
+        self.targets[index.0 as usize].image = Some(image);
         Some(image)
+    }
+
+    /// The image that a target was found to be.
+    pub fn image_of(&self, target: TargetIndex) -> Option<ImageIndex> {
+        self.targets[target.0 as usize].image
+    }
+
+    /// Where a target's code lies, once it was looked at.
+    pub fn code_of(&self, target: TargetIndex) -> &CodeLayout {
+        &self.targets[target.0 as usize].code
+    }
+
+    /// The name of the program that a target is.
+    pub fn program_of(&self, target: TargetIndex) -> Option<String> {
+        self.targets[target.0 as usize].target.program()
     }
 
     /// The image of an application's anonymous code.
@@ -216,13 +250,13 @@ impl Images {
             self.insert(record.clone());
         }
         let mut moved = FxHashMap::default();
-        for (at, (target, image)) in old.targets.into_iter().enumerate() {
+        for (at, known) in old.targets.into_iter().enumerate() {
             let from = TargetIndex(at as u32);
             if used.contains(&from) {
                 let to = TargetIndex(self.targets.len() as u32);
-                let image = image.map(|i| self.insert(old.records[i.0 as usize].clone()));
-                self.targets.push((target.clone(), image));
-                self.by_target.insert(target, to);
+                let image = known.image.map(|i| self.insert(old.records[i.0 as usize].clone()));
+                self.by_target.insert(known.target.clone(), to);
+                self.targets.push(KnownTarget { image, ..known });
                 moved.insert(from, to);
             }
         }

@@ -9,7 +9,6 @@
 
 mod apps;
 pub mod branch;
-mod build_id;
 mod collector;
 mod control;
 mod daemon;
@@ -31,6 +30,7 @@ mod paths;
 mod period;
 mod processes;
 mod procfs;
+mod program_headers;
 mod record;
 pub mod records;
 mod session;

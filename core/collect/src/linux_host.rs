@@ -17,11 +17,11 @@ use dwell_profile::{BuildId, ImageId, ImageSymbol};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    build_id,
     host::{Host, KernelPlace, Place, ProcessSnapshot},
     images::{Identity, OwnedTag, Target},
     kernel::{KernelLayout, KernelSymbols, read_kernel},
     procfs,
+    program_headers::{self, CodeLayout, ProgramHeaders},
 };
 
 /// Files kept open for reading code; the oldest closes first.
@@ -76,8 +76,12 @@ impl Host for LinuxHost {
         let stat = procfs::parse_stat(&stat)?;
         let mappings =
             fs::read(format!("/proc/{pid}/maps")).map_or_else(|_| Vec::new(), |m| procfs::parse_maps(&m));
-        let name = executable_name(pid).unwrap_or_else(|| stat.comm.to_owned());
-        Some(ProcessSnapshot { name, kernel_thread: stat.kernel_thread, mappings })
+        let executable = Executable::of(pid);
+        let is_program =
+            |mapping: &(u64, u64, u64, Target)| executable.as_ref().is_some_and(|e| e.is(&mapping.3));
+        let program = mappings.iter().position(is_program);
+        let name = executable.map_or_else(|| stat.comm.to_owned(), |e| e.name);
+        Some(ProcessSnapshot { name, kernel_thread: stat.kernel_thread, program, mappings })
     }
 
     fn is_alive(&self, pid: u32) -> bool {
@@ -86,19 +90,15 @@ impl Host for LinuxHost {
 
     fn identify(&mut self, target: &Target, place: Place) -> Identity {
         let Target::File { path, deleted, tag } = target else {
-            return Identity { id: ImageId::unknown(), deleted: false, size_bytes: None, mtime_ns: None };
+            return Identity::without_file(ImageId::unknown());
         };
-        match open_mapped(path, *deleted, tag, place) {
-            Some(found) => {
-                let id = found.image_id(tag);
-                let (size_bytes, mtime_ns) = (Some(found.size_bytes), Some(found.mtime_ns));
-                self.keep_open(&id, found.file);
-                Identity { id, deleted: *deleted || found.elsewhere, size_bytes, mtime_ns }
-            }
-            None => {
-                Identity { id: id_without_file(path, tag), deleted: true, size_bytes: None, mtime_ns: None }
-            }
-        }
+        let Some(found) = open_mapped(path, *deleted, tag, place) else {
+            return Identity::without_file(id_without_file(path, tag));
+        };
+        let id = found.image_id(tag);
+        let (size_bytes, mtime_ns) = (Some(found.size_bytes), Some(found.mtime_ns));
+        self.keep_open(&id, found.file);
+        Identity { id, deleted: *deleted || found.elsewhere, size_bytes, mtime_ns, code: found.code }
     }
 
     fn vdso_id(&mut self) -> ImageId {
@@ -140,6 +140,7 @@ struct Found {
     size_bytes: u64,
     mtime_ns: i64,
     build_id: Option<BuildId>,
+    code: CodeLayout,
     /// The path as mapped leads to another file by now.
     elsewhere: bool,
 }
@@ -152,8 +153,11 @@ impl Found {
         }
         let file = File::open(path).ok()?;
         let metadata = file.metadata().ok()?;
+        let headers = program_headers::read(|offset, bytes| file.read_at(bytes, offset).unwrap_or(0));
+        let ProgramHeaders { build_id, code } = headers.unwrap_or_default();
         Some(Found {
-            build_id: build_id::read(|offset, bytes| file.read_at(bytes, offset).unwrap_or(0)),
+            build_id,
+            code,
             device: metadata.dev(),
             inode: metadata.ino(),
             size_bytes: metadata.size(),
@@ -207,10 +211,35 @@ fn open_mapped(path: &Path, deleted: bool, tag: &OwnedTag, place: Place) -> Opti
     })
 }
 
-fn executable_name(pid: u32) -> Option<String> {
-    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    let name = path.file_name()?.to_string_lossy().into_owned();
-    Some(name.strip_suffix(" (deleted)").map_or(name.clone(), str::to_owned))
+/// What /proc/PID/exe leads to.
+struct Executable {
+    name: String,
+    path: PathBuf,
+    inode: Option<u64>,
+}
+
+impl Executable {
+    fn of(pid: u32) -> Option<Self> {
+        use std::os::unix::ffi::OsStringExt;
+        let link = format!("/proc/{pid}/exe");
+        let mut path = fs::read_link(&link).ok()?.into_os_string().into_vec();
+        if path.ends_with(b" (deleted)") {
+            path.truncate(path.len() - b" (deleted)".len());
+        }
+        let path = PathBuf::from(std::ffi::OsString::from_vec(path));
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        let inode = fs::metadata(&link).ok().map(|m| m.ino());
+        Some(Executable { name, path, inode })
+    }
+
+    /// Whether a mapping is of it. The same path may have led to other files, the same inode have other names.
+    fn is(&self, target: &Target) -> bool {
+        let Target::File { path, tag, .. } = target else { return false };
+        match (tag, self.inode) {
+            (OwnedTag::Inode { inode, .. }, Some(own)) => *path == self.path && *inode == own,
+            _ => *path == self.path,
+        }
+    }
 }
 
 /// Every process there is now.

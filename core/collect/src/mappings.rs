@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use crate::host::Place;
+
 /// What was mapped, by its index in [`crate::images::Images`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetIndex(pub u32);
@@ -42,6 +44,15 @@ impl AddressSpace {
         all.splice(first..last, [head, Some(new), tail].into_iter().flatten());
     }
 
+    /// Whether mapping this would hide what now explains addresses otherwise.
+    pub fn would_hide(&self, new: &Mapping) -> bool {
+        let first = self.0.partition_point(|m| m.end <= new.start);
+        let overlapped = self.0[first..].iter().take_while(|m| m.start < new.end && new.start < new.end);
+        let same_delta =
+            |m: &Mapping| m.file_offset.wrapping_sub(m.start) == new.file_offset.wrapping_sub(new.start);
+        overlapped.into_iter().any(|m| m.target != new.target || !same_delta(m))
+    }
+
     /// The mapping under an address. O(log mappings).
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let at = self.0.partition_point(|m| m.end <= address);
@@ -75,6 +86,11 @@ impl Mapping {
             file_offset: self.file_offset.wrapping_add(cut),
             ..self.clone()
         })
+    }
+
+    /// Where it is, for a look at what was mapped.
+    pub fn place(&self, pid: u32) -> Place {
+        Place { pid, start: self.start, end: self.end }
     }
 
     /// The offset in the target of an address inside.

@@ -1,7 +1,8 @@
 //! The processes that live, or lived until a moment ago: their mappings and the execution they belong to.
 //!
 //! Enters: forks, executions, exits and mappings in order of time. Leaves: what a pid is *now*; so a reused pid is the
-//! new process. Never here: images, counts, I/O.
+//! new process. Where the kernel aggregates, samples come without their times, so all that a pid was in their interval is
+//! kept until that is over. Never here: images, counts, I/O.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -12,6 +13,10 @@ use crate::{
 
 /// How long a dead process is remembered: its last records may still be on their way.
 const MEMORY_OF_THE_DEAD_NS: u64 = 2_000_000_000;
+/// What a pid was beyond that within one interval is not kept.
+const PAST_OF_PID_MAX: usize = 64;
+/// After a fork bomb the memory of the past is given back down to so many pids.
+const PAST_CAPACITY_KEPT: usize = 1 << 10;
 
 /// A process.
 #[derive(Clone, Debug)]
@@ -20,6 +25,10 @@ pub struct Process {
     pub space: AddressSpace,
     /// What it executes.
     pub execution: ExecutionId,
+    /// The file that it executes, once that is known.
+    pub program: Option<TargetIndex>,
+    /// Whether its first mapping of a file is still to come, which is its program's.
+    pub awaits_program: bool,
     /// Whether it is the kernel's own.
     pub kernel_thread: bool,
     dead_since_ns: Option<u64>,
@@ -28,8 +37,17 @@ pub struct Process {
 impl Process {
     /// A live process.
     pub fn new(execution: ExecutionId, kernel_thread: bool) -> Self {
-        Process { space: AddressSpace::default(), execution, kernel_thread, dead_since_ns: None }
+        let (space, program) = (AddressSpace::default(), None);
+        Process { space, execution, program, awaits_program: false, kernel_thread, dead_since_ns: None }
     }
+}
+
+/// What a pid was, and until when.
+#[derive(Debug)]
+struct Past {
+    pid: u32,
+    ended_ns: u64,
+    process: Process,
 }
 
 /// Processes by pid.
@@ -37,12 +55,66 @@ impl Process {
 pub struct Processes {
     by_pid: FxHashMap<u32, Process>,
     dead: Vec<u32>,
+    /// By pid, where the past is kept; the oldest first.
+    past: Option<FxHashMap<u32, Vec<Past>>>,
+    /// Pids that were so much within one interval that not all of it was kept.
+    crowded: FxHashSet<u32>,
 }
 
 impl Processes {
+    /// From now on keeps what pids were, until [`Processes::forget_past`].
+    pub fn keep_past(&mut self) {
+        self.past.get_or_insert_default();
+    }
+
     /// The process that has this pid now.
     pub fn get(&self, pid: u32) -> Option<&Process> {
         self.by_pid.get(&pid)
+    }
+
+    /// All that this pid was since the past was last forgotten, the present first.
+    pub fn ever(&self, pid: u32) -> impl Iterator<Item = &Process> {
+        let past = self.past.as_ref().and_then(|past| past.get(&pid)).into_iter().flatten();
+        self.by_pid.get(&pid).into_iter().chain(past.rev().map(|p| &p.process))
+    }
+
+    /// Whether [`Processes::ever`] tells all.
+    pub fn is_complete(&self, pid: u32) -> bool {
+        !self.crowded.contains(&pid)
+    }
+
+    /// Forgets what had ended before `until_ns`.
+    pub fn forget_past(&mut self, until_ns: u64) {
+        for past in self.past.iter_mut() {
+            past.retain(|_, of_pid| {
+                of_pid.retain(|p| p.ended_ns >= until_ns);
+                !of_pid.is_empty()
+            });
+            past.shrink_to(PAST_CAPACITY_KEPT);
+        }
+        self.crowded.clear();
+    }
+
+    fn keep(&mut self, pid: u32, process: Process, ended_ns: u64) {
+        let Some(past) = &mut self.past else { return };
+        let of_pid = past.entry(pid).or_default();
+        if of_pid.len() < PAST_OF_PID_MAX {
+            of_pid.push(Past { pid, ended_ns, process });
+        } else {
+            self.crowded.insert(pid);
+        }
+    }
+
+    fn replace(&mut self, pid: u32, process: Process, time_ns: u64) {
+        if let Some(old) = self.by_pid.insert(pid, process) {
+            self.keep(pid, old, time_ns);
+        }
+    }
+
+    fn remove(&mut self, pid: u32, time_ns: u64) {
+        if let Some(old) = self.by_pid.remove(&pid) {
+            self.keep(pid, old, time_ns);
+        }
     }
 
     /// Takes in a process that was there before we looked, unless it has become known since.
@@ -51,19 +123,20 @@ impl Processes {
     }
 
     /// A child was born: a copy of its parent. False if the parent is not known.
-    pub fn fork(&mut self, pid: u32, parent_pid: u32) -> bool {
+    pub fn fork(&mut self, pid: u32, parent_pid: u32, time_ns: u64) -> bool {
         let Some(parent) = self.by_pid.get(&parent_pid) else {
-            self.by_pid.remove(&pid); // Whoever had this pid is gone.
+            self.remove(pid, time_ns); // Whoever had this pid is gone.
             return false;
         };
         let child = Process { dead_since_ns: None, ..parent.clone() };
-        self.by_pid.insert(pid, child);
+        self.replace(pid, child, time_ns);
         true
     }
 
     /// A process executes a program: everything it had mapped is gone.
-    pub fn exec(&mut self, pid: u32, execution: ExecutionId) {
-        self.by_pid.insert(pid, Process::new(execution, false));
+    pub fn exec(&mut self, pid: u32, execution: ExecutionId, time_ns: u64) {
+        let process = Process { awaits_program: true, ..Process::new(execution, false) };
+        self.replace(pid, process, time_ns);
     }
 
     /// A kernel thread took a name, and with it another execution.
@@ -73,10 +146,21 @@ impl Processes {
         }
     }
 
-    /// Something was mapped.
-    pub fn map(&mut self, pid: u32, mapping: Mapping) {
+    /// A process's program became known.
+    pub fn set_program(&mut self, pid: u32, program: TargetIndex) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
-            process.space.map(mapping);
+            (process.program, process.awaits_program) = (Some(program), false);
+        }
+    }
+
+    /// Something was mapped.
+    pub fn map(&mut self, pid: u32, mapping: Mapping, time_ns: u64) {
+        let Some(process) = self.by_pid.get_mut(&pid) else { return };
+        let hidden = self.past.is_some() && process.space.would_hide(&mapping);
+        let before = hidden.then(|| process.clone());
+        process.space.map(mapping);
+        if let Some(before) = before {
+            self.keep(pid, before, time_ns);
         }
     }
 
@@ -97,29 +181,40 @@ impl Processes {
 
     /// Forgets the dead, but those whose other threads `go_on`.
     pub fn reap(&mut self, now_ns: u64, go_on: &dyn Fn(u32) -> bool) {
-        let by_pid = &mut self.by_pid;
-        self.dead.retain(|pid| {
-            let Some(since) = by_pid.get(pid).and_then(|p| p.dead_since_ns) else { return false };
+        let mut dead = std::mem::take(&mut self.dead);
+        dead.retain(|pid| {
+            let Some(since) = self.by_pid.get(pid).and_then(|p| p.dead_since_ns) else { return false };
             // Of one that goes on no other end will be told than that of its first thread: it is asked for again.
             let stays = now_ns.saturating_sub(since) < MEMORY_OF_THE_DEAD_NS || go_on(*pid);
             if !stays {
-                by_pid.remove(pid);
+                self.remove(*pid, now_ns);
             }
             stays
         });
+        self.dead = dead;
     }
 
-    /// Renumbers what mappings refer to.
+    /// Renumbers what mappings and programs refer to; a program of which no mapping is left is not known any more.
     pub fn retarget(&mut self, moved: &dyn Fn(TargetIndex) -> Option<TargetIndex>) {
-        self.by_pid.values_mut().for_each(|p| p.space.retarget(moved));
+        let past = self.past.iter_mut().flat_map(|past| past.values_mut().flatten().map(|p| &mut p.process));
+        for process in self.by_pid.values_mut().chain(past) {
+            process.space.retarget(moved);
+            process.program = process.program.and_then(moved);
+        }
     }
 
-    /// All of them.
+    /// Those that have a pid now.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Process)> {
         self.by_pid.iter().map(|(pid, p)| (*pid, p))
     }
 
-    /// How many.
+    /// All of them, those of the past too.
+    pub fn iter_ever(&self) -> impl Iterator<Item = (u32, &Process)> {
+        let past = self.past.iter().flat_map(|past| past.values().flatten());
+        self.iter().chain(past.map(|p| (p.pid, &p.process)))
+    }
+
+    /// How many have a pid now.
     pub fn len(&self) -> usize {
         self.by_pid.len()
     }

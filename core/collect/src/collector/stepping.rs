@@ -4,7 +4,10 @@ use dwell_image::Arch;
 use dwell_profile::{ImageId, ImageKind, PathBurst};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Collector, RECIPES_MAX, read_code};
+use super::{
+    Collector,
+    code::{RECIPES_MAX, read_code},
+};
 use crate::{
     host::Host,
     images::ImageIndex,

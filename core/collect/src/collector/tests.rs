@@ -5,23 +5,30 @@ use std::collections::BTreeMap;
 
 use dwell_profile::{ImageSymbol, SampleKey};
 
-use super::*;
+use super::{symbols::SYMBOLS_MAX, *};
 use crate::{
+    branch::Registers,
     host::{KernelPlace, Place, ProcessSnapshot},
     images::{Identity, OwnedTag},
     items::RawBurst,
     merge::Merger,
+    program_headers::CodeLayout,
 };
 
 /// Files are what their paths say; the kernel is one image of 4 KiB at the top.
-struct FakeHost;
+pub(super) struct FakeHost;
 
-const KERNEL: u64 = 0xffff_ffff_8100_0000;
+pub(super) const KERNEL: u64 = 0xffff_ffff_8100_0000;
 
 impl Host for FakeHost {
     fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
         let mappings = vec![(0x1000, 0x2000, 0, file("/bin/init"))];
-        (pid == 1).then(|| ProcessSnapshot { name: "init".into(), kernel_thread: false, mappings })
+        (pid == 1).then(|| ProcessSnapshot {
+            name: "init".into(),
+            kernel_thread: false,
+            program: Some(0),
+            mappings,
+        })
     }
 
     fn is_alive(&self, _pid: u32) -> bool {
@@ -31,7 +38,7 @@ impl Host for FakeHost {
     fn identify(&mut self, target: &Target, _place: Place) -> Identity {
         let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
         let id = ImageId::named(&path.display().to_string());
-        Identity { id, deleted: false, size_bytes: None, mtime_ns: None }
+        Identity { id, deleted: false, size_bytes: None, mtime_ns: None, code: CodeLayout::plain(0x10_0000) }
     }
 
     fn vdso_id(&mut self) -> ImageId {
@@ -64,7 +71,7 @@ impl Host for FakeHost {
     }
 }
 
-fn file(path: &str) -> Target {
+pub(super) fn file(path: &str) -> Target {
     Target::File { path: path.into(), deleted: false, tag: OwnedTag::Inode { device: 1, inode: 1 } }
 }
 
@@ -72,16 +79,16 @@ fn sample(mode: Mode, pid: u32, pc: u64) -> Item {
     Item::Sample(0, Sample { mode, pc, pid, tid: pid, registers: None })
 }
 
-fn side(side: Side) -> Item {
+pub(super) fn side(side: Side) -> Item {
     Item::Side(Box::new(side))
 }
 
-fn collector() -> Collector<FakeHost> {
+pub(super) fn collector() -> Collector<FakeHost> {
     Collector::new(FakeHost, vec![Event::CPU_CLOCK])
 }
 
 /// Counts as text: `event image+offset app#instance count`.
-fn told(batch: &Batch) -> Vec<String> {
+pub(super) fn told(batch: &Batch) -> Vec<String> {
     let tell = |(k, n): (&SampleKey, &u64)| {
         format!("{} {}+{:x} {}#{} {n}", k.event, k.image, k.offset.0, k.app, k.instance)
     };
@@ -258,10 +265,10 @@ fn missed_exits_are_noticed_after_a_loss() {
 }
 
 /// Seeded random numbers.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) % n
     }

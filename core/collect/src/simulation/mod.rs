@@ -49,6 +49,7 @@ impl Host for SimulatedHost {
             deleted: false,
             size_bytes: None,
             mtime_ns: None,
+            code: Default::default(),
         }
     }
 

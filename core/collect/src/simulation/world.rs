@@ -347,6 +347,7 @@ impl World {
         Some(ProcessSnapshot {
             name: process.app.clone(),
             kernel_thread: process.kernel_thread,
+            program: None,
             mappings: pages.map(mapping).collect(),
         })
     }

@@ -1,0 +1,363 @@
+//! Counts that the kernel aggregated → images: what of all that a pid was in an interval a count belongs to.
+//!
+//! Enters: entries, each sampled somewhere within an interval, after the side band up to its end was applied. Leaves: counts
+//! like any sample's. Never here: a guess. Where several address spaces had the pid and explain an entry differently, the
+//! executable's identity decides, or it is counted as ambiguous.
+//!
+//! The kernel names an executable by an opaque id. That it is a certain file is learned from pids that were one program
+//! only; an *execution* has one executable, so one that is known to be another's id is out. What cannot be decided when it
+//! comes waits until the interval is over, by when its neighbours may have told more.
+
+use rustc_hash::FxHashMap;
+
+use super::{Cause, Collector, PID_GONE, PID_IDLE};
+use crate::{
+    apps::ExecutionId,
+    entries::{Entry, Interval, Place},
+    host::{self, Host},
+    images::ImageIndex,
+    mappings::{Mapping, TargetIndex},
+    processes::Process,
+};
+
+/// Entries that may wait for the end of their interval; more are ambiguous at once.
+const WAITING_MAX: usize = 1 << 14;
+/// Executables that are remembered; beyond that they are learned anew.
+const EXECUTABLES_MAX: usize = 1 << 13;
+
+/// What entries taught us.
+#[derive(Default)]
+pub(super) struct Aggregated {
+    /// The files that an executable's id was seen to be; one, but where it is reached by several paths.
+    files: FxHashMap<u64, Vec<TargetIndex>>,
+    /// The id of what an execution executes.
+    ids: FxHashMap<ExecutionId, u64>,
+    /// Of this interval: whose an executable's entries with this first pid are.
+    owners: FxHashMap<(u64, u32), Owner>,
+    /// Of this interval: a program's execution, where there is but one.
+    sole: Option<FxHashMap<TargetIndex, Option<ExecutionId>>>,
+    waiting: Vec<Entry>,
+}
+
+/// Whose entries are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// This program's; one of its executions, or all together.
+    Program { target: TargetIndex, execution: ExecutionId },
+    /// One of several programs'.
+    Several,
+    /// Nothing is known of them.
+    Nobody,
+}
+
+/// What a pid may have been: the program and its execution.
+type Candidate = (TargetIndex, ExecutionId);
+
+impl Aggregated {
+    /// Forgets executions that nobody refers to any more.
+    pub(super) fn retain(&mut self, live: &dyn Fn(ExecutionId) -> bool) {
+        self.ids.retain(|execution, _| live(*execution));
+    }
+
+    /// Renumbers files, and forgets those that nobody maps any more.
+    pub(super) fn retarget(&mut self, moved: &dyn Fn(TargetIndex) -> Option<TargetIndex>) {
+        self.files.retain(|_, files| {
+            *files = files.iter().filter_map(|file| moved(*file)).collect();
+            !files.is_empty()
+        });
+        (self.owners, self.sole) = Default::default();
+    }
+
+    fn learn(&mut self, id: u64, (target, execution): Candidate) {
+        if self.files.len() >= EXECUTABLES_MAX {
+            self.files.clear();
+        }
+        let files = self.files.entry(id).or_default();
+        if !files.contains(&target) {
+            files.push(target);
+        }
+        self.ids.insert(execution, id);
+    }
+
+    /// Leaves those candidates that are what the kernel calls `is_id`, by what is known of their executions and files; where
+    /// none is known to be, those that may be. Whether it was known of one.
+    fn narrow(
+        &self,
+        candidates: &mut Vec<Candidate>,
+        is_id: &dyn Fn(u64) -> bool,
+        is_file: &dyn Fn(TargetIndex) -> bool,
+    ) -> bool {
+        let id_of = |c: &Candidate| self.ids.get(&c.1).copied();
+        candidates.retain(|c| id_of(c).is_none_or(is_id));
+        // Another execution of the same file may be meant as well as the one that is known.
+        let is_known = |c: &&Candidate| id_of(c).is_some() || is_file(c.0);
+        let known: Vec<Candidate> = candidates.iter().filter(is_known).copied().collect();
+        let found = !known.is_empty();
+        if found {
+            *candidates = known;
+        }
+        found
+    }
+
+    fn is_file_of(&self, id: u64, target: TargetIndex) -> bool {
+        self.files.get(&id).is_some_and(|files| files.contains(&target))
+    }
+}
+
+impl<H: Host> Collector<H> {
+    /// From now on keeps what each pid was, until [`Collector::end_interval`]: the source aggregates.
+    pub fn keep_spaces(&mut self) {
+        self.processes.keep_past();
+    }
+
+    /// Counts entries that were sampled in an interval. The side band up to its end, and none after, must have been
+    /// applied. May be called several times for an interval.
+    pub fn apply_entries(&mut self, entries: &[Entry], interval: Interval) {
+        debug_assert!(interval.since_ns <= interval.until_ns);
+        for entry in entries {
+            if !self.settle(entry, false) {
+                self.aggregated.waiting.push(*entry);
+            }
+            if self.aggregated.waiting.len() >= WAITING_MAX {
+                self.settle_waiting();
+            }
+        }
+    }
+
+    /// An interval is over: no entry to come was sampled before `until_ns`, so what had ended by then is forgotten.
+    pub fn end_interval(&mut self, until_ns: u64) {
+        self.settle_waiting();
+        self.aggregated.owners.clear();
+        self.aggregated.sole = None;
+        self.processes.forget_past(until_ns);
+    }
+
+    fn settle_waiting(&mut self) {
+        self.aggregated.owners.retain(|_, owner| matches!(owner, Owner::Program { .. }));
+        let mut waiting = std::mem::take(&mut self.aggregated.waiting);
+        for entry in waiting.drain(..) {
+            self.settle(&entry, true);
+        }
+        self.aggregated.waiting = waiting; // Its memory serves the next interval.
+    }
+
+    /// Counts an entry, if it can be told now whose it is, or must be.
+    fn settle(&mut self, entry: &Entry, now_or_never: bool) -> bool {
+        match entry.place {
+            Place::Executable { id, offset } => self.settle_in_executable(entry, id, offset, now_or_never),
+            Place::Kernel { pc, executable: Some(id) } => {
+                let execution = match self.owner(id, entry.pid) {
+                    Owner::Program { execution, .. } => execution,
+                    _ if !now_or_never => return false,
+                    _ => self.without_app(entry.count),
+                };
+                self.count_in_kernel(entry, pc, execution);
+                true
+            }
+            Place::Kernel { pc, executable: None } => {
+                let execution = self.only_execution(entry);
+                self.count_in_kernel(entry, pc, execution);
+                true
+            }
+            Place::Process { pc, executable } => self.settle_in_process(entry, pc, executable, now_or_never),
+        }
+    }
+
+    fn count_in_kernel(&mut self, entry: &Entry, pc: u64, execution: ExecutionId) {
+        let place = self.kernel_place(pc);
+        self.count(entry.event, place, pc, execution, entry.count);
+    }
+
+    fn settle_in_executable(&mut self, entry: &Entry, id: u64, offset: u64, now_or_never: bool) -> bool {
+        let (place, execution) = match self.owner(id, entry.pid) {
+            Owner::Program { target, execution } => {
+                (self.program_place(entry.pid, target, offset), execution)
+            }
+            _ if !now_or_never => return false,
+            Owner::Several => (Err(Cause::Ambiguous), self.nobody),
+            Owner::Nobody => (Err(self.why_not_mapped(entry.pid)), self.nobody),
+        };
+        self.count(entry.event, place, offset, execution, entry.count);
+        true
+    }
+
+    /// A distance from `mm->start_code` → offset in the file.
+    fn program_place(
+        &mut self,
+        pid: u32,
+        target: TargetIndex,
+        offset: u64,
+    ) -> Result<(ImageIndex, u64), Cause> {
+        let image = match self.images.image_of(target) {
+            Some(image) => image,
+            None => {
+                let mut mapped = self.processes.ever(pid).flat_map(|p| p.space.iter());
+                let place = mapped.find(|m| m.target == target).map(|m| m.place(pid));
+                let place = place.unwrap_or(host::Place { pid, start: 0, end: 0 });
+                self.images.look(target, place, &mut self.host).ok_or(Cause::NoFile)?
+            }
+        };
+        let code = self.images.code_of(target);
+        match code.file_offset(offset) {
+            Some(file_offset) => Ok((image, file_offset)),
+            None => Err(if code.is_known() { Cause::NoMapping } else { Cause::NoFile }),
+        }
+    }
+
+    /// Whose an executable's entries are of which a pid was the first.
+    fn owner(&mut self, id: u64, pid: u32) -> Owner {
+        if let Some(owner) = self.aggregated.owners.get(&(id, pid)) {
+            return *owner;
+        }
+        self.execution_of(pid); // Which looks at who is not known yet.
+        let owner = self.find_owner(id, pid);
+        self.aggregated.owners.insert((id, pid), owner);
+        owner
+    }
+
+    fn find_owner(&mut self, id: u64, pid: u32) -> Owner {
+        let (mut candidates, all_known) = self.candidates(pid);
+        let was = candidates.len();
+        let known = &self.aggregated;
+        let by_id = known.narrow(&mut candidates, &|other| other == id, &|file| known.is_file_of(id, file));
+        let certain = by_id || all_known;
+        match &candidates[..] {
+            // An execution that is another's id is out, whatever else may be unknown; but then the rest may be anything.
+            [] => match self.aggregated.files.get(&id).map(Vec::as_slice) {
+                Some([target]) => Owner::Program { target: *target, execution: self.together(*target) },
+                _ if was == 0 => Owner::Nobody,
+                _ => Owner::Several,
+            },
+            [first @ (target, _), rest @ ..] if certain && rest.iter().all(|c| c.0 == *target) => {
+                let (first, target) = (*first, *target);
+                if rest.is_empty() {
+                    self.aggregated.learn(id, first);
+                }
+                Owner::Program { target, execution: self.sole_execution(target) }
+            }
+            _ => Owner::Several,
+        }
+    }
+
+    /// The programs that a pid was in the interval, and whether those are all.
+    fn candidates(&self, pid: u32) -> (Vec<Candidate>, bool) {
+        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut all_known = self.processes.is_complete(pid);
+        for process in self.processes.ever(pid).filter(|p| !p.kernel_thread) {
+            match process.program.map(|program| (program, process.execution)) {
+                Some(candidate) if !candidates.contains(&candidate) => candidates.push(candidate),
+                Some(_) => {}
+                None => all_known = false,
+            }
+        }
+        (candidates, all_known)
+    }
+
+    /// The program's one execution in the interval; all of them together, where there are several.
+    fn sole_execution(&mut self, target: TargetIndex) -> ExecutionId {
+        let processes = &self.processes;
+        let sole = self.aggregated.sole.get_or_insert_with(|| {
+            let mut sole: FxHashMap<TargetIndex, Option<ExecutionId>> = FxHashMap::default();
+            for (_, process) in processes.iter_ever() {
+                let Some(program) = process.program else { continue };
+                let known = sole.entry(program).or_insert(Some(process.execution));
+                *known = known.filter(|execution| *execution == process.execution);
+            }
+            sole
+        });
+        match sole.get(&target).copied().flatten() {
+            Some(execution) => execution,
+            None => self.together(target),
+        }
+    }
+
+    /// Stands for all executions of a program.
+    fn together(&mut self, target: TargetIndex) -> ExecutionId {
+        self.images.program_of(target).map_or(self.nobody, |app| self.apps.together(&app))
+    }
+
+    fn without_app(&mut self, count: u64) -> ExecutionId {
+        self.unknown.app += count;
+        self.nobody
+    }
+
+    /// Of a task without an executable: a kernel thread's, or the idle task's.
+    fn only_execution(&mut self, entry: &Entry) -> ExecutionId {
+        let now = self.execution_of(entry.pid);
+        if entry.pid == PID_IDLE || self.processes.ever(entry.pid).all(|p| p.execution == now) {
+            return now;
+        }
+        let threads = self.processes.ever(entry.pid).filter(|p| p.kernel_thread).map(|p| p.execution);
+        let threads: Vec<ExecutionId> = threads.collect();
+        if let [thread] = threads[..] { thread } else { self.without_app(entry.count) }
+    }
+
+    fn settle_in_process(&mut self, entry: &Entry, pc: u64, executable: u32, now_or_never: bool) -> bool {
+        let execution = self.execution_of(entry.pid);
+        let spaces: Vec<Process> = self.processes.ever(entry.pid).cloned().collect();
+        let places = match &spaces[..] {
+            // As a rule: it was one thing all the time.
+            [only] => vec![(only.space.find(pc).cloned(), execution)],
+            _ => self.spaces_of(entry.pid, spaces, executable, pc),
+        };
+        let mut explained: Vec<((ImageIndex, u64), ExecutionId)> = Vec::new();
+        for (mapping, execution) in places {
+            let Some(mapping) = mapping else { continue };
+            let place = self.place_in(&mapping, entry.pid, pc, execution);
+            if !explained.contains(&(place, execution)) {
+                explained.push((place, execution));
+            }
+        }
+        let complete = self.processes.is_complete(entry.pid);
+        let (place, execution) = match &explained[..] {
+            [] if entry.pid == PID_GONE => (Err(Cause::NoTask), self.nobody),
+            [] => (Err(self.why_not_mapped(entry.pid)), execution),
+            [(place, execution)] if complete => (Ok(*place), *execution),
+            [_, ..] if !now_or_never => return false,
+            [(place, _), rest @ ..] if complete && rest.iter().all(|(p, _)| p == place) => {
+                let executions: Vec<ExecutionId> = explained.iter().map(|(_, e)| *e).collect();
+                (Ok(*place), self.one_app(&executions, entry.count))
+            }
+            _ => (Err(Cause::Ambiguous), self.nobody),
+        };
+        if let Ok((image, _)) = place {
+            self.await_jit_name(image, entry.pid, pc);
+        }
+        self.count(entry.event, place, pc, execution, entry.count);
+        true
+    }
+
+    /// What each address space of a pid has under an address, without those that the executable's id rules out.
+    fn spaces_of(
+        &self,
+        pid: u32,
+        spaces: Vec<Process>,
+        executable: u32,
+        pc: u64,
+    ) -> Vec<(Option<Mapping>, ExecutionId)> {
+        let (mut candidates, _) = self.candidates(pid);
+
+        let known = &self.aggregated;
+        let is_id = |id: u64| id as u32 == executable; // Its low half is all that a key has room for.
+        let is_file = |file| known.files.iter().any(|(id, files)| is_id(*id) && files.contains(&file));
+        let decided = executable != 0 && known.narrow(&mut candidates, &is_id, &is_file);
+        let ruled_out = |p: &Process| {
+            let known = p.program.map(|program| (program, p.execution));
+            match known {
+                Some(candidate) => executable != 0 && !candidates.contains(&candidate),
+                None => decided,
+            }
+        };
+        spaces.iter().filter(|p| !ruled_out(p)).map(|p| (p.space.find(pc).cloned(), p.execution)).collect()
+    }
+
+    /// Executions that are all of one application stand for it together.
+    fn one_app(&mut self, executions: &[ExecutionId], count: u64) -> ExecutionId {
+        let mut apps = executions.iter().map(|e| self.apps.resolve(*e).app);
+        let first = apps.next();
+        match first {
+            Some(app) if apps.all(|other| other == app) => self.apps.together(&app),
+            _ => self.without_app(count),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Entries against a simulated kernel that aggregates: whatever forks, executes, dies and reuses pids within an interval, no
+//! sample may land on an image, application or instance that it was not of.
+
+use std::collections::BTreeMap;
+
+use super::{
+    tests::{FakeHost, KERNEL, Random, collector, file, side, told},
+    *,
+};
+use crate::{
+    entries::{Entry, Interval, Place},
+    items::Side,
+};
+
+const PAGE: u64 = 0x1000;
+const PROGRAM_PAGES: u64 = 4;
+
+fn interval(since_ns: u64, until_ns: u64) -> Interval {
+    Interval { since_ns, until_ns }
+}
+
+fn entry(place: Place, pid: u32, count: u64) -> Entry {
+    Entry { place, pid, event: 0, count }
+}
+
+fn executable(id: u64, offset: u64) -> Place {
+    Place::Executable { id, offset }
+}
+
+fn process(pc: u64, executable: u32) -> Place {
+    Place::Process { pc, executable }
+}
+
+fn kernel(pc: u64, executable: Option<u64>) -> Place {
+    Place::Kernel { pc, executable }
+}
+
+fn aggregating() -> Collector<FakeHost> {
+    let mut c = collector();
+    c.keep_spaces();
+    c.discover([1]);
+    c
+}
+
+fn map(c: &mut Collector<FakeHost>, time_ns: u64, pid: u32, start: u64, target: Target) {
+    c.apply(time_ns, side(Side::Map { pid, start, length: PAGE, file_offset: 0, target }));
+}
+
+/// A child of init's executes a program.
+fn execute(c: &mut Collector<FakeHost>, time_ns: u64, pid: u32, path: &str) {
+    c.apply(time_ns, side(Side::Fork { pid, parent_pid: 1 }));
+    c.apply(time_ns, side(Side::Exec { pid, comm: "comm".into() }));
+    map(c, time_ns, pid, 0x5000, file(path));
+}
+
+#[test]
+fn entries_find_what_their_pid_was_in_the_interval() {
+    let mut c = aggregating();
+    execute(&mut c, 1, 9, "/bin/cc1");
+    map(&mut c, 1, 9, 0x8000, file("/lib/libc"));
+    c.apply(2, side(Side::Exit { pid: 9 }));
+    execute(&mut c, 3, 9, "/bin/as"); // The same pid: init's copy, then another program.
+    map(&mut c, 3, 9, 0x9000, file("/lib/libc"));
+    let entries = [
+        entry(executable(7, 0x10), 1, 1),  // init, which was nothing else
+        entry(executable(77, 0x20), 9, 2), // cc1 or as: not known yet
+        entry(process(0x8004, 0), 9, 3),   // cc1's library
+        entry(process(0x9004, 0), 9, 4),   // as'
+        entry(process(0x5004, 0), 9, 5),   // either's
+        entry(kernel(KERNEL + 1, Some(7)), 1, 6),
+        entry(kernel(KERNEL + 2, None), 0, 7),
+        entry(kernel(KERNEL + 3, Some(77)), 9, 8),
+        entry(process(0x1234_5000, 0), 9, 9),
+        entry(executable(7, 0xffff_ffff), 1, 10),
+        entry(process(0x10, 0), 55, 11),
+    ];
+    c.apply_entries(&entries, interval(0, 4));
+    c.end_interval(4);
+    expect_test::expect![[r#"
+        cpu-clock /bin/init+10 init#1 1
+        cpu-clock /lib/libc+4 as#1 4
+        cpu-clock /lib/libc+4 cc1#1 3
+        cpu-clock kernel+1 init#1 6
+        cpu-clock kernel+2 [idle]#0 7
+        cpu-clock kernel+3 unknown#0 8
+        cpu-clock unknown+10 unknown#0 11
+        cpu-clock unknown+12345000 as#1 9
+        cpu-clock unknown+20 unknown#0 2
+        cpu-clock unknown+5004 unknown#0 5
+        cpu-clock unknown+ffffffff init#1 10"#]]
+    .assert_eq(&told(&c.take()).join("\n"));
+    let causes =
+        UnknownCauses { no_process: 11, no_mapping: 19, ambiguous: 7, app: 8, ..UnknownCauses::default() };
+    assert_eq!((c.unknown(), c.tallies()[0].unknown), (causes, causes.total()));
+}
+
+#[test]
+fn an_id_once_learned_decides() {
+    let mut c = aggregating();
+    execute(&mut c, 1, 8, "/bin/cc1");
+    c.apply_entries(&[entry(executable(77, 0x20), 8, 1)], interval(0, 2));
+    c.end_interval(2); // cc1 or init's copy, of which the first id is not known.
+    assert_eq!(c.unknown().ambiguous, 1);
+    // 8 is nothing but cc1 now; 9 is two programs, one after the other.
+    execute(&mut c, 3, 9, "/bin/cc1");
+    execute(&mut c, 4, 9, "/bin/as");
+    let known = 77_u64 as u32;
+    let entries = [
+        entry(executable(77, 0x30), 9, 2), // Waits until the next one has told.
+        entry(executable(77, 0x20), 8, 1),
+        entry(process(0x5010, known), 9, 3),
+        entry(executable(77, 0x40), 55, 4), // A pid that nobody knows: the file is known all the same.
+    ];
+    c.apply_entries(&entries, interval(2, 5));
+    c.end_interval(5);
+    let told = told(&c.take());
+    assert_eq!(
+        told[..3],
+        ["cpu-clock /bin/cc1+10 cc1#2 3", "cpu-clock /bin/cc1+20 cc1#0 1", "cpu-clock /bin/cc1+30 cc1#0 2",]
+    );
+    assert_eq!(told[3], "cpu-clock /bin/cc1+40 cc1#0 4");
+    assert_eq!(c.unknown().ambiguous, 1);
+}
+
+#[test]
+fn instances_are_told_where_one_lived_alone() {
+    let mut c = aggregating();
+    c.apply_entries(&[entry(executable(7, 0), 1, 1)], interval(0, 1));
+    c.end_interval(1);
+    execute(&mut c, 2, 9, "/bin/cc1");
+    c.end_interval(3);
+    c.apply_entries(&[entry(executable(77, 0), 9, 1)], interval(3, 4));
+    c.end_interval(4);
+    execute(&mut c, 5, 10, "/bin/cc1");
+    c.apply_entries(&[entry(executable(77, 0), 9, 1)], interval(4, 6));
+    c.end_interval(6);
+    assert_eq!(
+        told(&c.take()),
+        ["cpu-clock /bin/cc1+0 cc1#0 1", "cpu-clock /bin/cc1+0 cc1#1 1", "cpu-clock /bin/init+0 init#1 1",]
+    );
+}
+
+#[test]
+fn what_a_mapping_hid_explains_its_interval() {
+    let mut c = aggregating();
+    map(&mut c, 1, 1, 0x9000, file("/lib/old"));
+    c.end_interval(2);
+    map(&mut c, 3, 1, 0x9000, file("/lib/new"));
+    c.apply_entries(&[entry(process(0x9001, 0), 1, 1)], interval(2, 4));
+    c.end_interval(4);
+    c.apply_entries(&[entry(process(0x9001, 0), 1, 1)], interval(4, 5));
+    c.end_interval(5);
+    assert_eq!(told(&c.take()), ["cpu-clock /lib/new+1 init#1 1", "cpu-clock unknown+9001 unknown#0 1"]);
+    assert_eq!(c.unknown().ambiguous, 1);
+}
+
+/// What runs under a pid: its pages, program, its execution, and what the kernel calls its executable.
+#[derive(Clone)]
+struct Running {
+    pages: BTreeMap<u64, (String, u64)>,
+    program: u64,
+    instance: u32,
+}
+
+impl Running {
+    fn id(&self) -> u64 {
+        0x5_0000 + 0x407 * self.program
+    }
+}
+
+#[derive(Default)]
+struct Machine {
+    processes: BTreeMap<u32, Running>,
+    instances: BTreeMap<u64, u32>,
+    table: BTreeMap<(Place, u32), (u32, u64)>,
+    truth: BTreeMap<(String, String), u64>,
+    samples: u64,
+}
+
+impl Machine {
+    fn step(&mut self, random: &mut Random, told_bits: bool) -> Vec<Side> {
+        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        let pid = pids[random.below(pids.len() as u64) as usize];
+        match random.below(24) {
+            0 => {
+                let child = 2 + random.below(10) as u32;
+                if self.processes.contains_key(&child) {
+                    return Vec::new();
+                }
+                self.processes.insert(child, self.processes[&pid].clone());
+                vec![Side::Fork { pid: child, parent_pid: pid }]
+            }
+            1 if pid != 1 => self.exec(pid, 1 + random.below(3)),
+            2 => {
+                let (page, library) = (8 + random.below(12), format!("/lib/{}", random.below(4)));
+                self.processes.get_mut(&pid).unwrap().pages.insert(page, (library.clone(), 0));
+                let target = file(&library);
+                vec![Side::Map { pid, start: page * PAGE, length: PAGE, file_offset: 0, target }]
+            }
+            3 if pid != 1 => {
+                self.processes.remove(&pid);
+                vec![Side::Exit { pid }]
+            }
+            _ => {
+                self.sample(pid, random, told_bits);
+                Vec::new()
+            }
+        }
+    }
+
+    fn exec(&mut self, pid: u32, program: u64) -> Vec<Side> {
+        let instance = self.instances.entry(program).or_default();
+        *instance += 1;
+        let path = format!("/bin/prog{program}");
+        let pages = (0..PROGRAM_PAGES).map(|i| (1 + i, (path.clone(), i * PAGE))).collect();
+        self.processes.insert(pid, Running { pages, program, instance: *instance });
+        let length = PROGRAM_PAGES * PAGE;
+        let map = Side::Map { pid, start: PAGE, length, file_offset: 0, target: file(&path) };
+        vec![Side::Exec { pid, comm: "comm".into() }, map]
+    }
+
+    fn sample(&mut self, pid: u32, random: &mut Random, told_bits: bool) {
+        let running = &self.processes[&pid];
+        let at = random.below(running.pages.len() as u64) as usize;
+        let (page, (path, offset)) = running.pages.iter().nth(at).unwrap();
+        let within = random.below(3);
+        let bits = if told_bits { running.id() as u32 } else { 0 };
+        let in_kernel = random.below(8) == 0;
+        let (place, key_pid, told) = if in_kernel {
+            (kernel(KERNEL + within, Some(running.id())), 0, format!("kernel+{within:x}"))
+        } else if *page <= PROGRAM_PAGES {
+            let place = executable(running.id(), (page - 1) * PAGE + within);
+            (place, 0, format!("{path}+{:x}", offset + within))
+        } else {
+            (process(page * PAGE + within, bits), pid, format!("{path}+{:x}", offset + within))
+        };
+        let name = if running.program == 0 { "init".to_owned() } else { format!("prog{}", running.program) };
+        let app = format!("{name}#{}", running.instance);
+        self.table.entry((place, key_pid)).or_insert((pid, 0)).1 += 1;
+        *self.truth.entry((told, app)).or_default() += 1;
+        self.samples += 1;
+    }
+
+    fn drain(&mut self) -> Vec<Entry> {
+        let table = std::mem::take(&mut self.table);
+        table.into_iter().map(|((place, _), (first_pid, count))| entry(place, first_pid, count)).collect()
+    }
+}
+
+/// No more was counted anywhere than there was.
+fn verify(batch: &Batch, truth: &BTreeMap<(String, String), u64>) {
+    let mut by_app: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut by_place: BTreeMap<String, u64> = BTreeMap::new();
+    for ((place, app), count) in truth {
+        let name = app.split('#').next().unwrap();
+        *by_app.entry((place.clone(), format!("{name}#0"))).or_default() += count;
+        *by_place.entry(place.clone()).or_default() += count;
+    }
+    for (key, count) in batch.counts.iter().filter(|(key, _)| key.image != ImageId::unknown()) {
+        let place = format!("{}+{:x}", key.image, key.offset.0);
+        let app = format!("{}#{}", key.app, key.instance);
+        let there = match (&*key.app, key.instance) {
+            ("unknown", _) => by_place.get(&place),
+            (_, 0) => by_app.get(&(place.clone(), app.clone())),
+            _ => truth.get(&(place.clone(), app.clone())),
+        };
+        assert!(there.is_some_and(|n| n >= count), "{place} {app}: {count} of {there:?}");
+    }
+}
+
+/// Samples whose image or application stayed unknown, and all.
+fn simulate(seed: u64, told_bits: bool) -> (u64, u64) {
+    let mut random = Random(seed);
+    let init = BTreeMap::from([(1, ("/bin/init".to_owned(), 0))]);
+    let mut machine = Machine::default();
+    machine.processes.insert(1, Running { pages: init, program: 0, instance: 1 });
+    let mut c = aggregating();
+    let (mut now, mut since) = (0, 0);
+    while now < 6000 {
+        for record in machine.step(&mut random, told_bits) {
+            now += 1;
+            c.apply(now, side(record));
+        }
+        now += 1;
+        if random.below(60) == 0 || now >= 6000 {
+            machine.drain().chunks(7).for_each(|some| c.apply_entries(some, interval(since, now)));
+            c.end_interval(now);
+            since = now;
+        }
+        if since == now && (random.below(15) == 0 || now >= 6000) {
+            verify(&c.take(), &machine.truth);
+            machine.truth.clear();
+            c.reap(now);
+        }
+    }
+    assert_eq!(c.tallies()[0].samples, machine.samples);
+    assert_eq!(c.unknown().total(), c.tallies()[0].unknown);
+    assert_eq!(c.unknown().total(), c.unknown().ambiguous, "all addresses were mapped");
+    (c.unknown().ambiguous + c.unknown().app, machine.samples)
+}
+
+#[test]
+fn nothing_is_counted_where_it_was_not() {
+    for told_bits in [false, true] {
+        let (mut undecided, mut samples) = (0, 0);
+        for seed in 0..60 {
+            println!("seed {seed}, executable told with each address: {told_bits}");
+            let (more_undecided, more) = simulate(seed, told_bits);
+            undecided += more_undecided;
+            samples += more;
+        }
+        let share = undecided as f64 / samples as f64;
+        println!("undecided: {undecided} of {samples}");
+        assert!(share < if told_bits { 0.05 } else { 0.06 }, "{share}");
+    }
+}

@@ -1,0 +1,97 @@
+//! The collector's part in branch directions: what sampled registers tell of the code at the sample.
+//!
+//! Enters: samples with registers. Leaves: counts of the derived events. Never here: how registers decide a branch (that is
+//! [`crate::branch`]'s).
+
+use std::collections::hash_map::Entry;
+
+use dwell_profile::ImageKind;
+
+use super::{AHEAD_NOT_TAKEN, AHEAD_TAKEN, Collector, Key, NOT_TAKEN, TAKEN};
+use crate::{
+    apps::ExecutionId,
+    branch::{AHEAD_BYTES, Ahead, Recipe, Registers},
+    host::Host,
+    images::{ImageIndex, Images},
+};
+
+/// Remembered recipes; beyond that they are decoded anew.
+pub(super) const RECIPES_MAX: usize = 1 << 17;
+
+/// What is known of the code at a sampled place.
+#[derive(Clone, Debug)]
+pub(super) enum Code {
+    /// One sample was there. Most places never see a second one, so it has not been looked at. The direction that this
+    /// sample would have told is given up, whichever it was, so nothing is biased.
+    Unread,
+    /// It decides nothing.
+    Undecided,
+    /// It is the branch, or the comparison before it.
+    At(Recipe),
+    /// It decides the first branch after it.
+    Before(Ahead),
+}
+
+impl Code {
+    fn read(code: &[u8]) -> Self {
+        match Recipe::decode(code) {
+            Some(recipe) => Code::At(recipe),
+            None => Ahead::decode(code).map_or(Code::Undecided, Code::Before),
+        }
+    }
+
+    /// How far off the event is, and which: what a sample there with these registers tells.
+    fn observe(&self, registers: &Registers) -> Option<(u64, u8)> {
+        match self {
+            Code::Unread | Code::Undecided => None,
+            Code::At(recipe) => {
+                let event = if recipe.taken(registers) { TAKEN } else { NOT_TAKEN };
+                Some((u64::from(recipe.branch_distance), event))
+            }
+            Code::Before(ahead) => {
+                Some((0, if ahead.taken(registers) { AHEAD_TAKEN } else { AHEAD_NOT_TAKEN }))
+            }
+        }
+    }
+}
+
+impl<H: Host> Collector<H> {
+    pub(super) fn observe_branch(
+        &mut self,
+        image: ImageIndex,
+        offset: u64,
+        execution: ExecutionId,
+        registers: &Registers,
+    ) {
+        if self.recipes.len() >= RECIPES_MAX {
+            self.recipes.clear();
+        }
+        let code = match self.recipes.entry((image, offset)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                new.insert(Code::Unread);
+                return;
+            }
+        };
+        if matches!(code, Code::Unread) {
+            let mut bytes = [0; AHEAD_BYTES];
+            let length = read_code(&self.images, &mut self.host, image, offset, &mut bytes);
+            *code = Code::read(&bytes[..length]);
+        }
+        if let Some((distance, event)) = code.observe(registers) {
+            *self.counts.entry(Key { offset: offset + distance, image, execution, event }).or_default() += 1;
+        }
+    }
+}
+
+/// Code bytes at a place in a file; how many could be read.
+pub(super) fn read_code(
+    images: &Images,
+    host: &mut impl Host,
+    image: ImageIndex,
+    offset: u64,
+    code: &mut [u8],
+) -> usize {
+    let record = images.record(image);
+    if record.kind == ImageKind::File { host.code(&record.id, offset, code).min(code.len()) } else { 0 }
+}

@@ -1,0 +1,65 @@
+//! The collector's part in names: symbols of images that leave no file behind, kept within what a segment can hold.
+//!
+//! Enters: sampled places of the kernel, of modules and of JIT code. Leaves: image records that name them. Never here: the
+//! texts that symbols come from (those are [`Host`]'s).
+
+use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
+
+use super::Collector;
+use crate::{host::Host, images::ImageIndex};
+
+/// The names of symbols are cut after that; a segment's texts may be no longer.
+const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;
+/// Symbols of an image, and the bytes of all their names; a segment's image records must stay readable.
+pub(super) const SYMBOLS_MAX: usize = 1 << 16;
+const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
+
+impl<H: Host> Collector<H> {
+    pub(super) fn record_with_symbols(&mut self, image: ImageIndex, mut offsets: Vec<u64>) -> ImageRecord {
+        let record = self.images.record(image);
+        if matches!(record.kind, ImageKind::Kernel | ImageKind::Module) {
+            offsets.sort_unstable();
+            offsets.dedup();
+            let found = self.host.kernel_symbols(&record.id, &offsets);
+            self.add_symbols(image, found);
+        }
+        self.images.record(image).clone()
+    }
+
+    /// Looks the waiting addresses of a process's anonymous code up in its perf map.
+    pub(super) fn name_jit_code(&mut self, pid: u32) {
+        let Some((image, addresses)) = self.jit_addresses.remove(&pid) else { return };
+        let addresses: Vec<u64> = addresses.into_iter().collect();
+        let found = self.host.jit_symbols(pid, &addresses);
+        self.add_symbols(image, found);
+    }
+
+    /// Of records for one image the database believes the newest, so each holds the epoch's symbols so far: those that
+    /// a segment has room for, the first to be sampled before others.
+    pub(super) fn add_symbols(&mut self, image: ImageIndex, mut found: Vec<ImageSymbol>) {
+        for symbol in &mut found {
+            cut(&mut symbol.name, SYMBOL_NAME_BYTES_MAX);
+        }
+        let symbols = self.images.symbols_mut(image);
+        found.retain(|symbol| symbols.binary_search(symbol).is_err());
+        found.sort();
+        found.dedup();
+        found.truncate(SYMBOLS_MAX.saturating_sub(symbols.len()));
+        let known_bytes = symbols.iter().map(|s| s.name.len()).sum();
+        let mut room_bytes = SYMBOL_NAMES_BYTES_MAX.saturating_sub(known_bytes);
+        found.retain(|symbol| {
+            let left = room_bytes.checked_sub(symbol.name.len());
+            room_bytes = left.unwrap_or(room_bytes);
+            left.is_some()
+        });
+        symbols.extend(found);
+        symbols.sort();
+    }
+}
+
+fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        let end = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+    }
+}

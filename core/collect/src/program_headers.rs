@@ -1,0 +1,240 @@
+//! What a mapped file's program headers tell: its build ID and where its code lies, by a few small reads.
+//!
+//! Enters: a way to read bytes at an offset. Leaves: both. Never here: sections, symbols; `dwell-image` reads whole files
+//! for those, tens of milliseconds each, too long between two drains of the rings. What is mapped executable has program
+//! headers, and the linker lets PT_NOTE cover the build ID's note.
+
+use dwell_profile::BuildId;
+
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+const PF_X: u32 = 1;
+const NT_GNU_BUILD_ID: u32 = 3;
+/// More program headers and longer notes than that are not looked at.
+const PROGRAM_HEADERS_MAX: usize = 128;
+const NOTES_BYTES_MAX: usize = 1 << 16;
+
+/// What program headers tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramHeaders {
+    /// The build ID, where there is one.
+    pub build_id: Option<BuildId>,
+    /// Where the code lies.
+    pub code: CodeLayout,
+}
+
+/// The executable segments of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodeLayout(Vec<CodeSegment>);
+
+/// An executable segment: so many bytes of the file, meant to be loaded at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CodeSegment {
+    address: u64,
+    file_offset: u64,
+    file_bytes: u64,
+}
+
+impl CodeLayout {
+    /// One segment, loaded at the offset that it has.
+    #[cfg(test)]
+    pub fn plain(bytes: u64) -> Self {
+        CodeLayout(vec![CodeSegment { address: 0, file_offset: 0, file_bytes: bytes }])
+    }
+
+    /// The file offset of what lies `distance` bytes after the kernel's `mm->start_code`, which is the lowest address of
+    /// an executable segment (`load_elf_binary` in fs/binfmt_elf.c); `None` where no code of the file can be.
+    pub fn file_offset(&self, distance: u64) -> Option<u64> {
+        let start_code = self.0.iter().map(|s| s.address).min()?;
+        let address = start_code.checked_add(distance)?;
+        self.0.iter().find_map(|s| {
+            let within = address.checked_sub(s.address).filter(|within| *within < s.file_bytes)?;
+            s.file_offset.checked_add(within)
+        })
+    }
+
+    /// Whether anything is known of it.
+    pub fn is_known(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Whether code of the file lies there.
+    pub fn has(&self, file_offset: u64) -> bool {
+        self.0.iter().any(|s| file_offset.checked_sub(s.file_offset).is_some_and(|at| at < s.file_bytes))
+    }
+}
+
+/// Where an ELF class keeps its fields.
+struct Layout {
+    wide: bool,
+    table: usize,
+    entry_size: usize,
+    count: usize,
+    entry_flags: usize,
+    entry_offset: usize,
+    entry_address: usize,
+    entry_file_size: usize,
+    entry_bytes: usize,
+}
+
+const LAYOUT_64: Layout = Layout {
+    wide: true,
+    table: 32,
+    entry_size: 54,
+    count: 56,
+    entry_flags: 4,
+    entry_offset: 8,
+    entry_address: 16,
+    entry_file_size: 32,
+    entry_bytes: 56,
+};
+const LAYOUT_32: Layout = Layout {
+    wide: false,
+    table: 28,
+    entry_size: 42,
+    count: 44,
+    entry_flags: 24,
+    entry_offset: 4,
+    entry_address: 8,
+    entry_file_size: 16,
+    entry_bytes: 32,
+};
+
+/// Reads them; `read_at` fills a buffer from a file offset and tells how much it could. `None` where the bytes are no ELF
+/// of this machine's byte order.
+pub fn read(read_at: impl Fn(u64, &mut [u8]) -> usize) -> Option<ProgramHeaders> {
+    let bytes_at = |offset: u64, length: usize| {
+        let mut bytes = vec![0; length];
+        let read = read_at(offset, &mut bytes).min(length);
+        bytes.truncate(read);
+        bytes
+    };
+    let header = bytes_at(0, 64);
+    let (own_order, class) = (if cfg!(target_endian = "little") { 1 } else { 2 }, *header.get(4)?);
+    if !header.starts_with(b"\x7fELF") || header.get(5) != Some(&own_order) {
+        return None;
+    }
+    let layout = if class == 2 { LAYOUT_64 } else { LAYOUT_32 };
+    let (size, count) = (half(&header, layout.entry_size)?, half(&header, layout.count)?);
+    let size = usize::from(size).max(layout.entry_bytes);
+    let table =
+        bytes_at(layout.word(&header, layout.table)?, size * usize::from(count).min(PROGRAM_HEADERS_MAX));
+    let entries = || table.chunks_exact(size);
+    let code = entries().filter_map(|entry| layout.code_segment(entry)).collect();
+    let build_id = entries().filter(|entry| full(entry, 0) == Some(PT_NOTE)).find_map(|entry| {
+        let length = usize::try_from(layout.word(entry, layout.entry_file_size)?).ok()?.min(NOTES_BYTES_MAX);
+        find_in_notes(&bytes_at(layout.word(entry, layout.entry_offset)?, length))
+    });
+    Some(ProgramHeaders { build_id, code: CodeLayout(code) })
+}
+
+/// Notes: sizes of name and contents, type, then both, each padded to four bytes.
+fn find_in_notes(mut notes: &[u8]) -> Option<BuildId> {
+    loop {
+        let (name, length, kind) = (full(notes, 0)? as usize, full(notes, 4)? as usize, full(notes, 8)?);
+        let contents = 12_usize.checked_add(name.checked_next_multiple_of(4)?)?;
+        let end = contents.checked_add(length)?;
+        if kind == NT_GNU_BUILD_ID && notes.get(12..16) == Some(b"GNU\0") {
+            return BuildId::new(notes.get(contents..end)?);
+        }
+        notes = notes.get(end.checked_next_multiple_of(4)?..)?;
+    }
+}
+
+impl Layout {
+    fn word(&self, bytes: &[u8], at: usize) -> Option<u64> {
+        if !self.wide {
+            return full(bytes, at).map(u64::from);
+        }
+        Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+    }
+
+    fn code_segment(&self, entry: &[u8]) -> Option<CodeSegment> {
+        let executable = full(entry, 0)? == PT_LOAD && full(entry, self.entry_flags)? & PF_X != 0;
+        let address = self.word(entry, self.entry_address)?;
+        let file_offset = self.word(entry, self.entry_offset)?;
+        let file_bytes = self.word(entry, self.entry_file_size)?;
+        executable.then_some(CodeSegment { address, file_offset, file_bytes })
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn full(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_bytes(bytes: &[u8]) -> Option<ProgramHeaders> {
+        read(|offset, out| {
+            let tail = usize::try_from(offset).ok().and_then(|o| bytes.get(o..)).unwrap_or_default();
+            let length = tail.len().min(out.len());
+            out[..length].copy_from_slice(&tail[..length]);
+            length
+        })
+    }
+
+    #[test]
+    fn it_agrees_with_the_whole_image() {
+        let own = std::env::current_exe().unwrap();
+        let maps = crate::procfs::parse_maps(&std::fs::read("/proc/self/maps").unwrap());
+        let files = maps.into_iter().filter_map(|(.., target)| match target {
+            crate::images::Target::File { path, .. } => Some(path),
+            _ => None,
+        });
+        for path in files.chain([own]) {
+            let bytes = std::fs::read(&path).unwrap();
+            let headers = read_bytes(&bytes).unwrap();
+            assert_eq!(headers.build_id, dwell_image::build_id_of_file(&path), "{}", path.display());
+            assert!(headers.code.is_known());
+        }
+    }
+
+    /// The kernel tells `start_code` in field 26 of /proc/PID/stat.
+    #[test]
+    fn distances_from_start_code_are_file_offsets() {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let words: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let start_code: u64 = words[23].parse().unwrap();
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let code = read_bytes(&own).unwrap().code;
+        let here = distances_from_start_code_are_file_offsets as fn() as usize as u64;
+        let maps = crate::procfs::parse_maps(&std::fs::read("/proc/self/maps").unwrap());
+        let (start, _, offset, _) = maps.into_iter().find(|(s, e, ..)| (*s..*e).contains(&here)).unwrap();
+        assert_eq!(code.file_offset(here - start_code), Some(offset + (here - start)));
+        assert!(code.has(offset + (here - start)) && !code.has(u64::MAX));
+        assert_eq!(code.file_offset(u64::MAX), None);
+    }
+
+    #[test]
+    fn code_may_lie_in_several_segments() {
+        let segment = |address, file_offset, file_bytes| CodeSegment { address, file_offset, file_bytes };
+        let code = CodeLayout(vec![segment(0x5200, 0x3200, 0x100), segment(0x1010, 0x10, 0x20)]);
+        let told: Vec<_> = [0, 0x1f, 0x20, 0x41f0, 0x42ef, 0x42f0].map(|d| code.file_offset(d)).into();
+        assert_eq!(told, [Some(0x10), Some(0x2f), None, Some(0x3200), Some(0x32ff), None]);
+    }
+
+    #[test]
+    fn hostile_files_never_panic() {
+        let whole = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let head = &whole[..4096.min(whole.len())];
+        assert_eq!(read_bytes(b""), None);
+        assert_eq!(read_bytes(b"#!/bin/sh\n"), None);
+        let mut state = 0xe1f_u64;
+        for _ in 0..50_000 {
+            let mut bytes = head.to_vec();
+            for _ in 0..4 {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let at = (state >> 40) as usize % 1024;
+                bytes[at] = (state >> 33) as u8;
+            }
+            bytes.truncate((state >> 20) as usize % 4097);
+            let _ = read_bytes(&bytes);
+        }
+    }
+}
