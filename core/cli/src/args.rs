@@ -1,7 +1,7 @@
 //! The command line as clap sees it. What is given here is checked once and becomes typed values; see DESIGN.md §4 for
 //! the contract on verbs and flags.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -40,7 +40,7 @@ pub enum Verb {
     /// Sample the whole machine until told to stop (SIGTERM, SIGINT), in the foreground.
     Daemon(DaemonArgs),
     /// Tell how the running daemon does: rates, losses, unknown share, own cost.
-    Status,
+    Status(StatusArgs),
     /// Have the running daemon store what it has in memory.
     Flush,
     /// List, start, rename and remove epochs.
@@ -70,10 +70,10 @@ pub struct SamplingArgs {
     /// Events to sample, as perf spells them [default: cycles where there is a PMU, else cpu-clock].
     #[arg(short, long, value_name = "EVENT", value_delimiter = ',')]
     pub event: Vec<String>,
-    /// Samples per second and CPU.
-    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 1000, conflicts_with = "period",
+    /// Samples per second and CPU [default: 1000; of the daemon with a PMU, one per 62,000 cycles].
+    #[arg(short = 'F', long, value_name = "HZ", conflicts_with = "period",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub frequency: u32,
+    pub frequency: Option<u32>,
     /// Mean period between samples: cycles, ns for clocks, occurrences for other events.
     #[arg(short = 'c', long, value_name = "PERIOD", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
@@ -137,6 +137,69 @@ pub struct DaemonArgs {
     /// Seconds between two times that samples are stored; what kill -9 may lose.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub flush_interval: u32,
+    /// Percent of each CPU that sampling may cost, interrupts included; beyond, the rate is lowered. 0: no limit.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = budget)]
+    pub budget: f64,
+    /// Begin a new epoch after that time: 30m, 12h, 7d; `never`: only when asked for (`dwell epoch new`, SIGHUP).
+    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = duration)]
+    pub rotate: Limit<Duration>,
+    /// Begin a new epoch when an image whose path contains this was built anew; may be given more than once.
+    #[arg(long, value_name = "PART")]
+    pub rotate_on_rebuild: Vec<String>,
+    /// Remove epochs that ended longer ago, but those with a name: 12h, 30d; `never`.
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = duration)]
+    pub keep_for: Limit<Duration>,
+    /// Remove the oldest epochs, but those with a name, when all take more: 500M, 2G; `any`: no limit.
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
+    pub keep_size: Limit<u64>,
+    /// Copy sampled images aside, up to this size in all, so that profiles outlive rebuilds: 500M, 2G.
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, default_missing_value = "1G", value_parser = size)]
+    pub keep_images: Option<Limit<u64>>,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Tell it again and again, until interrupted.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Seconds between two times.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub interval: u32,
+}
+
+/// A limit that need not be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit<T>(pub Option<T>);
+
+fn budget(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is no number"))?;
+    if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("expected 0 to 100".to_owned()) }
+}
+
+/// `30s`, `15m`, `12h`, `7d`, or `never`.
+fn duration(text: &str) -> Result<Limit<Duration>, String> {
+    if text == "never" {
+        return Ok(Limit(None));
+    }
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+    let seconds = with_unit(text, &units).filter(|s| *s > 0);
+    let seconds = seconds.ok_or("expected a number with s, m, h or d, or `never`")?;
+    Ok(Limit(Some(Duration::from_secs(seconds))))
+}
+
+/// `100K`, `500M`, `2G`, or `any`.
+fn size(text: &str) -> Result<Limit<u64>, String> {
+    if text == "any" {
+        return Ok(Limit(None));
+    }
+    let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
+    let bytes = with_unit(text, &units).ok_or("expected a number with K, M, G or T, or `any`")?;
+    Ok(Limit(Some(bytes)))
+}
+
+fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (number, factor) = units.iter().find_map(|(unit, f)| Some((text.strip_suffix(unit)?, f)))?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
 #[derive(Debug, Subcommand)]
@@ -154,6 +217,12 @@ pub enum EpochVerb {
         epoch: String,
         /// The new name.
         name: String,
+    },
+    /// Keep the source files of an epoch's sampled lines, as the daemon does when an epoch ends.
+    #[command(hide = true)]
+    KeepSources {
+        /// Its id.
+        epoch: String,
     },
     /// Remove epochs for good.
     Remove {

@@ -1,4 +1,4 @@
-//! `dwell record`, `daemon`, `status` and `flush`: arguments to dwell-collect, its progress and tallies to people.
+//! `dwell record`: arguments to dwell-collect, its progress and tallies to people.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use dwell_collect::{BackendChoice, DaemonOptions, Progress, Rate, RecordOptions, Recorded, Stop, Target};
+use dwell_collect::{BackendChoice, DEFAULT_RATE, Progress, Rate, RecordOptions, Recorded, Stop, Target};
 use dwell_profile::{Database, Epoch, EpochId, Event, EventRecord, PathsRecord};
 use dwell_query::{Options, Query};
 use indicatif::ProgressBar;
@@ -19,8 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::{
-    args::{BackendArg, DaemonArgs, RecordArgs, SamplingArgs},
-    complain, print, print_json,
+    args::{BackendArg, RecordArgs, SamplingArgs},
+    complain, print_json,
     text::grouped,
 };
 
@@ -30,7 +30,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
     let options = RecordOptions {
         backend: backend(&args.sampling),
         events: events(&args.sampling),
-        rate: rate(&args.sampling),
+        rate: rate(&args.sampling).unwrap_or(DEFAULT_RATE),
         name: args.sampling.name.clone(),
         duration: args.duration.map(Duration::from_secs),
         paths_percent: args.paths,
@@ -75,11 +75,13 @@ fn target(args: &RecordArgs) -> anyhow::Result<Target> {
     })
 }
 
-fn events(args: &SamplingArgs) -> Vec<Event> {
+/// The events asked for.
+pub fn events(args: &SamplingArgs) -> Vec<Event> {
     args.event.iter().map(|e| Event::named(e)).collect()
 }
 
-fn backend(args: &SamplingArgs) -> BackendChoice {
+/// The backend asked for.
+pub fn backend(args: &SamplingArgs) -> BackendChoice {
     match args.backend {
         BackendArg::Auto => BackendChoice::Auto,
         BackendArg::Kmod => BackendChoice::Kmod,
@@ -88,8 +90,9 @@ fn backend(args: &SamplingArgs) -> BackendChoice {
     }
 }
 
-fn rate(args: &SamplingArgs) -> Rate {
-    args.period.map_or(Rate::Frequency(args.frequency), Rate::Period)
+/// As asked for, if it was.
+pub fn rate(args: &SamplingArgs) -> Option<Rate> {
+    args.period.map(Rate::Period).or(args.frequency.map(Rate::Frequency))
 }
 
 /// How long a command may go on after it was told to end.
@@ -128,17 +131,18 @@ impl Around {
 }
 
 /// Progress on a terminal, warnings anywhere.
-struct Reporter {
+pub struct Reporter {
     bar: ProgressBar,
 }
 
 impl Reporter {
     /// Drawn on a terminal only; indicatif sees to that.
-    fn new() -> Self {
+    pub fn new() -> Self {
         Reporter { bar: ProgressBar::new_spinner() }
     }
 
-    fn show(&mut self, progress: Progress) {
+    /// Shows what there is to see.
+    pub fn show(&mut self, progress: Progress) {
         match progress {
             Progress::Started(epoch) => {
                 for note in &epoch.notes {
@@ -151,7 +155,7 @@ impl Reporter {
                 self.bar.set_message(format!("{} s, {} samples{lost}", elapsed.as_secs(), grouped(samples)));
                 self.bar.tick();
             }
-            Progress::Flushed { .. } => {}
+            Progress::Flushed { .. } | Progress::Ended(_) => {}
             Progress::Warning(text) => self.say(&text),
         }
     }
@@ -213,12 +217,13 @@ fn paths_line(paths: &PathsRecord) -> String {
 }
 
 /// `epoch X: 45,937 samples of cpu-clock, 0 lost, 0.02% unknown`.
-fn tallies(epoch: &Epoch) -> String {
+pub fn tallies(epoch: &Epoch) -> String {
     let events = epoch.events.iter().map(|(event, r)| event_line(event, r));
     format!("epoch {}: {}", epoch.id, events.collect::<Vec<_>>().join("; "))
 }
 
-fn event_line(event: &Event, r: &EventRecord) -> String {
+/// `45,937 samples of cpu-clock, 0 lost, 0.02% unknown`.
+pub fn event_line(event: &Event, r: &EventRecord) -> String {
     let throttled =
         if r.throttled > 0 { format!(", throttled {} times", r.throttled) } else { String::new() };
     let unknown = 100.0 * r.unknown as f64 / r.samples.max(1) as f64;
@@ -227,76 +232,4 @@ fn event_line(event: &Event, r: &EventRecord) -> String {
         grouped(r.samples),
         grouped(r.lost)
     )
-}
-
-/// The whole machine, until SIGTERM or SIGINT.
-pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
-    let options = DaemonOptions {
-        backend: backend(&args.sampling),
-        events: events(&args.sampling),
-        rate: rate(&args.sampling),
-        name: args.sampling.name.clone(),
-        flush_every: Duration::from_secs(args.flush_interval.into()),
-        ..DaemonOptions::default()
-    };
-    let writer = Database::open(db)?.writer()?;
-    let mut reporter = Reporter::new();
-    let last = dwell_collect::daemon(options, &writer, &Stop::on_signals()?, &mut |p| reporter.show(p))?;
-    keep_sources(db, &last.id);
-    complain(&tallies(&last));
-    Ok(())
-}
-
-/// What the daemon does and costs.
-pub fn status(db: &Path, json: bool) -> anyhow::Result<()> {
-    let status = dwell_collect::status(&Database::open(db)?)?;
-    if json {
-        let mut object = serde_json::to_value(&status)?;
-        object["schema"] = 1.into();
-        return print_json(&object);
-    }
-    let mut lines = vec![
-        format!(
-            "daemon {} ({}), collecting for {:.0} s into {}",
-            status.pid,
-            status.backend,
-            status.elapsed_s,
-            db.display()
-        ),
-        format!("epoch {} since {}", status.epoch, status.epoch_start),
-        format!(
-            "{:.0} samples per second, {:.2}% unknown, {} processes, {} images",
-            status.samples_per_second,
-            100.0 * status.unknown_share,
-            grouped(status.processes as u64),
-            grouped(status.images as u64)
-        ),
-        format!(
-            "costs {:.2}% of a CPU and {:.1} MiB; {} entries wait to be stored",
-            100.0 * status.cpu_share,
-            status.memory_bytes as f64 / 1_048_576.0,
-            grouped(status.entries as u64)
-        ),
-    ];
-    lines.extend(status.events.iter().map(|(event, r)| event_line(event, r)));
-    lines.extend(status.notes.iter().map(|n| format!("note: {n}")));
-    print(&(lines.join("\n") + "\n"))
-}
-
-/// Has the daemon store what it has counted.
-pub fn flush(db: &Path, json: bool) -> anyhow::Result<()> {
-    let samples = dwell_collect::flush(&Database::open(db)?)?;
-    match json {
-        true => print_json(&json!({ "schema": 1, "samples": samples })),
-        false => print(&format!("{} samples stored\n", grouped(samples))),
-    }
-}
-
-/// Has the daemon begin another epoch, and keeps the sources of the one that ended.
-pub fn new_epoch(db: &Path, name: Option<&str>) -> anyhow::Result<EpochId> {
-    let database = Database::open(db)?;
-    let ended = dwell_collect::status(&database)?.epoch;
-    let begun = dwell_collect::new_epoch(&database, name)?;
-    keep_sources(db, &ended);
-    Ok(begun)
 }

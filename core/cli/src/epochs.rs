@@ -18,7 +18,7 @@ pub fn run(db: &Path, verb: &EpochVerb, json: bool) -> anyhow::Result<()> {
     match verb {
         EpochVerb::List => list(db, json),
         EpochVerb::New { name } => {
-            let id = crate::collect::new_epoch(db, name.as_deref())?;
+            let id = crate::daemon::new_epoch(db, name.as_deref())?;
             tell(json, &json!({ "schema": 1, "epoch": id }), &format!("epoch {id}"))
         }
         EpochVerb::Rename { epoch, name } => {
@@ -28,6 +28,10 @@ pub fn run(db: &Path, verb: &EpochVerb, json: bool) -> anyhow::Result<()> {
             tell(json, &json!({ "schema": 1, "epoch": id, "name": name }), &format!("epoch {id} '{name}'"))
         }
         EpochVerb::Remove { epochs } => remove(db, epochs, json),
+        EpochVerb::KeepSources { epoch } => {
+            crate::collect::keep_sources(db, &Database::open(db)?.resolve(epoch)?.id);
+            Ok(())
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod annotate;
 mod args;
 mod collect;
+mod daemon;
 mod epochs;
 mod import;
 mod place;
@@ -60,9 +61,9 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let db = || place::database(cli.db.as_deref());
     match &cli.verb {
         Verb::Record(args) => collect::record(&db()?, args, cli.json),
-        Verb::Daemon(args) => collect::daemon(&db()?, args),
-        Verb::Status => collect::status(&db()?, cli.json),
-        Verb::Flush => collect::flush(&db()?, cli.json),
+        Verb::Daemon(args) => daemon::daemon(&db()?, args),
+        Verb::Status(args) => daemon::status(&db()?, args, cli.json),
+        Verb::Flush => daemon::flush(&db()?, cli.json),
         Verb::Epoch(verb) => epochs::run(&db()?, verb, cli.json),
         Verb::Top(args) => run_top(&open(cli)?, args, cli.json),
         Verb::Annotate(args) => run_annotate(&open(cli)?, args, cli.json),

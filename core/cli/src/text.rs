@@ -42,6 +42,15 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
+/// `14.2 MiB`.
+pub fn bytes(n: u64) -> String {
+    match n as f64 {
+        n if n >= 1_073_741_824.0 => format!("{:.1} GiB", n / 1_073_741_824.0),
+        n if n >= 1_048_576.0 => format!("{:.1} MiB", n / 1_048_576.0),
+        n => format!("{:.1} KiB", n / 1024.0),
+    }
+}
+
 /// Three significant digits and a decimal prefix: `4.10 G`.
 pub fn si(value: f64) -> String {
     const PREFIXES: [&str; 6] = ["", " k", " M", " G", " T", " P"];

@@ -446,7 +446,6 @@ impl<H: Host> Collector<H> {
     }
 
     /// Why samples of the epoch are under `unknown`.
-    #[allow(dead_code)] // Until the status shows it.
     pub fn unknown(&self) -> UnknownCauses {
         self.unknown
     }

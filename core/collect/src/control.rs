@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use dwell_profile::{Database, EpochId, Event, EventRecord};
+use dwell_profile::{CollectorRecord, Database, EpochId, Event, EventRecord};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,9 @@ pub struct Status {
     pub events: BTreeMap<Event, EventRecord>,
     /// Of all samples, the share under `unknown`.
     pub unknown_share: f64,
+    /// Of all samples, the share that an image was found for.
+    #[serde(default)]
+    pub resolved_share: f64,
     /// Processes tracked.
     pub processes: usize,
     /// Images tracked.
@@ -63,6 +66,12 @@ pub struct Status {
     pub memory_bytes: u64,
     /// CPU time used, as a share of one CPU.
     pub cpu_share: f64,
+    /// The core clock as measured in this epoch, in Hz.
+    #[serde(default)]
+    pub clock_hz: Option<f64>,
+    /// The collector's own account of this epoch.
+    #[serde(default)]
+    pub collector: CollectorRecord,
     /// The epoch's notes.
     pub notes: Vec<String>,
 }

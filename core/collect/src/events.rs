@@ -85,7 +85,10 @@ pub fn plan(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<Plan, Co
         (_, 0) => 1.0, // Page faults and such: every single one, unless a period is given.
         (_, apart) => clock_hz.unwrap_or(CLOCK_HZ_ASSUMED) / apart as f64,
     };
-    let period = period_of(rate, per_second)?;
+    let period = match rate {
+        Rate::Continuous { hz_max } => continuous_period(known, per_second, hz_max),
+        asked => period_of(asked, per_second)?,
+    };
     if known.unit == Unit::Nanoseconds && period < TIMER_PERIOD_NS_MIN {
         let expected = format!("a period of at least {TIMER_PERIOD_NS_MIN} ns");
         return Err(CollectError::BadRate { asked: format!("{} every {period} ns", known.name), expected });
@@ -114,7 +117,24 @@ fn period_of(rate: Rate, per_second: f64) -> Result<u64, CollectError> {
             expected: "a period of at least 1".to_owned(),
         }),
         Rate::Period(period) => Ok(period),
+        Rate::Continuous { .. } => unreachable!("the caller knows the event, which this takes"),
     }
+}
+
+/// DCPI §4.1.1: periods from 60 to 64 thousand cycles.
+const CONTINUOUS_CYCLES: u64 = 62_000;
+/// A timer's interrupt costs more than a counter's, and a clock of a few GHz would make 62,000 cycles 50 kHz.
+const CONTINUOUS_TIMER_HZ: u32 = 1000;
+
+/// What [`Rate::Continuous`] means for an event that comes so often.
+fn continuous_period(known: &Known, per_second: f64, hz_max: u32) -> u64 {
+    let slowest = (per_second / f64::from(hz_max.max(1))).ceil() as u64;
+    let wanted = match (known.unit, known.cycles_apart) {
+        (Unit::Nanoseconds, _) => (per_second / f64::from(CONTINUOUS_TIMER_HZ)) as u64,
+        (_, 0) => return 1, // Page faults and such: every single one.
+        (_, apart) => CONTINUOUS_CYCLES / apart,
+    };
+    wanted.max(slowest).max(1)
 }
 
 #[cfg(test)]
@@ -136,6 +156,11 @@ mod tests {
             tell("cpu-cycles", Rate::Frequency(1000)),
             tell("cache-misses", Rate::Frequency(1000)),
             tell("page-faults", Rate::Frequency(1000)),
+            tell("cpu-clock", Rate::Continuous { hz_max: 8000 }),
+            tell("cpu-clock", Rate::Continuous { hz_max: 500 }),
+            tell("cycles", Rate::Continuous { hz_max: 100_000 }),
+            tell("cycles", Rate::Continuous { hz_max: 8000 }),
+            tell("page-faults", Rate::Continuous { hz_max: 8000 }),
             tell("cycles", Rate::Frequency(0)),
             tell("cycles", Rate::Period(0)),
             tell("cucumbers", Rate::Period(7)),
@@ -147,6 +172,11 @@ mod tests {
             cannot sample cpu-clock every 2 ns: expected a period of at least 10000 ns
             cycles 3000000 cycles
             cache-misses 30000 events
+            page-faults 1 events
+            cpu-clock 1000000 ns
+            cpu-clock 2000000 ns
+            cycles 62000 cycles
+            cycles 375000 cycles
             page-faults 1 events
             cannot sample at 0 Hz: expected a frequency from 1 to 100000 Hz
             cannot sample with a period of 0: expected a period of at least 1

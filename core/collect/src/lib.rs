@@ -9,6 +9,7 @@
 
 mod apps;
 pub mod branch;
+mod clocks;
 mod collector;
 mod control;
 mod daemon;
@@ -52,4 +53,4 @@ pub use options::{
 };
 pub use record::record;
 pub use source::Backend;
-pub use stop::Stop;
+pub use stop::{Renew, Stop};

@@ -20,11 +20,13 @@ pub struct Merger<T> {
     horizon_ns: u64,
     /// Items that came after their turn.
     pub late: u64,
+    /// By how much at most.
+    pub late_ns_max: u64,
 }
 
 impl<T> Default for Merger<T> {
     fn default() -> Self {
-        Merger { pending: Vec::new(), horizon_ns: 0, late: 0 }
+        Merger { pending: Vec::new(), horizon_ns: 0, late: 0, late_ns_max: 0 }
     }
 }
 
@@ -32,6 +34,7 @@ impl<T> Merger<T> {
     /// Takes an item in.
     pub fn push(&mut self, time_ns: u64, item: T) {
         self.late += u64::from(time_ns < self.horizon_ns);
+        self.late_ns_max = self.late_ns_max.max(self.horizon_ns.saturating_sub(time_ns));
         self.pending.push(Timed { time_ns, item });
     }
 

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use dwell_profile::{Epoch, Event, Scope};
+use dwell_profile::{Epoch, EpochId, Event, Scope};
 
 /// Whose code is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,12 @@ pub enum Rate {
     Frequency(u32),
     /// One sample per this many occurrences (of `cpu-clock`: nanoseconds).
     Period(u64),
+    /// What a machine can bear for good: with a timer 1000 Hz, for hardware events DCPI's 62,000 cycles (§4.1.1: 60 to
+    /// 64 thousand), but no more than so many samples per second of a busy CPU.
+    Continuous {
+        /// That many.
+        hz_max: u32,
+    },
 }
 
 /// Which backend is to sample.
@@ -103,14 +109,32 @@ pub struct DaemonOptions {
     pub backend: BackendChoice,
     /// Which events; none: `cycles` where the machine counts them, else `cpu-clock`.
     pub events: Vec<Event>,
-    /// How often.
-    pub rate: Rate,
+    /// How often; `None`: [`Rate::Continuous`], as far as the budget allows.
+    pub rate: Option<Rate>,
     /// The first epoch's name.
     pub name: Option<String>,
     /// Store what was counted at least so often.
     pub flush_every: Duration,
     /// Tell branch directions from sampled registers.
     pub branches: bool,
+    /// Percent of each CPU that sampling may cost; beyond, the rate is lowered. 0: whatever it costs.
+    pub budget_percent: f64,
+    /// What the cost is measured over before it is judged.
+    pub budget_window: Duration,
+    /// A new epoch begins so often; `None`: only when asked for.
+    pub rotate_every: Option<Duration>,
+    /// A new epoch begins when an image whose path contains one of these was built anew.
+    pub rotate_on_rebuild: Vec<String>,
+    /// Epochs that ended longer ago are removed, unless they were named; `None`: none for its age.
+    pub keep_age: Option<Duration>,
+    /// The oldest epochs are removed when all take more, in bytes, unless they were named; `None`: any size.
+    pub keep_bytes: Option<u64>,
+    /// Sampled images are copied aside, so that profiles outlive rebuilds, up to so many bytes; `None`: they are not.
+    pub keep_images_bytes: Option<u64>,
+    /// Entries in memory that make us store before it is time.
+    pub entries_max: usize,
+    /// Entries that are kept while the database refuses them.
+    pub unstored_max: usize,
 }
 
 impl Default for DaemonOptions {
@@ -118,10 +142,19 @@ impl Default for DaemonOptions {
         DaemonOptions {
             backend: BackendChoice::Auto,
             events: Vec::new(),
-            rate: DEFAULT_RATE,
+            rate: None,
             name: None,
             flush_every: Duration::from_secs(30),
             branches: true,
+            budget_percent: 1.0,
+            budget_window: Duration::from_secs(10),
+            rotate_every: Some(Duration::from_secs(86_400)),
+            rotate_on_rebuild: Vec::new(),
+            keep_age: Some(Duration::from_secs(30 * 86_400)),
+            keep_bytes: Some(1 << 30),
+            keep_images_bytes: None,
+            entries_max: 1 << 14,
+            unstored_max: 1 << 17,
         }
     }
 }
@@ -140,6 +173,8 @@ pub enum Progress {
         /// Samples lost so far.
         lost: u64,
     },
+    /// An epoch ended by itself, and the next one began. One that someone asked to end is his to care for.
+    Ended(EpochId),
     /// What was counted is on disk.
     Flushed {
         /// Samples stored in the epoch so far.

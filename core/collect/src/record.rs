@@ -13,7 +13,7 @@ use crate::{
     linux_host::{all_pids, has_ended, threads_of, tree_of},
     options::{Progress, RecordOptions, Recorded, Target},
     paths::Paths,
-    session::{Session, Setup},
+    session::{ENTRIES_MAX, Session, Setup, UNSTORED_MAX},
     source::Tasks,
     sys::command::PausedCommand,
 };
@@ -45,6 +45,8 @@ pub fn record(
         name: options.name.clone(),
         branches: options.branches,
         paths,
+        entries_max: ENTRIES_MAX,
+        unstored_max: UNSTORED_MAX,
     };
     let (mut session, mut running) = match &options.target {
         Target::System => {

@@ -10,6 +10,10 @@ use dwell_profile::{
 };
 use jiff::Timestamp;
 
+mod epochs;
+
+pub use epochs::Next;
+
 use crate::{
     CollectError,
     collector::{Collector, Tally},
@@ -21,7 +25,7 @@ use crate::{
     options::{BackendChoice, Progress, Rate},
     paths::Paths,
     source::{
-        Backend, ROUND_MIN, Source, Tasks,
+        Backend, ROUND_MIN, Source, SourceTally, Tasks,
         choose::{Chosen, Wish, open_source},
         now_ns, paranoid,
     },
@@ -31,7 +35,9 @@ use crate::{
 /// How long after its time stamp a record may become visible in its ring.
 const MERGE_WINDOW: Duration = Duration::from_millis(5);
 /// Entries in memory that make us store before it is time: about 16 MB.
-const ENTRIES_MAX: usize = 1 << 18;
+pub const ENTRIES_MAX: usize = 1 << 18;
+/// Entries that are kept while the database refuses them: about 400 MB.
+pub const UNSTORED_MAX: usize = 1 << 22;
 /// The clock is measured, the dead are forgotten and progress is told so often.
 const SECOND: Duration = Duration::from_secs(1);
 /// After losses, processes are looked at again no more often than that.
@@ -53,12 +59,18 @@ pub struct Setup {
     pub branches: bool,
     /// Single-step threads now and then.
     pub paths: Option<Paths>,
+    /// Entries in memory that make us store before it is time.
+    pub entries_max: usize,
+    /// Entries that are kept while the database refuses them. Beyond, samples are lost, and counted so.
+    pub unstored_max: usize,
 }
 
 /// A running collection.
 pub struct Session {
     source: Box<dyn Source>,
     malformed: u64,
+    /// What the source had told when the epoch began.
+    at_epoch: SourceTally,
     collector: Collector<LinuxHost>,
     merger: Merger<Item>,
     plans: Vec<Plan>,
@@ -70,6 +82,8 @@ pub struct Session {
     cpu_at_start: Duration,
     next_second: Instant,
     next_refresh: Instant,
+    entries_max: usize,
+    unstored_max: usize,
 }
 
 impl Session {
@@ -92,6 +106,7 @@ impl Session {
         let epoch = new_epoch(setup.scope, setup.name, source.backend(), &plans, notes);
         let events = plans.iter().map(|p| p.event.clone()).collect();
         Ok(Session {
+            at_epoch: source.tally(),
             source,
             malformed: 0,
             collector: Collector::new(host, events),
@@ -99,12 +114,14 @@ impl Session {
             plans,
             clock,
             paths: setup.paths,
-            store: Store::begin(writer, epoch)?,
+            store: Store::begin(writer, epoch, setup.unstored_max)?,
             started: Instant::now(),
             epoch_started: Instant::now(),
             cpu_at_start: process_cpu_time(),
             next_second: Instant::now() + SECOND,
             next_refresh: Instant::now(),
+            entries_max: setup.entries_max,
+            unstored_max: setup.unstored_max,
         })
     }
 
@@ -190,7 +207,7 @@ impl Session {
 
     /// Whether so much is in memory that it should be stored now.
     pub fn is_full(&self) -> bool {
-        self.collector.entries() >= ENTRIES_MAX
+        self.collector.entries() >= self.entries_max
     }
 
     /// Stores what was counted. On an error it is kept, to be stored with the next call.
@@ -246,28 +263,6 @@ impl Session {
     fn not_stored(&self, source: DatabaseError) -> CollectError {
         let (samples, epoch) = (self.store.unstored_samples(), self.store.epoch.id.clone());
         CollectError::NotStored { samples, epoch, source }
-    }
-
-    /// Ends the epoch and begins the next one; sampling goes on meanwhile. On an error the epoch goes on, with what it
-    /// keeps in memory.
-    pub fn begin_epoch(&mut self, writer: &Writer, name: Option<String>) -> Result<EpochId, CollectError> {
-        self.store_all()?;
-        let (scope, notes) = (self.store.epoch.scope.clone(), self.store.epoch.notes.clone());
-        let next = new_epoch(scope, name, self.source.backend(), &self.plans, notes);
-        let id = next.id.clone();
-        let store = Store::begin(writer, next)?;
-        if let Err(error) = self.store.end() {
-            drop(store);
-            let _ = writer.database().remove(&id); // What cannot be removed stays as an empty epoch.
-            return Err(self.not_stored(error));
-        }
-        self.store = store;
-        self.epoch_started = Instant::now();
-        self.clock = MeasuredClock::default();
-        self.clock.measure();
-        self.malformed = 0;
-        self.collector.begin_epoch();
-        Ok(id)
     }
 
     /// The epoch as last stored.
@@ -356,6 +351,7 @@ fn new_epoch(
         events: plans.iter().map(|p| (p.event.clone(), none(p))).collect(),
         notes,
         paths: None,
+        collector: None,
     }
 }
 

@@ -7,8 +7,9 @@
 //! own processes, and the others are held against it. `bpf` and `kmod` count samples in the kernel, by executable and
 //! offset or by process and pc, and hand out counts; they watch whole machines.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
+use dwell_profile::TableRecord;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
@@ -88,6 +89,15 @@ pub enum LossCause {
     Nested,
 }
 
+/// What a source has done since it was opened, as far as it keeps account.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceTally {
+    /// Samples by index of the event and CPU.
+    pub by_cpu: BTreeMap<(u8, u32), u64>,
+    /// What the kernel's table did, where there is one.
+    pub table: Option<TableRecord>,
+}
+
 /// A source of samples. The caller owns the control flow: once a round it waits, drains, applies what is old enough,
 /// takes batches that are due, and lets the source tend to itself.
 pub trait Source {
@@ -136,6 +146,11 @@ pub trait Source {
     /// by process from now on.
     fn by_process(&mut self, executables: &[u64]) {
         let _ = executables;
+    }
+
+    /// What it has done since it was opened.
+    fn tally(&self) -> SourceTally {
+        SourceTally::default()
     }
 
     /// Records since the last call that could not be understood; a defect of ours, but counted as a loss.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use dwell_collect::{
-    CollectError, DaemonOptions, Progress, Rate, RecordOptions, Recorded, Stop, Target, daemon, flush,
+    CollectError, DaemonOptions, Progress, Rate, RecordOptions, Recorded, Renew, Stop, Target, daemon, flush,
     new_epoch, record, set_sampling, status,
 };
 use dwell_profile::{Database, DatabaseError, Epoch, Event, Scope, Writer};
@@ -259,7 +259,7 @@ fn a_daemon_answers_flushes_and_changes_epochs() {
     let stop = Stop::new();
     let running = std::thread::spawn({
         let stop = stop.clone();
-        move || daemon(DaemonOptions::default(), &writer, &stop, &mut |_| ())
+        move || daemon(DaemonOptions::default(), &writer, &stop, &Renew::new(), &mut |_| ())
     });
     let first = loop {
         match status(&bench.database) {
@@ -366,7 +366,7 @@ fn an_epoch_that_cannot_end_goes_on() {
     let (stop, writer) = (Stop::new(), writer(&database));
     let running = std::thread::spawn({
         let stop = stop.clone();
-        move || daemon(DaemonOptions::default(), &writer, &stop, &mut |_| ())
+        move || daemon(DaemonOptions::default(), &writer, &stop, &Renew::new(), &mut |_| ())
     });
     while status(&database).is_err() && !running.is_finished() {
         std::thread::sleep(Duration::from_millis(20));

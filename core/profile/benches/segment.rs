@@ -62,6 +62,7 @@ fn epoch(n: i64) -> Epoch {
         events: BTreeMap::new(),
         notes: vec![],
         paths: None,
+        collector: None,
     }
 }
 

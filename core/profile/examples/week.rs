@@ -131,6 +131,7 @@ fn epoch(day: u64) -> Epoch {
         events: Default::default(),
         notes: vec![],
         paths: None,
+        collector: None,
     }
 }
 

@@ -7,6 +7,7 @@
 //! The format on disk is written down in `FORMAT.md` beside this crate's manifest.
 
 mod address;
+mod collector;
 mod database;
 mod epoch;
 mod error;
@@ -18,6 +19,7 @@ mod segment;
 mod source;
 
 pub use address::{ImageAddress, ImageOffset};
+pub use collector::{CollectorRecord, TableRecord};
 pub use database::{
     Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochWriter, EpochsRead, SegmentRange, Writer,
 };

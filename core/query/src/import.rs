@@ -168,5 +168,6 @@ fn epoch(request: &ImportRequest, model: &MachineModel, arch: &str, samples: u64
         events: BTreeMap::from([(Event::named(&request.event), record)]),
         notes: Vec::new(),
         paths: None,
+        collector: None,
     }
 }

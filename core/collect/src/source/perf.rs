@@ -4,7 +4,7 @@
 //! events on it write; side-band records (mappings, executions, forks, exits) come with the first event of each task
 //! or CPU. Inherited events cannot share a ring across CPUs, so a task gets one event for each CPU.
 
-use std::{io, os::fd::AsFd, time::Duration};
+use std::{collections::BTreeMap, io, os::fd::AsFd, time::Duration};
 
 use rustc_hash::FxHashMap;
 use rustix::{
@@ -13,7 +13,7 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-use super::{Backend, Features, ROUND_MIN, Source, Tasks, cpus::online_cpus, now_ns, paranoid};
+use super::{Backend, Features, ROUND_MIN, Source, SourceTally, Tasks, cpus::online_cpus, now_ns, paranoid};
 use crate::{
     CollectError,
     events::{Plan, known_names},
@@ -49,6 +49,7 @@ pub struct PerfSource {
     /// Bytes of each ring.
     ring_bytes: usize,
     malformed: u64,
+    by_cpu: BTreeMap<(u8, u32), u64>,
     scratch: Vec<u8>,
 }
 
@@ -90,6 +91,7 @@ impl PerfSource {
             registers,
             ring_bytes: ring_bytes(plans),
             malformed: 0,
+            by_cpu: BTreeMap::new(),
             scratch: Vec::new(),
         };
         for (index, plan) in plans.iter().enumerate() {
@@ -228,7 +230,7 @@ impl PerfSource {
             .map_err(|source| CollectError::System { action, source })
     }
 
-    fn parse(&mut self, mut bytes: &[u8], merger: &mut Merger<Item>) {
+    fn parse(&mut self, cpu: u32, mut bytes: &[u8], merger: &mut Merger<Item>) {
         while let Some(split) = split_record(bytes) {
             let Ok((record, rest)) = split else {
                 self.malformed += 1; // Nothing tells where the next one starts.
@@ -239,8 +241,11 @@ impl PerfSource {
                 Ok(record) => {
                     // Children have events of their own, under the same id.
                     let sampler = &mut self.samplers[self.by_id.get(&record.event_id).copied().unwrap_or(0)];
-                    sampler.samples_since += u64::from(matches!(record.body, Body::Sample(_)));
                     let event = sampler.event_index;
+                    if matches!(record.body, Body::Sample(_)) {
+                        sampler.samples_since += 1;
+                        *self.by_cpu.entry((event, cpu)).or_default() += 1;
+                    }
                     if let Some(item) = Item::from_body(event, record.body) {
                         merger.push(record.time_ns, item);
                     }
@@ -302,7 +307,7 @@ impl Source for PerfSource {
             let mut bytes = std::mem::take(&mut self.scratch);
             bytes.clear();
             self.cpus[at].ring.drain(&mut bytes);
-            self.parse(&bytes, merger);
+            self.parse(self.cpus[at].cpu, &bytes, merger);
             self.scratch = bytes;
         }
         before_ns
@@ -329,6 +334,10 @@ impl Source for PerfSource {
             sampler.period.set_mean(*period);
             sampler.rewrite(passed, now);
         }
+    }
+
+    fn tally(&self) -> SourceTally {
+        SourceTally { by_cpu: self.by_cpu.clone(), table: None }
     }
 
     fn take_malformed(&mut self) -> u64 {

@@ -24,6 +24,12 @@ pub struct Counter {
     pub config: u64,
 }
 
+impl Counter {
+    /// The timer that runs while a CPU is not idle.
+    pub const CPU_CLOCK: Counter =
+        Counter { kind: abi::PERF_TYPE_SOFTWARE, config: abi::PERF_COUNT_SW_CPU_CLOCK as u64 };
+}
+
 /// How an event is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {

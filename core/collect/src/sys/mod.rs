@@ -6,5 +6,7 @@
 pub mod clock;
 pub mod command;
 pub mod event;
+pub mod interrupt;
 pub mod ring;
 pub mod stepper;
+pub mod usage;

@@ -55,6 +55,8 @@ pub(crate) trait Disk: Send + Sync + Debug {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// A whole file; an error of kind `FileTooLarge` where it exceeds the limit.
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>>;
+    /// A file's size.
+    fn bytes(&self, path: &Path) -> io::Result<u64>;
     /// A folder's names, sorted; those that are no UTF-8 are spelled lossily.
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
     /// A number that changes when the folder's names do.
@@ -110,6 +112,10 @@ impl Disk for RealDisk {
             ));
         }
         Ok(bytes)
+    }
+
+    fn bytes(&self, path: &Path) -> io::Result<u64> {
+        fs::symlink_metadata(path).map(|m| m.len())
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {

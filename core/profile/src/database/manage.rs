@@ -15,6 +15,14 @@ impl Database {
         self.write_epoch(&epoch)
     }
 
+    /// The bytes of an epoch's files. Some may come or go meanwhile; those that went do not count.
+    pub fn epoch_bytes(&self, id: &EpochId) -> Result<u64, DatabaseError> {
+        let folder = self.layout.epoch(id)?;
+        let entries = self.disk.list(&folder).map_err(|_| self.no_such_epoch(&id.0))?;
+        let files = entries.iter().filter(|entry| !entry.is_dir);
+        Ok(files.map(|entry| self.disk.bytes(&folder.join(&entry.name)).unwrap_or(0)).sum())
+    }
+
     /// Removes an epoch and the source texts that no other one needs. Readers that are at it get an error. An epoch that
     /// is being collected is refused.
     pub fn remove(&self, id: &EpochId) -> Result<(), DatabaseError> {

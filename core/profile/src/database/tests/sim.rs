@@ -256,6 +256,10 @@ impl Disk for SimDisk {
         }
     }
 
+    fn bytes(&self, path: &Path) -> Result<u64> {
+        self.read(path, u64::MAX).map(|bytes| bytes.len() as u64)
+    }
+
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         let state = self.state();
         let Node::Dir { names, .. } = &state.nodes[state.find(path)?] else {

@@ -1,0 +1,243 @@
+//! `dwell daemon`, `status` and `flush`, and a new epoch: arguments to dwell-collect, its answers to people.
+
+use std::{
+    io::IsTerminal,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use dwell_collect::{CollectError, DaemonOptions, Progress, Renew, Status, Stop};
+use dwell_profile::{CollectorRecord, Database, EpochId};
+use serde_json::json;
+
+use crate::{
+    args::{DaemonArgs, StatusArgs},
+    collect::{Reporter, backend, event_line, events, keep_sources, rate, tallies},
+    complain, print, print_json,
+    text::{bytes, grouped},
+};
+
+/// The whole machine, until SIGTERM or SIGINT; SIGHUP begins a new epoch.
+pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
+    let options = DaemonOptions {
+        backend: backend(&args.sampling),
+        events: events(&args.sampling),
+        rate: rate(&args.sampling),
+        name: args.sampling.name.clone(),
+        flush_every: Duration::from_secs(args.flush_interval.into()),
+        budget_percent: args.budget,
+        rotate_every: args.rotate.0,
+        rotate_on_rebuild: args.rotate_on_rebuild.clone(),
+        keep_age: args.keep_for.0,
+        keep_bytes: args.keep_size.0,
+        keep_images_bytes: args.keep_images.map(|limit| limit.0.unwrap_or(u64::MAX)),
+        ..DaemonOptions::default()
+    };
+    let writer = Database::open(db)?.writer()?;
+    let (stop, renew) = (Stop::on_signals()?, Renew::on_signal()?);
+    let mut reporter = Reporter::new();
+    let mut sources = SourceKeeper::default();
+    let last = dwell_collect::daemon(options, &writer, &stop, &renew, &mut |progress| {
+        if let Progress::Ended(epoch) = &progress {
+            sources.keep(db, epoch);
+        }
+        reporter.show(progress);
+    })?;
+    sources.wait();
+    keep_sources(db, &last.id);
+    complain(&tallies(&last));
+    Ok(())
+}
+
+/// Keeps the sources of epochs that ended, in a process of its own: it reads images and their line tables, which would
+/// take the daemon's rounds and memory.
+#[derive(Default)]
+struct SourceKeeper {
+    running: Option<Child>,
+}
+
+impl SourceKeeper {
+    fn keep(&mut self, db: &Path, epoch: &EpochId) {
+        // Two in a row: the first has had its time, or the second goes without.
+        if self.running.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+            return complain(&format!(
+                "warning: sources of epoch {epoch} are not kept: another's are being read"
+            ));
+        }
+        let spawned = std::env::current_exe().and_then(|dwell| {
+            let mut command = Command::new(dwell);
+            command.arg("--db").arg(db).args(["epoch", "keep-sources", &epoch.0]);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
+        });
+        match spawned {
+            Ok(child) => self.running = Some(child),
+            Err(error) => complain(&format!("warning: sources of epoch {epoch} are not kept: {error}")),
+        }
+    }
+
+    fn wait(&mut self) {
+        // What went wrong it has told itself.
+        let _ = self.running.take().map(|mut child| child.wait());
+    }
+}
+
+/// What the daemon does and costs; once, or again and again.
+pub fn status(db: &Path, args: &StatusArgs, json: bool) -> anyhow::Result<()> {
+    let database = Database::open(db)?;
+    if !args.watch {
+        return show(db, &dwell_collect::status(&database)?, json);
+    }
+    let stop = Stop::on_signals()?;
+    let redraw = !json && std::io::stdout().is_terminal();
+    while !stop.is_asked() {
+        let status = dwell_collect::status(&database);
+        if redraw {
+            print("\x1b[H\x1b[2J")?; // Home, and clear to the end.
+        }
+        match status {
+            Ok(status) => show(db, &status, json)?,
+            // It is being started again, perhaps; who watches wants to see it come back.
+            Err(error @ (CollectError::NoDaemon(_) | CollectError::Daemon { .. })) if redraw => {
+                print(&format!("{error}\n"))?
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let naps = args.interval * 10;
+        (0..naps).take_while(|_| !stop.is_asked()).for_each(|_| thread::sleep(Duration::from_millis(100)));
+    }
+    Ok(())
+}
+
+fn show(db: &Path, status: &Status, json: bool) -> anyhow::Result<()> {
+    if json {
+        let mut object = serde_json::to_value(status)?;
+        object["schema"] = 1.into();
+        return print_json(&object);
+    }
+    let mut lines = what(db, status);
+    lines.extend(status.events.iter().map(|(event, r)| format!("  {}", event_line(event, r))));
+    lines.extend(by_cpu(&status.collector));
+    lines.extend(costs(status));
+    lines.extend(honesty(&status.collector));
+    lines.extend(status.notes.iter().map(|n| format!("note: {n}")));
+    print(&(lines.join("\n") + "\n"))
+}
+
+fn what(db: &Path, status: &Status) -> Vec<String> {
+    let hz = status.clock_hz.map_or(String::new(), |hz| format!("; core clock {:.2} GHz", hz / 1e9));
+    vec![
+        format!(
+            "daemon {} ({}), collecting for {:.0} s into {}",
+            status.pid,
+            status.backend,
+            status.elapsed_s,
+            db.display()
+        ),
+        format!("epoch {} since {} (began: {})", status.epoch, status.epoch_start, status.collector.began),
+        format!(
+            "{:.0} samples per second, {:.2}% resolved, {:.2}% unknown, {} processes, {} images{hz}",
+            status.samples_per_second,
+            100.0 * status.resolved_share,
+            100.0 * status.unknown_share,
+            grouped(status.processes as u64),
+            grouped(status.images as u64)
+        ),
+    ]
+}
+
+fn by_cpu(collector: &CollectorRecord) -> Vec<String> {
+    let list = |counts: &Vec<u64>| {
+        let each: Vec<String> =
+            counts.iter().enumerate().map(|(cpu, n)| format!("{cpu}: {}", grouped(*n))).collect();
+        each.join("  ")
+    };
+    collector
+        .samples_by_cpu
+        .iter()
+        .map(|(event, counts)| format!("  {event} by CPU  {}", list(counts)))
+        .collect()
+}
+
+fn costs(status: &Status) -> Vec<String> {
+    let c = &status.collector;
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let mut lines = vec![
+        format!(
+            "costs {:.2}% of each CPU of {:.2}% allowed: {:.2} s user, {:.2} s kernel, {:.2} s of interrupts in {:.0} s",
+            c.cost_percent,
+            c.budget_percent,
+            seconds(c.cpu_user_ns),
+            seconds(c.cpu_kernel_ns),
+            seconds(c.interrupt_ns),
+            seconds(c.elapsed_ns)
+        ),
+        format!(
+            "memory {} (most {}); {} entries wait to be stored; epoch on disk {}",
+            bytes(c.memory_bytes),
+            bytes(c.memory_bytes_max),
+            grouped(status.entries as u64),
+            bytes(c.disk_bytes)
+        ),
+    ];
+    if c.rate_lowered > 0 {
+        lines.push(format!(
+            "rate {:.0}% of the asked; lowered {} times, raised {} times",
+            100.0 * c.rate_share,
+            grouped(c.rate_lowered),
+            grouped(c.rate_raised)
+        ));
+    }
+    if let Some(table) = &c.table {
+        let (rate, samples) = (100.0 * table.hit_rate(), grouped(table.samples));
+        lines.push(format!("table: {rate:.1}% of {samples} samples found their entry"));
+    }
+    lines
+}
+
+/// What was lost, unknown, late, slept through or set.
+fn honesty(c: &CollectorRecord) -> Vec<String> {
+    let causes = |what: &str, causes: &std::collections::BTreeMap<String, u64>| {
+        let list: Vec<String> = causes.iter().map(|(cause, n)| format!("{} {cause}", grouped(*n))).collect();
+        (!list.is_empty()).then(|| format!("{what}: {}", list.join(", ")))
+    };
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let told = [
+        causes("lost", &c.lost),
+        causes("unknown", &c.unknown),
+        (c.late_records > 0).then(|| {
+            format!(
+                "{} records came late, by {:.3} s at most",
+                grouped(c.late_records),
+                seconds(c.skew_ns_max)
+            )
+        }),
+        (c.suspended_ns > 0).then(|| format!("the machine slept for {:.0} s", seconds(c.suspended_ns))),
+        (c.clock_steps > 0).then(|| {
+            format!("the clock was set {} times, by {:+.1} s", c.clock_steps, c.clock_step_ns as f64 / 1e9)
+        }),
+        (c.stores_failed > 0).then(|| format!("storing failed {} times", grouped(c.stores_failed))),
+        (c.events_reopened > 0)
+            .then(|| format!("silent events were opened again {} times", c.events_reopened)),
+    ];
+    told.into_iter().flatten().collect()
+}
+
+/// Has the daemon store what it has counted.
+pub fn flush(db: &Path, json: bool) -> anyhow::Result<()> {
+    let samples = dwell_collect::flush(&Database::open(db)?)?;
+    match json {
+        true => print_json(&json!({ "schema": 1, "samples": samples })),
+        false => print(&format!("{} samples stored\n", grouped(samples))),
+    }
+}
+
+/// Has the daemon begin another epoch, and keeps the sources of the one that ended.
+pub fn new_epoch(db: &Path, name: Option<&str>) -> anyhow::Result<EpochId> {
+    let database = Database::open(db)?;
+    let ended = dwell_collect::status(&database)?.epoch;
+    let begun = dwell_collect::new_epoch(&database, name)?;
+    keep_sources(db, &ended);
+    Ok(begun)
+}

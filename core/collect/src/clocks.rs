@@ -1,0 +1,117 @@
+//! The clocks of the machine, watched: whether the wall clock was set, and whether the machine slept.
+//!
+//! Enters: three clocks read at once, now and then. Leaves: what happened between. Never here: reading them, but in
+//! [`Clocks::now`].
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Less is what time services correct by slewing.
+const STEP_MIN_NS: i64 = 1_000_000_000;
+/// Less is the time between reading one clock and the next.
+const SUSPENSION_MIN_NS: u64 = 1_000_000_000;
+
+/// Three clocks, read at about the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clocks {
+    /// CLOCK_REALTIME: anyone may set it.
+    pub wall_ns: i64,
+    /// CLOCK_BOOTTIME: steady, and goes on while the machine sleeps.
+    pub boot_ns: u64,
+    /// CLOCK_MONOTONIC: steady, and stands while the machine sleeps; the clock of the records.
+    pub monotonic_ns: u64,
+}
+
+impl Clocks {
+    /// This machine's.
+    pub fn now() -> Self {
+        let ns = |id| {
+            let Timespec { tv_sec, tv_nsec } = clock_gettime(id);
+            tv_sec * 1_000_000_000 + tv_nsec
+        };
+        Clocks {
+            wall_ns: ns(ClockId::Realtime),
+            boot_ns: ns(ClockId::Boottime) as u64,
+            monotonic_ns: ns(ClockId::Monotonic) as u64,
+        }
+    }
+
+    /// From then to now, without what the machine slept.
+    pub fn awake_since(&self, then: &Clocks) -> Duration {
+        Duration::from_nanos(self.monotonic_ns.saturating_sub(then.monotonic_ns))
+    }
+}
+
+/// What happened to the clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Jump {
+    /// The wall clock was set: by how much.
+    pub step_ns: Option<i64>,
+    /// The machine slept: for how long.
+    pub slept_ns: Option<u64>,
+}
+
+/// Looks at the clocks again and again.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockWatch {
+    last: Clocks,
+}
+
+impl ClockWatch {
+    /// From now on.
+    pub fn new(now: Clocks) -> Self {
+        ClockWatch { last: now }
+    }
+
+    /// What happened since the last look.
+    pub fn look(&mut self, now: Clocks) -> Jump {
+        let last = std::mem::replace(&mut self.last, now);
+        let boot_ns = now.boot_ns.saturating_sub(last.boot_ns);
+        let monotonic_ns = now.monotonic_ns.saturating_sub(last.monotonic_ns);
+        let step_ns = now.wall_ns.saturating_sub(last.wall_ns).saturating_sub(boot_ns as i64);
+        let slept_ns = boot_ns.saturating_sub(monotonic_ns);
+        Jump {
+            step_ns: (step_ns.abs() >= STEP_MIN_NS).then_some(step_ns),
+            slept_ns: (slept_ns >= SUSPENSION_MIN_NS).then_some(slept_ns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn after(clocks: Clocks, wall_s: i64, boot_s: u64, monotonic_s: u64) -> Clocks {
+        Clocks {
+            wall_ns: clocks.wall_ns + wall_s * SECOND,
+            boot_ns: clocks.boot_ns + boot_s * SECOND as u64,
+            monotonic_ns: clocks.monotonic_ns + monotonic_s * SECOND as u64,
+        }
+    }
+
+    #[test]
+    fn steps_and_sleep_are_told_apart() {
+        let start = Clocks { wall_ns: 1_800_000_000 * SECOND, boot_ns: 50, monotonic_ns: 50 };
+        let mut watch = ClockWatch::new(start);
+        let quiet = after(start, 10, 10, 10);
+        assert_eq!(watch.look(quiet), Jump::default());
+        let slewed = Clocks { wall_ns: quiet.wall_ns + SECOND + 900_000_000, ..after(quiet, 0, 1, 1) };
+        assert_eq!(watch.look(slewed), Jump::default(), "0.9 s within a second");
+        let back = after(slewed, -3590, 10, 10);
+        assert_eq!(watch.look(back), Jump { step_ns: Some(-3600 * SECOND), slept_ns: None });
+        let slept = after(back, 7200, 7200, 1);
+        assert_eq!(watch.look(slept), Jump { step_ns: None, slept_ns: Some(7199 * SECOND as u64) });
+        let both = after(slept, 100, 50, 10);
+        assert_eq!(watch.look(both), Jump { step_ns: Some(50 * SECOND), slept_ns: Some(40 * SECOND as u64) });
+    }
+
+    #[test]
+    fn this_machines_clocks_run() {
+        let (first, second) = (Clocks::now(), Clocks::now());
+        assert!(second.boot_ns >= first.boot_ns && second.monotonic_ns >= first.monotonic_ns);
+        assert_eq!(ClockWatch::new(first).look(second).slept_ns, None);
+    }
+}

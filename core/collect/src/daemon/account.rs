@@ -1,0 +1,145 @@
+//! The daemon's account of itself: what it did and cost in an epoch, and since it started.
+//!
+//! Enters: what the session, the budget and the clocks tell. Leaves: a [`CollectorRecord`], for `epoch.json` and for
+//! `dwell status`. Never here: decisions.
+
+use std::{fs, time::Duration};
+
+use dwell_profile::CollectorRecord;
+
+use crate::{clocks::Clocks, session::Session, sys::usage};
+
+use super::budget::Budget;
+
+/// What is counted since the start, and where the epoch began in it.
+#[derive(Debug)]
+pub struct Account {
+    /// What one sample's interrupt takes.
+    pub interrupt: Duration,
+    /// What the machine slept in the epoch.
+    pub slept_ns: u64,
+    /// The epoch's files, as last looked at.
+    pub disk_bytes: u64,
+    /// How often silent events were opened again.
+    pub reopened: u64,
+    began: String,
+    steps: u64,
+    step_ns: i64,
+    epoch_start: Clocks,
+    paused_since: Option<Clocks>,
+    paused_ns: u64,
+    cpu_at_start: (Duration, Duration),
+    memory_bytes_max: u64,
+    /// Samples, lost ones included, of the epochs before.
+    samples_before: u64,
+    /// The cost of each window of the epoch, added up, and how many.
+    costs: (f64, u32),
+}
+
+impl Account {
+    /// From now on.
+    pub fn new(began: &str, interrupt: Duration, now: Clocks) -> Self {
+        Account {
+            interrupt,
+            slept_ns: 0,
+            disk_bytes: 0,
+            reopened: 0,
+            began: began.to_owned(),
+            steps: 0,
+            step_ns: 0,
+            epoch_start: now,
+            paused_since: None,
+            paused_ns: 0,
+            cpu_at_start: usage::cpu_time(),
+            memory_bytes_max: 0,
+            samples_before: 0,
+            costs: (0.0, 0),
+        }
+    }
+
+    /// The wall clock was set.
+    pub fn stepped(&mut self, step_ns: i64) {
+        self.steps += 1;
+        self.step_ns = self.step_ns.saturating_add(step_ns);
+    }
+
+    /// A window's cost, as a share of each CPU.
+    pub fn cost(&mut self, share: f64) {
+        self.costs.0 += share;
+        self.costs.1 += 1;
+    }
+
+    /// Sampling stops or goes on.
+    pub fn paused(&mut self, paused: bool, now: Clocks) {
+        if let Some(since) = self.paused_since.take() {
+            self.paused_ns += now.awake_since(&since).as_nanos() as u64;
+        }
+        self.paused_since = paused.then_some(now);
+    }
+
+    /// Samples of the epoch, lost ones included: their interrupts were paid for.
+    pub fn counted(&self, session: &Session) -> u64 {
+        session.records().values().map(|r| r.samples + r.lost).sum()
+    }
+
+    /// The same since the start.
+    pub fn samples_ever(&self, session: &Session) -> u64 {
+        self.samples_before + self.counted(session)
+    }
+
+    /// An epoch ended, with so many samples; the next one began.
+    pub fn begin_epoch(&mut self, why: &str, counted: u64) {
+        let now = Clocks::now();
+        self.paused(self.paused_since.is_some(), now);
+        *self = Account {
+            reopened: self.reopened,
+            memory_bytes_max: self.memory_bytes_max,
+            samples_before: self.samples_before + counted,
+            paused_since: self.paused_since,
+            ..Account::new(why, self.interrupt, now)
+        };
+    }
+
+    /// The account of the epoch.
+    pub fn record(&mut self, session: &Session, budget: &Budget) -> CollectorRecord {
+        let (user, kernel) = usage::cpu_time();
+        let memory_bytes = resident_bytes();
+        self.memory_bytes_max = self.memory_bytes_max.max(memory_bytes);
+        let awake_ns = Clocks::now().awake_since(&self.epoch_start).as_nanos() as u64;
+        let (late_records, skew_ns_max) = session.late();
+        let cost = if self.costs.1 > 0 { self.costs.0 / f64::from(self.costs.1) } else { budget.cost() };
+        CollectorRecord {
+            began: self.began.clone(),
+            elapsed_ns: awake_ns.saturating_sub(self.paused_ns),
+            suspended_ns: self.slept_ns,
+            clock_steps: self.steps,
+            clock_step_ns: self.step_ns,
+            budget_percent: 100.0 * budget.allowed(),
+            cost_percent: 100.0 * cost,
+            cpu_user_ns: user.saturating_sub(self.cpu_at_start.0).as_nanos() as u64,
+            cpu_kernel_ns: kernel.saturating_sub(self.cpu_at_start.1).as_nanos() as u64,
+            interrupt_ns: budget.interrupts(self.counted(session)).as_nanos() as u64,
+            rate_share: budget.share(),
+            rate_lowered: budget.lowered,
+            rate_raised: budget.raised,
+            memory_bytes,
+            memory_bytes_max: self.memory_bytes_max,
+            disk_bytes: self.disk_bytes,
+            stores_failed: session.stores_failed(),
+            events_reopened: self.reopened,
+            lost: session.lost_by_cause(),
+            unknown: session.unknown_by_cause(),
+            samples_by_cpu: session.samples_by_cpu(),
+            table: session.table(),
+            late_records,
+            skew_ns_max,
+        }
+    }
+}
+
+/// The second field of /proc/self/statm, in pages.
+pub fn resident_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|w| w.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}

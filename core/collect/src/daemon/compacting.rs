@@ -1,0 +1,67 @@
+//! Puts an epoch's segments together now and then, on a thread of its own: the rings must be drained meanwhile.
+
+use std::{collections::VecDeque, thread::JoinHandle};
+
+use dwell_profile::{DatabaseError, EpochId, Writer};
+
+use crate::options::Progress;
+
+/// Segments are put together after so many flushes.
+const FLUSHES_PER_COMPACTION: u32 = 16;
+/// Ended epochs that wait their turn; beyond, the oldest stays as it is, which costs only room.
+const WAITING_MAX: usize = 16;
+
+/// One compaction at a time.
+#[derive(Default)]
+pub struct Compacting {
+    flushes: u32,
+    waiting: VecDeque<EpochId>,
+    running: Option<JoinHandle<Result<(), DatabaseError>>>,
+}
+
+impl Compacting {
+    /// The current epoch got another segment.
+    pub fn flushed(&mut self, writer: &Writer, epoch: &EpochId, progress: &mut dyn FnMut(Progress)) {
+        self.flushes += 1;
+        if self.flushes >= FLUSHES_PER_COMPACTION && self.waiting.is_empty() {
+            self.flushes = 0;
+            self.waiting.push_back(epoch.clone());
+        }
+        self.go_on(writer, progress);
+    }
+
+    /// An epoch ended: it will get no further segment.
+    pub fn ended(&mut self, writer: &Writer, epoch: &EpochId, progress: &mut dyn FnMut(Progress)) {
+        if self.waiting.len() >= WAITING_MAX {
+            self.waiting.pop_front();
+        }
+        if !self.waiting.contains(epoch) {
+            self.waiting.push_back(epoch.clone());
+        }
+        self.go_on(writer, progress);
+    }
+
+    fn go_on(&mut self, writer: &Writer, progress: &mut dyn FnMut(Progress)) {
+        if self.running.as_ref().is_some_and(|r| !r.is_finished()) {
+            return;
+        }
+        self.join(progress);
+        let Some(epoch) = self.waiting.pop_front() else { return };
+        let writer = writer.clone();
+        self.running = Some(std::thread::spawn(move || match writer.compact(&epoch) {
+            Err(DatabaseError::NoSuchEpoch { .. }) => Ok(()), // It was removed meanwhile.
+            compacted => compacted.map(|_| ()),
+        }));
+    }
+
+    /// Waits for what runs; what waits is left.
+    pub fn wait(&mut self, progress: &mut dyn FnMut(Progress)) {
+        self.join(progress);
+    }
+
+    fn join(&mut self, progress: &mut dyn FnMut(Progress)) {
+        if let Some(Ok(Err(error))) = self.running.take().map(JoinHandle::join) {
+            progress(Progress::Warning(format!("segments could not be put together: {error}")));
+        }
+    }
+}

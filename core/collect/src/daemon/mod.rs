@@ -1,0 +1,435 @@
+//! `dwell daemon`: collects the whole machine for good, in the foreground under a supervisor.
+//!
+//! Enters: what to collect and what that may cost; requests. Leaves: epochs. What it does beside sampling, each in a
+//! file of its own: the cost is held within a [`budget`], epochs [`rotate`], old ones are removed ([`retain`]), the
+//! events are watched for [`silence`], and an [`account`] of all that is kept. Never here: how samples are taken.
+
+mod account;
+mod budget;
+mod compacting;
+mod retain;
+mod rotate;
+mod silence;
+
+use std::time::{Duration, Instant};
+
+use dwell_profile::{Epoch, Scope, Writer};
+
+use crate::{
+    CollectError, Renew, Stop,
+    clocks::{ClockWatch, Clocks},
+    control::{Answer, ControlServer, Request, Status},
+    linux_host::all_pids,
+    options::{DaemonOptions, Progress, Rate},
+    record::Flushing,
+    session::{Next, Session, Setup},
+    source::Tasks,
+    sys::{event::Counter, interrupt, usage},
+};
+
+use account::Account;
+use budget::{Budget, Load};
+use compacting::Compacting;
+use retain::{Limits, retain};
+use rotate::{Rotation, Schedule};
+use silence::Silence;
+
+/// Clocks, memory and the account are looked at so often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What is past its limits is removed so often, and whenever an epoch begins.
+const RETAIN_FIRST: Duration = Duration::from_secs(5);
+const RETAIN_EVERY: Duration = Duration::from_secs(3600);
+/// Events that fell silent are opened again after that time, then after twice that, …
+const REOPEN_FIRST: Duration = Duration::from_secs(1);
+const REOPEN_LAST: Duration = Duration::from_secs(300);
+/// An epoch that could not begin is tried again after that time.
+const ROTATE_AGAIN: Duration = Duration::from_secs(60);
+/// What an interrupt takes where it cannot be measured (recipes/collector).
+const INTERRUPT_ASSUMED: Duration = Duration::from_nanos(2500);
+/// Of the budget, what the interrupts of the first rate may take.
+const INTERRUPTS_SHARE: f64 = 0.5;
+/// An epoch may take this part of what all may, or retention could not remove the oldest.
+const EPOCHS_KEPT_MIN: u64 = 8;
+
+/// Why an epoch began that someone asked for.
+const ASKED: &str = "asked";
+
+/// Collects until `stop` is asked for; then stores what was counted and ends the epoch, which is returned. Meanwhile
+/// [`crate::status`], [`crate::flush`] and [`crate::new_epoch`] talk to it, and `renew` has it begin a new epoch. A
+/// second daemon for one database on one host is refused by the writer's lock.
+pub fn daemon(
+    options: DaemonOptions,
+    writer: &Writer,
+    stop: &Stop,
+    renew: &Renew,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Epoch, CollectError> {
+    let control = ControlServer::listen(writer.database())?;
+    let mut daemon = Daemon::start(options, writer, progress)?;
+    while !stop.is_asked() {
+        daemon.session.round(progress);
+        daemon.tend(progress);
+        if renew.take() {
+            let _ = daemon.begin_epoch("asked (SIGHUP)", Next::default(), progress);
+        }
+        control.answer(|request| daemon.answer(request, progress));
+        daemon.reopen_if_silent(stop, &control, progress)?;
+    }
+    daemon.finish(progress)
+}
+
+/// A running daemon.
+struct Daemon<'w> {
+    options: DaemonOptions,
+    writer: &'w Writer,
+    session: Session,
+    /// The periods asked for, by event: what the budget's share is of.
+    asked: Vec<u64>,
+    flushing: Flushing,
+    compacting: Compacting,
+    budget: Budget,
+    rotation: Rotation,
+    account: Account,
+    clocks: ClockWatch,
+    silence: Silence,
+    paused: bool,
+    next_look: Instant,
+    next_window: Instant,
+    next_retention: Instant,
+    next_rotation: Instant,
+    window: Window,
+    too_large: bool,
+}
+
+/// Where the budget's window began.
+#[derive(Clone, Copy)]
+struct Window {
+    start: Clocks,
+    own_cpu: Duration,
+    samples: u64,
+}
+
+impl<'w> Daemon<'w> {
+    fn start(
+        options: DaemonOptions,
+        writer: &'w Writer,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, CollectError> {
+        let interrupt = measure_interrupt();
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let budget = Budget::new(options.budget_percent / 100.0, cpus, interrupt);
+        let rate = options.rate.unwrap_or(Rate::Continuous { hz_max: rate_within(&options, interrupt) });
+        let setup = setup(&options, rate, options.name.clone());
+        let mut session = Session::open(setup, &Tasks::All, writer)?;
+        session.start(all_pids())?;
+        let schedule = Schedule {
+            every: options.rotate_every,
+            bytes: options.keep_bytes.map(|b| b / EPOCHS_KEPT_MIN),
+            rebuilt: options.rotate_on_rebuild.clone(),
+        };
+        let (now, clocks) = (Instant::now(), Clocks::now());
+        let mut daemon = Daemon {
+            asked: session.tallies().map(|(plan, _)| plan.period).collect(),
+            flushing: Flushing::new(options.flush_every),
+            compacting: Compacting::default(),
+            rotation: Rotation::new(schedule),
+            account: Account::new("start", interrupt, clocks),
+            clocks: ClockWatch::new(clocks),
+            silence: Silence::default(),
+            paused: false,
+            next_look: now,
+            next_window: now + options.budget_window,
+            next_retention: now + RETAIN_FIRST, // Not at once: there is enough to do at the start.
+            next_rotation: now,
+            window: Window { start: clocks, own_cpu: own_cpu(), samples: 0 },
+            too_large: false,
+            options,
+            writer,
+            session,
+            budget,
+        };
+        daemon.tell();
+        progress(Progress::Started(Box::new(daemon.session.epoch().clone())));
+        Ok(daemon)
+    }
+
+    /// What is to be done beside sampling, each when it is time.
+    fn tend(&mut self, progress: &mut dyn FnMut(Progress)) {
+        let now = Instant::now();
+        if now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            self.look_at_clocks(progress);
+            self.tell();
+        }
+        if now >= self.next_window && !self.paused {
+            self.next_window = now + self.options.budget_window;
+            self.judge(progress);
+        }
+        if self.flushing.when_due(&mut self.session, progress) {
+            self.flushed(progress);
+        }
+        if now >= self.next_retention {
+            self.next_retention = now + RETAIN_EVERY;
+            self.retain(progress);
+        }
+        if now >= self.next_rotation
+            && let Some(why) = self.rotation.due(self.session.epoch_elapsed(), self.account.disk_bytes)
+        {
+            self.next_rotation = now + ROTATE_AGAIN;
+            let _ = self.begin_epoch(&why, Next::default(), progress); // Told; tried again.
+        }
+    }
+
+    /// Brings the account of the epoch up to date.
+    fn tell(&mut self) {
+        let record = self.account.record(&self.session, &self.budget);
+        self.session.set_account(record);
+    }
+
+    fn look_at_clocks(&mut self, progress: &mut dyn FnMut(Progress)) {
+        let jump = self.clocks.look(Clocks::now());
+        self.account.slept_ns += jump.slept_ns.unwrap_or(0);
+        let Some(step_ns) = jump.step_ns else { return };
+        self.account.stepped(step_ns);
+        // What comes now belongs to another time of the day; an epoch tells one start and one end.
+        let why = format!("clock: set by {:+.1} s", step_ns as f64 / 1e9);
+        let _ = self.begin_epoch(&why, Next::default(), progress);
+    }
+
+    /// Holds what the last window cost against the budget.
+    fn judge(&mut self, progress: &mut dyn FnMut(Progress)) {
+        let (now, samples) = (Clocks::now(), self.account.samples_ever(&self.session));
+        let load = Load {
+            elapsed: now.awake_since(&self.window.start),
+            own_cpu: own_cpu().saturating_sub(self.window.own_cpu),
+            samples: samples.saturating_sub(self.window.samples),
+        };
+        self.window = Window { start: now, own_cpu: own_cpu(), samples };
+        self.silence.look(load.samples, self.session.rate_hz());
+        let verdict = self.budget.judge(&load);
+        self.account.cost(self.budget.cost());
+        let Some(share) = verdict.filter(|_| self.options.budget_percent > 0.0) else { return };
+        let cost = 100.0 * self.budget.cost();
+        let (from, to) = (100.0 * self.budget.share(), 100.0 * share);
+        let why = format!(
+            "rate: {from:.0}% → {to:.0}% of the asked, as it cost {cost:.2}% of each CPU (budget {}%)",
+            self.options.budget_percent
+        );
+        let periods = self.asked.iter().map(|p| (*p as f64 / share).round() as u64).collect();
+        let next = Next { periods: Some(periods), ..Next::default() };
+        if self.begin_epoch(&why, next, progress).is_ok() {
+            self.budget.adopt(share);
+            self.tell();
+        }
+    }
+
+    /// After something was stored.
+    fn flushed(&mut self, progress: &mut dyn FnMut(Progress)) {
+        let id = self.session.epoch().id.clone();
+        let written = self.session.take_written();
+        self.rotation.met(&written);
+        self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
+        self.compacting.flushed(self.writer, &id, progress);
+    }
+
+    fn retain(&mut self, progress: &mut dyn FnMut(Progress)) {
+        let limits = Limits { age: self.options.keep_age, bytes: self.options.keep_bytes };
+        match retain(self.writer.database(), limits, &self.session.epoch().id) {
+            Ok(retained) => {
+                if retained.still_too_large && !self.too_large {
+                    let text =
+                        "the profiles take more than they may, but were named, are of others or not ended";
+                    progress(Progress::Warning(text.to_owned()));
+                }
+                self.too_large = retained.still_too_large;
+            }
+            Err(error) => progress(Progress::Warning(format!("old epochs could not be removed: {error}"))),
+        }
+    }
+
+    /// Ends the epoch and begins the next. Where that fails it is told, and the epoch goes on.
+    fn begin_epoch(
+        &mut self,
+        why: &str,
+        next: Next,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), CollectError> {
+        self.tell();
+        let ended = self.session.epoch().id.clone();
+        let counted = self.account.counted(&self.session);
+        if let Err(error) = self.session.begin_epoch(self.writer, next) {
+            progress(Progress::Warning(format!("no new epoch ({why}): {error}")));
+            return Err(error);
+        }
+        self.account.begin_epoch(why, counted);
+        self.rotation.began();
+        self.tell();
+        self.compacting.ended(self.writer, &ended, progress);
+        if why != ASKED {
+            progress(Progress::Ended(ended));
+        }
+        self.next_retention = Instant::now(); // There is one more that may be too old or too much.
+        progress(Progress::Started(Box::new(self.session.epoch().clone())));
+        Ok(())
+    }
+
+    fn answer(&mut self, request: Request, progress: &mut dyn FnMut(Progress)) -> Answer {
+        let failed = |error: &dyn std::fmt::Display| Answer::Failed { why: error.to_string() };
+        match request {
+            Request::Status => Answer::Status(Box::new(self.status())),
+            Request::Flush => {
+                self.tell();
+                match self.flushing.now(&mut self.session, progress) {
+                    Ok(()) => {
+                        self.flushed(progress);
+                        Answer::Flushed { samples: self.session.samples() }
+                    }
+                    Err(error) => failed(&error),
+                }
+            }
+            Request::NewEpoch { name } => {
+                match self.begin_epoch(ASKED, Next { name, periods: None }, progress) {
+                    Ok(()) => Answer::Epoch { id: self.session.epoch().id.clone() },
+                    Err(error) => failed(&error),
+                }
+            }
+            Request::Pause => self.pause(true).map_or_else(|error| failed(&error), |()| Answer::Done),
+            Request::Resume => self.pause(false).map_or_else(|error| failed(&error), |()| Answer::Done),
+        }
+    }
+
+    fn pause(&mut self, paused: bool) -> Result<(), CollectError> {
+        if paused { self.session.pause() } else { self.session.resume() }?;
+        self.paused = paused;
+        let (now, samples) = (Clocks::now(), self.account.samples_ever(&self.session));
+        self.account.paused(paused, now);
+        self.window = Window { start: now, own_cpu: own_cpu(), samples };
+        self.next_window = Instant::now() + self.options.budget_window;
+        self.silence = Silence::default();
+        Ok(())
+    }
+
+    fn status(&mut self) -> Status {
+        let epoch = self.session.epoch();
+        let (processes, images, entries) = self.session.tracked();
+        let events = self.session.records();
+        let samples: u64 = events.values().map(|r| r.samples).sum();
+        let unknown: u64 = events.values().map(|r| r.unknown).sum();
+        let share = unknown as f64 / (samples as f64).max(1.0);
+        Status {
+            pid: std::process::id(),
+            backend: epoch.backend.clone(),
+            epoch: epoch.id.clone(),
+            epoch_start: epoch.start,
+            elapsed_s: self.session.elapsed().as_secs_f64(),
+            samples_per_second: samples as f64 / self.session.epoch_elapsed().as_secs_f64().max(1e-9),
+            events,
+            unknown_share: share,
+            resolved_share: 1.0 - share,
+            processes,
+            images,
+            entries,
+            memory_bytes: account::resident_bytes(),
+            cpu_share: self.session.own_cpu_share(),
+            clock_hz: self.session.clock_hz(),
+            collector: self.account.record(&self.session, &self.budget),
+            notes: epoch.notes.clone(),
+        }
+    }
+
+    /// Where the events do not fire any more although the machine is busy (revoked, their backend gone), opens them
+    /// again, in an epoch of their own.
+    fn reopen_if_silent(
+        &mut self,
+        stop: &Stop,
+        control: &ControlServer,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), CollectError> {
+        if !self.silence.is_silent() {
+            return Ok(());
+        }
+        self.silence = Silence::default();
+        progress(Progress::Warning("the events fell silent: they are opened again".to_owned()));
+        let mut wait = REOPEN_FIRST;
+        while !stop.is_asked() {
+            match self.reopen() {
+                Ok(()) => {
+                    progress(Progress::Started(Box::new(self.session.epoch().clone())));
+                    return Ok(());
+                }
+                Err(error) => progress(Progress::Warning(format!("{error}; tried again in {wait:?}"))),
+            }
+            let until = Instant::now() + wait;
+            while Instant::now() < until && !stop.is_asked() {
+                control.answer(|request| self.answer(request, progress));
+                std::thread::sleep(LOOK_EVERY / 10);
+            }
+            wait = (wait * 2).min(REOPEN_LAST);
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<(), CollectError> {
+        let rate = self
+            .options
+            .rate
+            .unwrap_or(Rate::Continuous { hz_max: rate_within(&self.options, self.account.interrupt) });
+        let mut session = Session::open(setup(&self.options, rate, None), &Tasks::All, self.writer)?;
+        session.start(all_pids())?;
+        let periods = self.asked.iter().map(|p| (*p as f64 / self.budget.share()).round() as u64);
+        session.set_first_periods(&periods.collect::<Vec<_>>());
+        self.tell();
+        let counted = self.account.counted(&self.session);
+        let old = std::mem::replace(&mut self.session, session);
+        let _ = old.finish(); // What it had stored is there; where the rest cannot be, nobody can help it.
+        self.account.begin_epoch("events: they had fallen silent", counted);
+        self.account.reopened += 1;
+        self.tell();
+        Ok(())
+    }
+
+    fn finish(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Epoch, CollectError> {
+        self.tell();
+        let ended = self.session.finish(); // First: the rings overflow while a compaction is waited for.
+        if let Ok(epoch) = &ended {
+            self.compacting.ended(self.writer, &epoch.id, progress);
+        }
+        self.compacting.wait(progress);
+        ended
+    }
+}
+
+fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
+    Setup {
+        backend: options.backend,
+        scope: Scope::System,
+        events: options.events.clone(),
+        rate,
+        name,
+        branches: options.branches,
+        paths: None,
+        entries_max: options.entries_max,
+        unstored_max: options.unstored_max,
+    }
+}
+
+/// Samples per second of a busy CPU whose interrupts take no more than their part of the budget.
+fn rate_within(options: &DaemonOptions, interrupt: Duration) -> u32 {
+    const ANY: f64 = 100_000.0;
+    if options.budget_percent <= 0.0 {
+        return ANY as u32;
+    }
+    let share = INTERRUPTS_SHARE * options.budget_percent / 100.0;
+    (share / interrupt.as_secs_f64().max(1e-9)).clamp(1.0, ANY) as u32
+}
+
+/// Of the timer: what a counter's interrupt takes is no more.
+fn measure_interrupt() -> Duration {
+    const PERIOD_NS: u64 = 100_000;
+    interrupt::measure(Counter::CPU_CLOCK, PERIOD_NS).unwrap_or(INTERRUPT_ASSUMED)
+}
+
+fn own_cpu() -> Duration {
+    let (user, kernel) = usage::cpu_time();
+    user + kernel
+}

@@ -1,0 +1,140 @@
+//! Retention: which epochs go, by age and by size.
+//!
+//! Enters: the epochs there are, with their sizes. Leaves: those to remove, oldest first. Only epochs that a daemon of
+//! this host collected, that have ended and that nobody named: a name says that someone wants to keep it. Named ones
+//! count for the size, however. Never here: removing.
+
+use std::time::Duration;
+
+use dwell_profile::{Database, DatabaseError, Epoch, EpochId, Scope};
+use jiff::Timestamp;
+
+/// What may stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Epochs that ended longer ago go; `None`: none for its age.
+    pub age: Option<Duration>,
+    /// The oldest go until all epochs take no more, in bytes; `None`: any size.
+    pub bytes: Option<u64>,
+}
+
+/// An epoch, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its id.
+    pub id: EpochId,
+    /// When it ended, or began where no end is known.
+    pub end: Timestamp,
+    /// Its files, in bytes.
+    pub bytes: u64,
+    /// Whether retention may remove it.
+    pub ours: bool,
+}
+
+/// The epochs to remove, oldest first; the flag tells that those which must stay take more than the limit.
+pub fn to_remove(mut epochs: Vec<Candidate>, limits: Limits, now: Timestamp) -> (Vec<EpochId>, bool) {
+    epochs.sort_by_key(|e| (e.end, e.id.clone()));
+    let mut total: u64 = epochs.iter().map(|e| e.bytes).sum();
+    let mut removed = Vec::new();
+    for epoch in epochs.iter().filter(|e| e.ours) {
+        // A clock that was set back makes epochs of the future; they are not old.
+        let age = Duration::try_from(now.duration_since(epoch.end)).unwrap_or_default();
+        let too_old = limits.age.is_some_and(|max| age > max);
+        let too_much = limits.bytes.is_some_and(|max| total > max);
+        if too_old || too_much {
+            total -= epoch.bytes;
+            removed.push(epoch.id.clone());
+        }
+    }
+    (removed, limits.bytes.is_some_and(|max| total > max))
+}
+
+/// What retention did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Retained {
+    /// The epochs that went.
+    pub removed: Vec<EpochId>,
+    /// What stays takes more than the limit: named epochs, the current one, other hosts'.
+    pub still_too_large: bool,
+}
+
+/// Removes what is past the limits. `current` stays.
+pub fn retain(database: &Database, limits: Limits, current: &EpochId) -> Result<Retained, DatabaseError> {
+    if limits == Limits::default() {
+        return Ok(Retained::default());
+    }
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let epochs = database.epochs()?.epochs;
+    let mut candidates = Vec::with_capacity(epochs.len());
+    for epoch in epochs {
+        let bytes = database.epoch_bytes(&epoch.id)?;
+        let ours = epoch.id != *current && is_ours(&epoch, &host);
+        candidates.push(Candidate { end: epoch.end.unwrap_or(epoch.start), id: epoch.id, bytes, ours });
+    }
+    let (chosen, still_too_large) = to_remove(candidates, limits, Timestamp::now());
+    let mut removed = Vec::new();
+    for id in chosen {
+        match database.remove(&id) {
+            Ok(()) => removed.push(id),
+            // Someone compacts it, or removed it himself: the next time will tell.
+            Err(DatabaseError::EpochBusy { .. } | DatabaseError::NoSuchEpoch { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Retained { removed, still_too_large })
+}
+
+fn is_ours(epoch: &Epoch, host: &str) -> bool {
+    epoch.name.is_none()
+        && epoch.scope == Scope::System
+        && epoch.collector.is_some()
+        && epoch.host.name == host
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    const DAY: i64 = 86_400;
+
+    /// Epochs that ended so many days ago, with so many bytes.
+    fn epochs(list: &[(&str, i64, u64, bool)]) -> Vec<Candidate> {
+        let candidate = |(id, days, bytes, ours): &(&str, i64, u64, bool)| Candidate {
+            id: EpochId((*id).to_owned()),
+            end: now() - SignedDuration::from_secs(days * DAY),
+            bytes: *bytes,
+            ours: *ours,
+        };
+        list.iter().map(candidate).collect()
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap()
+    }
+
+    fn removed(list: &[(&str, i64, u64, bool)], days: Option<u64>, bytes: Option<u64>) -> (String, bool) {
+        let limits = Limits { age: days.map(|d| Duration::from_secs(d * DAY as u64)), bytes };
+        let (ids, too_large) = to_remove(epochs(list), limits, now());
+        (ids.iter().map(|id| id.0.clone()).collect::<Vec<_>>().join(" "), too_large)
+    }
+
+    #[test]
+    fn the_oldest_go_first() {
+        let list = [("b", 3, 10, true), ("a", 9, 10, true), ("c", 1, 10, true), ("named", 20, 10, false)];
+        assert_eq!(removed(&list, None, None), (String::new(), false));
+        assert_eq!(removed(&list, Some(2), None), ("a b".to_owned(), false));
+        assert_eq!(removed(&list, None, Some(30)), ("a".to_owned(), false));
+        assert_eq!(removed(&list, None, Some(20)), ("a b".to_owned(), false));
+        assert_eq!(removed(&list, Some(5), Some(30)), ("a".to_owned(), false), "once for both");
+        assert_eq!(removed(&list, None, Some(5)), ("a b c".to_owned(), true), "the named one is too large");
+    }
+
+    #[test]
+    fn epochs_of_the_future_are_young() {
+        let list = [("future", -400, 10, true), ("old", 5, 10, true)];
+        assert_eq!(removed(&list, Some(2), None), ("old".to_owned(), false));
+        assert_eq!(removed(&list, None, Some(10)), ("old".to_owned(), false));
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether the events still fire: one that was revoked, or whose backend went away, tells nothing of it.
+//!
+//! Enters: samples of a window, and what the machine was busy in it. Leaves: whether that cannot be. Never here:
+//! opening anything.
+
+/// Samples that should have come before their absence means something.
+const EXPECTED_MIN: f64 = 200.0;
+
+/// Watches for silence.
+#[derive(Debug, Default)]
+pub struct Silence {
+    busy_s: Option<f64>,
+    silent: bool,
+}
+
+impl Silence {
+    /// Takes in a window's samples, of events that come so often on a busy CPU.
+    pub fn look(&mut self, samples: u64, rate_hz: f64) {
+        let busy_s = std::fs::read_to_string("/proc/stat").ok().and_then(|text| parse_busy_s(&text));
+        if let Some(busy_s) = busy_s {
+            self.judge(samples, rate_hz, busy_s);
+        }
+    }
+
+    /// `busy_s`: CPU time of all since boot.
+    fn judge(&mut self, samples: u64, rate_hz: f64, busy_s: f64) {
+        let before = self.busy_s.replace(busy_s);
+        let expected = before.map_or(0.0, |before| (busy_s - before) * rate_hz);
+        self.silent = samples == 0 && expected >= EXPECTED_MIN;
+    }
+
+    /// Whether samples should have come and did not.
+    pub fn is_silent(&self) -> bool {
+        self.silent
+    }
+}
+
+/// CPU time of all CPUs since boot in s, without idle, waiting and stolen time: `/proc/stat`'s first line, in 1/100 s.
+fn parse_busy_s(stat: &str) -> Option<f64> {
+    let mut fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map(str::parse::<u64>);
+    let [user, nice, system, _idle, _iowait, irq, softirq] =
+        std::array::from_fn(|_| fields.next().and_then(Result::ok).unwrap_or(0));
+    Some((user + nice + system + irq + softirq) as f64 / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_on_a_busy_machine_is_told() {
+        let mut silence = Silence::default();
+        let mut told = |samples, busy_s| {
+            silence.judge(samples, 1000.0, busy_s);
+            silence.is_silent()
+        };
+        assert!(!told(0, 100.0), "nothing is known of the time before");
+        assert!(!told(0, 100.1), "an idle machine");
+        assert!(!told(1, 110.0));
+        assert!(told(0, 120.0));
+        assert!(!told(900, 121.0), "it came back");
+    }
+
+    #[test]
+    fn busy_time_leaves_idleness_out() {
+        assert_eq!(parse_busy_s("cpu  100 20 30 4000 500 6 7 800 0 0\ncpu0 1"), Some(1.63));
+        assert_eq!(parse_busy_s("cpu  100"), Some(1.0));
+        assert_eq!(parse_busy_s("intr 1"), None);
+    }
+}

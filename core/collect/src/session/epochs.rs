@@ -1,0 +1,160 @@
+//! A running collection's epochs: one ends, the next begins, perhaps at another rate; and what is told of them.
+
+use std::{collections::BTreeMap, thread};
+
+use dwell_profile::{CollectorRecord, EpochId, Event, EventRecord, ImageRecord, TableRecord, Writer};
+
+use crate::{CollectError, machine::MeasuredClock, source::now_ns, store::Store};
+
+use super::{MERGE_WINDOW, Session, new_epoch};
+
+/// The epoch that is to begin.
+#[derive(Clone, Debug, Default)]
+pub struct Next {
+    /// Its name.
+    pub name: Option<String>,
+    /// Its periods by event, in the order of the plans; none: as they are.
+    pub periods: Option<Vec<u64>>,
+}
+
+impl Session {
+    /// Ends the epoch and begins the next one; sampling goes on meanwhile. On an error the epoch goes on, with what it
+    /// keeps in memory and the periods that it had.
+    ///
+    /// Where periods change, samples of the old ones go to the old epoch and those of the new ones to the new: they
+    /// are told apart by their time.
+    pub fn begin_epoch(&mut self, writer: &Writer, next: Next) -> Result<EpochId, CollectError> {
+        let then: Vec<u64> = self.plans.iter().map(|p| p.period).collect();
+        let mut plans = self.plans.clone();
+        for (plan, period) in plans.iter_mut().zip(next.periods.iter().flatten()) {
+            plan.rate_hz *= plan.period as f64 / *period as f64;
+            plan.period = *period;
+        }
+        let old = &self.store.epoch;
+        let (scope, notes) = (old.scope.clone(), old.notes.clone());
+        let epoch = new_epoch(scope, next.name, self.source.backend(), &plans, notes);
+        let id = epoch.id.clone();
+        // First, as it is what most likely fails: until here nothing has changed.
+        let store = Store::begin(writer, epoch, self.unstored_max)?;
+        if next.periods.is_some() {
+            self.change_periods(&plans.iter().map(|p| p.period).collect::<Vec<_>>());
+        }
+        if let Err(error) = self.end_epoch() {
+            self.change_periods(&then);
+            drop(store);
+            let _ = writer.database().remove(&id); // What cannot be removed stays as an empty epoch.
+            return Err(error);
+        }
+        (self.store, self.plans) = (store, plans);
+        self.begin_tallies();
+        Ok(id)
+    }
+
+    /// Writes other periods, and counts what was sampled with the old ones.
+    fn change_periods(&mut self, periods: &[u64]) {
+        self.source.set_periods(periods);
+        self.source.cut_batch();
+        let changed_ns = now_ns();
+        thread::sleep(MERGE_WINDOW); // Until then, older records may become visible.
+        self.source.drain(&mut self.merger);
+        self.apply_until(changed_ns);
+    }
+
+    fn begin_tallies(&mut self) {
+        self.epoch_started = std::time::Instant::now();
+        self.clock = MeasuredClock::default();
+        self.clock.measure();
+        self.malformed = 0;
+        self.at_epoch = self.source.tally();
+        self.collector.begin_epoch();
+    }
+
+    /// What the collector tells of itself in the epoch from the next time that it is stored on.
+    pub fn set_account(&mut self, account: CollectorRecord) {
+        self.store.epoch.collector = Some(account);
+    }
+
+    /// Samples lost in the epoch so far, by cause.
+    pub fn lost_by_cause(&self) -> BTreeMap<String, u64> {
+        let causes = [
+            ("ring-full", self.lost()),
+            ("malformed", self.malformed),
+            ("memory-full", self.store.dropped_samples()),
+        ];
+        causes.into_iter().filter(|(_, n)| *n > 0).map(|(cause, n)| (cause.to_owned(), n)).collect()
+    }
+
+    /// How often the database refused what should have been stored, in the epoch so far.
+    pub fn stores_failed(&self) -> u64 {
+        self.store.failures
+    }
+
+    /// The images of what was stored last, without symbols; once.
+    pub fn take_written(&mut self) -> Vec<ImageRecord> {
+        self.store.take_written()
+    }
+
+    /// Records that came after their turn since the start, and by how much at most, in ns.
+    pub fn late(&self) -> (u64, u64) {
+        (self.merger.late, self.merger.late_ns_max)
+    }
+
+    /// Other periods from the very start, before anything was sampled.
+    pub fn set_first_periods(&mut self, periods: &[u64]) {
+        self.source.set_periods(periods);
+        for (plan, period) in self.plans.iter_mut().zip(periods) {
+            plan.rate_hz *= plan.period as f64 / *period as f64;
+            plan.period = *period;
+        }
+    }
+
+    /// Periods and tallies of the epoch so far, as they will be stored.
+    pub fn records(&self) -> BTreeMap<Event, EventRecord> {
+        self.store.records(&self.plans, self.collector.tallies(), self.malformed)
+    }
+
+    /// Samples per second of a busy CPU that the events of time should give; 0 where there is none.
+    pub fn rate_hz(&self) -> f64 {
+        self.plans.iter().filter(|p| p.event.is_time()).map(|p| p.rate_hz).sum()
+    }
+
+    /// The core clock as measured in the epoch, in Hz.
+    pub fn clock_hz(&self) -> Option<f64> {
+        self.clock.median_hz()
+    }
+
+    /// Samples under `unknown` in the epoch so far, by cause.
+    pub fn unknown_by_cause(&self) -> BTreeMap<String, u64> {
+        let unknown = self.collector.unknown();
+        let causes = [
+            ("no-task", unknown.no_task),
+            ("no-process", unknown.no_process),
+            ("no-mapping", unknown.no_mapping),
+            ("ambiguous", unknown.ambiguous),
+            ("no-file", unknown.no_file),
+            ("kernel", unknown.kernel),
+            ("no-mode", unknown.no_mode),
+        ];
+        causes.into_iter().filter(|(_, n)| *n > 0).map(|(cause, n)| (cause.to_owned(), n)).collect()
+    }
+
+    /// Samples of the epoch so far by event and CPU, where the source tells.
+    pub fn samples_by_cpu(&self) -> BTreeMap<Event, Vec<u64>> {
+        let mut by_event: BTreeMap<Event, Vec<u64>> = BTreeMap::new();
+        for ((event, cpu), total) in self.source.tally().by_cpu {
+            let before = self.at_epoch.by_cpu.get(&(event, cpu)).copied().unwrap_or(0);
+            let Some(plan) = self.plans.get(usize::from(event)).filter(|_| total > before) else { continue };
+            let by_cpu = by_event.entry(plan.event.clone()).or_default();
+            by_cpu.resize(by_cpu.len().max(cpu as usize + 1), 0);
+            by_cpu[cpu as usize] = total - before;
+        }
+        by_event
+    }
+
+    /// How well the kernel aggregated in the epoch so far, where it does.
+    pub fn table(&self) -> Option<TableRecord> {
+        let (now, then) = (self.source.tally().table?, self.at_epoch.table.unwrap_or_default());
+        let (samples, found) = (now.samples - then.samples, now.found - then.found);
+        Some(TableRecord { samples, found })
+    }
+}
