@@ -16,19 +16,19 @@ pub enum Item {
     Sample(u8, Sample),
     /// Anything else; rare, so kept aside.
     Side(Box<Side>),
-    /// A thread began to be single-stepped.
+    /// A thread was followed, or began to be single-stepped.
     Burst(Box<RawBurst>),
 }
 
-/// What a thread did while it was single-stepped.
+/// What a thread did while it was single-stepped, or would do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawBurst {
     /// Its process.
     pub pid: u32,
     /// The thread.
     pub tid: u32,
-    /// When it had been let go; samples of it until then show the stepping.
-    pub end_ns: u64,
+    /// Samples of it until then show the stepping. 0: it stood still.
+    pub stepped_until_ns: u64,
     /// Where it was before each step, and after the last.
     pub pcs: Vec<u64>,
 }

@@ -17,6 +17,8 @@ mod daemon;
 mod entries;
 mod error;
 mod events;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod follow;
 mod host;
 mod images;
 mod items;

@@ -81,7 +81,7 @@ pub struct RecordOptions {
     pub flush_every: Duration,
     /// Tell branch directions from sampled registers.
     pub branches: bool,
-    /// Percent of the target's CPU time that single-stepping its threads may cost, for path bursts; 0: none.
+    /// Percent of the target's CPU time that stopping and following its threads may cost, for path bursts; 0: none.
     pub paths_percent: f64,
 }
 

@@ -1,12 +1,12 @@
-//! Path bursts: whom to single-step, and when, so that it costs no more than was allowed.
+//! Path bursts: whom to stop and follow, and when, so that it costs no more than was allowed.
 //!
 //! Enters: the target's CPU time so far and a thread that ran just now. Leaves: bursts, as items among the records.
 //! Never here: what addresses mean ([`crate::transfers`]), ptrace ([`crate::sys::stepper`]).
 //!
-//! A burst begins at a random moment of the target's CPU time: when that reaches a randomly drawn mark, the thread of
-//! the latest sample is taken, after a short random delay, if it is running then. Distances between marks are drawn
-//! exponentially, so that no time of a run is likelier than another; their mean is what a burst costs over the budget.
-//! The cost is measured, not assumed.
+//! A burst begins at a random moment of a thread's running time: after a random delay, if it is running then. Delays
+//! are drawn exponentially, so that no time of a run is likelier than another; their mean is what a burst costs over the
+//! budget. The cost is measured, not assumed. Short delays are left to the helper, some bursts at a time; for long ones
+//! we wait until the target's CPU time reaches a mark, and take the thread of the latest sample.
 
 use std::{collections::BTreeMap, io};
 
@@ -15,17 +15,23 @@ use dwell_profile::PathsRecord;
 use crate::{
     items::RawBurst,
     source::now_ns,
-    sys::stepper::{Ending, Stepper},
+    sys::stepper::{BURSTS_MAX, Ending, How, Order, Stepper, Steps},
 };
 
-/// Steps of a burst. Its first branches are those of a moment that time chose; long bursts wash that out
-/// (DESIGN.md §5).
+/// Steps of a burst that count.
 const STEPS: usize = 1024;
-/// What a burst costs, before one was measured: 11 µs a step on a machine of its own (DESIGN.md), 19 to 50 on a busy one.
-/// Rather too much: a short run whose budget the first burst exceeds would be stepped at its beginning only.
-const COST_NS_FIRST: f64 = 40e6;
-/// The random delay before a burst is below that.
-const DELAY_NS_MAX: u64 = 10_000_000;
+/// Steps before them that do not, where they are cheap: a moment that time chose is likely to be in slow code, so that
+/// the first branches are not as they are on average (of a walk through lists, the long ones).
+const STEPS_BEFORE: usize = 512;
+/// What a burst costs where the thread is followed, before one was measured.
+const COST_NS_FIRST: f64 = 1e6;
+/// The same where it makes its steps: 11 µs a step on a machine of its own (DESIGN.md), 19 to 50 on a busy one. Rather
+/// too much: a short run whose budget the first burst exceeds would be stepped at its beginning only.
+const COST_NS_STEPPED: f64 = 40e6;
+/// Bursts that are asked for at once take so long, about; samples wait for them.
+const BATCH_NS: f64 = 50e6;
+/// The delay before a burst whose time has come.
+const DELAY_NS: u64 = 5_000_000;
 /// A refused thread is gone or waits; try the next one after that much CPU time.
 const RETRY_CPU_NS: f64 = 5e6;
 /// At the end, a burst that goes on is waited for that long.
@@ -42,7 +48,10 @@ pub struct Paths {
     budget: f64,
     next_cpu_ns: Option<f64>,
     asked: Option<Asked>,
+    /// Of a burst, on average.
     cost_ns: f64,
+    /// Threads can be followed here, as far as is known.
+    is_followed: bool,
     record: PathsRecord,
     random: u64,
 }
@@ -65,6 +74,7 @@ impl Paths {
             next_cpu_ns: None,
             asked: None,
             cost_ns: COST_NS_FIRST,
+            is_followed: true,
             record: PathsRecord { budget_percent, ..PathsRecord::default() },
             random: now_ns() | 1,
         })
@@ -86,55 +96,65 @@ impl Paths {
         self.asked.map(|a| a.at_ns).filter(|at_ns| now_ns().saturating_sub(*at_ns) < WAIT_NS_MAX)
     }
 
-    /// Asks for a burst of that thread if it is time: `cpu_ns` is the target's CPU time so far.
+    /// Asks for bursts of that thread if it is time: `cpu_ns` is the target's CPU time so far.
     pub fn offer(&mut self, pid: u32, tid: u32, cpu_ns: f64) {
-        let next = match self.next_cpu_ns {
-            Some(next) => next,
-            None => self.draw(cpu_ns),
+        if self.asked.is_some() || self.record.stepping_ns as f64 > self.budget * cpu_ns {
+            return;
+        }
+        let gap_ns = self.cost_ns / self.budget;
+        let (bursts, delay_ns) = if gap_ns < BATCH_NS {
+            ((BATCH_NS / gap_ns) as usize, gap_ns as u64)
+        } else {
+            let next = self.next_cpu_ns.unwrap_or_else(|| self.draw(cpu_ns));
+            if cpu_ns < next {
+                return;
+            }
+            (1, DELAY_NS)
         };
-        if self.asked.is_some() || cpu_ns < next {
-            return;
-        }
-        if self.record.stepping_ns as f64 > self.budget * cpu_ns {
-            // Not as soon as the budget allows it again: that would be no random time.
-            self.draw(cpu_ns);
-            return;
-        }
-        let delay_ns = (self.uniform() * DELAY_NS_MAX as f64) as u64;
+        let seed = (self.uniform() * u64::MAX as f64) as u64;
+        let (how, steps_max) =
+            if self.is_followed { (How::Follow, STEPS_BEFORE + STEPS) } else { (How::Step, STEPS) };
+        let order = Order { how, steps_max, bursts: bursts.clamp(1, BURSTS_MAX), delay_ns, seed };
         let Some(stepper) = &mut self.stepper else { return };
-        match stepper.request(pid, tid, STEPS, delay_ns) {
+        match stepper.request(pid, tid, &order) {
             Ok(()) => self.asked = Some(Asked { pid, tid, at_ns: now_ns(), cpu_ns }),
             Err(_) => self.give_up(),
         }
     }
 
-    /// The burst that was asked for, once it is over. The time is when it began.
-    pub fn take(&mut self) -> Option<(u64, RawBurst)> {
+    /// The bursts that were asked for, once they are over. The times are when they began.
+    pub fn take(&mut self) -> Vec<(u64, RawBurst)> {
         self.take_within(0)
     }
 
-    /// The same at the end of collection: waits for it, but not for ever.
-    pub fn take_last(&mut self) -> Option<(u64, RawBurst)> {
+    /// The same at the end of collection: waits for them, but not for ever.
+    pub fn take_last(&mut self) -> Vec<(u64, RawBurst)> {
         self.take_within(LAST_MS)
     }
 
-    fn take_within(&mut self, timeout_ms: i32) -> Option<(u64, RawBurst)> {
-        let asked = self.asked?;
-        let steps = match self.stepper.as_mut()?.reply(timeout_ms) {
-            Ok(steps) => steps?,
+    fn take_within(&mut self, timeout_ms: i32) -> Vec<(u64, RawBurst)> {
+        let (Some(asked), Some(stepper)) = (self.asked, &mut self.stepper) else { return Vec::new() };
+        let bursts = match stepper.reply(timeout_ms) {
+            Ok(Some(bursts)) => bursts,
+            Ok(None) => return Vec::new(),
             Err(_) => {
                 self.give_up();
-                return None;
+                return Vec::new();
             }
         };
         self.asked = None;
         self.record.cpu_ns = asked.cpu_ns as u64;
+        bursts.into_iter().filter_map(|steps| self.account(asked, steps)).collect()
+    }
+
+    /// Counts what a burst was and cost.
+    fn account(&mut self, asked: Asked, mut steps: Steps) -> Option<(u64, RawBurst)> {
         if steps.ending.is_refusal() && steps.ending != Ending::InKernel {
             count(&mut self.record.refused, cause(steps.ending, asked.pid));
             self.next_cpu_ns = Some(asked.cpu_ns + RETRY_CPU_NS);
             return None;
         }
-        let cost_ns = steps.end_ns.saturating_sub(steps.begin_ns);
+        let cost_ns = steps.cost_ns;
         self.record.stepping_ns += cost_ns;
         match steps.ending {
             Ending::Complete => {}
@@ -142,10 +162,17 @@ impl Paths {
             Ending::InKernel => count(&mut self.record.refused, cause(steps.ending, asked.pid)),
             ending => count(&mut self.record.cut_short, cause(ending, asked.pid)),
         }
+        if self.is_followed && !steps.is_followed {
+            // It cannot be done here: nobody was followed.
+            (self.is_followed, self.cost_ns) = (false, COST_NS_STEPPED);
+        }
+        if steps.is_followed {
+            steps.pcs.drain(..steps.pcs.len().min(STEPS_BEFORE));
+        }
+        self.cost_ns += (cost_ns as f64 - self.cost_ns) / 8.0;
         if steps.ending == Ending::InKernel {
             self.next_cpu_ns = Some(asked.cpu_ns + RETRY_CPU_NS);
         } else {
-            self.cost_ns += (cost_ns as f64 - self.cost_ns) / 8.0;
             self.draw(asked.cpu_ns);
         }
         if steps.pcs.len() > 1 {
@@ -153,7 +180,8 @@ impl Paths {
             self.record.steps += steps.pcs.len() as u64 - 1;
         }
         let (pid, tid, end_ns) = (asked.pid, asked.tid, steps.end_ns);
-        Some((steps.begin_ns, RawBurst { pid, tid, end_ns, pcs: steps.pcs }))
+        let stepped_until_ns = if steps.is_followed { 0 } else { end_ns };
+        Some((steps.begin_ns, RawBurst { pid, tid, stepped_until_ns, pcs: steps.pcs }))
     }
 
     /// Without the helper there are no more bursts.
@@ -194,6 +222,9 @@ fn cause(ending: Ending, pid: u32) -> &'static str {
         Ending::Unsteppable => "unsteppable code",
         Ending::Repeating => "string instruction",
         Ending::Late => "too long",
+        Ending::SystemCall => "system call",
+        Ending::Unfollowable => "code that cannot be followed",
+        Ending::Differs => "followed wrongly",
         Ending::NotRunning => "not running",
         Ending::InKernel => "in the kernel",
         Ending::NotPermitted if is_traced(pid) => "already traced",

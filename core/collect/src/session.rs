@@ -57,7 +57,7 @@ pub struct Setup {
     pub name: Option<String>,
     /// Sample registers.
     pub branches: bool,
-    /// Single-step threads now and then.
+    /// Follow threads now and then.
     pub paths: Option<Paths>,
     /// Entries in memory that make us store before it is time.
     pub entries_max: usize,
@@ -149,8 +149,8 @@ impl Session {
     pub fn round(&mut self, progress: &mut dyn FnMut(Progress)) {
         self.source.wait(self.source.round());
         let complete_ns = self.source.drain(&mut self.merger);
-        let burst = self.paths.as_mut().and_then(Paths::take);
-        let stepping_since_ns = self.take_in(burst);
+        let bursts = self.paths.as_mut().map(Paths::take);
+        let stepping_since_ns = self.take_in(bursts.unwrap_or_default());
         self.apply_until(complete_ns.saturating_sub(MERGE_WINDOW.as_nanos() as u64).min(stepping_since_ns));
         self.source.tend(&mut |warning| progress(Progress::Warning(warning)));
         self.offer_thread();
@@ -168,15 +168,15 @@ impl Session {
         }
     }
 
-    /// Puts a burst among the records; up to when these are complete as far as stepping is concerned.
-    fn take_in(&mut self, burst: Option<(u64, RawBurst)>) -> u64 {
-        if let Some((begin_ns, burst)) = burst {
+    /// Puts bursts among the records; up to when these are complete as far as bursts are concerned.
+    fn take_in(&mut self, bursts: Vec<(u64, RawBurst)>) -> u64 {
+        for (begin_ns, burst) in bursts {
             self.merger.push(begin_ns, Item::Burst(Box::new(burst)));
         }
         self.paths.as_ref().and_then(Paths::since_ns).unwrap_or(u64::MAX)
     }
 
-    /// Offers the thread that was sampled last for single-stepping.
+    /// Offers the thread that was sampled last for path bursts.
     fn offer_thread(&mut self) {
         let latest = self.collector.take_latest();
         let cpu_ns = self.cpu_ns();
@@ -237,8 +237,8 @@ impl Session {
         self.source.wait(ROUND_MIN);
         let _ = self.source.disable(); // Where it fails, a few more samples come in than we take.
         self.source.drain(&mut self.merger);
-        let burst = self.paths.as_mut().and_then(Paths::take_last);
-        self.take_in(burst);
+        let bursts = self.paths.as_mut().map(Paths::take_last);
+        self.take_in(bursts.unwrap_or_default());
         self.apply_until(u64::MAX);
         self.end_epoch()
     }

@@ -1,4 +1,4 @@
-//! Path bursts: what a thread did while it was single-stepped for a moment (DCPI §7, "double sampling", generalized).
+//! Path bursts: what a thread did or would do from a moment on (DCPI §7, "double sampling", generalized).
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ pub struct PathBurst {
     pub transfers: Vec<PathTransfer>,
 }
 
-/// What single-stepping did and cost in an epoch.
+/// What following or single-stepping threads did and cost in an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathsRecord {
     /// Percent of the target's CPU time that stepping might take.
@@ -51,7 +51,7 @@ pub struct PathsRecord {
     pub bursts: u64,
     /// Steps in all.
     pub steps: u64,
-    /// What the stepped threads were held up for, in ns.
+    /// What it cost, in ns: CPU time of following, during which the thread stands still, or the time of single steps.
     pub stepping_ns: u64,
     /// CPU time of the target by its samples, in ns.
     pub cpu_ns: u64,

@@ -46,7 +46,9 @@ impl<H: Host> Collector<H> {
     }
 
     pub(super) fn burst(&mut self, raw: &RawBurst) {
-        self.stepping.last = Some((raw.tid, raw.end_ns));
+        if raw.stepped_until_ns > 0 {
+            self.stepping.last = Some((raw.tid, raw.stepped_until_ns));
+        }
         let execution = self.execution_of(raw.pid);
         let mut places: FxHashMap<u64, transfers::Place<ImageIndex>> = FxHashMap::default();
         for pc in &raw.pcs {

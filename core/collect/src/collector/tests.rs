@@ -174,7 +174,7 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     };
     at(&mut c, 5, 7);
     let pcs = vec![0x1010, 0x1012, 0x1010, 0x1012, 0x9000];
-    c.apply(10, Item::Burst(Box::new(RawBurst { pid: 1, tid: 7, end_ns: 20, pcs })));
+    c.apply(10, Item::Burst(Box::new(RawBurst { pid: 1, tid: 7, stepped_until_ns: 20, pcs })));
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, tid));
     assert_eq!(c.stepping(), SteppingTally { samples: 2, opaque_steps: 1 });
     assert_eq!(c.tallies()[0].samples, 3, "one before, one of another thread, one after");

@@ -1,4 +1,5 @@
-//! Everything that needs `unsafe`: perf events and their ring buffers, the measured clock, starting a command.
+//! Everything that needs `unsafe`: perf events and their ring buffers, the measured clock, starting a command, stepping
+//! a thread, executing another program's instruction.
 //!
 //! Enters: validated values of ours. Leaves: safe types. Never here: the meaning of a record's bytes.
 #![allow(unsafe_code)] // The only folder that may; each block says why it is sound.
@@ -7,6 +8,8 @@ pub mod clock;
 pub mod command;
 pub mod event;
 pub mod interrupt;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod native;
 pub mod ring;
 pub mod stepper;
 pub mod usage;

@@ -1,15 +1,18 @@
-//! Single-stepping a thread for a moment: a small process of our own that does it, and how to talk to it.
+//! The next steps of a thread: a small process of our own that finds them out, and how to talk to it.
 //!
-//! Enters: a thread's id. Leaves: the program counters it went through, and why it ended. Never here: whom to step,
-//! when, what the addresses mean. x86-64 only.
+//! Enters: a thread's id. Leaves: the program counters it went or would go through, and why it ended. Never here: whom
+//! to choose, when, what the addresses mean. x86-64 only.
+//!
+//! Two ways ([`How`]): the thread is stopped for a moment and *followed* on copies of its registers and memory
+//! ([`crate::follow`]), or really *stepped* by ptrace, which takes a hundred times as long, but goes through system calls.
 //!
 //! *A process apart*, because a thread that was single-stepped and whose tracer is killed at that moment keeps the
 //! trap flag and dies of SIGTRAP (measured on Linux 6.18: kill -9 of the tracer ended the target). So whatever ends
 //! the collector, Ctrl-C or `kill -9`, the helper finishes its burst (milliseconds), detaches, reads the end of its
 //! channel and goes. It has a name and a session of its own, lest a signal meant for us reach it.
 //!
-//! The helper is forked, not executed, from a process that may have threads: it makes system calls only, and never
-//! allocates, locks or unwinds. Nothing of it may panic.
+//! The helper is forked, not executed, from a process that may have threads: it takes no lock of theirs. What it
+//! allocates, for following, glibc's and musl's allocators allow after a fork. Should it panic, it ends.
 
 use std::{
     io, mem,
@@ -19,6 +22,8 @@ use std::{
 
 /// Steps of the longest burst.
 pub const STEPS_MAX: usize = 4096;
+/// Bursts of one request.
+pub const BURSTS_MAX: usize = 16;
 /// A burst is over after that time: a stepped thread makes the others wait.
 const BURST_NS_MAX: u64 = 200_000_000;
 /// A system call that takes longer ends the burst.
@@ -27,6 +32,21 @@ const CALL_NS_MAX: u64 = 2_000_000;
 const TIMER_US: i64 = 2_000;
 /// Stops at one and the same instruction (`rep movs` stops for each element) after which a burst is over.
 const REPEATS_MAX: u32 = 256;
+
+/// The same for a followed thread.
+const FOLLOW_NS_MAX: u64 = 20_000_000;
+
+/// How a thread's next steps are found out.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It makes them, one at a time.
+    Step,
+    /// It stands still, and they are computed; where that is not possible, it makes them.
+    Follow,
+    /// They are computed, then it makes them, and both are compared.
+    Check,
+}
 
 /// Why a burst ended, or never began.
 #[repr(u32)]
@@ -50,6 +70,12 @@ pub enum Ending {
     Repeating,
     /// It took too long.
     Late,
+    /// A system call would come next, which cannot be followed.
+    SystemCall,
+    /// An instruction that cannot be followed would come next, or one that reads what cannot be read.
+    Unfollowable,
+    /// What was computed is not what the thread did: the last address is the wrong one.
+    Differs,
     /// Refused: the thread was not running when its time came.
     NotRunning,
     /// Refused: the thread was in the kernel when its time came.
@@ -61,7 +87,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 13] = [
+    const ALL: [Ending; 16] = [
         Ending::Complete,
         Ending::Blocking,
         Ending::ProcessCall,
@@ -71,6 +97,9 @@ impl Ending {
         Ending::Unsteppable,
         Ending::Repeating,
         Ending::Late,
+        Ending::SystemCall,
+        Ending::Unfollowable,
+        Ending::Differs,
         Ending::NotRunning,
         Ending::InKernel,
         Ending::NotPermitted,
@@ -92,33 +121,62 @@ pub struct Steps {
     pub begin_ns: u64,
     /// See `begin_ns`.
     pub end_ns: u64,
-    /// Where the thread was before each step, and after the last one. Repetitions of a string instruction are steps.
+    /// What it cost: CPU time of the helper where the thread was followed, else all the time that it took.
+    pub cost_ns: u64,
+    /// Where the thread was before each step, and after the last one. Repetitions of a string instruction are steps where
+    /// the thread made them.
     pub pcs: Vec<u64>,
+    /// It was followed: it stood still, so no sample of it shows steps.
+    pub is_followed: bool,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// How.
+    pub how: How,
+    /// Steps of each burst at most.
+    pub steps_max: usize,
+    /// Bursts one after another. Where the thread must make its steps there is one.
+    pub bursts: usize,
+    /// Before each burst a random delay, of that length on average (exponential, at most eight times that).
+    pub delay_ns: u64,
+    /// Where delays come from.
+    pub seed: u64,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Request {
     tid: libc::pid_t,
+    how: u32,
     steps_max: u32,
+    bursts: u32,
     delay_ns: u64,
+    seed: u64,
     /// `/proc/PID/task/TID/stat`, ended by 0.
     stat_path: [u8; 48],
 }
 
+/// How many bursts are in [`Shared`].
+type Reply = u32;
+
+/// One burst.
 #[repr(C)]
-#[derive(Clone, Copy)]
-struct Reply {
+struct Slot {
     ending: u32,
     pcs: u32,
+    is_followed: u32,
     begin_ns: u64,
     end_ns: u64,
+    cost_ns: u64,
+    places: [u64; STEPS_MAX + 1],
 }
 
 /// What both processes see.
 #[repr(C)]
 struct Shared {
-    pcs: [u64; STEPS_MAX + 1],
+    slots: [Slot; BURSTS_MAX],
 }
 
 /// The helper, from our side. Dropping it ends the helper after the burst that it may be at.
@@ -171,13 +229,16 @@ impl Stepper {
         self.helper as u32
     }
 
-    /// Asks for a burst of thread `tid` of process `pid`, to begin after a delay. One at a time: [`Stepper::reply`]
-    /// must have answered the last one.
-    pub fn request(&mut self, pid: u32, tid: u32, steps_max: usize, delay_ns: u64) -> io::Result<()> {
+    /// Asks for bursts of thread `tid` of process `pid`. One order at a time: [`Stepper::reply`] must have answered the
+    /// last one.
+    pub fn request(&mut self, pid: u32, tid: u32, order: &Order) -> io::Result<()> {
         let mut request = Request {
             tid: tid as libc::pid_t,
-            steps_max: steps_max.min(STEPS_MAX) as u32,
-            delay_ns,
+            how: order.how as u32,
+            steps_max: order.steps_max.min(STEPS_MAX) as u32,
+            bursts: order.bursts.clamp(1, BURSTS_MAX) as u32,
+            delay_ns: order.delay_ns,
+            seed: order.seed,
             stat_path: [0; 48],
         };
         let path = format!("/proc/{pid}/task/{tid}/stat");
@@ -190,28 +251,36 @@ impl Stepper {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The answer, waiting for it up to `timeout_ms`; `None` while the burst goes on. An error: the helper is gone.
-    pub fn reply(&mut self, timeout_ms: i32) -> io::Result<Option<Steps>> {
+    /// The answer, waiting for it up to `timeout_ms`; `None` while bursts go on. An error: the helper is gone.
+    pub fn reply(&mut self, timeout_ms: i32) -> io::Result<Option<Vec<Steps>>> {
         let fd = self.channel.as_raw_fd();
         let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: one live pollfd.
         if unsafe { libc::poll(&raw mut polled, 1, timeout_ms) } < 1 {
             return Ok(None);
         }
-        let mut reply = Reply { ending: 0, pcs: 0, begin_ns: 0, end_ns: 0 };
+        let mut bursts: Reply = 0;
         let size = mem::size_of::<Reply>();
         // SAFETY: the kernel writes at most `size` bytes to the live reply, for which any bytes are valid.
-        let received = unsafe { libc::recv(fd, (&raw mut reply).cast(), size, libc::MSG_DONTWAIT) };
+        let received = unsafe { libc::recv(fd, (&raw mut bursts).cast(), size, libc::MSG_DONTWAIT) };
         if received != size as isize {
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the stepping process ended"));
         }
-        let count = (reply.pcs as usize).min(STEPS_MAX + 1);
-        // SAFETY: the helper wrote that many before it replied, and writes no more until the next request.
-        let pcs = unsafe { (&raw const (*self.shared).pcs).cast::<u64>() };
-        // SAFETY: as above; the slice is copied before anybody else can write.
-        let pcs = unsafe { std::slice::from_raw_parts(pcs, count) }.to_vec();
-        let ending = Ending::ALL.get(reply.ending as usize).copied().unwrap_or(Ending::Late);
-        Ok(Some(Steps { ending, begin_ns: reply.begin_ns, end_ns: reply.end_ns, pcs }))
+        Ok(Some((0..(bursts as usize).min(BURSTS_MAX)).map(|i| self.burst(i)).collect()))
+    }
+
+    fn burst(&self, index: usize) -> Steps {
+        // SAFETY: within the mapping; the helper wrote the slot before it replied, and writes no more until the next
+        // request, which `&self` keeps away.
+        let slot = unsafe { &(*self.shared).slots[index] };
+        Steps {
+            ending: Ending::ALL.get(slot.ending as usize).copied().unwrap_or(Ending::Late),
+            begin_ns: slot.begin_ns,
+            end_ns: slot.end_ns,
+            cost_ns: slot.cost_ns,
+            pcs: slot.places[..(slot.pcs as usize).min(STEPS_MAX + 1)].to_vec(),
+            is_followed: slot.is_followed != 0,
+        }
     }
 }
 
@@ -268,11 +337,24 @@ mod tests {
         Target(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
     }
 
+    fn request(stepper: &mut Stepper, child: &Child, how: How, steps_max: usize, delay_ns: u64) {
+        let order = Order { how, steps_max, bursts: 1, delay_ns, seed: u64::from(child.id()) };
+        stepper.request(child.id(), child.id(), &order).unwrap();
+    }
+
+    fn reply(stepper: &mut Stepper) -> Steps {
+        stepper.reply(10_000).unwrap().unwrap().pop().unwrap()
+    }
+
     /// A burst of the child's only thread; asks again while it is not running yet.
     fn burst(stepper: &mut Stepper, child: &Target) -> Steps {
+        burst_how(stepper, child, How::Step)
+    }
+
+    fn burst_how(stepper: &mut Stepper, child: &Target, how: How) -> Steps {
         for _ in 0..200 {
-            stepper.request(child.0.id(), child.0.id(), 500, 1_000_000).unwrap();
-            let steps = stepper.reply(5_000).unwrap().unwrap();
+            request(stepper, &child.0, how, 500, 1_000_000);
+            let steps = reply(stepper);
             if !matches!(steps.ending, Ending::NotRunning | Ending::InKernel) {
                 return steps;
             }
@@ -306,16 +388,47 @@ mod tests {
     }
 
     #[test]
+    fn a_followed_thread_would_have_gone_where_it_goes() {
+        let mut stepper = Stepper::fork().unwrap();
+        let child =
+            spawn("i=0; while :; do i=$((i * 7 + 1)); case $i in *1*3*) s=x$i;; esac; j=${s#x}; done");
+        let mut checked = 0;
+        for _ in 0..20 {
+            let steps = burst_how(&mut stepper, &child, How::Check);
+            assert_ne!(steps.ending, Ending::Differs, "{:x?}", &steps.pcs[steps.pcs.len() - 3..]);
+            checked += steps.pcs.len();
+        }
+        assert!(checked > 500, "{checked}");
+        let steps = burst_how(&mut stepper, &child, How::Follow);
+        assert!(steps.is_followed && steps.pcs.len() > 1, "{steps:?}");
+        drop(stepper);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(state(child.0.id()), 'R');
+    }
+
+    #[test]
+    fn bursts_come_several_at_a_time() {
+        let mut stepper = Stepper::fork().unwrap();
+        let child = spawn("while :; do :; done");
+        burst(&mut stepper, &child);
+        let order = Order { how: How::Follow, steps_max: 300, bursts: 8, delay_ns: 1_000_000, seed: 5 };
+        stepper.request(child.0.id(), child.0.id(), &order).unwrap();
+        let bursts = stepper.reply(10_000).unwrap().unwrap();
+        assert_eq!(bursts.len(), 8);
+        assert!(bursts.windows(2).all(|w| w[0].end_ns <= w[1].begin_ns));
+    }
+
+    #[test]
     fn whoever_waits_or_is_gone_is_left_alone() {
         let mut stepper = Stepper::fork().unwrap();
         let mut child = spawn("exec sleep 60");
         std::thread::sleep(std::time::Duration::from_millis(100));
-        stepper.request(child.0.id(), child.0.id(), 100, 0).unwrap();
-        assert_eq!(stepper.reply(5_000).unwrap().unwrap().ending, Ending::NotRunning);
+        request(&mut stepper, &child.0, How::Step, 100, 0);
+        assert_eq!(reply(&mut stepper).ending, Ending::NotRunning);
         child.0.kill().unwrap();
         child.0.wait().unwrap();
-        stepper.request(child.0.id(), child.0.id(), 100, 0).unwrap();
-        assert!(stepper.reply(5_000).unwrap().unwrap().ending.is_refusal());
+        request(&mut stepper, &child.0, How::Step, 100, 0);
+        assert!(reply(&mut stepper).ending.is_refusal());
     }
 
     #[test]
@@ -325,8 +438,8 @@ mod tests {
         let mut child = spawn(script);
         let mut endings = std::collections::BTreeSet::new();
         let status = loop {
-            stepper.request(child.0.id(), child.0.id(), 1000, 0).unwrap();
-            endings.insert(stepper.reply(10_000).unwrap().unwrap().ending);
+            request(&mut stepper, &child.0, How::Step, 1000, 0);
+            endings.insert(reply(&mut stepper).ending);
             if let Some(status) = child.0.try_wait().unwrap() {
                 break status;
             }
@@ -341,7 +454,7 @@ mod tests {
         let mut stepper = Stepper::fork().unwrap();
         let child = spawn("while :; do :; done");
         burst(&mut stepper, &child);
-        stepper.request(child.0.id(), child.0.id(), STEPS_MAX, 0).unwrap();
+        request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
         std::thread::sleep(std::time::Duration::from_millis(5));
         drop(stepper);
         std::thread::sleep(std::time::Duration::from_millis(300));
@@ -353,13 +466,13 @@ mod tests {
         let mut stepper = Stepper::fork().unwrap();
         let mut child = spawn("while :; do :; done");
         burst(&mut stepper, &child);
-        stepper.request(child.0.id(), child.0.id(), STEPS_MAX, 0).unwrap();
+        request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
         std::thread::sleep(std::time::Duration::from_millis(2));
         // SAFETY: a signal to our own child.
         unsafe { libc::kill(child.0.id() as i32, libc::SIGINT) };
         let status = child.0.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGINT));
-        let ending = stepper.reply(5_000).unwrap().unwrap().ending;
+        let ending = reply(&mut stepper).ending;
         assert!(ending == Ending::Signal || ending.is_refusal() || ending == Ending::Exited, "{ending:?}");
     }
 
@@ -368,11 +481,11 @@ mod tests {
         let mut stepper = Stepper::fork().unwrap();
         let child = spawn("while :; do :; done");
         burst(&mut stepper, &child);
-        stepper.request(child.0.id(), child.0.id(), STEPS_MAX, 0).unwrap();
+        request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
         // SAFETY: signals to our own child.
         let kill = |signal| unsafe { libc::kill(child.0.id() as i32, signal) };
         kill(libc::SIGSTOP);
-        stepper.reply(5_000).unwrap().unwrap();
+        reply(&mut stepper);
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert_eq!(state(child.0.id()), 'T');
         kill(libc::SIGCONT);
@@ -390,8 +503,8 @@ mod tests {
         assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }, 0);
         let mut ending = Ending::NotRunning;
         while ending == Ending::NotRunning {
-            stepper.request(child.0.id(), child.0.id(), 100, 0).unwrap();
-            ending = stepper.reply(5_000).unwrap().unwrap().ending;
+            request(&mut stepper, &child.0, How::Step, 100, 0);
+            ending = reply(&mut stepper).ending;
         }
         assert_eq!(ending, Ending::NotPermitted);
     }

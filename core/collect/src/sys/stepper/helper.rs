@@ -1,13 +1,17 @@
-//! The stepping process itself: async-signal-safe code only (see the parent module).
+//! The stepping process itself (see the parent module).
 //!
-//! A burst: seize the thread, interrupt it, single-step it, let it go. On every path the thread is detached from; what
+//! A burst: seize the thread, interrupt it, follow it ([`copy`]) or single-step it, let it go. On every path the thread is detached from; what
 //! we cannot detach from (it is gone) needs nothing. `PTRACE_O_EXITKILL` is never set.
 
-use std::{mem, ptr};
+mod copy;
+
+use std::{mem, panic, ptr};
 
 use super::{
-    BURST_NS_MAX, CALL_NS_MAX, Ending, REPEATS_MAX, RawFd, Reply, Request, STEPS_MAX, Shared, TIMER_US,
+    BURST_NS_MAX, BURSTS_MAX, CALL_NS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request,
+    Shared, Slot, TIMER_US,
 };
+use crate::follow::{End, Follower};
 
 /// A stop that no signal of the program's makes: an interrupt of ours or a group stop.
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
@@ -19,6 +23,15 @@ const SI_KERNEL: i32 = 0x80;
 /// Answers requests until the channel ends.
 pub fn serve(channel: RawFd, shared: *mut Shared) -> ! {
     set_up(channel);
+    // Unwinding would run on into the code that forked.
+    panic::set_hook(Box::new(|_| {}));
+    let _ = panic::catch_unwind(|| answer(channel, shared));
+    // SAFETY: ends this process without running anything of the parent's.
+    unsafe { libc::_exit(1) }
+}
+
+fn answer(channel: RawFd, shared: *mut Shared) -> ! {
+    let mut follower: Option<Follower> = None;
     loop {
         // SAFETY: any bytes are a valid request; the kernel writes at most its size.
         let (read, request) = unsafe {
@@ -33,7 +46,10 @@ pub fn serve(channel: RawFd, shared: *mut Shared) -> ! {
             // SAFETY: ends this process without running anything of the parent's.
             unsafe { libc::_exit(0) }
         }
-        let reply = burst(&request, shared);
+        if request.how != How::Step as u32 && follower.is_none() {
+            follower = Follower::new().ok();
+        }
+        let reply: Reply = bursts(&request, follower.as_mut(), shared);
         // SAFETY: the reply is live and plain bytes.
         unsafe {
             let size = mem::size_of::<Reply>();
@@ -66,26 +82,54 @@ fn set_up(channel: RawFd) {
     }
 }
 
-fn burst(request: &Request, shared: *mut Shared) -> Reply {
-    sleep(request.delay_ns);
+/// So many bursts, each in its slot.
+fn bursts(request: &Request, mut follower: Option<&mut Follower>, shared: *mut Shared) -> u32 {
+    let wanted = if follower.is_some() { request.bursts.clamp(1, BURSTS_MAX as u32) } else { 1 };
+    let mut random = request.seed | 1;
+    for index in 0..wanted as usize {
+        sleep(exponential(&mut random, request.delay_ns));
+        // SAFETY: within the mapping that both processes keep; we alone use it now.
+        let slot = unsafe { &mut (*shared).slots[index] };
+        burst(request, follower.as_deref_mut(), slot);
+    }
+    wanted
+}
+
+fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
+    slot.pcs = 0;
+    slot.is_followed = u32::from(follower.is_some() && request.how == How::Follow as u32);
+    slot.begin_ns = now_ns();
+    let cpu_begin_ns = time_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+    slot.cost_ns = 0;
     if !is_running(&request.stat_path) {
-        let now = now_ns();
-        return Reply { ending: Ending::NotRunning as u32, pcs: 0, begin_ns: now, end_ns: now };
+        (slot.ending, slot.end_ns) = (Ending::NotRunning as u32, slot.begin_ns);
+        return;
     }
     timer(TIMER_US);
-    let begin_ns = now_ns();
-    let mut target = Tracee { tid: request.tid, shared, pcs: 0, begin_ns };
-    let ending = target.run(request.steps_max as usize);
-    let end_ns = now_ns();
+    let is_followed = slot.is_followed != 0;
+    let mut target = Tracee { tid: request.tid, begin_ns: slot.begin_ns, slot };
+    let follower = follower.filter(|_| request.how != How::Step as u32);
+    let ending = target.run(request.steps_max as usize, follower, request.how == How::Check as u32);
+    slot.ending = ending as u32;
+    slot.end_ns = now_ns();
     timer(0);
-    Reply { ending: ending as u32, pcs: target.pcs as u32, begin_ns, end_ns }
+    let cpu_ns = time_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - cpu_begin_ns;
+    slot.cost_ns = if is_followed { cpu_ns } else { slot.end_ns - slot.begin_ns };
+}
+
+/// A random delay of that mean (xorshift; it need not be good, only independent of the target).
+fn exponential(random: &mut u64, mean_ns: u64) -> u64 {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    let uniform = (*random >> 11) as f64 / (1_u64 << 53) as f64;
+    (-(1.0 - uniform).ln() * mean_ns as f64).min(8.0 * mean_ns as f64) as u64
 }
 
 /// A thread during a burst.
-struct Tracee {
+struct Tracee<'s> {
     tid: libc::pid_t,
-    shared: *mut Shared,
-    pcs: usize,
+    slot: &'s mut Slot,
     begin_ns: u64,
 }
 
@@ -107,8 +151,8 @@ enum Next {
     Unsteppable,
 }
 
-impl Tracee {
-    fn run(&mut self, steps_max: usize) -> Ending {
+impl Tracee<'_> {
+    fn run(&mut self, steps_max: usize, follower: Option<&mut Follower>, is_checked: bool) -> Ending {
         if self.ptrace(libc::PTRACE_SEIZE, 0, libc::PTRACE_O_TRACESYSGOOD as usize) < 0 {
             return if errno() == libc::ESRCH { Ending::Gone } else { Ending::NotPermitted };
         }
@@ -116,10 +160,54 @@ impl Tracee {
         let (ending, signal) = match self.wait_for_interrupt() {
             Stop::Over(ending, signal) => (ending, signal),
             _ if self.peek_user(libc::ORIG_RAX).unwrap_or(0) as i64 >= 0 => (Ending::InKernel, 0),
-            _ => self.step(steps_max),
+            _ => match follower {
+                Some(follower) => self.follow(follower, steps_max, is_checked),
+                None => self.step(steps_max),
+            },
         };
         self.ptrace(libc::PTRACE_DETACH, 0, signal as usize);
         ending
+    }
+
+    /// Finds out the next steps; the thread stays where it is, unless it is to make them as well.
+    fn follow(&mut self, follower: &mut Follower, steps_max: usize, is_checked: bool) -> (Ending, i32) {
+        let Some(mut thread) = copy::thread(self.tid) else { return (Ending::Exited, 0) };
+        let (slot, begin_ns) = (&mut *self.slot, self.begin_ns);
+        let is_late = || now_ns() - begin_ns > FOLLOW_NS_MAX;
+        let end = follower.follow(&mut thread, steps_max, |pc| note(slot, pc), is_late);
+        let ending = match end {
+            End::Complete => Ending::Complete,
+            End::SystemCall => Ending::SystemCall,
+            End::Repeating => Ending::Repeating,
+            End::Late => Ending::Late,
+            End::Unknown | End::Unreadable | End::Fault => Ending::Unfollowable,
+        };
+        if is_checked { self.check(ending) } else { (ending, 0) }
+    }
+
+    /// Lets the thread make the steps that were found out.
+    fn check(&mut self, ending: Ending) -> (Ending, i32) {
+        for index in 1..self.slot.pcs as usize {
+            let [before, after] = [self.slot.places[index - 1], self.slot.places[index]];
+            let mut pc = before;
+            // A string instruction stops after each repetition.
+            for _ in 0..=REPEATS_MAX {
+                match self.resume(libc::PTRACE_SINGLESTEP, u64::MAX) {
+                    Stop::Ours => {}
+                    Stop::None => return self.interrupt(),
+                    Stop::Over(ending, signal) => return (ending, signal),
+                }
+                pc = self.peek_user(libc::RIP).unwrap_or(0);
+                if pc != before || after == before {
+                    break;
+                }
+            }
+            if pc != after {
+                self.slot.pcs = index as u32 + 1;
+                return (Ending::Differs, 0);
+            }
+        }
+        (ending, 0)
     }
 
     /// The first stop, however long it takes: a thread that we could not stop we could not leave either.
@@ -136,8 +224,8 @@ impl Tracee {
     fn step(&mut self, steps_max: usize) -> (Ending, i32) {
         let mut repeats = 0;
         let Some(mut pc) = self.peek_user(libc::RIP) else { return (Ending::Exited, 0) };
-        self.note(pc);
-        while self.pcs <= steps_max {
+        note(self.slot, pc);
+        while self.slot.pcs as usize <= steps_max {
             let stop = match self.next(pc) {
                 Some(Next::Plain) => self.resume(libc::PTRACE_SINGLESTEP, u64::MAX),
                 Some(Next::SystemCall) => self.system_call(),
@@ -153,24 +241,16 @@ impl Tracee {
                 Some(pc) => pc,
                 None => return (Ending::Exited, 0),
             };
-            self.note(pc);
+            note(self.slot, pc);
             repeats = if pc == before { repeats + 1 } else { 0 };
             if repeats > REPEATS_MAX {
                 return (Ending::Repeating, 0);
             }
-            if self.pcs & 15 == 0 && now_ns() - self.begin_ns > BURST_NS_MAX {
+            if self.slot.pcs & 15 == 0 && now_ns() - self.begin_ns > BURST_NS_MAX {
                 return (Ending::Late, 0);
             }
         }
         (Ending::Complete, 0)
-    }
-
-    fn note(&mut self, pc: u64) {
-        if self.pcs <= STEPS_MAX {
-            // SAFETY: within the array of the mapping that both processes keep; we alone write it now.
-            unsafe { (&raw mut (*self.shared).pcs).cast::<u64>().add(self.pcs).write(pc) };
-            self.pcs += 1;
-        }
     }
 
     /// Lets the thread go on to its next stop.
@@ -273,6 +353,13 @@ impl Tracee {
     }
 }
 
+fn note(slot: &mut Slot, pc: u64) {
+    if let Some(place) = slot.places.get_mut(slot.pcs as usize) {
+        *place = pc;
+        slot.pcs += 1;
+    }
+}
+
 fn other_stop(status: i32) -> Stop {
     if !libc::WIFSTOPPED(status) {
         return Stop::Over(Ending::Exited, 0); // Waited for as a tracer; its parent gets the status all the same.
@@ -330,9 +417,13 @@ fn timer(every_us: i64) {
 }
 
 fn now_ns() -> u64 {
+    time_ns(libc::CLOCK_MONOTONIC)
+}
+
+fn time_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel (or the vdso) writes the live time.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 

@@ -1,0 +1,101 @@
+//! Programs of a few instructions, in memory of one page of code and one of data, followed.
+
+use super::*;
+use crate::follow::memory::PAGE_BYTES;
+
+/// Code at 0x1000, a stack page at 0x2000, nothing else.
+struct Small(Vec<u8>);
+
+impl Fetch for Small {
+    fn page(&mut self, address: u64, page: &mut [u8; PAGE_BYTES]) -> bool {
+        if address == 0x1000 {
+            page[..self.0.len()].copy_from_slice(&self.0);
+        }
+        matches!(address, 0x1000 | 0x2000)
+    }
+}
+
+fn thread(code: &[u8]) -> Thread<Small> {
+    let mut registers = Box::new(Registers::new());
+    registers.general[RSP] = 0x2800;
+    Thread { registers, pc: 0x1000, fs: 0, gs: 0, memory: Memory::new(Small(code.to_vec())) }
+}
+
+/// Without taking the test process's exceptions.
+fn follower() -> Follower {
+    Follower {
+        processor: Processor::new().unwrap(),
+        recipes: FxHashMap::default(),
+        operand: Operand([0; 64]),
+    }
+}
+
+fn followed(thread: &mut Thread<Small>, steps_max: usize) -> (Vec<u64>, End) {
+    let mut pcs = Vec::new();
+    let end = follower().follow(thread, steps_max, |pc| pcs.push(pc - 0x1000), || false);
+    (pcs, end)
+}
+
+#[test]
+fn a_loop_a_call_and_a_system_call() {
+    // 0: mov ecx, 3; 5: call 0x10; a: dec ecx; c: jnz 5; e: syscall; 10: push rbp; 11: pop rbp; 12: ret
+    let code = [0xb9, 3, 0, 0, 0, 0xe8, 6, 0, 0, 0, 0xff, 0xc9, 0x75, 0xf7, 0x0f, 0x05, 0x55, 0x5d, 0xc3];
+    let mut thread = thread(&code);
+    let (pcs, end) = followed(&mut thread, 1000);
+    let round = [5, 0x10, 0x11, 0x12, 0xa, 0xc];
+    let expected: Vec<u64> = [0].into_iter().chain(round.repeat(3)).chain([0xe]).collect();
+    assert_eq!((pcs, end), (expected, End::SystemCall));
+    assert_eq!(thread.registers.general[RSP], 0x2800);
+}
+
+#[test]
+fn writes_stay_in_the_copy_and_are_read_back() {
+    // 0: mov [0x2010], rax; 8: mov rbx, [0x2010]; 10: cmp [0x5000], al
+    let code = [
+        0x48, 0x89, 0x04, 0x25, 0x10, 0x20, 0, 0, 0x48, 0x8b, 0x1c, 0x25, 0x10, 0x20, 0, 0, 0x38, 0x04, 0x25,
+        0, 0x50, 0, 0,
+    ];
+    let mut thread = thread(&code);
+    thread.registers.general[0] = 77;
+    assert_eq!(followed(&mut thread, 9), (vec![0, 8, 0x10], End::Unreadable));
+    assert_eq!(thread.registers.general[3], 77);
+}
+
+#[test]
+fn strings_are_repeated_at_once() {
+    // 0: rep stosb; 2: repne scasb; 4: std; 5: movsq; 7: ud2
+    let code = [0xf3, 0xaa, 0xf2, 0xae, 0xfd, 0x48, 0xa5, 0x0f, 0x0b];
+    let mut thread = thread(&code);
+    let general = &mut thread.registers.general;
+    (general[0], general[RCX], general[RDI], general[RSI]) = (5, 40, 0x2ff0 - 0x100, 0x2800);
+    let (pcs, end) = followed(&mut thread, 1);
+    assert_eq!((pcs, end), (vec![0, 2], End::Complete));
+    assert_eq!(thread.registers.general[RDI], 0x2ff0 - 0x100 + 40);
+    thread.registers.general[RCX] = 100;
+    thread.registers.general[RDI] = 0x2ff0 - 0x110;
+    let (pcs, end) = followed(&mut thread, 9);
+    assert_eq!((pcs, end), (vec![2, 4, 5, 7], End::Unknown));
+    let general = thread.registers.general;
+    assert_eq!((general[RCX], general[RDI], general[RSI]), (83, 0x2ff0 - 0xff - 8, 0x2800 - 8));
+}
+
+#[test]
+fn comparisons_set_the_flags_of_a_subtraction() {
+    for (a, b) in [(1_u64, 2_u64), (0x80, 1), (5, 5), (0xff, 0x7f)] {
+        let expected = (a as i8).overflowing_sub(b as i8);
+        let flags = strings::compared(0, a, b, 1);
+        assert_eq!(flags & OVERFLOW != 0, expected.1, "{a} {b}");
+        assert_eq!(flags & SIGN != 0, expected.0 < 0, "{a} {b}");
+        assert_eq!((flags & CARRY != 0, flags & ZERO != 0), (a < b, a == b));
+    }
+}
+
+#[test]
+fn changed_code_is_learnt_anew() {
+    let mut follower = follower();
+    for (code, expected) in [([0xb0, 1], 1), ([0xb0, 2], 2)] {
+        let mut thread = thread(&code); // mov al, …
+        follower.follow(&mut thread, 1, |_| {}, || false);
+        assert_eq!(thread.registers.general[0], expected);
+    }
+}

@@ -1,0 +1,105 @@
+//! A stopped thread → its registers and a way to its memory.
+//!
+//! Enters: the id of a thread that we trace and that stands still. Leaves: a [`Thread`] to be followed. Never here: a
+//! change of the thread.
+
+use std::{arch::x86_64::__cpuid_count, mem, ptr};
+
+use crate::{
+    follow::{
+        Thread,
+        memory::{Fetch, Memory, PAGE_BYTES},
+    },
+    sys::native::Registers,
+};
+
+/// What `PTRACE_GETREGSET` calls the vector registers.
+const NT_X86_XSTATE: libc::c_int = 0x202;
+/// More than any of today's machines has (AMX: 11 KB).
+const STATE_BYTES: usize = 16 << 10;
+/// Arithmetic flags and the direction.
+const FLAGS: u64 = 0xcd5;
+/// Where SSE registers are in the state, and how many the oldest part has.
+const XMM_AT: usize = 160;
+
+/// `None` where it is gone.
+pub fn thread(tid: libc::pid_t) -> Option<Thread<Remote>> {
+    // SAFETY: the kernel writes the live struct, for which zeros are valid.
+    let user = unsafe {
+        let mut user: libc::user_regs_struct = mem::zeroed();
+        let got = libc::ptrace(libc::PTRACE_GETREGS, tid, 0, &raw mut user);
+        (got == 0).then_some(user)?
+    };
+    let mut registers = Box::new(Registers::new());
+    registers.general = [
+        user.rax, user.rcx, user.rdx, user.rbx, user.rsp, user.rbp, user.rsi, user.rdi, user.r8, user.r9,
+        user.r10, user.r11, user.r12, user.r13, user.r14, user.r15,
+    ];
+    registers.flags = user.eflags & FLAGS;
+    vectors(tid, &mut registers)?;
+    Some(Thread {
+        registers,
+        pc: user.rip,
+        fs: user.fs_base,
+        gs: user.gs_base,
+        memory: Memory::new(Remote { tid }),
+    })
+}
+
+fn vectors(tid: libc::pid_t, registers: &mut Registers) -> Option<()> {
+    let mut state = vec![0_u8; STATE_BYTES];
+    let mut vector = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: STATE_BYTES };
+    // SAFETY: the kernel writes at most that many bytes to the live buffer, and how many to the vector.
+    let got = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &raw mut vector) };
+    if got != 0 {
+        return None;
+    }
+    state.truncate(vector.iov_len);
+    registers.x87.copy_from_slice(state.get(..512)?);
+    let mxcsr = state.get(24..28)?.try_into().ok()?;
+    registers.mxcsr = u32::from_le_bytes(mxcsr);
+    for number in 0..16 {
+        part(&state, XMM_AT, number, 16, &mut registers.vectors[number][..16]);
+    }
+    let [upper, masks, uppermost, more] = [2, 5, 6, 7].map(component_at);
+    for number in 0..16 {
+        part(&state, upper, number, 16, &mut registers.vectors[number][16..32]);
+        part(&state, uppermost, number, 32, &mut registers.vectors[number][32..]);
+        part(&state, more, number, 64, &mut registers.vectors[16 + number]);
+    }
+    for number in 0..8 {
+        let mut mask = [0; 8];
+        part(&state, masks, number, 8, &mut mask);
+        registers.masks[number] = u64::from_le_bytes(mask);
+    }
+    Some(())
+}
+
+/// Where a component of the state is (CPUID leaf 0xd); 0 where the machine has none.
+fn component_at(component: u32) -> usize {
+    __cpuid_count(0xd, component).ebx as usize
+}
+
+/// Copies one of a component's registers. What the machine does not have stays.
+fn part(state: &[u8], at: usize, number: usize, size: usize, to: &mut [u8]) {
+    let start = at + number * size;
+    if let Some(bytes) = state.get(start..start + size).filter(|_| at > 0) {
+        to.copy_from_slice(bytes);
+    }
+}
+
+/// The memory of a thread.
+pub struct Remote {
+    tid: libc::pid_t,
+}
+
+impl Fetch for Remote {
+    fn page(&mut self, address: u64, page: &mut [u8; PAGE_BYTES]) -> bool {
+        let local = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: PAGE_BYTES };
+        let remote =
+            libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: PAGE_BYTES };
+        // SAFETY: the kernel writes at most a page to the live buffer; the other address is the thread's.
+        let read = unsafe { libc::process_vm_readv(self.tid, &raw const local, 1, &raw const remote, 1, 0) };
+        read == PAGE_BYTES as isize
+    }
+}
