@@ -124,7 +124,7 @@ struct dwell_apart {
  * @nested: an NMI came while a sample was being counted; lost
  * @kernel: of @table.samples, those not in user mode
  * @register_samples: with registers, handed on
- * @register_lost: with registers, both buffers were full
+ * @register_lost: with registers, both buffers were full, or it had entered the kernel meanwhile
  * @throttled: times that the kernel stopped an event until its next tick, since samples came too
  *	fast
  * @read_samples: the sum of counts that the reader took

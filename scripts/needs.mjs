@@ -22,7 +22,10 @@ const testPackages = {
   'gcc-riscv64-linux-gnu': '/usr/bin/riscv64-linux-gnu-gcc',
   'linux-perf': '/usr/bin/perf',
   'python3-venv': '/usr/share/doc/python3-venv',
+  'qemu-system-arm': '/usr/bin/qemu-system-aarch64',
+  'qemu-system-x86': '/usr/bin/qemu-system-x86_64',
   'qemu-user': '/usr/bin/qemu-aarch64',
+  sparse: '/usr/bin/sparse',
   tmux: '/usr/bin/tmux',
 };
 

@@ -18,6 +18,7 @@ const steps = [
   { name: 'tidy', command: ['cargo', 'run', '-q', '-p', 'dwell-xtask', '--', 'tidy'] },
   { name: 'scripts', command: ['node', '--test', 'scripts/counts.test.mjs', 'scripts/accuracy/callgrind.test.mjs', 'scripts/accuracy/inorder.test.mjs'], kinds: ['node'] },
   { name: 'sample table', command: ['make', '-s', '-C', 'kmod', 'check', `BUILD=${join(target, 'kmod')}`], kinds: ['tap'] },
+  { name: 'kernel module', command: ['node', 'scripts/vm/module.mjs'], kinds: ['tap'] },
   { name: 'binding lint', command: npm('check', '@dwell/core') },
   { name: 'server lint', command: npm('check', '@dwell/lsp-server') },
   { name: 'extension lint', command: npm('check', 'vscode-extension') },

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Every difference between kernels (6.1 and later) and between architectures.
+ */
+#ifndef DWELL_COMPAT_H
+#define DWELL_COMPAT_H
+
+#include <linux/hrtimer.h>
+#include <linux/perf_event.h>
+#include <linux/ptrace.h>
+#include <linux/version.h>
+
+#include "dwell_abi.h"
+
+#ifndef CONFIG_64BIT
+#error "dwell counts in 64-bit words that must not be torn: 64-bit kernels only"
+#endif
+
+/* What kernel/events/core.c sets hw.interrupts to when it throttles an event; private there. */
+#define DWELL_MAX_INTERRUPTS (~0ULL)
+
+static inline bool dwell_is_throttled(const struct perf_event *event)
+{
+	return event->hw.interrupts == DWELL_MAX_INTERRUPTS;
+}
+
+#ifdef CONFIG_X86_64
+#define DWELL_HAS_REGISTERS DWELL_REGISTERS
+
+/* The order of enum perf_event_x86_regs. */
+static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
+{
+	const __u64 values[DWELL_REGISTERS] = {
+		regs->ax, regs->bx, regs->cx, regs->dx, regs->si, regs->di, regs->bp, regs->sp,
+		regs->flags, regs->r8, regs->r9, regs->r10, regs->r11, regs->r12, regs->r13,
+		regs->r14, regs->r15,
+	};
+
+	memcpy(out, values, sizeof(values));
+}
+#else
+#define DWELL_HAS_REGISTERS 0
+
+static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
+{
+}
+#endif
+
+/* hrtimer_setup() came with 6.13, and hrtimer_init() went with 6.15. */
+static inline void dwell_timer_setup(struct hrtimer *timer,
+				     enum hrtimer_restart (*expired)(struct hrtimer *timer))
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup(timer, expired, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+	timer->function = expired;
+#endif
+}
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * One CPU's counters and what their handler writes. Who may touch what:
+ *
+ * - The handler, on its own CPU, perhaps in an NMI: all of struct dwell_cpu but what is marked.
+ * - The reader, holding dwell_reader: overflow buffers that are FULL, tables out of use, what is
+ *   marked. It comes to the rest by an IPI to that CPU with @busy set, or when the CPU is offline.
+ * - Hotplug, suspend and the reader's ioctls, holding dwell_mutex: events and what is configured.
+ *
+ * Locks nest in this order: dwell_reader, the CPU hotplug lock, dwell_mutex. Memory of the reader's
+ * process is touched with the first alone held.
+ */
+#ifndef DWELL_SAMPLER_H
+#define DWELL_SAMPLER_H
+
+#include <linux/irq_work.h>
+#include <linux/mutex.h>
+#include <linux/percpu.h>
+#include <linux/perf_event.h>
+
+#include "dwell_abi.h"
+
+/**
+ * struct dwell_counter - one event on one CPU
+ * @period: mean occurrences between two samples; written by the reader in one store
+ * @spread: half the width of what is drawn from; likewise
+ * @samples: interrupts of it
+ * @throttled: of these, the ones after which the kernel stopped it until the next tick
+ * @random: state of the generator that draws periods, never 0
+ * @flags: DWELL_EVENT_…
+ */
+struct dwell_counter {
+	u64 period;
+	u64 spread;
+	u64 samples;
+	u64 throttled;
+	u32 random;
+	u32 flags;
+};
+
+/**
+ * struct dwell_registers - samples with registers, in two buffers as entries are
+ * @samples: two buffers of @capacity, end to end
+ * @capacity: of one
+ * @spill: which is which
+ * @taken: handed on
+ * @lost: both were full, or it was in the kernel
+ */
+struct dwell_registers {
+	struct dwell_register_sample *samples;
+	u32 capacity;
+	struct dwell_spill spill;
+	u64 taken;
+	u64 lost;
+};
+
+/**
+ * struct dwell_cpu - all of one CPU
+ * @busy: a sample is being counted, or buffers are being switched: an NMI must keep off
+ * @table: counts
+ * @idle: samples in the idle task
+ * @kernel: counted samples that were not in user mode
+ * @nested: samples that found @busy set
+ * @registers: samples with registers
+ * @counter: by event index
+ * @wake: wakes the reader from a context in which an NMI may not
+ * @event: dwell_mutex: by event index; NULL while the CPU is offline
+ * @sampled: dwell_mutex: there are events
+ * @since_ns: the reader's: nothing in @table is older
+ * @read_samples: the reader's: sum of counts handed out
+ * @read_entries: the reader's: entries handed out
+ * @entries_done: the reader's: how far it has got with a FULL overflow buffer, by side
+ * @registers_done: the reader's: the same of samples with registers
+ */
+struct dwell_cpu {
+	u32 busy;
+	struct dwell_table table;
+	u64 idle;
+	u64 kernel;
+	u64 nested;
+	struct dwell_registers registers;
+	struct dwell_counter counter[DWELL_EVENTS_MAX];
+	struct irq_work wake;
+
+	struct perf_event *event[DWELL_EVENTS_MAX];
+	bool sampled;
+	u64 since_ns;
+	u64 read_samples;
+	u64 read_entries;
+	u32 entries_done[2];
+	u32 registers_done[2];
+};
+
+DECLARE_PER_CPU_ALIGNED(struct dwell_cpu, dwell_cpus);
+
+/* Guards events and what is configured. Never taken by a handler. */
+extern struct mutex dwell_mutex;
+
+/* sampler.c */
+int dwell_sampler_init(void);
+void dwell_sampler_exit(void);
+int dwell_sampler_open(const struct dwell_config *config);
+void dwell_sampler_close(void);
+bool dwell_sampler_is_open(void);
+void dwell_sampler_switch(bool on);
+void dwell_sampler_status(struct dwell_status *status);
+int dwell_sampler_period(const struct dwell_period *period);
+int dwell_sampler_apart(const struct dwell_apart *apart);
+int dwell_sampler_event_status(struct dwell_event_status *status);
+void dwell_count(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs);
+
+/* drain.c */
+int dwell_drain_open(const struct dwell_config *config);
+int dwell_drain_add_cpu(unsigned int cpu);
+void dwell_drain_close(void);
+void dwell_drain_flush(void);
+bool dwell_drain_is_ready(void);
+ssize_t dwell_drain_read(char __user *to, size_t room);
+void dwell_drain_wake(struct irq_work *work);
+extern struct wait_queue_head dwell_drain_wait;
+
+/* chardev.c */
+int dwell_chardev_init(void);
+void dwell_chardev_exit(void);
+
+/* test_nmi.c, in test builds only */
+#ifdef DWELL_TEST_NMI
+int dwell_test_nmi_init(void);
+void dwell_test_nmi_exit(void);
+#else
+static inline int dwell_test_nmi_init(void)
+{
+	return 0;
+}
+
+static inline void dwell_test_nmi_exit(void)
+{
+}
+#endif
+
+#endif

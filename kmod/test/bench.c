@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Written next. */
+#include "guest.h"
+void bench_run(void);
+void bench_run(void)
+{
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The first process of a virtual machine: sets it up, runs the tests or the bench, powers it off.
+ *
+ * Enters: dwell_mode=tests|bench|… on the kernel's command line. Leaves: TAP on the console.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "guest.h"
+
+void tests_run(void);
+void bench_run(void);
+
+static int tap_count;
+
+void tap(bool good, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	printf("%s %d - ", good ? "ok" : "not ok", ++tap_count);
+	vprintf(format, arguments);
+	printf("\n");
+	va_end(arguments);
+}
+
+void tap_skip(const char *reason, const char *name)
+{
+	printf("ok %d - %s # SKIP %s\n", ++tap_count, name, reason);
+}
+
+double now_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+int write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	int good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+	if (fd >= 0)
+		close(fd);
+	return good ? 0 : -1;
+}
+
+const char *boot_option(const char *name)
+{
+	return getenv(name);
+}
+
+int module_load(void)
+{
+	int fd = open("/dwell.ko", O_RDONLY | O_CLOEXEC);
+	int result = syscall(SYS_finit_module, fd, "", 0);
+
+	if (fd >= 0)
+		close(fd);
+	return result ? errno : 0;
+}
+
+int module_unload(void)
+{
+	return syscall(SYS_delete_module, "dwell", O_NONBLOCK) ? errno : 0;
+}
+
+/*
+ * Samples in a second after which perf throttles. Emulation is slow: perf would take it for
+ * interrupts that last too long and lower the rate itself; that is off while the percentage is 0.
+ */
+int limit_rate(const char *samples_per_second)
+{
+	int error = write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "25") ||
+		    write_file("/proc/sys/kernel/perf_event_max_sample_rate", samples_per_second);
+
+	return write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "0") || error;
+}
+
+static void set_up(void)
+{
+	mkdir("/proc", 0755);
+	mkdir("/sys", 0755);
+	mkdir("/dev", 0755);
+	mkdir("/tmp", 0777);
+	mount("proc", "/proc", "proc", 0, NULL);
+	mount("sysfs", "/sys", "sysfs", 0, NULL);
+	mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+	mount("tmpfs", "/tmp", "tmpfs", 0, NULL);
+	limit_rate("100000");
+}
+
+/* What dwell_mode=run runs: a program of the machine's, /run with its arguments in a file. */
+static void run_program(void)
+{
+	pid_t child = fork();
+	int status = -1;
+
+	if (!child) {
+		execl("/run", "/run", NULL);
+		_exit(127);
+	}
+	waitpid(child, &status, 0);
+	tap(WIFEXITED(status) && !WEXITSTATUS(status), "the program in the machine ended well (status %d)", status);
+}
+
+int main(void)
+{
+	const char *mode = boot_option("dwell_mode");
+	struct utsname name;
+
+	set_up();
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	uname(&name);
+	printf("# Linux %s %s, %ld CPUs\n", name.release, name.machine, sysconf(_SC_NPROCESSORS_ONLN));
+	if (mode && !strcmp(mode, "bench"))
+		bench_run();
+	else if (mode && !strcmp(mode, "run"))
+		run_program();
+	else
+		tests_run();
+	printf("1..%d\n", tap_count);
+	fflush(stdout);
+	sync();
+	reboot(RB_POWER_OFF);
+	return 0;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What runs as the first process of a virtual machine to test the module there: TAP, and a reader.
+ */
+#ifndef DWELL_TEST_GUEST_H
+#define DWELL_TEST_GUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "../dwell_abi.h"
+
+/* guest.c */
+void tap(bool good, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void tap_skip(const char *reason, const char *name);
+int module_load(void);
+int module_unload(void);
+int write_file(const char *path, const char *text);
+int limit_rate(const char *samples_per_second);
+double now_seconds(void);
+const char *boot_option(const char *name);
+
+/* reader.c */
+
+/* What a reader has seen of one place; kept for the first of them. */
+#define SEEN_MAX (1 << 20)
+
+struct reader {
+	int fd;
+	__u64 entries;
+	__u64 samples;
+	__u64 flushes;
+	__u64 register_samples;
+	/* Entries whose time is not within their chunk's, or whose fields make no sense. */
+	__u64 strange;
+	__u64 until_ns;
+	struct dwell_entry *seen;
+	size_t seen_count;
+	struct dwell_register_sample *registers;
+	size_t registers_count;
+};
+
+struct shape {
+	__u32 bucket_bits, overflow_entries;
+};
+
+extern const struct shape usual_shape;
+struct dwell_event cpu_clock(unsigned int hz);
+int reader_open(struct reader *reader, const struct dwell_event *events, unsigned int count,
+		struct shape shape);
+void reader_start(struct reader *reader);
+void reader_stop(struct reader *reader);
+void reader_read(struct reader *reader);
+void reader_flush(struct reader *reader);
+void reader_run(struct reader *reader, double seconds, double between_flushes);
+struct dwell_status reader_status(const struct reader *reader, __u32 cpu);
+void reader_close(struct reader *reader);
+__u64 reader_count(const struct reader *reader, enum dwell_kind kind, __u64 first, __u64 last,
+		   __u32 pid);
+
+static inline __u64 entry_kind(const struct dwell_entry *entry)
+{
+	return entry->key >> 62;
+}
+
+static inline __u32 entry_pid(const struct dwell_entry *entry)
+{
+	return entry->key & DWELL_PID_MASK;
+}
+
+static inline __u64 entry_tag(const struct dwell_entry *entry)
+{
+	return entry->key >> DWELL_PID_BITS & DWELL_TAG_MASK;
+}
+
+static inline __u64 entry_address(const struct dwell_entry *entry)
+{
+	return entry->place >> 16;
+}
+
+static inline __u64 entry_count(const struct dwell_entry *entry)
+{
+	return entry->place & DWELL_COUNT_MAX;
+}
+
+/* work.c */
+void work_spin(double seconds);
+void work_magic(double seconds);
+void work_wide(double seconds);
+int work_start(void (*work)(double seconds), double seconds, int cpu);
+void work_forks(double seconds);
+void work_wait(void);
+extern const char work_spin_start[], work_spin_end[], work_magic_start[], work_magic_end[];
+#define WORK_MAGIC 0x5ca1ab1e0ddba11ULL
+
+#endif

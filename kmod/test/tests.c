@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The module in a running kernel: who may use it, what it counts, and how it comes and goes.
+ *
+ * No assertion depends on how fast the machine is: sums must be exact, shares have wide bounds.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/klog.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/perf_event.h>
+
+#include "guest.h"
+
+#define CPUS 2
+#define RATE_HZ 5200
+
+static const struct dwell_event cycles = {
+	.type = PERF_TYPE_HARDWARE,
+	.config = PERF_COUNT_HW_CPU_CYCLES,
+	.period = 200000,
+	.spread = 25000,
+	.flags = DWELL_EVENT_PINNED,
+};
+
+/* What to sample in most tests: cycles where there is a PMU. */
+static struct dwell_event main_event;
+
+/* Sums that must be exact once everything has been read. */
+static void check_sums(const char *name, const struct reader *reader)
+{
+	struct dwell_status status = reader_status(reader, DWELL_ALL_CPUS), one;
+	struct dwell_table_counts *table = &status.table;
+	__u64 elsewhere = status.idle + status.nested + status.register_samples + status.register_lost;
+	__u64 by_cpu = 0;
+	__u32 cpu;
+
+	for (cpu = 0; cpu < CPUS; cpu++) {
+		one = reader_status(reader, cpu);
+		by_cpu += one.interrupts;
+	}
+	printf("# %s: %llu interrupts, %llu idle, %llu nested, %llu kernel, %llu throttled, %llu samples: %llu found, %llu evicted, %llu lost, %llu entries read\n",
+	       name, status.interrupts, status.idle, status.nested, status.kernel, status.throttled,
+	       table->samples, table->found, table->evicted, table->lost, reader->entries);
+	tap(table->samples > 50, "%s: something was sampled", name);
+	tap(status.interrupts == elsewhere + table->samples && by_cpu == status.interrupts,
+	    "%s: interrupts = idle + nested + counted (%llu, %llu, %llu)", name, status.interrupts,
+	    elsewhere, table->samples);
+	tap(table->found + table->fresh + table->evicted + table->saturated == table->samples,
+	    "%s: samples = found + new + evicting + saturating", name);
+	tap(reader->samples + table->lost == table->samples && reader->samples == status.read_samples,
+	    "%s: samples = read + lost (%llu, %llu, %llu)", name, table->samples, reader->samples,
+	    table->lost);
+	tap(!reader->strange, "%s: no strange chunk (%llu)", name, reader->strange);
+}
+
+/* Stops, takes the rest, checks and ends. */
+static void finish(const char *name, struct reader *reader)
+{
+	reader_stop(reader);
+	work_wait();
+	reader_flush(reader);
+	check_sums(name, reader);
+}
+
+static struct reader begin(const struct dwell_event *events, unsigned int count, struct shape shape)
+{
+	struct reader reader;
+	int error = reader_open(&reader, events, count, shape);
+
+	if (error) {
+		tap(false, "opening and configuring: %s", strerror(error));
+		reader_open(&reader, &main_event, 1, usual_shape);
+	}
+	reader_start(&reader);
+	return reader;
+}
+
+static void choose_event(void)
+{
+	struct reader reader;
+
+	main_event = cycles;
+	if (reader_open(&reader, &cycles, 1, usual_shape)) {
+		main_event = cpu_clock(RATE_HZ);
+		printf("# no PMU: cpu-clock\n");
+		return;
+	}
+	reader_close(&reader);
+	printf("# PMU: cycles\n");
+}
+
+static int configure_error(int fd, struct dwell_config *config)
+{
+	return ioctl(fd, DWELL_CONFIGURE, config) ? errno : 0;
+}
+
+static void test_gate(void)
+{
+	struct dwell_config config = { .version = DWELL_ABI_VERSION + 1 };
+	struct dwell_version version = { 0 };
+	static char bytes[DWELL_READ_MIN];
+	int fd = open("/dev/dwell", O_RDWR), status = 0;
+	pid_t child;
+
+	tap(fd >= 0, "root opens /dev/dwell");
+	tap(open("/dev/dwell", O_RDWR) < 0 && errno == EBUSY, "a second open is refused: busy");
+	tap(!ioctl(fd, DWELL_VERSION, &version) && version.abi == DWELL_ABI_VERSION &&
+	    version.ways == DWELL_WAYS, "the version is the one we know");
+	tap(read(fd, bytes, sizeof(bytes)) < 0 && errno == ENODATA, "nothing to read before it is configured");
+	tap(ioctl(fd, DWELL_START) && errno == ENODATA, "nothing to start either");
+	tap(ioctl(fd, _IO(0xD7, 99)) && errno == ENOTTY, "an unknown request is refused");
+	tap(configure_error(fd, &config) == EPROTO, "another version of the ABI is refused");
+	config.version = DWELL_ABI_VERSION;
+	tap(configure_error(fd, &config) == EINVAL, "no events are refused");
+	config.event_count = 1;
+	config.bucket_bits = DWELL_BUCKET_BITS;
+	config.overflow_entries = 64;
+	config.event[0] = cpu_clock(1000);
+	config.event[0].spread = config.event[0].period;
+	tap(configure_error(fd, &config) == EINVAL, "a spread as large as the period is refused");
+	config.event[0] = (struct dwell_event){ .type = 0xffff, .config = 1, .period = 1000 };
+	tap(configure_error(fd, &config) == ENOENT, "an event that nobody has is refused");
+	config.event[0] = cpu_clock(1000);
+	tap(!configure_error(fd, &config), "and after that a good configuration is taken");
+	tap(configure_error(fd, &config) == EBUSY, "a second one is refused: busy");
+	tap(read(fd, bytes, 100) < 0 && errno == EINVAL, "a small buffer is refused");
+	tap(module_unload() == EAGAIN, "the module stays while it is open");
+	close(fd);
+	child = fork();
+	if (!child) {
+		if (setgid(65534) || setuid(65534))
+			_exit(1);
+		_exit(open("/dev/dwell", O_RDWR) < 0 && errno == EPERM ? 0 : 2);
+	}
+	waitpid(child, &status, 0);
+	tap(WIFEXITED(status) && !WEXITSTATUS(status), "who lacks CAP_PERFMON may not open it");
+}
+
+/* mm->start_code of this process, as the kernel tells it. */
+static __u64 start_code(void)
+{
+	char line[2000] = "", *at;
+	FILE *file = fopen("/proc/self/stat", "r");
+	int field;
+
+	if (!file || !fgets(line, sizeof(line), file))
+		return 0;
+	fclose(file);
+	at = strrchr(line, ')');
+	for (field = 2; at && field < 26; field++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+static __u64 offset(const char *symbol)
+{
+	return (__u64)symbol - start_code();
+}
+
+static void test_spin(void)
+{
+	struct reader reader = begin(&main_event, 1, usual_shape);
+	__u64 in_loop, ours;
+	int cpu;
+
+	for (cpu = 0; cpu < CPUS; cpu++)
+		work_start(work_spin, 1.5, cpu);
+	reader_run(&reader, 1.5, 0.3);
+	finish("spin", &reader);
+	in_loop = reader_count(&reader, DWELL_EXECUTABLE, offset(work_spin_start), offset(work_spin_end), 0);
+	ours = reader_count(&reader, DWELL_EXECUTABLE, 0, DWELL_ADDRESS_MASK, 0);
+	tap(in_loop > 50 && in_loop * 10 > ours * 7,
+	    "spin: most samples of the executable are at the loop's offsets (%llu of %llu)", in_loop, ours);
+	tap(reader_status(&reader, DWELL_ALL_CPUS).table.found * 2 > reader.samples,
+	    "spin: most samples find their entry");
+	tap(reader_status(&reader, DWELL_ALL_CPUS).cpus == CPUS, "spin: all CPUs are sampled");
+	reader_close(&reader);
+}
+
+static void test_forks(void)
+{
+	struct reader reader = begin(&main_event, 1, usual_shape);
+	__u64 ours;
+	int cpu;
+
+	for (cpu = 0; cpu < CPUS; cpu++)
+		work_start(work_forks, 2, cpu);
+	reader_run(&reader, 2, 1);
+	finish("forks", &reader);
+	ours = reader_count(&reader, DWELL_EXECUTABLE, 0, DWELL_ADDRESS_MASK, 0);
+	tap(ours * 10 > reader.samples, "forks: short processes share entries by executable (%llu of %llu samples)",
+	    ours, reader.samples);
+	tap(reader_count(&reader, DWELL_KERNEL, 0, DWELL_ADDRESS_MASK, 0) > 0, "forks: the kernel's samples are there");
+	reader_close(&reader);
+}
+
+/* Tables that lose nothing only if both buffers are read in time, which they are not. */
+static void test_small(void)
+{
+	struct reader reader = begin(&main_event, 1, (struct shape){ DWELL_BUCKET_BITS_MIN, DWELL_OVERFLOW_MIN });
+	struct dwell_status status;
+	int cpu;
+
+	for (cpu = 0; cpu < CPUS; cpu++)
+		work_start(work_wide, 1, cpu);
+	sleep(1);
+	reader_run(&reader, 0.2, 0.1);
+	finish("small", &reader);
+	status = reader_status(&reader, DWELL_ALL_CPUS);
+	tap(status.table.lost > 0, "small: what found no room is counted (%llu)", status.table.lost);
+	reader_close(&reader);
+}
+
+static void test_apart(void)
+{
+	struct reader reader = begin(&main_event, 1, usual_shape);
+	struct dwell_apart apart = { .count = 1 };
+	__u64 first = offset(work_spin_start), last = offset(work_spin_end), before, after;
+	size_t at;
+	int child;
+
+	work_start(work_spin, 0.7, 0);
+	reader_run(&reader, 0.7, 0.2);
+	work_wait();
+	reader_flush(&reader);
+	for (at = 0; at < reader.seen_count; at++)
+		if (entry_kind(&reader.seen[at]) == DWELL_EXECUTABLE && entry_address(&reader.seen[at]) >= first &&
+		    entry_address(&reader.seen[at]) <= last)
+			apart.tag[0] = entry_tag(&reader.seen[at]);
+	tap(apart.tag[0] & DWELL_TAG_EXECUTABLE && !ioctl(reader.fd, DWELL_APART, &apart),
+	    "apart: an executable is named by its tag");
+	/* This also takes what was counted before the request came through. */
+	reader_flush(&reader);
+	before = reader_count(&reader, DWELL_EXECUTABLE, first, last, 0);
+	child = work_start(work_spin, 0.7, 0);
+	reader_run(&reader, 0.7, 0.2);
+	finish("apart", &reader);
+	after = reader_count(&reader, DWELL_EXECUTABLE, first, last, 0);
+	tap(after == before, "apart: no more entries by executable");
+	tap(reader_count(&reader, DWELL_PROCESS, (__u64)work_spin_start, (__u64)work_spin_end, child) > 10,
+	    "apart: entries of the process at addresses of its own");
+	reader_close(&reader);
+}
+
+static void test_registers(void)
+{
+	struct dwell_event events[2] = { main_event, cpu_clock(500) };
+	__u64 in_loop = 0, magic = 0;
+	struct dwell_version version;
+	struct reader reader;
+	size_t at;
+	int fd = open("/dev/dwell", O_RDWR);
+
+	ioctl(fd, DWELL_VERSION, &version);
+	close(fd);
+	events[1].flags = DWELL_EVENT_REGISTERS;
+	if (!version.registers) {
+		tap(reader_open(&reader, events, 2, usual_shape) == EOPNOTSUPP,
+		    "registers: refused where there are none");
+		return;
+	}
+	reader = begin(events, 2, usual_shape);
+	work_start(work_magic, 1.5, 1);
+	reader_run(&reader, 1.5, 0.25);
+	finish("registers", &reader);
+	for (at = 0; at < reader.registers_count; at++) {
+		struct dwell_register_sample *sample = &reader.registers[at];
+
+		/* After its prologue, and before its epilogue. */
+		if (sample->pc >= (__u64)work_magic_start + 5 && sample->pc < (__u64)work_magic_start + 10) {
+			in_loop++;
+			magic += sample->registers[13] == WORK_MAGIC && sample->event == 1;
+		}
+	}
+	tap(reader_status(&reader, DWELL_ALL_CPUS).register_samples == reader.register_samples,
+	    "registers: all samples with registers were read (%llu)", reader.register_samples);
+	tap(in_loop > 20 && magic == in_loop, "registers: r12 is what the loop has there (%llu of %llu)", magic, in_loop);
+	reader_close(&reader);
+}
+
+static void test_period(void)
+{
+	struct reader reader = begin(&main_event, 1, usual_shape);
+	struct dwell_period period = { .period = main_event.period * 20, .spread = main_event.spread };
+	struct dwell_event_status before = { .cpu = DWELL_ALL_CPUS }, middle = before, after = before;
+	double rate[2];
+
+	work_start(work_spin, 2.2, 0);
+	work_start(work_spin, 2.2, 1);
+	reader_run(&reader, 0.2, 1);
+	ioctl(reader.fd, DWELL_EVENT_STATUS, &before);
+	reader_run(&reader, 0.9, 1);
+	ioctl(reader.fd, DWELL_EVENT_STATUS, &middle);
+	tap(!ioctl(reader.fd, DWELL_PERIOD, &period), "period: it is changed while sampling");
+	reader_run(&reader, 0.9, 1);
+	ioctl(reader.fd, DWELL_EVENT_STATUS, &after);
+	finish("period", &reader);
+	rate[0] = (double)(middle.samples - before.samples) / (middle.running_ns - before.running_ns);
+	rate[1] = (double)(after.samples - middle.samples) / (after.running_ns - middle.running_ns);
+	tap(rate[1] * 4 < rate[0], "period: a period 20 times as long gives fewer samples (%.0f, then %.0f a second)",
+	    rate[0] * 1e9, rate[1] * 1e9);
+	period.period = 0;
+	tap(ioctl(reader.fd, DWELL_PERIOD, &period) && errno == EINVAL, "period: none is refused");
+	reader_close(&reader);
+}
+
+/* More events than counters: each has its turn. */
+static void test_multiplexing(void)
+{
+	struct dwell_event events[DWELL_EVENTS_MAX - 1];
+	struct dwell_event_status status = { .cpu = DWELL_ALL_CPUS };
+	unsigned int at, count = DWELL_EVENTS_MAX - 1, turns = 0, partly = 0;
+	struct reader reader;
+
+	if (main_event.type != PERF_TYPE_HARDWARE) {
+		tap_skip("no PMU in this machine", "events take turns at the counters");
+		return;
+	}
+	for (at = 0; at < count; at++) {
+		events[at] = cycles;
+		events[at].flags = at ? 0 : DWELL_EVENT_PINNED;
+		events[at].period = at ? 400000 : 200000;
+	}
+	reader = begin(events, count, usual_shape);
+	work_start(work_spin, 3, 0);
+	work_start(work_spin, 3, 1);
+	reader_run(&reader, 3, 1);
+	finish("multiplexing", &reader);
+	for (status.event = 0; status.event < count; status.event++) {
+		ioctl(reader.fd, DWELL_EVENT_STATUS, &status);
+		if (!status.event)
+			tap(status.running_ns == status.enabled_ns, "multiplexing: the pinned event counts always");
+		else
+			turns += status.samples > 0 && status.running_ns > 0, partly += status.running_ns < status.enabled_ns;
+	}
+	tap(turns == count - 1 && partly == count - 1, "multiplexing: %u of %u others had a turn, %u not always", turns, count - 1, partly);
+	reader_close(&reader);
+}
+
+static void test_throttling(void)
+{
+	struct reader reader;
+
+	tap(!limit_rate("1000"), "throttling: the kernel is told to throttle");
+	reader = begin(&main_event, 1, usual_shape);
+	work_start(work_spin, 1, 0);
+	reader_run(&reader, 1, 0.5);
+	finish("throttling", &reader);
+	tap(reader_status(&reader, DWELL_ALL_CPUS).throttled > 0, "throttling: it is counted");
+	reader_close(&reader);
+	limit_rate("100000");
+}
+
+static void test_hotplug(void)
+{
+	struct reader reader = begin(&main_event, 1, usual_shape);
+	__u64 before, after;
+	int round;
+
+	work_start(work_spin, 2.5, -1);
+	work_start(work_forks, 2.5, -1);
+	reader_run(&reader, 0.3, 0.1);
+	for (round = 0; round < 2; round++) {
+		tap(!write_file("/sys/devices/system/cpu/cpu1/online", "0"), "hotplug: a CPU goes");
+		tap(reader_status(&reader, DWELL_ALL_CPUS).cpus == CPUS - 1, "hotplug: one less is sampled");
+		before = reader_status(&reader, 1).interrupts;
+		reader_run(&reader, 0.3, 0.1);
+		tap(reader_status(&reader, 1).interrupts == before, "hotplug: nothing comes from it any more");
+		tap(!write_file("/sys/devices/system/cpu/cpu1/online", "1"), "hotplug: it comes back");
+		tap(reader_status(&reader, DWELL_ALL_CPUS).cpus == CPUS, "hotplug: all are sampled again");
+		reader_run(&reader, 0.6, 0.1);
+		after = reader_status(&reader, 1).interrupts;
+		tap(after > before, "hotplug: it is sampled again (%llu, %llu)", before, after);
+	}
+	finish("hotplug", &reader);
+	reader_close(&reader);
+}
+
+/* A reader that is killed in the middle, and the module taken away at once. */
+static void test_unloading(void)
+{
+	struct reader reader;
+	int round, refused = 0, errors = 0;
+	pid_t child;
+
+	for (round = 0; round < 8; round++) {
+		int ready[2];
+		char byte;
+
+		if (pipe(ready))
+			continue;
+		work_start(work_wide, 0.4, 0);
+		work_start(work_forks, 0.4, 1);
+		child = fork();
+		if (!child) {
+			reader = begin(&main_event, 1, usual_shape);
+			if (write(ready[1], "x", 1) == 1)
+				reader_run(&reader, 100, 0.01);
+			_exit(0);
+		}
+		if (read(ready[0], &byte, 1) != 1)
+			errors++;
+		usleep(30000 + round * 5000);
+		refused += module_unload() == EAGAIN;
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		errors += module_unload() != 0;
+		errors += module_load() != 0;
+		close(ready[0]);
+		close(ready[1]);
+		work_wait();
+	}
+	tap(refused == round, "unloading: refused while it samples (%d of %d)", refused, round);
+	tap(!errors, "unloading: after its reader was killed under load it goes and comes (%d errors)", errors);
+	reader = begin(&main_event, 1, usual_shape);
+	work_start(work_spin, 0.5, 0);
+	reader_run(&reader, 0.5, 0.2);
+	finish("reloaded", &reader);
+	reader_close(&reader);
+}
+
+/* NMIs that land anywhere, also in the handler: present in test builds only, on x86. */
+static void test_nmis(void)
+{
+	struct reader reader;
+	struct dwell_status status;
+	int cpu;
+
+	if (!boot_option("dwell_nmi")) {
+		printf("# no NMIs are sent in this build\n");
+		return;
+	}
+	main_event = cpu_clock(20000);
+	reader = begin(&main_event, 1, (struct shape){ 6, 64 });
+	for (cpu = 0; cpu < CPUS; cpu++)
+		work_start(work_forks, 4, cpu);
+	reader_run(&reader, 4, 0.05);
+	finish("NMIs", &reader);
+	status = reader_status(&reader, DWELL_ALL_CPUS);
+	tap(reader_count(&reader, DWELL_EXECUTABLE, 0, DWELL_ADDRESS_MASK, 0) > 0, "NMIs: %llu came within a handler", status.nested);
+	reader_close(&reader);
+}
+
+/* What the kernel says when something is wrong with us. */
+static void test_log(void)
+{
+	static char log[1 << 18];
+	static const char *const bad[] = { "BUG:", "WARNING:", "Oops", "Call Trace", "suspicious", "general protection", "KASAN", "lockdep" };
+	int length = klogctl(3, log, sizeof(log) - 1);
+	size_t at;
+
+	log[length > 0 ? length : 0] = 0;
+	for (at = 0; at < sizeof(bad) / sizeof(*bad); at++) {
+		const char *found = strstr(log, bad[at]);
+
+		if (!found)
+			continue;
+		tap(false, "the kernel's log has nothing to complain of: %s", bad[at]);
+		printf("%.3000s\n", found);
+		return;
+	}
+	tap(length > 0, "the kernel's log has nothing to complain of");
+}
+
+void tests_run(void)
+{
+	static const struct { const char *name; void (*run)(void); } all[] = {
+		{ "gate", test_gate }, { "spin", test_spin }, { "forks", test_forks },
+		{ "small", test_small }, { "apart", test_apart }, { "registers", test_registers },
+		{ "period", test_period }, { "multiplexing", test_multiplexing },
+		{ "throttling", test_throttling }, { "hotplug", test_hotplug },
+		{ "unloading", test_unloading }, { "nmis", test_nmis },
+	};
+	const char *only = boot_option("dwell_only");
+	size_t at;
+	int error = module_load();
+
+	tap(!error, "the module loads%s%s", error ? ": " : "", error ? strerror(error) : "");
+	if (error)
+		return;
+	choose_event();
+	for (at = 0; at < sizeof(all) / sizeof(*all); at++) {
+		double start = now_seconds();
+
+		if (only && !strstr(only, all[at].name))
+			continue;
+		all[at].run();
+		printf("# %s took %.1f s\n", all[at].name, now_seconds() - start);
+	}
+	tap(!module_unload(), "the module goes");
+	test_log();
+}

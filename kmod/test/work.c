@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Work to be sampled: a hot loop, a loop with a known register, 1,500 functions, many processes.
+ */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "guest.h"
+
+/* Between two symbols, so that a test knows where samples must fall. */
+#if defined(__x86_64__)
+__asm__(".text\n.globl work_spin_start, work_spin_end\nwork_spin_start:\nspin_loop:\n"
+	"1: imul %rdi, %rdi\n add $7, %rdi\n dec %rsi\n jne 1b\n mov %rdi, %rax\n ret\n"
+	"work_spin_end: nop\n"
+	".globl work_magic_start, work_magic_end\nwork_magic_start:\nmagic_loop:\n push %r12\n mov %rdi, %r12\n"
+	"1: dec %rsi\n jne 1b\n mov %r12, %rax\n pop %r12\n ret\nwork_magic_end: nop\n");
+#elif defined(__aarch64__)
+__asm__(".text\n.globl work_spin_start, work_spin_end\nwork_spin_start:\nspin_loop:\n"
+	"1: mul x0, x0, x0\n add x0, x0, #7\n subs x1, x1, #1\n bne 1b\n ret\nwork_spin_end: nop\n"
+	".globl work_magic_start, work_magic_end\nwork_magic_start:\nmagic_loop:\n"
+	"1: subs x1, x1, #1\n bne 1b\n ret\nwork_magic_end: nop\n");
+#endif
+uint64_t spin_loop(uint64_t value, uint64_t rounds);
+uint64_t magic_loop(uint64_t value, uint64_t rounds);
+
+static volatile uint64_t sink;
+
+void work_spin(double seconds)
+{
+	double end = now_seconds() + seconds;
+
+	while (now_seconds() < end)
+		sink = spin_loop(sink, 20000);
+}
+
+void work_magic(double seconds)
+{
+	double end = now_seconds() + seconds;
+
+	while (now_seconds() < end)
+		sink = magic_loop(WORK_MAGIC, 20000);
+}
+
+/* 1,500 functions of some 20 instructions, made by the preprocessor. */
+#define WIDE_ONE(n)                                                                                \
+	static __attribute__((noinline)) uint64_t wide_##n(uint64_t x)                             \
+	{                                                                                          \
+		x = (x * (0x##n##1 + 2)) ^ (x >> 19);                                              \
+		x = (x * (0x##n##3 + 4)) ^ (x >> 25);                                              \
+		x = (x * (0x##n##5 + 6)) ^ (x >> 13);                                              \
+		x = (x * (0x##n##7 + 8)) ^ (x >> 29);                                              \
+		return (x * (0x##n##9 + 2)) ^ (x >> 7);                                            \
+	}
+#define WIDE_NAME(n) wide_##n,
+#define WIDE_10(do, n)                                                                             \
+	do(n##0) do(n##1) do(n##2) do(n##3) do(n##4) do(n##5) do(n##6) do(n##7) do(n##8) do(n##9)
+#define WIDE_100(do, n)                                                                            \
+	WIDE_10(do, n##0) WIDE_10(do, n##1) WIDE_10(do, n##2) WIDE_10(do, n##3) WIDE_10(do, n##4)  \
+	WIDE_10(do, n##5) WIDE_10(do, n##6) WIDE_10(do, n##7) WIDE_10(do, n##8) WIDE_10(do, n##9)
+#define WIDE_ALL(do)                                                                               \
+	WIDE_100(do, 1) WIDE_100(do, 2) WIDE_100(do, 3) WIDE_100(do, 4) WIDE_100(do, 5)            \
+	WIDE_100(do, 6) WIDE_100(do, 7) WIDE_100(do, 8) WIDE_100(do, 9) WIDE_100(do, a)            \
+	WIDE_100(do, b) WIDE_100(do, c) WIDE_100(do, d) WIDE_100(do, e) WIDE_100(do, f)
+WIDE_ALL(WIDE_ONE)
+static uint64_t (*const wide[1500])(uint64_t) = { WIDE_ALL(WIDE_NAME) };
+
+static uint64_t wide_calls(uint64_t value, unsigned long calls)
+{
+	while (calls--)
+		value = wide[(value >> 33) % 1500](value + calls);
+	return value;
+}
+
+void work_wide(double seconds)
+{
+	double end = now_seconds() + seconds;
+
+	while (now_seconds() < end)
+		sink = wide_calls(sink, 1000);
+}
+
+/* A process after another, each for some milliseconds. */
+void work_forks(double seconds)
+{
+	double end = now_seconds() + seconds;
+
+	while (now_seconds() < end) {
+		pid_t child = fork();
+
+		if (!child) {
+			sink = wide_calls(7, 20000);
+			_exit(0);
+		}
+		waitpid(child, NULL, 0);
+	}
+}
+
+/* A process of its own for it, on one CPU if it is not negative; returns its id. */
+int work_start(void (*work)(double seconds), double seconds, int cpu)
+{
+	pid_t child = fork();
+
+	if (!child) {
+		cpu_set_t cpus;
+
+		CPU_ZERO(&cpus);
+		if (cpu >= 0) {
+			CPU_SET(cpu, &cpus);
+			sched_setaffinity(0, sizeof(cpus), &cpus);
+		}
+		work(seconds);
+		_exit(0);
+	}
+	return child;
+}
+
+void work_wait(void)
+{
+	while (wait(NULL) > 0)
+		;
+}

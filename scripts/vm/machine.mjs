@@ -1,0 +1,79 @@
+// Builds the module and the guest for a kernel, and boots both in QEMU. Leaves: what the guest said on its console.
+
+import { spawn, spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Stop, top } from '../step.mjs';
+import { cpio } from './cpio.mjs';
+import { room } from './packages.mjs';
+
+const sources = join(top, 'kmod');
+const guestSources = ['guest', 'tests', 'bench', 'reader', 'work'].map((name) => join(sources, `test/${name}.c`));
+const machines = {
+  amd64: { program: 'qemu-system-x86_64', debian: 'qemu-system-x86', args: ['-machine', 'q35', '-cpu', 'max'], console: 'ttyS0', options: 'mitigations=off', cross: '', gcc: 'gcc' },
+  arm64: { program: 'qemu-system-aarch64', debian: 'qemu-system-arm', args: ['-M', 'virt', '-cpu', 'cortex-a57'], console: 'ttyAMA0', options: '', cross: 'aarch64-linux-gnu-', gcc: 'aarch64-linux-gnu-gcc' },
+};
+
+/** What is missing here for that architecture, or null. */
+export function lack(arch) {
+  const { program, debian, gcc } = machines[arch];
+  const has = (name) => !spawnSync(name, ['--version']).error;
+  if (!has(program)) return `${program} is not installed (Debian: apt-get install ${debian})`;
+  return has(gcc) ? null : `${gcc} is not installed`;
+}
+
+/** Runs a command to its end. */
+export function command(program, args, options = {}) {
+  return new Promise((resolve) => {
+    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options });
+    const chunks = [];
+    child.stdout.on('data', (chunk) => chunks.push(chunk));
+    child.stderr.on('data', (chunk) => chunks.push(chunk));
+    child.on('error', (error) => resolve({ status: null, output: error.message }));
+    child.on('close', (status) => resolve({ status, output: Buffer.concat(chunks).toString() }));
+  });
+}
+
+/**
+ * dwell.ko, built as strictly as the kernel's own build can: W=1, and sparse where it is installed.
+ * @returns {Promise<{ file: string, output: string }>} `output`: everything that any tool said; none is expected
+ */
+export async function buildModule(kernel, { nmi = false, sparse = false } = {}) {
+  const folder = join(room, 'build', `${kernel.name.replace(' ', '-')}${nmi ? '-nmi' : ''}`);
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  cpSync(sources, folder, { recursive: true, filter: (path) => ![join(sources, 'test'), join(sources, 'build')].includes(path) });
+  const cross = kernel.arch === 'arm64' ? ['ARCH=arm64', `CROSS_COMPILE=${machines.arm64.cross}`] : [];
+  const args = ['-s', '-C', kernel.headers, `M=${folder}`, 'CONFIG_DEBUG_INFO_BTF_MODULES=', 'W=1', ...cross, ...(sparse ? ['C=2'] : []), ...(nmi ? ['DWELL_TEST_NMI=y'] : []), 'modules'];
+  const { output } = await command('make', args);
+  const file = join(folder, 'dwell.ko');
+  if (!existsSync(file)) throw new Stop(`the module for ${kernel.name} was not built: ${output.trim()}`);
+  return { file, output: output.trim() };
+}
+
+/** The program that tests the module, as the machine's first process: static, so that it needs nothing else. */
+export async function buildGuest(arch) {
+  const file = join(room, `guest-${arch}`);
+  const { status, output } = await command(machines[arch].gcc, ['-static', '-std=gnu11', '-O2', '-Wall', '-Wextra', '-Werror', '-o', file, ...guestSources]);
+  if (status !== 0) throw new Stop(`the guest for ${arch} was not built: ${output.trim()}`);
+  return file;
+}
+
+/**
+ * Boots a kernel with the guest as its first process.
+ * @param {{ kernel: object, module: string, guest: string, options?: string, files?: Record<string, Buffer | null>, cpus?: number, memory?: number, icount?: string | null, limitSeconds?: number }} what
+ * `icount`: virtual time goes by instructions, so that the load of this machine changes nothing in that one; null: real time
+ */
+export async function boot({ kernel, module, guest, options = '', files = {}, cpus = 2, memory = 512, icount = 'shift=3,sleep=off', limitSeconds = 400 }) {
+  const machine = machines[kernel.arch];
+  const initrd = join(room, `initrd-${kernel.name.replace(' ', '-')}-${process.pid}-${Math.random().toString(36).slice(2)}`);
+  writeFileSync(initrd, cpio({ init: readFileSync(guest), 'dwell.ko': readFileSync(module), dev: null, proc: null, sys: null, tmp: null, ...files }));
+  const args = [
+    ...machine.args, '-smp', String(cpus), '-m', String(memory), '-nographic', '-no-reboot', '-nodefaults', '-serial', 'stdio', ...(icount ? ['-icount', icount] : []),
+    '-kernel', kernel.image, '-initrd', initrd, '-append', `console=${machine.console} quiet panic=-1 ${machine.options} ${options}`,
+  ];
+  const { status, output } = await command('timeout', [String(limitSeconds), machine.program, ...args]);
+  rmSync(initrd);
+  const text = output.replace(/\x1b\[[0-9;?]*[A-Za-z]|\x1bc/g, '').replace(/\r/g, '');
+  return { text, inTime: status !== 124 };
+}

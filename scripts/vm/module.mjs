@@ -1,0 +1,96 @@
+// The kernel module's tests: its source by checkpatch, its build by every warning and sparse, and itself in virtual machines.
+// Prints TAP; what cannot be had here is a line `SKIPPED <name>: <reason>`.
+
+import { spawnSync } from 'node:child_process';
+import { readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Stop, top } from '../step.mjs';
+import { boot, buildGuest, buildModule, command, lack } from './machine.mjs';
+import { checkpatch, kernel, room } from './packages.mjs';
+
+let number = 0;
+const tell = (good, name, details = '') => {
+  console.log(`${good ? 'ok' : 'not ok'} ${++number} - ${name}`);
+  if (!good && details) console.log(details.replace(/^/gm, '    '));
+};
+const skip = (name, reason) => console.log(`SKIPPED ${name}: ${reason}`);
+
+/** Calls what may find that something cannot be had. */
+async function orSkip(name, work) {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof Stop)) throw error;
+    skip(name, error.message);
+    return null;
+  }
+}
+
+/** outside_kernel.h is what stands in for the kernel's own headers elsewhere, so that the kernel's rules are not for it. */
+const kernelSources = () => readdirSync(join(top, 'kmod')).filter((name) => /\.[ch]$|^Kbuild$|^Makefile$/.test(name) && name !== 'outside_kernel.h');
+
+/** What a module outside the kernel's tree must do: ask which kernel it is built for (compat.h alone does). */
+const outOfTree = 'LINUX_VERSION_CODE,CONSTANT_COMPARISON';
+
+async function lint() {
+  const script = await orSkip('checkpatch', () => checkpatch());
+  if (!script) return;
+  const args = ['--no-tree', '--strict', '--no-summary', '--terse', `--ignore=${outOfTree}`, '-f'];
+  const { status, output } = await command('perl', [script, ...args, ...kernelSources()], { cwd: join(top, 'kmod') });
+  tell(status === 0, 'checkpatch has nothing to say', output);
+}
+
+/** The guest's results as ours, each with the machine's name; a plan that is not fulfilled is a failure. */
+function report(name, { text, inTime }) {
+  const planned = Number(text.match(/^1\.\.(\d+)$/m)?.[1] ?? NaN);
+  const results = [...text.matchAll(/^(ok|not ok) \d+ - (.*)$/gm)];
+  for (const [, word, what] of results) {
+    const [title, reason] = what.split(' # SKIP ');
+    if (reason) skip(`${name}: ${title}`, reason);
+    else tell(word === 'ok', `${name}: ${what}`);
+  }
+  const complete = inTime && results.length === planned;
+  tell(complete, `${name}: the machine ran all its tests`, `${inTime ? '' : 'stopped: it took too long\n'}${text.split('\n').slice(-30).join('\n')}`);
+  if (!complete || /^not ok/m.test(text)) writeFileSync(join(room, `${name.replace(/[^\w.-]+/g, '-')}.log`), text);
+}
+
+/** One kernel: build, boot, test. `nmi`: the build whose CPUs send each other NMIs, in real time. */
+async function machine({ version, arch, nmi = false, only = '' }) {
+  const name = `${version} ${arch}${nmi ? ' with NMIs' : ''}`;
+  const reason = lack(arch);
+  if (reason) return skip(name, reason);
+  const chosen = await orSkip(name, () => kernel(version, arch));
+  if (!chosen) return undefined;
+  const sparse = !spawnSync('sparse', ['--version']).error;
+  if (!sparse) skip(`${name}: sparse`, 'it is not installed (Debian: apt-get install sparse)');
+  const { file, output } = await buildModule(chosen, { nmi, sparse: sparse && !nmi });
+  if (!nmi) tell(output === '', `${name}: builds without a word from W=1${sparse ? ' and sparse' : ''}`, output);
+  const guest = await buildGuest(arch);
+  const options = `dwell_mode=tests ${nmi ? 'dwell_nmi=1' : ''} ${only ? `dwell_only=${only}` : ''}`;
+  return report(name, await boot({ kernel: chosen, module: file, guest, options, icount: nmi ? null : undefined }));
+}
+
+const machines = [
+  { version: '6.12', arch: 'amd64' },
+  { version: '6.12', arch: 'arm64' },
+  { version: '6.1', arch: 'amd64' },
+  { version: '6.1', arch: 'arm64' },
+  { version: '6.12', arch: 'amd64', nmi: true, only: 'nmis' },
+];
+
+await lint();
+// Two at a time: one QEMU uses one CPU. Kernels are unpacked one after the other.
+const words = process.argv.slice(2);
+const queue = machines.filter(({ version, arch, nmi }) => words.every((word) => `${version} ${arch}${nmi ? ' nmi' : ''}`.includes(word)));
+const worker = async () => {
+  for (let next = queue.shift(); next; next = queue.shift()) {
+    try {
+      await machine(next);
+    } catch (error) {
+      if (!(error instanceof Stop)) throw error;
+      tell(false, `${next.version} ${next.arch}`, error.message);
+    }
+  }
+};
+await Promise.all([worker(), worker()]);
+console.log(`1..${number}`);
