@@ -49,7 +49,7 @@ const items = {
   week,
 };
 
-/** With our children we have the CPUs to ourselves, as far as that can be had on a machine in use. */
+/** With our children we have the CPUs to ourselves, as far as that can be had: everybody else stands still meanwhile. */
 function preferUs() {
   setPriority(-20);
   const autogroup = '/proc/self/autogroup'; // Where there are such, they are what a priority is compared between.
@@ -69,6 +69,7 @@ await main(async () => {
       hz: { type: 'string', default: '5200' },
       backends: { type: 'string', default: 'perf,bpf,kmod' },
       'no-build': { type: 'boolean', default: false },
+      alone: { type: 'boolean', default: false }, // on a machine in use: before all others
     },
   });
   const wanted = positionals.length > 0 ? positionals : Object.keys(items);
@@ -79,7 +80,7 @@ await main(async () => {
     await forBuilding();
     await build();
   }
-  preferUs();
+  if (values.alone) preferUs();
   console.log(`${cpus()[0].model}, ${availableParallelism()} CPUs, Linux ${release()}, load ${loadavg()[0].toFixed(1)} before`);
   const found = await backends(values.backends.split(','));
   const dwells = (...options) => found.map((backend) => new Dwell(scratch, backend, ...options));

@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     apps::{AppInstance, Apps, ExecutionId},
-    host::Host,
+    host::{Host, ProcessSnapshot},
     images::{ImageIndex, Images, Target},
     items::{Item, Side},
     mappings::Mapping,
@@ -135,21 +135,30 @@ impl<H: Host> Collector<H> {
 
     fn discover_one(&mut self, pid: u32) -> bool {
         let Some(snapshot) = self.host.process(pid) else { return false };
-        let execution = if snapshot.kernel_thread {
+        let execution = self.begin_execution(&snapshot);
+        let process = self.process_in(snapshot, execution);
+        self.processes.discover(pid, process);
+        true
+    }
+
+    fn begin_execution(&mut self, snapshot: &ProcessSnapshot) -> ExecutionId {
+        if snapshot.kernel_thread {
             self.apps.uncounted(kernel_thread_name(&snapshot.name))
         } else {
-            let execution = self.apps.begin(&snapshot.name);
-            self.apps.name(execution, &snapshot.name);
-            execution
-        };
+            self.apps.begin(&snapshot.name)
+        }
+    }
+
+    /// A process as /proc shows it.
+    fn process_in(&mut self, snapshot: ProcessSnapshot, execution: ExecutionId) -> Process {
+        self.apps.name(execution, &snapshot.name);
         let mut process = Process::new(execution, snapshot.kernel_thread);
         for (at, (start, end, file_offset, target)) in snapshot.mappings.into_iter().enumerate() {
             let mapping = self.mapping(start, end, file_offset, target);
             process.program = process.program.or((snapshot.program == Some(at)).then_some(mapping.target));
             process.space.map(mapping);
         }
-        self.processes.discover(pid, process);
-        true
+        process
     }
 
     /// Applies a record; they must come in order of time.
@@ -423,7 +432,7 @@ impl<H: Host> Collector<H> {
         std::mem::take(&mut self.gaps)
     }
 
-    /// Reads the mappings of the processes that there are again, after a loss; the others have ended.
+    /// Looks at all processes again, after a loss: what they execute and have mapped; the others have ended.
     pub fn refresh(&mut self, pids: impl IntoIterator<Item = u32>, now_ns: u64) {
         let pids: FxHashSet<u32> = pids.into_iter().collect();
         self.processes.exit_all_but(&pids, now_ns);
@@ -433,11 +442,28 @@ impl<H: Host> Collector<H> {
                 self.discover_one(pid);
                 continue;
             }
-            for (start, end, file_offset, target) in snapshot.mappings {
-                let mapping = self.mapping(start, end, file_offset, target);
-                self.processes.map(pid, mapping, now_ns);
+            // Of one whose first thread has ended /proc shows no mappings any more.
+            if !snapshot.kernel_thread && snapshot.mappings.is_empty() {
+                continue;
             }
+            let execution = self.execution_in(pid, &snapshot);
+            let process = self.process_in(snapshot, execution);
+            self.processes.replace(pid, process, now_ns);
         }
+    }
+
+    /// The execution of a process that is known: another one, if it has executed another program meanwhile.
+    fn execution_in(&mut self, pid: u32, snapshot: &ProcessSnapshot) -> ExecutionId {
+        let known = self.processes.get(pid).filter(|p| p.kernel_thread == snapshot.kernel_thread);
+        let name = if snapshot.kernel_thread { kernel_thread_name(&snapshot.name) } else { &snapshot.name };
+        let Some((execution, awaits_program)) = known.map(|p| (p.execution, p.awaits_program)) else {
+            return self.begin_execution(snapshot);
+        };
+        if awaits_program {
+            self.apps.name(execution, name); // Unless it had to be called something already.
+        }
+        let goes_on = *self.apps.resolve(execution).app == *name;
+        if goes_on { execution } else { self.begin_execution(snapshot) }
     }
 
     /// Tallies by event, in the order given to [`Collector::new`].

@@ -105,7 +105,8 @@ impl Processes {
         }
     }
 
-    fn replace(&mut self, pid: u32, process: Process, time_ns: u64) {
+    /// From now on a pid is this process.
+    pub fn replace(&mut self, pid: u32, process: Process, time_ns: u64) {
         if let Some(old) = self.by_pid.insert(pid, process) {
             self.keep(pid, old, time_ns);
         }

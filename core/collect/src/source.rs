@@ -17,6 +17,7 @@ use crate::{
     entries::{Entry, Interval},
     items::Item,
     merge::Merger,
+    sys::clock::namespace_offset_ns,
 };
 
 pub mod choose;
@@ -157,10 +158,11 @@ pub trait Source {
     fn take_malformed(&mut self) -> u64;
 }
 
-/// CLOCK_MONOTONIC, the clock of the records, in ns.
+/// CLOCK_MONOTONIC, the clock of the records, in ns: as the kernel stamps them, also where our time namespace shifts it.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    let ours_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    ours_ns.wrapping_sub(namespace_offset_ns() as u64)
 }
 
 /// kernel.perf_event_paranoid, as text.

@@ -318,18 +318,24 @@ impl World {
     pub fn settle(&mut self, mut each: impl FnMut(u64, Item)) {
         self.on = false;
         self.show_all(&mut each);
-        for cpu in &mut self.cpus {
-            each(self.now, lost(std::mem::take(&mut cpu.missing)));
-        }
     }
 
-    /// Everything that was stamped is seen.
+    /// Everything that was stamped is seen, and what went missing told.
     pub fn show_all(&mut self, mut each: impl FnMut(u64, Item)) {
         self.cpus.iter_mut().for_each(|cpu| cpu.paused_until = 0);
         for _ in 0..2 {
             self.show();
             self.cpus.iter_mut().flat_map(|cpu| cpu.ring.drain(..)).for_each(|(time, item)| each(time, item));
         }
+        for cpu in &mut self.cpus {
+            each(self.now, lost(std::mem::take(&mut cpu.missing)));
+        }
+    }
+
+    /// From now on nothing is lost. Of processes whose first thread has ended /proc tells nothing, so they end.
+    pub fn make_room(&mut self) {
+        self.habits.ring = 100_000;
+        self.processes.retain(|_, process| !process.headless);
     }
 
     /// /proc/PID, now.

@@ -1,10 +1,12 @@
-//! The core clock, measured: a chain of dependent multiplications of known latency against the wall clock.
+//! Clocks: by how much our time namespace shifts CLOCK_MONOTONIC, and the core clock, measured.
+//!
+//! The core clock is measured by a chain of dependent multiplications of known latency against the wall clock.
 //!
 //! `imul r32, r32` has a latency of 3 cycles on every Intel core from Nehalem (Atom line: from Silvermont) and every
 //! AMD core from Zen (uops.info; Agner Fog, "Instruction tables"). A chain of `add $imm` would not do: newer Intel
 //! cores fold those at rename; and the 64-bit form has 5 cycles on the Atom line.
 
-use std::time::Duration;
+use std::{fs, sync::OnceLock, time::Duration};
 
 /// Latency of a link of the chain.
 const LATENCY_CYCLES: u64 = 3;
@@ -45,8 +47,41 @@ fn time_chain() -> Option<Duration> {
     None
 }
 
+/// What our time namespace (time_namespaces(7)) adds to CLOCK_MONOTONIC; the kernel stamps records without it. Read once.
+pub fn namespace_offset_ns() -> i64 {
+    *OFFSET_NS.get_or_init(|| {
+        let namespace = |which| fs::read_link(format!("/proc/self/ns/{which}")).ok();
+        // The file tells of our children's namespace, which is ours but for who has just made it one.
+        let is_ours = namespace("time") == namespace("time_for_children");
+        let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        if is_ours { parse_offset_ns(&offsets).unwrap_or(0) } else { 0 }
+    })
+}
+
+/// The same where no file may be read, in a forked child: 0 if nobody asked before.
+pub fn known_namespace_offset_ns() -> i64 {
+    OFFSET_NS.get().copied().unwrap_or(0)
+}
+
+static OFFSET_NS: OnceLock<i64> = OnceLock::new();
+
+/// `monotonic SECONDS NANOSECONDS`
+fn parse_offset_ns(offsets: &str) -> Option<i64> {
+    let mut words = offsets.lines().find_map(|line| line.strip_prefix("monotonic"))?.split_whitespace();
+    let (seconds, nanoseconds): (i64, i64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn offsets_are_read() {
+        let offset = |text| super::parse_offset_ns(text);
+        assert_eq!(offset("monotonic       -1000         5\nboottime   0   0\n"), Some(-999_999_999_995));
+        assert_eq!(offset("boottime 0 0\n"), None);
+        assert_eq!(offset("monotonic 9223372036854775807 0\n"), None);
+    }
+
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn the_clock_is_plausible_and_steady() {

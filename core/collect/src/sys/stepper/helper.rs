@@ -11,7 +11,10 @@ use super::{
     BURST_NS_MAX, BURSTS_MAX, CALL_NS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request,
     Shared, Slot, TIMER_US,
 };
-use crate::follow::{End, Follower};
+use crate::{
+    follow::{End, Follower},
+    sys::clock::known_namespace_offset_ns,
+};
 
 /// A stop that no signal of the program's makes: an interrupt of ours or a group stop.
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
@@ -417,7 +420,7 @@ fn timer(every_us: i64) {
 }
 
 fn now_ns() -> u64 {
-    time_ns(libc::CLOCK_MONOTONIC)
+    time_ns(libc::CLOCK_MONOTONIC).wrapping_sub(known_namespace_offset_ns() as u64)
 }
 
 fn time_ns(clock: libc::clockid_t) -> u64 {
