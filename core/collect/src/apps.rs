@@ -51,7 +51,6 @@ impl Apps {
     }
 
     /// Stands for all executions of an application, where they are not kept apart: instance 0.
-    #[allow(dead_code)] // Until a backend that aggregates is here.
     pub fn together(&mut self, app: &str) -> ExecutionId {
         if let Some(id) = self.together.get(app) {
             return *id;

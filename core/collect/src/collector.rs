@@ -8,7 +8,6 @@
 //! such pairs are new (recipes/collector), and a binary search of a process's few dozen mappings costs no more than the
 //! look-up that would save it.
 
-#[allow(dead_code)] // Until a backend that aggregates is here.
 mod aggregated;
 mod code;
 mod stepping;
@@ -168,6 +167,7 @@ impl<H: Host> Collector<H> {
                 self.stepping.tally.samples += 1
             }
             Item::Sample(event, sample) => self.sample(event, &sample),
+            Item::Registers(event, sample) => self.registers(event, &sample),
             Item::Side(side) => self.side(time_ns, *side),
             Item::Burst(burst) => self.burst(&burst),
         }
@@ -249,11 +249,24 @@ impl<H: Host> Collector<H> {
             other => other_place(&mut self.images, other, sample.pc),
         };
         let (image, offset) = self.count(event, place, sample.pc, execution, 1);
-        // Samples of other events stand where those happen, which says nothing of how often a branch goes which way.
-        let counts_code =
-            self.events.get(usize::from(event)).is_some_and(|e| e.is_time() || *e == Event::INSTRUCTIONS);
         if let (Some(registers), Mode::User, true, true) =
-            (&sample.registers, sample.mode, place.is_ok(), counts_code)
+            (&sample.registers, sample.mode, place.is_ok(), self.counts_code(event))
+        {
+            self.observe_branch(image, offset, execution, registers);
+        }
+    }
+
+    /// Samples of other events stand where those happen, which says nothing of how often a branch goes which way.
+    fn counts_code(&self, event: u8) -> bool {
+        self.events.get(usize::from(event)).is_some_and(|e| e.is_time() || *e == Event::INSTRUCTIONS)
+    }
+
+    /// A sample that is counted elsewhere, with its registers.
+    fn registers(&mut self, event: u8, sample: &Sample) {
+        let execution = self.execution_of(sample.pid);
+        let place = self.user_place(sample, execution);
+        if let (Some(registers), Ok((image, offset)), true) =
+            (&sample.registers, place, self.counts_code(event))
         {
             self.observe_branch(image, offset, execution, registers);
         }

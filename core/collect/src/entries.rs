@@ -51,3 +51,72 @@ pub struct Interval {
     /// When the kernel had stopped writing to it.
     pub until_ns: u64,
 }
+
+/// Entries that wait to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// When their samples were taken.
+    pub interval: Interval,
+    /// Whether no entries are to come any more of samples up to the interval's end.
+    pub ends: bool,
+}
+
+/// The layout of `struct dwell_entry` (kmod/sample_table.h), from the top: kind, tag, process; address, event, count.
+const PID_BITS: u32 = 22;
+const TAG_BITS: u32 = 40;
+const COUNT_BITS: u32 = 12;
+const EVENT_BITS: u32 = 4;
+const ADDRESS_BITS: u32 = 48;
+/// Set in the tag of every executable.
+const TAG_EXECUTABLE: u64 = 1 << (TAG_BITS - 1);
+const KIND_PROCESS: u64 = 1;
+const KIND_EXECUTABLE: u64 = 2;
+const KIND_KERNEL: u64 = 3;
+
+impl Entry {
+    /// Of the two words that the kernel keeps; `None` of a free entry, and of what no kernel writes.
+    pub fn from_words(key: u64, place: u64) -> Option<Entry> {
+        let count = place & ((1 << COUNT_BITS) - 1);
+        let event = (place >> COUNT_BITS & ((1 << EVENT_BITS) - 1)) as u8;
+        let address = place >> (COUNT_BITS + EVENT_BITS);
+        let pid = (key & ((1 << PID_BITS) - 1)) as u32;
+        let tag = key >> PID_BITS & ((1 << TAG_BITS) - 1);
+        let place = match key >> (PID_BITS + TAG_BITS) {
+            KIND_PROCESS => {
+                Place::Process { pc: address | (tag & 0xff) << ADDRESS_BITS, executable: (tag >> 8) as u32 }
+            }
+            KIND_EXECUTABLE => Place::Executable { id: tag, offset: address },
+            KIND_KERNEL => Place::Kernel {
+                pc: ((address << (64 - ADDRESS_BITS)) as i64 >> (64 - ADDRESS_BITS)) as u64,
+                executable: (tag & TAG_EXECUTABLE != 0).then_some(tag),
+            },
+            _ => return None,
+        };
+        (count > 0).then_some(Entry { place, pid, event, count })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(kind: u64, tag: u64, pid: u64) -> u64 {
+        kind << (PID_BITS + TAG_BITS) | tag << PID_BITS | pid
+    }
+
+    #[test]
+    fn words_are_entries() {
+        let place = 0x0000_7fff_1234_5678 << 16 | 5 << 12 | 4095;
+        let read = |kind, tag| Entry::from_words(key(kind, tag, 77), place);
+        let of = |place| Some(Entry { place, pid: 77, event: 5, count: 4095 });
+        let (address, tag) = (0x7fff_1234_5678, TAG_EXECUTABLE | 9);
+        assert_eq!(read(2, tag), of(Place::Executable { id: tag, offset: address }));
+        let process = Place::Process { pc: 0x00a0_7fff_1234_5678, executable: 0xdead_beef };
+        assert_eq!(read(1, 0xdead_beef << 8 | 0xa0), of(process));
+        assert_eq!(read(3, tag), of(Place::Kernel { pc: address, executable: Some(tag) }));
+        assert_eq!(read(0, tag), None);
+        assert_eq!(Entry::from_words(key(2, tag, 77), place & !0xfff), None);
+        let kernel = Entry::from_words(key(3, 77, 77), 0xffff_8123_4567 << 16 | 1).unwrap();
+        assert_eq!(kernel.place, Place::Kernel { pc: 0xffff_ffff_8123_4567, executable: None });
+    }
+}

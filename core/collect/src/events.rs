@@ -22,6 +22,16 @@ pub struct Plan {
     pub rate_hz: f64,
 }
 
+impl Plan {
+    /// An event that never occurs, for the records that come with any event.
+    pub fn side_band() -> Self {
+        let config = u64::from(abi::PERF_COUNT_SW_DUMMY);
+        let counter = Counter { kind: abi::PERF_TYPE_SOFTWARE, config };
+        let event = Event::named("side-band");
+        Plan { event, counter, unit: Unit::Events, period: 1, rate_hz: 0.0 }
+    }
+}
+
 /// A row of the table of events.
 struct Known {
     name: &'static str,

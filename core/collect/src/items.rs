@@ -14,6 +14,9 @@ use crate::{
 pub enum Item {
     /// A sample of the event with this index.
     Sample(u8, Sample),
+    /// The registers of a sample of this event that was counted in the kernel: it tells a branch's direction and counts
+    /// nothing.
+    Registers(u8, Sample),
     /// Anything else; rare, so kept aside.
     Side(Box<Side>),
     /// A thread was followed, or began to be single-stepped.

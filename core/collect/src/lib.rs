@@ -13,7 +13,6 @@ mod clocks;
 mod collector;
 mod control;
 mod daemon;
-#[allow(dead_code)] // Until the backends that aggregate are here.
 mod entries;
 mod error;
 mod events;
@@ -29,7 +28,6 @@ mod mappings;
 mod merge;
 mod options;
 mod paths;
-#[allow(dead_code)] // As `entries`.
 mod period;
 mod processes;
 mod procfs;
@@ -39,7 +37,6 @@ pub mod records;
 mod session;
 #[cfg(test)]
 mod simulation;
-#[allow(dead_code)] // As `entries`.
 mod source;
 mod stop;
 mod store;

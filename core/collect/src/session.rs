@@ -105,11 +105,15 @@ impl Session {
         let Chosen { source, plans, notes } = chosen;
         let epoch = new_epoch(setup.scope, setup.name, source.backend(), &plans, notes);
         let events = plans.iter().map(|p| p.event.clone()).collect();
+        let mut collector = Collector::new(host, events);
+        if source.features().aggregates {
+            collector.keep_spaces();
+        }
         Ok(Session {
             at_epoch: source.tally(),
             source,
             malformed: 0,
-            collector: Collector::new(host, events),
+            collector,
             merger: Merger::default(),
             plans,
             clock,
@@ -200,9 +204,41 @@ impl Session {
         period_ns * tally.samples as f64
     }
 
+    /// Applies records up to a time, and batches of entries in their turn: after the records of their interval, before
+    /// any later one.
     fn apply_until(&mut self, horizon_ns: u64) {
+        while let Some(batch) = self.source.batch().filter(|b| b.interval.until_ns < horizon_ns) {
+            self.apply_records(batch.interval.until_ns + 1);
+            let collector = &mut self.collector;
+            self.source.hand_out(&mut |entries| collector.apply_entries(entries, batch.interval));
+            if batch.ends {
+                self.collector.end_interval(batch.interval.until_ns);
+            }
+        }
+        self.apply_records(horizon_ns);
+    }
+
+    fn apply_records(&mut self, horizon_ns: u64) {
         let collector = &mut self.collector;
         self.merger.take_until(horizon_ns, |timed| collector.apply(timed.time_ns, timed.item));
+    }
+
+    /// Counts what the kernel has aggregated so far; takes a few milliseconds, for the records of that time to come.
+    fn take_aggregated(&mut self) {
+        if !self.source.features().aggregates {
+            return;
+        }
+        self.source.cut_batch();
+        let cut_ns = now_ns();
+        loop {
+            let complete_ns = self.source.drain(&mut self.merger);
+            let horizon_ns = complete_ns.saturating_sub(MERGE_WINDOW.as_nanos() as u64);
+            self.apply_until(horizon_ns);
+            if horizon_ns > cut_ns {
+                return;
+            }
+            self.source.wait(MERGE_WINDOW);
+        }
     }
 
     /// Whether so much is in memory that it should be stored now.
@@ -212,6 +248,7 @@ impl Session {
 
     /// Stores what was counted. On an error it is kept, to be stored with the next call.
     pub fn flush(&mut self) -> Result<(), DatabaseError> {
+        self.take_aggregated();
         let batch = self.collector.take();
         self.collector.reap(now_ns());
         self.store.add(batch);
@@ -237,6 +274,7 @@ impl Session {
         self.source.wait(ROUND_MIN);
         let _ = self.source.disable(); // Where it fails, a few more samples come in than we take.
         self.source.drain(&mut self.merger);
+        self.source.cut_batch();
         let bursts = self.paths.as_mut().map(Paths::take_last);
         self.take_in(bursts.unwrap_or_default());
         self.apply_until(u64::MAX);

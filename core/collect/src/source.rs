@@ -14,12 +14,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
     CollectError,
-    entries::{Entry, Interval},
+    entries::{Batch, Entry},
     items::Item,
     merge::Merger,
     sys::clock::namespace_offset_ns,
 };
 
+pub mod bpf;
 pub mod choose;
 pub mod cpus;
 pub mod perf;
@@ -87,6 +88,7 @@ pub enum LossCause {
     /// The kernel's buffers of evicted entries were full.
     BuffersFull,
     /// A sample interrupted the handling of another one.
+    #[allow(dead_code)] // Only an NMI can, and only the kernel module sees it.
     Nested,
 }
 
@@ -123,9 +125,9 @@ pub trait Source {
     /// Moves timed records to the merger. Returns a time before which nothing of them is missing.
     fn drain(&mut self, merger: &mut Merger<Item>) -> u64;
 
-    /// The batch of entries that waits, if one does. It is to be taken when the records up to `until_ns` were applied,
+    /// The batch of entries that waits, if one does. It is to be taken when the records up to the end of its interval were applied,
     /// and none after.
-    fn batch(&self) -> Option<Interval> {
+    fn batch(&self) -> Option<Batch> {
         None
     }
 
@@ -145,6 +147,7 @@ pub trait Source {
 
     /// Executables (low bits included: [`crate::entries::Place::Executable`]'s `id`) whose samples are to be kept apart
     /// by process from now on.
+    #[allow(dead_code)] // Until processes of chosen images are kept apart.
     fn by_process(&mut self, executables: &[u64]) {
         let _ = executables;
     }

@@ -4,7 +4,7 @@
 
 use dwell_profile::Event;
 
-use super::{Backend, Source, Tasks, perf::PerfSource};
+use super::{Backend, Source, Tasks, bpf::BpfSource, perf::PerfSource};
 use crate::{
     CollectError,
     events::{Plan, plan},
@@ -113,7 +113,7 @@ fn open_plans(
     }
     match backend {
         Backend::Kmod => lacks("this dwell was built without it"),
-        Backend::Bpf => lacks("this dwell was built without it"),
+        Backend::Bpf => Ok(Box::new(BpfSource::open(tasks, plans, wish.registers)?)),
         Backend::Perf => Ok(Box::new(PerfSource::open(tasks, plans, wish.registers)?)),
     }
 }

@@ -4,19 +4,20 @@
 //! events on it write; side-band records (mappings, executions, forks, exits) come with the first event of each task
 //! or CPU. Inherited events cannot share a ring across CPUs, so a task gets one event for each CPU.
 
-use std::{collections::BTreeMap, io, os::fd::AsFd, time::Duration};
-
-use rustc_hash::FxHashMap;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-    process::{Resource, Rlimit, getrlimit, setrlimit},
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
 };
 
-use super::{Backend, Features, ROUND_MIN, Source, SourceTally, Tasks, cpus::online_cpus, now_ns, paranoid};
+use rustc_hash::FxHashMap;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Backend, Features, ROUND_MIN, Source, SourceTally, Tasks, cpus::online_cpus, now_ns};
 use crate::{
     CollectError,
-    events::{Plan, known_names},
+    events::Plan,
     items::Item,
     merge::Merger,
     period::{PERIODS_BETWEEN, RandomPeriod},
@@ -27,30 +28,51 @@ use crate::{
     },
 };
 
-/// Bytes of a sample with registers: header, identifier, pc, pid and tid, time, register ABI, registers.
-const SAMPLE_BYTES: f64 = 184.0;
-/// A ring holds about that much time at the full rate.
-const RING_SECONDS: f64 = 1.0;
-const RING_BYTES_MIN: usize = 512 << 10;
-const RING_BYTES_MAX: usize = 16 << 20;
-/// Below that we give up.
-const RING_BYTES_FLOOR: usize = 64 << 10;
+mod open;
+#[cfg(test)]
+mod tests;
+
 const ROUND_MAX: Duration = Duration::from_millis(100);
+/// CPUs that came or went, and revoked events, are looked for so often.
+const LOOK_EVERY_NS: u64 = 1_000_000_000;
+/// The index of an event that is not sampled, but brings the side band.
+pub const NO_EVENT: u8 = u8::MAX;
+
+/// Given each sampled event when it has been opened, with its index and its CPU: where its samples are to go if not
+/// into the ring.
+pub type Attach = Box<dyn FnMut(&PerfEvent, u8, u32) -> Result<(), CollectError>>;
+
+type ListCpus = fn() -> Result<Vec<u32>, CollectError>;
 
 /// Open events and rings.
 pub struct PerfSource {
     cpus: Vec<CpuRing>,
     samplers: Vec<Sampler>,
     by_id: FxHashMap<u64, usize>,
+    openings: Vec<Opening>,
+    attach: Option<Attach>,
     /// User mode only, since the kernel allows no more.
     user_only: bool,
     /// Whether samples carry registers.
     registers: bool,
     /// Bytes of each ring.
     ring_bytes: usize,
+    enabled: bool,
     malformed: u64,
     by_cpu: BTreeMap<(u8, u32), u64>,
     scratch: Vec<u8>,
+    /// Looks for CPUs; none where tasks are sampled, whose events were opened on all CPUs that there were.
+    online: Option<ListCpus>,
+    next_look_ns: u64,
+    /// CPUs of which the user was told that they cannot be sampled.
+    refused: Vec<u32>,
+}
+
+/// How an event is opened on each CPU.
+struct Opening {
+    index: u8,
+    plan: Plan,
+    attributes: Attributes,
 }
 
 struct CpuRing {
@@ -60,10 +82,13 @@ struct CpuRing {
     owner: usize,
     /// The owner's task is gone, so polling would not wait.
     hung_up: bool,
+    /// The CPU or its events are gone; what is in the ring is still to be drained.
+    gone: bool,
 }
 
 struct Sampler {
     event: PerfEvent,
+    cpu: u32,
     event_index: u8,
     period: RandomPeriod,
     mean: u64,
@@ -74,149 +99,136 @@ struct Sampler {
 }
 
 impl PerfSource {
-    /// Opens everything, disabled.
+    /// Opens everything, disabled; the side band comes with the first plan's event.
     pub fn open(tasks: &Tasks, plans: &[Plan], registers: bool) -> Result<Self, CollectError> {
-        let cpus = online_cpus()?;
-        let ids: Vec<Option<u32>> = match tasks {
-            Tasks::All => vec![None],
-            Tasks::Running(tids) => tids.iter().copied().map(Some).collect(),
-            Tasks::FromExec(pid) => vec![Some(*pid)],
-        };
-        allow_files(ids.len() * cpus.len() * plans.len() + 64);
-        let mut source = PerfSource {
-            cpus: Vec::new(),
-            samplers: Vec::new(),
-            by_id: FxHashMap::default(),
-            user_only: false,
-            registers,
-            ring_bytes: ring_bytes(plans),
-            malformed: 0,
-            by_cpu: BTreeMap::new(),
-            scratch: Vec::new(),
-        };
-        for (index, plan) in plans.iter().enumerate() {
-            let first = source.attributes(plan, tasks, index == 0);
-            let agreed = source.negotiate(first, tasks, plan, ids.first().copied().flatten(), &cpus)?;
-            for (task, cpu) in ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu))) {
-                source.open_one(&agreed, plan, index as u8, task, cpu)?;
-            }
-        }
-        if source.samplers.is_empty() {
-            return Err(CollectError::NoSuchProcess(ids.first().copied().flatten().unwrap_or(0)));
-        }
+        let indexed: Vec<(u8, Plan)> = (0..).zip(plans.iter().cloned()).collect();
+        let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(plans));
+        source.open_all(&indexed, tasks, &online_cpus()?)?;
         Ok(source)
     }
 
-    fn attributes(&self, plan: &Plan, tasks: &Tasks, first: bool) -> Attributes {
-        Attributes {
-            counter: plan.counter,
-            period: plan.period,
-            exclude_kernel: self.user_only,
-            // The timer of cpu-clock runs on an idle CPU; cycles stop there by themselves, and some PMUs refuse this.
-            exclude_idle: plan.is_timer(),
-            inherit: !matches!(tasks, Tasks::All),
-            enable_on_exec: matches!(tasks, Tasks::FromExec(_)),
-            side_band: first,
-            build_ids: true,
-            registers: self.registers,
-            watermark_bytes: (self.ring_bytes / 2) as u32,
+    /// Opens the events of the whole machine on these CPUs, disabled, and hands those that are sampled to `attach`,
+    /// since their samples do not go into the rings. The side band comes with an event that counts nothing.
+    pub fn open_attached(plans: &[Plan], cpus: &[u32], attach: Attach) -> Result<Self, CollectError> {
+        let sampled = (0..).zip(plans.iter().cloned());
+        let indexed: Vec<(u8, Plan)> =
+            std::iter::once((NO_EVENT, Plan::side_band())).chain(sampled).collect();
+        let mut source = PerfSource::empty(&Tasks::All, false, open::ring_bytes(&[]));
+        source.attach = Some(attach);
+        source.open_all(&indexed, &Tasks::All, cpus)?;
+        Ok(source)
+    }
+
+    fn empty(tasks: &Tasks, registers: bool, ring_bytes: usize) -> Self {
+        PerfSource {
+            cpus: Vec::new(),
+            samplers: Vec::new(),
+            by_id: FxHashMap::default(),
+            openings: Vec::new(),
+            attach: None,
+            user_only: false,
+            registers,
+            ring_bytes,
+            enabled: false,
+            malformed: 0,
+            by_cpu: BTreeMap::new(),
+            scratch: Vec::new(),
+            online: matches!(tasks, Tasks::All).then_some(online_cpus),
+            next_look_ns: 0,
+            refused: Vec::new(),
         }
     }
 
-    /// Finds out, with one event, what this kernel allows.
-    fn negotiate(
-        &mut self,
-        mut attributes: Attributes,
-        tasks: &Tasks,
-        plan: &Plan,
-        task: Option<u32>,
-        cpus: &[u32],
-    ) -> Result<Attributes, CollectError> {
-        let cpu = cpus.first().copied().unwrap_or(0);
-        loop {
-            let Err(error) = PerfEvent::open(&attributes, task, cpu) else { break };
-            match Errno::from_io_error(&error) {
-                Some(Errno::ACCESS | Errno::PERM) if matches!(tasks, Tasks::All) => {
-                    return Err(CollectError::SystemDenied { paranoid: paranoid() });
-                }
-                Some(Errno::ACCESS | Errno::PERM) if !attributes.exclude_kernel => {
-                    attributes.exclude_kernel = true
-                }
-                Some(Errno::ACCESS | Errno::PERM) => {
-                    let what = task.map_or("the command".to_owned(), |t| format!("process {t}"));
-                    return Err(CollectError::Denied { what, paranoid: paranoid() });
-                }
-                Some(Errno::INVAL | Errno::TOOBIG) if attributes.build_ids => attributes.build_ids = false,
-                Some(Errno::INVAL | Errno::OPNOTSUPP) if attributes.registers => attributes.registers = false,
-                Some(Errno::SRCH) => break, // It ended just now; the others may live.
-                Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO) => {
-                    let why =
-                        "this machine does not count it (virtual machines often have no PMU)".to_owned();
-                    let name = plan.event.name().to_owned();
-                    return Err(CollectError::NoSuchEvent { name, why, known: known_names() });
-                }
-                _ => {
-                    return Err(CollectError::Open {
-                        event: plan.event.name().to_owned(),
-                        cpu,
-                        source: error,
-                    });
-                }
-            }
-        }
-        self.user_only |= attributes.exclude_kernel;
-        self.registers &= attributes.registers;
-        Ok(attributes)
+    /// Waits until a ring is half full, `other` is readable, or the time is over.
+    pub fn wait_with(&mut self, timeout: Duration, other: &[BorrowedFd<'_>]) {
+        let samplers = &self.samplers;
+        let live = || self.cpus.iter().enumerate().filter(|(_, c)| !c.hung_up && !c.gone);
+        let rings = live().map(|(_, c)| samplers[c.owner].event.fd().as_fd());
+        let mut polled: Vec<PollFd<'_>> = rings
+            .chain(other.iter().copied())
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let timeout =
+            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        let _ = poll(&mut polled, Some(&timeout)); // A signal only ends the wait.
+        let gone: Vec<usize> =
+            live().zip(&polled).filter(|(_, p)| is_hung_up(p)).map(|((at, _), _)| at).collect();
+        gone.into_iter().for_each(|at| self.cpus[at].hung_up = true);
     }
 
-    fn open_one(
-        &mut self,
-        attributes: &Attributes,
-        plan: &Plan,
-        event_index: u8,
-        task: Option<u32>,
-        cpu: u32,
-    ) -> Result<(), CollectError> {
-        let failed = |source| CollectError::Open { event: plan.event.name().to_owned(), cpu, source };
-        let at = self.samplers.len();
-        let mut period = RandomPeriod::new(plan.period, attributes.inherit, seed(at));
-        let attributes = Attributes { period: period.first(), ..*attributes };
-        let event = match PerfEvent::open(&attributes, task, cpu) {
-            Ok(event) => event,
-            // The thread ended, or the CPU went offline, since we looked.
-            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::SRCH | Errno::NODEV)) => return Ok(()),
-            Err(e) => return Err(failed(e)),
-        };
-        match self.cpus.iter().find(|c| c.cpu == cpu) {
-            Some(ring) => event.set_output(&self.samplers[ring.owner].event).map_err(failed)?,
-            None => {
-                let ring = self.map_ring(&event)?;
-                self.cpus.push(CpuRing { cpu, ring, owner: at, hung_up: false });
+    /// Tells of samples of an event on a CPU that did not come through its ring: periods are redrawn after so many.
+    pub fn sampled_elsewhere(&mut self, cpu: u32, event: u8, samples: u64) {
+        let elsewhere = |s: &&mut Sampler| s.cpu == cpu && s.event_index == event;
+        self.samplers.iter_mut().filter(elsewhere).for_each(|s| s.samples_since += samples);
+    }
+
+    /// Opens events on CPUs that came online and forgets those that are gone.
+    fn look_for_cpus(&mut self, warn: &mut dyn FnMut(String)) {
+        let Some(Ok(online)) = self.online.map(|list| list()) else { return };
+        self.look_for_revoked(&online, warn);
+        for at in 0..self.cpus.len() {
+            if !self.cpus[at].gone && !online.contains(&self.cpus[at].cpu) {
+                self.forget_cpu(at);
             }
         }
-        self.by_id.insert(event.id().map_err(failed)?, at);
-        let (mean, counts_time, rewritten_ns) = (plan.period, plan.is_timer() && task.is_none(), now_ns());
-        self.samplers.push(Sampler {
-            event,
-            event_index,
-            period,
-            mean,
-            samples_since: 0,
-            rewritten_ns,
-            counts_time,
+        for cpu in online {
+            if self.cpus.iter().any(|c| c.cpu == cpu && !c.gone) {
+                continue;
+            }
+            match self.open_cpu(cpu) {
+                Ok(()) => self.refused.retain(|c| *c != cpu),
+                Err(error) => {
+                    self.abandon_cpu(cpu);
+                    if !self.refused.contains(&cpu) {
+                        self.refused.push(cpu);
+                        warn(format!("CPU {cpu} is not sampled: {error}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The kernel takes an event away when who provides it goes (a PMU's driver, a suspended machine's PMU).
+    fn look_for_revoked(&mut self, online: &[u32], warn: &mut dyn FnMut(String)) {
+        let fds = self.samplers.iter().map(|s| s.event.fd().as_fd());
+        let mut polled: Vec<PollFd<'_>> =
+            fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty())).collect();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut polled, Some(&at_once)), Ok(1..)) {
+            return;
+        }
+        let revoked = self.samplers.iter().zip(&polled).filter(|(_, p)| is_hung_up(p));
+        let mut cpus: Vec<u32> = revoked.map(|(s, _)| s.cpu).filter(|cpu| online.contains(cpu)).collect();
+        cpus.dedup();
+        for cpu in cpus {
+            warn(format!("the kernel revoked events on CPU {cpu}; they are opened again"));
+            if let Some(at) = self.cpus.iter().position(|c| c.cpu == cpu && !c.gone) {
+                self.forget_cpu(at);
+            }
+        }
+    }
+
+    /// Closes a CPU's events; its ring stays until it has been drained.
+    fn forget_cpu(&mut self, at: usize) {
+        self.cpus[at].gone = true;
+        let cpu = self.cpus[at].cpu;
+        self.retain_samplers(|s| s.cpu != cpu);
+    }
+
+    /// Closes what was opened of a CPU that could not be opened as a whole.
+    fn abandon_cpu(&mut self, cpu: u32) {
+        self.cpus.retain(|c| c.cpu != cpu || c.gone);
+        self.retain_samplers(|s| s.cpu != cpu);
+    }
+
+    fn retain_samplers(&mut self, keep: impl Fn(&Sampler) -> bool) {
+        let mut moved = vec![None; self.samplers.len()];
+        self.samplers.iter().enumerate().filter(|(_, s)| keep(s)).zip(0..).for_each(|((from, _), to)| {
+            moved[from] = Some(to);
         });
-        Ok(())
-    }
-
-    /// Maps a ring, smaller where the user may not lock more memory.
-    fn map_ring(&mut self, event: &PerfEvent) -> Result<Ring, CollectError> {
-        loop {
-            match Ring::map(event, self.ring_bytes) {
-                Ok(ring) => return Ok(ring),
-                Err(_) if self.ring_bytes > RING_BYTES_FLOOR => self.ring_bytes /= 2,
-                Err(source) => return Err(CollectError::Ring { bytes: self.ring_bytes, source }),
-            }
-        }
+        self.samplers.retain(&keep);
+        self.by_id.retain(|_, at| moved[*at].map(|to| *at = to).is_some());
+        self.cpus.iter_mut().filter(|c| !c.gone).for_each(|c| c.owner = moved[c.owner].unwrap_or(0));
     }
 
     fn each(
@@ -239,11 +251,16 @@ impl PerfSource {
             bytes = rest;
             match parse_record(record) {
                 Ok(record) => {
-                    // Children have events of their own, under the same id.
-                    let sampler = &mut self.samplers[self.by_id.get(&record.event_id).copied().unwrap_or(0)];
-                    let event = sampler.event_index;
+                    // Children have events of their own, under the same id. A CPU that went has none any more.
+                    let at = self.by_id.get(&record.event_id).copied().unwrap_or(0);
+                    let event = match self.samplers.get_mut(at) {
+                        Some(sampler) => {
+                            sampler.samples_since += u64::from(matches!(record.body, Body::Sample(_)));
+                            sampler.event_index
+                        }
+                        None => 0,
+                    };
                     if matches!(record.body, Body::Sample(_)) {
-                        sampler.samples_since += 1;
                         *self.by_cpu.entry((event, cpu)).or_default() += 1;
                     }
                     if let Some(item) = Item::from_body(event, record.body) {
@@ -271,10 +288,12 @@ impl Source for PerfSource {
     }
 
     fn enable(&mut self) -> Result<(), CollectError> {
+        self.enabled = true;
         self.each("start sampling", PerfEvent::enable)
     }
 
     fn disable(&mut self) -> Result<(), CollectError> {
+        self.enabled = false;
         self.each("stop sampling", PerfEvent::disable)
     }
 
@@ -285,20 +304,8 @@ impl Source for PerfSource {
         Duration::from_nanos(nanoseconds as u64).clamp(ROUND_MIN, ROUND_MAX)
     }
 
-    /// Until a ring is half full or the time is over.
     fn wait(&mut self, timeout: Duration) {
-        let samplers = &self.samplers;
-        let live = || self.cpus.iter().enumerate().filter(|(_, c)| !c.hung_up);
-        let mut polled: Vec<PollFd<'_>> = live()
-            .map(|(_, c)| PollFd::from_borrowed_fd(samplers[c.owner].event.fd().as_fd(), PollFlags::IN))
-            .collect();
-        let timeout =
-            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        let _ = poll(&mut polled, Some(&timeout)); // A signal only ends the wait.
-        let hung_up = |p: &PollFd<'_>| p.revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        let gone: Vec<usize> =
-            live().zip(&polled).filter(|(_, p)| hung_up(p)).map(|((at, _), _)| at).collect();
-        gone.into_iter().for_each(|at| self.cpus[at].hung_up = true);
+        self.wait_with(timeout, &[]);
     }
 
     fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
@@ -310,12 +317,17 @@ impl Source for PerfSource {
             self.parse(self.cpus[at].cpu, &bytes, merger);
             self.scratch = bytes;
         }
+        self.cpus.retain(|c| !c.gone);
         before_ns
     }
 
     /// Draws new periods for the events that have got far enough with theirs.
-    fn tend(&mut self, _warn: &mut dyn FnMut(String)) {
+    fn tend(&mut self, warn: &mut dyn FnMut(String)) {
         let now = now_ns();
+        if self.online.is_some() && now >= self.next_look_ns {
+            self.next_look_ns = now + LOOK_EVERY_NS;
+            self.look_for_cpus(warn);
+        }
         for sampler in &mut self.samplers {
             let passed = sampler.periods_passed(now);
             if !sampler.period.is_due(passed) {
@@ -326,6 +338,10 @@ impl Source for PerfSource {
     }
 
     fn set_periods(&mut self, periods: &[u64]) {
+        for opening in &mut self.openings {
+            opening.plan.period =
+                periods.get(usize::from(opening.index)).copied().unwrap_or(opening.plan.period);
+        }
         let now = now_ns();
         for sampler in &mut self.samplers {
             let Some(period) = periods.get(usize::from(sampler.event_index)) else { continue };
@@ -363,32 +379,13 @@ impl Sampler {
     }
 }
 
+fn is_hung_up(polled: &PollFd<'_>) -> bool {
+    polled.revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
 impl Plan {
     /// Whether the kernel samples it by a timer.
     pub fn is_timer(&self) -> bool {
         self.unit == dwell_profile::Unit::Nanoseconds
-    }
-}
-
-fn ring_bytes(plans: &[Plan]) -> usize {
-    let bytes = plans.iter().map(|p| p.rate_hz).sum::<f64>() * SAMPLE_BYTES * RING_SECONDS;
-    (bytes as usize).next_power_of_two().clamp(RING_BYTES_MIN, RING_BYTES_MAX)
-}
-
-/// Each event draws its own sequence, another one each time.
-fn seed(at: usize) -> u64 {
-    let mixed = now_ns()
-        ^ (u64::from(std::process::id()) << 32)
-        ^ (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed | 1
-}
-
-/// Raises the limit of open files, as far as allowed; what it does not reach shows when an event cannot be opened.
-fn allow_files(count: usize) {
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = count as u64 + 256;
-    if limit.current.is_some_and(|current| current < wanted) {
-        let current = Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
-        let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 use perf_event_open_sys::{self as perf, bindings as abi};
@@ -107,6 +107,12 @@ impl PerfEvent {
         let pointer = (&raw const period).addr() as u64;
         // SAFETY: PERF_EVENT_IOC_PERIOD reads one u64 from the pointer, which is live.
         check(unsafe { perf::ioctls::PERIOD(self.fd.as_raw_fd(), pointer) })
+    }
+
+    /// Has a BPF program run at each overflow; whether it writes a sample is the program's to say from then on.
+    pub fn set_bpf(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: the argument is a descriptor, not a pointer.
+        check(unsafe { perf::ioctls::SET_BPF(self.fd.as_raw_fd(), program.as_raw_fd() as u32) })
     }
 
     /// Sends its records into the ring of `owner`, an event on the same CPU.

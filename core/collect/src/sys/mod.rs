@@ -4,6 +4,7 @@
 //! Enters: validated values of ours. Leaves: safe types. Never here: the meaning of a record's bytes.
 #![allow(unsafe_code)] // The only folder that may; each block says why it is sound.
 
+pub mod bpf;
 pub mod clock;
 pub mod command;
 pub mod event;

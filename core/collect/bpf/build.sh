@@ -1,0 +1,14 @@
+#!/bin/sh
+# Builds the BPF objects that are kept beside their source, one for each architecture:
+#   core/collect/bpf/build.sh [FOLDER]
+# Needs Debian's clang-14 and llvm-14; another compiler makes another program. A test
+# (core/collect/src/sys/bpf/tests.rs) builds them again where clang-14 is, and compares the programs.
+set -eu
+cd "$(dirname "$0")"
+for architecture in x86_64 aarch64; do
+	object=${1:-.}/collect.$architecture.o
+	macro=DWELL_$(echo $architecture | tr a-z A-Z)
+	clang-14 -O2 -g -target bpf -mcpu=v3 -D"$macro" -I"/usr/include/$(uname -m)-linux-gnu" \
+		-Wall -Wextra -Werror -c collect.bpf.c -o "$object"
+	llvm-strip-14 --strip-debug "$object"
+done

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Dwell's BPF backend: counts samples in the kernel, by the table that all backends share.
+ *
+ * Enters: overflows of perf events, of which each has the program of its number attached. Leaves:
+ * entries in arrays that the collector has mapped, and now and then the registers of a sample.
+ * Never here: hash maps, locks, build ids, anything that waits. A program may run in an NMI; the
+ * kernel lets none interrupt another one on its CPU.
+ *
+ * There are two sides, each with a table and two overflow buffers for each CPU. The collector turns
+ * to the other side by one store, waits until every program that may have seen the old one has
+ * ended (a grace period of RCU, inside of which programs run), and then owns the old side.
+ */
+#include <linux/types.h>
+
+#include "../../../kmod/sample_table.h"
+#include "collect.bpf.h"
+
+#define SEC(name) __attribute__((section(name), used))
+#define __uint(name, value) int(*name)[value]
+#define __type(name, type) type *name
+
+enum { /* of enum bpf_map_type and the flags of maps, fixed ABI of the kernel */
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_F_MMAPABLE = 1 << 10,
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
+};
+
+/* Helpers of the kernel by number, fixed ABI as well. */
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+#if defined(DWELL_X86_64)
+static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+#endif
+static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static __u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*bpf_ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
+static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
+
+/* The few fields of the kernel's structures that are read; the loader moves them to where this
+ * kernel has them (CO-RE). */
+#define CORE __attribute__((preserve_access_index))
+struct super_block {
+	__u32 s_dev;
+} CORE;
+struct inode {
+	struct super_block *i_sb;
+	unsigned long i_ino;
+	__u32 i_generation;
+} CORE;
+struct file {
+	struct inode *f_inode;
+} CORE;
+struct mm_struct {
+	unsigned long start_code;
+	unsigned long end_code;
+	struct file *exe_file;
+} CORE;
+struct task_struct {
+	struct mm_struct *mm;
+} CORE;
+
+/* What a program on a perf event is given: the registers of whatever was interrupted. */
+#if defined(DWELL_X86_64)
+struct context {
+	__u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
+	__u64 ip, cs, flags, sp, ss;
+};
+#define PC(context) ((context)->ip)
+#define IS_USER(context) ((context)->cs & 3)
+#define CS_64_BIT 0x33
+#elif defined(DWELL_AARCH64)
+struct context {
+	__u64 regs[31];
+	__u64 sp, pc, pstate;
+};
+#define PC(context) ((context)->pc)
+#define IS_USER(context) (!((context)->pstate & 0xf)) /* EL0 */
+#else
+#error "say for which architecture"
+#endif
+
+/* Set by the loader. */
+volatile const __u32 dwell_bucket_bits = DWELL_BUCKET_BITS;
+volatile const __u32 dwell_capacity = 1024;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct dwell_control);
+} control SEC(".maps");
+
+/* By CPU and side. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct dwell_head);
+} heads SEC(".maps");
+
+/* By slot and side: a table's buckets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct dwell_bucket);
+} buckets SEC(".maps");
+
+/* By slot and side: two buffers of entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct dwell_entry);
+} overflow SEC(".maps");
+
+/* Registers, and words that an overflow buffer is full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} notices SEC(".maps");
+
+/* Samples that find no room. */
+static __always_inline void lose(struct dwell_head *head, __u32 event, __u64 samples)
+{
+	head->lost[event & (DWELL_BPF_EVENTS - 1)] += samples;
+}
+
+static __always_inline void spill(struct dwell_head *head, __u32 table,
+				  const struct dwell_entry *entry)
+{
+	__u32 full_count = head->spill.full_count, index;
+	struct dwell_entry *room = 0;
+	struct dwell_full_notice notice;
+
+	index = dwell_spill_slot(&head->spill, dwell_capacity);
+	if (index != DWELL_NO_ROOM) {
+		index += table * 2 * dwell_capacity;
+		room = bpf_map_lookup_elem(&overflow, &index);
+	}
+	if (!room) {
+		lose(head, entry->place >> DWELL_COUNT_BITS, entry->place & DWELL_COUNT_MAX);
+		return;
+	}
+	*room = *entry;
+	if (head->spill.full_count != full_count) {
+		notice.kind = DWELL_NOTICE_FULL;
+		bpf_ringbuf_output(&notices, &notice, sizeof(notice), BPF_RB_FORCE_WAKEUP);
+	}
+}
+
+/* Counts a sample in the tables of a CPU's slot. */
+static __always_inline void add(struct dwell_head *head, __u32 side,
+				const struct dwell_sample *sample)
+{
+	struct dwell_entry located = dwell_locate(sample), spilled;
+	__u32 table = head->slot * 2 + side, index;
+	struct dwell_bucket *bucket;
+
+	index = (table << dwell_bucket_bits) + dwell_bucket_of(&located, dwell_bucket_bits);
+	head->samples[sample->event & (DWELL_BPF_EVENTS - 1)]++;
+	bucket = bpf_map_lookup_elem(&buckets, &index);
+	if (!bucket) { /* A CPU without a table: the loader gives every CPU that it samples one. */
+		lose(head, sample->event, 1);
+		return;
+	}
+	switch (dwell_bucket_add(bucket, &located, &spilled)) {
+	case DWELL_FOUND:
+		head->found++;
+		return;
+	case DWELL_NEW:
+		return;
+	case DWELL_EVICTED:
+	case DWELL_SATURATED:
+		break;
+	}
+	spill(head, table, &spilled);
+}
+
+static __always_inline int is_apart(const struct dwell_control *settings, __u64 tag)
+{
+	__u32 at;
+
+	if (!settings->apart_count)
+		return 0;
+#pragma unroll
+	for (at = 0; at < DWELL_APART_MAX; at++)
+		if (settings->apart[at] == tag)
+			return 1;
+	return 0;
+}
+
+/* Fills in what the current task's executable tells. */
+static __always_inline void look_at_executable(const struct dwell_control *settings,
+					       struct dwell_sample *sample)
+{
+	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	struct file *file;
+	struct inode *inode;
+
+	if (!mm)
+		return;
+	file = mm->exe_file;
+	if (!file)
+		return;
+	inode = file->f_inode;
+	sample->tag = dwell_executable_tag(inode->i_ino, inode->i_sb->s_dev, inode->i_generation);
+	sample->start_code = mm->start_code;
+	sample->end_code = mm->end_code;
+	if (is_apart(settings, sample->tag))
+		sample->flags |= DWELL_SAMPLE_APART;
+}
+
+#if defined(DWELL_X86_64)
+/* Hands out the registers of every so many samples in user mode: they tell which way branches go. */
+static __always_inline void tell_registers(const struct dwell_control *settings,
+					   struct dwell_head *head, struct context *context,
+					   __u64 pid_tgid, __u32 event)
+{
+	struct dwell_registers_notice notice;
+
+	if (!settings->registers_every || !(settings->registers_events >> event & 1))
+		return;
+	if (head->until_registers) {
+		head->until_registers--;
+		return;
+	}
+	head->until_registers = settings->registers_every - 1;
+	if (context->cs != CS_64_BIT)
+		return;
+	notice.kind = DWELL_NOTICE_REGISTERS;
+	notice.event = event;
+	notice.time_ns = bpf_ktime_get_ns();
+	notice.pid = pid_tgid >> 32;
+	notice.tid = (__u32)pid_tgid;
+	notice.pc = context->ip;
+	/* In the order in which perf dumps them. */
+	notice.registers[0] = context->ax;
+	notice.registers[1] = context->bx;
+	notice.registers[2] = context->cx;
+	notice.registers[3] = context->dx;
+	notice.registers[4] = context->si;
+	notice.registers[5] = context->di;
+	notice.registers[6] = context->bp;
+	notice.registers[7] = context->sp;
+	notice.registers[8] = context->flags;
+	notice.registers[9] = context->r8;
+	notice.registers[10] = context->r9;
+	notice.registers[11] = context->r10;
+	notice.registers[12] = context->r11;
+	notice.registers[13] = context->r12;
+	notice.registers[14] = context->r13;
+	notice.registers[15] = context->r14;
+	notice.registers[16] = context->r15;
+	if (bpf_ringbuf_output(&notices, &notice, sizeof(notice), BPF_RB_NO_WAKEUP))
+		head->registers_lost++;
+}
+#endif
+
+static __attribute__((noinline)) int count(struct context *context, __u32 event)
+{
+	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), side, index;
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct dwell_sample sample = { .pc = PC(context), .pid = pid_tgid >> 32, .event = event };
+	struct dwell_control *settings = bpf_map_lookup_elem(&control, &zero);
+	struct dwell_head *head;
+
+	if (!settings)
+		return 0;
+	side = settings->side & 1;
+	index = cpu * 2 + side;
+	head = bpf_map_lookup_elem(&heads, &index);
+	if (!head)
+		return 0;
+	if (!sample.pid) {
+		head->idle++;
+		return 0;
+	}
+	if (!IS_USER(context))
+		sample.flags = DWELL_SAMPLE_KERNEL;
+	look_at_executable(settings, &sample);
+	add(head, side, &sample);
+#if defined(DWELL_X86_64)
+	if (!(sample.flags & DWELL_SAMPLE_KERNEL))
+		tell_registers(settings, head, context, pid_tgid, event);
+#endif
+	return 0;
+}
+
+/* A program is told nothing of its event, so there is one for each. */
+#define PROGRAM(number) \
+	SEC("perf_event") \
+	int event##number(struct context *context) \
+	{ \
+		return count(context, number); \
+	}
+
+PROGRAM(0)
+PROGRAM(1)
+PROGRAM(2)
+PROGRAM(3)
+PROGRAM(4)
+PROGRAM(5)
+PROGRAM(6)
+PROGRAM(7)
+
+/* For tests: counts a recorded sample (struct dwell_replay), without anything of the kernel's. */
+SEC("raw_tp")
+int replay(struct dwell_replay *given)
+{
+	struct dwell_sample sample = {
+		.pc = given->pc,
+		.start_code = given->start_code,
+		.end_code = given->end_code,
+		.pid = given->pid,
+		.event = given->event,
+		.flags = given->flags,
+	};
+	__u32 zero = 0, side, index;
+	struct dwell_control *settings = bpf_map_lookup_elem(&control, &zero);
+	struct dwell_head *head;
+
+	if (!settings)
+		return 0;
+	side = settings->side & 1;
+	index = (__u32)given->cpu * 2 + side;
+	head = bpf_map_lookup_elem(&heads, &index);
+	if (!head)
+		return 0;
+	if (given->has_executable)
+		sample.tag = dwell_executable_tag(given->inode, given->device, given->generation);
+	add(head, side, &sample);
+	return 0;
+}
+
+/* Some helpers are for programs under the GPL only; the choice above allows that. */
+char dwell_license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * What the BPF program and the collector say to each other, beside the table itself. Mirrored in
+ * core/collect/src/sys/bpf_abi.rs; a test there holds the two together.
+ */
+#ifndef DWELL_COLLECT_BPF_H
+#define DWELL_COLLECT_BPF_H
+
+#define DWELL_APART_MAX 16
+/* As many as there are programs. */
+#define DWELL_BPF_EVENTS 8
+
+/**
+ * struct dwell_control - what the collector sets
+ * @side: which of the two sides the programs write to
+ * @apart_count: how many of @apart are set
+ * @apart: tags of executables whose processes are kept apart
+ * @registers_every: hand out the registers of every so many samples in user mode; 0: of none
+ * @registers_events: bit by event, of which events
+ */
+struct dwell_control {
+	__u32 side;
+	__u32 apart_count;
+	__u64 apart[DWELL_APART_MAX];
+	__u32 registers_every;
+	__u32 registers_events;
+};
+
+/**
+ * struct dwell_head - a CPU's state on one side
+ * @spill: which overflow buffer is which
+ * @slot: of the CPU, by which its tables and buffers are found
+ * @until_registers: samples until registers are handed out
+ * @found: samples whose place had an entry
+ * @idle: samples in the idle task, which enter no table
+ * @registers_lost: registers that there was no room for
+ * @samples: samples that were to be counted, by event
+ * @lost: of these, the lost ones by event
+ * @unused: fills three cache lines, so that no CPU shares one with another
+ */
+struct dwell_head {
+	struct dwell_spill spill;
+	__u32 slot;
+	__u32 until_registers;
+	__u64 found;
+	__u64 idle;
+	__u64 registers_lost;
+	__u64 samples[DWELL_BPF_EVENTS];
+	__u64 lost[DWELL_BPF_EVENTS];
+	__u64 unused;
+};
+
+enum dwell_notice_kind {
+	DWELL_NOTICE_FULL = 1,
+	DWELL_NOTICE_REGISTERS = 2,
+};
+
+#define DWELL_REGISTERS 17
+
+/**
+ * struct dwell_full_notice - an overflow buffer is full
+ * @kind: DWELL_NOTICE_FULL
+ */
+struct dwell_full_notice {
+	__u64 kind;
+};
+
+/**
+ * struct dwell_registers_notice - the registers of a sample in user mode
+ * @kind: DWELL_NOTICE_REGISTERS
+ * @event: which
+ * @time_ns: CLOCK_MONOTONIC
+ * @pc: the program counter
+ * @pid: process
+ * @tid: thread
+ * @registers: as perf dumps them: ax bx cx dx si di bp sp flags r8 … r15
+ */
+struct dwell_registers_notice {
+	__u32 kind;
+	__u32 event;
+	__u64 time_ns;
+	__u64 pc;
+	__u32 pid;
+	__u32 tid;
+	__u64 registers[DWELL_REGISTERS];
+};
+
+/**
+ * struct dwell_replay - a recorded sample, for tests
+ * @pc: program counter
+ * @start_code: of the executable
+ * @end_code: of the executable
+ * @inode: of the executable
+ * @device: of the executable
+ * @generation: of the executable
+ * @has_executable: 0 for kernel threads
+ * @pid: process
+ * @event: which
+ * @flags: DWELL_SAMPLE_…
+ * @cpu: whose table
+ */
+struct dwell_replay {
+	__u64 pc;
+	__u64 start_code;
+	__u64 end_code;
+	__u64 inode;
+	__u64 device;
+	__u64 generation;
+	__u64 has_executable;
+	__u64 pid;
+	__u64 event;
+	__u64 flags;
+	__u64 cpu;
+};
+
+#endif

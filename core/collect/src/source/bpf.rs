@@ -1,0 +1,287 @@
+//! Samples counted by a BPF program: whole machines, for little.
+//!
+//! Enters: what to sample. Leaves: batches of entries; the side band, and some samples' registers, as timed records. The
+//! perf events are [`PerfSource`]'s, whose rings carry the side band alone. Never here: memory shared with the kernel
+//! (that is [`crate::sys::bpf`]'s).
+//!
+//! A batch is what the kernel wrote to one side of the tables; it is cut when somebody wants to store. Meanwhile full
+//! overflow buffers are emptied every round, each as a batch that ends nothing, since the table holds entries of the same
+//! time.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    mem,
+    rc::Rc,
+    time::Duration,
+};
+
+use dwell_profile::{Event, TableRecord};
+use rustc_hash::FxHashMap;
+
+use super::{
+    Backend, Features, LossCause, Source, SourceTally, Tasks,
+    cpus::online_cpus,
+    now_ns,
+    perf::{Attach, PerfSource},
+};
+use crate::{
+    CollectError,
+    branch::Registers,
+    entries::{Batch, Entry, Interval},
+    events::Plan,
+    items::{Item, Side},
+    merge::Merger,
+    records::{Mode, Sample},
+    sys::{
+        bpf::{
+            BpfError, BpfTables, CpuTally, EVENTS_MAX, RegistersWish, SampledRegisters, Sizes, grace_period,
+        },
+        event::REGISTER_MASK,
+    },
+};
+
+/// Overflow buffers are looked after, and periods drawn, so often: rewriting a period costs 8 µs.
+const ROUND: Duration = Duration::from_millis(100);
+/// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
+const BUFFER_SECONDS: f64 = 0.5;
+const BUFFER_ENTRIES_MIN: f64 = 1024.0;
+const BUFFER_ENTRIES_MAX: f64 = 65536.0;
+/// Registers of so many samples a second are handed out: enough for the branches of hot code, and cheap.
+const REGISTERS_HZ: f64 = 250.0;
+
+/// Tables, and the events that fill them.
+pub struct BpfSource {
+    perf: PerfSource,
+    tables: Rc<RefCell<Vec<BpfTables>>>,
+    registers: bool,
+    /// When the side in use was empty.
+    since_ns: u64,
+    waiting: VecDeque<Waiting>,
+    told: FxHashMap<u32, CpuTally>,
+    /// Executables whose processes are kept apart.
+    apart: Vec<u64>,
+}
+
+/// What waits to be handed out, in order of time.
+enum Waiting {
+    /// A full overflow buffer's entries.
+    Buffer(Interval, Vec<Entry>),
+    /// The idle side of all tables.
+    Side(Interval),
+}
+
+impl BpfSource {
+    /// Loads the program and opens the events, disabled.
+    pub fn open(tasks: &Tasks, plans: &[Plan], registers: bool) -> Result<Self, CollectError> {
+        if !matches!(tasks, Tasks::All) {
+            return Err(lacks("it samples whole machines only; use perf for commands and processes"));
+        }
+        if plans.len() > EVENTS_MAX {
+            return Err(lacks(&format!("it counts {EVENTS_MAX} events at most")));
+        }
+        let registers = registers && REGISTER_MASK != 0;
+        let cpus = online_cpus()?;
+        let tables = Rc::default();
+        let attach = attach(&tables, &cpus, plans, registers);
+        Ok(BpfSource {
+            perf: PerfSource::open_attached(plans, &cpus, attach)?,
+            tables,
+            registers,
+            since_ns: now_ns(),
+            waiting: VecDeque::new(),
+            told: FxHashMap::default(),
+            apart: Vec::new(),
+        })
+    }
+
+    /// Puts the entries of full overflow buffers aside and gives the buffers back.
+    fn empty_buffers(&mut self) {
+        let mut entries = Vec::new();
+        for tables in self.tables.borrow_mut().iter_mut() {
+            tables.take_full(&mut |piece| entries.extend_from_slice(piece));
+        }
+        if !entries.is_empty() {
+            let interval = Interval { since_ns: self.since_ns, until_ns: now_ns() };
+            self.waiting.push_back(Waiting::Buffer(interval, entries));
+        }
+    }
+
+    /// Tells what was lost, and how far the periods are, since the last time.
+    fn tell_tallies(&mut self, merger: &mut Merger<Item>) {
+        let tallies: Vec<(u32, CpuTally)> =
+            self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()).collect();
+        for (cpu, tally) in tallies {
+            let last = mem::replace(self.told.entry(cpu).or_default(), tally);
+            for event in 0..EVENTS_MAX {
+                self.perf.sampled_elsewhere(cpu, event as u8, tally.samples[event] - last.samples[event]);
+                let records = tally.lost[event] - last.lost[event];
+                if records > 0 {
+                    let cause = LossCause::BuffersFull;
+                    let side = Side::Lost { event: event as u8, records, cause };
+                    merger.push(now_ns(), Item::Side(Box::new(side)));
+                }
+            }
+        }
+    }
+}
+
+/// Has a sampled event counted in the tables of its CPU; makes them, for all CPUs at first, then for one that came.
+fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[u32], plans: &[Plan], registers: bool) -> Attach {
+    let (tables, cpus) = (Rc::clone(tables), cpus.to_vec());
+    let sizes = sizes(cpus.len(), plans);
+    let registers = if registers { registers_wish(plans) } else { RegistersWish::default() };
+    Box::new(move |event, index, cpu| {
+        let mut tables = tables.borrow_mut();
+        let failed = |error: BpfError| lacks(&error.to_string());
+        if !tables.iter().any(|t| t.cpus().contains(&cpu)) {
+            let wanted = if tables.is_empty() { &cpus[..] } else { &[cpu] };
+            tables.push(BpfTables::load(wanted, sizes, registers).map_err(failed)?);
+        }
+        let mut of_cpu = tables.iter_mut().filter(|t| t.cpus().contains(&cpu));
+        of_cpu.next().map_or(Ok(()), |t| t.attach(event, index)).map_err(failed)
+    })
+}
+
+fn lacks(why: &str) -> CollectError {
+    CollectError::Backend { backend: Backend::Bpf, why: why.to_owned() }
+}
+
+/// Two tables for each CPU: 3 MiB of them on small machines, less on large ones, where memory adds up.
+fn sizes(cpus: usize, plans: &[Plan]) -> Sizes {
+    let bucket_bits = match cpus {
+        0..=4 => 14,
+        5..=32 => 13,
+        _ => 12,
+    };
+    let entries = plans.iter().map(|p| p.rate_hz).sum::<f64>() * BUFFER_SECONDS;
+    Sizes { bucket_bits, capacity: entries.clamp(BUFFER_ENTRIES_MIN, BUFFER_ENTRIES_MAX) as u32 }
+}
+
+/// Directions of branches are told by samples of time and instructions.
+fn registers_wish(plans: &[Plan]) -> RegistersWish {
+    let telling = |p: &Plan| p.event.is_time() || p.event == Event::INSTRUCTIONS;
+    let events = (0..).zip(plans).filter(|(_, p)| telling(p)).fold(0, |bits, (at, _)| bits | 1_u32 << at);
+    let rate_hz: f64 = plans.iter().filter(|p| telling(p)).map(|p| p.rate_hz).sum();
+    RegistersWish { every: (rate_hz / REGISTERS_HZ).round().max(1.0) as u32, events }
+}
+
+fn registers_item(sampled: &SampledRegisters) -> Item {
+    let sample = Sample {
+        mode: Mode::User,
+        pc: sampled.pc,
+        pid: sampled.pid,
+        tid: sampled.tid,
+        registers: Some(Registers(sampled.registers)),
+    };
+    Item::Registers(sampled.event, sample)
+}
+
+impl Source for BpfSource {
+    fn backend(&self) -> Backend {
+        Backend::Bpf
+    }
+
+    fn features(&self) -> Features {
+        let tables: usize = self.tables.borrow().iter().map(BpfTables::bytes).sum();
+        let rings = self.perf.features();
+        Features {
+            registers: self.registers,
+            aggregates: true,
+            shared_bytes: rings.shared_bytes + tables,
+            ..rings
+        }
+    }
+
+    fn enable(&mut self) -> Result<(), CollectError> {
+        self.perf.enable()
+    }
+
+    fn disable(&mut self) -> Result<(), CollectError> {
+        self.perf.disable()
+    }
+
+    fn round(&self) -> Duration {
+        ROUND
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        let tables = self.tables.borrow();
+        let full: Vec<_> = tables.iter().map(BpfTables::full_fd).collect();
+        self.perf.wait_with(timeout, &full);
+    }
+
+    fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
+        let complete_ns = self.perf.drain(merger);
+        for tables in self.tables.borrow_mut().iter_mut() {
+            tables.take_registers(&mut |sampled| merger.push(sampled.time_ns, registers_item(&sampled)));
+        }
+        self.empty_buffers();
+        self.tell_tallies(merger);
+        complete_ns
+    }
+
+    fn batch(&self) -> Option<Batch> {
+        self.waiting.front().map(|waiting| match waiting {
+            Waiting::Buffer(interval, _) => Batch { interval: *interval, ends: false },
+            Waiting::Side(interval) => Batch { interval: *interval, ends: true },
+        })
+    }
+
+    fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
+        match self.waiting.pop_front() {
+            Some(Waiting::Buffer(_, entries)) => each(&entries),
+            Some(Waiting::Side(_)) => {
+                self.tables.borrow_mut().iter_mut().for_each(|tables| tables.take_idle_side(each))
+            }
+            None => {}
+        }
+    }
+
+    fn cut_batch(&mut self) {
+        if self.waiting.iter().any(|w| matches!(w, Waiting::Side(_))) {
+            return;
+        }
+        self.empty_buffers();
+        let next_since_ns = now_ns();
+        self.tables.borrow_mut().iter_mut().for_each(BpfTables::turn);
+        let interval =
+            Interval { since_ns: mem::replace(&mut self.since_ns, next_since_ns), until_ns: now_ns() };
+        grace_period();
+        self.waiting.push_back(Waiting::Side(interval));
+    }
+
+    fn tend(&mut self, warn: &mut dyn FnMut(String)) {
+        let tables = self.tables.borrow().len();
+        self.perf.tend(warn);
+        // Those of CPUs that came.
+        self.tables.borrow_mut()[tables..].iter_mut().for_each(|new| new.keep_apart(&self.apart));
+    }
+
+    fn set_periods(&mut self, periods: &[u64]) {
+        self.perf.set_periods(periods);
+    }
+
+    fn by_process(&mut self, executables: &[u64]) {
+        self.apart = executables.to_vec();
+        self.tables.borrow_mut().iter_mut().for_each(|tables| tables.keep_apart(executables));
+    }
+
+    fn tally(&self) -> SourceTally {
+        let (mut by_cpu, mut table) = (BTreeMap::new(), TableRecord::default());
+        for (cpu, tally) in self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()) {
+            let sampled = (0..).zip(tally.samples).filter(|(_, samples)| *samples > 0);
+            by_cpu.extend(sampled.map(|(event, samples)| ((event, cpu), samples)));
+            table.samples += tally.samples.iter().sum::<u64>();
+            table.found += tally.found;
+        }
+        SourceTally { by_cpu, table: Some(table) }
+    }
+
+    fn take_malformed(&mut self) -> u64 {
+        self.perf.take_malformed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! The program on real events, on this machine.
+
+use std::time::Instant;
+
+use super::*;
+use crate::{entries::Place, events::plan, options::Rate};
+
+fn plans(events: &[Event], hz: u32) -> Vec<Plan> {
+    events.iter().map(|event| plan(event, Rate::Frequency(hz), None).unwrap()).collect()
+}
+
+/// An open source, or none where this machine lets us have none.
+fn open(test: &str, plans: &[Plan]) -> Option<BpfSource> {
+    match BpfSource::open(&Tasks::All, plans, true) {
+        Ok(source) => Some(source),
+        Err(error) => {
+            eprintln!("SKIPPED {test}: {error}");
+            None
+        }
+    }
+}
+
+/// Keeps this process running, in its own text, for so much CPU time.
+fn spin(cpu: Duration) {
+    let own = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let until = own() + cpu;
+    let mut x = 1_u64;
+    while own() < until {
+        (0..100_000_u64).for_each(|i| x = std::hint::black_box(x.wrapping_mul(i | 1) ^ i));
+    }
+}
+
+/// Takes everything, as a session does.
+fn take_all(source: &mut BpfSource, merger: &mut Merger<Item>) -> Vec<Entry> {
+    let mut taken = Vec::new();
+    source.drain(merger);
+    source.cut_batch();
+    while source.batch().is_some() {
+        source.hand_out(&mut |entries| taken.extend_from_slice(entries));
+    }
+    taken
+}
+
+#[test]
+fn samples_are_counted_lost_or_in_the_idle_task() {
+    let test = "samples_are_counted_lost_or_in_the_idle_task";
+    let Some(mut source) = open(test, &plans(&[Event::CPU_CLOCK, Event::named("page-faults")], 2000)) else {
+        return;
+    };
+    let mut merger = Merger::default();
+    source.enable().unwrap();
+    let started = Instant::now();
+    let mut taken = Vec::new();
+    // Several batches, so that both sides are used twice; in each there is something of ours.
+    for _ in 0..4 {
+        spin(Duration::from_millis(60));
+        source.wait(Duration::ZERO);
+        taken.extend(take_all(&mut source, &mut merger));
+        source.tend(&mut |warning| panic!("{warning}"));
+    }
+    source.disable().unwrap();
+    taken.extend(take_all(&mut source, &mut merger));
+    let tallies: Vec<CpuTally> = source.tables.borrow()[0].tallies().map(|(_, t)| t).collect();
+    let samples: u64 = tallies.iter().flat_map(|t| t.samples).sum();
+    let lost: u64 = tallies.iter().flat_map(|t| t.lost).sum();
+    assert_eq!(taken.iter().map(|e| e.count).sum::<u64>() + lost, samples, "{tallies:?}");
+    assert!(taken.iter().all(|e| e.event < 2 && e.pid != 0));
+    // At most 2,000 a second on each CPU, and at least most of what we spun.
+    let of_time: u64 = taken.iter().filter(|e| e.event == 0).map(|e| e.count).sum();
+    let most = started.elapsed().as_secs_f64() * 2000.0 * 1.2 * tallies.len() as f64;
+    assert!((240.0..most + 10.0).contains(&(of_time as f64)), "{of_time} of at most {most}");
+    let own = |e: &&Entry| e.pid == std::process::id() && matches!(e.place, Place::Executable { .. });
+    assert!(taken.iter().filter(own).map(|e| e.count).sum::<u64>() > 100, "we spin in our own text");
+}
+
+#[test]
+fn what_is_no_whole_machine_is_refused() {
+    let refused = BpfSource::open(&Tasks::Running(vec![1]), &plans(&[Event::CPU_CLOCK], 100), false);
+    assert!(matches!(refused, Err(CollectError::Backend { backend: Backend::Bpf, .. })));
+}

@@ -1,0 +1,209 @@
+//! Opening perf events and their rings: for all plans, tasks and CPUs, and later for CPUs that come online.
+//!
+//! Enters: plans and whose code. Leaves: [`PerfSource`]'s events, disabled or as the rest are. Never here: records.
+
+use rustix::{
+    io::Errno,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+
+use super::{CpuRing, NO_EVENT, Opening, PerfSource, Sampler};
+use crate::{
+    CollectError,
+    events::{Plan, known_names},
+    period::RandomPeriod,
+    source::{Tasks, now_ns, paranoid},
+    sys::{
+        event::{Attributes, PerfEvent},
+        ring::Ring,
+    },
+};
+
+/// Bytes of a sample with registers: header, identifier, pc, pid and tid, time, register ABI, registers.
+const SAMPLE_BYTES: f64 = 184.0;
+/// A ring holds about that much time at the full rate.
+const RING_SECONDS: f64 = 1.0;
+const RING_BYTES_MIN: usize = 512 << 10;
+const RING_BYTES_MAX: usize = 16 << 20;
+/// Below that we give up.
+const RING_BYTES_FLOOR: usize = 64 << 10;
+
+impl PerfSource {
+    /// Opens what is planned: for each task or the whole machine, on each CPU.
+    pub(super) fn open_all(
+        &mut self,
+        plans: &[(u8, Plan)],
+        tasks: &Tasks,
+        cpus: &[u32],
+    ) -> Result<(), CollectError> {
+        let ids: Vec<Option<u32>> = match tasks {
+            Tasks::All => vec![None],
+            Tasks::Running(tids) => tids.iter().copied().map(Some).collect(),
+            Tasks::FromExec(pid) => vec![Some(*pid)],
+        };
+        allow_files(ids.len() * cpus.len() * plans.len() + 64);
+        for (at, (index, plan)) in plans.iter().enumerate() {
+            let wanted = self.attributes(plan, tasks, at == 0);
+            let attributes = self.negotiate(wanted, tasks, plan, ids.first().copied().flatten(), cpus)?;
+            let opening = Opening { index: *index, plan: plan.clone(), attributes };
+            for (task, cpu) in ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu))) {
+                self.open_one(&opening, task, cpu)?;
+            }
+            self.openings.push(opening);
+        }
+        if self.samplers.is_empty() {
+            return Err(CollectError::NoSuchProcess(ids.first().copied().flatten().unwrap_or(0)));
+        }
+        Ok(())
+    }
+
+    /// Opens the events of the whole machine on a CPU that has none; they run if the others do.
+    pub(super) fn open_cpu(&mut self, cpu: u32) -> Result<(), CollectError> {
+        let first = self.samplers.len();
+        for opening in std::mem::take(&mut self.openings) {
+            let opened = self.open_one(&opening, None, cpu);
+            self.openings.push(opening);
+            opened?;
+        }
+        let enable = |s: &Sampler| s.event.enable();
+        if self.enabled {
+            let started = self.samplers[first..].iter().try_for_each(enable);
+            started.map_err(|source| CollectError::System { action: "start sampling", source })?;
+        }
+        Ok(())
+    }
+
+    fn attributes(&self, plan: &Plan, tasks: &Tasks, first: bool) -> Attributes {
+        Attributes {
+            counter: plan.counter,
+            period: plan.period,
+            exclude_kernel: self.user_only,
+            // The timer of cpu-clock runs on an idle CPU; cycles stop there by themselves, and some PMUs refuse this.
+            exclude_idle: plan.is_timer(),
+            inherit: !matches!(tasks, Tasks::All),
+            enable_on_exec: matches!(tasks, Tasks::FromExec(_)),
+            side_band: first,
+            build_ids: true,
+            registers: self.registers,
+            watermark_bytes: (self.ring_bytes / 2) as u32,
+        }
+    }
+
+    /// Finds out, with one event, what this kernel allows.
+    fn negotiate(
+        &mut self,
+        mut attributes: Attributes,
+        tasks: &Tasks,
+        plan: &Plan,
+        task: Option<u32>,
+        cpus: &[u32],
+    ) -> Result<Attributes, CollectError> {
+        let cpu = cpus.first().copied().unwrap_or(0);
+        loop {
+            let Err(error) = PerfEvent::open(&attributes, task, cpu) else { break };
+            match Errno::from_io_error(&error) {
+                Some(Errno::ACCESS | Errno::PERM) if matches!(tasks, Tasks::All) => {
+                    return Err(CollectError::SystemDenied { paranoid: paranoid() });
+                }
+                Some(Errno::ACCESS | Errno::PERM) if !attributes.exclude_kernel => {
+                    attributes.exclude_kernel = true
+                }
+                Some(Errno::ACCESS | Errno::PERM) => {
+                    let what = task.map_or("the command".to_owned(), |t| format!("process {t}"));
+                    return Err(CollectError::Denied { what, paranoid: paranoid() });
+                }
+                Some(Errno::INVAL | Errno::TOOBIG) if attributes.build_ids => attributes.build_ids = false,
+                Some(Errno::INVAL | Errno::OPNOTSUPP) if attributes.registers => attributes.registers = false,
+                Some(Errno::SRCH) => break, // It ended just now; the others may live.
+                Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO) => {
+                    let why =
+                        "this machine does not count it (virtual machines often have no PMU)".to_owned();
+                    let name = plan.event.name().to_owned();
+                    return Err(CollectError::NoSuchEvent { name, why, known: known_names() });
+                }
+                _ => {
+                    return Err(CollectError::Open {
+                        event: plan.event.name().to_owned(),
+                        cpu,
+                        source: error,
+                    });
+                }
+            }
+        }
+        self.user_only |= attributes.exclude_kernel;
+        self.registers &= attributes.registers;
+        Ok(attributes)
+    }
+
+    fn open_one(&mut self, opening: &Opening, task: Option<u32>, cpu: u32) -> Result<(), CollectError> {
+        let plan = &opening.plan;
+        let failed = |source| CollectError::Open { event: plan.event.name().to_owned(), cpu, source };
+        let at = self.samplers.len();
+        let mut period = RandomPeriod::new(plan.period, opening.attributes.inherit, seed(at));
+        let attributes = Attributes { period: period.first(), ..opening.attributes };
+        let event = match PerfEvent::open(&attributes, task, cpu) {
+            Ok(event) => event,
+            // The thread ended, or the CPU went offline, since we looked.
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::SRCH | Errno::NODEV)) => return Ok(()),
+            Err(e) => return Err(failed(e)),
+        };
+        match self.cpus.iter().find(|c| c.cpu == cpu && !c.gone) {
+            Some(ring) => event.set_output(&self.samplers[ring.owner].event).map_err(failed)?,
+            None => {
+                let ring = self.map_ring(&event)?;
+                self.cpus.push(CpuRing { cpu, ring, owner: at, hung_up: false, gone: false });
+            }
+        }
+        if let Some(attach) = self.attach.as_mut().filter(|_| opening.index != NO_EVENT) {
+            attach(&event, opening.index, cpu)?;
+        }
+        self.by_id.insert(event.id().map_err(failed)?, at);
+        let (mean, rewritten_ns) = (plan.period, now_ns());
+        self.samplers.push(Sampler {
+            event,
+            cpu,
+            event_index: opening.index,
+            period,
+            mean,
+            samples_since: 0,
+            rewritten_ns,
+            counts_time: plan.is_timer() && task.is_none(),
+        });
+        Ok(())
+    }
+
+    /// Maps a ring, smaller where the user may not lock more memory.
+    fn map_ring(&mut self, event: &PerfEvent) -> Result<Ring, CollectError> {
+        loop {
+            match Ring::map(event, self.ring_bytes) {
+                Ok(ring) => return Ok(ring),
+                Err(_) if self.ring_bytes > RING_BYTES_FLOOR => self.ring_bytes /= 2,
+                Err(source) => return Err(CollectError::Ring { bytes: self.ring_bytes, source }),
+            }
+        }
+    }
+}
+
+/// Bytes of a ring for samples of these plans.
+pub(super) fn ring_bytes(plans: &[Plan]) -> usize {
+    let bytes = plans.iter().map(|p| p.rate_hz).sum::<f64>() * SAMPLE_BYTES * RING_SECONDS;
+    (bytes as usize).next_power_of_two().clamp(RING_BYTES_MIN, RING_BYTES_MAX)
+}
+
+/// Each event draws its own sequence, another one each time.
+fn seed(at: usize) -> u64 {
+    let mixed = now_ns()
+        ^ (u64::from(std::process::id()) << 32)
+        ^ (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed | 1
+}
+
+/// Raises the limit of open files, as far as allowed; what it does not reach shows when an event cannot be opened.
+fn allow_files(count: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = count as u64 + 256;
+    if limit.current.is_some_and(|current| current < wanted) {
+        let current = Some(limit.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
+    }
+}

@@ -1,0 +1,69 @@
+//! CPUs that come and go: what the list of them says is replaced, since no test may take a CPU from this machine.
+
+use dwell_profile::Event;
+
+use super::*;
+use crate::{events::plan, options::Rate};
+
+/// A source on the first CPU alone; none where the whole machine may not be sampled.
+fn on_first_cpu(test: &str) -> Option<PerfSource> {
+    let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let indexed: Vec<(u8, Plan)> = (0..).zip(plans.iter().cloned()).collect();
+    let mut source = PerfSource::empty(&Tasks::All, false, 64 << 10);
+    let opened = source.open_all(&indexed, &Tasks::All, &online_cpus().unwrap()[..1]);
+    match opened {
+        Ok(()) if online_cpus().unwrap().starts_with(&[0, 1]) => Some(source),
+        Ok(()) => {
+            eprintln!("SKIPPED {test}: it needs CPUs 0 and 1");
+            None
+        }
+        Err(error) => {
+            eprintln!("SKIPPED {test}: {error}");
+            None
+        }
+    }
+}
+
+fn look(source: &mut PerfSource, list: ListCpus) -> (Vec<u32>, Vec<String>) {
+    let mut warnings = Vec::new();
+    (source.online, source.next_look_ns) = (Some(list), 0);
+    source.tend(&mut |warning| warnings.push(warning));
+    source.drain(&mut Merger::default());
+    let mut sampled: Vec<u32> = source.samplers.iter().map(|s| s.cpu).collect();
+    sampled.sort_unstable();
+    let rings: Vec<u32> = source.cpus.iter().map(|c| c.cpu).collect();
+    assert_eq!(rings.len(), sampled.len());
+    assert!(source.cpus.iter().all(|c| source.samplers[c.owner].cpu == c.cpu));
+    assert!(source.samplers.iter().enumerate().all(|(at, s)| source.by_id[&s.event.id().unwrap()] == at));
+    assert_eq!(source.by_id.len(), source.samplers.len());
+    (sampled, warnings)
+}
+
+#[test]
+fn cpus_come_and_go() {
+    let Some(mut source) = on_first_cpu("cpus_come_and_go") else { return };
+    source.enable().unwrap();
+    assert_eq!(look(&mut source, || Ok(vec![0, 1])), (vec![0, 1], vec![]));
+    assert_eq!(look(&mut source, || Ok(vec![1])), (vec![1], vec![]));
+    assert_eq!(look(&mut source, || Ok(vec![0, 1])), (vec![0, 1], vec![]));
+    // One that does not exist: the kernel refuses it, as it does one that went offline again.
+    assert_eq!(look(&mut source, || Ok(vec![0, 1, 4095])).0, [0, 1]);
+    source.disable().unwrap();
+}
+
+/// A dummy event brings the side band, and no event's samples go into the ring.
+#[test]
+fn attached_events_write_no_samples() {
+    let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let attach: Attach = Box::new(|_, index, _| (index == 0).then_some(()).ok_or(CollectError::NoCommand));
+    let cpus = online_cpus().unwrap();
+    let Ok(source) = PerfSource::open_attached(&plans, &cpus, attach) else {
+        eprintln!("SKIPPED attached_events_write_no_samples: the whole machine may not be sampled");
+        return;
+    };
+    let side_band = source.samplers.iter().filter(|s| s.event_index == NO_EVENT).count();
+    assert_eq!(
+        (side_band, source.samplers.len(), source.cpus.len()),
+        (cpus.len(), 2 * cpus.len(), cpus.len())
+    );
+}

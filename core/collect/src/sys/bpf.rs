@@ -1,0 +1,404 @@
+//! The BPF program and the arrays that it shares with us.
+//!
+//! Enters: for which CPUs, and how large. Leaves: entries, registers and tallies. Never here: when to turn to the other
+//! side, what an entry means.
+//!
+//! The tables have two sides. The kernel writes to one; the other is ours from [`grace_period`] after
+//! [`BpfTables::turn`] on. Overflow buffers of the side in use change hands by their state: FULL (release A, by the
+//! kernel) makes one ours, FREE (release B, by us) the kernel's.
+
+use std::{
+    io,
+    mem::offset_of,
+    os::fd::{AsFd, BorrowedFd},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use aya::{
+    Ebpf, EbpfLoader, include_bytes_aligned,
+    maps::{Map, MapData, RingBuf},
+    programs::{ProgramError, perf_event},
+};
+use rustix::{io::Errno, process::Resource};
+
+use super::event::PerfEvent;
+use crate::entries::Entry;
+
+mod abi;
+mod array;
+
+use abi::{Bucket, Control, FullNotice, Head, RawEntry, RegistersNotice, SPILL_FREE, SPILL_FULL, Spill};
+use array::Array;
+
+pub use abi::{APART_MAX, EVENTS_MAX};
+
+#[cfg(target_arch = "x86_64")]
+const OBJECT: &[u8] = include_bytes_aligned!("../../bpf/collect.x86_64.o");
+#[cfg(not(target_arch = "x86_64"))]
+const OBJECT: &[u8] = include_bytes_aligned!("../../bpf/collect.aarch64.o");
+
+/// Entries that are handed out at once.
+const PIECE: usize = 512;
+
+/// How large the tables are.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Base-2 logarithm of the number of buckets of a table.
+    pub bucket_bits: u32,
+    /// Entries of an overflow buffer.
+    pub capacity: u32,
+}
+
+/// Which registers are handed out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RegistersWish {
+    /// Of every so many samples in user mode; 0: of none.
+    pub every: u32,
+    /// Of these events, a bit for each.
+    pub events: u32,
+}
+
+/// The registers of a sample.
+#[derive(Clone, Copy, Debug)]
+pub struct SampledRegisters {
+    /// The event's index.
+    pub event: u8,
+    /// CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// The program counter.
+    pub pc: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// As perf dumps them.
+    pub registers: [u64; abi::REGISTERS],
+}
+
+/// What became of the samples of a CPU since its table was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTally {
+    /// Samples that were to be counted, by event; the idle task's are not among them.
+    pub samples: [u64; EVENTS_MAX],
+    /// Of them, those whose place had an entry already.
+    pub found: u64,
+    /// Of them, those that were lost, by event.
+    pub lost: [u64; EVENTS_MAX],
+    /// Samples in the idle task.
+    pub idle: u64,
+}
+
+/// Why BPF cannot be used here.
+#[derive(Debug, thiserror::Error)]
+pub enum BpfError {
+    /// The kernel forbids it.
+    #[error("dwell lacks {0}; run as root or give it CAP_BPF and CAP_PERFMON")]
+    Denied(String),
+    /// The kernel tells nothing of its types.
+    #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux)")]
+    NoBtf,
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// A loaded program, and tables for some CPUs.
+pub struct BpfTables {
+    program: Ebpf,
+    notices: RingBuf<MapData>,
+    control: Array<Control>,
+    heads: Array<Head>,
+    buckets: Array<Bucket>,
+    overflow: Array<RawEntry>,
+    cpus: Vec<u32>,
+    sizes: Sizes,
+}
+
+impl BpfTables {
+    /// Loads the program with tables for these CPUs.
+    pub fn load(cpus: &[u32], sizes: Sizes, registers: RegistersWish) -> Result<Self, BpfError> {
+        if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+            return Err(BpfError::NoBtf);
+        }
+        allow_locked_memory();
+        let slots = cpus.len() as u32;
+        let heads = 2 * (cpus.iter().max().copied().unwrap_or(0) + 1);
+        let notices_bytes = (slots * NOTICES_BYTES).next_power_of_two();
+        let mut program = EbpfLoader::new()
+            .override_global("dwell_bucket_bits", &sizes.bucket_bits, true)
+            .override_global("dwell_capacity", &sizes.capacity, true)
+            .map_max_entries("heads", heads)
+            .map_max_entries("buckets", (slots * 2) << sizes.bucket_bits)
+            .map_max_entries("overflow", slots * 4 * sizes.capacity)
+            .map_max_entries("notices", notices_bytes)
+            .load(OBJECT)
+            .map_err(|error| explain(&error))?;
+        let notices = program.take_map("notices").ok_or_else(|| missing("notices"))?;
+        let notices = RingBuf::try_from(notices).map_err(|error| explain(&error))?;
+        let mut tables = BpfTables {
+            notices,
+            control: map(&program, "control", 1)?,
+            heads: map(&program, "heads", heads as usize)?,
+            buckets: map(&program, "buckets", (cpus.len() * 2) << sizes.bucket_bits)?,
+            overflow: map(&program, "overflow", cpus.len() * 4 * sizes.capacity as usize)?,
+            program,
+            cpus: cpus.to_vec(),
+            sizes,
+        };
+        tables.prepare(registers);
+        Ok(tables)
+    }
+
+    fn prepare(&mut self, registers: RegistersWish) {
+        for (slot, cpu) in (0..).zip(self.cpus.clone()) {
+            for side in 0..2 {
+                let head = Head { slot, ..Head::default() };
+                self.heads.write(head_index(cpu, side), head);
+            }
+        }
+        let control = Control {
+            registers_every: registers.every,
+            registers_events: registers.events,
+            ..Control::default()
+        };
+        self.control.write(0, control);
+    }
+
+    /// The CPUs that have tables here.
+    pub fn cpus(&self) -> &[u32] {
+        &self.cpus
+    }
+
+    /// Bytes that are shared with the kernel.
+    pub fn bytes(&self) -> usize {
+        self.heads.bytes() + self.buckets.bytes() + self.overflow.bytes()
+    }
+
+    /// Has the event of this index, on one of the CPUs, counted in the tables.
+    pub fn attach(&mut self, event: &PerfEvent, index: u8) -> Result<(), BpfError> {
+        let name = format!("event{index}");
+        let program: &mut perf_event::PerfEvent = self
+            .program
+            .program_mut(&name)
+            .ok_or_else(|| missing(&name))?
+            .try_into()
+            .map_err(|error: ProgramError| explain(&error))?;
+        if program.fd().is_err() {
+            program.load().map_err(|error| explain(&error))?;
+        }
+        let fd = program.fd().map_err(|error| explain(&error))?;
+        event.set_bpf(fd.as_fd()).map_err(|error| explain(&error))
+    }
+
+    /// Readable when an overflow buffer has become full.
+    pub fn full_fd(&self) -> BorrowedFd<'_> {
+        self.notices.as_fd()
+    }
+
+    /// Keeps the processes of these executables apart, the first [`APART_MAX`].
+    pub fn keep_apart(&mut self, tags: &[u64]) {
+        let mut control = self.control.read(0);
+        let count = tags.len().min(APART_MAX);
+        control.apart = [0; APART_MAX];
+        control.apart[..count].copy_from_slice(&tags[..count]);
+        control.apart_count = count as u32;
+        self.control.write(0, control);
+    }
+
+    /// Has the kernel write to the other side from now on. What it wrote to is ours after a [`grace_period`].
+    pub fn turn(&mut self) {
+        let side = 1 - self.side();
+        let word = self.control.field_u32(0, offset_of!(Control, side));
+        word.store(side, Ordering::SeqCst);
+    }
+
+    fn side(&self) -> u32 {
+        self.control.read(0).side & 1
+    }
+
+    /// Takes the entries of the overflow buffers that are full on the side in use.
+    pub fn take_full(&mut self, each: &mut dyn FnMut(&[Entry])) {
+        let side = self.side();
+        for slot in 0..self.cpus.len() {
+            for buffer in 0..2 {
+                if self.state(slot, side, buffer).load(Ordering::Acquire) == SPILL_FULL {
+                    self.take_buffer(slot, side, buffer, each);
+                    self.used(slot, side, buffer).store(0, Ordering::Relaxed);
+                    // B: the entries are copied out before the kernel may overwrite them.
+                    self.state(slot, side, buffer).store(SPILL_FREE, Ordering::Release);
+                }
+            }
+        }
+    }
+
+    /// Takes all entries of the side that is not in use and leaves it empty. Only after a [`grace_period`].
+    pub fn take_idle_side(&mut self, each: &mut dyn FnMut(&[Entry])) {
+        let side = 1 - self.side();
+        for slot in 0..self.cpus.len() {
+            for buffer in 0..2 {
+                self.take_buffer(slot, side, buffer, each);
+            }
+            self.take_table(slot, side, each);
+            let index = head_index(self.cpus[slot], side);
+            let mut head = self.heads.read(index);
+            head.spill = Default::default();
+            self.heads.write(index, head);
+        }
+    }
+
+    fn take_buffer(&mut self, slot: usize, side: u32, buffer: usize, each: &mut dyn FnMut(&[Entry])) {
+        let capacity = self.sizes.capacity as usize;
+        let first = ((slot * 2 + side as usize) * 2 + buffer) * capacity;
+        let used = (self.used(slot, side, buffer).load(Ordering::Relaxed) as usize).min(capacity);
+        let mut piece = Vec::with_capacity(PIECE.min(used));
+        for index in first..first + used {
+            let RawEntry { key, place } = self.overflow.read(index);
+            piece.extend(Entry::from_words(key, place));
+            hand_full(&mut piece, each);
+        }
+        hand_rest(&mut piece, each);
+    }
+
+    fn take_table(&mut self, slot: usize, side: u32, each: &mut dyn FnMut(&[Entry])) {
+        let first = (slot * 2 + side as usize) << self.sizes.bucket_bits;
+        let mut piece = Vec::with_capacity(PIECE);
+        for index in first..first + (1 << self.sizes.bucket_bits) {
+            if self.buckets.read_first_place(index) == 0 {
+                continue; // New entries push the others back: the first is free only if all are.
+            }
+            let bucket = self.buckets.read(index);
+            piece.extend(bucket.entries.iter().filter_map(|e| Entry::from_words(e.key, e.place)));
+            self.buckets.write(index, Bucket::default());
+            hand_full(&mut piece, each);
+        }
+        hand_rest(&mut piece, each);
+    }
+
+    fn state(&self, slot: usize, side: u32, buffer: usize) -> &AtomicU32 {
+        self.spill(slot, side, offset_of!(Spill, state) + 4 * buffer)
+    }
+
+    fn used(&self, slot: usize, side: u32, buffer: usize) -> &AtomicU32 {
+        self.spill(slot, side, offset_of!(Spill, used) + 4 * buffer)
+    }
+
+    fn spill(&self, slot: usize, side: u32, offset: usize) -> &AtomicU32 {
+        self.heads.field_u32(head_index(self.cpus[slot], side), offset_of!(Head, spill) + offset)
+    }
+
+    /// Hands out the registers that were sampled, in the order in which they were.
+    pub fn take_registers(&mut self, each: &mut dyn FnMut(SampledRegisters)) {
+        while let Some(item) = self.notices.next() {
+            if let Some(notice) = RegistersNotice::parse(&item) {
+                each(notice);
+            } else {
+                debug_assert_eq!(item.len(), size_of::<FullNotice>());
+            }
+        }
+    }
+
+    /// What became of the samples of each CPU.
+    pub fn tallies(&self) -> impl Iterator<Item = (u32, CpuTally)> {
+        self.cpus.iter().map(|cpu| {
+            let mut tally = CpuTally::default();
+            for side in 0..2 {
+                let head = self.heads.read(head_index(*cpu, side));
+                tally.found += head.found;
+                tally.idle += head.idle;
+                tally.samples.iter_mut().zip(head.samples).for_each(|(sum, samples)| *sum += samples);
+                tally.lost.iter_mut().zip(head.lost).for_each(|(sum, lost)| *sum += lost);
+            }
+            (*cpu, tally)
+        })
+    }
+}
+
+/// Room for the registers of about a second.
+const NOTICES_BYTES: u32 = 64 << 10;
+
+fn head_index(cpu: u32, side: u32) -> usize {
+    (cpu * 2 + side) as usize
+}
+
+fn hand_full(piece: &mut Vec<Entry>, each: &mut dyn FnMut(&[Entry])) {
+    if piece.len() >= PIECE {
+        each(piece);
+        piece.clear();
+    }
+}
+
+fn hand_rest(piece: &mut Vec<Entry>, each: &mut dyn FnMut(&[Entry])) {
+    if !piece.is_empty() {
+        each(piece);
+        piece.clear();
+    }
+}
+
+/// Waits until every program that runs now has ended, wherever. Programs run inside a critical section of RCU, for whose
+/// end the kernel waits here.
+pub fn grace_period() {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: takes no pointers.
+    let waited = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if waited != 0 {
+        // With tickless CPUs the kernel refuses. No program takes a thousandth of that, unless a hypervisor pauses it.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Before Linux 5.11 maps count as locked memory.
+fn allow_locked_memory() {
+    let all = rustix::process::Rlimit { current: None, maximum: None };
+    let _ = rustix::process::setrlimit(Resource::Memlock, all); // Where it matters and fails, loading says so.
+}
+
+fn map<T: abi::Plain>(program: &Ebpf, name: &str, elements: usize) -> Result<Array<T>, BpfError> {
+    match program.map(name) {
+        Some(Map::Array(data)) => Array::map(data.fd().as_fd(), elements).map_err(|error| explain(&error)),
+        _ => Err(missing(name)),
+    }
+}
+
+fn missing(name: &str) -> BpfError {
+    BpfError::Other(format!("the program has no '{name}'"))
+}
+
+/// The error's chain, in one line; of a refusal: which capability is missing.
+fn explain(error: &(dyn std::error::Error + 'static)) -> BpfError {
+    let chain: Vec<_> = std::iter::successors(Some(error), |e| e.source()).collect();
+    let lacking = lacking_capabilities();
+    if !lacking.is_empty() && chain.iter().any(|e| is_refusal(*e)) {
+        return BpfError::Denied(lacking.join(" and "));
+    }
+    let texts: Vec<String> = chain.iter().map(|e| first_line(&e.to_string())).collect();
+    BpfError::Other(texts.join(": "))
+}
+
+fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
+    let errno = error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
+    matches!(errno, Some(Errno::PERM | Errno::ACCESS))
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Which of the capabilities that sampling by BPF needs we do not have.
+fn lacking_capabilities() -> Vec<&'static str> {
+    const NEEDED: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
+    const SYS_ADMIN: u32 = 21; // Includes both.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
+    let Some(effective) = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()) else {
+        return Vec::new();
+    };
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    if has(SYS_ADMIN) {
+        return Vec::new();
+    }
+    NEEDED.iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| *name).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! An array map of BPF's, mapped into our memory.
+//!
+//! Enters: the map. Leaves: its elements. Never here: which of them the kernel may be writing. Reads are volatile, so a
+//! torn value is the worst that a wrong guess of that can bring.
+
+use std::{io, marker::PhantomData, os::fd::BorrowedFd, ptr, sync::atomic::AtomicU32};
+
+use rustix::{
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+    param::page_size,
+};
+
+use super::abi::{Plain, RawEntry};
+
+/// Elements of a map of type BPF_MAP_TYPE_ARRAY that was made with BPF_F_MMAPABLE.
+pub struct Array<T> {
+    base: *mut u8,
+    mapped_bytes: usize,
+    elements: usize,
+    element: PhantomData<T>,
+}
+
+// SAFETY: the mapping belongs to this value alone.
+unsafe impl<T> Send for Array<T> {}
+
+impl<T: Plain> Array<T> {
+    /// Maps all elements.
+    pub fn map(fd: BorrowedFd<'_>, elements: usize) -> io::Result<Self> {
+        assert!(size_of::<T>().is_multiple_of(8), "the kernel rounds elements up to 8 bytes");
+        let mapped_bytes = (elements * size_of::<T>()).next_multiple_of(page_size());
+        // SAFETY: a fresh mapping at an address of the kernel's choice; nothing else refers to it.
+        let base = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(ptr::null_mut(), mapped_bytes, protection, MapFlags::SHARED, fd, 0)
+        }?;
+        Ok(Array { base: base.cast(), mapped_bytes, elements, element: PhantomData })
+    }
+
+    /// How much is mapped.
+    pub fn bytes(&self) -> usize {
+        self.mapped_bytes
+    }
+
+    /// An element.
+    pub fn read(&self, index: usize) -> T {
+        // SAFETY: in bounds and aligned (see `at`), and any bytes are a value.
+        unsafe { self.at(index).read_volatile() }
+    }
+
+    /// Replaces an element.
+    pub fn write(&mut self, index: usize, value: T) {
+        // SAFETY: as for `read`.
+        unsafe { self.at(index).write_volatile(value) }
+    }
+
+    /// The aligned word at an offset in an element, which both sides access atomically.
+    pub fn field_u32(&self, index: usize, offset: usize) -> &AtomicU32 {
+        assert!(offset + 4 <= size_of::<T>() && offset.is_multiple_of(4));
+        // SAFETY: inside of an element, aligned, and mapped as long as `self`.
+        unsafe { AtomicU32::from_ptr(self.at(index).cast::<u8>().add(offset).cast()) }
+    }
+
+    fn at(&self, index: usize) -> *mut T {
+        assert!(index < self.elements);
+        // SAFETY: in bounds of the mapping, which begins at a page.
+        unsafe { self.base.cast::<T>().add(index) }
+    }
+}
+
+impl Array<super::abi::Bucket> {
+    /// The place of the first entry of a bucket: all that need be looked at of most buckets.
+    pub fn read_first_place(&self, index: usize) -> u64 {
+        let first = self.at(index).cast::<RawEntry>();
+        // SAFETY: a bucket begins with its first entry.
+        unsafe { (&raw const (*first).place).read_volatile() }
+    }
+}
+
+impl<T> Drop for Array<T> {
+    fn drop(&mut self) {
+        // SAFETY: base and length are those of our own mapping, and no reference into it outlives `self`.
+        let _ = unsafe { munmap(self.base.cast(), self.mapped_bytes) };
+    }
+}

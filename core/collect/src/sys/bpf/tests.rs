@@ -1,0 +1,287 @@
+//! The program against its source, its structures against C's, and its entries against the table compiled for the host.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun};
+use object::{Object, ObjectSection};
+
+use super::*;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf")
+}
+
+/// Tables for two CPUs, or none where this machine does not let us.
+pub fn tables(test: &str, sizes: Sizes) -> Option<BpfTables> {
+    match BpfTables::load(&[0, 1], sizes, RegistersWish::default()) {
+        Ok(tables) => Some(tables),
+        Err(error) => {
+            eprintln!("SKIPPED {test}: BPF: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn the_objects_are_those_of_the_source() {
+    let has = |tool: &str| Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !has("clang-14") || !has("llvm-strip-14") {
+        eprintln!(
+            "SKIPPED the_objects_are_those_of_the_source: no clang-14 (apt-get install clang-14 llvm-14)"
+        );
+        return;
+    }
+    let built = tempfile::tempdir().unwrap();
+    let status = Command::new(folder().join("build.sh")).arg(built.path()).status().unwrap();
+    assert!(status.success());
+    for name in ["collect.x86_64.o", "collect.aarch64.o"] {
+        let (kept, fresh) =
+            (fs::read(folder().join(name)).unwrap(), fs::read(built.path().join(name)).unwrap());
+        let program = |bytes: &[u8]| {
+            let file = object::File::parse(bytes).unwrap();
+            [".text", "perf_event", "raw_tp", ".rodata"]
+                .map(|section| file.section_by_name(section).unwrap().data().unwrap().to_vec())
+        };
+        assert!(program(&kept) == program(&fresh), "{name} is stale: run core/collect/bpf/build.sh");
+    }
+}
+
+/// Each line of C's answer: what, its size or offset.
+#[test]
+fn the_structures_are_those_of_c() {
+    let size = |name: &str, bytes: usize| (format!("sizeof(struct {name})"), bytes);
+    let at = |name: &str, field: &str, bytes: usize| (format!("offsetof(struct {name}, {field})"), bytes);
+    let expected = [
+        size("dwell_control", size_of::<Control>()),
+        at("dwell_control", "apart", offset_of!(Control, apart)),
+        at("dwell_control", "registers_every", offset_of!(Control, registers_every)),
+        at("dwell_control", "registers_events", offset_of!(Control, registers_events)),
+        size("dwell_spill", size_of::<Spill>()),
+        at("dwell_spill", "used", offset_of!(Spill, used)),
+        at("dwell_spill", "state", offset_of!(Spill, state)),
+        size("dwell_head", size_of::<Head>()),
+        at("dwell_head", "slot", offset_of!(Head, slot)),
+        at("dwell_head", "until_registers", offset_of!(Head, until_registers)),
+        at("dwell_head", "found", offset_of!(Head, found)),
+        at("dwell_head", "samples", offset_of!(Head, samples)),
+        at("dwell_head", "lost", offset_of!(Head, lost)),
+        at("dwell_head", "idle", offset_of!(Head, idle)),
+        at("dwell_head", "registers_lost", offset_of!(Head, registers_lost)),
+        size("dwell_entry", size_of::<RawEntry>()),
+        at("dwell_entry", "place", offset_of!(RawEntry, place)),
+        size("dwell_bucket", size_of::<Bucket>()),
+        size("dwell_full_notice", size_of::<FullNotice>()),
+        size("dwell_registers_notice", size_of::<RegistersNotice>()),
+        at("dwell_registers_notice", "time_ns", offset_of!(RegistersNotice, time_ns)),
+        at("dwell_registers_notice", "pid", offset_of!(RegistersNotice, pid)),
+        at("dwell_registers_notice", "registers", offset_of!(RegistersNotice, registers)),
+    ];
+    let prints: Vec<String> =
+        expected.iter().map(|(what, _)| format!("printf(\"{what} %zu\\n\", {what});")).collect();
+    let source = format!(
+        "#include <stdio.h>\n#include <stddef.h>\n#include \"../../../kmod/sample_table.h\"\n\
+         #include \"collect.bpf.h\"\nint main(void) {{ {} return 0; }}\n",
+        prints.join("\n")
+    );
+    let built = tempfile::tempdir().unwrap();
+    fs::write(built.path().join("layout.c"), source).unwrap();
+    let layout = compile(built.path(), &built.path().join("layout.c"), &[]);
+    let told = Command::new(layout).output().unwrap();
+    let lines: Vec<String> = expected.iter().map(|(what, bytes)| format!("{what} {bytes}\n")).collect();
+    assert_eq!(String::from_utf8(told.stdout).unwrap(), lines.concat());
+}
+
+fn compile(built: &Path, source: &Path, more: &[&Path]) -> PathBuf {
+    let program = built.join("program");
+    let kmod = folder().join("../../../kmod");
+    let status = Command::new("gcc")
+        .args(["-O2", "-Wall", "-Werror", "-I"])
+        .arg(folder())
+        .arg("-I")
+        .arg(&kmod)
+        .arg(source)
+        .args(more)
+        .arg("-o")
+        .arg(&program)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    program
+}
+
+/// A recorded sample: `struct dwell_trace_record`.
+#[derive(Clone, Copy)]
+struct Recorded {
+    pc: u64,
+    start_code: u64,
+    end_code: u64,
+    inode: u64,
+    device: u32,
+    generation: u32,
+    pid: u32,
+    event: u8,
+    flags: u8,
+    cpu: u16,
+}
+
+const TRACE_KERNEL: u8 = 1;
+const TRACE_NO_EXECUTABLE: u8 = 4;
+const TRACE_APART: u8 = 8;
+
+impl Recorded {
+    fn bytes(&self) -> Vec<u8> {
+        let words = [self.pc, self.start_code, self.end_code, self.inode];
+        let halves = [self.device, self.generation, self.pid];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        bytes.extend(halves.iter().flat_map(|w| w.to_ne_bytes()));
+        bytes.extend([self.event, self.flags]);
+        bytes.extend(self.cpu.to_ne_bytes());
+        bytes
+    }
+
+    /// `struct dwell_replay`.
+    fn arguments(&self) -> [u64; 12] {
+        let flags = u64::from(self.flags & TRACE_KERNEL != 0) | u64::from(self.flags & TRACE_APART != 0) << 1;
+        [
+            self.pc,
+            self.start_code,
+            self.end_code,
+            self.inode,
+            self.device.into(),
+            self.generation.into(),
+            u64::from(self.flags & TRACE_NO_EXECUTABLE == 0),
+            self.pid.into(),
+            self.event.into(),
+            flags,
+            self.cpu.into(),
+            0,
+        ]
+    }
+}
+
+/// Processes of a few executables in loops and at random, libraries, the kernel, kernel threads.
+fn trace(samples: usize) -> Vec<Recorded> {
+    let mut state = 0x00d1_ce5e_u64;
+    let mut random = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    let one = |_| {
+        let (pid, start_code) = (1000 + random(40) as u32, 0x5555_0000_1000 + random(16) * 0x1000_0000);
+        let executable = u64::from(pid % 5);
+        let loops = random(4) > 0;
+        let offset = if loops { random(20) * 4 } else { random(1 << 16) };
+        let base = Recorded {
+            pc: start_code + offset,
+            start_code,
+            end_code: start_code + 0x10000,
+            inode: 77_000 + executable,
+            device: 0x0080_0001,
+            generation: executable as u32,
+            pid,
+            event: random(3) as u8,
+            flags: 0,
+            cpu: random(2) as u16,
+        };
+        match random(10) {
+            0..5 => base,
+            5 => Recorded { flags: TRACE_APART, ..base },
+            6 => Recorded { pc: 0x7fff_f000_0000 + random(50), ..base },
+            7 | 8 => Recorded { pc: 0xffff_ffff_8100_0000 + offset, flags: TRACE_KERNEL, ..base },
+            _ => {
+                let flags = TRACE_KERNEL | TRACE_NO_EXECUTABLE;
+                Recorded { pc: 0xffff_ffff_8200_0000 + offset, flags, start_code: 0, end_code: 0, ..base }
+            }
+        }
+    };
+    // One place that is sampled more often than a count holds.
+    let mut all: Vec<Recorded> = (0..samples).map(one).collect();
+    let hot = all[0];
+    all.extend(std::iter::repeat_n(Recorded { flags: 0, ..hot }, 9000));
+    all
+}
+
+/// What the host's table has left, in its order, and each CPU's samples and losses.
+fn on_host(trace: &[Recorded], sizes: Sizes) -> Vec<(u64, u64)> {
+    let built = tempfile::tempdir().unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sys/bpf/replay_host.c");
+    let program = compile(built.path(), &here, &[&folder().join("../../../kmod/sample_table.c")]);
+    let mut child = Command::new(program)
+        .args([sizes.bucket_bits.to_string(), sizes.capacity.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let bytes: Vec<u8> = trace.iter().flat_map(Recorded::bytes).collect();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let word = |b: &[u8]| u64::from_ne_bytes(b.try_into().unwrap());
+    output.stdout.chunks(16).map(|pair| (word(&pair[..8]), word(&pair[8..]))).collect()
+}
+
+fn in_bpf(tables: &mut BpfTables, trace: &[Recorded]) {
+    let program: &mut RawTracePoint = tables.program.program_mut("replay").unwrap().try_into().unwrap();
+    program.load().unwrap();
+    for sample in trace {
+        let run = RawTracePointRunOptions { args: sample.arguments(), cpu: None };
+        program.test_run(run).unwrap();
+    }
+}
+
+/// The same as [`on_host`].
+fn left_in_bpf(tables: &BpfTables) -> Vec<(u64, u64)> {
+    let side = tables.side();
+    let (capacity, bits) = (tables.sizes.capacity as usize, tables.sizes.bucket_bits);
+    let mut left = Vec::new();
+    for slot in 0..2 {
+        for buffer in 0..2 {
+            let first = ((slot * 2 + side as usize) * 2 + buffer) * capacity;
+            let used = tables.used(slot, side, buffer).load(Ordering::Relaxed) as usize;
+            left.extend((first..first + used).map(|at| tables.overflow.read(at)));
+        }
+        let first = (slot * 2 + side as usize) << bits;
+        let entries = (first..first + (1 << bits)).flat_map(|at| tables.buckets.read(at).entries);
+        left.extend(entries.filter(|e| Entry::from_words(e.key, e.place).is_some()));
+        let head = tables.heads.read(head_index(slot as u32, side));
+        left.push(RawEntry { key: head.samples.iter().sum(), place: head.lost.iter().sum() });
+    }
+    left.into_iter().map(|e| (e.key, e.place)).collect()
+}
+
+/// Entry by entry, in the same order: with room for all, and with so little that entries are lost.
+#[test]
+fn a_trace_leaves_the_same_entries_in_bpf_and_on_the_host() {
+    let trace = trace(12_000);
+    for sizes in [Sizes { bucket_bits: 10, capacity: 8192 }, Sizes { bucket_bits: 4, capacity: 100 }] {
+        let Some(mut tables) = tables("a_trace_leaves_the_same_entries_in_bpf_and_on_the_host", sizes) else {
+            return;
+        };
+        in_bpf(&mut tables, &trace);
+        let (bpf, host) = (left_in_bpf(&tables), on_host(&trace, sizes));
+        assert!(bpf == host, "{sizes:?}: {} and {} entries", bpf.len(), host.len());
+        let lost: u64 = tables.tallies().map(|(_, t)| t.lost.iter().sum::<u64>()).sum();
+        assert_eq!(lost > 0, sizes.bucket_bits == 4, "{lost}");
+        conserves(&mut tables, trace.len() as u64, lost);
+    }
+}
+
+/// Samples in = samples taken + samples lost, however they are taken.
+fn conserves(tables: &mut BpfTables, samples: u64, lost: u64) {
+    let mut taken = 0;
+    let mut add = |entries: &[Entry]| taken += entries.iter().map(|e| e.count).sum::<u64>();
+    tables.take_full(&mut add);
+    tables.turn();
+    grace_period();
+    tables.take_idle_side(&mut add);
+    assert_eq!(taken + lost, samples);
+    let mut rest = 0;
+    tables.turn();
+    tables.take_idle_side(&mut |entries| rest += entries.len());
+    assert_eq!(rest, 0, "both sides are empty");
+}
