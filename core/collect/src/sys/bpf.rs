@@ -401,4 +401,4 @@ fn lacking_capabilities() -> Vec<&'static str> {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -7,10 +7,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun};
-use object::{Object, ObjectSection};
-
 use super::*;
+use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf")
@@ -30,7 +28,7 @@ pub fn tables(test: &str, sizes: Sizes) -> Option<BpfTables> {
 #[test]
 fn the_objects_are_those_of_the_source() {
     let has = |tool: &str| Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !has("clang-14") || !has("llvm-strip-14") {
+    if !["clang-14", "llvm-strip-14", "llvm-objcopy-14"].into_iter().all(has) {
         eprintln!(
             "SKIPPED the_objects_are_those_of_the_source: no clang-14 (apt-get install clang-14 llvm-14)"
         );
@@ -40,14 +38,20 @@ fn the_objects_are_those_of_the_source() {
     let status = Command::new(folder().join("build.sh")).arg(built.path()).status().unwrap();
     assert!(status.success());
     for name in ["collect.x86_64.o", "collect.aarch64.o"] {
-        let (kept, fresh) =
-            (fs::read(folder().join(name)).unwrap(), fs::read(built.path().join(name)).unwrap());
-        let program = |bytes: &[u8]| {
-            let file = object::File::parse(bytes).unwrap();
-            [".text", "perf_event", "raw_tp", ".rodata"]
-                .map(|section| file.section_by_name(section).unwrap().data().unwrap().to_vec())
+        let program = |object: &Path| {
+            let mut objcopy = Command::new("llvm-objcopy-14");
+            let sections = [".text", "perf_event", "raw_tp", ".rodata"];
+            let dumped = sections.map(|section| built.path().join(format!("section{section}")));
+            for (section, file) in sections.iter().zip(&dumped) {
+                objcopy.arg(format!("--dump-section={section}={}", file.display()));
+            }
+            assert!(objcopy.arg(object).arg(built.path().join("copy")).status().unwrap().success());
+            dumped.map(|file| fs::read(file).unwrap())
         };
-        assert!(program(&kept) == program(&fresh), "{name} is stale: run core/collect/bpf/build.sh");
+        assert!(
+            program(&folder().join(name)) == program(&built.path().join(name)),
+            "{name} is stale: run core/collect/bpf/build.sh"
+        );
     }
 }
 
@@ -116,15 +120,15 @@ fn compile(built: &Path, source: &Path, more: &[&Path]) -> PathBuf {
 
 /// A recorded sample: `struct dwell_trace_record`.
 #[derive(Clone, Copy)]
-struct Recorded {
-    pc: u64,
-    start_code: u64,
-    end_code: u64,
-    inode: u64,
+pub struct Recorded {
+    pub pc: u64,
+    pub start_code: u64,
+    pub end_code: u64,
+    pub inode: u64,
+    pub pid: u32,
+    pub event: u8,
     device: u32,
     generation: u32,
-    pid: u32,
-    event: u8,
     flags: u8,
     cpu: u16,
 }
@@ -134,6 +138,14 @@ const TRACE_NO_EXECUTABLE: u8 = 4;
 const TRACE_APART: u8 = 8;
 
 impl Recorded {
+    pub fn in_kernel(&self) -> bool {
+        self.flags & TRACE_KERNEL != 0
+    }
+
+    pub fn has_executable(&self) -> bool {
+        self.flags & TRACE_NO_EXECUTABLE == 0
+    }
+
     fn bytes(&self) -> Vec<u8> {
         let words = [self.pc, self.start_code, self.end_code, self.inode];
         let halves = [self.device, self.generation, self.pid];
@@ -154,7 +166,7 @@ impl Recorded {
             self.inode,
             self.device.into(),
             self.generation.into(),
-            u64::from(self.flags & TRACE_NO_EXECUTABLE == 0),
+            self.has_executable().into(),
             self.pid.into(),
             self.event.into(),
             flags,
@@ -165,15 +177,16 @@ impl Recorded {
 }
 
 /// Processes of a few executables in loops and at random, libraries, the kernel, kernel threads.
-fn trace(samples: usize) -> Vec<Recorded> {
+pub fn trace(samples: usize) -> Vec<Recorded> {
     let mut state = 0x00d1_ce5e_u64;
     let mut random = move |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (state >> 33) % below
     };
     let one = |_| {
-        let (pid, start_code) = (1000 + random(40) as u32, 0x5555_0000_1000 + random(16) * 0x1000_0000);
-        let executable = u64::from(pid % 5);
+        let pid = 1000 + random(40) as u32;
+        let (executable, start_code) =
+            (u64::from(pid % 5), 0x5555_0000_1000 + u64::from(pid % 7) * 0x1000_0000);
         let loops = random(4) > 0;
         let offset = if loops { random(20) * 4 } else { random(1 << 16) };
         let base = Recorded {
@@ -188,26 +201,28 @@ fn trace(samples: usize) -> Vec<Recorded> {
             flags: 0,
             cpu: random(2) as u16,
         };
+        let kernel = 0xffff_ffff_8100_0000 + offset % 0x1000;
         match random(10) {
             0..5 => base,
             5 => Recorded { flags: TRACE_APART, ..base },
             6 => Recorded { pc: 0x7fff_f000_0000 + random(50), ..base },
-            7 | 8 => Recorded { pc: 0xffff_ffff_8100_0000 + offset, flags: TRACE_KERNEL, ..base },
+            7 | 8 => Recorded { pc: kernel, flags: TRACE_KERNEL, ..base },
             _ => {
                 let flags = TRACE_KERNEL | TRACE_NO_EXECUTABLE;
-                Recorded { pc: 0xffff_ffff_8200_0000 + offset, flags, start_code: 0, end_code: 0, ..base }
+                Recorded { pc: kernel, flags, pid: 2 + pid % 3, start_code: 0, end_code: 0, ..base }
             }
         }
     };
-    // One place that is sampled more often than a count holds.
     let mut all: Vec<Recorded> = (0..samples).map(one).collect();
-    let hot = all[0];
-    all.extend(std::iter::repeat_n(Recorded { flags: 0, ..hot }, 9000));
+    // One place that is sampled more often than a count holds.
+    let in_text = |r: &&Recorded| r.flags == 0 && (r.start_code..r.end_code).contains(&r.pc);
+    let hot = *all.iter().find(in_text).expect("half of them are");
+    all.extend(std::iter::repeat_n(hot, 9000));
     all
 }
 
 /// What the host's table has left, in its order, and each CPU's samples and losses.
-fn on_host(trace: &[Recorded], sizes: Sizes) -> Vec<(u64, u64)> {
+pub fn on_host(trace: &[Recorded], sizes: Sizes) -> Vec<(u64, u64)> {
     let built = tempfile::tempdir().unwrap();
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sys/bpf/replay_host.c");
     let program = compile(built.path(), &here, &[&folder().join("../../../kmod/sample_table.c")]);
@@ -225,7 +240,7 @@ fn on_host(trace: &[Recorded], sizes: Sizes) -> Vec<(u64, u64)> {
     output.stdout.chunks(16).map(|pair| (word(&pair[..8]), word(&pair[8..]))).collect()
 }
 
-fn in_bpf(tables: &mut BpfTables, trace: &[Recorded]) {
+pub fn in_bpf(tables: &mut BpfTables, trace: &[Recorded]) {
     let program: &mut RawTracePoint = tables.program.program_mut("replay").unwrap().try_into().unwrap();
     program.load().unwrap();
     for sample in trace {
@@ -235,7 +250,7 @@ fn in_bpf(tables: &mut BpfTables, trace: &[Recorded]) {
 }
 
 /// The same as [`on_host`].
-fn left_in_bpf(tables: &BpfTables) -> Vec<(u64, u64)> {
+pub fn left_in_bpf(tables: &BpfTables) -> Vec<(u64, u64)> {
     let side = tables.side();
     let (capacity, bits) = (tables.sizes.capacity as usize, tables.sizes.bucket_bits);
     let mut left = Vec::new();

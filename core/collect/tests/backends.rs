@@ -1,0 +1,135 @@
+//! Backends side by side on this machine: the same workload at the same time must give the same counts.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    process::Command,
+    sync::mpsc::{Sender, channel},
+    thread,
+    time::Duration,
+};
+
+use dwell_collect::{
+    BackendChoice, CollectError, Progress, Rate, RecordOptions, Recorded, Stop, Target, record,
+};
+use dwell_profile::{Database, Event};
+
+const SPIN: &str = "DWELL_TEST_SPIN_MS";
+/// The application's name: nobody else's.
+const PROGRAM: &str = "dwell-spins-here";
+
+/// Not a test of its own: spins when asked to.
+#[test]
+fn spin() {
+    let Some(ms) = std::env::var(SPIN).ok().and_then(|v| v.parse().ok()) else { return };
+    let own_cpu_time = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let mut x = 1_u64;
+    while own_cpu_time() < Duration::from_millis(ms) {
+        (0..100_000_u64).for_each(|i| x = std::hint::black_box(x.wrapping_mul(i | 1) ^ i));
+    }
+}
+
+/// Records the whole machine until `stop`; tells when it has begun, or ended without.
+fn sample(
+    database: Database,
+    backend: BackendChoice,
+    stop: Stop,
+    begun: Sender<()>,
+) -> Result<Recorded, CollectError> {
+    let mut options = RecordOptions::new(Target::System);
+    options.backend = backend;
+    options.rate = Rate::Frequency(1000);
+    options.events = vec![Event::CPU_CLOCK];
+    options.flush_every = Duration::from_millis(500); // Several batches.
+    let writer = database.writer()?;
+    record(options, &writer, &stop, &mut |progress| {
+        if matches!(progress, Progress::Started(_)) {
+            let _ = begun.send(());
+        }
+    })
+}
+
+/// The program's samples by image, and those of derived events.
+fn of_program(database: &Database, recorded: &Recorded) -> (BTreeMap<String, u64>, u64) {
+    let (mut images, mut derived) = (BTreeMap::new(), 0);
+    for (key, count) in &database.read(&recorded.epoch.id).unwrap().counts {
+        if &*key.app != PROGRAM {
+            continue;
+        }
+        if key.event.is_derived() {
+            derived += count;
+        } else {
+            *images.entry(key.image.to_string()).or_default() += count;
+        }
+    }
+    (images, derived)
+}
+
+#[test]
+fn bpf_and_rings_agree_on_a_workload() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join(PROGRAM);
+    // Copied by another process: a fork of ours could hold our copy open for writing, and nobody could execute it.
+    assert!(
+        Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap().success()
+    );
+    let stop = Stop::new();
+    let (begun, begins) = channel();
+    let run = |backend, name: &str| {
+        let database = Database::open(folder.path().join(name)).unwrap();
+        let (of_thread, stop, begun) = (database.clone(), stop.clone(), begun.clone());
+        (database, thread::spawn(move || sample(of_thread, backend, stop, begun)))
+    };
+    let runs = [run(BackendChoice::Bpf, "bpf"), run(BackendChoice::Perf, "perf")];
+    drop(begun);
+    let both_run = begins.recv().is_ok() && begins.recv().is_ok();
+    if both_run {
+        let spun = Command::new(&program).args(["--exact", "spin"]).env(SPIN, "1500").status().unwrap();
+        assert!(spun.success());
+    }
+    stop.stop();
+    let ended = runs.map(|(database, thread)| (database, thread.join().unwrap()));
+    if let Some(error) = ended.iter().find_map(|(_, recorded)| recorded.as_ref().err()) {
+        println!("SKIPPED bpf_and_rings_agree_on_a_workload: {error}");
+        return;
+    }
+    let [bpf, perf] = ended.map(|(database, recorded)| {
+        let recorded = recorded.unwrap();
+        let tallies = &recorded.epoch.events[&Event::CPU_CLOCK];
+        let stored = database.read(&recorded.epoch.id).unwrap().counts;
+        let sampled: u64 = stored.iter().filter(|(k, _)| !k.event.is_derived()).map(|(_, n)| n).sum();
+        assert_eq!(sampled, tallies.samples, "{}: what was tallied is stored", recorded.epoch.backend);
+        assert_eq!(tallies.lost, 0, "{}", recorded.epoch.backend);
+        assert!(tallies.unknown * 200 <= tallies.samples, "{}: {tallies:?}", recorded.epoch.backend);
+        (recorded.epoch.backend.clone(), of_program(&database, &recorded))
+    });
+    assert_eq!((bpf.0.as_str(), perf.0.as_str()), ("bpf", "perf"));
+    let own = dwell_image::build_id_of_file(&program).unwrap().to_string();
+    let (by_bpf, by_perf) =
+        (bpf.1.0.get(&own).copied().unwrap_or(0), perf.1.0.get(&own).copied().unwrap_or(0));
+    assert!(by_bpf > 1000 && by_perf > 1000, "{bpf:?} {perf:?}");
+    // Both draw their periods by themselves, from ±12.5% around the same mean, a few hundred times.
+    assert!(by_bpf.abs_diff(by_perf) <= by_perf / 12 + 30, "{by_bpf} by BPF, {by_perf} by rings");
+    assert!(cfg!(not(target_arch = "x86_64")) || bpf.1.1 > 50, "branch directions: {}", bpf.1.1);
+}
+
+#[test]
+fn a_backend_that_does_not_work_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path().join("db")).unwrap();
+    let forced = |backend, target| {
+        let options = RecordOptions { backend, ..RecordOptions::new(target) };
+        record(options, &database.writer().unwrap(), &Stop::new(), &mut |_| ()).unwrap_err().to_string()
+    };
+    let command = || Target::Command(vec!["true".into()]);
+    let told = forced(BackendChoice::Bpf, command());
+    assert!(told.starts_with("cannot collect with backend bpf: ") && told.contains("use perf"), "{told}");
+    if !fs::exists("/dev/dwell").unwrap() {
+        let told = forced(BackendChoice::Kmod, Target::System);
+        assert!(told.starts_with("cannot collect with backend kmod: "), "{told}");
+    }
+    assert_eq!(database.epochs().unwrap().epochs, []);
+}
