@@ -1,14 +1,21 @@
 //! Compaction: an epoch's first segments become one, unseen by readers.
 
-use std::sync::atomic::Ordering;
+use std::{path::Path, sync::atomic::Ordering};
 
-use crate::{DatabaseError, EpochId, Segment, Warning, error::IoContext, segment::MAX_SEGMENT_ROWS};
+use crate::{
+    DatabaseError, EpochId, Warning,
+    error::IoContext,
+    segment::{MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, Opened, merge_segments},
+};
 
 use super::{
     layout::{SegmentRange, segment_path},
-    reader::merge,
     writer::{OpenEpoch, Writer},
 };
+
+/// While an epoch goes on, its first segment is merged again only with so many times fewer rows: a long epoch is written
+/// anew less and less often.
+const FIRST_OVER_REST_MAX: usize = 4;
 
 /// What a compaction did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,42 +42,53 @@ impl Writer {
             self.remove_segments(id, &list.superseded)?;
         }
         let committed = open.committed.load(Ordering::Acquire);
+        let ended = committed == u64::MAX;
         let candidates: Vec<_> = list.live.iter().copied().filter(|r| r.last <= committed).collect();
         let mut warnings = Vec::new();
-        let segments = self.read_prefix(id, &candidates, &mut warnings);
-        let merged = segments.len();
+        let parts = self.open_prefix(id, &candidates, &mut warnings);
+        let rows: Vec<usize> = parts.iter().map(|part| part.rows).collect();
+        let merged = if is_worth_it(&rows, ended) { parts.len() } else { 0 };
         if merged > 1 {
-            self.replace(id, &candidates[..merged], segments, &open)?;
+            self.replace(id, &candidates[..merged], parts, &open)?;
         }
         let before = list.live.len();
         Ok(Compacted { before, after: before - merged.saturating_sub(1), warnings })
     }
 
-    /// Decodes segments from the first on, as long as they can be read and one segment can hold them all.
-    fn read_prefix(
-        &self,
-        id: &EpochId,
-        ranges: &[SegmentRange],
-        warnings: &mut Vec<Warning>,
-    ) -> Vec<Segment> {
+    /// Opens segments from the first on, as long as they can be read and one segment can hold them all.
+    fn open_prefix(&self, id: &EpochId, ranges: &[SegmentRange], warnings: &mut Vec<Warning>) -> Vec<Opened> {
         let folder = self.database().layout.epoch(id).expect("checked by the caller");
-        let mut segments: Vec<Segment> = Vec::new();
-        let mut rows = 0;
+        let mut parts: Vec<Opened> = Vec::new();
+        let (mut rows, mut bytes) = (0, 0);
         for &range in ranges {
-            match self.database().read_one(id, &folder, range) {
-                Ok(segment) if rows + segment.rows.len() <= MAX_SEGMENT_ROWS => {
-                    rows += segment.rows.len();
-                    segments.push(segment);
+            let path = segment_path(&folder, range);
+            bytes += self.database().disk.bytes(&path).unwrap_or(0);
+            if !parts.is_empty() && bytes > MAX_SEGMENT_BYTES {
+                break;
+            }
+            match self.open_one(id, &path, range) {
+                Ok(part) if parts.is_empty() || rows + part.rows <= MAX_SEGMENT_ROWS => {
+                    rows += part.rows;
+                    parts.push(part);
                 }
                 Ok(_) => break,
                 Err(reason) => {
-                    let reason = reason.unwrap_or_else(|| "it went away".to_owned());
-                    warnings.push(Warning { path: segment_path(&folder, range), reason });
+                    warnings.push(Warning { path, reason });
                     break;
                 }
             }
         }
-        segments
+        parts
+    }
+
+    fn open_one(&self, id: &EpochId, path: &Path, range: SegmentRange) -> Result<Opened, String> {
+        let bytes = self.database().disk.read(path, MAX_SEGMENT_BYTES).map_err(|e| e.to_string())?;
+        let part = Opened::open(bytes).map_err(|e| e.to_string())?;
+        if part.epoch() == *id && part.range() == Ok(range) {
+            Ok(part)
+        } else {
+            Err("it belongs elsewhere".to_owned())
+        }
     }
 
     /// Publishes the merged segment, then removes its parts. The epoch's lock keeps others from doing the same.
@@ -78,14 +96,17 @@ impl Writer {
         &self,
         id: &EpochId,
         parts: &[SegmentRange],
-        segments: Vec<Segment>,
+        opened: Vec<Opened>,
         _lock: &OpenEpoch,
     ) -> Result<(), DatabaseError> {
         let last = parts.last().expect("two parts at least").last;
         // From 1 even where the first numbers are missing: readers rely on merged segments being prefixes.
         let range = SegmentRange { first: 1, last };
-        let (counts, images) = merge(segments);
-        self.inner.put_segment(id, range, &counts, &images)?;
+        let merged = merge_segments(id, range, &opened);
+        drop(opened);
+        let bytes =
+            merged.map_err(|source| DatabaseError::Encode { id: id.clone(), number: range.last, source })?;
+        self.inner.put_encoded(id, range, &bytes)?;
         self.remove_segments(id, parts)
     }
 
@@ -101,5 +122,37 @@ impl Writer {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether merging segments of so many rows is worth writing all of them anew.
+fn is_worth_it(rows: &[usize], ended: bool) -> bool {
+    let Some((first, rest)) = rows.split_first() else { return false };
+    ended || *first <= FIRST_OVER_REST_MAX * rest.iter().sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_epoch_is_written_anew_less_and_less_often() {
+        assert!(is_worth_it(&[10, 10], false) && is_worth_it(&[100, 15, 10], false));
+        assert!(!is_worth_it(&[101, 15, 10], false) && is_worth_it(&[101, 15, 10], true));
+        assert!(!is_worth_it(&[], true) && !is_worth_it(&[7], false));
+        // So many rows are written in all for a thousand appends of 100 rows.
+        let (mut rows, mut written) = (vec![], 0);
+        for _ in 0..1000 {
+            rows.extend([100]);
+            if is_worth_it(&rows, false) {
+                written += rows.iter().sum::<usize>();
+                rows = vec![rows.iter().sum()];
+            }
+        }
+        assert!(
+            written < 10 * 100_000 && rows.len() < 260,
+            "{written} rows written, {} segments",
+            rows.len()
+        );
     }
 }

@@ -154,8 +154,18 @@ impl WriterInner {
         let encoded = segment::encode(id, range, counts, images);
         let bytes =
             encoded.map_err(|source| DatabaseError::Encode { id: id.clone(), number: range.last, source })?;
+        self.put_encoded(id, range, &bytes)
+    }
+
+    /// Publishes a segment that was encoded before.
+    pub(super) fn put_encoded(
+        &self,
+        id: &EpochId,
+        range: SegmentRange,
+        bytes: &[u8],
+    ) -> Result<(), DatabaseError> {
         let path = segment_path(&self.database.layout.epoch(id)?, range);
-        self.database.write_atomically(&self.temporary(), &path, &bytes)
+        self.database.write_atomically(&self.temporary(), &path, bytes)
     }
 }
 

@@ -105,17 +105,17 @@ fn check_footer(bytes: &[u8]) -> Result<(), SegmentError> {
 }
 
 /// Where our columns stand in the file's.
-struct Columns {
-    image: usize,
-    event: usize,
-    offset: usize,
-    count: usize,
-    app: usize,
-    instance: usize,
+pub(super) struct Columns {
+    pub(super) image: usize,
+    pub(super) event: usize,
+    pub(super) offset: usize,
+    pub(super) count: usize,
+    pub(super) app: usize,
+    pub(super) instance: usize,
 }
 
 impl Columns {
-    fn find(schema: &SchemaDescriptor) -> Result<Self, SegmentError> {
+    pub(super) fn find(schema: &SchemaDescriptor) -> Result<Self, SegmentError> {
         let find = |name: &'static str| find_column(schema, &SCHEMA, name);
         Ok(Columns {
             image: find(IMAGE)?,

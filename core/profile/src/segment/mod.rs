@@ -7,6 +7,7 @@ mod base64;
 mod columns;
 mod decode;
 mod encode;
+mod merge;
 mod metadata;
 mod page_walk;
 mod paths;
@@ -17,6 +18,7 @@ mod thrift;
 pub(crate) use decode::read_owned;
 pub use decode::{read_segment, read_segment_unverified};
 pub(crate) use encode::encode;
+pub(crate) use merge::{Opened, merge_segments};
 pub(crate) use paths::encode_paths;
 pub use paths::{PathSegment, read_paths, read_paths_unverified};
 

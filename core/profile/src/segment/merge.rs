@@ -1,0 +1,423 @@
+//! Segments → one segment, row by row: what a collector that must stay small compacts with.
+//!
+//! Enters: the bytes of segments, oldest first. Leaves: the bytes of one that holds their sum. In memory are the files
+//! themselves, a batch of rows of each, and a row group on its way out; never all rows. Segments are sorted, so their
+//! merge is; a foreign one that is not makes rows that come twice, which readers add up.
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use bytes::Bytes;
+use parquet::{
+    column::reader::{ColumnReaderImpl, get_typed_column_reader},
+    data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
+    file::{
+        reader::{FileReader, RowGroupReader, SerializedFileReader},
+        writer::{SerializedFileWriter, SerializedRowGroupWriter},
+    },
+};
+
+use crate::{EpochId, ImageId, ImageRecord, database::SegmentRange};
+
+use super::{
+    MAX_TEXT_BYTES, SegmentError, columns,
+    decode::{self, Columns, contain},
+    metadata::Metadata,
+};
+
+/// Rows that are decoded of a segment at a time.
+const BATCH_ROWS: usize = 512;
+/// Rows of a row group that is written: 20 bytes each in memory.
+const ROW_GROUP_ROWS: usize = 1 << 16;
+/// Values that are handed to a column at a time.
+const WRITE_ROWS: usize = 1 << 10;
+
+/// A segment whose checksum is right, not decoded yet.
+pub(crate) struct Opened {
+    file: SerializedFileReader<Bytes>,
+    metadata: Metadata,
+    /// How many rows it has.
+    pub(crate) rows: usize,
+}
+
+impl Opened {
+    /// Checks everything but the rows.
+    pub(crate) fn open(bytes: Vec<u8>) -> Result<Self, SegmentError> {
+        contain(|| {
+            let (file, metadata, rows) = decode::open(bytes.into(), true)?;
+            Ok(Opened { file, metadata, rows: rows as usize })
+        })
+    }
+
+    /// Which epoch it belongs to.
+    pub(crate) fn epoch(&self) -> EpochId {
+        self.metadata.epoch()
+    }
+
+    /// Which appends it holds.
+    pub(crate) fn range(&self) -> Result<SegmentRange, SegmentError> {
+        self.metadata.range()
+    }
+}
+
+/// The bytes of the segment that holds what `parts` do, oldest first: of records for one image the newest counts.
+pub(crate) fn merge_segments(
+    epoch: &EpochId,
+    range: SegmentRange,
+    parts: &[Opened],
+) -> Result<Vec<u8>, SegmentError> {
+    contain(|| {
+        let mut images: BTreeMap<ImageId, ImageRecord> = BTreeMap::new();
+        for part in parts {
+            images.extend(part.metadata.images()?.into_iter().map(|record| (record.id.clone(), record)));
+        }
+        let records: Vec<ImageRecord> = images.into_values().collect();
+        let metadata = Metadata::new(epoch, range, &records)?;
+        let mut writer = Output::new(&records)?;
+        drop(records);
+        merge_rows(parts, &mut writer)?;
+        writer.finish(&metadata)
+    })
+}
+
+fn merge_rows(parts: &[Opened], writer: &mut Output) -> Result<(), SegmentError> {
+    let mut cursors = parts.iter().map(Cursor::new).collect::<Result<Vec<_>, _>>()?;
+    while let Some(least) = least(&cursors) {
+        let row = cursors[least].row().expect("it is the least of those that have one").clone();
+        let mut count = 0_u64;
+        for cursor in &mut cursors {
+            while let Some(same) = cursor.row().filter(|r| r.key_order(&row) == Ordering::Equal) {
+                count = count.saturating_add(same.count);
+                cursor.advance()?;
+            }
+        }
+        writer.push(&row, count)?;
+    }
+    Ok(())
+}
+
+/// The cursor with the least row.
+fn least(cursors: &[Cursor<'_>]) -> Option<usize> {
+    let rows = cursors.iter().enumerate().filter_map(|(at, c)| Some((at, c.row()?)));
+    rows.min_by(|(_, a), (_, b)| a.key_order(b)).map(|(at, _)| at)
+}
+
+/// A row as it is in the file.
+#[derive(Clone)]
+struct Row {
+    image: ByteArray,
+    event: ByteArray,
+    app: ByteArray,
+    instance: u32,
+    offset: u64,
+    count: u64,
+}
+
+impl Row {
+    /// The order of a segment's rows.
+    fn key_order(&self, other: &Row) -> Ordering {
+        // Within a run, rows share their texts' bytes.
+        let texts = |r: &Row| [&r.image, &r.event, &r.app].map(|t| (t.data().as_ptr(), t.len()));
+        if texts(self) == texts(other) {
+            return (self.instance, self.offset).cmp(&(other.instance, other.offset));
+        }
+        let key = |r: &'_ Row| (r.instance, r.offset);
+        (self.image.data(), self.event.data(), self.app.data())
+            .cmp(&(other.image.data(), other.event.data(), other.app.data()))
+            .then_with(|| key(self).cmp(&key(other)))
+    }
+}
+
+/// Goes through a segment's rows.
+struct Cursor<'p> {
+    part: &'p Opened,
+    columns: Columns,
+    next_group: usize,
+    readers: Option<Readers>,
+    /// Rows of the group that are not decoded yet.
+    left: usize,
+    /// Decoded rows, the next one last.
+    batch: Vec<Row>,
+}
+
+struct Readers {
+    image: ColumnReaderImpl<ByteArrayType>,
+    event: ColumnReaderImpl<ByteArrayType>,
+    app: ColumnReaderImpl<ByteArrayType>,
+    instance: ColumnReaderImpl<Int32Type>,
+    offset: ColumnReaderImpl<Int64Type>,
+    count: ColumnReaderImpl<Int64Type>,
+}
+
+impl<'p> Cursor<'p> {
+    fn new(part: &'p Opened) -> Result<Self, SegmentError> {
+        let columns = Columns::find(part.file.metadata().file_metadata().schema_descr())?;
+        let (next_group, readers, left, batch) = (0, None, 0, Vec::new());
+        let mut cursor = Cursor { part, columns, next_group, readers, left, batch };
+        cursor.fill()?;
+        Ok(cursor)
+    }
+
+    fn row(&self) -> Option<&Row> {
+        self.batch.last()
+    }
+
+    fn advance(&mut self) -> Result<(), SegmentError> {
+        self.batch.pop();
+        if self.batch.is_empty() { self.fill() } else { Ok(()) }
+    }
+
+    /// Decodes the next batch; none is left at the end.
+    fn fill(&mut self) -> Result<(), SegmentError> {
+        while self.left == 0 {
+            if self.next_group == self.part.file.num_row_groups() {
+                return Ok(());
+            }
+            let group = self.part.file.get_row_group(self.next_group)?;
+            self.left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+            self.readers = Some(Readers::new(&*group, &self.columns)?);
+            self.next_group += 1;
+        }
+        let readers = self.readers.as_mut().expect("a group with rows is open");
+        let rows = self.left.min(BATCH_ROWS);
+        self.batch = readers.read(rows)?;
+        self.batch.reverse();
+        self.left -= rows;
+        Ok(())
+    }
+}
+
+impl Readers {
+    fn new(group: &dyn RowGroupReader, columns: &Columns) -> Result<Self, SegmentError> {
+        fn reader<T: DataType>(
+            group: &dyn RowGroupReader,
+            column: usize,
+        ) -> Result<ColumnReaderImpl<T>, SegmentError> {
+            Ok(get_typed_column_reader::<T>(group.get_column_reader(column)?))
+        }
+        Ok(Readers {
+            image: reader(group, columns.image)?,
+            event: reader(group, columns.event)?,
+            app: reader(group, columns.app)?,
+            instance: reader(group, columns.instance)?,
+            offset: reader(group, columns.offset)?,
+            count: reader(group, columns.count)?,
+        })
+    }
+
+    fn read(&mut self, rows: usize) -> Result<Vec<Row>, SegmentError> {
+        let images = values(&mut self.image, rows)?.into_iter();
+        let events = values(&mut self.event, rows)?;
+        let apps = values(&mut self.app, rows)?;
+        let instances = values(&mut self.instance, rows)?;
+        let offsets = values(&mut self.offset, rows)?;
+        let counts = values(&mut self.count, rows)?;
+        let keys = images.zip(events).zip(apps).zip(instances).zip(offsets).zip(counts);
+        let row = |(((((image, event), app), instance), offset), count)| Row {
+            image,
+            event,
+            app,
+            instance: instance as u32,
+            offset: offset as u64,
+            count: count as u64,
+        };
+        Ok(keys.map(row).collect())
+    }
+}
+
+fn values<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Vec<T::T>, SegmentError> {
+    let mut values = Vec::with_capacity(rows);
+    while values.len() < rows {
+        let (records, ..) = reader.read_records(rows - values.len(), None, None, &mut values)?;
+        if records == 0 {
+            return Err(decode::short("values"));
+        }
+    }
+    Ok(values)
+}
+
+/// Texts of a row group, which come in long runs.
+#[derive(Default)]
+struct Runs(Vec<(ByteArray, usize)>);
+
+impl Runs {
+    fn push(&mut self, text: &ByteArray) -> Result<(), SegmentError> {
+        if let Some((last, length)) = self.0.last_mut().filter(|(last, _)| last.data() == text.data()) {
+            debug_assert!(last.len() <= MAX_TEXT_BYTES);
+            *length += 1;
+            return Ok(());
+        }
+        SegmentError::limit("text in bytes", text.len() as u64, MAX_TEXT_BYTES as u64)?;
+        std::str::from_utf8(text.data())
+            .map_err(|e| SegmentError::Parquet(format!("text that is none: {e}")))?;
+        // A copy, as the original keeps a whole page of its file alive.
+        self.0.push((ByteArray::from(text.data().to_vec()), 1));
+        Ok(())
+    }
+
+    fn write(&self, group: &mut SerializedRowGroupWriter<'_, Vec<u8>>) -> Result<(), SegmentError> {
+        let mut column = group.next_column()?.expect("as many columns as the schema has");
+        let writer = column.typed::<ByteArrayType>();
+        for (text, length) in &self.0 {
+            let mut left = *length;
+            while left > 0 {
+                let batch = left.min(WRITE_ROWS);
+                writer.write_batch(&vec![text.clone(); batch], None, None)?;
+                left -= batch;
+            }
+        }
+        column.close()?;
+        Ok(())
+    }
+}
+
+/// A segment on its way out.
+struct Output {
+    file: SerializedFileWriter<Vec<u8>>,
+    paths: BTreeMap<Vec<u8>, ByteArray>,
+    group: Group,
+}
+
+#[derive(Default)]
+struct Group {
+    images: Runs,
+    events: Runs,
+    offsets: Vec<i64>,
+    counts: Vec<i64>,
+    apps: Runs,
+    instances: Vec<i32>,
+    paths: Runs,
+}
+
+impl Output {
+    fn new(images: &[ImageRecord]) -> Result<Self, SegmentError> {
+        let (schema, properties) = (columns::SCHEMA.clone(), columns::PROPERTIES.clone());
+        let path = |r: &ImageRecord| {
+            (r.id.as_str().as_bytes().to_vec(), ByteArray::from(&*r.path.to_string_lossy()))
+        };
+        Ok(Output {
+            file: SerializedFileWriter::new(Vec::new(), schema, properties)?,
+            paths: images.iter().map(path).collect(),
+            group: Group::default(),
+        })
+    }
+
+    fn push(&mut self, row: &Row, count: u64) -> Result<(), SegmentError> {
+        let group = &mut self.group;
+        group.images.push(&row.image)?;
+        group.events.push(&row.event)?;
+        group.offsets.push(row.offset as i64);
+        group.counts.push(count as i64);
+        group.apps.push(&row.app)?;
+        group.instances.push(row.instance as i32);
+        let nameless = ByteArray::from("");
+        group.paths.push(self.paths.get(row.image.data()).unwrap_or(&nameless))?;
+        if group.offsets.len() == ROW_GROUP_ROWS { self.write_group() } else { Ok(()) }
+    }
+
+    fn write_group(&mut self) -> Result<(), SegmentError> {
+        let Group { images, events, offsets, counts, apps, instances, paths } =
+            std::mem::take(&mut self.group);
+        let mut group = self.file.next_row_group()?;
+        images.write(&mut group)?;
+        events.write(&mut group)?;
+        super::encode::column::<Int64Type>(&mut group, offsets)?;
+        super::encode::column::<Int64Type>(&mut group, counts)?;
+        apps.write(&mut group)?;
+        super::encode::column::<Int32Type>(&mut group, instances)?;
+        paths.write(&mut group)?;
+        group.close()?;
+        Ok(())
+    }
+
+    fn finish(mut self, metadata: &Metadata) -> Result<Vec<u8>, SegmentError> {
+        if !self.group.offsets.is_empty() {
+            self.write_group()?;
+        }
+        let mut file = self.file;
+        file.flush().map_err(|e| SegmentError::Parquet(e.to_string()))?;
+        let checksum = metadata.checksum(file.inner());
+        metadata.key_values(checksum).into_iter().for_each(|kv| file.append_key_value_metadata(kv));
+        Ok(file.into_inner()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        Counts, Event, ImageKind, ImageOffset, SampleKey,
+        segment::{encode, read_segment},
+    };
+
+    fn record(id: &str, path: &str) -> ImageRecord {
+        ImageRecord {
+            id: ImageId::named(id),
+            kind: ImageKind::File,
+            path: path.into(),
+            deleted: false,
+            size_bytes: None,
+            mtime_ns: None,
+            symbols: Vec::new(),
+        }
+    }
+
+    fn encoded(number: u64, counts: &Counts, images: &[ImageRecord]) -> Opened {
+        let range = SegmentRange { first: number, last: number };
+        Opened::open(encode(&EpochId("e".into()), range, counts, images).unwrap()).unwrap()
+    }
+
+    fn merged(parts: &[Opened]) -> crate::Segment {
+        let range = SegmentRange { first: 1, last: parts.len() as u64 };
+        read_segment(&merge_segments(&EpochId("e".into()), range, parts).unwrap()).unwrap()
+    }
+
+    fn key(image: u8, event: u8, app: u8, instance: u32, offset: u64) -> SampleKey {
+        SampleKey {
+            image: ImageId::named(&format!("i{image}")),
+            event: Event::named(&format!("e{event}")),
+            offset: ImageOffset(offset),
+            app: format!("a{app}").into(),
+            instance,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// The merge is the sum, sorted, each key once.
+        #[test]
+        fn merges_add_up(parts in prop::collection::vec(
+            prop::collection::vec(((0_u8..3, 0_u8..2, 0_u8..3, 0_u32..3, 0_u64..6), 1_u64..9), 0..2000), 2..5)
+        ) {
+            let (mut sum, mut opened) = (Counts::default(), Vec::new());
+            for (number, part) in parts.iter().enumerate() {
+                let mut counts = Counts::default();
+                for ((image, event, app, instance, offset), count) in part {
+                    let key = key(*image, *event, *app, *instance, *offset);
+                    *counts.entry(key.clone()).or_default() += count;
+                    *sum.entry(key).or_default() += count;
+                }
+                opened.push(encoded(number as u64 + 1, &counts, &[record("i1", "/old"), record("i2", "/two")]));
+            }
+            let merged = merged(&opened);
+            prop_assert_eq!(merged.rows.len(), sum.len());
+            let of = |k: &SampleKey| (k.image.clone(), k.event.clone(), k.app.clone(), k.instance, k.offset);
+            prop_assert!(merged.rows.windows(2).all(|w| of(&w[0].0) < of(&w[1].0)));
+            prop_assert_eq!(merged.rows.into_iter().collect::<Counts>(), sum);
+        }
+    }
+
+    #[test]
+    fn several_row_groups_and_the_newest_records() {
+        let rows = ROW_GROUP_ROWS as u64 + 10;
+        let many = |step: u64| -> Counts { (0..rows).map(|n| (key(1, 1, 1, 0, n * step), 1)).collect() };
+        let parts =
+            [encoded(1, &many(2), &[record("i1", "/old")]), encoded(2, &many(1), &[record("i1", "/new")])];
+        let merged = merged(&parts);
+        assert_eq!(merged.rows.iter().map(|(_, n)| n).sum::<u64>(), 2 * rows);
+        assert_eq!(merged.rows.len() as u64, rows + rows / 2);
+        assert_eq!(merged.images, [record("i1", "/new")]);
+    }
+}
