@@ -409,6 +409,7 @@ impl<H: Host> Collector<H> {
     /// [`Collector::take`].
     pub fn reap(&mut self, now_ns: u64) {
         assert!(self.counts.is_empty(), "counts refer to executions and images");
+        self.host.handed_out();
         let host = &self.host;
         self.processes.reap(now_ns, &|pid| host.is_alive(pid));
         let mut live: FxHashSet<ExecutionId> = self.processes.iter_ever().map(|(_, p)| p.execution).collect();

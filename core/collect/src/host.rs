@@ -51,6 +51,9 @@ pub trait Host {
     /// The kernel's symbols under the given offsets of `kernel` or a module, one for each that has any.
     fn kernel_symbols(&mut self, image: &ImageId, offsets: &[u64]) -> Vec<ImageSymbol>;
 
+    /// All that was counted has been handed out: what is kept for that alone may go.
+    fn handed_out(&mut self) {}
+
     /// The symbols that a process's perf map file gives for the given addresses.
     fn jit_symbols(&mut self, pid: u32, addresses: &[u64]) -> Vec<ImageSymbol>;
 }

@@ -35,7 +35,8 @@ const PERF_MAP_BYTES_MAX: u64 = 256 << 20;
 pub struct LinuxHost {
     layout: KernelLayout,
     layout_read: Instant,
-    symbols: KernelSymbols,
+    /// 5 MB, so there only while names are asked for; but then for all images.
+    symbols: Option<KernelSymbols>,
     vdso: Option<ImageId>,
     files: FxHashMap<ImageId, File>,
     opened: VecDeque<ImageId>,
@@ -44,15 +45,20 @@ pub struct LinuxHost {
 impl LinuxHost {
     /// Reads where the kernel lies.
     pub fn new() -> Self {
-        let (layout, symbols) = read_this_kernel();
+        let (layout, _) = read_this_kernel();
         LinuxHost {
             layout,
             layout_read: Instant::now(),
-            symbols,
+            symbols: None,
             vdso: None,
             files: FxHashMap::default(),
             opened: VecDeque::new(),
         }
+    }
+
+    fn read_kernel(&mut self) {
+        let (layout, symbols) = read_this_kernel();
+        (self.layout, self.symbols, self.layout_read) = (layout, Some(symbols), Instant::now());
     }
 
     /// Whether the kernel shows us its addresses.
@@ -114,17 +120,24 @@ impl Host for LinuxHost {
         if place.is_some() || self.layout_read.elapsed() < LAYOUT_AGE_MIN {
             return place;
         }
-        (self.layout, self.symbols) = read_this_kernel();
-        self.layout_read = Instant::now();
+        self.read_kernel();
         self.layout.place(address)
     }
 
     fn kernel_symbols(&mut self, image: &ImageId, offsets: &[u64]) -> Vec<ImageSymbol> {
+        if self.symbols.is_none() && !offsets.is_empty() {
+            self.read_kernel();
+        }
         let module = image.as_str().strip_prefix("module:");
+        let Some(symbols) = &self.symbols else { return Vec::new() };
         let Some(base) = self.layout.base(module).filter(|_| self.sees_kernel_addresses()) else {
             return Vec::new();
         };
-        offsets.iter().filter_map(|offset| self.symbols.find(base.wrapping_add(*offset), base)).collect()
+        offsets.iter().filter_map(|offset| symbols.find(base.wrapping_add(*offset), base)).collect()
+    }
+
+    fn handed_out(&mut self) {
+        self.symbols = None;
     }
 
     fn jit_symbols(&mut self, pid: u32, addresses: &[u64]) -> Vec<ImageSymbol> {

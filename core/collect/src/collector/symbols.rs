@@ -20,6 +20,8 @@ impl<H: Host> Collector<H> {
         if matches!(record.kind, ImageKind::Kernel | ImageKind::Module) {
             offsets.sort_unstable();
             offsets.dedup();
+            // After some time all that runs has its name, and the kernel need not be asked again.
+            offsets.retain(|offset| !is_named(&record.symbols, *offset));
             let found = self.host.kernel_symbols(&record.id, &offsets);
             self.add_symbols(image, found);
         }
@@ -55,6 +57,13 @@ impl<H: Host> Collector<H> {
         symbols.extend(found);
         symbols.sort();
     }
+}
+
+/// Whether one of the symbols, in order of their offsets, covers an offset.
+fn is_named(symbols: &[ImageSymbol], offset: u64) -> bool {
+    let after = symbols.partition_point(|s| s.offset.0 <= offset);
+    let symbol = after.checked_sub(1).and_then(|at| symbols.get(at));
+    symbol.is_some_and(|s| offset - s.offset.0 < s.size_bytes)
 }
 
 fn cut(text: &mut String, bytes_max: usize) {

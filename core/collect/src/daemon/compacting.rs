@@ -4,7 +4,7 @@ use std::{collections::VecDeque, thread::JoinHandle};
 
 use dwell_profile::{DatabaseError, EpochId, Writer};
 
-use crate::options::Progress;
+use crate::{options::Progress, sys::heap};
 
 /// Segments are put together after so many flushes.
 const FLUSHES_PER_COMPACTION: u32 = 16;
@@ -48,9 +48,13 @@ impl Compacting {
         self.join(progress);
         let Some(epoch) = self.waiting.pop_front() else { return };
         let writer = writer.clone();
-        self.running = Some(std::thread::spawn(move || match writer.compact(&epoch) {
-            Err(DatabaseError::NoSuchEpoch { .. }) => Ok(()), // It was removed meanwhile.
-            compacted => compacted.map(|_| ()),
+        self.running = Some(std::thread::spawn(move || {
+            let compacted = writer.compact(&epoch);
+            heap::give_back();
+            match compacted {
+                Err(DatabaseError::NoSuchEpoch { .. }) => Ok(()), // It was removed meanwhile.
+                compacted => compacted.map(|_| ()),
+            }
         }));
     }
 

@@ -24,7 +24,7 @@ use crate::{
     record::Flushing,
     session::{Next, Session, Setup},
     source::Tasks,
-    sys::{event::Counter, interrupt, usage},
+    sys::{event::Counter, heap, interrupt, usage},
 };
 
 use account::Account;
@@ -64,6 +64,7 @@ pub fn daemon(
     renew: &Renew,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Epoch, CollectError> {
+    heap::keep_small();
     let control = ControlServer::listen(writer.database())?;
     let mut daemon = Daemon::start(options, writer, progress)?;
     while !stop.is_asked() {
@@ -122,6 +123,7 @@ impl<'w> Daemon<'w> {
         let setup = setup(&options, rate, options.name.clone());
         let mut session = Session::open(setup, &Tasks::All, writer)?;
         session.start(all_pids())?;
+        heap::give_back(); // Of all that was needed to find out about the machine.
         let schedule = Schedule {
             every: options.rotate_every,
             bytes: options.keep_bytes.map(|b| b / EPOCHS_KEPT_MIN),
@@ -230,6 +232,7 @@ impl<'w> Daemon<'w> {
         self.rotation.met(&written);
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
         self.compacting.flushed(self.writer, &id, progress);
+        heap::give_back();
     }
 
     fn retain(&mut self, progress: &mut dyn FnMut(Progress)) {

@@ -14,6 +14,10 @@ use super::event::{Attributes, Counter, PerfEvent};
 const SPIN: Duration = Duration::from_millis(20);
 /// Samples expected in that time.
 const SAMPLES: usize = 200;
+/// Readings that tell what a plain gap is.
+const PLAIN: usize = 4096;
+/// Gaps that are kept beside; few stand out.
+const GAPS_MAX: usize = 4096;
 /// Of the longest gaps, that many may be anything else: preemptions, the kernel's own timer.
 const OUTLIERS: usize = SAMPLES / 10;
 
@@ -40,14 +44,20 @@ pub fn measure(counter: Counter, period: u64) -> Option<Duration> {
     typical_excess(&mut gaps)
 }
 
-/// The gaps between readings of the clock.
+/// The gaps between readings of the clock: all of the first, then those that stand out.
 fn spin() -> Vec<Duration> {
-    let mut gaps = Vec::with_capacity(1 << 20);
+    let mut gaps = Vec::with_capacity(PLAIN + GAPS_MAX);
     let start = Instant::now();
-    let mut last = start;
+    let (mut last, mut outstanding) = (start, Duration::ZERO);
     while last - start < SPIN && gaps.len() < gaps.capacity() {
         let now = Instant::now();
-        gaps.push(now - last);
+        let gap = now - last;
+        if gaps.len() < PLAIN || gap > outstanding {
+            gaps.push(gap);
+        }
+        if gaps.len() == PLAIN {
+            outstanding = 4 * median(&mut gaps.clone());
+        }
         last = now;
     }
     gaps
@@ -56,9 +66,14 @@ fn spin() -> Vec<Duration> {
 /// By how much the gaps with an interrupt exceed those without: the median of both.
 fn typical_excess(gaps: &mut [Duration]) -> Option<Duration> {
     gaps.sort_unstable_by(|a, b| b.cmp(a));
-    let interrupted = gaps.get(OUTLIERS + (SAMPLES - OUTLIERS) / 2)?;
-    let plain = gaps.get(gaps.len() / 2)?;
-    Some(interrupted.saturating_sub(*plain))
+    let interrupted = *gaps.get(OUTLIERS + (SAMPLES - OUTLIERS) / 2)?;
+    let plain = *gaps.get(gaps.len().saturating_sub(PLAIN / 2))?;
+    Some(interrupted.saturating_sub(plain))
+}
+
+fn median(gaps: &mut [Duration]) -> Duration {
+    let middle = gaps.len() / 2;
+    *gaps.select_nth_unstable(middle).1
 }
 
 #[cfg(test)]
@@ -67,7 +82,7 @@ mod tests {
 
     #[test]
     fn interrupts_are_told_from_preemptions_and_plain_readings() {
-        let mut gaps = vec![Duration::from_nanos(30); 100_000];
+        let mut gaps = vec![Duration::from_nanos(30); PLAIN + 500];
         gaps[..SAMPLES].fill(Duration::from_nanos(2530));
         gaps[500..515].fill(Duration::from_millis(4));
         assert_eq!(typical_excess(&mut gaps), Some(Duration::from_nanos(2500)));

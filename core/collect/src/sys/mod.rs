@@ -8,6 +8,7 @@ pub mod bpf;
 pub mod clock;
 pub mod command;
 pub mod event;
+pub mod heap;
 pub mod interrupt;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod native;
