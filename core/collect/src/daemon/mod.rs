@@ -7,6 +7,7 @@
 mod account;
 mod budget;
 mod compacting;
+mod notify;
 mod retain;
 mod rotate;
 mod silence;
@@ -30,6 +31,7 @@ use crate::{
 use account::Account;
 use budget::{Budget, Load};
 use compacting::Compacting;
+use notify::Supervisor;
 use retain::{Limits, retain};
 use rotate::{Rotation, Schedule};
 use silence::Silence;
@@ -66,7 +68,9 @@ pub fn daemon(
 ) -> Result<Epoch, CollectError> {
     heap::keep_small();
     let control = ControlServer::listen(writer.database())?;
+    let mut supervisor = Supervisor::from_environment();
     let mut daemon = Daemon::start(options, writer, progress)?;
+    supervisor.ready();
     while !stop.is_asked() {
         daemon.session.round(progress);
         daemon.tend(progress);
@@ -75,7 +79,9 @@ pub fn daemon(
         }
         control.answer(|request| daemon.answer(request, progress));
         daemon.reopen_if_silent(stop, &control, progress)?;
+        supervisor.alive();
     }
+    supervisor.stopping();
     daemon.finish(progress)
 }
 

@@ -1,0 +1,110 @@
+//! What a supervisor wants to hear, by systemd's protocol (sd_notify(3)): that we are ready, alive, ending.
+//!
+//! Enters: `NOTIFY_SOCKET` and `WATCHDOG_USEC`. Leaves: datagrams. Without a supervisor nothing is sent.
+
+use std::{
+    env,
+    ffi::OsString,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    time::{Duration, Instant},
+};
+
+/// The supervisor, if there is one.
+#[derive(Debug)]
+pub struct Supervisor {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    alive_every: Option<Duration>,
+    next: Instant,
+}
+
+impl Supervisor {
+    /// As the environment names it.
+    pub fn from_environment() -> Self {
+        let timeout = env::var("WATCHDOG_USEC").ok().and_then(|v| v.parse().ok()).map(Duration::from_micros);
+        let for_us = env::var("WATCHDOG_PID").map_or(true, |pid| pid == std::process::id().to_string());
+        Self::new(env::var_os("NOTIFY_SOCKET"), timeout.filter(|_| for_us))
+    }
+
+    fn new(socket: Option<OsString>, timeout: Option<Duration>) -> Self {
+        let socket = socket.and_then(|name| {
+            let address = match name.as_bytes() {
+                [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok()?,
+                _ => SocketAddr::from_pathname(&name).ok()?,
+            };
+            let socket = UnixDatagram::unbound().ok()?;
+            socket.set_nonblocking(true).ok()?; // A supervisor that hangs must not hang us.
+            Some((socket, address))
+        });
+        // Twice as often as it must be.
+        Supervisor { socket, alive_every: timeout.map(|t| t / 2), next: Instant::now() }
+    }
+
+    /// We sample.
+    pub fn ready(&self) {
+        self.send("READY=1");
+    }
+
+    /// What we do now, in a line.
+    pub fn status(&self, text: &str) {
+        self.send(&format!("STATUS={}", text.replace('\n', " ")));
+    }
+
+    /// Still alive; sent as often as was asked for.
+    pub fn alive(&mut self) {
+        let Some(every) = self.alive_every.filter(|_| Instant::now() >= self.next) else { return };
+        self.next = Instant::now() + every;
+        self.send("WATCHDOG=1");
+    }
+
+    /// The end has been asked for.
+    pub fn stopping(&self) {
+        self.send("STOPPING=1");
+    }
+
+    fn send(&self, text: &str) {
+        if let Some((socket, address)) = &self.socket {
+            let _ = socket.send_to_addr(text.as_bytes(), address); // Whoever listens may be gone.
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_supervisor_hears_of_us() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let listener = UnixDatagram::bind(&path).unwrap();
+        let heard = || {
+            let mut bytes = [0; 100];
+            let length = listener.recv(&mut bytes).unwrap();
+            String::from_utf8_lossy(&bytes[..length]).into_owned()
+        };
+        let mut supervisor = Supervisor::new(Some(path.into()), Some(Duration::from_secs(3600)));
+        supervisor.ready();
+        assert_eq!(heard(), "READY=1");
+        supervisor.alive();
+        assert_eq!(heard(), "WATCHDOG=1");
+        supervisor.alive();
+        supervisor.status("two\nlines");
+        assert_eq!(heard(), "STATUS=two lines", "the next sign of life is not due");
+        supervisor.stopping();
+        assert_eq!(heard(), "STOPPING=1");
+    }
+
+    #[test]
+    fn without_one_nothing_is_said() {
+        let mut nobody = Supervisor::new(None, None);
+        nobody.ready();
+        nobody.alive();
+        Supervisor::new(Some("/nowhere/notify".into()), None).ready();
+    }
+}
