@@ -490,6 +490,11 @@ impl<H: Host> Collector<H> {
         self.unknown
     }
 
+    /// The file of an image, while it is at hand.
+    pub fn file(&self, image: &ImageId) -> Option<std::fs::File> {
+        self.host.file(image)
+    }
+
     /// Distinct entries in memory.
     pub fn entries(&self) -> usize {
         self.counts.len()

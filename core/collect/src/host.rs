@@ -51,6 +51,12 @@ pub trait Host {
     /// The kernel's symbols under the given offsets of `kernel` or a module, one for each that has any.
     fn kernel_symbols(&mut self, image: &ImageId, offsets: &[u64]) -> Vec<ImageSymbol>;
 
+    /// The file of an identified image, while it is at hand.
+    fn file(&self, image: &ImageId) -> Option<std::fs::File> {
+        let _ = image;
+        None
+    }
+
     /// All that was counted has been handed out: what is kept for that alone may go.
     fn handed_out(&mut self) {}
 

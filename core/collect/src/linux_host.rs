@@ -136,6 +136,10 @@ impl Host for LinuxHost {
         offsets.iter().filter_map(|offset| symbols.find(base.wrapping_add(*offset), base)).collect()
     }
 
+    fn file(&self, image: &ImageId) -> Option<File> {
+        self.files.get(image)?.try_clone().ok()
+    }
+
     fn handed_out(&mut self) {
         self.symbols = None;
     }

@@ -135,3 +135,28 @@ fn epochs_begin_when_asked_and_old_ones_go() {
     assert!(account.samples_by_cpu.values().flatten().sum::<u64>() > 0);
     running.end();
 }
+
+#[test]
+fn sampled_images_are_copied_aside() {
+    let options = DaemonOptions {
+        keep_images_bytes: Some(2 << 30),
+        flush_every: Duration::from_millis(300),
+        budget_percent: 0.0,
+        ..DaemonOptions::default()
+    };
+    let Some(running) = Running::start("sampled_images_are_copied_aside", options) else { return };
+    let own = std::env::current_exe().unwrap();
+    let is_kept = |r: &Running| {
+        let epoch = r.database.resolve("latest").unwrap();
+        let images = r.database.read(&epoch.id).unwrap().images;
+        let record = images.into_iter().find(|record| record.path == own);
+        record.is_some_and(|record| r.database.kept_image(&record.id).unwrap().is_some())
+    };
+    running.until("a copy of this very program", is_kept);
+    let epoch = running.database.resolve("latest").unwrap();
+    let images = running.database.read(&epoch.id).unwrap().images;
+    let record = images.iter().find(|record| record.path == own).unwrap();
+    let kept = running.database.kept_image(&record.id).unwrap().unwrap();
+    assert!(kept == std::fs::read(&own).unwrap(), "another file was kept");
+    running.end();
+}

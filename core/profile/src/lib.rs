@@ -21,7 +21,7 @@ mod source;
 pub use address::{ImageAddress, ImageOffset};
 pub use collector::{CollectorRecord, TableRecord};
 pub use database::{
-    Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochWriter, EpochsRead, SegmentRange, Writer,
+    Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochWriter, EpochsRead, Kept, SegmentRange, Writer,
 };
 pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
 pub use error::{DatabaseError, Warning};

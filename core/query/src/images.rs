@@ -8,7 +8,7 @@ use std::{
 };
 
 use dwell_image::{DebugSearch, DebugState, Image};
-use dwell_profile::{ImageId, ImageKind, ImageRecord};
+use dwell_profile::{Database, ImageId, ImageKind, ImageRecord};
 use rustc_hash::FxHashMap;
 
 /// An image as found on this machine, or why it was not.
@@ -24,6 +24,7 @@ pub struct Found {
 /// Opened images by id; each is looked for once.
 pub struct ImageStore {
     search: DebugSearch,
+    database: Database,
     found: Mutex<FxHashMap<(ImageId, PathBuf), Entry>>,
 }
 
@@ -40,9 +41,10 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 const IMAGES_MAX: usize = 512;
 
 impl ImageStore {
-    /// Looks in `debug_dirs` for debug information and for images that are no longer at their path.
-    pub fn new(debug_dirs: Vec<PathBuf>) -> Self {
-        ImageStore { search: DebugSearch { debug_dirs }, found: Mutex::default() }
+    /// Looks in the database and in `debug_dirs` for images that are no longer at their path, in the latter for debug
+    /// information too.
+    pub fn new(debug_dirs: Vec<PathBuf>, database: Database) -> Self {
+        ImageStore { search: DebugSearch { debug_dirs }, database, found: Mutex::default() }
     }
 
     /// The image that `record` describes.
@@ -113,11 +115,21 @@ impl ImageStore {
             Ok(image) => return Ok(image),
             Err(why) => why,
         };
+        if let Some(image) = self.kept(record) {
+            return Ok(image);
+        }
         let Some(id) = record.id.build_id() else { return Err(why) };
         let hex = id.to_string();
         let by_build_id = |dir: &PathBuf| dir.join(".build-id").join(&hex[..2]).join(&hex[2..]);
         let candidates = self.search.debug_dirs.iter().map(by_build_id);
         candidates.filter_map(|p| Image::open(&p).ok()).find(|i| i.build_id() == Some(&id)).ok_or(why)
+    }
+
+    /// The copy that the collector put aside.
+    fn kept(&self, record: &ImageRecord) -> Option<Image> {
+        let image = Image::parse(self.database.kept_image(&record.id).ok()??).ok()?;
+        let id = record.id.build_id();
+        (id.is_none() || image.build_id() == id.as_ref()).then_some(image)
     }
 
     /// The vdso that runs here, if it is the one that was sampled.

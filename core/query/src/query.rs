@@ -76,9 +76,10 @@ struct View {
 impl Query {
     /// Opens the database; an empty or missing one is no error until it is asked.
     pub fn open(options: Options) -> Result<Self, QueryError> {
+        let database = Database::open(&options.database)?;
         Ok(Query {
-            database: Database::open(&options.database)?,
-            store: ImageStore::new(options.debug_dirs),
+            store: ImageStore::new(options.debug_dirs, database.clone()),
+            database,
             views: Mutex::default(),
         })
     }

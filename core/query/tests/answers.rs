@@ -350,6 +350,21 @@ fn an_image_that_comes_back_is_found_again() {
 }
 
 #[test]
+fn an_image_that_was_kept_outlives_a_rebuild() {
+    let scene = Scene::new();
+    let database = scene.database();
+    let epoch = database.resolve("latest").unwrap();
+    let images = database.read(&epoch.id).unwrap().images;
+    let record = images.iter().find(|r| r.path == scene.program).unwrap();
+    let mut file = fs::File::open(&scene.program).unwrap();
+    let kept = database.writer().unwrap().keep_image(&record.id, &mut file, 1 << 30).unwrap();
+    assert_eq!(kept, dwell_profile::Kept::New);
+    fs::copy("/bin/true", scene.dir.path().join("other")).unwrap();
+    fs::rename(scene.dir.path().join("other"), &scene.program).unwrap();
+    assert!(scene.listing("walk").is_ok());
+}
+
+#[test]
 fn a_rebuilt_or_missing_image_is_named() {
     let scene = Scene::new();
     fs::copy("/bin/true", scene.dir.path().join("other")).unwrap();

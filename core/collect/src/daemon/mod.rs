@@ -7,6 +7,7 @@
 mod account;
 mod budget;
 mod compacting;
+mod keep;
 mod notify;
 mod retain;
 mod rotate;
@@ -14,7 +15,7 @@ mod silence;
 
 use std::time::{Duration, Instant};
 
-use dwell_profile::{Epoch, Scope, Writer};
+use dwell_profile::{Epoch, ImageKind, Scope, Writer};
 
 use crate::{
     CollectError, Renew, Stop,
@@ -31,6 +32,7 @@ use crate::{
 use account::Account;
 use budget::{Budget, Load};
 use compacting::Compacting;
+use keep::Keeping;
 use notify::Supervisor;
 use retain::{Limits, retain};
 use rotate::{Rotation, Schedule};
@@ -96,6 +98,7 @@ struct Daemon<'w> {
     compacting: Compacting,
     budget: Budget,
     rotation: Rotation,
+    keeping: Keeping,
     account: Account,
     clocks: ClockWatch,
     silence: Silence,
@@ -141,6 +144,7 @@ impl<'w> Daemon<'w> {
             flushing: Flushing::new(options.flush_every),
             compacting: Compacting::default(),
             rotation: Rotation::new(schedule),
+            keeping: Keeping::new(options.keep_images_bytes),
             account: Account::new("start", interrupt, clocks),
             clocks: ClockWatch::new(clocks),
             silence: Silence::default(),
@@ -167,6 +171,7 @@ impl<'w> Daemon<'w> {
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
             self.look_at_clocks(progress);
+            self.keeping.go_on(self.writer, progress);
             self.tell();
         }
         if now >= self.next_window && !self.paused {
@@ -236,6 +241,9 @@ impl<'w> Daemon<'w> {
         let id = self.session.epoch().id.clone();
         let written = self.session.take_written();
         self.rotation.met(&written);
+        for record in written.iter().filter(|r| r.kind == ImageKind::File) {
+            self.keeping.met(&record.id, || self.session.file(&record.id));
+        }
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
         self.compacting.flushed(self.writer, &id, progress);
         heap::give_back();
@@ -272,6 +280,7 @@ impl<'w> Daemon<'w> {
         }
         self.account.begin_epoch(why, counted);
         self.rotation.began();
+        self.keeping.began();
         self.tell();
         self.compacting.ended(self.writer, &ended, progress);
         if why != ASKED {
@@ -404,6 +413,7 @@ impl<'w> Daemon<'w> {
             self.compacting.ended(self.writer, &epoch.id, progress);
         }
         self.compacting.wait(progress);
+        self.keeping.wait(progress);
         ended
     }
 }

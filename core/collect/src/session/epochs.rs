@@ -1,8 +1,10 @@
 //! A running collection's epochs: one ends, the next begins, perhaps at another rate; and what is told of them.
 
-use std::{collections::BTreeMap, thread};
+use std::{collections::BTreeMap, fs::File, thread};
 
-use dwell_profile::{CollectorRecord, EpochId, Event, EventRecord, ImageRecord, TableRecord, Writer};
+use dwell_profile::{
+    CollectorRecord, EpochId, Event, EventRecord, ImageId, ImageRecord, TableRecord, Writer,
+};
 
 use crate::{CollectError, machine::MeasuredClock, source::now_ns, store::Store};
 
@@ -92,6 +94,11 @@ impl Session {
     /// The images of what was stored last, without symbols; once.
     pub fn take_written(&mut self) -> Vec<ImageRecord> {
         self.store.take_written()
+    }
+
+    /// The file of an image, while it is at hand.
+    pub fn file(&self, image: &ImageId) -> Option<File> {
+        self.collector.file(image)
     }
 
     /// Records that came after their turn since the start, and by how much at most, in ns.

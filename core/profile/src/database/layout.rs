@@ -30,6 +30,10 @@ impl Layout {
         self.root.join("sources")
     }
 
+    pub(crate) fn images(&self) -> PathBuf {
+        self.root.join("images")
+    }
+
     pub(crate) fn temporary(&self) -> PathBuf {
         self.root.join("tmp")
     }

@@ -7,6 +7,7 @@
 mod compact;
 pub(crate) mod disk;
 mod epoch_file;
+mod images;
 mod layout;
 mod manage;
 mod reader;
@@ -26,6 +27,7 @@ use std::{
 };
 
 pub use compact::Compacted;
+pub use images::Kept;
 pub use layout::SegmentRange;
 pub use reader::{EpochProfile, EpochsRead};
 pub use writer::{EpochWriter, Writer};
@@ -96,8 +98,9 @@ impl Database {
 
     /// Without a marker, a folder may only hold what an interrupted first set-up leaves.
     fn check_unmarked(&self) -> Result<bool, DatabaseError> {
-        let ours =
-            |name: &str| name.starts_with('.') || matches!(name, "epochs" | "sources" | "tmp" | "locks");
+        let ours = |name: &str| {
+            name.starts_with('.') || matches!(name, "epochs" | "sources" | "images" | "tmp" | "locks")
+        };
         match self.disk.list(&self.layout.root) {
             Ok(entries) if entries.iter().all(|e| ours(&e.name)) => Ok(false),
             Ok(_) => Err(DatabaseError::NotADatabase(self.layout.root.clone())),

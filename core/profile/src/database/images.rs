@@ -1,0 +1,206 @@
+//! Images that were copied aside, so that a profile outlives a rebuild: each once, compressed, within a bound.
+//!
+//! Enters: an image's file, as it was sampled. Leaves: its bytes, as long as it is among those used last. They go
+//! through this file in pieces, never whole: an image may be larger than the collector's memory.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+    time::SystemTime,
+};
+
+use crate::{DatabaseError, ImageId, error::IoContext};
+
+use super::{Database, Writer};
+
+/// Size of the largest image that is given back, in bytes.
+const IMAGE_BYTES_MAX: u64 = 2 << 30;
+/// zstd's fastest useful level: images are written once, beside sampling.
+const LEVEL: i32 = 1;
+/// One image may take that part of all: else each large one would push out all others.
+const LARGEST_PART: u64 = 4;
+
+/// What came of an image that was to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It was there, and counts as used now.
+    Known,
+    /// It is there now.
+    New,
+    /// It is too large.
+    TooLarge,
+}
+
+impl Writer {
+    /// Keeps an image's file, durable when this returns. All kept images take no more than `bytes_max`: those not asked
+    /// for longest go first.
+    pub fn keep_image(
+        &self,
+        id: &ImageId,
+        file: &mut impl Read,
+        bytes_max: u64,
+    ) -> Result<Kept, DatabaseError> {
+        let database = self.database();
+        let Some(path) = database.kept_path(id) else { return Ok(Kept::TooLarge) };
+        if let Ok(known) = OpenOptions::new().write(true).open(&path) {
+            let _ = known.set_modified(SystemTime::now()); // Only the order of going depends on it.
+            return Ok(Kept::Known);
+        }
+        let folder = database.layout.images();
+        database.create_dir(&folder)?;
+        let temporary = self.inner.temporary();
+        let packed = pack(file, &temporary, bytes_max / LARGEST_PART);
+        if !matches!(packed, Ok(true)) {
+            let _ = fs::remove_file(&temporary);
+        }
+        if !packed.context("write", &path)? {
+            return Ok(Kept::TooLarge);
+        }
+        fs::rename(&temporary, &path).context("write", &path)?;
+        database.disk.sync_dir(&folder).context("sync", &folder)?;
+        database.drop_oldest_images(bytes_max)?;
+        Ok(Kept::New)
+    }
+}
+
+/// Whether the packed file is within the bound; it is synced then.
+fn pack(file: &mut impl Read, path: &PathBuf, bytes_max: u64) -> io::Result<bool> {
+    let packed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut encoder = zstd::Encoder::new(packed, LEVEL)?;
+    encoder.include_checksum(true)?;
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        let read = match file.read(&mut piece) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        io::Write::write_all(&mut encoder, &piece[..read])?;
+        if encoder.get_ref().metadata()?.len() > bytes_max {
+            return Ok(false);
+        }
+    }
+    let packed = encoder.finish()?;
+    packed.sync_all()?;
+    Ok(packed.metadata()?.len() <= bytes_max)
+}
+
+impl Database {
+    /// An image that was kept, whole; `None` where it was not, or has gone.
+    pub fn kept_image(&self, id: &ImageId) -> Result<Option<Vec<u8>>, DatabaseError> {
+        let Some(path) = self.kept_path(id) else { return Ok(None) };
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.context("read", &path)?,
+        };
+        let mut bytes = Vec::new();
+        let unpacked =
+            zstd::Decoder::new(file).and_then(|d| d.take(IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes));
+        unpacked.context("read", &path)?;
+        if bytes.len() as u64 > IMAGE_BYTES_MAX {
+            let why = format!("larger than {IMAGE_BYTES_MAX} bytes unpacked");
+            return Err(DatabaseError::Damaged { path, why });
+        }
+        Ok(Some(bytes))
+    }
+
+    /// `<id>.zst`, for files alone: the rest leaves nothing to copy. An id's text may come from anywhere.
+    fn kept_path(&self, id: &ImageId) -> Option<PathBuf> {
+        let name = match (id.build_id(), id.as_str().strip_prefix("file:")) {
+            (Some(build_id), _) => build_id.to_string(),
+            (None, Some(rest))
+                if rest.len() < 100 && rest.bytes().all(|b| b.is_ascii_digit() || b == b':') =>
+            {
+                format!("file-{}", rest.replace(':', "-"))
+            }
+            _ => return None,
+        };
+        Some(self.layout.images().join(format!("{name}.zst")))
+    }
+
+    fn drop_oldest_images(&self, bytes_max: u64) -> Result<(), DatabaseError> {
+        let folder = self.layout.images();
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&folder).context("list", &folder)? {
+            let entry = entry.context("list", &folder)?;
+            // It may go at any time.
+            let Ok(metadata) = entry.metadata() else { continue };
+            all.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path(), metadata.len()));
+        }
+        all.sort();
+        let mut total: u64 = all.iter().map(|(.., bytes)| bytes).sum();
+        for (_, path, bytes) in all {
+            if total <= bytes_max {
+                break;
+            }
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error).context("remove", &path);
+                }
+                _ => total -= bytes,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Bytes that cannot be packed.
+    fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+        let mut state = seed | 1;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        (0..bytes).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn images_are_kept_once_and_the_oldest_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::open(dir.path().join("db")).unwrap();
+        let writer = database.writer().unwrap();
+        let [a, b, c] = ["aa01", "bb02", "file:1:2:3:4"].map(ImageId::named);
+        let keep =
+            |id: &ImageId, seed| writer.keep_image(id, &mut noise(seed, 30_000).as_slice(), 130_000).unwrap();
+        let age = |id: &ImageId, seconds| {
+            let file = OpenOptions::new().write(true).open(database.kept_path(id).unwrap()).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+        };
+        assert_eq!((keep(&a, 1), keep(&b, 2), keep(&a, 9)), (Kept::New, Kept::New, Kept::Known));
+        assert_eq!(database.kept_image(&a).unwrap(), Some(noise(1, 30_000)));
+        (age(&a, 20), age(&b, 30));
+        assert_eq!(keep(&b, 2), Kept::Known, "used again");
+        assert_eq!((keep(&c, 3), keep(&ImageId::named("dd04"), 4)), (Kept::New, Kept::New));
+        assert_eq!(keep(&ImageId::named("ee05"), 5), Kept::New);
+        assert_eq!(database.kept_image(&a).unwrap(), None, "it was not used for longest");
+        assert_eq!(database.kept_image(&b).unwrap(), Some(noise(2, 30_000)));
+        assert_eq!(database.kept_image(&c).unwrap(), Some(noise(3, 30_000)));
+    }
+
+    #[test]
+    fn what_is_no_file_or_too_large_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let database = Database::open(dir.path().join("db")).unwrap();
+        let writer = database.writer().unwrap();
+        for id in ["kernel", "jit:java", "file:../../etc", "unknown"].map(ImageId::named) {
+            assert_eq!(writer.keep_image(&id, &mut &b"x"[..], 1000).unwrap(), Kept::TooLarge);
+            assert_eq!(database.kept_image(&id).unwrap(), None);
+        }
+        let large = ImageId::named("aa01");
+        assert_eq!(
+            writer.keep_image(&large, &mut noise(1, 30_000).as_slice(), 60_000).unwrap(),
+            Kept::TooLarge
+        );
+        assert_eq!(database.kept_image(&large).unwrap(), None);
+        assert_eq!(fs::read_dir(dir.path().join("db/tmp")).unwrap().count(), 0, "nothing is left");
+    }
+}
