@@ -73,6 +73,7 @@ pub fn daemon(
     let mut supervisor = Supervisor::from_environment();
     let mut daemon = Daemon::start(options, writer, progress)?;
     supervisor.ready();
+    let mut told = None;
     while !stop.is_asked() {
         daemon.session.round(progress);
         daemon.tend(progress);
@@ -82,6 +83,10 @@ pub fn daemon(
         control.answer(|request| daemon.answer(request, progress));
         daemon.reopen_if_silent(stop, &control, progress)?;
         supervisor.alive();
+        if told.as_ref() != Some(&daemon.session.epoch().id) {
+            told = Some(daemon.session.epoch().id.clone());
+            supervisor.status(&format!("collecting epoch {}", daemon.session.epoch().id));
+        }
     }
     supervisor.stopping();
     daemon.finish(progress)

@@ -177,7 +177,8 @@ mod tests {
         };
         assert_eq!((keep(&a, 1), keep(&b, 2), keep(&a, 9)), (Kept::New, Kept::New, Kept::Known));
         assert_eq!(database.kept_image(&a).unwrap(), Some(noise(1, 30_000)));
-        (age(&a, 20), age(&b, 30));
+        age(&a, 20);
+        age(&b, 30);
         assert_eq!(keep(&b, 2), Kept::Known, "used again");
         assert_eq!((keep(&c, 3), keep(&ImageId::named("dd04"), 4)), (Kept::New, Kept::New));
         assert_eq!(keep(&ImageId::named("ee05"), 5), Kept::New);
