@@ -524,4 +524,6 @@ fn other_place(images: &mut Images, mode: Mode, pc: u64) -> Result<(ImageIndex, 
 #[cfg(test)]
 mod aggregated_tests;
 #[cfg(test)]
+mod equality_tests;
+#[cfg(test)]
 mod tests;

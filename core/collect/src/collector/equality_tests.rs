@@ -1,0 +1,84 @@
+//! The same samples by three ways to the same counts: one by one as the ring's reader gets them, through the table that
+//! the host compiled (the kernel module's code), and through the BPF program.
+
+use std::collections::BTreeMap;
+
+use super::{
+    tests::{FakeHost, file, side},
+    *,
+};
+use crate::{
+    entries::{Entry, Interval},
+    items::Side,
+    sys::bpf::{
+        Sizes,
+        tests::{Recorded, in_bpf, left_in_bpf, on_host, tables, trace},
+    },
+};
+
+/// A collector that knows the trace's processes.
+fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
+    let events = vec![Event::CPU_CLOCK, Event::named("page-faults"), Event::INSTRUCTIONS];
+    let mut c = Collector::new(FakeHost, events);
+    c.keep_spaces();
+    c.discover([1]);
+    let mut pids: BTreeMap<u32, &Recorded> = BTreeMap::new();
+    trace.iter().filter(|r| r.has_executable()).for_each(|r| {
+        pids.entry(r.pid).or_insert(r);
+    });
+    for (pid, r) in pids {
+        let map = |start, length, target| Side::Map { pid, start, length, file_offset: 0, target };
+        let program = file(&format!("/bin/program{}", r.inode));
+        let sides = [
+            Side::Fork { pid, parent_pid: 1 },
+            Side::Exec { pid, comm: "program".into() },
+            map(r.start_code, r.end_code - r.start_code, program),
+            map(0x7fff_f000_0000, 0x1000, file("/lib/libc")),
+        ];
+        sides.into_iter().for_each(|s| c.apply(1, side(s)));
+    }
+    c
+}
+
+/// Counts without instances: those of entries by executable are not kept apart.
+fn counted(mut c: Collector<FakeHost>) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for (key, count) in &c.take().counts {
+        let place = format!("{} {}+{:x} {}", key.event, key.image, key.offset.0, key.app);
+        *sums.entry(place).or_default() += count;
+    }
+    sums
+}
+
+fn one_by_one(trace: &[Recorded]) -> BTreeMap<String, u64> {
+    let mut c = prepared(trace);
+    for r in trace {
+        let mode = if r.in_kernel() { Mode::Kernel } else { Mode::User };
+        let sample = Sample { mode, pc: r.pc, pid: r.pid, tid: r.pid, registers: None };
+        c.apply(2, Item::Sample(r.event, sample));
+    }
+    counted(c)
+}
+
+fn by_entries(trace: &[Recorded], words: &[(u64, u64)]) -> BTreeMap<String, u64> {
+    let entries: Vec<Entry> =
+        words.iter().filter_map(|(key, place)| Entry::from_words(*key, *place)).collect();
+    let mut c = prepared(trace);
+    entries.chunks(100).for_each(|some| c.apply_entries(some, Interval { since_ns: 1, until_ns: 3 }));
+    c.end_interval(3);
+    counted(c)
+}
+
+#[test]
+fn a_trace_counts_the_same_one_by_one_by_the_module_s_code_and_by_bpf() {
+    let (trace, sizes) = (trace(12_000), Sizes { bucket_bits: 10, capacity: 8192 });
+    let truth = one_by_one(&trace);
+    assert_eq!(truth.values().sum::<u64>(), trace.len() as u64);
+    assert!(truth.len() > 3000, "{}", truth.len());
+    assert!(truth == by_entries(&trace, &on_host(&trace, sizes)), "the module's code");
+    let test = "a_trace_counts_the_same_one_by_one_by_the_module_s_code_and_by_bpf";
+    if let Some(mut tables) = tables(test, sizes) {
+        in_bpf(&mut tables, &trace);
+        assert!(truth == by_entries(&trace, &left_in_bpf(&tables)), "BPF");
+    }
+}
