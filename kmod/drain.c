@@ -110,7 +110,6 @@ static void dwell_free_cpu(struct dwell_cpu *cpu)
 	memset(cpu->registers_done, 0, sizeof(cpu->registers_done));
 	cpu->idle = 0;
 	cpu->kernel = 0;
-	cpu->nested = 0;
 	cpu->read_samples = 0;
 	cpu->read_entries = 0;
 }

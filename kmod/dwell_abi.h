@@ -151,6 +151,8 @@ struct dwell_status {
  * @cpu: which one, or DWELL_ALL_CPUS; set by the caller
  * @event: its index; set by the caller
  * @samples: interrupts of it
+ * @nested: of these, lost since an NMI came while a sample was being counted
+ * @lost: of these, lost since both overflow buffers were full
  * @throttled: see struct dwell_status
  * @enabled_ns: how long it was to count
  * @running_ns: how long it did
@@ -159,6 +161,8 @@ struct dwell_event_status {
 	__u32 cpu;
 	__u32 event;
 	__u64 samples;
+	__u64 nested;
+	__u64 lost;
 	__u64 throttled;
 	__u64 enabled_ns;
 	__u64 running_ns;

@@ -9,12 +9,20 @@
  */
 #include "sample_table.h"
 
+static void dwell_table_lose(struct dwell_table_counts *counts, const struct dwell_entry *entry)
+{
+	__u64 samples = entry->place & DWELL_COUNT_MAX;
+
+	counts->lost += samples;
+	counts->lost_of[entry->place >> DWELL_COUNT_BITS & (DWELL_EVENTS_MAX - 1)] += samples;
+}
+
 static void dwell_table_spill(struct dwell_table *table, const struct dwell_entry *entry)
 {
 	__u32 slot = dwell_spill_slot(&table->spill, table->capacity);
 
 	if (slot == DWELL_NO_ROOM) {
-		table->counts.lost += entry->place & DWELL_COUNT_MAX;
+		dwell_table_lose(&table->counts, entry);
 		return;
 	}
 	table->overflow[slot] = *entry;

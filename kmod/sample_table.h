@@ -355,6 +355,7 @@ static __always_inline __u32 dwell_spill_slot(struct dwell_spill *spill, __u32 c
  * @saturated: filled theirs
  * @spilled: entries that went to an overflow buffer
  * @lost: samples in entries for which both overflow buffers were full
+ * @lost_of: of these, by event
  *
  * Handed in = in the table + in the overflow buffers + taken out + lost.
  */
@@ -366,6 +367,7 @@ struct dwell_table_counts {
 	__u64 saturated;
 	__u64 spilled;
 	__u64 lost;
+	__u64 lost_of[DWELL_EVENTS_MAX];
 };
 
 /**

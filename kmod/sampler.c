@@ -127,7 +127,7 @@ static void dwell_keep_registers(struct dwell_cpu *cpu, unsigned int index, stru
 void dwell_count(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs)
 {
 	if (unlikely(cpu->busy)) {
-		cpu->nested++;
+		cpu->counter[index].nested++;
 		return;
 	}
 	WRITE_ONCE(cpu->busy, 1);
@@ -437,6 +437,8 @@ int dwell_sampler_event_status(struct dwell_event_status *status)
 	if (status->event >= dwell_config.event_count)
 		return -EINVAL;
 	status->samples = 0;
+	status->nested = 0;
+	status->lost = 0;
 	status->throttled = 0;
 	status->enabled_ns = 0;
 	status->running_ns = 0;
@@ -446,6 +448,8 @@ int dwell_sampler_event_status(struct dwell_event_status *status)
 		if (status->cpu != DWELL_ALL_CPUS && status->cpu != number)
 			continue;
 		status->samples += READ_ONCE(cpu->counter[status->event].samples);
+		status->nested += READ_ONCE(cpu->counter[status->event].nested);
+		status->lost += READ_ONCE(cpu->table.counts.lost_of[status->event]);
 		status->throttled += READ_ONCE(cpu->counter[status->event].throttled);
 		if (!cpu->event[status->event])
 			continue;
@@ -459,6 +463,8 @@ int dwell_sampler_event_status(struct dwell_event_status *status)
 static void dwell_add_table_counts(struct dwell_table_counts *sum,
 				   const struct dwell_table_counts *one)
 {
+	unsigned int event;
+
 	sum->samples += READ_ONCE(one->samples);
 	sum->found += READ_ONCE(one->found);
 	sum->fresh += READ_ONCE(one->fresh);
@@ -466,6 +472,8 @@ static void dwell_add_table_counts(struct dwell_table_counts *sum,
 	sum->saturated += READ_ONCE(one->saturated);
 	sum->spilled += READ_ONCE(one->spilled);
 	sum->lost += READ_ONCE(one->lost);
+	for (event = 0; event < DWELL_EVENTS_MAX; event++)
+		sum->lost_of[event] += READ_ONCE(one->lost_of[event]);
 }
 
 static void dwell_add_status(struct dwell_status *sum, const struct dwell_cpu *cpu)
@@ -474,7 +482,6 @@ static void dwell_add_status(struct dwell_status *sum, const struct dwell_cpu *c
 
 	sum->cpus += cpu->sampled;
 	sum->idle += READ_ONCE(cpu->idle);
-	sum->nested += READ_ONCE(cpu->nested);
 	sum->kernel += READ_ONCE(cpu->kernel);
 	sum->register_samples += READ_ONCE(cpu->registers.taken);
 	sum->register_lost += READ_ONCE(cpu->registers.lost);
@@ -482,6 +489,7 @@ static void dwell_add_status(struct dwell_status *sum, const struct dwell_cpu *c
 	sum->read_entries += cpu->read_entries;
 	for (index = 0; index < DWELL_EVENTS_MAX; index++) {
 		sum->interrupts += READ_ONCE(cpu->counter[index].samples);
+		sum->nested += READ_ONCE(cpu->counter[index].nested);
 		sum->throttled += READ_ONCE(cpu->counter[index].throttled);
 	}
 	dwell_add_table_counts(&sum->table, &cpu->table.counts);

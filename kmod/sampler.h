@@ -25,6 +25,7 @@
  * @period: mean occurrences between two samples; written by the reader in one store
  * @spread: half the width of what is drawn from; likewise
  * @samples: interrupts of it
+ * @nested: of these, the ones that found the CPU busy with another
  * @throttled: of these, the ones after which the kernel stopped it until the next tick
  * @random: state of the generator that draws periods, never 0
  * @flags: DWELL_EVENT_…
@@ -33,6 +34,7 @@ struct dwell_counter {
 	u64 period;
 	u64 spread;
 	u64 samples;
+	u64 nested;
 	u64 throttled;
 	u32 random;
 	u32 flags;
@@ -60,7 +62,6 @@ struct dwell_registers {
  * @table: counts
  * @idle: samples in the idle task
  * @kernel: counted samples that were not in user mode
- * @nested: samples that found @busy set
  * @registers: samples with registers
  * @counter: by event index
  * @wake: wakes the reader from a context in which an NMI may not
@@ -77,7 +78,6 @@ struct dwell_cpu {
 	struct dwell_table table;
 	u64 idle;
 	u64 kernel;
-	u64 nested;
 	struct dwell_registers registers;
 	struct dwell_counter counter[DWELL_EVENTS_MAX];
 	struct irq_work wake;

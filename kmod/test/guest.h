@@ -90,6 +90,9 @@ void work_wide(double seconds);
 int work_start(void (*work)(double seconds), double seconds, int cpu);
 void work_forks(double seconds);
 void work_wait(void);
+void work_hot_amount(__u64 rounds);
+void work_wide_amount(__u64 calls);
+void work_forks_amount(__u64 processes);
 extern const char work_spin_start[], work_spin_end[], work_magic_start[], work_magic_end[];
 #define WORK_MAGIC 0x5ca1ab1e0ddba11ULL
 

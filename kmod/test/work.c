@@ -101,6 +101,30 @@ void work_forks(double seconds)
 	}
 }
 
+/* The same by amount rather than by time, for the bench. */
+void work_hot_amount(__u64 rounds)
+{
+	sink = spin_loop(3, rounds);
+}
+
+void work_wide_amount(__u64 calls)
+{
+	sink = wide_calls(3, calls);
+}
+
+void work_forks_amount(__u64 processes)
+{
+	while (processes--) {
+		pid_t child = fork();
+
+		if (!child) {
+			sink = wide_calls(7, 20000);
+			_exit(0);
+		}
+		waitpid(child, NULL, 0);
+	}
+}
+
 /* A process of its own for it, on one CPU if it is not negative; returns its id. */
 int work_start(void (*work)(double seconds), double seconds, int cpu)
 {
