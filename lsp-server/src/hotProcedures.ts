@@ -55,5 +55,5 @@ function imageIdentity({ image, buildId }: TopRow): { id: string; label: string 
 
 function appIdentity({ app, instance }: TopRow): { id: string; label: string } {
   const name = app ?? '?';
-  return { id: `${name}#${instance ?? 0}`, label: instance === null ? name : `${name} (${instance})` };
+  return { id: `${name}#${instance ?? 0}`, label: instance ? `${name} (${instance})` : name };
 }

@@ -80,6 +80,9 @@ pub struct SamplingArgs {
     /// Name of the epoch.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+    /// Keep each process of these programs apart, as an instance of its own; others only by execution, within bounds.
+    #[arg(long, value_name = "IMAGE", value_delimiter = ',')]
+    pub by_process: Vec<String>,
     /// Who samples: the kernel module, a BPF program or perf's ring buffers.
     #[arg(long, value_name = "BACKEND", default_value = "auto")]
     pub backend: BackendArg,
@@ -255,6 +258,7 @@ pub enum By {
     Image,
     Line,
     App,
+    Instance,
 }
 
 #[derive(Debug, Args)]

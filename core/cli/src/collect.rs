@@ -32,6 +32,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
         events: events(&args.sampling),
         rate: rate(&args.sampling).unwrap_or(DEFAULT_RATE),
         name: args.sampling.name.clone(),
+        by_process: by_process(&args.sampling),
         duration: args.duration.map(Duration::from_secs),
         paths_percent: args.paths,
         ..RecordOptions::new(target(args)?)
@@ -88,6 +89,12 @@ pub fn backend(args: &SamplingArgs) -> BackendChoice {
         BackendArg::Bpf => BackendChoice::Bpf,
         BackendArg::Perf => BackendChoice::Perf,
     }
+}
+
+/// Applications go by their executables' names.
+pub fn by_process(args: &SamplingArgs) -> Vec<String> {
+    let name = |image: &String| image.rsplit('/').next().unwrap_or_default().to_owned();
+    args.by_process.iter().map(name).filter(|name| !name.is_empty()).collect()
 }
 
 /// As asked for, if it was.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::{
     args::{DaemonArgs, StatusArgs},
-    collect::{Reporter, backend, event_line, events, keep_sources, rate, tallies},
+    collect::{Reporter, backend, by_process, event_line, events, keep_sources, rate, tallies},
     complain, print, print_json,
     text::{bytes, grouped},
 };
@@ -26,6 +26,7 @@ pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
         events: events(&args.sampling),
         rate: rate(&args.sampling),
         name: args.sampling.name.clone(),
+        by_process: by_process(&args.sampling),
         flush_every: Duration::from_secs(args.flush_interval.into()),
         budget_percent: args.budget,
         rotate_every: args.rotate.0,

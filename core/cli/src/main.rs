@@ -87,6 +87,7 @@ fn run_top(query: &Query, args: &TopArgs, json: bool) -> anyhow::Result<()> {
         By::Image => TopBy::Image,
         By::Line => TopBy::Line,
         By::App => TopBy::App,
+        By::Instance => TopBy::Instance,
     };
     let request = TopRequest {
         epochs: args.epoch.clone(),

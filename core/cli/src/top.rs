@@ -64,6 +64,7 @@ fn title(by: By) -> &'static str {
         By::Image => "image",
         By::Line => "line",
         By::App => "application",
+        By::Instance => "instance",
     }
 }
 
@@ -82,7 +83,8 @@ fn name(row: &TopRow, by: By, width: usize) -> String {
             (Some(file), Some(line)) => format!("{file}:{line}"),
             _ => paint(DIM, format!("{image} (no source line)")),
         },
-        By::App => {
+        By::App => row.app.clone().unwrap_or_default(),
+        By::Instance => {
             let instance = row.instance.unwrap_or(0);
             let app = row.app.as_deref().unwrap_or_default();
             if instance > 0 { format!("{app} #{instance}") } else { app.to_owned() }

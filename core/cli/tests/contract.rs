@@ -60,6 +60,7 @@ fn answers_have_their_shapes() {
         ("image", json!({ "image": "", "build_id": "" })),
         ("line", json!({ "file": "", "line": 1 })),
         ("app", json!({ "app": "", "instance": 1 })),
+        ("instance", json!({ "app": "", "instance": 1 })),
     ] {
         let mut row = json!({ "samples": { "*": 1 }, "share": 0.5, "cumulative_share": 0.5, "cycles": null, "cpi": null });
         row.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());

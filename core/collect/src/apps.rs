@@ -2,6 +2,9 @@
 //!
 //! Enters: executions as processes begin them, names as they become known. Leaves: application and instance for each.
 //! Never here: pids; they are reused, executions are not.
+//!
+//! A build executes its compiler thousands of times, for a sample or two each: kept apart, 95% of all rows would count one
+//! sample. So there are bounds ([`Apart`]); what is beyond them counts together, as instance 0.
 
 use std::sync::Arc;
 
@@ -16,16 +19,50 @@ pub struct ExecutionId(pub u32);
 pub struct AppInstance {
     /// The application.
     pub app: Arc<str>,
-    /// Its how-many-th execution in the epoch, from 1; 0 for kernel threads and the unknown.
+    /// Its how-many-th execution in the epoch, from 1; 0 for kernel threads, the unknown, and where executions are not kept
+    /// apart.
     pub instance: u32,
 }
 
+/// Which executions are kept apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// So many of each application in an epoch, the first ones.
+    pub of_app_max: u32,
+    /// So many in an epoch.
+    pub in_all_max: u32,
+    /// Of these applications all, and each process by itself (DCPI §4.3), up to that bound.
+    pub by_process: Vec<String>,
+}
+
+impl Apart {
+    /// For one run: all.
+    pub const fn in_a_run(by_process: Vec<String>) -> Self {
+        Apart { of_app_max: u32::MAX, in_all_max: 1 << 16, by_process }
+    }
+
+    /// For good.
+    pub const fn for_good(by_process: Vec<String>) -> Self {
+        Apart { of_app_max: 16, in_all_max: 1 << 12, by_process }
+    }
+
+    /// Whether each process of an application is an instance.
+    pub fn is_by_process(&self, app: &str) -> bool {
+        self.by_process.iter().any(|chosen| chosen == app)
+    }
+}
+
+/// Applications that are told apart in an epoch; programs that come later are [`OTHERS`].
+const APPS_MAX: usize = 1 << 12;
+/// Stands for applications beyond the bound.
+const OTHERS: &str = "[others]";
+
 /// The executions that live processes or uncounted samples refer to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Apps {
     executions: FxHashMap<ExecutionId, Execution>,
     next: u32,
-    instances: FxHashMap<Arc<str>, u32>,
+    numbers: Numbers,
     together: FxHashMap<Arc<str>, ExecutionId>,
 }
 
@@ -37,7 +74,37 @@ struct Execution {
     counted: bool,
 }
 
+/// Who got which number in the epoch.
+#[derive(Debug)]
+struct Numbers {
+    apart: Apart,
+    by_app: FxHashMap<Arc<str>, u32>,
+    kept_apart: u32,
+}
+
 impl Apps {
+    /// None yet.
+    pub fn new(apart: Apart) -> Self {
+        let numbers = Numbers { apart, by_app: FxHashMap::default(), kept_apart: 0 };
+        let (executions, together) = Default::default();
+        Apps { executions, next: 0, numbers, together }
+    }
+
+    /// Which executions are kept apart.
+    pub fn apart(&self) -> &Apart {
+        &self.numbers.apart
+    }
+
+    /// A child of an execution's: one of its own, where processes are kept apart, else `None`.
+    pub fn begin_child(&mut self, parent: ExecutionId) -> Option<ExecutionId> {
+        let app = self.executions.get(&parent)?.named.as_ref()?.app.clone();
+        self.numbers.apart.is_by_process(&app).then(|| {
+            let child = self.begin(&app);
+            self.name(child, &app);
+            child
+        })
+    }
+
     /// A program's execution that has just begun; its executable becomes known with its first mapping.
     pub fn begin(&mut self, comm: &str) -> ExecutionId {
         self.insert(Execution { comm: comm.into(), named: None, counted: true })
@@ -70,7 +137,7 @@ impl Apps {
     /// Names an execution after its executable, once; later names are ignored.
     pub fn name(&mut self, id: ExecutionId, executable: &str) {
         let Some(execution) = self.executions.get_mut(&id).filter(|e| e.named.is_none()) else { return };
-        execution.named = Some(number(&mut self.instances, executable));
+        execution.named = Some(self.numbers.next(executable));
     }
 
     /// Application and instance; an execution whose executable is not known takes its comm for good.
@@ -79,7 +146,16 @@ impl Apps {
             return AppInstance { app: "unknown".into(), instance: 0 };
         };
         let comm = execution.comm.clone();
-        execution.named.get_or_insert_with(|| number(&mut self.instances, &comm)).clone()
+        execution.named.get_or_insert_with(|| self.numbers.next(&comm)).clone()
+    }
+
+    /// Under which execution an execution's samples are counted: itself, or all of its application together.
+    pub fn counted_as(&mut self, id: ExecutionId) -> ExecutionId {
+        let Some(execution) = self.executions.get(&id).filter(|e| e.counted) else { return id };
+        match &execution.named {
+            Some(AppInstance { app, instance: 0 }) => self.together(&app.clone()),
+            _ => id,
+        }
     }
 
     /// Forgets executions that nobody refers to any more.
@@ -90,24 +166,33 @@ impl Apps {
 
     /// Begins a new epoch: instances count from 1 again, executions that go on first, in their order.
     pub fn renumber(&mut self) {
-        self.instances.clear();
+        self.numbers.by_app.clear();
+        self.numbers.kept_apart = 0;
         let mut ids: Vec<ExecutionId> = self.executions.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
             let Some(execution) = self.executions.get_mut(&id).filter(|e| e.counted) else { continue };
-            execution.named = execution.named.as_ref().map(|n| number(&mut self.instances, &n.app));
+            execution.named = execution.named.as_ref().map(|n| self.numbers.next(&n.app));
         }
     }
 }
 
-fn number(instances: &mut FxHashMap<Arc<str>, u32>, app: &str) -> AppInstance {
-    if let Some((name, last)) = instances.get_key_value(app).map(|(n, l)| (n.clone(), *l)) {
-        instances.insert(name.clone(), last + 1);
-        return AppInstance { app: name, instance: last + 1 };
+impl Numbers {
+    /// The number of an application's next execution, 0 where that is beyond the bounds.
+    fn next(&mut self, app: &str) -> AppInstance {
+        let known = self.by_app.get_key_value(app).map(|(name, last)| (name.clone(), *last));
+        let (name, last) = match known {
+            Some(known) => known,
+            None if self.by_app.len() < APPS_MAX => (app.into(), 0),
+            None => return AppInstance { app: OTHERS.into(), instance: 0 },
+        };
+        let number = last.saturating_add(1);
+        self.by_app.insert(name.clone(), number);
+        let apart = number <= self.apart.of_app_max || self.apart.is_by_process(app);
+        let apart = apart && self.kept_apart < self.apart.in_all_max;
+        self.kept_apart += u32::from(apart);
+        AppInstance { app: name, instance: if apart { number } else { 0 } }
     }
-    let name: Arc<str> = app.into();
-    instances.insert(name.clone(), 1);
-    AppInstance { app: name, instance: 1 }
 }
 
 #[cfg(test)]
@@ -121,7 +206,7 @@ mod tests {
 
     #[test]
     fn executions_are_numbered_by_application_and_epoch() {
-        let mut apps = Apps::default();
+        let mut apps = Apps::new(Apart::in_a_run(Vec::new()));
         let (first, script, second) = (apps.begin("cc1"), apps.begin("configure"), apps.begin("cc1"));
         let kernel = apps.uncounted("kworker");
         apps.name(first, "cc1");
@@ -136,5 +221,33 @@ mod tests {
         assert_eq!(told(&mut apps, second), "cc1#1");
         assert_eq!(told(&mut apps, kernel), "kworker#0");
         assert_eq!(told(&mut apps, first), "unknown#0");
+    }
+
+    #[test]
+    fn what_is_beyond_the_bounds_counts_together() {
+        let apart = Apart { of_app_max: 2, in_all_max: 5, by_process: vec!["db".to_owned()] };
+        let mut apps = Apps::new(apart);
+        let mut told_next = |app: &str| {
+            let id = apps.begin("comm");
+            apps.name(id, app);
+            told(&mut apps, id)
+        };
+        let names: Vec<String> = ["cc1", "cc1", "cc1", "db", "db", "db", "db"].map(&mut told_next).into();
+        assert_eq!(names, ["cc1#1", "cc1#2", "cc1#0", "db#1", "db#2", "db#3", "db#0"]);
+        (0..APPS_MAX).for_each(|at| drop(told_next(&format!("a{at}"))));
+        assert_eq!(told_next("one more"), "[others]#0");
+        apps.renumber();
+        assert_eq!(told(&mut apps, ExecutionId(2)), "cc1#0", "the third of those that go on");
+    }
+
+    #[test]
+    fn children_are_instances_where_processes_are_kept_apart() {
+        let mut apps = Apps::new(Apart::for_good(vec!["db".to_owned()]));
+        let (db, cc) = (apps.begin("db"), apps.begin("cc1"));
+        apps.name(db, "db");
+        apps.name(cc, "cc1");
+        let child = apps.begin_child(db).unwrap();
+        assert_eq!(told(&mut apps, child), "db#2");
+        assert_eq!(apps.begin_child(cc), None);
     }
 }

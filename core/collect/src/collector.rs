@@ -18,7 +18,7 @@ use dwell_profile::{Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord,
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    apps::{AppInstance, Apps, ExecutionId},
+    apps::{Apart, AppInstance, Apps, ExecutionId},
     host::{Host, ProcessSnapshot},
     images::{ImageIndex, Images, Target},
     items::{Item, Side},
@@ -101,8 +101,8 @@ pub struct Collector<H> {
 
 impl<H: Host> Collector<H> {
     /// A collector of samples of these events.
-    pub fn new(host: H, events: Vec<Event>) -> Self {
-        let mut apps = Apps::default();
+    pub fn new(host: H, events: Vec<Event>, apart: Apart) -> Self {
+        let mut apps = Apps::new(apart);
         let (idle, nobody) = (apps.uncounted("[idle]"), apps.uncounted("unknown"));
         Collector {
             host,
@@ -200,6 +200,11 @@ impl<H: Host> Collector<H> {
             Side::Fork { pid, parent_pid } => {
                 if !self.processes.fork(pid, parent_pid, time_ns) {
                     self.discover_one(pid);
+                } else if let Some(parent) = self.processes.get(pid).map(|p| p.execution)
+                    && let Some(child) = self.apps.begin_child(parent)
+                {
+                    self.aggregated.inherit(child, parent);
+                    self.processes.rename(pid, child);
                 }
             }
             Side::Exit { pid } => {
@@ -290,6 +295,7 @@ impl<H: Host> Collector<H> {
         });
         let (image, offset) = place
             .unwrap_or_else(|_| (self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]"), pc));
+        let execution = self.apps.counted_as(execution);
         *self.counts.entry(Key { offset, image, execution, event }).or_default() += count;
         (image, offset)
     }

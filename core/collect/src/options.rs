@@ -81,6 +81,8 @@ pub struct RecordOptions {
     pub flush_every: Duration,
     /// Tell branch directions from sampled registers.
     pub branches: bool,
+    /// Applications of which each process is an instance of its own.
+    pub by_process: Vec<String>,
     /// Percent of the target's CPU time that stopping and following its threads may cost, for path bursts; 0: none.
     pub paths_percent: f64,
 }
@@ -97,6 +99,7 @@ impl RecordOptions {
             duration: None,
             flush_every: Duration::from_secs(10),
             branches: true,
+            by_process: Vec::new(),
             paths_percent: 0.0,
         }
     }
@@ -117,6 +120,8 @@ pub struct DaemonOptions {
     pub flush_every: Duration,
     /// Tell branch directions from sampled registers.
     pub branches: bool,
+    /// Applications of which each process is an instance of its own.
+    pub by_process: Vec<String>,
     /// Percent of each CPU that sampling may cost; beyond, the rate is lowered. 0: whatever it costs.
     pub budget_percent: f64,
     /// What the cost is measured over before it is judged.
@@ -146,6 +151,7 @@ impl Default for DaemonOptions {
             name: None,
             flush_every: Duration::from_secs(30),
             branches: true,
+            by_process: Vec::new(),
             budget_percent: 1.0,
             budget_window: Duration::from_secs(10),
             rotate_every: Some(Duration::from_secs(86_400)),

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     CollectError, Stop,
+    apps::Apart,
     linux_host::{all_pids, has_ended, threads_of, tree_of},
     options::{Progress, RecordOptions, Recorded, Target},
     paths::Paths,
@@ -44,6 +45,7 @@ pub fn record(
         rate: options.rate,
         name: options.name.clone(),
         branches: options.branches,
+        apart: Apart::in_a_run(options.by_process.clone()),
         paths,
         entries_max: ENTRIES_MAX,
         unstored_max: UNSTORED_MAX,

@@ -16,6 +16,7 @@ pub use epochs::Next;
 
 use crate::{
     CollectError,
+    apps::Apart,
     collector::{Collector, Tally},
     events::Plan,
     items::{Item, RawBurst},
@@ -57,6 +58,8 @@ pub struct Setup {
     pub name: Option<String>,
     /// Sample registers.
     pub branches: bool,
+    /// Which executions are kept apart.
+    pub apart: Apart,
     /// Follow threads now and then.
     pub paths: Option<Paths>,
     /// Entries in memory that make us store before it is time.
@@ -105,7 +108,7 @@ impl Session {
         let Chosen { source, plans, notes } = chosen;
         let epoch = new_epoch(setup.scope, setup.name, source.backend(), &plans, notes);
         let events = plans.iter().map(|p| p.event.clone()).collect();
-        let mut collector = Collector::new(host, events);
+        let mut collector = Collector::new(host, events, setup.apart);
         if source.features().aggregates {
             collector.keep_spaces();
         }
@@ -157,6 +160,9 @@ impl Session {
         let stepping_since_ns = self.take_in(bursts.unwrap_or_default());
         self.apply_until(complete_ns.saturating_sub(MERGE_WINDOW.as_nanos() as u64).min(stepping_since_ns));
         self.source.tend(&mut |warning| progress(Progress::Warning(warning)));
+        if let Some(executables) = self.collector.take_by_process() {
+            self.source.by_process(&executables);
+        }
         self.offer_thread();
         if Instant::now() >= self.next_refresh && self.collector.take_gaps() {
             // Mappings and exits may be among what was lost. Reading all of /proc is dear, and losses come when the

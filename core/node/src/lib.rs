@@ -148,8 +148,9 @@ fn top_request(request: TopRequest) -> Result<dwell_query::TopRequest, String> {
         "image" => TopBy::Image,
         "line" => TopBy::Line,
         "app" => TopBy::App,
+        "instance" => TopBy::Instance,
         other => {
-            let why = format!("by '{other}': unknown: name procedure, image, line or app");
+            let why = format!("by '{other}': unknown: name procedure, image, line, app or instance");
             return Err(Error::new("bad-request".to_owned(), why));
         }
     };

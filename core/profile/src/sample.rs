@@ -15,8 +15,8 @@ pub struct SampleKey {
     pub offset: ImageOffset,
     /// The application: its executable's name.
     pub app: std::sync::Arc<str>,
-    /// The application's how-many-th execution in the epoch, from 1 (SLEEPY's instances); 0 for the kernel's own
-    /// threads and where the execution is not known.
+    /// The application's how-many-th execution in the epoch, from 1 (SLEEPY's instances); 0 for what is not kept
+    /// apart (FORMAT.md).
     pub instance: u32,
 }
 

@@ -101,10 +101,10 @@ pub struct TopRow {
     /// … and its line, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// By application: its executable's name.
+    /// By application and instance: its executable's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
-    /// By application: which execution of it.
+    /// By application and instance: which execution of it, from 1; 0: several together, or a kernel thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<u32>,
     /// By event.

@@ -23,8 +23,10 @@ pub enum TopBy {
     Image,
     /// Source lines (of the innermost inlined call).
     Line,
-    /// Executions of applications.
+    /// Applications.
     App,
+    /// Executions of applications; those that were not kept apart together.
+    Instance,
 }
 
 /// A question for [`Query::top`](crate::Query::top).
@@ -82,7 +84,8 @@ pub fn candidates(
             }
             lines.finish()
         }
-        TopBy::App => by_app(selection, &wanted),
+        TopBy::App => by_app(selection, &wanted, false),
+        TopBy::Instance => by_app(selection, &wanted, true),
     })
 }
 
@@ -167,10 +170,19 @@ fn by_image(selection: &Selection, wanted: &[bool]) -> Vec<Candidate> {
     images.map(|i| Candidate::new(image_row(&i.record), i.total.clone())).collect()
 }
 
-fn by_app(selection: &Selection, wanted: &[bool]) -> Vec<Candidate> {
+/// An application's instances summed up stand as instance 0, but where it has only one.
+fn by_app(selection: &Selection, wanted: &[bool], apart: bool) -> Vec<Candidate> {
     let mut sums: BTreeMap<(&Arc<str>, u32), CountsByEvent> = BTreeMap::new();
     for ((app, instance, _), counts) in selection.apps.iter().filter(|((.., image), _)| wanted[*image]) {
         add_counts(sums.entry((app, *instance)).or_default(), counts);
+    }
+    if !apart {
+        let mut whole: BTreeMap<(&Arc<str>, u32), CountsByEvent> = BTreeMap::new();
+        for ((app, instance), counts) in &sums {
+            let only = sums.range((*app, 0)..=(*app, u32::MAX)).count() == 1;
+            add_counts(whole.entry((app, if only { *instance } else { 0 })).or_default(), counts);
+        }
+        sums = whole;
     }
     let row = |app: &str, instance: u32| TopRow {
         app: Some(app.to_owned()),

@@ -22,6 +22,8 @@ use crate::{
 
 /// Entries that may wait for the end of their interval; more are ambiguous at once.
 const WAITING_MAX: usize = 1 << 14;
+/// More executables the kernel does not keep apart by process.
+const BY_PROCESS_MAX: usize = 16;
 /// Executables that are remembered; beyond that they are learned anew.
 const EXECUTABLES_MAX: usize = 1 << 13;
 
@@ -37,6 +39,9 @@ pub(super) struct Aggregated {
     /// Of this interval: a program's execution, where there is but one.
     sole: Option<FxHashMap<TargetIndex, Option<ExecutionId>>>,
     waiting: Vec<Entry>,
+    /// What is to be kept apart by process, and whether that was told.
+    by_process: Vec<u64>,
+    by_process_told: usize,
 }
 
 /// Whose entries are.
@@ -66,6 +71,13 @@ impl Aggregated {
             !files.is_empty()
         });
         (self.owners, self.sole) = Default::default();
+    }
+
+    /// A child of an execution has an execution of its own, of the same program.
+    pub(super) fn inherit(&mut self, child: ExecutionId, parent: ExecutionId) {
+        if let Some(id) = self.ids.get(&parent).copied() {
+            self.ids.insert(child, id);
+        }
     }
 
     fn learn(&mut self, id: u64, (target, execution): Candidate) {
@@ -232,11 +244,27 @@ impl<H: Host> Collector<H> {
                 let (first, target) = (*first, *target);
                 if rest.is_empty() {
                     self.aggregated.learn(id, first);
+                    self.keep_apart_by_process(id, target);
                 }
                 Owner::Program { target, execution: self.sole_execution(target) }
             }
             _ => Owner::Several,
         }
+    }
+
+    fn keep_apart_by_process(&mut self, id: u64, target: TargetIndex) {
+        let chosen = self.images.program_of(target).is_some_and(|app| self.apps.apart().is_by_process(&app));
+        let all = &mut self.aggregated.by_process;
+        if chosen && all.len() < BY_PROCESS_MAX && !all.contains(&id) {
+            all.push(id);
+        }
+    }
+
+    /// All executables that the kernel should keep apart by process, if there is one more than at the last call. Until
+    /// then their samples count as those of other programs.
+    pub fn take_by_process(&mut self) -> Option<Vec<u64>> {
+        let all = &self.aggregated.by_process;
+        (std::mem::replace(&mut self.aggregated.by_process_told, all.len()) < all.len()).then(|| all.clone())
     }
 
     /// The programs that a pid was in the interval, and whether those are all.

@@ -79,6 +79,7 @@ impl<H: Host> Collector<H> {
             *code = Code::read(&bytes[..length]);
         }
         if let Some((distance, event)) = code.observe(registers) {
+            let execution = self.apps.counted_as(execution);
             *self.counts.entry(Key { offset: offset + distance, image, execution, event }).or_default() += 1;
         }
     }

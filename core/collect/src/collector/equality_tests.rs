@@ -19,7 +19,7 @@ use crate::{
 /// A collector that knows the trace's processes.
 fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
     let events = vec![Event::CPU_CLOCK, Event::named("page-faults"), Event::INSTRUCTIONS];
-    let mut c = Collector::new(FakeHost, events);
+    let mut c = Collector::new(FakeHost, events, crate::apps::Apart::in_a_run(Vec::new()));
     c.keep_spaces();
     c.discover([1]);
     let mut pids: BTreeMap<u32, &Recorded> = BTreeMap::new();

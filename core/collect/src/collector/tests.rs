@@ -84,7 +84,7 @@ pub(super) fn side(side: Side) -> Item {
 }
 
 pub(super) fn collector() -> Collector<FakeHost> {
-    Collector::new(FakeHost, vec![Event::CPU_CLOCK])
+    Collector::new(FakeHost, vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()))
 }
 
 /// Counts as text: `event image+offset app#instance count`.

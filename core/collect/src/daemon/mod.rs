@@ -19,6 +19,7 @@ use dwell_profile::{Epoch, ImageKind, Scope, Writer};
 
 use crate::{
     CollectError, Renew, Stop,
+    apps::Apart,
     clocks::{ClockWatch, Clocks},
     control::{Answer, ControlServer, Request, Status},
     linux_host::all_pids,
@@ -431,6 +432,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         rate,
         name,
         branches: options.branches,
+        apart: Apart::for_good(options.by_process.clone()),
         paths: None,
         entries_max: options.entries_max,
         unstored_max: options.unstored_max,

@@ -17,6 +17,7 @@ use std::{
 use dwell_profile::{Event, ImageId, ImageSymbol};
 
 use crate::{
+    apps::Apart,
     collector::{Batch, Collector},
     host::{Host, KernelPlace, Place, ProcessSnapshot},
     images::{Identity, Target},
@@ -101,7 +102,8 @@ impl Run {
     fn new(habits: Habits, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let world = Rc::new(RefCell::new(World::new(habits, &mut random)));
-        let collector = Collector::new(SimulatedHost(world.clone()), vec![Event::CPU_CLOCK]);
+        let collector =
+            Collector::new(SimulatedHost(world.clone()), vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()));
         Run {
             world,
             random,
