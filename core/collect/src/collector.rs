@@ -19,11 +19,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     apps::{Apart, AppInstance, Apps, ExecutionId},
-    host::{Host, ProcessSnapshot},
+    host::{Host, Place, ProcessSnapshot},
     images::{ImageIndex, Images, Target},
     items::{Item, Side},
-    mappings::Mapping,
+    mappings::{AddressSpace, Mapping},
     processes::{Process, Processes},
+    procfs::MapsLine,
     records::{Mode, Sample},
     source::LossCause,
 };
@@ -68,8 +69,10 @@ const PID_IDLE: u32 = 0;
 const PID_GONE: u32 = u32::MAX;
 /// More addresses of JIT code than that wait for their names in no epoch.
 const JIT_ADDRESSES_MAX: usize = 1 << 16;
+/// Remembered looks at anonymous code; beyond that it is looked at again.
+const COPIED_MAX: usize = 1 << 12;
 /// Targets that are kept before those out of use are looked for.
-const TARGETS_MAX: usize = 1 << 14;
+const TARGETS_MAX: usize = 1 << 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -91,6 +94,8 @@ pub struct Collector<H> {
     tallies: Vec<Tally>,
     unknown: UnknownCauses,
     aggregated: Aggregated,
+    /// Whether anonymous code is its file's text: by execution and first address.
+    copied: FxHashMap<(ExecutionId, u64), bool>,
     jit_addresses: FxHashMap<u32, (ImageIndex, FxHashSet<u64>)>,
     idle: ExecutionId,
     nobody: ExecutionId,
@@ -115,6 +120,7 @@ impl<H: Host> Collector<H> {
             counts: FxHashMap::default(),
             unknown: UnknownCauses::default(),
             aggregated: Aggregated::default(),
+            copied: FxHashMap::default(),
             jit_addresses: FxHashMap::default(),
             idle,
             nobody,
@@ -153,7 +159,7 @@ impl<H: Host> Collector<H> {
         self.apps.name(execution, &snapshot.name);
         let mut process = Process::new(execution, snapshot.kernel_thread);
         for (at, (start, end, file_offset, target)) in snapshot.mappings.into_iter().enumerate() {
-            let mapping = self.mapping(start, end, file_offset, target);
+            let mapping = self.mapping(pid, (start, end, file_offset, target), &process.space, None);
             process.program = process.program.or((snapshot.program == Some(at)).then_some(mapping.target));
             process.space.map(mapping);
         }
@@ -184,7 +190,9 @@ impl<H: Host> Collector<H> {
                 if self.processes.get(pid).is_none() {
                     self.discover_one(pid);
                 }
-                let mapping = self.mapping(start, start.saturating_add(length), file_offset, target);
+                let Some(process) = self.processes.get(pid) else { return };
+                let (space, end) = (process.space.clone(), start.saturating_add(length));
+                let mapping = self.mapping(pid, (start, end, file_offset, target), &space, Some(time_ns));
                 self.map(pid, mapping, time_ns);
             }
             Side::Exec { pid, comm } => {
@@ -225,10 +233,32 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    fn mapping(&mut self, start: u64, end: u64, file_offset: u64, target: Target) -> Mapping {
+    /// What was mapped over `space` just now, or some time ago.
+    fn mapping(
+        &mut self,
+        pid: u32,
+        (start, end, file_offset, mut target): MapsLine,
+        space: &AddressSpace,
+        time_ns: Option<u64>,
+    ) -> Mapping {
+        if target.needs_version() {
+            let version = self.host.version(&target, Place { pid, start, end }, time_ns);
+            target.set_version(version);
+        }
+        if let Target::File { path, .. } = &target
+            && is_jitdump(path)
+        {
+            self.host.note_jitdump(pid, path);
+        }
+        if target != Target::Anonymous {
+            return Mapping { start, end, file_offset, target: self.images.intern(target), over: None };
+        }
+        let over = space.find(start).and_then(|under| match under.over {
+            Some((target, offset)) => Some((target, offset.wrapping_add(start.wrapping_sub(under.start)))),
+            None => self.images.is_file(under.target).then(|| (under.target, under.offset_of(start))),
+        });
         // Anonymous memory has no offsets: what is mapped over it again explains the same.
-        let file_offset = if target == Target::Anonymous { start } else { file_offset };
-        Mapping { start, end, file_offset, target: self.images.intern(target) }
+        Mapping { start, end, file_offset: start, target: self.images.intern(target), over }
     }
 
     fn map(&mut self, pid: u32, mapping: Mapping, time_ns: u64) {
@@ -352,10 +382,44 @@ impl<H: Host> Collector<H> {
         pc: u64,
         execution: ExecutionId,
     ) -> (ImageIndex, u64) {
-        match self.images.look(mapping.target, mapping.place(pid), &mut self.host) {
-            Some(image) => (image, mapping.offset_of(pc)),
-            None => (self.images.jit(&self.apps.resolve(execution).app), pc),
+        if let Some(image) = self.images.look(mapping.target, mapping.place(pid), &mut self.host) {
+            return (image, mapping.offset_of(pc));
         }
+        self.copied_text(mapping, pid, pc, execution)
+            .unwrap_or_else(|| (self.images.jit(&self.apps.resolve(execution).app), pc))
+    }
+
+    /// Whether anonymous memory is the text of the file that it was laid over (copied to huge pages), or JIT code: what it
+    /// holds tells. Of a process that is gone, its own program's text is believed: nobody unmaps that.
+    fn copied_text(
+        &mut self,
+        mapping: &Mapping,
+        pid: u32,
+        pc: u64,
+        execution: ExecutionId,
+    ) -> Option<(ImageIndex, u64)> {
+        let (target, offset) = mapping.over?;
+        let place = mapping.place(pid);
+        let image = self.images.look(target, place, &mut self.host)?;
+        let file_offset = offset.wrapping_add(pc.wrapping_sub(mapping.start));
+        if !self.images.code_of(target).has(file_offset) {
+            return None;
+        }
+        if self.copied.len() >= COPIED_MAX {
+            self.copied.clear();
+        }
+        let key = (execution, mapping.start);
+        let copied = match self.copied.get(&key) {
+            Some(copied) => *copied,
+            None => {
+                let seen = self.host.has_in_memory(pid, pc, &self.images.record(image).id, file_offset);
+                let own = self.processes.ever(pid).any(|p| p.program == Some(target));
+                let copied = seen.unwrap_or(own);
+                self.copied.insert(key, copied);
+                copied
+            }
+        };
+        copied.then_some((image, file_offset))
     }
 
     fn kernel_place(&mut self, pc: u64) -> Result<(ImageIndex, u64), Cause> {
@@ -428,13 +492,19 @@ impl<H: Host> Collector<H> {
     }
 
     fn sweep_images(&mut self) {
-        let used = self.processes.iter_ever().flat_map(|(_, p)| p.space.iter().map(|m| m.target)).collect();
+        let used = self
+            .processes
+            .iter_ever()
+            .flat_map(|(_, p)| p.space.iter())
+            .flat_map(|m| [Some(m.target), m.over.map(|o| o.0)]);
+        let used = used.flatten().collect();
         let moved = self.images.sweep(&used);
         self.processes.retarget(&|target| moved.get(&target).copied());
         self.aggregated.retarget(&|target| moved.get(&target).copied());
         self.recipes.clear();
         self.stepping.kinds.clear();
         self.jit_addresses.clear();
+        self.copied.clear();
     }
 
     /// Begins a new epoch: tallies from zero, instances from 1.
@@ -510,6 +580,12 @@ impl<H: Host> Collector<H> {
     pub fn tracked(&self) -> (usize, usize) {
         (self.processes.len(), self.images.len())
     }
+}
+
+/// The marker by which perf finds these files: `jit-PID.dump`, mapped executable.
+fn is_jitdump(path: &std::path::Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("jit-") && name.ends_with(".dump"))
 }
 
 /// Per-CPU threads and workers differ behind the slash only: `kworker/3:1-events`, `ksoftirqd/0`.

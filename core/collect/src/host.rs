@@ -1,8 +1,10 @@
 //! What the collector must look at outside of the record stream, as a trait, so that tests can simulate a machine.
 
+use std::path::Path;
+
 use dwell_profile::{ImageId, ImageSymbol};
 
-use crate::images::{Identity, Target};
+use crate::images::{FileVersion, Identity, Target};
 
 /// Where a target is mapped: what finds a file that no path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,16 @@ pub trait Host {
     /// Whether any thread of the process still lives.
     fn is_alive(&self, pid: u32) -> bool;
 
+    /// What the contents of a file's inode are, where nothing else tells them apart: those that were mapped there at that
+    /// time (CLOCK_MONOTONIC; `None`: some time ago). `None` where the file is out of reach or was written since.
+    fn version(&mut self, target: &Target, place: Place, mapped_ns: Option<u64>) -> Option<FileVersion>;
+
+    /// Whether a process has an identified file's bytes in memory there; `None` where that cannot be seen.
+    fn has_in_memory(&mut self, pid: u32, address: u64, image: &ImageId, file_offset: u64) -> Option<bool>;
+
+    /// A process mapped a file that may be a jitdump, which names its code.
+    fn note_jitdump(&mut self, pid: u32, path: &Path);
+
     /// Looks at a file that was mapped there.
     fn identify(&mut self, target: &Target, place: Place) -> Identity;
 
@@ -57,10 +69,10 @@ pub trait Host {
         None
     }
 
-    /// All that was counted has been handed out: what is kept for that alone may go.
+    /// All that was counted has been handed out: what is kept for that alone may go, and what was not used for long.
     fn handed_out(&mut self) {}
 
-    /// The symbols that a process's perf map file gives for the given addresses.
+    /// The symbols that a process's jitdump, else its perf map file, gives for the given addresses.
     fn jit_symbols(&mut self, pid: u32, addresses: &[u64]) -> Vec<ImageSymbol>;
 }
 

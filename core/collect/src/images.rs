@@ -50,7 +50,18 @@ pub enum OwnedTag {
         device: u64,
         /// Inode.
         inode: u64,
+        /// What it was when it was mapped, where that could be seen: an inode may be written anew.
+        version: Option<FileVersion>,
     },
+}
+
+/// By what contents of one inode are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileVersion {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Modification time in ns since 1970.
+    pub mtime_ns: i64,
 }
 
 impl Target {
@@ -71,6 +82,18 @@ impl Target {
         Target::File { path: PathBuf::from(std::ffi::OsStr::from_bytes(path)), deleted, tag: owned }
     }
 
+    /// Whether nothing but its inode tells which file it is.
+    pub fn needs_version(&self) -> bool {
+        matches!(self, Target::File { tag: OwnedTag::Inode { version: None, .. }, .. })
+    }
+
+    /// Says which contents the inode had.
+    pub fn set_version(&mut self, seen: Option<FileVersion>) {
+        if let Target::File { tag: OwnedTag::Inode { version, .. }, .. } = self {
+            *version = seen;
+        }
+    }
+
     /// The name of the program, where it is one that a process executes.
     pub fn program(&self) -> Option<String> {
         match self {
@@ -82,11 +105,11 @@ impl Target {
 
 impl OwnedTag {
     fn of(tag: FileTag<'_>) -> Self {
-        let none = OwnedTag::Inode { device: 0, inode: 0 };
+        let none = OwnedTag::Inode { device: 0, inode: 0, version: None };
         match tag {
             FileTag::BuildId(bytes) => BuildId::new(bytes).map_or(none, OwnedTag::BuildId),
             FileTag::Inode { major, minor, inode } => {
-                OwnedTag::Inode { device: rustix::fs::makedev(major, minor), inode }
+                OwnedTag::Inode { device: rustix::fs::makedev(major, minor), inode, version: None }
             }
         }
     }
@@ -175,6 +198,11 @@ impl Images {
     /// The image that a target was found to be.
     pub fn image_of(&self, target: TargetIndex) -> Option<ImageIndex> {
         self.targets[target.0 as usize].image
+    }
+
+    /// Whether a target is a file.
+    pub fn is_file(&self, target: TargetIndex) -> bool {
+        matches!(*self.targets[target.0 as usize].target, Target::File { .. })
     }
 
     /// Where a target's code lies, once it was looked at.

@@ -17,7 +17,12 @@ pub struct KernelLayout {
     /// `_end`, or what comes closest.
     pub end: u64,
     modules: Vec<Module>,
+    /// Code that the kernel made at run time, by who it is of: `bpf`, `__builtin__ftrace`, …
+    made: Vec<Module>,
 }
+
+/// Beyond its last symbol code that was made at run time is believed to go on for no more than that.
+const MADE_BYTES_MAX: u64 = 1 << 12;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Module {
@@ -38,9 +43,23 @@ impl KernelLayout {
     }
 
     /// Takes in the text of /proc/modules.
-    fn add_modules(&mut self, modules: &str) {
+    pub fn set_modules(&mut self, modules: &str) {
         self.modules = modules.lines().filter_map(Module::parse).collect();
         self.modules.sort_by_key(|m| m.start);
+    }
+
+    /// Takes in symbols of code that is in no module, as /proc/kallsyms tells whose they are: each goes on up to the next.
+    fn set_made(&mut self, mut symbols: Vec<(u64, String)>) {
+        symbols.sort();
+        let ends: Vec<u64> = symbols.iter().skip(1).map(|s| s.0).chain([u64::MAX]).collect();
+        let is_module = |name: &str| self.modules.iter().any(|m| m.name == name);
+        let made = symbols.into_iter().zip(ends).filter(|((_, name), _)| !is_module(name));
+        let made = made.map(|((start, name), end)| Module {
+            start,
+            end: end.min(start.saturating_add(MADE_BYTES_MAX)),
+            name,
+        });
+        self.made = made.collect();
     }
 
     /// Where an address lies; `None` if in no image known: code that the kernel generated, a module that came later.
@@ -51,18 +70,34 @@ impl KernelLayout {
         if (self.text..self.end.max(self.text)).contains(&address) {
             return Some(KernelPlace { module: None, offset: address - self.text });
         }
-        let at = self.modules.partition_point(|m| m.end <= address);
-        let module = self.modules.get(at).filter(|m| m.start <= address)?;
-        Some(KernelPlace { module: Some(module.name.clone()), offset: address - module.start })
+        if let Some(module) = under(&self.modules, address) {
+            return Some(KernelPlace { module: Some(module.name.clone()), offset: address - module.start });
+        }
+        // Pieces of it lie anywhere, so its offsets are addresses.
+        let made = under(&self.made, address)?;
+        Some(KernelPlace { module: Some(made.name.clone()), offset: address })
+    }
+
+    /// Whether an address is in the kernel's own text, which stays where it is.
+    pub fn is_own_text(&self, address: u64) -> bool {
+        self.text == 0 || (self.text..self.end.max(self.text)).contains(&address)
     }
 
     /// The first address of an image here: `None` for the kernel itself, or a module by name.
     pub fn base(&self, module: Option<&str>) -> Option<u64> {
         match module {
             None => Some(self.text),
-            Some(name) => self.modules.iter().find(|m| m.name == name).map(|m| m.start),
+            Some(name) => {
+                let module = self.modules.iter().find(|m| m.name == name).map(|m| m.start);
+                module.or(self.made.iter().any(|m| m.name == name).then_some(0))
+            }
         }
     }
+}
+
+fn under(modules: &[Module], address: u64) -> Option<&Module> {
+    let at = modules.partition_point(|m| m.end <= address);
+    modules.get(at).filter(|m| m.start <= address)
 }
 
 impl Module {
@@ -80,13 +115,16 @@ struct Symbol<'a> {
     address: u64,
     kind: u8,
     name: &'a str,
+    module: Option<&'a str>,
 }
 
 impl<'a> Symbol<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let address = u64::from_str_radix(words.next()?, 16).ok()?;
-        Some(Symbol { address, kind: *words.next()?.as_bytes().first()?, name: words.next()? })
+        let (kind, name) = (*words.next()?.as_bytes().first()?, words.next()?);
+        let module = words.next().and_then(|m| m.strip_prefix('[')?.strip_suffix(']'));
+        Some(Symbol { address, kind, name, module })
     }
 }
 
@@ -94,15 +132,19 @@ impl<'a> Symbol<'a> {
 /// write the former.
 pub fn read_kernel(kallsyms: impl BufRead, modules: &str) -> (KernelLayout, KernelSymbols) {
     let (mut layout, mut symbols) = (KernelLayout::default(), KernelSymbols::default());
-    let (mut kallsyms, mut line) = (kallsyms, Vec::new());
+    let (mut kallsyms, mut line, mut made) = (kallsyms, Vec::new(), Vec::new());
+    let listed: Vec<&str> = modules.lines().filter_map(|l| l.split(' ').next()).collect();
     while kallsyms.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
         if let Some(symbol) = std::str::from_utf8(&line).ok().and_then(Symbol::parse) {
             layout.note(&symbol);
             symbols.note(&symbol);
+            let of = symbol.module.filter(|m| symbol.address != 0 && !listed.contains(m));
+            made.extend(of.map(|module| (symbol.address, module.to_owned())));
         }
         line.clear();
     }
-    layout.add_modules(modules);
+    layout.set_modules(modules);
+    layout.set_made(made);
     symbols.sort();
     (layout, symbols)
 }
@@ -155,6 +197,8 @@ ffffffff81001000 T _etext
 garbage
 ffffffffc0000010 t ext4_read\t[ext4]
 ffffffffc0000050 t ext4_write\t[ext4]
+ffffffffc0100040 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
+ffffffffc0100000 t bpf_trampoline_7\t[bpf]
 ";
     const MODULES: &str = "ext4 4096 1 - Live 0xffffffffc0000000\nhidden 10 0 - Live 0x0000000000000000\n";
 
@@ -171,6 +215,9 @@ ffffffffc0000050 t ext4_write\t[ext4]
         assert_eq!(tell(0xffffffff81000008).as_deref(), Some("None+8 _text+0"));
         assert_eq!(tell(0xffffffffc0000055).as_deref(), Some("Some(\"ext4\")+55 ext4_write+50"));
         assert_eq!(tell(0xffffffffc0009000), None);
+        let made = "Some(\"bpf\")+ffffffffc0100044 bpf_prog_6deef7357e7b4530_sd+ffffffffc0100040";
+        assert_eq!(tell(0xffffffffc0100044).as_deref(), Some(made));
+        assert_eq!(tell(0xffffffffc0102000), None, "far behind the last");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod follow;
 mod host;
 mod images;
 mod items;
+pub mod jitdump;
 mod kernel;
 mod linux_host;
 mod machine;

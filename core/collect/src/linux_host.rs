@@ -5,9 +5,8 @@
 //! privilege). Nothing is mapped into memory: a truncated file must not kill the collector.
 
 use std::{
-    collections::VecDeque,
     fs::{self, File},
-    io::BufReader,
+    io::{BufReader, Seek},
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -18,16 +17,29 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     host::{Host, KernelPlace, Place, ProcessSnapshot},
-    images::{Identity, OwnedTag, Target},
+    images::{FileVersion, Identity, OwnedTag, Target},
+    jitdump,
     kernel::{KernelLayout, KernelSymbols, read_kernel},
     procfs,
     program_headers::{self, CodeLayout, ProgramHeaders},
 };
 
-/// Files kept open for reading code; the oldest closes first.
+/// Files kept open for reading code; what was not read for longest closes first.
 const OPEN_FILES_MAX: usize = 256;
+/// Files that were not read for so long are closed: an open file keeps its disk space and its mount.
+const OPEN_FILE_AGE_MAX: Duration = Duration::from_secs(60);
+/// A look at a file during a scan of many processes holds so long.
+const SCAN_AGE_MAX: Duration = Duration::from_secs(1);
+/// Remembered looks during a scan.
+const SCANNED_MAX: usize = 1 << 12;
+/// Processes whose jitdumps are kept open.
+const JITDUMPS_MAX: usize = 1 << 6;
+/// Samples in modules are believed to be of those that were there so long ago. It takes the kernel 0.1 ms to list them.
+const MODULES_AGE_MAX: Duration = Duration::from_secs(1);
 /// A kernel address that nothing explains may be a new module's; but do not look more often than that.
 const LAYOUT_AGE_MIN: Duration = Duration::from_secs(10);
+/// A jitdump larger than that is not read.
+const JITDUMP_BYTES_MAX: u64 = 1 << 30;
 /// A perf map larger than that is not read.
 const PERF_MAP_BYTES_MAX: u64 = 256 << 20;
 
@@ -35,30 +47,39 @@ const PERF_MAP_BYTES_MAX: u64 = 256 << 20;
 pub struct LinuxHost {
     layout: KernelLayout,
     layout_read: Instant,
+    /// The text of /proc/modules as last read, and when.
+    modules: String,
+    modules_read: Instant,
     /// 5 MB, so there only while names are asked for; but then for all images.
     symbols: Option<KernelSymbols>,
     vdso: Option<ImageId>,
-    files: FxHashMap<ImageId, File>,
-    opened: VecDeque<ImageId>,
+    files: FxHashMap<ImageId, OpenFile>,
+    scanned: FxHashMap<(u64, u64), (Instant, Option<FileVersion>)>,
+    /// Open, since a process's root goes with it while names are still to be told.
+    jitdumps: FxHashMap<u32, File>,
+}
+
+struct OpenFile {
+    file: File,
+    used: Instant,
 }
 
 impl LinuxHost {
     /// Reads where the kernel lies.
     pub fn new() -> Self {
-        let (layout, _) = read_this_kernel();
+        let modules = read_modules();
+        let (layout, _) = read_this_kernel(&modules);
         LinuxHost {
             layout,
             layout_read: Instant::now(),
+            modules,
+            modules_read: Instant::now(),
             symbols: None,
             vdso: None,
             files: FxHashMap::default(),
-            opened: VecDeque::new(),
+            scanned: FxHashMap::default(),
+            jitdumps: FxHashMap::default(),
         }
-    }
-
-    fn read_kernel(&mut self) {
-        let (layout, symbols) = read_this_kernel();
-        (self.layout, self.symbols, self.layout_read) = (layout, Some(symbols), Instant::now());
     }
 
     /// Whether the kernel shows us its addresses.
@@ -66,12 +87,30 @@ impl LinuxHost {
         self.layout.text != 0
     }
 
-    fn keep_open(&mut self, id: &ImageId, file: File) {
-        if self.files.insert(id.clone(), file).is_none() {
-            self.opened.push_back(id.clone());
+    fn read_modules_again(&mut self) {
+        let modules = read_modules();
+        self.modules_read = Instant::now();
+        if modules == self.modules {
+            return;
         }
-        while self.opened.len() > OPEN_FILES_MAX {
-            self.opened.pop_front().and_then(|oldest| self.files.remove(&oldest));
+        self.modules = modules;
+        if self.layout_read.elapsed() >= LAYOUT_AGE_MIN {
+            self.read_kernel_again();
+        } else {
+            self.layout.set_modules(&self.modules);
+        }
+    }
+
+    fn read_kernel_again(&mut self) {
+        let (layout, symbols) = read_this_kernel(&self.modules);
+        (self.layout, self.symbols, self.layout_read) = (layout, Some(symbols), Instant::now());
+    }
+
+    fn keep_open(&mut self, id: &ImageId, file: File) {
+        self.files.insert(id.clone(), OpenFile { file, used: Instant::now() });
+        if self.files.len() > OPEN_FILES_MAX {
+            let oldest = self.files.iter().min_by_key(|(_, open)| open.used).map(|(id, _)| id.clone());
+            oldest.and_then(|id| self.files.remove(&id));
         }
     }
 }
@@ -94,6 +133,54 @@ impl Host for LinuxHost {
         Path::new(&format!("/proc/{pid}")).exists()
     }
 
+    fn version(&mut self, target: &Target, place: Place, mapped_ns: Option<u64>) -> Option<FileVersion> {
+        let Target::File { path, deleted, tag: OwnedTag::Inode { device, inode, .. } } = target else {
+            return None;
+        };
+        if mapped_ns.is_none()
+            && let Some((looked, version)) = self.scanned.get(&(*device, *inode))
+            && looked.elapsed() < SCAN_AGE_MAX
+        {
+            return *version;
+        }
+        let seen = look_at_version(path, *deleted, *inode, place);
+        if mapped_ns.is_none() {
+            if self.scanned.len() >= SCANNED_MAX {
+                self.scanned.clear();
+            }
+            self.scanned.insert((*device, *inode), (Instant::now(), seen));
+            return seen;
+        }
+        // The kernel stamps files by the clock of its last tick, so never later than they were written.
+        seen.filter(|version| version.mtime_ns <= mapped_ns.map_or(i64::MAX, real_time_ns))
+    }
+
+    fn has_in_memory(&mut self, pid: u32, address: u64, image: &ImageId, file_offset: u64) -> Option<bool> {
+        const BYTES: usize = 64;
+        let back = address % BYTES as u64;
+        let (mut memory, mut file) = ([0; BYTES], [0; BYTES]);
+        let length = self.code(image, file_offset.checked_sub(back)?, &mut file);
+        let process = File::open(format!("/proc/{pid}/mem")).ok()?;
+        process.read_exact_at(&mut memory, address - back).ok()?;
+        Some(length == BYTES && memory == file)
+    }
+
+    fn note_jitdump(&mut self, pid: u32, path: &Path) {
+        let is_file = |path: &&PathBuf| fs::metadata(path).is_ok_and(|m| m.is_file());
+        let paths = by_name(path, pid);
+        let Some(file) = paths.iter().find(is_file).and_then(|path| File::open(path).ok()) else { return };
+        if self.jitdumps.len() < JITDUMPS_MAX {
+            self.jitdumps.insert(pid, file);
+        }
+    }
+
+    fn handed_out(&mut self) {
+        self.symbols = None;
+        self.files.retain(|_, open| open.used.elapsed() < OPEN_FILE_AGE_MAX);
+        self.scanned.clear();
+        self.jitdumps.retain(|pid, _| Path::new(&format!("/proc/{pid}")).exists());
+    }
+
     fn identify(&mut self, target: &Target, place: Place) -> Identity {
         let Target::File { path, deleted, tag } = target else {
             return Identity::without_file(ImageId::unknown());
@@ -112,21 +199,27 @@ impl Host for LinuxHost {
     }
 
     fn code(&mut self, image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
-        self.files.get(image).and_then(|f| f.read_at(bytes, offset).ok()).unwrap_or(0)
+        let Some(open) = self.files.get_mut(image) else { return 0 };
+        open.used = Instant::now();
+        open.file.read_at(bytes, offset).unwrap_or(0)
     }
 
     fn kernel_place(&mut self, address: u64) -> Option<KernelPlace> {
+        // Modules come and go, and others take their places.
+        if !self.layout.is_own_text(address) && self.modules_read.elapsed() >= MODULES_AGE_MAX {
+            self.read_modules_again();
+        }
         let place = self.layout.place(address);
         if place.is_some() || self.layout_read.elapsed() < LAYOUT_AGE_MIN {
             return place;
         }
-        self.read_kernel();
+        self.read_kernel_again();
         self.layout.place(address)
     }
 
     fn kernel_symbols(&mut self, image: &ImageId, offsets: &[u64]) -> Vec<ImageSymbol> {
         if self.symbols.is_none() && !offsets.is_empty() {
-            self.read_kernel();
+            self.read_kernel_again();
         }
         let module = image.as_str().strip_prefix("module:");
         let Some(symbols) = &self.symbols else { return Vec::new() };
@@ -137,14 +230,16 @@ impl Host for LinuxHost {
     }
 
     fn file(&self, image: &ImageId) -> Option<File> {
-        self.files.get(image)?.try_clone().ok()
-    }
-
-    fn handed_out(&mut self) {
-        self.symbols = None;
+        self.files.get(image)?.file.try_clone().ok()
     }
 
     fn jit_symbols(&mut self, pid: u32, addresses: &[u64]) -> Vec<ImageSymbol> {
+        if let Some(mut dump) = self.jitdumps.get(&pid)
+            && dump.metadata().is_ok_and(|m| m.len() <= JITDUMP_BYTES_MAX)
+            && dump.rewind().is_ok()
+        {
+            return jitdump::find_in_jitdump(BufReader::with_capacity(1 << 16, dump), addresses);
+        }
         read_perf_map(pid).map_or_else(Vec::new, |map| procfs::find_in_perf_map(&map, addresses))
     }
 }
@@ -178,7 +273,7 @@ impl Found {
             device: metadata.dev(),
             inode: metadata.ino(),
             size_bytes: metadata.size(),
-            mtime_ns: metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec()),
+            mtime_ns: mtime_ns(&metadata),
             elsewhere: false,
             file,
         })
@@ -188,7 +283,10 @@ impl Found {
     fn is(&self, tag: &OwnedTag) -> bool {
         match tag {
             OwnedTag::BuildId(id) => self.build_id.as_ref() == Some(id),
-            OwnedTag::Inode { inode, .. } => self.inode == *inode,
+            OwnedTag::Inode { inode, version, .. } => {
+                let now = FileVersion { size_bytes: self.size_bytes, mtime_ns: self.mtime_ns };
+                self.inode == *inode && *version == Some(now)
+            }
         }
     }
 
@@ -207,25 +305,60 @@ impl Found {
 fn id_without_file(path: &Path, tag: &OwnedTag) -> ImageId {
     match tag {
         OwnedTag::BuildId(id) => ImageId::of_build(id),
-        OwnedTag::Inode { device: 0, inode: 0 } => ImageId::named(&format!("file:{}", path.display())),
-        OwnedTag::Inode { device, inode } => ImageId::named(&format!("file:{device}:{inode}:0:0")),
+        OwnedTag::Inode { device: 0, inode: 0, .. } => ImageId::named(&format!("file:{}", path.display())),
+        OwnedTag::Inode { device, inode, version } => {
+            let FileVersion { size_bytes, mtime_ns } =
+                version.unwrap_or(FileVersion { size_bytes: 0, mtime_ns: 0 });
+            ImageId::named(&format!("file:{device}:{inode}:{size_bytes}:{mtime_ns}"))
+        }
     }
+}
+
+/// A path as a process sees it.
+fn in_root(pid: u32, path: &Path) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/root{}", path.display()))
+}
+
+/// What may lead to a mapped file by name: in the process's own root, which may be a container's, and in ours.
+fn by_name(path: &Path, pid: u32) -> [PathBuf; 2] {
+    [in_root(pid, path), path.to_owned()]
+}
+
+/// What leads to a mapped file that has no name any more.
+fn by_mapping(place: Place) -> [PathBuf; 2] {
+    let Place { pid, start, end } = place;
+    [format!("/proc/{pid}/map_files/{start:x}-{end:x}"), format!("/proc/{pid}/exe")].map(PathBuf::from)
 }
 
 /// Opens the mapped file itself, by whatever leads to it.
 fn open_mapped(path: &Path, deleted: bool, tag: &OwnedTag, place: Place) -> Option<Found> {
-    let Place { pid, start, end } = place;
-    let by_path = || {
-        let in_its_root = PathBuf::from(format!("/proc/{pid}/root{}", path.display()));
-        [in_its_root, path.to_owned()]
+    let open = |path: &PathBuf| Found::open(path).filter(|found| found.is(tag));
+    let named = if deleted { None } else { by_name(path, place.pid).iter().find_map(open) };
+    named.or_else(|| by_mapping(place).iter().find_map(open).map(|found| Found { elsewhere: true, ..found }))
+}
+
+/// Size and modification time of the mapped inode, by whatever leads to it.
+fn look_at_version(path: &Path, deleted: bool, inode: u64, place: Place) -> Option<FileVersion> {
+    let look = |path: &PathBuf| {
+        let metadata = fs::metadata(path).ok().filter(|m| m.ino() == inode)?;
+        Some(FileVersion { size_bytes: metadata.size(), mtime_ns: mtime_ns(&metadata) })
     };
-    let named =
-        if deleted { None } else { by_path().iter().find_map(|p| Found::open(p).filter(|f| f.is(tag))) };
-    named.or_else(|| {
-        let hidden = [format!("/proc/{pid}/map_files/{start:x}-{end:x}"), format!("/proc/{pid}/exe")];
-        let found = hidden.iter().find_map(|p| Found::open(Path::new(p)).filter(|f| f.is(tag)))?;
-        Some(Found { elsewhere: true, ..found })
-    })
+    let named = if deleted { None } else { by_name(path, place.pid).iter().find_map(look) };
+    named.or_else(|| by_mapping(place).iter().find_map(look))
+}
+
+fn mtime_ns(metadata: &fs::Metadata) -> i64 {
+    metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
+}
+
+/// A time of CLOCK_MONOTONIC as one of CLOCK_REALTIME, by what the two tell now.
+fn real_time_ns(monotonic_ns: u64) -> i64 {
+    let now = |id| {
+        let time = rustix::time::clock_gettime(id);
+        time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+    };
+    let since = now(rustix::time::ClockId::Monotonic).saturating_sub(monotonic_ns as i64);
+    now(rustix::time::ClockId::Realtime).saturating_sub(since)
 }
 
 /// What /proc/PID/exe leads to.
@@ -300,11 +433,20 @@ fn numbers_in(folder: &Path) -> Vec<u32> {
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn read_this_kernel() -> (KernelLayout, KernelSymbols) {
+/// What changes but the addresses and sizes (how often modules are used, say) makes no other layout.
+fn read_modules() -> String {
     let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some(format!("{} {} 0 - - {}\n", words.next()?, words.next()?, words.nth(3)?))
+    };
+    modules.lines().filter_map(line).collect()
+}
+
+fn read_this_kernel(modules: &str) -> (KernelLayout, KernelSymbols) {
     match File::open("/proc/kallsyms") {
-        Ok(kallsyms) => read_kernel(BufReader::with_capacity(1 << 16, kallsyms), &modules),
-        Err(_) => read_kernel(std::io::empty(), &modules),
+        Ok(kallsyms) => read_kernel(BufReader::with_capacity(1 << 16, kallsyms), modules),
+        Err(_) => read_kernel(std::io::empty(), modules),
     }
 }
 

@@ -23,6 +23,9 @@ pub struct Mapping {
     pub file_offset: u64,
     /// What was mapped.
     pub target: TargetIndex,
+    /// Of anonymous memory that was laid over a file: which, and the offset of the first byte. Text that is copied to huge
+    /// pages is mapped so, and so is JIT code where a library was once (nothing tells of munmap).
+    pub over: Option<(TargetIndex, u64)>,
 }
 
 /// A process's mappings, disjoint and in ascending order; cheap to clone (a fork shares them until one side maps).
@@ -61,7 +64,10 @@ impl AddressSpace {
 
     /// Renumbers the targets.
     pub fn retarget(&mut self, moved: &dyn Fn(TargetIndex) -> Option<TargetIndex>) {
-        Arc::make_mut(&mut self.0).iter_mut().for_each(|m| m.target = moved(m.target).unwrap_or(m.target));
+        for mapping in Arc::make_mut(&mut self.0) {
+            mapping.target = moved(mapping.target).unwrap_or(mapping.target);
+            mapping.over = mapping.over.and_then(|(target, offset)| Some((moved(target)?, offset)));
+        }
     }
 
     /// All, in ascending order.
@@ -84,6 +90,7 @@ impl Mapping {
         (address < self.end).then(|| Mapping {
             start: self.start + cut,
             file_offset: self.file_offset.wrapping_add(cut),
+            over: self.over.map(|(target, offset)| (target, offset.wrapping_add(cut))),
             ..self.clone()
         })
     }
@@ -114,7 +121,7 @@ mod tests {
             let (mut space, mut pages) = (AddressSpace::default(), BTreeMap::new());
             for (start, length, target) in ops {
                 let file_offset = u64::from(target) * 1000;
-                space.map(Mapping { start, end: start + length, file_offset, target: TargetIndex(target) });
+                space.map(Mapping { start, end: start + length, file_offset, target: TargetIndex(target), over: None });
                 (0..length).for_each(|i| { pages.insert(start + i, (target, file_offset + i)); });
                 space.verify();
             }
@@ -128,7 +135,7 @@ mod tests {
     #[test]
     fn wrapped_lengths_map_nothing() {
         let mut space = AddressSpace::default();
-        space.map(Mapping { start: 9, end: 3, file_offset: 0, target: TargetIndex(0) });
+        space.map(Mapping { start: 9, end: 3, file_offset: 0, target: TargetIndex(0), over: None });
         assert_eq!(space.iter().count(), 0);
     }
 }

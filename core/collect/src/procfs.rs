@@ -7,13 +7,38 @@ use dwell_profile::{Cpu, ImageOffset, ImageSymbol};
 
 use crate::{images::Target, records::FileTag};
 
-/// The executable mappings in /proc/PID/maps: first address, address after it, offset, target.
-pub fn parse_maps(maps: &[u8]) -> Vec<(u64, u64, u64, Target)> {
-    maps.split(|b| *b == b'\n').filter_map(parse_mapping).collect()
+/// A line of /proc/PID/maps: first address, address after it, offset, target.
+pub type MapsLine = (u64, u64, u64, Target);
+
+/// The executable mappings in /proc/PID/maps. Before an anonymous one that fills a hole in a file's mapping comes what must
+/// have been there: text may have been copied to huge pages.
+pub fn parse_maps(maps: &[u8]) -> Vec<MapsLine> {
+    let lines: Vec<(MapsLine, bool)> = maps.split(|b| *b == b'\n').filter_map(parse_mapping).collect();
+    let mut code = Vec::new();
+    for (at, (line, _)) in lines.iter().enumerate().filter(|(_, (_, executable))| *executable) {
+        if line.3 == Target::Anonymous {
+            let before = at.checked_sub(1).and_then(|before| lines.get(before));
+            code.extend(hidden(line, before.map(|l| &l.0), lines.get(at + 1).map(|l| &l.0)));
+        }
+        code.push(line.clone());
+    }
+    code
 }
 
-/// `start-end perms offset major:minor inode   path`
-fn parse_mapping(line: &[u8]) -> Option<(u64, u64, u64, Target)> {
+/// What a file mapping that goes on before or after an anonymous one would have there.
+fn hidden(line: &MapsLine, before: Option<&MapsLine>, after: Option<&MapsLine>) -> Option<MapsLine> {
+    let is_file = |l: &&MapsLine| matches!(l.3, Target::File { .. });
+    let (start, end) = (line.0, line.1);
+    if let Some(before) = before.filter(is_file).filter(|b| b.1 == start) {
+        let offset = before.2.wrapping_add(start.wrapping_sub(before.0));
+        return Some((start, end, offset, before.3.clone()));
+    }
+    let after = after.filter(is_file).filter(|a| a.0 == end)?;
+    Some((start, end, after.2.checked_sub(end.checked_sub(start)?)?, after.3.clone()))
+}
+
+/// `start-end perms offset major:minor inode   path`, and whether it is executable.
+fn parse_mapping(line: &[u8]) -> Option<(MapsLine, bool)> {
     let mut rest = line;
     let mut word = || {
         let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
@@ -22,15 +47,13 @@ fn parse_mapping(line: &[u8]) -> Option<(u64, u64, u64, Target)> {
         std::str::from_utf8(word).ok()
     };
     let (range, permissions, offset, device, inode) = (word()?, word()?, word()?, word()?, word()?);
-    if permissions.as_bytes().get(2) != Some(&b'x') {
-        return None;
-    }
+    let executable = permissions.as_bytes().get(2) == Some(&b'x');
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let ((start, end), (major, minor)) = (range.split_once('-')?, device.split_once(':')?);
     let inode = inode.parse().ok()?;
     let tag = FileTag::Inode { major: hex(major)? as u32, minor: hex(minor)? as u32, inode };
     let path = rest.trim_ascii_start();
-    Some((hex(start)?, hex(end)?, hex(offset)?, Target::named(path, tag)))
+    Some(((hex(start)?, hex(end)?, hex(offset)?, Target::named(path, tag)), executable))
 }
 
 /// Fields of /proc/PID/stat.
@@ -140,10 +163,27 @@ mod tests {
             broken\n";
         let told: String = parse_maps(maps).iter().map(|m| format!("{m:x?}\n")).collect();
         expect![[r#"
-            (5618eb922000, 5618eb946000, 4000, File { path: "/usr/bin/my grep", deleted: true, tag: Inode { device: fe00, inode: 3c5dc } })
+            (5618eb922000, 5618eb946000, 4000, File { path: "/usr/bin/my grep", deleted: true, tag: Inode { device: fe00, inode: 3c5dc, version: None } })
             (7f9c660c3000, 7f9c660c5000, 0, Vdso)
             (7f9c66100000, 7f9c66101000, 0, Anonymous)
             (7f9c66200000, 7f9c66201000, 0, Anonymous)
+        "#]]
+        .assert_eq(&told);
+    }
+
+    #[test]
+    fn holes_in_files_tell_what_was_there() {
+        let maps = b"1000-2000 r--p 00000000 fe:00 7 /bin/big\n\
+            2000-4000 rwxp 00000000 00:00 0 \n\
+            4000-5000 r-xp 00003000 fe:00 7 /bin/big\n\
+            7000-8000 rwxp 00000000 00:00 0 \n";
+        let tell = |(s, e, o, t): &MapsLine| format!("{s:x}-{e:x} {o:x} {:?}\n", t.program());
+        let told: String = parse_maps(maps).iter().map(tell).collect();
+        expect![[r#"
+            2000-4000 1000 Some("big")
+            2000-4000 0 None
+            4000-5000 3000 Some("big")
+            7000-8000 0 None
         "#]]
         .assert_eq(&told);
     }

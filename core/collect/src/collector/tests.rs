@@ -9,7 +9,7 @@ use super::{symbols::SYMBOLS_MAX, *};
 use crate::{
     branch::Registers,
     host::{KernelPlace, Place, ProcessSnapshot},
-    images::{Identity, OwnedTag},
+    images::{FileVersion, Identity, OwnedTag},
     items::RawBurst,
     merge::Merger,
     program_headers::CodeLayout,
@@ -34,6 +34,16 @@ impl Host for FakeHost {
     fn is_alive(&self, _pid: u32) -> bool {
         false
     }
+
+    fn version(&mut self, _target: &Target, _place: Place, _mapped_ns: Option<u64>) -> Option<FileVersion> {
+        None
+    }
+
+    fn has_in_memory(&mut self, pid: u32, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
+        (image.as_str() == "/bin/huge").then_some(pid == 1 && address % 2 == 0)
+    }
+
+    fn note_jitdump(&mut self, _pid: u32, _path: &std::path::Path) {}
 
     fn identify(&mut self, target: &Target, _place: Place) -> Identity {
         let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
@@ -72,7 +82,11 @@ impl Host for FakeHost {
 }
 
 pub(super) fn file(path: &str) -> Target {
-    Target::File { path: path.into(), deleted: false, tag: OwnedTag::Inode { device: 1, inode: 1 } }
+    Target::File {
+        path: path.into(),
+        deleted: false,
+        tag: OwnedTag::Inode { device: 1, inode: 1, version: None },
+    }
 }
 
 fn sample(mode: Mode, pid: u32, pc: u64) -> Item {

@@ -20,7 +20,7 @@ use crate::{
     apps::Apart,
     collector::{Batch, Collector},
     host::{Host, KernelPlace, Place, ProcessSnapshot},
-    images::{Identity, Target},
+    images::{FileVersion, Identity, Target},
     items::Item,
     merge::Merger,
 };
@@ -42,6 +42,19 @@ impl Host for SimulatedHost {
     fn is_alive(&self, pid: u32) -> bool {
         self.0.borrow().processes.contains_key(&pid)
     }
+
+    fn version(&mut self, _target: &Target, _place: Place, _mapped_ns: Option<u64>) -> Option<FileVersion> {
+        None
+    }
+
+    fn has_in_memory(&mut self, pid: u32, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
+        {
+            let _ = (pid, address, image);
+            None
+        }
+    }
+
+    fn note_jitdump(&mut self, _pid: u32, _path: &std::path::Path) {}
 
     fn identify(&mut self, target: &Target, _place: Place) -> Identity {
         let Target::File { path, .. } = target else { panic!("{target:?} is no file") };

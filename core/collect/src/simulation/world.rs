@@ -396,7 +396,7 @@ fn map_record(pid: u32, first: u64, count: u64, offset: u64, path: Option<&str>)
 fn file(path: &str, by_event: bool) -> Target {
     let tag = match dwell_profile::BuildId::new(&[path.len() as u8; 20]).filter(|_| by_event) {
         Some(id) => OwnedTag::BuildId(id),
-        None => OwnedTag::Inode { device: 1, inode: 1 },
+        None => OwnedTag::Inode { device: 1, inode: 1, version: None },
     };
     Target::File { path: path.into(), deleted: false, tag }
 }
