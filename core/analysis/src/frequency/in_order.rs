@@ -15,6 +15,7 @@
 use super::{
     Estimate, Estimates, Evidence, confidence,
     flow_fit::{Flow, FlowFit, Known},
+    heads::{self, Seen},
     mixture::{self, Point, Stalls},
     points, skid,
 };
@@ -96,6 +97,7 @@ struct Class {
 fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted> {
     let Evidence { cfg, samples, .. } = *evidence;
     let solver = FlowFit::new(cfg, entries)?;
+    let forks = heads::forks(evidence);
     let mut shares = skid::edge_shares_by_samples(cfg, samples);
     let mut fitted: Option<(Flow, Vec<Vec<Point>>)> = None;
     for error in MODEL_ERRORS {
@@ -105,7 +107,12 @@ fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted>
             None => alone(evidence, entries, &points, stalls),
             Some((flow, _)) => (flow.all(), vec![0.0; points.len()]),
         };
-        let known = knowledge(&points, &guess, &doubts, &stalls.with_model_error(error));
+        let seen: Vec<Seen> = match &fitted {
+            None => Vec::new(),
+            Some((flow, _)) => forks.iter().filter_map(|f| f.seen(evidence, &cycles, flow)).collect(),
+        };
+        let mut known = knowledge(&without_heads(&points, &seen), &guess, &doubts, &stalls.with_model_error(error));
+        seen.iter().for_each(|s| add_odds(&mut known, s, &guess, cfg.blocks.len()));
         let flow = solver.solve(&known, &guess)?;
         shares = skid::edge_shares(cfg, &flow.edges);
         fitted = Some((flow, points));
@@ -130,6 +137,27 @@ fn knowledge(points: &[Vec<Point>], guess: &[f64], doubts: &[f64], stalls: &Stal
             cycles: k.cycles + PRIOR_SAMPLES / f.max(f64::MIN_POSITIVE),
         })
         .collect()
+}
+
+/// Points but the heads that speak together.
+fn without_heads(points: &[Vec<Point>], seen: &[Seen]) -> Vec<Vec<Point>> {
+    let mut points = points.to_vec();
+    for block in seen.iter().flat_map(|s| s.heads).flatten() {
+        points[block].retain(|p| !p.is_head);
+    }
+    points
+}
+
+/// Adds what is seen of a branch's directions: the multinomial likelihood Σ n·ln z − Σn·ln z_block. As the last part is
+/// not concave, so much of it as the block's own samples outweigh stays as it is; the rest is its tangent at the flow
+/// so far, to which the next round brings a better one (minorize and maximize; Hunter and Lange, 2004).
+fn add_odds(known: &mut [Known], seen: &Seen, flow: &[f64], blocks: usize) {
+    let times: f64 = seen.edges.iter().map(|e| e.1).sum();
+    seen.edges.iter().for_each(|&(edge, n)| known[blocks + edge].samples += n);
+    let block = &mut known[seen.block];
+    let exact = times.min(0.9 * block.samples);
+    block.samples -= exact;
+    block.cycles += (times - exact) / flow[seen.block].max(f64::MIN_POSITIVE);
 }
 
 /// Each arc's frequency by its own class, and for each block the doubt about it.

@@ -42,6 +42,8 @@ pub struct Point {
     pub hidden_prior: f64,
     /// The probability that something stalls it.
     pub stall_prior: f64,
+    /// It is its block's first instruction.
+    pub is_head: bool,
 }
 
 /// What stalls can be on a machine.

@@ -10,6 +10,7 @@ pub mod cluster;
 mod confidence;
 mod electric;
 mod flow_fit;
+mod heads;
 mod in_order;
 mod likely_flow;
 mod markov;

@@ -52,6 +52,7 @@ pub fn by_block(evidence: &Evidence, cycles: &[f64]) -> Vec<Vec<Point>> {
             cycles_floor: schedule.issue_cycles_floor[i].min(cycles[i]),
             hidden_prior: if schedule.issue_cycles_floor[i] < own { 1.0 - free_between } else { 0.0 },
             stall_prior: prior(i),
+            is_head: i == start,
         }
     };
     // What may also issue with a predecessor's end tells little.

@@ -10,14 +10,30 @@ use crate::{
     machine::{ClassCost, MachineModel, Opcode},
 };
 
-/// When something becomes free or ready, and who is responsible.
+/// When something becomes free or ready, and who is responsible. Small, since all of them are copied for each edge.
 #[derive(Clone, Copy, Debug)]
 struct Ready {
-    cycle: i64,
-    by: Option<usize>,
+    cycle: i32,
+    /// The instruction's index + 1; 0 for nobody.
+    by: u32,
 }
 
-const ALWAYS: Ready = Ready { cycle: 0, by: None };
+const ALWAYS: Ready = Ready { cycle: 0, by: 0 };
+
+impl Ready {
+    fn new(cycle: i64, by: Option<usize>) -> Ready {
+        let cycle = i32::try_from(cycle).unwrap_or(i32::MAX);
+        Ready { cycle, by: by.map_or(0, |i| u32::try_from(i + 1).unwrap_or(0)) }
+    }
+
+    fn cycle(self) -> i64 {
+        i64::from(self.cycle)
+    }
+
+    fn by(self) -> Option<usize> {
+        self.by.checked_sub(1).map(|i| i as usize)
+    }
+}
 
 /// The state of issue after some instruction.
 #[derive(Clone)]
@@ -131,27 +147,27 @@ impl<'m> Issue<'m> {
         let group_is_full = self.slots_used >= width;
         let is_first = cost.alone || cost.starts_group;
         let must_move = group_is_full || self.closed_by.is_some() || (is_first && self.slots_used > 0);
-        let slot_ready = Ready { cycle: self.cycle + i64::from(must_move), by: self.closed_by };
+        let slot_cycle = self.cycle + i64::from(must_move);
         let operands = self.operands_ready(instruction, cost);
-        let after_operands = slot_ready.cycle.max(operands.cycle);
+        let after_operands = slot_cycle.max(operands.cycle());
         let (unit, unit_is_shared_slot) = self.units_ready(cost, after_operands);
-        let cycle = after_operands.max(unit.cycle);
+        let cycle = after_operands.max(unit.cycle());
 
         let slot_at =
             |cycle: i64, now: &Self| cycle * width + if cycle == now.cycle { now.slots_used } else { 0 };
         let ideal = self.cycle * width + self.slots_used;
         let (at_slot, at_operands, at_unit) =
-            (slot_at(slot_ready.cycle, self), slot_at(after_operands, self), slot_at(cycle, self));
+            (slot_at(slot_cycle, self), slot_at(after_operands, self), slot_at(cycle, self));
         let unit_cause = if unit_is_shared_slot { Cause::Slotting } else { Cause::FunctionalUnit };
-        let (port, port_is_short) = self.units_ready(cost, slot_ready.cycle);
-        let floor = if port_is_short { slot_ready.cycle.max(port.cycle) } else { slot_ready.cycle };
+        let (port, port_is_short) = self.units_ready(cost, slot_cycle);
+        let floor = if port_is_short { slot_cycle.max(port.cycle()) } else { slot_cycle };
         let wait = Wait {
             cycles: cycle - self.cycle,
             cycles_floor: floor.min(cycle) - self.cycle,
             lost: [
-                (Cause::Slotting, at_slot - ideal, slot_ready.by),
-                (Cause::Dependency, at_operands - at_slot, operands.by),
-                (unit_cause, at_unit - at_operands, unit.by),
+                (Cause::Slotting, at_slot - ideal, self.closed_by),
+                (Cause::Dependency, at_operands - at_slot, operands.by()),
+                (unit_cause, at_unit - at_operands, unit.by()),
             ],
         };
         self.issue_at(cycle, instruction, i, cost, self.model.latency(opcode));
@@ -164,7 +180,7 @@ impl<'m> Issue<'m> {
         let addresses = address_registers(instruction);
         let data = RegisterSet(instruction.reads.0 & !addresses.0);
         let data = data.iter().map(|r| self.registers[usize::from(r.0 & 127)]).fold(ALWAYS, latest);
-        let data = Ready { cycle: data.cycle - cost.late as i64, ..data };
+        let data = Ready { cycle: data.cycle - cost.late as i32, ..data };
         addresses.iter().map(|r| self.addresses[usize::from(r.0 & 127)]).fold(data, latest)
     }
 
@@ -177,7 +193,7 @@ impl<'m> Issue<'m> {
     fn pool_ready(&self, name: &Option<String>, at: i64) -> (Ready, bool) {
         let first = self.units[self.pool(name)].iter().min_by_key(|(free, _)| free.cycle);
         match first {
-            Some(&(free, is_short)) if free.cycle > at => (free, is_short),
+            Some(&(free, is_short)) if free.cycle() > at => (free, is_short),
             _ => (ALWAYS, false),
         }
     }
@@ -212,8 +228,8 @@ impl<'m> Issue<'m> {
         for register in instruction.writes.iter() {
             let slot = usize::from(register.0 & 127);
             let cycles = if updated.contains(register) { (1.0, 1.0) } else { (latency, address_latency) };
-            self.registers[slot] = Ready { cycle: cycle + cycles.0 as i64, by: Some(i) };
-            self.addresses[slot] = Ready { cycle: cycle + cycles.1 as i64, by: Some(i) };
+            self.registers[slot] = Ready::new(cycle + cycles.0 as i64, Some(i));
+            self.addresses[slot] = Ready::new(cycle + cycles.1 as i64, Some(i));
         }
         self.take(&cost.slot, cycle, 1.0, i);
         self.take(&cost.unit, cycle, cost.busy, i);
@@ -228,7 +244,7 @@ impl<'m> Issue<'m> {
     fn take(&mut self, name: &Option<String>, cycle: i64, busy: f64, i: usize) {
         let pool = self.pool(name);
         if let Some(free) = self.units[pool].iter_mut().min_by_key(|(free, _)| free.cycle) {
-            *free = (Ready { cycle: cycle + busy as i64, by: Some(i) }, busy <= 1.0);
+            *free = (Ready::new(cycle + busy as i64, Some(i)), busy <= 1.0);
         }
     }
 }

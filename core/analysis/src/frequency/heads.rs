@@ -1,0 +1,193 @@
+//! What the heads behind a conditional branch say together of its odds, though mispredictions stall both.
+//!
+//! Input: samples, M, and the flow so far. Output: for a branch, how many times one would have to see it decided to
+//! know its odds as well. Complexity: linear in branches times a bounded number of bisections.
+//!
+//! Where each side of an unpredictable branch has no issue point but its first, the mixture of each side alone leaves the
+//! odds open: a few executions with stalls, or many without. Together they do not. With F executions of the branch, of
+//! which a part p goes to side T, the samples are S_T = p·F·M_T + c·m_T and S_N = (1 − p)·F·M_N + c·m_N, where m are the
+//! mispredictions of each direction and c what one costs: two equations for p and two kinds of m. Mispredictions come
+//! about as often in either direction where history leaves an even chance; a predictor that always says the likelier
+//! direction mispredicts the other alone, so m_T / m_N lies between 1 and the inverse odds (two-bit counters: between
+//! 1 and ((1 − p) / p)). Near even odds that hardly matters, and farther away the variance says that it does.
+//! The paper has nothing of the kind: it takes each class alone (§6.1.3).
+
+use super::{Evidence, flow_fit::Flow};
+use crate::{
+    cfg::{Cfg, EdgeKind},
+    schedule::Risks,
+};
+
+/// How m_T / m_N follows the inverse odds: the exponents between which the truth lies, and the likeliest.
+const EXPONENTS: [f64; 3] = [0.0, 0.5, 1.0];
+/// Variance of the logarithm of the odds for what else stalls a head. On the programs of role "tune" anything from 0.02
+/// to 0.15 is as good.
+const ODDS_LOG_VARIANCE: f64 = 0.1;
+/// Parts that are not told from none and all.
+const PART_MIN: f64 = 1e-4;
+const BISECTIONS: usize = 40;
+/// Samples of both heads below which they say nothing.
+const SAMPLES_MIN: f64 = 10.0;
+
+/// A conditional branch whose two targets' heads wait for nothing but it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fork {
+    /// The block that ends in the branch.
+    block: usize,
+    sides: [Side; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Side {
+    edge: usize,
+    target: usize,
+    /// No other edge leads to the target.
+    alone: bool,
+}
+
+/// What the heads of a fork say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// The block that ends in the branch.
+    pub block: usize,
+    /// Each edge with the times one would have seen it taken.
+    pub edges: [(usize, f64); 2],
+    /// Blocks whose heads have said what they can.
+    pub heads: [Option<usize>; 2],
+}
+
+/// The forks of a procedure.
+pub fn forks(evidence: &Evidence) -> Vec<Fork> {
+    let cfg = evidence.cfg;
+    (0..cfg.blocks.len()).filter_map(|block| fork(evidence, block)).collect()
+}
+
+fn fork(evidence: &Evidence, block: usize) -> Option<Fork> {
+    let cfg = evidence.cfg;
+    let of = |kind| cfg.successors[block].iter().copied().find(|&e| cfg.edges[e].kind == kind);
+    let (taken, not_taken) = (of(EdgeKind::Taken)?, of(EdgeKind::NotTaken)?);
+    let sides = [side(evidence, taken)?, side(evidence, not_taken)?];
+    (sides[0].target != sides[1].target).then_some(Fork { block, sides })
+}
+
+fn side(evidence: &Evidence, edge: usize) -> Option<Side> {
+    let Cfg { blocks, edges, predecessors, .. } = evidence.cfg;
+    let target = edges[edge].to;
+    let head = blocks.get(target)?.start;
+    let others = predecessors[target].iter().filter(|&&e| e != edge);
+    // What else enters must not be mispredicted, nor the head wait for anything but its fetch.
+    let mut others_kinds = others.clone().map(|&e| edges[e].kind);
+    let is_sure = others_kinds.all(|k| matches!(k, EdgeKind::FallThrough | EdgeKind::Jump));
+    let waits = |r: &Risks| r.data || r.store || r.unit;
+    let is_pure = evidence.schedule.risks.get(head).is_some_and(|r| !waits(r));
+    (is_sure && is_pure).then_some(Side { edge, target, alone: others.count() == 0 })
+}
+
+impl Fork {
+    /// What its heads say at the flow so far; `cycles` are M by instruction.
+    pub fn seen(&self, evidence: &Evidence, cycles: &[f64], flow: &Flow) -> Option<Seen> {
+        let heads = self.sides.map(|side| Head::of(evidence, side, cycles, flow));
+        let executions = flow.blocks[self.block];
+        let samples = heads[0].samples + heads[1].samples;
+        if samples < SAMPLES_MIN || heads.iter().any(|h| h.stall_cycles <= 0.0) || executions <= 0.0 {
+            return None;
+        }
+        let [even, likely, inverse] = EXPONENTS.map(|e| log_odds(&heads, executions, e));
+        let part = 1.0 / (1.0 + (-likely).exp());
+        let spread = part * (1.0 - part);
+        // Three standard errors of a uniform range are its width, about.
+        let range = (inverse - even) / 3.0;
+        let cycles = (heads[0].cycles + heads[1].cycles) * executions;
+        let noise = samples.sqrt() / cycles / spread;
+        let variance = ODDS_LOG_VARIANCE + range * range + noise * noise;
+        let times = 1.0 / (variance * spread);
+        let said = |side: Side| side.alone.then_some(side.target);
+        Some(Seen {
+            block: self.block,
+            edges: [(self.sides[0].edge, part * times), (self.sides[1].edge, (1.0 - part) * times)],
+            heads: self.sides.map(said),
+        })
+    }
+}
+
+/// The first instruction behind a branch.
+struct Head {
+    samples: f64,
+    /// M.
+    cycles: f64,
+    /// What a misprediction adds.
+    stall_cycles: f64,
+    /// Its executions where they do not depend on the branch alone.
+    executions: Option<f64>,
+}
+
+impl Head {
+    fn of(evidence: &Evidence, side: Side, cycles: &[f64], flow: &Flow) -> Head {
+        let head = evidence.cfg.blocks[side.target].start;
+        let cycles = cycles[head];
+        Head {
+            samples: evidence.samples[head] as f64,
+            cycles,
+            // Operands arrive while the right instructions are fetched.
+            stall_cycles: evidence.model.mispredict_cycles + 1.0 - cycles.max(1.0),
+            executions: (!side.alone).then(|| flow.blocks[side.target]),
+        }
+    }
+
+    /// Mispredictions, where the branch goes here `executions` times.
+    fn mispredictions(&self, executions: f64) -> f64 {
+        let executions = self.executions.unwrap_or(executions);
+        ((self.samples - self.cycles * executions) / self.stall_cycles).max(0.0)
+    }
+}
+
+/// The logarithm of the odds at which the mispredictions of both directions stand as they should.
+fn log_odds(heads: &[Head; 2], executions: f64, exponent: f64) -> f64 {
+    let surplus = |part: f64| {
+        let [first, second] = [part, 1.0 - part].map(|p| p * executions);
+        let weighted = heads[0].mispredictions(first) * (part / (1.0 - part)).powf(exponent);
+        weighted - heads[1].mispredictions(second)
+    };
+    let (mut low, mut high) = (PART_MIN, 1.0 - PART_MIN);
+    for _ in 0..BISECTIONS {
+        let middle = 0.5 * (low + high);
+        if surplus(middle) > 0.0 { low = middle } else { high = middle }
+    }
+    let part = 0.5 * (low + high);
+    (part / (1.0 - part)).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second side's mispredictions follow from the first's by the exponent.
+    fn heads(part: f64, executions: f64, mispredicted: f64, exponent: f64) -> [Head; 2] {
+        let (cycles, stall_cycles) = ([1.0, 2.0], [8.0, 7.0]);
+        let other = mispredicted * (part / (1.0 - part)).powf(exponent);
+        let head = |k: usize, times: f64, missed: f64| Head {
+            samples: times * cycles[k] + missed * stall_cycles[k],
+            cycles: cycles[k],
+            stall_cycles: stall_cycles[k],
+            executions: None,
+        };
+        [head(0, part * executions, mispredicted), head(1, (1.0 - part) * executions, other)]
+    }
+
+    #[test]
+    fn odds_follow_from_both_heads_though_both_stall() {
+        for part in [0.2, 0.5, 0.7] {
+            for exponent in EXPONENTS {
+                let heads = heads(part, 1000.0, 90.0, exponent);
+                let found = log_odds(&heads, 1000.0, exponent);
+                assert!((found - (part / (1.0 - part)).ln()).abs() < 1e-3, "{part} {exponent}: {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_mispredictions_heads_count() {
+        let found = log_odds(&heads(0.9, 1000.0, 0.0, 0.5), 1000.0, 0.5);
+        assert!((found - 9f64.ln()).abs() < 1e-3, "{found}");
+    }
+}
