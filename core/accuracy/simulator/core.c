@@ -233,8 +233,10 @@ static void follow(struct insn *insn, uint64_t next_pc)
     if (!insn->branch)
         return;
     block++;
+    bool taken = next_pc != insn->pc + insn->size_bytes;
+    record_branch(insn->branch == CONDITIONAL ? taken : -1);
     if (insn->branch == CONDITIONAL)
-        insn->taken += next_pc != insn->pc + insn->size_bytes;
+        insn->taken += taken;
     else if (insn->branch == INDIRECT_JUMP || insn->branch == INDIRECT_CALL)
         record_indirect(insn, next_pc);
     if (!predicted(insn, next_pc) && !ideal) {

@@ -1,7 +1,7 @@
 /* Counts a run and writes its capture.
  *
- * In: what the core model says of each executed instruction. Out: executions.tsv, samples.tsv, edges.tsv, stalls.tsv, events.tsv
- * and totals.json in the capture's folder. Constant time for each instruction; memory grows with the program's text.
+ * In: what the core model says of each executed instruction. Out: executions.tsv, samples.tsv, edges.tsv, stalls.tsv, events.tsv,
+ * ahead.tsv and totals.json in the capture's folder. Constant time for each instruction; memory grows with the program's text.
  */
 #include "record.h"
 #include <inttypes.h>
@@ -28,6 +28,10 @@ struct table {
 static struct record_options options;
 static struct table stalls, indirects, insns;
 static uint64_t next_sample, samples, random_state;
+/* Sampled since the last branch. What does not fit is as if its branch could not be told. */
+enum { PENDING_MAX = 64 };
+static struct insn *pending[PENDING_MAX];
+static unsigned n_pending;
 static uint64_t event_left[EVENTS], event_counts[EVENTS];
 
 static void *allocate(size_t count, size_t size)
@@ -131,6 +135,8 @@ void record_head(struct insn *insn, uint64_t from, uint64_t to)
     while (next_sample >= from && next_sample < to) {
         insn->samples++;
         samples++;
+        if (n_pending < PENDING_MAX)
+            pending[n_pending++] = insn;
         next_sample += draw_period(options.period_cycles);
     }
 }
@@ -149,6 +155,13 @@ void record_event(struct insn *insn, enum event event)
     if (!insn->event_samples)
         insn->event_samples = allocate(EVENTS, sizeof *insn->event_samples);
     insn->event_samples[event]++;
+}
+
+void record_branch(int direction)
+{
+    for (unsigned i = 0; direction >= 0 && i < n_pending; i++)
+        pending[i]->samples_ahead[direction]++;
+    n_pending = 0;
 }
 
 void record_indirect(struct insn *from, uint64_t to)
@@ -274,12 +287,15 @@ static void write_stalls(struct insn **list, size_t count, const struct entry *h
 static void write_counts(struct insn **list, size_t count)
 {
     FILE *executions = create("executions.tsv"), *sampled = create("samples.tsv"), *events = create("events.tsv");
+    FILE *ahead = create("ahead.tsv");
     for (size_t i = 0; i < count; i++) {
         const struct insn *insn = list[i];
         if (insn->executions)
             fprintf(executions, "%" PRIx64 "\t%" PRIu64 "\n", insn->pc, insn->executions);
         if (insn->samples)
             fprintf(sampled, "%" PRIx64 "\t%" PRIu64 "\n", insn->pc, insn->samples);
+        if (insn->samples_ahead[0] | insn->samples_ahead[1])
+            fprintf(ahead, "%" PRIx64 "\t%" PRIu64 "\t%" PRIu64 "\n", insn->pc, insn->samples_ahead[1], insn->samples_ahead[0]);
         for (int event = 0; insn->event_samples && event < EVENTS; event++)
             if (insn->event_samples[event])
                 fprintf(events, "%s\t%" PRIu64 "\t%" PRIx64 "\t%" PRIu32 "\n", event_names[event], options.event_periods[event],
@@ -288,6 +304,7 @@ static void write_counts(struct insn **list, size_t count)
     finish(executions);
     finish(sampled);
     finish(events);
+    finish(ahead);
 }
 
 static void write_totals(uint64_t cycles)

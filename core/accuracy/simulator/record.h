@@ -26,6 +26,8 @@ void record_head(struct insn *insn, uint64_t from, uint64_t to);
 /* Of which so many cycles had this cause; `culprit` may be null. */
 void record_stall(struct insn *insn, enum cause cause, struct insn *culprit, uint64_t cycles);
 void record_event(struct insn *insn, enum event event);
+/* A branch was issued, which ends what ran straight on; `direction` is 1 where a conditional one was taken, 0 where not, -1 for others. */
+void record_branch(int direction);
 /* An indirect branch went to `to`. */
 void record_indirect(struct insn *from, uint64_t to);
 

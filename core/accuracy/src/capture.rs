@@ -31,6 +31,9 @@ pub struct Capture {
     pub samples: BTreeMap<Address, u64>,
     /// Directions seen of conditional branches: taken, not taken.
     pub directions: BTreeMap<Address, (u64, u64)>,
+    /// Where samples before conditional branches went, by the sample's address: taken, not taken. Of all samples: which of
+    /// them registers would have told is for the reader to ask.
+    pub ahead: BTreeMap<Address, (u64, u64)>,
     /// Truth: executions of each instruction that was executed.
     pub executions: FxHashMap<Address, u64>,
     /// Truth: how often control went from one instruction to another by a branch, a jump or a call.
@@ -204,7 +207,8 @@ impl Capture {
             set,
             meta,
             samples: Table::read(&folder.join("samples.tsv"))?.summed(|r| Ok((r.hex()?, r.number()?)))?,
-            directions: directions(folder)?,
+            directions: directions(&folder.join("directions.tsv"))?,
+            ahead: directions(&folder.join("ahead.tsv"))?,
             executions: by_key(&folder.join("executions.tsv"), |r| r.hex())?,
             edges: by_key(&folder.join("edges.tsv"), |r| Ok((r.hex()?, r.hex()?)))?,
             stalls,
@@ -257,8 +261,8 @@ fn by_key<K: Eq + std::hash::Hash>(
     Ok(counts)
 }
 
-fn directions(folder: &Path) -> Result<BTreeMap<Address, (u64, u64)>, CaptureError> {
-    let Some(table) = Table::read_if_there(&folder.join("directions.tsv"))? else {
+fn directions(path: &Path) -> Result<BTreeMap<Address, (u64, u64)>, CaptureError> {
+    let Some(table) = Table::read_if_there(path)? else {
         return Ok(BTreeMap::new());
     };
     Ok(table.rows(|r| Ok((r.hex()?, (r.number()?, r.number()?))))?.into_iter().collect())

@@ -9,9 +9,11 @@ use anyhow::Context;
 use dwell_analysis::{
     MachineModel, Transfer,
     cfg::Cfg,
+    directions,
     paths::{self, Burst},
     recover_jump_targets,
 };
+use dwell_collect::branch::{AHEAD_BYTES, a64};
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::Event;
 use rustc_hash::FxHashMap;
@@ -229,6 +231,7 @@ impl<'a> Join<'a> {
                 self.procedures[p].directions[i] = seen;
             }
         }
+        self.directions_ahead();
         for (name, event) in &self.capture.events {
             let named = Event::named(name);
             for procedure in &mut self.procedures {
@@ -244,6 +247,29 @@ impl<'a> Join<'a> {
             }
         }
         self.transfers();
+    }
+
+    /// Directions of the samples from whose registers the collector's own interpreter could have told them: whether it
+    /// can depends on the code alone.
+    fn directions_ahead(&mut self) {
+        let mut ahead: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
+        for (&address, &seen) in &self.capture.ahead {
+            let Some((p, i)) = self.place(address) else { continue };
+            if self.decides_branch(address) {
+                let n = self.procedures[p].instructions.len();
+                ahead.entry(p).or_insert_with(|| vec![(0, 0); n])[i] = seen;
+            }
+        }
+        for (p, ahead) in ahead {
+            let procedure = &mut self.procedures[p];
+            procedure.directions = directions(&procedure.instructions, &procedure.directions, &ahead);
+        }
+    }
+
+    fn decides_branch(&self, address: Address) -> bool {
+        let mut code = [0; AHEAD_BYTES];
+        let is_read = self.image.read(ImageAddress(address), &mut code);
+        is_read && self.image.arch() == Arch::Aarch64 && a64::Ahead::decode(&code).is_some()
     }
 
     fn transfers(&mut self) {

@@ -270,7 +270,7 @@ fn points_of<'a>(
     })
 }
 
-fn edge_points(truth: &Truth, estimates: &Estimates) -> Vec<Point> {
+pub fn edge_points(truth: &Truth, estimates: &Estimates) -> Vec<Point> {
     let point = |e: &crate::program::TrueEdge| Point {
         weight: e.executions as f64,
         estimate: estimates.edges.get(&(e.from, e.to)).copied(),

@@ -10,6 +10,7 @@
 //! The bytes are decoded here rather than by `dwell-image`: these few forms take 20 ns, the disassembler 10 µs, and on
 //! a build of a C project every second sample is at a pc never seen before. A test holds the two to each other.
 
+pub mod a64;
 mod ahead;
 
 pub use ahead::{AHEAD_BYTES, Ahead};

@@ -9,7 +9,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-query", &["dwell-profile", "dwell-image", "dwell-analysis"]),
     ("dwell-cli", &["dwell-profile", "dwell-collect", "dwell-query"]),
     ("dwell-node", &["dwell-query"]),
-    ("dwell-accuracy", &["dwell-profile", "dwell-image", "dwell-analysis"]),
+    ("dwell-accuracy", &["dwell-profile", "dwell-image", "dwell-analysis", "dwell-collect"]),
     ("dwell-xtask", &[]),
 ];
 

@@ -1,15 +1,15 @@
 //! What the heads behind a conditional branch say together of its odds, though mispredictions stall both.
 //!
 //! Input: samples, M, and the flow so far. Output: for a branch, how many times one would have to see it decided to
-//! know its odds as well. Complexity: linear in branches times a bounded number of bisections.
+//! know its odds as well. Complexity: linear in branches.
 //!
 //! Where each side of an unpredictable branch has no issue point but its first, the mixture of each side alone leaves the
 //! odds open: a few executions with stalls, or many without. Together they do not. With F executions of the branch, of
 //! which a part p goes to side T, the samples are S_T = p·F·M_T + c·m_T and S_N = (1 − p)·F·M_N + c·m_N, where m are the
 //! mispredictions of each direction and c what one costs: two equations for p and two kinds of m. Mispredictions come
 //! about as often in either direction where history leaves an even chance; a predictor that always says the likelier
-//! direction mispredicts the other alone, so m_T / m_N lies between 1 and the inverse odds (two-bit counters: between
-//! 1 and ((1 − p) / p)). Near even odds that hardly matters, and farther away the variance says that it does.
+//! direction mispredicts the other alone, so m_T / m_N lies between 1 and the inverse odds. Near even odds that hardly
+//! matters, and farther away the variance says that it does.
 //! The paper has nothing of the kind: it takes each class alone (§6.1.3).
 
 use super::{Evidence, flow_fit::Flow};
@@ -18,14 +18,11 @@ use crate::{
     schedule::Risks,
 };
 
-/// How m_T / m_N follows the inverse odds: the exponents between which the truth lies, and the likeliest.
-const EXPONENTS: [f64; 3] = [0.0, 0.5, 1.0];
 /// Variance of the logarithm of the odds for what else stalls a head. On the programs of role "tune" anything from 0.02
 /// to 0.15 is as good.
 const ODDS_LOG_VARIANCE: f64 = 0.1;
 /// Parts that are not told from none and all.
 const PART_MIN: f64 = 1e-4;
-const BISECTIONS: usize = 40;
 /// Samples of both heads below which they say nothing.
 const SAMPLES_MIN: f64 = 10.0;
 
@@ -92,19 +89,12 @@ impl Fork {
         if samples < SAMPLES_MIN || heads.iter().any(|h| h.stall_cycles <= 0.0) || executions <= 0.0 {
             return None;
         }
-        let [even, likely, inverse] = EXPONENTS.map(|e| log_odds(&heads, executions, e));
-        let part = 1.0 / (1.0 + (-likely).exp());
-        let spread = part * (1.0 - part);
-        // Three standard errors of a uniform range are its width, about.
-        let range = (inverse - even) / 3.0;
-        let cycles = (heads[0].cycles + heads[1].cycles) * executions;
-        let noise = samples.sqrt() / cycles / spread;
-        let variance = ODDS_LOG_VARIANCE + range * range + noise * noise;
-        let times = 1.0 / (variance * spread);
+        let odds = Odds::of(&heads, executions)?;
+        let times = 1.0 / (odds.log_variance * odds.part * (1.0 - odds.part));
         let said = |side: Side| side.alone.then_some(side.target);
         Some(Seen {
             block: self.block,
-            edges: [(self.sides[0].edge, part * times), (self.sides[1].edge, (1.0 - part) * times)],
+            edges: [(self.sides[0].edge, odds.part * times), (self.sides[1].edge, (1.0 - odds.part) * times)],
             heads: self.sides.map(said),
         })
     }
@@ -134,34 +124,49 @@ impl Head {
         }
     }
 
-    /// Mispredictions, where the branch goes here `executions` times.
-    fn mispredictions(&self, executions: f64) -> f64 {
-        let executions = self.executions.unwrap_or(executions);
-        ((self.samples - self.cycles * executions) / self.stall_cycles).max(0.0)
+    /// Mispredictions were no execution here, and how many fewer they are for each.
+    fn mispredictions(&self) -> (f64, f64) {
+        let per_execution = self.cycles / self.stall_cycles;
+        let all = self.samples / self.stall_cycles;
+        self.executions.map_or((all, per_execution), |f| ((all - f * per_execution).max(0.0), 0.0))
     }
 }
 
-/// The logarithm of the odds at which the mispredictions of both directions stand as they should.
-fn log_odds(heads: &[Head; 2], executions: f64, exponent: f64) -> f64 {
-    let surplus = |part: f64| {
-        let [first, second] = [part, 1.0 - part].map(|p| p * executions);
-        let weighted = heads[0].mispredictions(first) * (part / (1.0 - part)).powf(exponent);
-        weighted - heads[1].mispredictions(second)
-    };
-    let (mut low, mut high) = (PART_MIN, 1.0 - PART_MIN);
-    for _ in 0..BISECTIONS {
-        let middle = 0.5 * (low + high);
-        if surplus(middle) > 0.0 { low = middle } else { high = middle }
+/// Odds of a fork.
+struct Odds {
+    /// The first side's part.
+    part: f64,
+    /// The variance of the logarithm of the odds.
+    log_variance: f64,
+}
+
+impl Odds {
+    /// Where both directions are mispredicted equally often, moved by half of what a predictor that mispredicts in
+    /// inverse proportion would make of it (to first order), with the variance of all between. Of `executions`.
+    fn of(heads: &[Head; 2], executions: f64) -> Option<Odds> {
+        let [(first, first_fewer), (second, second_fewer)] = heads.each_ref().map(Head::mispredictions);
+        let slope = executions * (first_fewer + second_fewer);
+        if slope <= 0.0 {
+            return None;
+        }
+        let within = |part: f64| part.clamp(PART_MIN, 1.0 - PART_MIN);
+        let even = within((first - second + executions * second_fewer) / slope);
+        let mispredicted = (first - even * executions * first_fewer).max(0.0);
+        let log_odds = (even / (1.0 - even)).ln();
+        let range = mispredicted * log_odds / slope;
+        let part = within(even + 0.5 * range);
+        let spread = part * (1.0 - part);
+        let samples = heads.iter().map(|h| h.samples / h.stall_cycles / h.stall_cycles).sum::<f64>();
+        let part_variance = range * range / 12.0 + samples / (slope * slope);
+        Some(Odds { part, log_variance: ODDS_LOG_VARIANCE + part_variance / (spread * spread) })
     }
-    let part = 0.5 * (low + high);
-    (part / (1.0 - part)).ln()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The second side's mispredictions follow from the first's by the exponent.
+    /// `mispredicted` of the first direction; of the second as many times the odds to the power of `exponent`.
     fn heads(part: f64, executions: f64, mispredicted: f64, exponent: f64) -> [Head; 2] {
         let (cycles, stall_cycles) = ([1.0, 2.0], [8.0, 7.0]);
         let other = mispredicted * (part / (1.0 - part)).powf(exponent);
@@ -176,18 +181,18 @@ mod tests {
 
     #[test]
     fn odds_follow_from_both_heads_though_both_stall() {
-        for part in [0.2, 0.5, 0.7] {
-            for exponent in EXPONENTS {
-                let heads = heads(part, 1000.0, 90.0, exponent);
-                let found = log_odds(&heads, 1000.0, exponent);
-                assert!((found - (part / (1.0 - part)).ln()).abs() < 1e-3, "{part} {exponent}: {found}");
+        for part in [0.3, 0.5, 0.6] {
+            for exponent in [0.0, 0.5, 1.0] {
+                let odds = Odds::of(&heads(part, 1000.0, 90.0, exponent), 1000.0).unwrap();
+                let off = (odds.part / (1.0 - odds.part)).ln() - (part / (1.0 - part)).ln();
+                assert!(off * off < 2.0 * odds.log_variance, "{part} {exponent}: {}", odds.part);
             }
         }
     }
 
     #[test]
     fn without_mispredictions_heads_count() {
-        let found = log_odds(&heads(0.9, 1000.0, 0.0, 0.5), 1000.0, 0.5);
-        assert!((found - 9f64.ln()).abs() < 1e-3, "{found}");
+        let odds = Odds::of(&heads(0.9, 1000.0, 0.0, 0.0), 1000.0).unwrap();
+        assert!((odds.part - 0.9).abs() < 1e-6, "{}", odds.part);
     }
 }

@@ -17,7 +17,7 @@ use super::{
     flow_fit::{Flow, FlowFit, Known},
     heads::{self, Seen},
     mixture::{self, Point, Stalls},
-    points, skid,
+    out_of_order, points, skid,
 };
 use crate::{
     Confidence,
@@ -35,6 +35,9 @@ const PSEUDO_PART: f64 = 1e-3;
 const CLASS_ERROR: f64 = 0.01;
 /// Logarithm of how many times likelier a class's own frequency must be than the flow's to prove an entry from outside.
 const ENTRY_PROOF: f64 = 25.0;
+/// Variance of the logarithm of a direction's odds in samples over its true odds: what a branch waits for depends on
+/// where it goes. Chosen on the programs of role "tune".
+const DIRECTION_LOG_VARIANCE: f64 = 0.1;
 /// Entries from outside at most.
 const ENTRIES_MAX: usize = 8;
 
@@ -98,6 +101,7 @@ fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted>
     let Evidence { cfg, samples, .. } = *evidence;
     let solver = FlowFit::new(cfg, entries)?;
     let forks = heads::forks(evidence);
+    let seen = sampled_directions(evidence);
     let mut shares = skid::edge_shares_by_samples(cfg, samples);
     let mut fitted: Option<(Flow, Vec<Vec<Point>>)> = None;
     for error in MODEL_ERRORS {
@@ -107,12 +111,13 @@ fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted>
             None => alone(evidence, entries, &points, stalls),
             Some((flow, _)) => (flow.all(), vec![0.0; points.len()]),
         };
-        let seen: Vec<Seen> = match &fitted {
+        let heads: Vec<Seen> = match &fitted {
             None => Vec::new(),
             Some((flow, _)) => forks.iter().filter_map(|f| f.seen(evidence, &cycles, flow)).collect(),
         };
-        let mut known = knowledge(&without_heads(&points, &seen), &guess, &doubts, &stalls.with_model_error(error));
-        seen.iter().for_each(|s| add_odds(&mut known, s, &guess, cfg.blocks.len()));
+        let points_left = without_heads(&points, &heads);
+        let mut known = knowledge(&points_left, &guess, &doubts, &stalls.with_model_error(error));
+        heads.iter().chain(&seen).for_each(|s| add_odds(&mut known, s, &guess, cfg.blocks.len()));
         let flow = solver.solve(&known, &guess)?;
         shares = skid::edge_shares(cfg, &flow.edges);
         fitted = Some((flow, points));
@@ -137,6 +142,20 @@ fn knowledge(points: &[Vec<Point>], guess: &[f64], doubts: &[f64], stalls: &Stal
             cycles: k.cycles + PRIOR_SAMPLES / f.max(f64::MIN_POSITIVE),
         })
         .collect()
+}
+
+/// Directions in samples' registers.
+fn sampled_directions(evidence: &Evidence) -> Vec<Seen> {
+    let cfg = evidence.cfg;
+    let of_block = |(block, range): (usize, &std::ops::Range<usize>)| {
+        let of = |kind| cfg.successors[block].iter().copied().find(|&e| cfg.edges[e].kind == kind);
+        let edges = [of(EdgeKind::Taken)?, of(EdgeKind::NotTaken)?];
+        let (taken, not_taken) = evidence.directions[range.end - 1];
+        let counts = out_of_order::unbiased((taken, not_taken), DIRECTION_LOG_VARIANCE);
+        let edges = [(edges[0], counts.0), (edges[1], counts.1)];
+        (taken > 0 || not_taken > 0).then_some(Seen { block, edges, heads: [None; 2] })
+    };
+    cfg.blocks.iter().enumerate().filter_map(of_block).collect()
 }
 
 /// Points but the heads that speak together.

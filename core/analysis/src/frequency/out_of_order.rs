@@ -184,7 +184,7 @@ fn seen_edges(evidence: &Evidence) -> Vec<f64> {
     let mut seen = vec![0.0; cfg.edges.len()];
     let mut edge_of = FxHashMap::default();
     for (node, block) in cfg.blocks.iter().enumerate() {
-        let (taken, not_taken) = unbiased(evidence.directions[block.end - 1]);
+        let (taken, not_taken) = unbiased(evidence.directions[block.end - 1], DIRECTION_LOG_VARIANCE);
         for &e in &cfg.successors[node] {
             seen[e] += match cfg.edges[e].kind {
                 EdgeKind::Taken => taken,
@@ -205,12 +205,12 @@ fn seen_edges(evidence: &Evidence) -> Vec<f64> {
 }
 
 /// As many directions as would be as sure if samples did not prefer the slower one: the variance of the odds' logarithm
-/// is the binomial's and that of the preference.
-fn unbiased((taken, not_taken): (u64, u64)) -> (f64, f64) {
+/// is the binomial's and that of the preference, `log_variance`.
+pub fn unbiased((taken, not_taken): (u64, u64), log_variance: f64) -> (f64, f64) {
     let (taken, not_taken) = (taken as f64, not_taken as f64);
     let seen = taken + not_taken;
     let p = (taken + 0.5) / (seen + 1.0);
-    let part = 1.0 / (1.0 + seen * p * (1.0 - p) * DIRECTION_LOG_VARIANCE);
+    let part = 1.0 / (1.0 + seen * p * (1.0 - p) * log_variance);
     (taken * part, not_taken * part)
 }
 
