@@ -141,7 +141,7 @@ impl<H: Host> Collector<H> {
     fn discover_one(&mut self, pid: u32) -> bool {
         let Some(snapshot) = self.host.process(pid) else { return false };
         let execution = self.begin_execution(&snapshot);
-        let process = self.process_in(snapshot, execution);
+        let process = self.process_in(pid, snapshot, execution);
         self.processes.discover(pid, process);
         true
     }
@@ -155,7 +155,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// A process as /proc shows it.
-    fn process_in(&mut self, snapshot: ProcessSnapshot, execution: ExecutionId) -> Process {
+    fn process_in(&mut self, pid: u32, snapshot: ProcessSnapshot, execution: ExecutionId) -> Process {
         self.apps.name(execution, &snapshot.name);
         let mut process = Process::new(execution, snapshot.kernel_thread);
         for (at, (start, end, file_offset, target)) in snapshot.mappings.into_iter().enumerate() {
@@ -537,7 +537,7 @@ impl<H: Host> Collector<H> {
                 continue;
             }
             let execution = self.execution_in(pid, &snapshot);
-            let process = self.process_in(snapshot, execution);
+            let process = self.process_in(pid, snapshot, execution);
             self.processes.replace(pid, process, now_ns);
         }
     }
