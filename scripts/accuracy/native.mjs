@@ -21,11 +21,12 @@ const rust = join(here, 'rust');
 const fixtures = join(top, 'test-fixtures/programs');
 /** Samples a second: enough of them from short runs, and far from what the kernel throttles. */
 const rate_hz = 10_000;
-/** So much of the CPU time may go into stepping: some 50 bursts on an idle machine. */
+/** So much of the CPU time may go into path bursts: some thousand of them. */
 const stepped_percent = 20;
 /** Executions that no transfer accounts for, at most: entries from libraries, longjmp. */
 const imbalance_max = 0.001;
-const simulated_samples = 30_000;
+/** As 10 s on two processors at 5 kHz give: at 30,000 the error of few samples is most of all errors. */
+const simulated_samples = 100_000;
 
 /** What is done with one program, and where. */
 class Job {
@@ -75,13 +76,13 @@ class Job {
       this.#run(record);
       sampling = { ...JSON.parse(exported()), runs };
     }
-    this.#step(sampling.runs);
+    this.#follow(sampling.runs);
     exported('--bursts', this.stepped);
     return sampling;
   }
 
-  /** As many runs again, single-stepped now and then: one recording, so that bursts begin anywhere in them. */
-  #step(runs) {
+  /** As many runs again, followed now and then: one recording, so that bursts begin anywhere in them. */
+  #follow(runs) {
     const loop = ['bash', '-c', 'for ((i = 0; i < $0; i++)); do "$@" > /dev/null || exit; done', String(runs), this.binary, ...this.arguments()];
     this.#run([this.dwell, '--db', this.stepped, 'record', '-e', 'cpu-clock', '-F', '1000', '--paths', String(stepped_percent), '--', ...loop]);
   }
