@@ -255,6 +255,11 @@ impl Session {
     /// Stores what was counted. On an error it is kept, to be stored with the next call.
     pub fn flush(&mut self) -> Result<(), DatabaseError> {
         self.take_aggregated();
+        self.store_counted()
+    }
+
+    /// The same without what the kernel has aggregated since.
+    fn store_counted(&mut self) -> Result<(), DatabaseError> {
         let batch = self.collector.take();
         self.collector.reap(now_ns());
         self.store.add(batch);
@@ -294,14 +299,11 @@ impl Session {
         let _ = writer.database().remove(&id);
     }
 
+    /// With what was counted so far: see [`Session::take_aggregated`].
     fn end_epoch(&mut self) -> Result<Epoch, CollectError> {
-        self.store_all()?;
-        self.store.end().map_err(|source| self.not_stored(source))
-    }
-
-    fn store_all(&mut self) -> Result<(), CollectError> {
         self.clock.measure();
-        self.flush().map_err(|source| self.not_stored(source))
+        self.store_counted().map_err(|source| self.not_stored(source))?;
+        self.store.end().map_err(|source| self.not_stored(source))
     }
 
     fn not_stored(&self, source: DatabaseError) -> CollectError {

@@ -3,12 +3,19 @@
 //! Enters: samples of a window, and what the machine was busy in it. Leaves: whether that cannot be. Never here:
 //! opening anything.
 
+use std::time::{Duration, Instant};
+
 /// Samples that should have come before their absence means something.
 const EXPECTED_MIN: f64 = 200.0;
+
+/// What the kernel aggregates comes every few seconds: shorter silences mean nothing.
+const JUDGED_AFTER: Duration = Duration::from_secs(10);
 
 /// Watches for silence.
 #[derive(Debug, Default)]
 pub struct Silence {
+    since: Option<Instant>,
+    samples: u64,
     busy_s: Option<f64>,
     silent: bool,
 }
@@ -16,6 +23,12 @@ pub struct Silence {
 impl Silence {
     /// Takes in a window's samples, of events that come so often on a busy CPU.
     pub fn look(&mut self, samples: u64, rate_hz: f64) {
+        self.samples += samples;
+        if self.since.get_or_insert_with(Instant::now).elapsed() < JUDGED_AFTER {
+            return;
+        }
+        let samples = std::mem::take(&mut self.samples);
+        self.since = None;
         let busy_s = std::fs::read_to_string("/proc/stat").ok().and_then(|text| parse_busy_s(&text));
         if let Some(busy_s) = busy_s {
             self.judge(samples, rate_hz, busy_s);

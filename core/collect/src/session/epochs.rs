@@ -38,6 +38,7 @@ impl Session {
         let id = epoch.id.clone();
         // First, as it is what most likely fails: until here nothing has changed.
         let store = Store::begin(writer, epoch, self.unstored_max)?;
+        self.take_aggregated();
         if next.periods.is_some() {
             self.change_periods(&plans.iter().map(|p| p.period).collect::<Vec<_>>());
         }
@@ -55,8 +56,10 @@ impl Session {
     /// Writes other periods, and counts what was sampled with the old ones.
     fn change_periods(&mut self, periods: &[u64]) {
         self.source.set_periods(periods);
-        self.source.cut_batch();
         let changed_ns = now_ns();
+        if self.source.features().aggregates {
+            return self.take_aggregated(); // None waits, so the batch is cut right now.
+        }
         thread::sleep(MERGE_WINDOW); // Until then, older records may become visible.
         self.source.drain(&mut self.merger);
         self.apply_until(changed_ns);
