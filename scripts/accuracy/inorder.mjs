@@ -30,7 +30,7 @@ export const architectures = Object.keys(cpus);
 /** Some 50,000 samples of most programs, divided by `more`. */
 const usual_period_cycles = 5003;
 /**
- * 500,000 samples, as DESIGN.md's figures and the paper's had many. The analysis' settings were chosen before; the totals of
+ * 500,000 samples, as docs/measured.md's figures and the paper's had many. The analysis' settings were chosen before; the totals of
  * the judging programs had been seen at a tenth of it.
  */
 const usual_more = 10;

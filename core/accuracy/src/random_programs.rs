@@ -3,7 +3,7 @@
 //! Enters: a seed. Leaves: a [`Program`] of some procedures. The text is real machine code, decoded as every other; its
 //! branches' probabilities, and so its executions, are drawn, not run. In order (AArch64) samples fall where the model's
 //! cycles do, and on a quarter of the issue points a dynamic stall is added; out of order (x86-64) they skid by one
-//! instruction (DESIGN.md §5), and directions of branches are seen in some of them. Linear.
+//! instruction (docs/measured.md), and directions of branches are seen in some of them. Linear.
 
 use std::collections::BTreeMap;
 

@@ -160,6 +160,7 @@ fn instruction_cost(scene: &Scene, block: usize, i: usize) -> InstructionCost {
         gain_cycles: frequency.map_or(0.0, |f| gain_cycles(scene, i, f)),
         head_samples,
         stalls,
+        kernel: culprits::in_the_kernel(scene, i, frequency),
     }
 }
 

@@ -78,10 +78,23 @@ pub struct InstructionCost {
     /// Cycles by which it was faster than that (DCPI Figure 4, "unexplained gain"); 0 where it was not.
     pub gain_cycles: f64,
     /// Time samples during which it was at the head of the machine: those that landed on it or, out of order, after it
-    /// (DESIGN.md §5), so that they are its cost. Over a procedure they add up to its samples.
+    /// (docs/measured.md), so that they are its cost. Over a procedure they add up to its samples.
     pub head_samples: f64,
     /// Why it took longer, static causes first. Empty where it did not.
     pub stalls: Vec<Stall>,
+    /// Time in the kernel on its behalf, where samples tell.
+    pub kernel: Option<KernelTime>,
+}
+
+/// Time in the kernel that an instruction of the user's caused: beside its own cycles, no part of its CPI.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KernelTime {
+    /// `PageFault` of what accesses memory, else `System`: a call, or an interrupt.
+    pub cause: Cause,
+    /// Time samples in the kernel.
+    pub samples: u64,
+    /// Cycles per execution.
+    pub cycles: f64,
 }
 
 /// One possible explanation of an instruction's lost cycles. Ranges of several dynamic stalls of one instruction

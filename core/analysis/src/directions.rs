@@ -6,7 +6,7 @@
 //! Samples come by time, and where a branch goes may depend on what took the time: a load that misses more often on one
 //! way has more samples of that way. But each instruction before a branch ran as often as the others, so each tells the
 //! same probability, and its time decides only how many samples it has. So the instructions' shares are averaged, as if
-//! each weighed 1 over its samples (DESIGN.md §5: most of the bias is gone, at the price of variance); those with few
+//! each weighed 1 over its samples (docs/measured.md: most of the bias is gone, at the price of variance); those with few
 //! samples weigh less. The answer has as many counts as the average is certain of.
 
 use dwell_image::{Flow, Instruction};

@@ -21,7 +21,7 @@ pub mod schedule;
 
 pub use analyze::{analyze, verify_analysis};
 pub use answer::{
-    Basis, Block, Cause, Confidence, Edge, InstructionCost, ProcedureAnalysis, Stall, StallKind,
+    Basis, Block, Cause, Confidence, Edge, InstructionCost, KernelTime, ProcedureAnalysis, Stall, StallKind,
 };
 pub use directions::directions;
 pub use input::{ProcedureInput, Transfer};

@@ -25,6 +25,9 @@ pub const ELSEWHERE: u64 = u64::MAX;
 const PIECE_SHIFT: u32 = 5;
 /// Straight-line code that is longer is a mistake: no burst has so many steps.
 const RUN_BYTES_MAX: u64 = 64 << 10;
+/// Pieces of code that all bursts together may touch: some hundred times what a long recording's do. Those of a damaged
+/// file beyond that are left out.
+const PIECES_MAX: usize = 4 << 20;
 /// As if so many more bursts had begun anywhere and ended anywhere.
 const PRIOR_CROSSINGS: f64 = 2.0;
 /// The chain is followed until its weights change by less than that in a step …
@@ -49,7 +52,8 @@ pub struct Burst<'a> {
 
 /// The weight of each burst, 1 on average over the code that was executed.
 pub fn weights(bursts: &[Burst]) -> Vec<f64> {
-    let counted: Vec<Counts> = bursts.iter().map(piece_counts).collect();
+    let mut room = PIECES_MAX;
+    let counted: Vec<Counts> = bursts.iter().map(|b| piece_counts(b, &mut room)).collect();
     let visits = visits(&counted, bursts);
     let mut weights = smoothed(&counted, &visits);
     normalize(&counted, &mut weights);
@@ -83,10 +87,14 @@ pub fn runs(burst: &Burst) -> Vec<(u64, u64, u64)> {
 /// Executions by piece of code, in pieces' lengths.
 type Counts = FxHashMap<u64, f64>;
 
-fn piece_counts(burst: &Burst) -> Counts {
+/// As long as there is `room` for more pieces, of which it takes what it needs.
+fn piece_counts(burst: &Burst, room: &mut usize) -> Counts {
     let mut counts = Counts::default();
     for (start, end, executions) in runs(burst) {
         for piece in start >> PIECE_SHIFT..=(end - 1) >> PIECE_SHIFT {
+            if counts.len() >= *room {
+                break;
+            }
             let low = piece << PIECE_SHIFT;
             let high = low | ((1 << PIECE_SHIFT) - 1);
             let bytes = (end - 1).min(high) - start.max(low) + 1;
@@ -94,6 +102,7 @@ fn piece_counts(burst: &Burst) -> Counts {
                 executions as f64 * bytes as f64 / f64::from(1 << PIECE_SHIFT);
         }
     }
+    *room -= counts.len();
     counts
 }
 

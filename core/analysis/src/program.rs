@@ -4,7 +4,7 @@
 //! it calls. Output: a factor for each procedure. Complexity: a bounded number of passes over procedures and calls.
 //!
 //! Out of order the cycles of one procedure fix its scale only up to a factor of about 1.5 to 2, since any of its loops
-//! may stall throughout (DESIGN.md §5). But a procedure is entered as often as it is called: flow is conserved between
+//! may stall throughout (docs/measured.md). But a procedure is entered as often as it is called: flow is conserved between
 //! procedures as it is between blocks, and direct calls name their callee. We minimise the squared logarithms of the
 //! factors, each in units of its cycles' uncertainty, of entries over calls, and of single steps over one's own count;
 //! the calls with Student's t, since pointers and other images may call as well. Gauss-Newton, with conjugate gradients for

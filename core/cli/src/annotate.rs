@@ -118,6 +118,7 @@ impl<'a> Page<'a> {
         for instruction in instructions {
             self.source_line(instruction);
             self.bubbles(instruction);
+            self.kernel(instruction);
             self.instruction(instruction);
         }
     }
@@ -156,6 +157,14 @@ impl<'a> Page<'a> {
             let line = format!("{:>ADDRESS$}{}", "", paint(style, format!("{letters} {bar} {duration}")));
             self.say(format!("{line}{}", paint(DIM, explained)));
         }
+    }
+
+    /// Above an instruction that entered the kernel: why, and how long that took.
+    fn kernel(&mut self, instruction: &ListingInstruction) {
+        let Some(kernel) = instruction.kernel.as_ref().filter(|k| k.cycles >= 0.05) else { return };
+        let (letter, name) = cause(&kernel.cause);
+        let text = format!("{letter} {} cy in the kernel", si(kernel.cycles));
+        self.say(format!("{:>ADDRESS$}{}{}", "", paint(heat(1.0), text), paint(DIM, format!("   {name}"))));
     }
 
     /// `   d = D-cache miss, …` for the letters that have not been explained yet.

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 /// The name of an event, as perf spells it: `cycles`, `cpu-clock`, `instructions`, `cache-misses`, …
 ///
-/// Four events are derived by the collector from the registers of a sample rather than sampled:
-/// [`Event::BRANCH_TAKEN`] and [`Event::BRANCH_NOT_TAKEN`], whose offset is the conditional branch's own, and
-/// [`Event::AHEAD_TAKEN`] and [`Event::AHEAD_NOT_TAKEN`], whose offset is the sample's.
+/// Five events are derived from the registers of a sample rather than sampled:
+/// [`Event::BRANCH_TAKEN`] and [`Event::BRANCH_NOT_TAKEN`], whose offset is the conditional branch's own,
+/// [`Event::AHEAD_TAKEN`] and [`Event::AHEAD_NOT_TAKEN`], whose offset is the sample's, and [`Event::KERNEL_TIME`], whose
+/// offset is that of the user's instruction that entered the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Event(Cow<'static, str>);
@@ -31,6 +32,10 @@ impl Event {
     /// The same where it was about to fall through.
     pub const AHEAD_NOT_TAKEN: Event = Event(Cow::Borrowed("branch-ahead-not-taken"));
 
+    /// Read, but not yet written by any collector: a sample of time in the kernel, at the user's instruction that entered it: by a system call or a fault, or that was
+    /// interrupted. It has the period of that sample.
+    pub const KERNEL_TIME: Event = Event(Cow::Borrowed("kernel-time"));
+
     /// The event of that name.
     pub fn named(name: &str) -> Self {
         Event(Cow::Owned(name.to_owned()))
@@ -48,8 +53,9 @@ impl Event {
 
     /// Whether the collector derived it from another event's samples (it has no period of its own).
     pub fn is_derived(&self) -> bool {
-        let derived = [Self::BRANCH_TAKEN, Self::BRANCH_NOT_TAKEN, Self::AHEAD_TAKEN, Self::AHEAD_NOT_TAKEN];
-        derived.contains(self)
+        let directions =
+            [Self::BRANCH_TAKEN, Self::BRANCH_NOT_TAKEN, Self::AHEAD_TAKEN, Self::AHEAD_NOT_TAKEN];
+        *self == Self::KERNEL_TIME || directions.contains(self)
     }
 }
 

@@ -244,6 +244,19 @@ pub struct ListingInstruction {
     pub confidence: String,
     /// Why it took longer.
     pub stalls: Vec<ListingStall>,
+    /// Time in the kernel on its behalf: beside its own cycles, no part of `cpi`.
+    pub kernel: Option<ListingKernel>,
+}
+
+/// See [`ListingInstruction`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListingKernel {
+    /// `page-fault`, or `system`: a call or an interrupt.
+    pub cause: String,
+    /// Time samples in the kernel.
+    pub samples: u64,
+    /// Cycles per execution.
+    pub cycles: f64,
 }
 
 /// See [`ListingInstruction`].

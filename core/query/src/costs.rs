@@ -179,12 +179,14 @@ pub fn analysis(selection: &Selection, image: &Image, sampled: &Sampled, scale: 
     // An event that some of the epochs did not record would be compared with executions of all of them.
     let in_all = |event: &&Event| selection.epochs.iter().all(|e| e.events.contains_key(*event));
     let others = selection.events.iter().filter(|e| !e.is_time() && !e.is_derived()).filter(in_all);
-    let event_samples: BTreeMap<Event, (Vec<u64>, u64)> = others
+    let mut event_samples: BTreeMap<Event, (Vec<u64>, u64)> = others
         .filter_map(|e| {
             let period = selection.epochs.iter().rev().find_map(|epoch| epoch.events.get(e))?.period;
             Some((e.clone(), (column(e)?, period)))
         })
         .collect();
+    // It has the period of the time samples, with which alone it is compared.
+    event_samples.extend(column(&Event::KERNEL_TIME).map(|samples| (Event::KERNEL_TIME, (samples, 0))));
     let arch = image.arch();
     let jump_targets = recover_jump_targets(arch, instructions, &|a, buffer| image.read(a, buffer));
     let input = ProcedureInput {

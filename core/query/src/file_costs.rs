@@ -217,6 +217,12 @@ impl LineSum {
             self.confidence = self.confidence.min(cost.confidence);
         }
         let Some(frequency) = cost.frequency else { return };
+        if let Some(kernel) = cost.kernel {
+            let own = costs.lines[index].clone().map(&now);
+            let range = self.culprits.entry((true, kernel.cause, own)).or_default();
+            range.0 += kernel.samples as f64;
+            range.1 += kernel.samples as f64;
+        }
         for stall in &cost.stalls {
             let blamed = stall.culprit.and_then(|c| costs.lines[c].clone()).map(&now);
             let key = (stall.kind == StallKind::Dynamic, stall.cause, blamed);

@@ -6,8 +6,8 @@ use dwell_analysis::{Block, Cause, Confidence, Edge, InstructionCost, StallKind}
 
 use crate::{
     answer::{
-        Listing, ListingBlock, ListingImage, ListingInstruction, ListingProcedure, ListingStall,
-        ListingSuccessor, Period,
+        Listing, ListingBlock, ListingImage, ListingInstruction, ListingKernel, ListingProcedure,
+        ListingStall, ListingSuccessor, Period,
     },
     costs::ProcedureCosts,
     procedures::ProcedureSamples,
@@ -125,6 +125,11 @@ fn instruction(
         gain_cycles: cost.gain_cycles,
         confidence: confidence_name(cost.confidence).to_owned(),
         stalls: stalls(costs, cost),
+        kernel: cost.kernel.map(|k| ListingKernel {
+            cause: cause_name(k.cause).to_owned(),
+            samples: k.samples,
+            cycles: k.cycles,
+        }),
     }
 }
 

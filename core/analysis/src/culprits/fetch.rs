@@ -4,7 +4,7 @@
 //! Output: the most part of executions that come new to a line or page. Complexity: linear in the block's predecessors.
 //!
 //! In order the one that comes first out of a new line stalls. Out of order, with the skid undone, the samples of a fetch
-//! stall are on the instruction before the line (whose successor is missing) and on the line's first (DESIGN.md §5).
+//! stall are on the instruction before the line (whose successor is missing) and on the line's first (docs/measured.md).
 
 use dwell_image::Instruction;
 

@@ -8,12 +8,14 @@ use dwell_profile::Event;
 
 use super::{
     reuse::{Grain, fresh_part},
-    scene::{Stalled, Suspect},
+    scene::{Scene, Stalled, Suspect},
 };
-use crate::{Cause, machine::OpcodeClass};
+use crate::{Cause, KernelTime, machine::OpcodeClass};
 
 /// Entering the kernel takes at least as many times as long as the longest miss.
 const TIMES_MIN: f64 = 2.0;
+/// Fewer samples in the kernel may be any instruction's that was interrupted.
+const SAMPLES_MIN: u64 = 3;
 
 /// Adds the system instruction, if there is one.
 pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
@@ -23,6 +25,19 @@ pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
     for culprit in [Some(i), before].into_iter().flatten().filter(is_system) {
         suspects.push(Suspect { cause: Cause::System, cycles_max: f64::INFINITY, culprit: Some(culprit) });
     }
+}
+
+/// Time in the kernel that was sampled on behalf of instruction `i`: a page fault where it accesses memory, else a system
+/// call, or an interrupt. Samples of the time event, so that they compare with frequencies.
+pub fn charged(scene: &Scene, i: usize, frequency: Option<f64>) -> Option<KernelTime> {
+    let (samples, _) = scene.events.get(&Event::KERNEL_TIME)?;
+    let count = samples.get(i).copied().filter(|&s| s >= SAMPLES_MIN)?;
+    let cycles = (count as f64 / frequency.filter(|&f| f > 0.0)?).min(f64::MAX);
+    let opcode = scene.opcode(i);
+    let accesses = opcode.load || opcode.store;
+    let cause =
+        if accesses && opcode.class != OpcodeClass::System { Cause::PageFault } else { Cause::System };
+    Some(KernelTime { cause, samples: count, cycles })
 }
 
 /// Adds page faults of the instruction's own accesses, given what the other suspects explain at most.

@@ -2,7 +2,7 @@
 //!
 //! In order the first instruction after a mispredicted branch stalls: the head of a block that a predicted edge leads to,
 //! or what a return comes back to. Out of order the samples of the refill land on the first and, mostly, the second
-//! instruction of the target (DESIGN.md §5), which is on the branch and on its target once the skid is undone.
+//! instruction of the target (docs/measured.md), which is on the branch and on its target once the skid is undone.
 //!
 //! A predictor does no worse than always guessing the more frequent side, so each side of a branch is mispredicted at
 //! most as often as the rarer side is taken.

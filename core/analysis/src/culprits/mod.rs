@@ -30,6 +30,8 @@ mod units;
 mod witness;
 mod write_buffer;
 
+pub use kernel::charged as in_the_kernel;
+use rustc_hash::FxHashMap;
 use scene::Suspect;
 pub use scene::{Facts, Scene, Stalled};
 
@@ -80,8 +82,10 @@ fn explained_cycles(suspects: &[Suspect]) -> f64 {
 /// One suspect for each cause and culprit, with the larger of the bounds.
 fn merged(suspects: Vec<Suspect>) -> Vec<Suspect> {
     let mut kept: Vec<Suspect> = Vec::new();
+    let mut place_of = FxHashMap::default();
     for suspect in suspects.into_iter().filter(|s| s.cycles_max > 0.0) {
-        match kept.iter_mut().find(|k| k.cause == suspect.cause && k.culprit == suspect.culprit) {
+        let place = *place_of.entry((suspect.cause, suspect.culprit)).or_insert(kept.len());
+        match kept.get_mut(place) {
             Some(k) => k.cycles_max = k.cycles_max.max(suspect.cycles_max),
             None => kept.push(suspect),
         }

@@ -5,7 +5,7 @@
 //!
 //! In order they are in the block or at the end of one that runs right before it. Out of order the instruction at the
 //! head waits for itself; its close elders stay under suspicion where it uses their result, since eliminated moves and
-//! fusion push samples further on (DESIGN.md §5).
+//! fusion push samples further on (docs/measured.md).
 
 use dwell_image::{Arch, Register, RegisterSet};
 

@@ -185,7 +185,7 @@ mod tests {
             for exponent in [0.0, 0.5, 1.0] {
                 let odds = Odds::of(&heads(part, 1000.0, 90.0, exponent), 1000.0).unwrap();
                 let off = (odds.part / (1.0 - odds.part)).ln() - (part / (1.0 - part)).ln();
-                assert!(off * off < 2.0 * odds.log_variance, "{part} {exponent}: {}", odds.part);
+                assert!(off * off < 4.0 * odds.log_variance, "{part} {exponent}: {}", odds.part);
             }
         }
     }

@@ -38,6 +38,8 @@ const ENTRY_PROOF: f64 = 25.0;
 /// Variance of the logarithm of a direction's odds in samples over its true odds: what a branch waits for depends on
 /// where it goes. Chosen on the programs of role "tune".
 const DIRECTION_LOG_VARIANCE: f64 = 0.1;
+/// The part of a block's own samples that directions of its branch may outweigh.
+const OWN_PART: f64 = 0.9;
 /// Entries from outside at most.
 const ENTRIES_MAX: usize = 8;
 
@@ -115,9 +117,8 @@ fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted>
             None => Vec::new(),
             Some((flow, _)) => forks.iter().filter_map(|f| f.seen(evidence, &cycles, flow)).collect(),
         };
-        let points_left = without_heads(&points, &heads);
-        let mut known = knowledge(&points_left, &guess, &doubts, &stalls.with_model_error(error));
-        heads.iter().chain(&seen).for_each(|s| add_odds(&mut known, s, &guess, cfg.blocks.len()));
+        let mut known = knowledge(&points, &heads, &guess, &doubts, &stalls.with_model_error(error));
+        heads.iter().chain(&seen).for_each(|s| add_odds(&mut known, s, cfg.blocks.len()));
         let flow = solver.solve(&known, &guess)?;
         shares = skid::edge_shares(cfg, &flow.edges);
         fitted = Some((flow, points));
@@ -126,14 +127,23 @@ fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted>
     Some(Fitted { flow, classes: judged_classes(evidence, &points, stalls) })
 }
 
-/// What each block's free points know, and the prior for edges and entries.
-fn knowledge(points: &[Vec<Point>], guess: &[f64], doubts: &[f64], stalls: &Stalls) -> Vec<Known> {
-    let of_block = |((points, &f), &doubt): ((&Vec<Point>, &f64), &f64)| {
-        let (samples, cycles) = mixture::free_part(points, f, stalls);
-        let worth = 1.0 / (1.0 + (doubt + CLASS_ERROR * CLASS_ERROR) * samples);
+/// What each block's free points know, but the heads that speak together, and the prior for edges and entries.
+fn knowledge(
+    points: &[Vec<Point>],
+    heads: &[Seen],
+    guess: &[f64],
+    doubts: &[f64],
+    stalls: &Stalls,
+) -> Vec<Known> {
+    let mut has_spoken = vec![false; points.len()];
+    heads.iter().flat_map(|s| s.heads).flatten().for_each(|block| has_spoken[block] = true);
+    let of_block = |(block, points): (usize, &Vec<Point>)| {
+        let points = points.iter().filter(|p| !(p.is_head && has_spoken[block]));
+        let (samples, cycles) = mixture::free_part(points, guess[block], stalls);
+        let worth = 1.0 / (1.0 + (doubts[block] + CLASS_ERROR * CLASS_ERROR) * samples);
         Known { samples: worth * samples, cycles: worth * cycles }
     };
-    let blocks = points.iter().zip(guess).zip(doubts).map(of_block);
+    let blocks = points.iter().enumerate().map(of_block);
     let nothing = std::iter::repeat(Known { samples: 0.0, cycles: 0.0 });
     let known = blocks.chain(nothing).zip(guess);
     known
@@ -158,25 +168,15 @@ fn sampled_directions(evidence: &Evidence) -> Vec<Seen> {
     cfg.blocks.iter().enumerate().filter_map(of_block).collect()
 }
 
-/// Points but the heads that speak together.
-fn without_heads(points: &[Vec<Point>], seen: &[Seen]) -> Vec<Vec<Point>> {
-    let mut points = points.to_vec();
-    for block in seen.iter().flat_map(|s| s.heads).flatten() {
-        points[block].retain(|p| !p.is_head);
-    }
-    points
-}
-
-/// Adds what is seen of a branch's directions: the multinomial likelihood Σ n·ln z − Σn·ln z_block. As the last part is
-/// not concave, so much of it as the block's own samples outweigh stays as it is; the rest is its tangent at the flow
-/// so far, to which the next round brings a better one (minorize and maximize; Hunter and Lange, 2004).
-fn add_odds(known: &mut [Known], seen: &Seen, flow: &[f64], blocks: usize) {
+/// Adds what is seen of a branch's directions: the multinomial likelihood Σ n·ln z − Σn·ln z_block. The last part alone is
+/// not concave, so no more is believed than the block's own samples outweigh: a tangent in its place would hold the flow
+/// to its first guess for many rounds.
+fn add_odds(known: &mut [Known], seen: &Seen, blocks: usize) {
     let times: f64 = seen.edges.iter().map(|e| e.1).sum();
-    seen.edges.iter().for_each(|&(edge, n)| known[blocks + edge].samples += n);
     let block = &mut known[seen.block];
-    let exact = times.min(0.9 * block.samples);
-    block.samples -= exact;
-    block.cycles += (times - exact) / flow[seen.block].max(f64::MIN_POSITIVE);
+    let part = (OWN_PART * block.samples / times.max(f64::MIN_POSITIVE)).min(1.0);
+    block.samples -= part * times;
+    seen.edges.iter().for_each(|&(edge, n)| known[blocks + edge].samples += part * n);
 }
 
 /// Each arc's frequency by its own class, and for each block the doubt about it.

@@ -22,6 +22,8 @@ const SPREAD_STEP: f64 = 0.25;
 const STALL_CYCLES_MIN: f64 = 0.02;
 /// The longest average stall, in misses to memory.
 const STALL_MEMORY_TIMES_MAX: f64 = 3.0;
+/// The exponential of less than minus that is 0.
+const EXPONENT_MAX: f64 = 746.0;
 /// How often M is too large.
 const TOO_LARGE: f64 = 0.004;
 /// Candidates that are tried before the best is refined.
@@ -90,12 +92,17 @@ fn explain(point: &Point, f: f64, stalls: &Stalls) -> Explanations {
     // it the Poisson is a point at y = S − f·M.
     let (shortest, longest) = (f * STALL_CYCLES_MIN, f * stalls.cycles_max);
     let bend = shortest.max(sigma);
-    let short = peak * (bend / shortest.max(f64::MIN_POSITIVE)).ln();
+    let short = if peak > 0.0 { peak * (bend / shortest.max(f64::MIN_POSITIVE)).ln() } else { 0.0 };
     let long = step((above - bend) / sigma) / above.max(bend);
     let beyond = if above > longest { (longest / above).powi(3) } else { 1.0 };
-    let below = step(-above / sigma) / (mean + 1.0);
-    let least = f * point.cycles_floor;
-    let hidden = step(-above / sigma) * step((s - least) / sigma) / (mean - least + 1.0);
+    let is_below = step(-above / sigma);
+    let below = is_below / (mean + 1.0);
+    let hidden = if point.hidden_prior > 0.0 && is_below > 0.0 {
+        let least = f * point.cycles_floor;
+        is_below * step((s - least) / sigma) / (mean - least + 1.0)
+    } else {
+        0.0
+    };
     let as_scheduled = (1.0 - TOO_LARGE) * (1.0 - point.hidden_prior);
     Explanations {
         free: (1.0 - point.stall_prior) * as_scheduled * peak,
@@ -108,6 +115,11 @@ fn explain(point: &Point, f: f64, stalls: &Stalls) -> Explanations {
 /// Poisson's density, widened by the model's own error; Stirling's formula is good to 2% at S = 0 and better above.
 fn density(s: f64, mean: f64, model_error: f64) -> f64 {
     let spread = 1.0 + model_error * model_error * s;
+    // Never more than the deviance: far from the mean its logarithm need not be taken.
+    let least_deviance = (mean - s) * (mean - s) / (2.0 * mean.max(s).max(f64::MIN_POSITIVE));
+    if least_deviance > EXPONENT_MAX * spread {
+        return 0.0;
+    }
     let deviance = if s > 0.0 { s * excess((mean - s) / s) } else { mean };
     (-deviance / spread).exp() / (std::f64::consts::TAU * (s + 1.0 / 6.0) * spread).sqrt()
 }
@@ -117,8 +129,12 @@ fn excess(d: f64) -> f64 {
     if d.abs() < 1e-3 { d * d * (0.5 - d / 3.0 + d * d / 4.0) } else { d - d.ln_1p() }
 }
 
-/// A normal distribution's cumulative function, near enough.
+/// A normal distribution's cumulative function, near enough. Far out, where most calls are, it is as good as 0 or 1.
 fn step(x: f64) -> f64 {
+    const FAR: f64 = 24.0;
+    if x.abs() > FAR {
+        return if x > 0.0 { 1.0 } else { 0.0 };
+    }
     1.0 / (1.0 + (-1.702 * x).exp())
 }
 
@@ -129,8 +145,8 @@ pub fn log_likelihood(points: &[Point], f: f64, stalls: &Stalls) -> f64 {
 
 /// Samples and cycles of the points that are free of stalls at frequency `f`, as far as each is, and as many of them as
 /// the model's own error leaves worth.
-pub fn free_part(points: &[Point], f: f64, stalls: &Stalls) -> (f64, f64) {
-    points.iter().fold((0.0, 0.0), |(samples, cycles), p| {
+pub fn free_part<'a>(points: impl IntoIterator<Item = &'a Point>, f: f64, stalls: &Stalls) -> (f64, f64) {
+    points.into_iter().fold((0.0, 0.0), |(samples, cycles), p| {
         let explanations = explain(p, f, stalls);
         let worth = 1.0 / (1.0 + stalls.model_error * stalls.model_error * p.samples);
         let part = worth * explanations.free / explanations.total();

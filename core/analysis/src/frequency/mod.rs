@@ -3,7 +3,7 @@
 //! Input: samples, the graph, its classes, the schedule, and what else was seen. Output: [`Estimates`]. In order:
 //! the mixture likelihood of each class and the flow that fits all; DCPI's clusters and local propagation stay as the
 //! reference, and where edges are missing. Out of order, where cycles say little about frequency
-//! (DESIGN.md §5): branch probabilities from sampled directions, flow conservation, one scale for the procedure.
+//! (docs/measured.md): branch probabilities from sampled directions, flow conservation, one scale for the procedure.
 //! Frequencies are in samples' units: executions divided by the sampling period (DCPI's F).
 
 pub mod cluster;

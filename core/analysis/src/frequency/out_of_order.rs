@@ -4,7 +4,7 @@
 //! [`markov`](super::markov), for a constant number of rounds.
 //!
 //! Cycles of a block over the model's spread 0.6–10×, so cycles say little about frequency, and branch probabilities
-//! nearly everything up to a scale (DESIGN.md §5). Each round:
+//! nearly everything up to a scale (docs/measured.md). Each round:
 //!
 //! 1. undoes the skid, with the flow known so far;
 //! 2. estimates each class from its cycles, as loosely as they deserve, blended with the flow known so far;

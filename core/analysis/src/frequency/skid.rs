@@ -1,4 +1,4 @@
-//! From where samples landed to which instruction was at the head of the machine (DESIGN.md §5, "where a sample
+//! From where samples landed to which instruction was at the head of the machine (docs/measured.md, "where a sample
 //! lands").
 //!
 //! Input: samples by instruction, and for each edge its part of what enters its target. Output: samples by

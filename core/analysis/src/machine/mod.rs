@@ -90,7 +90,7 @@ pub enum Order {
 pub enum SkidRule {
     /// That one.
     Head,
-    /// The one executed after it (DESIGN.md §5).
+    /// The one executed after it (docs/measured.md).
     AfterNextToRetire,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The best case is the largest of the three. What it exceeds the front end's bound by is a static stall, charged to
 //! the instructions of the chain or to those that keep the unit. M follows retirement: the first of each group of
-//! `retire_width` takes a cycle, the rest none (DCPI clusters with M = 1 for a group; DESIGN.md §5).
+//! `retire_width` takes a cycle, the rest none (DCPI clusters with M = 1 for a group; docs/measured.md).
 
 use std::{collections::BTreeMap, ops::Range};
 

@@ -1,7 +1,7 @@
 //! A small in-order pipeline that executes random programs, so that estimates meet what a schedule leaves out: stalls
 //! that overlap latencies, pairs that realign, what predecessors leave behind.
 //!
-//! Written from DESIGN.md §5's description of `generic-inorder-2`, apart from the scheduler: two slots a cycle, at most
+//! Written from docs/measured.md's description of `generic-inorder-2`, apart from the scheduler: two slots a cycle, at most
 //! one memory operation, branch, multiplication; nothing pairs after a branch; loads 3, multiplications 3, divisions
 //! 12; mispredicted branches 8; a store buffer of 6. Which loads miss, which branches are hard and which lines are cold
 //! is drawn for each instruction.

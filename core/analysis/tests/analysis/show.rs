@@ -104,6 +104,9 @@ pub fn listing(case: &Case) -> String {
                 let (min, max) = (s.cycles_min, s.cycles_max);
                 writeln!(text, "      {kind} {:?} {min:.1}..{max:.1}{culprit}", s.cause).unwrap();
             }
+            if let Some(kernel) = cost.kernel {
+                writeln!(text, "      in the kernel: {:?} {:.1}", kernel.cause, kernel.cycles).unwrap();
+            }
             writeln!(text, "  {cpi:>6} {} {}", cost.issue_cycles_min, case.instructions[i].text).unwrap();
         }
     }

@@ -1,8 +1,10 @@
 //! The kernel: system calls and page faults.
 
+use dwell_profile::Event;
 use expect_test::expect;
 
-use super::{blames, out_of_order};
+use super::{blames, in_order_case, out_of_order};
+use crate::show::listing;
 
 #[test]
 fn system_call() {
@@ -50,6 +52,37 @@ fn what_follows_a_system_call() {
             eor x1, x1, x8: ItlbMiss 0.0..20.0
         "#]],
     );
+}
+
+/// Samples in the kernel are charged to who entered it, and explain nothing of the instruction's own cycles. Two samples
+/// may be those of any instruction that was interrupted.
+#[test]
+fn time_in_the_kernel() {
+    let text = "loop:
+         str x1, [x2]
+         add x8, x8, 1
+         svc
+         eor x1, x1, x8
+         cmp x8, x9
+         b.ne loop
+         ret";
+    let mut case = in_order_case(text, &[1000, 0, 1000, 1000, 0, 1000, 0]);
+    case.events.insert(Event::KERNEL_TIME, (vec![4000, 0, 900, 2, 0, 0, 0], 0));
+    expect![[r#"
+        frequency 1000 High, cpi 0.67, best 0.58
+              in the kernel: PageFault 4.0
+             1.0 1 str x1, [x2]
+             0.0 0 add x8, x8, 1
+              in the kernel: System 0.9
+             1.0 1 svc
+              static Slotting 0.5..0.5 by svc
+             1.0 1 eor x1, x1, x8
+             0.0 0 cmp x8, x9
+             1.0 1 b.ne loop
+        frequency 0 Low, cpi -, best 0.50
+             0.0 1 ret
+    "#]]
+    .assert_eq(&listing(&case));
 }
 
 /// Such a store may still be one of those whose buffer is full.
