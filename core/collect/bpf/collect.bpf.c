@@ -30,9 +30,7 @@ enum { /* of enum bpf_map_type and the flags of maps, fixed ABI of the kernel */
 
 /* Helpers of the kernel by number, fixed ABI as well. */
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-#if defined(DWELL_X86_64)
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
-#endif
 static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
 static __u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*bpf_ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
@@ -196,21 +194,30 @@ static __always_inline int is_apart(const struct dwell_control *settings, __u64 
 	return 0;
 }
 
+/* Names what a task executes; 0 without an executable. */
+static __always_inline __u64 tag_of(struct mm_struct *mm)
+{
+	struct file *file;
+	struct inode *inode;
+
+	if (!mm)
+		return 0;
+	file = mm->exe_file;
+	if (!file)
+		return 0;
+	inode = file->f_inode;
+	return dwell_executable_tag(inode->i_ino, inode->i_sb->s_dev, inode->i_generation);
+}
+
 /* Fills in what the current task's executable tells. */
 static __always_inline void look_at_executable(const struct dwell_control *settings,
 					       struct dwell_sample *sample)
 {
 	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
-	struct file *file;
-	struct inode *inode;
 
-	if (!mm)
+	sample->tag = tag_of(mm);
+	if (!sample->tag)
 		return;
-	file = mm->exe_file;
-	if (!file)
-		return;
-	inode = file->f_inode;
-	sample->tag = dwell_executable_tag(inode->i_ino, inode->i_sb->s_dev, inode->i_generation);
 	sample->start_code = mm->start_code;
 	sample->end_code = mm->end_code;
 	if (is_apart(settings, sample->tag))
@@ -309,6 +316,22 @@ PROGRAM(4)
 PROGRAM(5)
 PROGRAM(6)
 PROGRAM(7)
+
+/* A process has executed a program: tells which, so that nobody need guess whose entries are. */
+SEC("tp_btf/sched_process_exec")
+int executed(__u64 *arguments)
+{
+	struct task_struct *task = (struct task_struct *)arguments[0];
+	struct dwell_exec_notice notice = {
+		.kind = DWELL_NOTICE_EXEC,
+		.pid = bpf_get_current_pid_tgid() >> 32,
+		.time_ns = bpf_ktime_get_ns(),
+		.tag = tag_of(task->mm),
+	};
+
+	bpf_ringbuf_output(&notices, &notice, sizeof(notice), BPF_RB_NO_WAKEUP);
+	return 0;
+}
 
 /* For tests: counts a recorded sample (struct dwell_replay), without anything of the kernel's. */
 SEC("raw_tp")

@@ -53,6 +53,7 @@ struct dwell_head {
 enum dwell_notice_kind {
 	DWELL_NOTICE_FULL = 1,
 	DWELL_NOTICE_REGISTERS = 2,
+	DWELL_NOTICE_EXEC = 3,
 };
 
 #define DWELL_REGISTERS 17
@@ -83,6 +84,20 @@ struct dwell_registers_notice {
 	__u32 pid;
 	__u32 tid;
 	__u64 registers[DWELL_REGISTERS];
+};
+
+/**
+ * struct dwell_exec_notice - a process has executed a program
+ * @kind: DWELL_NOTICE_EXEC
+ * @pid: process
+ * @time_ns: CLOCK_MONOTONIC
+ * @tag: the executable's, 0 without one
+ */
+struct dwell_exec_notice {
+	__u32 kind;
+	__u32 pid;
+	__u64 time_ns;
+	__u64 tag;
 };
 
 /**

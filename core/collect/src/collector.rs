@@ -199,6 +199,7 @@ impl<H: Host> Collector<H> {
                 let execution = self.apps.begin(&comm);
                 self.processes.exec(pid, execution, time_ns);
             }
+            Side::Executable { pid, id } => self.executes(pid, id),
             Side::Comm { pid, tid, comm } => {
                 if pid == tid && self.processes.get(pid).is_some_and(|p| p.kernel_thread) {
                     let execution = self.apps.uncounted(kernel_thread_name(&comm));

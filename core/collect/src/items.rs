@@ -59,6 +59,13 @@ pub enum Side {
         /// Its new name.
         comm: String,
     },
+    /// What a process executes since its last [`Side::Exec`], as entries name it.
+    Executable {
+        /// It.
+        pid: u32,
+        /// [`crate::entries::Place::Executable`]'s `id`.
+        id: u64,
+    },
     /// A task took a name.
     Comm {
         /// Its process.

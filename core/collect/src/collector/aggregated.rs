@@ -122,6 +122,17 @@ impl<H: Host> Collector<H> {
         self.processes.keep_past();
     }
 
+    /// The kernel tells what a process executes now.
+    pub(super) fn executes(&mut self, pid: u32, id: u64) {
+        let Some(process) = self.processes.get(pid) else { return };
+        match process.program {
+            Some(program) => self.aggregated.learn(id, (program, process.execution)),
+            None => {
+                self.aggregated.ids.insert(process.execution, id);
+            }
+        }
+    }
+
     /// Counts entries that were sampled in an interval. The side band up to its end, and none after, must have been
     /// applied. May be called several times for an interval.
     pub fn apply_entries(&mut self, entries: &[Entry], interval: Interval) {

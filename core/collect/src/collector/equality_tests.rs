@@ -37,6 +37,7 @@ fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
         ];
         sides.into_iter().for_each(|s| c.apply(1, side(s)));
     }
+    c.end_interval(2); // What the children were before they executed their programs is not sampled.
     c
 }
 
@@ -55,7 +56,7 @@ fn one_by_one(trace: &[Recorded]) -> BTreeMap<String, u64> {
     for r in trace {
         let mode = if r.in_kernel() { Mode::Kernel } else { Mode::User };
         let sample = Sample { mode, pc: r.pc, pid: r.pid, tid: r.pid, registers: None };
-        c.apply(2, Item::Sample(r.event, sample));
+        c.apply(3, Item::Sample(r.event, sample));
     }
     counted(c)
 }
@@ -64,7 +65,7 @@ fn by_entries(trace: &[Recorded], words: &[(u64, u64)]) -> BTreeMap<String, u64>
     let entries: Vec<Entry> =
         words.iter().filter_map(|(key, place)| Entry::from_words(*key, *place)).collect();
     let mut c = prepared(trace);
-    entries.chunks(100).for_each(|some| c.apply_entries(some, Interval { since_ns: 1, until_ns: 3 }));
+    entries.chunks(100).for_each(|some| c.apply_entries(some, Interval { since_ns: 2, until_ns: 3 }));
     c.end_interval(3);
     counted(c)
 }

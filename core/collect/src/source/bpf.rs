@@ -34,9 +34,7 @@ use crate::{
     merge::Merger,
     records::{Mode, Sample},
     sys::{
-        bpf::{
-            BpfError, BpfTables, CpuTally, EVENTS_MAX, RegistersWish, SampledRegisters, Sizes, grace_period,
-        },
+        bpf::{BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegistersWish, Sizes, grace_period},
         event::REGISTER_MASK,
     },
 };
@@ -136,7 +134,12 @@ fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[u32], plans: &[Plan], re
         let failed = |error: BpfError| lacks(&error.to_string());
         if !tables.iter().any(|t| t.cpus().contains(&cpu)) {
             let wanted = if tables.is_empty() { &cpus[..] } else { &[cpu] };
-            tables.push(BpfTables::load(wanted, sizes, registers).map_err(failed)?);
+            let mut made = BpfTables::load(wanted, sizes, registers).map_err(failed)?;
+            if tables.is_empty() {
+                // Where the kernel has no such tracepoint, executables are learned from what their processes are.
+                let _ = made.tell_executions();
+            }
+            tables.push(made);
         }
         let mut of_cpu = tables.iter_mut().filter(|t| t.cpus().contains(&cpu));
         of_cpu.next().map_or(Ok(()), |t| t.attach(event, index)).map_err(failed)
@@ -166,15 +169,18 @@ fn registers_wish(plans: &[Plan]) -> RegistersWish {
     RegistersWish { every: (rate_hz / REGISTERS_HZ).round().max(1.0) as u32, events }
 }
 
-fn registers_item(sampled: &SampledRegisters) -> Item {
-    let sample = Sample {
-        mode: Mode::User,
-        pc: sampled.pc,
-        pid: sampled.pid,
-        tid: sampled.tid,
-        registers: Some(Registers(sampled.registers)),
-    };
-    Item::Registers(sampled.event, sample)
+fn timed(notice: &Notice) -> (u64, Item) {
+    match notice {
+        Notice::Executed { time_ns, pid, executable } => {
+            (*time_ns, Item::Side(Box::new(Side::Executable { pid: *pid, id: *executable })))
+        }
+        Notice::Registers(sampled) => {
+            let (pc, pid, tid) = (sampled.pc, sampled.pid, sampled.tid);
+            let registers = Some(Registers(sampled.registers));
+            let sample = Sample { mode: Mode::User, pc, pid, tid, registers };
+            (sampled.time_ns, Item::Registers(sampled.event, sample))
+        }
+    }
 }
 
 impl Source for BpfSource {
@@ -214,7 +220,10 @@ impl Source for BpfSource {
     fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
         let complete_ns = self.perf.drain(merger);
         for tables in self.tables.borrow_mut().iter_mut() {
-            tables.take_registers(&mut |sampled| merger.push(sampled.time_ns, registers_item(&sampled)));
+            tables.take_notices(&mut |notice| {
+                let (time_ns, item) = timed(&notice);
+                merger.push(time_ns, item);
+            });
         }
         self.empty_buffers();
         self.tell_tallies(merger);

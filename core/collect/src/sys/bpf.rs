@@ -16,9 +16,9 @@ use std::{
 };
 
 use aya::{
-    Ebpf, EbpfLoader, include_bytes_aligned,
+    Btf, Ebpf, EbpfLoader, include_bytes_aligned,
     maps::{Map, MapData, RingBuf},
-    programs::{ProgramError, perf_event},
+    programs::{BtfTracePoint, ProgramError, perf_event},
 };
 use rustix::{io::Errno, process::Resource};
 
@@ -28,7 +28,7 @@ use crate::entries::Entry;
 mod abi;
 mod array;
 
-use abi::{Bucket, Control, FullNotice, Head, RawEntry, RegistersNotice, SPILL_FREE, SPILL_FULL, Spill};
+use abi::{Bucket, Control, Head, RawEntry, SPILL_FREE, SPILL_FULL, Spill};
 use array::Array;
 
 pub use abi::{APART_MAX, EVENTS_MAX};
@@ -57,6 +57,22 @@ pub struct RegistersWish {
     pub every: u32,
     /// Of these events, a bit for each.
     pub events: u32,
+}
+
+/// What the program tells beside counting.
+#[derive(Clone, Copy, Debug)]
+pub enum Notice {
+    /// The registers of a sample.
+    Registers(SampledRegisters),
+    /// A process has executed a program.
+    Executed {
+        /// CLOCK_MONOTONIC.
+        time_ns: u64,
+        /// Which process.
+        pid: u32,
+        /// The executable, as entries name it.
+        executable: u64,
+    },
 }
 
 /// The registers of a sample.
@@ -287,15 +303,26 @@ impl BpfTables {
         self.heads.field_u32(head_index(self.cpus[slot], side), offset_of!(Head, spill) + offset)
     }
 
-    /// Hands out the registers that were sampled, in the order in which they were.
-    pub fn take_registers(&mut self, each: &mut dyn FnMut(SampledRegisters)) {
+    /// Hands out what the program told, in its order.
+    pub fn take_notices(&mut self, each: &mut dyn FnMut(Notice)) {
         while let Some(item) = self.notices.next() {
-            if let Some(notice) = RegistersNotice::parse(&item) {
+            if let Some(notice) = Notice::parse(&item) {
                 each(notice);
-            } else {
-                debug_assert_eq!(item.len(), size_of::<FullNotice>());
             }
         }
+    }
+
+    /// Has the program tell of executions from now on; from one of several tables it suffices.
+    pub fn tell_executions(&mut self) -> Result<(), BpfError> {
+        let btf = Btf::from_sys_fs().map_err(|error| explain(&error))?;
+        let program: &mut BtfTracePoint = self
+            .program
+            .program_mut("executed")
+            .ok_or_else(|| missing("executed"))?
+            .try_into()
+            .map_err(|error: ProgramError| explain(&error))?;
+        program.load("sched_process_exec", &btf).map_err(|error| explain(&error))?;
+        program.attach().map(|_| ()).map_err(|error| explain(&error))
     }
 
     /// What became of the samples of each CPU.

@@ -81,3 +81,28 @@ fn what_is_no_whole_machine_is_refused() {
     let refused = BpfSource::open(&Tasks::Running(vec![1]), &plans(&[Event::CPU_CLOCK], 100), false);
     assert!(matches!(refused, Err(CollectError::Backend { backend: Backend::Bpf, .. })));
 }
+
+#[test]
+fn executions_are_told_with_what_is_executed() {
+    let test = "executions_are_told_with_what_is_executed";
+    let Some(mut source) = open(test, &plans(&[Event::CPU_CLOCK], 100)) else { return };
+    let mut merger = Merger::default();
+    source.enable().unwrap();
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let child_pid = child.id();
+    child.wait().unwrap();
+    source.drain(&mut merger);
+    source.disable().unwrap();
+    let mut told = Vec::new();
+    merger.take_until(u64::MAX, |timed| {
+        if let Item::Side(side) = timed.item {
+            told.extend(match *side {
+                Side::Exec { pid, .. } if pid == child_pid => Some(None),
+                Side::Executable { pid, id } if pid == child_pid => Some(Some(id)),
+                _ => None,
+            });
+        }
+    });
+    // The record of the execution comes first, so that the id is the new program's.
+    assert!(matches!(told[..], [None, Some(id)] if id != 0), "{told:?}");
+}

@@ -3,7 +3,7 @@
 //!
 //! Enters: nothing. Leaves: mirrors; a test compiles the headers and compares sizes and offsets.
 
-use super::SampledRegisters;
+use super::{Notice, SampledRegisters};
 
 /// Executables whose processes can be kept apart.
 pub const APART_MAX: usize = 16;
@@ -18,6 +18,7 @@ pub const SPILL_FREE: u32 = 0;
 /// An overflow buffer is ours.
 pub const SPILL_FULL: u32 = 1;
 const NOTICE_REGISTERS: u32 = 2;
+const NOTICE_EXEC: u32 = 3;
 
 /// Plain data: any bytes are a value, and there is no padding.
 ///
@@ -85,12 +86,6 @@ pub struct Bucket {
     pub entries: [RawEntry; WAYS],
 }
 
-/// `struct dwell_full_notice`.
-#[repr(C)]
-pub struct FullNotice {
-    pub kind: u64,
-}
-
 /// `struct dwell_registers_notice`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -111,21 +106,47 @@ const _: () = {
     assert!(size_of::<RawEntry>() == 16);
 };
 
-impl RegistersNotice {
-    /// Reads one; `None` if the bytes are something else.
-    pub fn parse(bytes: &[u8]) -> Option<SampledRegisters> {
-        if bytes.len() != size_of::<RegistersNotice>() {
-            return None;
-        }
+/// `struct dwell_exec_notice`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExecNotice {
+    pub kind: u32,
+    pub pid: u32,
+    pub time_ns: u64,
+    pub tag: u64,
+}
+
+// SAFETY: `repr(C)`, integers alone, no padding (asserted below).
+unsafe impl Told for RegistersNotice {}
+// SAFETY: as above.
+unsafe impl Told for ExecNotice {}
+
+const _: () = {
+    assert!(size_of::<RegistersNotice>() == 32 + 8 * REGISTERS);
+    assert!(size_of::<ExecNotice>() == 24);
+};
+
+/// A notice of which any bytes are a value.
+///
+/// # Safety
+/// That must hold.
+unsafe trait Told: Sized {
+    fn of_bytes(bytes: &[u8]) -> Option<Self> {
         // SAFETY: as many bytes as it has, of which any are a value; unaligned as they may be.
-        let notice = unsafe { bytes.as_ptr().cast::<RegistersNotice>().read_unaligned() };
-        (notice.kind == NOTICE_REGISTERS).then_some(SampledRegisters {
-            event: notice.event as u8,
-            time_ns: notice.time_ns,
-            pc: notice.pc,
-            pid: notice.pid,
-            tid: notice.tid,
-            registers: notice.registers,
-        })
+        (bytes.len() == size_of::<Self>()).then(|| unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+    }
+}
+
+impl Notice {
+    /// Reads one. `None`: an overflow buffer is full, which needs no answer but a look at all of them.
+    pub fn parse(bytes: &[u8]) -> Option<Notice> {
+        let registers = RegistersNotice::of_bytes(bytes).filter(|n| n.kind == NOTICE_REGISTERS);
+        if let Some(n) = registers {
+            let (event, registers) = (n.event as u8, n.registers);
+            let (time_ns, pc, pid, tid) = (n.time_ns, n.pc, n.pid, n.tid);
+            return Some(Notice::Registers(SampledRegisters { event, time_ns, pc, pid, tid, registers }));
+        }
+        let executed = ExecNotice::of_bytes(bytes).filter(|n| n.kind == NOTICE_EXEC);
+        executed.map(|n| Notice::Executed { time_ns: n.time_ns, pid: n.pid, executable: n.tag })
     }
 }

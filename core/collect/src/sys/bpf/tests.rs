@@ -40,8 +40,8 @@ fn the_objects_are_those_of_the_source() {
     for name in ["collect.x86_64.o", "collect.aarch64.o"] {
         let program = |object: &Path| {
             let mut objcopy = Command::new("llvm-objcopy-14");
-            let sections = [".text", "perf_event", "raw_tp", ".rodata"];
-            let dumped = sections.map(|section| built.path().join(format!("section{section}")));
+            let sections = [".text", "perf_event", "raw_tp", "tp_btf/sched_process_exec", ".rodata"];
+            let dumped = sections.map(|section| built.path().join(section.replace('/', "-") + "-section"));
             for (section, file) in sections.iter().zip(&dumped) {
                 objcopy.arg(format!("--dump-section={section}={}", file.display()));
             }
@@ -79,11 +79,13 @@ fn the_structures_are_those_of_c() {
         size("dwell_entry", size_of::<RawEntry>()),
         at("dwell_entry", "place", offset_of!(RawEntry, place)),
         size("dwell_bucket", size_of::<Bucket>()),
-        size("dwell_full_notice", size_of::<FullNotice>()),
-        size("dwell_registers_notice", size_of::<RegistersNotice>()),
-        at("dwell_registers_notice", "time_ns", offset_of!(RegistersNotice, time_ns)),
-        at("dwell_registers_notice", "pid", offset_of!(RegistersNotice, pid)),
-        at("dwell_registers_notice", "registers", offset_of!(RegistersNotice, registers)),
+        size("dwell_exec_notice", size_of::<abi::ExecNotice>()),
+        at("dwell_exec_notice", "pid", offset_of!(abi::ExecNotice, pid)),
+        at("dwell_exec_notice", "tag", offset_of!(abi::ExecNotice, tag)),
+        size("dwell_registers_notice", size_of::<abi::RegistersNotice>()),
+        at("dwell_registers_notice", "time_ns", offset_of!(abi::RegistersNotice, time_ns)),
+        at("dwell_registers_notice", "pid", offset_of!(abi::RegistersNotice, pid)),
+        at("dwell_registers_notice", "registers", offset_of!(abi::RegistersNotice, registers)),
     ];
     let prints: Vec<String> =
         expected.iter().map(|(what, _)| format!("printf(\"{what} %zu\\n\", {what});")).collect();
