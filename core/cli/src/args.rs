@@ -4,6 +4,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dwell_query::Normalize;
 
 /// Where have all the cycles gone?
 ///
@@ -50,6 +51,10 @@ pub enum Verb {
     Top(TopArgs),
     /// List a procedure with samples, CPI, stalls and culprits.
     Annotate(AnnotateArgs),
+    /// Tell where the cycles go, each cause as a range: of a procedure, an image or everything.
+    Summary(SummaryArgs),
+    /// Tell how much procedures vary over several runs, and whether two groups of runs differ.
+    Stats(StatsArgs),
     /// Make an epoch out of a table of counts.
     Import(ImportArgs),
     /// Print a completion script for a shell.
@@ -277,6 +282,56 @@ pub struct AnnotateArgs {
     /// Show samples where they landed; by default they stand at the instruction that was waited for.
     #[arg(long)]
     pub raw: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SummaryArgs {
+    /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: all of them].
+    pub procedure: Option<String>,
+    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
+    pub epoch: Vec<String>,
+    /// All procedures of the images whose path or id contains this.
+    #[arg(long, value_name = "PART", conflicts_with = "procedure")]
+    pub image: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct StatsArgs {
+    /// Epochs, one for each run: ids, names, `latest`, `latest~N`.
+    #[arg(required = true, value_name = "EPOCH")]
+    pub epochs: Vec<String>,
+    /// Epochs of other runs, to compare them against; or write them after `--`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',')]
+    pub against: Vec<String>,
+    /// Epochs to compare against.
+    #[arg(last = true, value_name = "EPOCH")]
+    pub others: Vec<String>,
+    #[arg(long, value_name = "BY", default_value = "run", value_parser = normalize, help = NORMALIZE_HELP)]
+    pub normalize: Normalize,
+    /// How many procedures (0: all).
+    #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
+    pub limit: usize,
+    /// Leave out procedures with less of all samples: their range is chance.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
+    pub min_share: f64,
+    /// Only images whose path or id contains this.
+    #[arg(long, value_name = "PART")]
+    pub image: Option<String>,
+}
+
+/// Of every verb that compares epochs.
+const NORMALIZE_HELP: &str = "What makes unlike epochs comparable: `run` (each did the same work), `time` (per second), \
+    `samples` (parts of the whole) or the name of a procedure that did the same work in each";
+
+fn normalize(text: &str) -> Result<Normalize, String> {
+    Ok(match text {
+        "run" => Normalize::Run,
+        "time" => Normalize::Time,
+        "samples" => Normalize::Samples,
+        "" => return Err("expected run, time, samples or the name of a procedure".to_owned()),
+        procedure => Normalize::Procedure(procedure.to_owned()),
+    })
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,8 @@ mod daemon;
 mod epochs;
 mod import;
 mod place;
+mod stats;
+mod summary;
 mod text;
 mod top;
 
@@ -19,9 +21,9 @@ use std::{
 };
 
 use anyhow::Context;
-use args::{AnnotateArgs, By, Cli, ColorWhen, TopArgs, Verb};
+use args::{AnnotateArgs, By, Cli, ColorWhen, StatsArgs, SummaryArgs, TopArgs, Verb};
 use clap::{CommandFactory, Parser};
-use dwell_query::{Cancel, Options, Query, TopBy, TopRequest};
+use dwell_query::{Cancel, Options, Query, StatsRequest, SummaryRequest, TopBy, TopRequest};
 use serde::Serialize;
 
 fn main() -> ExitCode {
@@ -67,6 +69,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::Epoch(verb) => epochs::run(&db()?, verb, cli.json),
         Verb::Top(args) => run_top(&open(cli)?, args, cli.json),
         Verb::Annotate(args) => run_annotate(&open(cli)?, args, cli.json),
+        Verb::Summary(args) => run_summary(&open(cli)?, args, cli.json),
+        Verb::Stats(args) => run_stats(&open(cli)?, args, cli.json),
         Verb::Import(args) => import::run(&db()?, args, cli.json),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
@@ -121,6 +125,29 @@ fn run_annotate(query: &Query, args: &AnnotateArgs, json: bool) -> anyhow::Resul
     let view =
         annotate::View { width: text::width(), source: !args.no_source, full: args.full, raw: args.raw };
     print(&annotate::render(&listing, &view))
+}
+
+fn run_summary(query: &Query, args: &SummaryArgs, json: bool) -> anyhow::Result<()> {
+    let request = SummaryRequest {
+        epochs: args.epoch.clone(),
+        procedure: args.procedure.clone(),
+        image: args.image.clone(),
+    };
+    let summary = query.summary(&request, &Cancel::new())?;
+    if json { print_json(&summary) } else { print(&summary::render(&summary)) }
+}
+
+fn run_stats(query: &Query, args: &StatsArgs, json: bool) -> anyhow::Result<()> {
+    let request = StatsRequest {
+        epochs: args.epochs.clone(),
+        against: [args.against.clone(), args.others.clone()].concat(),
+        normalize: args.normalize.clone(),
+        limit: (args.limit > 0).then_some(args.limit),
+        share_min: args.min_share / 100.0,
+        image: args.image.clone(),
+    };
+    let stats = query.stats(&request, &Cancel::new())?;
+    if json { print_json(&stats) } else { print(&stats::render(&stats, text::width())) }
 }
 
 fn man(verb: Option<&str>) -> anyhow::Result<()> {

@@ -95,6 +95,77 @@ fn answers_have_their_shapes() {
     assert!(addresses.is_sorted() && addresses.len() > 5);
 }
 
+#[test]
+fn the_suite_has_its_shapes() {
+    if !can_sample("the shapes of the tool suite's answers") {
+        return;
+    }
+    let scratch = Scratch::new();
+    for _ in 0..2 {
+        assert_eq!(scratch.record(&workload("mispredict"), "100").status, Some(0));
+    }
+    let range = json!({ "cause": "", "share_min": 0.5, "share_max": 0.5 });
+    let part = json!({ "cause": "", "share": 0.5 });
+    let shape = json!({
+        "schema": 1, "epochs": [""], "scope": { "kind": "procedure|image|epoch", "name": "" }, "machine_model": "",
+        "time_event": "", "period_cycles": null, "samples": 1, "samples_tallied": 0.5, "tallied_share": 0.5,
+        "procedures": 1, "procedures_left_out": 1, "cycles": null, "instructions": null, "cpi": null,
+        "best_case_cpi": null, "dynamic": [range], "unexplained_stall": 0.5, "unexplained_gain": 0.5,
+        "subtotal_dynamic": 0.5, "static": [part], "subtotal_static": 0.5, "total_stall": 0.5, "execution": 0.5,
+        "net_sampling_error": 0.5, "notes": [""],
+    });
+    for (arguments, kind) in [
+        (&["summary"][..], "epoch"),
+        (&["summary", "mispredict:walk"], "procedure"),
+        (&["summary", "--image", "mispredict"], "image"),
+    ] {
+        let summary = scratch.json(arguments);
+        hold(&summary, &shape, kind);
+        assert_eq!(summary["scope"]["kind"], kind);
+        assert!(summary["samples_tallied"].as_f64() > Some(0.0), "{summary:#}");
+        assert_printed_sums(&scratch.text(arguments));
+    }
+
+    let set = json!({ "epoch": "", "name": "?", "against": true, "samples": 1, "exposure": 0.5 });
+    let mut row = json!({
+        "procedure": "", "demangled": "", "image": "", "samples": [1], "range_share": 0.5, "sum": 1, "sum_share": 0.5,
+        "n": 1, "mean": 0.5, "std_dev": 0.5, "min": 1, "max": 1,
+    });
+    let shape = |row: &Value| json!({ "schema": 1, "event": "", "sets": [set], "total": 1, "rows": [row], "notes": [""] });
+    let stats = scratch.json(&["stats", "latest", "latest~1"]);
+    hold(&stats, &shape(&row), "stats");
+    assert_eq!(stats["rows"][0]["n"], 2);
+    row["comparison"] = json!({
+        "mean": 0.5, "mean_against": 0.5, "ratio": null, "dispersion": null, "p": 0.5, "false_discovery_rate": 0.5,
+        "significant": true,
+    });
+    for arguments in
+        [&["stats", "latest", "--", "latest~1"][..], &["stats", "latest", "--against", "latest~1"]]
+    {
+        hold(&scratch.json(arguments), &shape(&row), "stats of groups");
+        assert!(scratch.text(arguments).contains("against"));
+    }
+    let missing = scratch.dwell(&["stats", "latest", "--normalize", "no-such-procedure"]);
+    assert_eq!((missing.status, missing.stdout.as_str()), (Some(1), ""));
+    assert!(missing.stderr.contains("no-such-procedure"), "{missing:?}");
+}
+
+/// Printed percentages add up to the last digit.
+fn assert_printed_sums(text: &str) {
+    let tenths = |title: &str| -> i64 {
+        let line = text.lines().find(|l| l.contains(title)).unwrap_or_else(|| panic!("no {title} in {text}"));
+        let number = line.trim_end().trim_end_matches('%').rsplit(' ').next().unwrap();
+        (number.parse::<f64>().unwrap() * 10.0).round() as i64
+    };
+    let of = |titles: &[&str]| titles.iter().map(|t| tenths(t)).sum::<i64>();
+    let fixed =
+        ["Slotting", "Address dep", "Flags dep", "1st source", "2nd source", "3rd source", "Functional unit"];
+    assert_eq!(of(&fixed), tenths("Subtotal static"), "{text}");
+    assert_eq!(of(&["Subtotal dynamic", "Subtotal static"]), tenths("Total stall"), "{text}");
+    assert_eq!(of(&["Total stall", "Execution", "Net sampling error"]), 1000, "{text}");
+    assert_eq!(tenths("Total tallied"), 1000, "{text}");
+}
+
 fn assert_shares_add_up(top: &Value) {
     let mut sum = 0.0;
     for row in top["rows"].as_array().unwrap() {
@@ -114,7 +185,9 @@ fn statuses() {
         assert_eq!(ended.status, Some(2), "dwell {wrong:?}: {ended:?}");
         assert!(ended.stdout.is_empty() && !ended.stderr.is_empty(), "dwell {wrong:?}: {ended:?}");
     }
-    for verb in ["record", "daemon", "status", "flush", "epoch", "top", "annotate", "import"] {
+    for verb in
+        ["record", "daemon", "status", "flush", "epoch", "top", "annotate", "summary", "stats", "import"]
+    {
         assert!(scratch.text(&[verb, "--help"]).contains("Usage: dwell"), "{verb}");
     }
     for shell in ["bash", "zsh", "fish"] {

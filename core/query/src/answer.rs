@@ -1,8 +1,14 @@
 //! Answers as plain data. Their JSON is a contract: fields may be added, none renamed or removed within a schema.
 
+mod stats;
+mod summary;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+
+pub use stats::{Stats, StatsComparison, StatsRow, StatsSet};
+pub use summary::{Summary, SummaryPart, SummaryRange, SummaryScope};
 
 /// Counts by event name.
 pub type EventCounts = BTreeMap<String, u64>;

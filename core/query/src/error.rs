@@ -35,6 +35,26 @@ pub enum QueryError {
         /// The image is gone, has changed, was never a file, …
         why: String,
     },
+    /// What needs samples of time was asked of an epoch that has none.
+    #[error("epoch {epoch}: no samples of time: record cycles or cpu-clock")]
+    NoTime {
+        /// The epoch's id.
+        epoch: String,
+    },
+    /// No image with samples matches.
+    #[error("image '{name}': not found in epoch {epoch}: 'dwell top --by image' lists those with samples")]
+    NoImage {
+        /// As asked.
+        name: String,
+        /// The epoch's id.
+        epoch: String,
+    },
+    /// Its counts cannot be compared with others'.
+    #[error("epoch {epoch}: nothing to compare by: it has no samples, no duration or none of that procedure")]
+    NothingToCompare {
+        /// The epoch's id.
+        epoch: String,
+    },
     /// A table to be imported is no table.
     #[error("{}:{line}: {why}", path.display())]
     BadTable {
@@ -79,6 +99,9 @@ impl QueryError {
             QueryError::NoProcedure { .. } => "no-procedure",
             QueryError::Ambiguous { .. } => "ambiguous",
             QueryError::NoInstructions { .. } => "no-instructions",
+            QueryError::NoTime { .. } => "no-time",
+            QueryError::NoImage { .. } => "no-image",
+            QueryError::NothingToCompare { .. } => "nothing-to-compare",
             QueryError::BadTable { .. } => "bad-table",
             QueryError::Io { .. } => "io",
             QueryError::Image(_) => "bad-image",

@@ -17,12 +17,17 @@ mod procedures;
 mod query;
 mod scales;
 mod selection;
+mod significance;
 mod source;
+mod stats;
 mod stepped;
+mod summary;
 mod top;
 
 pub use cancel::Cancel;
 pub use error::QueryError;
 pub use import::{ImportRequest, import_counts};
 pub use query::{Options, Query};
+pub use stats::{Normalize, StatsRequest};
+pub use summary::SummaryRequest;
 pub use top::{TopBy, TopRequest};

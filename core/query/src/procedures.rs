@@ -67,7 +67,7 @@ pub fn by_name(
         sampled.iter().filter(|p| readings.iter().any(|r| r.fits(selection, p))).collect();
     match matches[..] {
         [one] => Ok(one.clone()),
-        [] => without_samples(selection, store, &readings)
+        [] => by_symbol(selection, store, sampled, &readings)
             .ok_or_else(|| QueryError::NoProcedure { name: name.to_owned(), epoch: selection.name() }),
         _ => Err(QueryError::Ambiguous {
             name: name.to_owned(),
@@ -157,9 +157,11 @@ fn without_parameters(demangled: &str) -> &str {
     }
 }
 
-fn without_samples(
+/// The procedure whose symbols, aliases among them, have that name: with its samples, where it has any.
+fn by_symbol(
     selection: &Selection,
     store: &ImageStore,
+    sampled: &[ProcedureSamples],
     readings: &[Reading<'_>],
 ) -> Option<ProcedureSamples> {
     let mut images = selection.images.iter().enumerate();
@@ -172,7 +174,14 @@ fn without_samples(
                 .iter()
                 .any(|r| r.fits_name(&p.name, p.demangled()) || r.fits_address(p.address, p.size_bytes))
         };
-        image.procedures().iter().find(fits).map(|p| from_symbol(index, p))
+        let fits_alias = |p: &&dwell_image::Procedure| {
+            let mut aliases = p.aliases.iter();
+            aliases.any(|a| readings.iter().any(|r| r.fits_name(a, &dwell_image::demangle(a))))
+        };
+        let procedures = image.procedures().iter();
+        let found = procedures.clone().find(fits).or_else(|| procedures.clone().find(fits_alias))?;
+        let known = sampled.iter().find(|s| s.image == index && s.address == Some(found.address));
+        Some(known.cloned().unwrap_or_else(|| from_symbol(index, found)))
     })
 }
 

@@ -48,8 +48,8 @@ impl Options {
 
 /// Answers questions about one database.
 pub struct Query {
-    database: Database,
-    store: ImageStore,
+    pub(crate) database: Database,
+    pub(crate) store: ImageStore,
     views: Mutex<Views>,
 }
 
@@ -64,8 +64,8 @@ struct Views {
 type CostsByProcedure = FxHashMap<(usize, u64), Option<Arc<ProcedureCosts>>>;
 
 /// What is known of one set of epochs.
-struct View {
-    selection: Selection,
+pub(crate) struct View {
+    pub selection: Selection,
     procedures: Once<Vec<ProcedureSamples>>,
     files: Once<FileIndex>,
     costs: Mutex<CostsByProcedure>,
@@ -253,7 +253,7 @@ impl Query {
         }
     }
 
-    fn view(&self, selectors: &[String]) -> Result<Arc<View>, QueryError> {
+    pub(crate) fn view(&self, selectors: &[String]) -> Result<Arc<View>, QueryError> {
         let generation = self.database.generation();
         let latest = ["latest".to_owned()];
         let selectors = if selectors.is_empty() { &latest } else { selectors };
@@ -282,7 +282,11 @@ impl Query {
         slot.get_or_try(read).cloned()
     }
 
-    fn procedures<'v>(&self, view: &'v View, cancel: &Cancel) -> Result<&'v [ProcedureSamples], QueryError> {
+    pub(crate) fn procedures<'v>(
+        &self,
+        view: &'v View,
+        cancel: &Cancel,
+    ) -> Result<&'v [ProcedureSamples], QueryError> {
         let sampled = || procedures::sampled(&view.selection, &self.store, cancel);
         view.procedures.get_or_try(sampled).map(Vec::as_slice)
     }
@@ -292,18 +296,30 @@ impl Query {
         view.files.get_or_try(|| FileIndex::build(&view.selection, &self.store, procedures, cancel))
     }
 
-    fn costs(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {
+    pub(crate) fn costs(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {
         let key = (procedure.image, procedure.address?.0);
         if let Some(costs) = lock(&view.costs).get(&key) {
             return costs.clone();
         }
-        let found = self.store.find(&view.selection.images[procedure.image].record);
-        let image = found.image.as_ref().ok().cloned();
-        let costs = image.and_then(|image| {
-            let scale = self.scale(view, procedure, &image);
-            ProcedureCosts::new(&view.selection, procedure, image, scale).map(Arc::new)
-        });
+        let costs = self.analyse(view, procedure);
         lock(&view.costs).entry(key).or_insert(costs).clone()
+    }
+
+    /// The same without keeping it: for who passes once over procedures that are too many to be kept.
+    pub(crate) fn costs_once(
+        &self,
+        view: &View,
+        procedure: &ProcedureSamples,
+    ) -> Option<Arc<ProcedureCosts>> {
+        let known = lock(&view.costs).get(&(procedure.image, procedure.address?.0)).cloned();
+        known.unwrap_or_else(|| self.analyse(view, procedure))
+    }
+
+    fn analyse(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {
+        let found = self.store.find(&view.selection.images[procedure.image].record);
+        let image = found.image.as_ref().ok().cloned()?;
+        let scale = self.scale(view, procedure, &image);
+        ProcedureCosts::new(&view.selection, procedure, image, scale).map(Arc::new)
     }
 }
 

@@ -48,7 +48,7 @@ pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSa
 }
 
 /// `f` of every item that has one, in their order, on as many threads as there are processors.
-fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> Option<R> + Sync) -> Vec<R> {
+pub fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> Option<R> + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(items.len());
     if threads < 2 {
         return items.iter().filter_map(&f).collect();

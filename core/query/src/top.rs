@@ -70,7 +70,7 @@ pub fn candidates(
     costs_of: &dyn Fn(&ProcedureSamples) -> Option<Arc<ProcedureCosts>>,
     cancel: &Cancel,
 ) -> Result<Vec<Candidate>, QueryError> {
-    let wanted: Vec<bool> = selection.images.iter().map(|i| wants(request, &i.record)).collect();
+    let wanted: Vec<bool> = selection.images.iter().map(|i| wants(&request.image, &i.record)).collect();
     Ok(match request.by {
         TopBy::Procedure => {
             procedures.iter().filter(|p| wanted[p.image]).map(|p| by_procedure(selection, store, p)).collect()
@@ -127,8 +127,9 @@ pub fn answer(
     (top, rows)
 }
 
-fn wants(request: &TopRequest, record: &dwell_profile::ImageRecord) -> bool {
-    let Some(part) = &request.image else { return true };
+/// Whether the image's path or id contains the part that is asked for.
+pub fn wants(part: &Option<String>, record: &dwell_profile::ImageRecord) -> bool {
+    let Some(part) = part else { return true };
     record.path.to_string_lossy().contains(part.as_str()) || record.id.as_str().contains(part.as_str())
 }
 
@@ -261,7 +262,7 @@ impl<'a> Lines<'a> {
 
 /// Notes on images that matter (at least 1% of the samples) and are not all that such rows need.
 pub fn image_notes(selection: &Selection, store: &ImageStore, request: &TopRequest) -> Vec<String> {
-    let matters = |i: &&ImageSamples| wants(request, &i.record) && selection.share(&i.total) >= 0.01;
+    let matters = |i: &&ImageSamples| wants(&request.image, &i.record) && selection.share(&i.total) >= 0.01;
     let matter = selection.images.iter().filter(matters);
     let notes = matter.filter_map(|i| {
         let found = store.find(&i.record);

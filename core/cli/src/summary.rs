@@ -1,0 +1,176 @@
+//! `dwell summary` as text, laid out as DCPI's Figure 4. What is printed adds up, to the last digit.
+
+use std::fmt::Write;
+
+use dwell_query::answer::{Summary, SummaryPart};
+
+use crate::text::{BOLD, DIM, grouped, heat, paint, si};
+
+/// The table.
+pub fn render(summary: &Summary) -> String {
+    let mut page = Page { out: String::new() };
+    page.head(summary);
+    let tenths = Tenths::of(summary);
+    for row in &summary.dynamic {
+        page.range(title(&row.cause), row.share_min, row.share_max);
+        if matches!(row.cause.as_str(), "synchronization" | "other") {
+            page.say("***");
+        }
+    }
+    page.range("Unexplained stall", summary.unexplained_stall, summary.unexplained_stall);
+    page.range("Unexplained gain", summary.unexplained_gain, summary.unexplained_gain);
+    page.sum("Subtotal dynamic", tenths.dynamic);
+    page.say("***");
+    for (part, share) in summary.r#static.iter().zip(&tenths.statics) {
+        page.part(title(&part.cause), *share);
+    }
+    page.sum("Subtotal static", tenths.statics.iter().sum());
+    page.say("***");
+    page.sum("Total stall", tenths.dynamic + tenths.statics.iter().sum::<i64>());
+    page.sum("Execution", tenths.execution);
+    page.sum("Net sampling error", tenths.error);
+    page.say("***");
+    page.sum("Total tallied", tenths.total);
+    let tallied = grouped(summary.samples_tallied.round() as u64);
+    page.say(format!("***   ({tallied} samples, {:.1}% of all)", 100.0 * summary.tallied_share));
+    page.foot(summary);
+    page.out
+}
+
+struct Page {
+    out: String,
+}
+
+impl Page {
+    fn head(&mut self, s: &Summary) {
+        let name = if s.scope.kind == "epoch" { "the whole epoch".to_owned() } else { s.scope.name.clone() };
+        self.say(paint(BOLD, format!("*** {name}")));
+        // In samples where the clock is unknown: their ratio is the same.
+        let instructions = s.instructions.or_else(|| s.cpi.map(|cpi| s.samples_tallied / cpi));
+        let instructions = instructions.unwrap_or(0.0);
+        for (what, cpi) in [("Best-case", s.best_case_cpi), ("Actual", s.cpi)] {
+            let ratio = cpi.map_or("no estimate".to_owned(), |cpi| {
+                format!("{} / {} = {cpi:.2} CPI", si(cpi * instructions), si(instructions))
+            });
+            self.say(format!("*** {what:<12}{ratio}"));
+        }
+        self.say("***");
+    }
+
+    fn range(&mut self, title: &str, least: f64, most: f64) {
+        let most_percent = paint(heat(most), format!("{:>6.1}%", cleared(100.0 * most)));
+        self.say(format!("***   {title:<28}{:>6.1}% to {most_percent}", cleared(100.0 * least)));
+    }
+
+    fn part(&mut self, title: &str, tenths: i64) {
+        self.say(format!("***   {title:<28}{:>25}", percent(tenths)));
+    }
+
+    fn sum(&mut self, title: &str, tenths: i64) {
+        self.say(format!("*** {title:<30}{}", paint(BOLD, format!("{:>32}", percent(tenths)))));
+    }
+
+    fn foot(&mut self, s: &Summary) {
+        let left_out = match s.procedures_left_out {
+            0 => String::new(),
+            n => format!(", {} left out: no instructions or too few samples", grouped(n as u64)),
+        };
+        self.say(paint(
+            DIM,
+            format!(
+                "{} procedures analysed{left_out}; machine model {}",
+                grouped(s.procedures as u64),
+                s.machine_model
+            ),
+        ));
+        s.notes.iter().for_each(|n| self.say(paint(DIM, format!("note: {n}"))));
+    }
+
+    fn say(&mut self, line: impl std::fmt::Display) {
+        writeln!(self.out, "{line}").expect("a String takes every text");
+    }
+}
+
+/// What is added up, in tenths of a percent.
+#[derive(Debug, PartialEq)]
+struct Tenths {
+    dynamic: i64,
+    statics: Vec<i64>,
+    execution: i64,
+    error: i64,
+    total: i64,
+}
+
+impl Tenths {
+    fn of(s: &Summary) -> Tenths {
+        let total = if s.samples_tallied > 0.0 { 1000 } else { 0 };
+        let parts = [s.subtotal_dynamic, s.subtotal_static, s.execution, s.net_sampling_error];
+        let [dynamic, fixed, execution, error] = apportioned(total, parts);
+        let shares: Vec<f64> = s.r#static.iter().map(|p: &SummaryPart| p.share).collect();
+        Tenths { dynamic, statics: apportion(fixed, &shares), execution, error, total }
+    }
+}
+
+fn apportioned<const N: usize>(total: i64, shares: [f64; N]) -> [i64; N] {
+    apportion(total, &shares).try_into().expect("one for each share")
+}
+
+/// Rounds shares to thousandths that add up to `total`: each down, then those up that lost most.
+fn apportion(total: i64, shares: &[f64]) -> Vec<i64> {
+    let exact: Vec<f64> = shares.iter().map(|s| 1000.0 * s).collect();
+    let mut rounded: Vec<i64> = exact.iter().map(|e| e.floor() as i64).collect();
+    let mut by_loss: Vec<usize> = (0..shares.len()).collect();
+    by_loss.sort_by(|&a, &b| (exact[b] - exact[b].floor()).total_cmp(&(exact[a] - exact[a].floor())));
+    let missing = total - rounded.iter().sum::<i64>();
+    for &i in by_loss.iter().take(usize::try_from(missing).unwrap_or(0)) {
+        rounded[i] += 1;
+    }
+    rounded
+}
+
+fn percent(tenths: i64) -> String {
+    let sign = if tenths < 0 { "-" } else { "" };
+    format!("{sign}{}.{}%", tenths.abs() / 10, tenths.abs() % 10)
+}
+
+/// Without the sign of a negative zero.
+fn cleared(percent: f64) -> f64 {
+    if percent.abs() < 0.05 { 0.0 } else { percent }
+}
+
+fn title(cause: &str) -> &str {
+    match cause {
+        "i-cache-miss" => "I-cache miss (not ITLB)",
+        "itlb-miss" => "ITLB miss",
+        "d-cache-miss" => "D-cache miss",
+        "dtlb-miss" => "DTLB miss",
+        "write-buffer" => "Write buffer",
+        "synchronization" => "Synchronization",
+        "branch-mispredict" => "Branch mispredict",
+        "multiplier" => "Multiplier busy",
+        "divider" => "Divider busy",
+        "other" => "Other",
+        "slotting" => "Slotting",
+        "dependency-address" => "Address dependency",
+        "dependency-flags" => "Flags dependency",
+        "dependency-first" => "1st source dependency",
+        "dependency-second" => "2nd source dependency",
+        "dependency-third" => "3rd source dependency",
+        "functional-unit" => "Functional unit busy",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_parts_add_up() {
+        assert_eq!(apportion(1000, &[0.4412, 0.0481, 0.5116, -0.0009]), [441, 48, 512, -1]);
+        let thirds = apportion(1000, &[1.0 / 3.0; 3]);
+        assert_eq!((thirds.iter().sum::<i64>(), thirds.len()), (1000, 3));
+        assert_eq!(apportion(0, &[0.0, 0.0]), [0, 0]);
+        assert_eq!([-1, 0, 441, 1000].map(percent), ["-0.1%", "0.0%", "44.1%", "100.0%"]);
+    }
+}
