@@ -51,12 +51,20 @@ pub enum Verb {
     Top(TopArgs),
     /// List a procedure with samples, CPI, stalls and culprits.
     Annotate(AnnotateArgs),
+    /// List a source file with what each of its lines costs.
+    List(ListArgs),
+    /// Draw a procedure's control-flow graph with frequencies, CPI and stalls.
+    Cfg(CfgArgs),
     /// Tell where the cycles go, each cause as a range: of a procedure, an image or everything.
     Summary(SummaryArgs),
     /// Tell how much procedures vary over several runs, and whether two groups of runs differ.
     Stats(StatsArgs),
-    /// Make an epoch out of a table of counts.
+    /// Tell what changed from one profile to another: procedures, lines, instructions; cost apart from count.
+    Diff(DiffArgs),
+    /// Make an epoch out of a perf.data file or a table of counts.
     Import(ImportArgs),
+    /// Write a profile in another tool's format.
+    Export(ExportArgs),
     /// Print a completion script for a shell.
     Completions {
         /// Which shell.
@@ -285,6 +293,40 @@ pub struct AnnotateArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ListArgs {
+    /// The source file.
+    pub file: PathBuf,
+    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
+    pub epoch: Vec<String>,
+    /// Show lines far from any cost too.
+    #[arg(long)]
+    pub full: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CfgArgs {
+    /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS`.
+    pub procedure: String,
+    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
+    pub epoch: Vec<String>,
+    /// As a picture or for Graphviz.
+    #[arg(short, long, value_name = "FORMAT", default_value = "svg")]
+    pub format: GraphFormat,
+    /// Write to this file [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// How a graph is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GraphFormat {
+    Svg,
+    Dot,
+}
+
+#[derive(Debug, Args)]
 pub struct SummaryArgs {
     /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: all of them].
     pub procedure: Option<String>,
@@ -320,6 +362,26 @@ pub struct StatsArgs {
     pub image: Option<String>,
 }
 
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// Before: an epoch, or several runs joined by commas.
+    #[arg(value_name = "A")]
+    pub a: String,
+    /// After.
+    #[arg(value_name = "B")]
+    pub b: String,
+    /// One procedure, instruction by instruction: `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS`.
+    pub procedure: Option<String>,
+    #[arg(long, value_name = "BY", default_value = "run", value_parser = normalize, help = NORMALIZE_HELP)]
+    pub normalize: Normalize,
+    /// Show what may be chance, too.
+    #[arg(long)]
+    pub all: bool,
+    /// How many procedures and lines (0: all).
+    #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
+    pub limit: usize,
+}
+
 /// Of every verb that compares epochs.
 const NORMALIZE_HELP: &str = "What makes unlike epochs comparable: `run` (each did the same work), `time` (per second), \
     `samples` (parts of the whole) or the name of a procedure that did the same work in each";
@@ -335,31 +397,70 @@ fn normalize(text: &str) -> Result<Normalize, String> {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").args(["file", "counts"]).required(true))]
 pub struct ImportArgs {
+    /// A perf.data file, of `perf record` or `perf record -o -`; `-` is standard input.
+    #[arg(conflicts_with_all = ["image", "machine", "event", "period", "unit"])]
+    pub file: Option<PathBuf>,
+    /// The folder that stands for the root of the machine that was sampled.
+    #[arg(long, value_name = "DIR", conflicts_with = "counts")]
+    pub symfs: Option<PathBuf>,
+    /// The kernel's symbols, as /proc/kallsyms spells them [default: this machine's, if it runs the same kernel].
+    #[arg(long, value_name = "FILE", conflicts_with = "counts")]
+    pub kallsyms: Option<PathBuf>,
     /// Table of counts: `image<TAB>hex address<TAB>count`.
-    #[arg(long, value_name = "FILE")]
-    pub counts: PathBuf,
+    #[arg(long, value_name = "FILE", requires_all = ["image", "machine", "event", "period", "unit"])]
+    pub counts: Option<PathBuf>,
     /// ELF files that the table speaks of.
-    #[arg(long, value_name = "ELF", required = true, num_args = 1..)]
+    #[arg(long, value_name = "ELF", num_args = 1..)]
     pub image: Vec<PathBuf>,
     /// Machine model of the processor that was sampled.
     #[arg(long, value_name = "MODEL")]
-    pub machine: String,
-    /// Name of the event.
+    pub machine: Option<String>,
+    /// Name of the table's event.
     #[arg(long, value_name = "NAME")]
-    pub event: String,
+    pub event: Option<String>,
     /// Mean period between samples.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub period: u64,
+    pub period: Option<u64>,
     /// The period's unit.
     #[arg(long, value_name = "UNIT")]
-    pub unit: PeriodUnit,
+    pub unit: Option<PeriodUnit>,
     /// Core clock, which makes cycles of nanoseconds.
     #[arg(long, value_name = "HZ")]
     pub clock_hz: Option<f64>,
     /// Name of the epoch.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Whose format.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub format: ExportFormat,
+    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
+    pub epoch: Vec<String>,
+    /// Only images whose path or id contains this.
+    #[arg(long, value_name = "PART")]
+    pub image: Option<String>,
+    /// Write to this file [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Formats of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// `go tool pprof`: samples, time and executed instructions.
+    Pprof,
+    /// Folded stacks, for flame graphs.
+    Folded,
+    /// speedscope.app.
+    Speedscope,
+    /// KCachegrind, callgrind_annotate: cycles and executed instructions.
+    Callgrind,
 }
 
 /// Unit of an imported period.

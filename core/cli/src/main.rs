@@ -5,10 +5,14 @@
 
 mod annotate;
 mod args;
+mod cfg;
 mod collect;
 mod daemon;
+mod diff;
 mod epochs;
+mod export;
 mod import;
+mod list;
 mod place;
 mod stats;
 mod summary;
@@ -21,9 +25,12 @@ use std::{
 };
 
 use anyhow::Context;
-use args::{AnnotateArgs, By, Cli, ColorWhen, StatsArgs, SummaryArgs, TopArgs, Verb};
+use args::{
+    AnnotateArgs, By, CfgArgs, Cli, ColorWhen, DiffArgs, GraphFormat, ListArgs, StatsArgs, SummaryArgs,
+    TopArgs, Verb,
+};
 use clap::{CommandFactory, Parser};
-use dwell_query::{Cancel, Options, Query, StatsRequest, SummaryRequest, TopBy, TopRequest};
+use dwell_query::{Cancel, DiffRequest, Options, Query, StatsRequest, SummaryRequest, TopBy, TopRequest};
 use serde::Serialize;
 
 fn main() -> ExitCode {
@@ -69,8 +76,12 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::Epoch(verb) => epochs::run(&db()?, verb, cli.json),
         Verb::Top(args) => run_top(&open(cli)?, args, cli.json),
         Verb::Annotate(args) => run_annotate(&open(cli)?, args, cli.json),
+        Verb::List(args) => run_list(&open(cli)?, args, cli.json),
+        Verb::Cfg(args) => run_cfg(&open(cli)?, args, cli.json),
         Verb::Summary(args) => run_summary(&open(cli)?, args, cli.json),
+        Verb::Diff(args) => run_diff(&open(cli)?, args, cli.json),
         Verb::Stats(args) => run_stats(&open(cli)?, args, cli.json),
+        Verb::Export(args) => export::run(&open(cli)?, args, cli.json),
         Verb::Import(args) => import::run(&db()?, args, cli.json),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
@@ -127,6 +138,33 @@ fn run_annotate(query: &Query, args: &AnnotateArgs, json: bool) -> anyhow::Resul
     print(&annotate::render(&listing, &view))
 }
 
+fn run_list(query: &Query, args: &ListArgs, json: bool) -> anyhow::Result<()> {
+    let path = std::path::absolute(&args.file)?;
+    let text = list::read(&path)?;
+    let costs = query.file_costs(&args.epoch, &path, &Cancel::new())?;
+    anyhow::ensure!(
+        !costs.lines.is_empty() || !costs.notes.is_empty(),
+        "list: {}: none of its lines has samples",
+        path.display()
+    );
+    if json { print_json(&costs) } else { print(&list::render(&costs, &text, args.full, text::width())) }
+}
+
+fn run_cfg(query: &Query, args: &CfgArgs, json: bool) -> anyhow::Result<()> {
+    let listing = query.listing(&args.epoch, &args.procedure, &Cancel::new())?;
+    if json {
+        return print_json(&listing);
+    }
+    let text = match args.format {
+        GraphFormat::Svg => cfg::svg(&listing),
+        GraphFormat::Dot => cfg::dot(&listing),
+    };
+    match &args.output {
+        Some(path) => std::fs::write(path, text).with_context(|| format!("cfg: {}", path.display())),
+        None => print(&text),
+    }
+}
+
 fn run_summary(query: &Query, args: &SummaryArgs, json: bool) -> anyhow::Result<()> {
     let request = SummaryRequest {
         epochs: args.epoch.clone(),
@@ -148,6 +186,19 @@ fn run_stats(query: &Query, args: &StatsArgs, json: bool) -> anyhow::Result<()> 
     };
     let stats = query.stats(&request, &Cancel::new())?;
     if json { print_json(&stats) } else { print(&stats::render(&stats, text::width())) }
+}
+
+fn run_diff(query: &Query, args: &DiffArgs, json: bool) -> anyhow::Result<()> {
+    let request = DiffRequest {
+        a: args.a.split(',').map(str::to_owned).collect(),
+        b: args.b.split(',').map(str::to_owned).collect(),
+        procedure: args.procedure.clone(),
+        normalize: args.normalize.clone(),
+        all: args.all,
+        limit: (args.limit > 0).then_some(args.limit),
+    };
+    let diff = query.diff(&request, &Cancel::new())?;
+    if json { print_json(&diff) } else { print(&diff::render(&diff, text::width())) }
 }
 
 fn man(verb: Option<&str>) -> anyhow::Result<()> {

@@ -142,9 +142,64 @@ fn the_suite_has_its_shapes() {
     for arguments in
         [&["stats", "latest", "--", "latest~1"][..], &["stats", "latest", "--against", "latest~1"]]
     {
-        hold(&scratch.json(arguments), &shape(&row), "stats of groups");
+        // What follows `--` are epochs, so `--json` comes first.
+        let text = scratch.text(&[&["--json"], arguments].concat());
+        hold(&serde_json::from_str(&text).unwrap(), &shape(&row), "stats of groups");
         assert!(scratch.text(arguments).contains("against"));
     }
+    let side = json!({ "epochs": [""], "cpu": "", "machine_model": "", "event": "", "samples": 1, "period_cycles": null });
+    let change = json!({
+        "samples_a": 0.5, "samples_b": 0.5, "change": 0.5, "change_share": 0.5, "ratio": null, "p": 0.5,
+        "false_discovery_rate": 0.5, "significant": true,
+    });
+    let mut row = json!({
+        "executions_a": null, "executions_b": null, "cpi_a": null, "cpi_b": null, "count_ratio": null, "cost_ratio": null,
+    });
+    row.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    let shape = json!({
+        "schema": 1, "a": side, "b": side, "normalized_by": "", "exposure": 0.5, "total": change, "procedures": [row],
+        "lines": [row], "instructions": [row], "insignificant_procedures": 1, "insignificant_lines": 1,
+        "omitted_rows": 1, "notes": [""],
+    });
+    for arguments in
+        [&["diff", "latest~1", "latest", "--all"][..], &["diff", "latest~1", "latest", "mispredict:walk"]]
+    {
+        let diff = scratch.json(arguments);
+        hold(&diff, &shape, "diff");
+        assert_eq!(
+            diff["instructions"].as_array().unwrap().is_empty(),
+            arguments.len() == 4 && arguments[3] == "--all"
+        );
+        assert!(scratch.text(arguments).contains("walk"));
+    }
+
+    let source = support::source("mispredict.c");
+    let listed = scratch.text(&["list", source.to_str().unwrap()]);
+    assert!(listed.contains("while (n--)") && listed.contains("branch mispredict"), "{listed}");
+    hold(
+        &scratch.json(&["list", source.to_str().unwrap()]),
+        &json!({ "schema": 1, "file": "", "lines": [{ "line": 1, "samples": { "*": 1 }, "share": 0.5 }] }),
+        "list",
+    );
+    let nothing = scratch.dwell(&["list", "/no/such/file.c"]);
+    assert_eq!(nothing.status, Some(1), "{nothing:?}");
+    let picture = scratch.text(&["cfg", "mispredict:walk"]);
+    assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>") && picture.contains("CPI"));
+    let graph = scratch.text(&["cfg", "mispredict:walk", "--format", "dot"]);
+    assert!(graph.starts_with("digraph \"walk\" {") && graph.contains(" -> "), "{graph}");
+
+    for format in ["pprof", "folded", "speedscope", "callgrind"] {
+        let file = scratch.path(format);
+        let path = file.to_str().unwrap();
+        let told = scratch.json(&["export", "--format", format, "-o", path]);
+        hold(&told, &json!({ "schema": 1, "epochs": [""], "file": "", "bytes": 1, "notes": [""] }), format);
+        let written = std::fs::read(&file).unwrap();
+        assert_eq!(told["bytes"], written.len());
+        assert!(written.windows(4).any(|w| w == b"walk"), "{format}");
+        let printed = scratch.command(&["export", "--format", format]).output().unwrap().stdout;
+        assert_eq!(printed, written, "{format}");
+    }
+
     let missing = scratch.dwell(&["stats", "latest", "--normalize", "no-such-procedure"]);
     assert_eq!((missing.status, missing.stdout.as_str()), (Some(1), ""));
     assert!(missing.stderr.contains("no-such-procedure"), "{missing:?}");
@@ -185,9 +240,10 @@ fn statuses() {
         assert_eq!(ended.status, Some(2), "dwell {wrong:?}: {ended:?}");
         assert!(ended.stdout.is_empty() && !ended.stderr.is_empty(), "dwell {wrong:?}: {ended:?}");
     }
-    for verb in
-        ["record", "daemon", "status", "flush", "epoch", "top", "annotate", "summary", "stats", "import"]
-    {
+    for verb in [
+        "record", "daemon", "status", "flush", "epoch", "top", "annotate", "summary", "stats", "diff",
+        "import",
+    ] {
         assert!(scratch.text(&[verb, "--help"]).contains("Usage: dwell"), "{verb}");
     }
     for shell in ["bash", "zsh", "fish"] {

@@ -1,5 +1,7 @@
 //! Answers as plain data. Their JSON is a contract: fields may be added, none renamed or removed within a schema.
 
+mod diff;
+mod places;
 mod stats;
 mod summary;
 
@@ -7,6 +9,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use diff::{
+    Diff, DiffChange, DiffFactors, DiffInstruction, DiffLine, DiffPlace, DiffProcedure, DiffSide,
+};
+pub use places::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces};
 pub use stats::{Stats, StatsComparison, StatsRow, StatsSet};
 pub use summary::{Summary, SummaryPart, SummaryRange, SummaryScope};
 

@@ -6,6 +6,7 @@
 pub mod answer;
 mod cancel;
 mod costs;
+mod diff;
 mod epochs;
 mod error;
 mod file_costs;
@@ -13,6 +14,7 @@ mod images;
 mod import;
 mod listing;
 mod once;
+mod places;
 mod procedures;
 mod query;
 mod scales;
@@ -25,6 +27,7 @@ mod summary;
 mod top;
 
 pub use cancel::Cancel;
+pub use diff::DiffRequest;
 pub use error::QueryError;
 pub use import::{ImportRequest, import_counts};
 pub use query::{Options, Query};

@@ -122,11 +122,9 @@ impl Query {
             });
         };
         let mut listing = listing::listing(&view.selection, &procedure, &costs);
-        let image = &view.selection.images[procedure.image];
-        let record = &image.record;
+        let record = &view.selection.images[procedure.image].record;
         listing::add_source_lines(&mut listing, |file| {
-            let snapshot = source::snapshot(&view.selection, image, file);
-            source::text_as_built(&self.database, snapshot, Path::new(file), &self.built_as(record, file))
+            self.text_as_built(&view, procedure.image, Path::new(file))
         });
         listing.notes.extend(self.store.find(record).lines_note.clone());
         Ok(listing)
@@ -227,9 +225,14 @@ impl Query {
         files
     }
 
+    /// What is dear, for the rows that are shown: the line a procedure begins at, and its CPI.
     fn row_with_cpi(&self, view: &View, candidate: Candidate) -> TopRow {
-        let costs = candidate.procedure.and_then(|p| self.costs(view, &p));
-        TopRow { cpi: costs.and_then(|c| c.all_totals().cpi()), ..candidate.row }
+        let Some(procedure) = candidate.procedure else { return candidate.row };
+        let found = self.store.find(&view.selection.images[procedure.image].record);
+        let place = procedure.address.and_then(|a| found.image.as_ref().ok()?.procedure_line(a));
+        let (file, line) = place.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
+        let costs = self.costs(view, &procedure);
+        TopRow { cpi: costs.and_then(|c| c.all_totals().cpi()), file, line, ..candidate.row }
     }
 
     fn why_none(&self, view: &View, procedure: &ProcedureSamples) -> String {
@@ -237,6 +240,14 @@ impl Query {
             Err(why) => why.clone(),
             Ok(_) => "no symbol covers these samples".to_owned(),
         }
+    }
+
+    /// A file's text as it was when the image (an index) was built.
+    pub(crate) fn text_as_built(&self, view: &View, image: usize, file: &Path) -> Option<String> {
+        let samples = &view.selection.images[image];
+        let name = file.to_str()?;
+        let snapshot = source::snapshot(&view.selection, samples, name);
+        source::text_as_built(&self.database, snapshot, file, &self.built_as(&samples.record, name))
     }
 
     fn compare(&self, image: &ImageSamples, view: &View, file: &str, path: &Path) -> Compared {

@@ -53,6 +53,17 @@ pub fn compare(first: &[Observed], second: &[Observed]) -> Comparison {
     Comparison { ratio, dispersion: Some(dispersion), p: f_upper_tail(f, 1.0, freedom as f64) }
 }
 
+/// How likely a change as large as from `a` to `b` is if there is none, where what they are parts of varies from run to run
+/// by `dispersion`, known from `freedom` degrees of freedom.
+pub fn compare_given(a: Observed, b: Observed, dispersion: Option<f64>, freedom: usize) -> f64 {
+    let (a, b) = (Sum::of(&[a]), Sum::of(&[b]));
+    match dispersion {
+        _ if a.count + b.count == 0.0 => 1.0,
+        Some(dispersion) if freedom > 0 => f_upper_tail(deviance(&a, &b) / dispersion, 1.0, freedom as f64),
+        _ => exact(&a, &b),
+    }
+}
+
 /// The false discovery rate at which each of many comparisons would be called a difference: Y. Benjamini and Y. Hochberg,
 /// *Journal of the Royal Statistical Society B* 57(1), 1995. Complexity: n log n.
 pub fn false_discovery_rates(p: &[f64]) -> Vec<f64> {
@@ -202,9 +213,10 @@ mod tests {
 
     #[test]
     fn one_in_twenty_of_equal_groups_is_called_unequal_and_most_of_unequal_ones_are() {
-        for mean in [100.0, 1000.0, 100_000.0] {
+        // Few samples: a dispersion below 1 is not believed, so that fewer are called.
+        for (mean, least) in [(100.0, 0.015), (1000.0, 0.03), (100_000.0, 0.035)] {
             let wrong = called(mean, mean);
-            assert!((0.025..=0.065).contains(&wrong), "of equal groups of {mean}: {wrong}");
+            assert!((least..=0.065).contains(&wrong), "of equal groups of {mean}: {wrong}");
         }
         assert!(called(10_000.0, 11_500.0) > 0.9);
     }

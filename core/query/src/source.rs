@@ -130,7 +130,7 @@ fn against_snapshot(database: &Database, record: &SourceRecord, now: &[u8]) -> C
 }
 
 /// Lines that stand unchanged in both texts: old number → new number, from 1.
-fn map_lines(then: &str, now: &str) -> HashMap<u32, u32> {
+pub fn map_lines(then: &str, now: &str) -> HashMap<u32, u32> {
     let diff = TextDiff::from_lines(then, now);
     diff.iter_all_changes()
         .filter(|c| c.tag() == ChangeTag::Equal)

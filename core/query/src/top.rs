@@ -73,7 +73,7 @@ pub fn candidates(
     let wanted: Vec<bool> = selection.images.iter().map(|i| wants(&request.image, &i.record)).collect();
     Ok(match request.by {
         TopBy::Procedure => {
-            procedures.iter().filter(|p| wanted[p.image]).map(|p| by_procedure(selection, store, p)).collect()
+            procedures.iter().filter(|p| wanted[p.image]).map(|p| by_procedure(selection, p)).collect()
         }
         TopBy::Image => by_image(selection, &wanted),
         TopBy::Line => {
@@ -137,20 +137,12 @@ fn row_key(row: &TopRow) -> impl Ord + use<'_> {
     (&row.procedure, &row.image, &row.file, row.line, &row.app, row.instance)
 }
 
-fn by_procedure(selection: &Selection, store: &ImageStore, p: &ProcedureSamples) -> Candidate {
-    let record = &selection.images[p.image].record;
-    let place = p.address.and_then(|a| {
-        let found = store.find(record);
-        found.image.as_ref().ok()?.procedure_line(a)
-    });
-    let (file, line) = place.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
+fn by_procedure(selection: &Selection, p: &ProcedureSamples) -> Candidate {
     let row = TopRow {
         procedure: Some(p.name.clone()),
         demangled: Some(p.demangled.clone()),
         id: Some(p.id.clone()),
-        file,
-        line,
-        ..image_row(record)
+        ..image_row(&selection.images[p.image].record)
     };
     Candidate { procedure: Some(p.clone()), ..Candidate::new(row, p.counts.clone()) }
 }

@@ -1,0 +1,35 @@
+//! `dwell export`.
+
+use std::io::Write;
+
+use anyhow::Context;
+use dwell_exchange::{Format, export};
+use dwell_query::{Cancel, Query};
+
+use crate::args::{ExportArgs, ExportFormat};
+
+/// Writes the profile to the file, or to standard output.
+pub fn run(query: &Query, args: &ExportArgs, json: bool) -> anyhow::Result<()> {
+    let places = query.places(&args.epoch, &args.image, &Cancel::new())?;
+    let format = match args.format {
+        ExportFormat::Pprof => Format::Pprof,
+        ExportFormat::Folded => Format::Folded,
+        ExportFormat::Speedscope => Format::Speedscope,
+        ExportFormat::Callgrind => Format::Callgrind,
+    };
+    let bytes = export(&places, format);
+    let Some(path) = &args.output else {
+        anyhow::ensure!(!json, "export: --json tells of a file: name it with --output");
+        let mut out = std::io::stdout().lock(); // as it is: anstream would strip what looks like colours
+        return out.write_all(&bytes).and_then(|()| out.flush()).context("standard output");
+    };
+    std::fs::write(path, &bytes).with_context(|| format!("export: {}", path.display()))?;
+    places.notes.iter().for_each(|note| crate::complain(&format!("export: note: {note}")));
+    if json {
+        let answer = serde_json::json!({
+            "schema": 1, "epochs": places.epochs, "file": path, "bytes": bytes.len(), "notes": places.notes,
+        });
+        return crate::print_json(&answer);
+    }
+    crate::print(&format!("{}: {} bytes\n", path.display(), bytes.len()))
+}

@@ -1,0 +1,66 @@
+//! Callgrind's profile format: a cost line for each instruction, under its object, function and file.
+//!
+//! The format: <https://valgrind.org/docs/manual/cl-format.html>. Costs are whole numbers; those of an instruction without
+//! an estimate are its samples' cycles and no executions. Without a clock, cycles are samples.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use dwell_query::answer::{InstructionPlace, Places};
+
+/// Names are written once and then called by number.
+#[derive(Default)]
+struct Names(BTreeMap<String, usize>);
+
+impl Names {
+    fn named(&mut self, name: &str) -> String {
+        let next = self.0.len() + 1;
+        match self.0.get(name) {
+            Some(number) => format!("({number})"),
+            None => {
+                self.0.insert(name.to_owned(), next);
+                format!("({next}) {}", name.replace(['\n', '\r'], " "))
+            }
+        }
+    }
+}
+
+pub fn write(places: &Places) -> String {
+    let mut out = String::new();
+    let mut say = |line: String| writeln!(out, "{line}").expect("a String takes every text");
+    let cycles = if places.period_cycles.is_some() { "Cycles" } else { "Samples" };
+    say(format!(
+        "# callgrind format\nversion: 1\ncreator: dwell {}\ncmd: {}\npositions: instr line\nevents: {cycles} Ir",
+        env!("CARGO_PKG_VERSION"),
+        places.epochs.join("+")
+    ));
+    say("event: Ir : Instructions executed (estimated)".to_owned());
+    let (mut objects, mut files, mut functions) = (Names::default(), Names::default(), Names::default());
+    let mut totals = (0, 0);
+    for procedure in &places.procedures {
+        let own = procedure.file.as_deref().unwrap_or("???");
+        say(format!("\nob={}", objects.named(&procedure.image)));
+        say(format!("fl={}", files.named(own)));
+        say(format!("fn={}", functions.named(&procedure.demangled)));
+        let mut file = own;
+        for i in &procedure.instructions {
+            let frame = i.frames.first();
+            let place = frame.and_then(|f| f.file.as_deref()).unwrap_or(own);
+            if place != file {
+                let key = if place == own { "fe" } else { "fi" };
+                say(format!("{key}={}", files.named(place)));
+                file = place;
+            }
+            let (cost, executed) = costs(places, i);
+            totals = (totals.0 + cost, totals.1 + executed);
+            let line = frame.and_then(|f| f.line).unwrap_or(0);
+            say(format!("0x{:x} {line} {cost} {executed}", i.address));
+        }
+    }
+    say(format!("\ntotals: {} {}", totals.0, totals.1));
+    out
+}
+
+fn costs(places: &Places, i: &InstructionPlace) -> (u64, u64) {
+    let whole = |x: f64| x.round().clamp(0.0, 1e18) as u64;
+    (whole(i.head_samples * places.period_cycles.unwrap_or(1.0)), whole(i.executions.unwrap_or(0.0)))
+}

@@ -1,0 +1,256 @@
+//! pprof's protocol buffer, not compressed: a location for each instruction, with what was inlined there.
+//!
+//! The schema: `proto/profile.proto` of github.com/google/pprof; field numbers are its.
+
+use std::collections::BTreeMap;
+
+use dwell_query::answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces};
+use prost::Message;
+
+#[derive(Clone, PartialEq, Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "1")]
+    sample_type: Vec<ValueType>,
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "3")]
+    mapping: Vec<Mapping>,
+    #[prost(message, repeated, tag = "4")]
+    location: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    function: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    string_table: Vec<String>,
+    #[prost(int64, tag = "9")]
+    time_nanos: i64,
+    #[prost(int64, tag = "10")]
+    duration_nanos: i64,
+    #[prost(message, optional, tag = "11")]
+    period_type: Option<ValueType>,
+    #[prost(int64, tag = "12")]
+    period: i64,
+    #[prost(int64, repeated, tag = "13")]
+    comment: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueType {
+    #[prost(int64, tag = "1")]
+    kind: i64,
+    #[prost(int64, tag = "2")]
+    unit: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sample {
+    #[prost(uint64, repeated, tag = "1")]
+    location_id: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Mapping {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    memory_start: u64,
+    #[prost(uint64, tag = "3")]
+    memory_limit: u64,
+    #[prost(int64, tag = "5")]
+    filename: i64,
+    #[prost(int64, tag = "6")]
+    build_id: i64,
+    #[prost(bool, tag = "7")]
+    has_functions: bool,
+    #[prost(bool, tag = "8")]
+    has_filenames: bool,
+    #[prost(bool, tag = "9")]
+    has_line_numbers: bool,
+    #[prost(bool, tag = "10")]
+    has_inline_frames: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Location {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    mapping_id: u64,
+    #[prost(uint64, tag = "3")]
+    address: u64,
+    #[prost(message, repeated, tag = "4")]
+    line: Vec<Line>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function_id: u64,
+    #[prost(int64, tag = "2")]
+    line: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+    #[prost(int64, tag = "3")]
+    system_name: i64,
+    #[prost(int64, tag = "4")]
+    filename: i64,
+    #[prost(int64, tag = "5")]
+    start_line: i64,
+}
+
+/// The profile while it grows.
+struct Builder<'a> {
+    places: &'a Places,
+    profile: Profile,
+    strings: BTreeMap<String, i64>,
+    functions: BTreeMap<(i64, i64, i64), u64>,
+    mappings: BTreeMap<&'a str, u64>,
+}
+
+pub fn write(places: &Places) -> Vec<u8> {
+    let mut builder = Builder {
+        places,
+        profile: Profile::default(),
+        strings: BTreeMap::new(),
+        functions: BTreeMap::new(),
+        mappings: BTreeMap::new(),
+    };
+    builder.string(""); // The first string is the empty one.
+    builder.types();
+    for procedure in &places.procedures {
+        procedure.instructions.iter().for_each(|i| builder.sample(procedure, i));
+    }
+    builder.profile.encode_to_vec()
+}
+
+impl<'a> Builder<'a> {
+    fn string(&mut self, text: &str) -> i64 {
+        if let Some(&index) = self.strings.get(text) {
+            return index;
+        }
+        let index = self.profile.string_table.len() as i64;
+        self.profile.string_table.push(text.to_owned());
+        self.strings.insert(text.to_owned(), index);
+        index
+    }
+
+    fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
+        ValueType { kind: self.string(kind), unit: self.string(unit) }
+    }
+
+    /// The values of each sample: counts of every event, instructions executed, and last, for it is the default, the cost.
+    fn types(&mut self) {
+        let places = self.places;
+        for (nth, event) in places.events.iter().enumerate() {
+            let kind = if nth == 0 { "samples" } else { &event.name };
+            let value_type = self.value_type(kind, "count");
+            self.profile.sample_type.push(value_type);
+        }
+        let executed = self.value_type("instructions", "count");
+        self.profile.sample_type.push(executed);
+        if let Some(event) = places.events.first() {
+            let cost = match event.unit.as_str() {
+                "ns" => self.value_type("cpu", "nanoseconds"),
+                _ => self.value_type(&event.name, "count"),
+            };
+            self.profile.period_type = Some(cost.clone());
+            self.profile.sample_type.push(cost);
+            self.profile.period = event.period as i64;
+        }
+        self.profile.time_nanos = places.start_ns;
+        self.profile.duration_nanos = places.duration_ns;
+        self.profile.comment = places.notes.iter().map(|n| self.string(n)).collect();
+    }
+
+    fn sample(&mut self, procedure: &'a ProcedurePlaces, i: &'a InstructionPlace) {
+        let id = self.profile.location.len() as u64 + 1;
+        let location = Location {
+            id,
+            mapping_id: self.mapping(procedure, i.address),
+            address: i.address,
+            line: self.lines(procedure, i),
+        };
+        self.profile.location.push(location);
+        let mut value: Vec<i64> = i.samples.iter().map(|n| *n as i64).collect();
+        value.push(i.executions.unwrap_or(0.0).round().clamp(0.0, 9e18) as i64);
+        let cost = |event: &PlaceEvent| i.samples[0].saturating_mul(event.period).min(i64::MAX as u64) as i64;
+        value.extend(self.places.events.first().map(cost));
+        self.profile.sample.push(Sample { location_id: vec![id], value });
+    }
+
+    fn mapping(&mut self, procedure: &'a ProcedurePlaces, address: u64) -> u64 {
+        let next = self.mappings.len() as u64 + 1;
+        let id = *self.mappings.entry(&procedure.build_id).or_insert(next);
+        if id == next {
+            let (filename, build_id) = (self.string(&procedure.image), self.string(&procedure.build_id));
+            self.profile.mapping.push(Mapping {
+                id,
+                filename,
+                build_id,
+                memory_start: address,
+                has_functions: true,
+                has_filenames: true,
+                has_line_numbers: true,
+                has_inline_frames: true,
+                ..Mapping::default()
+            });
+        }
+        let mapping = &mut self.profile.mapping[id as usize - 1];
+        mapping.memory_start = mapping.memory_start.min(address & !0xfff);
+        mapping.memory_limit = mapping.memory_limit.max((address | 0xfff).saturating_add(1));
+        id
+    }
+
+    /// Innermost first, as the schema wants it.
+    fn lines(&mut self, procedure: &ProcedurePlaces, i: &InstructionPlace) -> Vec<Line> {
+        let outer = i.frames.len().saturating_sub(1);
+        let mut lines = Vec::new();
+        for (nth, frame) in i.frames.iter().enumerate() {
+            let inlined = frame.function.as_deref().filter(|_| nth < outer);
+            let (name, system, start) = match inlined {
+                Some(function) => (function, function, 0),
+                None if nth < outer => ("[inlined]", "[inlined]", 0),
+                None => (&*procedure.demangled, &*procedure.procedure, procedure.line.unwrap_or(0)),
+            };
+            let file = if nth < outer {
+                frame.file.as_deref()
+            } else {
+                procedure.file.as_deref().or(frame.file.as_deref())
+            };
+            lines.push(Line {
+                function_id: self.function(name, system, file, start),
+                line: frame.line.unwrap_or(0).into(),
+            });
+        }
+        if lines.is_empty() {
+            let function_id = self.function(&procedure.demangled, &procedure.procedure, None, 0);
+            lines.push(Line { function_id, line: 0 });
+        }
+        lines
+    }
+
+    fn function(&mut self, name: &str, system: &str, file: Option<&str>, start_line: u32) -> u64 {
+        let key = (self.string(name), self.string(system), self.string(file.unwrap_or_default()));
+        if let Some(&id) = self.functions.get(&key) {
+            return id;
+        }
+        let id = self.profile.function.len() as u64 + 1;
+        let (name, system_name, filename) = key;
+        self.profile.function.push(Function {
+            id,
+            name,
+            system_name,
+            filename,
+            start_line: start_line.into(),
+        });
+        self.functions.insert(key, id);
+        id
+    }
+}

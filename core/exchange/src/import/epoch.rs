@@ -1,0 +1,132 @@
+//! What becomes of a perf.data file's own words: the epoch's record, events' names, notes.
+//!
+//! Enters: everything that the file told. Leaves: an epoch without its samples. Never here: samples, files.
+
+use std::collections::BTreeMap;
+
+use dwell_profile::{Cpu, Epoch, EpochId, Event, EventRecord, Host, Scope, Unit};
+use jiff::Timestamp;
+use linux_perf_data::linux_perf_event_reader::{
+    HardwareEventId, PerfEventAttr, PerfEventType, SoftwareCounterType,
+};
+
+use super::{ImportFile, perf_data::Told};
+
+impl Told {
+    /// What the file lacks, and what was left out.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.cut.clone().into_iter().collect();
+        let mut count = |n: u64, what: &str| {
+            if n > 0 {
+                notes.push(format!("{n} {what}"));
+            }
+        };
+        count(self.unreadable, "records could not be read and were left out");
+        count(self.aux_records, "records of AUX data (Intel PT, ARM SPE, …) were left out");
+        count(self.call_chains, "samples have call chains, which were left out");
+        count(self.branch_stacks, "samples have branch stacks (LBR), which are not used yet");
+        for ((name, _), tally) in self.attributes.iter().zip(&self.events) {
+            if tally.period_max > tally.period_min {
+                notes.push(format!(
+                    "{name}: periods varied from {} to {} (perf record -F): samples are weighted by them",
+                    tally.period_min, tally.period_max
+                ));
+            }
+        }
+        notes
+    }
+
+    /// The epoch.
+    pub(super) fn epoch(
+        &self,
+        request: &ImportFile,
+        events: &[Event],
+        notes: Vec<String>,
+        now: Timestamp,
+    ) -> Epoch {
+        let mut records: BTreeMap<Event, EventRecord> = BTreeMap::new();
+        for ((event, (_, attribute)), tally) in events.iter().zip(&self.attributes).zip(&self.events) {
+            if tally.samples == 0 && records.contains_key(event) {
+                continue;
+            }
+            let mean = tally.periods / u128::from(tally.samples.max(1));
+            let record = records.entry(event.clone()).or_insert(EventRecord {
+                period: u64::try_from(mean).unwrap_or(u64::MAX).max(1),
+                unit: unit_of(event, attribute.as_ref()),
+                samples: 0,
+                lost: 0,
+                throttled: 0,
+                unknown: 0,
+            });
+            record.samples += tally.samples;
+            record.lost += tally.lost;
+            record.throttled += tally.throttled;
+            record.unknown += tally.unknown;
+        }
+        let number = |i: usize| self.cpu.get(i).and_then(|t| t.parse().ok()).unwrap_or(0);
+        Epoch {
+            id: EpochId::new(now),
+            name: request.name.clone(),
+            start: now,
+            end: None,
+            host: Host {
+                name: self.host.clone().unwrap_or_else(|| "import".to_owned()),
+                kernel_release: self.release.clone().unwrap_or_default(),
+            },
+            cpu: Cpu {
+                arch: self.arch.clone().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+                vendor: self.cpu.get(1).cloned().unwrap_or_default(),
+                model_name: self.cpu.first().cloned().unwrap_or_default(),
+                family: number(2),
+                model: number(3),
+                stepping: number(4),
+                count: self.cpus,
+                clock_hz: request.clock_hz,
+                clock_hz_range: None,
+                machine_model: None,
+            },
+            backend: "import".to_owned(),
+            scope: Scope::Import(match self.command.is_empty() {
+                true => request.path.display().to_string(),
+                false => format!("{} ({})", request.path.display(), self.command.join(" ")),
+            }),
+            events: records,
+            notes,
+            paths: None,
+            collector: None,
+        }
+    }
+}
+
+/// The event's name as we spell it: perf's modifiers (`cycles:u`, `cpu_core/cycles/`) say where it was counted, not what.
+pub fn event_of(name: &str, attribute: Option<&PerfEventAttr>) -> Event {
+    match attribute.map(|a| &a.type_) {
+        Some(PerfEventType::Hardware(HardwareEventId::CpuCycles, _)) => Event::CYCLES,
+        Some(PerfEventType::Hardware(HardwareEventId::Instructions, _)) => Event::INSTRUCTIONS,
+        Some(PerfEventType::Hardware(HardwareEventId::CacheReferences, _)) => {
+            Event::named("cache-references")
+        }
+        Some(PerfEventType::Hardware(HardwareEventId::CacheMisses, _)) => Event::named("cache-misses"),
+        Some(PerfEventType::Hardware(HardwareEventId::BranchInstructions, _)) => Event::named("branches"),
+        Some(PerfEventType::Hardware(HardwareEventId::BranchMisses, _)) => Event::named("branch-misses"),
+        Some(PerfEventType::Software(SoftwareCounterType::CpuClock | SoftwareCounterType::TaskClock)) => {
+            Event::CPU_CLOCK
+        }
+        _ => {
+            let plain = name.rsplit_once(':').map_or(name, |(plain, modifiers)| {
+                if modifiers.chars().all(|c| "ukhGHpPSDeIW".contains(c)) { plain } else { name }
+            });
+            Event::named(if plain.is_empty() { "event" } else { plain })
+        }
+    }
+}
+
+fn unit_of(event: &Event, attribute: Option<&PerfEventAttr>) -> Unit {
+    match attribute.map(|a| &a.type_) {
+        Some(PerfEventType::Software(SoftwareCounterType::CpuClock | SoftwareCounterType::TaskClock)) => {
+            Unit::Nanoseconds
+        }
+        _ if *event == Event::CYCLES => Unit::Cycles,
+        _ => Unit::Events,
+    }
+}

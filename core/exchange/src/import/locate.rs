@@ -1,0 +1,111 @@
+//! Which image a mapped file is, and where it can be found here.
+//!
+//! Enters: a path and, where the file told it, a build id. Leaves: an image record, and a word about what is missing. Never
+//! here: samples. Where a build id is known nothing else is believed; where none is, the file at the path must be older than
+//! the profile.
+
+use std::{
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use dwell_image::build_id_of_file;
+use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord};
+
+use super::ImportFile;
+
+/// A mapped file as a record names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Named {
+    /// Its path on the machine that was sampled.
+    pub path: Vec<u8>,
+    /// Its build id, where the file tells it.
+    pub build_id: Option<BuildId>,
+}
+
+/// Finds files here.
+pub struct Locator<'a> {
+    request: &'a ImportFile,
+    /// When the profile was written.
+    written: Option<SystemTime>,
+}
+
+impl<'a> Locator<'a> {
+    /// For a profile that was last written then.
+    pub fn new(request: &'a ImportFile, written: Option<SystemTime>) -> Self {
+        Locator { request, written }
+    }
+
+    /// The image's record, and what one must know of it.
+    pub fn locate(&self, named: &Named) -> (ImageRecord, Option<String>) {
+        let path = PathBuf::from(std::ffi::OsStr::from_bytes(&named.path));
+        let candidates: Vec<PathBuf> = self.under_root(&path).into_iter().chain([path.clone()]).collect();
+        match &named.build_id {
+            Some(id) => self.by_build_id(id, &path, &candidates),
+            None => self.by_path(&path, &candidates),
+        }
+    }
+
+    fn under_root(&self, path: &Path) -> Option<PathBuf> {
+        let root = self.request.symfs.as_ref()?;
+        Some(root.join(path.strip_prefix("/").unwrap_or(path)))
+    }
+
+    fn by_build_id(
+        &self,
+        id: &BuildId,
+        path: &Path,
+        candidates: &[PathBuf],
+    ) -> (ImageRecord, Option<String>) {
+        let record = record(ImageId::of_build(id), path);
+        let is_it = |p: &&PathBuf| build_id_of_file(p).as_ref() == Some(id);
+        if let Some(found) = candidates.iter().find(is_it) {
+            return (ImageRecord { path: found.clone(), ..record }, None);
+        }
+        let hex = id.to_string();
+        let under = |dir: &PathBuf| dir.join(".build-id").join(&hex[..2]).join(&hex[2..]);
+        if self.request.debug_dirs.iter().map(under).any(|p| p.exists()) {
+            return (record, None);
+        }
+        let there = candidates.iter().any(|p| p.exists());
+        let why = if there { "the file here is another build" } else { "it is not here" };
+        (record, Some(format!("{}: {why} (build id {hex})", path.display())))
+    }
+
+    fn by_path(&self, path: &Path, candidates: &[PathBuf]) -> (ImageRecord, Option<String>) {
+        let Some((found, meta)) = candidates.iter().find_map(|p| Some((p, std::fs::metadata(p).ok()?)))
+        else {
+            let id = ImageId::named(&format!("file:{}", path.display()));
+            return (record(id, path), Some(format!("{}: it is not here", path.display())));
+        };
+        let modified = meta.modified().ok();
+        let newer = modified.zip(self.written).is_some_and(|(file, profile)| file > profile);
+        if newer {
+            let id = ImageId::named(&format!("file:{}", path.display()));
+            let note =
+                format!("{}: the profile has no build id of it, and the file here is newer", path.display());
+            return (record(id, path), Some(note));
+        }
+        let since = modified.and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+        let mtime_ns = since.and_then(|d| i64::try_from(d.as_nanos()).ok());
+        let id = match build_id_of_file(found) {
+            Some(id) => ImageId::of_build(&id),
+            None => ImageId::named(&format!("file:0:0:{}:{}", meta.len(), mtime_ns.unwrap_or(0))),
+        };
+        let record = ImageRecord { size_bytes: Some(meta.len()), mtime_ns, ..record(id, found) };
+        (record, None)
+    }
+}
+
+fn record(id: ImageId, path: &Path) -> ImageRecord {
+    ImageRecord {
+        id,
+        kind: ImageKind::File,
+        path: path.to_owned(),
+        deleted: false,
+        size_bytes: None,
+        mtime_ns: None,
+        symbols: Vec::new(),
+    }
+}

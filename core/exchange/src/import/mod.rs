@@ -1,0 +1,84 @@
+//! `import FILE`: an epoch out of a perf.data file.
+//!
+//! The way of a sample: [`guard`] (are its sizes sane?) → [`perf_data`] (records) → [`space`] (process → mapping) →
+//! [`locate`] (mapping → image) → the database.
+
+mod epoch;
+mod guard;
+mod kernel;
+mod locate;
+mod perf_data;
+mod space;
+
+use std::path::PathBuf;
+
+use dwell_profile::{Counts, Database, Epoch, EpochId, ImageRecord};
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use perf_data::exercise as exercise_perf_data;
+
+use crate::ExchangeError;
+
+/// What to import.
+#[derive(Clone, Debug, Default)]
+pub struct ImportFile {
+    /// The file; `-` is standard input.
+    pub path: PathBuf,
+    /// The folder that stands for the root of the machine that was sampled.
+    pub symfs: Option<PathBuf>,
+    /// Folders with images or debug information by build id.
+    pub debug_dirs: Vec<PathBuf>,
+    /// The kernel's symbols, as /proc/kallsyms spells them; this machine's where it runs the same kernel.
+    pub kallsyms: Option<PathBuf>,
+    /// The core clock, which makes cycles of nanoseconds.
+    pub clock_hz: Option<f64>,
+    /// The epoch's name.
+    pub name: Option<String>,
+}
+
+/// What came of it; `dwell import --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Imported {
+    /// Version of this answer's shape.
+    pub schema: u32,
+    /// The new epoch's id.
+    pub epoch: EpochId,
+    /// Samples stored.
+    pub samples: u64,
+    /// What the file lacks, and what had to be left out.
+    pub notes: Vec<String>,
+}
+
+/// Everything of an epoch, before it is stored.
+struct Gathered {
+    epoch: Epoch,
+    counts: Counts,
+    images: Vec<ImageRecord>,
+}
+
+/// Rows of one segment: a half of what a segment may hold.
+const ROWS: usize = dwell_profile::MAX_SEGMENT_ROWS / 2;
+
+/// Stores a perf.data file (of a file or a pipe, compressed or not) as an epoch of its own.
+pub fn import_perf_data(
+    database: &Database,
+    request: &ImportFile,
+    now: Timestamp,
+) -> Result<Imported, ExchangeError> {
+    let gathered = perf_data::gather(request, now)?;
+    let notes = gathered.epoch.notes.clone();
+    let id = gathered.epoch.id.clone();
+    let samples = gathered.epoch.events.values().map(|e| e.samples).sum();
+    let mut writer = database.writer()?.begin(gathered.epoch)?;
+    let mut rows = gathered.counts.into_iter();
+    loop {
+        let part: Counts = rows.by_ref().take(ROWS).collect();
+        if part.is_empty() {
+            break;
+        }
+        writer.append(&part, &gathered.images)?;
+    }
+    writer.finish(now)?;
+    Ok(Imported { schema: 1, epoch: id, samples, notes })
+}

@@ -1,0 +1,501 @@
+//! perf.data, read record by record.
+//!
+//! Enters: a file that [`guard`](super::guard) let through. Leaves: an epoch with counts and images. Never here: more than
+//! one round of records in memory. Samples are weighted by their period (`perf record -F` changes it), so that shares are
+//! of time; the weights are whole samples again at the end, their sum unchanged.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, BufReader, Read, Seek, SeekFrom},
+    path::Path,
+};
+
+use dwell_profile::{BuildId, Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleKey};
+use jiff::Timestamp;
+use linux_perf_data::{
+    DsoKey, PerfFile, PerfFileReader, PerfFileRecord, PerfRecordIter, UserRecordType,
+    linux_perf_event_reader::{
+        CpuMode, EventRecord as Parsed, Mmap2FileId, PerfEventAttr, RawEventRecord, RecordType, SampleFormat,
+        SampleRecord, SamplingPolicy,
+    },
+};
+use rustc_hash::FxHashMap;
+
+use super::{
+    Gathered, ImportFile,
+    epoch::event_of,
+    guard::{self, Shape},
+    kernel::{self, KernelSpace},
+    locate::{Locator, Named},
+    space::{Execution, Mapping, Spaces},
+};
+use crate::ExchangeError;
+
+/// Reads the whole file.
+pub fn gather(request: &ImportFile, now: Timestamp) -> Result<Gathered, ExchangeError> {
+    let path = &request.path;
+    let io = |source| ExchangeError::Io { path: path.clone(), source };
+    let bad = |why: String| ExchangeError::BadPerfData { path: path.clone(), why };
+    let mut file = open(path).map_err(io)?;
+    let shape = guard::check(&mut file).map_err(bad)?;
+    file.seek(SeekFrom::Start(0)).map_err(io)?;
+    let written = file.metadata().ok().and_then(|m| m.modified().ok());
+    // What the parser gets wrong must not end a session: its panic is an error of the file.
+    let parsed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| parse(file, shape)));
+    let told = parsed.unwrap_or_else(|_| Err("its parser gave up on it".to_owned())).map_err(bad)?;
+    if told.events.iter().all(|e| e.samples == 0) {
+        return Err(ExchangeError::NoSamples { path: path.clone() });
+    }
+    Ok(told.finish(request, &Locator::new(request, written), now))
+}
+
+/// Reads bytes as `import` reads a file's, for fuzzing: nothing may panic, whatever they are.
+pub fn exercise(bytes: &[u8]) {
+    let mut file = io::Cursor::new(bytes);
+    let Ok(shape) = guard::check(&mut file) else { return };
+    file.set_position(0);
+    if let Ok(told) = parse(file, shape) {
+        let request = ImportFile::default();
+        told.finish(&request, &Locator::new(&request, None), Timestamp::UNIX_EPOCH);
+    }
+}
+
+fn parse(file: impl Read + Seek, shape: Shape) -> Result<Told, String> {
+    match shape {
+        Shape::Pipe { bytes, cut } => {
+            let reader = PerfFileReader::parse_pipe(BufReader::with_capacity(1 << 18, file.take(bytes)));
+            read(reader.map_err(|e| e.to_string())?, cut)
+        }
+        Shape::File { cut, .. } => {
+            let patched = Patched { file, at: 0, shape };
+            let reader = PerfFileReader::parse_file(BufReader::with_capacity(1 << 18, patched));
+            read(reader.map_err(|e| e.to_string())?, cut)
+        }
+    }
+}
+
+/// The file; standard input goes through a temporary one, since its sizes must be checked first.
+fn open(path: &Path) -> io::Result<File> {
+    if path.as_os_str() != "-" {
+        return File::open(path);
+    }
+    let mut spool = tempfile::tempfile()?;
+    io::copy(&mut io::stdin().lock(), &mut spool)?;
+    Ok(spool)
+}
+
+/// A file whose header tells the truth about the records that are there: `perf record` that was killed left zero, a file
+/// that was cut promises more. In both the features after the records are missing.
+struct Patched<F> {
+    file: F,
+    at: u64,
+    shape: Shape,
+}
+
+impl<F: Read> Read for Patched<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        if let Shape::File { data_size_at, data_bytes, cut: true, little_endian } = self.shape {
+            let size = if little_endian { data_bytes.to_le_bytes() } else { data_bytes.to_be_bytes() };
+            for (i, byte) in buffer[..count].iter_mut().enumerate() {
+                match self.at + i as u64 {
+                    at if (data_size_at..data_size_at + 8).contains(&at) => {
+                        *byte = size[(at - data_size_at) as usize];
+                    }
+                    guard::FEATURES_AT..guard::HEADER_END => *byte = 0,
+                    _ => {}
+                }
+            }
+        }
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl<F: Seek> Seek for Patched<F> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.at = self.file.seek(to)?;
+        Ok(self.at)
+    }
+}
+
+/// What a sample is counted by before images are known.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Key {
+    target: u32,
+    offset: u64,
+    execution: Execution,
+    event: u8,
+}
+
+/// What is sampled: a file, or what stands for one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Target {
+    File(Named),
+    Vdso,
+    Anonymous,
+    Kernel,
+    Module(usize),
+    Other(&'static str),
+}
+
+/// An event's tallies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventTally {
+    pub samples: u64,
+    pub lost: u64,
+    pub throttled: u64,
+    pub unknown: u64,
+    pub periods: u128,
+    pub period_min: u64,
+    pub period_max: u64,
+}
+
+/// Everything that a file tells.
+#[derive(Default)]
+pub(super) struct Told {
+    pub attributes: Vec<(String, Option<PerfEventAttr>)>,
+    pub events: Vec<EventTally>,
+    spaces: Spaces,
+    kernel: KernelSpace,
+    targets: Vec<Target>,
+    by_target: FxHashMap<Target, u32>,
+    /// Sums of periods.
+    counts: FxHashMap<Key, u128>,
+    build_ids: Vec<(DsoKey, BuildId)>,
+    pub cpu: Vec<String>,
+    pub host: Option<String>,
+    pub release: Option<String>,
+    pub arch: Option<String>,
+    pub command: Vec<String>,
+    pub cpus: u32,
+    pub branch_stacks: u64,
+    pub call_chains: u64,
+    pub aux_records: u64,
+    pub unreadable: u64,
+    pub cut: Option<String>,
+}
+
+fn read<R: Read>(reader: PerfFileReader<R>, cut: bool) -> Result<Told, String> {
+    let PerfFileReader { mut perf_file, record_iter } = reader;
+    let mut told = Told::default();
+    for attribute in perf_file.event_attributes() {
+        told.attributes
+            .push((attribute.name().unwrap_or_default().to_owned(), Some(*attribute.attributes())));
+    }
+    if told.attributes.len() > usize::from(u8::MAX) {
+        return Err(format!("it has {} events", told.attributes.len()));
+    }
+    told.events = vec![EventTally::default(); told.attributes.len()];
+    if cut {
+        told.cut = Some("the file is cut off: what it holds up to there was imported".to_owned());
+    }
+    told.records(record_iter, &mut perf_file);
+    told.features(&perf_file);
+    Ok(told)
+}
+
+impl Told {
+    fn records<R: Read>(&mut self, mut records: PerfRecordIter<R>, file: &mut PerfFile) {
+        loop {
+            match records.next_record(file) {
+                Ok(Some(PerfFileRecord::EventRecord { record, .. })) if !is_parsable(&record) => {
+                    self.unreadable += 1;
+                }
+                Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => match record.parse() {
+                    // perf tells of processes that ran already as if they were born, at no time.
+                    Ok(Parsed::Fork(f)) if record.timestamp().unwrap_or(0) == 0 => self.spaces.forget(f.pid),
+                    Ok(parsed) => self.record(attr_index, parsed),
+                    Err(_) => self.unreadable += 1,
+                },
+                Ok(Some(PerfFileRecord::UserRecord(record))) => {
+                    let aux = [UserRecordType::PERF_AUXTRACE, UserRecordType::PERF_AUXTRACE_INFO];
+                    self.aux_records += u64::from(aux.contains(&record.record_type));
+                }
+                Ok(None) => return,
+                Err(e) => {
+                    self.cut =
+                        Some(format!("its records end early ({e}): what it holds up to there was imported"));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, event: usize, record: Parsed<'_>) {
+        match record {
+            Parsed::Sample(sample) => self.sample(event, &sample),
+            Parsed::Comm(c) if c.pid == c.tid || c.is_execve => {
+                self.spaces.comm(c.pid, &String::from_utf8_lossy(&c.name.as_slice()), c.is_execve);
+            }
+            Parsed::Fork(f) => self.spaces.fork(f.pid, f.ppid),
+            Parsed::Mmap(m) if m.is_executable => {
+                let kernel = m.pid == -1 || m.cpu_mode == CpuMode::Kernel;
+                self.map(m.pid, kernel, (m.address, m.length, m.page_offset), &m.path.as_slice(), None);
+            }
+            Parsed::Mmap2(m) if m.protection & 4 != 0 || m.pid == -1 => {
+                let kernel = m.pid == -1 || m.cpu_mode == CpuMode::Kernel;
+                let build_id = match &m.file_id {
+                    Mmap2FileId::BuildId(bytes) => BuildId::new(bytes),
+                    Mmap2FileId::InodeAndVersion(_) => None,
+                };
+                self.map(m.pid, kernel, (m.address, m.length, m.page_offset), &m.path.as_slice(), build_id);
+            }
+            Parsed::Lost(lost) => self.events[event].lost += lost.count,
+            Parsed::Throttle(_) => self.events[event].throttled += 1,
+            _ => {}
+        }
+    }
+
+    fn map(
+        &mut self,
+        pid: i32,
+        kernel: bool,
+        (start, length, offset): (u64, u64, u64),
+        path: &[u8],
+        build_id: Option<BuildId>,
+    ) {
+        let text = String::from_utf8_lossy(path);
+        if kernel {
+            return self.kernel.map(&text, start, length, offset);
+        }
+        let nameless = ["//anon", "/memfd:", "/dev/zero", "/anon_hugepage", "/SYSV"];
+        let target = if text.starts_with("[vdso") {
+            Target::Vdso
+        } else if !text.starts_with('/')
+            || (build_id.is_none() && nameless.iter().any(|n| text.starts_with(n)))
+        {
+            Target::Anonymous
+        } else {
+            let path = path.strip_suffix(b" (deleted)").unwrap_or(path).to_vec();
+            Target::File(Named { path, build_id })
+        };
+        let file_name = matches!(target, Target::File(_)).then(|| text.rsplit('/').next()).flatten();
+        let target = self.intern(target);
+        let mapping = Mapping { start, end: start.saturating_add(length), file_offset: offset, target };
+        self.spaces.map(pid, mapping, file_name);
+    }
+
+    fn intern(&mut self, target: Target) -> u32 {
+        if let Some(&index) = self.by_target.get(&target) {
+            return index;
+        }
+        let index = self.targets.len() as u32;
+        self.targets.push(target.clone());
+        self.by_target.insert(target, index);
+        index
+    }
+
+    fn sample(&mut self, event: usize, sample: &SampleRecord<'_>) {
+        let (pid, pc) = (sample.pid.unwrap_or(-1), sample.ip.unwrap_or(0));
+        let execution = self.spaces.execution(pid);
+        let place = match sample.cpu_mode {
+            CpuMode::User => self.spaces.find(pid, pc).map(|m| match self.targets[m.target as usize] {
+                Target::Anonymous => (m.target, pc),
+                _ => (m.target, m.file_offset.wrapping_add(pc - m.start)),
+            }),
+            CpuMode::Kernel => self
+                .kernel
+                .place(pc)
+                .map(|(module, offset)| (self.intern(module.map_or(Target::Kernel, Target::Module)), offset)),
+            CpuMode::Hypervisor => Some((self.intern(Target::Other("hypervisor")), pc)),
+            CpuMode::GuestKernel => Some((self.intern(Target::Other("guest-kernel")), pc)),
+            CpuMode::GuestUser => Some((self.intern(Target::Other("guest-user")), pc)),
+            _ => None,
+        };
+        let unknown = place.is_none();
+        let (target, offset) = place.unwrap_or_else(|| (self.intern(Target::Other("unknown")), pc));
+        let (_, attribute) = &self.attributes[event];
+        let fixed = attribute.map_or(1, |a| match a.sampling_policy {
+            SamplingPolicy::Period(period) => period.get(),
+            _ => 1,
+        });
+        let period = sample.period.unwrap_or(fixed).max(1);
+        let format = attribute.map_or(SampleFormat::empty(), |a| a.sample_format);
+        self.branch_stacks += u64::from(format.contains(SampleFormat::BRANCH_STACK));
+        self.call_chains += u64::from(sample.callchain.is_some());
+        let tally = &mut self.events[event];
+        tally.samples += 1;
+        tally.unknown += u64::from(unknown);
+        tally.periods += u128::from(period);
+        tally.period_min = if tally.samples == 1 { period } else { tally.period_min.min(period) };
+        tally.period_max = tally.period_max.max(period);
+        let key = Key { target, offset, execution, event: event as u8 };
+        *self.counts.entry(key).or_default() += u128::from(period);
+    }
+
+    /// What the sections behind the records tell; each may be missing.
+    fn features(&mut self, file: &PerfFile) {
+        let owned = |text: Result<Option<&str>, _>| text.ok().flatten().map(str::to_owned);
+        self.host = owned(file.hostname());
+        self.release = owned(file.os_release());
+        self.arch = owned(file.arch());
+        let id = file.cpu_id().ok().flatten().unwrap_or_default();
+        self.cpu = [file.cpu_desc().ok().flatten().unwrap_or_default()]
+            .into_iter()
+            .chain(id.split(','))
+            .map(str::to_owned)
+            .collect();
+        self.command =
+            file.cmdline().ok().flatten().unwrap_or_default().into_iter().map(str::to_owned).collect();
+        self.cpus = file.nr_cpus().ok().flatten().map_or(1, |n| n.nr_cpus_online);
+        let ids = file.build_ids().unwrap_or_default();
+        self.build_ids =
+            ids.into_iter().filter_map(|(key, info)| Some((key, BuildId::new(&info.build_id)?))).collect();
+    }
+
+    fn finish(self, request: &ImportFile, locator: &Locator<'_>, now: Timestamp) -> Gathered {
+        let mut notes = self.notes();
+        let offsets = self.offsets();
+        let mut records: BTreeMap<u32, ImageRecord> = BTreeMap::new();
+        let applications = self.spaces.applications();
+        for (&target, offsets) in &offsets {
+            let (mut record, note) = self.image(target, locator);
+            if record.kind == ImageKind::Kernel {
+                let (symbols, why) = kernel_symbols(request, &self, offsets);
+                record.symbols = symbols;
+                notes.extend(why);
+            }
+            notes.extend(note);
+            records.insert(target, record);
+        }
+        let events: Vec<Event> = self.attributes.iter().map(|(name, a)| event_of(name, a.as_ref())).collect();
+        let counts = self.whole_counts(|key| {
+            let jit = matches!(self.targets[key.target as usize], Target::Anonymous);
+            let (app, instance) = applications[key.execution.0 as usize].clone();
+            let image =
+                if jit { ImageId::named(&format!("jit:{app}")) } else { records[&key.target].id.clone() };
+            SampleKey {
+                image,
+                event: events[usize::from(key.event)].clone(),
+                offset: ImageOffset(key.offset),
+                app,
+                instance,
+            }
+        });
+        let mut images: Vec<ImageRecord> =
+            records.into_values().filter(|r| r.kind != ImageKind::Jit).collect();
+        for key in counts.keys().filter(|k| k.image.as_str().starts_with("jit:")) {
+            if !images.iter().any(|i| i.id == key.image) {
+                images.push(special(key.image.clone(), ImageKind::Jit, "//anon"));
+            }
+        }
+        images.sort_by(|a, b| a.id.as_str().cmp(b.id.as_str()));
+        images.dedup_by(|a, b| a.id == b.id);
+        Gathered { epoch: self.epoch(request, &events, notes, now), counts, images }
+    }
+
+    /// Sampled offsets by target, ascending.
+    fn offsets(&self) -> BTreeMap<u32, Vec<u64>> {
+        let mut offsets: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        self.counts.keys().for_each(|k| offsets.entry(k.target).or_default().push(k.offset));
+        offsets.values_mut().for_each(|o| {
+            o.sort_unstable();
+            o.dedup();
+        });
+        offsets
+    }
+
+    /// Periods over the mean one, as whole samples: what rounding takes from one place it gives to the next.
+    fn whole_counts(&self, name: impl Fn(&Key) -> SampleKey) -> Counts {
+        let mut keys: Vec<(&Key, u128)> = self.counts.iter().map(|(k, p)| (k, *p)).collect();
+        keys.sort_unstable_by_key(|(k, _)| (k.event, k.target, k.offset, k.execution));
+        let mut counts = Counts::default();
+        let (mut event, mut before) = (None, 0_u128);
+        for (key, periods) in keys {
+            if event != Some(key.event) {
+                (event, before) = (Some(key.event), 0);
+            }
+            let tally = &self.events[usize::from(key.event)];
+            let whole =
+                |sum: u128| (sum * u128::from(tally.samples) + tally.periods / 2) / tally.periods.max(1);
+            let count = whole(before + periods) - whole(before);
+            before += periods;
+            if count > 0 {
+                *counts.entry(name(key)).or_default() += count as u64;
+            }
+        }
+        counts
+    }
+
+    fn image(&self, target: u32, locator: &Locator<'_>) -> (ImageRecord, Option<String>) {
+        let special = |id: &str, kind, path: &str| (special(ImageId::named(id), kind, path), None);
+        match &self.targets[target as usize] {
+            Target::Kernel => special("kernel", ImageKind::Kernel, "[kernel.kallsyms]"),
+            Target::Module(index) => {
+                let name = self.kernel.module(*index);
+                special(&format!("module:{name}"), ImageKind::Module, &format!("[{name}]"))
+            }
+            Target::Vdso => {
+                let id = self.build_id(&DsoKey::Vdso64).map_or("vdso".to_owned(), |id| format!("vdso:{id}"));
+                special(&id, ImageKind::Vdso, "[vdso]")
+            }
+            Target::Anonymous => special("jit", ImageKind::Jit, "//anon"),
+            Target::Other(name) => special(name, ImageKind::Unknown, &format!("[{name}]")),
+            Target::File(named) => {
+                let known = DsoKey::detect(&named.path, CpuMode::User).and_then(|key| self.build_id(&key));
+                let build_id = named.build_id.clone().or(known.cloned());
+                locator.locate(&Named { path: named.path.clone(), build_id })
+            }
+        }
+    }
+
+    fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {
+        self.build_ids.iter().find(|(k, _)| k == key).map(|(_, id)| id)
+    }
+
+    fn kernel_build_id(&self) -> Option<&BuildId> {
+        self.build_id(&DsoKey::Kernel)
+    }
+}
+
+fn special(id: ImageId, kind: ImageKind, path: &str) -> ImageRecord {
+    let (deleted, size_bytes, mtime_ns, symbols) = (false, None, None, Vec::new());
+    ImageRecord { id, kind, path: path.into(), deleted, size_bytes, mtime_ns, symbols }
+}
+
+/// The kernel's symbols, from the file that was named, else from this machine where it runs the same kernel.
+fn kernel_symbols(
+    request: &ImportFile,
+    told: &Told,
+    offsets: &[u64],
+) -> (Vec<dwell_profile::ImageSymbol>, Option<String>) {
+    let is_build = |id: &BuildId| {
+        let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
+        notes.windows(id.bytes().len()).any(|w| w == id.bytes())
+    };
+    // Without a build id: the same release, at the same random address.
+    let is_boot = || {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        told.release.as_deref() == Some(release.trim()) && told.kernel.text() == text_here()
+    };
+    let runs_here = || told.kernel_build_id().map_or_else(is_boot, is_build).then(|| "/proc/kallsyms".into());
+    let Some(path): Option<std::path::PathBuf> = request.kallsyms.clone().or_else(runs_here) else {
+        let why = "the kernel's procedures have no names: it is not the kernel that runs here; --kallsyms names its symbols";
+        return (Vec::new(), Some(why.to_owned()));
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => (kernel::symbols(&text, offsets), None),
+        Err(e) => {
+            (Vec::new(), Some(format!("the kernel's procedures have no names: {}: {e}", path.display())))
+        }
+    }
+}
+
+/// Whether the parser takes it: it asserts that a build id has at most 20 bytes, and perf writes longer ones.
+fn is_parsable(record: &RawEventRecord<'_>) -> bool {
+    const BUILD_ID: u16 = 1 << 14;
+    const LENGTH_AT: usize = 32;
+    let has_build_id = record.record_type == RecordType::MMAP2 && record.misc & BUILD_ID != 0;
+    let length = record.data.get(LENGTH_AT..LENGTH_AT + 1).and_then(|mut data| data.read_u8().ok());
+    !has_build_id || length.is_some_and(|length| length <= 20)
+}
+
+/// The address of this machine's kernel, where it is told.
+fn text_here() -> Option<u64> {
+    let kallsyms = File::open("/proc/kallsyms").ok()?;
+    let mut lines = io::BufRead::lines(BufReader::new(kallsyms)).map_while(Result::ok);
+    let line = lines.find(|l| l.ends_with(" _text"))?;
+    u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|a| *a != 0)
+}

@@ -1,0 +1,13 @@
+//! The doors to other tools: their profiles in, as epochs; ours out, in their formats.
+//!
+//! Enters: files that other profilers wrote, answers of [`dwell_query`]. Leaves: epochs, and what such a file lacked, in
+//! words; bytes that other tools read. Never here: a crash or
+//! an unbounded allocation, whatever a file says; analysis; sampling.
+
+mod error;
+mod export;
+mod import;
+
+pub use error::ExchangeError;
+pub use export::{Format, export};
+pub use import::{ImportFile, Imported, exercise_perf_data, import_perf_data};

@@ -1,0 +1,216 @@
+//! perf.data files of the perf that is installed here: what it counted, `dwell import` counts.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use dwell_exchange::{ImportFile, Imported, import_perf_data};
+use dwell_profile::Database;
+use dwell_query::{Cancel, Options, Query, TopRequest};
+use jiff::Timestamp;
+
+const SOURCE: &str = "\
+#include <stdint.h>
+#include <stdlib.h>
+__attribute__((noinline)) uint64_t spin(uint64_t n) {
+  uint64_t x = 1;
+  for (uint64_t i = 0; i < n; i++)
+    x = x * 31 + i;
+  return x;
+}
+int main(int argc, char **argv) {
+  (void)argc;
+  return spin(strtoull(argv[1], 0, 10)) == 7;
+}
+";
+
+struct Scene {
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        let scene = Scene { folder };
+        fs::write(scene.path("spin.c"), SOURCE).unwrap();
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "-g", "-Wl,--build-id"]).arg(scene.path("spin.c")).arg("-o").arg(scene.path("spin"));
+        assert!(gcc.status().unwrap().success());
+        scene
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Records the program with these options of `perf record`; `None` where this machine cannot.
+    fn record(&self, test: &str, options: &[&str]) -> Option<PathBuf> {
+        let file = self.path("perf.data");
+        let mut perf = Command::new("perf");
+        perf.args(["record", "-q", "-e", "cpu-clock:u"]).args(options);
+        if options.contains(&"-o") {
+            perf.stdout(fs::File::create(&file).unwrap());
+        } else {
+            perf.arg("-o").arg(&file);
+        }
+        perf.arg("--").arg(self.path("spin")).arg("300000000").stderr(Stdio::piped());
+        let ended = perf.output();
+        match ended {
+            Ok(ended) if ended.status.code() == Some(0) => Some(file),
+            other => {
+                println!("SKIPPED {test}: perf record: {other:?}");
+                None
+            }
+        }
+    }
+
+    fn import(&self, file: &Path) -> Result<Imported, dwell_exchange::ExchangeError> {
+        let database = Database::open(self.path("db")).unwrap();
+        let request = ImportFile { path: file.to_owned(), ..ImportFile::default() };
+        import_perf_data(&database, &request, Timestamp::now())
+    }
+
+    /// Samples by procedure, of the newest epoch.
+    fn top(&self) -> BTreeMap<String, u64> {
+        let query = Query::open(Options::for_database(self.path("db"))).unwrap();
+        let top = query.top(&TopRequest::default(), &Cancel::new()).unwrap();
+        top.rows.into_iter().map(|r| (r.procedure.unwrap(), r.samples.values().sum())).collect()
+    }
+}
+
+/// Samples by symbol, as perf tells them.
+fn report(file: &Path) -> BTreeMap<String, u64> {
+    let mut perf = Command::new("perf");
+    perf.args([
+        "report",
+        "--stdio",
+        "-n",
+        "--sort",
+        "symbol",
+        "-t",
+        "\t",
+        "--no-children",
+        "-g",
+        "none",
+        "-i",
+    ])
+    .arg(file)
+    .stderr(Stdio::null());
+    let text = String::from_utf8(perf.output().unwrap().stdout).unwrap();
+    let row = |line: &str| {
+        let mut columns = line.split('\t').map(str::trim);
+        let (_, samples, symbol) = (columns.next()?, columns.next()?.parse().ok()?, columns.next()?);
+        Some((symbol.split("] ").nth(1)?.trim().to_owned(), samples))
+    };
+    text.lines().filter(|l| !l.starts_with('#')).filter_map(row).collect()
+}
+
+#[test]
+fn what_perf_counts_is_counted_however_it_was_written() {
+    for options in
+        [&[][..], &["-z"], &["-F", "5000"], &["-o", "-"], &["--buildid-all"], &["--buildid-mmap"], &["-g"]]
+    {
+        let scene = Scene::new();
+        let Some(file) = scene.record(&format!("import of perf record {options:?}"), options) else {
+            continue;
+        };
+        let imported = scene.import(&file).unwrap();
+        let (ours, theirs) = (scene.top(), report(&file));
+        let total: u64 = theirs.values().sum();
+        assert_eq!(imported.samples, total, "{options:?}: {theirs:?}");
+        let (spin, theirs) = (ours["spin"], theirs["spin"]);
+        // Weighted by periods, which vary where perf adapts them.
+        assert!(spin.abs_diff(theirs) * 50 <= total, "{options:?}: {spin} and {theirs} of {total}");
+        let told = imported.notes.iter().any(|n| n.contains("call chains"));
+        assert_eq!(told, options.contains(&"-g"), "{options:?}: {:?}", imported.notes);
+    }
+}
+
+#[test]
+fn several_events_keep_apart() {
+    let scene = Scene::new();
+    let options = ["-e", "task-clock:u,page-faults:u", "-c", "1000000"];
+    let Some(file) = scene.record("import of several events", &options) else { return };
+    scene.import(&file).unwrap();
+    let query = Query::open(Options::for_database(scene.path("db"))).unwrap();
+    let epochs = query.epochs().unwrap();
+    let events: Vec<_> =
+        epochs.epochs[0].events.iter().map(|(name, e)| (name.as_str(), e.unit.as_str())).collect();
+    assert_eq!(events, [("cpu-clock", "ns"), ("page-faults", "events")]);
+}
+
+#[test]
+fn a_file_that_is_cut_or_damaged_gives_an_error_or_a_part() {
+    let scene = Scene::new();
+    let Some(file) = scene.record("import of damaged files", &[]) else { return };
+    let bytes = fs::read(&file).unwrap();
+    let whole = scene.import(&file).unwrap().samples;
+    let (mut parts, mut errors) = (0, 0);
+    let mut check = |bytes: &[u8], what: &str| {
+        let damaged = scene.path("damaged.data");
+        fs::write(&damaged, bytes).unwrap();
+        match scene.import(&damaged) {
+            Ok(part) => {
+                parts += 1;
+                assert!(part.samples <= whole || what.starts_with("flip"), "{what}: {part:?}");
+                let cut = part.notes.iter().any(|n| n.contains("cut off") || n.contains("end early"));
+                assert!(cut || !what.starts_with("cut"), "{what}: {part:?}");
+            }
+            Err(error) => {
+                errors += 1;
+                assert!(error.to_string().contains("damaged.data"), "{what}: {error}");
+            }
+        }
+    };
+    for part in 1..20 {
+        check(&bytes[..bytes.len() * part / 20], &format!("cut at {part}/20"));
+    }
+    // perf was killed: the size of the records was not yet written.
+    let mut killed = bytes.clone();
+    killed[48..56].fill(0);
+    check(&killed, "cut: size zero");
+    let mut random: u64 = 7;
+    for nth in 0..300 {
+        let mut flipped = bytes.clone();
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        // The header and the first records matter most.
+        let within = if nth % 2 == 0 { bytes.len().min(2048) } else { bytes.len() };
+        flipped[(random >> 33) as usize % within] ^= 1 << (random >> 29 & 7);
+        check(&flipped, "flip");
+    }
+    assert!(parts > 10 && errors > 3, "{parts} parts, {errors} errors");
+}
+
+#[test]
+fn what_is_no_perf_data_is_told() {
+    let scene = Scene::new();
+    for (name, bytes) in
+        [("empty", &b""[..]), ("text", b"hello, this is no perf.data"), ("magic", b"PERFILE2")]
+    {
+        fs::write(scene.path(name), bytes).unwrap();
+        let error = scene.import(&scene.path(name)).unwrap_err().to_string();
+        assert!(error.contains("not a perf.data file"), "{name}: {error}");
+    }
+    let missing = scene.import(&scene.path("missing")).unwrap_err().to_string();
+    assert!(missing.contains("No such file"), "{missing}");
+}
+
+#[test]
+fn a_missing_image_is_told_and_found_under_another_root() {
+    let scene = Scene::new();
+    let Some(file) = scene.record("import with a missing image", &[]) else { return };
+    let root = scene.path("root");
+    let away = root.join(scene.path("spin").strip_prefix("/").unwrap());
+    fs::create_dir_all(away.parent().unwrap()).unwrap();
+    fs::rename(scene.path("spin"), &away).unwrap();
+    let imported = scene.import(&file).unwrap();
+    assert!(imported.notes.iter().any(|n| n.contains("spin: it is not here")), "{:?}", imported.notes);
+    let database = Database::open(scene.path("db")).unwrap();
+    let request = ImportFile { path: file, symfs: Some(root), ..ImportFile::default() };
+    let imported = import_perf_data(&database, &request, Timestamp::now()).unwrap();
+    assert!(!imported.notes.iter().any(|n| n.contains("spin")), "{:?}", imported.notes);
+    assert!(scene.top()["spin"] > 0);
+}

@@ -1,0 +1,136 @@
+//! Samples by instruction, for exports.
+//!
+//! Enters: epochs. Leaves: procedures with their instructions, samples, executions and inlined calls. Never here: others'
+//! formats. Cost: the analysis of each procedure that matters, shared between the processors.
+
+use dwell_image::Image;
+
+use crate::{
+    Cancel, Query, QueryError,
+    answer::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces},
+    costs::ProcedureCosts,
+    procedures::ProcedureSamples,
+    query::View,
+    scales::in_parallel,
+    selection::{CountsByEvent, Selection},
+    top::{LINES_SHARE_MIN, wants},
+};
+
+impl Query {
+    /// Everything that was sampled, by instruction; of the images that contain `image`.
+    pub fn places(
+        &self,
+        epochs: &[String],
+        image: &Option<String>,
+        cancel: &Cancel,
+    ) -> Result<Places, QueryError> {
+        let view = self.view(epochs)?;
+        let selection = &view.selection;
+        let all = self.procedures(&view, cancel)?;
+        let wanted: Vec<&ProcedureSamples> =
+            all.iter().filter(|p| wants(image, &selection.images[p.image].record)).collect();
+        let sampled: Vec<usize> =
+            (0..selection.events.len()).filter(|&e| !selection.events[e].is_derived()).collect();
+        let procedures = in_parallel(&wanted, |p| {
+            cancel.check().ok()?;
+            Some(self.procedure_places(&view, p, &sampled))
+        });
+        cancel.check()?;
+        let ends = selection.epochs.iter().filter_map(|e| Some(e.end?.duration_since(e.start).as_nanos()));
+        Ok(Places {
+            epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
+            events: sampled.iter().map(|&e| event(selection, e)).collect(),
+            period_cycles: selection.period_cycles(),
+            start_ns: i64::try_from(selection.epochs[0].start.as_nanosecond()).unwrap_or(0),
+            duration_ns: i64::try_from(ends.sum::<i128>()).unwrap_or(0),
+            procedures,
+            notes: selection.notes.clone(),
+        })
+    }
+
+    fn procedure_places(&self, view: &View, p: &ProcedureSamples, events: &[usize]) -> ProcedurePlaces {
+        let record = &view.selection.images[p.image].record;
+        let found = self.store.find(record);
+        let image = found.image.as_deref().ok();
+        let matters = view.selection.share(&p.counts) >= LINES_SHARE_MIN;
+        let costs = matters.then(|| self.costs_once(view, p)).flatten();
+        let instructions = match &costs {
+            Some(costs) => of_costs(&view.selection, costs, events),
+            None => where_they_landed(view, p, image, events),
+        };
+        let place = p.address.and_then(|a| image?.procedure_line(a));
+        ProcedurePlaces {
+            procedure: p.name.clone(),
+            demangled: p.demangled.clone(),
+            image: record.path.display().to_string(),
+            build_id: record.id.to_string(),
+            address: p.address.map_or(0, |a| a.0),
+            file: place.as_ref().map(|(f, _)| f.to_string()),
+            line: place.map(|(_, l)| l),
+            instructions,
+        }
+    }
+}
+
+fn event(selection: &Selection, index: usize) -> PlaceEvent {
+    let event = &selection.events[index];
+    let record = selection.epochs.iter().rev().find_map(|e| e.events.get(event));
+    PlaceEvent {
+        name: event.name().to_owned(),
+        period: record.map_or(1, |r| r.period),
+        unit: record.map_or("events", |r| r.unit.name()).to_owned(),
+    }
+}
+
+fn of_costs(selection: &Selection, costs: &ProcedureCosts, events: &[usize]) -> Vec<InstructionPlace> {
+    let period = selection.period_cycles();
+    let place = |i: usize| {
+        let cost = &costs.analysis.instructions[i];
+        let samples = only(&costs.samples[i], events);
+        let executions = cost.frequency.zip(period).map(|(f, p)| f * p);
+        let is_seen = samples.iter().any(|n| *n > 0) || cost.head_samples > 0.0 || executions > Some(0.0);
+        is_seen.then(|| InstructionPlace {
+            address: costs.instructions[i].address.0,
+            samples,
+            head_samples: cost.head_samples,
+            executions,
+            frames: frames(&costs.image, costs.instructions[i].address),
+        })
+    };
+    (0..costs.instructions.len()).filter_map(place).collect()
+}
+
+fn where_they_landed(
+    view: &View,
+    p: &ProcedureSamples,
+    image: Option<&Image>,
+    events: &[usize],
+) -> Vec<InstructionPlace> {
+    let points = p.points.iter().map(|&i| &view.selection.images[p.image].points[i]);
+    let place = |point: &crate::selection::Point| {
+        let address = image.and_then(|i| i.address_of(point.offset));
+        let samples = only(&point.counts, events);
+        InstructionPlace {
+            address: address.map_or(point.offset.0, |a| a.0),
+            head_samples: samples.first().copied().unwrap_or(0) as f64,
+            samples,
+            executions: None,
+            frames: image.zip(address).map_or_else(Vec::new, |(i, a)| frames(i, a)),
+        }
+    };
+    let places = points.map(place);
+    places.filter(|p| p.samples.iter().any(|n| *n > 0)).collect()
+}
+
+fn only(counts: &CountsByEvent, events: &[usize]) -> Vec<u64> {
+    events.iter().map(|&e| counts.get(e).copied().unwrap_or(0)).collect()
+}
+
+fn frames(image: &Image, address: dwell_image::ImageAddress) -> Vec<PlaceFrame> {
+    let frame = |f: dwell_image::Frame| PlaceFrame {
+        function: f.function,
+        file: f.file.map(|f| f.to_string()),
+        line: f.line.filter(|l| *l > 0),
+    };
+    image.frames(address).into_iter().map(frame).collect()
+}

@@ -1,0 +1,203 @@
+//! Two profiles compared, end to end: a program is compiled, changed and compiled again, with counts made up here.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use dwell_image::Image;
+use dwell_profile::{Database, Unit};
+use dwell_query::{
+    Cancel, DiffRequest, ImportRequest, Normalize, Options, Query, QueryError, answer::Diff, import_counts,
+};
+use jiff::Timestamp;
+
+const BEFORE: &str = "\
+#include <stdint.h>
+__attribute__((noinline)) uint64_t walk(const uint64_t *p, uint64_t n) {
+  uint64_t sum = 0;
+  for (uint64_t i = 0; i < n; i++)
+    sum ^= p[i];
+  return sum;
+}
+__attribute__((noinline)) uint64_t steady(uint64_t n) {
+  return n * n + 3;
+}
+int main(int argc, char **argv) {
+  (void)argv;
+  uint64_t a[4] = {1, 2, 3, 4};
+  return (int)(walk(a, argc + 1) + steady(argc));
+}
+";
+
+/// The same, its loop longer by a multiplication, two lines further down.
+fn after() -> String {
+    BEFORE
+        .replace("#include", "/* changed */\n\n#include")
+        .replace("sum ^= p[i];", "sum = (sum ^ p[i]) * 31;")
+}
+
+struct Scene {
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Scene { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Builds the program in a folder of its own: the old one must be there to be compared with.
+    fn build(&self, folder: &str, text: &str) {
+        fs::write(self.path("walk.c"), text).unwrap();
+        fs::create_dir_all(self.path(folder)).unwrap();
+        let arguments = ["-O1", "-g", "-gdwarf-5", "-no-pie", "-Wl,--build-id"];
+        let mut gcc = Command::new("gcc");
+        gcc.args(arguments).arg(self.path("walk.c")).arg("-o").arg(self.path(folder).join("walk"));
+        assert!(gcc.status().unwrap().success());
+    }
+
+    /// An epoch with so many samples on each instruction of `walk` and of `steady`.
+    fn import(&self, folder: &str, name: &str, machine: &str, samples: [u64; 2]) {
+        let program = self.path(folder).join("walk");
+        let image = Image::open(&program).unwrap();
+        let mut table = String::new();
+        for (procedure, samples) in ["walk", "steady"].iter().zip(samples) {
+            let p = image.procedures().iter().find(|p| &*p.name == *procedure).unwrap();
+            for i in image.instructions(p.address, p.size_bytes) {
+                table += &format!("walk\t{:x}\t{samples}\n", i.address.0);
+            }
+        }
+        fs::write(self.path("counts.tsv"), table).unwrap();
+        let request = ImportRequest {
+            counts: self.path("counts.tsv"),
+            images: vec![program],
+            machine: machine.to_owned(),
+            event: "cpu-clock".to_owned(),
+            period: 1_000_000,
+            unit: Unit::Nanoseconds,
+            clock_hz: Some(2e9),
+            name: Some(name.to_owned()),
+        };
+        let database = Database::open(self.path("db")).unwrap();
+        let id = import_counts(&database, &request, Timestamp::now()).unwrap();
+        self.query().keep_sources(&id).unwrap();
+    }
+
+    fn query(&self) -> Query {
+        Query::open(Options::for_database(self.path("db"))).unwrap()
+    }
+
+    fn diff(&self, request: DiffRequest) -> Result<Diff, QueryError> {
+        self.query().diff(&request, &Cancel::new())
+    }
+}
+
+fn of(a: &str, b: &str) -> DiffRequest {
+    let list = |text: &str| text.split(',').map(str::to_owned).collect();
+    DiffRequest { a: list(a), b: list(b), ..DiffRequest::default() }
+}
+
+fn names(diff: &Diff) -> Vec<&str> {
+    diff.procedures.iter().map(|p| p.procedure.as_str()).collect()
+}
+
+#[test]
+fn a_change_is_found_across_a_rebuild_and_noise_is_not() {
+    let scene = Scene::new();
+    scene.build("old", BEFORE);
+    scene.import("old", "before", "generic-x86-64", [1000, 50]);
+    scene.build("new", &after());
+    scene.import("new", "after", "generic-x86-64", [1500, 52]);
+    let diff = scene.diff(of("before", "after")).unwrap();
+    assert_eq!(names(&diff), ["walk"], "{diff:#?}");
+    assert_eq!(diff.insignificant_procedures, 1);
+    let walk = &diff.procedures[0];
+    assert!(walk.change.significant && walk.change.change > 0.0 && walk.change.ratio > Some(1.4), "{walk:?}");
+    // Samples are executions times cycles, on either side.
+    let (factors, ratio) = (walk.factors, walk.change.ratio.unwrap());
+    let product = factors.count_ratio.unwrap() * factors.cost_ratio.unwrap();
+    assert!((product / ratio - 1.0).abs() < 0.02, "{product} is not {ratio}: {walk:#?}");
+    // Line 6 became line 8; line 5 was edited into line 7.
+    let places: Vec<_> = diff.lines.iter().map(|l| (l.line_a, l.line_b)).collect();
+    assert!(places.contains(&(Some(4), Some(6))) || places.contains(&(Some(6), Some(8))), "{places:?}");
+    assert!(places.contains(&(None, Some(7))), "an edited line stands alone: {places:?}");
+    assert!(diff.notes.iter().any(|n| n.contains("one run a side")), "{:?}", diff.notes);
+
+    // A program that was built in the same place is gone, and that is told.
+    fs::remove_dir_all(scene.path("old")).unwrap();
+    let gone = scene.diff(of("before", "after")).unwrap();
+    assert!(gone.notes.iter().any(|n| n.contains("old/walk") && n.starts_with("A: ")), "{:?}", gone.notes);
+}
+
+#[test]
+fn what_may_be_chance_is_shown_on_demand() {
+    let scene = Scene::new();
+    scene.build("old", BEFORE);
+    scene.import("old", "before", "generic-x86-64", [1000, 50]);
+    scene.import("old", "after", "generic-x86-64", [1500, 52]);
+    let all = scene.diff(DiffRequest { all: true, ..of("before", "after") }).unwrap();
+    assert_eq!(names(&all), ["walk", "steady"]);
+}
+
+#[test]
+fn instructions_stand_beside_each_other() {
+    let scene = Scene::new();
+    scene.build("old", BEFORE);
+    scene.import("old", "before", "generic-x86-64", [1000, 50]);
+    scene.build("new", &after());
+    scene.import("new", "after", "generic-x86-64", [1500, 52]);
+    let diff = scene.diff(DiffRequest { procedure: Some("walk".into()), ..of("before", "after") }).unwrap();
+    assert_eq!(names(&diff), ["walk"]);
+    let kinds = |kind: &str| diff.instructions.iter().filter(|i| i.kind == kind).count();
+    assert!(kinds("same") > 3 && kinds("added") + kinds("edited") > 0, "{:#?}", diff.instructions);
+    let sums = diff
+        .instructions
+        .iter()
+        .fold((0.0, 0.0), |(a, b), i| (a + i.change.samples_a, b + i.change.samples_b));
+    let walk = &diff.procedures[0].change;
+    assert!(
+        (sums.0 - walk.samples_a).abs() < 1.0 && (sums.1 - walk.samples_b).abs() < 1.0,
+        "{sums:?} {walk:?}"
+    );
+    let missing = scene.diff(DiffRequest { procedure: Some("nothing".into()), ..of("before", "after") });
+    assert!(matches!(missing, Err(QueryError::NoProcedure { .. })), "{missing:?}");
+}
+
+#[test]
+fn runs_that_vary_by_themselves_prove_nothing() {
+    let scene = Scene::new();
+    scene.build("old", BEFORE);
+    for (name, samples) in [("a1", 900), ("a2", 1400), ("a3", 1000), ("b1", 1500), ("b2", 1000), ("b3", 1300)]
+    {
+        scene.import("old", name, "generic-x86-64", [samples, 50]);
+    }
+    assert_eq!(names(&scene.diff(of("a1", "b1")).unwrap()), ["walk"], "one run a side knows no better");
+    let diff = scene.diff(of("a1,a2,a3", "b1,b2,b3")).unwrap();
+    assert!(diff.procedures.is_empty() && !diff.total.significant, "{diff:#?}");
+}
+
+#[test]
+fn normalization_and_unlike_machines() {
+    let scene = Scene::new();
+    scene.build("old", BEFORE);
+    scene.import("old", "once", "generic-x86-64", [1000, 50]);
+    scene.import("old", "twice", "amd-zen4", [2000, 100]);
+    let ratio = |normalize: Normalize| {
+        let diff = scene.diff(DiffRequest { normalize, all: true, ..of("once", "twice") }).unwrap();
+        (diff.exposure, diff.total.ratio.unwrap(), diff)
+    };
+    assert_eq!(ratio(Normalize::Run).1, 2.0);
+    assert_eq!((ratio(Normalize::Samples).0, ratio(Normalize::Samples).1), (2.0, 1.0));
+    let (exposure, total, diff) = ratio(Normalize::Procedure("steady".into()));
+    assert_eq!((exposure, total), (2.0, 1.0));
+    assert!(diff.procedures.iter().all(|p| !p.change.significant), "{diff:#?}");
+    assert!(
+        diff.notes.iter().any(|n| n.starts_with("unlike machines: A on generic-x86-64")),
+        "{:?}",
+        diff.notes
+    );
+    let nobody =
+        scene.diff(DiffRequest { normalize: Normalize::Procedure("main".into()), ..of("once", "twice") });
+    assert!(matches!(nobody, Err(QueryError::NothingToCompare { .. })), "{nobody:?}");
+}
