@@ -265,6 +265,7 @@ impl Session {
         self.store.add(batch);
         self.store.epoch.paths = self.paths_record();
         self.malformed += self.source.take_malformed();
+        self.refresh_account();
         self.store.write(&self.plans, self.collector.tallies(), self.malformed, &self.clock)
     }
 

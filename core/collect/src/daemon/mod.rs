@@ -123,6 +123,7 @@ struct Window {
     start: Clocks,
     own_cpu: Duration,
     samples: u64,
+    seen: u64,
 }
 
 impl<'w> Daemon<'w> {
@@ -159,7 +160,7 @@ impl<'w> Daemon<'w> {
             next_window: now + options.budget_window,
             next_retention: now + RETAIN_FIRST, // Not at once: there is enough to do at the start.
             next_rotation: now,
-            window: Window { start: clocks, own_cpu: own_cpu(), samples: 0 },
+            window: Window { start: clocks, own_cpu: own_cpu(), samples: 0, seen: 0 },
             too_large: false,
             options,
             writer,
@@ -223,8 +224,9 @@ impl<'w> Daemon<'w> {
             own_cpu: own_cpu().saturating_sub(self.window.own_cpu),
             samples: samples.saturating_sub(self.window.samples),
         };
-        self.window = Window { start: now, own_cpu: own_cpu(), samples };
-        self.silence.look(load.samples, self.session.rate_hz());
+        let seen = self.session.samples_seen();
+        self.silence.look(seen.saturating_sub(self.window.seen), self.session.rate_hz());
+        self.window = Window { start: now, own_cpu: own_cpu(), samples, seen };
         let verdict = self.budget.judge(&load);
         self.account.cost(self.budget.cost());
         let Some(share) = verdict.filter(|_| self.options.budget_percent > 0.0) else { return };
@@ -327,7 +329,8 @@ impl<'w> Daemon<'w> {
         self.paused = paused;
         let (now, samples) = (Clocks::now(), self.account.samples_ever(&self.session));
         self.account.paused(paused, now);
-        self.window = Window { start: now, own_cpu: own_cpu(), samples };
+        let seen = self.session.samples_seen();
+        self.window = Window { start: now, own_cpu: own_cpu(), samples, seen };
         self.next_window = Instant::now() + self.options.budget_window;
         self.silence = Silence::default();
         Ok(())
@@ -408,6 +411,7 @@ impl<'w> Daemon<'w> {
         let _ = old.finish(); // What it had stored is there; where the rest cannot be, nobody can help it.
         self.account.begin_epoch("events: they had fallen silent", counted);
         self.account.reopened += 1;
+        self.window.seen = 0;
         self.tell();
         Ok(())
     }

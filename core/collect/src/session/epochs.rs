@@ -79,6 +79,20 @@ impl Session {
         self.store.epoch.collector = Some(account);
     }
 
+    /// What is counted here, as it is now: the account may have been set before the last batch came.
+    pub(super) fn refresh_account(&mut self) {
+        let (lost, unknown) = (self.lost_by_cause(), self.unknown_by_cause());
+        let (samples_by_cpu, table) = (self.samples_by_cpu(), self.table());
+        if let Some(account) = &mut self.store.epoch.collector {
+            *account = CollectorRecord { lost, unknown, samples_by_cpu, table, ..std::mem::take(account) };
+        }
+    }
+
+    /// Samples since the source was opened, what the kernel still holds included where it tells.
+    pub fn samples_seen(&self) -> u64 {
+        self.source.tally().by_cpu.values().sum()
+    }
+
     /// Samples lost in the epoch so far, by cause.
     pub fn lost_by_cause(&self) -> BTreeMap<String, u64> {
         let causes = [
