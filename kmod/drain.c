@@ -108,7 +108,6 @@ static void dwell_free_cpu(struct dwell_cpu *cpu)
 	memset(&cpu->registers, 0, sizeof(cpu->registers));
 	memset(cpu->entries_done, 0, sizeof(cpu->entries_done));
 	memset(cpu->registers_done, 0, sizeof(cpu->registers_done));
-	cpu->idle = 0;
 	cpu->kernel = 0;
 	cpu->read_samples = 0;
 	cpu->read_entries = 0;

@@ -151,6 +151,7 @@ struct dwell_status {
  * @cpu: which one, or DWELL_ALL_CPUS; set by the caller
  * @event: its index; set by the caller
  * @samples: interrupts of it
+ * @idle: of these, in the idle task, counted nowhere else
  * @nested: of these, lost since an NMI came while a sample was being counted
  * @lost: of these, lost since both overflow buffers were full
  * @throttled: see struct dwell_status
@@ -161,6 +162,7 @@ struct dwell_event_status {
 	__u32 cpu;
 	__u32 event;
 	__u64 samples;
+	__u64 idle;
 	__u64 nested;
 	__u64 lost;
 	__u64 throttled;

@@ -134,7 +134,7 @@ void dwell_count(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs
 	/* An NMI on this CPU finds it set before anything is half done: no fence, order does. */
 	barrier();
 	if (is_idle_task(current))
-		cpu->idle++;
+		cpu->counter[index].idle++;
 	else if (unlikely(cpu->counter[index].flags & DWELL_EVENT_REGISTERS))
 		dwell_keep_registers(cpu, index, regs);
 	else
@@ -437,6 +437,7 @@ int dwell_sampler_event_status(struct dwell_event_status *status)
 	if (status->event >= dwell_config.event_count)
 		return -EINVAL;
 	status->samples = 0;
+	status->idle = 0;
 	status->nested = 0;
 	status->lost = 0;
 	status->throttled = 0;
@@ -448,6 +449,7 @@ int dwell_sampler_event_status(struct dwell_event_status *status)
 		if (status->cpu != DWELL_ALL_CPUS && status->cpu != number)
 			continue;
 		status->samples += READ_ONCE(cpu->counter[status->event].samples);
+		status->idle += READ_ONCE(cpu->counter[status->event].idle);
 		status->nested += READ_ONCE(cpu->counter[status->event].nested);
 		status->lost += READ_ONCE(cpu->table.counts.lost_of[status->event]);
 		status->throttled += READ_ONCE(cpu->counter[status->event].throttled);
@@ -481,7 +483,6 @@ static void dwell_add_status(struct dwell_status *sum, const struct dwell_cpu *c
 	unsigned int index;
 
 	sum->cpus += cpu->sampled;
-	sum->idle += READ_ONCE(cpu->idle);
 	sum->kernel += READ_ONCE(cpu->kernel);
 	sum->register_samples += READ_ONCE(cpu->registers.taken);
 	sum->register_lost += READ_ONCE(cpu->registers.lost);
@@ -489,6 +490,7 @@ static void dwell_add_status(struct dwell_status *sum, const struct dwell_cpu *c
 	sum->read_entries += cpu->read_entries;
 	for (index = 0; index < DWELL_EVENTS_MAX; index++) {
 		sum->interrupts += READ_ONCE(cpu->counter[index].samples);
+		sum->idle += READ_ONCE(cpu->counter[index].idle);
 		sum->nested += READ_ONCE(cpu->counter[index].nested);
 		sum->throttled += READ_ONCE(cpu->counter[index].throttled);
 	}

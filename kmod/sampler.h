@@ -25,6 +25,7 @@
  * @period: mean occurrences between two samples; written by the reader in one store
  * @spread: half the width of what is drawn from; likewise
  * @samples: interrupts of it
+ * @idle: of these, the ones in the idle task
  * @nested: of these, the ones that found the CPU busy with another
  * @throttled: of these, the ones after which the kernel stopped it until the next tick
  * @random: state of the generator that draws periods, never 0
@@ -34,6 +35,7 @@ struct dwell_counter {
 	u64 period;
 	u64 spread;
 	u64 samples;
+	u64 idle;
 	u64 nested;
 	u64 throttled;
 	u32 random;
@@ -60,7 +62,6 @@ struct dwell_registers {
  * struct dwell_cpu - all of one CPU
  * @busy: a sample is being counted, or buffers are being switched: an NMI must keep off
  * @table: counts
- * @idle: samples in the idle task
  * @kernel: counted samples that were not in user mode
  * @registers: samples with registers
  * @counter: by event index
@@ -76,7 +77,6 @@ struct dwell_registers {
 struct dwell_cpu {
 	u32 busy;
 	struct dwell_table table;
-	u64 idle;
 	u64 kernel;
 	struct dwell_registers registers;
 	struct dwell_counter counter[DWELL_EVENTS_MAX];

@@ -2,7 +2,7 @@
 /*
  * The first process of a virtual machine: sets it up, runs the tests or the bench, powers it off.
  *
- * Enters: dwell_mode=tests|bench|… on the kernel's command line. Leaves: TAP on the console.
+ * Enters: dwell_mode=tests|bench|end_to_end on the kernel's command line. Leaves: TAP on the console.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,6 +25,7 @@
 
 void tests_run(void);
 void bench_run(void);
+void end_to_end_run(void);
 
 static int tap_count;
 
@@ -107,33 +108,30 @@ static void set_up(void)
 	limit_rate("100000");
 }
 
-/* What dwell_mode=run runs: a program of the machine's, /run with its arguments in a file. */
-static void run_program(void)
+/* What dwell records: this program again, at work on both CPUs. */
+static int work(void)
 {
-	pid_t child = fork();
-	int status = -1;
-
-	if (!child) {
-		execl("/run", "/run", NULL);
-		_exit(127);
-	}
-	waitpid(child, &status, 0);
-	tap(WIFEXITED(status) && !WEXITSTATUS(status), "the program in the machine ended well (status %d)", status);
+	work_start(work_spin, 2, 0);
+	work_start(work_forks, 2, 1);
+	work_wait();
+	return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const char *mode = boot_option("dwell_mode");
 	struct utsname name;
 
+	if (argc > 1 && !strcmp(argv[1], "work"))
+		return work();
 	set_up();
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	uname(&name);
 	printf("# Linux %s %s, %ld CPUs\n", name.release, name.machine, sysconf(_SC_NPROCESSORS_ONLN));
 	if (mode && !strcmp(mode, "bench"))
 		bench_run();
-	else if (mode && !strcmp(mode, "run"))
-		run_program();
+	else if (mode && !strcmp(mode, "end_to_end"))
+		end_to_end_run();
 	else
 		tests_run();
 	printf("1..%d\n", tap_count);

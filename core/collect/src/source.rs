@@ -23,6 +23,7 @@ use crate::{
 pub mod bpf;
 pub mod choose;
 pub mod cpus;
+pub mod kmod;
 pub mod perf;
 
 /// Timers are rewritten, and rings drained, no more often than that.

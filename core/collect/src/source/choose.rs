@@ -4,7 +4,7 @@
 
 use dwell_profile::Event;
 
-use super::{Backend, Source, Tasks, bpf::BpfSource, perf::PerfSource};
+use super::{Backend, Source, Tasks, bpf::BpfSource, kmod::KmodSource, perf::PerfSource};
 use crate::{
     CollectError,
     events::{Plan, plan},
@@ -112,7 +112,7 @@ fn open_plans(
         return lacks("path bursts need samples one by one");
     }
     match backend {
-        Backend::Kmod => lacks("this dwell was built without it"),
+        Backend::Kmod => Ok(Box::new(KmodSource::open(tasks, plans, wish.registers)?)),
         Backend::Bpf => Ok(Box::new(BpfSource::open(tasks, plans, wish.registers)?)),
         Backend::Perf => Ok(Box::new(PerfSource::open(tasks, plans, wish.registers)?)),
     }

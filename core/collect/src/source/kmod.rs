@@ -1,0 +1,344 @@
+//! Samples counted by the kernel module: whole machines, for least.
+//!
+//! Enters: what to sample. Leaves: batches of entries; the side band, and some samples' registers, as timed records. The
+//! side band is [`PerfSource`]'s, whose rings carry nothing else. Never here: ioctls (those are [`crate::sys::kmod`]'s).
+//!
+//! A batch is what a flush of the module gives; it is cut when somebody wants to store. Overflow buffers that fill
+//! meanwhile are handed out as batches that end nothing, since tables hold entries of the same time.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io, mem,
+    os::fd::AsFd,
+    time::Duration,
+};
+
+use dwell_profile::TableRecord;
+use rustix::io::Errno;
+
+use super::{
+    Backend, Features, LossCause, Source, SourceTally, Tasks, cpus::online_cpus, now_ns, perf::PerfSource,
+};
+use crate::{
+    CollectError,
+    entries::{Batch, Entry, Interval},
+    events::{Plan, known_names},
+    items::{Item, Side},
+    merge::Merger,
+    sys::kmod::{self as sys, Config, Device, EventStatus},
+};
+
+pub mod chunks;
+
+use chunks::{Chunk, Words};
+
+/// The side band is drained, and losses looked at, so often.
+const ROUND: Duration = Duration::from_millis(100);
+/// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
+const BUFFER_SECONDS: f64 = 0.5;
+const BUFFER_ENTRIES_MIN: f64 = 1024.0;
+const BUFFER_ENTRIES_MAX: f64 = 65536.0;
+/// Registers of so many samples a second are asked for: enough for the branches of hot code, and cheap.
+const REGISTERS_HZ: f64 = 250.0;
+/// Full, and so handed over, every 64 ms at that rate.
+const REGISTER_SAMPLES: u32 = 16;
+const READ_BYTES: usize = 256 << 10;
+/// Entries that are decoded and handed out at once.
+const PIECE: usize = 1024;
+/// Periods are drawn evenly from an eighth below to an eighth above the mean.
+const SPREAD_PART: u64 = 8;
+/// The draw takes no more.
+const SPREAD_MAX: u64 = (1 << 31) - 1;
+
+/// The module, sampling for us.
+pub struct KmodSource {
+    perf: PerfSource,
+    device: Device,
+    plans: Vec<Plan>,
+    /// The event that samples with registers stand for.
+    registers_of: Option<u8>,
+    table_bytes: usize,
+    /// Entries read since the last batch, and up to when they were sampled.
+    read: Vec<Words>,
+    read_until_ns: u64,
+    /// Samples with registers that wait for the merger, each with its time.
+    registers: Vec<(u64, Item)>,
+    /// A flush has ended.
+    flushed: bool,
+    /// When the tables were last empty.
+    since_ns: u64,
+    waiting: VecDeque<(Batch, Vec<Words>)>,
+    told: Vec<EventStatus>,
+    bytes: Vec<u8>,
+    malformed: u64,
+}
+
+impl KmodSource {
+    /// Opens `/dev/dwell` and configures it, switched off.
+    pub fn open(tasks: &Tasks, plans: &[Plan], registers: bool) -> Result<Self, CollectError> {
+        if !matches!(tasks, Tasks::All) {
+            return Err(lacks("it samples whole machines only; use perf for commands and processes"));
+        }
+        if plans.len() >= sys::EVENTS_MAX {
+            return Err(lacks(&format!("it counts {} events at most", sys::EVENTS_MAX - 1)));
+        }
+        let device = Device::open().map_err(|error| lacks(&why_not_open(&error)))?;
+        let version = device.version().map_err(|error| lacks(&error.to_string()))?;
+        if version.abi != sys::ABI_VERSION {
+            let (theirs, ours) = (version.abi, sys::ABI_VERSION);
+            return Err(lacks(&format!("the module speaks version {theirs} of its ABI, this dwell {ours}")));
+        }
+        let cpus = online_cpus()?;
+        let registers_of = registers_event(plans).filter(|_| registers && version.registers > 0);
+        let config = config(plans, registers_of, cpus.len());
+        device.configure(&config).map_err(|error| refused(plans, &error))?;
+        Ok(KmodSource {
+            perf: PerfSource::open_attached(&[], &cpus, Box::new(|_, _, _| Ok(())))?,
+            device,
+            plans: plans.to_vec(),
+            registers_of,
+            table_bytes: (cpus.len() + 1) * (96 << config.bucket_bits),
+            read: Vec::new(),
+            read_until_ns: 0,
+            registers: Vec::new(),
+            flushed: false,
+            since_ns: now_ns(),
+            waiting: VecDeque::new(),
+            told: vec![EventStatus::default(); plans.len()],
+            bytes: vec![0; READ_BYTES],
+            malformed: 0,
+        })
+    }
+
+    /// Reads all that is ready.
+    fn read_all(&mut self) {
+        let mut bytes = mem::take(&mut self.bytes);
+        while let Ok(length @ 1..) = self.device.read(&mut bytes) {
+            let mut rest = &bytes[..length];
+            while !rest.is_empty() {
+                let Some((chunk, next)) = chunks::split(rest) else {
+                    self.malformed += 1;
+                    break;
+                };
+                rest = next;
+                match chunk {
+                    Chunk::Entries { until_ns, records } => {
+                        self.read_until_ns = self.read_until_ns.max(until_ns);
+                        self.read.extend(chunks::words(records));
+                    }
+                    Chunk::Registers(records) => {
+                        let event = self.registers_of.unwrap_or(0);
+                        self.registers.extend(chunks::registers(records, event));
+                    }
+                    Chunk::Flushed => self.flushed = true,
+                }
+            }
+        }
+        self.bytes = bytes;
+    }
+
+    /// Puts what was read since the last batch into one of its own.
+    fn push_batch(&mut self, ends: bool, until_ns: u64) {
+        let interval = Interval { since_ns: self.since_ns, until_ns };
+        self.waiting.push_back((Batch { interval, ends }, mem::take(&mut self.read)));
+        if ends {
+            self.since_ns = until_ns;
+        }
+    }
+
+    /// Tells what was lost since the last time.
+    fn tell_losses(&mut self, merger: &mut Merger<Item>) {
+        for event in 0..self.plans.len() {
+            let Ok(now) = self.device.event_status(event as u32, sys::ALL_CPUS) else { continue };
+            let last = mem::replace(&mut self.told[event], now);
+            let event = event as u8;
+            let mut push = |side: Side| merger.push(now_ns(), Item::Side(Box::new(side)));
+            let losses = [
+                (now.lost - last.lost, LossCause::BuffersFull),
+                (now.nested - last.nested, LossCause::Nested),
+            ];
+            for (records, cause) in losses {
+                if records > 0 {
+                    push(Side::Lost { event, records, cause });
+                }
+            }
+            (last.throttled..now.throttled).for_each(|_| push(Side::Throttle { event }));
+        }
+    }
+}
+
+fn lacks(why: &str) -> CollectError {
+    CollectError::Backend { backend: Backend::Kmod, why: why.to_owned() }
+}
+
+fn why_not_open(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::NXIO | Errno::NODEV) => {
+            "there is no /dev/dwell; the kernel module dwell.ko is not loaded".to_owned()
+        }
+        Some(Errno::PERM | Errno::ACCESS) => "/dev/dwell takes CAP_PERFMON".to_owned(),
+        Some(Errno::BUSY) => "somebody samples with /dev/dwell already".to_owned(),
+        _ => format!("/dev/dwell: {error}"),
+    }
+}
+
+/// Why a configuration was refused: which of several events was meant is not told.
+fn refused(plans: &[Plan], error: &io::Error) -> CollectError {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO) => {
+            let name = plans.iter().map(|p| p.event.name()).collect::<Vec<_>>().join("' or '");
+            let why = "this machine does not count it (virtual machines often have no PMU)".to_owned();
+            CollectError::NoSuchEvent { name, why, known: known_names() }
+        }
+        _ => lacks(&format!("/dev/dwell: {error}")),
+    }
+}
+
+/// Directions of branches are told by samples of time.
+fn registers_event(plans: &[Plan]) -> Option<u8> {
+    plans.iter().position(|p| p.event.is_time()).map(|at| at as u8)
+}
+
+fn spread(period: u64) -> u64 {
+    (period / SPREAD_PART).min(SPREAD_MAX)
+}
+
+fn event(plan: &Plan, period: u64, flags: u32) -> sys::Event {
+    let (kind, config) = (plan.counter.kind, plan.counter.config);
+    sys::Event { config, period, spread: spread(period), kind, flags }
+}
+
+/// The first event counts always; the others take turns where counters are few.
+fn config(plans: &[Plan], registers_of: Option<u8>, cpus: usize) -> Config {
+    let bucket_bits = match cpus {
+        0..=32 => 14,
+        _ => 13,
+    };
+    let buffer = plans.iter().map(|p| p.rate_hz).sum::<f64>() * BUFFER_SECONDS;
+    let mut events: Vec<sys::Event> = plans
+        .iter()
+        .enumerate()
+        .map(|(at, p)| event(p, p.period, if at == 0 { sys::EVENT_PINNED } else { 0 }))
+        .collect();
+    if let Some(plan) = registers_of.and_then(|at| plans.get(usize::from(at))) {
+        events.push(event(plan, registers_period(plan, plan.period), sys::EVENT_REGISTERS));
+    }
+    let overflow_entries = buffer.clamp(BUFFER_ENTRIES_MIN, BUFFER_ENTRIES_MAX) as u32;
+    Config::new(&events, bucket_bits, overflow_entries, REGISTER_SAMPLES)
+}
+
+/// The period at which registers are sampled, where the samples themselves have this one.
+fn registers_period(plan: &Plan, period: u64) -> u64 {
+    (period as f64 * (plan.rate_hz / REGISTERS_HZ).max(1.0)) as u64
+}
+
+impl Source for KmodSource {
+    fn backend(&self) -> Backend {
+        Backend::Kmod
+    }
+
+    fn features(&self) -> Features {
+        let rings = self.perf.features();
+        Features {
+            user_only: false,
+            registers: self.registers_of.is_some(),
+            aggregates: true,
+            shared_bytes: rings.shared_bytes + self.table_bytes,
+        }
+    }
+
+    fn enable(&mut self) -> Result<(), CollectError> {
+        // The side band first: nothing is sampled whose mapping could have been missed.
+        self.perf.enable()?;
+        self.device.start().map_err(|source| CollectError::System { action: "start sampling", source })
+    }
+
+    fn disable(&mut self) -> Result<(), CollectError> {
+        self.device.stop().map_err(|source| CollectError::System { action: "stop sampling", source })?;
+        self.perf.disable()
+    }
+
+    fn round(&self) -> Duration {
+        ROUND
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.perf.wait_with(timeout, &[self.device.as_fd()]);
+    }
+
+    fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
+        let complete_ns = self.perf.drain(merger);
+        self.read_all();
+        self.registers.drain(..).for_each(|(time_ns, item)| merger.push(time_ns, item));
+        if !self.read.is_empty() {
+            self.push_batch(false, self.read_until_ns);
+        }
+        self.tell_losses(merger);
+        complete_ns
+    }
+
+    fn batch(&self) -> Option<Batch> {
+        self.waiting.front().map(|(batch, _)| *batch)
+    }
+
+    fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
+        let Some((_, words)) = self.waiting.pop_front() else { return };
+        let mut entries = Vec::with_capacity(PIECE.min(words.len()));
+        for piece in words.chunks(PIECE) {
+            entries.clear();
+            entries.extend(piece.iter().filter_map(|words| chunks::entry(*words)));
+            each(&entries);
+        }
+    }
+
+    fn cut_batch(&mut self) {
+        if self.waiting.iter().any(|(batch, _)| batch.ends) {
+            return;
+        }
+        self.flushed = false;
+        let asked_ns = now_ns();
+        if self.device.flush().is_err() {
+            return;
+        }
+        self.read_all();
+        // The device gives all of a flush as soon as it is asked; without its end something is wrong with it.
+        self.malformed += u64::from(!self.flushed);
+        self.push_batch(true, self.read_until_ns.max(asked_ns));
+    }
+
+    fn tend(&mut self, warn: &mut dyn FnMut(String)) {
+        self.perf.tend(warn);
+    }
+
+    fn set_periods(&mut self, periods: &[u64]) {
+        for (event, period) in (0..).zip(periods) {
+            let _ = self.device.set_period(event, *period, spread(*period));
+        }
+        let Some(at) = self.registers_of.map(usize::from) else { return };
+        if let (Some(plan), Some(period)) = (self.plans.get(at), periods.get(at)) {
+            let period = registers_period(plan, *period);
+            let _ = self.device.set_period(self.plans.len() as u32, period, spread(period));
+        }
+    }
+
+    fn by_process(&mut self, executables: &[u64]) {
+        let _ = self.device.keep_apart(executables);
+    }
+
+    fn tally(&self) -> SourceTally {
+        let (mut by_cpu, mut table) = (BTreeMap::new(), TableRecord::default());
+        let Ok(cpus) = online_cpus() else { return SourceTally::default() };
+        for (event, cpu) in (0..self.plans.len() as u32).flat_map(|e| cpus.iter().map(move |c| (e, *c))) {
+            let Ok(status) = self.device.event_status(event, cpu) else { continue };
+            by_cpu.insert((event as u8, cpu), status.samples - status.idle);
+        }
+        if let Ok(status) = self.device.status(sys::ALL_CPUS) {
+            table = TableRecord { samples: status.table.samples, found: status.table.found };
+        }
+        SourceTally { by_cpu, table: Some(table) }
+    }
+
+    fn take_malformed(&mut self) -> u64 {
+        mem::take(&mut self.malformed) + self.perf.take_malformed()
+    }
+}

@@ -1,0 +1,144 @@
+//! The bytes of `/dev/dwell` → chunks. Enters: what a read returned. Leaves: heads and records. Pure; never panics.
+
+use crate::{
+    branch::{REGISTER_COUNT, Registers},
+    entries::Entry,
+    items::Item,
+    records::{Mode, Sample},
+};
+
+/// Bytes of `struct dwell_chunk`.
+pub const CHUNK_BYTES: usize = 32;
+/// Bytes of `struct dwell_entry`.
+pub const ENTRY_BYTES: usize = 16;
+/// Bytes of `struct dwell_register_sample`.
+pub const REGISTER_SAMPLE_BYTES: usize = 168;
+const ENTRIES: u32 = 1;
+const REGISTERS: u32 = 2;
+const FLUSHED: u32 = 3;
+
+/// The two words that the kernel keeps for a place.
+pub type Words = [u64; 2];
+
+/// One chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunk<'a> {
+    /// Entries of samples up to a time.
+    Entries {
+        /// CLOCK_MONOTONIC.
+        until_ns: u64,
+        /// [`ENTRY_BYTES`] each.
+        records: &'a [u8],
+    },
+    /// Samples with registers.
+    Registers(&'a [u8]),
+    /// All that was sampled up to the flush has been read.
+    Flushed,
+}
+
+/// Splits off the first chunk. `None` of bytes that are none: nothing tells where the next begins.
+pub fn split(bytes: &[u8]) -> Option<(Chunk<'_>, &[u8])> {
+    let (head, rest) = bytes.split_at_checked(CHUNK_BYTES)?;
+    let (kind, count, record_bytes) =
+        (u32_at(head, 0)?, u32_at(head, 8)? as usize, u32_at(head, 12)? as usize);
+    let (records, rest) = rest.split_at_checked(count.checked_mul(record_bytes)?)?;
+    let chunk = match (kind, record_bytes) {
+        (ENTRIES, ENTRY_BYTES) => Chunk::Entries { until_ns: u64_at(head, 24)?, records },
+        (REGISTERS, REGISTER_SAMPLE_BYTES) => Chunk::Registers(records),
+        (FLUSHED, _) => Chunk::Flushed,
+        _ => return None,
+    };
+    Some((chunk, rest))
+}
+
+/// The words of entries.
+pub fn words(records: &[u8]) -> impl Iterator<Item = Words> {
+    records.chunks_exact(ENTRY_BYTES).filter_map(|r| Some([u64_at(r, 0)?, u64_at(r, 8)?]))
+}
+
+/// The entry that words mean.
+pub fn entry(words: Words) -> Option<Entry> {
+    Entry::from_words(words[0], words[1])
+}
+
+/// Samples with registers, each with its time; `event` is the one that they stand for.
+pub fn registers(records: &[u8], event: u8) -> impl Iterator<Item = (u64, Item)> {
+    records.chunks_exact(REGISTER_SAMPLE_BYTES).filter_map(move |record| {
+        let mut registers = [0; REGISTER_COUNT];
+        for (at, register) in registers.iter_mut().enumerate() {
+            *register = u64_at(record, 32 + 8 * at)?;
+        }
+        let sample = Sample {
+            mode: Mode::User,
+            pc: u64_at(record, 8)?,
+            pid: u32_at(record, 16)?,
+            tid: u32_at(record, 20)?,
+            registers: Some(Registers(registers)),
+        };
+        Some((u64_at(record, 0)?, Item::Registers(event, sample)))
+    })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::entries::Place;
+
+    fn chunk(kind: u32, count: u32, record_bytes: u32, records: &[u8]) -> Vec<u8> {
+        let head = [kind, 0, count, record_bytes].map(u32::to_ne_bytes).concat();
+        let times = [5_u64, 9].map(u64::to_ne_bytes).concat();
+        [&head[..], &times, records].concat()
+    }
+
+    #[test]
+    fn chunks_follow_each_other() {
+        let entry_words = [2_u64 << 62 | (1 << 39 | 7) << 22 | 77, 0x1234 << 16 | 3 << 12 | 20];
+        let entries = chunk(ENTRIES, 1, 16, &entry_words.map(u64::to_ne_bytes).concat());
+        let samples = chunk(REGISTERS, 1, 168, &[1; 168]);
+        let bytes = [entries, samples, chunk(FLUSHED, 0, 0, &[])].concat();
+        let (first, rest) = split(&bytes).unwrap();
+        let Chunk::Entries { until_ns: 9, records } = first else { panic!("{first:?}") };
+        let read: Vec<Entry> = words(records).filter_map(entry).collect();
+        let place = Place::Executable { id: 1 << 39 | 7, offset: 0x1234 };
+        assert_eq!(read, [Entry { place, pid: 77, event: 3, count: 20 }]);
+        let (second, rest) = split(rest).unwrap();
+        let Chunk::Registers(records) = second else { panic!("{second:?}") };
+        assert_eq!(registers(records, 0).count(), 1);
+        assert_eq!(split(rest), Some((Chunk::Flushed, &[][..])));
+    }
+
+    #[test]
+    fn what_is_cut_or_unknown_is_none() {
+        let whole = chunk(ENTRIES, 2, 16, &[0; 32]);
+        (0..whole.len()).for_each(|end| assert_eq!(split(&whole[..end]), None));
+        assert_eq!(split(&chunk(9, 0, 0, &[])), None);
+        assert_eq!(split(&chunk(ENTRIES, 1, 8, &[0; 8])), None);
+        assert_eq!(split(&chunk(ENTRIES, u32::MAX, 16, &[0; 64])), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_split_without_a_panic(mut bytes: Vec<u8>, kind in 0_u32..5, count in 0_u32..5) {
+            bytes.splice(0..0, chunk(kind, count, 16, &[]));
+            let mut rest = &bytes[..];
+            while let Some((chunk, next)) = split(rest) {
+                if let Chunk::Entries { records, .. } | Chunk::Registers(records) = chunk {
+                    let _ = words(records).filter_map(entry).count();
+                    registers(records, 1).for_each(drop);
+                }
+                prop_assert!(next.len() < rest.len());
+                rest = next;
+            }
+        }
+    }
+}
