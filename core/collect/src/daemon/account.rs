@@ -77,9 +77,11 @@ impl Account {
         self.paused_since = paused.then_some(now);
     }
 
-    /// Samples of the epoch, lost ones included: their interrupts were paid for.
+    /// Samples of the epoch, lost ones included: their interrupts were paid for. What the kernel aggregated counts from
+    /// when it was sampled, not from when it is handed out, seconds later: else the events would seem to have fallen silent.
     pub fn counted(&self, session: &Session) -> u64 {
-        session.records().values().map(|r| r.samples + r.lost).sum()
+        let handed_out = session.records().values().map(|r| r.samples + r.lost).sum();
+        session.samples_by_cpu().values().flatten().sum::<u64>().max(handed_out)
     }
 
     /// The same since the start.
