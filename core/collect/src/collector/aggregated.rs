@@ -62,6 +62,7 @@ impl Aggregated {
     /// Forgets executions that nobody refers to any more.
     pub(super) fn retain(&mut self, live: &dyn Fn(ExecutionId) -> bool) {
         self.ids.retain(|execution, _| live(*execution));
+        (self.owners, self.sole) = Default::default(); // Executions of theirs may be gone.
     }
 
     /// Renumbers files, and forgets those that nobody maps any more.
@@ -169,7 +170,7 @@ impl<H: Host> Collector<H> {
         match entry.place {
             Place::Executable { id, offset } => self.settle_in_executable(entry, id, offset, now_or_never),
             Place::Kernel { pc, executable: Some(id) } => {
-                let execution = match self.owner(id, entry.pid) {
+                let execution = match self.owner_in_kernel(id, entry.pid) {
                     Owner::Program { execution, .. } => execution,
                     _ if !now_or_never => return false,
                     _ => self.without_app(entry.count),
@@ -192,7 +193,7 @@ impl<H: Host> Collector<H> {
     }
 
     fn settle_in_executable(&mut self, entry: &Entry, id: u64, offset: u64, now_or_never: bool) -> bool {
-        let (place, execution) = match self.owner(id, entry.pid) {
+        let (place, execution) = match self.owner(id, entry.pid, offset) {
             Owner::Program { target, execution } => {
                 (self.program_place(entry.pid, target, offset), execution)
             }
@@ -228,17 +229,43 @@ impl<H: Host> Collector<H> {
     }
 
     /// Whose an executable's entries are of which a pid was the first.
-    fn owner(&mut self, id: u64, pid: u32) -> Owner {
+    fn owner(&mut self, id: u64, pid: u32, offset: u64) -> Owner {
         if let Some(owner) = self.aggregated.owners.get(&(id, pid)) {
             return *owner;
         }
         self.execution_of(pid); // Which looks at who is not known yet.
-        let owner = self.find_owner(id, pid);
+        let (owner, found) = self.find_owner(id, pid);
+        if let Some(candidate) = found {
+            let code = self.images.code_of(candidate.0);
+            if code.is_known() && code.file_offset(offset).is_none() {
+                return Owner::Several; // It has no code there, so it is another program that we do not know of.
+            }
+            self.aggregated.learn(id, candidate);
+            self.keep_apart_by_process(id, candidate.0);
+        }
         self.aggregated.owners.insert((id, pid), owner);
         owner
     }
 
-    fn find_owner(&mut self, id: u64, pid: u32) -> Owner {
+    /// As [`Collector::owner`], for a sample in the kernel, which teaches nothing: a process that executes a program has
+    /// the new executable a while before that is told, perhaps in the next interval only. A file that is known decides.
+    fn owner_in_kernel(&mut self, id: u64, pid: u32) -> Owner {
+        if let Some(owner) = self.aggregated.owners.get(&(id, pid)) {
+            return *owner;
+        }
+        self.execution_of(pid);
+        let (owner, _) = self.find_owner(id, pid);
+        let files = self.aggregated.files.get(&id).map(Vec::as_slice);
+        match (owner, files) {
+            (Owner::Program { target, .. }, Some([file])) if target != *file => {
+                Owner::Program { target: *file, execution: self.together(*file) }
+            }
+            _ => owner,
+        }
+    }
+
+    /// With the one candidate that it is certain to be, if it is but one.
+    fn find_owner(&mut self, id: u64, pid: u32) -> (Owner, Option<Candidate>) {
         let (mut candidates, all_known) = self.candidates(pid);
         let was = candidates.len();
         let known = &self.aggregated;
@@ -247,19 +274,17 @@ impl<H: Host> Collector<H> {
         match &candidates[..] {
             // An execution that is another's id is out, whatever else may be unknown; but then the rest may be anything.
             [] => match self.aggregated.files.get(&id).map(Vec::as_slice) {
-                Some([target]) => Owner::Program { target: *target, execution: self.together(*target) },
-                _ if was == 0 => Owner::Nobody,
-                _ => Owner::Several,
+                Some([target]) => {
+                    (Owner::Program { target: *target, execution: self.together(*target) }, None)
+                }
+                _ if was == 0 => (Owner::Nobody, None),
+                _ => (Owner::Several, None),
             },
             [first @ (target, _), rest @ ..] if certain && rest.iter().all(|c| c.0 == *target) => {
-                let (first, target) = (*first, *target);
-                if rest.is_empty() {
-                    self.aggregated.learn(id, first);
-                    self.keep_apart_by_process(id, target);
-                }
-                Owner::Program { target, execution: self.sole_execution(target) }
+                let (target, sole) = (*target, rest.is_empty().then_some(*first));
+                (Owner::Program { target, execution: self.sole_execution(target) }, sole)
             }
-            _ => Owner::Several,
+            _ => (Owner::Several, None),
         }
     }
 

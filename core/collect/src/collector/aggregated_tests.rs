@@ -154,6 +154,37 @@ fn what_a_mapping_hid_explains_its_interval() {
     assert_eq!(c.unknown().ambiguous, 1);
 }
 
+/// Between its new memory and the record that tells of it, a process is in the kernel with the new executable.
+#[test]
+fn samples_in_exec_teach_nothing() {
+    let mut c = aggregating();
+    c.apply(1, side(Side::Fork { pid: 9, parent_pid: 1 }));
+    c.apply_entries(&[entry(kernel(KERNEL + 1, Some(77)), 9, 1)], interval(0, 2));
+    c.end_interval(2);
+    execute(&mut c, 3, 9, "/bin/cc1");
+    c.end_interval(4);
+    c.apply_entries(&[entry(executable(77, 0x20), 9, 2), entry(executable(7, 0x10), 1, 3)], interval(4, 5));
+    c.end_interval(5);
+    let told = told(&c.take());
+    assert!(told.contains(&"cpu-clock /bin/cc1+20 cc1#1 2".to_owned()), "{told:?}");
+    assert!(told.contains(&"cpu-clock /bin/init+10 init#1 3".to_owned()), "{told:?}");
+}
+
+#[test]
+fn a_flush_within_an_interval_keeps_names() {
+    let mut c = aggregating();
+    execute(&mut c, 1, 8, "/bin/cc1");
+    execute(&mut c, 1, 9, "/bin/cc1");
+    c.end_interval(2);
+    let both = [entry(executable(77, 0x20), 8, 1)];
+    c.apply_entries(&both, interval(2, 3));
+    assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#0 1"]);
+    c.reap(3);
+    c.apply_entries(&both, interval(2, 4));
+    c.end_interval(4);
+    assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#0 1"]);
+}
+
 /// What runs under a pid: its pages, program, its execution, and what the kernel calls its executable.
 #[derive(Clone)]
 struct Running {
