@@ -230,7 +230,7 @@ impl Session {
     }
 
     /// Counts what the kernel has aggregated so far; takes a few milliseconds, for the records of that time to come.
-    fn take_aggregated(&mut self) {
+    pub fn take_aggregated(&mut self) {
         if !self.source.features().aggregates {
             return;
         }

@@ -337,6 +337,7 @@ impl<'w> Daemon<'w> {
     }
 
     fn status(&mut self) -> Status {
+        self.session.take_aggregated(); // Else nothing seems sampled until the first flush.
         let epoch = self.session.epoch();
         let (processes, images, entries) = self.session.tracked();
         let events = self.session.records();
