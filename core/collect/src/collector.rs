@@ -10,6 +10,7 @@
 
 mod aggregated;
 mod code;
+mod places;
 mod stepping;
 mod symbols;
 mod unknown;
@@ -19,12 +20,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     apps::{Apart, AppInstance, Apps, ExecutionId},
-    host::{Host, Place, ProcessSnapshot},
-    images::{ImageIndex, Images, Target},
+    host::{Host, ProcessSnapshot},
+    images::{ImageIndex, Images},
     items::{Item, Side},
-    mappings::{AddressSpace, Mapping},
+    mappings::Mapping,
     processes::{Process, Processes},
-    procfs::MapsLine,
     records::{Mode, Sample},
     source::LossCause,
 };
@@ -69,8 +69,6 @@ const PID_IDLE: u32 = 0;
 const PID_GONE: u32 = u32::MAX;
 /// More addresses of JIT code than that wait for their names in no epoch.
 const JIT_ADDRESSES_MAX: usize = 1 << 16;
-/// Remembered looks at anonymous code; beyond that it is looked at again.
-const COPIED_MAX: usize = 1 << 12;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 12;
 
@@ -234,34 +232,6 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// What was mapped over `space` just now, or some time ago.
-    fn mapping(
-        &mut self,
-        pid: u32,
-        (start, end, file_offset, mut target): MapsLine,
-        space: &AddressSpace,
-        time_ns: Option<u64>,
-    ) -> Mapping {
-        if target.needs_version() {
-            let version = self.host.version(&target, Place { pid, start, end }, time_ns);
-            target.set_version(version);
-        }
-        if let Target::File { path, .. } = &target
-            && is_jitdump(path)
-        {
-            self.host.note_jitdump(pid, path);
-        }
-        if target != Target::Anonymous {
-            return Mapping { start, end, file_offset, target: self.images.intern(target), over: None };
-        }
-        let over = space.find(start).and_then(|under| match under.over {
-            Some((target, offset)) => Some((target, offset.wrapping_add(start.wrapping_sub(under.start)))),
-            None => self.images.is_file(under.target).then(|| (under.target, under.offset_of(start))),
-        });
-        // Anonymous memory has no offsets: what is mapped over it again explains the same.
-        Mapping { start, end, file_offset: start, target: self.images.intern(target), over }
-    }
-
     fn map(&mut self, pid: u32, mapping: Mapping, time_ns: u64) {
         let Some(process) = self.processes.get(pid) else { return };
         let execution = process.execution;
@@ -369,58 +339,6 @@ impl<H: Host> Collector<H> {
         if waiting.len() < JIT_ADDRESSES_MAX {
             waiting.insert(pc);
         }
-    }
-
-    fn mapped_place(&mut self, pid: u32, pc: u64, execution: ExecutionId) -> Option<(ImageIndex, u64)> {
-        let mapping = self.processes.get(pid)?.space.find(pc)?.clone();
-        Some(self.place_in(&mapping, pid, pc, execution))
-    }
-
-    fn place_in(
-        &mut self,
-        mapping: &Mapping,
-        pid: u32,
-        pc: u64,
-        execution: ExecutionId,
-    ) -> (ImageIndex, u64) {
-        if let Some(image) = self.images.look(mapping.target, mapping.place(pid), &mut self.host) {
-            return (image, mapping.offset_of(pc));
-        }
-        self.copied_text(mapping, pid, pc, execution)
-            .unwrap_or_else(|| (self.images.jit(&self.apps.resolve(execution).app), pc))
-    }
-
-    /// Whether anonymous memory is the text of the file that it was laid over (copied to huge pages), or JIT code: what it
-    /// holds tells. Of a process that is gone, its own program's text is believed: nobody unmaps that.
-    fn copied_text(
-        &mut self,
-        mapping: &Mapping,
-        pid: u32,
-        pc: u64,
-        execution: ExecutionId,
-    ) -> Option<(ImageIndex, u64)> {
-        let (target, offset) = mapping.over?;
-        let place = mapping.place(pid);
-        let image = self.images.look(target, place, &mut self.host)?;
-        let file_offset = offset.wrapping_add(pc.wrapping_sub(mapping.start));
-        if !self.images.code_of(target).has(file_offset) {
-            return None;
-        }
-        if self.copied.len() >= COPIED_MAX {
-            self.copied.clear();
-        }
-        let key = (execution, mapping.start);
-        let copied = match self.copied.get(&key) {
-            Some(copied) => *copied,
-            None => {
-                let seen = self.host.has_in_memory(pid, pc, &self.images.record(image).id, file_offset);
-                let own = self.processes.ever(pid).any(|p| p.program == Some(target));
-                let copied = seen.unwrap_or(own);
-                self.copied.insert(key, copied);
-                copied
-            }
-        };
-        copied.then_some((image, file_offset))
     }
 
     fn kernel_place(&mut self, pc: u64) -> Result<(ImageIndex, u64), Cause> {
@@ -581,12 +499,6 @@ impl<H: Host> Collector<H> {
     pub fn tracked(&self) -> (usize, usize) {
         (self.processes.len(), self.images.len())
     }
-}
-
-/// The marker by which perf finds these files: `jit-PID.dump`, mapped executable.
-fn is_jitdump(path: &std::path::Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with("jit-") && name.ends_with(".dump"))
 }
 
 /// Per-CPU threads and workers differ behind the slash only: `kworker/3:1-events`, `ksoftirqd/0`.

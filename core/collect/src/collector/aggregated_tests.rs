@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     entries::{Entry, Interval, Place},
+    images::Target,
     items::Side,
 };
 

@@ -9,7 +9,7 @@ use super::{symbols::SYMBOLS_MAX, *};
 use crate::{
     branch::Registers,
     host::{KernelPlace, Place, ProcessSnapshot},
-    images::{FileVersion, Identity, OwnedTag},
+    images::{FileVersion, Identity, OwnedTag, Target},
     items::RawBurst,
     merge::Merger,
     program_headers::CodeLayout,

@@ -1,0 +1,108 @@
+//! The collector's part in mappings: what was mapped, and which place in an image an address in it is.
+//!
+//! Enters: mappings as the kernel reports them. Leaves: images and offsets. Never here: whose mappings they are.
+
+use super::Collector;
+use crate::{
+    apps::ExecutionId,
+    host::{Host, Place},
+    images::{ImageIndex, Target},
+    mappings::{AddressSpace, Mapping},
+    procfs::MapsLine,
+};
+
+/// Remembered looks at anonymous code; beyond that it is looked at again.
+const COPIED_MAX: usize = 1 << 12;
+
+impl<H: Host> Collector<H> {
+    /// What was mapped over `space` just now, or some time ago.
+    pub(super) fn mapping(
+        &mut self,
+        pid: u32,
+        (start, end, file_offset, mut target): MapsLine,
+        space: &AddressSpace,
+        time_ns: Option<u64>,
+    ) -> Mapping {
+        if target.needs_version() {
+            let version = self.host.version(&target, Place { pid, start, end }, time_ns);
+            target.set_version(version);
+        }
+        if let Target::File { path, .. } = &target
+            && is_jitdump(path)
+        {
+            self.host.note_jitdump(pid, path);
+        }
+        if target != Target::Anonymous {
+            return Mapping { start, end, file_offset, target: self.images.intern(target), over: None };
+        }
+        let over = space.find(start).and_then(|under| match under.over {
+            Some((target, offset)) => Some((target, offset.wrapping_add(start.wrapping_sub(under.start)))),
+            None => self.images.is_file(under.target).then(|| (under.target, under.offset_of(start))),
+        });
+        // Anonymous memory has no offsets: what is mapped over it again explains the same.
+        Mapping { start, end, file_offset: start, target: self.images.intern(target), over }
+    }
+
+    pub(super) fn mapped_place(
+        &mut self,
+        pid: u32,
+        pc: u64,
+        execution: ExecutionId,
+    ) -> Option<(ImageIndex, u64)> {
+        let mapping = self.processes.get(pid)?.space.find(pc)?.clone();
+        Some(self.place_in(&mapping, pid, pc, execution))
+    }
+
+    pub(super) fn place_in(
+        &mut self,
+        mapping: &Mapping,
+        pid: u32,
+        pc: u64,
+        execution: ExecutionId,
+    ) -> (ImageIndex, u64) {
+        if let Some(image) = self.images.look(mapping.target, mapping.place(pid), &mut self.host) {
+            return (image, mapping.offset_of(pc));
+        }
+        self.copied_text(mapping, pid, pc, execution)
+            .unwrap_or_else(|| (self.images.jit(&self.apps.resolve(execution).app), pc))
+    }
+
+    /// Whether anonymous memory is the text of the file that it was laid over (copied to huge pages), or JIT code: what it
+    /// holds tells. Of a process that is gone, its own program's text is believed: nobody unmaps that.
+    fn copied_text(
+        &mut self,
+        mapping: &Mapping,
+        pid: u32,
+        pc: u64,
+        execution: ExecutionId,
+    ) -> Option<(ImageIndex, u64)> {
+        let (target, offset) = mapping.over?;
+        let place = mapping.place(pid);
+        let image = self.images.look(target, place, &mut self.host)?;
+        let file_offset = offset.wrapping_add(pc.wrapping_sub(mapping.start));
+        if !self.images.code_of(target).has(file_offset) {
+            return None;
+        }
+        if self.copied.len() >= COPIED_MAX {
+            self.copied.clear();
+        }
+        let key = (execution, mapping.start);
+        let copied = match self.copied.get(&key) {
+            Some(copied) => *copied,
+            None => {
+                let seen = self.host.has_in_memory(pid, pc, &self.images.record(image).id, file_offset);
+                let own = self.processes.ever(pid).any(|p| p.program == Some(target));
+                let copied = seen.unwrap_or(own);
+                self.copied.insert(key, copied);
+                copied
+            }
+        };
+        copied.then_some((image, file_offset))
+    }
+}
+
+/// The marker by which perf finds these files: `jit-PID.dump`, mapped executable.
+fn is_jitdump(path: &std::path::Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("jit-") && name.ends_with(".dump"))
+}
