@@ -10,16 +10,16 @@ use rustix::thread::{gettid, sched_getcpu};
 
 use super::event::{Attributes, Counter, PerfEvent};
 
-/// How long is measured.
-const SPIN: Duration = Duration::from_millis(20);
-/// Samples expected in that time.
-const SAMPLES: usize = 200;
+/// How long is measured at most: on a busy machine others run in between.
+const SPIN_MAX: Duration = Duration::from_millis(200);
+/// So many interrupts are enough …
+const ENOUGH: usize = 200;
+/// … and fewer tell nothing: they may be preemptions, or the kernel's own timer.
+const INTERRUPTS_MIN: usize = 50;
 /// Readings that tell what a plain gap is.
 const PLAIN: usize = 4096;
-/// Gaps that are kept beside; few stand out.
-const GAPS_MAX: usize = 4096;
-/// Of the longest gaps, that many may be anything else: preemptions, the kernel's own timer.
-const OUTLIERS: usize = SAMPLES / 10;
+/// A gap of an interrupt is longer than that, and than a few plain ones.
+const INTERRUPT_MIN: Duration = Duration::from_nanos(400);
 
 /// Measures the interrupt of an event of this period (about 100 µs); `None` where it cannot be opened.
 pub fn measure(counter: Counter, period: u64) -> Option<Duration> {
@@ -46,17 +46,13 @@ pub fn measure(counter: Counter, period: u64) -> Option<Duration> {
 
 /// The gaps between readings of the clock: all of the first, then those that stand out.
 fn spin() -> Vec<Duration> {
-    let mut gaps = Vec::with_capacity(PLAIN + GAPS_MAX);
+    let mut gaps = Vec::with_capacity(PLAIN + ENOUGH);
     let start = Instant::now();
-    let (mut last, mut outstanding) = (start, Duration::ZERO);
-    while last - start < SPIN && gaps.len() < gaps.capacity() {
+    let mut last = start;
+    while last - start < SPIN_MAX && gaps.len() < PLAIN + ENOUGH {
         let now = Instant::now();
-        let gap = now - last;
-        if gaps.len() < PLAIN || gap > outstanding {
-            gaps.push(gap);
-        }
-        if gaps.len() == PLAIN {
-            outstanding = 4 * median(&mut gaps.clone());
+        if gaps.len() < PLAIN || now - last > INTERRUPT_MIN {
+            gaps.push(now - last);
         }
         last = now;
     }
@@ -65,15 +61,19 @@ fn spin() -> Vec<Duration> {
 
 /// By how much the gaps with an interrupt exceed those without: the median of both.
 fn typical_excess(gaps: &mut [Duration]) -> Option<Duration> {
-    gaps.sort_unstable_by(|a, b| b.cmp(a));
-    let interrupted = *gaps.get(OUTLIERS + (SAMPLES - OUTLIERS) / 2)?;
-    let plain = *gaps.get(gaps.len().saturating_sub(PLAIN / 2))?;
-    Some(interrupted.saturating_sub(plain))
+    if gaps.len() < PLAIN {
+        return None;
+    }
+    let plain = median(&mut gaps[..PLAIN])?;
+    let stands_out = |gap: &&Duration| **gap > INTERRUPT_MIN.max(4 * plain);
+    let mut interrupted: Vec<Duration> = gaps.iter().filter(stands_out).copied().collect();
+    let enough = interrupted.len() >= INTERRUPTS_MIN;
+    median(&mut interrupted).filter(|_| enough).map(|median| median - plain)
 }
 
-fn median(gaps: &mut [Duration]) -> Duration {
+fn median(gaps: &mut [Duration]) -> Option<Duration> {
     let middle = gaps.len() / 2;
-    *gaps.select_nth_unstable(middle).1
+    (!gaps.is_empty()).then(|| *gaps.select_nth_unstable(middle).1)
 }
 
 #[cfg(test)]
@@ -82,10 +82,11 @@ mod tests {
 
     #[test]
     fn interrupts_are_told_from_preemptions_and_plain_readings() {
-        let mut gaps = vec![Duration::from_nanos(30); PLAIN + 500];
-        gaps[..SAMPLES].fill(Duration::from_nanos(2530));
-        gaps[500..515].fill(Duration::from_millis(4));
+        let mut gaps = vec![Duration::from_nanos(30); PLAIN];
+        gaps.extend([Duration::from_nanos(2530); ENOUGH - 15]);
+        gaps.extend([Duration::from_millis(4); 15]);
         assert_eq!(typical_excess(&mut gaps), Some(Duration::from_nanos(2500)));
-        assert_eq!(typical_excess(&mut [Duration::ZERO; 9]), None, "too few readings to tell");
+        assert_eq!(typical_excess(&mut gaps[..PLAIN + 9]), None, "too few to tell");
+        assert_eq!(typical_excess(&mut [Duration::ZERO; 9]), None);
     }
 }
