@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A set of counters for each CPU, and the handler of their overflows (DCPI, SOSP 1997, section
- * 4.1).
+ * A set of counters for each CPU, and the handler of their overflows (DCPI, section 4.1).
  *
  * Enters: events to count, interrupts. Leaves: counts in this CPU's table, samples with registers
  * in its buffers, and a number for everything that went another way. The handler takes no lock,
@@ -19,16 +18,14 @@
 #include "sampler.h"
 
 DEFINE_PER_CPU_ALIGNED(struct dwell_cpu, dwell_cpus);
-/* See sampler.h. */
-DEFINE_MUTEX(dwell_mutex);
+DEFINE_MUTEX(dwell_mutex); /* See sampler.h. */
 
 /* Written by the reader now and then, read by every handler. */
 static struct dwell_apart dwell_apart __read_mostly;
 
 /* What DWELL_CONFIGURE asked for; event_count 0 while closed. Guarded by dwell_mutex. */
 static struct dwell_config dwell_config;
-/* Whether DWELL_START was the last word. Guarded by dwell_mutex. */
-static bool dwell_is_on;
+static bool dwell_is_on; /* DWELL_START was the last word. Guarded by dwell_mutex. */
 static enum cpuhp_state dwell_hotplug_state;
 
 /*

@@ -270,6 +270,7 @@ fn points_of<'a>(
     })
 }
 
+/// Points of all edges, each as large as its executions.
 pub fn edge_points(truth: &Truth, estimates: &Estimates) -> Vec<Point> {
     let point = |e: &crate::program::TrueEdge| Point {
         weight: e.executions as f64,

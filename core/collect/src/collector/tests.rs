@@ -40,7 +40,7 @@ impl Host for FakeHost {
     }
 
     fn has_in_memory(&mut self, pid: u32, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
-        (image.as_str() == "/bin/huge").then_some(pid == 1 && address % 2 == 0)
+        (image.as_str() == "/bin/huge").then_some(pid == 1 && address.is_multiple_of(2))
     }
 
     fn note_jitdump(&mut self, _pid: u32, _path: &std::path::Path) {}
