@@ -134,6 +134,12 @@ pub struct BpfTables {
 impl BpfTables {
     /// Loads the program with tables for these CPUs.
     pub fn load(cpus: &[u32], sizes: Sizes, registers: RegistersWish) -> Result<Self, BpfError> {
+        let loaded = Self::load_with_types(cpus, sizes, registers);
+        give_memory_back();
+        loaded
+    }
+
+    fn load_with_types(cpus: &[u32], sizes: Sizes, registers: RegistersWish) -> Result<Self, BpfError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(BpfError::NoBtf);
         }
@@ -314,6 +320,12 @@ impl BpfTables {
 
     /// Has the program tell of executions from now on; from one of several tables it suffices.
     pub fn tell_executions(&mut self) -> Result<(), BpfError> {
+        let told = self.load_executed();
+        give_memory_back();
+        told
+    }
+
+    fn load_executed(&mut self) -> Result<(), BpfError> {
         let btf = Btf::from_sys_fs().map_err(|error| explain(&error))?;
         let program: &mut BtfTracePoint = self
             .program
@@ -371,6 +383,15 @@ pub fn grace_period() {
     if waited != 0 {
         // With tickless CPUs the kernel refuses. No program takes a thousandth of that, unless a hypervisor pauses it.
         std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The kernel's types, which only loading needs, take tens of megabytes while they are read; the allocator would keep them.
+fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: releases free memory alone.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
