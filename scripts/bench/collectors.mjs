@@ -6,9 +6,12 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { dwell } from '../build.mjs';
+import { dwell as built } from '../build.mjs';
 import { Stop } from '../step.mjs';
 import { bytesBelow, cpuMs, helper, residentBytes, sleep, Talker } from './helpers.mjs';
+
+/** What is measured: what was built here, or another one, to compare. */
+export const dwell = process.env.DWELL ?? built;
 
 /** An event without a consumer. */
 export class Bare {
@@ -80,8 +83,8 @@ export class Dwell {
   }
 
   async start(hz) {
-    const command = [dwell, '--db', this.database, 'daemon', ...daemonOptions(this.backend), ...this.options];
-    this.talker = new Talker(hz ? [...command, '-F', String(hz)] : command);
+    const command = [dwell, '--db', this.database, 'daemon', ...daemonOptions(this.backend, hz), ...this.options];
+    this.talker = new Talker(command);
     while (!existsSync(join(this.database, 'daemon.sock'))) {
       await Promise.race([sleep(20), this.talker.closed.then(() => this.talker.line())]);
     }
@@ -137,15 +140,8 @@ export class Dwell {
   }
 }
 
-/** What this `dwell` knows of options: a daemon without a budget keeps the rate that it is told. */
-let help;
-function daemonOptions(backend) {
-  help ??= spawnSync(dwell, ['daemon', '--help'], { encoding: 'utf8' }).stdout;
-  const options = [];
-  if (help.includes('--backend')) options.push('--backend', backend);
-  else if (backend !== 'perf') throw new Stop(`this dwell has no backend ${backend}`);
-  return options;
-}
+/** Without a rate of ours, the daemon's own settings; with one, no budget: it keeps the rate that it is told. */
+const daemonOptions = (backend, hz) => ['--backend', backend, ...(hz ? ['-F', String(hz), '--budget', '0'] : [])];
 
 /** Whether the backend works here; the reason why not. */
 export async function unavailable(scratch, backend) {

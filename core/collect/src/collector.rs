@@ -220,7 +220,7 @@ impl<H: Host> Collector<H> {
             }
             Side::Lost { event, records, cause } => {
                 self.gaps |= cause == LossCause::RingFull;
-                self.tally(event, |t| t.lost += records);
+                self.tally(event, |t| t.lost = t.lost.saturating_add(records));
             }
             Side::Throttle { event } => self.tally(event, |t| t.throttled += 1),
         }

@@ -16,6 +16,8 @@ mod daemon;
 mod entries;
 mod error;
 mod events;
+#[doc(hidden)]
+pub mod exercise;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod follow;
 mod host;

@@ -20,6 +20,8 @@ mod source;
 
 pub use address::{ImageAddress, ImageOffset};
 pub use collector::{CollectorRecord, TableRecord};
+#[doc(hidden)]
+pub use database::exercise_epoch;
 pub use database::{
     Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochWriter, EpochsRead, Kept, SegmentRange, Writer,
 };

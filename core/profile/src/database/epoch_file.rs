@@ -65,6 +65,18 @@ fn decode(bytes: &[u8], id: &EpochId) -> Result<Epoch, String> {
     if epoch.id == *id { Ok(epoch) } else { Err(format!("it describes another epoch, {}", epoch.id)) }
 }
 
+/// Any bytes as `epoch.json`, for fuzzing and the replay of what it found: what is understood is written so that it is
+/// read again. A panic is a bug.
+pub fn exercise_epoch(bytes: &[u8]) {
+    let Ok(epoch) = serde_json::from_slice::<Epoch>(bytes) else {
+        let _ = decode(bytes, &EpochId(String::new()));
+        return;
+    };
+    let written = encode(&epoch);
+    let read = decode(&written, &epoch.id).expect("what we wrote ourselves");
+    assert_eq!(encode(&read), written);
+}
+
 impl Database {
     /// An epoch's metadata, needed to go on.
     pub(super) fn read_epoch(&self, id: &EpochId) -> Result<Epoch, DatabaseError> {

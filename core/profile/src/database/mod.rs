@@ -27,6 +27,8 @@ use std::{
 };
 
 pub use compact::Compacted;
+#[doc(hidden)]
+pub use epoch_file::exercise_epoch;
 pub use images::Kept;
 pub use layout::SegmentRange;
 pub use reader::{EpochProfile, EpochsRead};

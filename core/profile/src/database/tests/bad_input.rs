@@ -241,3 +241,31 @@ fn fill(dir: &Path) {
     let read = db.read(&id).unwrap();
     assert_eq!((read.counts.len() as u64, read.warnings.len()), (stored, 1));
 }
+
+/// Whatever bit of a segment flips and wherever it is cut off: it is read as it was, or it is named and left out.
+#[test]
+fn no_flipped_bit_and_no_cut_changes_a_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = three(dir.path());
+    let (id, path) = (EpochId("e1".into()), dir.path().join("db/epochs/e1/segment-000001.parquet"));
+    let (good, whole) = (fs::read(&path).unwrap(), db.read(&id).unwrap().counts);
+    let (mut read_as_it_was, mut left_out) = (0, 0);
+    let mut check = |bytes: &[u8], what: &dyn Fn() -> String| {
+        fs::write(&path, bytes).unwrap();
+        let read = db.read(&id).unwrap();
+        match &read.warnings[..] {
+            [] => assert_eq!(read.counts, whole, "{}", what()),
+            [warning] => assert!(read.counts.is_empty() && warning.path == path, "{}: {warning}", what()),
+            more => panic!("{}: {more:?}", what()),
+        }
+        *(if read.warnings.is_empty() { &mut read_as_it_was } else { &mut left_out }) += 1;
+    };
+    for at in 0..good.len() {
+        check(&good[..at], &|| format!("cut off at {at}"));
+        let mut flipped = good.clone();
+        flipped[at] ^= 1 << (at % 8);
+        check(&flipped, &|| format!("bit {} of byte {at} flipped", at % 8));
+    }
+    println!("{left_out} left out, {read_as_it_was} read as they were, of {} bytes", good.len());
+    assert!(left_out > read_as_it_was);
+}

@@ -1,0 +1,183 @@
+//! Everything that takes bytes from outside, on one input, for fuzzing and for the replay of what fuzzing found.
+//!
+//! Enters: any bytes. Leaves: nothing; a panic is a bug, so is a sum that does not come out. Never here: I/O.
+
+use std::path::Path;
+
+use dwell_profile::{Event, ImageId, ImageSymbol};
+
+use crate::{
+    apps::Apart,
+    collector::Collector,
+    control::Request,
+    entries::{Entry, Interval, Place},
+    host::{self, Host, KernelPlace, ProcessSnapshot},
+    images::{FileVersion, Identity, Target},
+    items::Item,
+    jitdump, kernel,
+    merge::Merger,
+    procfs, program_headers,
+    records::{parse_record, split_record},
+};
+
+/// A machine of which nothing but the records is known.
+struct NoHost;
+
+impl Host for NoHost {
+    fn process(&mut self, _pid: u32) -> Option<ProcessSnapshot> {
+        None
+    }
+
+    fn is_alive(&self, _pid: u32) -> bool {
+        false
+    }
+
+    fn version(
+        &mut self,
+        _target: &Target,
+        _place: host::Place,
+        _mapped_ns: Option<u64>,
+    ) -> Option<FileVersion> {
+        None
+    }
+
+    fn has_in_memory(&mut self, _pid: u32, _address: u64, _image: &ImageId, _offset: u64) -> Option<bool> {
+        None
+    }
+
+    fn note_jitdump(&mut self, _pid: u32, _path: &Path) {}
+
+    fn identify(&mut self, target: &Target, _place: host::Place) -> Identity {
+        Identity::without_file(ImageId::named(&target.program().unwrap_or_default()))
+    }
+
+    fn vdso_id(&mut self) -> ImageId {
+        ImageId::named("vdso")
+    }
+
+    fn code(&mut self, _image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
+        bytes.fill(offset as u8);
+        bytes.len()
+    }
+
+    fn kernel_place(&mut self, address: u64) -> Option<KernelPlace> {
+        (address > 1 << 63).then_some(KernelPlace { module: None, offset: address })
+    }
+
+    fn kernel_symbols(&mut self, _image: &ImageId, _offsets: &[u64]) -> Vec<ImageSymbol> {
+        Vec::new()
+    }
+
+    fn jit_symbols(&mut self, _pid: u32, _addresses: &[u64]) -> Vec<ImageSymbol> {
+        Vec::new()
+    }
+}
+
+/// Bytes as a stream of the kernel's records, all the way to counts: every sample is counted.
+pub fn records(mut stream: &[u8]) {
+    let mut merger = Merger::default();
+    let mut samples = 0;
+    while let Some(Ok((record, rest))) = split_record(stream) {
+        assert!(rest.len() < stream.len(), "a record that takes no bytes would go on for ever");
+        stream = rest;
+        if let Ok(record) = parse_record(record)
+            && let Some(item) = Item::from_body(0, record.body)
+        {
+            samples += u64::from(matches!(item, Item::Sample(..)));
+            merger.push(record.time_ns, item);
+        }
+    }
+    let mut collector = Collector::new(NoHost, vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()));
+    collector.keep_spaces();
+    merger.take_until(u64::MAX, |timed| collector.apply(timed.time_ns, timed.item));
+    finish(collector, samples);
+}
+
+/// Bytes as records, then as what the kernel aggregated beside them: every sample is counted.
+pub fn entries(bytes: &[u8]) {
+    let mut collector = Collector::new(NoHost, vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()));
+    collector.keep_spaces();
+    let (mut samples, mut time_ns) = (0, 1);
+    for chunk in bytes.chunks_exact(20) {
+        time_ns += 1;
+        let number = |at: usize| u64::from_le_bytes(*chunk[at..].first_chunk().expect("20 bytes"));
+        let (pid, pc, id) = (u32::from(chunk[1] % 8), number(2), number(10) % 8);
+        let count = u64::from(chunk[18]) + 1;
+        let place = match chunk[0] % 8 {
+            0 => Place::Executable { id, offset: pc },
+            1 => Place::Process { pc, executable: id as u32 },
+            2 => Place::Kernel { pc, executable: (id > 0).then_some(id) },
+            _ => {
+                collector.apply(time_ns, side(chunk[0], pid, pc, id));
+                continue;
+            }
+        };
+        let interval = Interval { since_ns: 0, until_ns: time_ns };
+        collector.apply_entries(&[Entry { place, pid, event: 0, count }], interval);
+        samples += count;
+        if chunk[19].is_multiple_of(4) {
+            collector.end_interval(time_ns);
+        }
+    }
+    collector.end_interval(time_ns);
+    finish(collector, samples);
+}
+
+/// A side-band record that a kernel might write.
+fn side(kind: u8, pid: u32, start: u64, id: u64) -> Item {
+    use crate::{images::OwnedTag, items::Side};
+    let tag = OwnedTag::Inode { device: 1, inode: id, version: None };
+    let target = match id {
+        0 => Target::Anonymous,
+        _ => Target::File { path: format!("/bin/{id}").into(), deleted: false, tag },
+    };
+    Item::Side(Box::new(match kind % 8 {
+        3 => Side::Fork { pid, parent_pid: id as u32 },
+        4 => Side::Exec { pid, comm: "x".to_owned() },
+        5 => Side::Exit { pid },
+        6 => Side::Comm { pid, tid: pid, comm: "y".to_owned() },
+        _ => Side::Map { pid, start, length: id << 12, file_offset: start >> 3, target },
+    }))
+}
+
+fn finish(mut collector: Collector<NoHost>, samples: u64) {
+    let batch = collector.take();
+    let stored = batch.counts.iter().filter(|(key, _)| !key.event.is_derived());
+    assert_eq!(stored.map(|(_, count)| count).sum::<u64>(), samples, "samples in are samples counted");
+    assert_eq!(collector.tallies()[0].samples, samples);
+    collector.reap(u64::MAX);
+}
+
+/// Bytes as each of the texts of /proc, as a perf map and as an executable's head.
+pub fn proc_texts(bytes: &[u8]) {
+    let mappings = procfs::parse_maps(bytes);
+    // What is cut off anywhere tells the same lines before.
+    let cut = bytes.iter().rposition(|b| *b == b'\n').unwrap_or(0);
+    assert!(mappings.starts_with(&procfs::parse_maps(&bytes[..cut])));
+    procfs::find_in_perf_map(bytes, &[0, 0x1000, u64::MAX]);
+    jitdump::find_in_jitdump(bytes, &[0, 0x1000, u64::MAX]);
+    program_headers::read(|offset, into| {
+        let from = bytes.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let length = from.len().min(into.len());
+        into[..length].copy_from_slice(&from[..length]);
+        length
+    });
+    let text = String::from_utf8_lossy(bytes);
+    procfs::parse_stat(&text);
+    procfs::parse_inner_pid(&text);
+    procfs::parse_cpuinfo(&text, "x86_64", 1);
+    let (layout, symbols) = kernel::read_kernel(bytes, &text);
+    for address in [0, 1, layout.text, layout.end, u64::MAX] {
+        layout.place(address);
+        symbols.find(address, layout.text);
+    }
+}
+
+/// Bytes as what a client says to the daemon.
+pub fn request(bytes: &[u8]) {
+    let line = String::from_utf8_lossy(bytes);
+    if let Ok(request) = serde_json::from_str::<Request>(&line) {
+        let said = serde_json::to_string(&request).expect("texts alone");
+        assert_eq!(serde_json::from_str::<Request>(&said).expect("what we say ourselves"), request);
+    }
+}
