@@ -30,8 +30,7 @@
 
 /*
  * Six entries are searched, the one found moves to the front, a new one goes to the front and the
- * last one out: DCPI simulated that and recommends it (section 5.4). kmod/test/policies.c compares
- * it with four-way round robin.
+ * last one out: DCPI simulated that and recommends it (section 5.4).
  */
 #define DWELL_WAYS 6
 /* 16,384 buckets: 1.5 MiB. */

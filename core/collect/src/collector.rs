@@ -15,6 +15,8 @@ mod stepping;
 mod symbols;
 mod unknown;
 
+use std::collections::BTreeMap;
+
 use dwell_profile::{Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, PathBurst, SampleKey};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -90,6 +92,7 @@ pub struct Collector<H> {
     recipes: FxHashMap<(ImageIndex, u64), Code>,
     counts: FxHashMap<Key, u64>,
     tallies: Vec<Tally>,
+    lost: BTreeMap<LossCause, u64>,
     unknown: UnknownCauses,
     aggregated: Aggregated,
     /// Whether anonymous code is its file's text: by execution and first address.
@@ -116,6 +119,7 @@ impl<H: Host> Collector<H> {
             images: Images::default(),
             recipes: FxHashMap::default(),
             counts: FxHashMap::default(),
+            lost: BTreeMap::new(),
             unknown: UnknownCauses::default(),
             aggregated: Aggregated::default(),
             copied: FxHashMap::default(),
@@ -220,6 +224,7 @@ impl<H: Host> Collector<H> {
             }
             Side::Lost { event, records, cause } => {
                 self.gaps |= cause == LossCause::RingFull;
+                *self.lost.entry(cause).or_default() += records;
                 self.tally(event, |t| t.lost = t.lost.saturating_add(records));
             }
             Side::Throttle { event } => self.tally(event, |t| t.throttled += 1),
@@ -430,6 +435,7 @@ impl<H: Host> Collector<H> {
     pub fn begin_epoch(&mut self) {
         self.tallies.fill(Tally::default());
         self.unknown = UnknownCauses::default();
+        self.lost.clear();
         self.stepping.tally = SteppingTally::default();
         self.stepping.number = 0;
         self.images.forget_symbols();
@@ -473,6 +479,11 @@ impl<H: Host> Collector<H> {
         }
         let goes_on = *self.apps.resolve(execution).app == *name;
         if goes_on { execution } else { self.begin_execution(snapshot) }
+    }
+
+    /// Samples lost in the epoch, by cause.
+    pub fn lost(&self) -> &BTreeMap<LossCause, u64> {
+        &self.lost
     }
 
     /// Tallies by event, in the order given to [`Collector::new`].

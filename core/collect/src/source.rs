@@ -88,9 +88,19 @@ pub enum LossCause {
     RingFull,
     /// The kernel's buffers of evicted entries were full.
     BuffersFull,
-    /// A sample interrupted the handling of another one.
-    #[allow(dead_code)] // Only an NMI can, and only the kernel module sees it.
+    /// A sample interrupted the handling of another one: only an NMI can, and only the kernel module sees it.
     Nested,
+}
+
+impl LossCause {
+    /// As status and epoch.json name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LossCause::RingFull => "ring-full",
+            LossCause::BuffersFull => "buffers-full",
+            LossCause::Nested => "nested",
+        }
+    }
 }
 
 /// What a source has done since it was opened, as far as it keeps account.

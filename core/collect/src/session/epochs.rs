@@ -95,12 +95,9 @@ impl Session {
 
     /// Samples lost in the epoch so far, by cause.
     pub fn lost_by_cause(&self) -> BTreeMap<String, u64> {
-        let causes = [
-            ("ring-full", self.lost()),
-            ("malformed", self.malformed),
-            ("memory-full", self.store.dropped_samples()),
-        ];
-        causes.into_iter().filter(|(_, n)| *n > 0).map(|(cause, n)| (cause.to_owned(), n)).collect()
+        let in_source = self.collector.lost().iter().map(|(cause, n)| (cause.name(), *n));
+        let causes = [("malformed", self.malformed), ("memory-full", self.store.dropped_samples())];
+        in_source.chain(causes).filter(|(_, n)| *n > 0).map(|(cause, n)| (cause.to_owned(), n)).collect()
     }
 
     /// How often the database refused what should have been stored, in the epoch so far.
