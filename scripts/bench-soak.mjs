@@ -104,7 +104,7 @@ await main(async () => {
   const [start, rows] = [performance.now(), []];
   const end = start + Number(values.minutes) * 60_000;
   let stopped = false;
-  process.once('SIGINT', () => (stopped = true));
+  process.on('SIGINT', () => (stopped = true)); // The report comes early.
   while (performance.now() < end && !stopped) {
     await sleep(EVERY_MS);
     const row = await look(daemon, start);

@@ -21,6 +21,28 @@ export function helper(name) {
   return program;
 }
 
+/** Processes that must not outlive us: their ids, negative where a whole group is meant. */
+const ours = new Set();
+process.on('exit', () => {
+  for (const pid of ours) {
+    try {
+      process.kill(pid, 'SIGKILL');
+    } catch {
+      // It had ended.
+    }
+  }
+});
+for (const [signal, number] of Object.entries({ SIGINT: 2, SIGTERM: 15, SIGHUP: 1 })) {
+  // Who waits for a signal itself, ends by itself.
+  process.on(signal, () => process.listenerCount(signal) > 1 || process.exit(128 + number));
+}
+
+/** Has a process, or a group, end with us in whatever way we end; returns what takes that back. */
+export function endsWithUs(pid) {
+  ours.add(pid);
+  return () => ours.delete(pid);
+}
+
 /** A process that answers lines with lines. */
 export class Talker {
   #waiting = [];
@@ -32,6 +54,8 @@ export class Talker {
     this.child = spawn(command[0], command.slice(1), { stdio: ['pipe', 'pipe', 'pipe'], ...options });
     this.child.stderr.on('data', (chunk) => (this.#stderr = (this.#stderr + chunk).slice(-2000)));
     createInterface({ input: this.child.stdout }).on('line', (line) => this.#take(line));
+    const ended = this.child.pid ? endsWithUs(this.child.pid) : () => {};
+    this.child.on('close', ended);
     this.closed = new Promise((resolve) => {
       this.child.on('error', (error) => resolve((this.#stderr += error.message)));
       this.child.on('close', resolve);

@@ -5,6 +5,7 @@ import { readdirSync, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { Stop, top } from '../step.mjs';
+import { endsWithUs } from './helpers.mjs';
 
 /** A C project that is on every machine that has built Dwell: zstd, out of cargo's own store. */
 export function cProject() {
@@ -52,23 +53,17 @@ export function runLoad(script) {
   });
 }
 
-/** Loads that run now. A bench that is interrupted must not leave the machine busy. */
-const running = new Set();
-const endAll = () => running.forEach((pid) => process.kill(-pid, 'SIGKILL'));
-process.on('exit', endAll);
-for (const [signal, number] of Object.entries({ SIGINT: 2, SIGTERM: 15, SIGHUP: 1 })) process.once(signal, () => process.exit(128 + number));
-
 /** Runs a load over and over until it is stopped, or we end, in whatever way: then its shell is killed. */
 export class Endless {
   constructor(script) {
     const shell = ['setpriv', '--pdeathsig', 'KILL', 'bash', '-c', `while :; do ${script}\ndone`];
     this.child = spawn(shell[0], shell.slice(1), { stdio: 'ignore', detached: true });
-    running.add(this.child.pid);
+    this.ended = endsWithUs(-this.child.pid);
     this.closed = new Promise((resolve) => this.child.on('close', resolve));
   }
 
   async stop() {
-    running.delete(this.child.pid);
+    this.ended();
     process.kill(-this.child.pid, 'SIGKILL');
     await this.closed;
   }
