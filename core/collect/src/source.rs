@@ -158,7 +158,6 @@ pub trait Source {
 
     /// Executables (low bits included: [`crate::entries::Place::Executable`]'s `id`) whose samples are to be kept apart
     /// by process from now on.
-    #[allow(dead_code)] // Until processes of chosen images are kept apart.
     fn by_process(&mut self, executables: &[u64]) {
         let _ = executables;
     }
