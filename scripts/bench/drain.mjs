@@ -90,7 +90,7 @@ export async function hits({ scratch, dwells, hz, seconds }) {
   table(`aggregation at ${hz} Hz on each CPU while zstd is built over and over, ${seconds} s: samples that found their entry`, [['', 'hit rate', 'bar'], ...rows]);
 }
 
-const hitRate = (status) => status.hit_rate ?? status.collector?.hit_rate ?? undefined;
+const hitRate = ({ collector: { table } = {} }) => (table?.samples > 0 ? table.found / table.samples : undefined);
 
 export async function unknown({ scratch, dwells, hz }) {
   const rows = [];
