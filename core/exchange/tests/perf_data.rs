@@ -81,8 +81,8 @@ impl Scene {
     }
 }
 
-/// Samples by symbol, as perf tells them.
-fn report(file: &Path) -> BTreeMap<String, u64> {
+/// Samples by symbol, as perf tells them; `None` where perf itself fails (6.1 asserts on some kernels' build ids).
+fn report(test: &str, file: &Path) -> Option<BTreeMap<String, u64>> {
     let mut perf = Command::new("perf");
     perf.args([
         "report",
@@ -99,13 +99,18 @@ fn report(file: &Path) -> BTreeMap<String, u64> {
     ])
     .arg(file)
     .stderr(Stdio::null());
-    let text = String::from_utf8(perf.output().unwrap().stdout).unwrap();
+    let ended = perf.output().unwrap();
+    if !ended.status.success() {
+        println!("SKIPPED {test}: perf report: {}", ended.status);
+        return None;
+    }
+    let text = String::from_utf8(ended.stdout).unwrap();
     let row = |line: &str| {
         let mut columns = line.split('\t').map(str::trim);
         let (_, samples, symbol) = (columns.next()?, columns.next()?.parse().ok()?, columns.next()?);
         Some((symbol.split("] ").nth(1)?.trim().to_owned(), samples))
     };
-    text.lines().filter(|l| !l.starts_with('#')).filter_map(row).collect()
+    Some(text.lines().filter(|l| !l.starts_with('#')).filter_map(row).collect())
 }
 
 #[test]
@@ -114,11 +119,10 @@ fn what_perf_counts_is_counted_however_it_was_written() {
         [&[][..], &["-z"], &["-F", "5000"], &["-o", "-"], &["--buildid-all"], &["--buildid-mmap"], &["-g"]]
     {
         let scene = Scene::new();
-        let Some(file) = scene.record(&format!("import of perf record {options:?}"), options) else {
-            continue;
-        };
+        let test = format!("import of perf record {options:?}");
+        let Some(file) = scene.record(&test, options) else { continue };
         let imported = scene.import(&file).unwrap();
-        let (ours, theirs) = (scene.top(), report(&file));
+        let (ours, Some(theirs)) = (scene.top(), report(&test, &file)) else { continue };
         let total: u64 = theirs.values().sum();
         assert_eq!(imported.samples, total, "{options:?}: {theirs:?}");
         let (spin, theirs) = (ours["spin"], theirs["spin"]);
