@@ -211,7 +211,7 @@ test('rows are named for what they are by, each with an id of its own', async ()
       ['ab', 'copy'],
       ['cd', 'paste'],
     ],
-    app: [['copy#0', 'copy (0)'], ['copy#1', 'copy (1)']],
+    app: [['copy#0', 'copy'], ['copy#1', 'copy (1)']],
   };
   for (const [by, named] of Object.entries(expected)) {
     const { rows } = await started.client.sendRequest<HotProceduresResult>('dwell/hotProcedures', { by });
