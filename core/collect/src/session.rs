@@ -18,6 +18,7 @@ use crate::{
     CollectError,
     apps::Apart,
     collector::{Collector, Tally},
+    entries::Interval,
     events::Plan,
     items::{Item, RawBurst},
     linux_host::{LinuxHost, all_pids},
@@ -215,13 +216,24 @@ impl Session {
     fn apply_until(&mut self, horizon_ns: u64) {
         while let Some(batch) = self.source.batch().filter(|b| b.interval.until_ns < horizon_ns) {
             self.apply_records(batch.interval.until_ns + 1);
-            let collector = &mut self.collector;
-            self.source.hand_out(&mut |entries| collector.apply_entries(entries, batch.interval));
+            self.take_batch(batch.interval);
             if batch.ends {
                 self.collector.end_interval(batch.interval.until_ns);
             }
         }
         self.apply_records(horizon_ns);
+    }
+
+    /// Counts a batch. It may have many times the entries that memory is meant to hold, so it is stored as it comes; what
+    /// the database refuses is told by the next [`Session::flush`].
+    fn take_batch(&mut self, interval: Interval) {
+        let (collector, store, entries_max) = (&mut self.collector, &mut self.store, self.entries_max);
+        self.source.hand_out(&mut |entries| {
+            collector.apply_entries(entries, interval);
+            if collector.entries() >= entries_max {
+                let _ = store.put(collector.take());
+            }
+        });
     }
 
     fn apply_records(&mut self, horizon_ns: u64) {
@@ -262,11 +274,12 @@ impl Session {
     fn store_counted(&mut self) -> Result<(), DatabaseError> {
         let batch = self.collector.take();
         self.collector.reap(now_ns());
-        self.store.add(batch);
+        let stored = self.store.put(batch);
         self.store.epoch.paths = self.paths_record();
         self.malformed += self.source.take_malformed();
         self.refresh_account();
-        self.store.write(&self.plans, self.collector.tallies(), self.malformed, &self.clock)
+        stored?; // Else the tallies would tell of samples that are not there.
+        self.store.write_epoch(&self.plans, self.collector.tallies(), self.malformed, &self.clock)
     }
 
     fn paths_record(&self) -> Option<PathsRecord> {

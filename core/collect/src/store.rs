@@ -28,8 +28,8 @@ pub struct Store {
     counts: Counts,
     images: BTreeMap<ImageId, ImageRecord>,
     paths: Vec<PathBurst>,
-    /// Images of the segment that was written last, without their symbols.
-    written: Vec<ImageRecord>,
+    /// Images of the segments that were written, without their symbols, until somebody takes them.
+    written: BTreeMap<ImageId, ImageRecord>,
     unstored_max: usize,
     /// CLOCK_BOOTTIME at the epoch's start: what its end is reckoned by, as the wall clock may be set meanwhile.
     began_boot_ns: u64,
@@ -42,7 +42,8 @@ pub struct Store {
 impl Store {
     /// Begins the epoch on disk.
     ///
-    /// While the database refuses, up to `unstored_max` entries are kept; beyond, samples are lost, and counted so.
+    /// While the database refuses, up to `unstored_max` entries are kept, and one batch; beyond, samples are lost, and
+    /// counted so.
     pub fn begin(writer: &Writer, epoch: Epoch, unstored_max: usize) -> Result<Self, DatabaseError> {
         Ok(Store {
             writer: writer.begin(epoch.clone())?,
@@ -50,7 +51,7 @@ impl Store {
             counts: Counts::default(),
             images: BTreeMap::new(),
             paths: Vec::new(),
-            written: Vec::new(),
+            written: BTreeMap::new(),
             unstored_max,
             began_boot_ns: Clocks::now().boot_ns,
             failures: 0,
@@ -58,10 +59,17 @@ impl Store {
         })
     }
 
-    /// Takes in what was counted, to be written with the next [`Store::write`].
-    pub fn add(&mut self, batch: Batch) {
-        if self.counts.is_empty() && batch.counts.len() <= self.unstored_max {
-            self.counts = batch.counts; // As a rule: the last batch was stored.
+    /// Stores what was counted. What the database refuses is kept, up to the bound, and tried again with the next call.
+    pub fn put(&mut self, batch: Batch) -> Result<(), DatabaseError> {
+        self.add(batch);
+        let stored = self.append();
+        self.failures += u64::from(stored.is_err());
+        stored
+    }
+
+    fn add(&mut self, batch: Batch) {
+        if self.counts.is_empty() {
+            self.counts = batch.counts; // The last one was stored. The bound is for what was refused.
         } else {
             self.keep(batch.counts);
         }
@@ -80,36 +88,31 @@ impl Store {
         }
     }
 
-    /// Writes what was taken in, and the tallies. On an error the former is kept.
-    pub fn write(
-        &mut self,
-        plans: &[Plan],
-        tallies: &[Tally],
-        malformed: u64,
-        clock: &MeasuredClock,
-    ) -> Result<(), DatabaseError> {
-        let written = self.try_write(plans, tallies, malformed, clock);
-        self.failures += u64::from(written.is_err());
-        written
-    }
-
-    fn try_write(
-        &mut self,
-        plans: &[Plan],
-        tallies: &[Tally],
-        malformed: u64,
-        clock: &MeasuredClock,
-    ) -> Result<(), DatabaseError> {
+    fn append(&mut self) -> Result<(), DatabaseError> {
         let images: Vec<ImageRecord> = self.images.values().cloned().collect();
         self.writer.append(&self.counts, &images)?;
         self.counts = Counts::default(); // With its memory: the next batch brings its own.
         self.images.clear();
-        self.written = images.into_iter().map(|r| ImageRecord { symbols: Vec::new(), ..r }).collect();
+        let bare = images.into_iter().map(|r| (r.id.clone(), ImageRecord { symbols: Vec::new(), ..r }));
+        self.written.extend(bare);
         self.writer.append_paths(&self.paths)?;
         self.paths.clear();
+        Ok(())
+    }
+
+    /// Writes the tallies of what was stored.
+    pub fn write_epoch(
+        &mut self,
+        plans: &[Plan],
+        tallies: &[Tally],
+        malformed: u64,
+        clock: &MeasuredClock,
+    ) -> Result<(), DatabaseError> {
         self.epoch.events = self.records(plans, tallies, malformed);
         clock.write_to(&mut self.epoch.cpu);
-        self.writer.update(&self.epoch)
+        let written = self.writer.update(&self.epoch);
+        self.failures += u64::from(written.is_err());
+        written
     }
 
     /// Periods and tallies by event; `malformed` records count as losses of the first.
@@ -149,9 +152,9 @@ impl Store {
         self.dropped.iter().filter(|(event, _)| !event.is_derived()).map(|(_, count)| count).sum()
     }
 
-    /// The images of what was written last, without symbols; once.
+    /// The images of what was written since the last call, without symbols.
     pub fn take_written(&mut self) -> Vec<ImageRecord> {
-        std::mem::take(&mut self.written)
+        std::mem::take(&mut self.written).into_values().collect()
     }
 
     /// Entries that are not on disk.
@@ -162,5 +165,72 @@ impl Store {
     /// The right to write.
     pub fn writer(&self) -> Writer {
         self.writer.writer()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_profile::{Database, EpochId, ImageOffset, SampleKey, Scope, Unit};
+
+    use super::*;
+
+    fn batch(offsets: std::ops::Range<u64>) -> Batch {
+        let key = |offset| SampleKey {
+            image: ImageId::kernel(),
+            event: Event::CPU_CLOCK,
+            offset: ImageOffset(offset),
+            app: "app".into(),
+            instance: 1,
+        };
+        Batch { counts: offsets.map(|offset| (key(offset), 1)).collect(), ..Batch::default() }
+    }
+
+    fn epoch() -> Epoch {
+        let start = Timestamp::now();
+        let (scope, backend) = (Scope::System, "bpf".to_owned());
+        Epoch {
+            id: EpochId::new(start),
+            name: None,
+            start,
+            end: None,
+            host: crate::machine::host(),
+            cpu: crate::machine::cpu(),
+            backend,
+            scope,
+            events: BTreeMap::new(),
+            notes: Vec::new(),
+            paths: None,
+            collector: None,
+        }
+    }
+
+    #[test]
+    fn the_bound_is_for_what_the_database_refuses() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(folder.path()).unwrap();
+        let mut store = Store::begin(&database.writer().unwrap(), epoch(), 10).unwrap();
+        let plan = Plan { event: Event::CPU_CLOCK, unit: Unit::Nanoseconds, ..Plan::side_band() };
+        let counted = |store: &Store, samples| {
+            let tally = Tally { samples, ..Tally::default() };
+            let record = store.records(std::slice::from_ref(&plan), &[tally], 0)[&Event::CPU_CLOCK].clone();
+            (record.samples, record.lost)
+        };
+        store.put(batch(0..100)).unwrap();
+        assert_eq!((counted(&store, 100), store.entries()), ((100, 0), 0));
+        let at = folder.path().join("epochs").join(&store.epoch.id.0);
+        let aside = folder.path().join("aside");
+        std::fs::rename(&at, &aside).unwrap();
+        store.put(batch(100..200)).unwrap_err();
+        assert_eq!(
+            (counted(&store, 200), store.entries()),
+            ((200, 0), 100),
+            "one batch is kept whatever its size"
+        );
+        store.put(batch(150..250)).unwrap_err();
+        assert_eq!(counted(&store, 300), (250, 50));
+        std::fs::rename(&aside, &at).unwrap();
+        store.put(batch(0..0)).unwrap();
+        let stored: u64 = database.read(&store.epoch.id).unwrap().counts.values().sum();
+        assert_eq!((stored, store.failures, store.entries()), (250, 2, 0));
     }
 }

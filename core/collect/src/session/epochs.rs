@@ -105,7 +105,7 @@ impl Session {
         self.store.failures
     }
 
-    /// The images of what was stored last, without symbols; once.
+    /// The images of what was stored since the last call, without symbols.
     pub fn take_written(&mut self) -> Vec<ImageRecord> {
         self.store.take_written()
     }
