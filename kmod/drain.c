@@ -41,6 +41,7 @@ DECLARE_WAIT_QUEUE_HEAD(dwell_drain_wait);
  * @bucket: how far
  * @table_since_ns: nothing in @table is older
  * @table_until_ns: nothing in @table is younger
+ * @next_since_ns: nothing sampled after the table was taken is older
  * @partial: an overflow buffer of @cpu could not be switched, since the other one was full
  * @flush_ns: what the flush that is going on promises
  */
@@ -56,6 +57,7 @@ struct dwell_drain {
 	u32 bucket;
 	u64 table_since_ns;
 	u64 table_until_ns;
+	u64 next_since_ns;
 	bool partial;
 	u64 flush_ns;
 };
@@ -145,7 +147,7 @@ int dwell_drain_add_cpu(unsigned int number)
 	cpu->table.bucket_bits = drain->bucket_bits;
 	cpu->table.capacity = drain->overflow_entries;
 	cpu->registers.capacity = drain->register_samples;
-	cpu->since_ns = ktime_get_ns();
+	cpu->since_ns = ktime_get_mono_fast_ns();
 	return 0;
 }
 
@@ -178,7 +180,7 @@ void dwell_drain_flush(void)
 	if (dwell_drain->flushing)
 		return;
 	dwell_drain->cpu = cpumask_first(cpu_possible_mask);
-	dwell_drain->flush_ns = ktime_get_ns();
+	dwell_drain->flush_ns = ktime_get_mono_fast_ns();
 	WRITE_ONCE(dwell_drain->flushing, true);
 	wake_up_interruptible(&dwell_drain_wait);
 }
@@ -289,7 +291,7 @@ static int dwell_emit_entries(struct dwell_output *output, unsigned int number)
 		.cpu = number,
 		.record_bytes = sizeof(struct dwell_entry),
 		.since_ns = cpu->since_ns,
-		.until_ns = ktime_get_ns(),
+		.until_ns = ktime_get_mono_fast_ns(),
 	};
 	u32 done;
 
@@ -314,7 +316,7 @@ static int dwell_emit_registers(struct dwell_output *output, unsigned int number
 		.cpu = number,
 		.record_bytes = sizeof(struct dwell_register_sample),
 		.since_ns = cpu->since_ns,
-		.until_ns = ktime_get_ns(),
+		.until_ns = ktime_get_mono_fast_ns(),
 	};
 
 	if (side < 0)
@@ -329,12 +331,14 @@ static int dwell_emit_registers(struct dwell_output *output, unsigned int number
  * @cpu: the CPU's
  * @fresh: put in the place of its table, if not NULL
  * @old: receives the table then
+ * @since_ns: receives a time before the first sample that @fresh takes
  * @partial: receives whether a buffer could not be switched, since the other one is full
  */
 struct dwell_swap {
 	struct dwell_cpu *cpu;
 	struct dwell_bucket *fresh;
 	struct dwell_bucket *old;
+	u64 since_ns;
 	bool partial;
 };
 
@@ -355,6 +359,7 @@ static void dwell_swap_here(void *argument)
 	WRITE_ONCE(cpu->busy, 1);
 	/* Order in the program is what an NMI on this CPU sees, as in dwell_count(). */
 	barrier();
+	swap->since_ns = ktime_get_mono_fast_ns();
 	if (swap->fresh) {
 		swap->old = cpu->table.buckets;
 		cpu->table.buckets = swap->fresh;
@@ -391,7 +396,8 @@ static void dwell_take_table(struct dwell_drain *drain)
 	drain->table = swap.old;
 	drain->bucket = 0;
 	drain->table_since_ns = cpu->since_ns;
-	drain->table_until_ns = ktime_get_ns();
+	drain->table_until_ns = ktime_get_mono_fast_ns();
+	drain->next_since_ns = swap.since_ns;
 }
 
 static void dwell_switch_again(struct dwell_drain *drain)
@@ -409,7 +415,7 @@ static void dwell_return_table(struct dwell_drain *drain)
 {
 	int node = cpu_to_node(drain->cpu);
 
-	per_cpu_ptr(&dwell_cpus, drain->cpu)->since_ns = drain->table_until_ns;
+	per_cpu_ptr(&dwell_cpus, drain->cpu)->since_ns = drain->next_since_ns;
 	cpus_read_lock();
 	/* Unless a CPU came meanwhile and made one. */
 	if (drain->spare[node])

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,16 @@ int limit_rate(const char *samples_per_second)
 	return write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "0") || error;
 }
 
+/* CPUs that the kernel's command line left out at boot (maxcpus=1). */
+static void bring_cpus(void)
+{
+	int helper = work_start(work_pause, 100, 0);
+
+	write_file("/sys/devices/system/cpu/cpu1/online", "1");
+	kill(helper, SIGKILL);
+	waitpid(helper, NULL, 0);
+}
+
 static void set_up(void)
 {
 	mkdir("/proc", 0755);
@@ -106,6 +117,7 @@ static void set_up(void)
 	mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
 	mount("tmpfs", "/tmp", "tmpfs", 0, NULL);
 	limit_rate("100000");
+	bring_cpus();
 }
 
 /* What dwell records: this program again, at work on both CPUs. */

@@ -86,6 +86,7 @@ static inline __u64 entry_count(const struct dwell_entry *entry)
 /* work.c */
 void work_spin(double seconds);
 void work_magic(double seconds);
+void work_pause(double seconds);
 void work_wide(double seconds);
 int work_start(void (*work)(double seconds), double seconds, int cpu);
 void work_forks(double seconds);

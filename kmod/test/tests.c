@@ -369,6 +369,7 @@ static void test_hotplug(void)
 
 	work_start(work_spin, 2.5, -1);
 	work_start(work_forks, 2.5, -1);
+	work_start(work_pause, 2.5, 0);
 	reader_run(&reader, 0.3, 0.1);
 	for (round = 0; round < 2; round++) {
 		tap(!write_file("/sys/devices/system/cpu/cpu1/online", "0"), "hotplug: a CPU goes");

@@ -125,6 +125,25 @@ void work_forks_amount(__u64 processes)
 	}
 }
 
+/*
+ * Tells the CPU, over and over, that it has nothing to do. QEMU lets CPUs take turns and counts
+ * their instructions together: one that never pauses has its turn until the next timer is due, and
+ * the others' turns are then 0 instructions long (mended in QEMU 8.1). While a kernel before 6.5
+ * waits for a CPU that comes, it does just that: without this beside it, it waits for ever.
+ */
+void work_pause(double seconds)
+{
+	double end = now_seconds() + seconds;
+
+	while (now_seconds() < end) {
+#if defined(__x86_64__)
+		__builtin_ia32_pause();
+#elif defined(__aarch64__)
+		__asm__ volatile("yield");
+#endif
+	}
+}
+
 /* A process of its own for it, on one CPU if it is not negative; returns its id. */
 int work_start(void (*work)(double seconds), double seconds, int cpu)
 {

@@ -75,5 +75,5 @@ export async function boot({ kernel, module, guest, options = '', files = {}, cp
   const { status, output } = await command('timeout', [String(limitSeconds), machine.program, ...args]);
   rmSync(initrd);
   const text = output.replace(/\x1b\[[0-9;?]*[A-Za-z]|\x1bc/g, '').replace(/\r/g, '');
-  return { text, inTime: status !== 124 };
+  return { text, status, inTime: status !== 124 };
 }

@@ -65,7 +65,7 @@ function report(name, { text, inTime }) {
 }
 
 /** One kernel: build, boot, test. `nmi`: the build whose CPUs send each other NMIs, in real time. */
-async function machine({ version, arch, nmi = false, only = '' }) {
+async function machine({ version, arch, nmi = false, only = '', options: own = '' }) {
   const name = `${version} ${arch}${nmi ? ' with NMIs' : ''}`;
   const reason = lack(arch);
   if (reason) return skip(name, reason);
@@ -76,12 +76,12 @@ async function machine({ version, arch, nmi = false, only = '' }) {
   const { file, output } = await buildModule(chosen, { nmi, sparse: sparse && !nmi });
   if (!nmi) tell(output === '', `${name}: builds without a word from W=1${sparse ? ' and sparse' : ''}`, output);
   const guest = await buildGuest(arch);
-  const options = `dwell_mode=tests ${nmi ? 'dwell_nmi=1' : ''} ${only ? `dwell_only=${only}` : ''}`;
+  const options = `${own} dwell_mode=tests ${nmi ? 'dwell_nmi=1' : ''} ${only ? `dwell_only=${only}` : ''}`;
   const once = () => boot({ kernel: chosen, module: file, guest, options, icount: nmi ? null : undefined });
   let ended = await once();
   for (let left = BOOTS_MAX - 1; left > 0 && !isComplete(ended); left -= 1) {
     writeFileSync(join(room, `${name.replace(/[^\w.-]+/g, '-')}-unfinished-${left}.log`), ended.text);
-    console.log(`# ${name}: ended early (${ended.inTime ? 'by itself' : 'stopped: it took too long'}); booted again`);
+    console.log(`# ${name}: ended early (${ended.inTime ? `by itself, ${ended.status}` : 'stopped: it took too long'}); booted again`);
     ended = await once();
   }
   return report(name, ended);
@@ -90,7 +90,8 @@ async function machine({ version, arch, nmi = false, only = '' }) {
 const machines = [
   { version: '6.12', arch: 'amd64' },
   { version: '6.12', arch: 'arm64' },
-  { version: '6.1', arch: 'amd64' },
+  // Its second CPU comes when the guest runs, who can do what that takes here (work_pause in kmod/test/work.c).
+  { version: '6.1', arch: 'amd64', options: 'maxcpus=1' },
   { version: '6.1', arch: 'arm64' },
   { version: '6.12', arch: 'amd64', nmi: true, only: 'nmis' },
 ];
