@@ -150,10 +150,10 @@ fn finish(mut collector: Collector<NoHost>, samples: u64) {
 
 /// Bytes as each of the texts of /proc, as a perf map and as an executable's head.
 pub fn proc_texts(bytes: &[u8]) {
-    let mappings = procfs::parse_maps(bytes);
+    let mappings = procfs::parse_maps(bytes, None);
     // What is cut off anywhere tells the same lines before.
     let cut = bytes.iter().rposition(|b| *b == b'\n').unwrap_or(0);
-    assert!(mappings.starts_with(&procfs::parse_maps(&bytes[..cut])));
+    assert!(mappings.starts_with(&procfs::parse_maps(&bytes[..cut], None)));
     procfs::find_in_perf_map(bytes, &[0, 0x1000, u64::MAX]);
     jitdump::find_in_jitdump(bytes, &[0, 0x1000, u64::MAX]);
     program_headers::read(|offset, into| {

@@ -82,6 +82,19 @@ impl Target {
         Target::File { path: PathBuf::from(std::ffi::OsStr::from_bytes(path)), deleted, tag: owned }
     }
 
+    /// The same of a program's own file, which may have no name: container runtimes execute themselves from a sealed
+    /// memfd.
+    pub fn program_named(name: &[u8], tag: FileTag<'_>) -> Target {
+        use std::os::unix::ffi::OsStrExt;
+        let path = name.strip_suffix(b" (deleted)").unwrap_or(name);
+        let deleted = path.len() < name.len();
+        Target::File {
+            path: PathBuf::from(std::ffi::OsStr::from_bytes(path)),
+            deleted,
+            tag: OwnedTag::of(tag),
+        }
+    }
+
     /// Whether nothing but its inode tells which file it is.
     pub fn needs_version(&self) -> bool {
         matches!(self, Target::File { tag: OwnedTag::Inode { version: None, .. }, .. })
@@ -142,6 +155,7 @@ impl Identity {
 pub struct Images {
     targets: Vec<KnownTarget>,
     by_target: FxHashMap<Arc<Target>, TargetIndex>,
+    first_of: FxHashMap<ImageIndex, TargetIndex>,
     records: Vec<ImageRecord>,
     by_id: FxHashMap<ImageId, ImageIndex>,
     jit: FxHashMap<Arc<str>, ImageIndex>,
@@ -192,6 +206,7 @@ impl Images {
             _ => self.named(host.vdso_id(), ImageKind::Vdso, "[vdso]"),
         };
         self.targets[index.0 as usize].image = Some(image);
+        self.first_of.entry(image).or_insert(index);
         Some(image)
     }
 
@@ -232,6 +247,12 @@ impl Images {
         }
         let (deleted, size_bytes, mtime_ns, symbols) = (false, None, None, Vec::new());
         self.insert(ImageRecord { id, kind, path: path.into(), deleted, size_bytes, mtime_ns, symbols })
+    }
+
+    /// The target that stands for all that are known to be the same image: by build ID from an event, by inode from /proc.
+    pub fn canonical(&self, target: TargetIndex) -> TargetIndex {
+        let image = self.targets[target.0 as usize].image;
+        image.and_then(|image| self.first_of.get(&image).copied()).unwrap_or(target)
     }
 
     fn insert(&mut self, record: ImageRecord) -> ImageIndex {
@@ -284,6 +305,7 @@ impl Images {
                 let to = TargetIndex(self.targets.len() as u32);
                 let image = known.image.map(|i| self.insert(old.records[i.0 as usize].clone()));
                 self.by_target.insert(known.target.clone(), to);
+                image.map(|image| self.first_of.entry(image).or_insert(to));
                 self.targets.push(KnownTarget { image, ..known });
                 moved.insert(from, to);
             }

@@ -119,9 +119,10 @@ impl Host for LinuxHost {
     fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
         let stat = String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?).into_owned();
         let stat = procfs::parse_stat(&stat)?;
-        let mappings =
-            fs::read(format!("/proc/{pid}/maps")).map_or_else(|_| Vec::new(), |m| procfs::parse_maps(&m));
         let executable = Executable::of(pid);
+        let inode = executable.as_ref().and_then(|e| e.inode);
+        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let mappings = procfs::parse_maps(&maps, inode);
         let is_program =
             |mapping: &(u64, u64, u64, Target)| executable.as_ref().is_some_and(|e| e.is(&mapping.3));
         let program = mappings.iter().position(is_program);
@@ -458,7 +459,7 @@ fn read_vdso_id() -> ImageId {
 /// Our own vdso: the same code in every process of our word size.
 fn read_vdso() -> Option<Vec<u8>> {
     let maps = fs::read("/proc/self/maps").ok()?;
-    let (start, end, ..) = procfs::parse_maps(&maps).into_iter().find(|(.., t)| *t == Target::Vdso)?;
+    let (start, end, ..) = procfs::parse_maps(&maps, None).into_iter().find(|(.., t)| *t == Target::Vdso)?;
     let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
     File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
     Some(bytes)

@@ -12,8 +12,10 @@ pub type MapsLine = (u64, u64, u64, Target);
 
 /// The executable mappings in /proc/PID/maps. Before an anonymous one that fills a hole in a file's mapping comes what must
 /// have been there: text may have been copied to huge pages.
-pub fn parse_maps(maps: &[u8]) -> Vec<MapsLine> {
-    let lines: Vec<(MapsLine, bool)> = maps.split(|b| *b == b'\n').filter_map(parse_mapping).collect();
+/// A nameless file is a file where it is the `program`'s, by its inode.
+pub fn parse_maps(maps: &[u8], program: Option<u64>) -> Vec<MapsLine> {
+    let lines = maps.split(|b| *b == b'\n').filter_map(|line| parse_mapping(line, program));
+    let lines: Vec<(MapsLine, bool)> = lines.collect();
     let mut code = Vec::new();
     for (at, (line, _)) in lines.iter().enumerate().filter(|(_, (_, executable))| *executable) {
         if line.3 == Target::Anonymous {
@@ -38,7 +40,7 @@ fn hidden(line: &MapsLine, before: Option<&MapsLine>, after: Option<&MapsLine>) 
 }
 
 /// `start-end perms offset major:minor inode   path`, and whether it is executable.
-fn parse_mapping(line: &[u8]) -> Option<(MapsLine, bool)> {
+fn parse_mapping(line: &[u8], program: Option<u64>) -> Option<(MapsLine, bool)> {
     let mut rest = line;
     let mut word = || {
         let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
@@ -53,7 +55,9 @@ fn parse_mapping(line: &[u8]) -> Option<(MapsLine, bool)> {
     let inode = inode.parse().ok()?;
     let tag = FileTag::Inode { major: hex(major)? as u32, minor: hex(minor)? as u32, inode };
     let path = rest.trim_ascii_start();
-    Some(((hex(start)?, hex(end)?, hex(offset)?, Target::named(path, tag)), executable))
+    let is_program = program == Some(inode) && path.starts_with(b"/");
+    let target = if is_program { Target::program_named(path, tag) } else { Target::named(path, tag) };
+    Some(((hex(start)?, hex(end)?, hex(offset)?, target), executable))
 }
 
 /// Fields of /proc/PID/stat.
@@ -161,7 +165,7 @@ mod tests {
             7f9c66100000-7f9c66101000 rwxp 00000000 00:00 0 \n\
             7f9c66200000-7f9c66201000 r-xs 00000000 00:01 77                         /memfd:jit (deleted)\n\
             broken\n";
-        let told: String = parse_maps(maps).iter().map(|m| format!("{m:x?}\n")).collect();
+        let told: String = parse_maps(maps, None).iter().map(|m| format!("{m:x?}\n")).collect();
         expect![[r#"
             (5618eb922000, 5618eb946000, 4000, File { path: "/usr/bin/my grep", deleted: true, tag: Inode { device: fe00, inode: 3c5dc, version: None } })
             (7f9c660c3000, 7f9c660c5000, 0, Vdso)
@@ -169,6 +173,8 @@ mod tests {
             (7f9c66200000, 7f9c66201000, 0, Anonymous)
         "#]]
         .assert_eq(&told);
+        let program = |inode| parse_maps(maps, Some(inode)).last().unwrap().3.program();
+        assert_eq!((program(77).as_deref(), program(78)), (Some("memfd:jit"), None), "executed from memory");
     }
 
     #[test]
@@ -178,7 +184,7 @@ mod tests {
             4000-5000 r-xp 00003000 fe:00 7 /bin/big\n\
             7000-8000 rwxp 00000000 00:00 0 \n";
         let tell = |(s, e, o, t): &MapsLine| format!("{s:x}-{e:x} {o:x} {:?}\n", t.program());
-        let told: String = parse_maps(maps).iter().map(tell).collect();
+        let told: String = parse_maps(maps, None).iter().map(tell).collect();
         expect![[r#"
             2000-4000 1000 Some("big")
             2000-4000 0 None

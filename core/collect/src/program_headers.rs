@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn it_agrees_with_the_whole_image() {
         let own = std::env::current_exe().unwrap();
-        let maps = crate::procfs::parse_maps(&std::fs::read("/proc/self/maps").unwrap());
+        let maps = crate::procfs::parse_maps(&std::fs::read("/proc/self/maps").unwrap(), None);
         let files = maps.into_iter().filter_map(|(.., target)| match target {
             crate::images::Target::File { path, .. } => Some(path),
             _ => None,
@@ -204,7 +204,7 @@ mod tests {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let code = read_bytes(&own).unwrap().code;
         let here = distances_from_start_code_are_file_offsets as fn() as usize as u64;
-        let maps = crate::procfs::parse_maps(&std::fs::read("/proc/self/maps").unwrap());
+        let maps = crate::procfs::parse_maps(&std::fs::read("/proc/self/maps").unwrap(), None);
         let (start, _, offset, _) = maps.into_iter().find(|(s, e, ..)| (*s..*e).contains(&here)).unwrap();
         assert_eq!(code.file_offset(here - start_code), Some(offset + (here - start)));
         assert!(code.has(offset + (here - start)) && !code.has(u64::MAX));

@@ -127,7 +127,7 @@ impl<H: Host> Collector<H> {
     pub(super) fn executes(&mut self, pid: u32, id: u64) {
         let Some(process) = self.processes.get(pid) else { return };
         match process.program {
-            Some(program) => self.aggregated.learn(id, (program, process.execution)),
+            Some(program) => self.aggregated.learn(id, (self.images.canonical(program), process.execution)),
             None => {
                 self.aggregated.ids.insert(process.execution, id);
             }
@@ -234,6 +234,7 @@ impl<H: Host> Collector<H> {
             return *owner;
         }
         self.execution_of(pid); // Which looks at who is not known yet.
+        self.look_at_programs(pid);
         let (owner, found) = self.find_owner(id, pid);
         if let Some(candidate) = found {
             let code = self.images.code_of(candidate.0);
@@ -254,6 +255,7 @@ impl<H: Host> Collector<H> {
             return *owner;
         }
         self.execution_of(pid);
+        self.look_at_programs(pid);
         let (owner, _) = self.find_owner(id, pid);
         let files = self.aggregated.files.get(&id).map(Vec::as_slice);
         match (owner, files) {
@@ -308,7 +310,7 @@ impl<H: Host> Collector<H> {
         let mut candidates: Vec<Candidate> = Vec::new();
         let mut all_known = self.processes.is_complete(pid);
         for process in self.processes.ever(pid).filter(|p| !p.kernel_thread) {
-            match process.program.map(|program| (program, process.execution)) {
+            match self.candidate(process) {
                 Some(candidate) if !candidates.contains(&candidate) => candidates.push(candidate),
                 Some(_) => {}
                 None => all_known = false,
@@ -317,14 +319,31 @@ impl<H: Host> Collector<H> {
         (candidates, all_known)
     }
 
+    fn candidate(&self, process: &Process) -> Option<Candidate> {
+        process.program.map(|program| (self.images.canonical(program), process.execution))
+    }
+
+    /// Looks at the programs of those that ran before we did: which of them are one and the same is known only then.
+    fn look_at_programs(&mut self, pid: u32) {
+        let new = |p: &Process| p.program.filter(|program| self.images.image_of(*program).is_none());
+        let programs: Vec<TargetIndex> = self.processes.ever(pid).filter_map(new).collect();
+        for program in programs {
+            let mut mapped = self.processes.ever(pid).flat_map(|p| p.space.iter());
+            let place = mapped.find(|m| m.target == program).map(|m| m.place(pid));
+            if let Some(place) = place {
+                self.images.look(program, place, &mut self.host);
+            }
+        }
+    }
+
     /// The program's one execution in the interval; all of them together, where there are several.
     fn sole_execution(&mut self, target: TargetIndex) -> ExecutionId {
-        let processes = &self.processes;
+        let (processes, images) = (&self.processes, &self.images);
         let sole = self.aggregated.sole.get_or_insert_with(|| {
             let mut sole: FxHashMap<TargetIndex, Option<ExecutionId>> = FxHashMap::default();
             for (_, process) in processes.iter_ever() {
                 let Some(program) = process.program else { continue };
-                let known = sole.entry(program).or_insert(Some(process.execution));
+                let known = sole.entry(images.canonical(program)).or_insert(Some(process.execution));
                 *known = known.filter(|execution| *execution == process.execution);
             }
             sole
@@ -358,6 +377,7 @@ impl<H: Host> Collector<H> {
 
     fn settle_in_process(&mut self, entry: &Entry, pc: u64, executable: u32, now_or_never: bool) -> bool {
         let execution = self.execution_of(entry.pid);
+        self.look_at_programs(entry.pid);
         let spaces: Vec<Process> = self.processes.ever(entry.pid).cloned().collect();
         let places = match &spaces[..] {
             // As a rule: it was one thing all the time.
@@ -405,12 +425,9 @@ impl<H: Host> Collector<H> {
         let is_id = |id: u64| id as u32 == executable; // Its low half is all that a key has room for.
         let is_file = |file| known.files.iter().any(|(id, files)| is_id(*id) && files.contains(&file));
         let decided = executable != 0 && known.narrow(&mut candidates, &is_id, &is_file);
-        let ruled_out = |p: &Process| {
-            let known = p.program.map(|program| (program, p.execution));
-            match known {
-                Some(candidate) => executable != 0 && !candidates.contains(&candidate),
-                None => decided,
-            }
+        let ruled_out = |p: &Process| match self.candidate(p) {
+            Some(candidate) => executable != 0 && !candidates.contains(&candidate),
+            None => decided,
         };
         spaces.iter().filter(|p| !ruled_out(p)).map(|p| (p.space.find(pc).cloned(), p.execution)).collect()
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     entries::{Entry, Interval, Place},
-    images::Target,
+    images::{OwnedTag, Target},
     items::Side,
 };
 
@@ -93,6 +93,22 @@ fn entries_find_what_their_pid_was_in_the_interval() {
     let causes =
         UnknownCauses { no_process: 11, no_mapping: 19, ambiguous: 7, app: 8, ..UnknownCauses::default() };
     assert_eq!((c.unknown(), c.tallies()[0].unknown), (causes, causes.total()));
+}
+
+#[test]
+fn a_program_named_in_two_ways_is_one() {
+    let mut c = aggregating();
+    execute(&mut c, 1, 9, "/bin/cc1");
+    c.apply(1, side(Side::Executable { pid: 9, id: 77 }));
+    // Once more, named as /proc would: by its inode.
+    c.apply(2, side(Side::Exec { pid: 9, comm: "cc1".into() }));
+    let tag = OwnedTag::Inode { device: 1, inode: 2, version: None };
+    map(&mut c, 2, 9, 0x5000, Target::File { path: "/bin/cc1".into(), deleted: false, tag });
+    c.apply(2, side(Side::Executable { pid: 9, id: 77 }));
+    c.apply_entries(&[entry(executable(77, 0x20), 9, 3)], interval(0, 3));
+    c.end_interval(3);
+    assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#0 3"]);
+    assert_eq!(c.unknown().total(), 0);
 }
 
 #[test]
