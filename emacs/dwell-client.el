@@ -89,6 +89,10 @@ Nil leaves it to the server: beside itself, else on PATH."
                :documentation "Id of the request that was sent last.")
    (selected :initform nil :accessor dwell--selected
              :documentation "Labels of the epochs shown.")
+   (baseline :initform nil :accessor dwell--baseline
+             :documentation "Labels of the epochs that they are compared with.")
+   (compared :initform nil :accessor dwell--compared
+             :documentation "The same when files were asked for last.")
    (said :initform nil :accessor dwell--said
          :documentation "Problems that the user was told of."))
   :documentation "A connection to a Dwell server.")
@@ -101,6 +105,9 @@ Nil leaves it to the server: beside itself, else on PATH."
 
 (defvar dwell-ready-functions nil
   "Abnormal hook for a server that is ready; its argument is the connection.")
+
+(defvar dwell-selected-functions nil
+  "Abnormal hook: it is known which epochs are shown; argument: the connection.")
 
 (defvar dwell-stopped-functions nil
   "Abnormal hook for a server that stopped; its argument is the connection.")

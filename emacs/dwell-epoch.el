@@ -13,6 +13,7 @@
 
 (require 'dwell-client)
 (require 'crm)
+(require 'iso8601)
 (require 'shell)
 
 (defvar dwell-record-history nil
@@ -32,15 +33,22 @@
   (dwell--ask
    connection :dwell/epochs (make-hash-table)
    (lambda (result)
-     (setf (dwell--selected connection)
-           (if (seq-empty-p (plist-get result :epochs)) '("no epochs")
-             (mapcar (lambda (selector)
-                       (if-let ((epoch (seq-find (lambda (epoch) (equal selector (plist-get epoch :id)))
-						 (plist-get result :epochs))))
-                           (dwell--epoch-label epoch)
-			 selector))
-                     (plist-get result :selected))))
-     (force-mode-line-update t))))
+     (let ((epochs (plist-get result :epochs)))
+       (setf (dwell--selected connection)
+             (if (seq-empty-p epochs) '("no epochs")
+               (dwell--epoch-labels (plist-get result :selected) epochs))
+             (dwell--baseline connection)
+             (dwell--epoch-labels (plist-get result :baseline) epochs)))
+     (force-mode-line-update t)
+     (run-hook-with-args 'dwell-selected-functions connection))))
+
+(defun dwell--epoch-labels (selectors epochs)
+  "Return what each of SELECTORS is called: an id out of EPOCHS by its name."
+  (mapcar (lambda (selector)
+            (if-let ((epoch (seq-find (lambda (epoch) (equal selector (plist-get epoch :id))) epochs)))
+                (dwell--epoch-label epoch)
+              selector))
+          selectors))
 
 (defun dwell--epoch-choices (result)
   "Return an alist of choice to epoch for RESULT, newest first.
@@ -58,22 +66,38 @@ An epoch goes by its name where that is enough to tell it."
 
 (defun dwell--epoch-annotation (epoch)
   "Return what tells EPOCH from others."
-  (let* ((start (plist-get epoch :start))
-         (events (plist-get epoch :events))
-         (samples (cl-loop for (_ event) on events by #'cddr sum (plist-get event :samples)))
-         (lost (cl-loop for (_ event) on events by #'cddr sum (plist-get event :lost))))
-    (concat "  " (replace-regexp-in-string "T" " " (substring start 0 (min 16 (length start))))
+  (let ((start (plist-get epoch :start))
+        (samples (dwell--epoch-sum epoch :samples))
+        (lost (dwell--epoch-sum epoch :lost)))
+    (concat "  " (dwell--format-time start)
             (if (plist-get epoch :end) "" " (running)")
             "  " (dwell--format-samples samples)
             (if (> lost 0) (format ", %d lost" lost) "")
             "  " (plist-get epoch :scope) "  " (plist-get epoch :host))))
 
+(defun dwell--epoch-sum (epoch key)
+  "Return the sum of KEY over the events of EPOCH."
+  (cl-loop for (_ event) on (plist-get epoch :events) by #'cddr sum (plist-get event key)))
+
+(defun dwell--format-time (time)
+  "Return TIME, RFC 3339 in UTC, to the minute in the user's time zone."
+  (condition-case nil
+      (format-time-string "%F %R" (encode-time (iso8601-parse time)))
+    (error time)))
+
 (defun dwell--format-samples (count)
   "Return COUNT samples in words."
   (format "%d sample%s" count (if (= count 1) "" "s")))
 
-(defun dwell--read-epochs (result)
-  "Let the user choose epochs out of RESULT; return a list."
+(defun dwell--await-epochs ()
+  "Return the server's epochs; signal when there are none."
+  (let ((result (dwell--await (dwell--ensure) :dwell/epochs (make-hash-table))))
+    (when (seq-empty-p (plist-get result :epochs))
+      (user-error "Dwell: the database has no epochs yet; `M-x dwell-record' makes one"))
+    result))
+
+(defun dwell--read-epochs (prompt result)
+  "Let the user choose epochs out of RESULT with PROMPT; return a list."
   (let* ((choices (dwell--epoch-choices result))
          (table (lambda (string predicate action)
                   (if (eq action 'metadata)
@@ -84,17 +108,14 @@ An epoch goes by its name where that is enough to tell it."
                                        (when-let ((epoch (cdr (assoc choice choices))))
                                          (dwell--epoch-annotation epoch)))))
                     (complete-with-action action (cons "latest" choices) string predicate)))))
-    (or (delete "" (completing-read-multiple "Epochs to show (several are merged): " table nil nil))
+    (or (delete "" (completing-read-multiple (concat prompt " (several are merged): ") table nil nil))
         (user-error "Dwell: no epoch chosen"))))
 
 ;;;###autoload
 (defun dwell-select-epoch (epochs)
   "Show EPOCHS, a list of ids or names; several are merged."
   (interactive
-   (list (let ((result (dwell--await (dwell--ensure) :dwell/epochs (make-hash-table))))
-           (when (seq-empty-p (plist-get result :epochs))
-             (user-error "Dwell: the database has no epochs yet; `M-x dwell-record' makes one"))
-           (dwell--read-epochs result))))
+   (list (dwell--read-epochs "Epochs to show" (dwell--await-epochs))))
   (let ((connection (dwell--ensure)))
     ;; What was wrong with other epochs may be wrong with these, and is worth saying again.
     (setf (dwell--said connection) nil)
@@ -119,30 +140,84 @@ With a prefix argument ask for the epoch's NAME.  The command runs in
   (interactive
    (list (split-string-shell-command
           (read-shell-command "Record the command: " nil 'dwell-record-history))
-         (and current-prefix-arg (read-string "Name of the epoch: "))))
+         (dwell--read-name)))
   (unless command (user-error "Dwell: no command given"))
+  (dwell--make-epoch "dwell.server.record" (concat "recording " (string-join command " "))
+                     `( :command ,(vconcat command) :cwd ,(expand-file-name default-directory)
+                        ,@(dwell--name-given name))))
+
+;;;###autoload
+(defun dwell-record-process (pids seconds &optional name)
+  "Record the running processes PIDS, a list, for SECONDS as a new epoch.
+What was recorded by then is kept when `dwell-record-cancel' ends it
+before.  With a prefix argument ask for the epoch's NAME."
+  (interactive (list (list (dwell--read-process))
+                     (read-number "For how many seconds: " 10)
+                     (dwell--read-name)))
+  (dwell--make-epoch "dwell.server.record"
+                     (format "recording process %s" (mapconcat #'number-to-string pids ", "))
+                     `(:pids ,(vconcat pids) :seconds ,seconds ,@(dwell--name-given name))))
+
+;;;###autoload
+(defun dwell-import-perf (file &optional name)
+  "Import FILE, a perf.data, as a new epoch and show it.
+With a prefix argument ask for the epoch's NAME."
+  (interactive (list (read-file-name "Import perf.data: " nil nil t) (dwell--read-name)))
+  (dwell--make-epoch "dwell.server.importPerf" (concat "importing " (file-name-nondirectory file))
+                     `(:path ,(expand-file-name file) ,@(dwell--name-given name))))
+
+(defun dwell--read-name ()
+  "Ask for an epoch's name if there is a prefix argument."
+  (and current-prefix-arg (read-string "Name of the epoch: ")))
+
+(defun dwell--name-given (name)
+  "Return NAME as a parameter unless it is empty."
+  (and name (not (string-empty-p name)) (list :name name)))
+
+(defun dwell--read-process ()
+  "Let the user choose a process; return its id."
+  (let* ((result (dwell--await (dwell--ensure) :dwell/processes (make-hash-table)))
+         (choices (mapcar (lambda (process)
+                            (cons (format "%d %s" (plist-get process :pid) (plist-get process :name))
+                                  process))
+                          (plist-get result :processes)))
+         (annotate (lambda (choice)
+                     (when-let ((process (cdr (assoc choice choices))))
+                       (format "  %s  %.1f s  %s" (plist-get process :user)
+                               (plist-get process :cpuSeconds)
+                               (truncate-string-to-width (plist-get process :command) 60 nil nil "…")))))
+         (chosen (completing-read
+                  "Record the process: "
+                  (lambda (string predicate action)
+                    (if (eq action 'metadata)
+                        `(metadata (category . dwell-process) (display-sort-function . identity)
+                                   (annotation-function . ,annotate))
+                      (complete-with-action action choices string predicate))))))
+    (if-let ((pid (and (string-match "\\`[0-9]+" chosen) (match-string 0 chosen))))
+        (string-to-number pid)
+      (user-error "Dwell: no process chosen"))))
+
+(defun dwell--make-epoch (command text argument)
+  "Have the server make an epoch by COMMAND with ARGUMENT; TEXT says what it does.
+Its progress is shown, and it can be cancelled."
   (when dwell--recording
     (user-error "Dwell: a recording runs; `M-x dwell-record-cancel' ends it"))
   (let* ((connection (dwell--ensure))
          (token (format "dwell-record-%s" (random)))
          (recording (list :connection connection :token token :progress nil :cancel nil)))
     (setq dwell--recording recording)
-    (plist-put recording :cancel (dwell--record-request connection token command name))
-    (dwell--tell-progress (concat "recording " (string-join command " ")))))
+    (plist-put recording :cancel
+               (dwell--ask
+                connection :workspace/executeCommand
+                `(:command ,command :workDoneToken ,token :arguments [,argument])
+                #'dwell--recorded #'dwell--not-recorded))
+    (dwell--tell-progress text)))
 
-(defun dwell--record-request (connection token command name)
-  "Have CONNECTION's server record COMMAND as NAME, its progress under TOKEN.
-Return a function that cancels it."
-  (dwell--ask
-   connection :workspace/executeCommand
-   `(:command "dwell.server.record" :workDoneToken ,token
-     :arguments [( :command ,(vconcat command) :cwd ,(expand-file-name default-directory)
-                   ,@(and name (not (string-empty-p name)) (list :name name)))])
-   #'dwell--recorded
-   (lambda (problem)
-     (setq dwell--recording nil)
-     (force-mode-line-update t)
-     (message "Dwell: not recorded: %s" (plist-get problem :message)))))
+(defun dwell--not-recorded (problem)
+  "Tell PROBLEM, why there is no new epoch."
+  (setq dwell--recording nil)
+  (force-mode-line-update t)
+  (message "Dwell: not recorded: %s" (plist-get problem :message)))
 
 (defun dwell--recorded (result)
   "Show RESULT, that of a recording."

@@ -6,8 +6,9 @@
 
 ;;; Commentary:
 
-;; In: the server's `dwell/fileCosts'.  Out: overlays: a line's cost after its end, a procedure's
-;; totals above it; eldoc; movement between hot lines and to culprits.
+;; In: the server's `dwell/fileCosts' and, while epochs are compared, `dwell/fileChanges'.  Out:
+;; overlays: a line's cost after its end, a procedure's totals above it; eldoc; movement between hot
+;; lines and to culprits.
 ;;
 ;; What must never happen here: a number on a line that it does not belong to.  The server answers
 ;; for the text that it was sent, so changes are sent before the question, and an answer is drawn
@@ -75,8 +76,29 @@
   "Face for the bar of a line that takes at least 10% of the time."
   :group 'dwell)
 
+(defface dwell-worse
+  '((((class color) (background light)) :foreground "#b3261e")
+    (((class color) (background dark)) :foreground "#ff7b6b")
+    (t :weight bold))
+  "Face for what costs more than before."
+  :group 'dwell)
+
+(defface dwell-better
+  '((((class color) (background light)) :foreground "#146c2e")
+    (((class color) (background dark)) :foreground "#7bd88f")
+    (t :slant italic))
+  "Face for what costs less than before."
+  :group 'dwell)
+
+(defface dwell-noise '((t :inherit shadow))
+  "Face for a change that may be chance."
+  :group 'dwell)
+
 (defvar-local dwell--costs nil
   "The server's costs of this buffer's file.")
+
+(defvar-local dwell--differences nil
+  "What changed in this buffer's file, from the server, while epochs are compared.")
 
 (defvar-local dwell--costs-tick nil
   "`buffer-chars-modified-tick' of the text that the costs are of.")
@@ -168,16 +190,29 @@
   "Join those of PARTS that are not nil."
   (string-join (delq nil parts) " · "))
 
+(defun dwell--significant-p (change)
+  "Return non-nil if CHANGE, as `DiffChange' has it, is none of chance."
+  (eq t (plist-get change :significant))) ; false is `:json-false'
+
+(defun dwell--change-face (change)
+  "Return the face for CHANGE, as `DiffChange' has it."
+  (cond ((not (dwell--significant-p change)) 'dwell-noise)
+        ((> (plist-get change :change) 0) 'dwell-worse)
+        (t 'dwell-better)))
+
 (defun dwell--line-label (cost)
   "Return what stands at the end of the line of COST."
-  (let ((culprits (plist-get cost :culprits)))
+  (let ((culprits (plist-get cost :culprits)) (change (plist-get cost :change)))
     (concat (dwell--bar (plist-get cost :share))
             " "
+            (when change
+              (concat (propertize (plist-get change :label) 'face (dwell--change-face change))
+                      (propertize " · " 'face 'dwell-cost)))
             (propertize (dwell--join (dwell--format-share (plist-get cost :share))
                                      (dwell--format-cycles cost)
-                                     (dwell--format-cpi cost))
+                                     (unless change (dwell--format-cpi cost)))
                         'face 'dwell-cost)
-            (unless (seq-empty-p culprits)
+            (unless (or change (seq-empty-p culprits))
               (concat (propertize " · " 'face 'dwell-cost)
                       (propertize (dwell--format-culprit (aref culprits 0) (plist-get cost :line))
                                   'face 'dwell-culprit))))))
@@ -191,6 +226,7 @@
 (defun dwell--line-details (cost)
   "Return all that is known of the line of COST, in one line."
   (dwell--join
+   (when-let ((change (plist-get cost :change))) (dwell--change-details change))
    (dwell--format-share (plist-get cost :share))
    (dwell--samples (plist-get cost :samples))
    (dwell--format-cycles cost)
@@ -205,6 +241,26 @@
                           (if (equal (plist-get culprit :kind) "static") "static, " "")
                           (* 100 (plist-get culprit :shareMax))))
                 (plist-get cost :culprits) "; "))))
+
+(defun dwell--change-details (change)
+  "Return all that is known of CHANGE, as `DiffChange' has it, in one line."
+  (cl-flet ((pair (what before after)
+              (when (and before after)
+                (format "%s %s → %s" what (dwell--format-ratio before) (dwell--format-ratio after)))))
+    (dwell--join
+     (plist-get change :label)
+     (format "%s → %s samples" (round (plist-get change :samplesBefore)) (round (plist-get change :samplesAfter)))
+     (pair "CPI" (plist-get change :cpiBefore) (plist-get change :cpiAfter))
+     (when-let ((ratio (plist-get change :countRatio)))
+       (format "ran %s times as often" (dwell--format-ratio ratio)))
+     (dwell--format-doubt change))))
+
+(defun dwell--format-doubt (change)
+  "Return how sure it is that CHANGE is none of chance."
+  (let ((rate (plist-get change :falseDiscoveryRate)))
+    (cond ((>= rate 0.05) (format "may be chance (p %.2f)" (plist-get change :p)))
+          ((< rate 0.001) "chance below 0.1%")
+          (t (format "chance below %.1f%%" (* 100 rate))))))
 
 ;;;; Drawing
 
@@ -226,13 +282,33 @@
   "Return non-nil if the user wants to see COST."
   (pcase dwell-hints
     ('all t)
-    ('hot (>= (plist-get cost :share) dwell-hot-share))))
+    ('hot (or (>= (plist-get cost :share) dwell-hot-share)
+              (when-let ((change (plist-get cost :change)))
+                (and (dwell--significant-p change)
+                     (>= (abs (plist-get change :changeShare)) dwell-hot-share)))))))
+
+(defun dwell--with-changes (costs changes)
+  "Return COSTS with the change of each line out of CHANGES, both vectors by line.
+A line that costs nothing any more is there for its change."
+  (if (seq-empty-p changes) costs
+    (let ((by-line (make-hash-table)) rows)
+      (seq-doseq (change changes) (puthash (plist-get change :line) change by-line))
+      (seq-doseq (cost costs)
+        (let* ((line (plist-get cost :line)) (change (gethash line by-line)))
+          (remhash line by-line)
+          (push (if change (append (list :change change) cost) cost) rows)))
+      (maphash (lambda (line change)
+                 (when (dwell--significant-p change)
+                   (push (list :line line :share 0.0 :culprits [] :confidence "low" :change change) rows)))
+               by-line)
+      (vconcat (sort rows (lambda (a b) (< (plist-get a :line) (plist-get b :line))))))))
 
 (defun dwell--draw ()
   "Draw this buffer's costs; its text is the text that they are of."
   (dwell--clear)
   (when dwell--costs
-    (dwell--each-line (plist-get dwell--costs :lines)
+    (dwell--each-line (dwell--with-changes (plist-get dwell--costs :lines)
+                                           (plist-get dwell--differences :lines))
                       (lambda (cost) (when (dwell--shown-p cost) (dwell--draw-line cost))))
     (when (and dwell-show-procedures (not (eq dwell-hints 'off)))
       (dwell--each-line (plist-get dwell--costs :procedures)
@@ -368,9 +444,28 @@ Those past the end of the buffer are passed over."
       (dwell--request
        dwell--document-connection :dwell/fileCosts `(:textDocument (:uri ,dwell--document))
        (lambda (costs)
-         (when (eq token dwell--fetching) (dwell--fetched tick costs nil)))
+         (when (eq token dwell--fetching)
+           (if (dwell--baseline dwell--document-connection)
+               (dwell--fetch-differences token tick costs)
+             (setq dwell--differences nil)
+             (dwell--fetched tick costs nil))))
        (lambda (problem)
          (when (eq token dwell--fetching) (dwell--fetched tick nil problem)))))))
+
+(defun dwell--fetch-differences (token tick costs)
+  "Ask what changed, then draw it and COSTS, of the text of TICK.
+TOKEN is that of the request for costs."
+  (dwell--request
+   dwell--document-connection :dwell/fileChanges `(:textDocument (:uri ,dwell--document))
+   (lambda (changes)
+     (when (eq token dwell--fetching)
+       (setq dwell--differences changes)
+       (dwell--fetched tick costs nil)))
+   (lambda (problem)
+     (when (eq token dwell--fetching)
+       (setq dwell--differences nil)
+       (dwell--complain dwell--document-connection problem)
+       (dwell--fetched tick costs nil)))))
 
 (defun dwell--fetched (tick costs problem)
   "Draw COSTS, which are of the text of TICK; or tell PROBLEM, why there are none."

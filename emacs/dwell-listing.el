@@ -14,6 +14,7 @@
 
 (require 'dwell-client)
 (require 'dwell-lines)
+(require 'outline)
 
 (defface dwell-listing-source '((t :inherit font-lock-doc-face))
   "Face for source lines in a listing."
@@ -55,10 +56,16 @@
     (define-key map "j" #'dwell-listing-goto-culprit)
     (define-key map "." #'dwell-listing-goto-culprit)
     (define-key map "e" #'dwell-select-epoch)
+    (define-key map "s" #'dwell-listing-summary)
+    (define-key map "g" #'revert-buffer)
+    (define-key map (kbd "M-.") #'dwell-listing-goto-definition)
+    (define-key map (kbd "TAB") #'outline-cycle)
+    (define-key map (kbd "<backtab>") #'outline-cycle-buffer)
     map)
   "Keymap of `dwell-listing-mode'.")
 
 (declare-function dwell-select-epoch "dwell-epoch" (epochs))
+(declare-function dwell-summary "dwell-summary" (&optional procedure image))
 
 (define-derived-mode dwell-listing-mode special-mode "Dwell-Listing"
   "A procedure's instructions with their stalls and culprits.
@@ -67,6 +74,9 @@
   :interactive nil
   (setq truncate-lines t
         dwell--revisit-function #'dwell-listing--fetch)
+  ;; Basic blocks fold.
+  (setq-local outline-regexp "\\*\\*\\*" outline-level (lambda () 1))
+  (outline-minor-mode 1)
   (setq-local revert-buffer-function (lambda (&rest _) (dwell-listing--fetch)))
   (add-hook 'window-buffer-change-functions #'dwell--window-shows nil t))
 
@@ -141,7 +151,7 @@ PLACE is a source line to begin at, a cons of URI and line from 0."
     (insert (plist-get result :text))
     (setq dwell-listing--lines (plist-get result :lines)
           header-line-format (concat " " (replace-regexp-in-string "%" "%%" (plist-get result :title))
-                                     "   n/p: stalls  j: culprit  RET: source"))
+                                     "   n/p: stalls  j: culprit  RET: source  s: summary  TAB: fold"))
     (dwell-listing--fontify)
     (unless (and address (dwell-listing--goto-address address))
       (goto-char (point-min))
@@ -244,6 +254,26 @@ From an instruction, its bubbles above are looked at too."
                for line = (dwell-listing--line i)
                while (and line (null (plist-get line :address)))
                append (append (plist-get line :culpritLines) nil))))
+
+(defun dwell-listing-goto-definition ()
+  "Move to the instruction whose address is at point: a branch's target, a culprit.
+Elsewhere on a line, to the culprit of its stall."
+  (interactive)
+  (let* ((word (save-excursion
+                 (skip-chars-backward "0-9a-fx")
+                 (and (looking-at "\\(?:0x\\)?\\([0-9a-f]+\\)\\_>") (match-string 1))))
+         (index (1- (line-number-at-pos nil t)))
+         (target (and word (cl-position (string-to-number word 16) dwell-listing--lines
+                                        :key (lambda (line) (plist-get line :address))))))
+    (if (or (null target) (= target index))
+        (dwell-listing-goto-culprit)
+      (push-mark nil t)
+      (dwell-listing--goto-line target))))
+
+(defun dwell-listing-summary ()
+  "Show where this procedure's cycles go."
+  (interactive)
+  (dwell-summary dwell-listing--procedure))
 
 (defun dwell-listing-visit (&optional other-window)
   "Visit the source of the line at point, in OTHER-WINDOW if non-nil."

@@ -49,27 +49,59 @@
 ;;     M-x dwell-listing           the instructions of the procedure here, or of any
 ;;     M-x dwell-refresh           ask again
 ;;
+;; Lines that cost 2% or more are marked in the fringe, redder from 10% on.  The faces, and what is
+;; shown, are in `M-x customize-group RET dwell'.
+;;
 ;; Epochs
 ;;
 ;; An epoch is one stretch of collecting.  The mode line shows those in view, as in
 ;; `Dwell[latest]'; `stale' there says that the file changed too much to be mapped.
 ;;
-;;     M-x dwell-select-epoch      one or, with commas, several, which are merged
+;;     M-x dwell-epochs            all of them, as a list
+;;     M-x dwell-select-epoch      show one or, with commas, several, which are merged
 ;;     M-x dwell-record            run a command and record it; C-u asks for the epoch's name
+;;     M-x dwell-record-process    record a process that runs
+;;     M-x dwell-import-perf       make an epoch of a perf.data file
 ;;     M-x dwell-record-cancel     end it
 ;;     M-x dwell-new-epoch         have the running daemon begin a new epoch
+;;
+;; In the list `*' stands before what is shown and `b' before what it is compared with.  RET shows
+;; the epoch at point, or those marked with `m'; `=' lists what changed between two marked ones, or
+;; from that at point to those shown; `b' shows the changes since it on the lines, `B' ends that;
+;; `R' renames, `D' removes after asking, `+', `r', `P' and `i' make new ones.
+;;
+;; Before and after
+;;
+;; `M-x dwell-compare' asks for the epochs before.  From then on a line's end tells what changed
+;; there since: the part of all time, what became of it (slower, faster, ran more often, ran less
+;; often, new, gone) by which factor, and the CPI of both.  What may be chance is grey and says so.
+;; `M-x dwell-compare-end' shows the costs alone again.
+;;
+;; `M-x dwell-diff' lists the same, the largest change first.  `P' and `L' list procedures and
+;; lines, `a' also what may be chance, `d' says all that is known of a change.  RET visits a line;
+;; on a procedure it shows the instructions of both builds side by side, aligned, where `n' and `p'
+;; move between those that changed and RET visits the source.
+;;
+;; Summary
+;;
+;; `M-x dwell-summary' says where the cycles of the procedure at point go, C-u where all of them go:
+;; a cause has a range, since an instruction's wait may have several.  In the bar what it explains
+;; at least is solid, what it may explain at most is light.
 ;;
 ;; Hot procedures
 ;;
 ;; `M-x dwell-hot-procedures' lists where the time goes.  RET visits the source, or the listing
-;; where there is none, `o' does so in another window, `l' shows the listing, `g' asks again, `/'
-;; filters, `S' sorts by the column at point; `P', `I', `L', `A' list by procedure, image, line or
-;; application, `?' says what was left out, `e' chooses epochs.  It follows the profile by itself.
+;; where there is none, `o' does so in another window, `l' shows the listing, `s' the summary, `g'
+;; asks again, `/' filters, `S' sorts by the column at point; `P', `I', `L', `A' list by procedure,
+;; image, line or application, `?' says what was left out, `e' chooses epochs, `E' lists them, `='
+;; lists what changed.  It follows the profile by itself and keeps the row at point.
 ;;
 ;; Listings
 ;;
 ;; Bubbles above an instruction say how long it stalled and why.  `n' and `p' move between stalls,
-;; `j' to the culprit (C-u C-SPC comes back), RET or `o' to the source, `g' asks again.
+;; `j' to the culprit (C-u C-SPC comes back), `M-.' to the address at point, RET or `o' to the source;
+;; `M-x dwell-listing' on a source line comes from there.  TAB folds a basic block, S-TAB all of
+;; them, `s' shows the summary, `g' asks again.
 ;;
 ;; Trouble
 ;;
@@ -84,6 +116,10 @@
 (require 'dwell-epoch)
 (require 'dwell-hot)
 (require 'dwell-listing)
+(require 'dwell-epoch-list)
+(require 'dwell-diff)
+(require 'dwell-diff-listing)
+(require 'dwell-summary)
 (require 'easymenu)
 
 (defvar dwell-command-map
@@ -91,7 +127,8 @@
     (pcase-dolist (`(,key . ,command)
                    '(("h" . dwell-hot-procedures) ("l" . dwell-listing) ("e" . dwell-select-epoch)
                      ("r" . dwell-record) ("k" . dwell-record-cancel) ("N" . dwell-new-epoch)
-                     ("i" . dwell-set-hints) ("d" . dwell-describe-line) ("." . dwell-goto-culprit)
+                     ("E" . dwell-epochs) ("=" . dwell-diff) ("s" . dwell-summary) ("c" . dwell-compare)
+                     ("C" . dwell-compare-end) ("P" . dwell-record-process) ("i" . dwell-set-hints) ("d" . dwell-describe-line) ("." . dwell-goto-culprit)
                      ("n" . dwell-next-line) ("p" . dwell-previous-line) ("t" . dwell-hottest-line)
                      ("g" . dwell-refresh)))
       (define-key map key command))
@@ -106,9 +143,17 @@
   '("Dwell"
     ["Hot procedures" dwell-hot-procedures]
     ["Listing…" dwell-listing]
+    ["Summary…" dwell-summary]
     "--"
+    ["Epochs" dwell-epochs]
     ["Select epochs…" dwell-select-epoch]
+    ["Compare with…" dwell-compare]
+    ["Compare no more" dwell-compare-end]
+    ["What changed…" dwell-diff]
+    "--"
     ["Record a command…" dwell-record]
+    ["Record a process…" dwell-record-process]
+    ["Import perf.data…" dwell-import-perf]
     ["Cancel the recording" dwell-record-cancel :active dwell--recording]
     ["New epoch…" dwell-new-epoch]
     "--"
@@ -199,7 +244,7 @@ has none for some languages, Rust among them."
 (defun dwell--leave ()
   "Close this buffer's file at the server and remove its costs."
   (dwell--close-document)
-  (setq dwell--costs nil dwell--fetching nil dwell--outdated nil)
+  (setq dwell--costs nil dwell--differences nil dwell--fetching nil dwell--outdated nil)
   (dwell--clear))
 
 (defun dwell--saved ()
@@ -214,17 +259,20 @@ has none for some languages, Rust among them."
   (let ((connection dwell--document-connection))
     (propertize
      (pcase (and connection (dwell--state connection))
-       ('ready (format " Dwell[%s%s]" (dwell--epochs-shown connection) (dwell--remark)))
+       ('ready (format " Dwell[%s%s%s]" (dwell--epochs-named (dwell--baseline connection) " → ")
+                       (dwell--epochs-named (or (dwell--selected connection) dwell-epochs))
+                       (dwell--remark)))
        ('starting " Dwell[…]")
        (_ " Dwell:off"))
      'help-echo (dwell--lighter-help connection)
      'mouse-face 'mode-line-highlight
      'local-map dwell-lighter-map)))
 
-(defun dwell--epochs-shown (connection)
-  "Return the labels of the epochs that CONNECTION's server shows."
-  (replace-regexp-in-string
-   "%" "%%" (string-join (or (dwell--selected connection) dwell-epochs) "+") t t))
+(defun dwell--epochs-named (labels &optional suffix)
+  "Return LABELS of epochs for the mode line, then SUFFIX; nothing for none."
+  (if labels
+      (concat (replace-regexp-in-string "%" "%%" (string-join labels "+") t t) suffix)
+    ""))
 
 (defun dwell--remark ()
   "Return what must be known of this buffer's costs, in a word."
@@ -256,6 +304,12 @@ has none for some languages, Rust among them."
     (dwell--note-selected connection)
     (dwell--profile-changed connection)))
 
+(defun dwell--on-selected (connection)
+  "Ask anew if CONNECTION's files were compared with other epochs than now."
+  (unless (equal (dwell--baseline connection) (dwell--compared connection))
+    (setf (dwell--compared connection) (dwell--baseline connection))
+    (dwell--profile-changed connection)))
+
 (defun dwell--on-ready (connection)
   "Open the files again that were open at the server before CONNECTION's."
   (dolist (buffer (buffer-list))
@@ -275,6 +329,7 @@ has none for some languages, Rust among them."
 
 (add-hook 'dwell-notification-functions #'dwell--on-notification)
 (add-hook 'dwell-ready-functions #'dwell--on-ready)
+(add-hook 'dwell-selected-functions #'dwell--on-selected)
 (add-hook 'dwell-stopped-functions #'dwell--on-stopped)
 
 (provide 'dwell)

@@ -21,7 +21,7 @@
 (defmacro dwell-test-until (what &rest body)
   "Wait till BODY is non-nil and return its value; WHAT names it in a failure."
   (declare (indent 1))
-  `(let ((end (+ (float-time) 20)) value)
+  `(let ((end (+ (float-time) 60)) value)
      (while (not (or (setq value (progn ,@body)) (> (float-time) end)))
        (accept-process-output nil 0.02))
      (or value (ert-fail (list "waited in vain for" ,what)))))

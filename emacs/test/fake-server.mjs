@@ -22,6 +22,7 @@ const state = {
   ],
   delayMs: 0, // of dwell/fileCosts
   error: {}, // by method: what it answers instead
+  baseline: null,
   round: 0, // grows with each recording, so that a new profile can be seen
 };
 
@@ -41,6 +42,52 @@ function fileCosts({ textDocument: { uri } }) {
     procedures: [{ id: 'a.out:sum', label: 'sum(int*)', line: 0, samples: { 'cpu-clock': 472 }, share: 0.472, cycles: 1.3e9, cpi: 3.9, bestCaseCpi: 0.5 }],
   };
 }
+
+const change = (verdict, label, samplesBefore, samplesAfter, more = {}) => ({
+  verdict, label, samplesBefore, samplesAfter, change: samplesAfter - samplesBefore, changeShare: (samplesAfter - samplesBefore) / 1000,
+  changeCycles: (samplesAfter - samplesBefore) * 1e6, ratio: samplesAfter / samplesBefore, executionsBefore: 1e6, executionsAfter: 1e6,
+  countRatio: 1, cpiBefore: 2.1, cpiAfter: 4.2, costRatio: 2, p: 1e-9, falseDiscoveryRate: 1e-8, significant: verdict !== 'noise', ...more,
+});
+const slower = change('slower', '+22.1% · slower ×2.00 · CPI 2.1→4.2', 200, 421);
+const noise = change('noise', 'no change beyond noise', 50, 52, { p: 0.4, falseDiscoveryRate: 0.6 });
+const gone = change('gone', '−9.0% · gone', 90, 0, { countRatio: null, costRatio: null, cpiAfter: null });
+
+const fileChanges = () => ({
+  before: state.baseline ?? [], after: state.selected, procedures: [], notes: [],
+  lines: [{ line: 2, ...slower }, { line: 3, ...noise }, { line: 5, ...gone }],
+});
+
+function diff({ before, after, procedure, all }) {
+  const sides = { before: before ?? state.baseline, after: after ?? state.selected };
+  if (sides.before === null) throw { code: -32803, message: 'nothing to compare with: pin an epoch, or name those before' };
+  const side = (epochs) => ({ epochs, cpu: 'Test CPU', machineModel: 'amd-zen4', event: 'cpu-clock', samples: 1000, periodCycles: 1e6 });
+  const uri = [...documents.keys()][0] ?? null;
+  const row = (id, name, what) => ({ id, name, image: 'a.out', confidence: 'high', ...what });
+  const place = (address, text) => ({ address, text, uri, line: 2 });
+  return {
+    before: side(sides.before), after: side(sides.after), normalizedBy: 'run', exposure: 1, total: slower,
+    procedures: [row('a.out:sum', 'sum(int*)', slower), row('a.out:old', 'old()', gone), ...(all ? [row('a.out:main', 'main', noise)] : [])],
+    lines: [{ file: '/src/a.c', uri, lineBefore: 2, lineAfter: 2, ...slower }, { file: '/src/a.c', uri, lineBefore: 7, lineAfter: null, ...gone }],
+    instructions: procedure === undefined ? [] : [
+      { kind: 'same', before: place(0x1000, 'mov (%rdi),%rax'), after: place(0x2000, 'mov (%rdi),%rax'), ...slower },
+      { kind: 'removed', before: place(0x1003, 'nop'), after: null, ...gone },
+      { kind: 'edited', before: place(0x1004, 'add $1,%rcx'), after: place(0x2003, 'add $2,%rcx'), ...noise },
+    ],
+    insignificantProcedures: 1, insignificantLines: 0, omittedRows: 0, notes: ['other machine models'],
+  };
+}
+
+const summary = ({ procedure, image }) => ({
+  epochs: state.selected, scope: { kind: procedure ? 'procedure' : image ? 'image' : 'epoch', name: procedure ?? image ?? state.selected.join('+') },
+  machineModel: 'amd-zen4', timeEvent: 'cpu-clock', periodCycles: 1e6, samples: 1000, samplesTallied: 950, talliedShare: 0.95, procedures: 2,
+  proceduresLeftOut: 1, cycles: 9.5e8, instructions: 5e8, cpi: 1.9, bestCaseCpi: 0.5,
+  dynamic: [
+    { cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.3, shareMax: 0.6 }, { cause: 'dtlb-miss', label: 'DTB miss', shareMin: 0, shareMax: 0.2 },
+    { cause: 'other', label: 'Other', shareMin: 0, shareMax: 0 },
+  ],
+  unexplainedStall: 0.05, unexplainedGain: -0.01, subtotalDynamic: 0.64, staticCauses: [{ cause: 'slotting', label: 'Slotting', share: 0.06 }],
+  subtotalStatic: 0.06, totalStall: 0.7, execution: 0.28, netSamplingError: 0.02, notes: ['low confidence'], text: '',
+});
 
 const hotRow = (id, label, share, cumulativeShare, location) => ({
   id, label, image: '/usr/bin/a.out', samples: { 'cpu-clock': Math.round(share * 1000) }, share, cumulativeShare, cycles: share * 2e9, cpi: 4 * share, location,
@@ -83,7 +130,21 @@ function executeCommand({ command, arguments: [argument], workDoneToken }, id) {
       return null;
     case 'dwell.server.newEpoch':
       return null;
+    case 'dwell.server.renameEpoch':
+      state.epochs.find((one) => one.id === argument.epoch).name = argument.name;
+      return null;
+    case 'dwell.server.removeEpochs':
+      state.epochs = state.epochs.filter((one) => !argument.includes(one.id));
+      return { removed: argument };
+    case 'dwell.server.compare':
+      state.baseline = argument?.before ?? null;
+      notify('dwell/profileDidChange', { epochs: state.selected });
+      return null;
+    case 'dwell.server.importPerf':
+      state.round += 1;
+      return { epoch: `imported-${state.round}`, output: '' };
     case 'dwell.server.record': {
+      if (argument.pids) return { epoch: `of ${argument.pids.join('+')} for ${argument.seconds} s`, output: '' };
       const progress = (value) => notify('$/progress', { token: workDoneToken, value });
       progress({ kind: 'begin', title: 'Dwell', message: `recording ${argument.command.join(' ')}`, cancellable: true, percentage: 0 });
       progress({ kind: 'report', message: '50 samples', percentage: 40 });
@@ -107,7 +168,11 @@ const requests = {
     capabilities: { textDocumentSync: { openClose: true, change: Number(process.env.FAKE_SYNC ?? 2), save: true }, experimental: { dwell: { version: 1 } } },
   }),
   shutdown: () => null,
-  'dwell/epochs': () => ({ selected: state.selected, epochs: state.epochs, warnings: [] }),
+  'dwell/epochs': () => ({ selected: state.selected, baseline: state.baseline, epochs: state.epochs, warnings: [] }),
+  'dwell/summary': summary,
+  'dwell/diff': diff,
+  'dwell/fileChanges': fileChanges,
+  'dwell/processes': () => ({ processes: [{ pid: 42, name: 'lua', command: 'lua a.lua', user: 'me', own: true, cpuSeconds: 3.25 }] }),
   'dwell/hotProcedures': hotProcedures,
   'dwell/listing': listing,
   'dwell/fileCosts': (params, id) => {

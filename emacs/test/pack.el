@@ -39,7 +39,9 @@
   (with-temp-buffer
     (insert-file-contents (expand-file-name "dwell-autoloads.el" (file-name-directory (locate-library "dwell"))))
     (dolist (command '(dwell-mode global-dwell-mode dwell-hot-procedures dwell-listing dwell-record
-                                  dwell-record-cancel dwell-select-epoch dwell-new-epoch dwell-set-hints
+                                  dwell-record-cancel dwell-record-process dwell-import-perf
+                                  dwell-epochs dwell-select-epoch dwell-new-epoch dwell-compare dwell-diff
+                                  dwell-summary dwell-set-hints
                                   dwell-restart))
       (goto-char (point-min))
       (unless (and (commandp command) (search-forward (format "(autoload '%s \"" command) nil t))

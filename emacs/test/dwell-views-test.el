@@ -1,0 +1,305 @@
+;;; dwell-views-test.el --- Tests of epochs, changes and summaries  -*- lexical-binding: t; -*-
+
+;;; Commentary:
+
+;; The lists, buffers and lines that tell one run from another, against a scripted server:
+;; fake-server.mjs has epochs `before' and 20261121T100000Z; line 3 (from 1) got slower, line 6 is gone.
+
+;;; Code:
+
+(require 'dwell-test-util)
+
+(defun dwell-test-view (prefix)
+  "Return the buffer whose name starts with PREFIX, once it has text."
+  (dwell-test-until prefix
+    (seq-find (lambda (buffer) (and (string-prefix-p prefix (buffer-name buffer)) (> (buffer-size buffer) 0)))
+              (buffer-list))))
+
+(defmacro dwell-test-in (prefix &rest body)
+  "Run BODY in the buffer whose name starts with PREFIX, once it has text."
+  (declare (indent 1))
+  `(with-current-buffer (dwell-test-view ,prefix) ,@body))
+
+(defun dwell-test-lines ()
+  "Return this buffer's lines, each run of blanks as one."
+  (mapcar (lambda (line) (string-trim (replace-regexp-in-string " +" " " line)))
+          (split-string (buffer-substring-no-properties (point-min) (point-max)) "\n" t)))
+
+(defun dwell-test-sent (command)
+  "Return the argument that the server's COMMAND was sent last."
+  (dwell-test-settle)
+  (cl-loop for message across (dwell-test-ask :fake/messages)
+           for params = (plist-get message :params)
+           when (and (listp params) (equal command (plist-get params :command)))
+           collect (aref (plist-get params :arguments) 0) into arguments
+           finally return (car (last arguments))))
+
+(defmacro dwell-test-in-utc (&rest body)
+  "Run BODY with times told in UTC."
+  (declare (indent 0))
+  `(unwind-protect (progn (set-time-zone-rule "UTC0") ,@body)
+     (set-time-zone-rule nil)))
+
+;;;; Epochs
+
+(ert-deftest dwell-epoch-list-shows-what-there-is ()
+  (dwell-test-in-utc
+    (dwell-test-with-costs
+      (dwell-epochs)
+      (dwell-test-in "*Dwell epochs"
+        (should (equal (dwell-test-lines)
+                       '("* 20261121T100000Z 2026-11-21 10:00 running 1,000 3 testhost ./a.out"
+                         "before 2026-11-20 09:00 1 m 00 s 1,000 3 testhost ./a.out")))
+        (should (string-match-p "2 epochs" mode-line-process))))))
+
+(ert-deftest dwell-epoch-list-shows-one-or-several ()
+  (dwell-test-with-costs
+    (dwell-epochs)
+    (dwell-test-in "*Dwell epochs"
+      (search-forward "before")
+      (dwell-epochs-show)
+      (should (equal (dwell-test-sent "dwell.server.selectEpochs") ["20261120T090000Z"]))
+      (dwell-test-until "the mark of what is shown"
+        (string-match-p "^  \\*  before" (buffer-string)))
+      (dwell-epochs-mark)
+      (goto-char (point-min))
+      (dwell-epochs-mark)
+      (should (string-match-p "^ >.  2026" (buffer-string)))
+      (dwell-epochs-show)
+      (should (equal (dwell-test-sent "dwell.server.selectEpochs") ["20261120T090000Z" "20261121T100000Z"]))
+      (dwell-epochs-unmark-all)
+      (should-not (string-match-p ">" (buffer-string))))))
+
+(ert-deftest dwell-epochs-are-renamed ()
+  (dwell-test-with-costs
+    (dwell-epochs)
+    (dwell-test-in "*Dwell epochs"
+      (goto-char (point-min))
+      (cl-letf (((symbol-function 'read-string) (lambda (&rest _) "evening")))
+        (call-interactively #'dwell-epochs-rename))
+      (dwell-test-until "the new name" (string-match-p "evening" (buffer-string)))
+      (should (equal (dwell-test-sent "dwell.server.renameEpoch") '(:epoch "20261121T100000Z" :name "evening")))
+      (should-error (dwell-epochs-rename "20261121T100000Z" "") :type 'user-error))))
+
+(ert-deftest dwell-epochs-are-removed-when-asked ()
+  (dwell-test-with-costs
+    (dwell-epochs)
+    (dwell-test-in "*Dwell epochs"
+      (search-forward "before")
+      (let (question)
+        (cl-letf (((symbol-function 'yes-or-no-p) (lambda (text) (setq question text) nil)))
+          (call-interactively #'dwell-epochs-remove))
+        (should (equal question "Remove 20261120T090000Z with 1,000 samples for good? ")))
+      (should-not (dwell-test-sent "dwell.server.removeEpochs"))
+      (cl-letf (((symbol-function 'yes-or-no-p) #'always))
+        (call-interactively #'dwell-epochs-remove))
+      (should (equal (dwell-test-sent "dwell.server.removeEpochs") ["20261120T090000Z"]))
+      (dwell-test-until "its end" (not (string-match-p "before" (buffer-string))))
+      (should (equal (tabulated-list-get-id) "20261121T100000Z")))))
+
+(ert-deftest dwell-durations-and-thousands ()
+  (should (equal (mapcar #'dwell--format-duration '(0.4 59 60 3599 3600 90000))
+                 '("0 s" "59 s" "1 m 00 s" "59 m 59 s" "1 h 00 m" "1 d 01 h")))
+  (should (equal (mapcar #'dwell--format-thousands '(0 999 1000 1234567)) '("0" "999" "1,000" "1,234,567"))))
+
+(ert-deftest dwell-recording-a-process ()
+  (dwell-test-with-costs
+    (cl-letf (((symbol-function 'completing-read)
+               (lambda (_prompt table &rest _)
+                 (should (equal (all-completions "" table) '("42 lua")))
+                 (should (equal (funcall (completion-metadata-get (completion-metadata "" table nil) 'annotation-function)
+                                         "42 lua")
+                                "  me  3.2 s  lua a.lua"))
+                 "42 lua"))
+              ((symbol-function 'read-number) (lambda (&rest _) 5)))
+      (should (member "Dwell: recorded epoch of 42 for 5 s"
+                      (dwell-test-messages
+                        (call-interactively #'dwell-record-process)
+                        (dwell-test-until "the recording" (null dwell--recording))))))))
+
+(ert-deftest dwell-importing-perf-data ()
+  (dwell-test-with-costs
+    (dwell-import-perf "perf.data" "import")
+    (dwell-test-until "the import" (null dwell--recording))
+    (should (equal (dwell-test-sent "dwell.server.importPerf")
+                   (list :path (expand-file-name "perf.data") :name "import")))))
+
+;;;; Before and after
+
+(ert-deftest dwell-lines-show-what-changed ()
+  (dwell-test-with-costs
+    (dwell-compare '("before"))
+    (should (equal (dwell-test-until "the changes" (and (= 3 (length (dwell-test-overlays))) (dwell-test-overlays)))
+                   '((3 . "█▋   +22.1% · slower ×2.00 · CPI 2.1→4.2 · 42.1% · 1.2 G cycles")
+                     (4 . "▎    no change beyond noise · 5.0% · 12 k cycles")
+                     (6 . "▏    −9.0% · gone · 0.0%"))))
+    (should (equal (substring-no-properties (dwell--lighter)) " Dwell[before → 20261121T100000Z]"))
+    (goto-char (point-min))
+    (forward-line 2)
+    (let (told)
+      (dwell-eldoc-function (lambda (text &rest _) (setq told text)))
+      (should (string-prefix-p (concat "+22.1% · slower ×2.00 · CPI 2.1→4.2 · 200 → 421 samples · CPI 2.1 → 4.2 · "
+                                       "ran 1.0 times as often · chance below 0.1% · 42.1%")
+                               told)))
+    ;; an edit makes it stale like any cost
+    (end-of-line)
+    (insert "x")
+    (should (string-prefix-p "edited" (cdr (assoc 3 (dwell-test-overlays)))))
+    (delete-char -1)
+    (dwell-compare-end)
+    (dwell-test-until "the costs alone" (= 2 (length (dwell-test-overlays))))
+    (should (string-match-p "D-cache miss" (cdr (assoc 3 (dwell-test-overlays)))))))
+
+(ert-deftest dwell-changes-that-fail-leave-the-costs ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:error (:dwell/fileChanges (:code -32803 :message "epoch gone"))))
+    (should (member "Dwell: epoch gone"
+                    (dwell-test-messages
+                      (dwell-compare '("before"))
+                      (dwell-test-until "the baseline" (dwell--baseline (dwell--connection)))
+                      (dwell-test-until "the refresh" (and (null dwell--refresh-timer) (null dwell--fetching))))))
+    (should (equal (dwell-test-shares) '((3 . "42.1%") (4 . "5.0%"))))))
+
+(ert-deftest dwell-diff-list ()
+  (dwell-test-with-costs
+    (dwell-diff '("before"))
+    (dwell-test-in "*Dwell diff"
+      (should (equal (dwell-test-lines)
+                     '("+22.1% slower +221 M ×1.0 2.1→4.2 200→421 sum(int*) a.out"
+                       "−9.0% gone −90 M - 2.1→- 90→0 old() a.out")))
+      (should (string-match-p "before → 20261121T100000Z: \\+22.1%% in all, by run" mode-line-process))
+      (goto-char (point-min))
+      (should (eq 'dwell-worse (get-text-property (+ 4 (point)) 'face)))
+      (forward-line)
+      (should (eq 'dwell-better (get-text-property (+ 4 (point)) 'face)))
+      (should (equal (dwell-test-messages (dwell-table-notes))
+                     '("1 more procedures changed within chance (`a' lists them)\nother machine models")))
+      (dwell-diff-toggle-all)
+      (dwell-test-until "what may be chance" (= 3 (length (dwell-test-lines))))
+      (goto-char (point-min))
+      (search-forward "main")
+      (should (eq 'dwell-noise (get-text-property (+ 4 (line-beginning-position)) 'face)))
+      (dwell-diff-by-line)
+      (should (string-match-p " a\\.c:3$" (car (dwell-test-lines))))
+      (goto-char (point-max))
+      (forward-line -1)
+      (should-error (dwell-diff-visit) :type 'user-error) ; gone
+      (should-error (dwell-diff-listing) :type 'user-error)
+      (goto-char (point-min))
+      (save-window-excursion
+        (dwell-diff-visit)
+        (should (equal (buffer-file-name (window-buffer)) file))
+        (with-current-buffer (window-buffer) (should (= 3 (line-number-at-pos))))))))
+
+(ert-deftest dwell-diff-needs-something-to-compare-with ()
+  (dwell-test-with-costs
+    (should (member "Dwell: nothing to compare with: pin an epoch, or name those before"
+                    (dwell-test-messages (dwell-diff) (dwell-test-settle))))))
+
+(ert-deftest dwell-diff-of-instructions ()
+  (dwell-test-with-costs
+    (dwell-diff '("before"))
+    (dwell-test-in "*Dwell diff"
+      (goto-char (point-min))
+      (dwell-diff-visit))
+    (dwell-test-in "*Dwell diff of a.out:sum"
+      (should (equal (dwell-test-lines)
+                     '("other machine models"
+                       "1000 mov (%rdi),%rax 200 2000 mov (%rdi),%rax 421 +22.1% · slower ×2.00 · CPI 2.1→4.2"
+                       "1003 nop 90 - −9.0% · gone"
+                       "1004 add $1,%rcx 50 ~ 2003 add $2,%rcx 52")))
+      (goto-char (point-min))
+      (dwell-diff-instructions-next 2)
+      (should (looking-at-p "1003"))
+      (should-error (dwell-diff-instructions-next) :type 'user-error)
+      (dwell-diff-instructions-previous)
+      (should (looking-at-p "1000"))
+      (dwell-diff-instructions-visit))
+    (with-current-buffer (window-buffer)
+      (should (equal buffer-file-name file))
+      (should (= 3 (line-number-at-pos))))))
+
+;;;; Summary
+
+(ert-deftest dwell-summary-shows-ranges ()
+  (dwell-test-with-costs
+    (goto-char (point-min))
+    (forward-line 2)
+    (call-interactively #'dwell-summary)
+    (dwell-test-in "*Dwell summary of a.out:sum"
+      (should (equal (dwell-test-lines)
+                     '("a.out:sum"
+                       "1.0 k samples of cpu-clock, 95.0% of them tallied · 950 M cycles · CPI 1.9 (best 0.50) · amd-zen4 · 20261121T100000Z"
+                       "Dynamic stalls"
+                       "D-cache miss 30.0% to 60.0% ████████████░░░░░░░░░░░░"
+                       "DTB miss 0.0% to 20.0% ░░░░░░░░"
+                       "Unexplained stall 5.0% ██"
+                       "Unexplained gain -1.0%"
+                       "Subtotal dynamic 64.0% ██████████████████████████"
+                       "Static stalls"
+                       "Slotting 6.0% ██"
+                       "Subtotal static 6.0% ██"
+                       "Total stall 70.0% ████████████████████████████"
+                       "Execution 28.0% ███████████"
+                       "Net sampling error 2.0% █"
+                       "low confidence")))
+      (dwell-summary-listing)
+      (dwell-test-view "*Dwell listing: a.out:sum"))
+    (dwell-summary nil "libc")
+    (dwell-test-view "*Dwell summary of libc")
+    (let ((current-prefix-arg '(4))) (call-interactively #'dwell-summary))
+    (dwell-test-in "*Dwell summary of all"
+      (should-error (dwell-summary-listing) :type 'user-error))))
+
+(ert-deftest dwell-summary-that-fails-leaves-no-buffer ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:error (:dwell/summary (:code -32803 :message "no procedure named nix"))))
+    (should (equal (dwell-test-messages
+                     (dwell-summary "nix")
+                     (dwell-test-settle))
+                   '("Dwell: no procedure named nix")))
+    (should-not (seq-find (lambda (buffer) (string-prefix-p "*Dwell summary" (buffer-name buffer))) (buffer-list)))))
+
+;;;; Lists
+
+(ert-deftest dwell-refresh-keeps-the-row-in-every-window ()
+  (dwell-test-with-costs
+    (dwell-hot-procedures)
+    (dwell-test-in "*Dwell hot"
+      (let ((window (get-buffer-window)))
+        (goto-char (point-min))
+        (set-window-point window (point-min))
+        (search-forward "memcpy")
+        (set-window-point window (point))
+        (select-window (or (seq-find (lambda (other) (not (eq other window))) (window-list)) (split-window)))
+        (switch-to-buffer "*scratch*")
+        (with-current-buffer (window-buffer window)
+          (revert-buffer)
+          (dwell-test-settle)
+          (should (equal "libc.so.6:memcpy" (tabulated-list-get-id (window-point window)))))))))
+
+(ert-deftest dwell-listing-folds-and-finds ()
+  (dwell-test-with-costs
+    (dwell-listing "a.out:sum")
+    (dwell-test-in "*Dwell listing: a.out:sum"
+      (goto-char (point-min))
+      (should (outline-on-heading-p))
+      (outline-hide-body)
+      (should (invisible-p (line-beginning-position 3)))
+      (outline-show-all)
+      ;; a branch's target, a culprit's address, an operand's culprit
+      (search-forward "jne 4010")
+      (dwell-listing-goto-definition)
+      (should (= 3 (line-number-at-pos)))
+      (search-forward "9.3cy  401")
+      (dwell-listing-goto-definition)
+      (should (= 3 (line-number-at-pos)))
+      (forward-line 2)
+      (search-forward "%rax")
+      (dwell-listing-goto-definition)
+      (should (= 3 (line-number-at-pos)))
+      (dwell-listing-summary)
+      (dwell-test-view "*Dwell summary of a.out:sum"))))
+
+(provide 'dwell-views-test)
+;;; dwell-views-test.el ends here
