@@ -74,8 +74,8 @@
   :interactive nil
   (setq truncate-lines t
         dwell--revisit-function #'dwell-listing--fetch)
-  ;; Basic blocks fold.
-  (setq-local outline-regexp "\\*\\*\\*" outline-level (lambda () 1))
+  ;; Basic blocks fold, and the summary on top.
+  (setq-local outline-regexp "\\*\\*\\*\\|Where the cycles go" outline-level (lambda () 1))
   (outline-minor-mode 1)
   (setq-local revert-buffer-function (lambda (&rest _) (dwell-listing--fetch)))
   (add-hook 'window-buffer-change-functions #'dwell--window-shows nil t))
@@ -188,10 +188,14 @@ PLACE is a source line to begin at, a cons of URI and line from 0."
   (forward-line index)
   (when-let ((window (get-buffer-window))) (set-window-point window (point))))
 
+(defun dwell-listing--place (address)
+  "Return which line of the text, from 0, is the instruction at ADDRESS, or nil."
+  (and address
+       (cl-position address dwell-listing--lines :key (lambda (line) (plist-get line :address)))))
+
 (defun dwell-listing--goto-address (address)
   "Move to the instruction at ADDRESS; return non-nil if it is listed."
-  (when-let ((index (cl-position address dwell-listing--lines
-                                 :key (lambda (line) (plist-get line :address)))))
+  (when-let ((index (dwell-listing--place address)))
     (dwell-listing--goto-line index)
     t))
 
@@ -256,16 +260,20 @@ From an instruction, its bubbles above are looked at too."
                append (append (plist-get line :culpritLines) nil))))
 
 (defun dwell-listing-goto-definition ()
-  "Move to the instruction whose address is at point: a branch's target, a culprit.
-Elsewhere on a line, to the culprit of its stall."
+  "Move to the instruction whose address is at point, a culprit say.
+Elsewhere on a line, to where it branches to, or to the culprit of its
+stall."
   (interactive)
   (let* ((word (save-excursion
                  (skip-chars-backward "0-9a-fx")
                  (and (looking-at "\\(?:0x\\)?\\([0-9a-f]+\\)\\_>") (match-string 1))))
          (index (1- (line-number-at-pos nil t)))
-         (target (and word (cl-position (string-to-number word 16) dwell-listing--lines
-                                        :key (lambda (line) (plist-get line :address))))))
-    (if (or (null target) (= target index))
+         (target (seq-some (lambda (address)
+                             (let ((place (dwell-listing--place address)))
+                               (and place (/= place index) place)))
+                           (list (and word (string-to-number word 16))
+                                 (plist-get (dwell-listing--line) :target)))))
+    (if (null target)
         (dwell-listing-goto-culprit)
       (push-mark nil t)
       (dwell-listing--goto-line target))))

@@ -114,11 +114,14 @@ with a prefix argument of everything."
     (insert (propertize (concat (string-pad (concat "  " label) 28)
                                 (string-pad (dwell-summary--range share share-max) 18 nil t))
                         'face (or face 'default))
-            "  " (dwell-summary--bar share share-max) "\n")))
+            (dwell-summary--bar share share-max) "\n")))
 
 (defun dwell-summary--range (share share-max)
   "Return SHARE in percent, or the range from it to SHARE-MAX."
-  (cl-flet ((percent (share) (if (< share 0) (concat "-" (dwell--format-share (- share))) (dwell--format-share share))))
+  (cl-flet ((percent (share)
+              (cond ((< (abs share) 0.0005) "0.0%")
+                    ((< share 0) (concat "-" (dwell--format-share (- share))))
+                    (t (dwell--format-share share)))))
     (if (or (null share-max) (= share share-max)) (percent share)
       (concat (percent share) " to " (percent share-max)))))
 
@@ -127,7 +130,8 @@ with a prefix argument of everything."
   (let* ((solid (round (* 40 (max 0 (min 1 share)))))
          (light (- (round (* 40 (max 0 (min 1 (or share-max share))))) solid))
          (plain (char-displayable-p ?█)))
-    (concat (propertize (make-string solid (if plain ?█ ?#)) 'face (dwell--heat (max share (or share-max 0))))
+    (concat (if (> (+ solid light) 0) "  " "")
+            (propertize (make-string solid (if plain ?█ ?#)) 'face (dwell--heat (max share (or share-max 0))))
             (propertize (make-string (max 0 light) (if plain ?░ ?-)) 'face 'dwell-heat-low))))
 
 (defun dwell-summary-listing ()

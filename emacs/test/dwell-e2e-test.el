@@ -4,7 +4,7 @@
 
 ;; Given by the environment, see e2e.sh:
 ;;   DWELL_TEST_SERVER  the server's script, lsp-server/dist/server.js
-;;   DWELL_TEST_DB      a database whose latest epoch has samples of a program
+;;   DWELL_TEST_DB      a database whose latest epochs, the last two, have samples of a program
 ;;   DWELL_TEST_FILE    one of that program's sources, with lines that take time
 ;;   DWELL_TEST_LINE    optional: its costliest line, from 1
 ;;   DWELL_TEST_DWELL   optional: the `dwell' program, to record with
@@ -118,6 +118,88 @@
                   (dwell-test-until "the end" (not (get-buffer "*Dwell listing: no_such_procedure_anywhere*"))))))
       (should (= 1 (length said)))
       (should (string-prefix-p "Dwell: " (car said))))))
+
+(defun dwell-e2e-view (prefix)
+  "Return the buffer whose name starts with PREFIX, once it has text."
+  (dwell-test-until prefix
+    (seq-find (lambda (buffer) (and (string-prefix-p prefix (buffer-name buffer)) (> (buffer-size buffer) 0)))
+              (buffer-list))))
+
+(defun dwell-e2e-ids ()
+  "Return the ids of the epochs, oldest first."
+  (mapcar (lambda (epoch) (plist-get epoch :id)) (plist-get (dwell-test-ask :dwell/epochs) :epochs)))
+
+(ert-deftest dwell-e2e-epoch-list ()
+  (dwell-e2e-with-file
+    (let ((first (car (dwell-e2e-ids))))
+      (dwell-epochs)
+      (with-current-buffer (dwell-e2e-view "*Dwell epochs")
+        (message "Epochs:\n%s" (buffer-substring-no-properties (point-min) (point-max)))
+        (should (string-match-p "\\*" (buffer-string)))
+        (dwell-epochs-rename first "a new name")
+        (dwell-test-until "the name" (string-match-p "a new name" (buffer-string)))
+        (goto-char (point-min))
+        (search-forward "a new name")
+        (should (equal first (tabulated-list-get-id)))
+        (dwell-epochs-show)
+        (dwell-test-until "the epoch in view" (string-match-p "^ *\\* +a new name" (buffer-string)))))))
+
+(ert-deftest dwell-e2e-what-changed ()
+  (dwell-e2e-with-file
+    (let* ((after (list dwell-e2e-epoch))
+           (before (list (car (last (seq-take-while (lambda (id) (not (equal id dwell-e2e-epoch))) (dwell-e2e-ids))))))
+           (file (current-buffer)))
+      (dwell-compare before)
+      (dwell-test-until "the changes" (plist-get dwell--differences :lines))
+      (dwell-test-until "them on the lines"
+        (seq-some (lambda (overlay) (plist-get (overlay-get overlay 'dwell-cost) :change)) (dwell--overlays nil nil 'line)))
+      (message "Changes: %S" (dwell-test-overlays))
+      (dwell-diff)
+      (with-current-buffer (dwell-e2e-view "*Dwell diff")
+        (dwell-diff-toggle-all)
+        (dwell-test-until "what may be chance too" (and dwell-table--by-id (> (hash-table-count dwell-table--by-id) 0)))
+        (message "Diff:\n%s" (buffer-substring-no-properties (point-min) (min (point-max) 800)))
+        (goto-char (point-min))
+        (dwell-diff-visit))
+      (with-current-buffer (dwell-e2e-view "*Dwell diff of ")
+        (should (text-property-not-all (point-min) (point-max) 'dwell-row nil))
+        (message "Instructions:\n%s" (buffer-substring-no-properties (point-min) (min (point-max) 800))))
+      (with-current-buffer file
+        (dwell-compare-end)
+        (dwell-test-until "the costs alone" (and (null dwell--differences) (dwell-test-overlays)))
+        (dwell-diff before after)
+        (dwell-test-settle)))))
+
+(ert-deftest dwell-e2e-summary ()
+  (dwell-e2e-with-file
+    (dwell-hottest-line)
+    (dwell-summary (car (dwell--procedures-here)))
+    (with-current-buffer (dwell-e2e-view "*Dwell summary of ")
+      (message "Summary:\n%s" (buffer-substring-no-properties (point-min) (point-max)))
+      (should (string-match-p "^  Execution +-?[0-9.]+%" (buffer-string))))
+    (should (member t (mapcar (lambda (said) (and (string-match-p "no_such_procedure" said) t))
+                              (dwell-test-messages (dwell-summary "no_such_procedure") (dwell-test-settle)
+                                                   (accept-process-output nil 0.5)))))))
+
+(ert-deftest dwell-e2e-processes ()
+  (dwell-e2e-with-file
+    (cl-letf (((symbol-function 'completing-read)
+               (lambda (_prompt table &rest _)
+                 (seq-find (lambda (choice) (string-prefix-p (format "%d " (emacs-pid)) choice))
+                           (all-completions "" table)))))
+      (should (equal (emacs-pid) (dwell--read-process))))))
+
+(ert-deftest dwell-e2e-removing-an-epoch ()
+  (skip-unless (dwell-e2e-given "DWELL_TEST_DWELL"))
+  (dwell-e2e-with-file
+    (dwell-record '("true") "e2e-to-remove")
+    (dwell-test-until "the recording" (null dwell--recording))
+    (let ((id (car (last (dwell-e2e-ids)))))
+      (dwell-epochs)
+      (with-current-buffer (dwell-e2e-view "*Dwell epochs")
+        (dwell-test-until "its row" (dwell-table--place id))
+        (cl-letf (((symbol-function 'yes-or-no-p) #'always)) (dwell-epochs-remove (list id)))
+        (dwell-test-until "its end" (not (dwell-table--place id)))))))
 
 (ert-deftest dwell-e2e-recording ()
   (skip-unless (dwell-e2e-given "DWELL_TEST_DWELL"))

@@ -12,7 +12,9 @@ skip() { echo "SKIPPED emacs-e2e: $1"; exit 0; }
 
 provide() {
   export DWELL_TEST_SERVER=${DWELL_TEST_SERVER:-$top/lsp-server/dist/server.js}
-  export DWELL_TEST_DWELL=${DWELL_TEST_DWELL:-$target/release/dwell}
+  local dwell=$target/release/dwell
+  [ -x "$dwell" ] || dwell=$target/debug/dwell
+  export DWELL_TEST_DWELL=${DWELL_TEST_DWELL:-$dwell}
   [ -r "$DWELL_TEST_SERVER" ] || skip "$DWELL_TEST_SERVER is not built"
   [ -x "$DWELL_TEST_DWELL" ] || skip "$DWELL_TEST_DWELL is not built"
   command -v gcc >/dev/null || skip 'gcc is not installed'
@@ -23,7 +25,10 @@ provide() {
   DWELL_TEST_LINE=$(grep -n HOT "$DWELL_TEST_FILE" | cut -d: -f1)
   export DWELL_TEST_LINE
   gcc -O2 -g -o "$work/chase" "$DWELL_TEST_FILE"
-  "$DWELL_TEST_DWELL" --db "$DWELL_TEST_DB" record -- "$work/chase" >"$work/log" 2>&1 || skip "dwell record: $(tail -n 1 "$work/log")"
+  for name in e2e-before e2e-after; do
+    "$DWELL_TEST_DWELL" --db "$DWELL_TEST_DB" record --name $name -- "$work/chase" >"$work/log" 2>&1 ||
+      skip "dwell record: $(tail -n 1 "$work/log")"
+  done
 }
 
 [ -n "${DWELL_TEST_SERVER:-}" ] && [ -n "${DWELL_TEST_DB:-}" ] && [ -n "${DWELL_TEST_FILE:-}" ] || provide

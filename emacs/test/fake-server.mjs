@@ -117,7 +117,7 @@ function listing({ procedure }) {
   ];
   return {
     title: `${procedure} 100% of it`, text: lines.map(([text]) => text).join('\n') + '\n',
-    lines: lines.map(([, address, line, culpritLines]) => ({ address, source: line === null ? null : { uri, line }, culpritLines })),
+    lines: lines.map(([, address, line, culpritLines]) => ({ address, target: address === 0x401006 ? 0x401000 : null, source: line === null ? null : { uri, line }, culpritLines })),
     listing: {},
   };
 }
