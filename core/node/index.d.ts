@@ -20,12 +20,178 @@ export declare class Dwell {
   listing(epochs: Array<string>, procedure: string, cancel?: Cancel | undefined | null): Promise<Listing>
   /** What the lines of the source file `path` cost. */
   fileCosts(epochs: Array<string>, path: string, cancel?: Cancel | undefined | null): Promise<FileCosts>
+  /** One source line (from 1) of the file `path`, instruction by instruction. */
+  lineDetail(epochs: Array<string>, path: string, line: number, cancel?: Cancel | undefined | null): Promise<LineDetail>
+  /** What changed between two profiles. */
+  diff(request: DiffRequest, cancel?: Cancel | undefined | null): Promise<Diff>
+  /** What changed between two profiles in the source file `path`. */
+  fileChanges(request: DiffRequest, path: string, cancel?: Cancel | undefined | null): Promise<FileChanges>
+  /** Where the cycles of a procedure, an image or everything go. */
+  summary(request: SummaryRequest, cancel?: Cancel | undefined | null): Promise<Summary>
+  /** How much procedures vary over several epochs, and whether two groups of epochs differ. */
+  stats(request: StatsRequest, cancel?: Cancel | undefined | null): Promise<Stats>
+  /** Names an epoch; its id. */
+  renameEpoch(epoch: string, name: string): Promise<string>
+  /** Removes epochs for good; their ids. Whoever calls this has asked. */
+  removeEpochs(epochs: Array<string>): Promise<string[]>
   /** Changes whenever the database does. */
   generation(): Promise<string>
   /** Calls `callback` within a second of each change of the database. A later call replaces the callback. */
   watch(callback: () => void): void
   /** Ends watching. */
   unwatch(): void
+}
+
+/** What changed between two profiles. */
+export interface Diff {
+  /** What changed … */
+  a: DiffSide
+  /** … into what. */
+  b: DiffSide
+  /** As in the request. */
+  normalizedBy: string
+  /** B's exposure over A's: B's samples are divided by it wherever they are set against A's. */
+  exposure: number
+  /** Everything. */
+  total: DiffChange
+  /** The largest change first. */
+  procedures: Array<DiffProcedure>
+  /** The largest change first. */
+  lines: Array<DiffLine>
+  /** Of one procedure: those of B in their order with A's between them. */
+  instructions: Array<DiffInstruction>
+  /** Procedures whose change may be chance … */
+  insignificantProcedures: number
+  /** … and such lines. */
+  insignificantLines: number
+  /** Rows beyond the limit. */
+  omittedRows: number
+  /** What one must know to read it. */
+  notes: Array<string>
+}
+
+/** How samples changed, and whether that is more than chance. */
+export interface DiffChange {
+  /** Samples in A … */
+  samplesA: number
+  /** … and in B, as they are. */
+  samplesB: number
+  /** B's samples over exposure, less A's: positive where it became slower. */
+  change: number
+  /** The same as a part of all of A's samples. */
+  changeShare: number
+  /** B's samples over exposure, over A's; `null` where A has none. */
+  ratio: number | null
+  /** How likely a change as large is if there is none. */
+  p: number
+  /** The part of false calls among all rows as sure as this one. */
+  falseDiscoveryRate: number
+  /** Whether that is below one in twenty. */
+  significant: boolean
+}
+
+/** The change factored: samples = executions × cycles per execution. */
+export interface DiffFactors {
+  /** Instructions executed (of an instruction: its executions) in A … */
+  executionsA: number | null
+  /** … and in B. */
+  executionsB: number | null
+  /** Cycles per instruction in A … */
+  cpiA: number | null
+  /** … and in B. */
+  cpiB: number | null
+  /** B's executions over exposure, over A's: did it run more often? */
+  countRatio: number | null
+  /** B's CPI over A's: did it take longer each time? */
+  costRatio: number | null
+}
+
+/** One instruction of either side, or of both. */
+export interface DiffInstruction {
+  /** Where it is in A. */
+  a: DiffPlace | null
+  /** Where it is in B. */
+  b: DiffPlace | null
+  /** How they relate: `edited` has another operand or a like instruction in its place. */
+  kind: 'same' | 'edited' | 'removed' | 'added'
+  /** How its samples changed. */
+  change: DiffChange
+  /** Cost apart from count. */
+  factors: DiffFactors
+}
+
+/** One source line's change. */
+export interface DiffLine {
+  /** The file, as the debug information spells it. */
+  file: string
+  /** Its number in A, from 1; `null`: it is not there, or was edited. */
+  lineA: number | null
+  /** The same in B. */
+  lineB: number | null
+  /** How its samples changed. */
+  change: DiffChange
+  /** Cost apart from count. */
+  factors: DiffFactors
+}
+
+/** An instruction on one side. */
+export interface DiffPlace {
+  /** First byte. */
+  address: number
+  /** Mnemonic and operands. */
+  text: string
+  /** Source file. */
+  file: string | null
+  /** Its line, from 1. */
+  line: number | null
+}
+
+/** One procedure's change. */
+export interface DiffProcedure {
+  /** Linkage name. */
+  procedure: string
+  /** As the programmer wrote it. */
+  demangled: string
+  /** The image's file name. */
+  image: string
+  /** How its samples changed. */
+  change: DiffChange
+  /** Cost apart from count. */
+  factors: DiffFactors
+  /** The lesser of the two sides' confidences. */
+  confidence: 'low' | 'medium' | 'high'
+}
+
+/** What to compare. */
+export interface DiffRequest {
+  /** Selectors of the epochs before the change … */
+  a: Array<string>
+  /** … and after it. */
+  b: Array<string>
+  /** This procedure alone (`NAME` or `IMAGE:NAME`), instruction by instruction. */
+  procedure?: string
+  /** What makes them comparable: `run` (unless said), `time`, `samples`, or a procedure that did the same work in both. */
+  normalize?: string
+  /** What may be chance, too. */
+  all?: boolean
+  /** Procedures and lines at most. */
+  limit?: number
+}
+
+/** One of the two profiles. */
+export interface DiffSide {
+  /** Ids of its epochs. */
+  epochs: Array<string>
+  /** The processor's marketing name. */
+  cpu: string
+  /** Name of the machine model that was used. */
+  machineModel: string
+  /** What was counted. */
+  event: string
+  /** Its samples. */
+  samples: number
+  /** Cycles between two of them; `null` where the clock is unknown. */
+  periodCycles: number | null
 }
 
 /** The database's epochs. */
@@ -76,6 +242,22 @@ export interface EventSummary {
   unknown: number
 }
 
+/** What changed in one source file between two profiles. */
+export interface FileChanges {
+  /** What changed … */
+  a: DiffSide
+  /** … into what. */
+  b: DiffSide
+  /** B's exposure over A's. */
+  exposure: number
+  /** Ascending; numbers are those of the file as it is now. */
+  lines: Array<LineChange>
+  /** Those that begin in the file, by ascending line. */
+  procedures: Array<ProcedureChange>
+  /** What one must know to read it. */
+  notes: Array<string>
+}
+
 /** The costs of one source file's lines. */
 export interface FileCosts {
   /** Ids of the epochs that were merged. */
@@ -88,6 +270,26 @@ export interface FileCosts {
   procedures: Array<ProcedureCost>
   /** What one must know to read it. */
   notes: Array<string>
+}
+
+/** A call that was inlined. */
+export interface LineCaller {
+  /** Who calls, as the source spells it. */
+  function: string | null
+  /** The call's source file … */
+  file: string | null
+  /** … and its line as it was built, from 1. */
+  line: number | null
+}
+
+/** One line's change. */
+export interface LineChange {
+  /** From 1. */
+  line: number
+  /** How its samples changed. */
+  change: DiffChange
+  /** Cost apart from count. */
+  factors: DiffFactors
 }
 
 /** One source line's cost, inlined copies included. */
@@ -129,6 +331,74 @@ export interface LineCulprit {
   /** Source file of the instruction to blame … */
   file: string | null
   /** … and its line, from 1. */
+  line: number | null
+}
+
+/** One source line's instructions, apart by where its code ended up. */
+export interface LineDetail {
+  /** Ids of the epochs that were merged. */
+  epochs: Array<string>
+  /** From 1, of the file as it is now. */
+  line: number
+  /** Most samples first. */
+  places: Array<LinePlace>
+  /** Places beyond the most that are told. */
+  omittedPlaces: number
+}
+
+/** One instruction of the line. */
+export interface LineInstruction {
+  /** First byte. */
+  address: number
+  /** Mnemonic and operands. */
+  text: string
+  /** Time samples during which it was at the head of the machine. */
+  headSamples: number
+  /** Executions over the epoch. */
+  executions: number | null
+  /** Cycles at the head of the machine, per execution. */
+  cpi: number | null
+  /** How far to trust them. */
+  confidence: 'low' | 'medium' | 'high'
+  /** Why it took longer, static causes first. */
+  stalls: Array<LineStall>
+}
+
+/** One procedure that the line was compiled into, by one chain of inlined calls. */
+export interface LinePlace {
+  /** What `listing` takes. */
+  procedure: string
+  /** As the programmer wrote it. */
+  demangled: string
+  /** The calls that were inlined to get there, innermost first; empty: the line is the procedure's own. */
+  callers: Array<LineCaller>
+  /** Of the epoch's time samples, 0 to 1. */
+  share: number
+  /** Cycles per instruction. */
+  cpi: number | null
+  /** By ascending address. */
+  instructions: Array<LineInstruction>
+  /** Instructions that cost least, beyond the most that are told. */
+  omittedInstructions: number
+}
+
+/** See `LineInstruction`. */
+export interface LineStall {
+  /** Whether it follows from the instructions alone. */
+  kind: 'static' | 'dynamic'
+  /** As in `ListingStall`. */
+  cause: string
+  /** Cycles per execution, at least … */
+  cyclesMin: number
+  /** … and at most. */
+  cyclesMax: number
+  /** Address of the instruction to blame … */
+  culpritAddress: number | null
+  /** … its text … */
+  culpritText: string | null
+  /** … its source file … */
+  file: string | null
+  /** … and its line, from 1; in the file that was asked about, as it is now. */
   line: number | null
 }
 
@@ -214,6 +484,18 @@ export interface ListingInstruction {
   confidence: 'low' | 'medium' | 'high'
   /** Why it took longer. */
   stalls: Array<ListingStall>
+  /** Time in the kernel on its behalf: beside its own cycles, no part of `cpi`. */
+  kernel: ListingKernel | null
+}
+
+/** See `ListingInstruction`. */
+export interface ListingKernel {
+  /** `page-fault`, or `system`: a call or an interrupt. */
+  cause: string
+  /** Time samples in the kernel. */
+  samples: number
+  /** Cycles per execution. */
+  cycles: number
 }
 
 /** See `Listing`. */
@@ -272,6 +554,18 @@ export interface Period {
   unit: 'cycles' | 'ns' | 'events'
 }
 
+/** One procedure's change, for the line it begins at. */
+export interface ProcedureChange {
+  /** Linkage name. */
+  procedure: string
+  /** Line it begins at, from 1. */
+  line: number
+  /** How its samples changed. */
+  change: DiffChange
+  /** Cost apart from count. */
+  factors: DiffFactors
+}
+
 /** One procedure's cost, for the line it begins at. */
 export interface ProcedureCost {
   /** `IMAGE:NAME`, which names it to `listing`. */
@@ -290,6 +584,191 @@ export interface ProcedureCost {
   cpi: number | null
   /** The same without dynamic stalls. */
   bestCaseCpi: number | null
+}
+
+/** Procedures over several sets of samples (DCPI Figure 3). */
+export interface Stats {
+  /** What was counted. */
+  event: string
+  /** The sets in the order asked, those compared against last. */
+  sets: Array<StatsSet>
+  /** Samples of all sets. */
+  total: number
+  /** By range over sum, largest first; of compared groups the surest difference first. */
+  rows: Array<StatsRow>
+  /** Rows beyond the limit or below the least share. */
+  omittedRows: number
+  /** What one must know to read it. */
+  notes: Array<string>
+}
+
+/** Two groups of sets compared. */
+export interface StatsComparison {
+  /** Average count per exposure of the first group … */
+  mean: number
+  /** … and of those it is compared against. */
+  meanAgainst: number
+  /** The first over the second. */
+  ratio: number | null
+  /** Variance over mean within the groups, at least 1. */
+  dispersion: number | null
+  /** How likely a difference as large is if there is none. */
+  p: number
+  /** The part of false calls among all rows as sure as this one. */
+  falseDiscoveryRate: number
+  /** Whether that is below one in twenty. */
+  significant: boolean
+}
+
+/** What to take statistics of. */
+export interface StatsRequest {
+  /** Sets of samples, an epoch each. */
+  epochs: Array<string>
+  /** Sets that they are compared against. */
+  against?: Array<string>
+  /** As for `DiffRequest`. */
+  normalize?: string
+  /** Rows at most. */
+  limit?: number
+  /** Procedures with less of all samples (0 to 1) are left out. */
+  shareMin?: number
+  /** Only procedures of images whose path, file name or id contains this. */
+  image?: string
+}
+
+/** One procedure over the sets. */
+export interface StatsRow {
+  /** Linkage name. */
+  procedure: string
+  /** As the programmer wrote it. */
+  demangled: string
+  /** The image's file name. */
+  image: string
+  /** Samples of each set, in their order. */
+  samples: Array<number>
+  /** Largest less smallest count, over the sum. */
+  rangeShare: number
+  /** Of all sets. */
+  sum: number
+  /** The sum over the samples of all procedures. */
+  sumShare: number
+  /** How many sets. */
+  n: number
+  /** Average count. */
+  mean: number
+  /** Standard deviation (n − 1). */
+  stdDev: number
+  /** Smallest count. */
+  min: number
+  /** Largest count. */
+  max: number
+  /** The groups compared, where there are two. */
+  comparison: StatsComparison | null
+}
+
+/** One set of samples. */
+export interface StatsSet {
+  /** Its epoch's id. */
+  epoch: string
+  /** The name a user gave that. */
+  name: string | null
+  /** Whether it is of the group that the first one is compared against. */
+  against: boolean
+  /** Its samples. */
+  samples: number
+  /** What its counts are divided by in a comparison. */
+  exposure: number
+}
+
+/**
+ * Where the cycles go (DCPI Figure 4). Shares are parts of the tallied samples: those of `subtotalDynamic`, `subtotalStatic`,
+ * `execution` and `netSamplingError` add up to 1.
+ */
+export interface Summary {
+  /** Ids of the epochs that were merged. */
+  epochs: Array<string>
+  /** What it is of. */
+  scope: SummaryScope
+  /** Name of the machine model that was used. */
+  machineModel: string
+  /** The event that measures time here. */
+  timeEvent: string
+  /** Cycles between two time samples; `null` where the clock is unknown. */
+  periodCycles: number | null
+  /** Time samples of the scope … */
+  samples: number
+  /** … and of these, the tallied ones. */
+  samplesTallied: number
+  /** Tallied samples over all of the scope's, 0 to 1. */
+  talliedShare: number
+  /** Procedures that were analysed … */
+  procedures: number
+  /** … and those with samples that could not be or are too small to matter. */
+  proceduresLeftOut: number
+  /** Estimated cycles of the tallied samples. */
+  cycles: number | null
+  /** Estimated instructions executed. */
+  instructions: number | null
+  /** Cycles per instruction. */
+  cpi: number | null
+  /** The same without dynamic stalls. */
+  bestCaseCpi: number | null
+  /** Each dynamic cause, in the order of Figure 4; ranges of several causes overlap. */
+  dynamic: Array<SummaryRange>
+  /** Stalls for which every cause was ruled out. */
+  unexplainedStall: number
+  /** Cycles by which instructions were faster than the model's best case: never positive. */
+  unexplainedGain: number
+  /** All dynamic stalls, less the gain. */
+  subtotalDynamic: number
+  /** Each static cause. */
+  staticCauses: Array<SummaryPart>
+  /** Their sum. */
+  subtotalStatic: number
+  /** Both subtotals. */
+  totalStall: number
+  /** What instructions take that wait for nothing. */
+  execution: number
+  /** What is neither: samples that chance gave or took. */
+  netSamplingError: number
+  /** What one must know to read it. */
+  notes: Array<string>
+}
+
+/** A cause that explains a part. */
+export interface SummaryPart {
+  /** `slotting`, `functional-unit`, `dependency-address`, … */
+  cause: string
+  /** The part. */
+  share: number
+}
+
+/** A cause that may explain a part, as a range. */
+export interface SummaryRange {
+  /** As in `ListingStall`; `other` stands for the rare ones together. */
+  cause: string
+  /** At least … */
+  shareMin: number
+  /** … and at most. */
+  shareMax: number
+}
+
+/** What to summarize. */
+export interface SummaryRequest {
+  /** Selectors of the epochs to merge. */
+  epochs: Array<string>
+  /** This procedure alone … */
+  procedure?: string
+  /** … or the images whose path, file name or id contains this; neither: everything. */
+  image?: string
+}
+
+/** What a summary is of. */
+export interface SummaryScope {
+  /** `procedure`, `image` or `epoch`. */
+  kind: string
+  /** `IMAGE:NAME`, the images' paths, or the epochs' ids. */
+  name: string
 }
 
 /** Where the time went. */

@@ -3,7 +3,10 @@
  */
 import type * as core from '@dwell/core';
 
-export type { EpochList, FileCosts, LineCost, Listing, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow } from '@dwell/core';
+export type {
+  Diff, DiffChange as CoreChange, DiffFactors, DiffRequest, EpochList, FileChanges, LineDetail, Stats, StatsRequest, Summary, SummaryRequest,
+  FileCosts, LineCost, Listing, OpenOptions, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow,
+} from '@dwell/core';
 
 /** Stops the calls it is given to: they reject with code `cancelled`. */
 export interface Cancel {
@@ -16,6 +19,13 @@ export interface Core {
   top(request: core.TopRequest, cancel: Cancel): Promise<core.Top>;
   listing(epochs: string[], procedure: string, cancel: Cancel): Promise<core.Listing>;
   fileCosts(epochs: string[], path: string, cancel: Cancel): Promise<core.FileCosts>;
+  lineDetail(epochs: string[], path: string, line: number, cancel: Cancel): Promise<core.LineDetail>;
+  diff(request: core.DiffRequest, cancel: Cancel): Promise<core.Diff>;
+  fileChanges(request: core.DiffRequest, path: string, cancel: Cancel): Promise<core.FileChanges>;
+  summary(request: core.SummaryRequest, cancel: Cancel): Promise<core.Summary>;
+  stats(request: core.StatsRequest, cancel: Cancel): Promise<core.Stats>;
+  renameEpoch(epoch: string, name: string): Promise<string>;
+  removeEpochs(epochs: string[]): Promise<string[]>;
   watch(callback: () => void): void;
   unwatch(): void;
 }

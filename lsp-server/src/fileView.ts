@@ -5,7 +5,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 import { LSPErrorCodes, ResponseError, type CancellationToken } from 'vscode-languageserver';
 import type { FileCosts } from './core';
 import type { TrackedDocument } from './documents';
-import type { Profile } from './profile';
+import type { FileAnswer, Profile } from './profile';
 
 /** Where documents are found by their URI. */
 export interface Documents {
@@ -16,6 +16,8 @@ export interface FileView {
   uri: string;
   path: string;
   costs: FileCosts;
+  /** What `costs` came with. */
+  answer: FileAnswer;
   /** Undefined: the file is not open. */
   document: TrackedDocument | undefined;
   /** From a line of the file as answered (from 1) to the line the editor shows (from 0); null: none. */
@@ -28,7 +30,8 @@ export async function viewFile(profile: Profile, documents: Documents, uri: stri
   if (path === undefined) return undefined;
   const asked = documents.get(uri);
   const version = asked?.version;
-  const { costs, text } = await profile.fileCosts(path, token);
+  const answer = await profile.fileCosts(path, token);
+  const { costs, text } = answer;
   const document = documents.get(uri);
   // Whoever asked about an older text asks again; nothing is said about it.
   if (asked !== undefined && document?.version !== version) throw new ResponseError(LSPErrorCodes.ContentModified, 'the text has changed');
@@ -37,7 +40,7 @@ export async function viewFile(profile: Profile, documents: Documents, uri: stri
     if (document === undefined) return line - 1;
     return places?.get(line - 1) ?? null;
   };
-  return { uri, path, costs, document, place };
+  return { uri, path, costs, answer, document, place };
 }
 
 /** Where a line of any file stands, as a link can name it; of the viewed file: where the editor shows it. */

@@ -1,8 +1,9 @@
 /**
  * A listing as text, after DCPI's Figure 2: blocks with best-case and actual CPI, source lines between instructions,
- * bubbles above the stalled ones. Each line of text knows the address, the source line and the culprits it is about.
+ * bubbles above the stalled ones; on top the procedure's summary (Figure 4). Each line of text knows the address, the source line and the culprits it is about.
  */
-import type { Listing, ListingInstruction, ListingStall } from './core';
+import type { Listing, ListingInstruction, ListingStall, Summary } from './core';
+import { summaryText } from './summary';
 import { count, cpi, fileName, percent, quantity } from './text';
 
 export interface TextLine {
@@ -14,6 +15,10 @@ export interface TextLine {
   line: number | null;
   /** Addresses of the instructions to blame for what this line tells. */
   culprits: number[];
+  /** Address that it branches to or calls. */
+  target: number | null;
+  /** A fold begins here. */
+  fold?: 'summary' | 'block';
 }
 
 type Block = Listing['blocks'][number];
@@ -27,16 +32,16 @@ export function listingTitle(listing: Listing): string {
   return `${listing.procedure.demangled} · ${fileName(listing.image.path)}`;
 }
 
-export function listingText(listing: Listing): TextLine[] {
+export function listingText(listing: Listing, summary: Summary | null = null): TextLine[] {
   const width = columnWidth(listing.instructions);
   const blockAt = new Map(listing.blocks.map((block) => [block.address, block]));
   const blockSums = sums(listing);
   const legend = new Set<string>();
-  const lines = [...head(listing), plain(''), plain(columns('Address', 'Instruction', 'Samples', 'CPI', 'Culprit', width))];
+  const lines = [...head(listing), ...summaryLines(summary), plain(''), plain(columns('Address', 'Instruction', 'Samples', 'CPI', 'Culprit', width))];
   let source = '';
   for (const instruction of listing.instructions) {
     const block = blockAt.get(instruction.address);
-    if (block) lines.push(plain(''), plain(blockHead(block, blockSums.get(block.address))));
+    if (block) lines.push(plain(''), { ...plain(blockHead(block, blockSums.get(block.address))), fold: 'block' });
     const place = instruction.file === null || instruction.line === null ? '' : `${instruction.file}:${instruction.line}`;
     if (place !== '' && place !== source) {
       lines.push(sourceLine(listing, instruction));
@@ -48,7 +53,12 @@ export function listingText(listing: Listing): TextLine[] {
 }
 
 function plain(text: string): TextLine {
-  return { text, address: null, file: null, line: null, culprits: [] };
+  return { text, address: null, file: null, line: null, culprits: [], target: null };
+}
+
+function summaryLines(summary: Summary | null): TextLine[] {
+  if (summary === null) return [];
+  return [plain(''), { ...plain('Where the cycles go'), fold: 'summary' }, ...summaryText(summary).map((text) => plain(`  ${text}`))];
 }
 
 function head(listing: Listing): TextLine[] {
@@ -157,7 +167,13 @@ function instructionLine(instruction: ListingInstruction, width: number): TextLi
   const cost = samples === 0 ? '·' : instruction.cpi === null ? '' : `${cpi(instruction.cpi)}cy`;
   const blame = culprits.map((culprit) => culprit.toString(16)).join(' ');
   const text = columns(address.toString(16), instruction.text, samples === 0 ? '' : count(samples), cost, blame, width);
-  return { text, address, file, line, culprits };
+  return { text, address, file, line, culprits, target: targetOf(instruction.text) };
+}
+
+/** What a direct branch or call goes to: the only operand, an address (`jne 0x1150`, `call 4011a0`, `bne t4, 0x9810`). */
+function targetOf(text: string): number | null {
+  const [, address] = /^(?:j|call|loop|b|cb|tb|xbegin)[a-z.]*\s+(?:[^[\]]*,\s*)?(?:0x)?([0-9a-f]{2,16})(?:\s|$)/.exec(text) ?? [];
+  return address === undefined ? null : parseInt(address, 16);
 }
 
 function columns(address: string, instruction: string, samples: string, cost: string, culprit: string, width: number): string {

@@ -4,15 +4,25 @@
  */
 import { readFile, stat } from 'node:fs/promises';
 import type { CancellationToken } from 'vscode-languageserver';
-import { errorCode, errorMessage, type Binding, type Cancel, type Core, type EpochList, type FileCosts, type Listing, type Top } from './core';
+import {
+  errorCode, errorMessage, type Binding, type Cancel, type Core, type Diff, type DiffRequest, type EpochList, type FileChanges, type FileCosts,
+  type LineDetail, type Listing, type OpenOptions, type Stats, type StatsRequest, type Summary, type SummaryRequest, type Top,
+} from './core';
 import type { HotProceduresParams } from './protocol';
+import type { ValidSettings } from './settings';
 import { Cancelled, SharedAnswers } from './shared';
+import { filesHere } from './sourceMap';
 
 /** A file's costs, and its text as it was when they were asked for (null: it cannot be read). */
 export interface FileAnswer {
   costs: FileCosts;
   text: string | null;
+  /** Changes when the file on disk does. */
+  version: string;
 }
+
+/** What is read, and how. */
+export type Place = Pick<ValidSettings, 'database' | 'epochs' | 'sourceMap' | 'debugDirs'>;
 
 const filesKept = 64;
 /** How often a database that cannot be opened is tried again. */
@@ -22,9 +32,18 @@ export class Profile {
   private core: Core | undefined;
   private database = '';
   private epochs: string[] = ['latest'];
+  private before: string[] | null = null;
+  private options: OpenOptions = { database: '' };
+  private sourceMap: [string, string][] = [];
+  /** `options` as JSON. */
+  private place = '';
   private retry: NodeJS.Timeout | undefined;
   private readonly files: SharedAnswers<FileAnswer>;
   private readonly tops: SharedAnswers<Top>;
+  private readonly diffs: SharedAnswers<Diff>;
+  private readonly changes: SharedAnswers<FileChanges>;
+  private readonly summaries: SharedAnswers<Summary>;
+  private readonly lists: SharedAnswers<EpochList>;
 
   /** `onChange`: what is shown may have changed; `onNote`: something a user may want to know, once. */
   constructor(
@@ -35,6 +54,10 @@ export class Profile {
     const newCancel = (): Cancel => new binding.Cancel();
     this.files = new SharedAnswers(filesKept, newCancel);
     this.tops = new SharedAnswers(8, newCancel);
+    this.diffs = new SharedAnswers(8, newCancel);
+    this.changes = new SharedAnswers(filesKept, newCancel);
+    this.summaries = new SharedAnswers(filesKept, newCancel);
+    this.lists = new SharedAnswers(1, newCancel);
   }
 
   /** Selectors of the epochs shown. */
@@ -42,13 +65,22 @@ export class Profile {
     return this.epochs;
   }
 
+  /** Selectors of the epochs that are compared with; null: none are pinned. */
+  get baseline(): readonly string[] | null {
+    return this.before;
+  }
+
   get folder(): string {
     return this.database;
   }
 
-  use(database: string, epochs: readonly string[]): void {
-    const moved = database !== this.database;
+  use({ database, epochs, sourceMap, debugDirs }: Place): void {
+    const place = JSON.stringify([database, sourceMap, debugDirs]);
+    const moved = place !== this.place;
+    this.place = place;
     this.database = database;
+    this.options = { database, sourceMap, debugDirs };
+    this.sourceMap = sourceMap;
     this.epochs = [...epochs];
     if (moved) {
       this.close();
@@ -62,6 +94,30 @@ export class Profile {
     this.changed();
   }
 
+  /** Pins the epochs before, and shows those after where they are named; null ends the comparison. */
+  compare(before: readonly string[] | null, after?: readonly string[]): void {
+    this.before = before === null || before.length === 0 ? null : [...before];
+    if (after !== undefined && after.length > 0) this.epochs = [...after];
+    this.changed();
+  }
+
+  async renameEpoch(epoch: string, name: string): Promise<string> {
+    const id = await this.opened().renameEpoch(epoch, name);
+    this.changed();
+    return id;
+  }
+
+  async removeEpochs(epochs: string[]): Promise<string[]> {
+    const removed = await this.opened().removeEpochs(epochs);
+    // What is gone is neither shown nor compared with.
+    const stays = (selector: string): boolean => !removed.includes(selector) && !epochs.includes(selector);
+    this.before = this.before?.every(stays) === true ? this.before : null;
+    const left = this.epochs.filter(stays);
+    this.epochs = left.length > 0 ? left : ['latest'];
+    this.changed();
+    return removed;
+  }
+
   close(): void {
     clearTimeout(this.retry);
     this.core?.unwatch();
@@ -69,7 +125,8 @@ export class Profile {
   }
 
   epochList(token?: CancellationToken): Promise<EpochList> {
-    return this.orEmpty(token, { epochs: [], warnings: [] }, 'warnings', (core, cancel) => core.epochs(cancel));
+    const empty: EpochList = { epochs: [], warnings: [] };
+    return this.orEmpty(token, empty, 'warnings', (core) => this.lists.get('', token, (cancel) => core.epochs(cancel)));
   }
 
   top(request: HotProceduresParams, token?: CancellationToken): Promise<Top> {
@@ -85,6 +142,49 @@ export class Profile {
     return this.ask(token, (core, cancel) => core.listing([...this.epochs], procedure, cancel));
   }
 
+  lineDetail(path: string, line: number, token?: CancellationToken): Promise<LineDetail> {
+    return this.ask(token, (core, cancel) => core.lineDetail([...this.epochs], path, line, cancel));
+  }
+
+  diff(request: DiffRequest, token?: CancellationToken): Promise<Diff> {
+    return this.ask(token, (core) => this.diffs.get(JSON.stringify(request), token, (cancel) => core.diff(request, cancel)));
+  }
+
+  summary(request: SummaryRequest, token?: CancellationToken): Promise<Summary> {
+    return this.ask(token, (core) => this.summaries.get(JSON.stringify(request), token, (cancel) => core.summary(request, cancel)));
+  }
+
+  stats(request: StatsRequest, token?: CancellationToken): Promise<Stats> {
+    return this.ask(token, (core, cancel) => core.stats(request, cancel));
+  }
+
+  /** What changed in a file up to what is shown; null: there is nothing to compare with. `of`: the costs that are shown. */
+  async fileChanges(path: string, of: FileAnswer, token?: CancellationToken): Promise<FileChanges | null> {
+    const a = this.before ?? (await this.epochBefore(of.costs.epochs, token));
+    if (a === null || of.text === null || of.costs.epochs.length === 0) return null;
+    const request = { a, b: of.costs.epochs };
+    const key = JSON.stringify([request, path, of.version]);
+    try {
+      return await this.ask(token, (core) => this.changes.get(key, token, (cancel) => core.fileChanges(request, path, cancel)));
+    } catch (error) {
+      this.noteOf(error);
+      return null;
+    }
+  }
+
+  /** The epoch before the one that is shown, of the same program on the same machine; null: there is none. */
+  private async epochBefore(shown: readonly string[], token?: CancellationToken): Promise<string[] | null> {
+    const [id] = shown;
+    if (id === undefined || shown.length > 1) return null;
+    const { epochs } = await this.epochList(token);
+    const at = epochs.findIndex((epoch) => epoch.id === id);
+    const now = epochs[at];
+    if (now === undefined) return null;
+    const alike = epochs.slice(0, at).filter(({ scope, host, end }) => scope === now.scope && host === now.host && end !== null);
+    const before = alike.at(-1);
+    return before === undefined ? null : [before.id];
+  }
+
   async fileCosts(path: string, token?: CancellationToken): Promise<FileAnswer> {
     const costs: FileCosts = { epochs: [], source: 'unchecked', lines: [], procedures: [], notes: [] };
     const version = await fileVersion(path);
@@ -92,9 +192,10 @@ export class Profile {
     const epochs = [...this.epochs];
     try {
       const core = this.opened();
-      return await this.files.get(key, token, (cancel) => readFileAnswer(core, epochs, path, cancel));
+      const answer = await this.files.get(key, token, (cancel) => readFileAnswer(core, epochs, path, cancel));
+      return { ...answer, costs: filesHere(answer.costs, this.sourceMap) };
     } catch (error) {
-      return { costs: { ...costs, notes: [this.noteOf(error)] }, text: null };
+      return { costs: { ...costs, notes: [this.noteOf(error)] }, text: null, version };
     }
   }
 
@@ -119,7 +220,7 @@ export class Profile {
       cancel.cancel();
     });
     try {
-      return await question(core, cancel);
+      return filesHere(await question(core, cancel), this.sourceMap);
     } finally {
       subscription?.dispose();
     }
@@ -139,7 +240,7 @@ export class Profile {
   }
 
   private open(): Core {
-    const core = this.binding.Dwell.open({ database: this.database });
+    const core = this.binding.Dwell.open(this.options);
     core.watch(() => {
       this.changed();
     });
@@ -171,6 +272,10 @@ export class Profile {
   private changed(): void {
     this.files.clear();
     this.tops.clear();
+    this.diffs.clear();
+    this.changes.clear();
+    this.summaries.clear();
+    this.lists.clear();
     this.onChange();
   }
 }
@@ -181,7 +286,7 @@ async function readFileAnswer(core: Core, epochs: string[], path: string, cancel
     const before = await fileVersion(path);
     const costs = await core.fileCosts(epochs, path, cancel);
     const text = await readFile(path, 'utf8').catch(() => null);
-    if (attempt === 2 || before === (await fileVersion(path))) return { costs, text };
+    if (attempt === 2 || before === (await fileVersion(path))) return { costs, text, version: before };
   }
 }
 

@@ -9,6 +9,13 @@ export const methods = {
   hotProcedures: 'dwell/hotProcedures',
   listing: 'dwell/listing',
   fileCosts: 'dwell/fileCosts',
+  line: 'dwell/line',
+  summary: 'dwell/summary',
+  diff: 'dwell/diff',
+  fileChanges: 'dwell/fileChanges',
+  stats: 'dwell/stats',
+  cfg: 'dwell/cfg',
+  processes: 'dwell/processes',
   profileDidChange: 'dwell/profileDidChange',
 } as const;
 
@@ -17,6 +24,10 @@ export const commands = {
   selectEpochs: 'dwell.server.selectEpochs',
   record: 'dwell.server.record',
   newEpoch: 'dwell.server.newEpoch',
+  renameEpoch: 'dwell.server.renameEpoch',
+  removeEpochs: 'dwell.server.removeEpochs',
+  importPerf: 'dwell.server.importPerf',
+  compare: 'dwell.server.compare',
   listing: 'dwell.server.listing',
 } as const;
 
@@ -33,6 +44,9 @@ export interface Settings {
   hints?: HintLevel;
   hotShare?: number;
   dwellPath?: string;
+  diagnostics?: boolean;
+  sourceMap?: Record<string, string>;
+  debugDirs?: string[];
 }
 /** Which lines get an inlay hint. */
 export type HintLevel = 'off' | 'hot' | 'all';
@@ -40,6 +54,7 @@ export type HintLevel = 'off' | 'hot' | 'all';
 /** What a client sends in `capabilities.experimental.dwell`. */
 export interface ClientDwellCapabilities {
   profileDidChange?: boolean;
+  commandLinks?: boolean;
 }
 
 /** `dwell/profileDidChange`. */
@@ -49,6 +64,7 @@ export interface ProfileDidChangeParams {
 
 export interface EpochsResult {
   selected: string[];
+  baseline: string[] | null;
   epochs: EpochSummary[];
   warnings: string[];
 }
@@ -103,10 +119,12 @@ export interface ListingResult {
   title: string;
   text: string;
   lines: ListingLine[];
+  folds: { start: number; end: number; kind: 'summary' | 'block' }[];
   listing: object;
 }
 export interface ListingLine {
   address: number | null;
+  target: number | null;
   source: { uri: string; line: number } | null;
   culpritLines: number[];
 }
@@ -154,11 +172,261 @@ export interface ProcedureCost {
   bestCaseCpi: number | null;
 }
 
-/** `dwell.server.record`'s argument. */
+export interface LineParams {
+  textDocument: { uri: string };
+  line: number;
+}
+export interface LineResult {
+  line: number;
+  places: LinePlace[];
+  omittedPlaces: number;
+}
+export interface LinePlace {
+  procedure: string;
+  label: string;
+  callers: LineCaller[];
+  share: number;
+  cpi: number | null;
+  instructions: LineInstruction[];
+  omittedInstructions: number;
+}
+export interface LineCaller {
+  function: string | null;
+  uri: string | null;
+  line: number | null;
+}
+export interface LineInstruction {
+  address: number;
+  text: string;
+  samples: number;
+  executions: number | null;
+  cpi: number | null;
+  confidence: 'low' | 'medium' | 'high';
+  stalls: LineStall[];
+}
+export interface LineStall {
+  kind: 'static' | 'dynamic';
+  cause: string;
+  cyclesMin: number;
+  cyclesMax: number;
+  culpritAddress: number | null;
+  culpritText: string | null;
+  uri: string | null;
+  line: number | null;
+}
+
+export interface SummaryParams {
+  procedure?: string;
+  image?: string;
+  epochs?: string[];
+}
+export interface SummaryResult {
+  epochs: string[];
+  scope: { kind: 'procedure' | 'image' | 'epoch'; name: string };
+  machineModel: string;
+  timeEvent: string;
+  periodCycles: number | null;
+  samples: number;
+  samplesTallied: number;
+  talliedShare: number;
+  procedures: number;
+  proceduresLeftOut: number;
+  cycles: number | null;
+  instructions: number | null;
+  cpi: number | null;
+  bestCaseCpi: number | null;
+  dynamic: SummaryRange[];
+  unexplainedStall: number;
+  unexplainedGain: number;
+  subtotalDynamic: number;
+  staticCauses: SummaryPart[];
+  subtotalStatic: number;
+  totalStall: number;
+  execution: number;
+  netSamplingError: number;
+  notes: string[];
+  text: string;
+}
+export interface SummaryRange {
+  cause: string;
+  label: string;
+  shareMin: number;
+  shareMax: number;
+}
+export interface SummaryPart {
+  cause: string;
+  label: string;
+  share: number;
+}
+
+export interface DiffParams {
+  before?: string[];
+  after?: string[];
+  procedure?: string;
+  normalize?: string;
+  all?: boolean;
+  limit?: number;
+}
+export interface DiffResult {
+  before: DiffSide;
+  after: DiffSide;
+  normalizedBy: string;
+  exposure: number;
+  total: DiffChange;
+  procedures: DiffProcedure[];
+  lines: DiffLine[];
+  instructions: DiffInstruction[];
+  insignificantProcedures: number;
+  insignificantLines: number;
+  omittedRows: number;
+  notes: string[];
+}
+export interface DiffSide {
+  epochs: string[];
+  cpu: string;
+  machineModel: string;
+  event: string;
+  samples: number;
+  periodCycles: number | null;
+}
+/** `new` … `noise`; `more` and `less` where nothing tells cost from count. */
+export type Verdict = 'new' | 'gone' | 'slower' | 'faster' | 'more-often' | 'less-often' | 'more' | 'less' | 'noise';
+export interface DiffChange {
+  verdict: Verdict;
+  label: string;
+  samplesBefore: number;
+  samplesAfter: number;
+  change: number;
+  changeShare: number;
+  changeCycles: number | null;
+  ratio: number | null;
+  executionsBefore: number | null;
+  executionsAfter: number | null;
+  countRatio: number | null;
+  cpiBefore: number | null;
+  cpiAfter: number | null;
+  costRatio: number | null;
+  p: number;
+  falseDiscoveryRate: number;
+  significant: boolean;
+}
+export interface DiffProcedure extends DiffChange {
+  id: string;
+  name: string;
+  image: string;
+  confidence: 'low' | 'medium' | 'high';
+}
+export interface DiffLine extends DiffChange {
+  file: string;
+  uri: string | null;
+  lineBefore: number | null;
+  lineAfter: number | null;
+}
+export interface DiffInstruction extends DiffChange {
+  kind: 'same' | 'edited' | 'removed' | 'added';
+  before: DiffPlace | null;
+  after: DiffPlace | null;
+}
+export interface DiffPlace {
+  address: number;
+  text: string;
+  uri: string | null;
+  line: number | null;
+}
+
+export interface FileChangesParams {
+  textDocument: { uri: string };
+}
+export interface FileChangesResult {
+  before: string[];
+  after: string[];
+  lines: LineChange[];
+  procedures: ProcedureChange[];
+  notes: string[];
+}
+export interface LineChange extends DiffChange {
+  line: number;
+}
+export interface ProcedureChange extends DiffChange {
+  name: string;
+  line: number;
+}
+
+export interface StatsParams {
+  epochs: string[];
+  against?: string[];
+  normalize?: string;
+  limit?: number;
+  shareMin?: number;
+  image?: string;
+}
+export interface StatsResult {
+  event: string;
+  sets: StatsSet[];
+  total: number;
+  rows: StatsRow[];
+  omittedRows: number;
+  notes: string[];
+}
+export interface StatsSet {
+  epoch: string;
+  name: string | null;
+  against: boolean;
+  samples: number;
+  exposure: number;
+}
+export interface StatsRow {
+  procedure: string;
+  demangled: string;
+  image: string;
+  samples: number[];
+  rangeShare: number;
+  sum: number;
+  sumShare: number;
+  n: number;
+  mean: number;
+  stdDev: number;
+  min: number;
+  max: number;
+  comparison: StatsComparison | null;
+}
+export interface StatsComparison {
+  mean: number;
+  meanAgainst: number;
+  ratio: number | null;
+  dispersion: number | null;
+  p: number;
+  falseDiscoveryRate: number;
+  significant: boolean;
+}
+
+export interface CfgParams {
+  procedure: string;
+}
+export interface CfgResult {
+  title: string;
+  svg: string;
+}
+
+export interface ProcessesResult {
+  processes: ProcessSummary[];
+}
+export interface ProcessSummary {
+  pid: number;
+  name: string;
+  command: string;
+  user: string;
+  own: boolean;
+  cpuSeconds: number;
+}
+
+/** `dwell.server.record`'s argument: a command, or processes that run. */
 export interface RecordParams {
-  command: string[];
+  command?: string[];
+  pids?: number[];
   cwd?: string;
   name?: string;
+  seconds?: number;
 }
 /** `dwell.server.record`'s result. */
 export interface RecordResult {
@@ -168,4 +436,19 @@ export interface RecordResult {
 /** `dwell.server.newEpoch`'s argument. */
 export interface NewEpochParams {
   name?: string;
+}
+/** `dwell.server.renameEpoch`'s argument. */
+export interface RenameEpochParams {
+  epoch: string;
+  name: string;
+}
+/** `dwell.server.importPerf`'s argument. */
+export interface ImportPerfParams {
+  path: string;
+  name?: string;
+}
+/** `dwell.server.compare`'s argument; null ends the comparison. */
+export interface CompareParams {
+  before: string[];
+  after?: string[];
 }

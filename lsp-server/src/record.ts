@@ -1,12 +1,12 @@
 /**
- * `dwell.server.record` and `dwell.server.newEpoch`: new epochs, by the `dwell` program.
+ * `dwell.server.record`, `importPerf` and `newEpoch`: new epochs, by the `dwell` program.
  */
 import { ErrorCodes, LSPErrorCodes, ResponseError, type CancellationToken } from 'vscode-languageserver';
 import { errorMessage } from './core';
 import type { Profile } from './profile';
 import { endingJson, failureLine, findDwell, run } from './program';
 import type { Progress } from './progress';
-import type { NewEpochParams, RecordParams, RecordResult } from './protocol';
+import { commands, type ImportPerfParams, type NewEpochParams, type RecordParams, type RecordResult } from './protocol';
 import { isRecord, isText, isTextList } from './settings';
 
 /** Where the program is and what it works on. */
@@ -22,11 +22,39 @@ export async function record(
   token: CancellationToken,
   progress: Progress,
 ): Promise<RecordResult> {
-  const { command, cwd, name } = recordParams(argument);
-  progress.begin(`recording ${command.join(' ')}`);
+  const { command, pids, cwd, name, seconds } = recordParams(argument);
+  const subject = command === undefined ? ['--pid', (pids ?? []).join(',')] : ['--', ...command];
+  progress.begin(`recording ${command?.join(' ') ?? `process ${(pids ?? []).join(', ')}`}`);
+  const options = [...(name === undefined ? [] : ['--name', name]), ...(seconds === undefined ? [] : ['--duration', String(seconds)])];
+  // A command that is interrupted did not do its work; processes are watched until one has seen enough.
+  const keeps = command === undefined;
+  return makeEpoch(profile, programs, { verb: ['record', ...options, ...subject], cwd, keeps }, token, progress);
+}
+
+export async function importPerf(
+  profile: Profile,
+  programs: Programs,
+  argument: unknown,
+  token: CancellationToken,
+  progress: Progress,
+): Promise<RecordResult> {
+  const { path, name } = importParams(argument);
+  progress.begin(`importing ${path}`);
+  const verb = ['import', ...(name === undefined ? [] : ['--name', name]), '--', path];
+  return makeEpoch(profile, programs, { verb, cwd: undefined, keeps: false }, token, progress);
+}
+
+/** What the program is to do. */
+interface Work {
+  verb: string[];
+  cwd: string | undefined;
+  /** Whether what was recorded up to an interruption counts. */
+  keeps: boolean;
+}
+
+async function makeEpoch(profile: Profile, programs: Programs, work: Work, token: CancellationToken, progress: Progress): Promise<RecordResult> {
   try {
-    const verb = ['record', ...(name === undefined ? [] : ['--name', name]), '--', ...command];
-    const result = await dwell(profile, programs, verb, cwd, [token, progress.cancelled]);
+    const result = await dwell(profile, programs, work, [token, progress.cancelled]);
     profile.select([result.epoch]);
     return result;
   } finally {
@@ -36,7 +64,8 @@ export async function record(
 
 export async function newEpoch(profile: Profile, programs: Programs, argument: unknown, token: CancellationToken): Promise<{ epoch: string }> {
   const { name } = newEpochParams(argument);
-  const { epoch } = await dwell(profile, programs, ['epoch', 'new', ...(name === undefined ? [] : [name])], undefined, [token]);
+  const verb = ['epoch', 'new', ...(name === undefined ? [] : [name])];
+  const { epoch } = await dwell(profile, programs, { verb, cwd: undefined, keeps: false }, [token]);
   return { epoch };
 }
 
@@ -44,8 +73,7 @@ export async function newEpoch(profile: Profile, programs: Programs, argument: u
 async function dwell(
   profile: Profile,
   programs: Programs,
-  verb: string[],
-  cwd: string | undefined,
+  { verb, cwd, keeps }: Work,
   tokens: (CancellationToken | undefined)[],
 ): Promise<RecordResult> {
   const program = await findDwell(programs.dwellPath, programs.serverFolder);
@@ -59,7 +87,7 @@ async function dwell(
   }));
   try {
     const finished = await run(program, ['--db', profile.folder, '--json', ...verb], cwd, interrupt.signal);
-    if (interrupt.signal.aborted) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
+    if (interrupt.signal.aborted && !keeps) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
     if (finished.status !== 0) throw failed(failureLine(finished));
     const { answer, before } = endingJson(finished.stdout);
     return { epoch: epochOf(answer), output: before + finished.stderr };
@@ -77,9 +105,21 @@ function epochOf(answer: unknown): string {
 }
 
 function recordParams(argument: unknown): RecordParams {
-  const { command, cwd, name } = isRecord(argument) ? argument : {};
-  if (!isTextList(command) || command.length === 0) throw invalid("dwell.server.record: 'command' must be a list of texts");
-  return { command, ...(isText(cwd) ? { cwd } : {}), ...(isText(name) ? { name } : {}) };
+  const { command, pids, cwd, name, seconds } = isRecord(argument) ? argument : {};
+  const named = { ...(isText(cwd) ? { cwd } : {}), ...(isText(name) ? { name } : {}), ...(isCount(seconds) ? { seconds } : {}) };
+  if (isTextList(command) && command.length > 0) return { command, ...named };
+  if (Array.isArray(pids) && pids.length > 0 && pids.every(isCount)) return { pids, ...named };
+  throw invalid(`${commands.record}: 'command' must be a list of texts, or 'pids' one of process ids`);
+}
+
+function isCount(value: unknown): value is number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value > 0;
+}
+
+function importParams(argument: unknown): ImportPerfParams {
+  const { path, name } = isRecord(argument) ? argument : {};
+  if (!isText(path)) throw invalid(`${commands.importPerf}: 'path' must name a file`);
+  return { path, ...(isText(name) ? { name } : {}) };
 }
 
 function newEpochParams(argument: unknown): NewEpochParams {

@@ -2,34 +2,44 @@
  * The server's wiring: which request is answered by which file, in which state. Answers are made elsewhere.
  */
 import {
+  CancellationToken,
   ExecuteCommandRequest,
   LSPErrorCodes,
   PositionEncodingKind,
   ResponseError,
   TextDocumentSyncKind,
   TextDocuments,
-  type CancellationToken,
   type Connection,
   type ExecuteCommandParams,
   type InitializeParams,
+  type Hover,
   type InitializeResult,
+  type InlayHint,
+  type Range,
 } from 'vscode-languageserver';
 import { codeLenses } from './codeLens';
 import { errorCode, errorMessage, type Binding } from './core';
 import { tracking } from './documents';
-import { epochs } from './epochs';
+import { cfg } from './cfg';
+import { Diagnostics } from './diagnostics';
+import { changesOf, diff, fileChanges, lineChanges, stats } from './diff';
+import { compare, epochs, removeEpochs, renameEpoch } from './epochs';
 import { fileCosts } from './fileCosts';
 import { viewFile, type FileView } from './fileView';
 import { hotProcedures } from './hotProcedures';
 import { hover } from './hover';
-import { inlayHints } from './inlayHints';
+import { changeHints, inlayHints } from './inlayHints';
+import { lineDetail } from './line';
 import { listing } from './listing';
 import { Profile } from './profile';
+import { cfgParams, diffParams, fileCostsParams, hotProceduresParams, lineParams, listingParams, statsParams, summaryParams } from './params';
+import { processes } from './processes';
 import { startProgress } from './progress';
-import { commands, methods, protocolVersion, type FileCostsParams, type HotProceduresParams, type ListingParams } from './protocol';
-import { invalid, newEpoch, record } from './record';
+import { commands, methods, protocolVersion } from './protocol';
+import { importPerf, invalid, newEpoch, record } from './record';
 import { isRecord, isText, isTextList, readSettings, type ValidSettings } from './settings';
 import { Cancelled } from './shared';
+import { summary } from './summary';
 import { Watch } from './watch';
 
 export interface ServerOptions {
@@ -52,6 +62,8 @@ class Server {
   private watch: Watch | undefined;
   private pullsSettings = false;
   private takesProgress = false;
+  private commandLinks = false;
+  private readonly diagnostics: Diagnostics;
 
   constructor(
     private readonly connection: Connection,
@@ -59,11 +71,16 @@ class Server {
   ) {
     this.profile = new Profile(
       options.binding,
-      () => this.watch?.changed(),
+      () => {
+        this.watch?.changed();
+        this.diagnostics.changed();
+      },
       (note) => {
         this.tellOnce(note);
       },
     );
+    const uris = (): string[] => this.documents.all().map(({ uri }) => uri);
+    this.diagnostics = new Diagnostics(connection, uris, (uri) => viewFile(this.profile, this.documents, uri, CancellationToken.None));
   }
 
   listen(): void {
@@ -76,7 +93,14 @@ class Server {
     connection.onDidChangeConfiguration(({ settings }) => this.configurationChanged(settings));
     connection.onShutdown(() => {
       this.watch?.dispose();
+      this.diagnostics.dispose();
       profile.close();
+    });
+    documents.onDidChangeContent(() => {
+      this.diagnostics.changed();
+    });
+    documents.onDidClose(({ document }) => {
+      this.diagnostics.closed(document.uri);
     });
     documents.onDidSave(({ document }) => {
       document.saved();
@@ -92,10 +116,12 @@ class Server {
   private answerEditors(): void {
     const { connection } = this;
     connection.languages.inlayHint.on(({ textDocument, range }, token) =>
-      this.view(textDocument.uri, token, (view) => inlayHints(view, range, this.settings)),
+      this.view(textDocument.uri, token, (view) => this.hints(view, range, token)),
     );
-    connection.onCodeLens(({ textDocument }, token) => this.view(textDocument.uri, token, codeLenses));
-    connection.onHover(({ textDocument, position }, token) => this.view(textDocument.uri, token, (view) => hover(view, position.line)));
+    connection.onCodeLens(({ textDocument }, token) =>
+      this.view(textDocument.uri, token, async (view) => codeLenses(view, await changesOf(this.profile, view, token))),
+    );
+    connection.onHover(({ textDocument, position }, token) => this.view(textDocument.uri, token, (view) => this.hover(view, position.line, token)));
     // Not onExecuteCommand, which keeps the progress token to itself.
     connection.onRequest(ExecuteCommandRequest.type, (params, token) => answered(token, () => this.execute(params, token)));
   }
@@ -107,6 +133,35 @@ class Server {
     this.answerOwn(methods.hotProcedures, (params, token) => hotProcedures(profile, hotProceduresParams(params), token));
     this.answerOwn(methods.listing, (params, token) => listing(profile, listingParams(params), token));
     this.answerOwn(methods.fileCosts, (params, token) => this.view(fileCostsParams(params).textDocument.uri, token, fileCosts));
+    this.answerOwn(methods.line, (params, token) => {
+      const { textDocument, line } = lineParams(params);
+      return this.view(textDocument.uri, token, (view) => lineDetail(profile, view, line, token));
+    });
+    this.answerOwn(methods.summary, (params, token) => summary(profile, summaryParams(params), token));
+    this.answerOwn(methods.diff, (params, token) => diff(profile, diffParams(params), token));
+    this.answerOwn(methods.fileChanges, (params, token) =>
+      this.view(fileCostsParams(params, methods.fileChanges).textDocument.uri, token, async (view) => fileChanges(view, await changesOf(profile, view, token))),
+    );
+    this.answerOwn(methods.stats, (params, token) => stats(profile, statsParams(params), token));
+    this.answerOwn(methods.cfg, (params, token) => cfg(profile, cfgParams(params).procedure, token));
+    this.answerOwn(methods.processes, () => processes());
+  }
+
+  /** Costs; changes while epochs are compared. */
+  private async hints(view: FileView | undefined, range: Range, token: CancellationToken): Promise<InlayHint[]> {
+    const changes = this.profile.baseline === null ? null : await changesOf(this.profile, view, token);
+    return changes === null ? inlayHints(view, range, this.settings) : changeHints(view, changes, range, this.settings);
+  }
+
+  private async hover(view: FileView | undefined, line: number, token: CancellationToken): Promise<Hover | null> {
+    if (view === undefined) return null;
+    const [detail, changes] = await Promise.all([
+      // Costs are told even where the instructions cannot be had.
+      lineDetail(this.profile, view, line, token).catch((error: unknown) => givenUp(error)),
+      this.profile.baseline === null ? null : changesOf(this.profile, view, token),
+    ]);
+    const change = changes === null ? undefined : lineChanges(view, changes).find((each) => each.line === line);
+    return hover(view, line, { detail, change: change ?? null, commandLinks: this.commandLinks });
   }
 
   private answerOwn(method: string, answer: (params: unknown, token: CancellationToken) => Promise<unknown>): void {
@@ -120,6 +175,9 @@ class Server {
   private initialize({ capabilities, initializationOptions }: InitializeParams): InitializeResult {
     this.watch = new Watch(this.connection, capabilities, () => this.profile.selected);
     this.takesProgress = capabilities.window?.workDoneProgress === true;
+    const experimental: unknown = capabilities.experimental;
+    const own = isRecord(experimental) ? experimental.dwell : undefined;
+    this.commandLinks = isRecord(own) && own.commandLinks === true;
     // A client that sends settings is not asked for them: it may send more than is configured, a selection say.
     this.pullsSettings = capabilities.workspace?.configuration === true && !isRecord(initializationOptions);
     this.configure(initializationOptions);
@@ -141,11 +199,12 @@ class Server {
   private configure(sent: unknown): void {
     const before = this.settings;
     this.settings = readSettings(sent);
-    const { database, epochs } = this.settings;
+    const { database, epochs, sourceMap, debugDirs } = this.settings;
     // Settings that come again as they were do not undo a selection made since.
-    const same = before.database === database && before.epochs.join('\n') === epochs.join('\n');
-    if (!same || this.profile.folder === '') this.profile.use(database, epochs);
+    const place = ({ database, epochs, sourceMap, debugDirs }: ValidSettings): string => JSON.stringify([database, epochs, sourceMap, debugDirs]);
+    if (place(before) !== place(this.settings) || this.profile.folder === '') this.profile.use({ database, epochs, sourceMap, debugDirs });
     else this.watch?.changed();
+    this.diagnostics.enable(this.settings.diagnostics);
   }
 
   private async configurationChanged(settings: unknown): Promise<void> {
@@ -161,7 +220,7 @@ class Server {
     if (isRecord(pulled)) this.configure(pulled);
   }
 
-  private view<T>(uri: string, token: CancellationToken, shape: (view: FileView | undefined) => T): Promise<T> {
+  private view<T>(uri: string, token: CancellationToken, shape: (view: FileView | undefined) => T | Promise<T>): Promise<T> {
     return answered(token, async () => shape(await viewFile(this.profile, this.documents, uri, token)));
   }
 
@@ -176,6 +235,14 @@ class Server {
         return record(this.profile, programs, argument, token, await startProgress(this.connection, workDoneToken, this.takesProgress));
       case commands.newEpoch:
         return newEpoch(this.profile, programs, argument, token);
+      case commands.importPerf:
+        return importPerf(this.profile, programs, argument, token, await startProgress(this.connection, workDoneToken, this.takesProgress));
+      case commands.renameEpoch:
+        return renameEpoch(this.profile, argument);
+      case commands.removeEpochs:
+        return removeEpochs(this.profile, argument);
+      case commands.compare:
+        return compare(this.profile, argument);
       case commands.listing:
         if (!isText(argument)) throw invalid(`${command}: the argument must be a procedure`);
         return listing(this.profile, { procedure: argument }, token);
@@ -206,30 +273,12 @@ async function answered<T>(token: CancellationToken, answer: () => Promise<T>): 
   return value;
 }
 
+/** Nothing, unless whoever asked has gone. */
+function givenUp(error: unknown): null {
+  if (error instanceof Cancelled || errorCode(error) === 'cancelled') throw error;
+  return null;
+}
+
 function cancelled(): ResponseError {
   return new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
-}
-
-function hotProceduresParams(params: unknown): HotProceduresParams {
-  const { by, limit } = isRecord(params) ? params : {};
-  if (by !== undefined && by !== 'procedure' && by !== 'image' && by !== 'line' && by !== 'app') {
-    throw invalid(`${methods.hotProcedures}: 'by' must be procedure, image, line or app`);
-  }
-  if (limit !== undefined && (typeof limit !== 'number' || !Number.isSafeInteger(limit) || limit < 0)) {
-    throw invalid(`${methods.hotProcedures}: 'limit' must be a number of rows`);
-  }
-  return { ...(by === undefined ? {} : { by }), ...(limit === undefined ? {} : { limit }) };
-}
-
-function listingParams(params: unknown): ListingParams {
-  const procedure = isRecord(params) ? params.procedure : undefined;
-  if (!isText(procedure)) throw invalid(`${methods.listing}: 'procedure' must name one`);
-  return { procedure };
-}
-
-function fileCostsParams(params: unknown): FileCostsParams {
-  const textDocument = isRecord(params) ? params.textDocument : undefined;
-  const uri = isRecord(textDocument) ? textDocument.uri : undefined;
-  if (!isText(uri)) throw invalid(`${methods.fileCosts}: 'textDocument.uri' must name a document`);
-  return { textDocument: { uri } };
 }

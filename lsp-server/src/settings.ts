@@ -12,18 +12,33 @@ export interface ValidSettings {
   hotShare: number;
   /** Null: look beside the server, then in PATH. */
   dwellPath: string | null;
+  /** Whether severe stalls are published as diagnostics. */
+  diagnostics: boolean;
+  /** From a folder as built to where it is here; longest first. */
+  sourceMap: [string, string][];
+  /** Folders with separate debug files. */
+  debugDirs: string[];
 }
 
 export function readSettings(sent: unknown, env: NodeJS.ProcessEnv = process.env): ValidSettings {
   const given = isRecord(sent) ? sent : {};
-  const { database, epochs, hints, hotShare, dwellPath } = given;
+  const { database, epochs, hints, hotShare, dwellPath, diagnostics, sourceMap, debugDirs } = given;
   return {
     database: isText(database) ? expandHome(database) : defaultDatabase(env),
     epochs: isTextList(epochs) && epochs.length > 0 ? epochs : ['latest'],
     hints: hints === 'off' || hints === 'hot' || hints === 'all' ? hints : 'hot',
     hotShare: typeof hotShare === 'number' && hotShare >= 0 && hotShare <= 1 ? hotShare : 0.01,
     dwellPath: isText(dwellPath) ? expandHome(dwellPath) : null,
+    diagnostics: diagnostics === true,
+    sourceMap: readSourceMap(sourceMap),
+    debugDirs: isTextList(debugDirs) ? debugDirs.filter((folder) => folder !== '').map(expandHome) : [],
   };
+}
+
+function readSourceMap(sent: unknown): [string, string][] {
+  const pairs = Object.entries(isRecord(sent) ? sent : {});
+  const valid = pairs.flatMap(([from, to]): [string, string][] => (from !== '' && isText(to) ? [[from, expandHome(to)]] : []));
+  return valid.sort(([a], [b]) => b.length - a.length);
 }
 
 function defaultDatabase(env: NodeJS.ProcessEnv): string {

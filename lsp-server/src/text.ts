@@ -36,6 +36,11 @@ export function quantity(value: number, unit = ''): string {
   return [digits, letter, unit].filter((part) => part !== '').join(' ');
 }
 
+/** `+4.2 G`, `−850 M`. */
+export function signedNumber(value: number): string {
+  return `${value < 0 ? '−' : '+'}${quantity(Math.abs(value))}`;
+}
+
 /** `1,234,567`. */
 export function count(value: number): string {
   return Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ',');

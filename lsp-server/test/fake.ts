@@ -1,9 +1,11 @@
 /**
  * A core without Rust: answers from data, counts what it is asked, waits where a test says so.
  */
-import type { Binding, Cancel, Core, FileCosts, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
+import type { Binding, Cancel, Core, CoreChange, Diff, DiffFactors, EpochList, FileChanges, FileCosts, LineDetail, Stats, Summary, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
 
 export interface FakeCore extends Core {
+  /** What the core was asked to do. */
+  done: string[];
   asked: { fileCosts: number; top: number };
   /** What `fileCosts` waits for. */
   gate: Promise<void>;
@@ -36,6 +38,7 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
   let callback: (() => void) | undefined;
   const core: FakeCore = {
     asked: { fileCosts: 0, top: 0 },
+    done: [],
     gate: Promise.resolve(),
     cancelled: 0,
     changed: () => callback?.(),
@@ -45,7 +48,23 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
     unwatch: () => {
       callback = undefined;
     },
-    epochs: () => Promise.resolve({ epochs: [], warnings: ['skipped x: torn'] }),
+    epochs: () => Promise.resolve({ epochs: [epoch('e0', 'before'), epoch('other', null, 'elsewhere'), epoch('e1', null)], warnings: ['skipped x: torn'] }),
+    lineDetail: (_epochs, _path, line) => Promise.resolve(lineDetail(line)),
+    diff: ({ a, b, procedure }) => Promise.resolve(diff(a, b, procedure !== undefined)),
+    fileChanges: ({ a, b }) => {
+      core.done.push(`changes ${a.join('+')} ${b.join('+')}`);
+      return Promise.resolve(fileChanges(a, b));
+    },
+    summary: () => Promise.resolve(summary()),
+    stats: ({ epochs }) => Promise.resolve(stats(epochs)),
+    renameEpoch: (epoch, name) => {
+      core.done.push(`rename ${epoch} ${name}`);
+      return epoch === 'absent' ? Promise.reject(new CoreError('no-epoch', "epoch 'absent': not found")) : Promise.resolve(epoch);
+    },
+    removeEpochs: (epochs) => {
+      core.done.push(`remove ${epochs.join(' ')}`);
+      return Promise.resolve(epochs);
+    },
     top: ({ by = 'procedure' }) => {
       core.asked.top++;
       return Promise.resolve({ ...top(), rows: rows[by] });
@@ -120,7 +139,7 @@ function top(): Omit<Top, 'rows'> {
 
 /** DCPI's Figure 2, shortened. */
 export function listing(): Listing {
-  const instruction = { file: '/src/copy.c', line: 3, executions: 4e5, gain_cycles: 0, confidence: 'high' as const, stalls: [] };
+  const instruction = { file: '/src/copy.c', line: 3, executions: 4e5, gain_cycles: 0, confidence: 'high' as const, stalls: [], kernel: null };
   return {
     schema: 1,
     image: { path: '/bin/copy', build_id: 'ab', arch: 'x86_64' },
@@ -164,4 +183,113 @@ export function listing(): Listing {
     source_lines: { '/src/copy.c': { '3': '  for (i = 0; i < n; i++)', '4': '    c[i] = a[i];' } },
     notes: [],
   };
+}
+
+function epoch(id: string, name: string | null, host = 'here'): EpochList['epochs'][number] {
+  return { id, name, start: '2026-11-20T10:00:00Z', end: '2026-11-20T10:01:00Z', host, cpu: 'Alpha 21164', backend: 'perf', scope: './copy', events: {}, notes: [] };
+}
+
+const side = { cpu: 'Alpha 21164', machineModel: 'alpha-21164', event: 'cycles', samples: 1000, periodCycles: 62000 };
+
+export function change(samplesA: number, samplesB: number, significant = true): CoreChange {
+  const ratio = samplesA === 0 ? null : samplesB / samplesA;
+  const p = significant ? 1e-6 : 0.4;
+  return { samplesA, samplesB, change: samplesB - samplesA, changeShare: (samplesB - samplesA) / 1000, ratio, p, falseDiscoveryRate: p, significant };
+}
+
+/** `count` times the executions, each taking `cost` times as long. */
+export function factors(count: number, cost: number): DiffFactors {
+  return { executionsA: 1e6, executionsB: 1e6 * count, cpiA: 2, cpiB: 2 * cost, countRatio: count, costRatio: cost };
+}
+
+/** `copy` became slower, `paste` is new. */
+function diff(a: string[], b: string[], ofOne: boolean): Diff {
+  const place = (address: number, text: string): Diff['instructions'][number]['a'] => ({ address, text, file: '/src/copy.c', line: 4 });
+  const unknown = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null };
+  return {
+    a: { ...side, epochs: a },
+    b: { ...side, epochs: b },
+    normalizedBy: 'run',
+    exposure: 1,
+    total: change(1000, 1400),
+    procedures: [
+      { procedure: 'copy', demangled: 'copy', image: 'copy', confidence: 'high', change: change(500, 800), factors: factors(1, 1.6) },
+      { procedure: '_Z5pastev', demangled: 'paste()', image: 'copy', confidence: 'low', change: change(0, 100), factors: unknown },
+    ],
+    lines: [{ file: '/src/copy.c', lineA: 3, lineB: 4, change: change(500, 800), factors: factors(1, 1.6) }],
+    instructions: !ofOne
+      ? []
+      : [
+          { kind: 'same', a: place(0x9810, 'ldq t4, 0(t1)'), b: place(0x9820, 'ldq t4, 0(t1)'), change: change(20, 25, false), factors: factors(1, 1.2) },
+          { kind: 'added', a: null, b: place(0x9824, 'mulq t4, t5, t4'), change: change(0, 300), factors: unknown },
+        ],
+    insignificantProcedures: 7,
+    insignificantLines: 9,
+    omittedRows: 0,
+    notes: ['one run a side'],
+  };
+}
+
+function fileChanges(a: string[], b: string[]): FileChanges {
+  return {
+    a: { ...side, epochs: a },
+    b: { ...side, epochs: b },
+    exposure: 1,
+    lines: [
+      { line: 3, change: change(100, 104, false), factors: factors(1, 1.04) },
+      { line: 4, change: change(200, 400), factors: factors(1.9, 1.05) },
+    ],
+    procedures: [{ procedure: 'copy', line: 1, change: change(300, 504), factors: factors(1.6, 1.05) }],
+    notes: [],
+  };
+}
+
+function lineDetail(line: number): LineDetail {
+  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 0, cyclesMax: 18, culpritAddress: 0x9810, culpritText: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
+  const instruction = { executions: 4e5, confidence: 'high' as const };
+  const place = { procedure: 'copy:copy', demangled: 'copy', share: 0.3, cpi: 10, omittedInstructions: 0 };
+  return {
+    epochs: ['e1'],
+    line,
+    places: [
+      { ...place, callers: [], instructions: [{ ...instruction, address: 0x9828, text: 'stq t4, 0(t2)', headSamples: 27766, cpi: 18, stalls: [stall] }] },
+      { ...place, share: 0.01, callers: [{ function: 'twice', file: '/src/copy.c', line: 40 }], instructions: [{ ...instruction, address: 0x9900, text: 'nop', headSamples: 0, cpi: 0, stalls: [] }] },
+    ],
+    omittedPlaces: 0,
+  };
+}
+
+function summary(): Summary {
+  return {
+    epochs: ['e1'],
+    scope: { kind: 'procedure', name: 'copy:copy' },
+    machineModel: 'alpha-21164',
+    timeEvent: 'cycles',
+    periodCycles: 62000,
+    samples: 32618,
+    samplesTallied: 32000,
+    talliedShare: 0.981,
+    procedures: 1,
+    proceduresLeftOut: 0,
+    cycles: 2e9,
+    instructions: 2e8,
+    cpi: 10.77,
+    bestCaseCpi: 0.62,
+    dynamic: [{ cause: 'd-cache-miss', shareMin: 0.279, shareMax: 0.968 }, { cause: 'other', shareMin: 0, shareMax: 0 }],
+    unexplainedStall: 0.023,
+    unexplainedGain: -0.043,
+    subtotalDynamic: 0.85,
+    staticCauses: [{ cause: 'slotting', share: 0.018 }],
+    subtotalStatic: 0.018,
+    totalStall: 0.868,
+    execution: 0.12,
+    netSamplingError: 0.012,
+    notes: [],
+  };
+}
+
+function stats(epochs: string[]): Stats {
+  const sets = epochs.map((epoch) => ({ epoch, name: null, against: false, samples: 1000, exposure: 1 }));
+  const row = { procedure: 'copy', demangled: 'copy', image: 'copy', rangeShare: 0.1, sum: 200, sumShare: 0.1, n: 2, mean: 100, stdDev: 7, min: 90, max: 110 };
+  return { event: 'cycles', sets, total: 2000, rows: [{ ...row, samples: [90, 110], comparison: null }], omittedRows: 0, notes: [] };
 }

@@ -7,7 +7,9 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import type { CodeLens, Hover, InlayHint } from 'vscode-languageserver/node';
 import { CancellationTokenSource } from 'vscode-languageserver/node';
-import type { EpochsResult, FileCostsResult, HotProceduresResult, ListingResult, RecordResult } from '../src/protocol';
+import type {
+  DiffResult, EpochsResult, FileCostsResult, HotProceduresResult, LineResult, ListingResult, RecordResult, StatsResult, SummaryResult,
+} from '../src/protocol';
 import { killPrograms, open, startProgram, stop, until } from './client';
 import { makeFixture, server } from './fixture';
 
@@ -179,4 +181,36 @@ test('a killed server leaves nothing behind; the next one serves', { skip }, asy
   const next = await startProgram(server, { database });
   assert.equal((await next.client.sendRequest<HotProceduresResult>('dwell/hotProcedures', {})).rows.length > 0, true);
   await stop(next);
+});
+
+test('runs are compared, named and removed by the real core', { skip }, async () => {
+  const { database, source, text, hotLine, importAgain } = given();
+  importAgain('second');
+  const started = await startProgram(server, { database, epochs: ['second'] });
+  const { client } = started;
+  const uri = await open(client, source, text);
+  const run = <T>(command: string, argument: unknown): Promise<T> => client.sendRequest<T>('workspace/executeCommand', { command, arguments: [argument] });
+  const diff = await client.sendRequest<DiffResult>('dwell/diff', { before: ['first'], all: true });
+  assert.deepEqual(diff.procedures.map(({ name, verdict, ratio }) => [name, verdict, ratio]), [['chase', 'noise', 1]], 'the same counts twice');
+  const one = await client.sendRequest<DiffResult>('dwell/diff', { before: ['first'], procedure: 'chase' });
+  assert.ok(one.instructions.length > 3 && one.instructions.every(({ kind, verdict }) => kind === 'same' && verdict === 'noise'));
+  const line = await client.sendRequest<LineResult>('dwell/line', { textDocument: { uri }, line: hotLine });
+  assert.ok(line.places[0]?.instructions.some(({ stalls }) => stalls.length > 0), JSON.stringify(line));
+  const summary = await client.sendRequest<SummaryResult>('dwell/summary', { procedure: 'chase' });
+  const whole = summary.subtotalDynamic + summary.subtotalStatic + summary.execution + summary.netSamplingError;
+  assert.ok(Math.abs(whole - 1) < 1e-6, String(whole));
+  const stats = await client.sendRequest<StatsResult>('dwell/stats', { epochs: ['first', 'second'] });
+  assert.equal(stats.rows[0]?.n, 2);
+  assert.match((await client.sendRequest<{ svg: string }>('dwell/cfg', { procedure: 'chase' })).svg, /^<svg [^]*class="edge"/);
+  await run('dwell.server.renameEpoch', { epoch: 'second', name: 'another' });
+  await run('dwell.server.compare', { before: ['first'], after: ['another'] });
+  const named = await client.sendRequest<EpochsResult>('dwell/epochs', {});
+  assert.deepEqual([named.selected, named.baseline], [['another'], ['first']]);
+  assert.ok(named.epochs.some(({ name }) => name === 'another') && !named.epochs.some(({ name }) => name === 'second'));
+  const { removed } = await run<{ removed: string[] }>('dwell.server.removeEpochs', ['another']);
+  assert.equal(removed.length, 1);
+  const left = await client.sendRequest<EpochsResult>('dwell/epochs', {});
+  assert.ok(!left.epochs.some(({ id }) => removed.includes(id)));
+  await assert.rejects(run('dwell.server.importPerf', { path: '/no/such/perf.data' }), /no such|No such|perf\.data/);
+  await stop(started);
 });

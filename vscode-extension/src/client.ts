@@ -7,8 +7,8 @@ import {
   TransportKind, WorkDoneProgress, type CloseHandlerResult, type LanguageClientOptions, type StaticFeature,
 } from 'vscode-languageclient/node';
 import {
-  commands, methods, type EpochsResult, type FileCostsResult, type HotProceduresParams, type HotProceduresResult,
-  type ListingResult, type NewEpochParams, type RecordParams, type RecordResult, type Settings,
+  commands, methods, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileCostsResult, type HotProceduresParams, type HotProceduresResult,
+  type ImportPerfParams, type ListingResult, type NewEpochParams, type ProcessesResult, type RecordParams, type RecordResult, type Settings, showListingCommand,
 } from '@dwell/lsp-server/protocol';
 import { reason } from './failures';
 
@@ -101,6 +101,43 @@ export class Client implements vscode.Disposable {
     return result;
   }
 
+  async importPerf(params: ImportPerfParams, token: vscode.CancellationToken, report: Report): Promise<RecordResult> {
+    const result = await this.execute<RecordResult>(commands.importPerf, params, token, report);
+    await this.context.workspaceState.update(selectionKey, undefined);
+    return result;
+  }
+
+  renameEpoch(epoch: string, name: string): Promise<void> {
+    return this.execute(commands.renameEpoch, { epoch, name });
+  }
+
+  /** For good: whoever calls this has asked. */
+  async removeEpochs(epochs: string[]): Promise<void> {
+    await this.execute(commands.removeEpochs, epochs);
+    const chosen = this.context.workspaceState.get<string[]>(selectionKey);
+    if (chosen?.some((id) => epochs.includes(id))) await this.context.workspaceState.update(selectionKey, undefined);
+    this.changed.fire();
+  }
+
+  /** Shows the change from these epochs to those; null ends the comparison. */
+  async compare(params: CompareParams | null): Promise<void> {
+    await this.execute(commands.compare, params);
+    if (params?.after) await this.context.workspaceState.update(selectionKey, params.after);
+    this.changed.fire();
+  }
+
+  diff(params: DiffParams, token?: vscode.CancellationToken): Promise<DiffResult> {
+    return this.language.sendRequest<DiffResult>(methods.diff, params, token);
+  }
+
+  cfg(procedure: string): Promise<CfgResult> {
+    return this.language.sendRequest<CfgResult>(methods.cfg, { procedure });
+  }
+
+  processes(): Promise<ProcessesResult> {
+    return this.language.sendRequest<ProcessesResult>(methods.processes, {});
+  }
+
   newEpoch(params: NewEpochParams): Promise<void> {
     return this.execute(commands.newEpoch, params);
   }
@@ -161,6 +198,9 @@ export class Client implements vscode.Disposable {
       ...(epochs ? { epochs } : {}),
       hints: chosen.get('hints', 'hot'),
       hotShare: chosen.get('hotShare', 0.01),
+      diagnostics: chosen.get('diagnostics', false),
+      sourceMap: chosen.get<Record<string, string>>('sourceMap', {}),
+      debugDirs: chosen.get<string[]>('debugDirs', []),
       ...(database ? { database } : {}),
       ...(program ? { dwellPath: program } : {}),
     };
@@ -175,6 +215,8 @@ export class Client implements vscode.Disposable {
     return {
       documentSelector: languages.map((language) => ({ scheme: 'file', language })),
       outputChannel: this.log,
+      // Hovers link to listings; to nothing else that runs.
+      markdown: { isTrusted: { enabledCommands: [showListingCommand] } },
       // Read at each start.
       initializationOptions: () => this.tell(this.settings()),
       middleware: {
@@ -207,11 +249,11 @@ export class Client implements vscode.Disposable {
   }
 }
 
-/** Tells the server that `dwell/profileDidChange` is welcome. */
+/** Tells the server that `dwell/profileDidChange` is welcome, and that hovers may link to listings. */
 const announcement: StaticFeature = {
   fillClientCapabilities: (capabilities) => {
     const experimental = (capabilities.experimental ?? {}) as Record<string, unknown>;
-    capabilities.experimental = { ...experimental, dwell: { profileDidChange: true } };
+    capabilities.experimental = { ...experimental, dwell: { profileDidChange: true, commandLinks: true } };
   },
   initialize: () => { /* nothing to set up */ },
   getState: () => ({ kind: 'static' }),

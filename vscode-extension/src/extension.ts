@@ -5,7 +5,11 @@ import { Client } from './client';
 import type { Dwell } from './dwell';
 import { Failures } from './failures';
 import { Profile } from './profile';
+import * as cfg from './cfg';
+import * as compare from './compare';
+import * as compareListings from './compareListings';
 import * as epochs from './epochs';
+import * as epochView from './epochView';
 import * as heat from './heat';
 import * as hints from './hints';
 import * as hotProcedures from './hotProcedures';
@@ -20,7 +24,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const profile = new Profile(client, log);
   const dwell: Dwell = { client, profile, failures, log, memory: context.workspaceState };
   context.subscriptions.push(log, failures, client, profile);
-  for (const feature of [epochs, heat, hints, hotProcedures, listing, record, status]) {
+  for (const feature of [cfg, compare, compareListings, epochs, epochView, heat, hints, hotProcedures, listing, record, status]) {
     context.subscriptions.push(feature.activate(dwell));
   }
   await client.start();

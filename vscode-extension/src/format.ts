@@ -38,6 +38,17 @@ export function when(start: string, now: Date): string {
   return at.toLocaleDateString('en-CA');
 }
 
+/** `12 s`, `5 min`, `3.2 h`; `collecting` while it goes on. */
+export function duration({ start, end }: EpochSummary): string {
+  if (end === null) return 'collecting';
+  const seconds = (new Date(end).getTime() - new Date(start).getTime()) / 1000;
+  if (Number.isNaN(seconds)) return 'duration unknown';
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 120 * 60) return `${Math.round(seconds / 60)} min`;
+  return `${(seconds / 3600).toFixed(1)} h`;
+}
+
 /** How an epoch is called: its name, else what was sampled. */
 export function epochTitle(epoch: EpochSummary): string {
   const title = epoch.name ?? epoch.scope;

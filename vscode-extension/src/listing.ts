@@ -1,5 +1,6 @@
 // A procedure's listing as a read-only document: `dwell:` documents whose text the server gives. Definitions lead from a
-// line to its source and from a bubble to its culprits; from a source line "Show Listing" leads back.
+// line to its source, from a bubble to its culprits and from a branch or call to where it goes; from a source line "Show
+// Listing" leads back. Basic blocks and the summary fold.
 import * as vscode from 'vscode';
 import type { ListingLine, ListingResult } from '@dwell/lsp-server/protocol';
 import type { Client } from './client';
@@ -15,13 +16,15 @@ export function activate(dwell: Dwell): vscode.Disposable {
     listings,
     vscode.workspace.registerTextDocumentContentProvider(scheme, listings),
     vscode.languages.registerDefinitionProvider({ scheme }, listings),
-    dwell.failures.command('dwell.showListing', 'the listing', (what) => showListing(dwell, listings, what)),
+    vscode.languages.registerFoldingRangeProvider({ scheme }, listings),
+    vscode.languages.registerDocumentSymbolProvider({ scheme }, listings),
+    dwell.failures.command('dwell.showListing', 'the listing', (what, address) => showListing(dwell, listings, what, typeof address === 'number' ? address : undefined)),
     dwell.failures.command('dwell.goToSource', 'the source', () => goToSource(listings)),
   );
 }
 
 /** The listings that are open, and what their lines stand for. */
-class Listings implements vscode.TextDocumentContentProvider, vscode.DefinitionProvider, vscode.Disposable {
+class Listings implements vscode.TextDocumentContentProvider, vscode.DefinitionProvider, vscode.FoldingRangeProvider, vscode.DocumentSymbolProvider, vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<vscode.Uri>();
   readonly onDidChange = this.changed.event;
   private readonly open = new Map<string, ListingResult>();
@@ -45,8 +48,47 @@ class Listings implements vscode.TextDocumentContentProvider, vscode.DefinitionP
     if (!line) return [];
     const culprits = line.culpritLines.map((at) => new vscode.Location(document.uri, new vscode.Position(at, 0)));
     const source = this.source(line);
+    const target = this.target(document, position, line);
+    if (target) return [target];
     if (culprits.length > 0) return culprits;
     return source ? [source] : [];
+  }
+
+  provideFoldingRanges(document: vscode.TextDocument): vscode.FoldingRange[] {
+    const folds = this.open.get(document.uri.toString())?.folds ?? [];
+    return folds.map(({ start, end }) => new vscode.FoldingRange(start, end, vscode.FoldingRangeKind.Region));
+  }
+
+  /** Blocks and summary, for the outline and the breadcrumbs: their heads tell best-case and actual CPI. */
+  provideDocumentSymbols(document: vscode.TextDocument): vscode.DocumentSymbol[] {
+    const listing = this.open.get(document.uri.toString());
+    return (listing?.folds ?? []).flatMap(({ start, end, kind }) => {
+      if (end >= document.lineCount) return [];
+      const range = new vscode.Range(start, 0, end, document.lineAt(end).text.length);
+      const address = listing?.lines.slice(start, end + 1).find((line) => line.address !== null)?.address;
+      const name = kind === 'summary' ? 'Summary' : `Block ${address?.toString(16) ?? ''}`;
+      const symbol = kind === 'summary' ? vscode.SymbolKind.Object : vscode.SymbolKind.Array;
+      const detail = document.lineAt(start).text.replace(/^\*+ /, '');
+      return [new vscode.DocumentSymbol(name, detail, symbol, range, document.lineAt(start).range)];
+    });
+  }
+
+  /** The line of an instruction. */
+  lineOfAddress(document: vscode.TextDocument, address: number): number | undefined {
+    const at = this.open.get(document.uri.toString())?.lines.findIndex((line) => line.address === address) ?? -1;
+    return at < 0 ? undefined : at;
+  }
+
+  /** Where the branch or call under the cursor goes: here, or in the listing of the procedure there. */
+  private target(document: vscode.TextDocument, position: vscode.Position, { target }: ListingLine): vscode.Location | undefined {
+    if (target === null) return undefined;
+    const word = document.getText(document.getWordRangeAtPosition(position, /[0-9a-zA-Z_]+/));
+    const isOperand = parseInt(word.replace(/^0x/, ''), 16) === target;
+    const here = this.lineOfAddress(document, target);
+    if (here !== undefined) return new vscode.Location(document.uri, new vscode.Position(here, 0));
+    const image = (this.open.get(document.uri.toString())?.listing as { image?: { build_id?: string } } | undefined)?.image?.build_id;
+    if (!isOperand || image === undefined) return undefined;
+    return new vscode.Location(uriOf(`${image}:0x${target.toString(16)}`), new vscode.Position(0, 0));
   }
 
   line(document: vscode.TextDocument, at: number): ListingLine | undefined {
@@ -91,8 +133,8 @@ function procedureOf(uri: vscode.Uri): string {
   return uri.query;
 }
 
-/** `what`: a procedure's id, as a lens gives it, or a row of the view; anything else means the cursor's place. */
-async function showListing(dwell: Dwell, listings: Listings, what: unknown): Promise<void> {
+/** `address`: of an instruction to show. `what`: a procedure's id, as a lens gives it, or a row of the view; anything else means the cursor's place. */
+async function showListing(dwell: Dwell, listings: Listings, what: unknown, address: number | undefined): Promise<void> {
   const row = rowId(what);
   const named = row ?? (typeof what === 'string' ? what : undefined);
   const editor = vscode.window.activeTextEditor;
@@ -102,7 +144,8 @@ async function showListing(dwell: Dwell, listings: Listings, what: unknown): Pro
   const document = await vscode.workspace.openTextDocument(uriOf(procedure));
   const besideSource = cursor !== undefined && row === undefined;
   const shown = await vscode.window.showTextDocument(document, { viewColumn: column(besideSource), preview: true });
-  const at = named === undefined && cursor ? listings.lineOfSource(document, cursor) : undefined;
+  const ofCursor = named === undefined && cursor ? listings.lineOfSource(document, cursor) : undefined;
+  const at = address === undefined ? ofCursor : listings.lineOfAddress(document, address);
   if (at === undefined) return;
   shown.selection = new vscode.Selection(at, 0, at, 0);
   shown.revealRange(shown.selection, vscode.TextEditorRevealType.InCenter);

@@ -9,7 +9,7 @@ import { selectedEpochs } from './selection';
 /** Also the value of the context key `dwell.state`. */
 export type ProfileState = 'starting' | 'empty' | 'ready' | 'failed';
 
-const nothing: EpochsResult = { selected: [], epochs: [], warnings: [] };
+const nothing: EpochsResult = { selected: [], baseline: null, epochs: [], warnings: [] };
 
 export class Profile implements vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<void>();
@@ -39,6 +39,11 @@ export class Profile implements vscode.Disposable {
     return selectedEpochs(this.answer.epochs, this.answer.selected);
   }
 
+  /** Those that are compared with; `undefined`: none are pinned. */
+  get baseline(): readonly EpochSummary[] | undefined {
+    return this.answer.baseline === null ? undefined : selectedEpochs(this.answer.epochs, this.answer.baseline);
+  }
+
   /** What is wrong with the database or some of its files. */
   get warnings(): readonly string[] {
     return this.answer.warnings;
@@ -53,6 +58,7 @@ export class Profile implements vscode.Disposable {
     this.current = state;
     this.logNewWarnings();
     await vscode.commands.executeCommand('setContext', 'dwell.state', state);
+    await vscode.commands.executeCommand('setContext', 'dwell.comparing', answer.baseline !== null);
     this.changed.fire();
   }
 

@@ -1,27 +1,88 @@
-// Recording a command as a new epoch. Runs a program, so it wants a trusted workspace.
+// Recording as a new epoch: a command, the current launch target, or a process that runs. Runs a program, so it wants a
+// trusted workspace.
 import * as vscode from 'vscode';
-import type { RecordResult } from '@dwell/lsp-server/protocol';
+import type { RecordParams, RecordResult } from '@dwell/lsp-server/protocol';
 import { splitCommandLine } from './commandLine';
 import type { Dwell } from './dwell';
+import { launchTarget } from './launchTarget';
 
 /** The command line that is offered next time. */
 const lastCommandKey = 'dwell.lastCommand';
 
 export function activate(dwell: Dwell): vscode.Disposable {
-  return dwell.failures.command('dwell.record', 'recording', async (line) => {
-    if (!vscode.workspace.isTrusted) throw new Error('it runs a program, so this workspace must be trusted first');
-    const commandLine = typeof line === 'string' ? line : await ask(dwell.memory);
-    if (commandLine === undefined) return;
-    const command = splitCommandLine(commandLine);
-    if (!command) throw new Error(`this is no command: ${commandLine}`);
-    const folder = await workingFolder();
-    if (folder === undefined) return;
-    await dwell.memory.update(lastCommandKey, commandLine);
-    const result = await recordWithProgress(dwell, commandLine, command, folder.path);
-    dwell.log.info(`recorded ${commandLine} as epoch ${result.epoch}`);
-    if (result.output.trim()) dwell.log.info(result.output.trimEnd());
-    await dwell.profile.refresh();
+  return vscode.Disposable.from(
+    dwell.failures.command('dwell.record', 'recording', (line) => recordCommand(dwell, line)),
+    dwell.failures.command('dwell.recordTarget', 'recording', () => recordTarget(dwell)),
+    dwell.failures.command('dwell.recordProcess', 'recording', (pid) => recordProcess(dwell, pid)),
+  );
+}
+
+function demandTrust(): void {
+  if (!vscode.workspace.isTrusted) throw new Error('it runs a program, so this workspace must be trusted first');
+}
+
+async function recordCommand(dwell: Dwell, line: unknown): Promise<void> {
+  demandTrust();
+  const commandLine = typeof line === 'string' ? line : await ask(dwell.memory);
+  if (commandLine === undefined) return;
+  const command = splitCommandLine(commandLine);
+  if (!command) throw new Error(`this is no command: ${commandLine}`);
+  const folder = await workingFolder();
+  if (folder === undefined) return;
+  await dwell.memory.update(lastCommandKey, commandLine);
+  await recorded(dwell, commandLine, { command, ...(folder.path === undefined ? {} : { cwd: folder.path }) });
+}
+
+/** Records, and says in the log what came of it. */
+async function recorded(dwell: Dwell, title: string, params: RecordParams): Promise<void> {
+  const result = await recordWithProgress(dwell, title, params);
+  dwell.log.info(`recorded ${title} as epoch ${result.epoch}`);
+  if (result.output.trim()) dwell.log.info(result.output.trimEnd());
+  await dwell.profile.refresh();
+}
+
+interface Target {
+  label: string;
+  description: string;
+  command: string[];
+  cwd: string | undefined;
+}
+
+/** What the workspace would launch: its launch configurations with a program, and CMake's target. */
+async function recordTarget(dwell: Dwell): Promise<void> {
+  demandTrust();
+  const targets = await launchTargets();
+  if (targets.length === 0) throw new Error('no launch configuration names a program; "Dwell: Record a Command…" takes any');
+  const [only] = targets;
+  const target = targets.length === 1 ? only : await vscode.window.showQuickPick(targets, { title: 'Dwell: Record the Launch Target', placeHolder: 'What to run and sample' });
+  if (!target) return;
+  await recorded(dwell, target.label, { command: target.command, ...(target.cwd === undefined ? {} : { cwd: target.cwd }) });
+}
+
+async function launchTargets(): Promise<Target[]> {
+  const folders = vscode.workspace.workspaceFolders ?? [];
+  const targets = folders.flatMap((folder) => {
+    const configurations = vscode.workspace.getConfiguration('launch', folder.uri).get<unknown[]>('configurations', []);
+    return configurations.flatMap((configuration) => launchTarget(configuration, folder.uri.fsPath) ?? []);
   });
+  const hasCMake = (await vscode.commands.getCommands(true)).includes('cmake.launchTargetPath');
+  const path: unknown = hasCMake ? await vscode.commands.executeCommand('cmake.launchTargetPath') : undefined;
+  if (typeof path === 'string' && path !== '') targets.unshift({ label: path, description: 'CMake', command: [path], cwd: folders[0]?.uri.fsPath });
+  return targets;
+}
+
+/** Processes that run, most CPU time first; until they end, or one has seen enough. */
+async function recordProcess(dwell: Dwell, given: unknown): Promise<void> {
+  demandTrust();
+  if (typeof given === 'number') return recorded(dwell, `process ${given}`, { pids: [given] });
+  const { processes } = await dwell.client.processes();
+  const items = processes.map((each) => ({
+    label: each.name, description: `${each.pid} · ${each.user} · ${each.cpuSeconds.toFixed(1)} s of CPU time`, detail: each.command, pid: each.pid,
+  }));
+  const chosen = await vscode.window.showQuickPick(items, {
+    title: 'Dwell: Record a Process', placeHolder: 'Sampled until it ends, or until Cancel: what there is by then is kept', matchOnDescription: true, matchOnDetail: true,
+  });
+  if (chosen) await recorded(dwell, `${chosen.label} (${chosen.pid})`, { pids: [chosen.pid] });
 }
 
 async function ask(memory: vscode.Memento): Promise<string | undefined> {
@@ -45,14 +106,16 @@ async function workingFolder(): Promise<{ path: string | undefined } | undefined
 }
 
 async function recordWithProgress(
-  { client }: Dwell, title: string, command: string[], cwd: string | undefined,
+  { client, profile }: Dwell, title: string, params: RecordParams,
 ): Promise<RecordResult> {
   await vscode.commands.executeCommand('setContext', 'dwell.recording', true);
   try {
     const where = { location: vscode.ProgressLocation.Notification, title: `Recording ${title}`, cancellable: true };
     return await vscode.window.withProgress(where, (progress, token) =>
-      client.record({ command, ...(cwd ? { cwd } : {}) }, token, (message) => { progress.report({ message }); }));
+      client.record(params, token, (message) => { progress.report({ message }); }));
   } finally {
+    // A process that was cancelled left an epoch.
+    if (params.pids) await profile.refresh();
     await vscode.commands.executeCommand('setContext', 'dwell.recording', false);
   }
 }

@@ -17,17 +17,18 @@ export function activate({ profile }: Dwell): vscode.Disposable {
   return vscode.Disposable.from(item, profile.onDidChange(show));
 }
 
-function present(item: vscode.StatusBarItem, { state, selected, warnings }: Profile): void {
+function present(item: vscode.StatusBarItem, { state, selected, baseline, warnings }: Profile): void {
+  const shown = baseline ? `${title(baseline)} → ${title(selected)}` : title(selected);
   const label = {
     starting: '$(loading~spin) Dwell',
     empty: '$(pulse) Dwell: no profile',
     failed: '$(warning) Dwell',
-    ready: `$(${selected.some(isDoubtful) ? 'warning' : 'pulse'}) Dwell: ${title(selected)}`,
+    ready: `$(${selected.some(isDoubtful) ? 'warning' : 'pulse'}) Dwell: ${shown}`,
   };
   item.text = label[state];
   item.command = { starting: 'dwell.showLog', empty: 'dwell.record', failed: 'dwell.refresh', ready: 'dwell.selectEpoch' }[state];
   item.tooltip = tooltip(state, selected, warnings);
-  item.accessibilityInformation = { label: `Dwell profile: ${state === 'ready' ? title(selected) : state}` };
+  item.accessibilityInformation = { label: `Dwell profile: ${state === 'ready' ? shown : state}` };
 }
 
 function title(selected: readonly EpochSummary[]): string {

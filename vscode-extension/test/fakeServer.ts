@@ -8,7 +8,8 @@ import {
 import { TextDocument } from 'vscode-languageserver-textdocument';
 import {
   commands, methods, protocolVersion, showListingCommand, type EpochsResult, type EpochSummary, type FileCostsResult,
-  type HotProceduresParams, type HotProceduresResult, type HotRow, type ListingLine, type ListingParams,
+  type CfgResult, type CompareParams, type DiffChange, type DiffParams, type DiffResult, type HotProceduresParams, type HotProceduresResult,
+  type ImportPerfParams, type ProcessesResult, type RenameEpochParams, type HotRow, type ListingLine, type ListingParams,
   type ListingResult,
   type RecordParams, type RecordResult, type Settings,
 } from '@dwell/lsp-server/protocol';
@@ -22,6 +23,7 @@ let hints: Settings['hints'] = 'hot';
 let epochs: EpochSummary[] = process.env.DWELL_FAKE_EMPTY ? [] : [epoch('e1', 'before', 4), epoch('e2', null, 1)];
 /** Selectors, as they were sent. */
 let selected = ['latest'];
+let baseline: string[] | null = null;
 /** Nothing may be sent before the client has said hello. */
 let connectionIsUp = false;
 
@@ -65,7 +67,7 @@ connection.onHover((params) => {
   return { contents: { kind: 'markdown', value: '**86.0%** of the time · CPI 31' } };
 });
 
-connection.onRequest(methods.epochs, (): EpochsResult => ({ selected, epochs, warnings: [] }));
+connection.onRequest(methods.epochs, (): EpochsResult => ({ selected, baseline, epochs, warnings: [] }));
 
 connection.onRequest(methods.hotProcedures, ({ by = 'procedure', limit = 100 }: HotProceduresParams): HotProceduresResult => {
   const rows = (by === 'procedure' ? procedures() : others(by)).slice(0, limit);
@@ -76,7 +78,7 @@ connection.onRequest(methods.listing, ({ procedure: asked }: ListingParams): Lis
   if (asked !== procedure) throw new ResponseError(LSPErrorCodes.RequestFailed, `no procedure ${asked} in the profile`);
   const hot = anyHotPlace();
   const source = hot ? { uri: hot.uri, line: hot.line } : null;
-  const none = { address: null, source: null, culpritLines: [] };
+  const none = { address: null, target: null, source: null, culpritLines: [] };
   const lines: [string, ListingLine][] = [
     [`chase  /work/chase`, none],
     [`86.0% of epoch ${shown().join('+')}: 3,440 cpu-clock samples`, none],
@@ -84,10 +86,10 @@ connection.onRequest(methods.listing, ({ procedure: asked }: ListingParams): Lis
     ['  chase.c:29  while (steps--) node = node->next;', { ...none, source }],
     ['1150      mov rdi, qword ptr [rdi]              12     0.1cy', { ...none, address: 0x1150, source }],
     ['          d •••••••••• 92.0cy   (d = D-cache miss)', { ...none, culpritLines: [4] }],
-    ['1153      sub rsi, 1                         3,428    92.8cy  1150', { address: 0x1153, source, culpritLines: [4] }],
-    ['1157      jne 0x1150                                       ·', { ...none, address: 0x1157, source }],
+    ['1153      sub rsi, 1                         3,428    92.8cy  1150', { ...none, address: 0x1153, source, culpritLines: [4] }],
+    ['1157      jne 0x1150                                       ·', { ...none, address: 0x1157, target: 0x1150, source }],
   ];
-  return { title: 'chase · chase', text: lines.map(([text]) => `${text}\n`).join(''), lines: lines.map(([, line]) => line), listing: {} };
+  return { title: 'chase · chase', text: lines.map(([text]) => `${text}\n`).join(''), lines: lines.map(([, line]) => line), folds: [{ start: 2, end: 7, kind: 'block' }], listing: {} };
 });
 
 connection.onRequest(methods.fileCosts, ({ textDocument }: { textDocument: { uri: string } }): FileCostsResult => {
@@ -107,12 +109,17 @@ connection.onExecuteCommand(async (params, token): Promise<unknown> => {
   switch (params.command) {
     case commands.selectEpochs: select(argument as string[]); return null;
     case commands.record: return record(argument as RecordParams, token);
+    case commands.importPerf: return record({ command: [(argument as ImportPerfParams).path] }, token);
+    case commands.renameEpoch: return rename(argument as RenameEpochParams);
+    case commands.removeEpochs: return remove(argument as string[]);
+    case commands.compare: return compare(argument as CompareParams | null);
     case commands.newEpoch: throw new ResponseError(LSPErrorCodes.RequestFailed, 'no daemon runs on this machine');
     default: return null;
   }
 });
 
-async function record({ command: [program = ''] }: RecordParams, token: CancellationToken): Promise<RecordResult> {
+async function record({ command, pids = [] }: RecordParams, token: CancellationToken): Promise<RecordResult> {
+  const [program = `pid ${pids.join()}`] = command ?? [];
   if (program === 'die') process.exit(1);
   if (program === 'fail') throw new ResponseError(LSPErrorCodes.RequestFailed, 'fail: no such command');
   if (program === 'wait') await new Promise((resolve) => token.onCancellationRequested(resolve));
@@ -122,6 +129,70 @@ async function record({ command: [program = ''] }: RecordParams, token: Cancella
   select([id]);
   return { epoch: id, output: 'chase 0000' };
 }
+
+function rename({ epoch: id, name }: RenameEpochParams): { epoch: string } {
+  epochs = epochs.map((each) => each.id === id ? { ...each, name } : each);
+  select(selected);
+  return { epoch: id };
+}
+
+function remove(ids: string[]): { removed: string[] } {
+  epochs = epochs.filter(({ id }) => !ids.includes(id));
+  if (baseline?.some((id) => ids.includes(id))) baseline = null;
+  select(selected.filter((id) => !ids.includes(id)).concat('latest').slice(0, 1));
+  return { removed: ids };
+}
+
+function compare(params: CompareParams | null): null {
+  baseline = params?.before ?? null;
+  select(params?.after ?? selected);
+  return null;
+}
+
+connection.onRequest(methods.diff, ({ before = [], after = [], procedure: one, all }: DiffParams): DiffResult => {
+  const side = { cpu: 'AMD EPYC', machineModel: 'amd-zen3', event: 'cpu-clock', samples: 4000, periodCycles: 500_000 };
+  const hot = anyHotPlace();
+  const at = (address: number, text: string) => ({ address, text, uri: null, line: null });
+  const noise = { ...change('noise', 'no change beyond noise', 40, 42), id: 'chase:main', name: 'main', image: 'chase', confidence: 'low' as const };
+  return {
+    before: { ...side, epochs: before },
+    after: { ...side, epochs: after },
+    normalizedBy: 'run', exposure: 1, total: change('more', '+50.0%', 4000, 6000), insignificantProcedures: 7, insignificantLines: 9, omittedRows: 0,
+    notes: ['one run a side: how much runs vary by themselves is unknown'],
+    procedures: [
+      { ...change('slower', '+30.0% · slower ×1.60 · CPI 19→31', 2000, 3200), id: procedure, name: 'chase', image: 'chase', confidence: 'high' },
+      { ...change('more-often', '+15.0% · ran more often ×2.00', 600, 1200), id: 'chase:link_cycle', name: 'link_cycle', image: 'chase', confidence: 'high' },
+      { ...change('new', '+5.0% · new', 0, 200), id: 'chase:fresh', name: 'fresh', image: 'chase', confidence: 'medium' },
+      ...(all ? [noise] : []),
+    ],
+    lines: hot ? [{ ...change('slower', '+30.0% · slower ×1.60', 2000, 3200), file: '/work/chase.c', uri: hot.uri, lineBefore: hot.line - 2, lineAfter: hot.line }] : [],
+    instructions: one === undefined ? [] : [
+      { ...change('slower', '+29.0% · slower ×1.60', 1900, 3060), kind: 'same', before: at(0x1150, 'mov rdi, qword ptr [rdi]'), after: at(0x1250, 'mov rdi, qword ptr [rdi]') },
+      { ...change('gone', '−1.0% · gone', 40, 0), kind: 'removed', before: at(0x1153, 'nop'), after: null },
+      { ...change('new', '+3.0% · new', 0, 120), kind: 'added', before: null, after: at(0x1253, 'imul rdi, rdi, 3') },
+      { ...change('noise', 'no change beyond noise', 60, 61), kind: 'same', before: at(0x1154, 'jne 0x1150'), after: at(0x1257, 'jne 0x1250') },
+    ],
+  };
+});
+
+function change(verdict: DiffChange['verdict'], label: string, samplesBefore: number, samplesAfter: number): DiffChange {
+  const significant = verdict !== 'noise';
+  const p = significant ? 1e-9 : 0.6;
+  const change = samplesAfter - samplesBefore;
+  return {
+    verdict, label, samplesBefore, samplesAfter, change, changeShare: change / 4000, changeCycles: change * 500_000, ratio: samplesBefore === 0 ? null : samplesAfter / samplesBefore,
+    executionsBefore: 1e8, executionsAfter: 1e8, countRatio: 1, cpiBefore: 19, cpiAfter: 31, costRatio: 1.6, p, falseDiscoveryRate: p, significant,
+  };
+}
+
+connection.onRequest(methods.cfg, (): CfgResult => ({
+  title: 'chase · chase',
+  svg: '<svg xmlns="http://www.w3.org/2000/svg" class="cfg" width="300" height="120" viewBox="0 0 300 120"><g class="block heat-9" data-address="4432" tabindex="0" role="button" aria-label="block 1150"><rect x="10" y="10" width="280" height="40"/><text class="head" x="18" y="30">86.0%   CPI 31</text></g><path class="edge" stroke-width="2" d="M10 30H4V90H10"/></svg>',
+}));
+
+connection.onRequest(methods.processes, (): ProcessesResult => ({
+  processes: [{ pid: 4711, name: 'busy', command: '/usr/bin/busy --loop', user: 'me', own: true, cpuSeconds: 12.5 }],
+}));
 
 function select(selectors: string[]): void {
   selected = selectors;

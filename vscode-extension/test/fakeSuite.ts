@@ -55,11 +55,40 @@ export function run(): Promise<void> {
       assert.equal(vscode.window.activeTextEditor?.selection.active.line, line);
     },
 
+    'folds the blocks of a listing, outlines them, and follows a branch': async () => {
+      await vscode.commands.executeCommand('dwell.showListing', '/work/chase:chase', 0x1153);
+      const listing = await activeListing((text) => text.includes('1150'));
+      await until('the instruction', () => vscode.window.activeTextEditor?.selection.active.line, (at) => at === 6);
+      const folds = await vscode.commands.executeCommand<vscode.FoldingRange[]>('vscode.executeFoldingRangeProvider', listing.uri);
+      assert.deepEqual(folds.map(({ start, end }) => [start, end]), [[2, 7]]);
+      const symbols = await vscode.commands.executeCommand<vscode.DocumentSymbol[]>('vscode.executeDocumentSymbolProvider', listing.uri);
+      assert.deepEqual(symbols.map(({ name, detail }) => [name, detail]), [['Block 1150', 'best case 1.5/3 = 0.50 CPI, actual 93/3 = 31.0 CPI']]);
+      assert.deepEqual(await definition(listing, 7), { path: listing.uri.path, line: 4 });
+    },
+
+    'compares two epochs: rows, and instructions that stand in one line on both sides': async () => {
+      await vscode.commands.executeCommand('dwell.compareEpochs', 'e1', 'e2');
+      await vscode.commands.executeCommand('dwell.compareListings', '/work/chase:chase');
+      const [before, after] = await until('both sides', () => sides(), (texts) => texts.length === 2 && texts.every((text) => text.includes('mov')));
+      assert.equal(before, '1  mov rdi, qword ptr [rdi]\n2  nop\n4  jne 0x1150\n');
+      assert.equal(after, '1  mov rdi, qword ptr [rdi]\n3  imul rdi, rdi, 3\n4  jne 0x1150\n');
+      await vscode.commands.executeCommand('dwell.endComparison');
+    },
+
+    'records a process, and imports a perf.data, as the epoch that is shown': async () => {
+      await vscode.commands.executeCommand('dwell.showListing', '/work/chase:chase');
+      await activeListing((text) => text.includes('epoch e2'));
+      await vscode.commands.executeCommand('dwell.recordProcess', 4711);
+      await activeListing((text) => text.includes('epoch e3'));
+      await vscode.commands.executeCommand('dwell.importPerf', '/work/perf.data');
+      await activeListing((text) => text.includes('epoch e4'));
+    },
+
     'records a command as the epoch that is shown, open listings too': async () => {
       await vscode.commands.executeCommand('dwell.showListing', '/work/chase:chase');
-      const listing = await activeListing((text) => text.includes('epoch e2'));
+      const listing = await activeListing((text) => text.includes('epoch e4'));
       await vscode.commands.executeCommand('dwell.record', './chase 3');
-      await until('the new epoch in the listing', () => listing.getText(), (text) => text.includes('epoch e3'));
+      await until('the new epoch in the listing', () => listing.getText(), (text) => text.includes('epoch e5'));
     },
 
     'starts a server again that died, with what was shown before': async () => {
@@ -81,4 +110,10 @@ async function definition(document: vscode.TextDocument, line: number): Promise<
   const found = await vscode.commands.executeCommand<vscode.Location[]>('vscode.executeDefinitionProvider', document.uri, new vscode.Position(line, 2));
   const [first] = found;
   return first && { path: first.uri.path, line: first.range.start.line };
+}
+
+/** The texts of the two sides that are compared, before first. */
+function sides(): string[] {
+  const shown = vscode.window.visibleTextEditors.map(({ document }) => document).filter(({ uri }) => uri.scheme === 'dwell-run');
+  return shown.sort((a, b) => Number(a.uri.fragment === 'after') - Number(b.uri.fragment === 'after')).map((document) => document.getText());
 }

@@ -2,9 +2,12 @@
 import { test } from 'node:test';
 import * as assert from 'node:assert/strict';
 import { splitCommandLine } from '../src/commandLine.ts';
-import { count, cpi, magnitude, percent, when } from '../src/format.ts';
+import type { DiffInstruction } from '@dwell/lsp-server/protocol';
+import { alignedText, costLabel } from '../src/aligned.ts';
+import { count, cpi, duration, magnitude, percent, when } from '../src/format.ts';
 import { gaugeStep, gaugeSvg } from '../src/gauge.ts';
 import { heatOf } from '../src/heatLevel.ts';
+import { launchTarget } from '../src/launchTarget.ts';
 import { selectedEpochs } from '../src/selection.ts';
 
 test('a command line becomes the words that run', () => {
@@ -66,4 +69,40 @@ test('selectors name epochs as the command line does', () => {
     [['before'], ['e3']], [['latest', 'e3'], ['e3']], [['gone'], []],
   ];
   for (const [selectors, ids] of cases) assert.deepEqual(selectedEpochs(epochs, selectors).map(({ id }) => id), ids);
+});
+
+const place = (address: number, text: string) => ({ address, text, uri: null, line: null });
+const unchanged = {
+  verdict: 'noise', label: 'no change', samplesBefore: 5, samplesAfter: 1234, change: 0, changeShare: 0, changeCycles: null, ratio: 1, executionsBefore: null,
+  executionsAfter: null, countRatio: null, cpiBefore: null, cpiAfter: 2.5, costRatio: null, p: 1, falseDiscoveryRate: 1, significant: false,
+} as const;
+
+test('two listings stand line by line as the core aligned them', () => {
+  const rows: DiffInstruction[] = [
+    { ...unchanged, kind: 'same', before: place(1, 'jne 0x10'), after: place(101, 'jne 0x110') },
+    { ...unchanged, kind: 'removed', before: place(2, 'nop'), after: null },
+    { ...unchanged, kind: 'added', before: null, after: place(102, 'nop') },
+    { ...unchanged, kind: 'edited', before: place(3, 'add eax, 1'), after: place(103, 'add eax, 2') },
+  ];
+  assert.deepEqual(alignedText(rows, 'before'), ['1  jne 0x10', '2  nop', '4  add eax, 1']);
+  assert.deepEqual(alignedText(rows, 'after'), ['1  jne 0x10', '3  nop', '4  add eax, 2']);
+  const [row] = rows;
+  assert.ok(row);
+  assert.equal(costLabel(row, 'before'), '1  5 samples');
+  assert.equal(costLabel({ ...row, significant: true, label: '+3% · slower' }, 'after'), '65  1,234 samples  2.5cy  +3% · slower');
+});
+
+test('a launch configuration is run as it says, or not at all', () => {
+  const target = (configuration: unknown) => launchTarget(configuration, '/w')?.command;
+  assert.deepEqual(target({ name: 'a', program: '${workspaceFolder}/a', args: ['-n', '3'] }), ['/w/a', '-n', '3']);
+  for (const none of [null, {}, { program: 7 }, { program: '/a', request: 'attach' }, { program: '${command:pick}' }]) assert.equal(target(none), undefined);
+  assert.equal(launchTarget({ program: '/a', cwd: '${workspaceFolder}/b' }, '/w')?.cwd, '/w/b');
+});
+
+test('durations are short', () => {
+  const epoch = (end: string | null) => ({ id: 'e', name: null, start: '2026-11-21T12:00:00Z', end, host: '', cpu: '', backend: '', scope: '', events: {}, notes: [] });
+  const cases: [string | null, string][] = [
+    ['2026-11-21T12:00:03Z', '3.0 s'], ['2026-11-21T12:01:00Z', '60 s'], ['2026-11-21T12:30:00Z', '30 min'], ['2026-11-21T15:12:00Z', '3.2 h'], [null, 'collecting'],
+  ];
+  for (const [end, told] of cases) assert.equal(duration(epoch(end)), told);
 });

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dwell_profile::{Database, EpochId};
+use dwell_profile::Database;
 use dwell_query::{Options, Query};
 use serde_json::json;
 
@@ -22,9 +22,7 @@ pub fn run(db: &Path, verb: &EpochVerb, json: bool) -> anyhow::Result<()> {
             tell(json, &json!({ "schema": 1, "epoch": id }), &format!("epoch {id}"))
         }
         EpochVerb::Rename { epoch, name } => {
-            let database = Database::open(db)?;
-            let id = database.resolve(epoch)?.id;
-            database.rename(&id, name)?;
+            let id = Query::open(Options::for_database(db))?.rename_epoch(epoch, name)?;
             tell(json, &json!({ "schema": 1, "epoch": id, "name": name }), &format!("epoch {id} '{name}'"))
         }
         EpochVerb::Remove { epochs } => remove(db, epochs, json),
@@ -54,29 +52,10 @@ fn list(db: &Path, json: bool) -> anyhow::Result<()> {
     print(&text)
 }
 
-/// Resolves every selector before anything is removed, since `latest~1` means another epoch afterwards.
 fn remove(db: &Path, selectors: &[String], json: bool) -> anyhow::Result<()> {
-    let database = Database::open(db)?;
-    let mut ids = selectors.iter().map(|s| removable(&database, s)).collect::<anyhow::Result<Vec<_>>>()?;
-    ids.sort();
-    ids.dedup();
-    ids.iter().try_for_each(|id| database.remove(id))?;
+    let ids = Query::open(Options::for_database(db))?.remove_epochs(selectors)?;
     let names = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     tell(json, &json!({ "schema": 1, "removed": ids }), &format!("removed {names}"))
-}
-
-/// What the selector names; an epoch that cannot be read answers to its full id.
-fn removable(database: &Database, selector: &str) -> anyhow::Result<EpochId> {
-    let unreadable = |id: &EpochId| database.path().join("epochs").join(&id.0).is_dir();
-    match database.resolve(selector) {
-        Ok(epoch) => Ok(epoch.id),
-        Err(error) => {
-            let id = EpochId(selector.to_owned());
-            let is_id =
-                selector.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !selector.is_empty();
-            if is_id && unreadable(&id) { Ok(id) } else { Err(error.into()) }
-        }
-    }
 }
 
 fn tell(json: bool, object: &serde_json::Value, text: &str) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use dwell_query::answer;
 use crate::types::*;
 
 /// Numbers are doubles in JavaScript; counts and addresses beyond 2^53 lose their low bits.
-fn number(n: u64) -> f64 {
+pub fn number(n: u64) -> f64 {
     n as f64
 }
 
@@ -15,12 +15,18 @@ fn counts(counts: answer::EventCounts) -> BTreeMap<String, f64> {
     counts.into_iter().map(|(event, n)| (event, number(n))).collect()
 }
 
-fn all<A, B: From<A>>(items: Vec<A>) -> Vec<B> {
+/// Each of them converted.
+pub fn all<A, B: From<A>>(items: Vec<A>) -> Vec<B> {
     items.into_iter().map(B::from).collect()
 }
 
 fn by_event<A, B: From<A>>(items: BTreeMap<String, A>) -> BTreeMap<String, B> {
     items.into_iter().map(|(event, item)| (event, B::from(item))).collect()
+}
+
+/// How many rows: more than anyone counts are as many as fit.
+pub fn rows(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 /// JavaScript's keys are text.
@@ -70,7 +76,7 @@ impl From<answer::Top> for Top {
             epochs: a.epochs,
             total: counts(a.total),
             rows: all(a.rows),
-            omitted_rows: u32::try_from(a.omitted_rows).unwrap_or(u32::MAX),
+            omitted_rows: rows(a.omitted_rows),
             notes: a.notes,
         }
     }
@@ -170,7 +176,14 @@ impl From<answer::ListingInstruction> for ListingInstruction {
             gain_cycles: a.gain_cycles,
             confidence: a.confidence,
             stalls: all(a.stalls),
+            kernel: a.kernel.map(Into::into),
         }
+    }
+}
+
+impl From<answer::ListingKernel> for ListingKernel {
+    fn from(a: answer::ListingKernel) -> Self {
+        ListingKernel { cause: a.cause, samples: number(a.samples), cycles: a.cycles }
     }
 }
 

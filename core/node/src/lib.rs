@@ -4,20 +4,24 @@
 //! `QueryError`. Never here: a judgement about profiles, work on Node's main thread, a panic that leaves a thread.
 
 mod convert;
+mod diff;
+mod lines;
+mod requests;
+mod summary;
 mod task;
 mod types;
 mod watch;
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use dwell_query::{Options, Query, TopBy, answer};
-use napi::bindgen_prelude::{AsyncTask, Error, Result};
+use dwell_query::{Query, answer};
+use napi::bindgen_prelude::{AsyncTask, Result};
 use napi_derive::napi;
 
 use crate::{
+    diff::{Diff, DiffRequest},
+    lines::{FileChanges, LineDetail},
+    summary::{Stats, StatsRequest, Summary, SummaryRequest},
     task::{Ask, Failure},
     types::{EpochList, FileCosts, Listing, OpenOptions, Top, TopRequest},
     watch::{OnChange, Watch},
@@ -55,7 +59,8 @@ impl Dwell {
     /// Opens a database; throws an error with a `code` when there is none to read.
     #[napi(factory, catch_unwind)]
     pub fn open(options: OpenOptions) -> Result<Dwell, String> {
-        let query = Query::open(query_options(options)).map_err(|e| Failure::from(e).into_sync_error())?;
+        let query =
+            Query::open(requests::options(options)).map_err(|e| Failure::from(e).into_sync_error())?;
         Ok(Dwell { query: Arc::new(query), watch: Mutex::new(None) })
     }
 
@@ -72,7 +77,7 @@ impl Dwell {
         request: TopRequest,
         cancel: Option<&Cancel>,
     ) -> Result<AsyncTask<Ask<answer::Top, Top>>, String> {
-        let request = top_request(request)?;
+        let request = requests::top(request)?;
         Ok(self.ask(cancel, move |query, cancel| query.top(&request, cancel)))
     }
 
@@ -96,6 +101,73 @@ impl Dwell {
         cancel: Option<&Cancel>,
     ) -> AsyncTask<Ask<answer::FileCosts, FileCosts>> {
         self.ask(cancel, move |query, cancel| query.file_costs(&epochs, path.as_ref(), cancel))
+    }
+
+    /// One source line (from 1) of the file `path`, instruction by instruction.
+    #[napi(ts_return_type = "Promise<LineDetail>")]
+    pub fn line_detail(
+        &self,
+        epochs: Vec<String>,
+        path: String,
+        line: u32,
+        cancel: Option<&Cancel>,
+    ) -> AsyncTask<Ask<answer::LineDetail, LineDetail>> {
+        self.ask(cancel, move |query, cancel| query.line_detail(&epochs, path.as_ref(), line, cancel))
+    }
+
+    /// What changed between two profiles.
+    #[napi(ts_return_type = "Promise<Diff>")]
+    pub fn diff(&self, request: DiffRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask<answer::Diff, Diff>> {
+        let request = requests::diff(request);
+        self.ask(cancel, move |query, cancel| query.diff(&request, cancel))
+    }
+
+    /// What changed between two profiles in the source file `path`.
+    #[napi(ts_return_type = "Promise<FileChanges>")]
+    pub fn file_changes(
+        &self,
+        request: DiffRequest,
+        path: String,
+        cancel: Option<&Cancel>,
+    ) -> AsyncTask<Ask<answer::FileChanges, FileChanges>> {
+        let request = requests::diff(request);
+        self.ask(cancel, move |query, cancel| query.file_changes(&request, path.as_ref(), cancel))
+    }
+
+    /// Where the cycles of a procedure, an image or everything go.
+    #[napi(ts_return_type = "Promise<Summary>")]
+    pub fn summary(
+        &self,
+        request: SummaryRequest,
+        cancel: Option<&Cancel>,
+    ) -> AsyncTask<Ask<answer::Summary, Summary>> {
+        let request = requests::summary(request);
+        self.ask(cancel, move |query, cancel| query.summary(&request, cancel))
+    }
+
+    /// How much procedures vary over several epochs, and whether two groups of epochs differ.
+    #[napi(ts_return_type = "Promise<Stats>")]
+    pub fn stats(
+        &self,
+        request: StatsRequest,
+        cancel: Option<&Cancel>,
+    ) -> AsyncTask<Ask<answer::Stats, Stats>> {
+        let request = requests::stats(request);
+        self.ask(cancel, move |query, cancel| query.stats(&request, cancel))
+    }
+
+    /// Names an epoch; its id.
+    #[napi(ts_return_type = "Promise<string>")]
+    pub fn rename_epoch(&self, epoch: String, name: String) -> AsyncTask<Ask<String, String>> {
+        self.ask(None, move |query, _| query.rename_epoch(&epoch, &name).map(|id| id.to_string()))
+    }
+
+    /// Removes epochs for good; their ids. Whoever calls this has asked.
+    #[napi(ts_return_type = "Promise<string[]>")]
+    pub fn remove_epochs(&self, epochs: Vec<String>) -> AsyncTask<Ask<Vec<String>, Vec<String>>> {
+        self.ask(None, move |query, _| {
+            Ok(query.remove_epochs(&epochs)?.iter().map(ToString::to_string).collect())
+        })
     }
 
     /// Changes whenever the database does.
@@ -134,30 +206,4 @@ impl Dwell {
         let cancel = cancel.map(|c| c.0.clone()).unwrap_or_default();
         AsyncTask::new(Ask::new(&self.query, cancel, J::from, question))
     }
-}
-
-fn query_options(options: OpenOptions) -> Options {
-    let mut all = Options::for_database(options.database);
-    all.debug_dirs.extend(options.debug_dirs.unwrap_or_default().into_iter().map(PathBuf::from));
-    all
-}
-
-fn top_request(request: TopRequest) -> Result<dwell_query::TopRequest, String> {
-    let by = match request.by.as_deref().unwrap_or("procedure") {
-        "procedure" => TopBy::Procedure,
-        "image" => TopBy::Image,
-        "line" => TopBy::Line,
-        "app" => TopBy::App,
-        "instance" => TopBy::Instance,
-        other => {
-            let why = format!("by '{other}': unknown: name procedure, image, line, app or instance");
-            return Err(Error::new("bad-request".to_owned(), why));
-        }
-    };
-    Ok(dwell_query::TopRequest {
-        epochs: request.epochs,
-        by,
-        limit: request.limit.map(|n| n as usize),
-        image: request.image,
-    })
 }

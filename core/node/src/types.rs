@@ -12,6 +12,9 @@ pub struct OpenOptions {
     pub database: String,
     /// Folders with separate debug files, beside the system's.
     pub debug_dirs: Option<Vec<String>>,
+    /// Pairs of a folder of sources as the debug information spells it, and where it is here; the first that fits counts.
+    #[napi(ts_type = "Array<[string, string]>")]
+    pub source_map: Option<Vec<Vec<String>>>,
 }
 
 /// What to rank.
@@ -263,6 +266,19 @@ pub struct ListingInstruction {
     pub confidence: String,
     /// Why it took longer.
     pub stalls: Vec<ListingStall>,
+    /// Time in the kernel on its behalf: beside its own cycles, no part of `cpi`.
+    pub kernel: Option<ListingKernel>,
+}
+
+/// See `ListingInstruction`.
+#[napi(object, use_nullable = true)]
+pub struct ListingKernel {
+    /// `page-fault`, or `system`: a call or an interrupt.
+    pub cause: String,
+    /// Time samples in the kernel.
+    pub samples: f64,
+    /// Cycles per execution.
+    pub cycles: f64,
 }
 
 /// See `ListingInstruction`.

@@ -28,10 +28,22 @@ test('a call that was cancelled before it began rejects with its code', async ()
   const dwell = Dwell.open({ database: folder });
   const cancel = new Cancel();
   cancel.cancel();
-  const calls = [dwell.epochs(cancel), dwell.top({ epochs: [] }, cancel), dwell.listing([], 'x', cancel), dwell.fileCosts([], '/x', cancel)];
+  const calls = [dwell.epochs(cancel), dwell.top({ epochs: [] }, cancel), dwell.listing([], 'x', cancel), dwell.fileCosts([], '/x', cancel),
+    dwell.lineDetail([], '/x', 1, cancel), dwell.diff({ a: [], b: [] }, cancel), dwell.fileChanges({ a: [], b: [] }, '/x', cancel),
+    dwell.summary({ epochs: [] }, cancel), dwell.stats({ epochs: [] }, cancel)];
   // All are listened to at once: a rejection that nobody hears yet is an error of the test's.
   const errors = await Promise.all(calls.map(failure));
-  assert.deepEqual(errors.map(({ code }) => code), Array(4).fill('cancelled'));
+  assert.deepEqual(errors.map(({ code }) => code), Array(calls.length).fill('cancelled'));
+});
+
+test('what is not there cannot be compared, named or removed, and the error says why', async () => {
+  const dwell = Dwell.open({ database: folder, sourceMap: [['/build', '/home']], debugDirs: ['/nowhere'] });
+  const calls = [dwell.diff({ a: ['x'], b: ['latest'] }), dwell.summary({ epochs: [] }), dwell.renameEpoch('x', 'y'), dwell.removeEpochs(['latest']), dwell.removeEpochs(['..'])];
+  for (const { code, message } of await Promise.all(calls.map(failure))) {
+    assert.match(code, /^(empty-database|no-epoch|database)$/);
+    assert.notEqual(message, '');
+  }
+  assert.deepEqual(await dwell.removeEpochs([]), []);
 });
 
 test('wrong arguments throw; they do not crash', () => {

@@ -1,6 +1,7 @@
 //! Answers as plain data. Their JSON is a contract: fields may be added, none renamed or removed within a schema.
 
 mod diff;
+mod lines;
 mod places;
 mod stats;
 mod summary;
@@ -11,6 +12,9 @@ use serde::Serialize;
 
 pub use diff::{
     Diff, DiffChange, DiffFactors, DiffInstruction, DiffLine, DiffPlace, DiffProcedure, DiffSide,
+};
+pub use lines::{
+    FileChanges, LineCaller, LineChange, LineDetail, LineInstruction, LinePlace, LineStall, ProcedureChange,
 };
 pub use places::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces};
 pub use stats::{Stats, StatsComparison, StatsRow, StatsSet};

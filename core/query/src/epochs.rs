@@ -1,8 +1,11 @@
-//! `epoch list`.
+//! `epoch list`, `rename` and `remove`.
 
-use dwell_profile::{Epoch, EpochsRead, Scope};
+use dwell_profile::{Epoch, EpochId, EpochsRead, Scope};
 
-use crate::answer::{EpochList, EpochSummary, EventSummary};
+use crate::{
+    Query, QueryError,
+    answer::{EpochList, EpochSummary, EventSummary},
+};
 
 /// The answer for what was read.
 pub fn list(read: EpochsRead) -> EpochList {
@@ -48,5 +51,35 @@ fn scope(scope: &Scope) -> String {
         }
         Scope::Command(words) => words.join(" "),
         Scope::Import(what) => format!("import {what}"),
+    }
+}
+
+impl Query {
+    /// Names an epoch, found by its id, name, `latest` or `latest~N`; its id.
+    pub fn rename_epoch(&self, selector: &str, name: &str) -> Result<EpochId, QueryError> {
+        let id = self.database.resolve(selector)?.id;
+        self.database.rename(&id, name)?;
+        Ok(id)
+    }
+
+    /// Removes epochs for good; their ids. Every selector is resolved before anything is removed, since `latest~1` means
+    /// another epoch afterwards. Whoever calls this has asked.
+    pub fn remove_epochs(&self, selectors: &[String]) -> Result<Vec<EpochId>, QueryError> {
+        let mut ids = selectors.iter().map(|s| self.removable(s)).collect::<Result<Vec<_>, _>>()?;
+        ids.sort();
+        ids.dedup();
+        ids.iter().try_for_each(|id| self.database.remove(id))?;
+        Ok(ids)
+    }
+
+    /// What the selector names; an epoch that cannot be read answers to its full id.
+    fn removable(&self, selector: &str) -> Result<EpochId, QueryError> {
+        let is_id = !selector.is_empty() && selector.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let is_there = || self.database.path().join("epochs").join(selector).is_dir();
+        match self.database.resolve(selector) {
+            Ok(epoch) => Ok(epoch.id),
+            Err(_) if is_id && is_there() => Ok(EpochId(selector.to_owned())),
+            Err(error) => Err(error.into()),
+        }
     }
 }

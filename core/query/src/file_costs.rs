@@ -18,7 +18,7 @@ use crate::{
     listing::{cause_name, confidence_name, kind_name, likelihood},
     procedures::ProcedureSamples,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
-    source::LineMap,
+    source::{LineMap, SourceMap},
     top::LINES_SHARE_MIN,
 };
 
@@ -58,16 +58,19 @@ impl FileIndex {
         Ok(index)
     }
 
-    /// How the debug information spells `path`: the same text and every spelling of the same file; else, where the
+    /// How the debug information spells `path`, which lies where `sources` puts it: the same text and every spelling of the same file; else, where the
     /// recorded file is not on this machine, the only one that ends in the same two or more components.
-    pub fn spellings(&self, path: &Path) -> Vec<Arc<str>> {
+    pub fn spellings(&self, path: &Path, sources: &SourceMap) -> Vec<Arc<str>> {
         let canonical = path.canonicalize().ok();
         let is_same =
             |file: &Path| file == path || canonical.is_some() && file.canonicalize().ok() == canonical;
         let same_name = |f: &&Arc<str>| Path::new(f.as_ref()).file_name() == path.file_name();
         let candidates: Vec<&Arc<str>> = self.files.keys().filter(same_name).collect();
-        let mut same: Vec<Arc<str>> =
-            candidates.iter().filter(|f| is_same(Path::new(f.as_ref()))).map(|f| (*f).clone()).collect();
+        let mut same: Vec<Arc<str>> = candidates
+            .iter()
+            .filter(|f| is_same(&sources.here(Path::new(f.as_ref()))))
+            .map(|f| (*f).clone())
+            .collect();
         same.sort();
         if !same.is_empty() {
             return same;

@@ -12,6 +12,7 @@ mod error;
 mod file_costs;
 mod images;
 mod import;
+mod line_detail;
 mod listing;
 mod once;
 mod places;

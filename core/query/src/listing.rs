@@ -103,7 +103,8 @@ fn address_of_block(costs: &ProcedureCosts, block: &Block) -> u64 {
     costs.instructions[block.instructions.start].address.0
 }
 
-fn instruction(
+/// One instruction (an index) with its cost; `period`: cycles between two samples.
+pub fn instruction(
     selection: &Selection,
     costs: &ProcedureCosts,
     index: usize,

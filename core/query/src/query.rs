@@ -26,7 +26,7 @@ use crate::{
     procedures::ProcedureSamples,
     scales::{self, Scales},
     selection::{ImageSamples, Selection},
-    source::{self, Built, Compared},
+    source::{self, Built, Compared, SourceMap},
     top::{self, Candidate},
 };
 
@@ -37,12 +37,14 @@ pub struct Options {
     pub database: PathBuf,
     /// Folders with debug information by build id; `/usr/lib/debug` where there are none.
     pub debug_dirs: Vec<PathBuf>,
+    /// Folders of sources as the debug information spells them, and where they are here; the first that fits counts.
+    pub source_map: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Options {
     /// The database at `path`, debug information where Debian keeps it.
     pub fn for_database(path: impl Into<PathBuf>) -> Self {
-        Options { database: path.into(), debug_dirs: vec!["/usr/lib/debug".into()] }
+        Options { database: path.into(), debug_dirs: vec!["/usr/lib/debug".into()], source_map: Vec::new() }
     }
 }
 
@@ -50,6 +52,7 @@ impl Options {
 pub struct Query {
     pub(crate) database: Database,
     pub(crate) store: ImageStore,
+    sources: SourceMap,
     views: Mutex<Views>,
 }
 
@@ -79,6 +82,7 @@ impl Query {
         let database = Database::open(&options.database)?;
         Ok(Query {
             store: ImageStore::new(options.debug_dirs, database.clone()),
+            sources: SourceMap::new(options.source_map),
             database,
             views: Mutex::default(),
         })
@@ -152,7 +156,7 @@ impl Query {
         let asked = path.display().to_string();
         let mut sums = LineSums::new(&view.selection, &asked);
         let mut states = BTreeSet::new();
-        for file in index.spellings(path) {
+        for file in index.spellings(path, &self.sources) {
             // Each image has its own idea of the file: an old build's lines are elsewhere than a new one's.
             let mut by_image: BTreeMap<usize, Compared> = BTreeMap::new();
             for p in index.procedures_in(&file) {
@@ -186,6 +190,56 @@ impl Query {
         answer.notes.sort();
         answer.notes.dedup();
         Ok(answer)
+    }
+
+    /// Calls `visit` for each procedure (an index) with sampled instructions from the file at `path`, with the file as its
+    /// image knows it. Procedures of images that were built from another text that cannot be mapped are left out.
+    pub(crate) fn visit_file(
+        &self,
+        view: &View,
+        path: &Path,
+        cancel: &Cancel,
+        mut visit: impl FnMut(usize, &Arc<ProcedureCosts>, &FileOfImage<'_>) -> Result<(), QueryError>,
+    ) -> Result<(), QueryError> {
+        let procedures = self.procedures(view, cancel)?;
+        let index = self.files(view, cancel)?;
+        for file in index.spellings(path, &self.sources) {
+            let mut by_image: BTreeMap<usize, Compared> = BTreeMap::new();
+            for p in index.procedures_in(&file) {
+                cancel.check()?;
+                let image = procedures[p].image;
+                let compared = by_image
+                    .entry(image)
+                    .or_insert_with(|| self.compare(&view.selection.images[image], view, &file, path));
+                if let (Some(map), Some(costs)) = (&compared.lines, self.costs(view, &procedures[p])) {
+                    visit(p, &costs, &FileOfImage { file: &file, map })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Procedures (indices) with samples that begin in the file at `path`, each with the line as it is now.
+    pub(crate) fn beginning_in_file(
+        &self,
+        view: &View,
+        path: &Path,
+        cancel: &Cancel,
+    ) -> Result<Vec<(u32, usize)>, QueryError> {
+        let procedures = self.procedures(view, cancel)?;
+        let index = self.files(view, cancel)?;
+        let mut found = Vec::new();
+        for file in index.spellings(path, &self.sources) {
+            let mut by_image: BTreeMap<usize, Compared> = BTreeMap::new();
+            for (line, p) in index.procedures_beginning_in(&file) {
+                let image = procedures[p].image;
+                let compared = by_image
+                    .entry(image)
+                    .or_insert_with(|| self.compare(&view.selection.images[image], view, &file, path));
+                found.extend(compared.lines.as_ref().and_then(|m| m.now(line)).map(|line| (line, p)));
+            }
+        }
+        Ok(found)
     }
 
     /// Keeps the source files of the epoch's sampled lines, as they are now, for later readers to compare with; call
@@ -247,7 +301,8 @@ impl Query {
         let samples = &view.selection.images[image];
         let name = file.to_str()?;
         let snapshot = source::snapshot(&view.selection, samples, name);
-        source::text_as_built(&self.database, snapshot, file, &self.built_as(&samples.record, name))
+        let here = self.sources.here(file);
+        source::text_as_built(&self.database, snapshot, &here, &self.built_as(&samples.record, name))
     }
 
     fn compare(&self, image: &ImageSamples, view: &View, file: &str, path: &Path) -> Compared {

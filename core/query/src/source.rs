@@ -1,6 +1,11 @@
 //! Source files as they were when samples were taken, and where their lines are now.
 
-use std::{collections::HashMap, path::Path, time::UNIX_EPOCH};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    path::{Path, PathBuf},
+    time::UNIX_EPOCH,
+};
 
 use dwell_profile::{Database, MAX_SOURCE_BYTES, SourceRecord};
 use md5::{Digest, Md5};
@@ -56,6 +61,28 @@ impl Built {
             Some(md5) => Some(md5 == <[u8; 16]>::from(Md5::digest(text))),
             None => Some(mtime_ns? <= self.image_mtime_ns?),
         }
+    }
+}
+
+/// Where sources lie that were compiled elsewhere: in a container, on another machine, under `-ffile-prefix-map`.
+#[derive(Clone, Debug, Default)]
+pub struct SourceMap(Vec<(PathBuf, PathBuf)>);
+
+impl SourceMap {
+    /// From folders as the debug information spells them to folders here; the first that fits counts. `.` stands for all
+    /// that is relative.
+    pub fn new(folders: Vec<(PathBuf, PathBuf)>) -> Self {
+        SourceMap(folders)
+    }
+
+    /// Where the file is that the debug information spells `file`.
+    pub fn here<'f>(&self, file: &'f Path) -> Cow<'f, Path> {
+        let rest = |from: &Path| match from == Path::new(".") && file.is_relative() {
+            true => Some(file),
+            false => file.strip_prefix(from).ok(),
+        };
+        let mapped = self.0.iter().find_map(|(from, to)| Some(to.join(rest(from)?)));
+        mapped.map_or(Cow::Borrowed(file), Cow::Owned)
     }
 }
 
@@ -148,6 +175,19 @@ mod tests {
         let mut pairs: Vec<_> = map.into_iter().collect();
         pairs.sort();
         assert_eq!(pairs, [(1, 2), (3, 4), (4, 5)]);
+    }
+
+    #[test]
+    fn sources_are_looked_for_where_they_are_here() {
+        let map =
+            SourceMap::new(vec![("/build/app".into(), "/home/me/app".into()), (".".into(), "/src".into())]);
+        for (built, here) in [
+            ("/build/app/src/a.c", "/home/me/app/src/a.c"),
+            ("/build/apple/a.c", "/build/apple/a.c"),
+            ("lib/b.c", "/src/lib/b.c"),
+        ] {
+            assert_eq!(map.here(Path::new(built)), Path::new(here));
+        }
     }
 
     #[test]

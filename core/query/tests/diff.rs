@@ -201,3 +201,95 @@ fn normalization_and_unlike_machines() {
         scene.diff(DiffRequest { normalize: Normalize::Procedure("main".into()), ..of("once", "twice") });
     assert!(matches!(nobody, Err(QueryError::NothingToCompare { .. })), "{nobody:?}");
 }
+
+#[test]
+fn a_files_lines_are_those_of_the_text_as_it_is_now() {
+    let scene = Scene::new();
+    scene.build("old", BEFORE);
+    scene.import("old", "before", "generic-x86-64", [1000, 50]);
+    scene.build("new", &after());
+    scene.import("new", "after", "generic-x86-64", [1500, 52]);
+    let changes =
+        scene.query().file_changes(&of("before", "after"), &scene.path("walk.c"), &Cancel::new()).unwrap();
+    let walk = changes.procedures.iter().find(|p| p.procedure == "walk").unwrap();
+    assert!(walk.line == 4 && walk.change.significant, "{walk:?}");
+    let steady = changes.procedures.iter().find(|p| p.procedure == "steady").unwrap();
+    assert!(!steady.change.significant, "{steady:?}");
+    // The loop stands on line 6 now; it stood on line 4.
+    let line = |n: u32| changes.lines.iter().find(|l| l.line == n).unwrap();
+    assert!(line(6).change.samples_a > 0.0 && line(6).change.samples_b > 0.0, "{:#?}", changes.lines);
+    // Its body was edited: nothing before is on this line now.
+    assert_eq!(line(7).change.samples_a, 0.0, "{:#?}", changes.lines);
+
+    let nothing = scene.query().file_changes(&of("before", "absent"), &scene.path("walk.c"), &Cancel::new());
+    assert!(matches!(nothing, Err(QueryError::Profile(_))), "{nothing:?}");
+}
+
+#[test]
+fn a_line_is_told_instruction_by_instruction_wherever_the_sources_lie() {
+    let scene = Scene::new();
+    let text = BEFORE.replace("__attribute__((noinline)) uint64_t steady", "static inline uint64_t steady");
+    scene.build("old", &text.replace("return sum;", "return sum + steady(n);"));
+    scene.import("old", "only", "generic-x86-64", [1000, 0]);
+    let query = scene.query();
+    let epochs = ["only".to_owned()];
+    let detail = |query: &Query, path: &std::path::Path, line: u32| {
+        query.line_detail(&epochs, path, line, &Cancel::new()).unwrap()
+    };
+    let body = detail(&query, &scene.path("walk.c"), 5);
+    let [place] = &body.places[..] else { panic!("{body:#?}") };
+    assert!(place.procedure == "walk:walk" && place.callers.is_empty(), "{place:#?}");
+    assert!(place.instructions.iter().any(|i| i.text.contains("xor") && i.head_samples > 0.0), "{place:#?}");
+    let inlined = detail(&query, &scene.path("walk.c"), 9);
+    let callers: Vec<_> =
+        inlined.places.iter().flat_map(|p| &p.callers).map(|c| (c.function.as_deref(), c.line)).collect();
+    assert!(callers.contains(&(Some("walk"), Some(6))), "{inlined:#?}");
+    assert!(detail(&query, &scene.path("walk.c"), 1).places.is_empty());
+    assert!(detail(&query, std::path::Path::new("/no/such/file.c"), 5).places.is_empty());
+
+    // Built there, edited here.
+    let here = scene.path("here");
+    fs::create_dir_all(&here).unwrap();
+    fs::rename(scene.path("walk.c"), here.join("moved.c")).unwrap();
+    fs::rename(here.join("moved.c"), here.join("walk.c")).unwrap();
+    let mut options = Options::for_database(scene.path("db"));
+    options.source_map = vec![(scene.folder.path().to_owned(), here.clone())];
+    let mapped = Query::open(options).unwrap();
+    assert_eq!(detail(&mapped, &here.join("walk.c"), 5), body_at(&body, &here));
+}
+
+/// The same where the file is in another folder.
+fn body_at(
+    detail: &dwell_query::answer::LineDetail,
+    folder: &std::path::Path,
+) -> dwell_query::answer::LineDetail {
+    let mut moved = detail.clone();
+    let stalls = moved.places.iter_mut().flat_map(|p| &mut p.instructions).flat_map(|i| &mut i.stalls);
+    stalls.filter(|s| s.file.is_some()).for_each(|s| {
+        s.file = Some(folder.join("walk.c").display().to_string());
+    });
+    moved
+}
+
+#[test]
+fn epochs_are_named_and_removed_by_what_selects_them() {
+    let scene = Scene::new();
+    scene.build("old", BEFORE);
+    for name in ["one", "two", "three"] {
+        scene.import("old", name, "generic-x86-64", [10, 1]);
+    }
+    let query = scene.query();
+    let names = || query.epochs().unwrap().epochs.into_iter().map(|e| e.name.unwrap()).collect::<Vec<_>>();
+    query.rename_epoch("two", "second").unwrap();
+    assert_eq!(names().len(), 3);
+    assert!(names().contains(&"second".to_owned()) && !names().contains(&"two".to_owned()));
+    // Each is found before the first goes.
+    let asked = ["one".to_owned(), "second".to_owned(), "one".to_owned()];
+    assert_eq!(query.remove_epochs(&asked).unwrap().len(), 2);
+    assert_eq!(names(), ["three"]);
+    for absent in ["one", "..", "", "latest~9"] {
+        assert!(query.remove_epochs(&[absent.to_owned()]).is_err(), "{absent}");
+    }
+    assert!(query.rename_epoch("absent", "x").is_err());
+    assert_eq!(names(), ["three"]);
+}

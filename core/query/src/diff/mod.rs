@@ -5,6 +5,7 @@
 //! explain shown as one. Cost: the analysis of the procedures that changed, on both sides.
 
 mod align;
+mod file;
 mod instructions;
 mod lines;
 
@@ -48,12 +49,7 @@ const PROCEDURES_WITH_LINES_MAX: usize = 50;
 impl Query {
     /// What changed from A to B.
     pub fn diff(&self, request: &DiffRequest, cancel: &Cancel) -> Result<Diff, QueryError> {
-        let a = Side::read(self, &request.a, &request.normalize, cancel)?;
-        let b = Side::read(self, &request.b, &request.normalize, cancel)?;
-        let sides = Sides { exposure: b.exposure() / a.exposure(), a, b };
-        if !(sides.exposure.is_finite() && sides.exposure > 0.0) {
-            return Err(QueryError::NothingToCompare { epoch: sides.b.view.selection.name() });
-        }
+        let sides = self.sides(request, cancel)?;
         let mut rows = match &request.procedure {
             Some(name) => vec![self.row_of(&sides, name)?],
             None => sides.rows(),
@@ -95,6 +91,16 @@ impl Query {
             omitted_rows,
             notes: sides.notes(&self.store),
         })
+    }
+
+    fn sides(&self, request: &DiffRequest, cancel: &Cancel) -> Result<Sides, QueryError> {
+        let a = Side::read(self, &request.a, &request.normalize, cancel)?;
+        let b = Side::read(self, &request.b, &request.normalize, cancel)?;
+        let sides = Sides { exposure: b.exposure() / a.exposure(), a, b };
+        if !(sides.exposure.is_finite() && sides.exposure > 0.0) {
+            return Err(QueryError::NothingToCompare { epoch: sides.b.view.selection.name() });
+        }
+        Ok(sides)
     }
 
     /// One procedure's row, found on both sides by the name of either.

@@ -1,0 +1,175 @@
+/**
+ * `dwell/cfg`: a procedure's control-flow graph as an SVG without colours of its own, for clients to theme.
+ *
+ * Blocks stand below each other in the order of their addresses, as `dwell cfg` draws them: what is fallen into is right
+ * below, jumps forward run on the right, loops on the left. An edge is as thick as it is frequent.
+ */
+import type { CancellationToken } from 'vscode-languageserver';
+import type { Listing, ListingInstruction } from './core';
+import { listingTitle } from './listingText';
+import type { Profile } from './profile';
+import type { CfgResult } from './protocol';
+import { causeName, count, cpi, percent, quantity } from './text';
+
+/** Instructions of a block that are drawn; the rest is a number. */
+const instructionsMax = 24;
+/** Blocks that are drawn: more than a picture can tell. */
+const blocksMax = 600;
+const lineHeight = 17;
+const blockWidth = 620;
+const padding = 8;
+const gap = 34;
+const lane = 12;
+const textWidth = 84;
+
+export async function cfg(profile: Profile, procedure: string, token: CancellationToken): Promise<CfgResult> {
+  const listing = await profile.listing(procedure, token);
+  return { title: listingTitle(listing), svg: cfgSvg(listing) };
+}
+
+interface Drawn {
+  address: number;
+  head: string;
+  instructions: ListingInstruction[];
+  omitted: number;
+  /** Of the procedure's time, 0 to 1. */
+  share: number;
+  top: number;
+  height: number;
+}
+
+interface Edge {
+  from: number;
+  to: number;
+  executions: number | null;
+  /** As thick as this, 0 to 1. */
+  weight: number;
+  falls: boolean;
+  lane: number;
+}
+
+export function cfgSvg(listing: Listing): string {
+  const blocks = drawnBlocks(listing);
+  const edges = drawnEdges(listing, blocks);
+  const lanes = (left: boolean): number => Math.max(0, ...edges.filter((edge) => !edge.falls && isLeft(edge) === left).map((edge) => edge.lane + 1));
+  const x = 24 + lane * lanes(true);
+  const width = x + blockWidth + 24 + lane * lanes(false);
+  const last = blocks.at(-1);
+  const height = last === undefined ? 0 : last.top + last.height + gap;
+  const body = [...edges.map((edge) => edgeSvg(edge, blocks, x)), ...blocks.map((block) => blockSvg(block, x))];
+  const label = `Control-flow graph of ${listing.procedure.demangled}: ${blocks.length} basic blocks`;
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" class="cfg" role="img" aria-label="${markup(label)}" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">`,
+    '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path class="arrow" d="M0 0 8 4 0 8z"/></marker></defs>',
+    ...body,
+    '</svg>',
+  ].join('\n');
+}
+
+function drawnBlocks(listing: Listing): Drawn[] {
+  const all = listing.instructions.reduce((sum, { head_samples: samples }) => sum + samples, 0);
+  let top = 12;
+  return listing.blocks.slice(0, blocksMax).map((block, at) => {
+    const end = listing.blocks[at + 1]?.address ?? Infinity;
+    const own = listing.instructions.filter(({ address }) => address >= block.address && address < end);
+    const share = own.reduce((sum, { head_samples: samples }) => sum + samples, 0) / Math.max(1, all);
+    const actual = block.cpi === null ? '–' : cpi(block.cpi);
+    const executed = block.executions === null ? '–' : quantity(block.executions);
+    const head = `${percent(share)}   executed ${executed}   CPI ${actual} (best ${cpi(block.best_case_cpi)})   ${block.confidence} confidence`;
+    const instructions = own.slice(0, instructionsMax);
+    const omitted = own.length - instructions.length;
+    const height = lineHeight * (1 + instructions.length + (omitted > 0 ? 1 : 0)) + 2 * padding;
+    const drawn = { address: block.address, head, instructions, omitted, share, top, height };
+    top += height + gap;
+    return drawn;
+  });
+}
+
+function drawnEdges(listing: Listing, blocks: readonly Drawn[]): Edge[] {
+  const indices = new Map(blocks.map(({ address }, at) => [address, at]));
+  const busiest = Math.max(1, ...listing.blocks.flatMap((block) => block.successors.map((to) => to.executions ?? to.frequency ?? 0)));
+  const edges = listing.blocks.slice(0, blocksMax).flatMap((block, from) =>
+    block.successors.flatMap((successor): Edge[] => {
+      const to = indices.get(successor.to);
+      if (to === undefined) return [];
+      const executions = successor.executions ?? successor.frequency;
+      return [{ from, to, executions, weight: Math.sqrt((executions ?? 0) / busiest), falls: to === from + 1, lane: 0 }];
+    }),
+  );
+  edges.sort((a, b) => Math.abs(a.from - a.to) - Math.abs(b.from - b.to));
+  assignLanes(edges);
+  return edges;
+}
+
+/** Short ones inside, each in the first lane that nothing in its way occupies. */
+function assignLanes(edges: readonly Edge[]): void {
+  edges.forEach((edge, at) => {
+    if (edge.falls) return;
+    const [low, high] = span(edge);
+    const inTheWay = edges.slice(0, at).filter((other) => {
+      const [otherLow, otherHigh] = span(other);
+      return !other.falls && isLeft(other) === isLeft(edge) && otherLow <= high && otherHigh >= low;
+    });
+    const taken = new Set(inTheWay.map((other) => other.lane));
+    while (taken.has(edge.lane)) edge.lane++;
+  });
+}
+
+function span({ from, to }: Edge): [number, number] {
+  return [Math.min(from, to), Math.max(from, to)];
+}
+
+function isLeft({ from, to }: Edge): boolean {
+  return to <= from;
+}
+
+function edgeSvg(edge: Edge, blocks: readonly Drawn[], x: number): string {
+  const from = blocks[edge.from];
+  const to = blocks[edge.to];
+  if (from === undefined || to === undefined) return '';
+  const told = edge.executions === null ? 'no estimate' : edge.executions > 0 ? `executed ${quantity(edge.executions)} times` : 'not seen';
+  const width = (1 + 4 * edge.weight).toFixed(1);
+  const bottom = from.top + from.height;
+  const title = `${from.address.toString(16)} → ${to.address.toString(16)}: ${told}`;
+  return `<path class="edge" stroke-width="${width}" marker-end="url(#arrow)" d="${route(edge, bottom, to.top, x)}"><title>${title}</title></path>`;
+}
+
+function route(edge: Edge, bottom: number, top: number, x: number): string {
+  if (edge.falls) return `M${x + blockWidth / 2} ${bottom}V${top}`;
+  const out = lane * (edge.lane + 1);
+  const [side, at] = isLeft(edge) ? [x, x - out] : [x + blockWidth, x + blockWidth + out];
+  return `M${side} ${bottom - 8}H${at}V${top + 8}H${side}`;
+}
+
+function blockSvg(block: Drawn, x: number): string {
+  const heat = block.share <= 0 ? 0 : Math.max(1, Math.min(9, Math.ceil(Math.sqrt(block.share) * 9)));
+  const lines = block.instructions.map((instruction, at) => instructionSvg(instruction, x, baseline(block, at + 1)));
+  if (block.omitted > 0) {
+    lines.push(`<text x="${x + padding}" y="${baseline(block, block.instructions.length + 1)}">… ${count(block.omitted)} more instructions</text>`);
+  }
+  const address = block.address.toString(16);
+  return [
+    `<g class="block heat-${heat}" data-address="${block.address}" tabindex="0" role="button" aria-label="${markup(`block ${address}: ${block.head}`)}">`,
+    `<rect x="${x}" y="${block.top}" width="${blockWidth}" height="${block.height}"/>`,
+    `<text class="head" x="${x + padding}" y="${baseline(block, 0)}">${markup(block.head)}</text>`,
+    ...lines,
+    '</g>',
+  ].join('');
+}
+
+function baseline(block: Drawn, line: number): number {
+  return block.top + padding + lineHeight * (line + 1) - 4;
+}
+
+function instructionSvg(instruction: ListingInstruction, x: number, y: number): string {
+  const cost = instruction.cpi === null || instruction.head_samples < 0.5 ? '' : `${cpi(instruction.cpi)}cy`;
+  const longest = instruction.stalls.filter(({ kind }) => kind === 'dynamic').sort((a, b) => b.cycles_max - a.cycles_max)[0];
+  const why = longest === undefined ? '' : `  ${causeName(longest.cause)}`;
+  const text = instruction.text.length > 40 ? `${instruction.text.slice(0, 39)}…` : instruction.text;
+  const line = `${instruction.address.toString(16).padEnd(10)}${text.padEnd(41)}${cost.padStart(9)}${why}`.slice(0, textWidth);
+  return `<text data-address="${instruction.address}" x="${x + padding}" y="${y}">${markup(line)}</text>`;
+}
+
+function markup(text: string): string {
+  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;').replaceAll('"', '&quot;');
+}

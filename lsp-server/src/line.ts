@@ -1,0 +1,55 @@
+/**
+ * `dwell/line`: one line instruction by instruction, its inlined copies told apart by who calls.
+ */
+import type { CancellationToken } from 'vscode-languageserver';
+import type { LineDetail } from './core';
+import { locate, locationOf, type FileView } from './fileView';
+import type { Profile } from './profile';
+import type { LinePlace, LineResult, LineStall } from './protocol';
+
+/** `line`: as the editor shows it. */
+export async function lineDetail(profile: Profile, view: FileView | undefined, line: number, token: CancellationToken): Promise<LineResult> {
+  const built = view?.costs.lines.find((cost) => view.place(cost.line) === line)?.line;
+  if (view === undefined || built === undefined) return { line, places: [], omittedPlaces: 0 };
+  const detail = await profile.lineDetail(view.path, built, token);
+  return { line, places: detail.places.map((place) => linePlace(view, place)), omittedPlaces: detail.omittedPlaces };
+}
+
+function linePlace(view: FileView, place: LineDetail['places'][number]): LinePlace {
+  const { procedure, demangled, callers, share, cpi, instructions, omittedInstructions } = place;
+  return {
+    procedure,
+    label: demangled,
+    callers: callers.map((caller) => {
+      // The line as it was built: the call's line is not mapped, so a link to it may be off after an edit.
+      const at = locationOf(caller.file ?? null, caller.line ?? null);
+      return { function: caller.function ?? null, uri: at?.uri ?? null, line: at?.line ?? null };
+    }),
+    share,
+    cpi,
+    instructions: instructions.map(({ address, text, headSamples, executions, cpi: cost, confidence, stalls }) => ({
+      address,
+      text,
+      samples: headSamples,
+      executions,
+      cpi: cost,
+      confidence,
+      stalls: stalls.map((stall) => lineStall(view, stall)),
+    })),
+    omittedInstructions,
+  };
+}
+
+function lineStall(view: FileView, stall: LineDetail['places'][number]['instructions'][number]['stalls'][number]): LineStall {
+  const at = locate(view, stall.file ?? null, stall.line ?? null);
+  return {
+    kind: stall.kind,
+    cause: stall.cause,
+    cyclesMin: stall.cyclesMin,
+    cyclesMax: stall.cyclesMax,
+    culpritAddress: stall.culpritAddress ?? null,
+    culpritText: stall.culpritText ?? null,
+    uri: at?.uri ?? null,
+    line: at?.line ?? null,
+  };
+}

@@ -1,0 +1,97 @@
+/**
+ * `dwell/summary`: where the cycles of a procedure, an image or everything go, after DCPI's Figure 4.
+ */
+import type { CancellationToken } from 'vscode-languageserver';
+import type { Summary } from './core';
+import type { Profile } from './profile';
+import type { SummaryParams, SummaryResult } from './protocol';
+import { cpi, quantity } from './text';
+
+export async function summary(profile: Profile, params: SummaryParams, token: CancellationToken): Promise<SummaryResult> {
+  const { procedure, image, epochs = [...profile.selected] } = params;
+  const answer = await profile.summary({ epochs, ...(procedure === undefined ? {} : { procedure }), ...(image === undefined ? {} : { image }) }, token);
+  return summaryResult(answer);
+}
+
+export function summaryResult(answer: Summary): SummaryResult {
+  const { scope } = answer;
+  const kind = scope.kind === 'procedure' || scope.kind === 'image' ? scope.kind : 'epoch';
+  return {
+    ...answer,
+    scope: { kind, name: scope.name },
+    dynamic: answer.dynamic.map((range) => ({ ...range, label: title(range.cause) })),
+    staticCauses: answer.staticCauses.map((part) => ({ ...part, label: title(part.cause) })),
+    text: summaryText(answer).map((line) => `${line}\n`).join(''),
+  };
+}
+
+const titles: Readonly<Record<string, string>> = {
+  'i-cache-miss': 'I-cache (not ITB)',
+  'itlb-miss': 'ITB/I-cache miss',
+  'd-cache-miss': 'D-cache miss',
+  'dtlb-miss': 'DTB miss',
+  'write-buffer': 'Write buffer',
+  synchronization: 'Synchronization',
+  'branch-mispredict': 'Branch mispredict',
+  multiplier: 'IMULL busy',
+  divider: 'FDIV busy',
+  other: 'Other',
+  'store-forwarding': 'Store not forwarded',
+  '4k-aliasing': '4K aliasing',
+  system: 'System call or interrupt',
+  'page-fault': 'Page fault',
+  slotting: 'Slotting',
+  'functional-unit': 'FU dependency',
+  'dependency-address': 'Address dependency',
+  'dependency-flags': 'Flags dependency',
+  'dependency-first': 'Ra dependency',
+  'dependency-second': 'Rb dependency',
+  'dependency-third': 'Rc dependency',
+};
+
+function title(cause: string): string {
+  return titles[cause] ?? cause;
+}
+
+/** Characters that stand for all cycles. */
+const chartWidth = 24;
+const titleWidth = 26;
+
+/** The table of Figure 4, each row with a bar: what is certain solid, up to what is possible shaded. */
+export function summaryText(summary: Summary): string[] {
+  const { dynamic, staticCauses } = summary;
+  const shown = dynamic.filter(({ shareMax }) => shareMax >= 0.0005).map(({ cause, shareMin, shareMax }) => row(`  ${title(cause)}`, shareMin, shareMax));
+  const statics = staticCauses.filter(({ share }) => share >= 0.0005).map(({ cause, share }) => row(`  ${title(cause)}`, share, share));
+  return [
+    ...cpiRows(summary),
+    ...shown,
+    row('  Unexplained stall', summary.unexplainedStall, summary.unexplainedStall),
+    row('  Unexplained gain', summary.unexplainedGain, summary.unexplainedGain),
+    row('Dynamic stalls', summary.subtotalDynamic, summary.subtotalDynamic),
+    ...statics,
+    row('Static stalls', summary.subtotalStatic, summary.subtotalStatic),
+    row('Execution', summary.execution, summary.execution),
+    row('Net sampling error', summary.netSamplingError, summary.netSamplingError),
+  ];
+}
+
+function cpiRows({ cpi: actual, bestCaseCpi: best, instructions }: Summary): string[] {
+  if (actual === null || best === null) return ['Best case and actual CPI: no estimate'];
+  const executed = instructions === null ? '' : `, ${quantity(instructions)} instructions`;
+  return [`Best case ${cpi(best)} CPI, actual ${cpi(actual)} CPI${executed}`];
+}
+
+function row(name: string, min: number, max: number): string {
+  const range = Math.abs(max - min) < 0.0005 ? one(max) : `${one(min)} to ${one(max)}`;
+  return `${name.padEnd(titleWidth)}${range.padStart(18)}  ${bar(min, max)}`.trimEnd();
+}
+
+function one(share: number): string {
+  // No negative zero.
+  return `${(Math.round(1000 * share) / 10 || 0).toFixed(1).padStart(6)}%`;
+}
+
+function bar(min: number, max: number): string {
+  const length = (share: number): number => Math.round(Math.min(1, Math.max(0, share)) * chartWidth);
+  return '█'.repeat(length(min)) + '░'.repeat(Math.max(0, length(max) - length(min)));
+}

@@ -1,0 +1,101 @@
+/**
+ * What a change is called: DCPI tells how often code ran apart from how long it took, so a change is put down to one or
+ * the other. Pure; knows no protocol but its types.
+ */
+import type { CoreChange, DiffFactors } from './core';
+import type { DiffChange, Verdict } from './protocol';
+import { cpi, hintLengthMax, percent } from './text';
+
+/** Samples are whole; a fraction of one is none. */
+const seen = 0.5;
+
+/** `periodCycles`: cycles between two samples before. */
+export function diffChange(change: CoreChange, factors: DiffFactors, periodCycles: number | null): DiffChange {
+  const verdict = verdictOf(change, factors);
+  return {
+    verdict,
+    label: changeLabel(verdict, change, factors),
+    samplesBefore: change.samplesA,
+    samplesAfter: change.samplesB,
+    change: change.change,
+    changeShare: change.changeShare,
+    changeCycles: periodCycles === null ? null : change.change * periodCycles,
+    ratio: change.ratio,
+    executionsBefore: factors.executionsA,
+    executionsAfter: factors.executionsB,
+    countRatio: factors.countRatio,
+    cpiBefore: factors.cpiA,
+    cpiAfter: factors.cpiB,
+    costRatio: factors.costRatio,
+    p: change.p,
+    falseDiscoveryRate: change.falseDiscoveryRate,
+    significant: change.significant,
+  };
+}
+
+/** Of the two factors, the one that moved further in the change's direction gives the name. */
+export function verdictOf(change: CoreChange, { countRatio, costRatio }: DiffFactors): Verdict {
+  if (!change.significant) return 'noise';
+  if (change.samplesA < seen) return 'new';
+  if (change.samplesB < seen) return 'gone';
+  const grew = change.change > 0;
+  if (countRatio === null || costRatio === null) return grew ? 'more' : 'less';
+  const count = Math.log(countRatio);
+  const cost = Math.log(costRatio);
+  if (grew) return count > cost ? 'more-often' : 'slower';
+  return count < cost ? 'less-often' : 'faster';
+}
+
+const words: Readonly<Record<Verdict, string>> = {
+  new: 'new',
+  gone: 'gone',
+  slower: 'slower',
+  faster: 'faster',
+  'more-often': 'ran more often',
+  'less-often': 'ran less often',
+  more: 'more time',
+  less: 'less time',
+  noise: 'no change',
+};
+
+export function verdictWords(verdict: Verdict): string {
+  return words[verdict];
+}
+
+/** `+12.3% · slower ×1.82 · CPI 2.1→3.8`: the share of all time before, the name, the factor that gave it. */
+function changeLabel(verdict: Verdict, change: CoreChange, factors: DiffFactors): string {
+  if (verdict === 'noise') return `${words.noise} beyond noise`;
+  const parts: (string | undefined)[] = [signedPercent(change.changeShare), `${words[verdict]}${times(verdict, change, factors)}`, cpiChange(factors)];
+  const join = (): string => parts.filter((part) => part !== undefined).join(' · ');
+  if (join().length > hintLengthMax) parts[2] = undefined;
+  return join().slice(0, hintLengthMax);
+}
+
+function times(verdict: Verdict, change: CoreChange, { countRatio, costRatio }: DiffFactors): string {
+  switch (verdict) {
+    case 'slower':
+    case 'faster':
+      return ratio(costRatio);
+    case 'more-often':
+    case 'less-often':
+      return ratio(countRatio);
+    case 'more':
+    case 'less':
+      return ratio(change.ratio);
+    default:
+      return '';
+  }
+}
+
+function ratio(value: number | null): string {
+  return value === null ? '' : ` ×${value.toFixed(value < 9.95 ? 2 : 0)}`;
+}
+
+function cpiChange({ cpiA, cpiB }: DiffFactors): string | undefined {
+  return cpiA === null || cpiB === null ? undefined : `CPI ${cpi(cpiA)}→${cpi(cpiB)}`;
+}
+
+/** `+12.3%`, `−0.4%`. */
+export function signedPercent(share: number): string {
+  return `${share < 0 ? '−' : '+'}${percent(Math.abs(share))}`;
+}

@@ -1,0 +1,226 @@
+/** Comparisons, summaries, lines and epochs over a connection, with a fake core. */
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import type { CodeLens, Diagnostic, Hover, InlayHint, MessageConnection } from 'vscode-languageserver/node';
+import { cfgSvg } from '../src/cfg';
+import { processes } from '../src/processes';
+import { fileHere, filesHere } from '../src/sourceMap';
+import { summaryText } from '../src/summary';
+import { verdictOf } from '../src/verdict';
+import type { DiffResult, EpochsResult, FileChangesResult, LineResult, ListingResult, ProcessesResult, StatsResult, SummaryResult } from '../src/protocol';
+import { open, startInProcess, stop, until, type Started } from './client';
+import { change, factors, fakeBinding, lineCost, listing } from './fake';
+
+const text = 'void copy(long *c, long *a, int n)\n{\n  for (int i = 0; i < n; i++)\n    c[i] = a[i];\n}\n';
+let folder: string;
+let file: string;
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'dwell-lsp-'));
+  file = join(folder, 'copy.c');
+  await writeFile(file, text);
+});
+after(() => rm(folder, { recursive: true }));
+
+const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
+const procedure = { id: 'copy:copy', demangled: 'copy', line: 1, samples: { cycles: 316 }, share: 0.316, cycles: 4.1e9, cpi: 10.8, bestCaseCpi: 0.6 };
+function costs(): Parameters<typeof fakeBinding>[0] {
+  return { epochs: ['e1'], lines: [lineCost(3, 0.1), lineCost(4, 0.312, { culprits: [{ ...missing, file, line: 3 }] })], procedures: [procedure] };
+}
+
+async function withServer(options: object, use: (started: Started, uri: string, core: ReturnType<typeof fakeBinding>['core']) => Promise<void>): Promise<void> {
+  const { binding, core } = fakeBinding(costs());
+  const started = await startInProcess(binding, { database: folder, ...options });
+  await use(started, await open(started.client, file, text), core);
+  await stop(started);
+}
+
+const run = <T>(client: MessageConnection, command: string, argument: unknown): Promise<T> =>
+  client.sendRequest<T>('workspace/executeCommand', { command: `dwell.server.${command}`, arguments: [argument] });
+
+async function labels(client: MessageConnection, uri: string): Promise<unknown[]> {
+  const range = { start: { line: 0, character: 0 }, end: { line: 100, character: 0 } };
+  const hints = await client.sendRequest<InlayHint[]>('textDocument/inlayHint', { textDocument: { uri }, range });
+  return hints.map(({ position, label }) => [position.line, label]);
+}
+
+test('a change is called after what changed more', () => {
+  const called = (before: number, after: number, count: number, cost: number): string => verdictOf(change(before, after), factors(count, cost));
+  assert.equal(called(100, 200, 1.1, 1.8), 'slower');
+  assert.equal(called(100, 200, 1.9, 1.05), 'more-often');
+  assert.equal(called(200, 100, 1, 0.5), 'faster');
+  assert.equal(called(200, 100, 0.4, 1.2), 'less-often');
+  assert.equal(called(0, 100, 1, 1), 'new');
+  assert.equal(called(100, 0, 1, 1), 'gone');
+  assert.equal(verdictOf(change(100, 900, false), factors(1, 9)), 'noise');
+  const unknown = { ...factors(1, 1), countRatio: null };
+  assert.equal(verdictOf(change(100, 200), unknown), 'more');
+  assert.equal(verdictOf(change(200, 100), unknown), 'less');
+});
+
+test('two runs are compared once one is pinned, procedure by procedure and instruction by instruction', () =>
+  withServer({}, async ({ client }) => {
+    await assert.rejects(client.sendRequest('dwell/diff', {}), /nothing to compare with/);
+    await run(client, 'compare', { before: ['e0'] });
+    const told = await client.sendRequest<EpochsResult>('dwell/epochs', {});
+    assert.deepEqual([told.baseline, told.selected], [['e0'], ['latest']]);
+    const diff = await client.sendRequest<DiffResult>('dwell/diff', {});
+    assert.deepEqual([diff.before.epochs, diff.after.epochs], [['e0'], ['latest']]);
+    assert.deepEqual(diff.procedures.map(({ id, name, verdict }) => [id, name, verdict]), [['copy:copy', 'copy', 'slower'], ['copy:_Z5pastev', 'paste()', 'new']]);
+    const [slower] = diff.procedures;
+    assert.equal(slower?.label, '+30.0% · slower ×1.60 · CPI 2.0→3.2');
+    assert.equal(slower.changeCycles, 300 * 62000);
+    assert.deepEqual(diff.lines.map(({ uri, lineBefore, lineAfter }) => [uri, lineBefore, lineAfter]), [['file:///src/copy.c', 2, 3]]);
+    const one = await client.sendRequest<DiffResult>('dwell/diff', { before: ['a'], after: ['b'], procedure: 'copy' });
+    assert.deepEqual(one.instructions.map(({ kind, verdict, before, after }) => [kind, verdict, before?.address, after?.address]), [
+      ['same', 'noise', 0x9810, 0x9820],
+      ['added', 'new', undefined, 0x9824],
+    ]);
+  }));
+
+test('while epochs are compared, hints, lenses and hovers tell the change; then the cost again', () =>
+  withServer({}, async ({ client }, uri, core) => {
+    const [hot] = (await labels(client, uri)).slice(-1);
+    assert.deepEqual(hot, [3, '31.2% · CPI 3.1/0.50 · D-cache miss ← :3']);
+    await run(client, 'compare', { before: ['e0'], after: ['e1'] });
+    assert.deepEqual(await labels(client, uri), [[3, '+20.0% · ran more often ×1.90']], 'noise is left out');
+    assert.equal(core.done.at(-1), 'changes e0 e1');
+    const hover = await client.sendRequest<Hover>('textDocument/hover', { textDocument: { uri }, position: { line: 3, character: 5 } });
+    assert.match((hover.contents as { value: string }).value, /\| samples \| 200 \| 400 \|/);
+    const changes = await client.sendRequest<FileChangesResult>('dwell/fileChanges', { textDocument: { uri } });
+    assert.deepEqual(changes.lines.map(({ line, verdict }) => [line, verdict]), [[2, 'noise'], [3, 'more-often']]);
+    await run(client, 'compare', null);
+    assert.equal((await labels(client, uri)).length, 2);
+  }));
+
+test('a lens tells the change since the like epoch before', () =>
+  withServer({}, async ({ client }, uri, core) => {
+    const [lens] = await client.sendRequest<CodeLens[]>('textDocument/codeLens', { textDocument: { uri } });
+    assert.equal(lens?.command?.title, '31.6% · 4.1 G cycles · CPI 10.8 (best 0.60) · +20.4% (ran more often)');
+    assert.deepEqual(core.done, ['changes e0 e1'], 'not the epoch of another machine');
+  }));
+
+test('a hover shows the line instruction by instruction, its inlined copies apart, with links', () =>
+  withServer({}, async ({ client }, uri) => {
+    const request = { textDocument: { uri }, position: { line: 3, character: 5 } };
+    const { value } = (await client.sendRequest<Hover>('textDocument/hover', request)).contents as { value: string };
+    assert.match(value, /•+ 18\.0cy D-cache miss ← 9810 ldq t4, 0\(t1\)\n9828 {6}stq t4, 0\(t2\) +27,766 +18\.0cy/);
+    assert.match(value, /In `copy`, inlined into `twice` \[copy\.c:40\]\(file:\/\/\/src\/copy\.c#L40\)/);
+    assert.match(value, /Culprits: \[copy\.c:3\]\(file:\/\/\/src\/copy\.c#L3\) \(D-cache miss\)/);
+    assert.ok(!value.includes('command:'), 'not to a client that does not run them');
+    const line = await client.sendRequest<LineResult>('dwell/line', { textDocument: { uri }, line: 3 });
+    assert.equal(line.places[1]?.callers[0]?.line, 39);
+    assert.deepEqual((await client.sendRequest<LineResult>('dwell/line', { textDocument: { uri }, line: 0 })).places, []);
+  }));
+
+test('links to listings are for clients that announce that they run commands', async () => {
+  const capabilities = { experimental: { dwell: { commandLinks: true } } };
+  const started = await startInProcess(fakeBinding(costs()).binding, { database: folder }, capabilities);
+  const uri = await open(started.client, file, text);
+  const request = { textDocument: { uri }, position: { line: 3, character: 5 } };
+  const { value } = (await started.client.sendRequest<Hover>('textDocument/hover', request)).contents as { value: string };
+  const [, query = ''] = /\[listing\]\(command:dwell\.showListing\?([^)]*)\)/.exec(value) ?? [];
+  assert.deepEqual(JSON.parse(decodeURIComponent(query)), ['copy:copy', 0x9828]);
+  await stop(started);
+});
+
+test('a summary is Figure 4, also as text and on top of the listing, which folds', () =>
+  withServer({}, async ({ client }) => {
+    const summary = await client.sendRequest<SummaryResult>('dwell/summary', { procedure: 'copy' });
+    assert.match(summary.text, /^Best case 0\.62 CPI, actual 10\.8 CPI, 200 M instructions\n {2}D-cache miss +27\.9% to +96\.8% {2}█{7}░{16}\n/);
+    assert.deepEqual(summary.dynamic[0], { cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.279, shareMax: 0.968 });
+    const { text: shown, folds, lines } = await client.sendRequest<ListingResult>('dwell/listing', { procedure: 'copy' });
+    const rows = shown.split('\n');
+    assert.deepEqual(folds.map(({ kind, start, end }) => [kind, rows[start], rows[end]]), [
+      ['summary', 'Where the cycles go', rows[folds[0]?.end ?? 0]],
+      ['block', rows[folds[1]?.start ?? 0], rows.at(-2)],
+    ]);
+    assert.match(rows[folds[0]?.end ?? 0] ?? '', /Net sampling error/);
+    assert.match(rows[folds[1]?.start ?? 0] ?? '', /^\*\*\* best case/);
+    assert.equal(lines.find(({ address }) => address === 0x982c)?.target, 0x9810);
+  }));
+
+test('a summary without samples has no negative zero', () => {
+  const none = { epochs: [], scope: { kind: 'epoch', name: 'e' }, machineModel: 'm', timeEvent: 'cycles', periodCycles: null, samples: 0, samplesTallied: 0, talliedShare: 0 };
+  const zero = { procedures: 0, proceduresLeftOut: 0, cycles: null, instructions: null, cpi: null, bestCaseCpi: null, dynamic: [], unexplainedStall: 0, unexplainedGain: -1e-9 };
+  const rest = { subtotalDynamic: 0, staticCauses: [], subtotalStatic: 0, totalStall: 0, execution: 0, netSamplingError: 0, notes: [] };
+  assert.ok(summaryText({ ...none, ...zero, ...rest }).every((line) => !line.includes('-0.0')));
+});
+
+test('statistics over several epochs', () =>
+  withServer({}, async ({ client }) => {
+    const stats = await client.sendRequest<StatsResult>('dwell/stats', { epochs: ['e0', 'e1'] });
+    assert.deepEqual([stats.sets.length, stats.rows[0]?.samples], [2, [90, 110]]);
+    await assert.rejects(client.sendRequest('dwell/stats', {}), { code: -32602 });
+  }));
+
+test('epochs are renamed and removed; what is gone is not shown any longer', () =>
+  withServer({}, async ({ client, received }, _uri, core) => {
+    assert.deepEqual(await run(client, 'renameEpoch', { epoch: 'e1', name: 'slow' }), { epoch: 'e1' });
+    await assert.rejects(run(client, 'renameEpoch', { epoch: 'absent', name: 'x' }), { message: "epoch 'absent': not found" });
+    await run(client, 'compare', { before: ['e0'], after: ['e1'] });
+    assert.deepEqual(await run(client, 'removeEpochs', ['e0', 'e1']), { removed: ['e0', 'e1'] });
+    const { selected, baseline } = await client.sendRequest<EpochsResult>('dwell/epochs', {});
+    assert.deepEqual([selected, baseline], [['latest'], null]);
+    assert.deepEqual(core.done.slice(0, 1), ['rename e1 slow']);
+    await until('the news', () => received.some(({ method }) => method === 'dwell/profileDidChange'));
+    for (const wrong of [{}, { epoch: 'e1' }, { epoch: 1, name: 2 }]) await assert.rejects(run(client, 'renameEpoch', wrong), { code: -32602 });
+    for (const wrong of [{}, [], [1]]) await assert.rejects(run(client, 'removeEpochs', wrong), { code: -32602 });
+    for (const wrong of [{ before: [] }, { before: 'e0' }]) await assert.rejects(run(client, 'compare', wrong), { code: -32602 });
+    for (const wrong of [{ pids: [] }, { pids: [-1] }, { pids: ['1'] }]) await assert.rejects(run(client, 'record', wrong), { code: -32602 });
+    await assert.rejects(run(client, 'importPerf', {}), { code: -32602 });
+  }));
+
+test('severe stalls are diagnostics with their culprit, only when asked for', async () => {
+  const published = (started: Started): { uri: string; diagnostics: Diagnostic[] }[] =>
+    started.received.filter(({ method }) => method === 'textDocument/publishDiagnostics').map(({ params }) => params as { uri: string; diagnostics: Diagnostic[] });
+  await withServer({ diagnostics: true }, async (started, uri) => {
+    const [first] = await until('diagnostics', () => published(started).length > 0 && published(started));
+    const [stall] = first?.diagnostics ?? [];
+    assert.equal(stall?.code, 'd-cache-miss');
+    assert.equal(stall.severity, 3);
+    assert.equal(stall.message, "D-cache miss: up to 85.0% of this line's cycles; the line takes 31.2% of all time, CPI 3.1 against 0.50 at best");
+    assert.deepEqual(stall.range, { start: { line: 3, character: 4 }, end: { line: 3, character: 16 } });
+    assert.equal(stall.relatedInformation?.[0]?.location.range.start.line, 2);
+    await started.client.sendNotification('workspace/didChangeConfiguration', { settings: { dwell: { database: folder } } });
+    await until('their end', () => published(started).at(-1)?.diagnostics.length === 0);
+    assert.equal(published(started).at(-1)?.uri, uri);
+  });
+  await withServer({}, async (started, uri) => {
+    await labels(started.client, uri);
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    assert.deepEqual(published(started), []);
+  });
+});
+
+test('the control-flow graph has no colours, and a block and an edge for each', () =>
+  withServer({}, async ({ client }) => {
+    const { svg, title } = await client.sendRequest<{ svg: string; title: string }>('dwell/cfg', { procedure: 'copy' });
+    assert.equal(title, 'copy · copy');
+    assert.equal([...svg.matchAll(/class="block /g)].length, 1);
+    assert.equal([...svg.matchAll(/class="edge"/g)].length, 1);
+    assert.ok(!/(fill|stroke)="#|style=/.test(svg));
+    assert.equal(svg, cfgSvg(listing()));
+    const hostile = listing();
+    hostile.procedure.demangled = '<script>"&';
+    assert.ok(cfgSvg(hostile).includes('&lt;script&gt;&quot;&amp;'));
+  }));
+
+test('processes are those that have a command line, the busiest first', () =>
+  withServer({}, async ({ client }) => {
+    const { processes: all } = await client.sendRequest<ProcessesResult>('dwell/processes', {});
+    assert.ok(all.every(({ pid, command }) => pid !== process.pid && command !== ''));
+    assert.deepEqual(all.map(({ cpuSeconds }) => cpuSeconds), [...all.map(({ cpuSeconds }) => cpuSeconds)].sort((a, b) => b - a));
+    assert.deepEqual(await processes('/nowhere'), { processes: [] });
+  }));
+
+test('files as built are found where they are here', () => {
+  const map: [string, string][] = [['/build/app', '/home/me/app'], ['.', '/src']];
+  assert.equal(fileHere('/build/app/a.c', map), '/home/me/app/a.c');
+  assert.equal(fileHere('/build/apple/a.c', map), '/build/apple/a.c');
+  assert.equal(fileHere('lib/b.c', map), '/src/lib/b.c');
+  const answer = { rows: [{ file: '/build/app/a.c', line: 3 }], source_lines: { 'lib/b.c': { '1': 'x' } }, file: null };
+  assert.deepEqual(filesHere(answer, map), { rows: [{ file: '/home/me/app/a.c', line: 3 }], source_lines: { '/src/lib/b.c': { '1': 'x' } }, file: null });
+});
