@@ -544,6 +544,8 @@ export interface OpenOptions {
   database: string
   /** Folders with separate debug files, beside the system's. */
   debugDirs?: Array<string>
+  /** Pairs of a folder of sources as the debug information spells it, and where it is here; the first that fits counts. */
+  sourceMap?: Array<[string, string]>
 }
 
 /** A sampling period. */

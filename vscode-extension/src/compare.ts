@@ -65,7 +65,8 @@ class ComparisonTree implements vscode.TreeDataProvider<Row>, vscode.Disposable 
     const { total, notes } = this.answer;
     const sure = total.significant ? confidence(total) : 'may be chance';
     const whole = total.ratio === null ? '' : `In all ×${total.ratio.toFixed(3)} (${sure}).`;
-    return [whole, ...notes.filter((note) => note.startsWith('unlike') || note.startsWith('one run'))].join(' ');
+    const single = notes.some((note) => note.startsWith('one run')) ? 'One run a side: only the noise of sampling is filtered.' : '';
+    return [whole, single, ...notes.filter((note) => note.startsWith('unlike'))].filter((part) => part !== '').join(' ');
   }
 
   async getChildren(parent?: Row): Promise<Row[]> {
@@ -98,6 +99,7 @@ class ComparisonTree implements vscode.TreeDataProvider<Row>, vscode.Disposable 
     const { insignificantProcedures: procedures, insignificantLines: lines } = answer;
     const size = { procedures: count(answer.procedures.length), lines: count(answer.lines.length), noise: `${count(procedures)} procedures, ${count(lines)} lines` };
     item.description = size[group];
+    item.tooltip = `${groupNames[group]}: ${size[group]}`;
     if (group === 'noise') item.resourceUri = noise('group');
     return item;
   }

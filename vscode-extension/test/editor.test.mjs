@@ -74,23 +74,33 @@ async function inWorkbench(name, { settings = {}, env = {}, file = 'chase.c' }, 
 }
 
 /** Steps that build on each other: after one that fails, the others fail at once. */
-function stepsOf(t) {
+function stepsOf(t, workbench) {
   let broken = false;
   return (name, step) => t.test(name, async () => {
     assert.ok(!broken, 'an earlier step failed');
     broken = true;
-    await step();
+    try {
+      await step();
+    } catch (error) {
+      const picture = join(tmpdir(), 'dwell-vscode-step.png');
+      await workbench.shot(picture);
+      throw new Error(`${error.message}\n(what was to be seen: ${picture})`, { cause: error });
+    }
     broken = false;
   });
 }
 
-const rowsOf = (workbench) => workbench.treeRows('Hot Procedures').evaluateAll((rows) => rows.map((row) => row.getAttribute('aria-label').trim()));
+const namesOf = (workbench, view) => workbench.treeRows(view).evaluateAll((rows) => rows.map((row) => row.getAttribute('aria-label').trim()));
+const rowsOf = (workbench) => namesOf(workbench, 'Hot Procedures');
+const changeRows = [
+  'Procedures 3', 'chase, +30.0% · slower ×1.60 · CPI 19→31', 'link_cycle, +15.0% · ran more often ×2.00', 'fresh, +5.0% · new',
+];
 const procedureRows = ['chase, 86.0% · CPI 31.0 · chase', 'link_cycle, 11.5% · CPI 4.2 · chase', 'clear_page_erms, <0.1% · kernel', '412 more…'];
 
 test('in the workbench, over the fake server', { skip, timeout: 180_000 }, async (t) => {
-  const step = stepsOf(t);
   await inWorkbench('workbench', {}, async (workbench) => {
     const { page } = workbench;
+    const step = stepsOf(t, workbench);
     const source = await readFile(join(workspace, 'chase.c'), 'utf8');
     const hotLine = 1 + source.split('\n').findIndex((line) => line.includes('HOT'));
     await step('a hot line ends with its hint', async () => {
@@ -104,7 +114,7 @@ test('in the workbench, over the fake server', { skip, timeout: 180_000 }, async
     });
     await step('the view lists the hot procedures', async () => {
       await workbench.command('View: Show Dwell');
-      assert.deepEqual(await workbench.until('rows', () => rowsOf(workbench)), procedureRows);
+      await workbench.until('rows', () => rowsOf(workbench), (rows) => rows.join() === procedureRows.join(), 20_000);
     });
     await step('a row leads to its source', async () => {
       await workbench.treeRows('Hot Procedures').first().click();
@@ -144,6 +154,72 @@ test('in the workbench, over the fake server', { skip, timeout: 180_000 }, async
       await progress.waitFor({ state: 'detached' });
       assert.equal(await page.locator('.notification-list-item', { hasText: 'recording' }).count(), 0);
       await workbench.statusItem('Dwell: 2 epochs merged').waitFor();
+    });
+    await step('two epochs are compared: what got slower is told from what ran more often, and noise is grey', async () => {
+      await workbench.command('Dwell: Compare Epochs…');
+      await workbench.row('before').click();
+      await page.getByPlaceholder('After: what lines').waitFor();
+      await workbench.row('./chase 32').click();
+      await workbench.statusItem('Dwell: before → ./chase 32').waitFor();
+      const rows = () => namesOf(workbench, 'Comparison');
+      assert.deepEqual((await workbench.until('changes', rows, (names) => names.length >= 6)).slice(0, 4), changeRows);
+      await workbench.treeRows('Comparison').filter({ hasText: 'No Change Beyond Noise' }).click();
+      const noise = workbench.treeRows('Comparison').filter({ hasText: 'main' });
+      // It opens below what is in sight.
+      await workbench.until('what may be chance', async () => {
+        await page.keyboard.press('End');
+        return await noise.count() > 0;
+      });
+      const colour = (row) => row.locator('.label-name').first().evaluate((label) => globalThis.getComputedStyle(label).color);
+      const noiseColour = await colour(noise);
+      await page.keyboard.press('Home');
+      const slower = workbench.treeRows('Comparison').filter({ hasText: '+30.0% · slower' }).first();
+      assert.notEqual(noiseColour, await colour(slower));
+    });
+    await step('a click on a procedure shows its instructions side by side, with their costs', async () => {
+      await workbench.treeRows('Comparison').filter({ hasText: 'slower' }).first().click();
+      await page.locator('.monaco-diff-editor').waitFor();
+      await page.locator('.modified').getByText('imul').waitFor();
+      assert.equal(await page.locator('.original').getByText('imul').count(), 0);
+      await workbench.until('the comparison\'s end', async () => {
+        await workbench.command('Dwell: End Comparison');
+        return await workbench.pane('Comparison').count() === 0;
+      });
+    });
+    await step('the graph is a picture of its own, which loads nothing, is zoomed by keyboard and leads to the listing', async () => {
+      await workbench.treeRows('Hot Procedures').first().click({ button: 'right' });
+      await page.locator('.monaco-menu').getByText('Show Control-Flow Graph').click();
+      const picture = workbench.webview();
+      const block = picture.locator('.block');
+      await block.waitFor();
+      assert.match(await picture.locator('meta[http-equiv]').getAttribute('content'), /^default-src 'none'; style-src 'nonce-/);
+      assert.equal(await picture.locator('svg').getAttribute('width'), '300');
+      await picture.getByRole('button', { name: 'Zoom in' }).click();
+      assert.equal(await picture.locator('svg').getAttribute('width'), '375');
+      await block.focus();
+      await page.keyboard.press('Enter');
+      await workbench.until('the listing', () => workbench.tab('chase.dwell').getAttribute('aria-selected'), (selected) => selected === 'true');
+    });
+    await step('an epoch gets a name, and is removed once one has said so', async () => {
+      await workbench.command('Dwell: Rename Epoch…');
+      await workbench.row('./chase 32').click();
+      await page.getByText('A name for the epoch').waitFor();
+      await workbench.input.fill('after');
+      await page.keyboard.press('Enter');
+      await workbench.command('Dwell: Remove Epochs…');
+      await workbench.row('after').click();
+      const dialog = page.locator('.monaco-dialog-box', { hasText: 'Remove the epoch "after"' });
+      await dialog.getByRole('button', { name: 'Cancel' }).click();
+      await dialog.waitFor({ state: 'detached' });
+      await workbench.command('Dwell: Remove Epochs…');
+      await workbench.row('after').click();
+      await dialog.getByRole('button', { name: 'Remove' }).click();
+      await workbench.statusItem('Dwell: before').waitFor();
+    });
+    await step('a process is picked from a list', async () => {
+      await workbench.command('Dwell: Record a Process…');
+      await workbench.row('/usr/bin/busy --loop').click();
+      await workbench.statusItem('Dwell: pid 4711').waitFor();
     });
   });
 });

@@ -1,5 +1,5 @@
-// Pictures of every view, for the README: node test/shots.mjs [FOLDER]   (FOLDER: docs/pictures at the top)
-// What they show is real: workloads recorded on this machine, by the packaged extension.
+// Pictures of every view, for the README: node test/shots.mjs [FOLDER] [THEME…]   (FOLDER: docs/pictures at the top)
+// What they show is real: workloads recorded on this machine, by the packaged extension, in each theme.
 import { execFile } from 'node:child_process';
 import { mkdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -10,16 +10,18 @@ import { start } from './vscodeWeb.mjs';
 import { launch, Workbench } from './workbench.mjs';
 
 const themes = { dark: 'Default Dark Modern', light: 'Default Light Modern', contrast: 'Default High Contrast' };
-const folder = process.argv[2] ?? join(import.meta.dirname, '..', '..', 'docs', 'pictures');
+const [folder = join(import.meta.dirname, '..', '..', 'docs', 'pictures'), ...asked] = process.argv.slice(2);
 
 const root = await scratch();
 const real = await stageReal(root);
 await mkdir(folder, { recursive: true });
-await record('divide', './build/divide');
-await record('all', 'sh', '-c', './build/chase; ./build/hashjoin 20; ./build/mispredict; ./build/sort');
+await record('before', 'sh', '-c', './build/chase 8; ./build/hashjoin 10; ./build/mispredict; ./build/sort');
+await record('after', 'sh', '-c', './build/chase 32; ./build/hashjoin 10; ./build/mispredict; ./build/sort; ./build/divide');
 const browser = await launch();
 try {
-  for (const [theme, title] of Object.entries(themes)) await shoot(theme, title);
+  for (const [theme, title] of Object.entries(themes)) {
+    if (asked.length === 0 || asked.includes(theme)) await shoot(theme, title);
+  }
 } finally {
   await browser.close();
   await rm(root, { recursive: true, force: true });
@@ -31,26 +33,12 @@ function record(name, ...command) {
 }
 
 async function shoot(theme, title) {
-  const settings = { 'workbench.colorTheme': title, 'editor.fontSize': 13, 'breadcrumbs.enabled': false, 'workbench.layoutControl.enabled': false, 'editor.occurrencesHighlight': 'off' };
+  const settings = { 'workbench.colorTheme': title, 'editor.fontSize': 13, 'breadcrumbs.enabled': false, 'workbench.layoutControl.enabled': false, 'editor.occurrencesHighlight': 'off', 'editor.hover.delay': 50 };
   const server = await start({ home: join(root, `home-${theme}`), extensions: real.extensions, settings, machineSettings: real.machineSettings });
   const workbench = await Workbench.open(browser, { base: server.base, folder: real.workspace, file: 'chase.c', viewport: { width: 1360, height: 760 }, scale: 1.5 });
   const shot = (name) => workbench.shot(join(folder, `${name}-${theme}.png`));
   try {
-    await workbench.until('hints', () => workbench.inlayHints());
-    await workbench.command('View: Show Dwell');
-    await workbench.until('rows', () => workbench.treeRows('Hot Procedures').count());
-    await workbench.treeRows('Hot Procedures').filter({ hasText: 'chase' }).first().click();
-    await workbench.until('a lens', () => workbench.lens('CPI').count());
-    await shot('lines');
-    await workbench.clickLens('CPI');
-    await workbench.tab('chase.dwell').waitFor();
-    await workbench.until('instructions', () => workbench.page.getByText('best case').count());
-    await workbench.command('View: Toggle Primary Side Bar Visibility');
-    await shot('listing');
-    await workbench.command('Dwell: Select Epoch…');
-    await workbench.row('samples').waitFor();
-    await shot('epochs');
-    await workbench.page.keyboard.press('Escape');
+    await views(workbench, shot);
   } catch (error) {
     const picture = join(tmpdir(), 'dwell-vscode-shots.png');
     await workbench.shot(picture);
@@ -59,4 +47,65 @@ async function shoot(theme, title) {
     await workbench.close();
     await server.stop();
   }
+}
+
+async function views(workbench, shot) {
+  const { page } = workbench;
+  await workbench.until('hints', () => workbench.inlayHints());
+  await workbench.command('View: Show Dwell');
+  await workbench.until('rows', () => workbench.treeRows('Hot Procedures').count());
+  await workbench.treeRows('Hot Procedures').filter({ hasText: 'chase' }).first().click();
+  await workbench.until('a lens', () => workbench.lens('CPI').count());
+  await shot('lines');
+  await hover(workbench);
+  await shot('hover');
+  await page.keyboard.press('Escape');
+  await workbench.clickLens('CPI');
+  await workbench.tab('chase.dwell').waitFor();
+  await workbench.until('the summary', () => page.getByText('Where the cycles go').count());
+  await workbench.command('View: Toggle Primary Side Bar Visibility');
+  await shot('listing');
+  await workbench.command('Dwell: Show Control-Flow Graph');
+  await workbench.webview().locator('.block').first().waitFor();
+  await shot('graph');
+  await workbench.command('View: Close Editor');
+  await workbench.command('Dwell: Select Epoch…');
+  await workbench.row('samples').waitFor();
+  await shot('epochs');
+  await page.keyboard.press('Escape');
+  await comparison(workbench, shot);
+}
+
+/** The hover of the line with the most to tell, opened by keyboard. */
+async function hover(workbench) {
+  const hints = await workbench.inlayHints();
+  const share = ({ text }) => Number.parseFloat(text);
+  const [hottest] = hints.sort((a, b) => share(b) - share(a));
+  await workbench.page.keyboard.press('Control+G');
+  await workbench.input.fill(`:${hottest.line}:20`);
+  await workbench.page.keyboard.press('Enter');
+  const shown = workbench.page.locator('.monaco-hover:not(.hidden)').filter({ hasText: 'of all time' }).first();
+  await workbench.until('the hover', async () => {
+    await workbench.page.keyboard.press('Control+K');
+    await workbench.page.keyboard.press('Control+I');
+    return shown.waitFor({ timeout: 3000 }).then(() => true, () => false);
+  });
+}
+
+async function comparison(workbench, shot) {
+  const { page } = workbench;
+  await workbench.command('Dwell: Compare Epochs…');
+  await workbench.row('before').click();
+  await page.getByPlaceholder('After: what lines').waitFor();
+  await workbench.row('after').click();
+  await workbench.statusItem('before → after').waitFor();
+  await workbench.until('changes', () => workbench.treeRows('Comparison').count(), (rows) => rows > 3);
+  await workbench.until('changes on lines', () => workbench.inlayHints(), (hints) => hints.some(({ text }) => /^[+−]/.test(text)));
+  await shot('comparison');
+  await workbench.treeRows('Comparison').filter({ hasText: 'chase' }).first().click();
+  await page.locator('.monaco-diff-editor').waitFor();
+  await page.locator('.modified .view-line').first().waitFor();
+  await workbench.until('costs', () => page.locator('.modified').getByText('samples').count());
+  await workbench.command('View: Toggle Primary Side Bar Visibility');
+  await shot('instructions');
 }

@@ -109,6 +109,11 @@ export class Workbench {
     return this.page.locator('.pane').filter({ has: this.page.locator('.pane-header', { hasText: view }) });
   }
 
+  /** The document inside the newest webview, which VS Code puts two frames deep. */
+  webview() {
+    return this.page.frameLocator('iframe.webview.ready').last().frameLocator('#active-frame');
+  }
+
   /** Hints in sight: `{line, text}`. Monaco marks them with a generated class alone; lines are placed by their `top`. */
   inlayHints(editor = this.editor()) {
     return editor.evaluate((root) => {

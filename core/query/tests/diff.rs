@@ -228,8 +228,12 @@ fn a_files_lines_are_those_of_the_text_as_it_is_now() {
 #[test]
 fn a_line_is_told_instruction_by_instruction_wherever_the_sources_lie() {
     let scene = Scene::new();
-    let text = BEFORE.replace("__attribute__((noinline)) uint64_t steady", "static inline uint64_t steady");
-    scene.build("old", &text.replace("return sum;", "return sum + steady(n);"));
+    let inlined = "static inline __attribute__((always_inline)) uint64_t steady(uint64_t n)";
+    let text = BEFORE
+        .replace("__attribute__((noinline)) uint64_t steady(uint64_t n)", inlined)
+        .replace("__attribute__((noinline)) uint64_t walk", &format!("{inlined}; uint64_t walk"))
+        .replace("return sum;", "return sum + steady(n);");
+    scene.build("old", &text);
     scene.import("old", "only", "generic-x86-64", [1000, 0]);
     let query = scene.query();
     let epochs = ["only".to_owned()];
