@@ -108,7 +108,7 @@ test('one question serves hints, lenses and hovers', async () => {
   assert.match(value, /\| \*\*31\.2%\*\* \| of all time \|/);
   assert.ok(value.includes(`D-cache miss ← [:3](${uri}#L3) · up to 85.0% of the line, 1.0 G cycles to 3.0 G cycles`), value);
   assert.match(value, /slotting \(static\)/);
-  assert.match(value, /In `\/bin\/copy:copy`/);
+  assert.match(value, /In `copy` · 30\.0% · CPI 10\.0/);
   assert.equal(noHover, null);
   await stop(started);
 });

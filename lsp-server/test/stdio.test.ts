@@ -184,9 +184,9 @@ test('a killed server leaves nothing behind; the next one serves', { skip }, asy
 });
 
 test('runs are compared, named and removed by the real core', { skip }, async () => {
-  const { database, source, text, hotLine, importAgain } = given();
-  importAgain('second');
-  const started = await startProgram(server, { database, epochs: ['second'] });
+  const { database, source, text, hotLine, importAgain, dwell } = given();
+  importAgain('faster');
+  const started = await startProgram(server, { database, dwellPath: dwell, epochs: ['faster'] });
   const { client } = started;
   const uri = await open(client, source, text);
   const run = <T>(command: string, argument: unknown): Promise<T> => client.sendRequest<T>('workspace/executeCommand', { command, arguments: [argument] });
@@ -199,14 +199,14 @@ test('runs are compared, named and removed by the real core', { skip }, async ()
   const summary = await client.sendRequest<SummaryResult>('dwell/summary', { procedure: 'chase' });
   const whole = summary.subtotalDynamic + summary.subtotalStatic + summary.execution + summary.netSamplingError;
   assert.ok(Math.abs(whole - 1) < 1e-6, String(whole));
-  const stats = await client.sendRequest<StatsResult>('dwell/stats', { epochs: ['first', 'second'] });
+  const stats = await client.sendRequest<StatsResult>('dwell/stats', { epochs: ['first', 'faster'] });
   assert.equal(stats.rows[0]?.n, 2);
   assert.match((await client.sendRequest<{ svg: string }>('dwell/cfg', { procedure: 'chase' })).svg, /^<svg [^]*class="edge"/);
-  await run('dwell.server.renameEpoch', { epoch: 'second', name: 'another' });
+  await run('dwell.server.renameEpoch', { epoch: 'faster', name: 'another' });
   await run('dwell.server.compare', { before: ['first'], after: ['another'] });
   const named = await client.sendRequest<EpochsResult>('dwell/epochs', {});
   assert.deepEqual([named.selected, named.baseline], [['another'], ['first']]);
-  assert.ok(named.epochs.some(({ name }) => name === 'another') && !named.epochs.some(({ name }) => name === 'second'));
+  assert.ok(named.epochs.some(({ name }) => name === 'another') && !named.epochs.some(({ name }) => name === 'faster'));
   const { removed } = await run<{ removed: string[] }>('dwell.server.removeEpochs', ['another']);
   assert.equal(removed.length, 1);
   const left = await client.sendRequest<EpochsResult>('dwell/epochs', {});

@@ -126,10 +126,12 @@ test('in the workbench, over the fake server', { skip, timeout: 180_000 }, async
     });
     await step('rows by image, and by procedure again', async () => {
       await workbench.command('Dwell: Group Hot Procedures By…');
-      await workbench.row('Image').click();
+      await page.getByPlaceholder('What a row of the view stands for').waitFor();
+      await workbench.choose('Image');
       await workbench.until('images', () => rowsOf(workbench), ([first]) => first === 'first image, 90.0%');
       await workbench.command('Dwell: Group Hot Procedures By…');
-      await workbench.row('Procedure').click();
+      await page.getByPlaceholder('What a row of the view stands for').waitFor();
+      await workbench.choose('Procedure');
       await workbench.until('procedures', () => rowsOf(workbench), (rows) => rows.join() === procedureRows.join());
     });
     await step('one epoch is chosen, then two are merged', async () => {

@@ -88,6 +88,14 @@ export class Workbench {
     await this.row(title).waitFor({ state: 'hidden' });
   }
 
+  /** Chooses from a picker by typing: a click on a list that is still being drawn hits another row. */
+  async choose(text) {
+    await this.row(text).waitFor();
+    await this.input.fill(text);
+    await this.row(text).waitFor();
+    await this.page.keyboard.press('Enter');
+  }
+
   editor() {
     return this.page.locator('.editor-group-container.active .editor-instance .monaco-editor').first();
   }

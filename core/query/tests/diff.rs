@@ -233,6 +233,8 @@ fn a_line_is_told_instruction_by_instruction_wherever_the_sources_lie() {
         .replace("__attribute__((noinline)) uint64_t steady(uint64_t n)", inlined)
         .replace("__attribute__((noinline)) uint64_t walk", &format!("{inlined}; uint64_t walk"))
         .replace("return sum;", "return sum + steady(n);");
+    // The import looks for a procedure of that name.
+    let text = text + "uint64_t (*kept)(uint64_t) = steady;\n";
     scene.build("old", &text);
     scene.import("old", "only", "generic-x86-64", [1000, 0]);
     let query = scene.query();
