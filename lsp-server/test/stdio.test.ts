@@ -184,8 +184,8 @@ test('a killed server leaves nothing behind; the next one serves', { skip }, asy
 });
 
 test('runs are compared, named and removed by the real core', { skip }, async () => {
-  const { database, source, text, hotLine, importAgain, dwell } = given();
-  importAgain('faster');
+  const { database, source, text, hotLine, dwell } = given();
+  given().importAgain('faster');
   const started = await startProgram(server, { database, dwellPath: dwell, epochs: ['faster'] });
   const { client } = started;
   const uri = await open(client, source, text);
