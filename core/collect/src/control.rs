@@ -32,7 +32,9 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
 /// The daemon answers between two rounds; storing a large epoch's end may take its time.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
-const ACCEPT_EVERY: Duration = Duration::from_millis(100);
+
+/// Too many open files, say: not tried again at once.
+const AFTER_ERROR: Duration = Duration::from_millis(100);
 
 /// What a daemon does and has done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -208,6 +210,7 @@ pub struct ControlServer {
     requests: Option<Receiver<(Request, Sender<Answer>)>>,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
+    folder: PathBuf,
     socket: PathBuf,
 }
 
@@ -223,7 +226,8 @@ impl ControlServer {
             let stop = stop.clone();
             move || serve(&listener, &sender, &stop)
         });
-        Ok(ControlServer { requests: Some(requests), stop, thread: Some(thread), socket })
+        let (folder, thread) = (database.path().to_owned(), Some(thread));
+        Ok(ControlServer { requests: Some(requests), stop, thread, folder, socket })
     }
 
     /// Answers the requests that wait.
@@ -238,7 +242,11 @@ impl Drop for ControlServer {
     fn drop(&mut self) {
         self.stop.stop();
         self.requests = None; // With it go the requests that wait, or the thread would wait for their answers.
-        self.thread.take().map(JoinHandle::join);
+        // It waits for a client. Where none can come, not even we, it is left waiting.
+        let woken = File::open(&self.folder).and_then(|f| UnixStream::connect(short_path(&f, SOCKET)));
+        if woken.is_ok() {
+            self.thread.take().map(JoinHandle::join);
+        }
         let _ = fs::remove_file(&self.socket);
     }
 }
@@ -250,21 +258,20 @@ fn bind(folder: &Path, socket: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(short_path(&File::open(folder)?, aside))?;
     fs::set_permissions(folder.join(aside), Permissions::from_mode(0o600))?;
     fs::rename(folder.join(aside), socket)?;
-    listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
 fn serve(listener: &UnixListener, requests: &Sender<(Request, Sender<Answer>)>, stop: &Stop) {
     while !stop.is_asked() {
         match listener.accept() {
+            Ok(_) if stop.is_asked() => {}
             Ok((stream, _)) => drop(serve_one(stream, requests)), // A bad client is its own problem.
-            Err(_) => std::thread::sleep(ACCEPT_EVERY),
+            Err(_) => std::thread::sleep(AFTER_ERROR),
         }
     }
 }
 
 fn serve_one(mut stream: UnixStream, requests: &Sender<(Request, Sender<Answer>)>) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(CLIENT_PATIENCE))?;
     stream.set_write_timeout(Some(CLIENT_PATIENCE))?;
     let answer = match serde_json::from_str(&read_line(&stream)?) {
@@ -349,7 +356,7 @@ mod tests {
         let database = Database::open(folder.path()).unwrap();
         let server = ControlServer::listen(&database).unwrap();
         let client = std::thread::spawn(move || flush(&database));
-        std::thread::sleep(ACCEPT_EVERY * 3); // By now its request waits; else it finds no daemon.
+        std::thread::sleep(Duration::from_millis(300)); // By now its request waits; else it finds no daemon.
         let start = Instant::now();
         drop(server);
         assert!(start.elapsed() < CLIENT_PATIENCE * 2, "{:?}", start.elapsed());

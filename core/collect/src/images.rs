@@ -155,7 +155,7 @@ impl Identity {
 pub struct Images {
     targets: Vec<KnownTarget>,
     by_target: FxHashMap<Arc<Target>, TargetIndex>,
-    first_of: FxHashMap<ImageIndex, TargetIndex>,
+    first_of: FxHashMap<(ImageIndex, String), TargetIndex>,
     records: Vec<ImageRecord>,
     by_id: FxHashMap<ImageId, ImageIndex>,
     jit: FxHashMap<Arc<str>, ImageIndex>,
@@ -166,6 +166,8 @@ pub struct Images {
 struct KnownTarget {
     target: Arc<Target>,
     image: Option<ImageIndex>,
+    /// With its image: see [`Images::canonical`].
+    first: Option<TargetIndex>,
     code: CodeLayout,
 }
 
@@ -176,7 +178,8 @@ impl Images {
             return *index;
         }
         let (index, target) = (TargetIndex(self.targets.len() as u32), Arc::new(target));
-        self.targets.push(KnownTarget { target: target.clone(), image: None, code: CodeLayout::default() });
+        let (image, first, code) = (None, None, CodeLayout::default());
+        self.targets.push(KnownTarget { target: target.clone(), image, first, code });
         self.by_target.insert(target, index);
         index
     }
@@ -205,8 +208,9 @@ impl Images {
             }
             _ => self.named(host.vdso_id(), ImageKind::Vdso, "[vdso]"),
         };
-        self.targets[index.0 as usize].image = Some(image);
-        self.first_of.entry(image).or_insert(index);
+        let first = Some(self.first_of(image, &target, index));
+        let known = &mut self.targets[index.0 as usize];
+        (known.image, known.first) = (Some(image), first);
         Some(image)
     }
 
@@ -249,10 +253,18 @@ impl Images {
         self.insert(ImageRecord { id, kind, path: path.into(), deleted, size_bytes, mtime_ns, symbols })
     }
 
-    /// The target that stands for all that are known to be the same image: by build ID from an event, by inode from /proc.
+    /// The target that stands for all that are known to be the same program: by build ID from an event, by inode from
+    /// /proc. A copy under another name is another program, though the same image.
     pub fn canonical(&self, target: TargetIndex) -> TargetIndex {
-        let image = self.targets[target.0 as usize].image;
-        image.and_then(|image| self.first_of.get(&image).copied()).unwrap_or(target)
+        self.targets[target.0 as usize].first.unwrap_or(target)
+    }
+
+    /// The first target of this image and name; `index`, if there was none.
+    fn first_of(&mut self, image: ImageIndex, target: &Target, index: TargetIndex) -> TargetIndex {
+        match target.program() {
+            Some(program) => *self.first_of.entry((image, program)).or_insert(index),
+            None => index,
+        }
     }
 
     fn insert(&mut self, record: ImageRecord) -> ImageIndex {
@@ -305,8 +317,8 @@ impl Images {
                 let to = TargetIndex(self.targets.len() as u32);
                 let image = known.image.map(|i| self.insert(old.records[i.0 as usize].clone()));
                 self.by_target.insert(known.target.clone(), to);
-                image.map(|image| self.first_of.entry(image).or_insert(to));
-                self.targets.push(KnownTarget { image, ..known });
+                let first = image.map(|image| self.first_of(image, &known.target, to));
+                self.targets.push(KnownTarget { image, first, ..known });
                 moved.insert(from, to);
             }
         }

@@ -166,6 +166,16 @@ impl KernelSymbols {
         }
     }
 
+    /// Addresses in order, each with the first byte of its name in [`KernelSymbols::names`].
+    pub fn starts(&self) -> &[(u64, u32)] {
+        &self.starts
+    }
+
+    /// The names, each ended by a newline.
+    pub fn names(&self) -> &str {
+        &self.names
+    }
+
     /// Of several names for one address the first stays.
     fn sort(&mut self) {
         self.starts.sort_by_key(|(address, _)| *address);

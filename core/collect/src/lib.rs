@@ -25,6 +25,7 @@ mod images;
 mod items;
 pub mod jitdump;
 mod kernel;
+mod kernel_names;
 mod linux_host;
 mod machine;
 mod mappings;

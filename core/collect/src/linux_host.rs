@@ -19,7 +19,8 @@ use crate::{
     host::{Host, KernelPlace, Place, ProcessSnapshot},
     images::{FileVersion, Identity, OwnedTag, Target},
     jitdump,
-    kernel::{KernelLayout, KernelSymbols, read_kernel},
+    kernel::{KernelLayout, read_kernel},
+    kernel_names::KernelNames,
     procfs,
     program_headers::{self, CodeLayout, ProgramHeaders},
 };
@@ -50,8 +51,8 @@ pub struct LinuxHost {
     /// The text of /proc/modules as last read, and when.
     modules: String,
     modules_read: Instant,
-    /// 5 MB, so there only while names are asked for; but then for all images.
-    symbols: Option<KernelSymbols>,
+    /// Of that layout.
+    symbols: Option<KernelNames>,
     vdso: Option<ImageId>,
     files: FxHashMap<ImageId, OpenFile>,
     scanned: FxHashMap<(u64, u64), (Instant, Option<FileVersion>)>,
@@ -68,13 +69,13 @@ impl LinuxHost {
     /// Reads where the kernel lies.
     pub fn new() -> Self {
         let modules = read_modules();
-        let (layout, _) = read_this_kernel(&modules);
+        let (layout, symbols) = read_this_kernel(&modules);
         LinuxHost {
             layout,
             layout_read: Instant::now(),
             modules,
             modules_read: Instant::now(),
-            symbols: None,
+            symbols: Some(symbols),
             vdso: None,
             files: FxHashMap::default(),
             scanned: FxHashMap::default(),
@@ -98,6 +99,7 @@ impl LinuxHost {
             self.read_kernel_again();
         } else {
             self.layout.set_modules(&self.modules);
+            self.symbols = None; // New modules' are not among them.
         }
     }
 
@@ -176,7 +178,7 @@ impl Host for LinuxHost {
     }
 
     fn handed_out(&mut self) {
-        self.symbols = None;
+        self.symbols.take_if(|names| matches!(names, KernelNames::InMemory(_)));
         self.files.retain(|_, open| open.used.elapsed() < OPEN_FILE_AGE_MAX);
         self.scanned.clear();
         self.jitdumps.retain(|pid, _| Path::new(&format!("/proc/{pid}")).exists());
@@ -444,11 +446,12 @@ fn read_modules() -> String {
     modules.lines().filter_map(line).collect()
 }
 
-fn read_this_kernel(modules: &str) -> (KernelLayout, KernelSymbols) {
-    match File::open("/proc/kallsyms") {
+fn read_this_kernel(modules: &str) -> (KernelLayout, KernelNames) {
+    let (layout, symbols) = match File::open("/proc/kallsyms") {
         Ok(kallsyms) => read_kernel(BufReader::with_capacity(1 << 16, kallsyms), modules),
         Err(_) => read_kernel(std::io::empty(), modules),
-    }
+    };
+    (layout, KernelNames::new(symbols))
 }
 
 fn read_vdso_id() -> ImageId {

@@ -86,6 +86,8 @@ pub struct Session {
     cpu_at_start: Duration,
     next_second: Instant,
     next_refresh: Instant,
+    /// When what the kernel had aggregated was taken last.
+    cut_at: Option<Instant>,
     entries_max: usize,
     unstored_max: usize,
 }
@@ -128,6 +130,7 @@ impl Session {
             cpu_at_start: process_cpu_time(),
             next_second: Instant::now() + SECOND,
             next_refresh: Instant::now(),
+            cut_at: None,
             entries_max: setup.entries_max,
             unstored_max: setup.unstored_max,
         })
@@ -247,6 +250,7 @@ impl Session {
             return;
         }
         self.source.cut_batch();
+        self.cut_at = Some(Instant::now());
         let cut_ns = now_ns();
         loop {
             let complete_ns = self.source.drain(&mut self.merger);
@@ -256,6 +260,13 @@ impl Session {
                 return;
             }
             self.source.wait(MERGE_WINDOW);
+        }
+    }
+
+    /// The same if it was not done within that time.
+    pub fn take_aggregated_after(&mut self, age_max: Duration) {
+        if self.cut_at.is_none_or(|at| at.elapsed() >= age_max) {
+            self.take_aggregated();
         }
     }
 

@@ -108,6 +108,15 @@ fn a_program_named_in_two_ways_is_one() {
     c.apply_entries(&[entry(executable(77, 0x20), 9, 3)], interval(0, 3));
     c.end_interval(3);
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#0 3"]);
+    // A copy of it under another name is the same image, but another application.
+    for (pid, path, id) in [(10, "/bin/cc1", 77), (11, "/opt/copy", 88)] {
+        execute(&mut c, 4, pid, path);
+        c.apply(4, side(Side::Executable { pid, id }));
+    }
+    let entries = [entry(executable(77, 0x30), 10, 4), entry(executable(88, 0x30), 11, 5)];
+    c.apply_entries(&entries, interval(3, 5));
+    c.end_interval(5);
+    assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+30 cc1#0 4", "cpu-clock /bin/cc1+30 copy#1 5"]);
     assert_eq!(c.unknown().total(), 0);
 }
 

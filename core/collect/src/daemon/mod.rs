@@ -41,6 +41,8 @@ use silence::Silence;
 
 /// Clocks, memory and the account are looked at so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What the kernel has aggregated may be missing from a status for so long.
+const STATUS_AGE_MAX: Duration = Duration::from_secs(30);
 /// What is past its limits is removed so often, and whenever an epoch begins.
 const RETAIN_FIRST: Duration = Duration::from_secs(5);
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
@@ -140,6 +142,7 @@ impl<'w> Daemon<'w> {
         let mut session = Session::open(setup, &Tasks::All, writer)?;
         session.start(all_pids())?;
         heap::give_back(); // Of all that was needed to find out about the machine.
+        heap::give_back_code();
         let schedule = Schedule {
             every: options.rotate_every,
             bytes: options.keep_bytes.map(|b| b / EPOCHS_KEPT_MIN),
@@ -255,6 +258,7 @@ impl<'w> Daemon<'w> {
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
         self.compacting.flushed(self.writer, &id, progress);
         heap::give_back();
+        heap::give_back_code();
     }
 
     fn retain(&mut self, progress: &mut dyn FnMut(Progress)) {
@@ -337,7 +341,9 @@ impl<'w> Daemon<'w> {
     }
 
     fn status(&mut self) -> Status {
-        self.session.take_aggregated(); // Else nothing seems sampled until the first flush.
+        // Else nothing seems sampled until the first flush. Not each time, or who watches would keep the kernel from
+        // aggregating.
+        self.session.take_aggregated_after(STATUS_AGE_MAX);
         let epoch = self.session.epoch();
         let (processes, images, entries) = self.session.tracked();
         let events = self.session.records();

@@ -10,7 +10,7 @@
 use std::{
     io,
     mem::offset_of,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -125,7 +125,7 @@ pub struct BpfTables {
     notices: RingBuf<MapData>,
     control: Array<Control>,
     heads: Array<Head>,
-    buckets: Array<Bucket>,
+    buckets: OwnedFd,
     overflow: Array<RawEntry>,
     cpus: Vec<u32>,
     sizes: Sizes,
@@ -162,7 +162,10 @@ impl BpfTables {
             notices,
             control: map(&program, "control", 1)?,
             heads: map(&program, "heads", heads as usize)?,
-            buckets: map(&program, "buckets", (cpus.len() * 2) << sizes.bucket_bits)?,
+            buckets: array(&program, "buckets")?
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(|error| explain(&error))?,
             overflow: map(&program, "overflow", cpus.len() * 4 * sizes.capacity as usize)?,
             program,
             cpus: cpus.to_vec(),
@@ -194,7 +197,8 @@ impl BpfTables {
 
     /// Bytes that are shared with the kernel.
     pub fn bytes(&self) -> usize {
-        self.heads.bytes() + self.buckets.bytes() + self.overflow.bytes()
+        let tables = (self.cpus.len() * 2 * size_of::<Bucket>()) << self.sizes.bucket_bits;
+        self.heads.bytes() + tables + self.overflow.bytes()
     }
 
     /// Has the event of this index, on one of the CPUs, counted in the tables.
@@ -283,18 +287,25 @@ impl BpfTables {
     }
 
     fn take_table(&mut self, slot: usize, side: u32, each: &mut dyn FnMut(&[Entry])) {
-        let first = (slot * 2 + side as usize) << self.sizes.bucket_bits;
+        // What cannot be mapped stays in the table and comes with the next turn.
+        let Ok(mut buckets) = self.buckets(slot, side) else { return };
         let mut piece = Vec::with_capacity(PIECE);
-        for index in first..first + (1 << self.sizes.bucket_bits) {
-            if self.buckets.read_first_place(index) == 0 {
+        for index in 0..1 << self.sizes.bucket_bits {
+            if buckets.read_first_place(index) == 0 {
                 continue; // New entries push the others back: the first is free only if all are.
             }
-            let bucket = self.buckets.read(index);
+            let bucket = buckets.read(index);
             piece.extend(bucket.entries.iter().filter_map(|e| Entry::from_words(e.key, e.place)));
-            self.buckets.write(index, Bucket::default());
+            buckets.write(index, Bucket::default());
             hand_full(&mut piece, each);
         }
         hand_rest(&mut piece, each);
+    }
+
+    /// A table, mapped while it is looked at: megabytes, which nobody needs between two turns.
+    fn buckets(&self, slot: usize, side: u32) -> io::Result<Array<Bucket>> {
+        let first = (slot * 2 + side as usize) << self.sizes.bucket_bits;
+        Array::map_from(self.buckets.as_fd(), first, 1 << self.sizes.bucket_bits)
     }
 
     fn state(&self, slot: usize, side: u32, buffer: usize) -> &AtomicU32 {
@@ -402,8 +413,12 @@ fn allow_locked_memory() {
 }
 
 fn map<T: abi::Plain>(program: &Ebpf, name: &str, elements: usize) -> Result<Array<T>, BpfError> {
+    Array::map(array(program, name)?, elements).map_err(|error| explain(&error))
+}
+
+fn array<'p>(program: &'p Ebpf, name: &str) -> Result<BorrowedFd<'p>, BpfError> {
     match program.map(name) {
-        Some(Map::Array(data)) => Array::map(data.fd().as_fd(), elements).map_err(|error| explain(&error)),
+        Some(Map::Array(data)) => Ok(data.fd().as_fd()),
         _ => Err(missing(name)),
     }
 }

@@ -1,4 +1,4 @@
-//! The C library's heap, kept small: a daemon's memory is what it needs now, not what it once needed.
+//! Memory kept small: a daemon's is what it needs now, not what it once needed.
 //!
 //! glibc keeps an arena for each thread, raises its thresholds with the largest block that was ever freed, and gives
 //! nothing back below the top. Elsewhere nothing is done.
@@ -21,4 +21,42 @@ pub fn give_back() {
     unsafe {
         libc::malloc_trim(0)
     };
+}
+
+/// Gives back the pages of code and constants that are mapped; those in use come back by themselves, from the page cache.
+/// Starting up, loading BPF programs and compressing take code that is not used for long afterwards.
+pub fn give_back_code() {
+    /// # Safety
+    /// As `dl_iterate_phdr` calls it.
+    unsafe extern "C" fn each(
+        object: *mut libc::dl_phdr_info,
+        _: libc::size_t,
+        _: *mut libc::c_void,
+    ) -> libc::c_int {
+        // SAFETY: the loader hands out a description of a loaded object, valid during the call.
+        let (object, headers) = unsafe {
+            let object = &*object;
+            (object, std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)))
+        };
+        let page = rustix::param::page_size();
+        for header in headers {
+            let start = (object.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
+            let (first, end) = (start.next_multiple_of(page), start.wrapping_add(header.p_memsz as usize));
+            let is_file = header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0;
+            if is_file && end > first {
+                // SAFETY: whole pages of a mapping of a file that nobody could write to since it was mapped: what is
+                // dropped is read from the file again.
+                unsafe {
+                    libc::madvise(
+                        first as *mut libc::c_void,
+                        (end - first) & !(page - 1),
+                        libc::MADV_DONTNEED,
+                    )
+                };
+            }
+        }
+        0
+    }
+    // SAFETY: the callback keeps nothing, and takes no pointer of ours.
+    unsafe { libc::dl_iterate_phdr(Some(each), std::ptr::null_mut()) };
 }

@@ -15,6 +15,8 @@ use super::abi::{Plain, RawEntry};
 /// Elements of a map of type BPF_MAP_TYPE_ARRAY that was made with BPF_F_MMAPABLE.
 pub struct Array<T> {
     base: *mut u8,
+    /// Where the first element begins.
+    skew_bytes: usize,
     mapped_bytes: usize,
     elements: usize,
     element: PhantomData<T>,
@@ -26,14 +28,22 @@ unsafe impl<T> Send for Array<T> {}
 impl<T: Plain> Array<T> {
     /// Maps all elements.
     pub fn map(fd: BorrowedFd<'_>, elements: usize) -> io::Result<Self> {
+        Self::map_from(fd, 0, elements)
+    }
+
+    /// Maps some.
+    pub fn map_from(fd: BorrowedFd<'_>, first: usize, elements: usize) -> io::Result<Self> {
         assert!(size_of::<T>().is_multiple_of(8), "the kernel rounds elements up to 8 bytes");
-        let mapped_bytes = (elements * size_of::<T>()).next_multiple_of(page_size());
+        let first_byte = first * size_of::<T>();
+        let skew_bytes = first_byte % page_size();
+        let mapped_bytes = (skew_bytes + elements * size_of::<T>()).next_multiple_of(page_size());
         // SAFETY: a fresh mapping at an address of the kernel's choice; nothing else refers to it.
         let base = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            mmap(ptr::null_mut(), mapped_bytes, protection, MapFlags::SHARED, fd, 0)
+            let offset = (first_byte - skew_bytes) as u64;
+            mmap(ptr::null_mut(), mapped_bytes, protection, MapFlags::SHARED, fd, offset)
         }?;
-        Ok(Array { base: base.cast(), mapped_bytes, elements, element: PhantomData })
+        Ok(Array { base: base.cast(), skew_bytes, mapped_bytes, elements, element: PhantomData })
     }
 
     /// How much is mapped.
@@ -62,8 +72,8 @@ impl<T: Plain> Array<T> {
 
     fn at(&self, index: usize) -> *mut T {
         assert!(index < self.elements);
-        // SAFETY: in bounds of the mapping, which begins at a page.
-        unsafe { self.base.cast::<T>().add(index) }
+        // SAFETY: in bounds of the mapping, which begins at a page, as the kernel's elements do.
+        unsafe { self.base.add(self.skew_bytes).cast::<T>().add(index) }
     }
 }
 

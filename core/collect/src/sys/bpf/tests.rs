@@ -262,8 +262,8 @@ pub fn left_in_bpf(tables: &BpfTables) -> Vec<(u64, u64)> {
             let used = tables.used(slot, side, buffer).load(Ordering::Relaxed) as usize;
             left.extend((first..first + used).map(|at| tables.overflow.read(at)));
         }
-        let first = (slot * 2 + side as usize) << bits;
-        let entries = (first..first + (1 << bits)).flat_map(|at| tables.buckets.read(at).entries);
+        let buckets = tables.buckets(slot, side).unwrap();
+        let entries = (0..1 << bits).flat_map(|at| buckets.read(at).entries);
         left.extend(entries.filter(|e| Entry::from_words(e.key, e.place).is_some()));
         let head = tables.heads.read(head_index(slot as u32, side));
         left.push(RawEntry { key: head.samples.iter().sum(), place: head.lost.iter().sum() });

@@ -1,0 +1,111 @@
+//! The kernel's symbols, kept in a file without a name.
+//!
+//! Enters: all symbols, once. Leaves: the one under an address. There are 5 MB of them, and the kernel takes 40 ms to list
+//! them: a daemon neither holds them in memory nor asks for them each time that something new was sampled. Never here:
+//! what an address belongs to.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    os::unix::fs::FileExt,
+};
+
+use dwell_profile::{ImageOffset, ImageSymbol};
+use rustix::fs::{Mode, OFlags};
+
+use crate::kernel::KernelSymbols;
+
+/// A symbol's address and the offset of its name, each of 8 bytes.
+const RECORD_BYTES: u64 = 16;
+/// The kernel's names are no longer (KSYM_NAME_LEN).
+const NAME_BYTES_MAX: usize = 512;
+
+/// Symbols by address.
+#[derive(Debug)]
+pub enum KernelNames {
+    /// Where there is room for temporary files: their records in order, then their names, each ended by a newline.
+    InFile {
+        /// It goes with us.
+        file: File,
+        /// Symbols in it.
+        count: u64,
+    },
+    /// Where there is none; to be forgotten when they are not needed.
+    InMemory(KernelSymbols),
+}
+
+impl KernelNames {
+    /// Puts symbols away.
+    pub fn new(symbols: KernelSymbols) -> Self {
+        match write(&symbols) {
+            Ok(file) => KernelNames::InFile { file, count: symbols.starts().len() as u64 },
+            Err(_) => KernelNames::InMemory(symbols),
+        }
+    }
+
+    /// The symbol under an address, as one of the image that starts at `base`.
+    pub fn find(&self, address: u64, base: u64) -> Option<ImageSymbol> {
+        match self {
+            KernelNames::InMemory(symbols) => symbols.find(address, base),
+            KernelNames::InFile { file, count } => find(file, *count, address, base),
+        }
+    }
+}
+
+fn write(symbols: &KernelSymbols) -> io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?);
+    let mut out = BufWriter::with_capacity(1 << 16, &file);
+    for (start, name) in symbols.starts() {
+        out.write_all(&start.to_ne_bytes())?;
+        out.write_all(&u64::from(*name).to_ne_bytes())?;
+    }
+    out.write_all(symbols.names().as_bytes())?;
+    out.flush()?;
+    drop(out);
+    Ok(file)
+}
+
+fn find(file: &File, count: u64, address: u64, base: u64) -> Option<ImageSymbol> {
+    let record = |at: u64| -> Option<(u64, u64)> {
+        let mut bytes = [0; RECORD_BYTES as usize];
+        file.read_exact_at(&mut bytes, at * RECORD_BYTES).ok()?;
+        let (start, name) = bytes.split_at(8);
+        Some((u64::from_ne_bytes(start.try_into().ok()?), u64::from_ne_bytes(name.try_into().ok()?)))
+    };
+    let (mut first, mut after) = (0, count);
+    while first < after {
+        let middle = first.midpoint(after);
+        if record(middle)?.0 <= address { first = middle + 1 } else { after = middle }
+    }
+    let (start, name) = record(after.checked_sub(1)?)?;
+    let end = if after < count { record(after)?.0 } else { start };
+    let mut bytes = [0; NAME_BYTES_MAX];
+    let read = file.read_at(&mut bytes, count * RECORD_BYTES + name).ok()?;
+    let name = bytes[..read].split(|b| *b == b'\n').next()?;
+    let name = String::from_utf8_lossy(name).into_owned();
+    let offset = ImageOffset(start.checked_sub(base)?);
+    Some(ImageSymbol { offset, size_bytes: end - start, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::read_kernel;
+
+    #[test]
+    fn a_file_tells_what_memory_does() {
+        let line = |n: u64| format!("{:x} T symbol_{n}\n", 0xffff_ffff_8100_0000 + n * n * 16);
+        let text: String = (0..777).map(line).collect();
+        let symbols = || read_kernel(text.as_bytes(), "").1;
+        let (names, memory) = (KernelNames::new(symbols()), symbols());
+        assert!(matches!(names, KernelNames::InFile { count: 777, .. }), "no temporary file: {names:?}");
+        let base = 0xffff_ffff_8100_0000;
+        let found = (0..10_000_000_u64).step_by(777).filter_map(|distance| {
+            assert_eq!(names.find(base + distance, base), memory.find(base + distance, base));
+            names.find(base + distance, base)
+        });
+        assert_eq!(found.last().unwrap().name, "symbol_776");
+        assert_eq!(names.find(base - 1, base), None);
+    }
+}
