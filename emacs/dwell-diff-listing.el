@@ -70,7 +70,8 @@
     (setq header-line-format
           (replace-regexp-in-string "%" "%%" (concat " " (dwell-diff--title result) "   n/p: changes  RET: source") t t))
     (goto-char (point-min))
-    (forward-line (1- line))))
+    (forward-line (1- line))
+    (set-buffer-modified-p nil)))
 
 (defun dwell-diff-instructions--width (place)
   "Return how wide PLACE, a `DiffPlace' or nil, is."

@@ -75,6 +75,7 @@ with a prefix argument of everything."
     (erase-buffer)
     (dwell-summary--insert result)
     (goto-char (min place (point-max)))
+    (set-buffer-modified-p nil)
     (setq header-line-format " l: listing  e: epochs  h: hot procedures")))
 
 (defun dwell-summary--insert (result)
