@@ -18,11 +18,11 @@ export async function hotProcedures(profile: Profile, params: HotProceduresParam
 
 function hotRow(row: TopRow, by: By): HotRow {
   const { image, samples, share, cumulativeShare, cycles, cpi } = row;
-  return { ...identity(row, by), image, samples, share, cumulativeShare, cycles, cpi, location: locationOf(row.file, row.line) };
+  return { ...rowIdentity(row, by), image, samples, share, cumulativeShare, cycles, cpi, location: locationOf(row.file, row.line) };
 }
 
 /** Ids are unique among the rows of one answer: clients key their trees by them. */
-function identity(row: TopRow, by: By): { id: string; label: string } {
+export function rowIdentity(row: TopRow, by: By): { id: string; label: string } {
   switch (by) {
     case 'procedure':
       return procedureIdentity(row);

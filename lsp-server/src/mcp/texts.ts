@@ -1,0 +1,134 @@
+/**
+ * The tools' answers as text, which is what most assistants read: units in every number, ranges where causes overlap,
+ * guesses marked, losses told.
+ */
+import type { Listing } from '../core';
+import { listingText } from '../listingText';
+import { causeName, count, cpi, cyclesRange, fileName, percent, quantity } from '../text';
+import { signedPercent, verdictWords } from '../verdict';
+import type { DiffAnswer, EpochsAnswer, HotAnswer, LinesAnswer, SummaryAnswer } from './answers';
+
+export function epochsText({ epochs, warnings }: EpochsAnswer): string {
+  if (epochs.length === 0) return ['No epochs: `dwell record COMMAND` makes one.', ...warnings].join('\n');
+  const rows = epochs.map(({ id, name, start, end, host, scope, samples, losses, notes }) => {
+    const events = Object.entries(samples).map(([event, number]) => `${count(number)} ${event}`);
+    const head = `${id}${name === null ? '' : ` (${name})`}: ${start} to ${end ?? 'now (still running)'}, ${host}, ${scope}, samples: ${events.join(', ')}`;
+    return [head, ...lossLines(losses), ...notes].join('\n  ');
+  });
+  return [...rows, ...warnings].join('\n');
+}
+
+function lossLines({ lost, throttled, unknown }: HotAnswer['losses']): string[] {
+  const parts: [number, string][] = [[lost, 'samples were dropped'], [throttled, 'times the kernel throttled sampling'], [unknown, 'samples are of code in no known file']];
+  return parts.filter(([number]) => number > 0).map(([number, words]) => `${count(number)} ${words}`);
+}
+
+export function hotText({ epochs, total, losses, rows, omittedRows, notes }: HotAnswer): string {
+  const table = rows.map(({ id, label, image, file, line, share, cumulativeShare, cycles, cpi: perInstruction }) => {
+    const place = file === null ? (image ?? '') : `${file}${line === null ? '' : `:${line}`}`;
+    const cost = [cycles === null ? '' : quantity(cycles, 'cycles'), perInstruction === null ? '' : `CPI ${cpi(perInstruction)}`].filter((part) => part !== '');
+    return `${percent(share).padStart(6)} (${percent(cumulativeShare)} so far)  ${label}  [${[id, ...cost, place].filter((part) => part !== '' && part !== label).join('; ')}]`;
+  });
+  const events = Object.entries(total).map(([event, number]) => `${count(number)} ${event}`).join(', ');
+  return [
+    `Epoch ${epochs.join(' + ') || 'none'}: ${events === '' ? 'no' : events} samples`,
+    ...table,
+    ...(omittedRows > 0 ? [`${omittedRows} more rows`] : []),
+    ...lossLines(losses),
+    ...notes,
+  ].join('\n');
+}
+
+/** The page of the listing that begins at instruction `offset`, with the blocks, sources and bubbles around it. */
+export function listingPage(answer: Listing, { offset, limit }: { offset: number; limit: number }): string {
+  const lines = listingText(answer);
+  const at = lines.flatMap(({ address }, line) => (address === null ? [] : [line]));
+  const first = offset === 0 ? 0 : (at[offset - 1] ?? lines.length) + 1;
+  const last = (at[Math.min(offset + limit, at.length) - 1] ?? lines.length - 1) + 1;
+  const rest = at.length - Math.min(offset + limit, at.length);
+  const page = lines.slice(first, last).map(({ text }) => text);
+  return [...page, ...(rest > 0 ? [`… ${rest} more instructions: offset ${offset + limit}`] : [])].join('\n');
+}
+
+const sources: Readonly<Record<LinesAnswer['source'], string>> = {
+  fresh: 'the file is as it was built',
+  mapped: 'the file was edited since it was built: unchanged lines were found again, edited ones are left out',
+  stale: 'the file differs too much from what was built: no line can be told',
+  unchecked: 'whether the file is as it was built is not known: lines may be off',
+};
+
+export function linesText(path: string, { epochs, source, lines, procedures, omittedLines, notes }: LinesAnswer): string {
+  const rows = lines.flatMap(({ line, text, share, cycles, cpi: actual, bestCaseCpi: best, confidence, culprits }) => {
+    const cost = [
+      percent(share),
+      ...(cycles === null ? [] : [quantity(cycles, 'cycles')]),
+      ...(actual === null ? [] : [`CPI ${cpi(actual)}${best === null ? '' : ` (best ${cpi(best)})`}, ${confidence} confidence`]),
+    ];
+    const blame = culprits.map((culprit) => {
+      const where = culprit.file === null || culprit.line === null ? '' : ` of ${culprit.file === path ? 'line ' : `${culprit.file}:`}${culprit.line}`;
+      const range = cyclesRange(culprit.cyclesMin, culprit.cyclesMax);
+      return `        ${causeName(culprit.cause)}${where}: up to ${percent(culprit.shareMax)} of it${range === '' ? '' : `, ${range}`}${culprit.kind === 'static' ? ' (static)' : ''}`;
+    });
+    return [`${String(line).padStart(6)}  ${text ?? ''}`.trimEnd(), `        ${cost.join(' · ')}`, ...blame];
+  });
+  const whole = procedures.map(({ id, label, line, share }) => `${percent(share)}  ${label} (line ${line}) [${id}]`);
+  return [
+    `${path}, epoch ${epochs.join(' + ') || 'none'}: ${sources[source]}`,
+    ...(lines.length === 0 ? ['No samples on its lines.'] : rows),
+    ...(omittedLines > 0 ? [`${omittedLines} lines with less`] : []),
+    ...(whole.length > 0 ? ['Procedures that begin here:', ...whole] : []),
+    ...notes,
+  ].join('\n');
+}
+
+export function summaryText({ epochs, scope, machineModel, samples, talliedShare, proceduresLeftOut, notes, text }: SummaryAnswer & { text: string }): string {
+  const head = `${scope.name}, epoch ${epochs.join(' + ')}: ${count(samples)} samples, ${percent(talliedShare)} of them tallied; machine model ${machineModel}`;
+  const left = proceduresLeftOut > 0 ? [`${proceduresLeftOut} procedures with samples are left out`] : [];
+  return [head, 'Each cause: at least to at most, of the tallied cycles. Ranges of causes overlap.', text.trimEnd(), ...left, ...notes].join('\n');
+}
+
+type Change = DiffAnswer['total'];
+
+export function diffText({ before, after, normalizedBy, total, procedures, lines, instructions, ...rest }: DiffAnswer): string {
+  const hidden = [
+    ...(rest.insignificantProcedures > 0 ? [`${rest.insignificantProcedures} procedures changed within chance`] : []),
+    ...(rest.insignificantLines > 0 ? [`${rest.insignificantLines} lines changed within chance`] : []),
+    ...(rest.omittedRows > 0 ? [`${rest.omittedRows} more rows`] : []),
+  ];
+  return [
+    `${before.epochs.join(' + ')} (${count(before.samples)} samples) → ${after.epochs.join(' + ')} (${count(after.samples)} samples), normalized by ${normalizedBy}`,
+    `In all: ${changeText(total)}`,
+    'Procedures:',
+    ...procedures.map((row) => `  ${row.label} [${row.id}]: ${changeText(row)}`),
+    'Lines:',
+    ...lines.map((row) => `  ${row.file}:${placeText(row.lineBefore, row.lineAfter)}: ${changeText(row)}`),
+    ...(instructions.length > 0 ? ['Instructions (before | after):', ...instructions.map(instructionText)] : []),
+    ...hidden,
+    ...rest.notes,
+  ].join('\n');
+}
+
+function changeText({ verdict, changeShare, changeCycles, countRatio, cpiBefore, cpiAfter, samplesBefore, samplesAfter, p, significant }: Change): string {
+  const parts = [
+    verdictWords(verdict),
+    `${signedPercent(changeShare)} of all time before`,
+    ...(changeCycles === null ? [] : [`${changeCycles < 0 ? '−' : '+'}${quantity(Math.abs(changeCycles), 'cycles')}`]),
+    ...(countRatio === null ? [] : [`executions ×${countRatio.toFixed(2)}`]),
+    ...(cpiBefore === null || cpiAfter === null ? [] : [`CPI ${cpi(cpiBefore)} → ${cpi(cpiAfter)}`]),
+    `samples ${count(samplesBefore)} → ${count(samplesAfter)}`,
+    significant ? `p ${p.toPrecision(2)}` : `may be chance, p ${p.toPrecision(2)}`,
+  ];
+  return parts.join(' · ');
+}
+
+function placeText(before: number | null, after: number | null): string {
+  if (before === after) return String(before ?? '?');
+  if (after === null) return `${before ?? '?'} (there no more, or edited)`;
+  return before === null ? `${after} (new, or edited)` : `${after} (was ${before})`;
+}
+
+function instructionText({ kind, before, after, ...change }: DiffAnswer['instructions'][number]): string {
+  const side = (at: typeof before): string => (at === null ? '-' : `${at.address.toString(16)} ${at.text}${at.file === null ? '' : ` (${fileName(at.file)}:${at.line ?? '?'})`}`);
+  const what = change.significant ? ` · ${changeText(change)}` : '';
+  return `  ${kind === 'same' ? '' : `${kind}: `}${side(before)} | ${side(after)}${what}`;
+}
