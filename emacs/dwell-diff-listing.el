@@ -53,8 +53,10 @@
                     (dwell-diff-instructions--show result)
                     (when (functionp then) (funcall then)))
                   (lambda (problem)
-                    (when (zerop (buffer-size)) (kill-buffer))
-                    (message "Dwell: %s" (plist-get problem :message)))))
+                    ;; When the comparison ends, what was compared stays to be read.
+                    (when (zerop (buffer-size))
+                      (kill-buffer)
+                      (message "Dwell: %s" (plist-get problem :message))))))
 
 (defun dwell-diff-instructions--show (result)
   "Show RESULT, a `DiffResult' of one procedure."

@@ -81,7 +81,8 @@ without such, or with a prefix argument, ask for those before."
                       (when (and (eq epochs dwell-diff--epochs) (eq all dwell-diff--all))
                         (dwell-diff--show result)))
                     (lambda (problem)
-                      (unless (dwell--passing-p problem)
+                      ;; When the comparison ends, what was compared stays to be read.
+                      (unless (or (dwell--passing-p problem) (and dwell-diff--result (null epochs)))
                         (message "Dwell: %s" (plist-get problem :message)))))))
 
 (defun dwell-diff--show (result)

@@ -164,7 +164,7 @@
       (with-current-buffer (dwell-e2e-view "*Dwell diff of ")
         (should (text-property-not-all (point-min) (point-max) 'dwell-row nil))
         (message "Instructions:\n%s" (buffer-substring-no-properties (point-min) (min (point-max) 800))))
-      (with-current-buffer file
+      (with-current-buffer (switch-to-buffer file) ; what is hidden is refreshed when it is seen
         (dwell-compare-end)
         (dwell-test-until "the costs alone" (and (null dwell--differences) (dwell-test-overlays)))
         (dwell-diff before after)

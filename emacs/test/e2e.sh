@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # dwell.el against the real server and a real profile.   e2e.sh [EMACS]
-# Takes DWELL_TEST_SERVER, DWELL_TEST_DB and DWELL_TEST_FILE (see dwell-e2e-test.el); without them, if the checkout is
+# DWELL_TEST_ONLY: an ERT selector, as in '"changed"'. Takes DWELL_TEST_SERVER, DWELL_TEST_DB and DWELL_TEST_FILE (see dwell-e2e-test.el); without them, if the checkout is
 # built, it records a workload of its own. Where neither can be: one line `SKIPPED emacs-e2e: reason`.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -32,4 +32,4 @@ provide() {
 }
 
 [ -n "${DWELL_TEST_SERVER:-}" ] && [ -n "${DWELL_TEST_DB:-}" ] && [ -n "${DWELL_TEST_FILE:-}" ] || provide
-"$emacs" -Q --batch -L "$here" -L "$here/test" -l dwell-e2e-test -f ert-run-tests-batch-and-exit
+"$emacs" -Q --batch -L "$here" -L "$here/test" -l dwell-e2e-test --eval "(ert-run-tests-batch-and-exit ${DWELL_TEST_ONLY:-t})"
