@@ -262,6 +262,9 @@ pub struct TopArgs {
     /// Only images whose path or id contains this.
     #[arg(long, value_name = "PART")]
     pub image: Option<String>,
+    /// Estimate CPI even where samples of time alone tell of executions (slow, and of low confidence).
+    #[arg(long)]
+    pub cpi: bool,
 }
 
 /// What the rows of `top` are.

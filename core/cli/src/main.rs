@@ -109,6 +109,8 @@ fn run_top(query: &Query, args: &TopArgs, json: bool) -> anyhow::Result<()> {
         by,
         limit: (args.limit > 0).then_some(args.limit),
         image: args.image.clone(),
+        brief: !json,
+        cpi: args.cpi,
     };
     let top = query.top(&request, &Cancel::new())?;
     if json {

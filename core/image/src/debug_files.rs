@@ -68,6 +68,18 @@ pub(crate) fn find(
     Err(reason(search, image, link.as_ref(), refused))
 }
 
+/// Where a debug file may be, the best places first.
+pub(crate) fn places(
+    search: &DebugSearch,
+    build_id: Option<&BuildId>,
+    link: Option<&(String, u32)>,
+    path: &Path,
+) -> Vec<PathBuf> {
+    let mut places = by_build_id(search, build_id);
+    places.extend(by_link(search, link, Some(path)));
+    places
+}
+
 fn reason(search: &DebugSearch, image: &Elf, link: Option<&(String, u32)>, refused: Vec<String>) -> String {
     let dirs: Vec<_> = search.debug_dirs.iter().map(|d| d.display().to_string()).collect();
     let dirs = dirs.join(", ");
@@ -109,7 +121,11 @@ fn by_link(search: &DebugSearch, link: Option<&(String, u32)>, path: Option<&Pat
 
 /// The file name and CRC of `.gnu_debuglink`. A name with a folder in it is refused: it would lead anywhere.
 fn link(image: &Elf, bytes: &[u8]) -> Option<(String, u32)> {
-    let content = image.section(".gnu_debuglink")?.bytes(bytes);
+    link_of(image.section(".gnu_debuglink")?.bytes(bytes))
+}
+
+/// The same of the section's content.
+pub(crate) fn link_of(content: &[u8]) -> Option<(String, u32)> {
     let end = content.iter().position(|b| *b == 0)?;
     let name = std::str::from_utf8(&content[..end]).ok()?;
     let crc = le32(content, (end + 1).next_multiple_of(4))?;

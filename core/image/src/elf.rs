@@ -235,6 +235,28 @@ fn build_id(bytes: &[u8], segments: &[(Range<usize>, u64)], sections: &[Section]
     places.filter_map(|(range, align)| build_id_in(bytes.get(range)?, align)).next()
 }
 
+/// (offset, size) of the tables of program and section headers that the header of a file tells of.
+pub(crate) fn header_tables(bytes: &[u8]) -> Vec<(u64, u64)> {
+    let Ok(header) = header(bytes) else { return Vec::new() };
+    let programs = u64::from(header.e_phnum(ENDIAN)) * u64::from(header.e_phentsize(ENDIAN));
+    // No number: there are more sections than the field can tell.
+    let count = Some(header.e_shnum(ENDIAN)).filter(|n| *n > 0).unwrap_or(u16::MAX);
+    let sections = u64::from(count) * u64::from(header.e_shentsize(ENDIAN));
+    vec![(header.e_phoff(ENDIAN), programs), (header.e_shoff(ENDIAN), sections)]
+}
+
+/// (offset, size) of the names of sections and of notes, where the tables of headers are there.
+pub(crate) fn names_and_notes(bytes: &[u8]) -> Vec<(u64, u64)> {
+    let Ok(header) = header(bytes) else { return Vec::new() };
+    let sections = header.section_headers(ENDIAN, bytes).unwrap_or_default();
+    let names = header.shstrndx(ENDIAN, bytes).ok().and_then(|index| sections.get(index as usize));
+    let notes = sections.iter().filter(|s| s.sh_type(ENDIAN) == raw::SHT_NOTE);
+    let programs = header.program_headers(ENDIAN, bytes).unwrap_or_default();
+    let segments = programs.iter().filter(|p| p.p_type(ENDIAN) == raw::PT_NOTE);
+    let of_sections = names.into_iter().chain(notes).map(|s| (s.sh_offset(ENDIAN), s.sh_size(ENDIAN)));
+    of_sections.chain(segments.map(|p| (p.p_offset(ENDIAN), p.p_filesz(ENDIAN)))).collect()
+}
+
 /// The build id among the notes of one section or segment.
 fn build_id_in(notes: &[u8], align: u64) -> Option<BuildId> {
     let mut notes =

@@ -190,8 +190,7 @@ impl std::fmt::Debug for Image {
 
 /// The build id of a file; `None` where it is no ELF file, has none, or cannot be read.
 pub fn build_id_of_file(path: impl AsRef<Path>) -> Option<BuildId> {
-    let data = Data::open(path.as_ref()).ok()?;
-    Elf::parse(data.bytes()).ok()?.build_id
+    crate::outline::build_id(path.as_ref())
 }
 
 fn has_dwarf(elf: &Elf) -> bool {

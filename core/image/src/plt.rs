@@ -19,7 +19,8 @@ pub(crate) fn stubs(elf: &Elf, bytes: &[u8], symbols: &[Candidate]) -> Vec<(u64,
     }
     let slots = slots(elf, bytes, symbols);
     let named = |(address, size, slot)| Some((address, size, format!("{}@plt", slots.get(&slot)?)));
-    tables.into_iter().flat_map(|table| jumps(elf.arch, table, bytes)).filter_map(named).collect()
+    let jumps = |table: &Section| jumps(elf.arch, table, table.bytes(bytes));
+    tables.into_iter().flat_map(jumps).filter_map(named).collect()
 }
 
 /// Slot of the global offset table → the symbol it is filled with.
@@ -47,9 +48,8 @@ fn symbol_at(symbols: &[Candidate], address: Option<u64>) -> Option<&str> {
     symbols.get(index).filter(|c| Some(c.address) == address).map(|c| &*c.name)
 }
 
-/// (address, size or 0, slot) of each jump through a slot.
-fn jumps(arch: Arch, table: &Section, bytes: &[u8]) -> Vec<(u64, u64, u64)> {
-    let code = table.bytes(bytes);
+/// (address, size or 0, slot) of each jump through a slot in the table with that code.
+pub(crate) fn jumps(arch: Arch, table: &Section, code: &[u8]) -> Vec<(u64, u64, u64)> {
     let find = |step: usize, size: u64, slot: fn(&[u8], u64) -> Option<u64>| {
         let starts = (0..code.len()).step_by(step);
         let at = |start: usize| {

@@ -208,7 +208,7 @@ fn add_unnamed(elf: &Elf, procedures: &mut Vec<Sized>, unwind: &[(u64, u64)]) {
 }
 
 /// The end of the code around `address`: of its section, or of its segment where the file has no sections.
-fn code_end(elf: &Elf, address: u64) -> Option<u64> {
+pub(crate) fn code_end(elf: &Elf, address: u64) -> Option<u64> {
     match elf.sections.is_empty() {
         false => elf.code_section(address).map(Section::end),
         true => {

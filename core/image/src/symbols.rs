@@ -8,8 +8,8 @@ use crate::Arch;
 use crate::elf::{Elf, Section};
 
 /// A longer name is no name; the search for its end stops there, so that many symbols in one long string cost little.
-const NAME_BYTES_MAX: usize = 16 << 10;
-const SYMBOL_BYTES: usize = 24;
+pub(crate) const NAME_BYTES_MAX: usize = 16 << 10;
+pub(crate) const SYMBOL_BYTES: usize = 24;
 
 /// A symbol that may name a procedure.
 pub(crate) struct Candidate {
@@ -76,12 +76,7 @@ fn candidate(
     exported: bool,
     budget: &mut NameBudget,
 ) -> Option<Candidate> {
-    let (info, section) = (*symbol.get(4)?, u16::from_le_bytes([*symbol.get(6)?, *symbol.get(7)?]));
-    let kind = info & 15;
-    let label = kind == raw::STT_NOTYPE.0;
-    if section == 0 || !(label || kind == raw::STT_FUNC.0 || kind == raw::STT_GNU_IFUNC.0) {
-        return None;
-    }
+    let (label, section) = names_code(symbol)?;
     let mut address = le64(symbol, 8)?;
     if elf.relocatable {
         let section = elf.sections.get(usize::from(section)).filter(|s| s.allocated)?;
@@ -91,19 +86,38 @@ fn candidate(
     if label && is_mapping_symbol(elf.arch, name) || !budget.take(name.len()) {
         return None;
     }
-    let rank = if exported { 3 } else { [0, 2, 1].get(usize::from(info >> 4)).copied().unwrap_or(1) };
+    let rank = rank_of(symbol, exported);
     Some(Candidate { address, size: le64(symbol, 16)?, label, name: name.into(), rank })
 }
 
+/// Whether a symbol that may name code has no type, and its section; `None` for what names data or is defined elsewhere.
+pub(crate) fn names_code(symbol: &[u8]) -> Option<(bool, u16)> {
+    let (info, section) = (*symbol.get(4)?, u16::from_le_bytes([*symbol.get(6)?, *symbol.get(7)?]));
+    let kind = info & 15;
+    let label = kind == raw::STT_NOTYPE.0;
+    let code = label || kind == raw::STT_FUNC.0 || kind == raw::STT_GNU_IFUNC.0;
+    (section != 0 && code).then_some((label, section))
+}
+
+/// Exported names are better than global, these better than weak, these better than local ones.
+pub(crate) fn rank_of(symbol: &[u8], exported: bool) -> u8 {
+    let binding = symbol.get(4).map_or(0, |info| usize::from(info >> 4));
+    if exported { 3 } else { [0, 2, 1].get(binding).copied().unwrap_or(1) }
+}
+
 /// `$x`, `$d` and such tell a disassembler where code and data are; `.L…` are an assembler's own.
-fn is_mapping_symbol(arch: Arch, name: &str) -> bool {
+pub(crate) fn is_mapping_symbol(arch: Arch, name: &str) -> bool {
     name.starts_with(".L") || arch != Arch::X86_64 && name.starts_with('$')
 }
 
 /// The name at `offset`, without its version (`@GLIBC_2.14`); `None` where it is empty or no text.
 fn name(strings: &[u8], offset: u32) -> Option<&str> {
-    let from = strings.get(offset as usize..)?;
-    let window = &from[..from.len().min(NAME_BYTES_MAX)];
+    name_in(strings.get(offset as usize..)?)
+}
+
+/// The name that these bytes begin with.
+pub(crate) fn name_in(bytes: &[u8]) -> Option<&str> {
+    let window = &bytes[..bytes.len().min(NAME_BYTES_MAX)];
     let end = window.iter().position(|b| *b == 0)?;
     let name = std::str::from_utf8(&window[..end]).ok()?;
     let name = name.split_once('@').map_or(name, |(name, _)| name);

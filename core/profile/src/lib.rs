@@ -23,7 +23,8 @@ pub use collector::{CollectorRecord, TableRecord};
 #[doc(hidden)]
 pub use database::exercise_epoch;
 pub use database::{
-    Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochWriter, EpochsRead, Kept, SegmentRange, Writer,
+    Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochRows, EpochWriter, EpochsRead, Kept,
+    SegmentRange, Writer,
 };
 pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
 pub use error::{DatabaseError, Warning};
@@ -32,7 +33,7 @@ pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, Image
 pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord};
 pub use sample::{Counts, SampleKey};
 pub use segment::{
-    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, PathSegment, SEGMENT_VERSION, Segment, SegmentError, read_paths,
-    read_paths_unverified, read_segment, read_segment_unverified,
+    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, PathSegment, SEGMENT_VERSION, SampleRow, Segment, SegmentError,
+    read_paths, read_paths_unverified, read_segment, read_segment_unverified,
 };
 pub use source::{MAX_SOURCE_BYTES, SourceRecord};

@@ -150,11 +150,11 @@ fn spread(
     events: usize,
 ) -> Vec<CountsByEvent> {
     let mut spread = vec![CountsByEvent::from_elem(0, events); instructions.len()];
-    for point in procedure.points.iter().map(|&p| &samples.points[p]) {
-        let Some(address) = image.address_of(point.offset) else { continue };
+    for point in procedure.points.iter().map(|&p| p as usize) {
+        let Some(address) = image.address_of(samples.points.offset(point)) else { continue };
         let after = instructions.partition_point(|i| i.address <= address);
         if let Some(sum) = after.checked_sub(1).and_then(|i| spread.get_mut(i)) {
-            add_counts(sum, &point.counts);
+            add_counts(sum, samples.points.counts(point));
         }
     }
     spread

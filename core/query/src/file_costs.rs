@@ -111,7 +111,7 @@ fn sampled_addresses(
 ) -> Vec<ImageAddress> {
     const WHOLE_BYTES_MAX: u64 = 4096;
     const BEFORE_BYTES: u64 = 32;
-    let landed = procedure.points.iter().filter_map(|&i| image.address_of(samples.points[i].offset));
+    let landed = procedure.points.iter().filter_map(|&i| image.address_of(samples.points.offset(i as usize)));
     match procedure.address {
         _ if !matters => landed.collect(),
         Some(start) if procedure.size_bytes <= WHOLE_BYTES_MAX => {

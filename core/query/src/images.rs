@@ -3,12 +3,12 @@
 use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::{Duration, Instant},
 };
 
-use dwell_image::{DebugSearch, DebugState, Image};
-use dwell_profile::{Database, ImageId, ImageKind, ImageRecord};
+use dwell_image::{DebugSearch, DebugState, Image, Outline};
+use dwell_profile::{BuildId, Database, ImageId, ImageKind, ImageRecord};
 use rustc_hash::FxHashMap;
 
 /// An image as found on this machine, or why it was not.
@@ -17,8 +17,19 @@ pub struct Found {
     pub image: Result<Arc<Image>, String>,
     /// What a reader of procedures must know: it is gone or has changed.
     pub note: Option<String>,
-    /// What a reader of lines must know besides: there is no debug information, or not all of it.
-    pub lines_note: Option<String>,
+    lines_note: OnceLock<Option<String>>,
+    path: PathBuf,
+}
+
+impl Found {
+    /// What a reader of lines must know besides: there is no debug information, or not all of it. Looks into every unit.
+    pub fn lines_note(&self) -> Option<&str> {
+        let note = || {
+            let state = self.image.as_ref().ok()?.debug_state();
+            debug_note(&state).map(|what| format!("{}: {what}", self.path.display()))
+        };
+        self.lines_note.get_or_init(note).as_deref()
+    }
 }
 
 /// Opened images by id; each is looked for once.
@@ -63,6 +74,24 @@ impl ImageStore {
         images.entry(key).or_insert(entry).found.clone()
     }
 
+    /// What tells the record's procedures apart, read anew; `None` where only [`ImageStore::find`] can tell.
+    pub fn outline(&self, record: &ImageRecord) -> Option<Outline> {
+        if record.kind != ImageKind::File {
+            return None;
+        }
+        let open = |path: &Path| Outline::open(path, &self.search).ok().flatten();
+        let Some(id) = record.id.build_id() else {
+            return Some(&record.path).filter(|path| unchanged(record, path)).and_then(|path| open(path));
+        };
+        let places = std::iter::once(record.path.clone()).chain(self.by_build_id(&id));
+        places.filter_map(|path| open(&path)).find(|outline| outline.build_id() == Some(&id))
+    }
+
+    fn by_build_id(&self, id: &BuildId) -> impl Iterator<Item = PathBuf> + use<'_> {
+        let hex = id.to_string();
+        self.search.debug_dirs.iter().map(move |dir| dir.join(".build-id").join(&hex[..2]).join(&hex[2..]))
+    }
+
     /// Looks again for files that were not found some time ago; whether one is there now.
     pub fn look_again(&self) -> bool {
         let missing = |e: &&mut Entry| {
@@ -93,16 +122,16 @@ impl ImageStore {
             ImageKind::Jit => Err("its code was generated in memory and is gone".to_owned()),
             ImageKind::Unknown => Err("no mapping was known for these samples".to_owned()),
         };
+        let (lines_note, path) = (OnceLock::new(), record.path.clone());
         let about = |what: String| format!("{}: {what}", record.path.display());
         match bytes {
             Ok(mut image) => {
                 image.attach_debug(&self.search);
-                let lines_note = debug_note(&image.debug_state()).map(about);
-                Found { image: Ok(Arc::new(image)), note: None, lines_note }
+                Found { image: Ok(Arc::new(image)), note: None, lines_note, path }
             }
             Err(why) => {
                 let wanted = matches!(record.kind, ImageKind::File | ImageKind::Vdso);
-                Found { note: wanted.then(|| about(why.clone())), image: Err(why), lines_note: None }
+                Found { note: wanted.then(|| about(why.clone())), image: Err(why), lines_note, path }
             }
         }
     }
@@ -119,10 +148,10 @@ impl ImageStore {
             return Ok(image);
         }
         let Some(id) = record.id.build_id() else { return Err(why) };
-        let hex = id.to_string();
-        let by_build_id = |dir: &PathBuf| dir.join(".build-id").join(&hex[..2]).join(&hex[2..]);
-        let candidates = self.search.debug_dirs.iter().map(by_build_id);
-        candidates.filter_map(|p| Image::open(&p).ok()).find(|i| i.build_id() == Some(&id)).ok_or(why)
+        self.by_build_id(&id)
+            .filter_map(|p| Image::open(&p).ok())
+            .find(|i| i.build_id() == Some(&id))
+            .ok_or(why)
     }
 
     /// The copy that the collector put aside.

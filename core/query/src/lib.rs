@@ -4,6 +4,7 @@
 //! JSON. Never here: colours, widths, protocols, collection.
 
 pub mod answer;
+mod brief;
 mod cancel;
 mod costs;
 mod diff;

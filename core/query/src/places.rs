@@ -12,7 +12,7 @@ use crate::{
     procedures::ProcedureSamples,
     query::View,
     scales::in_parallel,
-    selection::{CountsByEvent, Selection},
+    selection::Selection,
     top::{LINES_SHARE_MIN, wants},
 };
 
@@ -106,23 +106,24 @@ fn where_they_landed(
     image: Option<&Image>,
     events: &[usize],
 ) -> Vec<InstructionPlace> {
-    let points = p.points.iter().map(|&i| &view.selection.images[p.image].points[i]);
-    let place = |point: &crate::selection::Point| {
-        let address = image.and_then(|i| i.address_of(point.offset));
-        let samples = only(&point.counts, events);
+    let points = &view.selection.images[p.image].points;
+    let place = |&index: &u32| {
+        let offset = points.offset(index as usize);
+        let address = image.and_then(|i| i.address_of(offset));
+        let samples = only(points.counts(index as usize), events);
         InstructionPlace {
-            address: address.map_or(point.offset.0, |a| a.0),
+            address: address.map_or(offset.0, |a| a.0),
             head_samples: samples.first().copied().unwrap_or(0) as f64,
             samples,
             executions: None,
             frames: image.zip(address).map_or_else(Vec::new, |(i, a)| frames(i, a)),
         }
     };
-    let places = points.map(place);
+    let places = p.points.iter().map(place);
     places.filter(|p| p.samples.iter().any(|n| *n > 0)).collect()
 }
 
-fn only(counts: &CountsByEvent, events: &[usize]) -> Vec<u64> {
+fn only(counts: &[u64], events: &[usize]) -> Vec<u64> {
     events.iter().map(|&e| counts.get(e).copied().unwrap_or(0)).collect()
 }
 

@@ -31,7 +31,7 @@ pub struct ProcedureSamples {
     /// Size in bytes.
     pub size_bytes: u64,
     /// Indices into the image's points, ascending.
-    pub points: Vec<usize>,
+    pub points: Vec<u32>,
     /// Sum over `points`.
     pub counts: CountsByEvent,
 }
@@ -198,29 +198,31 @@ fn from_symbol(image: usize, p: &dwell_image::Procedure) -> ProcedureSamples {
     }
 }
 
-fn in_image(index: usize, samples: &ImageSamples, image: Option<&Image>) -> Vec<ProcedureSamples> {
+/// The procedures of one image with samples, in no order, without ids.
+pub fn in_image(index: usize, samples: &ImageSamples, image: Option<&Image>) -> Vec<ProcedureSamples> {
     let mut by_start: FxHashMap<Option<ImageAddress>, ProcedureSamples> = FxHashMap::default();
-    for (i, point) in samples.points.iter().enumerate() {
-        let procedure = match image {
-            Some(image) => image
-                .address_of(point.offset)
-                .and_then(|a| image.procedure_at(a))
-                .map(|p| (p.address, from_symbol(index, p))),
-            None => symbol_at(&samples.record.symbols, point.offset.0)
-                .map(|s| (ImageAddress(s.offset.0), from_record(index, s))),
+    for (i, (offset, counts)) in samples.points.iter().enumerate() {
+        let entry = match image {
+            Some(image) => match image.address_of(offset).and_then(|a| image.procedure_at(a)) {
+                Some(p) => by_start.entry(Some(p.address)).or_insert_with(|| from_symbol(index, p)),
+                None => by_start.entry(None).or_insert_with(|| nameless(index)),
+            },
+            None => match symbol_at(&samples.record.symbols, offset.0) {
+                Some(s) => {
+                    let start = Some(ImageAddress(s.offset.0));
+                    by_start.entry(start).or_insert_with(|| from_record(index, s))
+                }
+                None => by_start.entry(None).or_insert_with(|| nameless(index)),
+            },
         };
-        let (start, fresh) = match procedure {
-            Some((start, p)) => (Some(start), p),
-            None => (None, nameless(index)),
-        };
-        let entry = by_start.entry(start).or_insert(fresh);
-        entry.points.push(i);
-        add_counts(&mut entry.counts, &point.counts);
+        entry.points.push(i as u32);
+        add_counts(&mut entry.counts, counts);
     }
     by_start.into_values().collect()
 }
 
-fn nameless(image: usize) -> ProcedureSamples {
+/// No procedure, without samples.
+pub fn nameless(image: usize) -> ProcedureSamples {
     ProcedureSamples {
         id: String::new(),
         image,

@@ -14,8 +14,9 @@ use dwell_profile::{Database, Epoch, EpochId, ImageRecord};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Cancel, QueryError, TopRequest,
+    Cancel, QueryError, TopBy, TopRequest,
     answer::{EpochList, FileCosts, Listing, SourceState, Top, TopRow},
+    brief,
     costs::{ProcedureCosts, line_of},
     epochs,
     file_costs::{FileIndex, FileOfImage, LineSums, procedure_cost},
@@ -101,7 +102,11 @@ impl Query {
     /// Where the time goes.
     pub fn top(&self, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
         let view = self.view(&request.epochs)?;
-        let procedures = self.procedures(&view, cancel)?;
+        if let (true, TopBy::Procedure, Some(limit)) = (request.brief, request.by, request.limit) {
+            return self.brief_top(&view, request, limit, cancel);
+        }
+        let sampled = matches!(request.by, TopBy::Procedure | TopBy::Line);
+        let procedures = if sampled { self.procedures(&view, cancel)? } else { &[] };
         let costs_of = |p: &ProcedureSamples| self.costs(&view, p);
         let rows = top::candidates(&view.selection, &self.store, procedures, request, &costs_of, cancel)?;
         let (mut top, rows) = top::answer(&view.selection, rows, request.limit);
@@ -110,6 +115,26 @@ impl Query {
             top.rows.push(self.row_with_cpi(&view, candidate));
         }
         top.notes.extend(top::image_notes(&view.selection, &self.store, request));
+        Ok(top)
+    }
+
+    fn brief_top(
+        &self,
+        view: &View,
+        request: &TopRequest,
+        limit: usize,
+        cancel: &Cancel,
+    ) -> Result<Top, QueryError> {
+        let hottest = brief::hottest(&view.selection, &self.store, request, limit, cancel)?;
+        let rows = hottest.procedures.into_iter().map(|p| top::by_procedure(&view.selection, p)).collect();
+        let (mut top, rows) = top::answer(&view.selection, rows, Some(limit));
+        top.omitted_rows += hottest.others;
+        let estimated = request.cpi || top::tells_executions(&view.selection);
+        for candidate in rows {
+            cancel.check()?;
+            top.rows.push(if estimated { self.row_with_cpi(view, candidate) } else { candidate.row });
+        }
+        top.notes.extend(hottest.notes);
         Ok(top)
     }
 
@@ -130,7 +155,7 @@ impl Query {
         listing::add_source_lines(&mut listing, |file| {
             self.text_as_built(&view, procedure.image, Path::new(file))
         });
-        listing.notes.extend(self.store.find(record).lines_note.clone());
+        listing.notes.extend(self.store.find(record).lines_note().map(str::to_owned));
         Ok(listing)
     }
 
@@ -270,8 +295,8 @@ impl Query {
         for samples in selection.images.iter().filter(|i| selection.share(&i.total) >= 0.001) {
             let found = self.store.find(&samples.record);
             let Ok(image) = &found.image else { continue };
-            for point in &samples.points {
-                if let Some((file, _)) = image.address_of(point.offset).and_then(|a| line_of(image, a)) {
+            for (offset, _) in samples.points.iter() {
+                if let Some((file, _)) = image.address_of(offset).and_then(|a| line_of(image, a)) {
                     files.entry(file).or_insert(&samples.record);
                 }
             }

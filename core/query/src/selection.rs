@@ -8,7 +8,7 @@ use std::{
 };
 
 use dwell_profile::{
-    Database, Epoch, EpochProfile, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleKey,
+    Database, Epoch, EpochProfile, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleRow,
     SourceRecord, Unit,
 };
 use rustc_hash::FxHashMap;
@@ -49,36 +49,75 @@ pub struct ImageSamples {
     /// The epochs it was sampled in (indices), ascending.
     pub epochs: Vec<usize>,
     /// By ascending offset.
-    pub points: Vec<Point>,
+    pub points: Points,
     /// Sum over `points`.
     pub total: CountsByEvent,
 }
 
-/// The samples at one offset.
-pub struct Point {
-    /// Where.
-    pub offset: ImageOffset,
-    /// How many.
-    pub counts: CountsByEvent,
+/// Samples by ascending offset; a point is an offset with its counts. 8 bytes for each offset and each count.
+#[derive(Debug, Default)]
+pub struct Points {
+    offsets: Vec<ImageOffset>,
+    /// As many for each offset as there are events.
+    counts: Vec<u64>,
+    events: usize,
+}
+
+impl Points {
+    /// Whether nothing was sampled.
+    pub fn is_empty(&self) -> bool {
+        self.offsets.is_empty()
+    }
+
+    /// Where a point is.
+    pub fn offset(&self, index: usize) -> ImageOffset {
+        self.offsets[index]
+    }
+
+    /// How many samples of each event it has.
+    pub fn counts(&self, index: usize) -> &[u64] {
+        &self.counts[index * self.events..(index + 1) * self.events]
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (ImageOffset, &[u64])> {
+        self.offsets.iter().copied().zip(self.counts.chunks_exact(self.events.max(1)))
+    }
+
+    fn push(&mut self, offset: ImageOffset) {
+        if self.offsets.last() != Some(&offset) {
+            self.offsets.push(offset);
+            self.counts.resize(self.counts.len() + self.events, 0);
+        }
+    }
+
+    fn add(&mut self, event: usize, count: u64) {
+        let at = self.counts.len() - self.events + event;
+        self.counts[at] = self.counts[at].saturating_add(count);
+    }
 }
 
 impl Selection {
     /// Reads and merges the epochs that `selectors` name (`["latest"]` where there are none).
     pub fn read(database: &Database, epochs: &[Epoch]) -> Result<Self, QueryError> {
-        let mut profiles = epochs.iter().map(|e| database.read(&e.id)).collect::<Result<Vec<_>, _>>()?;
-        profiles.sort_by_key(|p| p.epoch.start);
-        let epochs: Vec<Epoch> = profiles.iter().map(|p| p.epoch.clone()).collect();
-        let events = events_primary_first(&profiles);
+        let mut all = epochs.iter().map(|e| database.read_rows(&e.id)).collect::<Result<Vec<_>, _>>()?;
+        all.sort_by_key(|rows| rows.profile.epoch.start);
+        let mut merge = Merge::default();
+        let mut profiles: Vec<EpochProfile> = Vec::new();
+        for (epoch, mut rows) in all.into_iter().enumerate() {
+            std::mem::take(&mut rows.profile.images).into_iter().for_each(|r| merge.add_image(r));
+            rows.each(&mut |row| merge.add(epoch, row));
+            profiles.push(rows.profile);
+        }
+        let events = events_primary_first(&profiles, &merge.events);
         let notes = notes(&profiles);
-        let mut merge = Merge::new(&events);
-        let (mut sources, mut bursts) = (Vec::new(), Vec::new());
-        for (epoch, profile) in profiles.into_iter().enumerate() {
+        let (images, apps, total) = merge.finish(&events);
+        let (mut epochs, mut sources, mut bursts) = (Vec::new(), Vec::new(), Vec::new());
+        for profile in profiles {
+            epochs.push(profile.epoch);
             sources.push(profile.sources);
             bursts.extend(profile.paths);
-            profile.images.into_iter().for_each(|r| merge.add_image(r));
-            profile.counts.into_iter().for_each(|(key, count)| merge.add(epoch, &key, count));
         }
-        let (images, apps, total) = merge.finish();
         let stepped = Stepped::new(&bursts, &images);
         Ok(Selection { epochs, events, images, apps, total, sources, stepped, notes })
     }
@@ -129,84 +168,196 @@ impl Selection {
     }
 }
 
-/// Adds rows to images and applications.
+/// Adds rows to images and applications. Events are numbered as they come, until all are known.
+#[derive(Default)]
 struct Merge {
-    event_index: FxHashMap<Event, usize>,
+    events: Vec<Event>,
     image_index: FxHashMap<ImageId, usize>,
     images: Vec<MergedImage>,
-    apps: AppCounts,
+    apps: BTreeMap<(Arc<str>, u32, usize), EventSums>,
+    /// What the last row was of: rows come in long runs.
+    run: Option<Run>,
 }
+
+/// Samples by number of event.
+type EventSums = SmallVec<[u64; 4]>;
 
 /// An image while its samples are being added up.
 struct MergedImage {
     record: ImageRecord,
     epochs: BTreeSet<usize>,
-    points: FxHashMap<ImageOffset, CountsByEvent>,
+    rows: Vec<MergedRow>,
 }
 
-impl Merge {
-    fn new(events: &[Event]) -> Self {
-        Merge {
-            event_index: events.iter().enumerate().map(|(i, e)| (e.clone(), i)).collect(),
-            image_index: FxHashMap::default(),
-            images: Vec::new(),
-            apps: BTreeMap::new(),
-        }
-    }
+/// Samples at an offset; the event is by number.
+#[derive(Clone, Copy)]
+struct MergedRow {
+    offset: ImageOffset,
+    /// The event in the lowest byte, the count above it.
+    event_and_count: u64,
+}
 
+/// Rows of one image, event and execution after each other.
+struct Run {
+    epoch: usize,
+    image: ImageId,
+    event: Event,
+    app: Arc<str>,
+    instance: u32,
+    image_at: usize,
+    event_at: usize,
+    count: u64,
+}
+
+/// Events that are told apart: as many as fit into a byte.
+const EVENTS_MAX: usize = 256;
+/// So many rows of an image wait until those of one offset are added up.
+const ROWS_MIN: usize = 1 << 12;
+
+impl Merge {
     fn add_image(&mut self, record: ImageRecord) {
         match self.image_index.get(&record.id) {
             Some(&i) => absorb(&mut self.images[i].record, record),
             None => {
                 self.image_index.insert(record.id.clone(), self.images.len());
-                let (epochs, points) = Default::default();
-                self.images.push(MergedImage { record, epochs, points });
+                let (epochs, rows) = Default::default();
+                self.images.push(MergedImage { record, epochs, rows });
             }
         }
     }
 
-    fn add(&mut self, epoch: usize, key: &SampleKey, count: u64) {
-        let Some(&event) = self.event_index.get(&key.event) else { return };
-        if !self.image_index.contains_key(&key.image) {
-            self.add_image(unrecorded(&key.image));
-        }
-        let index = self.image_index[&key.image];
-        let image = &mut self.images[index];
-        image.epochs.insert(epoch);
-        let events = self.event_index.len();
-        bump(image.points.entry(key.offset).or_default(), events, event, count);
-        bump(self.apps.entry((key.app.clone(), key.instance, index)).or_default(), events, event, count);
+    fn add(&mut self, epoch: usize, row: SampleRow<'_>) {
+        let same = |run: &&mut Run| {
+            (run.epoch, run.instance) == (epoch, row.instance)
+                && run.image == *row.image
+                && run.event == *row.event
+                && run.app == *row.app
+        };
+        let (image, event) = match self.run.as_mut().filter(same) {
+            Some(run) => {
+                run.count = run.count.saturating_add(row.count);
+                (run.image_at, run.event_at)
+            }
+            None => match self.begin_run(epoch, row) {
+                Some(places) => places,
+                None => return,
+            },
+        };
+        self.images[image].add(row.offset, event, row.count);
     }
 
-    /// Every image that was recorded, those without samples too, so that indices stay.
-    fn finish(self) -> (Vec<ImageSamples>, AppCounts, CountsByEvent) {
-        let events = self.event_index.len();
-        let mut all = CountsByEvent::from_elem(0, events);
-        let mut images = Vec::new();
-        for MergedImage { record, epochs, points } in self.images {
-            let mut total = CountsByEvent::from_elem(0, events);
-            points.values().for_each(|c| add_counts(&mut total, c));
-            add_counts(&mut all, &total);
-            let mut points: Vec<Point> =
-                points.into_iter().map(|(offset, counts)| Point { offset, counts }).collect();
-            points.sort_by_key(|p| p.offset);
-            images.push(ImageSamples { record, epochs: epochs.into_iter().collect(), points, total });
+    /// Where the rows of this kind belong; `None` where there are too many events.
+    fn begin_run(&mut self, epoch: usize, row: SampleRow<'_>) -> Option<(usize, usize)> {
+        self.end_run();
+        let event_at = match self.events.iter().position(|e| e == row.event) {
+            Some(at) => at,
+            None if self.events.len() == EVENTS_MAX => return None,
+            None => {
+                self.events.push(row.event.clone());
+                self.events.len() - 1
+            }
+        };
+        if !self.image_index.contains_key(row.image) {
+            self.add_image(unrecorded(row.image));
         }
-        (images, self.apps, all)
+        let image_at = self.image_index[row.image];
+        self.images[image_at].epochs.insert(epoch);
+        self.run = Some(Run {
+            epoch,
+            image: row.image.clone(),
+            event: row.event.clone(),
+            app: row.app.clone(),
+            instance: row.instance,
+            image_at,
+            event_at,
+            count: row.count,
+        });
+        Some((image_at, event_at))
+    }
+
+    fn end_run(&mut self) {
+        let Some(run) = self.run.take() else { return };
+        let sums = self.apps.entry((run.app, run.instance, run.image_at)).or_default();
+        let length = sums.len().max(run.event_at + 1);
+        sums.resize(length, 0);
+        sums[run.event_at] = sums[run.event_at].saturating_add(run.count);
+    }
+
+    /// Every image that was recorded, those without samples too, so that indices stay; counts in the order of `events`.
+    fn finish(mut self, events: &[Event]) -> (Vec<ImageSamples>, AppCounts, CountsByEvent) {
+        self.end_run();
+        let place = |e: &Event| events.iter().position(|known| known == e).expect("all that came are known");
+        let places: Vec<usize> = self.events.iter().map(place).collect();
+        let mut all = CountsByEvent::from_elem(0, events.len());
+        let mut images = Vec::new();
+        for image in self.images {
+            let image = image.finish(&places, events.len());
+            add_counts(&mut all, &image.total);
+            images.push(image);
+        }
+        let in_order = |sums: EventSums| {
+            let mut counts = CountsByEvent::from_elem(0, events.len());
+            sums.into_iter().zip(&places).for_each(|(sum, &place)| counts[place] = sum);
+            counts
+        };
+        let apps = self.apps.into_iter().map(|(key, sums)| (key, in_order(sums))).collect();
+        (images, apps, all)
+    }
+}
+
+impl MergedImage {
+    fn add(&mut self, offset: ImageOffset, event: usize, count: u64) {
+        if self.rows.len() == self.rows.capacity() {
+            self.add_up();
+            // Where that did not help much there are that many places.
+            if self.rows.len() * 4 > self.rows.capacity() * 3 {
+                self.rows.reserve_exact((self.rows.len() / 2).max(ROWS_MIN));
+            }
+        }
+        let event_and_count = count.min(u64::MAX >> 8) << 8 | event as u64;
+        self.rows.push(MergedRow { offset, event_and_count });
+    }
+
+    /// Makes one row of those for one offset and event.
+    fn add_up(&mut self) {
+        let event = |r: &MergedRow| r.event_and_count & 0xff;
+        self.rows.sort_unstable_by_key(|r| (r.offset, event(r)));
+        self.rows.dedup_by(|next, sum| {
+            let same = (next.offset, event(next)) == (sum.offset, event(sum));
+            if same {
+                let count = (sum.event_and_count >> 8).saturating_add(next.event_and_count >> 8);
+                sum.event_and_count = count.min(u64::MAX >> 8) << 8 | event(sum);
+            }
+            same
+        });
+    }
+
+    fn finish(mut self, places: &[usize], events: usize) -> ImageSamples {
+        self.rows.sort_unstable_by_key(|r| r.offset);
+        let offsets = self.rows.chunk_by(|a, b| a.offset == b.offset).count();
+        let mut points = Points {
+            offsets: Vec::with_capacity(offsets),
+            counts: Vec::with_capacity(offsets * events),
+            events,
+        };
+        let mut total = CountsByEvent::from_elem(0, events);
+        for row in self.rows {
+            let (event, count) = (places[(row.event_and_count & 0xff) as usize], row.event_and_count >> 8);
+            points.push(row.offset);
+            points.add(event, count);
+            total[event] = total[event].saturating_add(count);
+        }
+        let epochs = self.epochs.into_iter().collect();
+        ImageSamples { record: self.record, epochs, points, total }
     }
 }
 
 /// Adds `more` to `sum`, index by index.
-pub fn add_counts(sum: &mut CountsByEvent, more: &CountsByEvent) {
+pub fn add_counts(sum: &mut CountsByEvent, more: &[u64]) {
     if sum.len() < more.len() {
         sum.resize(more.len(), 0);
     }
     sum.iter_mut().zip(more).for_each(|(s, m)| *s += m);
-}
-
-fn bump(counts: &mut CountsByEvent, events: usize, event: usize, count: u64) {
-    counts.resize(events, 0);
-    counts[event] += count;
 }
 
 /// Joins what two epochs know of one image: the newer path, the symbols of both.
@@ -231,13 +382,13 @@ fn unrecorded(id: &ImageId) -> ImageRecord {
     }
 }
 
-fn events_primary_first(profiles: &[EpochProfile]) -> Vec<Event> {
+fn events_primary_first(profiles: &[EpochProfile], counted: &[Event]) -> Vec<Event> {
     let mut samples: BTreeMap<&Event, u64> = BTreeMap::new();
     for (event, record) in profiles.iter().flat_map(|p| &p.epoch.events) {
         *samples.entry(event).or_default() += record.samples;
     }
     // Derived events have rows but no record.
-    for event in profiles.iter().flat_map(|p| p.counts.keys()).map(|k| &k.event) {
+    for event in counted {
         samples.entry(event).or_default();
     }
     let mut events: Vec<(&Event, u64)> = samples.into_iter().collect();

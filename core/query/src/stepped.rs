@@ -25,6 +25,11 @@ pub struct Stepped {
 }
 
 impl Stepped {
+    /// Whether nothing was.
+    pub fn is_empty(&self) -> bool {
+        self.by_image.is_empty()
+    }
+
     /// Adds the bursts up.
     pub fn new(bursts: &[PathBurst], images: &[ImageSamples]) -> Self {
         if bursts.is_empty() {

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use dwell_profile::ImageKind;
+use dwell_analysis::{MachineModel, machine::Order};
+use dwell_profile::{Event, ImageKind};
 
 use crate::{
     Cancel, QueryError,
@@ -38,6 +39,11 @@ pub struct TopRequest {
     pub by: TopBy,
     /// At most so many rows; `None`: all.
     pub limit: Option<usize>,
+    /// By procedure: rows for a table that is read once, quickly. They have no id, no file and no line, and a CPI only where
+    /// something besides time tells of executions.
+    pub brief: bool,
+    /// A CPI in any case.
+    pub cpi: bool,
     /// Only samples of images whose path, file name or id contains this.
     pub image: Option<String>,
 }
@@ -72,9 +78,11 @@ pub fn candidates(
 ) -> Result<Vec<Candidate>, QueryError> {
     let wanted: Vec<bool> = selection.images.iter().map(|i| wants(&request.image, &i.record)).collect();
     Ok(match request.by {
-        TopBy::Procedure => {
-            procedures.iter().filter(|p| wanted[p.image]).map(|p| by_procedure(selection, p)).collect()
-        }
+        TopBy::Procedure => procedures
+            .iter()
+            .filter(|p| wanted[p.image])
+            .map(|p| by_procedure(selection, p.clone()))
+            .collect(),
         TopBy::Image => by_image(selection, &wanted),
         TopBy::Line => {
             let mut lines = Lines::new(selection, store, costs_of);
@@ -137,14 +145,25 @@ fn row_key(row: &TopRow) -> impl Ord + use<'_> {
     (&row.procedure, &row.image, &row.file, row.line, &row.app, row.instance)
 }
 
-fn by_procedure(selection: &Selection, p: &ProcedureSamples) -> Candidate {
+/// A procedure's row.
+pub fn by_procedure(selection: &Selection, p: ProcedureSamples) -> Candidate {
     let row = TopRow {
         procedure: Some(p.name.clone()),
         demangled: Some(p.demangled.clone()),
-        id: Some(p.id.clone()),
+        id: Some(p.id.clone()).filter(|id| !id.is_empty()),
         ..image_row(&selection.images[p.image].record)
     };
-    Candidate { procedure: Some(p.clone()), ..Candidate::new(row, p.counts.clone()) }
+    let counts = p.counts.clone();
+    Candidate { procedure: Some(p), ..Candidate::new(row, counts) }
+}
+
+/// Whether something besides time tells how often code ran: out of order, time alone says next to nothing.
+pub fn tells_executions(selection: &Selection) -> bool {
+    let model = |e: &dwell_profile::Epoch| MachineModel::for_cpu(&e.cpu);
+    let in_order = selection.epochs.last().is_some_and(|e| model(e).order == Order::InOrder);
+    in_order
+        || !selection.stepped.is_empty()
+        || selection.events.iter().any(|e| e.is_derived() || *e == Event::INSTRUCTIONS)
 }
 
 fn image_row(record: &dwell_profile::ImageRecord) -> TopRow {
@@ -225,14 +244,14 @@ impl<'a> Lines<'a> {
         let samples = &self.selection.images[procedure.image];
         let found = self.store.find(&samples.record);
         let image = found.image.as_ref().ok();
-        for point in procedure.points.iter().map(|&p| &samples.points[p]) {
-            let line = image.and_then(|i| line_of(i, i.address_of(point.offset)?));
-            let primary = point.counts.first().copied().unwrap_or(0) as f64;
-            self.add_to(line, procedure.image, &point.counts, primary);
+        for point in procedure.points.iter().map(|&p| p as usize) {
+            let (offset, counts) = (samples.points.offset(point), samples.points.counts(point));
+            let line = image.and_then(|i| line_of(i, i.address_of(offset)?));
+            self.add_to(line, procedure.image, counts, counts.first().copied().unwrap_or(0) as f64);
         }
     }
 
-    fn add_to(&mut self, line: SourceLine, image: usize, counts: &CountsByEvent, primary: f64) {
+    fn add_to(&mut self, line: SourceLine, image: usize, counts: &[u64], primary: f64) {
         let sum = self.sums.entry((line, image)).or_default();
         add_counts(&mut sum.0, counts);
         sum.1 += primary;
@@ -258,8 +277,10 @@ pub fn image_notes(selection: &Selection, store: &ImageStore, request: &TopReque
     let matter = selection.images.iter().filter(matters);
     let notes = matter.filter_map(|i| {
         let found = store.find(&i.record);
-        let note =
-            found.note.clone().or_else(|| found.lines_note.clone().filter(|_| request.by == TopBy::Line))?;
+        let note = found.note.clone().or_else(|| {
+            let lines = request.by == TopBy::Line;
+            if lines { found.lines_note().map(str::to_owned) } else { None }
+        })?;
         Some(format!("{note} ({:.1}% of the samples)", 100.0 * selection.share(&i.total)))
     });
     notes.collect()

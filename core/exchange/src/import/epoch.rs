@@ -24,7 +24,11 @@ impl Told {
         count(self.unreadable, "records could not be read and were left out");
         count(self.aux_records, "records of AUX data (Intel PT, ARM SPE, …) were left out");
         count(self.call_chains, "samples have call chains, which were left out");
-        count(self.branch_stacks, "samples have branch stacks (LBR), which are not used yet");
+        let stacks = format!(
+            "samples have branch stacks (LBR): frequencies use their {} branches",
+            self.stacks.branches
+        );
+        count(self.branch_stacks, &stacks);
         for ((name, _), tally) in self.attributes.iter().zip(&self.events) {
             if tally.period_max > tally.period_min {
                 notes.push(format!(

@@ -3,6 +3,8 @@
 //! Enters: the kernel's own mappings, the text of a kallsyms. Leaves: in which image an address lies; symbols of sampled
 //! offsets. Never here: I/O.
 
+use std::{io::BufRead, ops::Range};
+
 use dwell_profile::{ImageOffset, ImageSymbol};
 
 /// The kernel and its modules, as far as they are known.
@@ -58,18 +60,23 @@ impl KernelSpace {
     }
 }
 
-/// The kernel's own symbols under the given ascending offsets from `_text`, from a kallsyms of the same build.
-pub fn symbols(kallsyms: &str, offsets: &[u64]) -> Vec<ImageSymbol> {
-    let mut all: Vec<(u64, &str)> = kallsyms.lines().filter_map(code).collect();
+/// A kernel has some MiB of names.
+const NAMES_BYTES_MAX: usize = 256 << 20;
+
+/// The kernel's own symbols under the given ascending offsets from `_text`, from a kallsyms of the same build. Memory: what a
+/// symbol of code takes.
+pub fn symbols(kallsyms: impl BufRead, offsets: &[u64]) -> Vec<ImageSymbol> {
+    let (names, mut all) = read(kallsyms);
     all.sort_by_key(|(address, _)| *address);
-    let Some(text) = all.iter().find(|(_, name)| *name == "_text").or(all.first()).map(|s| s.0) else {
+    let name = |place: &Range<u32>| &names[place.start as usize..place.end as usize];
+    let Some(text) = all.iter().find(|(_, place)| name(place) == "_text").or(all.first()).map(|s| s.0) else {
         return Vec::new();
     };
     let mut found: Vec<ImageSymbol> = Vec::new();
     for &offset in offsets {
         let Some(address) = text.checked_add(offset) else { continue };
         let after = all.partition_point(|(start, _)| *start <= address);
-        let (Some((start, name)), next) = (all[..after].last(), all.get(after)) else { continue };
+        let (Some((start, place)), next) = (all[..after].last(), all.get(after)) else { continue };
         let size_bytes = next.map_or(1, |n| n.0 - start);
         if *start < text || found.last().is_some_and(|f| f.offset.0 == start - text) {
             continue;
@@ -77,10 +84,24 @@ pub fn symbols(kallsyms: &str, offsets: &[u64]) -> Vec<ImageSymbol> {
         found.push(ImageSymbol {
             offset: ImageOffset(start - text),
             size_bytes,
-            name: name.chars().take(1000).collect(),
+            name: name(place).chars().take(1000).collect(),
         });
     }
     found
+}
+
+/// All names after each other; address and place of the name of each symbol of code.
+fn read(mut lines: impl BufRead) -> (String, Vec<(u64, Range<u32>)>) {
+    let (mut names, mut all, mut line) = (String::new(), Vec::new(), String::new());
+    while lines.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && names.len() < NAMES_BYTES_MAX {
+        if let Some((address, name)) = code(&line) {
+            let start = names.len() as u32;
+            names.push_str(name);
+            all.push((address, start..names.len() as u32));
+        }
+        line.clear();
+    }
+    (names, all)
 }
 
 /// Address and name of a line that names code of the kernel itself.
@@ -105,7 +126,7 @@ mod tests {
         assert_eq!(kernel.place(0xffff_a004), Some((Some(0), 4)));
         assert_eq!((kernel.module(0), kernel.place(0x10)), ("snd_seq", None));
         let text = "ffff0000 T _text\nffff0010 t one\nffff0020 D data\nffff0040 T two\nffff9000 t other [snd]\nbad\n";
-        let found: Vec<_> = symbols(text, &[0x12, 0x14, 0x45])
+        let found: Vec<_> = symbols(text.as_bytes(), &[0x12, 0x14, 0x45])
             .into_iter()
             .map(|s| (s.offset.0, s.size_bytes, s.name))
             .collect();

@@ -1,18 +1,22 @@
 //! `import FILE`: an epoch out of a perf.data file.
 //!
-//! The way of a sample: [`guard`] (are its sizes sane?) → [`perf_data`] (records) → [`space`] (process → mapping) →
-//! [`locate`] (mapping → image) → the database.
+//! The way of a sample: [`guard`] (are its sizes sane?) → [`perf_data`] (records) → [`sample`] (its fields) → [`space`]
+//! (process → mapping) → [`ledger`] (sums; [`branches`] of branch stacks) → [`locate`] (mapping → image) → [`finish`] (rows) → the database.
 
+mod branches;
 mod epoch;
+mod finish;
 mod guard;
 mod kernel;
+mod ledger;
 mod locate;
 mod perf_data;
+mod sample;
 mod space;
 
 use std::path::PathBuf;
 
-use dwell_profile::{Counts, Database, Epoch, EpochId, ImageRecord};
+use dwell_profile::{Database, Epoch, EpochId, ImageRecord, PathBurst};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -53,8 +57,10 @@ pub struct Imported {
 /// Everything of an epoch, before it is stored.
 struct Gathered {
     epoch: Epoch,
-    counts: Counts,
     images: Vec<ImageRecord>,
+    rows: finish::Rows,
+    /// Branch stacks.
+    burst: Option<PathBurst>,
 }
 
 /// Rows of one segment: a half of what a segment may hold.
@@ -71,14 +77,11 @@ pub fn import_perf_data(
     let id = gathered.epoch.id.clone();
     let samples = gathered.epoch.events.values().map(|e| e.samples).sum();
     let mut writer = database.writer()?.begin(gathered.epoch)?;
-    let mut rows = gathered.counts.into_iter();
-    loop {
-        let part: Counts = rows.by_ref().take(ROWS).collect();
-        if part.is_empty() {
-            break;
-        }
-        writer.append(&part, &gathered.images)?;
+    let mut rows = gathered.rows.peekable();
+    while rows.peek().is_some() {
+        writer.append_rows(&mut rows.by_ref().take(ROWS), &gathered.images)?;
     }
+    writer.append_paths(gathered.burst.as_slice())?;
     writer.finish(now)?;
     Ok(Imported { schema: 1, epoch: id, samples, notes })
 }

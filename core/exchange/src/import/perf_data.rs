@@ -5,29 +5,29 @@
 //! of time; the weights are whole samples again at the end, their sum unchanged.
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::{self, BufReader, Read, Seek, SeekFrom},
     path::Path,
 };
 
-use dwell_profile::{BuildId, Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleKey};
+use dwell_profile::BuildId;
 use jiff::Timestamp;
 use linux_perf_data::{
     DsoKey, PerfFile, PerfFileReader, PerfFileRecord, PerfRecordIter, UserRecordType,
     linux_perf_event_reader::{
-        CpuMode, EventRecord as Parsed, Mmap2FileId, PerfEventAttr, RawEventRecord, RecordType, SampleFormat,
-        SampleRecord, SamplingPolicy,
+        CpuMode, EventRecord as Parsed, Mmap2FileId, PerfEventAttr, RawEventRecord, RecordType,
     },
 };
 use rustc_hash::FxHashMap;
 
 use super::{
     Gathered, ImportFile,
-    epoch::event_of,
+    branches::{BranchSums, Place},
     guard::{self, Shape},
-    kernel::{self, KernelSpace},
+    kernel::KernelSpace,
+    ledger::Ledger,
     locate::{Locator, Named},
+    sample::{Layout, Sample},
     space::{Execution, Mapping, Spaces},
 };
 use crate::ExchangeError;
@@ -120,18 +120,17 @@ impl<F: Seek> Seek for Patched<F> {
     }
 }
 
-/// What a sample is counted by before images are known.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Key {
-    target: u32,
-    offset: u64,
-    execution: Execution,
-    event: u8,
+/// What a sample is counted by, beside its offset, before images are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Slot {
+    pub target: u32,
+    pub execution: Execution,
+    pub event: u8,
 }
 
 /// What is sampled: a file, or what stands for one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Target {
+pub(super) enum Target {
     File(Named),
     Vdso,
     Anonymous,
@@ -157,13 +156,15 @@ pub(super) struct EventTally {
 pub(super) struct Told {
     pub attributes: Vec<(String, Option<PerfEventAttr>)>,
     pub events: Vec<EventTally>,
-    spaces: Spaces,
-    kernel: KernelSpace,
-    targets: Vec<Target>,
+    pub(super) spaces: Spaces,
+    pub(super) kernel: KernelSpace,
+    pub(super) targets: Vec<Target>,
     by_target: FxHashMap<Target, u32>,
+    layouts: Vec<Layout>,
     /// Sums of periods.
-    counts: FxHashMap<Key, u128>,
-    build_ids: Vec<(DsoKey, BuildId)>,
+    pub(super) sums: Ledger<Slot>,
+    pub(super) stacks: BranchSums,
+    pub(super) build_ids: Vec<(DsoKey, BuildId)>,
     pub cpu: Vec<String>,
     pub host: Option<String>,
     pub release: Option<String>,
@@ -187,6 +188,8 @@ fn read<R: Read>(reader: PerfFileReader<R>, cut: bool) -> Result<Told, String> {
     if told.attributes.len() > usize::from(u8::MAX) {
         return Err(format!("it has {} events", told.attributes.len()));
     }
+    let endian = perf_file.endian();
+    told.layouts = perf_file.event_attributes().iter().map(|a| Layout::new(a.attributes(), endian)).collect();
     told.events = vec![EventTally::default(); told.attributes.len()];
     if cut {
         told.cut = Some("the file is cut off: what it holds up to there was imported".to_owned());
@@ -202,6 +205,15 @@ impl Told {
             match records.next_record(file) {
                 Ok(Some(PerfFileRecord::EventRecord { record, .. })) if !is_parsable(&record) => {
                     self.unreadable += 1;
+                }
+                Ok(Some(PerfFileRecord::EventRecord { attr_index, record }))
+                    if record.record_type == RecordType::SAMPLE =>
+                {
+                    let mode = CpuMode::from_misc(record.misc);
+                    match self.layouts[attr_index].read(&record.data.as_slice()) {
+                        Some(sample) => self.sample(attr_index, mode, &sample),
+                        None => self.unreadable += 1,
+                    }
                 }
                 Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => match record.parse() {
                     // perf tells of processes that ran already as if they were born, at no time.
@@ -225,7 +237,6 @@ impl Told {
 
     fn record(&mut self, event: usize, record: Parsed<'_>) {
         match record {
-            Parsed::Sample(sample) => self.sample(event, &sample),
             Parsed::Comm(c) if c.pid == c.tid || c.is_execve => {
                 self.spaces.comm(c.pid, &String::from_utf8_lossy(&c.name.as_slice()), c.is_execve);
             }
@@ -287,10 +298,10 @@ impl Told {
         index
     }
 
-    fn sample(&mut self, event: usize, sample: &SampleRecord<'_>) {
-        let (pid, pc) = (sample.pid.unwrap_or(-1), sample.ip.unwrap_or(0));
+    fn sample(&mut self, event: usize, mode: CpuMode, sample: &Sample<'_>) {
+        let (pid, pc) = (sample.pid, sample.ip.unwrap_or(0));
         let execution = self.spaces.execution(pid);
-        let place = match sample.cpu_mode {
+        let place = match mode {
             CpuMode::User => self.spaces.find(pid, pc).map(|m| match self.targets[m.target as usize] {
                 Target::Anonymous => (m.target, pc),
                 _ => (m.target, m.file_offset.wrapping_add(pc - m.start)),
@@ -306,23 +317,23 @@ impl Told {
         };
         let unknown = place.is_none();
         let (target, offset) = place.unwrap_or_else(|| (self.intern(Target::Other("unknown")), pc));
-        let (_, attribute) = &self.attributes[event];
-        let fixed = attribute.map_or(1, |a| match a.sampling_policy {
-            SamplingPolicy::Period(period) => period.get(),
-            _ => 1,
-        });
-        let period = sample.period.unwrap_or(fixed).max(1);
-        let format = attribute.map_or(SampleFormat::empty(), |a| a.sample_format);
-        self.branch_stacks += u64::from(format.contains(SampleFormat::BRANCH_STACK));
-        self.call_chains += u64::from(sample.callchain.is_some());
+        let period = sample.period;
+        self.branch_stacks += u64::from(!sample.branches.is_empty());
+        let place = |address| {
+            let mapping = self.spaces.find(pid, address)?;
+            let file = matches!(self.targets[mapping.target as usize], Target::File(_));
+            let offset = mapping.file_offset.wrapping_add(address - mapping.start);
+            file.then_some(Place { target: mapping.target, offset })
+        };
+        self.stacks.add(sample.branches.iter().map(|(from, to)| (place(from), place(to))));
+        self.call_chains += u64::from(sample.has_call_chain);
         let tally = &mut self.events[event];
         tally.samples += 1;
         tally.unknown += u64::from(unknown);
         tally.periods += u128::from(period);
         tally.period_min = if tally.samples == 1 { period } else { tally.period_min.min(period) };
         tally.period_max = tally.period_max.max(period);
-        let key = Key { target, offset, execution, event: event as u8 };
-        *self.counts.entry(key).or_default() += u128::from(period);
+        self.sums.add(Slot { target, execution, event: event as u8 }, offset, period);
     }
 
     /// What the sections behind the records tell; each may be missing.
@@ -344,143 +355,6 @@ impl Told {
         self.build_ids =
             ids.into_iter().filter_map(|(key, info)| Some((key, BuildId::new(&info.build_id)?))).collect();
     }
-
-    fn finish(self, request: &ImportFile, locator: &Locator<'_>, now: Timestamp) -> Gathered {
-        let mut notes = self.notes();
-        let offsets = self.offsets();
-        let mut records: BTreeMap<u32, ImageRecord> = BTreeMap::new();
-        let applications = self.spaces.applications();
-        for (&target, offsets) in &offsets {
-            let (mut record, note) = self.image(target, locator);
-            if record.kind == ImageKind::Kernel {
-                let (symbols, why) = kernel_symbols(request, &self, offsets);
-                record.symbols = symbols;
-                notes.extend(why);
-            }
-            notes.extend(note);
-            records.insert(target, record);
-        }
-        let events: Vec<Event> = self.attributes.iter().map(|(name, a)| event_of(name, a.as_ref())).collect();
-        let counts = self.whole_counts(|key| {
-            let jit = matches!(self.targets[key.target as usize], Target::Anonymous);
-            let (app, instance) = applications[key.execution.0 as usize].clone();
-            let image =
-                if jit { ImageId::named(&format!("jit:{app}")) } else { records[&key.target].id.clone() };
-            SampleKey {
-                image,
-                event: events[usize::from(key.event)].clone(),
-                offset: ImageOffset(key.offset),
-                app,
-                instance,
-            }
-        });
-        let mut images: Vec<ImageRecord> =
-            records.into_values().filter(|r| r.kind != ImageKind::Jit).collect();
-        for key in counts.keys().filter(|k| k.image.as_str().starts_with("jit:")) {
-            if !images.iter().any(|i| i.id == key.image) {
-                images.push(special(key.image.clone(), ImageKind::Jit, "//anon"));
-            }
-        }
-        images.sort_by(|a, b| a.id.as_str().cmp(b.id.as_str()));
-        images.dedup_by(|a, b| a.id == b.id);
-        Gathered { epoch: self.epoch(request, &events, notes, now), counts, images }
-    }
-
-    /// Sampled offsets by target, ascending.
-    fn offsets(&self) -> BTreeMap<u32, Vec<u64>> {
-        let mut offsets: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        self.counts.keys().for_each(|k| offsets.entry(k.target).or_default().push(k.offset));
-        offsets.values_mut().for_each(|o| {
-            o.sort_unstable();
-            o.dedup();
-        });
-        offsets
-    }
-
-    /// Periods over the mean one, as whole samples: what rounding takes from one place it gives to the next.
-    fn whole_counts(&self, name: impl Fn(&Key) -> SampleKey) -> Counts {
-        let mut keys: Vec<(&Key, u128)> = self.counts.iter().map(|(k, p)| (k, *p)).collect();
-        keys.sort_unstable_by_key(|(k, _)| (k.event, k.target, k.offset, k.execution));
-        let mut counts = Counts::default();
-        let (mut event, mut before) = (None, 0_u128);
-        for (key, periods) in keys {
-            if event != Some(key.event) {
-                (event, before) = (Some(key.event), 0);
-            }
-            let tally = &self.events[usize::from(key.event)];
-            let whole =
-                |sum: u128| (sum * u128::from(tally.samples) + tally.periods / 2) / tally.periods.max(1);
-            let count = whole(before + periods) - whole(before);
-            before += periods;
-            if count > 0 {
-                *counts.entry(name(key)).or_default() += count as u64;
-            }
-        }
-        counts
-    }
-
-    fn image(&self, target: u32, locator: &Locator<'_>) -> (ImageRecord, Option<String>) {
-        let special = |id: &str, kind, path: &str| (special(ImageId::named(id), kind, path), None);
-        match &self.targets[target as usize] {
-            Target::Kernel => special("kernel", ImageKind::Kernel, "[kernel.kallsyms]"),
-            Target::Module(index) => {
-                let name = self.kernel.module(*index);
-                special(&format!("module:{name}"), ImageKind::Module, &format!("[{name}]"))
-            }
-            Target::Vdso => {
-                let id = self.build_id(&DsoKey::Vdso64).map_or("vdso".to_owned(), |id| format!("vdso:{id}"));
-                special(&id, ImageKind::Vdso, "[vdso]")
-            }
-            Target::Anonymous => special("jit", ImageKind::Jit, "//anon"),
-            Target::Other(name) => special(name, ImageKind::Unknown, &format!("[{name}]")),
-            Target::File(named) => {
-                let known = DsoKey::detect(&named.path, CpuMode::User).and_then(|key| self.build_id(&key));
-                let build_id = named.build_id.clone().or(known.cloned());
-                locator.locate(&Named { path: named.path.clone(), build_id })
-            }
-        }
-    }
-
-    fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {
-        self.build_ids.iter().find(|(k, _)| k == key).map(|(_, id)| id)
-    }
-
-    fn kernel_build_id(&self) -> Option<&BuildId> {
-        self.build_id(&DsoKey::Kernel)
-    }
-}
-
-fn special(id: ImageId, kind: ImageKind, path: &str) -> ImageRecord {
-    let (deleted, size_bytes, mtime_ns, symbols) = (false, None, None, Vec::new());
-    ImageRecord { id, kind, path: path.into(), deleted, size_bytes, mtime_ns, symbols }
-}
-
-/// The kernel's symbols, from the file that was named, else from this machine where it runs the same kernel.
-fn kernel_symbols(
-    request: &ImportFile,
-    told: &Told,
-    offsets: &[u64],
-) -> (Vec<dwell_profile::ImageSymbol>, Option<String>) {
-    let is_build = |id: &BuildId| {
-        let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
-        notes.windows(id.bytes().len()).any(|w| w == id.bytes())
-    };
-    // Without a build id: the same release, at the same random address.
-    let is_boot = || {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        told.release.as_deref() == Some(release.trim()) && told.kernel.text() == text_here()
-    };
-    let runs_here = || told.kernel_build_id().map_or_else(is_boot, is_build).then(|| "/proc/kallsyms".into());
-    let Some(path): Option<std::path::PathBuf> = request.kallsyms.clone().or_else(runs_here) else {
-        let why = "the kernel's procedures have no names: it is not the kernel that runs here; --kallsyms names its symbols";
-        return (Vec::new(), Some(why.to_owned()));
-    };
-    match std::fs::read_to_string(&path) {
-        Ok(text) => (kernel::symbols(&text, offsets), None),
-        Err(e) => {
-            (Vec::new(), Some(format!("the kernel's procedures have no names: {}: {e}", path.display())))
-        }
-    }
 }
 
 /// Whether the parser takes it: it asserts that a build id has at most 20 bytes, and perf writes longer ones.
@@ -490,12 +364,4 @@ fn is_parsable(record: &RawEventRecord<'_>) -> bool {
     let has_build_id = record.record_type == RecordType::MMAP2 && record.misc & BUILD_ID != 0;
     let length = record.data.get(LENGTH_AT..LENGTH_AT + 1).and_then(|mut data| data.read_u8().ok());
     !has_build_id || length.is_some_and(|length| length <= 20)
-}
-
-/// The address of this machine's kernel, where it is told.
-fn text_here() -> Option<u64> {
-    let kallsyms = File::open("/proc/kallsyms").ok()?;
-    let mut lines = io::BufRead::lines(BufReader::new(kallsyms)).map_while(Result::ok);
-    let line = lines.find(|l| l.ends_with(" _text"))?;
-    u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|a| *a != 0)
 }

@@ -1,11 +1,15 @@
 //! Reading beside a writer and a compaction, without locks.
 
-use std::{io::ErrorKind, path::Path, time::Duration};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use crate::{
     Counts, DatabaseError, Epoch, EpochId, ImageRecord, PathBurst, Segment, SourceRecord, Warning,
     error::IoContext,
-    segment::{MAX_SEGMENT_BYTES, read_owned, read_paths},
+    segment::{MAX_SEGMENT_BYTES, Opened, SampleRow, each_row, read_owned, read_paths},
 };
 
 use super::{
@@ -44,6 +48,28 @@ pub struct EpochProfile {
     pub paths: Vec<PathBurst>,
     /// What was left out.
     pub warnings: Vec<Warning>,
+}
+
+/// An epoch whose samples are read row by row, so that nobody need hold them all.
+pub struct EpochRows {
+    /// Everything but the samples.
+    pub profile: EpochProfile,
+    segments: Vec<(PathBuf, Opened)>,
+}
+
+/// Reads one segment of a folder; the error is `None` where there is no such file, else the reason why it is unreadable.
+type ReadOne<'r, T> = dyn Fn(&Path, SegmentRange) -> Result<T, Option<String>> + 'r;
+
+impl EpochRows {
+    /// Hands over all samples; a key may come more than once. What cannot be read becomes a warning.
+    pub fn each(&mut self, sink: &mut dyn FnMut(SampleRow<'_>)) {
+        for (path, segment) in self.segments.drain(..) {
+            if let Err(error) = each_row(&segment, sink) {
+                let reason = format!("a part of it could not be read: {error}");
+                self.profile.warnings.push(Warning { path, reason });
+            }
+        }
+    }
 }
 
 impl Database {
@@ -93,6 +119,28 @@ impl Database {
         Ok(EpochProfile { epoch, images, counts, sources, paths, warnings })
     }
 
+    /// The same, its samples still to be read.
+    pub fn read_rows(&self, id: &EpochId) -> Result<EpochRows, DatabaseError> {
+        let epoch = self.read_epoch(id)?;
+        let mut warnings = Vec::new();
+        let segments = self.read_listed_segments(id, &mut warnings, &|folder, range| {
+            let opened = self.open_one_segment(id, folder, range)?;
+            Ok((segment_path(folder, range), opened))
+        })?;
+        let sources = self.read_sources(id, &mut warnings)?;
+        let paths = self.read_all_paths(id, &mut warnings)?;
+        let mut images = std::collections::BTreeMap::new();
+        for (path, segment) in &segments {
+            match segment.images() {
+                Ok(records) => images.extend(records.into_iter().map(|r| (r.id.clone(), r))),
+                Err(e) => warnings.push(Warning { path: path.clone(), reason: e.to_string() }),
+            }
+        }
+        let (images, counts) = (images.into_values().collect(), Counts::default());
+        let profile = EpochProfile { epoch, images, counts, sources, paths, warnings };
+        Ok(EpochRows { profile, segments })
+    }
+
     /// A number that changes when an epoch or a segment appears or goes, or metadata is replaced: what a watcher polls.
     /// Costs one look at each epoch's folder. 0 for an empty database.
     pub fn generation(&self) -> u64 {
@@ -113,12 +161,23 @@ impl Database {
         std::hash::Hasher::finish(&hasher)
     }
 
-    /// All segments that count, decoded. FORMAT.md, "Reading beside a compaction", has the argument.
+    /// All segments that count, decoded.
     pub(super) fn read_segments(
         &self,
         id: &EpochId,
         warnings: &mut Vec<Warning>,
     ) -> Result<Vec<Segment>, DatabaseError> {
+        self.read_listed_segments(id, warnings, &|folder, range| self.read_one(id, folder, range))
+    }
+
+    /// All segments that count, as `read` reads them; its error is `None` where there is no such file. FORMAT.md, "Reading
+    /// beside a compaction", has the argument.
+    fn read_listed_segments<T>(
+        &self,
+        id: &EpochId,
+        warnings: &mut Vec<Warning>,
+        read: &ReadOne<T>,
+    ) -> Result<Vec<T>, DatabaseError> {
         let folder = self.layout.epoch(id)?;
         for attempt in 1.. {
             let list = self.list_segments(id, &folder)?;
@@ -129,7 +188,7 @@ impl Database {
                 continue;
             }
             let mut found = Vec::new();
-            match self.read_listed(id, &folder, &list, &mut found) {
+            match read_listed(&folder, &list, read, &mut found) {
                 Some(segments) => {
                     warnings.append(&mut found);
                     return Ok(segments);
@@ -179,32 +238,6 @@ impl Database {
         }
     }
 
-    /// `None` where a segment went away since it was listed.
-    fn read_listed(
-        &self,
-        id: &EpochId,
-        folder: &Path,
-        list: &SegmentList,
-        warnings: &mut Vec<Warning>,
-    ) -> Option<Vec<Segment>> {
-        let mut segments = Vec::new();
-        for &range in &list.live {
-            match self.read_one(id, folder, range) {
-                Ok(segment) => segments.push(segment),
-                Err(None) => return None,
-                Err(Some(reason)) => warnings.push(Warning { path: segment_path(folder, range), reason }),
-            }
-        }
-        for (name, why) in &list.foreign {
-            warnings.push(Warning { path: folder.join(name), reason: (*why).to_owned() });
-        }
-        for gap in list.gaps() {
-            let reason = "this segment is missing: its samples are lost".to_owned();
-            warnings.push(Warning { path: segment_path(folder, gap), reason });
-        }
-        Some(segments)
-    }
-
     /// One segment; the error is `None` where there is no such file, else the reason why it is unreadable.
     pub(super) fn read_one(
         &self,
@@ -212,18 +245,67 @@ impl Database {
         folder: &Path,
         range: SegmentRange,
     ) -> Result<Segment, Option<String>> {
-        let bytes = self.disk.read(&segment_path(folder, range), MAX_SEGMENT_BYTES);
-        let bytes =
-            bytes.map_err(|error| (error.kind() != ErrorKind::NotFound).then(|| error.to_string()))?;
-        let segment = read_owned(bytes).map_err(|error| Some(error.to_string()))?;
-        if segment.epoch != *id || segment.range != range {
-            return Err(Some(format!(
-                "it belongs elsewhere: segment {} of epoch {}",
-                segment.range, segment.epoch
-            )));
-        }
+        let segment =
+            read_owned(self.segment_bytes(folder, range)?).map_err(|error| Some(error.to_string()))?;
+        check_place(id, range, &segment.epoch, segment.range)?;
         Ok(segment)
     }
+
+    /// The same, its rows not decoded yet.
+    fn open_one_segment(
+        &self,
+        id: &EpochId,
+        folder: &Path,
+        range: SegmentRange,
+    ) -> Result<Opened, Option<String>> {
+        let text = |error: crate::SegmentError| Some(error.to_string());
+        let segment = Opened::open(self.segment_bytes(folder, range)?).map_err(text)?;
+        check_place(id, range, &segment.epoch(), segment.range().map_err(text)?)?;
+        Ok(segment)
+    }
+
+    fn segment_bytes(&self, folder: &Path, range: SegmentRange) -> Result<Vec<u8>, Option<String>> {
+        let bytes = self.disk.read(&segment_path(folder, range), MAX_SEGMENT_BYTES);
+        bytes.map_err(|error| (error.kind() != ErrorKind::NotFound).then(|| error.to_string()))
+    }
+}
+
+/// Whether a segment is where it says it belongs.
+fn check_place(
+    id: &EpochId,
+    range: SegmentRange,
+    its_epoch: &EpochId,
+    its_range: SegmentRange,
+) -> Result<(), Option<String>> {
+    if its_epoch == id && its_range == range {
+        return Ok(());
+    }
+    Err(Some(format!("it belongs elsewhere: segment {its_range} of epoch {its_epoch}")))
+}
+
+/// `None` where a segment went away since it was listed.
+fn read_listed<T>(
+    folder: &Path,
+    list: &SegmentList,
+    read: &ReadOne<T>,
+    warnings: &mut Vec<Warning>,
+) -> Option<Vec<T>> {
+    let mut segments = Vec::new();
+    for &range in &list.live {
+        match read(folder, range) {
+            Ok(segment) => segments.push(segment),
+            Err(None) => return None,
+            Err(Some(reason)) => warnings.push(Warning { path: segment_path(folder, range), reason }),
+        }
+    }
+    for (name, why) in &list.foreign {
+        warnings.push(Warning { path: folder.join(name), reason: (*why).to_owned() });
+    }
+    for gap in list.gaps() {
+        let reason = "this segment is missing: its samples are lost".to_owned();
+        warnings.push(Warning { path: segment_path(folder, gap), reason });
+    }
+    Some(segments)
 }
 
 /// Adds up segments, oldest first.

@@ -11,7 +11,9 @@ use std::{
 
 use jiff::Timestamp;
 
-use crate::{Counts, DatabaseError, Epoch, EpochId, ImageRecord, PathBurst, error::IoContext, segment};
+use crate::{
+    Counts, DatabaseError, Epoch, EpochId, ImageRecord, PathBurst, SampleKey, error::IoContext, segment,
+};
 
 use super::{
     Database,
@@ -148,10 +150,9 @@ impl WriterInner {
         &self,
         id: &EpochId,
         range: SegmentRange,
-        counts: &Counts,
-        images: &[ImageRecord],
+        encode: impl FnOnce(&EpochId, SegmentRange) -> Result<Vec<u8>, segment::SegmentError>,
     ) -> Result<(), DatabaseError> {
-        let encoded = segment::encode(id, range, counts, images);
+        let encoded = encode(id, range);
         let bytes =
             encoded.map_err(|source| DatabaseError::Encode { id: id.clone(), number: range.last, source })?;
         self.put_encoded(id, range, &bytes)
@@ -211,9 +212,26 @@ impl EpochWriter {
         if counts.is_empty() && images.is_empty() {
             return Ok(());
         }
+        self.append_segment(|id, range| segment::encode(id, range, counts, images))
+    }
+
+    /// The same of rows that come sorted by image, event, application, instance and offset, each key once, so that nobody need
+    /// hold them all. At most [`MAX_SEGMENT_ROWS`](crate::MAX_SEGMENT_ROWS).
+    pub fn append_rows(
+        &mut self,
+        rows: &mut dyn Iterator<Item = (SampleKey, u64)>,
+        images: &[ImageRecord],
+    ) -> Result<(), DatabaseError> {
+        self.append_segment(|id, range| segment::encode_rows(id, range, images, rows))
+    }
+
+    fn append_segment(
+        &mut self,
+        encode: impl FnOnce(&EpochId, SegmentRange) -> Result<Vec<u8>, segment::SegmentError>,
+    ) -> Result<(), DatabaseError> {
         let number = self.open.committed.load(Ordering::Acquire) + 1;
         let range = SegmentRange::one(number);
-        let stored = self.writer.put_segment(&self.epoch.id, range, counts, images);
+        let stored = self.writer.put_segment(&self.epoch.id, range, encode);
         if stored.is_err() {
             // It may have got its name without that being durable. Should even this fail, then the next append, which
             // takes the same number, replaces it.

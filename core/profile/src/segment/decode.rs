@@ -190,7 +190,7 @@ pub(super) fn texts<T: Clone>(
     texts.collect()
 }
 
-fn text(bytes: &ByteArray) -> Result<&str, SegmentError> {
+pub(super) fn text(bytes: &ByteArray) -> Result<&str, SegmentError> {
     SegmentError::limit("text in bytes", bytes.len() as u64, MAX_TEXT_BYTES as u64)?;
     std::str::from_utf8(bytes.data()).map_err(|e| SegmentError::Parquet(format!("text that is none: {e}")))
 }

@@ -33,7 +33,7 @@ const WRITE_ROWS: usize = 1 << 10;
 
 /// A segment whose checksum is right, not decoded yet.
 pub(crate) struct Opened {
-    file: SerializedFileReader<Bytes>,
+    pub(super) file: SerializedFileReader<Bytes>,
     metadata: Metadata,
     /// How many rows it has.
     pub(crate) rows: usize,
@@ -56,6 +56,11 @@ impl Opened {
     /// Which appends it holds.
     pub(crate) fn range(&self) -> Result<SegmentRange, SegmentError> {
         self.metadata.range()
+    }
+
+    /// What was known of its images.
+    pub(crate) fn images(&self) -> Result<Vec<ImageRecord>, SegmentError> {
+        self.metadata.images()
     }
 }
 
@@ -103,13 +108,13 @@ fn least(cursors: &[Cursor<'_>]) -> Option<usize> {
 
 /// A row as it is in the file.
 #[derive(Clone)]
-struct Row {
-    image: ByteArray,
-    event: ByteArray,
-    app: ByteArray,
-    instance: u32,
-    offset: u64,
-    count: u64,
+pub(super) struct Row {
+    pub(super) image: ByteArray,
+    pub(super) event: ByteArray,
+    pub(super) app: ByteArray,
+    pub(super) instance: u32,
+    pub(super) offset: u64,
+    pub(super) count: u64,
 }
 
 impl Row {
@@ -139,7 +144,8 @@ struct Cursor<'p> {
     batch: Vec<Row>,
 }
 
-struct Readers {
+/// The columns of a row group.
+pub(super) struct Readers {
     image: ColumnReaderImpl<ByteArrayType>,
     event: ColumnReaderImpl<ByteArrayType>,
     app: ColumnReaderImpl<ByteArrayType>,
@@ -187,7 +193,7 @@ impl<'p> Cursor<'p> {
 }
 
 impl Readers {
-    fn new(group: &dyn RowGroupReader, columns: &Columns) -> Result<Self, SegmentError> {
+    pub(super) fn new(group: &dyn RowGroupReader, columns: &Columns) -> Result<Self, SegmentError> {
         fn reader<T: DataType>(
             group: &dyn RowGroupReader,
             column: usize,
@@ -204,7 +210,7 @@ impl Readers {
         })
     }
 
-    fn read(&mut self, rows: usize) -> Result<Vec<Row>, SegmentError> {
+    pub(super) fn read(&mut self, rows: usize) -> Result<Vec<Row>, SegmentError> {
         let images = values(&mut self.image, rows)?.into_iter();
         let events = values(&mut self.event, rows)?;
         let apps = values(&mut self.app, rows)?;
@@ -271,7 +277,7 @@ impl Runs {
 }
 
 /// A segment on its way out.
-struct Output {
+pub(super) struct Output {
     file: SerializedFileWriter<Vec<u8>>,
     paths: BTreeMap<Vec<u8>, ByteArray>,
     group: Group,
@@ -289,7 +295,7 @@ struct Group {
 }
 
 impl Output {
-    fn new(images: &[ImageRecord]) -> Result<Self, SegmentError> {
+    pub(super) fn new(images: &[ImageRecord]) -> Result<Self, SegmentError> {
         let (schema, properties) = (columns::SCHEMA.clone(), columns::PROPERTIES.clone());
         let path = |r: &ImageRecord| {
             (r.id.as_str().as_bytes().to_vec(), ByteArray::from(&*r.path.to_string_lossy()))
@@ -301,7 +307,7 @@ impl Output {
         })
     }
 
-    fn push(&mut self, row: &Row, count: u64) -> Result<(), SegmentError> {
+    pub(super) fn push(&mut self, row: &Row, count: u64) -> Result<(), SegmentError> {
         let group = &mut self.group;
         group.images.push(&row.image)?;
         group.events.push(&row.event)?;
@@ -329,7 +335,7 @@ impl Output {
         Ok(())
     }
 
-    fn finish(mut self, metadata: &Metadata) -> Result<Vec<u8>, SegmentError> {
+    pub(super) fn finish(mut self, metadata: &Metadata) -> Result<Vec<u8>, SegmentError> {
         if !self.group.offsets.is_empty() {
             self.write_group()?;
         }

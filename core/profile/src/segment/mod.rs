@@ -11,6 +11,7 @@ mod merge;
 mod metadata;
 mod page_walk;
 mod paths;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod thrift;
@@ -21,6 +22,8 @@ pub(crate) use encode::encode;
 pub(crate) use merge::{Opened, merge_segments};
 pub(crate) use paths::encode_paths;
 pub use paths::{PathSegment, read_paths, read_paths_unverified};
+pub use stream::SampleRow;
+pub(crate) use stream::{each_row, encode_rows};
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
 

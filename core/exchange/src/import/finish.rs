@@ -1,0 +1,253 @@
+//! What a file told becomes an epoch: images are located, sums become whole samples.
+//!
+//! Enters: everything that was read. Leaves: the epoch, its images, its rows in the order of a segment. Never here: records.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, BufReader},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use dwell_profile::{BuildId, Event, ImageId, ImageKind, ImageOffset, ImageRecord, ImageSymbol, SampleKey};
+use jiff::Timestamp;
+use linux_perf_data::{DsoKey, linux_perf_event_reader::CpuMode};
+
+use super::{
+    Gathered, ImportFile,
+    epoch::event_of,
+    kernel,
+    ledger::Settled,
+    locate::{Locator, Named},
+    perf_data::{EventTally, Slot, Target, Told},
+};
+
+/// So many executions of each application are kept apart, the first ones; the others count together. A build executes its
+/// compiler thousands of times, for a sample or two each.
+const APART_MAX: u32 = 16;
+
+impl Told {
+    pub(super) fn finish(mut self, request: &ImportFile, locator: &Locator<'_>, now: Timestamp) -> Gathered {
+        let mut notes = self.notes();
+        let sums = std::mem::take(&mut self.sums).finish();
+        let mut records: BTreeMap<u32, ImageRecord> = BTreeMap::new();
+        for slot in sums.slots() {
+            if records.contains_key(&slot.target) {
+                continue;
+            }
+            let (mut record, note) = self.image(slot.target, locator);
+            if record.kind == ImageKind::Kernel {
+                let (symbols, why) = kernel_symbols(request, &self, &offsets(&sums, slot.target));
+                record.symbols = symbols;
+                notes.extend(why);
+            }
+            notes.extend(note);
+            records.insert(slot.target, record);
+        }
+        let events: Vec<Event> = self.attributes.iter().map(|(name, a)| event_of(name, a.as_ref())).collect();
+        let groups = self.groups(&sums, &records, &events);
+        let stacks = std::mem::take(&mut self.stacks);
+        // Code that only branches led through has no record yet.
+        for target in (0..self.targets.len() as u32).filter(|_| stacks.branches > 0) {
+            if matches!(self.targets[target as usize], Target::File(_)) {
+                records.entry(target).or_insert_with(|| self.image(target, locator).0);
+            }
+        }
+        let burst = stacks.burst(&records);
+        let epoch = self.epoch(request, &events, notes, now);
+        let images = images(records, &groups);
+        Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), burst }
+    }
+
+    /// Slots by what their rows are counted by in the database, in its order.
+    fn groups(
+        &self,
+        sums: &Settled<Slot>,
+        records: &BTreeMap<u32, ImageRecord>,
+        events: &[Event],
+    ) -> Vec<Group> {
+        let applications = self.spaces.applications();
+        let mut groups: BTreeMap<GroupKey, Vec<(usize, u8)>> = BTreeMap::new();
+        for (number, slot) in sums.slots().enumerate() {
+            let (app, instance) = applications[slot.execution.0 as usize].clone();
+            let image = match &self.targets[slot.target as usize] {
+                Target::Anonymous => ImageId::named(&format!("jit:{app}")),
+                _ => records[&slot.target].id.clone(),
+            };
+            let instance = if instance <= APART_MAX { instance } else { 0 };
+            let event = events[usize::from(slot.event)].clone();
+            groups.entry((image, event, app, instance)).or_default().push((number, slot.event));
+        }
+        let group = |((image, event, app, instance), slots)| Group { image, event, app, instance, slots };
+        groups.into_iter().map(group).collect()
+    }
+
+    fn image(&self, target: u32, locator: &Locator<'_>) -> (ImageRecord, Option<String>) {
+        let special = |id: &str, kind, path: &str| (special(ImageId::named(id), kind, path), None);
+        match &self.targets[target as usize] {
+            Target::Kernel => special("kernel", ImageKind::Kernel, "[kernel.kallsyms]"),
+            Target::Module(index) => {
+                let name = self.kernel.module(*index);
+                special(&format!("module:{name}"), ImageKind::Module, &format!("[{name}]"))
+            }
+            Target::Vdso => {
+                let id = self.build_id(&DsoKey::Vdso64).map_or("vdso".to_owned(), |id| format!("vdso:{id}"));
+                special(&id, ImageKind::Vdso, "[vdso]")
+            }
+            Target::Anonymous => special("jit", ImageKind::Jit, "//anon"),
+            Target::Other(name) => special(name, ImageKind::Unknown, &format!("[{name}]")),
+            Target::File(named) => {
+                let known = DsoKey::detect(&named.path, CpuMode::User).and_then(|key| self.build_id(&key));
+                let build_id = named.build_id.clone().or(known.cloned());
+                locator.locate(&Named { path: named.path.clone(), build_id })
+            }
+        }
+    }
+
+    fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {
+        self.build_ids.iter().find(|(k, _)| k == key).map(|(_, id)| id)
+    }
+}
+
+/// Sampled offsets of a target, ascending.
+fn offsets(sums: &Settled<Slot>, target: u32) -> Vec<u64> {
+    let numbers = sums.slots().enumerate().filter(|(_, slot)| slot.target == target);
+    let mut offsets: Vec<u64> = numbers.flat_map(|(number, _)| sums.of(number)).map(|(o, _)| o).collect();
+    offsets.sort_unstable();
+    offsets.dedup();
+    offsets
+}
+
+/// Every image that has rows, once.
+fn images(records: BTreeMap<u32, ImageRecord>, groups: &[Group]) -> Vec<ImageRecord> {
+    let of_files = records.into_values().filter(|r| r.kind != ImageKind::Jit);
+    let mut images: BTreeMap<String, ImageRecord> = of_files.map(|r| (r.id.as_str().to_owned(), r)).collect();
+    for image in groups.iter().map(|g| &g.image).filter(|id| id.as_str().starts_with("jit:")) {
+        let jit = || special(image.clone(), ImageKind::Jit, "//anon");
+        images.entry(image.as_str().to_owned()).or_insert_with(jit);
+    }
+    images.into_values().collect()
+}
+
+/// Image, event, application and instance.
+type GroupKey = (ImageId, Event, Arc<str>, u32);
+
+/// What one run of rows is of.
+struct Group {
+    image: ImageId,
+    event: Event,
+    app: Arc<str>,
+    instance: u32,
+    /// Numbers of slots, each with its event's number.
+    slots: Vec<(usize, u8)>,
+}
+
+/// The rows of an epoch: periods over the mean one, as whole samples. What rounding takes from one place it gives to the
+/// next, so that their sum is unchanged.
+pub(super) struct Rows {
+    groups: std::vec::IntoIter<Group>,
+    sums: Settled<Slot>,
+    events: Vec<EventTally>,
+    /// By event: the sum of periods up to here.
+    before: Vec<u128>,
+    group: Option<Group>,
+    /// The group's rows, the next one last.
+    rows: Vec<(u64, u64)>,
+}
+
+impl Rows {
+    fn new(groups: Vec<Group>, sums: Settled<Slot>, events: Vec<EventTally>) -> Self {
+        let before = vec![0; events.len()];
+        Rows { groups: groups.into_iter(), sums, events, before, group: None, rows: Vec::new() }
+    }
+
+    /// Adds the group's slots up.
+    fn begin(&mut self, group: Group) {
+        for &(number, event) in &group.slots {
+            let event = usize::from(event);
+            let tally = &self.events[event];
+            let whole =
+                |sum: u128| (sum * u128::from(tally.samples) + tally.periods / 2) / tally.periods.max(1);
+            let mut before = self.before[event];
+            let mut counted = whole(before);
+            for (offset, periods) in self.sums.of(number) {
+                before += u128::from(periods);
+                let count = whole(before) - counted;
+                counted += count;
+                if count > 0 {
+                    self.rows.push((offset, count as u64));
+                }
+            }
+            self.before[event] = before;
+        }
+        self.rows.sort_by_key(|(offset, _)| std::cmp::Reverse(*offset));
+        self.rows.dedup_by(|next, sum| {
+            let same = next.0 == sum.0;
+            if same {
+                sum.1 += next.1;
+            }
+            same
+        });
+        self.group = Some(group);
+    }
+}
+
+impl Iterator for Rows {
+    type Item = (SampleKey, u64);
+
+    fn next(&mut self) -> Option<(SampleKey, u64)> {
+        loop {
+            if let (Some((offset, count)), Some(group)) = (self.rows.pop(), &self.group) {
+                let key = SampleKey {
+                    image: group.image.clone(),
+                    event: group.event.clone(),
+                    offset: ImageOffset(offset),
+                    app: group.app.clone(),
+                    instance: group.instance,
+                };
+                return Some((key, count));
+            }
+            let group = self.groups.next()?;
+            self.begin(group);
+        }
+    }
+}
+
+fn special(id: ImageId, kind: ImageKind, path: &str) -> ImageRecord {
+    let (deleted, size_bytes, mtime_ns, symbols) = (false, None, None, Vec::new());
+    ImageRecord { id, kind, path: path.into(), deleted, size_bytes, mtime_ns, symbols }
+}
+
+/// The kernel's symbols, from the file that was named, else from this machine where it runs the same kernel.
+fn kernel_symbols(request: &ImportFile, told: &Told, offsets: &[u64]) -> (Vec<ImageSymbol>, Option<String>) {
+    let is_build = |id: &BuildId| {
+        let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
+        notes.windows(id.bytes().len()).any(|w| w == id.bytes())
+    };
+    // Without a build id: the same release, at the same random address.
+    let is_boot = || {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        told.release.as_deref() == Some(release.trim()) && told.kernel.text() == text_here()
+    };
+    let build_id = told.build_id(&DsoKey::Kernel);
+    let runs_here = || build_id.map_or_else(is_boot, is_build).then(|| "/proc/kallsyms".into());
+    let Some(path): Option<PathBuf> = request.kallsyms.clone().or_else(runs_here) else {
+        let why = "the kernel's procedures have no names: it is not the kernel that runs here; --kallsyms names its symbols";
+        return (Vec::new(), Some(why.to_owned()));
+    };
+    match File::open(&path) {
+        Ok(file) => (kernel::symbols(BufReader::new(file), offsets), None),
+        Err(e) => {
+            (Vec::new(), Some(format!("the kernel's procedures have no names: {}: {e}", path.display())))
+        }
+    }
+}
+
+/// The address of this machine's kernel, where it is told.
+fn text_here() -> Option<u64> {
+    let kallsyms = File::open("/proc/kallsyms").ok()?;
+    let mut lines = io::BufRead::lines(BufReader::new(kallsyms)).map_while(Result::ok);
+    let line = lines.find(|l| l.ends_with(" _text"))?;
+    u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|a| *a != 0)
+}

@@ -1,0 +1,444 @@
+//! Where the procedures of a file are, without reading more of it than that takes.
+//!
+//! Enters: the path of an ELF file. Leaves: which procedure an address belongs to, and its name when it is asked for: what a
+//! table of hot procedures needs of files of hundreds of megabytes. Never here: debug information, instructions, names
+//! that nobody asked for. The answers are those of [`Image::procedure_at`](crate::Image::procedure_at); a test compares
+//! them. Headers, symbols and the index of unwind entries are read piece by piece, names one by one: nothing is mapped.
+//!
+//! Memory: 24 bytes for each symbol that names code.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use object::elf as raw;
+
+use crate::elf::{self, Elf, Section};
+use crate::symbols::{self, le32, le64};
+use crate::unwind::Unwind;
+use crate::{BuildId, DebugSearch, ImageAddress, ImageError, ImageOffset, demangle, plt};
+
+/// Larger files than that are no images: the sizes of hostile ones are anything.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+/// What is read first.
+const HEADER_BYTES: u64 = 4096;
+/// More of a table of headers, names of sections or notes is not read.
+const PART_BYTES_MAX: u64 = 8 << 20;
+/// Symbols are read so many bytes at a time: a multiple of a symbol's.
+const CHUNK_BYTES: usize = 24 << 11;
+/// A longer section of unwind entries or stubs is not read.
+const SECTION_BYTES_MAX: u64 = 64 << 20;
+/// Overlapping procedures that a look-up visits, as in [`Image`](crate::Image).
+const OVERLAPS_MAX: usize = 256;
+
+/// The procedures of a file by address.
+pub struct Outline {
+    image: Sparse,
+    debug: Option<Sparse>,
+    spans: Vec<Span>,
+    /// For each, the furthest end of those up to it.
+    furthest_end: Vec<u64>,
+    unwind: Unwind,
+}
+
+/// A procedure: where it is, and what finds its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its first instruction.
+    pub address: ImageAddress,
+    /// Its size; never 0.
+    pub size_bytes: u64,
+    name: Name,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    /// Offset in the strings of a section (by number) of the image, or of its debug file.
+    Symbol { debug: bool, strings: u16, offset: u32 },
+    /// A stub that jumps through a slot.
+    Stub,
+    /// Only unwind information knows the procedure.
+    None,
+}
+
+/// A file of which some parts were read.
+struct Sparse {
+    file: File,
+    elf: Elf,
+}
+
+impl Outline {
+    /// Reads what tells procedures apart. `None` where only [`Image`](crate::Image) can tell: the file has a debug file that
+    /// must be verified by its whole contents, or is no executable or library.
+    pub fn open(path: &Path, search: &DebugSearch) -> Result<Option<Outline>, ImageError> {
+        let image = Sparse::open(path)?;
+        if image.elf.relocatable || (image.elf.build_id.is_none() && image.has_debug_link()) {
+            return Ok(None);
+        }
+        let debug = if image.has_dwarf() { None } else { image.debug_file(search, path) };
+        let unwind = Unwind::read(&image.elf, &|s| image.section(s));
+        let mut outline = Outline { image, debug, spans: Vec::new(), furthest_end: Vec::new(), unwind };
+        outline.gather();
+        Ok(Some(outline))
+    }
+
+    /// Its build id.
+    pub fn build_id(&self) -> Option<&BuildId> {
+        self.image.elf.build_id.as_ref()
+    }
+
+    /// The address that the byte at `offset` in the file is loaded at.
+    pub fn address_of(&self, offset: ImageOffset) -> Option<ImageAddress> {
+        self.image.elf.address_of(offset)
+    }
+
+    /// The innermost procedure around `address`.
+    pub fn at(&self, address: ImageAddress) -> Option<Span> {
+        let after = self.spans.partition_point(|s| s.address <= address);
+        let before = self.spans[..after].iter().zip(&self.furthest_end).rev().take(OVERLAPS_MAX);
+        let found = before
+            .take_while(|(_, furthest)| **furthest > address.0)
+            .map(|(span, _)| *span)
+            .find(|s| address.0 - s.address.0 < s.size_bytes);
+        found.or_else(|| self.unnamed(address, after))
+    }
+
+    /// Where the next procedure with a name begins behind `address`: up to there [`Outline::at`] changes only where one ends.
+    pub fn next_after(&self, address: ImageAddress) -> ImageAddress {
+        let after = self.spans.partition_point(|s| s.address <= address);
+        self.spans.get(after).map_or(ImageAddress(u64::MAX), |s| s.address)
+    }
+
+    /// A procedure's name, mangled.
+    pub fn name(&self, span: &Span) -> String {
+        let nameless = || format!("0x{:x}", span.address.0);
+        match span.name {
+            Name::None => nameless(),
+            Name::Stub => self.stub_name(span.address).unwrap_or_else(nameless),
+            Name::Symbol { debug, strings, offset } => {
+                let file = if debug { self.debug.as_ref() } else { Some(&self.image) };
+                file.and_then(|f| f.name(strings.into(), offset)).unwrap_or_else(nameless)
+            }
+        }
+    }
+
+    /// A procedure's name as the source spells it.
+    pub fn demangled(&self, span: &Span) -> String {
+        demangle(&self.name(span))
+    }
+
+    /// The one that only unwind information knows, where no named one begins or ends within.
+    fn unnamed(&self, address: ImageAddress, after: usize) -> Option<Span> {
+        let (start, size) = self.unwind.at(address.0)?;
+        let code_end = self.image.code_end(start)?;
+        let before = self.spans.partition_point(|s| s.address.0 <= start);
+        if before.checked_sub(1).is_some_and(|i| self.furthest_end[i] > start) {
+            return None;
+        }
+        let next = self.spans.get(before).map_or(u64::MAX, |s| s.address.0);
+        let end = start.saturating_add(size).min(code_end).min(next);
+        debug_assert!(before <= after);
+        (address.0 < end).then_some(Span {
+            address: ImageAddress(start),
+            size_bytes: end - start,
+            name: Name::None,
+        })
+    }
+
+    fn gather(&mut self) {
+        let mut found = self.image.symbols(&self.image, false);
+        if let Some(debug) = &self.debug {
+            found.extend(debug.symbols(&self.image, true));
+        }
+        found.sort_unstable_by_key(|c| (c.address, c.label, std::cmp::Reverse(c.rank)));
+        self.settle_ties(&mut found);
+        let mut merged = merge(found);
+        self.add_stubs(&mut merged);
+        drop_labels(&mut merged);
+        self.size(&mut merged);
+        merged.retain(|c| c.size > 0);
+        let span =
+            |c: &Candidate| Span { address: ImageAddress(c.address), size_bytes: c.size, name: c.name() };
+        self.spans = merged.iter().map(span).collect();
+        let furthest = self.spans.iter().scan(0, |furthest: &mut u64, s| {
+            *furthest = s.address.0.saturating_add(s.size_bytes).max(*furthest);
+            Some(*furthest)
+        });
+        self.furthest_end = furthest.collect();
+    }
+
+    /// Puts the best of several equally good names of an address first, for which alone names must be read.
+    fn settle_ties(&self, found: &mut [Candidate]) {
+        let same =
+            |a: &Candidate, b: &Candidate| (a.address, a.label, a.rank) == (b.address, b.label, b.rank);
+        for group in found.chunk_by_mut(same).filter(|g| g.len() > 1) {
+            group.sort_by_cached_key(|c| {
+                let file = if c.debug { self.debug.as_ref() } else { Some(&self.image) };
+                let name = file.and_then(|f| f.name(c.strings.into(), c.offset)).unwrap_or_default();
+                let underscores = name.bytes().take_while(|b| *b == b'_').count();
+                (name.is_empty(), underscores, name.len(), name)
+            });
+        }
+    }
+
+    fn add_stubs(&self, merged: &mut Vec<Candidate>) {
+        let tables = self.image.elf.sections.iter().filter(|s| s.executable && s.name.starts_with(".plt"));
+        let mut stubs = Vec::new();
+        for table in tables {
+            let code = self.image.section(table);
+            stubs.extend(plt::jumps(self.image.elf.arch, table, &code));
+        }
+        if stubs.is_empty() {
+            return;
+        }
+        let blank = Candidate { stub: true, ..Candidate::default() };
+        merged.extend(stubs.into_iter().map(|(address, size, _)| Candidate { address, size, ..blank }));
+        // Stable: what was there comes first and stays.
+        merged.sort_by_key(|c| c.address);
+        merged.dedup_by_key(|c| c.address);
+    }
+
+    fn size(&self, merged: &mut [Candidate]) {
+        let mut next = u64::MAX;
+        for candidate in merged.iter_mut().rev() {
+            let address = candidate.address;
+            let end = self.image.code_end(address).unwrap_or(address);
+            if candidate.size == 0 {
+                let own = self.unwind.at(address).filter(|(start, _)| *start == address);
+                let size = own.map_or_else(|| self.unwind.next_after(address) - address, |(_, size)| size);
+                candidate.size = size.min(next - address);
+            }
+            candidate.size = candidate.size.min(end - address);
+            next = address;
+        }
+    }
+
+    /// Seldom asked for: reads the relocations.
+    fn stub_name(&self, address: ImageAddress) -> Option<String> {
+        let path =
+            PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.image.file)));
+        let image = crate::Image::open(path).ok()?;
+        image.procedure_at(address).map(|p| p.name.to_string())
+    }
+}
+
+/// A file's build id, from its headers and notes alone.
+pub(crate) fn build_id(path: &Path) -> Option<BuildId> {
+    Sparse::open(path).ok()?.elf.build_id
+}
+
+/// A symbol that may name a procedure.
+#[derive(Clone, Copy, Debug, Default)]
+struct Candidate {
+    address: u64,
+    size: u64,
+    offset: u32,
+    strings: u16,
+    rank: u8,
+    label: bool,
+    debug: bool,
+    stub: bool,
+}
+
+impl Candidate {
+    fn name(&self) -> Name {
+        match self.stub {
+            true => Name::Stub,
+            false => Name::Symbol { debug: self.debug, strings: self.strings, offset: self.offset },
+        }
+    }
+}
+
+/// One for each address: the first has the best name, the largest size counts.
+fn merge(found: Vec<Candidate>) -> Vec<Candidate> {
+    let mut merged = found;
+    merged.dedup_by(|next, kept| {
+        let same = next.address == kept.address;
+        if same {
+            kept.size = kept.size.max(next.size);
+            kept.label &= next.label;
+        }
+        same
+    });
+    merged
+}
+
+/// As in [`procedure`](crate::procedure): untyped symbols within a procedure are labels.
+fn drop_labels(merged: &mut Vec<Candidate>) {
+    let mut covered_to = 0;
+    merged.retain(|c| {
+        let inside = c.label && c.size == 0 && c.address < covered_to;
+        covered_to = covered_to.max(c.address.saturating_add(if c.label { 0 } else { c.size }));
+        !inside
+    });
+}
+
+impl Sparse {
+    fn open(path: &Path) -> Result<Sparse, ImageError> {
+        let read = |error| ImageError::read(path, error);
+        let file = File::open(path).map_err(read)?;
+        let metadata = file.metadata().map_err(read)?;
+        let length = metadata.len();
+        if !metadata.is_file() || length > FILE_BYTES_MAX {
+            return Err(ImageError::Unsupported("not a regular file, or too large a one".to_owned()));
+        }
+        let elf = Elf::parse(&headers(&file, length).map_err(read)?)?;
+        Ok(Sparse { file, elf })
+    }
+
+    fn has_debug_link(&self) -> bool {
+        self.elf.section(".gnu_debuglink").is_some()
+    }
+
+    fn has_dwarf(&self) -> bool {
+        [".debug_info", ".zdebug_info"].iter().any(|name| self.elf.section(name).is_some_and(|s| s.size > 0))
+    }
+
+    /// The file with this one's symbols, where it was installed.
+    fn debug_file(&self, search: &DebugSearch, path: &Path) -> Option<Sparse> {
+        let link = || {
+            let content = self.section(self.elf.section(".gnu_debuglink")?);
+            crate::debug_files::link_of(&content)
+        };
+        let places = crate::debug_files::places(search, self.elf.build_id.as_ref(), link().as_ref(), path);
+        let opened = places.iter().filter_map(|place| Sparse::open(place).ok());
+        let is_ours = |d: &Sparse| d.elf.arch == self.elf.arch && d.elf.build_id == self.elf.build_id;
+        opened.into_iter().find(is_ours)
+    }
+
+    /// The bytes of a section; none where it is compressed, too long or not in the file.
+    fn section(&self, section: &Section) -> Vec<u8> {
+        let Some(range) = section.file_range().filter(|r| r.len() as u64 <= SECTION_BYTES_MAX) else {
+            return Vec::new();
+        };
+        let length = self.file.metadata().map_or(0, |m| m.len());
+        if range.end as u64 > length {
+            return Vec::new();
+        }
+        let mut bytes = vec![0; range.len()];
+        match self.file.read_exact_at(&mut bytes, range.start as u64) {
+            Ok(()) => bytes,
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// The symbols of code; `image` is the file that the code is in.
+    fn symbols(&self, image: &Sparse, debug: bool) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        let mut chunk = vec![0; CHUNK_BYTES];
+        for table in &self.elf.sections {
+            let exported = match table.kind {
+                raw::SHT_SYMTAB => false,
+                raw::SHT_DYNSYM => true,
+                _ => continue,
+            };
+            let (Some(range), Ok(strings)) = (table.file_range(), u16::try_from(table.link)) else {
+                continue;
+            };
+            let mut at = range.start as u64;
+            let mut code = image.code_sections();
+            while at < range.end as u64 {
+                let want = (range.end as u64 - at).min(CHUNK_BYTES as u64) as usize;
+                let Ok(got) = self.file.read_at(&mut chunk[..want], at) else { break };
+                let whole = got / symbols::SYMBOL_BYTES * symbols::SYMBOL_BYTES;
+                if whole == 0 {
+                    break;
+                }
+                for symbol in chunk[..whole].chunks_exact(symbols::SYMBOL_BYTES) {
+                    found.extend(self.candidate(symbol, strings, exported, debug, &mut code));
+                }
+                at += whole as u64;
+            }
+        }
+        found
+    }
+
+    fn candidate(
+        &self,
+        symbol: &[u8],
+        strings: u16,
+        exported: bool,
+        debug: bool,
+        code: &mut CodeSections,
+    ) -> Option<Candidate> {
+        let (label, _) = symbols::names_code(symbol)?;
+        let (address, size, offset) = (le64(symbol, 8)?, le64(symbol, 16)?, le32(symbol, 0)?);
+        if offset == 0 || !code.contains(address) {
+            return None;
+        }
+        if label {
+            let name = self.name(strings.into(), offset)?;
+            if symbols::is_mapping_symbol(self.elf.arch, &name) {
+                return None;
+            }
+        }
+        let rank = symbols::rank_of(symbol, exported);
+        Some(Candidate { address, size, offset, strings, rank, label, debug, stub: false })
+    }
+
+    fn name(&self, strings: usize, offset: u32) -> Option<String> {
+        let section = self.elf.sections.get(strings)?;
+        let range = section.file_range()?;
+        let start = (range.start as u64).checked_add(offset.into())?;
+        let room = (range.end as u64).checked_sub(start)?;
+        let mut bytes = vec![0; 256];
+        loop {
+            let want = (bytes.len() as u64).min(room) as usize;
+            let got = self.file.read_at(&mut bytes[..want], start).ok()?;
+            if let Some(end) = bytes[..got].iter().position(|b| *b == 0) {
+                return symbols::name_in(&bytes[..=end]).map(str::to_owned);
+            }
+            if got < bytes.len() || bytes.len() >= symbols::NAME_BYTES_MAX {
+                return None;
+            }
+            bytes.resize(symbols::NAME_BYTES_MAX, 0);
+        }
+    }
+
+    fn code_end(&self, address: u64) -> Option<u64> {
+        crate::procedure::code_end(&self.elf, address)
+    }
+
+    fn code_sections(&self) -> CodeSections<'_> {
+        CodeSections { elf: &self.elf, last: (0, 0) }
+    }
+}
+
+/// Whether addresses lie in code, the last range first: neighbours in a table are neighbours in code.
+struct CodeSections<'a> {
+    elf: &'a Elf,
+    last: (u64, u64),
+}
+
+impl CodeSections<'_> {
+    fn contains(&mut self, address: u64) -> bool {
+        if (self.last.0..self.last.1).contains(&address) {
+            return true;
+        }
+        let Some(end) = crate::procedure::code_end(self.elf, address) else { return false };
+        let begin = self.elf.code_section(address).map_or(address, |s| s.address);
+        self.last = (begin, end);
+        true
+    }
+}
+
+/// A file's headers at their places, zeros between them: what [`Elf::parse`] looks at, in memory that costs nothing where it
+/// was not written.
+fn headers(file: &File, length: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length as usize];
+    read_part(file, &mut bytes, (0, HEADER_BYTES))?;
+    for part in elf::header_tables(&bytes) {
+        read_part(file, &mut bytes, part)?;
+    }
+    for part in elf::names_and_notes(&bytes) {
+        read_part(file, &mut bytes, part)?;
+    }
+    Ok(bytes)
+}
+
+/// Reads as much of (offset, size) as the file has.
+fn read_part(file: &File, bytes: &mut [u8], (offset, size): (u64, u64)) -> std::io::Result<()> {
+    let length = bytes.len() as u64;
+    let (start, end) = (offset.min(length), offset.saturating_add(size.min(PART_BYTES_MAX)).min(length));
+    file.read_exact_at(&mut bytes[start as usize..end as usize], start)
+}

@@ -1,0 +1,132 @@
+//! The hottest procedures without reading images whole: what a table of them needs.
+//!
+//! Enters: merged samples, a number of rows. Leaves: that many procedures of each image at most, with their samples. Never here:
+//! debug information, names of procedures that no row shows. An image that an outline cannot tell of is read as everywhere
+//! else. Cost: one pass over the sampled offsets and over the symbols of the sampled images, one image at a time.
+
+use dwell_image::{ImageAddress, Outline, Span};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Cancel, QueryError, TopRequest,
+    images::ImageStore,
+    procedures::{self, ProcedureSamples},
+    selection::{CountsByEvent, ImageSamples, Selection, add_counts},
+    top::wants,
+};
+
+/// Some procedures of all that have samples.
+pub struct Hottest {
+    /// The most sampled ones of each image, as many as were asked for; their ids are empty.
+    pub procedures: Vec<ProcedureSamples>,
+    /// How many others there are.
+    pub others: usize,
+    /// What one must know of the images.
+    pub notes: Vec<String>,
+}
+
+/// The `limit` hottest procedures of each wanted image.
+pub fn hottest(
+    selection: &Selection,
+    store: &ImageStore,
+    request: &TopRequest,
+    limit: usize,
+    cancel: &Cancel,
+) -> Result<Hottest, QueryError> {
+    let mut hottest = Hottest { procedures: Vec::new(), others: 0, notes: Vec::new() };
+    for (index, samples) in selection.images.iter().enumerate() {
+        cancel.check()?;
+        if !wants(&request.image, &samples.record) || samples.points.is_empty() {
+            continue;
+        }
+        match store.outline(&samples.record) {
+            Some(outline) => hottest.add_outlined(index, samples, &outline, limit),
+            None => hottest.add_whole(selection, store, index, limit),
+        }
+    }
+    Ok(hottest)
+}
+
+impl Hottest {
+    fn add_outlined(&mut self, index: usize, samples: &ImageSamples, outline: &Outline, limit: usize) {
+        let mut groups = groups(samples, outline);
+        let hotter = |a: &Group, b: &Group| b.counts.cmp(&a.counts).then_with(|| a.start().cmp(&b.start()));
+        groups.sort_unstable_by(hotter);
+        self.others += groups.len().saturating_sub(limit);
+        groups.truncate(limit);
+        for Group { span, points, counts } in groups {
+            let nameless = procedures::nameless(index);
+            self.procedures.push(match span {
+                None => ProcedureSamples { points, counts, ..nameless },
+                Some(span) => {
+                    let name = outline.name(&span);
+                    ProcedureSamples {
+                        demangled: dwell_image::demangle(&name),
+                        name,
+                        address: Some(span.address),
+                        size_bytes: span.size_bytes,
+                        points,
+                        counts,
+                        ..nameless
+                    }
+                }
+            });
+        }
+    }
+
+    fn add_whole(&mut self, selection: &Selection, store: &ImageStore, index: usize, limit: usize) {
+        let samples = &selection.images[index];
+        let found = store.find(&samples.record);
+        let mut all = procedures::in_image(index, samples, found.image.as_deref().ok());
+        all.sort_by(|a, b| b.counts.cmp(&a.counts).then(a.address.cmp(&b.address)));
+        self.others += all.len().saturating_sub(limit);
+        all.truncate(limit);
+        self.procedures.extend(all);
+        let share = selection.share(&samples.total);
+        if let Some(note) = found.note.as_ref().filter(|_| share >= 0.01) {
+            self.notes.push(format!("{note} ({:.1}% of the samples)", 100.0 * share));
+        }
+    }
+}
+
+/// A procedure's samples.
+struct Group {
+    span: Option<Span>,
+    points: Vec<u32>,
+    counts: CountsByEvent,
+}
+
+impl Group {
+    fn start(&self) -> Option<ImageAddress> {
+        self.span.map(|s| s.address)
+    }
+}
+
+fn groups(samples: &ImageSamples, outline: &Outline) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut by_start: FxHashMap<Option<ImageAddress>, usize> = FxHashMap::default();
+    // Points ascend: up to where another procedure begins, the last answer holds.
+    let mut last: Option<(Span, ImageAddress, usize)> = None;
+    for (number, (offset, counts)) in samples.points.iter().enumerate() {
+        let address = outline.address_of(offset);
+        let same = last.filter(|(span, next, _)| {
+            address.is_some_and(|a| a < *next && a >= span.address && a.0 - span.address.0 < span.size_bytes)
+        });
+        let group = match same {
+            Some((.., group)) => group,
+            None => {
+                let span = address.and_then(|a| outline.at(a));
+                let fresh = groups.len();
+                let group = *by_start.entry(span.map(|s| s.address)).or_insert(fresh);
+                if group == fresh {
+                    groups.push(Group { span, points: Vec::new(), counts: CountsByEvent::new() });
+                }
+                last = span.zip(address).map(|(span, a)| (span, outline.next_after(a), group));
+                group
+            }
+        };
+        groups[group].points.push(number as u32);
+        add_counts(&mut groups[group].counts, counts);
+    }
+    groups
+}
