@@ -44,7 +44,8 @@ struct dwell_version {
 };
 
 /*
- * Always counting. Events without it share what counters are left, turn by turn, a few
+ * Always counting; of cpu-clock, by a timer of the module's own, which the kernel does not
+ * throttle. Events without it share what counters are left, turn by turn, a few
  * milliseconds each (kernel/events/core.c, perf_event_mux_interval_ms); their status tells for how
  * long.
  */

@@ -30,9 +30,12 @@
 
 /*
  * Six entries are searched, the one found moves to the front, a new one goes to the front and the
- * last one out: DCPI simulated that and recommends it (section 5.4).
+ * last one out: DCPI simulated that and recommends it (section 5.4). 4 is there to be compared with
+ * on recorded samples (test/ways.c) alone.
  */
+#ifndef DWELL_WAYS
 #define DWELL_WAYS 6
+#endif
 /* 16,384 buckets: 1.5 MiB. */
 #define DWELL_BUCKET_BITS 14
 #define DWELL_BUCKET_BITS_MIN 4
@@ -221,8 +224,10 @@ static __always_inline int dwell_is_at(const struct dwell_entry *entry,
 /* Puts an entry first, and drops the last one. Written out, for the BPF verifier. */
 static __always_inline void dwell_bucket_push(struct dwell_bucket *bucket, struct dwell_entry first)
 {
+#if DWELL_WAYS == 6
 	bucket->entry[5] = bucket->entry[4];
 	bucket->entry[4] = bucket->entry[3];
+#endif
 	bucket->entry[3] = bucket->entry[2];
 	bucket->entry[2] = bucket->entry[1];
 	bucket->entry[1] = bucket->entry[0];
@@ -270,11 +275,13 @@ dwell_bucket_add(struct dwell_bucket *bucket, const struct dwell_entry *located,
 		return dwell_bucket_count(bucket, 2, spilled);
 	if (dwell_is_at(&bucket->entry[3], located, compared))
 		return dwell_bucket_count(bucket, 3, spilled);
+#if DWELL_WAYS == 6
 	if (dwell_is_at(&bucket->entry[4], located, compared))
 		return dwell_bucket_count(bucket, 4, spilled);
 	if (dwell_is_at(&bucket->entry[5], located, compared))
 		return dwell_bucket_count(bucket, 5, spilled);
-	*spilled = bucket->entry[5];
+#endif
+	*spilled = bucket->entry[DWELL_WAYS - 1];
 	dwell_bucket_push(bucket, fresh);
 	return spilled->place & DWELL_COUNT_MAX ? DWELL_EVICTED : DWELL_NEW;
 }

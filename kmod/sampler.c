@@ -1,27 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A set of counters for each CPU, and the handler of their overflows (DCPI, section 4.1).
+ * A set of counters for each CPU: how they come and go, and what became of their samples.
  *
- * Enters: events to count, interrupts. Leaves: counts in this CPU's table, samples with registers
- * in its buffers, and a number for everything that went another way. The handler takes no lock,
- * writes no line that another CPU writes, and waits for nothing; on x86 it runs in an NMI.
+ * Enters: events to count, CPUs that come and go, sleep. Leaves: counters that call handler.c, and
+ * a status in which every interrupt has its place. Nothing here runs in an interrupt, except what
+ * is said to.
  */
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
-#include <linux/fs.h>
 #include <linux/random.h>
-#include <linux/sched.h>
+#include <linux/smp.h>
 #include <linux/suspend.h>
 #include <linux/timekeeping.h>
 
 #include "compat.h"
 #include "sampler.h"
 
-DEFINE_PER_CPU_ALIGNED(struct dwell_cpu, dwell_cpus);
 DEFINE_MUTEX(dwell_mutex); /* See sampler.h. */
-
-/* Written by the reader now and then, read by every handler. */
-static struct dwell_apart dwell_apart __read_mostly;
 
 /* What DWELL_CONFIGURE asked for; event_count 0 while closed. Guarded by dwell_mutex. */
 static struct dwell_config dwell_config;
@@ -29,148 +24,39 @@ static bool dwell_is_on; /* DWELL_START was the last word. Guarded by dwell_mute
 static enum cpuhp_state dwell_hotplug_state;
 
 /*
- * The executable of the task that was interrupted, as dwell_executable_tag() names it, or 0.
- *
- * In an NMI, hence without locks and references. The task cannot leave its mm while it is
- * interrupted. exe_file, which another thread may replace (PR_SET_MM_EXE_FILE), is protected by
- * RCU, whose grace periods wait for NMI handlers. A struct file may be used for another file within
- * a grace period (SLAB_TYPESAFE_BY_RCU, 6.7), but its inode, and the inode's superblock, are freed
- * after one: at worst one sample is given to that other file's executable.
+ * Whether an event is the module's own clock: perf's would count the same but for its throttling,
+ * and cost some 200 instructions more for each sample.
  */
-static u64 dwell_current_executable(const struct mm_struct *mm)
+static bool dwell_is_clock(const struct dwell_event *event)
 {
-	const struct inode *inode;
-	const struct file *file;
-	u64 tag = 0;
-
-	rcu_read_lock();
-	file = rcu_dereference(mm->exe_file);
-	inode = file ? READ_ONCE(file->f_inode) : NULL;
-	if (inode)
-		tag = dwell_executable_tag(inode->i_ino, inode->i_sb->s_dev, inode->i_generation);
-	rcu_read_unlock();
-	return tag;
+	return event->type == PERF_TYPE_SOFTWARE && event->config == PERF_COUNT_SW_CPU_CLOCK &&
+	       (event->flags & ~DWELL_EVENT_USER_ONLY) == DWELL_EVENT_PINNED;
 }
 
-static bool dwell_is_apart(u64 tag)
+/* On the CPU whose clock it is, or a timer would run on this one. */
+static void dwell_clock_start_here(void *argument)
 {
-	u32 at;
+	struct dwell_cpu *cpu = argument;
+	u64 period = READ_ONCE(cpu->counter[cpu->clock.index].period);
 
-	for (at = 0; at < READ_ONCE(dwell_apart.count); at++)
-		if (READ_ONCE(dwell_apart.tag[at]) == tag)
-			return true;
-	return false;
+	hrtimer_start(&cpu->clock.timer, ns_to_ktime(period), HRTIMER_MODE_REL_PINNED_HARD);
 }
 
-static void dwell_count_place(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs)
+static void dwell_clock_switch(unsigned int number, bool on)
 {
-	const struct mm_struct *mm = current->flags & PF_KTHREAD ? NULL : current->mm;
-	struct dwell_sample sample = {
-		.pc = instruction_pointer(regs),
-		.pid = task_tgid_nr(current),
-		.event = index,
-	};
-	u32 full_count = cpu->table.spill.full_count;
+	struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, number);
+	struct dwell_clock *clock = &cpu->clock;
 
-	if (mm) {
-		sample.tag = dwell_current_executable(mm);
-		sample.start_code = READ_ONCE(mm->start_code);
-		sample.end_code = READ_ONCE(mm->end_code);
-		if (unlikely(READ_ONCE(dwell_apart.count)) && dwell_is_apart(sample.tag))
-			sample.flags |= DWELL_SAMPLE_APART;
-	}
-	if (!user_mode(regs)) {
-		sample.flags |= DWELL_SAMPLE_KERNEL;
-		cpu->kernel++;
-	}
-	dwell_table_add(&cpu->table, &sample);
-	if (unlikely(cpu->table.spill.full_count != full_count))
-		irq_work_queue(&cpu->wake);
-}
-
-static void dwell_keep_registers(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs)
-{
-	struct dwell_registers *registers = &cpu->registers;
-	u32 full_count = registers->spill.full_count;
-	struct dwell_register_sample *sample;
-	u32 slot = DWELL_NO_ROOM;
-
-	/* It may have entered the kernel meanwhile, whose registers are not told. */
-	if (user_mode(regs))
-		slot = dwell_spill_slot(&registers->spill, registers->capacity);
-	if (slot == DWELL_NO_ROOM) {
-		registers->lost++;
+	if (!clock->is_open || clock->is_on == on)
 		return;
+	if (on) {
+		clock->since_ns = ktime_get_mono_fast_ns();
+		smp_call_function_single(number, dwell_clock_start_here, cpu, 1);
+	} else {
+		hrtimer_cancel(&clock->timer);
+		clock->counted_ns += ktime_get_mono_fast_ns() - clock->since_ns;
 	}
-	sample = &registers->samples[slot];
-	sample->time_ns = ktime_get_mono_fast_ns();
-	sample->pc = instruction_pointer(regs);
-	sample->pid = task_tgid_nr(current);
-	sample->tid = task_pid_nr(current);
-	sample->event = index;
-	sample->reserved = 0;
-	dwell_copy_registers(sample->registers, regs);
-	registers->taken++;
-	if (unlikely(registers->spill.full_count != full_count))
-		irq_work_queue(&cpu->wake);
-}
-
-/**
- * dwell_count() - counts a sample, in whatever context
- * @cpu: this CPU's
- * @index: of the event
- * @regs: where it was interrupted
- */
-void dwell_count(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs)
-{
-	if (unlikely(cpu->busy)) {
-		cpu->counter[index].nested++;
-		return;
-	}
-	WRITE_ONCE(cpu->busy, 1);
-	/* An NMI on this CPU finds it set before anything is half done: no fence, order does. */
-	barrier();
-	if (is_idle_task(current))
-		cpu->counter[index].idle++;
-	else if (unlikely(cpu->counter[index].flags & DWELL_EVENT_REGISTERS))
-		dwell_keep_registers(cpu, index, regs);
-	else
-		dwell_count_place(cpu, index, regs);
-	/* Likewise: nothing is half done when it is cleared. */
-	barrier();
-	WRITE_ONCE(cpu->busy, 0);
-}
-
-/* Periods that follow no pattern, so that none of the program's does either (section 4.1.1). */
-static u64 dwell_next_period(struct dwell_counter *counter)
-{
-	u32 random = counter->random;
-	u64 spread = READ_ONCE(counter->spread);
-	u64 period = READ_ONCE(counter->period);
-
-	/* They are being changed right now. */
-	if (unlikely(spread >= period))
-		spread = 0;
-	random ^= random << 13;
-	random ^= random >> 17;
-	random ^= random << 5;
-	counter->random = random;
-	return period - spread + (random * (2 * spread) >> 32);
-}
-
-static void dwell_overflow(struct perf_event *event, struct perf_sample_data *data,
-			   struct pt_regs *regs)
-{
-	struct dwell_cpu *cpu = this_cpu_ptr(&dwell_cpus);
-	unsigned int index = (uintptr_t)event->overflow_handler_context;
-	struct dwell_counter *counter = &cpu->counter[index];
-
-	/* An event does not interrupt itself, so that these are nobody else's. */
-	counter->samples++;
-	if (unlikely(dwell_is_throttled(event)))
-		counter->throttled++;
-	event->hw.sample_period = dwell_next_period(counter);
-	dwell_count(cpu, index, regs);
+	clock->is_on = on;
 }
 
 static int dwell_open_event(struct dwell_cpu *cpu, unsigned int number, unsigned int index)
@@ -190,6 +76,12 @@ static int dwell_open_event(struct dwell_cpu *cpu, unsigned int number, unsigned
 	};
 	struct perf_event *event;
 
+	if (!cpu->clock.is_open && dwell_is_clock(wanted)) {
+		cpu->clock.is_open = true;
+		cpu->clock.index = index;
+		dwell_timer_setup(&cpu->clock.timer, dwell_clock_expired);
+		return 0;
+	}
 	event = perf_event_create_kernel_counter(&attr, number, NULL, dwell_overflow,
 						 (void *)(uintptr_t)index);
 	if (IS_ERR(event))
@@ -198,11 +90,14 @@ static int dwell_open_event(struct dwell_cpu *cpu, unsigned int number, unsigned
 	return 0;
 }
 
-static void dwell_close_events(struct dwell_cpu *cpu)
+static void dwell_close_events(unsigned int number)
 {
+	struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, number);
 	unsigned int index;
 
 	cpu->sampled = false;
+	dwell_clock_switch(number, false);
+	cpu->clock.is_open = false;
 	for (index = 0; index < DWELL_EVENTS_MAX; index++) {
 		struct perf_event *event = cpu->event[index];
 
@@ -212,10 +107,12 @@ static void dwell_close_events(struct dwell_cpu *cpu)
 	}
 }
 
-static void dwell_switch_events(struct dwell_cpu *cpu, bool on)
+static void dwell_switch_events(unsigned int number, bool on)
 {
+	struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, number);
 	unsigned int index;
 
+	dwell_clock_switch(number, on);
 	for (index = 0; index < DWELL_EVENTS_MAX; index++) {
 		if (!cpu->event[index])
 			continue;
@@ -237,12 +134,12 @@ static int dwell_open_cpu(unsigned int number)
 	for (index = 0; !error && index < dwell_config.event_count; index++)
 		error = dwell_open_event(cpu, number, index);
 	if (error) {
-		dwell_close_events(cpu);
+		dwell_close_events(number);
 		return error;
 	}
 	cpu->sampled = true;
 	if (dwell_is_on)
-		dwell_switch_events(cpu, true);
+		dwell_switch_events(number, true);
 	return 0;
 }
 
@@ -251,6 +148,7 @@ static void dwell_reset_counters(struct dwell_cpu *cpu)
 	unsigned int index;
 
 	memset(cpu->counter, 0, sizeof(cpu->counter));
+	cpu->clock.counted_ns = 0;
 	for (index = 0; index < dwell_config.event_count; index++) {
 		struct dwell_counter *counter = &cpu->counter[index];
 
@@ -351,7 +249,7 @@ void dwell_sampler_close(void)
 
 	/* After this no handler runs: releasing an event takes it off its CPU by an IPI. */
 	for_each_possible_cpu(number)
-		dwell_close_events(per_cpu_ptr(&dwell_cpus, number));
+		dwell_close_events(number);
 	dwell_drain_close();
 	dwell_config.event_count = 0;
 	dwell_is_on = false;
@@ -369,7 +267,7 @@ void dwell_sampler_switch(bool on)
 
 	dwell_is_on = on;
 	for_each_possible_cpu(number)
-		dwell_switch_events(per_cpu_ptr(&dwell_cpus, number), on);
+		dwell_switch_events(number, on);
 }
 
 /**
@@ -419,6 +317,17 @@ int dwell_sampler_apart(const struct dwell_apart *apart)
 	return 0;
 }
 
+/* A clock of the module's own always counts. What is open is so on all CPUs at the same index. */
+static void dwell_add_clock_time(struct dwell_event_status *status, const struct dwell_clock *clock)
+{
+	u64 counted_ns = clock->counted_ns;
+
+	if (clock->is_on)
+		counted_ns += ktime_get_mono_fast_ns() - clock->since_ns;
+	status->enabled_ns += counted_ns;
+	status->running_ns += counted_ns;
+}
+
 /**
  * dwell_sampler_event_status() - what became of an event
  * @status: has CPU and index, receives the rest
@@ -450,6 +359,8 @@ int dwell_sampler_event_status(struct dwell_event_status *status)
 		status->nested += READ_ONCE(cpu->counter[status->event].nested);
 		status->lost += READ_ONCE(cpu->table.counts.lost_of[status->event]);
 		status->throttled += READ_ONCE(cpu->counter[status->event].throttled);
+		if (cpu->clock.index == status->event)
+			dwell_add_clock_time(status, &cpu->clock);
 		if (!cpu->event[status->event])
 			continue;
 		perf_event_read_value(cpu->event[status->event], &enabled, &running);
@@ -530,7 +441,7 @@ static int dwell_cpu_online(unsigned int number)
 static int dwell_cpu_offline(unsigned int number)
 {
 	mutex_lock(&dwell_mutex);
-	dwell_close_events(per_cpu_ptr(&dwell_cpus, number));
+	dwell_close_events(number);
 	mutex_unlock(&dwell_mutex);
 	return 0;
 }
@@ -558,7 +469,7 @@ static int dwell_suspend(struct notifier_block *block, unsigned long what, void 
 		unsigned int number;
 
 		for_each_possible_cpu(number)
-			dwell_switch_events(per_cpu_ptr(&dwell_cpus, number), on);
+			dwell_switch_events(number, on);
 	}
 	mutex_unlock(&dwell_mutex);
 	cpus_read_unlock();

@@ -13,6 +13,7 @@
 #ifndef DWELL_SAMPLER_H
 #define DWELL_SAMPLER_H
 
+#include <linux/hrtimer.h>
 #include <linux/irq_work.h>
 #include <linux/mutex.h>
 #include <linux/percpu.h>
@@ -59,12 +60,31 @@ struct dwell_registers {
 };
 
 /**
+ * struct dwell_clock - one event that is a timer of the module's own
+ * @timer: on the CPU
+ * @index: the event's
+ * @is_open: dwell_mutex: there is one, and the CPU is online
+ * @is_on: dwell_mutex: it runs
+ * @since_ns: dwell_mutex: when it was started
+ * @counted_ns: dwell_mutex: for how long it ran before that
+ */
+struct dwell_clock {
+	struct hrtimer timer;
+	u32 index;
+	bool is_open;
+	bool is_on;
+	u64 since_ns;
+	u64 counted_ns;
+};
+
+/**
  * struct dwell_cpu - all of one CPU
  * @busy: a sample is being counted, or buffers are being switched: an NMI must keep off
  * @table: counts
  * @kernel: counted samples that were not in user mode
  * @registers: samples with registers
  * @counter: by event index
+ * @clock: the event that needs no counter, if there is one
  * @wake: wakes the reader from a context in which an NMI may not
  * @event: dwell_mutex: by event index; NULL while the CPU is offline
  * @sampled: dwell_mutex: there are events
@@ -80,6 +100,7 @@ struct dwell_cpu {
 	u64 kernel;
 	struct dwell_registers registers;
 	struct dwell_counter counter[DWELL_EVENTS_MAX];
+	struct dwell_clock clock;
 	struct irq_work wake;
 
 	struct perf_event *event[DWELL_EVENTS_MAX];
@@ -96,6 +117,12 @@ DECLARE_PER_CPU_ALIGNED(struct dwell_cpu, dwell_cpus);
 /* Guards events and what is configured. Never taken by a handler. */
 extern struct mutex dwell_mutex;
 
+/* handler.c */
+extern struct dwell_apart dwell_apart;
+void dwell_count(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs);
+void dwell_overflow(struct perf_event *event, struct perf_sample_data *data, struct pt_regs *regs);
+enum hrtimer_restart dwell_clock_expired(struct hrtimer *timer);
+
 /* sampler.c */
 int dwell_sampler_init(void);
 void dwell_sampler_exit(void);
@@ -107,7 +134,6 @@ void dwell_sampler_status(struct dwell_status *status);
 int dwell_sampler_period(const struct dwell_period *period);
 int dwell_sampler_apart(const struct dwell_apart *apart);
 int dwell_sampler_event_status(struct dwell_event_status *status);
-void dwell_count(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs);
 
 /* drain.c */
 int dwell_drain_open(const struct dwell_config *config);

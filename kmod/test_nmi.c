@@ -24,10 +24,9 @@ static DEFINE_PER_CPU(struct hrtimer, dwell_nmi_timer);
 static int dwell_nmi(unsigned int type, struct pt_regs *regs)
 {
 	struct dwell_cpu *cpu = this_cpu_ptr(&dwell_cpus);
-	const struct perf_event *event = READ_ONCE(cpu->event[0]);
 
-	/* Only while the events count, as if one of them had sent it. */
-	if (!event || READ_ONCE(event->state) != PERF_EVENT_STATE_ACTIVE)
+	/* Only while the clock counts, as if an event beside it had sent it. */
+	if (!READ_ONCE(cpu->clock.is_on))
 		return NMI_HANDLED;
 	cpu->counter[DWELL_EVENTS_MAX - 1].samples++;
 	dwell_count(cpu, DWELL_EVENTS_MAX - 1, regs);

@@ -21,9 +21,9 @@
 
 #define HZ 16129
 /* Instructions of each piece of work, roughly. */
-#define WORK 200000000ULL
+#define WORK 100000000ULL
 /* Each is timed so often, and the least counts: what else runs now and then only adds. */
-#define ROUNDS 3
+#define ROUNDS 2
 
 void bench_run(void);
 
@@ -109,7 +109,7 @@ void bench_run(void)
 {
 	static const struct { const char *name; void (*work)(__u64); __u64 amount; } all[] = {
 		{ "hot", work_hot_amount, WORK / 4 },
-		{ "wide", work_wide_amount, WORK / 40 },
+		{ "wide", work_wide_amount, WORK / 30 },
 		{ "forks", work_forks_amount, 100 },
 	};
 	const char *limit = boot_option("dwell_limit");
@@ -120,6 +120,8 @@ void bench_run(void)
 		tap(false, "the module loads");
 		return;
 	}
+	/* What the kernel does once after boot. Costs nothing: nobody waits in such a machine. */
+	sleep(5);
 	for (at = 0; at < sizeof(all) / sizeof(*all); at++) {
 		double time[WAYS], cost[WAYS];
 		int way;
@@ -133,6 +135,7 @@ void bench_run(void)
 			       way_names[way], time[way], cost[way]);
 		}
 		tap(cost[MODULE] > 0 && cost[MODULE] <= most,
-		    "%s: a sample costs at most %.0f instructions (%.0f)", all[at].name, most, cost[MODULE]);
+		    "%s: a sample costs at most %.0f instructions (%.0f; an event without a consumer: %.0f)",
+		    all[at].name, most, cost[MODULE], cost[UNREAD]);
 	}
 }

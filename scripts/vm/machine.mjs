@@ -62,7 +62,8 @@ export async function buildGuest(arch) {
 /**
  * Boots a kernel with the guest as its first process.
  * @param {{ kernel: object, module: string, guest: string, options?: string, files?: Record<string, Buffer | null>, cpus?: number, memory?: number, icount?: string | null, limitSeconds?: number }} what
- * `icount`: virtual time goes by instructions, so that the load of this machine changes nothing in that one; null: real time
+ * `icount`: virtual time goes by instructions, so that the load of this machine changes nothing in that one. In real
+ * time (null) a starved machine finds no working timer at boot and panics, or its kernel complains of stalls
  */
 export async function boot({ kernel, module, guest, options = '', files = {}, cpus = 2, memory = 512, icount = 'shift=3,sleep=off', limitSeconds = 400 }) {
   const machine = machines[kernel.arch];

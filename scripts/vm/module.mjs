@@ -5,6 +5,7 @@ import { spawnSync } from 'node:child_process';
 import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Stop, top } from '../step.mjs';
+import { checks, dwellFiles } from './end_to_end.mjs';
 import { boot, buildGuest, buildModule, command, lack } from './machine.mjs';
 import { checkpatch, kernel, room } from './packages.mjs';
 
@@ -43,8 +44,10 @@ async function lint() {
 /**
  * An emulator that is starved of CPU time sometimes hangs in its firmware or ends early, without a word of the guest's
  * kernel; seen once each in the ten machines of a loaded run. A defect of the module comes back.
+ * Not without end: a kernel that never boots must not use up the time of everything else.
  */
 const BOOTS_MAX = 3;
+const BOOT_AGAIN_UNTIL = Date.now() + 8 * 60_000;
 
 function isComplete({ text, inTime }) {
   const planned = Number(text.match(/^1\.\.(\d+)$/m)?.[1] ?? NaN);
@@ -64,27 +67,45 @@ function report(name, { text, inTime }) {
   if (!complete || /^not ok/m.test(text)) writeFileSync(join(room, `${name.replace(/[^\w.-]+/g, '-')}.log`), text);
 }
 
-/** One kernel: build, boot, test. `nmi`: the build whose CPUs send each other NMIs, in real time. */
-async function machine({ version, arch, nmi = false, only = '', options: own = '' }) {
-  const name = `${version} ${arch}${nmi ? ' with NMIs' : ''}`;
+const made = new Map();
+
+/** Machines share modules and guests; one that is being read must not be written anew. */
+function shared(name, make) {
+  if (!made.has(name)) made.set(name, make());
+  return made.get(name);
+}
+
+const kind = ({ nmi, bench, dwell }) => (nmi ? ' with NMIs' : '') + (bench ? ' bench' : '') + (dwell ? ' with dwell' : '');
+
+/**
+ * One kernel: build, boot, test. `nmi`: the build whose CPUs send each other NMIs. `bench`: how many instructions a
+ * sample takes, in a machine where one takes one ns. `dwell`: dwell itself, reading from the module.
+ */
+async function machine({ version, arch, nmi = false, bench = false, dwell = false, only = '', options: own = '' }) {
+  const name = `${version} ${arch}${kind({ nmi, bench, dwell })}`;
   const reason = lack(arch);
   if (reason) return skip(name, reason);
   const chosen = await orSkip(name, () => kernel(version, arch));
-  if (!chosen) return undefined;
+  const files = dwell ? await orSkip(name, dwellFiles) : {};
+  if (!chosen || !files) return undefined;
+  const isUsual = !nmi && !bench && !dwell;
   const sparse = !spawnSync('sparse', ['--version']).error;
-  if (!sparse) skip(`${name}: sparse`, 'it is not installed (Debian: apt-get install sparse)');
-  const { file, output } = await buildModule(chosen, { nmi, sparse: sparse && !nmi });
-  if (!nmi) tell(output === '', `${name}: builds without a word from W=1${sparse ? ' and sparse' : ''}`, output);
-  const guest = await buildGuest(arch);
-  const options = `${own} dwell_mode=tests ${nmi ? 'dwell_nmi=1' : ''} ${only ? `dwell_only=${only}` : ''}`;
-  const once = () => boot({ kernel: chosen, module: file, guest, options, icount: nmi ? null : undefined });
+  if (!sparse && isUsual) skip(`${name}: sparse`, 'it is not installed (Debian: apt-get install sparse)');
+  const { file, output } = await shared(`${chosen.name}${nmi}`, () => buildModule(chosen, { nmi, sparse: sparse && !nmi }));
+  if (isUsual) tell(output === '', `${name}: builds without a word from W=1${sparse ? ' and sparse' : ''}`, output);
+  const guest = await shared(arch, () => buildGuest(arch));
+  const mode = bench ? 'bench' : dwell ? 'end_to_end' : 'tests';
+  const options = `${own} dwell_mode=${mode} ${nmi ? 'dwell_nmi=1' : ''} ${only ? `dwell_only=${only}` : ''}`;
+  const shape = bench ? { icount: 'shift=0,sleep=off', cpus: 1 } : dwell ? { memory: 1024, files } : {};
+  const once = () => boot({ kernel: chosen, module: file, guest, options, ...shape });
   let ended = await once();
-  for (let left = BOOTS_MAX - 1; left > 0 && !isComplete(ended); left -= 1) {
+  for (let left = BOOTS_MAX - 1; left > 0 && !isComplete(ended) && Date.now() < BOOT_AGAIN_UNTIL; left -= 1) {
     writeFileSync(join(room, `${name.replace(/[^\w.-]+/g, '-')}-unfinished-${left}.log`), ended.text);
     console.log(`# ${name}: ended early (${ended.inTime ? `by itself, ${ended.status}` : 'stopped: it took too long'}); booted again`);
     ended = await once();
   }
-  return report(name, ended);
+  report(name, ended);
+  if (dwell) checks(ended.text).forEach(([what, good]) => tell(good, `${name}: ${what}`));
 }
 
 const machines = [
@@ -94,12 +115,14 @@ const machines = [
   { version: '6.1', arch: 'amd64', options: 'maxcpus=1' },
   { version: '6.1', arch: 'arm64' },
   { version: '6.12', arch: 'amd64', nmi: true, only: 'nmis' },
+  { version: '6.12', arch: 'amd64', bench: true },
+  { version: '6.12', arch: 'amd64', dwell: true },
 ];
 
 await lint();
 // Two at a time: one QEMU uses one CPU. Kernels are unpacked one after the other.
 const words = process.argv.slice(2);
-const queue = machines.filter(({ version, arch, nmi }) => words.every((word) => `${version} ${arch}${nmi ? ' nmi' : ''}`.includes(word)));
+const queue = machines.filter((one) => words.every((word) => `${one.version} ${one.arch}${kind(one)}`.toLowerCase().includes(word)));
 const worker = async () => {
   for (let next = queue.shift(); next; next = queue.shift()) {
     try {

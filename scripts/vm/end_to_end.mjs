@@ -1,0 +1,77 @@
+// What dwell answered in the machine (kmod/test/end_to_end.c), compared. Enters: the console. Leaves: checks, by name.
+
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { Stop, target } from '../step.mjs';
+import { room } from './packages.mjs';
+
+/** dwell without its debug information, and what it needs to run, as files of the machine. */
+export function dwellFiles() {
+  const built = ['debug', 'release'].map((profile) => join(target, profile, 'dwell')).filter(existsSync);
+  const [newest] = built.sort((a, b) => statSync(b).mtimeMs - statSync(a).mtimeMs);
+  if (!newest) throw new Stop('dwell is not built (npm run build)');
+  const stripped = join(room, `dwell-${process.pid}`);
+  const { status, stderr } = spawnSync('strip', ['-o', stripped, newest], { encoding: 'utf8' });
+  if (status !== 0) throw new Stop(`strip: ${stderr}`);
+  const files = { dwell: readFileSync(stripped) };
+  rmSync(stripped);
+  const libraries = spawnSync('ldd', [newest], { encoding: 'utf8' }).stdout.matchAll(/^\s*(?:\S+ => )?(\/\S+) \(/gm);
+  for (const [, path] of libraries) {
+    const folders = dirname(path).slice(1).split('/');
+    folders.forEach((_, at) => (files[folders.slice(0, at + 1).join('/')] = null));
+    files[path.slice(1)] = readFileSync(path);
+  }
+  return files;
+}
+
+function answer(text, name) {
+  const found = text.match(new RegExp(`^BEGIN ${name}\\n(.*?)\\nEND ${name}$`, 'ms'));
+  try {
+    return JSON.parse(found[1]);
+  } catch {
+    return null;
+  }
+}
+
+const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
+const CLOCK = 'cpu-clock';
+/** The work (work() in kmod/test/guest.c): both CPUs busy for 2 s, each sampled at 2,000 Hz. */
+const SAMPLES = 2 * 2 * 2000;
+
+/** One database: its only epoch's counts, and the samples of each image. */
+function counts(text, name) {
+  const epoch = answer(text, `${name} epochs`)?.epochs?.[0];
+  const rows = answer(text, `${name} images`)?.rows;
+  if (!epoch || !rows) return null;
+  const byImage = Object.fromEntries(rows.map((row) => [basename(row.image), row.samples[CLOCK] ?? 0]));
+  return { backend: epoch.backend, ...epoch.events[CLOCK], byImage, shown: sum(Object.values(byImage)) };
+}
+
+/** The work is so much time, which it shares with dwell: a command looks around while it runs, a daemon has done so before. */
+const SHARE = 1.5;
+const near = (a, b, factor) => a <= b * factor && b <= a * factor;
+
+function checkModule(name, { backend, samples, lost, unknown, shown }) {
+  return [
+    [`${name}: the module sampled, and lost nothing (${lost} of ${samples})`, backend === 'kmod' && lost === 0],
+    [`${name}: every sample is shown with its image (${shown} and ${unknown} unknown of ${samples})`, shown + unknown === samples && unknown * 100 <= samples],
+    [`${name}: both CPUs were sampled at the rate asked for (${samples}, at least ${SAMPLES * 0.9})`, samples >= SAMPLES * 0.9],
+  ];
+}
+
+/** @returns {[string, boolean][]} */
+export function checks(text) {
+  const all = Object.fromEntries(['kmod', 'perf', 'daemon'].map((name) => [name, counts(text, name)]));
+  const missing = Object.keys(all).filter((name) => !all[name]);
+  if (missing.length > 0) return [[`dwell answers (not of ${missing.join(', ')})`, false]];
+  const { kmod, perf, daemon } = all;
+  const work = ({ byImage }) => byImage.init ?? 0;
+  return [
+    ...checkModule('record', kmod),
+    ...checkModule('daemon', daemon),
+    [`record: the work has as many samples by the module as by rings (${work(kmod)}, ${work(perf)})`, near(work(kmod), work(perf), SHARE)],
+    [`daemon: and as many as by a command (${work(daemon)}, ${work(kmod)})`, near(work(daemon), work(kmod), SHARE)],
+    [`record: the kernel's samples are there (${kmod.byImage['[kernel.kallsyms]']})`, kmod.byImage['[kernel.kallsyms]'] > 100],
+  ];
+}
