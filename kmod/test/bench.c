@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Instructions that a sample costs, in a machine whose clock is its instruction counter (QEMU's
- * -icount shift=0: one instruction, one ns). Deterministic: the same kernel, module and compiler
- * give the same numbers on any host, however loaded.
+ * -icount shift=0: one instruction, one ns). The same kernel, module and compiler give the same
+ * numbers within a percent on any host, however loaded; where the kernel put things makes the rest.
  *
  * The same work is timed alone, under a timer that samples nothing, under an event whose samples
  * nobody reads, and under the module. What is more than the work alone, over the samples, is the
