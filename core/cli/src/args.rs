@@ -57,6 +57,8 @@ pub enum Verb {
     Cfg(CfgArgs),
     /// Tell where the cycles go, each cause as a range: of a procedure, an image or everything.
     Summary(SummaryArgs),
+    /// Write one page for a browser: hot procedures, where their cycles go, listings with bubbles.
+    Report(ReportArgs),
     /// Tell how much procedures vary over several runs, and whether two groups of runs differ.
     Stats(StatsArgs),
     /// Tell what changed from one profile to another: procedures, lines, instructions; cost apart from count.
@@ -203,6 +205,11 @@ fn duration(text: &str) -> Result<Limit<Duration>, String> {
     Ok(Limit(Some(Duration::from_secs(seconds))))
 }
 
+/// `30s`, `15m`, `12h`, `7d`.
+fn past(text: &str) -> Result<Duration, String> {
+    duration(text)?.0.ok_or_else(|| "expected a number with s, m, h or d".to_owned())
+}
+
 /// `100K`, `500M`, `2G`, or `any`.
 fn size(text: &str) -> Result<Limit<u64>, String> {
     if text == "any" {
@@ -250,12 +257,18 @@ pub enum EpochVerb {
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// What the rows are.
-    #[arg(long, value_name = "WHAT", default_value = "procedure")]
-    pub by: By,
+    /// What the rows are [default: procedure].
+    #[arg(long, value_name = "WHAT")]
+    pub by: Option<By>,
+    /// Live on the terminal: re-read as the epoch grows, by keys from image to procedure to listing.
+    #[arg(long, conflicts_with = "json")]
+    pub tui: bool,
     /// Epochs to merge: ids, names, `latest`, `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
+    /// Merge the epochs that were sampled in within this time, whole: 30m, 12h, 7d.
+    #[arg(long, value_name = "TIME", conflicts_with = "epoch", value_parser = past)]
+    pub since: Option<Duration>,
     /// How many rows (0: all).
     #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
     pub limit: usize,
@@ -338,6 +351,25 @@ pub struct SummaryArgs {
     pub epoch: Vec<String>,
     /// All procedures of the images whose path or id contains this.
     #[arg(long, value_name = "PART", conflicts_with = "procedure")]
+    pub image: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Write the page to this file; `-`: standard output. It needs no network and no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: PathBuf,
+    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
+    pub epoch: Vec<String>,
+    /// List the instructions of so many of the hottest procedures.
+    #[arg(short = 'n', long, value_name = "PROCEDURES", default_value_t = 20)]
+    pub limit: usize,
+    /// Rows of the table of procedures.
+    #[arg(long, value_name = "ROWS", default_value_t = 100)]
+    pub rows: usize,
+    /// Only images whose path or id contains this.
+    #[arg(long, value_name = "PART")]
     pub image: Option<String>,
 }
 
@@ -464,6 +496,12 @@ pub enum ExportFormat {
     Speedscope,
     /// KCachegrind, callgrind_annotate: cycles and executed instructions.
     Callgrind,
+    /// profiler.firefox.com, samply load: by address, line and inlined call.
+    Firefox,
+    /// The text of perf script: a record for each sample.
+    PerfScript,
+    /// OpenTelemetry's profiles, as a protocol buffer.
+    Otlp,
 }
 
 /// Unit of an imported period.

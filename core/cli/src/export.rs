@@ -1,7 +1,5 @@
 //! `dwell export`.
 
-use std::io::Write;
-
 use anyhow::Context;
 use dwell_exchange::{Format, export};
 use dwell_query::{Cancel, Query};
@@ -16,12 +14,14 @@ pub fn run(query: &Query, args: &ExportArgs, json: bool) -> anyhow::Result<()> {
         ExportFormat::Folded => Format::Folded,
         ExportFormat::Speedscope => Format::Speedscope,
         ExportFormat::Callgrind => Format::Callgrind,
+        ExportFormat::Firefox => Format::Firefox,
+        ExportFormat::PerfScript => Format::PerfScript,
+        ExportFormat::Otlp => Format::Otlp,
     };
     let bytes = export(&places, format);
     let Some(path) = &args.output else {
         anyhow::ensure!(!json, "export: --json tells of a file: name it with --output");
-        let mut out = std::io::stdout().lock(); // as it is: anstream would strip what looks like colours
-        return out.write_all(&bytes).and_then(|()| out.flush()).context("standard output");
+        return crate::print_raw(&bytes);
     };
     std::fs::write(path, &bytes).with_context(|| format!("export: {}", path.display()))?;
     places.notes.iter().for_each(|note| crate::complain(&format!("export: note: {note}")));

@@ -14,10 +14,12 @@ mod export;
 mod import;
 mod list;
 mod place;
+mod report;
 mod stats;
 mod summary;
 mod text;
 mod top;
+mod tui;
 
 use std::{
     io::{self, Write},
@@ -74,12 +76,13 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::Status(args) => daemon::status(&db()?, args, cli.json),
         Verb::Flush => daemon::flush(&db()?, cli.json),
         Verb::Epoch(verb) => epochs::run(&db()?, verb, cli.json),
-        Verb::Top(args) => run_top(&open(cli)?, args, cli.json),
+        Verb::Top(args) => run_top(open(cli)?, args, cli.json),
         Verb::Annotate(args) => run_annotate(&open(cli)?, args, cli.json),
         Verb::List(args) => run_list(&open(cli)?, args, cli.json),
         Verb::Cfg(args) => run_cfg(&open(cli)?, args, cli.json),
         Verb::Summary(args) => run_summary(&open(cli)?, args, cli.json),
         Verb::Diff(args) => run_diff(&open(cli)?, args, cli.json),
+        Verb::Report(args) => report::run(&open(cli)?, args, cli.json),
         Verb::Stats(args) => run_stats(&open(cli)?, args, cli.json),
         Verb::Export(args) => export::run(&open(cli)?, args, cli.json),
         Verb::Import(args) => import::run(&db()?, args, cli.json),
@@ -96,29 +99,32 @@ fn open(cli: &Cli) -> anyhow::Result<Query> {
     Ok(Query::open(Options::for_database(place::database(cli.db.as_deref())?))?)
 }
 
-fn run_top(query: &Query, args: &TopArgs, json: bool) -> anyhow::Result<()> {
-    let by = match args.by {
-        By::Procedure => TopBy::Procedure,
-        By::Image => TopBy::Image,
-        By::Line => TopBy::Line,
-        By::App => TopBy::App,
-        By::Instance => TopBy::Instance,
+fn run_top(query: Query, args: &TopArgs, json: bool) -> anyhow::Result<()> {
+    if args.tui {
+        return tui::run(query, args);
+    }
+    let by = args.by.unwrap_or(By::Procedure);
+    let epochs = match args.since {
+        Some(time) => top::since(&query, time)?,
+        None => args.epoch.clone(),
     };
+    let limit = (args.limit > 0).then_some(args.limit);
     let request = TopRequest {
-        epochs: args.epoch.clone(),
-        by,
-        limit: (args.limit > 0).then_some(args.limit),
-        image: args.image.clone(),
+        by: top::by(by),
+        limit,
         brief: !json,
         cpi: args.cpi,
+        ..top::request(&epochs, &args.image)
     };
     let top = query.top(&request, &Cancel::new())?;
     if json {
         return print_json(&top);
     }
+    let images = TopRequest { by: TopBy::Image, ..top::request(&epochs, &args.image) };
+    let domains = top::domains(&query.top(&images, &Cancel::new())?);
     let list = query.epochs()?;
     let merged: Vec<_> = list.epochs.iter().filter(|e| top.epochs.contains(&e.id)).collect();
-    print(&top::render(&top, &merged, args.by, text::width()))
+    print(&top::render(&top, domains.as_deref(), &merged, by, text::width()))
 }
 
 fn run_annotate(query: &Query, args: &AnnotateArgs, json: bool) -> anyhow::Result<()> {
@@ -227,6 +233,12 @@ fn print_json(answer: &impl Serialize) -> anyhow::Result<()> {
 fn print(text: &str) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
+}
+
+/// Prints bytes as they are: anstream would strip what looks like colours.
+fn print_raw(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).context("standard output")
 }
 
 /// Says something on standard error. Where nobody can hear it (a full disk, a closed pipe) a daemon must go on.

@@ -138,7 +138,8 @@ fn cleared(percent: f64) -> f64 {
     if percent.abs() < 0.05 { 0.0 } else { percent }
 }
 
-fn title(cause: &str) -> &str {
+/// A cause as Figure 4 calls it.
+pub fn title(cause: &str) -> &'static str {
     match cause {
         "i-cache-miss" => "I-cache miss (not ITLB)",
         "itlb-miss" => "ITLB miss",
@@ -157,7 +158,7 @@ fn title(cause: &str) -> &str {
         "dependency-second" => "2nd source dependency",
         "dependency-third" => "3rd source dependency",
         "functional-unit" => "Functional unit busy",
-        other => other,
+        _ => "Unknown cause",
     }
 }
 

@@ -1,19 +1,24 @@
 //! `dwell top` as text.
 
-use std::fmt::Write;
+use std::{fmt::Write, time::Duration};
 
-use dwell_query::answer::{EpochSummary, Top, TopRow};
+use dwell_query::{
+    Query, TopBy, TopRequest,
+    answer::{EpochSummary, Top, TopRow},
+};
+use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     args::By,
     text::{BOLD, DIM, cpi, fit, grouped, heat, paint, si_or_dash},
 };
 
-/// The table; `epochs` are those that were merged.
-pub fn render(top: &Top, epochs: &[&EpochSummary], by: By, width: usize) -> String {
+/// The table; `epochs` are those that were merged, `domains` tells user and kernel apart.
+pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By, width: usize) -> String {
     let mut out = String::new();
     let mut say = |line: String| writeln!(out, "{}", line.trim_end()).expect("a String takes every text");
     epochs.iter().for_each(|e| say(paint(DIM, heading(e))));
+    domains.iter().for_each(|d| say(paint(DIM, *d)));
     let name_width = width.saturating_sub(9 + 9 + 11 + 10 + 8 + 2);
     say(paint(
         BOLD,
@@ -56,6 +61,48 @@ fn primary(row: &TopRow) -> Option<u64> {
 fn waited(top: &Top, row: &TopRow) -> u64 {
     let total = ["cycles", "cpu-clock"].iter().find_map(|e| top.total.get(*e)).or(top.total.values().next());
     (row.share * total.copied().unwrap_or(0) as f64).round() as u64
+}
+
+/// A question about these epochs and, of them, the images that contain this.
+pub fn request(epochs: &[String], image: &Option<String>) -> TopRequest {
+    TopRequest { epochs: epochs.to_vec(), image: image.clone(), ..TopRequest::default() }
+}
+
+/// The ids of the epochs in which something was sampled within this time.
+pub fn since(query: &Query, time: Duration) -> anyhow::Result<Vec<String>> {
+    let from = Timestamp::now() - SignedDuration::try_from(time)?;
+    let is_within = |e: &&EpochSummary| {
+        e.end.as_ref().is_none_or(|end| end.parse::<Timestamp>().is_ok_and(|end| end >= from))
+    };
+    let ids: Vec<String> = query.epochs()?.epochs.iter().filter(is_within).map(|e| e.id.clone()).collect();
+    anyhow::ensure!(
+        !ids.is_empty(),
+        "top: --since: no epoch has ended since {from:.0}, and none is going on"
+    );
+    Ok(ids)
+}
+
+/// Whether the row's image is the kernel or a part of it.
+pub fn is_kernel(row: &TopRow) -> bool {
+    row.build_id.as_deref().is_some_and(|id| id == "kernel" || id.starts_with("module:"))
+}
+
+/// `user 83.1%, kernel 16.9%`, of rows that are all images; nothing where no kernel was sampled.
+pub fn domains(images: &Top) -> Option<String> {
+    let kernel: f64 = images.rows.iter().filter(|r| is_kernel(r)).map(|r| r.share).sum();
+    let all: f64 = images.rows.iter().map(|r| r.share).sum();
+    (kernel > 0.0).then(|| format!("user {:.1}%, kernel {:.1}%", 100.0 * (all - kernel), 100.0 * kernel))
+}
+
+/// What to ask for such rows.
+pub fn by(by: By) -> TopBy {
+    match by {
+        By::Procedure => TopBy::Procedure,
+        By::Image => TopBy::Image,
+        By::Line => TopBy::Line,
+        By::App => TopBy::App,
+        By::Instance => TopBy::Instance,
+    }
 }
 
 fn title(by: By) -> &'static str {

@@ -53,6 +53,11 @@ fn no_such_process() {
 }
 
 #[test]
+fn a_live_table_needs_a_terminal() {
+    assert_fails(&Scratch::new().dwell(&["top", "--tui"]), &["--tui", "terminal"]);
+}
+
+#[test]
 fn no_such_command() {
     let scratch = Scratch::new();
     assert_fails(&scratch.dwell(&["record", "--", "/no/such/program"]), &["/no/such/program"]);

@@ -126,6 +126,18 @@ fn the_suite_has_its_shapes() {
         assert_printed_sums(&scratch.text(arguments));
     }
 
+    let page = scratch.path("page.html");
+    let report = scratch.json(&["report", "--html", page.to_str().unwrap()]);
+    hold(&report, &json!({ "schema": 1, "epochs": [""], "file": "", "bytes": 1, "procedures": 1 }), "report");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.ends_with("</html>\n") || html.ends_with("</html>"), "the page is whole");
+    assert_eq!(report["bytes"], html.len());
+    assert_eq!(
+        scratch.json(&["top", "--since", "1h"])["epochs"].as_array().map(Vec::len),
+        Some(2),
+        "both runs"
+    );
+
     let set = json!({ "epoch": "", "name": "?", "against": true, "samples": 1, "exposure": 0.5 });
     let mut row = json!({
         "procedure": "", "demangled": "", "image": "", "samples": [1], "range_share": 0.5, "sum": 1, "sum_share": 0.5,

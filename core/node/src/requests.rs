@@ -38,6 +38,7 @@ pub fn top(request: TopRequest) -> Result<dwell_query::TopRequest, String> {
         by,
         limit: request.limit.map(|n| n as usize),
         image: request.image,
+        ..dwell_query::TopRequest::default()
     })
 }
 

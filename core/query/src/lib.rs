@@ -32,6 +32,7 @@ pub use cancel::Cancel;
 pub use diff::DiffRequest;
 pub use error::QueryError;
 pub use import::{ImportRequest, import_counts};
+pub use procedures::NO_SYMBOL;
 pub use query::{Options, Query};
 pub use stats::{Normalize, StatsRequest};
 pub use summary::SummaryRequest;

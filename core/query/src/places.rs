@@ -4,6 +4,7 @@
 //! formats. Cost: the analysis of each procedure that matters, shared between the processors.
 
 use dwell_image::Image;
+use dwell_profile::ImageOffset;
 
 use crate::{
     Cancel, Query, QueryError,
@@ -65,6 +66,7 @@ impl Query {
             image: record.path.display().to_string(),
             build_id: record.id.to_string(),
             address: p.address.map_or(0, |a| a.0),
+            image_base: image.and_then(|i| i.address_of(ImageOffset(0))).map_or(0, |a| a.0),
             file: place.as_ref().map(|(f, _)| f.to_string()),
             line: place.map(|(_, l)| l),
             instructions,

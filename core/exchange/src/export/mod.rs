@@ -4,7 +4,10 @@
 //! Dwell samples instructions, not stacks of calls, so a stack is an image, a procedure and what was inlined into it.
 
 mod callgrind;
+mod firefox;
 mod folded;
+mod otlp;
+mod perf_script;
 mod pprof;
 mod speedscope;
 
@@ -21,6 +24,12 @@ pub enum Format {
     Speedscope,
     /// KCachegrind, `callgrind_annotate`: estimated cycles and instructions executed; by address and line.
     Callgrind,
+    /// <https://profiler.firefox.com>, `samply load`: by address, line and inlined call.
+    Firefox,
+    /// The text of `perf script`: a record for each sample of the first event.
+    PerfScript,
+    /// OpenTelemetry's profiles, a `ProfilesData` message: samples of each event, estimated instructions.
+    Otlp,
 }
 
 /// The profile in that format.
@@ -30,6 +39,9 @@ pub fn export(places: &Places, format: Format) -> Vec<u8> {
         Format::Folded => folded::write(places).into_bytes(),
         Format::Speedscope => speedscope::write(places).into_bytes(),
         Format::Callgrind => callgrind::write(places).into_bytes(),
+        Format::Firefox => firefox::write(places).into_bytes(),
+        Format::PerfScript => perf_script::write(places).into_bytes(),
+        Format::Otlp => otlp::write(places),
     }
 }
 

@@ -26,6 +26,7 @@ fn places() -> Places {
         image: "/usr/bin/prog".into(),
         build_id: "abcdef".into(),
         address,
+        image_base: 0,
         file: Some("/src/a.c".into()),
         line: Some(3),
         instructions,
@@ -123,4 +124,133 @@ fn go_tool_pprof_reads_it() {
         Format::Pprof,
     );
     assert!(executed.is_some_and(|t| t.contains("Total samples = 203")));
+}
+
+#[test]
+fn perf_script() {
+    let text = text(Format::PerfScript);
+    assert_eq!(text.matches("cpu-clock").count(), 100, "a record for each sample");
+    let last = text.rfind("prog").map_or("", |_| text.split("\n\n").nth(89).unwrap());
+    expect![[r#"
+        prog             0 0.089000:    1000000 cpu-clock: 
+        	            1004 mix (inlined)
+        	            1004 hot+0x4 (/usr/bin/prog)"#]]
+    .assert_eq(last);
+}
+
+#[test]
+fn otlp_decodes_by_the_published_schema_and_every_index_is_in_its_table() {
+    use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
+    let data = <ProfilesData as prost::Message>::decode(&export(&places(), Format::Otlp)[..]).unwrap();
+    let d = data.dictionary.unwrap();
+    let profiles = &data.resource_profiles[0].scope_profiles[0].profiles;
+    let name = |i: i32| d.string_table[i as usize].as_str();
+    let sums: Vec<(&str, &str, i64)> = profiles
+        .iter()
+        .map(|p| {
+            let kind = p.sample_type.as_ref().unwrap();
+            let sum = p.samples.iter().flat_map(|s| &s.values).sum();
+            (name(kind.type_strindex), name(p.period_type.as_ref().unwrap().type_strindex), sum)
+        })
+        .collect();
+    assert_eq!(
+        sums,
+        [
+            ("samples", "cpu-clock", 100),
+            ("page-faults", "page-faults", 10),
+            ("instructions", "instructions", 203)
+        ]
+    );
+    for sample in profiles.iter().flat_map(|p| &p.samples) {
+        for &location in &d.stack_table[sample.stack_index as usize].location_indices {
+            let location = &d.location_table[location as usize];
+            assert_eq!(
+                name(d.mapping_table[location.mapping_index as usize].filename_strindex),
+                "/usr/bin/prog"
+            );
+            for line in &location.lines {
+                assert!(!name(d.function_table[line.function_index as usize].name_strindex).is_empty());
+            }
+        }
+    }
+    assert!(d.string_table[0].is_empty() && d.stack_table[0].location_indices.is_empty(), "index 0 is none");
+    let inlined = d.location_table.iter().find(|l| l.lines.len() == 2).unwrap();
+    let names: Vec<_> = inlined
+        .lines
+        .iter()
+        .map(|l| (name(d.function_table[l.function_index as usize].name_strindex), l.line))
+        .collect();
+    assert_eq!(names, [("mix", 9), ("hot", 5)], "innermost first");
+}
+
+/// A profile as the format's own library writes it.
+fn by_its_own_library() -> serde_json::Value {
+    use fxprof_processed_profile::{
+        CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, Profile, ReferenceTimestamp,
+        SamplingInterval, Timestamp,
+    };
+    let start = Timestamp::from_millis_since_reference(0.0);
+    let now = ReferenceTimestamp::from_millis_since_unix_epoch(0.0);
+    let mut profile = Profile::new("p", now, SamplingInterval::from_millis(1));
+    let process = profile.add_process("p", 1, start);
+    let thread = profile.add_thread(process, 1, start, true);
+    let frame = Frame::Label(profile.intern_string("f"));
+    let info = FrameInfo { frame, category_pair: CategoryHandle::OTHER.into(), flags: FrameFlags::empty() };
+    let stack = profile.intern_stack_frames(thread, std::iter::once(info));
+    profile.add_sample(thread, start, stack, CpuDelta::ZERO, 1);
+    serde_json::to_value(&profile).unwrap()
+}
+
+/// Every key of `theirs`, tables of tables too, is in `ours`.
+fn assert_has_keys(ours: &serde_json::Value, theirs: &serde_json::Value, path: &str) {
+    let Some(object) = theirs.as_object() else { return };
+    for (key, value) in object.iter().filter(|(k, _)| *k != "threadCPUDelta") {
+        let own = ours.get(key).unwrap_or_else(|| panic!("{path} has no {key}"));
+        assert_has_keys(own, value, &format!("{path}.{key}"));
+    }
+}
+
+#[test]
+fn firefox_has_the_tables_that_its_own_library_writes() {
+    let ours: serde_json::Value = serde_json::from_str(&text(Format::Firefox)).unwrap();
+    let theirs = by_its_own_library();
+    assert_eq!(ours["meta"]["preprocessedProfileVersion"], theirs["meta"]["preprocessedProfileVersion"]);
+    assert_has_keys(&ours["meta"], &theirs["meta"], "meta");
+    assert_has_keys(&ours["threads"][0], &theirs["threads"][0], "thread");
+    for thread in ours["threads"].as_array().unwrap() {
+        for (name, table) in thread.as_object().unwrap().iter().filter(|(_, t)| t["length"].is_number()) {
+            for (column, values) in table.as_object().unwrap() {
+                let length =
+                    values.as_array().map(Vec::len).or_else(|| table["length"].as_u64().map(|n| n as usize));
+                assert_eq!(length.map(|n| n as u64), table["length"].as_u64(), "{name}.{column}");
+            }
+        }
+    }
+}
+
+#[test]
+fn firefox_knows_lines_addresses_and_inlined_calls() {
+    let profile: serde_json::Value = serde_json::from_str(&text(Format::Firefox)).unwrap();
+    let thread = &profile["threads"][0];
+    let at = |table: &str, column: &str, row: &serde_json::Value| {
+        thread[table][column][row.as_u64().unwrap() as usize].clone()
+    };
+    let stack = &thread["samples"]["stack"][1];
+    let (inner, outer) =
+        (at("stackTable", "frame", stack), at("stackTable", "frame", &at("stackTable", "prefix", stack)));
+    let told = |frame: &serde_json::Value| {
+        let function = at("frameTable", "func", frame);
+        let name =
+            thread["stringArray"][at("funcTable", "name", &function).as_u64().unwrap() as usize].clone();
+        (
+            name,
+            at("frameTable", "line", frame),
+            at("frameTable", "address", frame),
+            at("frameTable", "inlineDepth", frame),
+        )
+    };
+    assert_eq!(told(&inner), ("mix".into(), 9.into(), 0x1004.into(), 1.into()));
+    assert_eq!(told(&outer), ("hot".into(), 5.into(), 0x1004.into(), 0.into()));
+    assert_eq!(thread["samples"]["weight"], serde_json::json!([70, 20, 10]));
+    assert_eq!(profile["libs"][0]["breakpadId"].as_str().unwrap().len(), 33);
 }

@@ -43,6 +43,8 @@ pub struct ProcedurePlaces {
     pub build_id: String,
     /// First byte; 0 where no symbol covers it.
     pub address: u64,
+    /// Address of the image's first byte, 0 but for executables at fixed addresses.
+    pub image_base: u64,
     /// Source file it begins in …
     pub file: Option<String>,
     /// … and the line, from 1.

@@ -1,0 +1,152 @@
+//! Where cycles go, as bars: what a template draws, in thousandths of the picture's width.
+
+use dwell_query::answer::{Listing, Summary};
+
+use crate::text::cause;
+
+/// A part of a stacked bar.
+pub struct Part {
+    /// Style: `execution`, `static`, `dynamic`, `error`.
+    pub class: &'static str,
+    pub title: &'static str,
+    pub x: f64,
+    pub width: f64,
+    pub percent: String,
+}
+
+/// A cause with its range.
+pub struct Range {
+    pub class: &'static str,
+    pub title: String,
+    pub least: f64,
+    pub most: f64,
+    pub told: String,
+}
+
+/// One instruction's bar in a procedure's skyline.
+pub struct Bar {
+    pub class: &'static str,
+    pub x: f64,
+    pub width: f64,
+    pub y: f64,
+    pub height: f64,
+    pub address: String,
+    pub told: String,
+}
+
+/// What a [`Summary`] looks like.
+pub struct Causes {
+    pub parts: Vec<Part>,
+    pub dynamic: Vec<Range>,
+    pub fixed: Vec<Range>,
+    pub best: String,
+    pub actual: String,
+}
+
+/// Of causes, the kind: colours stand for kinds, names for causes.
+pub fn class(cause: &str) -> &'static str {
+    match cause {
+        "d-cache-miss" | "dtlb-miss" | "write-buffer" | "store-forwarding" | "4k-aliasing" => "memory",
+        "i-cache-miss" | "itlb-miss" | "branch-mispredict" => "front",
+        "divider" | "multiplier" | "functional-unit" => "unit",
+        "synchronization" | "system" | "page-fault" | "other" => "system",
+        "slotting" => "fixed",
+        dependency if dependency.starts_with("dependency") => "fixed",
+        _ => "unknown",
+    }
+}
+
+/// Shares below half of the last digit that is shown are none.
+const SHARE_SEEN: f64 = 0.0005;
+
+impl Causes {
+    pub fn of(summary: &Summary) -> Causes {
+        let mut dynamic: Vec<Range> = summary
+            .dynamic
+            .iter()
+            .filter(|r| r.share_max >= SHARE_SEEN)
+            .map(|r| range(class(&r.cause), crate::summary::title(&r.cause), r.share_min, r.share_max))
+            .collect();
+        dynamic.sort_by(|a, b| b.most.total_cmp(&a.most));
+        if summary.unexplained_stall >= SHARE_SEEN {
+            let share = summary.unexplained_stall;
+            dynamic.push(range("unknown", "Unexplained stall", share, share));
+        }
+        let mut fixed: Vec<Range> = summary
+            .r#static
+            .iter()
+            .filter(|p| p.share >= SHARE_SEEN)
+            .map(|p| range("fixed", crate::summary::title(&p.cause), p.share, p.share))
+            .collect();
+        fixed.sort_by(|a, b| b.most.total_cmp(&a.most));
+        let cpi = |c: Option<f64>| c.map_or("–".to_owned(), |c| format!("{c:.2}"));
+        Causes {
+            parts: parts(summary),
+            dynamic,
+            fixed,
+            best: cpi(summary.best_case_cpi),
+            actual: cpi(summary.cpi),
+        }
+    }
+}
+
+/// What adds up to the whole; a part that is negative (gain, sampling error) has no width.
+fn parts(s: &Summary) -> Vec<Part> {
+    let shares = [
+        ("execution", "execution", s.execution),
+        ("fixed", "static stalls", s.subtotal_static),
+        ("dynamic", "dynamic stalls", s.subtotal_dynamic),
+        ("error", "net sampling error", s.net_sampling_error),
+    ];
+    let whole: f64 = shares.iter().map(|(_, _, share)| share.max(0.0)).sum::<f64>().max(1e-9);
+    let mut x = 0.0;
+    let part = |(class, title, share): (&'static str, &'static str, f64)| {
+        let width = 1000.0 * share.max(0.0) / whole;
+        x += width;
+        Part { class, title, x: x - width, width, percent: format!("{:.1}%", 100.0 * share) }
+    };
+    shares.into_iter().filter(|(_, _, share)| share.abs() >= SHARE_SEEN).map(part).collect()
+}
+
+fn range(class: &'static str, title: &str, least: f64, most: f64) -> Range {
+    let told = if 100.0 * (most - least) < 0.05 {
+        format!("{:.1}%", 100.0 * most)
+    } else {
+        format!("{:.1} – {:.1}%", 100.0 * least, 100.0 * most)
+    };
+    let thousandths = |share: f64| 1000.0 * share.clamp(0.0, 1.0);
+    Range { class, title: title.to_owned(), least: thousandths(least), most: thousandths(most), told }
+}
+
+/// The height of a skyline.
+const SKYLINE: f64 = 100.0;
+/// Bars of a skyline at most; instructions beside each other then share one.
+const BARS_MAX: usize = 500;
+
+/// A procedure from its first to its last instruction: how long each was waited for, coloured by what it waited for.
+pub fn skyline(listing: &Listing) -> Vec<Bar> {
+    let all = &listing.instructions;
+    let each = all.len().div_ceil(BARS_MAX).max(1);
+    let groups: Vec<_> = all.chunks(each).collect();
+    let sum =
+        |group: &[dwell_query::answer::ListingInstruction]| group.iter().map(|i| i.head_samples).sum::<f64>();
+    let (most, total) = (groups.iter().map(|g| sum(g)).fold(1e-9, f64::max), sum(all).max(1e-9));
+    let width = 1000.0 / groups.len().max(1) as f64;
+    let bar = |(n, group): (usize, &&[dwell_query::answer::ListingInstruction])| {
+        let samples = sum(group);
+        let hottest = group.iter().max_by(|a, b| a.head_samples.total_cmp(&b.head_samples))?;
+        let height = (SKYLINE * samples / most).max(1.5);
+        let stall = super::listing::worst(hottest);
+        let why = stall.map_or(String::new(), |s| format!(" – {}", cause(&s.cause).1));
+        (samples >= 0.5).then(|| Bar {
+            class: stall.map_or("execution", |s| class(&s.cause)),
+            x: n as f64 * width,
+            width: (width * 0.86).min(40.0),
+            y: SKYLINE - height,
+            height,
+            address: format!("{:x}", hottest.address),
+            told: format!("{:x} {}: {:.1}%{why}", hottest.address, hottest.text, 100.0 * samples / total),
+        })
+    };
+    groups.iter().enumerate().filter_map(bar).collect()
+}

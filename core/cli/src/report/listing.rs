@@ -1,0 +1,242 @@
+//! A procedure's listing as rows of a table: source lines, bubbles above stalled instructions (DCPI's Figure 2), instructions.
+
+use std::{collections::BTreeSet, path::Path};
+
+use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingStall};
+
+use super::chart::class;
+use crate::text::{cause, cpi, grouped, si, si_or_dash};
+
+/// Instructions of a procedure that are shown at most: those of its hottest blocks.
+pub const INSTRUCTIONS_MAX: usize = 600;
+
+/// One row.
+pub enum Row {
+    /// A basic block begins.
+    Block {
+        told: String,
+        confidence: String,
+    },
+    /// The source line that the next instructions come from.
+    Source {
+        place: String,
+        text: String,
+    },
+    /// Why the next instruction took long.
+    Bubble {
+        class: &'static str,
+        width: f64,
+        duration: String,
+        causes: String,
+        culprits: Vec<Culprit>,
+    },
+    Instruction(Box<InstructionRow>),
+    /// Instructions that are left out.
+    Fold {
+        told: String,
+    },
+}
+
+/// An instruction that is to blame.
+pub struct Culprit {
+    pub address: String,
+    /// Whether the page has a row to go to.
+    pub is_here: bool,
+}
+
+pub struct InstructionRow {
+    pub address: String,
+    pub mnemonic: String,
+    pub operands: String,
+    pub samples: String,
+    /// Of the procedure's samples, 0 to 100.
+    pub percent: f64,
+    pub heat: &'static str,
+    pub cpi: String,
+    pub executed: String,
+}
+
+/// The stall that may have cost most.
+pub fn worst(i: &ListingInstruction) -> Option<&ListingStall> {
+    let longest = i.stalls.iter().max_by(|a, b| a.cycles_max.total_cmp(&b.cycles_max));
+    longest.filter(|s| s.cycles_max >= SHORTEST)
+}
+
+/// Stalls below are not drawn.
+const SHORTEST: f64 = 0.05;
+
+/// The rows of a listing's hottest blocks, in the order of addresses.
+pub fn rows(listing: &Listing) -> Vec<Row> {
+    let blocks = blocks(listing);
+    let shown = hottest(&blocks);
+    let here: BTreeSet<u64> = shown.iter().flat_map(|b| blocks[*b].1.iter().map(|i| i.address)).collect();
+    let mut rows = Rows { listing, here, rows: Vec::new(), line: None };
+    let mut folded = 0;
+    for (b, (block, instructions)) in blocks.iter().enumerate() {
+        if !shown.contains(&b) {
+            folded += instructions.len();
+            continue;
+        }
+        rows.fold(std::mem::take(&mut folded));
+        rows.block(block, instructions);
+        instructions.iter().for_each(|i| rows.instruction(i));
+    }
+    rows.fold(folded);
+    rows.rows
+}
+
+type Block<'a> = (&'a ListingBlock, &'a [ListingInstruction]);
+
+fn blocks(listing: &Listing) -> Vec<Block<'_>> {
+    let ends = listing.blocks.iter().skip(1).map(|b| b.address).chain([u64::MAX]);
+    let block = |(block, end): (&'_ ListingBlock, u64)| {
+        let from = listing.instructions.partition_point(|i| i.address < block.address);
+        let to = listing.instructions.partition_point(|i| i.address < end);
+        from..to
+    };
+    let ranges: Vec<_> = listing.blocks.iter().zip(ends).map(block).collect();
+    listing.blocks.iter().zip(ranges).map(|(b, range)| (b, &listing.instructions[range])).collect()
+}
+
+/// Indices of the sampled blocks with most samples, as many as the page takes.
+fn hottest(blocks: &[Block<'_>]) -> BTreeSet<usize> {
+    let samples = |b: usize| blocks[b].1.iter().map(|i| i.head_samples).sum::<f64>();
+    let mut order: Vec<usize> = (0..blocks.len()).filter(|b| samples(*b) >= 0.5).collect();
+    order.sort_by(|a, b| samples(*b).total_cmp(&samples(*a)));
+    let mut room = INSTRUCTIONS_MAX;
+    let mut shown = BTreeSet::new();
+    for b in order {
+        let Some(rest) = room.checked_sub(blocks[b].1.len()) else { break };
+        room = rest;
+        shown.insert(b);
+    }
+    shown
+}
+
+struct Rows<'a> {
+    listing: &'a Listing,
+    /// Addresses with a row.
+    here: BTreeSet<u64>,
+    rows: Vec<Row>,
+    /// The source line shown last.
+    line: Option<(&'a str, u32)>,
+}
+
+impl<'a> Rows<'a> {
+    fn fold(&mut self, instructions: usize) {
+        if instructions > 0 {
+            self.line = None;
+            let s = if instructions == 1 { "" } else { "s" };
+            self.rows.push(Row::Fold {
+                told: format!("{} instruction{s} left out", grouped(instructions as u64)),
+            });
+        }
+    }
+
+    fn block(&mut self, block: &ListingBlock, instructions: &[ListingInstruction]) {
+        let n = instructions.len() as f64;
+        let actual =
+            block.cpi.map_or("no estimate".to_owned(), |c| format!("{:.1} cycles, CPI {c:.2}", c * n));
+        let told = format!(
+            "executed {} times · best case {:.1} cycles, CPI {:.2} · took {actual}",
+            si_or_dash(block.executions),
+            block.best_case_cpi * n,
+            block.best_case_cpi,
+        );
+        self.rows.push(Row::Block { told, confidence: block.confidence.clone() });
+    }
+
+    fn instruction(&mut self, i: &'a ListingInstruction) {
+        self.source(i);
+        self.bubbles(i);
+        let (mnemonic, operands) = i.text.split_once(' ').unwrap_or((&i.text, ""));
+        let all = self.listing.procedure.samples.get(&self.listing.time_event).copied().unwrap_or(0).max(1);
+        let share = i.head_samples / all as f64;
+        let samples = i.head_samples.round() as u64;
+        self.rows.push(Row::Instruction(Box::new(InstructionRow {
+            address: format!("{:x}", i.address),
+            mnemonic: mnemonic.to_owned(),
+            operands: operands.trim().to_owned(),
+            samples: if samples == 0 { String::new() } else { grouped(samples) },
+            percent: 100.0 * share.min(1.0),
+            heat: heat(share),
+            cpi: if samples == 0 { "·".to_owned() } else { cpi(i.cpi) },
+            executed: i.executions.map_or(String::new(), si),
+        })));
+    }
+
+    fn source(&mut self, i: &'a ListingInstruction) {
+        let Some(line) = i.file.as_deref().zip(i.line) else { return };
+        if self.line == Some(line) {
+            return;
+        }
+        self.line = Some(line);
+        let (file, number) = line;
+        let text = self.listing.source_lines.get(file).and_then(|f| f.get(&number));
+        if text.is_none() && !self.listing.source_lines.is_empty() {
+            return; // inlined from a library whose sources are not here: only in the way
+        }
+        let name = Path::new(file).file_name().map_or(file.into(), |n| n.to_string_lossy());
+        let text = text.map_or(String::new(), |t| t.trim().to_owned());
+        self.rows.push(Row::Source { place: format!("{name}:{number}"), text });
+    }
+
+    fn bubbles(&mut self, i: &ListingInstruction) {
+        for kind in ["static", "dynamic"] {
+            let stalls: Vec<&ListingStall> = i.stalls.iter().filter(|s| s.kind == kind).collect();
+            let Some(longest) = stalls.iter().copied().max_by(|a, b| a.cycles_max.total_cmp(&b.cycles_max))
+            else {
+                continue;
+            };
+            if longest.cycles_max >= SHORTEST {
+                self.bubble(i.address, &stalls, longest);
+            }
+        }
+        if let Some(kernel) = i.kernel.as_ref().filter(|k| k.cycles >= SHORTEST) {
+            self.rows.push(Row::Bubble {
+                class: class(&kernel.cause),
+                width: width(kernel.cycles),
+                duration: format!("{} cycles in the kernel", si(kernel.cycles)),
+                causes: cause(&kernel.cause).1.to_owned(),
+                culprits: Vec::new(),
+            });
+        }
+    }
+
+    fn bubble(&mut self, address: u64, stalls: &[&ListingStall], longest: &ListingStall) {
+        let mut causes: Vec<&str> = stalls.iter().map(|s| cause(&s.cause).1).collect();
+        causes.dedup();
+        let mut blamed: Vec<u64> = stalls.iter().filter_map(|s| s.culprit_address).collect();
+        blamed.retain(|a| *a != address);
+        blamed.sort_unstable();
+        blamed.dedup();
+        let most = longest.cycles_max;
+        let least = if let [one] = stalls { one.cycles_min } else { most };
+        let duration = if most - least < 0.05 {
+            format!("{most:.1} cycles")
+        } else {
+            format!("{least:.1} – {most:.1} cycles")
+        };
+        let culprit = |a: u64| Culprit { address: format!("{a:x}"), is_here: self.here.contains(&a) };
+        self.rows.push(Row::Bubble {
+            class: if longest.kind == "static" { "fixed" } else { class(&longest.cause) },
+            width: width(most),
+            duration,
+            causes: causes.join(" or "),
+            culprits: blamed.into_iter().map(culprit).collect(),
+        });
+    }
+}
+
+/// Of a bubble, in `ch`: by the logarithm, so that one cycle and a miss to memory are both legible.
+fn width(cycles: f64) -> f64 {
+    (1.0 + 2.2 * (1.0 + cycles).log2()).clamp(1.0, 24.0)
+}
+
+fn heat(share: f64) -> &'static str {
+    match share {
+        s if s >= 0.1 => "hot",
+        s if s >= 0.01 => "warm",
+        _ => "cold",
+    }
+}

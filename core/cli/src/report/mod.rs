@@ -1,0 +1,97 @@
+//! `dwell report --html FILE`: one page that tells it all, without a network or a server.
+//!
+//! Enters: answers of the query. Leaves: a self-contained HTML page (styles, script and pictures within), and its bounds:
+//! how many procedures are listed and how many instructions of each, which the page states. Never here: a name, a path or
+//! a source line that reaches the page unescaped. Everything goes through the template, which escapes, and the page's
+//! policy runs no script but its own, whatever it says.
+
+mod chart;
+mod listing;
+mod page;
+
+use anyhow::Context;
+use askama::Template;
+use dwell_query::{
+    Cancel, Query, QueryError, SummaryRequest, TopBy, TopRequest,
+    answer::{EpochSummary, Listing, Summary, Top},
+};
+
+use crate::args::ReportArgs;
+
+/// Rows of the tables of images and lines.
+const ROWS_MAX: usize = 15;
+
+/// What the page is made of.
+struct Material {
+    epochs: Vec<EpochSummary>,
+    procedures: Top,
+    images: Top,
+    lines: Top,
+    /// `None` where the epochs have no samples of time.
+    summary: Option<Summary>,
+    listed: Vec<Listed>,
+}
+
+/// A procedure that is shown by instruction.
+struct Listed {
+    id: String,
+    listing: Listing,
+    summary: Option<Summary>,
+}
+
+/// Writes the page and tells how large it is.
+pub fn run(query: &Query, args: &ReportArgs, json: bool) -> anyhow::Result<()> {
+    let material = gather(query, args)?;
+    let listed = material.listed.len();
+    let html = page::Page::of(&material, args.limit).render().context("report")?;
+    let to_output = args.html.as_os_str() == "-";
+    if to_output {
+        anyhow::ensure!(!json, "report: --json tells of a file: name it with --html");
+        return crate::print_raw(html.as_bytes());
+    }
+    std::fs::write(&args.html, &html).with_context(|| format!("report: {}", args.html.display()))?;
+    if json {
+        let answer = serde_json::json!({
+            "schema": 1, "epochs": material.procedures.epochs, "file": args.html, "bytes": html.len(),
+            "procedures": listed,
+        });
+        return crate::print_json(&answer);
+    }
+    let size = crate::text::bytes(html.len() as u64);
+    crate::print(&format!("{}: {listed} procedures by instruction, {size}\n", args.html.display()))
+}
+
+fn gather(query: &Query, args: &ReportArgs) -> anyhow::Result<Material> {
+    let cancel = Cancel::new();
+    let top = |by, limit| {
+        let request = TopRequest { by, limit: Some(limit), ..crate::top::request(&args.epoch, &args.image) };
+        query.top(&request, &cancel)
+    };
+    let procedures = top(TopBy::Procedure, args.rows.max(args.limit))?;
+    let summary = |procedure: Option<String>| {
+        let image = args.image.clone().filter(|_| procedure.is_none());
+        match query.summary(&SummaryRequest { epochs: args.epoch.clone(), procedure, image }, &cancel) {
+            Ok(summary) => Ok(Some(summary)),
+            Err(QueryError::NoTime { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    let mut listed = Vec::new();
+    for id in procedures.rows.iter().filter_map(|r| r.id.as_ref()) {
+        if listed.len() == args.limit {
+            break;
+        }
+        // The kernel's own procedures, and those whose image is gone, have no instructions to list.
+        let Ok(listing) = query.listing(&args.epoch, id, &cancel) else { continue };
+        listed.push(Listed { id: id.clone(), listing, summary: summary(Some(id.clone()))? });
+    }
+    let list = query.epochs()?;
+    Ok(Material {
+        epochs: list.epochs.into_iter().filter(|e| procedures.epochs.contains(&e.id)).collect(),
+        images: top(TopBy::Image, ROWS_MAX)?,
+        lines: top(TopBy::Line, ROWS_MAX)?,
+        summary: summary(None)?,
+        procedures,
+        listed,
+    })
+}

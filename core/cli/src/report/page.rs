@@ -1,0 +1,256 @@
+//! The page as its template takes it: texts and lengths, ready to be shown.
+
+use askama::Template;
+use dwell_query::answer::{EpochSummary, Summary, TopRow};
+use jiff::Timestamp;
+
+use super::{
+    Listed, Material,
+    chart::{self, Bar, Causes},
+    listing::{self, INSTRUCTIONS_MAX, Row},
+};
+use crate::text::{cpi, grouped, si, si_or_dash};
+
+/// The whole page.
+#[derive(Template)]
+#[template(path = "report.html")]
+pub struct Page {
+    title: String,
+    /// What the page's own script is known by to its security policy.
+    nonce: String,
+    made: String,
+    version: &'static str,
+    epochs: Vec<String>,
+    tiles: Vec<Tile>,
+    causes: Option<Causes>,
+    scope: String,
+    procedures: Vec<ProcedureRow>,
+    omitted: usize,
+    images: Vec<ShareRow>,
+    lines: Vec<ShareRow>,
+    sections: Vec<Section>,
+    limit: usize,
+    instructions_max: usize,
+    notes: Vec<String>,
+}
+
+/// A number that matters.
+struct Tile {
+    label: &'static str,
+    value: String,
+    note: String,
+}
+
+struct ProcedureRow {
+    /// Number of the section that lists it.
+    section: Option<usize>,
+    name: String,
+    image: String,
+    path: String,
+    /// For sorting.
+    share: f64,
+    percent: String,
+    samples: u64,
+    samples_told: String,
+    cycles: f64,
+    cycles_told: String,
+    cpi: f64,
+    cpi_told: String,
+    /// What it waits for most.
+    why: String,
+    class: &'static str,
+}
+
+struct ShareRow {
+    name: String,
+    title: String,
+    share: f64,
+    percent: String,
+    detail: String,
+}
+
+/// One procedure by instruction.
+struct Section {
+    number: usize,
+    name: String,
+    image: String,
+    percent: String,
+    told: String,
+    causes: Option<Causes>,
+    skyline: Vec<Bar>,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+}
+
+impl Page {
+    pub fn of(material: &Material, limit: usize) -> Page {
+        let now = Timestamp::now();
+        let all_notes = || material.procedures.notes.iter();
+        let mut notes: Vec<String> = all_notes().cloned().collect();
+        if let Some(summary) = &material.summary {
+            notes.extend(summary.notes.iter().cloned());
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        notes.retain(|n| seen.insert(n.clone()));
+        Page {
+            title: material.epochs.iter().map(title).collect::<Vec<_>>().join(" + "),
+            nonce: format!("{:x}", now.as_nanosecond()),
+            made: now.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+            version: env!("CARGO_PKG_VERSION"),
+            epochs: material.epochs.iter().map(told).collect(),
+            tiles: tiles(material),
+            causes: material.summary.as_ref().map(Causes::of),
+            scope: material.summary.as_ref().map_or(String::new(), scope),
+            procedures: material.procedures.rows.iter().map(|r| procedure_row(r, material)).collect(),
+            omitted: material.procedures.omitted_rows,
+            images: material.images.rows.iter().map(image_row).collect(),
+            lines: material.lines.rows.iter().map(line_row).collect(),
+            sections: material.listed.iter().enumerate().map(|(n, l)| section(n, l, &notes)).collect(),
+            limit,
+            instructions_max: INSTRUCTIONS_MAX,
+            notes,
+        }
+    }
+}
+
+/// What an epoch is called: by its name, else by what was sampled.
+fn title(epoch: &EpochSummary) -> String {
+    epoch.name.clone().unwrap_or_else(|| epoch.scope.clone())
+}
+
+fn told(e: &EpochSummary) -> String {
+    let end = e.end.as_deref().map_or("still going".to_owned(), clock);
+    format!("{} · {} to {end} · {} · {} · by {}", e.id, clock(&e.start), e.host, e.cpu, e.backend)
+}
+
+/// RFC 3339 without the parts of a second.
+fn clock(time: &str) -> String {
+    let whole = time.split('.').next().unwrap_or(time);
+    whole.trim_end_matches('Z').replace('T', " ")
+}
+
+fn tiles(material: &Material) -> Vec<Tile> {
+    let mut tiles = Vec::new();
+    let event = |name: &str| material.epochs.iter().filter_map(|e| e.events.get(name)).collect::<Vec<_>>();
+    let time = ["cycles", "cpu-clock"].into_iter().find(|n| !event(n).is_empty());
+    if let Some(name) = time {
+        let sum = |of: fn(&dwell_query::answer::EventSummary) -> u64| {
+            event(name).iter().map(|e| of(e)).sum::<u64>()
+        };
+        let (samples, lost, unknown) = (sum(|e| e.samples), sum(|e| e.lost), sum(|e| e.unknown));
+        let period =
+            event(name).last().map_or(String::new(), |e| format!("every {} {}", grouped(e.period), e.unit));
+        tiles.push(Tile { label: "samples", value: grouped(samples), note: format!("{name} {period}") });
+        let unknown = 100.0 * unknown as f64 / samples.max(1) as f64;
+        let lost_told = if lost == 0 { "none lost".to_owned() } else { format!("{} lost", grouped(lost)) };
+        tiles.push(Tile { label: "without an image", value: format!("{unknown:.2}%"), note: lost_told });
+    }
+    if let Some(s) = &material.summary {
+        let cycles = s.period_cycles.map(|p| p * s.samples as f64);
+        tiles.push(Tile { label: "cycles", value: si_or_dash(cycles), note: "estimated".to_owned() });
+        let best = s.best_case_cpi.map_or(String::new(), |c| format!("best case {c:.2}"));
+        tiles.push(Tile { label: "cycles per instruction", value: cpi(s.cpi), note: best });
+        let stalled = format!("{:.0}%", 100.0 * s.subtotal_dynamic.max(0.0));
+        tiles.push(Tile { label: "lost to dynamic stalls", value: stalled, note: s.machine_model.clone() });
+    }
+    tiles
+}
+
+fn scope(s: &Summary) -> String {
+    let what = if s.scope.kind == "epoch" { "everything sampled" } else { &s.scope.name };
+    format!(
+        "Of {what}: {} procedures analysed, {:.1}% of the samples tallied, machine model {}",
+        grouped(s.procedures as u64),
+        100.0 * s.tallied_share,
+        s.machine_model
+    )
+}
+
+fn file_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+fn primary(row: &TopRow) -> u64 {
+    let time = ["cycles", "cpu-clock"].iter().find_map(|e| row.samples.get(*e));
+    time.or(row.samples.values().next()).copied().unwrap_or(0)
+}
+
+fn procedure_row(row: &TopRow, material: &Material) -> ProcedureRow {
+    let section = material.listed.iter().position(|l| Some(&l.id) == row.id.as_ref());
+    let summary = section.and_then(|s| material.listed[s].summary.as_ref());
+    let (why, class) = summary.and_then(worst).unwrap_or((String::new(), "unknown"));
+    let path = row.image.clone().unwrap_or_default();
+    ProcedureRow {
+        section,
+        name: row.demangled.clone().unwrap_or_default(),
+        image: file_name(&path),
+        path,
+        share: 100.0 * row.share,
+        percent: format!("{:.2}%", 100.0 * row.share),
+        samples: primary(row),
+        samples_told: grouped(primary(row)),
+        cycles: row.cycles.unwrap_or(-1.0),
+        cycles_told: si_or_dash(row.cycles),
+        cpi: row.cpi.unwrap_or(-1.0),
+        cpi_told: cpi(row.cpi),
+        why,
+        class,
+    }
+}
+
+/// The cause that may explain most, if it is worth a word; of those that cannot be told apart, all.
+fn worst(s: &Summary) -> Option<(String, &'static str)> {
+    let most = s.dynamic.iter().map(|r| r.share_max).fold(0.05, f64::max);
+    let worst: Vec<_> = s.dynamic.iter().filter(|r| r.share_max >= most - 0.0005).collect();
+    let names: Vec<&str> = worst.iter().map(|r| crate::summary::title(&r.cause)).collect();
+    Some((format!("{} ≤ {:.0}%", names.join(" or "), 100.0 * most), chart::class(&worst.first()?.cause)))
+}
+
+fn image_row(row: &TopRow) -> ShareRow {
+    let path = row.image.clone().unwrap_or_default();
+    ShareRow {
+        name: file_name(&path),
+        title: path,
+        share: 100.0 * row.share,
+        percent: format!("{:.1}%", 100.0 * row.share),
+        detail: row.cycles.map_or(String::new(), |c| format!("{} cycles", si(c))),
+    }
+}
+
+fn line_row(row: &TopRow) -> ShareRow {
+    let image = row.image.as_deref().map(file_name).unwrap_or_default();
+    let (name, title) = match (&row.file, row.line) {
+        (Some(file), Some(line)) => (format!("{}:{line}", file_name(file)), format!("{file}:{line}")),
+        _ => ("no source line".to_owned(), row.image.clone().unwrap_or_default()),
+    };
+    ShareRow {
+        name,
+        title,
+        share: 100.0 * row.share,
+        percent: format!("{:.1}%", 100.0 * row.share),
+        detail: image,
+    }
+}
+
+/// `known` are notes that stand elsewhere on the page.
+fn section(number: usize, listed: &Listed, known: &[String]) -> Section {
+    let l = &listed.listing;
+    let samples = l.procedure.samples.get(&l.time_event).copied().unwrap_or(0);
+    let cycles = l.period_cycles.map_or(String::new(), |p| format!(", {} cycles", si(p * samples as f64)));
+    Section {
+        number,
+        name: l.procedure.demangled.clone(),
+        image: l.image.path.clone(),
+        percent: format!("{:.1}%", 100.0 * l.procedure.share),
+        told: format!(
+            "{} samples{cycles}, {} bytes at {:x}",
+            grouped(samples),
+            l.procedure.size,
+            l.procedure.address
+        ),
+        causes: listed.summary.as_ref().map(Causes::of),
+        skyline: chart::skyline(l),
+        rows: listing::rows(l),
+        notes: l.notes.iter().filter(|n| !known.contains(n)).cloned().collect(),
+    }
+}

@@ -1,0 +1,303 @@
+//! What is shown and what keys do: a stack of places, from images over procedures to a listing.
+//!
+//! Knows no terminal and no database: keys and answers come in, questions and state go out, so that tests are deterministic.
+
+use dwell_query::{
+    TopBy,
+    answer::{EpochSummary, Listing, Top, TopRow},
+};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::{args::By, top::is_kernel};
+
+/// Rows of a table at most: CPI makes each of them dear.
+pub const ROWS_MAX: usize = 200;
+
+/// A question and the epochs it is of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    pub epochs: Vec<String>,
+    pub question: Question,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Question {
+    Rows { by: TopBy, image: Option<String> },
+    Listing { procedure: String },
+}
+
+/// An answer.
+pub enum Known {
+    Rows { top: Box<Top>, epochs: Vec<EpochSummary> },
+    Listing(Box<Listing>),
+}
+
+/// Whose code is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    All,
+    User,
+    Kernel,
+}
+
+impl Domain {
+    pub fn takes(self, row: &TopRow) -> bool {
+        match self {
+            Domain::All => true,
+            Domain::User => !is_kernel(row),
+            Domain::Kernel => is_kernel(row),
+        }
+    }
+}
+
+/// One place of the stack.
+pub struct Place {
+    pub question: Question,
+    /// What led here.
+    pub title: String,
+    pub selected: usize,
+    /// First row or line on the screen; kept by what draws.
+    pub offset: usize,
+    pub known: Option<Known>,
+    pub problem: Option<String>,
+}
+
+impl Place {
+    fn new(question: Question, title: String) -> Place {
+        Place { question, title, selected: 0, offset: 0, known: None, problem: None }
+    }
+
+    pub fn by(&self) -> Option<TopBy> {
+        match self.question {
+            Question::Rows { by, .. } => Some(by),
+            Question::Listing { .. } => None,
+        }
+    }
+}
+
+/// The whole state.
+pub struct App {
+    epochs: Vec<String>,
+    pub places: Vec<Place>,
+    pub domain: Domain,
+    pub filter: String,
+    /// The filter is being typed.
+    pub is_typing: bool,
+    pub has_help: bool,
+    pub is_paused: bool,
+    pub is_over: bool,
+    /// Answers that came so far.
+    pub answers: u64,
+    /// Rows or lines that fit, as what draws last found.
+    pub page: usize,
+    /// Lines of the listing, as what draws last found.
+    pub lines: usize,
+    is_asked: bool,
+}
+
+/// What Tab goes through.
+const KINDS: [TopBy; 5] = [TopBy::Image, TopBy::Procedure, TopBy::Line, TopBy::App, TopBy::Instance];
+
+/// What rows of a kind are called.
+pub fn kind(by: TopBy) -> &'static str {
+    match by {
+        TopBy::Image => "images",
+        TopBy::Procedure => "procedures",
+        TopBy::Line => "lines",
+        TopBy::App => "applications",
+        TopBy::Instance => "instances",
+    }
+}
+
+impl App {
+    pub fn new(epochs: Vec<String>, image: Option<String>, by: Option<By>) -> App {
+        let by = by.map_or(TopBy::Image, crate::top::by);
+        let title = image.clone().unwrap_or_default();
+        App {
+            epochs,
+            places: vec![Place::new(Question::Rows { by, image }, title)],
+            domain: Domain::All,
+            filter: String::new(),
+            is_typing: false,
+            has_help: false,
+            is_paused: false,
+            is_over: false,
+            answers: 0,
+            page: 1,
+            lines: 0,
+            is_asked: false,
+        }
+    }
+
+    pub fn place(&self) -> &Place {
+        self.places.last().expect("there is always a first place")
+    }
+
+    fn place_mut(&mut self) -> &mut Place {
+        self.places.last_mut().expect("there is always a first place")
+    }
+
+    /// The database has new samples: what is shown is asked for again.
+    pub fn has_grown(&mut self, grown: bool) {
+        self.is_asked &= !grown || self.is_paused;
+    }
+
+    /// What to ask now, once.
+    pub fn to_ask(&mut self) -> Option<Asked> {
+        if std::mem::replace(&mut self.is_asked, true) {
+            return None;
+        }
+        Some(Asked { epochs: self.epochs.clone(), question: self.place().question.clone() })
+    }
+
+    /// An answer; one to a question that is no longer asked is dropped.
+    pub fn take(&mut self, asked: &Asked, known: Result<Known, String>) {
+        let place = self.place_mut();
+        if place.question != asked.question {
+            return;
+        }
+        match known {
+            Ok(known) => (place.known, place.problem) = (Some(known), None),
+            Err(problem) => place.problem = Some(problem),
+        }
+        self.answers += 1;
+        self.keep_selected();
+    }
+
+    /// The rows that are shown.
+    pub fn rows(&self) -> Vec<&TopRow> {
+        let Some(Known::Rows { top, .. }) = &self.place().known else { return Vec::new() };
+        let wanted = self.filter.to_lowercase();
+        let named = |r: &&TopRow| wanted.is_empty() || row_name(r).to_lowercase().contains(&wanted);
+        top.rows.iter().filter(|r| self.domain.takes(r)).filter(named).collect()
+    }
+
+    pub fn press(&mut self, key: KeyEvent) {
+        if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c')) {
+            self.is_over = true;
+        } else if self.is_typing {
+            self.press_typing(key.code);
+        } else if std::mem::take(&mut self.has_help) {
+            self.is_over = key.code == KeyCode::Char('q'); // any other key only closes the help
+        } else {
+            self.press_moving(key.code);
+        }
+        self.keep_selected();
+    }
+
+    fn press_typing(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => (self.is_typing, self.filter) = (false, String::new()),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(c) => self.filter.push(c),
+            _ => {}
+        }
+    }
+
+    fn press_moving(&mut self, key: KeyCode) {
+        let page = self.page.max(1);
+        match key {
+            KeyCode::Char('q') => self.is_over = true,
+            KeyCode::Char('?' | 'h') => self.has_help = true,
+            KeyCode::Char('p') => self.is_paused = !self.is_paused,
+            KeyCode::Char('/') => self.is_typing = self.place().by().is_some(),
+            KeyCode::Char('u') => self.domain = next_domain(self.domain),
+            KeyCode::Up | KeyCode::Char('k') => self.move_by(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.move_by(1),
+            KeyCode::PageUp => self.move_by(-(page as isize)),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.move_by(page as isize),
+            KeyCode::Home | KeyCode::Char('g') => self.place_mut().selected = 0,
+            KeyCode::End | KeyCode::Char('G') => self.place_mut().selected = usize::MAX,
+            KeyCode::Tab => self.turn(1),
+            KeyCode::BackTab => self.turn(KINDS.len() - 1),
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => self.enter(),
+            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.leave(),
+            _ => {}
+        }
+    }
+
+    fn move_by(&mut self, rows: isize) {
+        let place = self.place_mut();
+        place.selected = place.selected.saturating_add_signed(rows);
+    }
+
+    /// Other rows in the same place.
+    fn turn(&mut self, by: usize) {
+        let Question::Rows { by: now, image } = &self.place().question else { return };
+        let at = KINDS.iter().position(|k| k == now).unwrap_or(0);
+        let question = Question::Rows { by: KINDS[(at + by) % KINDS.len()], image: image.clone() };
+        let title = self.place().title.clone();
+        *self.place_mut() = Place::new(question, title);
+        self.is_asked = false;
+    }
+
+    /// From an image to its procedures, from a procedure to its listing.
+    fn enter(&mut self) {
+        let rows = self.rows();
+        let Some(row) = rows.get(self.place().selected) else { return };
+        let next = match self.place().by() {
+            Some(TopBy::Image) => row.build_id.clone().map(|id| {
+                let title = file_name(row.image.as_deref().unwrap_or_default()).to_owned();
+                (Question::Rows { by: TopBy::Procedure, image: Some(id) }, title)
+            }),
+            Some(TopBy::Procedure) => row
+                .id
+                .clone()
+                .map(|id| (Question::Listing { procedure: id }, row.demangled.clone().unwrap_or_default())),
+            _ => None,
+        };
+        if let Some((question, title)) = next {
+            self.places.push(Place::new(question, title));
+            self.filter.clear();
+            self.is_asked = false;
+        }
+    }
+
+    fn leave(&mut self) {
+        if self.places.len() > 1 {
+            self.places.pop();
+            self.is_asked = false; // it may have grown meanwhile
+        } else {
+            self.filter.clear();
+        }
+    }
+
+    fn keep_selected(&mut self) {
+        let last = match self.place().by() {
+            Some(_) => self.rows().len().saturating_sub(1),
+            None => self.lines.saturating_sub(self.page.max(1)),
+        };
+        let is_known = self.place().known.is_some();
+        let place = self.place_mut();
+        if is_known {
+            place.selected = place.selected.min(last);
+        }
+    }
+}
+
+fn next_domain(domain: Domain) -> Domain {
+    match domain {
+        Domain::All => Domain::User,
+        Domain::User => Domain::Kernel,
+        Domain::Kernel => Domain::All,
+    }
+}
+
+/// What a row is called, whatever rows are.
+pub fn row_name(row: &TopRow) -> String {
+    let file = row.file.as_deref().zip(row.line).map(|(f, l)| format!("{f}:{l}"));
+    let app = row.app.as_ref().map(|a| match row.instance {
+        Some(n) if n > 0 => format!("{a} #{n}"),
+        _ => a.clone(),
+    });
+    let image = row.image.as_deref().unwrap_or_default();
+    match &row.demangled {
+        Some(name) => format!("{name}  {}", file_name(image)),
+        None => file.or(app).unwrap_or_else(|| image.to_owned()),
+    }
+}
+
+pub fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

@@ -1,0 +1,286 @@
+//! One picture of the state: a heading, a table or a listing, a line of keys.
+
+use dwell_query::{
+    TopBy,
+    answer::{EpochSummary, Top, TopRow},
+};
+use ratatui::{
+    Frame,
+    layout::{Alignment, Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+    widgets::{
+        Block, Cell, Clear, Paragraph, Row, Scrollbar, ScrollbarOrientation, ScrollbarState, Table,
+        TableState,
+    },
+};
+
+use super::{
+    ansi,
+    app::{App, Domain, Known, kind, row_name},
+};
+use crate::{
+    annotate,
+    text::{cpi, grouped, si_or_dash},
+    top::is_kernel,
+};
+
+const QUIET: Style = Style::new().add_modifier(Modifier::DIM);
+const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
+const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+const KEY: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
+const BAR: &str = "▏▎▍▌▋▊▉█";
+
+/// Draws all of it.
+pub fn draw(app: &mut App, frame: &mut Frame) {
+    let [head, path, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(Paragraph::new(heading(app)), head);
+    frame.render_widget(Paragraph::new(crumbs(app)), path);
+    match (&app.place().problem, &app.place().known) {
+        (Some(problem), _) => say(frame, body, problem),
+        (None, None) => say(frame, body, "reading …"),
+        (None, Some(Known::Rows { .. })) => table(app, frame, body),
+        (None, Some(Known::Listing(_))) => listing(app, frame, body),
+    }
+    frame.render_widget(Paragraph::new(keys(app)), foot);
+    if app.has_help {
+        help(frame);
+    }
+}
+
+fn say(frame: &mut Frame, area: Rect, text: &str) {
+    let [_, middle, _] =
+        Layout::vertical([Constraint::Fill(1), Constraint::Length(3), Constraint::Fill(1)]).areas(area);
+    let text = Paragraph::new(text.to_owned()).alignment(Alignment::Center);
+    frame.render_widget(text.wrap(ratatui::widgets::Wrap { trim: true }), middle);
+}
+
+/// What is sampled, and whose time it is.
+fn heading(app: &App) -> Line<'static> {
+    let mut spans =
+        vec![Span::styled(" dwell top ", STRONG.fg(Color::Black).bg(Color::Cyan)), Span::raw(" ")];
+    let rows = app.places.iter().rev().find_map(|p| match &p.known {
+        Some(Known::Rows { top, epochs }) => Some((top, epochs)),
+        _ => None,
+    });
+    if let Some((top, epochs)) = rows {
+        spans.extend(told(top, epochs));
+    }
+    let live = if app.is_paused { Span::styled("  paused", STRONG.fg(Color::Yellow)) } else { Span::raw("") };
+    spans.push(live);
+    Line::from(spans)
+}
+
+fn told(top: &Top, epochs: &[EpochSummary]) -> Vec<Span<'static>> {
+    let name =
+        epochs.iter().map(|e| e.name.clone().unwrap_or_else(|| e.id.clone())).collect::<Vec<_>>().join("+");
+    let (event, samples) = primary(top);
+    let state = if epochs.iter().any(|e| e.end.is_none()) { "live" } else { "ended" };
+    let mut spans = vec![
+        Span::styled(name, STRONG),
+        Span::styled(format!("  {state}  "), if state == "live" { STRONG.fg(Color::Green) } else { QUIET }),
+        Span::raw(format!("{} samples of {event}", grouped(samples))),
+    ];
+    let lost: u64 = epochs.iter().flat_map(|e| e.events.values()).map(|e| e.lost).sum();
+    if lost > 0 {
+        spans.push(Span::styled(format!(", {} lost", grouped(lost)), STRONG.fg(Color::Red)));
+    }
+    spans
+}
+
+fn primary(top: &Top) -> (&str, u64) {
+    let time = ["cycles", "cpu-clock"].iter().find_map(|e| top.total.get_key_value(*e));
+    time.or(top.total.iter().next()).map_or(("", 0), |(e, n)| (e, *n))
+}
+
+/// The way here, and what the rows are.
+fn crumbs(app: &App) -> Line<'static> {
+    let mut spans = vec![Span::raw(" ")];
+    for (n, place) in app.places.iter().enumerate() {
+        let is_last = n + 1 == app.places.len();
+        let what = place.by().map_or("listing", kind);
+        let of = if place.title.is_empty() { String::new() } else { format!(" of {}", place.title) };
+        spans.push(Span::styled(format!("{what}{of}"), if is_last { STRONG } else { QUIET }));
+        if !is_last {
+            spans.push(Span::styled(" › ", QUIET));
+        }
+    }
+    if app.place().by().is_some() {
+        spans.push(Span::styled(domain_told(app), Style::new().fg(Color::Cyan)));
+    }
+    if app.is_typing || !app.filter.is_empty() {
+        let cursor = if app.is_typing { "▏" } else { "" };
+        spans.push(Span::styled(format!("   /{}{cursor}", app.filter), STRONG.fg(Color::Yellow)));
+    }
+    Line::from(spans)
+}
+
+/// User and kernel apart, of the rows that there are.
+fn domain_told(app: &App) -> String {
+    let Some(Known::Rows { top, .. }) = &app.place().known else { return String::new() };
+    let which = match app.domain {
+        Domain::All => "",
+        Domain::User => "   user only",
+        Domain::Kernel => "   kernel only",
+    };
+    if top.rows.iter().any(|r| r.build_id.is_none()) {
+        return String::new(); // applications are not apart from the kernel that works for them
+    }
+    let kernel: f64 = top.rows.iter().filter(|r| is_kernel(r)).map(|r| r.share).sum();
+    let all: f64 = top.rows.iter().map(|r| r.share).sum();
+    format!("   user {:.1}%  kernel {:.1}%{which}", 100.0 * (all - kernel), 100.0 * kernel.max(0.0))
+}
+
+fn table(app: &mut App, frame: &mut Frame, area: Rect) {
+    let Some(by) = app.place().by() else { return };
+    app.page = usize::from(area.height.saturating_sub(2)).max(1);
+    let (selected, offset) = (app.place().selected, app.place().offset);
+    let bar = if area.width >= 100 { 16 } else { 8 };
+    let shown = app.rows();
+    let most = shown.iter().map(|r| r.share).fold(1e-9, f64::max);
+    let rows: Vec<Row> = shown.iter().map(|r| row(r, by, most, bar)).collect();
+    let count = rows.len();
+    let head =
+        Row::new(["", "share", "samples", "cycles", "CPI", kind(by)].map(|t| Cell::from(right(t, by))))
+            .style(STRONG);
+    let widths = [
+        Constraint::Length(bar as u16 + 1),
+        Constraint::Length(7),
+        Constraint::Length(11),
+        Constraint::Length(8),
+        Constraint::Length(6),
+        Constraint::Fill(1),
+    ];
+    let mut state =
+        TableState::new().with_selected(selected.min(count.saturating_sub(1))).with_offset(offset);
+    let table = Table::new(rows, widths).header(head.bottom_margin(0)).row_highlight_style(SELECTED);
+    frame.render_stateful_widget(table, area, &mut state);
+    let place = app.places.last_mut().expect("there is always a first place");
+    place.offset = state.offset();
+    scrollbar(frame, area, count, selected);
+    if count == 0 {
+        say(frame, area, "no row is left by what is filtered");
+    }
+}
+
+/// Titles of numbers stand above their last digit.
+fn right(title: &str, by: TopBy) -> Line<'static> {
+    let line = Line::from(title.to_owned());
+    if title == kind(by) { line } else { line.alignment(Alignment::Right) }
+}
+
+fn row<'a>(row: &TopRow, by: TopBy, most: f64, bar_width: usize) -> Row<'a> {
+    let time = ["cycles", "cpu-clock"].iter().find_map(|e| row.samples.get(*e));
+    let samples = time.or(row.samples.values().next()).copied().unwrap_or(0);
+    let heat = match row.share {
+        s if s >= 0.1 => Style::new().fg(Color::Red),
+        s if s >= 0.01 => Style::new().fg(Color::Yellow),
+        _ => Style::new(),
+    };
+    let number = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let name = match (by, is_kernel(row)) {
+        (TopBy::Procedure | TopBy::Image, true) => Line::from(vec![
+            Span::raw(row_name(row)),
+            Span::styled("  kernel", Style::new().fg(Color::Magenta)),
+        ]),
+        _ => Line::from(row_name(row)),
+    };
+    let colour = if is_kernel(row) { Color::Magenta } else { Color::Cyan };
+    Row::new([
+        Cell::from(Span::styled(bar(row.share / most, bar_width), Style::new().fg(colour))),
+        number(format!("{:.2}%", 100.0 * row.share)).style(heat),
+        number(grouped(samples)),
+        number(si_or_dash(row.cycles)),
+        number(cpi(row.cpi)),
+        Cell::from(name),
+    ])
+}
+
+/// A bar in eighths of a column.
+fn bar(part: f64, width: usize) -> String {
+    let eighths = (part.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    let last = (eighths % 8).checked_sub(1).and_then(|n| BAR.chars().nth(n));
+    "█".repeat(eighths / 8).chars().chain(last).collect()
+}
+
+fn listing(app: &mut App, frame: &mut Frame, area: Rect) {
+    let place = app.places.last_mut().expect("there is always a first place");
+    let Some(Known::Listing(listing)) = &place.known else { return };
+    let view = annotate::View { width: usize::from(area.width) - 1, source: true, full: false, raw: false };
+    let lines = ansi::lines(&annotate::render(listing, &view));
+    app.page = usize::from(area.height).max(1);
+    app.lines = lines.len();
+    let last = lines.len().saturating_sub(app.page);
+    place.selected = place.selected.min(last);
+    let (count, first) = (lines.len(), place.selected);
+    let shown: Vec<Line> = lines.into_iter().skip(first).take(app.page).collect();
+    frame.render_widget(Paragraph::new(shown), area);
+    scrollbar(frame, area, count, first);
+}
+
+fn scrollbar(frame: &mut Frame, area: Rect, count: usize, at: usize) {
+    if count > usize::from(area.height) {
+        let mut state = ScrollbarState::new(count).position(at);
+        let bar = Scrollbar::new(ScrollbarOrientation::VerticalRight).begin_symbol(None).end_symbol(None);
+        frame.render_stateful_widget(bar.style(QUIET), area, &mut state);
+    }
+}
+
+/// The line of keys, as many as fit.
+fn keys(app: &App) -> Line<'static> {
+    let all: &[(&str, &str)] = match (app.is_typing, app.place().by()) {
+        (true, _) => &[("Enter", "keep"), ("Esc", "drop")],
+        (_, Some(_)) => &[
+            ("↑↓", "move"),
+            ("Enter", "open"),
+            ("Esc", "back"),
+            ("Tab", "rows"),
+            ("u", "kernel"),
+            ("/", "filter"),
+            ("?", "help"),
+            ("q", "quit"),
+            ("p", "pause"),
+        ],
+        (_, None) => &[("↑↓", "scroll"), ("Esc", "back"), ("p", "pause"), ("?", "help"), ("q", "quit")],
+    };
+    let mut spans = Vec::new();
+    for (key, does) in all {
+        spans.push(Span::styled(format!(" {key}"), KEY));
+        spans.push(Span::styled(format!(" {does} "), QUIET));
+    }
+    Line::from(spans)
+}
+
+const HELP: [(&str, &str); 9] = [
+    ("↑ ↓ j k", "one row; PgUp PgDn a page; Home End g G"),
+    ("Enter → l", "an image's procedures; a procedure's listing"),
+    ("Esc ←", "back to where you came from"),
+    ("Tab", "rows: images, procedures, lines, applications, instances"),
+    ("u", "user and kernel, user only, kernel only"),
+    ("/", "only rows whose name contains what you type"),
+    ("p", "pause: nothing moves while you read"),
+    ("?", "this"),
+    ("q Ctrl-C", "quit"),
+];
+
+fn help(frame: &mut Frame) {
+    let area = frame.area();
+    let (width, height) = (area.width.min(74), area.height.min(HELP.len() as u16 + 5));
+    let middle =
+        Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    let mut lines: Vec<Line> = HELP
+        .iter()
+        .map(|(key, does)| Line::from(vec![Span::styled(format!(" {key:<11}"), KEY), Span::raw(*does)]))
+        .collect();
+    lines.push(Line::from(""));
+    lines.push(Line::styled(" An epoch that is being collected is read again whenever it grew;", QUIET));
+    lines.push(Line::styled(" 'dwell flush' has the daemon store what it has in memory.", QUIET));
+    frame.render_widget(Clear, middle);
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" keys ")), middle);
+}

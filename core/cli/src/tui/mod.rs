@@ -1,0 +1,126 @@
+//! `dwell top --tui`: where the time goes, live, by keys from image to procedure to listing.
+//!
+//! Enters: keys, the terminal's size and answers of the query. Leaves: pictures of the terminal. Questions are answered in a
+//! thread of its own, so that keys are never waited for, and the database is asked again whenever it has grown. What must
+//! never happen: a terminal that is left raw, whatever ends the program; a picture that flickers (only cells that changed
+//! are written).
+
+mod ansi;
+mod app;
+mod draw;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io::IsTerminal,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use dwell_query::{Cancel, Query, TopRequest};
+use ratatui::crossterm::event::{self, Event};
+
+use crate::args::TopArgs;
+use app::{App, Asked, Known, Question};
+
+/// Between two looks at whether the database has grown.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A key is waited for at most so long, so that answers are drawn when they come.
+const KEY_WAIT: Duration = Duration::from_millis(50);
+
+/// Shows it until a key ends it.
+pub fn run(query: Query, args: &TopArgs) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        std::io::stdout().is_terminal() && std::io::stdin().is_terminal(),
+        "top: --tui draws on a terminal, and this is none: leave it out, or add --json"
+    );
+    query.epochs().context("top")?; // what is wrong is said before the screen is taken
+    let query = Arc::new(query);
+    let (ask, asked) = channel();
+    let (answer, answers) = channel();
+    let answering = query.clone();
+    thread::spawn(move || answer_all(&answering, &asked, &answer));
+    let mut terminal = ratatui::try_init().context("top: terminal")?; // restores it on a panic, too
+    let ended = show(&query, args, &mut terminal, &ask, &answers);
+    let restored = ratatui::try_restore().context("top: terminal");
+    ended.and(restored)
+}
+
+fn show(
+    query: &Query,
+    args: &TopArgs,
+    terminal: &mut ratatui::DefaultTerminal,
+    ask: &Sender<Asked>,
+    answers: &Receiver<(Asked, Result<Known, String>)>,
+) -> anyhow::Result<()> {
+    let epochs = match args.since {
+        Some(time) => crate::top::since(query, time)?,
+        None => args.epoch.clone(),
+    };
+    let mut app = App::new(epochs, args.image.clone(), args.by);
+    let mut looked: Option<(Instant, u64)> = None;
+    let mut is_stale = true;
+    loop {
+        if looked.is_none_or(|(at, _)| at.elapsed() >= LOOK_EVERY) {
+            let generation = query.generation();
+            app.has_grown(looked.is_some_and(|(_, before)| before != generation));
+            looked = Some((Instant::now(), generation));
+        }
+        if let Some(asked) = app.to_ask() {
+            ask.send(asked).context("top: the thread that answers is gone")?;
+        }
+        while let Ok((asked, known)) = answers.try_recv() {
+            app.take(&asked, known);
+            is_stale = true;
+        }
+        if is_stale {
+            terminal.draw(|frame| draw::draw(&mut app, frame)).context("top: terminal")?;
+            is_stale = false;
+        }
+        if event::poll(KEY_WAIT).context("top: keys")? {
+            match event::read().context("top: keys")? {
+                Event::Key(key) if key.is_press() => app.press(key),
+                _ => {}
+            }
+            is_stale = true;
+        }
+        if app.is_over {
+            return Ok(());
+        }
+    }
+}
+
+/// Answers the newest question; those that were asked before it matter no more.
+fn answer_all(query: &Query, asked: &Receiver<Asked>, answers: &Sender<(Asked, Result<Known, String>)>) {
+    while let Ok(mut question) = asked.recv() {
+        while let Ok(newer) = asked.try_recv() {
+            question = newer;
+        }
+        let known = answer(query, &question).map_err(|e| e.to_string());
+        if answers.send((question, known)).is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(query: &Query, asked: &Asked) -> Result<Known, dwell_query::QueryError> {
+    let cancel = Cancel::new();
+    let epochs = query.epochs()?.epochs;
+    match &asked.question {
+        Question::Rows { by, image } => {
+            let limit = Some(app::ROWS_MAX);
+            let request = TopRequest { by: *by, limit, ..crate::top::request(&asked.epochs, image) };
+            let top = query.top(&request, &cancel)?;
+            let epochs = epochs.into_iter().filter(|e| top.epochs.contains(&e.id)).collect();
+            Ok(Known::Rows { top: Box::new(top), epochs })
+        }
+        Question::Listing { procedure } => {
+            Ok(Known::Listing(Box::new(query.listing(&asked.epochs, procedure, &cancel)?)))
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Pictures of the terminal after keys, drawn on ratatui's backend for tests; answers are made up here.
+
+use std::collections::BTreeMap;
+
+use dwell_query::{
+    TopBy,
+    answer::{EpochSummary, EventSummary, Top, TopRow},
+};
+use expect_test::{Expect, expect};
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
+};
+
+use super::{
+    app::{App, Asked, Known, Question},
+    draw,
+};
+
+fn counts(samples: u64) -> BTreeMap<String, u64> {
+    BTreeMap::from([("cpu-clock".to_owned(), samples)])
+}
+
+fn epoch() -> EpochSummary {
+    let event = EventSummary {
+        period: 1_000_000,
+        unit: "ns".into(),
+        samples: 1000,
+        lost: 3,
+        throttled: 0,
+        unknown: 0,
+    };
+    EpochSummary {
+        id: "e1".into(),
+        name: Some("daily".into()),
+        start: String::new(),
+        end: None,
+        host: String::new(),
+        cpu: String::new(),
+        backend: "bpf".into(),
+        scope: "system".into(),
+        events: BTreeMap::from([("cpu-clock".to_owned(), event)]),
+        notes: Vec::new(),
+    }
+}
+
+fn row(name: &str, image: &str, build_id: &str, samples: u64, by: TopBy) -> TopRow {
+    TopRow {
+        id: Some(format!("{image}:{name}")),
+        demangled: (by == TopBy::Procedure).then(|| name.to_owned()),
+        image: Some(image.to_owned()),
+        build_id: Some(build_id.to_owned()),
+        samples: counts(samples),
+        share: samples as f64 / 1000.0,
+        cycles: Some(samples as f64 * 2e6),
+        cpi: Some(1.5),
+        ..TopRow::default()
+    }
+}
+
+fn rows(by: TopBy) -> Vec<TopRow> {
+    match by {
+        TopBy::Image => vec![
+            row("", "/usr/bin/prog", "aa", 700, by),
+            row("", "[kernel]", "kernel", 250, by),
+            row("", "/lib/libc.so.6", "cc", 50, by),
+        ],
+        _ => vec![
+            row("hot", "/usr/bin/prog", "aa", 600, by),
+            row("cold\u{1b}[2J", "/usr/bin/prog", "aa", 100, by),
+        ],
+    }
+}
+
+/// An application whose questions are answered at once.
+struct Run {
+    app: App,
+    terminal: Terminal<TestBackend>,
+    asked: Vec<Question>,
+}
+
+impl Run {
+    fn new(width: u16, height: u16) -> Run {
+        let app = App::new(vec!["latest".into()], None, None);
+        let mut run =
+            Run { app, terminal: Terminal::new(TestBackend::new(width, height)).unwrap(), asked: Vec::new() };
+        run.answer();
+        run
+    }
+
+    fn answer(&mut self) {
+        while let Some(asked) = self.app.to_ask() {
+            self.asked.push(asked.question.clone());
+            let known = match asked.question {
+                Question::Rows { by, .. } => {
+                    let top = Top {
+                        schema: 1,
+                        epochs: vec!["e1".into()],
+                        total: counts(1000),
+                        rows: rows(by),
+                        omitted_rows: 0,
+                        notes: Vec::new(),
+                    };
+                    Ok(Known::Rows { top: Box::new(top), epochs: vec![epoch()] })
+                }
+                Question::Listing { .. } => Err("hot: no instructions can be read".to_owned()),
+            };
+            self.app.take(&asked, known);
+        }
+    }
+
+    fn press(&mut self, keys: &[KeyCode]) {
+        for key in keys {
+            self.app.press(KeyEvent::new(*key, KeyModifiers::NONE));
+            self.answer();
+        }
+    }
+
+    fn check(&mut self, expected: Expect) {
+        self.terminal.draw(|frame| draw::draw(&mut self.app, frame)).unwrap();
+        expected.assert_eq(&self.terminal.backend().to_string());
+    }
+}
+
+#[test]
+fn images_then_procedures_then_a_listing_and_back() {
+    let mut run = Run::new(80, 8);
+    run.check(expect![[r#"
+        " dwell top  daily  live  1,000 samples of cpu-clock, 3 lost                     "
+        " images   user 75.0%  kernel 25.0%                                              "
+        "            share     samples   cycles    CPI images                            "
+        "████████   70.00%         700   1.40 G   1.50 /usr/bin/prog                     "
+        "██▉        25.00%         250    500 M   1.50 [kernel]  kernel                  "
+        "▋           5.00%          50    100 M   1.50 /lib/libc.so.6                    "
+        "                                                                                "
+        " ↑↓ move  Enter open  Esc back  Tab rows  u kernel  / filter  ? help  q quit  p "
+    "#]]);
+    run.press(&[KeyCode::Enter]);
+    run.check(expect![[r#"
+        " dwell top  daily  live  1,000 samples of cpu-clock, 3 lost                     "
+        " images › procedures of prog   user 70.0%  kernel 0.0%                          "
+        "            share     samples   cycles    CPI procedures                        "
+        "████████   60.00%         600   1.20 G   1.50 hot  prog                         "
+        "█▍         10.00%         100    200 M   1.50 cold[2J  prog                     "
+        "                                                                                "
+        "                                                                                "
+        " ↑↓ move  Enter open  Esc back  Tab rows  u kernel  / filter  ? help  q quit  p "
+    "#]]);
+    run.press(&[KeyCode::Enter]);
+    assert!(
+        matches!(run.asked.last(), Some(Question::Listing { procedure }) if procedure == "/usr/bin/prog:hot")
+    );
+    run.check(expect![[r#"
+        " dwell top  daily  live  1,000 samples of cpu-clock, 3 lost                     "
+        " images › procedures of prog › listing of hot                                   "
+        "                                                                                "
+        "                        hot: no instructions can be read                        "
+        "                                                                                "
+        "                                                                                "
+        "                                                                                "
+        " ↑↓ scroll  Esc back  p pause  ? help  q quit                                   "
+    "#]]);
+    run.press(&[KeyCode::Esc, KeyCode::Esc]);
+    assert_eq!(run.app.places.len(), 1);
+}
+
+#[test]
+fn the_kernel_apart_from_user_and_a_filter() {
+    let mut run = Run::new(80, 8);
+    run.press(&[KeyCode::Char('u'), KeyCode::Char('u')]);
+    assert_eq!(run.app.rows().len(), 1);
+    run.check(expect![[r#"
+        " dwell top  daily  live  1,000 samples of cpu-clock, 3 lost                     "
+        " images   user 75.0%  kernel 25.0%   kernel only                                "
+        "            share     samples   cycles    CPI images                            "
+        "████████   25.00%         250    500 M   1.50 [kernel]  kernel                  "
+        "                                                                                "
+        "                                                                                "
+        "                                                                                "
+        " ↑↓ move  Enter open  Esc back  Tab rows  u kernel  / filter  ? help  q quit  p "
+    "#]]);
+    run.press(&[
+        KeyCode::Char('u'),
+        KeyCode::Char('/'),
+        KeyCode::Char('L'),
+        KeyCode::Char('I'),
+        KeyCode::Char('B'),
+    ]);
+    assert_eq!(run.app.rows().len(), 1, "a filter knows no case");
+    run.press(&[KeyCode::Esc]);
+    assert_eq!(run.app.rows().len(), 3);
+}
+
+#[test]
+fn what_grew_is_asked_again_but_not_while_paused() {
+    let mut run = Run::new(80, 8);
+    run.press(&[KeyCode::Tab]);
+    let asked = run.asked.len();
+    run.app.has_grown(false);
+    run.answer();
+    assert_eq!(run.asked.len(), asked);
+    run.app.has_grown(true);
+    run.answer();
+    assert_eq!(run.asked.len(), asked + 1);
+    run.press(&[KeyCode::Char('p')]);
+    run.app.has_grown(true);
+    run.answer();
+    assert_eq!(run.asked.len(), asked + 1);
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_dropped() {
+    let mut run = Run::new(80, 8);
+    let late = Asked { epochs: vec!["latest".into()], question: Question::Listing { procedure: "x".into() } };
+    run.app.take(&late, Err("no".into()));
+    assert!(run.app.place().problem.is_none());
+}
+
+#[test]
+fn small_and_large_terminals_draw_all_that_fits() {
+    for (width, height) in [(1, 1), (20, 3), (80, 24), (300, 100)] {
+        let mut run = Run::new(width, height);
+        run.press(&[KeyCode::Char('?')]);
+        run.terminal.draw(|frame| draw::draw(&mut run.app, frame)).unwrap();
+        run.press(&[KeyCode::Char('x'), KeyCode::End, KeyCode::PageUp]);
+        run.terminal.backend_mut().resize(height.max(2), width.max(2));
+        run.terminal.draw(|frame| draw::draw(&mut run.app, frame)).unwrap();
+        assert!(!run.app.is_over);
+        run.press(&[KeyCode::Char('q')]);
+        assert!(run.app.is_over);
+    }
+}

@@ -1,0 +1,254 @@
+//! The Firefox Profiler's processed profile format: a thread for each event, a weighted sample for each instruction.
+//!
+//! The format: docs-developer/processed-profile-format.md of firefox-devtools/profiler; this is version 55, which later ones
+//! upgrade. Frames carry lines (the source view) and addresses within their symbols' libraries (the assembly view, which asks
+//! a symbol server such as `samply load` for the bytes). Samples have no times here, so they follow each other as procedures do.
+
+use std::collections::BTreeMap;
+
+use dwell_query::answer::{InstructionPlace, Places, ProcedurePlaces};
+use serde_json::{Value, json};
+
+use super::file_name;
+
+const VERSION: u32 = 55;
+/// Indices into [`categories`].
+const OTHER: usize = 0;
+const USER: usize = 1;
+const KERNEL: usize = 2;
+/// The type of resources that are libraries.
+const LIBRARY: u32 = 1;
+
+fn categories() -> Value {
+    let category =
+        |name: &str, color: &str| json!({ "name": name, "color": color, "subcategories": ["Other"] });
+    json!([category("Other", "grey"), category("User", "yellow"), category("Kernel", "orange")])
+}
+
+pub fn write(places: &Places) -> String {
+    let mut libraries = Libraries::default();
+    for p in &places.procedures {
+        libraries.index(p);
+    }
+    let threads: Vec<Value> =
+        (0..places.events.len()).map(|event| thread(places, event, &libraries)).collect();
+    let event = places.events.first();
+    let interval_ms = event.filter(|e| e.unit == "ns").map_or(1.0, |e| e.period as f64 / 1e6);
+    let file = json!({
+        "meta": {
+            "version": 24, "preprocessedProfileVersion": VERSION, "processType": 0, "debug": false, "stackwalk": 0,
+            "product": "dwell", "interval": interval_ms, "startTime": places.start_ns as f64 / 1e6,
+            "symbolicated": true, "categories": categories(), "markerSchema": [], "extensions":
+                { "length": 0, "baseURL": [], "id": [], "name": [] },
+            "pausedRanges": [], "usesOnlyOneStackType": true, "sourceCodeIsNotOnSearchfox": true,
+            "sampleUnits": { "time": "ms", "eventDelay": "ms", "threadCPUDelta": "ns" },
+            "importedFrom": concat!("dwell ", env!("CARGO_PKG_VERSION")),
+        },
+        "libs": libraries.all,
+        "threads": threads,
+        "pages": [], "profilerOverhead": [], "counters": [],
+    });
+    file.to_string() + "\n"
+}
+
+#[derive(Default)]
+struct Libraries {
+    known: BTreeMap<String, usize>,
+    all: Vec<Value>,
+}
+
+impl Libraries {
+    fn index(&mut self, p: &ProcedurePlaces) -> usize {
+        if let Some(&known) = self.known.get(&p.build_id) {
+            return known;
+        }
+        let name = file_name(&p.image);
+        self.all.push(json!({
+            "name": name, "path": p.image, "debugName": name, "debugPath": p.image,
+            "breakpadId": breakpad_id(&p.build_id), "codeId": is_hex(&p.build_id).then_some(&p.build_id), "arch": null,
+        }));
+        self.known.insert(p.build_id.clone(), self.all.len() - 1);
+        self.all.len() - 1
+    }
+}
+
+fn is_hex(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Breakpad's spelling of a build id: its first 16 bytes as a GUID, whose first three fields are little-endian, and an age of 0.
+fn breakpad_id(build_id: &str) -> String {
+    if !is_hex(build_id) {
+        return "0".repeat(33);
+    }
+    let digits: String = build_id.chars().chain(std::iter::repeat('0')).take(32).collect();
+    let bytes: Vec<&str> = (0..16).map(|i| &digits[2 * i..2 * i + 2]).collect();
+    let order = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
+    order.map(|i| bytes[i].to_ascii_uppercase()).concat() + "0"
+}
+
+/// A table by columns, each row once.
+struct Table<K> {
+    known: BTreeMap<K, usize>,
+    rows: Vec<K>,
+}
+
+impl<K: Ord + Clone> Table<K> {
+    fn new() -> Self {
+        Table { known: BTreeMap::new(), rows: Vec::new() }
+    }
+
+    fn index(&mut self, row: K) -> usize {
+        if let Some(&known) = self.known.get(&row) {
+            return known;
+        }
+        self.rows.push(row.clone());
+        self.known.insert(row, self.rows.len() - 1);
+        self.rows.len() - 1
+    }
+
+    fn column<V: serde::Serialize>(&self, value: impl Fn(&K) -> V) -> Value {
+        json!(self.rows.iter().map(value).collect::<Vec<V>>())
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Function {
+    name: usize,
+    library: usize,
+    file: Option<usize>,
+    line: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Frame {
+    address: u64,
+    depth: usize,
+    function: usize,
+    symbol: usize,
+    line: Option<u32>,
+    category: usize,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Symbol {
+    library: usize,
+    address: u64,
+    name: usize,
+}
+
+/// What a thread's samples are told by.
+struct Thread<'a> {
+    libraries: &'a Libraries,
+    strings: Table<String>,
+    functions: Table<Function>,
+    frames: Table<Frame>,
+    symbols: Table<Symbol>,
+    /// Frame and caller's stack.
+    stacks: Table<(usize, Option<usize>)>,
+}
+
+fn thread(places: &Places, event: usize, libraries: &Libraries) -> Value {
+    let mut thread = Thread {
+        libraries,
+        strings: Table::new(),
+        functions: Table::new(),
+        frames: Table::new(),
+        symbols: Table::new(),
+        stacks: Table::new(),
+    };
+    let (mut stacks, mut weights) = (Vec::new(), Vec::new());
+    for p in &places.procedures {
+        for i in p.instructions.iter().filter(|i| i.samples[event] > 0) {
+            stacks.push(thread.stack(p, i));
+            weights.push(i.samples[event]);
+        }
+    }
+    thread.value(&places.events[event].name, &places.epochs.join("+"), event, &stacks, &weights)
+}
+
+impl Thread<'_> {
+    fn text(&mut self, text: &str) -> usize {
+        self.strings.index(text.to_owned())
+    }
+
+    /// From the procedure to what was inlined innermost: frames of one address, one below the other.
+    fn stack(&mut self, p: &ProcedurePlaces, i: &InstructionPlace) -> usize {
+        let library = self.libraries.known[&p.build_id];
+        let address = i.address.saturating_sub(p.image_base);
+        let name = self.text(&p.demangled);
+        let symbol =
+            self.symbols.index(Symbol { library, address: p.address.saturating_sub(p.image_base), name });
+        let kernel = p.build_id == "kernel" || p.build_id.starts_with("module:");
+        let category = if kernel { KERNEL } else { USER };
+        let outer = i.frames.len().saturating_sub(1);
+        let mut stack = None;
+        for depth in 0..=outer {
+            let frame = i.frames.get(outer - depth);
+            let file = if depth == 0 { p.file.as_deref() } else { frame.and_then(|f| f.file.as_deref()) };
+            let inlined = frame.and_then(|f| f.function.as_deref()).unwrap_or("[inlined]");
+            let function = Function {
+                name: self.text(if depth == 0 { &p.demangled } else { inlined }),
+                library,
+                file: file.map(|f| self.text(f)),
+                line: if depth == 0 { p.line } else { None },
+            };
+            let function = self.functions.index(function);
+            let line = frame.and_then(|f| f.line);
+            let frame = self.frames.index(Frame { address, depth, function, symbol, line, category });
+            stack = Some(self.stacks.index((frame, stack)));
+        }
+        stack.expect("there is a frame for the procedure")
+    }
+
+    fn value(mut self, event: &str, process: &str, index: usize, stacks: &[usize], weights: &[u64]) -> Value {
+        let names: Vec<usize> = (0..self.libraries.all.len())
+            .map(|l| {
+                let name = self.libraries.all[l]["name"].as_str().unwrap_or_default().to_owned();
+                self.text(&name)
+            })
+            .collect();
+        let (frames, functions, symbols) = (&self.frames, &self.functions, &self.symbols);
+        let none = |n: usize| vec![Value::Null; n];
+        json!({
+            "name": event, "isMainThread": index == 0, "processType": "default", "processName": process,
+            "pid": "1", "tid": index + 1, "processStartupTime": 0, "processShutdownTime": null, "registerTime": 0,
+            "unregisterTime": null, "pausedRanges": [], "showMarkersInTimeline": false,
+            "samples": {
+                "length": stacks.len(), "weightType": "samples", "stack": stacks, "weight": weights,
+                "timeDeltas": vec![1; stacks.len()],
+            },
+            "markers": {
+                "length": 0, "category": [], "data": [], "endTime": [], "name": [], "phase": [], "startTime": [],
+            },
+            "stackTable": {
+                "length": self.stacks.rows.len(),
+                "frame": self.stacks.column(|s| s.0), "prefix": self.stacks.column(|s| s.1),
+            },
+            "frameTable": {
+                "length": frames.rows.len(),
+                "address": frames.column(|f| f.address), "inlineDepth": frames.column(|f| f.depth),
+                "category": frames.column(|f| f.category), "subcategory": frames.column(|_| OTHER),
+                "func": frames.column(|f| f.function), "nativeSymbol": frames.column(|f| f.symbol),
+                "innerWindowID": frames.column(|_| 0), "line": frames.column(|f| f.line), "column": none(frames.rows.len()),
+            },
+            "funcTable": {
+                "length": functions.rows.len(),
+                "name": functions.column(|f| f.name), "isJS": functions.column(|_| false),
+                "relevantForJS": functions.column(|_| false), "resource": functions.column(|f| f.library),
+                "fileName": functions.column(|f| f.file), "lineNumber": functions.column(|f| f.line),
+                "columnNumber": none(functions.rows.len()),
+            },
+            "nativeSymbols": {
+                "length": symbols.rows.len(),
+                "libIndex": symbols.column(|s| s.library), "address": symbols.column(|s| s.address),
+                "name": symbols.column(|s| s.name), "functionSize": none(symbols.rows.len()),
+            },
+            "resourceTable": {
+                "length": names.len(), "lib": (0..names.len()).collect::<Vec<_>>(), "name": names,
+                "host": none(names.len()), "type": vec![LIBRARY; names.len()],
+            },
+            "stringArray": self.strings.rows,
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! OpenTelemetry's profiles (`opentelemetry.proto.profiles.v1development`): a `ProfilesData` message, as a collector takes it
+//! from a file. A profile for each event, and one of the instructions that were executed, by estimate.
+//!
+//! The first entry of each table is the empty one, which index 0 means; strings, functions, mappings and stacks are shared.
+
+use std::collections::BTreeMap;
+
+use dwell_query::answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces};
+use opentelemetry_proto::tonic::{
+    common::v1::{AnyValue, InstrumentationScope, any_value::Value},
+    profiles::v1development::{
+        Function, KeyValueAndUnit, Line, Link, Location, Mapping, Profile, ProfilesData, ProfilesDictionary,
+        ResourceProfiles, Sample, ScopeProfiles, Stack, ValueType,
+    },
+};
+use prost::Message;
+
+pub fn write(places: &Places) -> Vec<u8> {
+    let mut tables = Tables::new();
+    let stacks: Vec<(i32, &InstructionPlace)> = places
+        .procedures
+        .iter()
+        .flat_map(|p| p.instructions.iter().map(move |i| (p, i)))
+        .map(|(p, i)| (tables.stack(p, i), i))
+        .collect();
+    let mut profiles: Vec<Profile> = places
+        .events
+        .iter()
+        .enumerate()
+        .map(|(n, event)| {
+            tables.profile(places, event, stacks.iter().map(|(s, i)| (*s, i.samples[n] as i64)))
+        })
+        .collect();
+    let instructions = PlaceEvent { name: "instructions".to_owned(), period: 1, unit: "events".to_owned() };
+    let executed = |i: &InstructionPlace| i.executions.unwrap_or(0.0).round().clamp(0.0, 9e18) as i64;
+    let executions = stacks.iter().map(|(s, i)| (*s, executed(i)));
+    profiles.push(tables.profile(places, &instructions, executions));
+    let scope = InstrumentationScope {
+        name: "dwell".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    };
+    let scoped = ScopeProfiles { scope: Some(scope), profiles, ..ScopeProfiles::default() };
+    let resource = ResourceProfiles { scope_profiles: vec![scoped], ..ResourceProfiles::default() };
+    let data = ProfilesData { resource_profiles: vec![resource], dictionary: Some(tables.dictionary) };
+    data.encode_to_vec()
+}
+
+/// What profiles share, while it grows.
+struct Tables<'a> {
+    dictionary: ProfilesDictionary,
+    strings: BTreeMap<String, i32>,
+    functions: BTreeMap<(i32, i32, i32), i32>,
+    mappings: BTreeMap<&'a str, i32>,
+}
+
+impl<'a> Tables<'a> {
+    fn new() -> Self {
+        let dictionary = ProfilesDictionary {
+            mapping_table: vec![Mapping::default()],
+            location_table: vec![Location::default()],
+            function_table: vec![Function::default()],
+            link_table: vec![Link::default()],
+            string_table: vec![String::new()],
+            attribute_table: vec![KeyValueAndUnit::default()],
+            stack_table: vec![Stack::default()],
+        };
+        Tables {
+            dictionary,
+            strings: BTreeMap::from([(String::new(), 0)]),
+            functions: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+        }
+    }
+
+    fn string(&mut self, text: &str) -> i32 {
+        if let Some(&index) = self.strings.get(text) {
+            return index;
+        }
+        let index = pushed(&mut self.dictionary.string_table, text.to_owned());
+        self.strings.insert(text.to_owned(), index);
+        index
+    }
+
+    fn profile(
+        &mut self,
+        places: &Places,
+        event: &PlaceEvent,
+        samples: impl Iterator<Item = (i32, i64)>,
+    ) -> Profile {
+        let sample = |(stack_index, value): (i32, i64)| Sample {
+            stack_index,
+            values: vec![value],
+            ..Sample::default()
+        };
+        let unit = if event.unit == "ns" { "nanoseconds" } else { &event.unit };
+        let period_type =
+            ValueType { type_strindex: self.string(&event.name), unit_strindex: self.string(unit) };
+        let is_sampled = event.period > 1 || event.unit != "events";
+        let kind = if is_sampled { "samples" } else { &event.name };
+        Profile {
+            sample_type: Some(ValueType {
+                type_strindex: self.string(kind),
+                unit_strindex: self.string("count"),
+            }),
+            samples: samples.filter(|(_, n)| *n > 0).map(sample).collect(),
+            time_unix_nano: u64::try_from(places.start_ns).unwrap_or(0),
+            duration_nano: u64::try_from(places.duration_ns).unwrap_or(0),
+            period_type: Some(period_type),
+            period: i64::try_from(event.period).unwrap_or(i64::MAX),
+            ..Profile::default()
+        }
+    }
+
+    /// One location, with a line for each call that was inlined there: innermost first.
+    fn stack(&mut self, p: &'a ProcedurePlaces, i: &InstructionPlace) -> i32 {
+        let mapping_index = self.mapping(p);
+        let outer = i.frames.len().saturating_sub(1);
+        let mut lines = Vec::new();
+        for (nth, frame) in i.frames.iter().enumerate() {
+            let (name, file) = if nth < outer {
+                (frame.function.as_deref().unwrap_or("[inlined]"), frame.file.as_deref())
+            } else {
+                (p.demangled.as_str(), p.file.as_deref().or(frame.file.as_deref()))
+            };
+            let function_index = self.function(name, p, file, nth == outer);
+            lines.push(Line { function_index, line: frame.line.unwrap_or(0).into(), column: 0 });
+        }
+        if lines.is_empty() {
+            let function_index = self.function(&p.demangled, p, None, true);
+            lines.push(Line { function_index, line: 0, column: 0 });
+        }
+        let location = Location { mapping_index, address: i.address, lines, ..Location::default() };
+        let location = pushed(&mut self.dictionary.location_table, location);
+        pushed(&mut self.dictionary.stack_table, Stack { location_indices: vec![location] })
+    }
+
+    fn function(&mut self, name: &str, p: &ProcedurePlaces, file: Option<&str>, is_own: bool) -> i32 {
+        let system = if is_own { p.procedure.as_str() } else { name };
+        let key = (self.string(name), self.string(system), self.string(file.unwrap_or_default()));
+        if let Some(&index) = self.functions.get(&key) {
+            return index;
+        }
+        let function = Function {
+            name_strindex: key.0,
+            system_name_strindex: key.1,
+            filename_strindex: key.2,
+            start_line: if is_own { p.line.unwrap_or(0).into() } else { 0 },
+        };
+        let index = pushed(&mut self.dictionary.function_table, function);
+        self.functions.insert(key, index);
+        index
+    }
+
+    fn mapping(&mut self, p: &'a ProcedurePlaces) -> i32 {
+        if let Some(&index) = self.mappings.get(p.build_id.as_str()) {
+            return index;
+        }
+        let filename_strindex = self.string(&p.image);
+        let attribute = KeyValueAndUnit {
+            key_strindex: self.string("process.executable.build_id.gnu"),
+            value: Some(AnyValue { value: Some(Value::StringValue(p.build_id.clone())) }),
+            unit_strindex: 0,
+        };
+        let attribute = pushed(&mut self.dictionary.attribute_table, attribute);
+        let mapping = Mapping { filename_strindex, attribute_indices: vec![attribute], ..Mapping::default() };
+        let index = pushed(&mut self.dictionary.mapping_table, mapping);
+        self.mappings.insert(&p.build_id, index);
+        index
+    }
+}
+
+fn pushed<T>(table: &mut Vec<T>, row: T) -> i32 {
+    table.push(row);
+    i32::try_from(table.len() - 1).expect("a profile has fewer than 2^31 places")
+}

@@ -1,0 +1,140 @@
+// `dwell report --html` in a real browser: the page is whole without a network, hostile names stay text, its table sorts and
+// filters, links lead to instructions, and it is legible in both colour schemes.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { target, top } from './step.mjs';
+
+const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
+const skip = existsSync(executablePath) ? false : `no ${executablePath} (apt-get install chromium)`;
+const dwell = process.env.DWELL ?? [join(target, 'debug/dwell'), join(target, 'release/dwell')].find(existsSync);
+
+/** What would run or break out if any name reached the page unescaped; without spaces, for objcopy. */
+const hostile = '<img/src=x/onerror=document.title=1>"\'</title></script><script>document.title=2</script>{{7*7}}';
+
+let scratch;
+let browser;
+let file;
+
+before(async () => {
+  if (skip) return;
+  scratch = mkdtempSync(join(tmpdir(), 'dwell-report-'));
+  file = join(scratch, 'report.html');
+  makeReport();
+  const { chromium } = await import('playwright-core');
+  browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'] });
+});
+
+after(async () => {
+  await browser?.close();
+  if (scratch) rmSync(scratch, { recursive: true, force: true });
+});
+
+/** A program with hostile symbols, samples on each of its instructions, and its report. */
+function makeReport() {
+  const program = join(scratch, 'program.so');
+  const names = [hostile, 'plain', '](javascript:document.title=3)'];
+  const source = names.map((_, n) => `__attribute__((used, visibility("hidden"))) int f${n}(int *p) {
+  int s = ${n}; for (int i = 0; i < 100; i++) s += p[i * 16] / (i + 1); return s; }`).join('\n');
+  writeFileSync(join(scratch, 'program.c'), source);
+  writeFileSync(join(scratch, 'names'), names.map((name, n) => `f${n} ${name}\n`).join(''));
+  execFileSync('gcc', ['-O1', '-g', '-shared', '-fPIC', '-o', program, join(scratch, 'program.c')]);
+  execFileSync('objcopy', [`--redefine-syms=${join(scratch, 'names')}`, program]);
+  const symbols = execFileSync('nm', ['--defined-only', program], { encoding: 'utf8' }).trim().split('\n');
+  const rows = symbols.filter((line) => / [tT] /.test(line) && names.some((name) => line.endsWith(name)))
+    .flatMap((line, n) => [4, 8, 12, 24].map((offset) => `${program}\t${(parseInt(line, 16) + offset).toString(16)}\t${900 - 200 * n + offset}`));
+  assert.equal(rows.length, 4 * names.length);
+  const counts = join(scratch, 'counts.tsv');
+  writeFileSync(counts, rows.join('\n') + '\n');
+  const run = (...words) => execFileSync(dwell, ['--db', join(scratch, 'db'), ...words], { encoding: 'utf8' });
+  run('import', '--counts', counts, '--image', program, '--machine', 'amd-zen4', '--event', 'cycles', '--period', '60000',
+    '--unit', 'cycles', '--name', hostile.replaceAll('/', '_'));
+  run('report', '--html', file);
+}
+
+async function open({ colorScheme = 'light', viewport = { width: 1280, height: 900 }, hash = '' } = {}) {
+  const context = await browser.newContext({ colorScheme, viewport });
+  const page = await context.newPage();
+  const seen = { requests: [], errors: [] };
+  page.on('request', (request) => seen.requests.push(request.url()));
+  page.on('pageerror', (error) => seen.errors.push(error.message));
+  page.on('console', (message) => { if (message.type() === 'error') seen.errors.push(message.text()); });
+  page.on('dialog', (dialog) => { seen.errors.push(`dialog ${dialog.message()}`); dialog.dismiss(); });
+  await page.goto(pathToFileURL(file).href + hash);
+  return { context, page, seen };
+}
+
+test('the page needs nothing but itself, and hostile names stay text', { skip }, async () => {
+  const { context, page, seen } = await open();
+  const title = await page.title();
+  assert.match(title, /where the cycles went$/);
+  assert.ok(title.startsWith('<img_src=x'), title);
+  assert.equal(await page.locator('img').count(), 0);
+  assert.equal(await page.locator('script').count(), 1);
+  assert.ok((await page.locator('.procs .name').allTextContents()).some((name) => name.includes('<img/src=x/onerror=')));
+  assert.deepEqual(seen.errors, []);
+  assert.deepEqual(seen.requests.filter((url) => !/^(file|data):/.test(url)), []);
+  assert.equal(seen.requests.filter((url) => url.startsWith('file:')).length, 1);
+  assert.doesNotMatch(readFileSync(file, 'utf8'), /(src|href)\s*=\s*["']?https?:/);
+  await context.close();
+});
+
+test('the table sorts and filters', { skip }, async () => {
+  const { context, page } = await open();
+  const shares = async () => (await page.locator('.procs td.share').allTextContents()).map(Number.parseFloat);
+  const sorted = (numbers, sign) => numbers.every((n, i) => i === 0 || sign * (n - numbers[i - 1]) >= 0);
+  assert.ok(sorted(await shares(), -1));
+  await page.locator('.procs th').first().click();
+  assert.ok(sorted(await shares(), 1));
+  await page.locator('.procs th').nth(1).press('Enter');
+  const names = (await page.locator('.procs td.name').allTextContents()).map((name) => name.toLowerCase());
+  assert.deepEqual(names, names.toSorted());
+  await page.locator('#filter').fill('PLAIN');
+  assert.equal(await page.locator('.procs tbody tr:visible').count(), 1);
+  await context.close();
+});
+
+test('links lead to instructions, also into a listing that is closed', { skip }, async () => {
+  const { context, page } = await open();
+  await page.locator('.skyline').last().scrollIntoViewIfNeeded();
+  const link = await page.locator('.skyline a').last().getAttribute('href');
+  await page.locator('details').evaluateAll((all) => all.forEach((d) => { d.open = false; }));
+  await page.evaluate((hash) => { location.hash = hash; }, link);
+  await page.locator(`[id="${link.slice(1)}"]`).waitFor({ state: 'visible' });
+  await context.close();
+});
+
+/** Relative luminance after WCAG 2. */
+function luminance(rgb) {
+  const [r, g, b] = rgb.match(/[\d.]+/g).map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+for (const colorScheme of ['light', 'dark']) {
+  test(`text stands out in the ${colorScheme} scheme, and the page fits`, { skip }, async () => {
+    for (const width of [390, 1280]) {
+      const { context, page } = await open({ colorScheme, viewport: { width, height: 900 } });
+      const colors = await page.evaluate(() => ['body', '.lead', '.because', '.bubble', 'td.address', '.procs .name a'].flatMap((selector) => {
+        const element = document.querySelector(selector);
+        if (!element) return [];
+        let behind = element;
+        while (behind && /rgba\(0, 0, 0, 0\)/.test(getComputedStyle(behind).backgroundColor)) behind = behind.parentElement;
+        return [[selector, getComputedStyle(element).color, getComputedStyle(behind).backgroundColor]];
+      }));
+      assert.ok(colors.length >= 5, JSON.stringify(colors));
+      for (const [selector, ink, paper] of colors) {
+        const [light, dark] = [luminance(ink), luminance(paper)].sort((a, b) => b - a);
+        const least = selector === '.bubble' ? 3 : 4.5;
+        assert.ok((light + 0.05) / (dark + 0.05) >= least, `${selector}: ${ink} on ${paper}`);
+      }
+      const paper = luminance(colors[0][2]);
+      assert.ok(colorScheme === 'dark' ? paper < 0.1 : paper > 0.8);
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `at ${width}`);
+      await context.close();
+    }
+  });
+}
