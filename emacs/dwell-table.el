@@ -118,11 +118,9 @@ KEY is a function of a row, or what `plist-get' finds in it."
 (defun dwell-table--say (text)
   "Show TEXT, what the list is of, and the filter in the mode line."
   (setq dwell-table--title text)
-  (cl-flet ((plain (text) (replace-regexp-in-string "%" "%%" text t t)))
-    (setq mode-line-process (concat " " (plain text)
-                                    (if dwell-table--filter
-                                        (format " /%s/" (plain dwell-table--filter))
-                                      ""))))
+  ;; A variable's text is shown as it is: no percent sign need be doubled.
+  (setq mode-line-process
+        (concat " " text (if dwell-table--filter (format " /%s/" dwell-table--filter) "")))
   (force-mode-line-update))
 
 (defun dwell-table-filter (regexp)

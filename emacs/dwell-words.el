@@ -64,9 +64,9 @@
 ;;;; Words
 
 (defun dwell--format-share (share)
-  "Return SHARE, 0 to 1, in percent."
+  "Return SHARE in percent."
   (cond ((< 0 share 0.0005) "<0.1%")
-        ((>= share 0.9995) "100%")
+        ((>= share 0.9995) (format "%.0f%%" (* 100 share))) ; changes may be of more than all
         (t (format "%.1f%%" (* 100 share)))))
 
 (defun dwell--format-count (count)

@@ -167,7 +167,7 @@
       (should (equal (dwell-test-lines)
                      '("+22.1% slower +221 M ×1.0 2.1→4.2 200→421 sum(int*) a.out"
                        "−9.0% gone −90 M - 2.1→- 90→0 old() a.out")))
-      (should (string-match-p "before → 20261121T100000Z: \\+22.1%% in all, by run" mode-line-process))
+      (should (string-match-p "before → 20261121T100000Z: \\+22.1% in all, by run" mode-line-process))
       (goto-char (point-min))
       (should (eq 'dwell-worse (get-text-property (+ 4 (point)) 'face)))
       (forward-line)

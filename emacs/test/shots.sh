@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pictures of dwell.el's views on a terminal, light and dark, for the README:   shots.sh [FOLDER]   (FOLDER: docs/pictures)
-# What they show is real: a program recorded before and after its data outgrew the caches. Needs what `npm run build` builds,
+# What they show is real: a program recorded twice, the second time with twice the work. Needs what `npm run build` builds,
 # tmux and chromium.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,7 +16,7 @@ work=$(mktemp -d)
 socket=dwell-shots-$$
 pane() { tmux -L "$socket" capture-pane -p "$@" -t 0; }
 keys() { tmux -L "$socket" send-keys -t 0 "$@"; }
-lisp() { keys M-: ; sleep 0.3; keys -l "$1"; keys Enter; }
+lisp() { keys M-: ; sleep 0.3; keys -l "(ignore $1)"; keys Enter; }
 trap 'tmux -L "$socket" kill-server 2>/dev/null || true; rm -rf "$work"' EXIT
 
 # sees REGEXP: the pane comes to show it
@@ -28,17 +28,15 @@ sees() {
   echo "shots: never saw: $1"; pane; exit 1
 }
 
-# The same steps through a list of 1 MiB, then of 32 MiB.
+# A walk through a list in memory, then one twice as long.
 stage() {
   mkdir -p "$work/chase/.git" "$folder"
   cp "$top"/test-fixtures/programs/{chase.c,workload.h} "$work/chase"
   cd "$work/chase"
-  sed -i 's/1 << 19/1 << 14/' chase.c
   gcc -O2 -g -o chase chase.c
-  "$dwell" --db "$work/db" record --name small -- ./chase 512 >/dev/null 2>&1
-  sed -i 's/1 << 14/1 << 19/' chase.c
-  gcc -O2 -g -o chase chase.c
-  "$dwell" --db "$work/db" record --name large -- ./chase 16 >/dev/null 2>&1
+  for rounds in 16 32; do
+    "$dwell" --db "$work/db" record --name "$rounds-rounds" -- ./chase $rounds >/dev/null 2>&1
+  done
 }
 
 # begin light|dark
@@ -90,12 +88,14 @@ for theme in light dark; do
   lisp '(dwell-hot-summary)'
   sees 'Net sampling error'
   shot summary
-  lisp '(progn (delete-other-windows) (switch-to-buffer "chase.c") (dwell-compare (list "small")))'
+  lisp '(progn (delete-other-windows) (switch-to-buffer "chase.c") (dwell-compare (list "16-rounds")))'
   sees 'slower|more|new'
   keys C-c "'" E
-  sees ' b small'
+  sees ' b 16-rounds'
   lisp '(progn (switch-to-buffer "chase.c") (dwell-hottest-line) (dwell-diff))'
   sees 'Verdict'
+  lisp '(progn (goto-char (point-min)) (dwell-diff-visit))'
+  sees 'n/p: changes'
   shot diff
   tmux -L "$socket" kill-server
 done
