@@ -15,13 +15,40 @@ mod ahead;
 
 pub use ahead::{AHEAD_BYTES, Ahead};
 
-/// How many registers a sample carries.
-pub const REGISTER_COUNT: usize = 17;
-const FLAGS: usize = 8;
+/// How many registers a sample carries: on x86-64 the general ones, pc and flags; on AArch64 x0 to x30, sp and pc.
+pub const REGISTER_COUNT: usize = if cfg!(target_arch = "aarch64") { 33 } else { 18 };
+/// Those that a program of ours in the kernel tells beside the pc: general ones and flags of x86-64.
+pub const REGISTERS_TOLD: usize = 17;
+/// Where the user's pc is among them.
+const PC: usize = if cfg!(target_arch = "aarch64") { 32 } else { 8 };
+const FLAGS: usize = 9;
 
 /// A sample's registers, in the order of `sys::event::REGISTER_MASK`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registers(pub [u64; REGISTER_COUNT]);
+
+impl Registers {
+    /// Of a sample in user mode at `pc`, from the others in their order, as a BPF program tells them on x86-64.
+    pub fn of_user(pc: u64, others: &[u64]) -> Self {
+        let mut values = [0; REGISTER_COUNT];
+        let (before, after) = others.split_at(PC.min(others.len()));
+        let all = before.iter().chain(std::iter::once(&pc)).chain(after);
+        values.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
+        Registers(values)
+    }
+
+    /// Of a sample in the kernel: the user's instruction that faulted, made a system call or was interrupted. On x86-64
+    /// `syscall` leaves its successor in rcx and the flags in r11, which tells it from the others; on AArch64 a system call
+    /// shows as its successor.
+    pub fn entered_from(&self) -> u64 {
+        const RCX: usize = 2;
+        const R11: usize = 13;
+        const SYSCALL_BYTES: u64 = 2;
+        let (pc, values) = (self.0[PC], &self.0);
+        let is_call = cfg!(target_arch = "x86_64") && values[RCX] == pc && values[R11] == values[FLAGS];
+        if is_call { pc.wrapping_sub(SYSCALL_BYTES) } else { pc }
+    }
+}
 
 /// How to decide a branch from registers; what is remembered of a pc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,7 +238,7 @@ fn position(number: u8) -> usize {
     const LOW: [usize; 8] = [0, 2, 3, 1, 7, 6, 4, 5]; // rax rcx rdx rbx rsp rbp rsi rdi
     match number {
         0..=7 => LOW[usize::from(number)],
-        _ => usize::from(number & 15) + 1, // r8 follows the flags
+        _ => usize::from(number & 15) + 2, // r8 follows pc and flags
     }
 }
 

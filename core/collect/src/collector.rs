@@ -62,6 +62,7 @@ pub struct Batch {
 }
 
 /// The events derived from registers follow the sampled ones.
+const KERNEL_TIME: u8 = u8::MAX - 4;
 const TAKEN: u8 = u8::MAX - 3;
 const NOT_TAKEN: u8 = u8::MAX - 2;
 const AHEAD_TAKEN: u8 = u8::MAX - 1;
@@ -265,6 +266,10 @@ impl<H: Host> Collector<H> {
         {
             self.observe_branch(image, offset, execution, registers);
         }
+        let is_time = self.events.get(usize::from(event)).is_some_and(Event::is_time);
+        if let (Some(registers), Mode::Kernel, true) = (&sample.registers, sample.mode, is_time) {
+            self.charge_user(sample.pid, execution, registers.entered_from());
+        }
     }
 
     /// Samples of other events stand where those happen, which says nothing of how often a branch goes which way.
@@ -280,6 +285,15 @@ impl<H: Host> Collector<H> {
             (&sample.registers, place, self.counts_code(event))
         {
             self.observe_branch(image, offset, execution, registers);
+        }
+    }
+
+    /// Time in the kernel is also counted where the user's code entered it. A user's pc that no mapping has (none, as in a
+    /// task that is being born) is no loss: the sample itself stands in the kernel.
+    fn charge_user(&mut self, pid: u32, execution: ExecutionId, pc: u64) {
+        if let Some((image, offset)) = self.mapped_place(pid, pc, execution) {
+            let execution = self.apps.counted_as(execution);
+            *self.counts.entry(Key { offset, image, execution, event: KERNEL_TIME }).or_default() += 1;
         }
     }
 
@@ -395,6 +409,7 @@ impl<H: Host> Collector<H> {
             NOT_TAKEN => Event::BRANCH_NOT_TAKEN,
             AHEAD_TAKEN => Event::AHEAD_TAKEN,
             AHEAD_NOT_TAKEN => Event::AHEAD_NOT_TAKEN,
+            KERNEL_TIME => Event::KERNEL_TIME,
             sampled => self.events[usize::from(sampled)].clone(),
         }
     }

@@ -25,7 +25,7 @@ const STEPS: usize = 1024;
 const STEPS_BEFORE: usize = 512;
 /// What a burst costs where the thread is followed, before one was measured.
 const COST_NS_FIRST: f64 = 1e6;
-/// The same where it makes its steps: 11 µs a step on a machine of its own (DESIGN.md), 19 to 50 on a busy one. Rather
+/// The same where it makes its steps: 11 µs a step on a machine of its own (measured.md), 19 to 50 on a busy one. Rather
 /// too much: a short run whose budget the first burst exceeds would be stepped at its beginning only.
 const COST_NS_STEPPED: f64 = 40e6;
 /// Bursts that are asked for at once take so long, about; samples wait for them.

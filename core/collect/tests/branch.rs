@@ -5,7 +5,9 @@ use dwell_image::{Flow, Image, Instruction, Operand};
 
 const RAX: usize = 0;
 const RCX: usize = 2;
-const FLAGS: usize = 8;
+const FLAGS: usize = 9;
+const R8: usize = 10;
+const R15: usize = 17;
 
 fn registers(values: &[(usize, u64)]) -> Registers {
     let mut all = [0x5555_5555_5555_5555; REGISTER_COUNT];
@@ -77,8 +79,8 @@ fn forms_and_widths() {
     assert_eq!(taken(&[0x40, 0x84, 0xe4, 0x74, 5], &[(7, 0xff00)]), Some(true), "test spl, spl; je");
     assert_eq!(taken(&[0x48, 0x83, 0xf9, 0xff, 0x74, 5], &[(RCX, u64::MAX)]), Some(true), "cmp rcx, -1; je");
     assert_eq!(taken(&[0x66, 0x3d, 0, 0x80, 0x72, 5], &[(RAX, 0x17fff)]), Some(true), "cmp ax, 0x8000; jb");
-    assert_eq!(taken(&[0x4d, 0x39, 0xf8, 0x77, 5], &[(9, 8), (16, 7)]), Some(true), "cmp r8, r15; ja");
-    assert_eq!(taken(&[0x4c, 0x3b, 0xc1, 0x77, 5], &[(9, 8), (RCX, 9)]), Some(false), "cmp r8, rcx; ja");
+    assert_eq!(taken(&[0x4d, 0x39, 0xf8, 0x77, 5], &[(R8, 8), (R15, 7)]), Some(true), "cmp r8, r15; ja");
+    assert_eq!(taken(&[0x4c, 0x3b, 0xc1, 0x77, 5], &[(R8, 8), (RCX, 9)]), Some(false), "cmp r8, rcx; ja");
     assert_eq!(taken(&[0xf6, 0xc1, 8, 0x0f, 0x85, 0, 0, 0, 0], &[(RCX, 8)]), Some(true), "test cl, 8; jne");
     assert_eq!(
         taken(&[0xa9, 0, 0, 0, 0x80, 0x78, 5], &[(RAX, 1 << 31)]),

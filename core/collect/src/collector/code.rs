@@ -10,7 +10,7 @@ use dwell_profile::ImageKind;
 use super::{AHEAD_NOT_TAKEN, AHEAD_TAKEN, Collector, Key, NOT_TAKEN, TAKEN};
 use crate::{
     apps::ExecutionId,
-    branch::{AHEAD_BYTES, Ahead, Recipe, Registers},
+    branch::{AHEAD_BYTES, Ahead, Recipe, Registers, a64},
     host::Host,
     images::{ImageIndex, Images},
 };
@@ -30,10 +30,15 @@ pub(super) enum Code {
     At(Recipe),
     /// It decides the first branch after it.
     Before(Ahead),
+    /// The same on AArch64, or it is the branch.
+    BeforeA64(a64::Ahead),
 }
 
 impl Code {
     fn read(code: &[u8]) -> Self {
+        if cfg!(target_arch = "aarch64") {
+            return a64::Ahead::decode(code).map_or(Code::Undecided, Code::BeforeA64);
+        }
         match Recipe::decode(code) {
             Some(recipe) => Code::At(recipe),
             None => Ahead::decode(code).map_or(Code::Undecided, Code::Before),
@@ -50,6 +55,15 @@ impl Code {
             }
             Code::Before(ahead) => {
                 Some((0, if ahead.taken(registers) { AHEAD_TAKEN } else { AHEAD_NOT_TAKEN }))
+            }
+            Code::BeforeA64(ahead) => {
+                let event = match (ahead.distance(), ahead.taken(&registers.0)) {
+                    (0, true) => TAKEN,
+                    (0, false) => NOT_TAKEN,
+                    (_, true) => AHEAD_TAKEN,
+                    (_, false) => AHEAD_NOT_TAKEN,
+                };
+                Some((0, event))
             }
         }
     }

@@ -179,6 +179,37 @@ fn registers_decide_branches() {
     .assert_eq(&told(&c.take()).join("\n"));
 }
 
+/// A system call is charged to the `syscall`, two bytes before where it returns; a fault to what faulted; what has no user
+/// to nobody.
+#[test]
+fn the_kernels_time_is_charged_to_who_entered_it() {
+    let mut c = collector();
+    c.discover([1]);
+    let mut sample = |user_pc: u64, rcx: u64, has_registers: bool| {
+        let mut values = [0; crate::branch::REGISTER_COUNT];
+        (values[2], values[8]) = (rcx, user_pc);
+        let registers = has_registers.then_some(Registers(values));
+        let pc = 0xffff_ffff_8000_0007;
+        c.apply(0, Item::Sample(0, Sample { mode: Mode::Kernel, pc, pid: 1, tid: 1, registers }));
+    };
+    sample(0x1012, 0x1012, true);
+    sample(0x1020, 7, true);
+    sample(0x1020, 7, true);
+    sample(0x1020, 7, false);
+    sample(0, 7, true);
+    let batch = c.take();
+    let charged: Vec<String> = told(&batch).into_iter().filter(|row| row.contains("kernel-time")).collect();
+    expect_test::expect![[r#"
+        kernel-time /bin/init+10 init#1 1
+        kernel-time /bin/init+20 init#1 2"#]]
+    .assert_eq(&charged.join("\n"));
+    assert_eq!(
+        told(&batch).iter().filter(|row| row.starts_with("cpu-clock")).count(),
+        1,
+        "one place in the kernel"
+    );
+}
+
 /// `cmp eax, ecx; je` at 0x10 is all the code that the fake files have: the branch there falls through, is taken, and
 /// leads to code that cannot be read.
 #[test]

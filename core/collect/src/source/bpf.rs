@@ -176,7 +176,7 @@ fn timed(notice: &Notice) -> (u64, Item) {
         }
         Notice::Registers(sampled) => {
             let (pc, pid, tid) = (sampled.pc, sampled.pid, sampled.tid);
-            let registers = Some(Registers(sampled.registers));
+            let registers = Some(Registers::of_user(pc, &sampled.registers));
             let sample = Sample { mode: Mode::User, pc, pid, tid, registers };
             (sampled.time_ns, Item::Registers(sampled.event, sample))
         }

@@ -8,11 +8,15 @@ use std::{
 use perf_event_open_sys::{self as perf, bindings as abi};
 
 /// Registers in samples: all general ones and the flags, in the order in which the kernel dumps them (ascending bits
-/// of `enum perf_event_x86_regs`: AX BX CX DX SI DI BP SP, then FLAGS, then R8…R15; IP is in the sample anyway).
+/// of `enum perf_event_x86_regs`: AX BX CX DX SI DI BP SP IP FLAGS, then R8…R15). The user's IP is that of the sample
+/// only outside the kernel.
 #[cfg(target_arch = "x86_64")]
-pub const REGISTER_MASK: u64 = 0xff | 1 << 9 | 0xff << 16;
-/// No registers: branch outcomes are interpreted on x86-64 only.
-#[cfg(not(target_arch = "x86_64"))]
+pub const REGISTER_MASK: u64 = 0x3ff | 0xff << 16;
+/// `enum perf_event_arm_regs`: X0…X29 LR SP PC.
+#[cfg(target_arch = "aarch64")]
+pub const REGISTER_MASK: u64 = (1 << 33) - 1;
+/// No registers: branch outcomes are interpreted on x86-64 and AArch64 only.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub const REGISTER_MASK: u64 = 0;
 
 /// What to count, as the kernel numbers it.

@@ -1,7 +1,7 @@
 //! The bytes of `/dev/dwell` → chunks. Enters: what a read returned. Leaves: heads and records. Pure; never panics.
 
 use crate::{
-    branch::{REGISTER_COUNT, Registers},
+    branch::{REGISTERS_TOLD, Registers},
     entries::Entry,
     items::Item,
     records::{Mode, Sample},
@@ -64,16 +64,16 @@ pub fn entry(words: Words) -> Option<Entry> {
 /// Samples with registers, each with its time; `event` is the one that they stand for.
 pub fn registers(records: &[u8], event: u8) -> impl Iterator<Item = (u64, Item)> {
     records.chunks_exact(REGISTER_SAMPLE_BYTES).filter_map(move |record| {
-        let mut registers = [0; REGISTER_COUNT];
+        let (pc, mut registers) = (u64_at(record, 8)?, [0; REGISTERS_TOLD]);
         for (at, register) in registers.iter_mut().enumerate() {
             *register = u64_at(record, 32 + 8 * at)?;
         }
         let sample = Sample {
             mode: Mode::User,
-            pc: u64_at(record, 8)?,
+            pc,
             pid: u32_at(record, 16)?,
             tid: u32_at(record, 20)?,
-            registers: Some(Registers(registers)),
+            registers: Some(Registers::of_user(pc, &registers)),
         };
         Some((u64_at(record, 0)?, Item::Registers(event, sample)))
     })

@@ -10,7 +10,7 @@ pub const APART_MAX: usize = 16;
 /// Events that there are programs for.
 pub const EVENTS_MAX: usize = 8;
 /// Registers of a sample.
-pub const REGISTERS: usize = 17;
+pub const REGISTERS: usize = crate::branch::REGISTERS_TOLD;
 /// Entries of a bucket.
 const WAYS: usize = 6;
 /// An overflow buffer is the kernel's.
