@@ -16,6 +16,7 @@ const packages = {
 const testPackages = {
   chromium: '/usr/bin/chromium',
   'emacs-nox': '/usr/bin/emacs',
+  'elpa-lsp-mode': '/usr/share/emacs/site-lisp/elpa-src/lsp-mode*',
   'elpa-package-lint': '/usr/share/emacs/site-lisp/elpa-src/package-lint*',
   'elpa-relint': '/usr/share/emacs/site-lisp/elpa-src/relint*',
   'gcc-aarch64-linux-gnu': '/usr/bin/aarch64-linux-gnu-gcc',

@@ -150,5 +150,46 @@
         (should (equal (buffer-string) (dwell-test-ask :fake/text (list :uri dwell--document))))
         (let ((inhibit-message t)) (eglot-shutdown (eglot-current-server)))))))
 
+(defvar lsp-session-file)
+(defvar lsp-auto-guess-root)
+(defvar lsp-warn-no-matched-clients)
+(defvar lsp-enable-file-watchers)
+(defvar lsp-enable-suggest-server-download)
+(defvar lsp-keep-workspace-alive)
+(declare-function lsp "lsp-mode")
+(declare-function lsp-workspaces "lsp-mode")
+(declare-function lsp-disconnect "lsp-mode")
+(declare-function lsp-register-client "lsp-mode")
+(declare-function lsp-activate-on "lsp-mode")
+(declare-function lsp-stdio-connection "lsp-mode")
+(declare-function make-lsp-client "lsp-mode")
+
+;; Debian 12's is compiled for Emacs 28 and does not run in Emacs 30.
+(if (not (and (< emacs-major-version 30) (require 'lsp-mode nil t)))
+    (message "SKIPPED emacs-beside-lsp-mode: no lsp-mode for this Emacs (Debian: elpa-lsp-mode)")
+  (ert-deftest dwell-beside-lsp-mode ()
+    "Two servers for one buffer: lsp-mode's and ours; neither disturbs the other."
+    (let ((lsp-session-file (make-temp-name (expand-file-name "dwell-lsp-session" temporary-file-directory)))
+          (lsp-auto-guess-root t) (lsp-warn-no-matched-clients nil) (lsp-enable-file-watchers nil)
+          (lsp-enable-suggest-server-download nil) (lsp-keep-workspace-alive nil))
+      (lsp-register-client
+       (make-lsp-client :new-connection (lsp-stdio-connection #'dwell-test-fake-server)
+                        :activation-fn (lsp-activate-on "c") :server-id 'dwell-fake :priority 99))
+      (unwind-protect
+          (dwell-test-with-costs
+            (c-mode)
+            (dwell-mode)
+            (lsp)
+            (dwell-test-until "lsp-mode" (lsp-workspaces))
+            (dwell-test-until "overlays" (dwell-test-overlays))
+            (goto-char (point-min))
+            (insert "// both hear of this\n")
+            (save-buffer)
+            (dwell-test-until "costs of the saved text" (equal 3 (caar (dwell-test-shares))))
+            (should (equal (buffer-string) (dwell-test-ask :fake/text (list :uri dwell--document))))
+            (should (lsp-workspaces))
+            (let ((inhibit-message t)) (lsp-disconnect)))
+        (when (file-exists-p lsp-session-file) (delete-file lsp-session-file))))))
+
 (provide 'dwell-life-test)
 ;;; dwell-life-test.el ends here
