@@ -33,6 +33,8 @@ pub struct Verdict {
     pub estimators: Vec<EstimatorVerdict>,
     /// Whether our confidence is earned.
     pub reliability: Reliabilities,
+    /// The same where instructions were counted: out of order only then can confidence be more than low.
+    pub reliability_counted: Option<Reliabilities>,
     /// Whether the right ones are blamed, by time samples alone; `None` where no simulator told the truth.
     pub culprits: Option<Scores>,
     /// The same with the samples of misses, where there are any.
@@ -87,6 +89,9 @@ pub struct Named {
     pub estimates: Vec<Estimates>,
 }
 
+/// Ours with samples of retired instructions.
+const COUNTED: &str = "dwell + instructions";
+
 /// Judges all estimators, and their sensitivity if asked.
 pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) -> Verdict {
     let evidence = &program.evidence;
@@ -109,7 +114,8 @@ pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) ->
         samples,
         unjudged_share: 1.0 - judged as f64 / samples.max(1) as f64,
         estimators: all.iter().map(|n| estimator_verdict(program, n)).collect(),
-        reliability: reliabilities(program, &analyses, &all[0]),
+        reliability: reliabilities(program, &analyses, &all[0].estimates),
+        reliability_counted: counted_reliabilities(program, &all),
         culprits: culprits::score(program, &analyses),
         culprits_by_events: by_events.flatten(),
         sensitivity: if has_sensitivity { sensitivity::judge(name, program) } else { Vec::new() },
@@ -171,7 +177,7 @@ fn variants(evidence: &Evidence) -> Vec<(&'static str, Help)> {
     let kinds = [
         ("dwell, time alone", Help::NONE, any(&|p| p.directions.iter().any(|&(t, n)| t + n > 0))),
         ("dwell + bursts", Help::BURSTS, any(&|p| !p.transfers.is_empty())),
-        ("dwell + instructions", Help::INSTRUCTIONS, any(&has_instructions)),
+        (COUNTED, Help::INSTRUCTIONS, any(&has_instructions)),
     ];
     kinds.into_iter().filter(|(.., has)| *has).map(|(name, help, _)| (name, help)).collect()
 }
@@ -216,11 +222,23 @@ fn estimator_verdict(program: &Program, named: &Named) -> EstimatorVerdict {
     }
 }
 
-fn reliabilities(program: &Program, analyses: &[ProcedureAnalysis], ours: &Named) -> Reliabilities {
+/// Of ours with samples of retired instructions, where there are any.
+fn counted_reliabilities(program: &Program, all: &[Named]) -> Option<Reliabilities> {
+    let named = all.iter().find(|n| n.name == COUNTED)?;
+    let evidence = &program.evidence;
+    let analyses = dwell::analyses(evidence, &evidence.model, Help::INSTRUCTIONS);
+    Some(reliabilities(program, &analyses, &named.estimates))
+}
+
+fn reliabilities(
+    program: &Program,
+    analyses: &[ProcedureAnalysis],
+    estimates: &[Estimates],
+) -> Reliabilities {
     let points: Vec<Vec<(Point, Confidence)>> = (0..analyses.len())
         .map(|p| {
             let samples = &program.evidence.procedures[p].samples;
-            let points = points_of(samples, &program.truth[p], &ours.estimates[p]);
+            let points = points_of(samples, &program.truth[p], &estimates[p]);
             points.map(|(i, point)| (point, analyses[p].instructions[i].confidence)).collect()
         })
         .collect();

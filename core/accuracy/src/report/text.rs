@@ -9,7 +9,7 @@ use crate::{
     metrics::{self, Shares, Within},
     reliability::Reliability,
     sensitivity::Sensitivity,
-    verdict::Verdict,
+    verdict::{Reliabilities, Verdict},
 };
 
 /// All tables.
@@ -77,14 +77,24 @@ fn sensitivity(text: &mut String, members: &[&Verdict]) {
     }
 }
 
-/// Only where there is something to tell apart: out of order all may be low.
 fn reliability(text: &mut String, members: &[&Verdict]) {
+    let own: Vec<&Reliabilities> = members.iter().map(|v| &v.reliability).collect();
+    let counted: Vec<&Reliabilities> =
+        members.iter().filter_map(|v| v.reliability_counted.as_ref()).collect();
+    levels(text, "reliability", &own);
+    if !counted.is_empty() {
+        levels(text, "reliability with samples of instructions", &counted);
+    }
+}
+
+/// Of each level the share of samples, and how many of those are right.
+fn levels(text: &mut String, title: &str, programs: &[&Reliabilities]) {
     let kinds: [(&str, Vec<Reliability>); 3] = [
-        ("absolute", members.iter().filter_map(|v| v.reliability.abs).collect()),
-        ("prog", members.iter().map(|v| v.reliability.prog).collect()),
-        ("func", members.iter().map(|v| v.reliability.func).collect()),
+        ("absolute", programs.iter().filter_map(|r| r.abs).collect()),
+        ("prog", programs.iter().map(|r| r.prog).collect()),
+        ("func", programs.iter().map(|r| r.func).collect()),
     ];
-    let _ = writeln!(text, "\nreliability: % of the samples, and of those the % within 10 and 15 %");
+    let _ = writeln!(text, "\n{title}: % of the samples, and of those the % within 10 and 15 %");
     for (kind, all) in kinds.iter().filter(|(_, all)| !all.is_empty()) {
         let mean = Reliability::mean(all);
         let mut line = format!("{kind:10}");

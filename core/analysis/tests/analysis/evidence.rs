@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A loop of four turns with a diamond that goes left three times of four, entered 1,000 times; three exits.
-const DIAMOND: &str = "\
+pub const DIAMOND: &str = "\
     xor eax, eax
     loop:
     add rax, 1

@@ -10,6 +10,7 @@ mod jump_tables;
 mod models;
 mod paper;
 mod pipeline;
+mod properties;
 mod schedules;
 mod show;
 mod truth;
