@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use super::{
     Estimate, Estimates, Evidence,
     likely_flow::{self, Fitter, Flow, Suggestion},
-    retired, skid,
+    retired, skid, usual,
 };
 use crate::{
     Basis, Confidence,
@@ -30,12 +30,10 @@ const STEPS_MAX: [usize; 3] = [4, 4, 12];
 /// Variance of the logarithm of one class's cycles over its expected cycles: a factor of two either way.
 const CYCLES_LOG_VARIANCE: f64 = 0.5;
 /// Variance of the logarithm of a direction's odds in samples over its true odds: a sample on a branch prefers the
-/// direction that waits longer for it.
-const DIRECTION_LOG_VARIANCE: f64 = 0.3;
+/// direction that waits longer for it. Chosen on the programs of role "tune".
+const DIRECTION_LOG_VARIANCE: f64 = 0.15;
 /// The scale is where this part of the samples lies in classes that cost less than it says.
 const SCALE_QUANTILE: f64 = 0.35;
-/// Cycles over the front end's bound that a block takes at least, as a rule: programs rarely fill more than half of it.
-const FRONT_END_TIMES: f64 = 2.0;
 /// Samples below which a block's peak says nothing.
 const PEAK_SAMPLES_MIN: f64 = 50.0;
 
@@ -56,7 +54,7 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let fitter = Fitter::new(cfg)?;
     for steps_max in STEPS_MAX {
         head_samples = skid::undo(evidence, &shares);
-        let classes = ClassCycles::of(evidence, &head_samples);
+        let classes = ClassCycles::of(evidence, &head_samples, flow.as_ref());
         let guess = guess_edges(evidence, &classes, flow.as_ref());
         let suggestions = suggestions(evidence, &classes);
         let shown =
@@ -84,36 +82,42 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
 struct ClassCycles {
     /// Samples at the head of the machine.
     samples: Vec<f64>,
-    /// Cycles that one execution of all the class's blocks should take; 0 for classes without blocks.
-    expected: Vec<f64>,
+    /// Cycles that one execution of all the class's blocks takes at least; 0 for classes without blocks. They fix the
+    /// scale, since stalls only ever add cycles.
+    least: Vec<f64>,
+    /// What it takes as a rule: they tell classes apart.
+    usual: Vec<f64>,
 }
 
 impl ClassCycles {
-    fn of(evidence: &Evidence, head_samples: &[f64]) -> Self {
+    fn of(evidence: &Evidence, head_samples: &[f64], flow: Option<&Flow>) -> Self {
         let classes = evidence.equivalence.classes;
-        let mut cycles = ClassCycles { samples: vec![0.0; classes], expected: vec![0.0; classes] };
+        let zeros = || vec![0.0; classes];
+        let mut cycles = ClassCycles { samples: zeros(), least: zeros(), usual: zeros() };
         for (block, &class) in evidence.equivalence.block_class.iter().enumerate() {
             let range = evidence.cfg.blocks[block].clone();
-            cycles.samples[class] += range.map(|i| head_samples[i]).sum::<f64>();
-            cycles.expected[class] += expected_cycles(evidence, block, head_samples);
+            cycles.samples[class] += range.clone().map(|i| head_samples[i]).sum::<f64>();
+            let front_end: f64 = range.clone().map(|i| evidence.schedule.slot_cycles[i]).sum();
+            let best = evidence.schedule.best_case_cycles[block];
+            let (least, usual) = (usual::FRONT_END_TIMES * front_end, usual::cycles(evidence, block, flow));
+            cycles.least[class] += with_peak(evidence, block, head_samples, best.max(least));
+            cycles.usual[class] += with_peak(evidence, block, head_samples, best.max(usual));
         }
         cycles
     }
 
     /// Half a sample more than there are: a block without samples is rare, not impossible.
     fn frequency(&self, class: usize) -> f64 {
-        (self.samples[class] + 0.5) / self.expected[class]
+        (self.samples[class] + 0.5) / self.usual[class]
     }
 }
 
-/// A block's best case, or what the front end takes as a rule, lengthened where a load, a store or a locked operation
-/// gathers far more samples than the model expects. The true length then lies between that and what the rest of the block says (all stalls at the
+/// What a block should take, `best`, lengthened where a load, a store or a locked operation gathers far more samples than
+/// the model expects. The true length then lies between that and what the rest of the block says (all stalls at the
 /// peak); we take the geometric middle, and of a load's latency the one between first level and memory.
-fn expected_cycles(evidence: &Evidence, block: usize, head_samples: &[f64]) -> f64 {
+fn with_peak(evidence: &Evidence, block: usize, head_samples: &[f64], best: f64) -> f64 {
     let Evidence { cfg, schedule, model, .. } = *evidence;
     let range = cfg.blocks[block].clone();
-    let front_end: f64 = range.clone().map(|i| schedule.slot_cycles[i]).sum();
-    let best = schedule.best_case_cycles[block].max(FRONT_END_TIMES * front_end);
     let total: f64 = range.clone().map(|i| head_samples[i]).sum();
     if total < PEAK_SAMPLES_MIN {
         return best;
@@ -233,7 +237,7 @@ fn scale(mut flow: Flow, evidence: &Evidence, classes: &ClassCycles) -> Flow {
     let by_class = evidence.equivalence.blocks_by_class();
     let ratio = |(class, blocks): (usize, &Vec<usize>)| {
         let frequency = flow.blocks[*blocks.first()?];
-        Some((classes.samples[class] / (classes.expected[class] * frequency), classes.samples[class]))
+        Some((classes.samples[class] / (classes.least[class] * frequency), classes.samples[class]))
     };
     let mut ratios: Vec<(f64, f64)> = by_class
         .iter()

@@ -17,8 +17,8 @@ fn a_load_that_looks_like_the_store() {
         &[0, 0, 9000, 100, 0, 0],
         &[(4, 1000, 1)],
         expect![[r#"
-            mov rbx, [rdi+8192]: Aliasing4K 10.6..11.6 by mov [rdi], rax
-            mov rbx, [rdi+8192]: DCacheMiss 0.0..1.0 by mov rbx, [rdi+8192]
+            mov rbx, [rdi+8192]: Aliasing4K 10.7..11.6 by mov [rdi], rax
+            mov rbx, [rdi+8192]: DCacheMiss 0.0..0.9 by mov rbx, [rdi+8192]
         "#]],
     );
 }
@@ -36,8 +36,8 @@ fn a_load_that_does_not() {
         &[0, 0, 9000, 100, 0, 0],
         &[(4, 1000, 1)],
         expect![[r#"
-            mov rbx, [rdi+8200]: DCacheMiss 1.0..1.0 by mov rbx, [rdi+8200]
-            mov rbx, [rdi+8200]: Unexplained 10.6..10.6
+            mov rbx, [rdi+8200]: DCacheMiss 0.9..0.9 by mov rbx, [rdi+8200]
+            mov rbx, [rdi+8200]: Unexplained 10.7..10.7
         "#]],
     );
 }

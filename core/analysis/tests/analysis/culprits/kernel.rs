@@ -27,7 +27,7 @@ fn system_call() {
                  0.0 0 add rbx, 1
                  0.0 0 cmp rbx, rsi
                  0.0 0 jne loop
-            frequency 3 Low, cpi -, best 0.17
+            frequency 2 Low, cpi -, best 0.17
                  0.0 1 ret
             note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],

@@ -81,12 +81,12 @@ fn mispredicted_branches() {
                   dynamic DtlbMiss 0.0..0.2 by mov rax, [rdi]
                  0.8 0 cmp rax, rbx
                  0.0 0 jl other
-            frequency 985 Low, cpi 0.73, best 0.17
+            frequency 987 Low, cpi 0.72, best 0.17
                   dynamic BranchMispredict 1.4..1.4 by jl other
                  1.5 1 add rcx, rax
                  0.4 0 add r9, 1
                  0.2 0 jmp join
-            frequency 1040 Low, cpi 0.84, best 0.17
+            frequency 1038 Low, cpi 0.85, best 0.17
                   dynamic BranchMispredict 1.3..1.3 by jl other
                  1.4 1 add rdx, rax
                  0.2 0 add r8, 1

@@ -18,11 +18,9 @@ fn locked_operation() {
         expect![[r#"
             frequency 707 Low, cpi 3.54, best 3.00
                   static Dependency 11.5..11.5 by lock add [rdi], rax
-                  dynamic Synchronization 0.0..2.2 by lock add [rdi], rax
-                  dynamic ICacheMiss 0.0..1.0
-                  dynamic DCacheMiss 0.0..1.0 by lock add [rdi], rax
-                  dynamic ItlbMiss 0.0..0.2
-                  dynamic DtlbMiss 0.0..0.2 by lock add [rdi], rax
+                  dynamic Synchronization 0.9..2.2 by lock add [rdi], rax
+                  dynamic ICacheMiss 0.0..0.6
+                  dynamic DCacheMiss 0.0..0.6 by lock add [rdi], rax
                   dynamic BranchMispredict 0.0..0.1 by jne loop
                 13.9 1 lock add [rdi], rax
                  0.1 0 add rbx, 1

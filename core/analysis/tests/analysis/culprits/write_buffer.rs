@@ -19,13 +19,13 @@ fn store_miss() {
             frequency 1549 Low, cpi 1.61, best 0.25
                   dynamic DtlbMiss 0.0..6.2 by mov [rdi], rax
                   dynamic WriteBuffer 0.0..6.2 by mov [rdi], rax
-                  dynamic ICacheMiss 0.0..0.8
+                  dynamic ICacheMiss 0.0..0.6
                  6.3 1 mov [rdi], rax
                   static Dependency 0.5..0.5 by add rdi, 4096
                  0.1 0 add rdi, 4096
                  0.1 0 cmp rdi, rsi
                  0.0 0 jne loop
-            frequency 2 Low, cpi -, best 0.17
+            frequency 1 Low, cpi -, best 0.17
                  0.0 1 ret
             note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
