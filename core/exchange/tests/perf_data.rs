@@ -227,3 +227,29 @@ fn a_missing_image_is_told_and_found_under_another_root() {
     assert!(!imported.notes.iter().any(|n| n.contains("spin")), "{:?}", imported.notes);
     assert!(scene.top()["spin"] > 0);
 }
+
+#[test]
+fn the_text_of_perf_script_counts_as_its_file_does() {
+    let scene = Scene::new();
+    let Some(file) = scene.record("import of perf script", &["-c", "1000000"]) else { return };
+    let whole = scene.import(&file).unwrap();
+    let ours = scene.top();
+    for options in
+        [&["--show-mmap-events"][..], &[], &["-F", "comm,pid,tid,cpu,time,event,ip,sym,symoff,dso"]]
+    {
+        let mut script = Command::new("perf");
+        let ended =
+            script.args(["script", "-i"]).arg(&file).args(options).stderr(Stdio::null()).output().unwrap();
+        if !ended.status.success() {
+            println!("SKIPPED import of perf script {options:?}: perf script: {}", ended.status);
+            continue;
+        }
+        let text = scene.path("script.txt");
+        fs::write(&text, &ended.stdout).unwrap();
+        let imported = scene.import(&text).unwrap();
+        assert_eq!(imported.samples, whole.samples, "{options:?}: {:?}", imported.notes);
+        assert_eq!(scene.top()["spin"], ours["spin"], "{options:?}: {:?}", imported.notes);
+        let told = imported.notes.iter().any(|n| n.contains("by the names"));
+        assert_eq!(told, !options.contains(&"--show-mmap-events"), "{options:?}: {:?}", imported.notes);
+    }
+}

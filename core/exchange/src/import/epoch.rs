@@ -29,6 +29,7 @@ impl Told {
             self.stacks.branches
         );
         count(self.branch_stacks, &stacks);
+        notes.extend(self.remarks.iter().cloned());
         for ((name, _), tally) in self.attributes.iter().zip(&self.events) {
             if tally.period_max > tally.period_min {
                 notes.push(format!(
@@ -120,7 +121,13 @@ pub fn event_of(name: &str, attribute: Option<&PerfEventAttr>) -> Event {
             let plain = name.rsplit_once(':').map_or(name, |(plain, modifiers)| {
                 if modifiers.chars().all(|c| "ukhGHpPSDeIW".contains(c)) { plain } else { name }
             });
-            Event::named(if plain.is_empty() { "event" } else { plain })
+            match plain {
+                "" => Event::named("event"),
+                "task-clock" => Event::CPU_CLOCK,
+                // Hybrid processors spell `cpu_core/cycles/`.
+                _ if plain.split('/').nth(1) == Some("cycles") => Event::CYCLES,
+                _ => Event::named(plain),
+            }
         }
     }
 }
@@ -130,6 +137,7 @@ fn unit_of(event: &Event, attribute: Option<&PerfEventAttr>) -> Unit {
         Some(PerfEventType::Software(SoftwareCounterType::CpuClock | SoftwareCounterType::TaskClock)) => {
             Unit::Nanoseconds
         }
+        None if *event == Event::CPU_CLOCK => Unit::Nanoseconds,
         _ if *event == Event::CYCLES => Unit::Cycles,
         _ => Unit::Events,
     }

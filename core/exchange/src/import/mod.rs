@@ -11,7 +11,9 @@ mod kernel;
 mod ledger;
 mod locate;
 mod perf_data;
+mod pprof;
 mod sample;
+mod script;
 mod space;
 
 use std::path::PathBuf;

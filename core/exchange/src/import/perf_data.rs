@@ -27,7 +27,9 @@ use super::{
     kernel::KernelSpace,
     ledger::Ledger,
     locate::{Locator, Named},
+    pprof,
     sample::{Layout, Sample},
+    script,
     space::{Execution, Mapping, Spaces},
 };
 use crate::ExchangeError;
@@ -38,9 +40,16 @@ pub fn gather(request: &ImportFile, now: Timestamp) -> Result<Gathered, Exchange
     let io = |source| ExchangeError::Io { path: path.clone(), source };
     let bad = |why: String| ExchangeError::BadPerfData { path: path.clone(), why };
     let mut file = open(path).map_err(io)?;
+    let written = file.metadata().ok().and_then(|m| m.modified().ok());
+    if let Some(told) = others(&mut file).map_err(io)? {
+        let told = told.map_err(bad)?;
+        if told.events.iter().all(|e| e.samples == 0) {
+            return Err(ExchangeError::NoSamples { path: path.clone() });
+        }
+        return Ok(told.finish(request, &Locator::new(request, written), now));
+    }
     let shape = guard::check(&mut file).map_err(bad)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;
-    let written = file.metadata().ok().and_then(|m| m.modified().ok());
     // What the parser gets wrong must not end a session: its panic is an error of the file.
     let parsed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| parse(file, shape)));
     let told = parsed.unwrap_or_else(|_| Err("its parser gave up on it".to_owned())).map_err(bad)?;
@@ -52,6 +61,7 @@ pub fn gather(request: &ImportFile, now: Timestamp) -> Result<Gathered, Exchange
 
 /// Reads bytes as `import` reads a file's, for fuzzing: nothing may panic, whatever they are.
 pub fn exercise(bytes: &[u8]) {
+    drop((script::read(bytes), pprof::read(bytes)));
     let mut file = io::Cursor::new(bytes);
     let Ok(shape) = guard::check(&mut file) else { return };
     file.set_position(0);
@@ -59,6 +69,22 @@ pub fn exercise(bytes: &[u8]) {
         let request = ImportFile::default();
         told.finish(&request, &Locator::new(&request, None), Timestamp::UNIX_EPOCH);
     }
+}
+
+/// What is no perf.data file, but may be the text of `perf script` or a profile of pprof's.
+fn others(file: &mut File) -> io::Result<Option<Result<Told, String>>> {
+    let mut start = Vec::new();
+    file.by_ref().take(256).read_to_end(&mut start)?;
+    file.seek(SeekFrom::Start(0))?;
+    if start.starts_with(b"PERFILE") || start.starts_with(b"2ELIF") {
+        return Ok(None);
+    }
+    let text = script::is_text(&start);
+    Ok(match () {
+        () if text && !start.starts_with(b"\n") => Some(script::read(BufReader::new(file))),
+        () if pprof::is_pprof(&start) => Some(pprof::read(file)),
+        () => None,
+    })
 }
 
 fn parse(file: impl Read + Seek, shape: Shape) -> Result<Told, String> {
@@ -176,6 +202,8 @@ pub(super) struct Told {
     pub aux_records: u64,
     pub unreadable: u64,
     pub cut: Option<String>,
+    /// What else one must know.
+    pub remarks: Vec<String>,
 }
 
 fn read<R: Read>(reader: PerfFileReader<R>, cut: bool) -> Result<Told, String> {
@@ -217,7 +245,12 @@ impl Told {
                 }
                 Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => match record.parse() {
                     // perf tells of processes that ran already as if they were born, at no time.
-                    Ok(Parsed::Fork(f)) if record.timestamp().unwrap_or(0) == 0 => self.spaces.forget(f.pid),
+                    // (Each of its threads too, after its mappings.)
+                    Ok(Parsed::Fork(f)) if record.timestamp().unwrap_or(0) == 0 => {
+                        if f.tid == f.pid {
+                            self.spaces.forget(f.pid);
+                        }
+                    }
                     Ok(parsed) => self.record(attr_index, parsed),
                     Err(_) => self.unreadable += 1,
                 },
@@ -259,7 +292,7 @@ impl Told {
         }
     }
 
-    fn map(
+    pub(super) fn map(
         &mut self,
         pid: i32,
         kernel: bool,
@@ -288,7 +321,7 @@ impl Told {
         self.spaces.map(pid, mapping, file_name);
     }
 
-    fn intern(&mut self, target: Target) -> u32 {
+    pub(super) fn intern(&mut self, target: Target) -> u32 {
         if let Some(&index) = self.by_target.get(&target) {
             return index;
         }
@@ -298,7 +331,7 @@ impl Told {
         index
     }
 
-    fn sample(&mut self, event: usize, mode: CpuMode, sample: &Sample<'_>) {
+    pub(super) fn sample(&mut self, event: usize, mode: CpuMode, sample: &Sample<'_>) {
         let (pid, pc) = (sample.pid, sample.ip.unwrap_or(0));
         let execution = self.spaces.execution(pid);
         let place = match mode {
@@ -315,9 +348,7 @@ impl Told {
             CpuMode::GuestUser => Some((self.intern(Target::Other("guest-user")), pc)),
             _ => None,
         };
-        let unknown = place.is_none();
-        let (target, offset) = place.unwrap_or_else(|| (self.intern(Target::Other("unknown")), pc));
-        let period = sample.period;
+        self.count(event, execution, place, pc, sample.period);
         self.branch_stacks += u64::from(!sample.branches.is_empty());
         let place = |address| {
             let mapping = self.spaces.find(pid, address)?;
@@ -327,13 +358,40 @@ impl Told {
         };
         self.stacks.add(sample.branches.iter().map(|(from, to)| (place(from), place(to))));
         self.call_chains += u64::from(sample.has_call_chain);
+    }
+
+    /// Counts a sample at a place, by target and offset; at its address, as unknown, where there is none.
+    pub(super) fn count(
+        &mut self,
+        event: usize,
+        execution: Execution,
+        place: Option<(u32, u64)>,
+        pc: u64,
+        period: u64,
+    ) {
+        self.count_many(event, execution, place, pc, period, 1);
+    }
+
+    /// The same of `samples` with `periods` in all.
+    pub(super) fn count_many(
+        &mut self,
+        event: usize,
+        execution: Execution,
+        place: Option<(u32, u64)>,
+        pc: u64,
+        periods: u64,
+        samples: u64,
+    ) {
+        let unknown = place.is_none();
+        let (target, offset) = place.unwrap_or_else(|| (self.intern(Target::Other("unknown")), pc));
         let tally = &mut self.events[event];
-        tally.samples += 1;
-        tally.unknown += u64::from(unknown);
-        tally.periods += u128::from(period);
-        tally.period_min = if tally.samples == 1 { period } else { tally.period_min.min(period) };
+        let (period, first) = (periods / samples.max(1), tally.samples == 0);
+        tally.samples += samples;
+        tally.unknown += if unknown { samples } else { 0 };
+        tally.periods += u128::from(periods);
+        tally.period_min = if first { period } else { tally.period_min.min(period) };
         tally.period_max = tally.period_max.max(period);
-        self.sums.add(Slot { target, execution, event: event as u8 }, offset, period);
+        self.sums.add(Slot { target, execution, event: event as u8 }, offset, periods);
     }
 
     /// What the sections behind the records tell; each may be missing.
