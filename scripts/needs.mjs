@@ -15,6 +15,7 @@ const packages = {
 };
 const testPackages = {
   chromium: '/usr/bin/chromium',
+  'clang-14': '/usr/bin/clang-14',
   'emacs-nox': '/usr/bin/emacs',
   'elpa-lsp-mode': '/usr/share/emacs/site-lisp/elpa-src/lsp-mode*',
   'elpa-package-lint': '/usr/share/emacs/site-lisp/elpa-src/package-lint*',
@@ -22,6 +23,7 @@ const testPackages = {
   'gcc-aarch64-linux-gnu': '/usr/bin/aarch64-linux-gnu-gcc',
   'gcc-riscv64-linux-gnu': '/usr/bin/riscv64-linux-gnu-gcc',
   'linux-perf': '/usr/bin/perf',
+  'llvm-14': '/usr/bin/llvm-profdata-14',
   'python3-venv': '/usr/share/doc/python3-venv',
   'qemu-system-arm': '/usr/bin/qemu-system-aarch64',
   'qemu-system-x86': '/usr/bin/qemu-system-x86_64',

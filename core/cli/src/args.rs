@@ -67,6 +67,8 @@ pub enum Verb {
     Import(ImportArgs),
     /// Write a profile in another tool's format.
     Export(ExportArgs),
+    /// Tell a compiler or a linker how often code is executed, in the format that it reads.
+    Feedback(FeedbackArgs),
     /// Print a completion script for a shell.
     Completions {
         /// Which shell.
@@ -484,6 +486,49 @@ pub struct ExportArgs {
     /// Write to this file [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct FeedbackArgs {
+    /// Who is told.
+    #[arg(long, value_name = "OPTIMIZER")]
+    pub r#for: FeedbackFor,
+    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
+    pub epoch: Vec<String>,
+    /// Only images whose path or id contains this.
+    #[arg(long, value_name = "PART")]
+    pub image: Option<String>,
+    /// What counts: to compare with other tools, samples may.
+    #[arg(long, value_name = "WHAT", default_value = "executions")]
+    pub counts: FeedbackCounts,
+    /// Write to this file [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Who reads feedback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FeedbackFor {
+    /// `clang -fprofile-sample-use=FILE`; `llvm-profdata merge --sample` makes other forms of it.
+    Clang,
+    /// `gcc -fauto-profile=FILE`.
+    Gcc,
+    /// `go build -pgo=FILE`.
+    Go,
+    /// `llvm-bolt -data=FILE`: transfers between blocks.
+    Bolt,
+    /// The same without transfers: only how often blocks ran.
+    BoltBlocks,
+}
+
+/// What feedback is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FeedbackCounts {
+    /// Estimated executions.
+    Executions,
+    /// Samples where they landed, as tools without estimates do it.
+    Samples,
 }
 
 /// Formats of others.

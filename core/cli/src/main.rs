@@ -11,6 +11,7 @@ mod daemon;
 mod diff;
 mod epochs;
 mod export;
+mod feedback;
 mod import;
 mod list;
 mod place;
@@ -85,6 +86,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::Report(args) => report::run(&open(cli)?, args, cli.json),
         Verb::Stats(args) => run_stats(&open(cli)?, args, cli.json),
         Verb::Export(args) => export::run(&open(cli)?, args, cli.json),
+        Verb::Feedback(args) => feedback::run(&open(cli)?, args, cli.json),
         Verb::Import(args) => import::run(&db()?, args, cli.json),
         Verb::Completions { shell } => {
             let mut script = Vec::new();

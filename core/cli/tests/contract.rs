@@ -212,6 +212,22 @@ fn the_suite_has_its_shapes() {
         assert_eq!(printed, written, "{format}");
     }
 
+    for optimizer in ["clang", "gcc", "bolt", "bolt-blocks"] {
+        let file = scratch.path(optimizer);
+        let arguments =
+            ["feedback", "--for", optimizer, "--image", "mispredict", "-o", file.to_str().unwrap()];
+        let told = scratch.json(&arguments);
+        let shape = json!({
+            "schema": 1, "epochs": [""], "file": "", "bytes": 1, "procedures": 1, "notes": [""],
+        });
+        hold(&told, &shape, optimizer);
+        let written = std::fs::read(&file).unwrap();
+        assert_eq!(told["bytes"], written.len());
+        assert!(written.windows(4).any(|w| w == b"walk"), "{optimizer}");
+    }
+    let elsewhere = scratch.dwell(&["feedback", "--for", "clang", "--image", "no-such-image"]);
+    assert_eq!((elsewhere.status, elsewhere.stdout.as_str()), (Some(1), ""), "{elsewhere:?}");
+
     let missing = scratch.dwell(&["stats", "latest", "--normalize", "no-such-procedure"]);
     assert_eq!((missing.status, missing.stdout.as_str()), (Some(1), ""));
     assert!(missing.stderr.contains("no-such-procedure"), "{missing:?}");

@@ -6,8 +6,11 @@
 
 mod error;
 mod export;
+mod feedback;
 mod import;
+mod pprof;
 
 pub use error::ExchangeError;
 pub use export::{Format, export};
+pub use feedback::{Counts, Optimizer, feedback};
 pub use import::{ImportFile, Imported, exercise_perf_data, import_perf_data};

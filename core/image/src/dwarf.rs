@@ -38,6 +38,20 @@ pub struct Frame {
     pub column: Option<u32>,
 }
 
+/// One call of the chain that an address belongs to, as compilers find it again in the same source: by what a function
+/// is called in the object file, by lines from the one it is declared at, and by discriminators.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompiledFrame {
+    /// The function's linkage name; in C its name.
+    pub function: Option<String>,
+    /// The line it is declared at; 0 where that is not known.
+    pub start_line: u32,
+    /// The line, 0 for code of no line. In an outer frame: that of the inlined call.
+    pub line: u32,
+    /// Which of the blocks on that line, as the compiler encodes it.
+    pub discriminator: u32,
+}
+
 /// The debug information of one file.
 pub(crate) struct Dwarf {
     elf: Elf,
@@ -77,6 +91,22 @@ impl Dwarf {
             }
         }
         Vec::new()
+    }
+
+    /// Innermost first; empty where no function is known at the address.
+    pub(crate) fn compiled_frames(
+        &self,
+        address: ImageAddress,
+        is_code: &dyn Fn(u64) -> bool,
+    ) -> Vec<CompiledFrame> {
+        if self.elf.relocatable {
+            return Vec::new();
+        }
+        let dwarf = self.dwarf();
+        let index = self.index(&dwarf, is_code);
+        let units = index.units_at(address.0).take(UNITS_PER_ADDRESS_MAX);
+        let mut frames = units.map(|unit| index.tables(&dwarf, unit, is_code).compiled_frames(address.0));
+        frames.find(|frames| !frames.is_empty()).unwrap_or_default()
     }
 
     /// File and line of the first row of `address`.
@@ -131,11 +161,23 @@ impl UnitTables {
         let mut frames = Vec::new();
         let mut at = place.map(|row| (row.file, row.line, row.column)).unwrap_or_default();
         for scope in self.scopes.chain(address) {
-            frames.push(self.frame(scope.name.map(|n| self.scopes.names.demangled(n)), at));
+            frames.push(self.frame(scope.name().map(|n| self.scopes.names.demangled(n)), at));
             at = (scope.call_file, scope.call_line, scope.call_column);
         }
         if frames.is_empty() && place.is_some() {
             frames.push(self.frame(None, at));
+        }
+        frames
+    }
+
+    fn compiled_frames(&self, address: u64) -> Vec<CompiledFrame> {
+        let row = self.lines.at(address);
+        let (mut line, mut discriminator) = row.map(|row| (row.line, row.discriminator)).unwrap_or_default();
+        let mut frames = Vec::new();
+        for scope in self.scopes.chain(address) {
+            let function = scope.name().map(|n| self.scopes.names.linkage(n).to_owned());
+            frames.push(CompiledFrame { function, start_line: scope.line, line, discriminator });
+            (line, discriminator) = (scope.call_line, scope.call_discriminator);
         }
         frames
     }
@@ -162,6 +204,10 @@ impl NameTable {
     fn add(&mut self, name: &str) -> u32 {
         self.names.push((name.into(), OnceLock::new()));
         (self.names.len() - 1) as u32
+    }
+
+    fn linkage(&self, index: u32) -> &str {
+        &self.names[index as usize].0
     }
 
     fn demangled(&self, index: u32) -> &str {

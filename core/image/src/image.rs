@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::data::Data;
 use crate::debug_files::{self, DebugSearch, DebugState};
-use crate::dwarf::{Dwarf, Frame};
+use crate::dwarf::{CompiledFrame, Dwarf, Frame};
 use crate::elf::Elf;
 use crate::procedure::{Procedure, Procedures};
 use crate::relocations::Relocations;
@@ -147,6 +147,12 @@ impl Image {
             }
         }
         frames
+    }
+
+    /// The calls around `address`, innermost first, as a compiler that reads a profile finds them again. Empty without debug
+    /// information of functions. Costs as [`Image::frames`].
+    pub fn compiled_frames(&self, address: ImageAddress) -> Vec<CompiledFrame> {
+        self.dwarf().compiled_frames(address, &|a| self.elf().is_code(a))
     }
 
     /// File and line that the procedure which begins at `address` begins at; the innermost [`Frame`] there may be of a

@@ -25,7 +25,7 @@ mod unwind;
 pub use debug_files::{DebugSearch, DebugState};
 pub use decode::instructions;
 pub use demangle::demangle;
-pub use dwarf::Frame;
+pub use dwarf::{CompiledFrame, Frame};
 pub use dwell_profile::{BuildId, ImageAddress, ImageOffset};
 pub use error::ImageError;
 pub use exercise::exercise;

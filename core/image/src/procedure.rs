@@ -24,13 +24,21 @@ pub struct Procedure {
     pub address: ImageAddress,
     /// Its size; that of symbols without one reaches to the next procedure or the section's end. Never 0.
     pub size_bytes: u64,
+    /// Its object file keeps the name to itself, so that others may have it too.
+    pub is_local: bool,
     demangled: OnceLock<Box<str>>,
 }
 
 impl Procedure {
-    fn new(name: &str, aliases: Box<[Box<str>]>, address: u64, size_bytes: u64) -> Self {
-        let demangled = OnceLock::new();
-        Procedure { name: name.into(), aliases, address: ImageAddress(address), size_bytes, demangled }
+    fn new(sized: Sized) -> Self {
+        Procedure {
+            name: sized.name,
+            aliases: sized.aliases.into(),
+            address: ImageAddress(sized.address),
+            size_bytes: sized.size,
+            is_local: sized.local,
+            demangled: OnceLock::new(),
+        }
     }
 
     /// The name as the source spells it; worked out at the first call, since an image has up to a million.
@@ -84,8 +92,7 @@ impl Procedures {
 
     fn sorted(procedures: Vec<Sized>) -> Procedures {
         let finished = procedures.into_iter().filter(|p| p.size > 0);
-        let sorted: Vec<Procedure> =
-            finished.map(|p| Procedure::new(&p.name, p.aliases.into(), p.address, p.size)).collect();
+        let sorted: Vec<Procedure> = finished.map(Procedure::new).collect();
         let furthest_end = sorted
             .iter()
             .scan(0, |furthest, p| {
@@ -116,6 +123,7 @@ struct Sized {
     address: u64,
     size: u64,
     label: bool,
+    local: bool,
     name: Box<str>,
     aliases: Vec<Box<str>>,
 }
@@ -136,6 +144,7 @@ fn merge(candidates: Vec<Candidate>) -> Vec<Sized> {
                 address: candidate.address,
                 size: candidate.size,
                 label: candidate.label,
+                local: candidate.is_local(),
                 name: candidate.name,
                 aliases: Vec::new(),
             }),
@@ -147,7 +156,8 @@ fn merge(candidates: Vec<Candidate>) -> Vec<Sized> {
 /// Adds those that start where none does yet.
 fn add_absent(procedures: &mut Vec<Sized>, stubs: Vec<(u64, u64, String)>) {
     for (address, size, name) in stubs {
-        let stub = Sized { address, size, label: false, name: name.into(), aliases: Vec::new() };
+        let stub =
+            Sized { address, size, label: false, local: false, name: name.into(), aliases: Vec::new() };
         procedures.push(stub);
     }
     // Stable: what was there comes first and stays.
@@ -200,7 +210,14 @@ fn add_unnamed(elf: &Elf, procedures: &mut Vec<Sized>, unwind: &[(u64, u64)]) {
             let size = size.min(end - start).min(next - start);
             covered_to = start + size;
             let name = format!("0x{start:x}").into();
-            unnamed.push(Sized { address: start, size, label: false, name, aliases: Vec::new() });
+            unnamed.push(Sized {
+                address: start,
+                size,
+                label: false,
+                local: true,
+                name,
+                aliases: Vec::new(),
+            });
         }
     }
     procedures.append(&mut unnamed);

@@ -22,6 +22,11 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
+    /// Its object file keeps the name to itself.
+    pub(crate) fn is_local(&self) -> bool {
+        self.rank == 0
+    }
+
     /// By address, then the best name first: typed before untyped, exported before global before weak before local,
     /// then without leading underscores (`write` before `__write`), then the shorter.
     pub(crate) fn order(&self) -> impl Ord + '_ {

@@ -1,6 +1,7 @@
 //! Answers as plain data. Their JSON is a contract: fields may be added, none renamed or removed within a schema.
 
 mod diff;
+mod feedback;
 mod lines;
 mod places;
 mod stats;
@@ -12,6 +13,9 @@ use serde::Serialize;
 
 pub use diff::{
     Diff, DiffChange, DiffFactors, DiffInstruction, DiffLine, DiffPlace, DiffProcedure, DiffSide,
+};
+pub use feedback::{
+    Feedback, FeedbackCall, FeedbackEdge, FeedbackFrame, FeedbackInstruction, FeedbackProcedure,
 };
 pub use lines::{
     FileChanges, LineCaller, LineChange, LineDetail, LineInstruction, LinePlace, LineStall, ProcedureChange,

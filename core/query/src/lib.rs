@@ -10,6 +10,7 @@ mod costs;
 mod diff;
 mod epochs;
 mod error;
+mod feedback;
 mod file_costs;
 mod images;
 mod import;

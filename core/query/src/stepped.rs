@@ -9,7 +9,7 @@ use dwell_analysis::{
     Transfer,
     paths::{self, Burst, ELSEWHERE},
 };
-use dwell_image::{Image, Instruction};
+use dwell_image::{Image, ImageOffset, Instruction};
 use dwell_profile::{ImageId, ImageKind, PathBurst, PathPlace};
 use rustc_hash::FxHashMap;
 
@@ -71,6 +71,14 @@ impl Stepped {
             }
         }
         stepped
+    }
+
+    /// Where control went from the instruction at `from` of the image with that index, and how often, as far as it stayed in
+    /// that image.
+    pub fn targets(&self, image_index: usize, from: ImageOffset) -> impl Iterator<Item = (ImageOffset, f64)> {
+        let all = self.by_image.get(&image_index).into_iter();
+        let own = all.flat_map(move |all| all.range((from.0, 0)..=(from.0, u64::MAX)));
+        own.map(|((_, to), count)| (ImageOffset(*to), *count))
     }
 
     /// The transfers between these instructions of the image with that index.

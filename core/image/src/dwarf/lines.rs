@@ -30,7 +30,11 @@ pub(crate) struct Row {
     pub(crate) file: u32,
     pub(crate) line: u32,
     pub(crate) column: u32,
+    /// Which of the blocks on one line, as optimizers tell them apart. It takes what would be padding.
+    pub(crate) discriminator: u32,
 }
+
+const _: () = assert!(size_of::<Row>() == 24, "a program has millions of rows");
 
 struct Sequence {
     begin: u64,
@@ -116,6 +120,7 @@ impl Row {
                 ColumnType::LeftEdge => 0,
                 ColumnType::Column(column) => small(column.get()),
             },
+            discriminator: small(row.discriminator()),
         }
     }
 }

@@ -23,16 +23,24 @@ pub(crate) struct Names<'u, 'a, 'i> {
     own: usize,
     foreign: FxHashMap<usize, Option<OwnedUnit<'a>>>,
     abbreviations: AbbreviationsCache,
-    resolved: FxHashMap<Place, Option<u32>>,
+    /// The number of its name and the line it is declared at (0: none) by the entry that has the name.
+    resolved: FxHashMap<Place, (Option<u32>, u32)>,
     bytes: usize,
     pub(crate) table: NameTable,
 }
 
 /// What an entry says of its name.
-enum Said<'a> {
+enum Told<'a> {
     Name(Reader<'a>),
     See(Place),
     Nothing,
+}
+
+/// What an entry says of itself.
+struct Said<'a> {
+    name: Told<'a>,
+    /// The line it is declared at; 0 where it does not say.
+    line: u32,
 }
 
 impl<'u, 'a, 'i> Names<'u, 'a, 'i> {
@@ -50,36 +58,43 @@ impl<'u, 'a, 'i> Names<'u, 'a, 'i> {
         }
     }
 
-    /// The number of the name of the entry at `offset`, which has that name or that origin.
+    /// The number of the name of the entry at `offset`, which has that name or that origin, and the line that its origin
+    /// is declared at (0: it does not say).
     pub(crate) fn resolve(
         &mut self,
         offset: UnitOffset,
         name: Option<AttributeValue<Reader<'a>>>,
         origin: Option<AttributeValue<Reader<'a>>>,
-    ) -> Option<u32> {
+    ) -> (Option<u32>, u32) {
         if let Some(name) = name.and_then(|n| self.unit.attr_string(n).ok()) {
-            return self.keep((self.own, offset.0), name);
+            return (self.keep((self.own, offset.0), name, 0), 0);
         }
-        let mut place = self.place(self.own, origin?)?;
+        let mut place = origin.and_then(|origin| self.place(self.own, origin));
+        // The nearest declaration counts: that of a method's body, not that in its class.
+        let mut line = 0;
+        let nearest = |line: u32, further: u32| if line == 0 { further } else { line };
         for _ in 0..ORIGINS_MAX {
-            if let Some(resolved) = self.resolved.get(&place) {
-                return *resolved;
+            let Some(at) = place else { break };
+            if let Some(&(name, further)) = self.resolved.get(&at) {
+                return (name, nearest(line, further));
             }
-            match self.said(place)? {
-                Said::Name(name) => return self.keep(place, name),
-                Said::See(next) => place = next,
-                Said::Nothing => return None,
+            let Some(said) = self.said(at) else { break };
+            line = nearest(line, said.line);
+            match said.name {
+                Told::Name(name) => return (self.keep(at, name, said.line), line),
+                Told::See(next) => place = Some(next),
+                Told::Nothing => break,
             }
         }
-        None
+        (None, line)
     }
 
-    fn keep(&mut self, place: Place, name: Reader<'a>) -> Option<u32> {
+    fn keep(&mut self, place: Place, name: Reader<'a>, line: u32) -> Option<u32> {
         let text = name.slice().get(..name.len().min(NAME_BYTES_MAX))?;
         self.bytes += text.len();
         let kept = self.bytes <= NAMES_BYTES_MAX;
         let number = kept.then(|| self.table.add(&String::from_utf8_lossy(text)));
-        self.resolved.insert(place, number);
+        self.resolved.insert(place, (number, line));
         number
     }
 
@@ -88,7 +103,7 @@ impl<'u, 'a, 'i> Names<'u, 'a, 'i> {
         let unit_ref = self.unit_ref(unit)?;
         let mut entries = unit_ref.entries_raw(Some(UnitOffset(offset))).ok()?;
         let abbreviation = entries.read_abbreviation().ok()??;
-        let (mut linkage, mut plain, mut origin) = (None, None, None);
+        let (mut linkage, mut plain, mut origin, mut line) = (None, None, None, 0);
         for spec in abbreviation.attributes() {
             let attribute = entries.read_attribute(*spec).ok()?;
             match attribute.name() {
@@ -96,16 +111,20 @@ impl<'u, 'a, 'i> Names<'u, 'a, 'i> {
                     linkage = Some(attribute.value())
                 }
                 gimli::DW_AT_name => plain = Some(attribute.value()),
+                gimli::DW_AT_decl_line => {
+                    line = attribute.udata_value().and_then(|l| u32::try_from(l).ok()).unwrap_or(0);
+                }
                 gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => origin = Some(attribute.value()),
                 _ => {}
             }
         }
         let name = linkage.or(plain).and_then(|value| unit_ref.attr_string(value).ok());
-        Some(match (name, origin.and_then(|origin| self.place(unit, origin))) {
-            (Some(name), _) => Said::Name(name),
-            (None, Some(place)) => Said::See(place),
-            (None, None) => Said::Nothing,
-        })
+        let name = match (name, origin.and_then(|origin| self.place(unit, origin))) {
+            (Some(name), _) => Told::Name(name),
+            (None, Some(place)) => Told::See(place),
+            (None, None) => Told::Nothing,
+        };
+        Some(Said { name, line })
     }
 
     /// The entry that a reference in `unit` names.

@@ -1,6 +1,6 @@
 //! The functions of a unit and the calls inlined into them: address → chain of scopes, innermost first.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU32};
 
 use gimli::{AttributeValue, RangeListsOffset, UnitRef};
 
@@ -22,12 +22,38 @@ pub(crate) struct ScopeTable {
 /// A function, or a call of one that was inlined.
 #[derive(Default)]
 pub(crate) struct Scope {
-    pub(crate) name: Option<u32>,
+    name: Option<Number>,
     /// The scope it was inlined into; none for a function of its own.
-    parent: Option<u32>,
+    parent: Option<Number>,
+    /// The line that the function is declared at.
+    pub(crate) line: u32,
     pub(crate) call_file: u32,
     pub(crate) call_line: u32,
     pub(crate) call_column: u32,
+    pub(crate) call_discriminator: u32,
+}
+
+const _: () = assert!(size_of::<Scope>() == 28, "a program has millions of inlined calls");
+
+/// An index that leaves room for none.
+#[derive(Clone, Copy)]
+struct Number(NonZeroU32);
+
+impl Number {
+    fn of(index: u32) -> Option<Number> {
+        index.checked_add(1).and_then(NonZeroU32::new).map(Number)
+    }
+
+    fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+impl Scope {
+    /// The function's name, an index into [`ScopeTable::names`].
+    pub(crate) fn name(&self) -> Option<u32> {
+        self.name.map(Number::index)
+    }
 }
 
 /// The attributes of an entry that count here.
@@ -70,7 +96,8 @@ impl ScopeTable {
         let after = self.changes.partition_point(|(at, _)| *at <= address);
         let innermost = self.changes[..after].last().and_then(|(_, scope)| *scope);
         let scope = |number: u32| &self.scopes[number as usize];
-        std::iter::successors(innermost.map(scope), move |s| s.parent.map(scope)).take(CHAIN_MAX)
+        let outer = move |s: &&Scope| s.parent.map(|p| scope(p.index()));
+        std::iter::successors(innermost.map(scope), outer).take(CHAIN_MAX)
     }
 }
 
@@ -108,7 +135,7 @@ impl<'a> Builder<'_, 'a, '_> {
             let parent = open.last().and_then(|(_, scope)| *scope);
             let inlined = tag == gimli::DW_TAG_inlined_subroutine;
             if inlined && parent.is_some() {
-                attributes.scope.parent = parent;
+                attributes.scope.parent = parent.and_then(Number::of);
             }
             // An inlined call in a function without code is part of that function's abstract instance.
             let scope =
@@ -131,7 +158,11 @@ impl<'a> Builder<'_, 'a, '_> {
             return None;
         }
         let own = attributes.linkage_name.or(attributes.name);
-        attributes.scope.name = self.names.resolve(offset, own, attributes.origin);
+        let (name, line) = self.names.resolve(offset, own, attributes.origin);
+        attributes.scope.name = name.and_then(Number::of);
+        if attributes.scope.line == 0 {
+            attributes.scope.line = line;
+        }
         self.scopes.push(attributes.scope);
         Some(number)
     }
@@ -182,6 +213,8 @@ impl<'a> Builder<'_, 'a, '_> {
                     _ => number(),
                 }
             }
+            gimli::DW_AT_decl_line => to.scope.line = number(),
+            gimli::DW_AT_GNU_discriminator => to.scope.call_discriminator = number(),
             gimli::DW_AT_call_line => to.scope.call_line = number(),
             gimli::DW_AT_call_column => to.scope.call_column = number(),
             _ => {}

@@ -1,6 +1,6 @@
 //! Lines and inlined calls, against addr2line (the crate; and binutils' where installed).
 
-use std::process::Command;
+use std::{collections::BTreeMap, process::Command};
 
 use dwell_image::{Frame, Image, ImageAddress, demangle};
 use gimli::{EndianSlice, LittleEndian};
@@ -171,4 +171,78 @@ fn many_threads_may_ask_one_image() {
             });
         }
     });
+}
+
+/// The rows of all line tables: the last discriminator and line of each address.
+fn rows(bytes: &[u8]) -> BTreeMap<u64, (u64, u64)> {
+    let file = object::File::parse(bytes).unwrap();
+    let section = |id: gimli::SectionId| {
+        let section = file.section_by_name(id.name());
+        Ok::<_, gimli::Error>(
+            section.and_then(|s| s.uncompressed_data().ok()).unwrap_or_default().into_owned(),
+        )
+    };
+    let sections = gimli::DwarfSections::load(section).unwrap();
+    let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
+    let mut rows = BTreeMap::new();
+    let mut units = dwarf.units();
+    while let Some(header) = units.next().unwrap() {
+        let Some(program) = dwarf.unit(header).unwrap().line_program else { continue };
+        let mut program = program.rows();
+        while let Some((_, row)) = program.next_row().unwrap() {
+            let at = (row.discriminator(), row.line().map_or(0, |l| l.get()));
+            if !row.end_sequence() {
+                rows.insert(row.address(), at);
+            }
+        }
+    }
+    rows
+}
+
+#[test]
+fn compiled_frames_have_the_discriminators_of_the_line_table() {
+    let mut discriminators = 0;
+    for name in WITH_LINES {
+        let image = fixtures::image(name);
+        for (address, (discriminator, line)) in rows(&fixtures::bytes(name)) {
+            let frames = image.compiled_frames(ImageAddress(address));
+            let Some(innermost) = frames.first() else { continue };
+            assert_eq!(
+                (u64::from(innermost.discriminator), u64::from(innermost.line)),
+                (discriminator, line),
+                "{name} at {address:#x}"
+            );
+            discriminators += usize::from(discriminator > 0);
+        }
+    }
+    assert!(discriminators > 10, "{discriminators} rows with a discriminator");
+}
+
+#[test]
+fn compiled_frames_name_functions_by_linkage_and_their_first_lines() {
+    // Where each is declared in calc.c and tree.cpp.
+    let calc = [("square", 6), ("sum_squares", 10), ("choose", 17), ("main", 31)];
+    let tree = [("lookup", 17), ("_ZN5trees4findIlEEPKNS_4NodeIT_EES4_RKS2_", 10)];
+    let mut inlined = 0;
+    for (name, expected) in [
+        ("c-dwarf5.elf", &calc[..]),
+        ("c-dwarf4.elf", &calc),
+        ("c-clang-md5.elf", &calc),
+        ("aarch64-shared.so", &calc),
+        ("cpp-tree.so", &tree),
+    ] {
+        let image = fixtures::image(name);
+        for p in image.procedures() {
+            for i in image.instructions(p.address, p.size_bytes) {
+                let frames = image.compiled_frames(i.address);
+                inlined += usize::from(frames.len() > 1);
+                for frame in frames {
+                    let function = frame.function.as_deref().unwrap_or("?");
+                    let Some((_, line)) = expected.iter().find(|(n, _)| *n == function) else { continue };
+                    assert_eq!(frame.start_line, *line, "{name}: {function} at {}", i.address);
+                }
+            }
+        }
+    }
+    assert!(inlined > 20, "{inlined} instructions of inlined calls");
 }

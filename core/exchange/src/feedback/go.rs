@@ -1,0 +1,136 @@
+//! Go's profile-guided optimization: a CPU profile of pprof.
+//!
+//! What `go build -pgo=` takes from such a profile (cmd/internal/pgo) are calls: from which function, how many lines below its
+//! first one, to which function, how often. A sampled stack tells that by where time was spent below a call; we write
+//! the calls themselves: a stack of two for each, its value the calls' number, and of an inlined call the executions of
+//! the most executed instruction that came of it.
+
+use std::collections::BTreeMap;
+
+use dwell_query::answer::{Feedback, FeedbackFrame, FeedbackInstruction};
+use prost::Message;
+
+use super::whole;
+use crate::pprof::{Function, Line, Location, Profile, Sample, ValueType};
+
+/// A frame as Go tells it apart: function, file, first line, line.
+type Place = (String, String, u32, u32);
+
+pub fn write(feedback: &Feedback) -> Vec<u8> {
+    let mut builder = Builder::new();
+    for ((caller, callee), count) in calls(feedback) {
+        builder.call(&caller, &callee, count);
+    }
+    builder.profile.encode_to_vec()
+}
+
+/// How often each call was executed: caller, callee.
+fn calls(feedback: &Feedback) -> BTreeMap<(Place, Place), u64> {
+    let starts: BTreeMap<(&str, u64), &FeedbackInstruction> = feedback
+        .procedures
+        .iter()
+        .filter_map(|p| Some(((p.build_id.as_str(), p.address), p.instructions.first()?)))
+        .collect();
+    let mut calls: BTreeMap<(Place, Place), u64> = BTreeMap::new();
+    for p in &feedback.procedures {
+        // What was inlined is one call, however many instructions it became.
+        let mut inlined: BTreeMap<(Place, Place), u64> = BTreeMap::new();
+        for i in &p.instructions {
+            for pair in i.frames.windows(2) {
+                let Some(call) = place(&pair[1]).zip(place(&pair[0]).map(entry)) else { continue };
+                let count = inlined.entry(call).or_default();
+                *count = (*count).max(whole(i.executions.unwrap_or(0.0)));
+            }
+            let Some(caller) = i.frames.first().and_then(place) else { continue };
+            for call in &i.calls {
+                let start = starts.get(&(p.build_id.as_str(), call.target_address));
+                let frame = start.and_then(|start| place(start.frames.last()?));
+                let callee = frame.unwrap_or_else(|| (call.target.clone(), String::new(), 0, 0));
+                *calls.entry((caller.clone(), entry(callee))).or_default() += whole(call.executions);
+            }
+        }
+        for (call, count) in inlined {
+            *calls.entry(call).or_default() += count;
+        }
+    }
+    calls.retain(|_, count| *count > 0);
+    calls
+}
+
+fn place(frame: &FeedbackFrame) -> Option<Place> {
+    let function = frame.function.clone().filter(|_| frame.line > 0 && frame.start_line > 0)?;
+    Some((function, frame.file.clone().unwrap_or_default(), frame.start_line, frame.line))
+}
+
+/// Where in the callee does not matter.
+fn entry((function, file, start_line, _): Place) -> Place {
+    (function, file, start_line, start_line)
+}
+
+struct Builder {
+    profile: Profile,
+    strings: BTreeMap<String, i64>,
+    functions: BTreeMap<(String, String, u32), u64>,
+    locations: BTreeMap<Place, u64>,
+}
+
+impl Builder {
+    fn new() -> Builder {
+        let mut builder = Builder {
+            profile: Profile::default(),
+            strings: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            locations: BTreeMap::new(),
+        };
+        builder.string(""); // The first string is the empty one.
+        let count = ValueType { kind: builder.string("samples"), unit: builder.string("count") };
+        builder.profile.sample_type = vec![count];
+        builder
+    }
+
+    fn call(&mut self, caller: &Place, callee: &Place, count: u64) {
+        // The leaf comes first.
+        let location_id = vec![self.location(callee), self.location(caller)];
+        let value = vec![i64::try_from(count).unwrap_or(i64::MAX)];
+        self.profile.sample.push(Sample { location_id, value });
+    }
+
+    fn string(&mut self, text: &str) -> i64 {
+        if let Some(&index) = self.strings.get(text) {
+            return index;
+        }
+        let index = self.profile.string_table.len() as i64;
+        self.profile.string_table.push(text.to_owned());
+        self.strings.insert(text.to_owned(), index);
+        index
+    }
+
+    fn location(&mut self, place: &Place) -> u64 {
+        if let Some(&id) = self.locations.get(place) {
+            return id;
+        }
+        let id = self.locations.len() as u64 + 1;
+        let line = Line { function_id: self.function(place), line: place.3.into() };
+        self.profile.location.push(Location { id, line: vec![line], ..Location::default() });
+        self.locations.insert(place.clone(), id);
+        id
+    }
+
+    fn function(&mut self, (name, file, start_line, _): &Place) -> u64 {
+        let key = (name.clone(), file.clone(), *start_line);
+        if let Some(&id) = self.functions.get(&key) {
+            return id;
+        }
+        let id = self.functions.len() as u64 + 1;
+        let (name, filename) = (self.string(name), self.string(file));
+        self.profile.function.push(Function {
+            id,
+            name,
+            system_name: name,
+            filename,
+            start_line: i64::from(*start_line),
+        });
+        self.functions.insert(key, id);
+        id
+    }
+}
