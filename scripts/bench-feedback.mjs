@@ -3,11 +3,12 @@
 // --rounds N     how often each build of each program is timed (default 25; 0: build and sample only)
 // --seconds N    of CPU time that each program is sampled for (default 10)
 // --paths N      percent of it that threads may be followed for (dwell record --paths; default 5)
+// --bare         one build more: with executions from a recording without followed paths
 // --fresh        build and sample anew: sources, builds and profiles stay in target/feedback
 //
-// Five builds of each program, by clang-14 from Debian's packages, with the same flags but for the profile: `plain`; `samples`, the
+// Four builds of each program, by clang-14 from Debian's packages, with the same flags but for the profile: `plain`; `samples`, the
 // profile made of raw samples, as AutoFDO does without LBR; `executions`, made of Dwell's estimates from the very same
-// recording; `no paths`, the same from a recording without followed paths; `counted`, with clang's own instrumentation
+// recording; `counted`, with clang's own instrumentation
 // (-fprofile-instr-use), which is the ceiling. Each is trained and timed with the same input. Timed is CPU time of user
 // and kernel together, all builds of a program in turn, in another order in each round; a speedup is that of a round, the
 // table has its median and where that lies with 95% by resampling. Load elsewhere widens that, and favours nobody.
@@ -29,7 +30,7 @@ const here = join(dirname(fileURLToPath(import.meta.url)), 'accuracy/programs');
 const rust = join(here, 'rust');
 const work = join(target, 'feedback');
 const inputs = join(work, 'inputs');
-const chosen = ['lua', 'sqlite', 'xmlwf', 'bzip2', 'minigzip', 'tinyxml2'];
+const chosen = ['lua', 'bzip2', 'minigzip', 'tinyxml2', 'xmlwf', 'sqlite'];
 const rate_hz = 4000;
 
 const common = '-O2 -w -fno-pie -no-pie -Wl,--build-id -gline-tables-only -fdebug-info-for-profiling';
@@ -45,7 +46,7 @@ function options() {
     const flag = { type: 'boolean', default: false };
     const { values, positionals } = parseArgs({
       allowPositionals: true,
-      options: { rounds: number(25), seconds: number(10), paths: number(5), fresh: flag, dwell: { type: 'string', default: released } },
+      options: { rounds: number(25), seconds: number(10), paths: number(5), fresh: flag, bare: flag, dwell: { type: 'string', default: released } },
     });
     const strange = positionals.filter((name) => !all.some((program) => program.name === name && program.language !== 'rust'));
     if (strange.length > 0) throw new Error(`no such program: ${strange.join(', ')}`);
@@ -81,8 +82,9 @@ class Subject {
     this.#count(await this.#build('counting', '-fprofile-instr-generate'));
     await this.#build('counted', `-fprofile-instr-use=${this.#profile('counted')}`);
     this.#sample('paths', ['--paths', this.options.paths]);
-    this.#sample('bare', []);
-    for (const [way, database, counts] of [['samples', 'paths', 'samples'], ['executions', 'paths', 'executions'], ['no paths', 'bare', 'executions']]) {
+    if (this.options.bare) this.#sample('bare', []);
+    const profiles = [['samples', 'paths', 'samples'], ['executions', 'paths', 'executions'], ['no paths', 'bare', 'executions']];
+    for (const [way, database, counts] of profiles.filter(([way]) => way !== 'no paths' || this.options.bare)) {
       const profile = this.#profile(way);
       if (!existsSync(profile)) this.#run([this.options.dwell, '--db', join(this.folder, database), 'feedback', '--for', 'clang', '--image', this.binary('plain'), '--counts', counts, '-o', profile]);
       await this.#build(way, `-fprofile-sample-use=${profile}`);
@@ -134,10 +136,8 @@ class Subject {
   }
 }
 
-const ways = ['plain', 'samples', 'no paths', 'executions', 'counted'];
-
 /** Seconds by way, a number for each round. */
-function measure(subjects, rounds) {
+function measure(subjects, ways, rounds) {
   const seconds = new Map(subjects.map(({ name }) => [name, Object.fromEntries(ways.map((way) => [way, []]))]));
   for (let round = 0; round < rounds; round++) {
     for (const subject of subjects) {
@@ -153,12 +153,13 @@ const gains = (seconds, way) => seconds.plain.map((plain, round) => (plain / sec
 
 const signed = (value) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(1)}`;
 
-function report(subjects, seconds) {
-  const rows = [['program', 'plain, s', ...ways.slice(1).map((way) => `${way}, %`), 'of the ceiling: samples', 'no paths', 'executions']];
+function report(subjects, estimated, seconds) {
+  const ways = [...estimated, 'counted'];
+  const rows = [['program', 'plain, s', ...ways.map((way) => `${way}, %`), ...estimated.map((way) => `${way} of counted`)]];
   const logs = Object.fromEntries(ways.map((way) => [way, 0]));
   for (const { name } of subjects) {
     const of = seconds.get(name);
-    const cells = ways.slice(1).map((way) => {
+    const cells = ways.map((way) => {
       const { median: middle, low, high } = interval(gains(of, way));
       logs[way] += Math.log(1 + middle / 100);
       return `${signed(middle)} (${signed(low)} to ${signed(high)})`;
@@ -166,11 +167,11 @@ function report(subjects, seconds) {
     const gain = (way) => median(gains(of, way));
     // Of a ceiling that is within chance nothing has a share.
     const share = (way) => (interval(gains(of, 'counted')).low > 1 ? `${((gain(way) / gain('counted')) * 100).toFixed(0)} %` : '–');
-    rows.push([name, median(of.plain).toFixed(3), ...cells, ...['samples', 'no paths', 'executions'].map(share)]);
+    rows.push([name, median(of.plain).toFixed(3), ...cells, ...estimated.map(share)]);
   }
   const mean = (way) => logs[way] / subjects.length;
-  const shares = ['samples', 'no paths', 'executions'].map((way) => `${((mean(way) / mean('counted')) * 100).toFixed(0)} %`);
-  rows.push(['geometric mean', '', ...ways.slice(1).map((way) => signed((Math.exp(mean(way)) - 1) * 100)), ...shares]);
+  const shares = estimated.map((way) => `${((mean(way) / mean('counted')) * 100).toFixed(0)} %`);
+  rows.push(['geometric mean', '', ...ways.map((way) => signed((Math.exp(mean(way)) - 1) * 100)), ...shares]);
   table('Faster than plain -O2 by, and that as a share of what counted profiles give', rows);
 }
 
@@ -185,7 +186,8 @@ await main(async () => {
   for (const subject of subjects) await subject.make();
   if (asked.rounds === 0) return;
   const before = loadavg()[0];
-  const seconds = measure(subjects, asked.rounds);
-  report(subjects, seconds);
+  const estimated = ['samples', ...(asked.bare ? ['no paths'] : []), 'executions'];
+  const seconds = measure(subjects, ['plain', ...estimated, 'counted'], asked.rounds);
+  report(subjects, estimated, seconds);
   console.log(`\n${asked.rounds} rounds; ${cpus()[0].model}, ${availableParallelism()} CPUs, Linux ${release()}; load ${before.toFixed(1)} before, ${loadavg()[0].toFixed(1)} after; ${rate_hz} Hz, ${asked.seconds} s, --paths ${asked.paths}`);
 });

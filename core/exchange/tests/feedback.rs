@@ -177,8 +177,8 @@ fn gcc_takes_our_executions_for_its_own() {
     scene
         .compile(&["-fauto-profile=walk.afdo", "-S", "-o", "walk.s", "-fdump-tree-optimized-blocks-details"])
         .unwrap();
-    let dump = fs::read_dir(scene.folder.path()).unwrap().map(|entry| entry.unwrap().path());
-    let dump = dump.filter(|path| path.extension().is_some_and(|e| e == "optimized")).next().unwrap();
+    let mut files = fs::read_dir(scene.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let dump = files.find(|path| path.extension().is_some_and(|e| e == "optimized")).unwrap();
     let dump = fs::read_to_string(dump).unwrap();
     // `succ: 4 [2.0% (auto FDO)]`
     let percents =
