@@ -204,6 +204,20 @@ static void test_forks(void)
 	reader_close(&reader);
 }
 
+/* Four times the usual rate, with a reader that comes ten times a second. */
+static void test_fast(void)
+{
+	struct dwell_event event = cpu_clock(20000);
+	struct reader reader = begin(&event, 1, usual_shape);
+
+	work_start(work_forks, 1, 0);
+	work_start(work_wide, 1, 1);
+	reader_run(&reader, 1, 0.1);
+	finish("fast", &reader);
+	tap(!reader_status(&reader, DWELL_ALL_CPUS).table.lost, "fast: nothing is lost at 20,000 Hz");
+	reader_close(&reader);
+}
+
 /* Tables that lose nothing only if both buffers are read in time, which they are not. */
 static void test_small(void)
 {
@@ -480,6 +494,7 @@ void tests_run(void)
 {
 	static const struct { const char *name; void (*run)(void); } all[] = {
 		{ "gate", test_gate }, { "spin", test_spin }, { "forks", test_forks },
+		{ "fast", test_fast },
 		{ "small", test_small }, { "apart", test_apart }, { "registers", test_registers },
 		{ "period", test_period }, { "multiplexing", test_multiplexing },
 		{ "throttling", test_throttling }, { "hotplug", test_hotplug },
