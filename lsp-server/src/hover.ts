@@ -27,7 +27,7 @@ export function hover(view: FileView | undefined, line: number, { detail, change
   const range = { start: { line, character: 0 }, end: { line, character: document.lineText(line).length } };
   const places = detail === null || detail.places.length === 0 ? [procedureList(cost.procedures)] : placeList(view, detail, commandLinks);
   const since = change === null ? '' : changeMarkdown(change);
-  const parts = [costTable(cost), since, culpritList(view.uri, cost), ...places, ...noteList(view)];
+  const parts = [costLine(cost), since, ...places, culpritList(view.uri, cost), ...noteList(view)];
   return { contents: { kind: MarkupKind.Markdown, value: joined(parts) }, range };
 }
 
@@ -56,6 +56,16 @@ export function changeMarkdown(change: DiffChange): string {
 /** A line's cost table, its culprits and the procedures its instructions lie in: what a hint's tooltip tells. */
 export function lineMarkdown(view: FileView, cost: LineCost): string {
   return joined([costTable(cost), culpritList(view.uri, cost), procedureList(cost.procedures), ...noteList(view)]);
+}
+
+/** The same in a line: what a hover begins with, since editors show a few lines of it at first. */
+function costLine({ share, cycles, cpi: actual, bestCaseCpi: best, confidence, executions, samples }: LineCost): string {
+  const parts = [`**${percent(share)}** of all time`];
+  if (cycles !== null) parts.push(quantity(cycles, 'cycles'));
+  if (actual !== null) parts.push(`CPI ${cpi(actual)} (${best === null ? '' : `best ${cpi(best)}, `}${confidence} confidence)`);
+  if (executions !== null) parts.push(`executed ${quantity(executions)} times`);
+  const told = Object.entries(samples).filter(([event]) => !event.startsWith('branch-'));
+  return [...parts, ...told.map(([event, n]) => `${count(n)} ${escapeMarkdown(event)} samples`)].join(' · ');
 }
 
 function costTable(cost: LineCost): string {

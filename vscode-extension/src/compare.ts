@@ -129,11 +129,11 @@ class ComparisonTree implements vscode.TreeDataProvider<Row>, vscode.Disposable 
 
 /** Shape and word tell as much as the colour. */
 const icons: Record<Verdict, [string, string | undefined]> = {
-  new: ['diff-added', 'charts.orange'],
+  new: ['diff-added', 'charts.yellow'],
   gone: ['diff-removed', 'charts.blue'],
   slower: ['arrow-up', 'charts.red'],
   faster: ['arrow-down', 'charts.green'],
-  'more-often': ['fold-up', 'charts.orange'],
+  'more-often': ['fold-up', 'charts.yellow'],
   'less-often': ['fold-down', 'charts.blue'],
   more: ['chevron-up', 'charts.red'],
   less: ['chevron-down', 'charts.green'],

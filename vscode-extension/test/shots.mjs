@@ -100,6 +100,8 @@ async function comparison(workbench, shot) {
   await workbench.row('after').click();
   await workbench.statusItem('before → after').waitFor();
   await workbench.until('changes', () => workbench.treeRows('Comparison').count(), (rows) => rows > 3);
+  // To the source, whose lines tell the change now.
+  await page.keyboard.press('Control+1');
   await workbench.until('changes on lines', () => workbench.inlayHints(), (hints) => hints.some(({ text }) => /^[+−]/.test(text)));
   await shot('comparison');
   await workbench.treeRows('Comparison').filter({ hasText: 'chase' }).first().click();

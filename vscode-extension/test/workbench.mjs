@@ -84,6 +84,8 @@ export class Workbench {
       return false;
     });
     await this.row(title).click();
+    // Where the mouse rests a tooltip comes up, over what is clicked next.
+    await this.page.mouse.move(1, 1);
     // The command may open another picker in the same place.
     await this.row(title).waitFor({ state: 'hidden' });
   }

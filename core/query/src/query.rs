@@ -67,6 +67,10 @@ struct Views {
 /// Analysed procedures by image (an index) and address; `None`: there is nothing to analyse.
 type CostsByProcedure = FxHashMap<(usize, u64), Option<Arc<ProcedureCosts>>>;
 
+/// Of a ranking, the procedures that are likely to be asked about next: their analyses are kept. All of a long list would
+/// fill the memory.
+const ROWS_KEPT: usize = 200;
+
 /// What is known of one set of epochs.
 pub(crate) struct View {
     pub selection: Selection,
@@ -110,9 +114,9 @@ impl Query {
         let costs_of = |p: &ProcedureSamples| self.costs(&view, p);
         let rows = top::candidates(&view.selection, &self.store, procedures, request, &costs_of, cancel)?;
         let (mut top, rows) = top::answer(&view.selection, rows, request.limit);
-        for candidate in rows {
+        for (at, candidate) in rows.into_iter().enumerate() {
             cancel.check()?;
-            top.rows.push(self.row_with_cpi(&view, candidate));
+            top.rows.push(self.row_with_cpi(&view, candidate, at < ROWS_KEPT));
         }
         top.notes.extend(top::image_notes(&view.selection, &self.store, request));
         Ok(top)
@@ -304,13 +308,13 @@ impl Query {
         files
     }
 
-    /// What is dear, for the rows that are shown: the line a procedure begins at, and its CPI.
-    fn row_with_cpi(&self, view: &View, candidate: Candidate) -> TopRow {
+    /// What is dear, for the rows that are shown: the line a procedure begins at, and its CPI. `keep`: the analysis too.
+    fn row_with_cpi(&self, view: &View, candidate: Candidate, keep: bool) -> TopRow {
         let Some(procedure) = candidate.procedure else { return candidate.row };
         let found = self.store.find(&view.selection.images[procedure.image].record);
         let place = procedure.address.and_then(|a| found.image.as_ref().ok()?.procedure_line(a));
         let (file, line) = place.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
-        let costs = self.costs(view, &procedure);
+        let costs = if keep { self.costs(view, &procedure) } else { self.costs_once(view, &procedure) };
         TopRow { cpi: costs.and_then(|c| c.all_totals().cpi()), file, line, ..candidate.row }
     }
 
