@@ -107,7 +107,9 @@ async function comparison(workbench, shot) {
   await workbench.treeRows('Comparison').filter({ hasText: 'chase' }).first().click();
   await page.locator('.monaco-diff-editor').waitFor();
   await page.locator('.modified .view-line').first().waitFor();
-  await workbench.until('costs', () => page.locator('.modified').getByText('samples').count());
+  // Side by side they need the room.
+  await workbench.command('View: Close Editors in Other Groups');
   await workbench.command('View: Toggle Primary Side Bar Visibility');
+  await page.locator('.original .view-line').first().waitFor();
   await shot('instructions');
 }
