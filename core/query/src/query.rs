@@ -134,9 +134,10 @@ impl Query {
         let (mut top, rows) = top::answer(&view.selection, rows, Some(limit));
         top.omitted_rows += hottest.others;
         let estimated = request.cpi || top::tells_executions(&view.selection);
-        for candidate in rows {
+        for (at, candidate) in rows.into_iter().enumerate() {
             cancel.check()?;
-            top.rows.push(if estimated { self.row_with_cpi(view, candidate) } else { candidate.row });
+            let row = |c| if estimated { self.row_with_cpi(view, c, at < ROWS_KEPT) } else { c.row };
+            top.rows.push(row(candidate));
         }
         top.notes.extend(hottest.notes);
         Ok(top)
