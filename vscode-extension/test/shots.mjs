@@ -36,7 +36,7 @@ async function shoot(theme, title) {
   const settings = { 'workbench.colorTheme': title, 'editor.fontSize': 13, 'breadcrumbs.enabled': false, 'workbench.layoutControl.enabled': false, 'editor.occurrencesHighlight': 'off', 'editor.hover.delay': 50 };
   const server = await start({ home: join(root, `home-${theme}`), extensions: real.extensions, settings, machineSettings: real.machineSettings });
   const workbench = await Workbench.open(browser, { base: server.base, folder: real.workspace, file: 'chase.c', viewport: { width: 1360, height: 760 }, scale: 1.5 });
-  const shot = (name) => workbench.shot(join(folder, `${name}-${theme}.png`));
+  const shot = (name) => workbench.shot(join(folder, `vscode-${name}-${theme}.png`));
   try {
     await views(workbench, shot);
   } catch (error) {
