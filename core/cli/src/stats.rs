@@ -21,7 +21,7 @@ pub fn render(stats: &Stats, width: usize) -> String {
     }
     say(paint(DIM, format!("TOTAL {:>12}", grouped(stats.total))));
     let compared = stats.rows.iter().any(|r| r.comparison.is_some());
-    say(paint(BOLD, if compared { compared_title() } else { title() }));
+    say(paint(BOLD, if compared { compared_title() } else { title(width) }));
     for row in &stats.rows {
         say(match &row.comparison {
             Some(comparison) => compared_line(row, comparison, width),
@@ -36,7 +36,16 @@ pub fn render(stats: &Stats, width: usize) -> String {
     out
 }
 
-fn title() -> String {
+/// Terminals narrower than this get Figure 3 without decimals of counts, so that a row stays a row.
+const WIDE: usize = 116;
+
+fn title(width: usize) -> String {
+    if width < WIDE {
+        return format!(
+            "{:>7} {:>9} {:>7} {:>3} {:>9} {:>8} {:>8} {:>8}  procedure",
+            "range%", "sum", "sum%", "N", "mean", "std-dev", "min", "max"
+        );
+    }
     format!(
         "{:>7} {:>14} {:>7} {:>3} {:>13} {:>12} {:>13} {:>13}  procedure",
         "range%", "sum", "sum%", "N", "mean", "std-dev", "min", "max"
@@ -44,6 +53,20 @@ fn title() -> String {
 }
 
 fn line(row: &StatsRow, width: usize) -> String {
+    if width < WIDE {
+        return format!(
+            "{:>6.2}% {:>9} {:>6.2}% {:>3} {:>9.1} {:>8.1} {:>8} {:>8}  {}",
+            100.0 * row.range_share,
+            row.sum,
+            100.0 * row.sum_share,
+            row.n,
+            row.mean,
+            row.std_dev,
+            row.min,
+            row.max,
+            fit(&row.demangled, width.saturating_sub(68).max(12)),
+        );
+    }
     format!(
         "{:>6.2}% {:>14.2} {:>6.2}% {:>3} {:>13.2} {:>12.2} {:>13.2} {:>13.2}  {}",
         100.0 * row.range_share,
@@ -54,7 +77,7 @@ fn line(row: &StatsRow, width: usize) -> String {
         row.std_dev,
         row.min as f64,
         row.max as f64,
-        name(row, width.saturating_sub(92)),
+        name(row, width.saturating_sub(94 + row.image.len())),
     )
 }
 
@@ -76,15 +99,19 @@ fn compared_line(row: &StatsRow, c: &StatsComparison, width: usize) -> String {
         100.0 * row.sum_share,
         c.mean,
         c.mean_against,
-        name(row, width.saturating_sub(67)),
+        name(row, width.saturating_sub(67 + row.image.len())),
     )
 }
 
-/// Three decimals, or a power of ten where they would all be zeros.
+/// Three decimals, or a power of ten where they would all be zeros; what underflows is not told as none.
 pub fn probability(p: f64) -> String {
-    if p >= 0.001 { format!("{p:.3}") } else { format!("{p:.0e}") }
+    match p {
+        p if p >= 0.001 => format!("{p:.3}"),
+        p if p >= 1e-99 => format!("{p:.0e}"),
+        _ => "<1e-99".to_owned(),
+    }
 }
 
 fn name(row: &StatsRow, width: usize) -> String {
-    format!("{}  {}", fit(&row.demangled, width.max(24)), paint(DIM, &row.image))
+    format!("{}  {}", fit(&row.demangled, width.max(12)), paint(DIM, &row.image))
 }
