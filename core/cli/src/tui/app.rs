@@ -143,7 +143,7 @@ impl App {
     }
 
     /// What to ask now, once.
-    pub fn to_ask(&mut self) -> Option<Asked> {
+    pub fn take_question(&mut self) -> Option<Asked> {
         if std::mem::replace(&mut self.is_asked, true) {
             return None;
         }

@@ -71,7 +71,7 @@ fn show(
             app.has_grown(looked.is_some_and(|(_, before)| before != generation));
             looked = Some((Instant::now(), generation));
         }
-        if let Some(asked) = app.to_ask() {
+        if let Some(asked) = app.take_question() {
             ask.send(asked).context("top: the thread that answers is gone")?;
         }
         while let Ok((asked, known)) = answers.try_recv() {

@@ -90,7 +90,7 @@ impl Run {
     }
 
     fn answer(&mut self) {
-        while let Some(asked) = self.app.to_ask() {
+        while let Some(asked) = self.app.take_question() {
             self.asked.push(asked.question.clone());
             let known = match asked.question {
                 Question::Rows { by, .. } => {
