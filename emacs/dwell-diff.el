@@ -131,7 +131,7 @@ without such, or with a prefix argument, ask for those before."
   "Return the list's columns for ROW."
   (let* ((face (dwell--change-face row))
          (columns (list (dwell-diff--signed (plist-get row :changeShare))
-                        (string-replace "-" " " (plist-get row :verdict))
+                        (dwell-diff--verdict row)
                         (if-let ((cycles (plist-get row :changeCycles)))
                             (dwell-diff--sign cycles (dwell--format-count (abs cycles)))
                           "-")
@@ -145,6 +145,15 @@ without such, or with a prefix argument, ask for those before."
     (vconcat (mapcar (lambda (column) (propertize column 'face face 'help-echo (dwell--change-details row))) columns)
              (and (equal dwell-diff--by "procedure")
                   (list (propertize (plist-get row :image) 'face (if (eq face 'dwell-noise) face 'default)))))))
+
+(defun dwell-diff--verdict (row)
+  "Return what became of ROW.
+A question mark says that count and cost are told apart by a guess."
+  (let ((verdict (plist-get row :verdict)))
+    (concat (string-replace "-" " " verdict)
+            (and (member verdict '("slower" "faster" "more-often" "less-often"))
+                 (not (member (plist-get row :confidence) '("medium" "high")))
+                 "?"))))
 
 (defun dwell-diff--line-name (row)
   "Return what the line of ROW is called."

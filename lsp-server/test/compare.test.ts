@@ -9,7 +9,7 @@ import { cfgSvg } from '../src/cfg';
 import { processes } from '../src/processes';
 import { fileHere, filesHere } from '../src/sourceMap';
 import { summaryText } from '../src/summary';
-import { verdictOf } from '../src/verdict';
+import { verdictOf, verdictWords } from '../src/verdict';
 import type { DiffResult, EpochsResult, FileChangesResult, LineResult, ListingResult, ProcessesResult, StatsResult, SummaryResult } from '../src/protocol';
 import { open, startInProcess, stop, until, type Started } from './client';
 import { change, factors, fakeBinding, lineCost, listing } from './fake';
@@ -60,6 +60,12 @@ test('a change is called after what changed more', () => {
   assert.equal(verdictOf(change(200, 100), unknown), 'less');
 });
 
+test('what splits a change by a guess says perhaps', () => {
+  assert.equal(verdictWords('slower', 'low'), 'perhaps slower');
+  assert.equal(verdictWords('slower', 'medium'), 'slower');
+  assert.equal(verdictWords('gone', 'low'), 'gone');
+});
+
 test('two runs are compared once one is pinned, procedure by procedure and instruction by instruction', () =>
   withServer({}, async ({ client }) => {
     await assert.rejects(client.sendRequest('dwell/diff', {}), /nothing to compare with/);
@@ -85,7 +91,7 @@ test('while epochs are compared, hints, lenses and hovers tell the change; then 
     const [hot] = (await labels(client, uri)).slice(-1);
     assert.deepEqual(hot, [3, '31.2% · CPI 3.1/0.50 · D-cache miss ← :3']);
     await run(client, 'compare', { before: ['e0'], after: ['e1'] });
-    assert.deepEqual(await labels(client, uri), [[3, '+20.0% · ran more often ×1.90']], 'noise is left out');
+    assert.deepEqual(await labels(client, uri), [[3, '+20.0% · perhaps ran more often ×1.90']], 'noise is left out');
     assert.equal(core.done.at(-1), 'changes e0 e1');
     const hover = await client.sendRequest<Hover>('textDocument/hover', { textDocument: { uri }, position: { line: 3, character: 5 } });
     assert.match((hover.contents as { value: string }).value, /\| samples \| 200 \| 400 \|/);
@@ -98,7 +104,7 @@ test('while epochs are compared, hints, lenses and hovers tell the change; then 
 test('a lens tells the change since the like epoch before', () =>
   withServer({}, async ({ client }, uri, core) => {
     const [lens] = await client.sendRequest<CodeLens[]>('textDocument/codeLens', { textDocument: { uri } });
-    assert.equal(lens?.command?.title, '31.6% · 4.1 G cycles · CPI 10.8 (best 0.60) · +20.4% (ran more often)');
+    assert.equal(lens?.command?.title, '31.6% · 4.1 G cycles · CPI 10.8 (best 0.60) · +20.4% (perhaps ran more often)');
     assert.deepEqual(core.done, ['changes e0 e1'], 'not the epoch of another machine');
   }));
 

@@ -206,7 +206,7 @@ export const diffIn = z.object({
 });
 const verdict = z
   .enum(['new', 'gone', 'slower', 'faster', 'more-often', 'less-often', 'more', 'less', 'noise'])
-  .describe('slower, faster: each execution; more-often, less-often: executions; more, less: which of them is unknown; noise: may be chance');
+  .describe('slower, faster: each execution; more-often, less-often: executions; more, less: which of them is unknown; noise: may be chance; of low confidence, the first four are guesses');
 const change = {
   verdict,
   samplesBefore: z.number(),

@@ -5,7 +5,7 @@
 import type { Listing } from '../core';
 import { listingText } from '../listingText';
 import { causeName, count, cpi, cyclesRange, fileName, percent, quantity } from '../text';
-import { signedPercent, verdictWords } from '../verdict';
+import { signedPercent, verdictWords, type Confidence } from '../verdict';
 import type { DiffAnswer, EpochsAnswer, HotAnswer, LinesAnswer, SummaryAnswer } from './answers';
 
 export function epochsText({ epochs, warnings }: EpochsAnswer): string {
@@ -99,7 +99,7 @@ export function diffText({ before, after, normalizedBy, total, procedures, lines
     `${before.epochs.join(' + ')} (${count(before.samples)} samples) → ${after.epochs.join(' + ')} (${count(after.samples)} samples), normalized by ${normalizedBy}`,
     `In all: ${changeText(total)}`,
     'Procedures:',
-    ...procedures.map((row) => `  ${row.label} [${row.id}]: ${changeText(row)}`),
+    ...procedures.map((row) => `  ${row.label} [${row.id}]: ${changeText(row, row.confidence)}`),
     'Lines:',
     ...lines.map((row) => `  ${row.file}:${placeText(row.lineBefore, row.lineAfter)}: ${changeText(row)}`),
     ...(instructions.length > 0 ? ['Instructions (before | after):', ...instructions.map(instructionText)] : []),
@@ -108,9 +108,10 @@ export function diffText({ before, after, normalizedBy, total, procedures, lines
   ].join('\n');
 }
 
-function changeText({ verdict, changeShare, changeCycles, countRatio, cpiBefore, cpiAfter, samplesBefore, samplesAfter, p, significant }: Change): string {
+function changeText(change: Change, confidence: Confidence = 'low'): string {
+  const { verdict, changeShare, changeCycles, countRatio, cpiBefore, cpiAfter, samplesBefore, samplesAfter, p, significant } = change;
   const parts = [
-    verdictWords(verdict),
+    verdictWords(verdict, confidence),
     `${signedPercent(changeShare)} of all time before`,
     ...(changeCycles === null ? [] : [`${changeCycles < 0 ? '−' : '+'}${quantity(Math.abs(changeCycles), 'cycles')}`]),
     ...(countRatio === null ? [] : [`executions ×${countRatio.toFixed(2)}`]),
