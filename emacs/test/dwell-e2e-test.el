@@ -155,7 +155,10 @@
         (seq-some (lambda (overlay) (plist-get (overlay-get overlay 'dwell-cost) :change)) (dwell--overlays nil nil 'line)))
       (message "Changes: %S" (dwell-test-overlays))
       (dwell-diff)
-      (with-current-buffer (dwell-e2e-view "*Dwell diff")
+      (with-current-buffer (dwell-test-until "the view"
+                             (seq-find (lambda (buffer) (string-prefix-p "*Dwell diff" (buffer-name buffer)))
+                                       (buffer-list)))
+        (dwell-test-until "what changed" dwell-diff--result) ; perhaps nothing beyond noise: no row
         (dwell-diff-toggle-all)
         (dwell-test-until "what may be chance too" (and dwell-table--by-id (> (hash-table-count dwell-table--by-id) 0)))
         (message "Diff:\n%s" (buffer-substring-no-properties (point-min) (min (point-max) 800)))
