@@ -32,6 +32,7 @@ fn file(database: &Database, path: &Path, args: &ImportArgs, json: bool) -> anyh
         path: path.to_owned(),
         symfs: args.symfs.clone(),
         debug_dirs: vec!["/usr/lib/debug".into()],
+        perf_cache: std::env::home_dir().map(|home| home.join(".debug")),
         kallsyms: args.kallsyms.clone(),
         clock_hz: args.clock_hz,
         name: args.name.clone(),

@@ -50,7 +50,8 @@ impl Scene {
     fn record(&self, test: &str, options: &[&str]) -> Option<PathBuf> {
         let file = self.path("perf.data");
         let mut perf = Command::new("perf");
-        perf.args(["record", "-q", "-e", "cpu-clock:u"]).args(options);
+        // Its cache of images is to be the scene's, too.
+        perf.env("HOME", self.folder.path()).args(["record", "-q", "-e", "cpu-clock:u"]).args(options);
         if options.contains(&"-o") {
             perf.stdout(fs::File::create(&file).unwrap());
         } else {
@@ -221,11 +222,15 @@ fn a_missing_image_is_told_and_found_under_another_root() {
     fs::rename(scene.path("spin"), &away).unwrap();
     let imported = scene.import(&file).unwrap();
     assert!(imported.notes.iter().any(|n| n.contains("spin: it is not here")), "{:?}", imported.notes);
-    let database = Database::open(scene.path("db")).unwrap();
-    let request = ImportFile { path: file, symfs: Some(root), ..ImportFile::default() };
-    let imported = import_perf_data(&database, &request, Timestamp::now()).unwrap();
-    assert!(!imported.notes.iter().any(|n| n.contains("spin")), "{:?}", imported.notes);
-    assert!(scene.top()["spin"] > 0);
+    let found = |request: ImportFile| {
+        let database = Database::open(scene.path("db")).unwrap();
+        let request = ImportFile { path: file.clone(), ..request };
+        let imported = import_perf_data(&database, &request, Timestamp::now()).unwrap();
+        assert!(!imported.notes.iter().any(|n| n.contains("spin")), "{:?}", imported.notes);
+        assert!(scene.top()["spin"] > 0);
+    };
+    found(ImportFile { symfs: Some(root), ..ImportFile::default() });
+    found(ImportFile { perf_cache: Some(scene.path(".debug")), ..ImportFile::default() });
 }
 
 #[test]

@@ -64,9 +64,8 @@ impl<'a> Locator<'a> {
             return (ImageRecord { path: found.clone(), ..record }, None);
         }
         let hex = id.to_string();
-        // perf keeps copies as ~/.debug/.build-id/ab/cdef…/elf.
-        let cache = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".debug/.build-id"));
-        let kept = cache.map(|dir| dir.join(&hex[..2]).join(&hex[2..]).join("elf"));
+        let kept = self.request.perf_cache.as_ref();
+        let kept = kept.map(|dir| dir.join(".build-id").join(&hex[..2]).join(&hex[2..]).join("elf"));
         if let Some(found) = kept.filter(|path| is_it(&path)) {
             return (ImageRecord { path: found, ..record }, None);
         }

@@ -35,6 +35,8 @@ pub struct ImportFile {
     pub symfs: Option<PathBuf>,
     /// Folders with images or debug information by build id.
     pub debug_dirs: Vec<PathBuf>,
+    /// Where perf keeps copies of the images that it sampled, as `.build-id/ab/cdef…/elf`: `~/.debug`.
+    pub perf_cache: Option<PathBuf>,
     /// The kernel's symbols, as /proc/kallsyms spells them; this machine's where it runs the same kernel.
     pub kallsyms: Option<PathBuf>,
     /// The core clock, which makes cycles of nanoseconds.
