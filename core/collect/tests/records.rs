@@ -1,6 +1,9 @@
 //! Records: each type that is known, and bytes that are none.
 
-use dwell_collect::records::{Body, FileTag, Mode, Record, RecordError, parse_record, split_record};
+use dwell_collect::{
+    branch::REGISTER_COUNT,
+    records::{Body, FileTag, Mode, Record, RecordError, parse_record, split_record},
+};
 
 const TRAILER: [u64; 3] = [0x22_0000_0011, 77, 5]; // pid 17 and tid 34, time, identifier
 
@@ -29,7 +32,8 @@ fn pair(low: u32, high: u32) -> u64 {
 /// One of every kind.
 fn corpus() -> Vec<Vec<u8>> {
     let sample = [5, 0x4000, pair(17, 34), 77];
-    let with_registers: Vec<u64> = sample.into_iter().chain([2]).chain(100..117).collect();
+    let with_registers: Vec<u64> =
+        sample.into_iter().chain([2]).chain((100..).take(REGISTER_COUNT)).collect();
     let file = [pair(17, 34), 0x40_0000, 0x1000, 0x2000, pair(254, 1), 99, 3, pair(5, 2)];
     let build_id = [pair(17, 34), 0x40_0000, 0x1000, 0x2000, 0x0403_0201_0000_0014, 1, 2, pair(5, 2)];
     vec![
