@@ -187,8 +187,7 @@ test('in the workbench, over the fake server', { skip, timeout: 180_000 }, async
       await workbench.pane('Comparison').waitFor({ state: 'detached' });
     });
     await step('the graph is a picture of its own, which loads nothing, is zoomed by keyboard and leads to the listing', async () => {
-      await workbench.treeRows('Hot Procedures').first().click({ button: 'right' });
-      await page.locator('.monaco-menu').getByText('Show Control-Flow Graph').click();
+      await workbench.chooseFromMenu(workbench.treeRows('Hot Procedures').first(), 'Show Control-Flow Graph');
       const picture = workbench.webview();
       const block = picture.locator('.block');
       await block.waitFor();
@@ -229,13 +228,13 @@ test('without a profile', { skip, timeout: 180_000 }, async (t) => {
   await t.test('the view says how to get one', () => inWorkbench('empty', { env: { DWELL_FAKE_EMPTY: '1' } }, async (workbench) => {
     await workbench.statusItem('Dwell: no profile').waitFor();
     await workbench.command('View: Show Dwell');
-    await workbench.pane('Hot Procedures').getByRole('button', { name: 'Record a Command' }).waitFor();
+    await workbench.pane('Hot Procedures').getByRole('button', { name: 'Record a Command', exact: true }).waitFor();
   }));
   const untrusted = { 'security.workspace.trust.enabled': true, 'security.workspace.trust.banner': 'never' };
   await t.test('an untrusted workspace records nothing', () => inWorkbench('untrusted', { env: { DWELL_FAKE_EMPTY: '1' }, settings: untrusted }, async (workbench) => {
     await workbench.statusItem('Dwell: no profile').waitFor();
     await workbench.command('View: Show Dwell');
-    await workbench.pane('Hot Procedures').getByRole('button', { name: 'Manage Workspace Trust' }).waitFor();
+    await workbench.pane('Hot Procedures').getByRole('button', { name: 'Manage Workspace Trust', exact: true }).waitFor();
     await workbench.page.keyboard.press('F1');
     await workbench.input.fill('>Dwell: ');
     await workbench.row('Dwell: Start a New Epoch…').waitFor();

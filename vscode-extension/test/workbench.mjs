@@ -119,6 +119,15 @@ export class Workbench {
     return this.page.locator('.pane').filter({ has: this.page.locator('.pane-header', { hasText: view }) });
   }
 
+  /** Chooses from a row's context menu, again if need be: VS Code does not hear a click that comes right after it opened. */
+  async chooseFromMenu(row, label) {
+    await row.click({ button: 'right' });
+    const item = this.page.locator('.monaco-menu').getByText(label);
+    await item.waitFor();
+    const click = () => item.click({ timeout: 1_000 }).catch(() => undefined).then(() => item.count());
+    await this.until(`"${label}" to be chosen`, click, (open) => open === 0);
+  }
+
   /** The document inside the newest webview, which VS Code puts two frames deep. */
   webview() {
     return this.page.frameLocator('iframe.webview.ready').last().frameLocator('#active-frame');
