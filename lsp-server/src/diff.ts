@@ -6,7 +6,7 @@ import type { Diff, FileChanges } from './core';
 import { locationOf, type FileView } from './fileView';
 import type { Profile } from './profile';
 import type { DiffParams, DiffPlace, DiffResult, FileChangesResult, LineChange, ProcedureChange, StatsParams, StatsResult } from './protocol';
-import { diffChange, leastConfidence } from './verdict';
+import { diffChange, leastConfidence, noFactors } from './verdict';
 
 export async function diff(profile: Profile, params: DiffParams, token: CancellationToken): Promise<DiffResult> {
   const a = params.before ?? profile.baseline;
@@ -39,7 +39,6 @@ export function diffResult(answer: Diff): DiffResult {
     after: answer.b,
     normalizedBy: answer.normalizedBy,
     exposure: answer.exposure,
-    // Neither count nor cost of everything is known: its factors are those of its parts.
     total: diffChange(answer.total, noFactors, period),
     procedures: answer.procedures.map(({ procedure, demangled, image, change, factors, confidence }) => ({
       id: `${image}:${procedure}`,
@@ -67,8 +66,6 @@ export function diffResult(answer: Diff): DiffResult {
     notes: answer.notes,
   };
 }
-
-const noFactors = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null };
 
 function zeroBased(line: number | null | undefined): number | null {
   return line === null || line === undefined ? null : line - 1;

@@ -6,6 +6,9 @@ import type { CoreChange, DiffFactors } from './core';
 import type { DiffChange, Verdict } from './protocol';
 import { cpi, hintLengthMax, percent } from './text';
 
+/** Of everything together neither count nor cost is known: its factors are those of its parts. */
+export const noFactors: DiffFactors = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null };
+
 /** Samples are whole; a fraction of one is none. */
 const seen = 0.5;
 

@@ -7,7 +7,7 @@ import type { Cancel, Core, Diff, DiffFactors, CoreChange, EpochList, Listing } 
 import { rowIdentity } from '../hotProcedures';
 import { splitLines } from '../lineMap';
 import { summaryResult } from '../summary';
-import { diffChange } from '../verdict';
+import { diffChange, noFactors } from '../verdict';
 import type * as schemas from './schemas';
 
 type In<T extends z.ZodType> = z.output<T>;
@@ -124,7 +124,6 @@ function diffAnswer(answer: Diff): DiffAnswer {
     after: answer.b,
     normalizedBy: answer.normalizedBy,
     exposure: answer.exposure,
-    // Neither count nor cost of everything is known: its factors are those of its parts.
     total: changeOf(answer.total, noFactors, period),
     procedures: answer.procedures.map(({ procedure, demangled, image, change, factors, confidence }) => ({
       id: `${image}:${procedure}`, label: demangled, image, confidence, ...changeOf(change, factors, period),
@@ -137,8 +136,6 @@ function diffAnswer(answer: Diff): DiffAnswer {
     notes: answer.notes,
   };
 }
-
-const noFactors: DiffFactors = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null };
 
 function changeOf(change: CoreChange, factors: DiffFactors, periodCycles: number | null): DiffAnswer['total'] {
   const { verdict, samplesBefore, samplesAfter, changeShare, changeCycles, countRatio, cpiBefore, cpiAfter, p, falseDiscoveryRate, significant } =
