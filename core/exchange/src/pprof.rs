@@ -3,6 +3,8 @@
 //! The schema: `proto/profile.proto` of github.com/google/pprof; field numbers are its. Texts are numbers of
 //! [`Profile::string_table`].
 
+use std::collections::BTreeMap;
+
 use prost::Message;
 
 /// The whole.
@@ -108,4 +110,21 @@ pub struct Function {
     pub filename: i64,
     #[prost(int64, tag = "5")]
     pub start_line: i64,
+}
+
+/// The texts of a profile that is being written.
+#[derive(Default)]
+pub struct Strings(BTreeMap<String, i64>);
+
+impl Strings {
+    /// A text's number in this table of strings, which gains it if it is new.
+    pub fn number(&mut self, table: &mut Vec<String>, text: &str) -> i64 {
+        if let Some(&number) = self.0.get(text) {
+            return number;
+        }
+        let number = table.len() as i64;
+        table.push(text.to_owned());
+        self.0.insert(text.to_owned(), number);
+        number
+    }
 }

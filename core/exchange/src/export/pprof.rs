@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use dwell_query::answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces};
 use prost::Message;
 
-use crate::pprof::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
+use crate::pprof::{Function, Line, Location, Mapping, Profile, Sample, Strings, ValueType};
 
 /// The profile while it grows.
 struct Builder<'a> {
     places: &'a Places,
     profile: Profile,
-    strings: BTreeMap<String, i64>,
+    strings: Strings,
     functions: BTreeMap<(i64, i64, i64), u64>,
     mappings: BTreeMap<&'a str, u64>,
 }
@@ -22,7 +22,7 @@ pub fn write(places: &Places) -> Vec<u8> {
     let mut builder = Builder {
         places,
         profile: Profile::default(),
-        strings: BTreeMap::new(),
+        strings: Strings::default(),
         functions: BTreeMap::new(),
         mappings: BTreeMap::new(),
     };
@@ -36,13 +36,7 @@ pub fn write(places: &Places) -> Vec<u8> {
 
 impl<'a> Builder<'a> {
     fn string(&mut self, text: &str) -> i64 {
-        if let Some(&index) = self.strings.get(text) {
-            return index;
-        }
-        let index = self.profile.string_table.len() as i64;
-        self.profile.string_table.push(text.to_owned());
-        self.strings.insert(text.to_owned(), index);
-        index
+        self.strings.number(&mut self.profile.string_table, text)
     }
 
     fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {

@@ -11,7 +11,7 @@ use dwell_query::answer::{Feedback, FeedbackFrame, FeedbackInstruction};
 use prost::Message;
 
 use super::whole;
-use crate::pprof::{Function, Line, Location, Profile, Sample, ValueType};
+use crate::pprof::{Function, Line, Location, Profile, Sample, Strings, ValueType};
 
 /// A frame as Go tells it apart: function, file, first line, line.
 type Place = (String, String, u32, u32);
@@ -69,7 +69,7 @@ fn entry((function, file, start_line, _): Place) -> Place {
 
 struct Builder {
     profile: Profile,
-    strings: BTreeMap<String, i64>,
+    strings: Strings,
     functions: BTreeMap<(String, String, u32), u64>,
     locations: BTreeMap<Place, u64>,
 }
@@ -78,7 +78,7 @@ impl Builder {
     fn new() -> Builder {
         let mut builder = Builder {
             profile: Profile::default(),
-            strings: BTreeMap::new(),
+            strings: Strings::default(),
             functions: BTreeMap::new(),
             locations: BTreeMap::new(),
         };
@@ -96,13 +96,7 @@ impl Builder {
     }
 
     fn string(&mut self, text: &str) -> i64 {
-        if let Some(&index) = self.strings.get(text) {
-            return index;
-        }
-        let index = self.profile.string_table.len() as i64;
-        self.profile.string_table.push(text.to_owned());
-        self.strings.insert(text.to_owned(), index);
-        index
+        self.strings.number(&mut self.profile.string_table, text)
     }
 
     fn location(&mut self, place: &Place) -> u64 {
