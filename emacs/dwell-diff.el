@@ -55,6 +55,7 @@
   :interactive nil
   (setq dwell--revisit-function #'dwell-diff--fetch
         dwell-table--id-function #'dwell-diff--id
+        dwell-table--empty-function #'dwell-diff--empty
         dwell-table--entry-function #'dwell-diff--entry))
 
 ;;;###autoload
@@ -101,6 +102,12 @@ without such, or with a prefix argument, ask for those before."
                   (list (format "%d more rows (`dwell-diff-limit')" (plist-get result :omittedRows))))
              (plist-get result :notes) nil)))
   (dwell-table--say (dwell-diff--title result)))
+
+(defun dwell-diff--empty ()
+  "Say that nothing changed; the notes tell how much did within chance."
+  (cl-flet ((side (key) (string-join (append (plist-get (plist-get dwell-diff--result key) :epochs) nil) " + ")))
+    (format "No %s changed%s from %s to %s." dwell-diff--by (if dwell-diff--all "" " beyond what may be chance")
+            (side :before) (side :after))))
 
 (defun dwell-diff--title (result)
   "Return what RESULT compares and what came of it."

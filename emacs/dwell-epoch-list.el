@@ -46,7 +46,11 @@
 \\{dwell-epochs-mode-map}"
   :interactive nil
   (setq dwell--revisit-function #'dwell-epochs--fetch
-        dwell-table--entry-function #'dwell-epochs--entry))
+        dwell-table--entry-function #'dwell-epochs--entry
+        dwell-table--empty-function
+        (lambda ()
+          (concat "No epochs yet: \\[dwell-record] records a command, \\[dwell-record-process] a process, "
+                  "\\[dwell-import-perf] imports a perf.data."))))
 
 ;;;###autoload
 (defun dwell-epochs ()

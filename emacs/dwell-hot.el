@@ -29,6 +29,7 @@
     (define-key map [mouse-2] #'dwell-hot-visit)
     (define-key map "l" #'dwell-hot-listing)
     (define-key map "s" #'dwell-hot-summary)
+    (define-key map "c" #'dwell-hot-graph)
     (define-key map "b" #'dwell-hot-by)
     (define-key map "P" #'dwell-hot-by-procedure)
     (define-key map "I" #'dwell-hot-by-image)
@@ -44,6 +45,7 @@
 (declare-function dwell-epochs "dwell-epoch-list" ())
 (declare-function dwell-diff "dwell-diff" (&optional before after))
 (declare-function dwell-listing "dwell-listing" (procedure &optional place))
+(declare-function dwell-graph "dwell-graph" (procedure))
 (declare-function dwell-summary "dwell-summary" (&optional procedure image))
 
 (define-derived-mode dwell-hot-mode dwell-table-mode "Dwell-Hot"
@@ -52,7 +54,10 @@
 \\{dwell-hot-mode-map}"
   :interactive nil
   (setq dwell--revisit-function #'dwell-hot--fetch
-        dwell-table--entry-function #'dwell-hot--entry))
+        dwell-table--entry-function #'dwell-hot--entry
+        dwell-table--empty-function
+        (lambda ()
+          "No samples in what is shown: \\[dwell-epochs] lists the epochs, \\[dwell-record] records one.")))
 
 ;;;###autoload
 (defun dwell-hot-procedures ()
@@ -137,6 +142,13 @@ With OTHER-WINDOW show it in another window."
   (unless (equal dwell-hot--by "procedure")
     (user-error "Dwell: only procedures have a listing; `P' lists them"))
   (dwell-listing (plist-get (dwell-table--row) :id)))
+
+(defun dwell-hot-graph ()
+  "Show the control-flow graph of the procedure at point."
+  (interactive)
+  (unless (equal dwell-hot--by "procedure")
+    (user-error "Dwell: only procedures have a graph; `P' lists them"))
+  (dwell-graph (plist-get (dwell-table--row) :id)))
 
 (defun dwell-hot-summary ()
   "Show where the cycles of the procedure or image at point go."

@@ -57,6 +57,7 @@
     (define-key map "." #'dwell-listing-goto-culprit)
     (define-key map "e" #'dwell-select-epoch)
     (define-key map "s" #'dwell-listing-summary)
+    (define-key map "c" #'dwell-listing-graph)
     (define-key map "g" #'revert-buffer)
     (define-key map (kbd "M-.") #'dwell-listing-goto-definition)
     (define-key map (kbd "TAB") #'outline-cycle)
@@ -65,6 +66,7 @@
   "Keymap of `dwell-listing-mode'.")
 
 (declare-function dwell-select-epoch "dwell-epoch" (epochs))
+(declare-function dwell-graph "dwell-graph" (procedure))
 (declare-function dwell-summary "dwell-summary" (&optional procedure image))
 
 (define-derived-mode dwell-listing-mode special-mode "Dwell-Listing"
@@ -85,7 +87,8 @@
 ;;;###autoload
 (defun dwell-listing (procedure &optional place)
   "Show the listing of PROCEDURE, `NAME' or `IMAGE:NAME'.
-PLACE is a source line to begin at, a cons of URI and line from 0."
+PLACE is where to begin: a source line, a cons of URI and line from 0,
+or an instruction's address."
   (interactive
    (let* ((here (dwell--procedures-here))
           (procedure (if (and here (null (cdr here)) (not current-prefix-arg))
@@ -102,7 +105,8 @@ PLACE is a source line to begin at, a cons of URI and line from 0."
       (dwell-listing--fetch
        (lambda ()
          (pop-to-buffer buffer)
-         (when place (dwell-listing--goto-source (car place) (cdr place))))))))
+         (cond ((consp place) (dwell-listing--goto-source (car place) (cdr place)))
+               (place (dwell-listing--goto-address place))))))))
 
 (defun dwell--procedures-here ()
   "Return the procedures that the line at point is of, as the server takes them."
@@ -151,7 +155,7 @@ PLACE is a source line to begin at, a cons of URI and line from 0."
     (insert (plist-get result :text))
     (setq dwell-listing--lines (plist-get result :lines)
           header-line-format (concat " " (replace-regexp-in-string "%" "%%" (plist-get result :title))
-                                     "   n/p: stalls  j: culprit  RET: source  s: summary  TAB: fold"))
+                                     "   n/p: stalls  j: culprit  RET: source  s: summary  c: graph  TAB: fold"))
     (dwell-listing--fontify)
     (unless (and address (dwell-listing--goto-address address))
       (goto-char (point-min))
@@ -282,6 +286,11 @@ stall."
   "Show where this procedure's cycles go."
   (interactive)
   (dwell-summary dwell-listing--procedure))
+
+(defun dwell-listing-graph ()
+  "Show this procedure's control-flow graph."
+  (interactive)
+  (dwell-graph dwell-listing--procedure))
 
 (defun dwell-listing-visit (&optional other-window)
   "Visit the source of the line at point, in OTHER-WINDOW if non-nil."

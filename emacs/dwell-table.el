@@ -37,6 +37,9 @@
 (defvar-local dwell-table--notes nil
   "What one must know to read the list.")
 
+(defvar-local dwell-table--empty-function (lambda () "Nothing is there.")
+  "Function that says in words why the list has no rows, and what to do.")
+
 (defvar dwell-table-mode-map
   (let ((map (make-sparse-keymap)))
     (set-keymap-parent map tabulated-list-mode-map)
@@ -78,6 +81,7 @@
                                 (tabulated-list-get-id (window-point window))))
                         (get-buffer-window-list nil nil t))))
     (tabulated-list-print t)
+    (unless tabulated-list-entries (dwell-table--say-empty))
     (unless (equal id (tabulated-list-get-id)) ; its row is gone: stay about there
       (goto-char (point-min))
       (forward-line (1- line))
@@ -86,6 +90,18 @@
       (set-window-start window (min start (point-max)) t)
       (set-window-point window (or (and id (not (eq window (selected-window))) (dwell-table--place id))
                                    (point))))))
+
+(defun dwell-table--say-empty ()
+  "Say why there are no rows: an empty buffer would leave one to guess."
+  (let ((inhibit-read-only t))
+    (insert (propertize
+             (if (seq-empty-p dwell-table--rows)
+                 (string-join (cons (substitute-command-keys (funcall dwell-table--empty-function)) dwell-table--notes)
+                              "\n")
+               (format "No row matches /%s/; an empty filter shows all." dwell-table--filter))
+             'face 'dwell-cost)
+            "\n")
+    (goto-char (point-min))))
 
 (defun dwell-table--passes-p (entry)
   "Return non-nil if the filter lets ENTRY through."

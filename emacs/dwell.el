@@ -101,7 +101,14 @@
 ;; Bubbles above an instruction say how long it stalled and why.  `n' and `p' move between stalls,
 ;; `j' to the culprit (C-u C-SPC comes back), `M-.' to the address at point, RET or `o' to the source;
 ;; `M-x dwell-listing' on a source line comes from there.  TAB folds a basic block, S-TAB all of
-;; them, `s' shows the summary, `g' asks again.
+;; them, `s' shows the summary, `c' the control-flow graph, `g' asks again.
+;;
+;; Control-flow graph
+;;
+;; `M-x dwell-graph' draws the basic blocks of a procedure and where control goes between them: a
+;; picture in the theme's colours where Emacs shows SVG, which `+', `-' and `0' zoom, else words with
+;; the edges beside them (`t' switches).  `n' and `p' move from block to block, `j' to where control
+;; goes most often, `h' to the hottest; RET shows the block in the listing.
 ;;
 ;; Trouble
 ;;
@@ -120,6 +127,7 @@
 (require 'dwell-diff)
 (require 'dwell-diff-listing)
 (require 'dwell-summary)
+(require 'dwell-graph)
 (require 'easymenu)
 
 (defvar dwell-command-map
@@ -127,7 +135,7 @@
     (pcase-dolist (`(,key . ,command)
                    '(("h" . dwell-hot-procedures) ("l" . dwell-listing) ("e" . dwell-select-epoch)
                      ("r" . dwell-record) ("k" . dwell-record-cancel) ("N" . dwell-new-epoch)
-                     ("E" . dwell-epochs) ("=" . dwell-diff) ("s" . dwell-summary) ("c" . dwell-compare)
+                     ("E" . dwell-epochs) ("=" . dwell-diff) ("s" . dwell-summary) ("G" . dwell-graph) ("c" . dwell-compare)
                      ("C" . dwell-compare-end) ("P" . dwell-record-process) ("i" . dwell-set-hints) ("d" . dwell-describe-line) ("." . dwell-goto-culprit)
                      ("n" . dwell-next-line) ("p" . dwell-previous-line) ("t" . dwell-hottest-line)
                      ("g" . dwell-refresh)))
@@ -144,6 +152,7 @@
     ["Hot procedures" dwell-hot-procedures]
     ["Listing…" dwell-listing]
     ["Summary…" dwell-summary]
+    ["Control-flow graph…" dwell-graph]
     "--"
     ["Epochs" dwell-epochs]
     ["Select epochs…" dwell-select-epoch]

@@ -191,6 +191,33 @@
         (should (equal (buffer-file-name (window-buffer)) file))
         (with-current-buffer (window-buffer) (should (= 3 (line-number-at-pos))))))))
 
+(ert-deftest dwell-lists-without-rows-say-why ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:quiet t))
+    (dwell-diff '("before"))
+    (dwell-test-in "*Dwell diff"
+      (let ((text-quoting-style 'grave))
+        (should (equal (dwell-test-lines)
+                       '("No procedure changed beyond what may be chance from before to 20261121T100000Z."
+                         "1 more procedures changed within chance (`a' lists them)"
+                         "other machine models"))))
+      (should-error (dwell-diff-visit) :type 'user-error)
+      (dwell-diff-toggle-all)
+      (dwell-test-until "what may be chance" (string-match-p "main" (buffer-string)))
+      (dwell-table-filter "nothing like it")
+      (should (equal (dwell-test-lines) '("No row matches /nothing like it/; an empty filter shows all.")))
+      (dwell-table-filter "")
+      (should (string-match-p "main" (buffer-string))))
+    (dwell-hot-procedures)
+    (dwell-test-in "*Dwell hot"
+      (should (equal (dwell-test-lines)
+                     '("No samples in what is shown: E lists the epochs, M-x dwell-record records one."))))
+    (dwell-test-ask :fake/set '(:epochs []))
+    (dwell-epochs)
+    (dwell-test-in "*Dwell epochs"
+      (should (equal (dwell-test-lines)
+                     '("No epochs yet: r records a command, P a process, i imports a perf.data."))))))
+
 (ert-deftest dwell-diff-needs-something-to-compare-with ()
   (dwell-test-with-costs
     (should (member "Dwell: nothing to compare with: pin an epoch, or name those before"
@@ -304,6 +331,69 @@
       (should (= 3 (line-number-at-pos)))
       (dwell-listing-summary)
       (dwell-test-view "*Dwell summary of a.out:sum"))))
+
+;;;; Graph
+
+(ert-deftest dwell-graph-in-words ()
+  (dwell-test-with-costs
+    (goto-char (point-min))
+    (forward-line 2)
+    (call-interactively #'dwell-graph)
+    (dwell-test-in "*Dwell graph of a.out:sum"
+      (should (equal (mapcar #'string-trim-right
+                             (split-string (buffer-substring-no-properties (point-min) (point-max)) "\n" t))
+                     '("     ▍    401000  10%   executed 1.0 M   CPI 2.0 (best 0.50)   high confidence"
+                       "          401000    xor %eax,%eax"
+                       "          401002    jmp 401010"
+                       "╭────     → 401010 ×1"
+                       "│"
+                       "│ ╭─▶██▊  401004  70%   executed 1.0 M   CPI 2.0 (best 0.50)   high confidence"
+                       "│ │       401004    add (%rdi),%rax"
+                       "│ │       ↓ 401010 ×1.0 M"
+                       "│ │"
+                       "╰─┼─▶▊    401010  20%   executed 1.0 M   CPI 2.0 (best 0.50)   high confidence"
+                       "  │       401010    jne 401004"
+                       "  ╰──     → 401004 ×1.0 M   ↓ 401014 not seen"
+                       ""
+                       "     ▏    401014  0%   executed 1.0 M   CPI 2.0 (best 0.50)   high confidence"
+                       "          401014    ret"
+                       "          leaves the procedure"
+                       "")))
+      (should (string-match-p "(2 more blocks)" header-line-format))
+      (dwell-graph-hottest)
+      (should (eql #x401004 (dwell-graph--address)))
+      (dwell-graph-next)
+      (should (eql #x401010 (dwell-graph--address)))
+      ;; a new profile leaves point on its block
+      (revert-buffer)
+      (dwell-test-settle)
+      (should (eql #x401010 (dwell-graph--address)))
+      (dwell-graph-goto-successor)
+      (should (eql #x401004 (dwell-graph--address)))
+      (dwell-graph-previous)
+      (should-error (dwell-graph-previous) :type 'user-error)
+      (should-error (dwell-graph-zoom-in) :type 'user-error)
+      (should-error (dwell-graph-toggle-picture) :type 'user-error)
+      (dwell-graph-hottest)
+      (forward-line 1)
+      (dwell-graph-visit))
+    (dwell-test-view "*Dwell listing: a.out:sum")))
+
+(ert-deftest dwell-graph-is-in-the-themes-colours ()
+  (cl-letf (((symbol-function 'face-foreground) (lambda (face &rest _) (if (eq face 'default) "#ffffff" "#ff0000")))
+            ((symbol-function 'face-background) (lambda (&rest _) "#000000")))
+    (let ((svg (dwell-graph--themed "<svg width=\"1\"><text>a\\&b</text></svg>")))
+      (should (string-prefix-p "<svg xml:space=\"preserve\" width=\"1\"><style>svg{background:#000000} text{fill:#ffffff;" svg))
+      (should (string-match-p (regexp-quote ".heat-0 rect{fill:#000000} ") svg))
+      (should (string-match-p (regexp-quote ".heat-8 rect{fill:#660000} ") svg))
+      (should (string-suffix-p "<text>a\\&b</text></svg>" svg)))))
+
+(ert-deftest dwell-graph-that-fails-leaves-no-buffer ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:error (:dwell/cfg (:code -32803 :message "no procedure named nix"))))
+    (should (equal (dwell-test-messages (dwell-graph "nix") (dwell-test-settle))
+                   '("Dwell: no procedure named nix")))
+    (should-not (seq-find (lambda (buffer) (string-prefix-p "*Dwell graph" (buffer-name buffer))) (buffer-list)))))
 
 (provide 'dwell-views-test)
 ;;; dwell-views-test.el ends here

@@ -22,6 +22,7 @@ const state = {
   ],
   delayMs: 0, // of dwell/fileCosts
   error: {}, // by method: what it answers instead
+  quiet: false, // whether nothing changed beyond chance, and nothing was sampled
   baseline: null,
   round: 0, // grows with each recording, so that a new profile can be seen
 };
@@ -66,7 +67,7 @@ function diff({ before, after, procedure, all }) {
   const place = (address, text) => ({ address, text, uri, line: 2 });
   return {
     before: side(sides.before), after: side(sides.after), normalizedBy: 'run', exposure: 1, total: slower,
-    procedures: [row('a.out:sum', 'sum(int*)', slower), row('a.out:old', 'old()', gone), ...(all ? [row('a.out:main', 'main', noise)] : [])],
+    procedures: [...(state.quiet ? [] : [row('a.out:sum', 'sum(int*)', slower), row('a.out:old', 'old()', gone)]), ...(all ? [row('a.out:main', 'main', noise)] : [])],
     lines: [{ file: '/src/a.c', uri, lineBefore: 2, lineAfter: 2, ...slower }, { file: '/src/a.c', uri, lineBefore: 7, lineAfter: null, ...gone }],
     instructions: procedure === undefined ? [] : [
       { kind: 'same', before: place(0x1000, 'mov (%rdi),%rax'), after: place(0x2000, 'mov (%rdi),%rax'), ...slower },
@@ -95,6 +96,7 @@ const hotRow = (id, label, share, cumulativeShare, location) => ({
 
 function hotProcedures({ by = 'procedure' }) {
   const uri = [...documents.keys()][0];
+  if (state.quiet) return { epochs: state.selected, total: {}, rows: [], omittedRows: 0, notes: [] };
   const rows = by === 'procedure'
     ? [hotRow('a.out:sum', 'sum(int*)', 0.472, 0.472, uri ? { uri, line: 0 } : null), hotRow('libc.so.6:memcpy', 'memcpy', 0.2, 0.672, null)]
     : [{ ...hotRow(`${by}-1`, `the only ${by}`, 1, 1, null), image: null, cpi: null }];
@@ -120,6 +122,19 @@ function listing({ procedure }) {
     lines: lines.map(([, address, line, culpritLines]) => ({ address, target: address === 0x401006 ? 0x401000 : null, source: line === null ? null : { uri, line }, culpritLines })),
     listing: {},
   };
+}
+
+function cfg({ procedure }) {
+  const block = (address, share, y, lines, successors) => ({ address, head: `${100 * share}%   executed 1.0 M   CPI 2.0 (best 0.50)   high confidence`, share, lines, successors, box: { x: 36, y, width: 620, height: 50 } });
+  const line = (address, text) => ({ address, text: `${address.toString(16)}    ${text}` });
+  const blocks = [
+    block(0x401000, 0.1, 12, [line(0x401000, 'xor %eax,%eax'), line(0x401002, 'jmp 401010')], [{ to: 0x401010, executions: 1, falls: false }]),
+    block(0x401004, 0.7, 96, [line(0x401004, 'add (%rdi),%rax')], [{ to: 0x401010, executions: 1e6, falls: true }]),
+    block(0x401010, 0.2, 180, [line(0x401010, 'jne 401004')], [{ to: 0x401004, executions: 1e6, falls: false }, { to: 0x401014, executions: 0, falls: true }]),
+    block(0x401014, 0, 264, [line(0x401014, 'ret')], []),
+  ];
+  const drawn = blocks.map(({ address, share, box }) => `<g class="block heat-${Math.round(9 * share)}" data-address="${address}"><rect x="${box.x}" y="${box.y}" width="${box.width}" height="${box.height}"/><text class="head" x="44" y="${box.y + 20}">${100 * share}%</text></g>`);
+  return { title: procedure, svg: `<svg xmlns="http://www.w3.org/2000/svg" class="cfg" width="700" height="340" viewBox="0 0 700 340">\n${drawn.join('\n')}\n</svg>`, blocks, omittedBlocks: 2 };
 }
 
 function executeCommand({ command, arguments: [argument], workDoneToken }, id) {
@@ -175,6 +190,7 @@ const requests = {
   'dwell/processes': () => ({ processes: [{ pid: 42, name: 'lua', command: 'lua a.lua', user: 'me', own: true, cpuSeconds: 3.25 }] }),
   'dwell/hotProcedures': hotProcedures,
   'dwell/listing': listing,
+  'dwell/cfg': cfg,
   'dwell/fileCosts': (params, id) => {
     const answer = fileCosts(params);
     if (state.delayMs === 0) return answer;

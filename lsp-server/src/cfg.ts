@@ -1,5 +1,6 @@
 /**
- * `dwell/cfg`: a procedure's control-flow graph as an SVG without colours of its own, for clients to theme.
+ * `dwell/cfg`: a procedure's control-flow graph as an SVG without colours of its own, for clients to theme, and as blocks,
+ * for those that show no pictures.
  *
  * Blocks stand below each other in the order of their addresses, as `dwell cfg` draws them: what is fallen into is right
  * below, jumps forward run on the right, loops on the left. An edge is as thick as it is frequent.
@@ -8,7 +9,7 @@ import type { CancellationToken } from 'vscode-languageserver';
 import type { Listing, ListingInstruction } from './core';
 import { listingTitle } from './listingText';
 import type { Profile } from './profile';
-import type { CfgResult } from './protocol';
+import type { CfgBlock, CfgResult } from './protocol';
 import { causeName, count, cpi, percent, quantity } from './text';
 
 /** Instructions of a block that are drawn; the rest is a number. */
@@ -23,15 +24,24 @@ const lane = 12;
 const textWidth = 84;
 
 export async function cfg(profile: Profile, procedure: string, token: CancellationToken): Promise<CfgResult> {
-  const listing = await profile.listing(procedure, token);
-  return { title: listingTitle(listing), svg: cfgSvg(listing) };
+  return drawCfg(await profile.listing(procedure, token));
+}
+
+export function drawCfg(listing: Listing): CfgResult {
+  const blocks = drawnBlocks(listing);
+  const edges = drawnEdges(listing, blocks);
+  return {
+    title: listingTitle(listing),
+    svg: svgOf(listing, blocks, edges),
+    blocks: blocks.map((block, at) => blockOf(block, edges, at, blocks)),
+    omittedBlocks: listing.blocks.length - blocks.length,
+  };
 }
 
 interface Drawn {
   address: number;
   head: string;
-  instructions: ListingInstruction[];
-  omitted: number;
+  lines: CfgBlock['lines'];
   /** Of the procedure's time, 0 to 1. */
   share: number;
   top: number;
@@ -48,12 +58,25 @@ interface Edge {
   lane: number;
 }
 
-export function cfgSvg(listing: Listing): string {
-  const blocks = drawnBlocks(listing);
-  const edges = drawnEdges(listing, blocks);
-  const lanes = (left: boolean): number => Math.max(0, ...edges.filter((edge) => !edge.falls && isLeft(edge) === left).map((edge) => edge.lane + 1));
-  const x = 24 + lane * lanes(true);
-  const width = x + blockWidth + 24 + lane * lanes(false);
+/** A block in words, with where it stands in the picture. */
+function blockOf({ address, head, share, lines, top, height }: Drawn, edges: readonly Edge[], at: number, blocks: readonly Drawn[]): CfgBlock {
+  const successors = edges.filter(({ from }) => from === at).map(({ to, executions, falls }) => ({ to: blocks[to]?.address ?? address, executions, falls }));
+  return { address, head, share, lines, successors, box: { x: leftOf(edges), y: top, width: blockWidth, height } };
+}
+
+/** How many edges run beside each other on one side. */
+function lanesOf(edges: readonly Edge[], left: boolean): number {
+  return Math.max(0, ...edges.filter((edge) => !edge.falls && isLeft(edge) === left).map((edge) => edge.lane + 1));
+}
+
+/** Where blocks begin, right of the edges that run back. */
+function leftOf(edges: readonly Edge[]): number {
+  return 24 + lane * lanesOf(edges, true);
+}
+
+function svgOf(listing: Listing, blocks: readonly Drawn[], edges: readonly Edge[]): string {
+  const x = leftOf(edges);
+  const width = x + blockWidth + 24 + lane * lanesOf(edges, false);
   const last = blocks.at(-1);
   const height = last === undefined ? 0 : last.top + last.height + gap;
   const body = [...edges.map((edge) => edgeSvg(edge, blocks, x)), ...blocks.map((block) => blockSvg(block, x))];
@@ -76,13 +99,18 @@ function drawnBlocks(listing: Listing): Drawn[] {
     const actual = block.cpi === null ? '–' : cpi(block.cpi);
     const executed = block.executions === null ? '–' : quantity(block.executions);
     const head = `${percent(share)}   executed ${executed}   CPI ${actual} (best ${cpi(block.best_case_cpi)})   ${block.confidence} confidence`;
-    const instructions = own.slice(0, instructionsMax);
-    const omitted = own.length - instructions.length;
-    const height = lineHeight * (1 + instructions.length + (omitted > 0 ? 1 : 0)) + 2 * padding;
-    const drawn = { address: block.address, head, instructions, omitted, share, top, height };
+    const lines = blockLines(own);
+    const height = lineHeight * (1 + lines.length) + 2 * padding;
+    const drawn = { address: block.address, head, lines, share, top, height };
     top += height + gap;
     return drawn;
   });
+}
+
+function blockLines(instructions: readonly ListingInstruction[]): CfgBlock['lines'] {
+  const omitted = instructions.length - instructionsMax;
+  const shown = instructions.slice(0, instructionsMax).map((instruction) => ({ address: instruction.address, text: instructionLine(instruction) }));
+  return omitted > 0 ? [...shown, { address: null, text: `… ${count(omitted)} more instructions` }] : shown;
 }
 
 function drawnEdges(listing: Listing, blocks: readonly Drawn[]): Edge[] {
@@ -143,10 +171,10 @@ function route(edge: Edge, bottom: number, top: number, x: number): string {
 
 function blockSvg(block: Drawn, x: number): string {
   const heat = block.share <= 0 ? 0 : Math.max(1, Math.min(9, Math.ceil(Math.sqrt(block.share) * 9)));
-  const lines = block.instructions.map((instruction, at) => instructionSvg(instruction, x, baseline(block, at + 1)));
-  if (block.omitted > 0) {
-    lines.push(`<text x="${x + padding}" y="${baseline(block, block.instructions.length + 1)}">… ${count(block.omitted)} more instructions</text>`);
-  }
+  const lines = block.lines.map(({ address, text }, at) => {
+    const mark = address === null ? '' : `data-address="${address}" `;
+    return `<text ${mark}x="${x + padding}" y="${baseline(block, at + 1)}">${markup(text)}</text>`;
+  });
   const address = block.address.toString(16);
   return [
     `<g class="block heat-${heat}" data-address="${block.address}" tabindex="0" role="button" aria-label="${markup(`block ${address}: ${block.head}`)}">`,
@@ -161,13 +189,12 @@ function baseline(block: Drawn, line: number): number {
   return block.top + padding + lineHeight * (line + 1) - 4;
 }
 
-function instructionSvg(instruction: ListingInstruction, x: number, y: number): string {
+function instructionLine(instruction: ListingInstruction): string {
   const cost = instruction.cpi === null || instruction.head_samples < 0.5 ? '' : `${cpi(instruction.cpi)}cy`;
   const longest = instruction.stalls.filter(({ kind }) => kind === 'dynamic').sort((a, b) => b.cycles_max - a.cycles_max)[0];
   const why = longest === undefined ? '' : `  ${causeName(longest.cause)}`;
   const text = instruction.text.length > 40 ? `${instruction.text.slice(0, 39)}…` : instruction.text;
-  const line = `${instruction.address.toString(16).padEnd(10)}${text.padEnd(41)}${cost.padStart(9)}${why}`.slice(0, textWidth);
-  return `<text data-address="${instruction.address}" x="${x + padding}" y="${y}">${markup(line)}</text>`;
+  return `${instruction.address.toString(16).padEnd(10)}${text.padEnd(41)}${cost.padStart(9)}${why}`.slice(0, textWidth);
 }
 
 function markup(text: string): string {

@@ -406,6 +406,31 @@ export interface CfgParams {
 export interface CfgResult {
   title: string;
   svg: string;
+  blocks: CfgBlock[];
+  omittedBlocks: number;
+}
+export interface CfgBlock {
+  address: number;
+  head: string;
+  share: number;
+  lines: CfgLine[];
+  successors: CfgSuccessor[];
+  box: CfgBox;
+}
+export interface CfgLine {
+  address: number | null;
+  text: string;
+}
+export interface CfgSuccessor {
+  to: number;
+  executions: number | null;
+  falls: boolean;
+}
+export interface CfgBox {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
 }
 
 export interface ProcessesResult {

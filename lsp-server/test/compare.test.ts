@@ -5,12 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import type { CodeLens, Diagnostic, Hover, InlayHint, MessageConnection } from 'vscode-languageserver/node';
-import { cfgSvg } from '../src/cfg';
+import { drawCfg } from '../src/cfg';
 import { processes } from '../src/processes';
 import { fileHere, filesHere } from '../src/sourceMap';
 import { summaryText } from '../src/summary';
 import { verdictOf, verdictWords } from '../src/verdict';
-import type { DiffResult, EpochsResult, FileChangesResult, LineResult, ListingResult, ProcessesResult, StatsResult, SummaryResult } from '../src/protocol';
+import type { CfgResult, DiffResult, EpochsResult, FileChangesResult, LineResult, ListingResult, ProcessesResult, StatsResult, SummaryResult } from '../src/protocol';
 import { open, startInProcess, stop, until, type Started } from './client';
 import { change, factors, fakeBinding, lineCost, listing } from './fake';
 
@@ -203,15 +203,19 @@ test('severe stalls are diagnostics with their culprit, only when asked for', as
 
 test('the control-flow graph has no colours, and a block and an edge for each', () =>
   withServer({}, async ({ client }) => {
-    const { svg, title } = await client.sendRequest<{ svg: string; title: string }>('dwell/cfg', { procedure: 'copy' });
+    const { svg, title, blocks } = await client.sendRequest<CfgResult>('dwell/cfg', { procedure: 'copy' });
     assert.equal(title, 'copy · copy');
+    const { address, lines, successors, box } = blocks[0] ?? assert.fail('no block');
+    assert.equal(blocks.length, 1);
+    assert.deepEqual(successors.map(({ to, falls }) => ({ to, falls })), [{ to: address, falls: false }]);
+    assert.ok(svg.includes(`<rect x="${box.x}" y="${box.y}" width="${box.width}" height="${box.height}"/>`));
+    for (const line of lines) assert.ok(svg.includes(`data-address="${line.address ?? ''}"`));
     assert.equal([...svg.matchAll(/class="block /g)].length, 1);
     assert.equal([...svg.matchAll(/class="edge"/g)].length, 1);
     assert.ok(!/(fill|stroke)="#|style=/.test(svg));
-    assert.equal(svg, cfgSvg(listing()));
     const hostile = listing();
     hostile.procedure.demangled = '<script>"&';
-    assert.ok(cfgSvg(hostile).includes('&lt;script&gt;&quot;&amp;'));
+    assert.ok(drawCfg(hostile).svg.includes('&lt;script&gt;&quot;&amp;'));
   }));
 
 test('processes are those that have a command line, the busiest first', () =>

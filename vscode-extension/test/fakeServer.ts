@@ -188,6 +188,8 @@ function change(verdict: DiffChange['verdict'], label: string, samplesBefore: nu
 connection.onRequest(methods.cfg, (): CfgResult => ({
   title: 'chase · chase',
   svg: '<svg xmlns="http://www.w3.org/2000/svg" class="cfg" width="300" height="120" viewBox="0 0 300 120"><g class="block heat-9" data-address="4432" tabindex="0" role="button" aria-label="block 1150"><rect x="10" y="10" width="280" height="40"/><text class="head" x="18" y="30">86.0%   CPI 31</text></g><path class="edge" stroke-width="2" d="M10 30H4V90H10"/></svg>',
+  blocks: [],
+  omittedBlocks: 0,
 }));
 
 connection.onRequest(methods.processes, (): ProcessesResult => ({
