@@ -23,7 +23,7 @@ const steps = [
   { name: 'server lint', command: npm('check', '@dwell/lsp-server') },
   { name: 'extension lint', command: npm('check', 'vscode-extension') },
   { name: 'binding', command: npm('test', '@dwell/core'), kinds: ['node'] },
-  { name: 'server and Neovim', command: npm('test', '@dwell/lsp-server'), kinds: ['node', 'line'] },
+  { name: 'server, Neovim, Helix', command: npm('test', '@dwell/lsp-server'), kinds: ['node', 'line'] },
   { name: 'VS Code', command: npm('test', 'vscode-extension'), kinds: ['node'] },
   { name: 'Emacs 28', command: ['make', '-s', '-C', 'emacs', 'check'], kinds: ['ert'] },
   { name: 'Emacs 30', command: ['make', '-s', '-C', 'emacs', 'check-30'], kinds: ['ert'] },
