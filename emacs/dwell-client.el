@@ -66,6 +66,21 @@ Nil leaves it to the server: beside itself, else on PATH."
   "Least share of the epoch's time for a line to be hot, 0 to 1."
   :type '(restricted-sexp :match-alternatives (dwell--share-p)))
 
+(defcustom dwell-diagnostics nil
+  "Whether severe avoidable stalls are among the notes of Flymake.
+Takes effect when `dwell-mode' or a server is started."
+  :type 'boolean)
+
+(defcustom dwell-source-map nil
+  "Where sources lie that were built elsewhere: folders, as built and here.
+A folder as built is what the debug information spells, after
+`-ffile-prefix-map' or in a container say; the longest that fits counts."
+  :type '(alist :key-type (string :tag "As built") :value-type (directory :tag "Here")))
+
+(defcustom dwell-debug-directories nil
+  "Folders with separate debug files, beside /usr/lib/debug."
+  :type '(repeat directory))
+
 (defcustom dwell-request-timeout 20
   "Seconds that a command waits for the server's answer."
   :type 'number)
@@ -237,6 +252,7 @@ Its log pretty-prints what it is given, which is slow for whole files."
          :window (:workDoneProgress t)
          :workspace (:workspaceFolders t :configuration t)
          :textDocument ( :synchronization (:didSave t)
+                         :publishDiagnostics (:relatedInformation t)
                          :hover (:contentFormat ["markdown" "plaintext"]))
          :experimental (:dwell (:profileDidChange t))))))
 
@@ -246,7 +262,13 @@ Its log pretty-prints what it is given, which is slow for whole files."
      :epochs ,(vconcat dwell-epochs)
      :hints ,(symbol-name dwell-hints)
      :hotShare ,dwell-hot-share
-     ,@(and dwell-program (list :dwellPath (expand-file-name dwell-program)))))
+     :diagnostics ,(if dwell-diagnostics t :json-false)
+     ,@(and dwell-program (list :dwellPath (expand-file-name dwell-program)))
+     ,@(and dwell-source-map
+            (list :sourceMap (cl-loop for (built . here) in dwell-source-map
+                                      append (list (intern (concat ":" built)) (expand-file-name here)))))
+     ,@(and dwell-debug-directories
+            (list :debugDirs (vconcat (mapcar #'expand-file-name dwell-debug-directories))))))
 
 (defun dwell--initialized (connection result)
   "Make CONNECTION ready with RESULT, the server's answer, and send what waits."

@@ -166,7 +166,7 @@ Interactively that of the procedure at point, else of one to choose."
                  (format "svg{background:%s} text{fill:%s;font-family:'%s',monospace;font-size:12px}"
                          (dwell-graph--hex back) (dwell-graph--hex front)
                          (replace-regexp-in-string "['\\<&]" "" (format "%s" (face-attribute 'default :family nil t))))
-                 (format ".head{font-weight:bold} rect{stroke:%s} .edge{fill:none;stroke:%s} .arrow{fill:%s}"
+                 (format ".head{font-weight:bold} .block rect{stroke:%s} .edge{fill:none;stroke:%s} .arrow{fill:%s}"
                          (dwell-graph--hex front) (dwell-graph--hex front) (dwell-graph--hex front))
                  (mapconcat (lambda (step)
                               (format ".heat-%d rect{fill:%s}" step (dwell-graph--mix back hot (* step 0.05))))

@@ -54,6 +54,9 @@
 (defvar-local dwell--differences nil
   "What changed in this buffer's file, from the server, while epochs are compared.")
 
+(defvar-local dwell--since nil
+  "What changed since the epochs compared with, else since the epoch before.")
+
 (defvar-local dwell--costs-tick nil
   "`buffer-chars-modified-tick' of the text that the costs are of.")
 
@@ -188,11 +191,13 @@ Those past the end of the buffer are passed over."
   (let* ((cost (overlay-get overlay 'dwell-cost))
          (indent (and (string-match "\\`[ \t]*" (overlay-get overlay 'dwell-text))
                       (match-string 0 (overlay-get overlay 'dwell-text))))
+         (change (and (not stale) (dwell--change-since cost)))
          (label (dwell--join (and stale "edited")
                              (dwell--format-share (plist-get cost :share))
                              (dwell--format-cycles cost)
                              (dwell--format-cpi cost)
-                             (plist-get cost :label))))
+                             (plist-get cost :label)
+                             (and change (not (dwell--significant-p change)) "as before"))))
     (overlay-put overlay 'dwell-stale stale)
     (overlay-put overlay 'before-string
                  (concat indent
@@ -200,7 +205,20 @@ Those past the end of the buffer are passed over."
                                      'mouse-face 'highlight 'keymap dwell-procedure-map
                                      'dwell-procedure (plist-get cost :id)
                                      'help-echo "mouse-1: the listing, with stalls and culprits")
+                         (if (and change (dwell--significant-p change))
+                             (concat (propertize " · " 'face 'dwell-procedure)
+                                     (propertize (plist-get change :label) 'face (dwell--change-face change)
+                                                 'help-echo (dwell--change-details change)))
+                           "")
                          "\n"))))
+
+(defun dwell--change-since (cost)
+  "Return the change of the procedure of COST, or nil where none is known."
+  (let ((here (seq-filter (lambda (change) (= (plist-get change :line) (plist-get cost :line)))
+                          (plist-get dwell--since :procedures))))
+    ;; Instances of a generic procedure begin on one line: their names tell them apart.
+    (or (seq-find (lambda (change) (string-suffix-p (concat ":" (plist-get change :name)) (plist-get cost :id))) here)
+        (and (= 1 (length here)) (car here)))))
 
 (defun dwell-procedure-clicked (event)
   "Show the listing of the procedure whose totals EVENT is on."
@@ -251,10 +269,13 @@ Those past the end of the buffer are passed over."
        dwell--document-connection :dwell/fileCosts `(:textDocument (:uri ,dwell--document))
        (lambda (costs)
          (when (eq token dwell--fetching)
+           (setq dwell--since nil)
            (if (dwell--baseline dwell--document-connection)
                (dwell--fetch-differences token tick costs)
              (setq dwell--differences nil)
-             (dwell--fetched tick costs nil))))
+             (dwell--fetched tick costs nil)
+             ;; Costs do not wait for what procedures were in the epoch before.
+             (unless (seq-empty-p (plist-get costs :procedures)) (dwell--fetch-since costs)))))
        (lambda (problem)
          (when (eq token dwell--fetching) (dwell--fetched tick nil problem)))))))
 
@@ -265,13 +286,24 @@ TOKEN is that of the request for costs."
    dwell--document-connection :dwell/fileChanges `(:textDocument (:uri ,dwell--document))
    (lambda (changes)
      (when (eq token dwell--fetching)
-       (setq dwell--differences changes)
+       (setq dwell--differences changes dwell--since changes)
        (dwell--fetched tick costs nil)))
    (lambda (problem)
      (when (eq token dwell--fetching)
        (setq dwell--differences nil)
        (dwell--complain dwell--document-connection problem)
        (dwell--fetched tick costs nil)))))
+
+(defun dwell--fetch-since (costs)
+  "Ask what changed since the epoch before that of COSTS, for the totals."
+  (dwell--request
+   dwell--document-connection :dwell/fileChanges `(:textDocument (:uri ,dwell--document))
+   (lambda (changes)
+     (when (eq costs dwell--costs)
+       (setq dwell--since changes)
+       (dolist (overlay (dwell--overlays nil nil 'procedure))
+         (dwell--show-procedure overlay (overlay-get overlay 'dwell-stale)))))
+   #'ignore))
 
 (defun dwell--fetched (tick costs problem)
   "Draw COSTS, which are of the text of TICK; or tell PROBLEM, why there are none."

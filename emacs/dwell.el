@@ -35,7 +35,8 @@
 ;; spent, the cycles per instruction (CPI) beside what they would be without stalls, and the
 ;; leading culprit: what the line waited for and which line is to blame.  `~' before a CPI says
 ;; that it was estimated from little.  Point on the line shows more in the echo area (eldoc).
-;; Above a procedure stand its totals; a click on them opens its listing.
+;; Above a procedure stand its totals and what changed since the epoch before; a click on them opens
+;; its listing.
 ;;
 ;; Type on: a cost never moves what you type.  A line that was edited since it was measured says
 ;; `edited' (undo makes it good again), and all lines are looked at anew when you save.
@@ -48,6 +49,9 @@
 ;;     M-x dwell-describe-line     all that is known of this line
 ;;     M-x dwell-listing           the instructions of the procedure here, or of any
 ;;     M-x dwell-refresh           ask again
+;;
+;; With `dwell-diagnostics' severe stalls that could be avoided are among the notes of Flymake, the
+;; culprit's place beside them.  `dwell-source-map' says where sources lie that were built elsewhere.
 ;;
 ;; Lines that cost 2% or more are marked in the fringe, redder from 10% on.  The faces, and what is
 ;; shown, are in `M-x customize-group RET dwell'.
@@ -128,6 +132,7 @@
 (require 'dwell-diff-listing)
 (require 'dwell-summary)
 (require 'dwell-graph)
+(require 'dwell-flymake)
 (require 'easymenu)
 
 (defvar dwell-command-map
@@ -223,12 +228,15 @@ has none for some languages, Rust among them."
   "Watch this buffer and show its costs."
   (pcase-dolist (`(,hook . ,function) dwell--hooks)
     (add-hook hook function t t))
+  (when dwell-diagnostics (add-hook 'flymake-diagnostic-functions #'dwell-flymake nil t))
   (dwell--enter))
 
 (defun dwell--turn-off ()
   "Watch this buffer no more and remove what is shown."
   (pcase-dolist (`(,hook . ,function) dwell--hooks)
     (remove-hook hook function t))
+  (remove-hook 'flymake-diagnostic-functions #'dwell-flymake t)
+  (setq dwell-flymake--published [])
   (dwell--leave)
   (setq dwell--buffer-key nil))
 
@@ -253,7 +261,7 @@ has none for some languages, Rust among them."
 (defun dwell--leave ()
   "Close this buffer's file at the server and remove its costs."
   (dwell--close-document)
-  (setq dwell--costs nil dwell--differences nil dwell--fetching nil dwell--outdated nil)
+  (setq dwell--costs nil dwell--differences nil dwell--since nil dwell--fetching nil dwell--outdated nil)
   (dwell--clear))
 
 (defun dwell--saved ()

@@ -17,6 +17,7 @@ const testPackages = {
   chromium: '/usr/bin/chromium',
   'clang-14': '/usr/bin/clang-14',
   'emacs-nox': '/usr/bin/emacs',
+  'elpa-eglot': '/usr/share/emacs/site-lisp/elpa-src/eglot*',
   'elpa-lsp-mode': '/usr/share/emacs/site-lisp/elpa-src/lsp-mode*',
   'elpa-package-lint': '/usr/share/emacs/site-lisp/elpa-src/package-lint*',
   'elpa-relint': '/usr/share/emacs/site-lisp/elpa-src/relint*',

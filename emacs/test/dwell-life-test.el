@@ -7,6 +7,7 @@
 ;;; Code:
 
 (require 'dwell-test-util)
+(require 'flymake)
 
 (ert-deftest dwell-one-server-for-each-project-or-one-for-all ()
   (dolist (row '((project . 2) (global . 1)))
@@ -99,13 +100,15 @@
       (should (equal (plist-get (plist-get (cadr answers) :error) :code) -32601)))))
 
 (ert-deftest dwell-announces-itself ()
-  (let ((dwell-database "/tmp/db") (dwell-epochs '("latest~1" "latest")))
+  (let ((dwell-database "/tmp/db") (dwell-epochs '("latest~1" "latest")) (dwell-diagnostics t)
+        (dwell-source-map '(("/build/one" . "/src/one"))) (dwell-debug-directories '("/dbg")))
     (dwell-test-with-costs
       (let* ((params (plist-get (aref (dwell-test-ask :fake/messages) 0) :params))
              (experimental (plist-get (plist-get params :capabilities) :experimental)))
         (should (equal experimental '(:dwell (:profileDidChange t))))
         (should (equal (plist-get params :initializationOptions)
-                       '(:database "/tmp/db" :epochs ["latest~1" "latest"] :hints "hot" :hotShare 0.01)))
+                       '(:database "/tmp/db" :epochs ["latest~1" "latest"] :hints "hot" :hotShare 0.01 :diagnostics t
+                                   :sourceMap (:/build/one "/src/one") :debugDirs ["/dbg"])))
         (should (equal (plist-get params :rootUri) (dwell--uri directory)))))))
 
 (ert-deftest dwell-only-programs-sources ()
@@ -131,6 +134,9 @@
 (declare-function eglot-current-server "eglot")
 (declare-function eglot-shutdown "eglot")
 
+;; Debian 12's is for Emacs 28; later ones have their own.
+(when (>= emacs-major-version 29)
+  (setq load-path (seq-remove (lambda (folder) (string-match-p "/elpa/eglot-" folder)) load-path)))
 (if (not (require 'eglot nil t))
     (message "SKIPPED emacs-beside-eglot: this Emacs has no eglot")
   (ert-deftest dwell-beside-eglot ()
@@ -190,6 +196,46 @@
             (should (lsp-workspaces))
             (let ((inhibit-message t)) (lsp-disconnect)))
         (when (file-exists-p lsp-session-file) (delete-file lsp-session-file))))))
+
+;;;; Flymake
+
+(defun dwell-test-notes ()
+  "Return (LINE . TEXT) of each note of Flymake, lines from 1."
+  (mapcar (lambda (note) (cons (line-number-at-pos (flymake-diagnostic-beg note) t) (flymake-diagnostic-text note)))
+          (flymake-diagnostics)))
+
+(ert-deftest dwell-severe-stalls-are-notes-of-flymake ()
+  (let ((dwell-diagnostics t))
+    (dwell-test-with-costs
+      (cl-flet ((publish (uri &rest diagnostics)
+                  (dwell-test-ask :fake/notify (list :method "textDocument/publishDiagnostics"
+                                                     :params (list :uri uri :diagnostics (vconcat diagnostics)))))
+                (stall (line from to)
+                  (list :range (list :start (list :line line :character from) :end (list :line line :character to))
+                        :severity 3 :source "dwell" :code "d-cache-miss" :message "D-cache miss: up to 90%"
+                        :relatedInformation
+                        (vector (list :location (list :uri dwell--document :range '(:start (:line 1 :character 0)
+                                                                                    :end (:line 1 :character 0)))
+                                      :message "culprit: D-cache miss")))))
+        (should (memq #'dwell-flymake flymake-diagnostic-functions))
+        (setq-local flymake-diagnostic-functions '(dwell-flymake))
+        (flymake-mode)
+        (flymake-start)
+        (publish "file:///other.c" (stall 0 0 1))
+        (publish dwell--document (stall 2 2 9) (stall 99 0 1))
+        (should (equal (dwell-test-until "the note" (dwell-test-notes))
+                       '((3 . "Dwell: D-cache miss: up to 90% (culprit: D-cache miss at a.c:2)"))))
+        (publish dwell--document)
+        (dwell-test-until "its end" (null (dwell-test-notes)))
+        (publish dwell--document (stall 2 2 9))
+        (dwell-test-until "the note again" (dwell-test-notes))
+        (goto-char (point-min))
+        (insert "\n")
+        (flymake-start) ; as it does after a while; what the server said was of another text
+        (should-not (dwell-test-notes))
+        (set-buffer-modified-p nil)
+        (dwell-mode -1)
+        (should-not (memq #'dwell-flymake flymake-diagnostic-functions))))))
 
 (provide 'dwell-life-test)
 ;;; dwell-life-test.el ends here

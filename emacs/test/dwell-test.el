@@ -44,6 +44,20 @@
     (should (equal (buffer-string) dwell-test-source))
     (should-not (buffer-modified-p))))
 
+(ert-deftest dwell-totals-tell-what-changed-since-the-epoch-before ()
+  (dwell-test-with-costs
+    (dolist (row '(("slower" . "47.2% · 1.3 G cycles · CPI 3.9 (best 0.50) · sum(int*) · +22.1% · slower ×2.00 · CPI 2.1→4.2")
+                   ("noise" . "47.2% · 1.3 G cycles · CPI 3.9 (best 0.50) · sum(int*) · as before")))
+      (dwell-test-ask :fake/set (list :lens (car row)))
+      (dwell-refresh)
+      (dwell-test-until (car row) (equal (cdr row) (cdar (dwell-test-overlays 'procedure)))))
+    ;; it is no line's, and of an edited procedure nothing is said
+    (should (equal 2 (length (dwell-test-overlays))))
+    (goto-char (point-min))
+    (insert "x")
+    (should (equal "edited · 47.2% · 1.3 G cycles · CPI 3.9 (best 0.50) · sum(int*)"
+                   (cdar (dwell-test-overlays 'procedure))))))
+
 (ert-deftest dwell-hints-levels ()
   (dwell-test-with-costs
     (unwind-protect
@@ -125,8 +139,9 @@
     ;; the script's costs stand on fixed lines of whatever text it has
     (should (equal (dwell-test-until "the new costs" (and (equal 3 (caar (dwell-test-shares))) (dwell-test-shares)))
                    '((3 . "42.1%") (4 . "5.0%"))))
-    (should (equal (last (delete "dwell/epochs" (mapcar (lambda (message) (plist-get message :method))
-                                                        (dwell-test-ask :fake/messages)))
+    (should (equal (last (seq-remove (lambda (method) (member method '("dwell/epochs" "dwell/fileChanges")))
+                                     (mapcar (lambda (message) (plist-get message :method))
+                                             (dwell-test-ask :fake/messages)))
                          3)
                    '("textDocument/didChange" "dwell/fileCosts" "fake/messages")))))
 

@@ -22,6 +22,7 @@ const state = {
   ],
   delayMs: 0, // of dwell/fileCosts
   error: {}, // by method: what it answers instead
+  lens: null, // what became of the procedure since the epoch before: null, noise, slower
   quiet: false, // whether nothing changed beyond chance, and nothing was sampled
   baseline: null,
   round: 0, // grows with each recording, so that a new profile can be seen
@@ -54,7 +55,7 @@ const noise = change('noise', 'no change beyond noise', 50, 52, { p: 0.4, falseD
 const gone = change('gone', '−9.0% · gone', 90, 0, { countRatio: null, costRatio: null, cpiAfter: null });
 
 const fileChanges = () => ({
-  before: state.baseline ?? [], after: state.selected, procedures: [], notes: [],
+  before: state.baseline ?? [], after: state.selected, procedures: state.lens ? [{ line: 0, name: 'sum', ...(state.lens === 'noise' ? noise : slower) }] : [], notes: [],
   lines: [{ line: 2, ...slower }, { line: 3, ...noise }, { line: 5, ...gone }],
 });
 
