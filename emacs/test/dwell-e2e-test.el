@@ -247,5 +247,102 @@
     (delete-directory dwell-database t)
     (should (<= (length said) 1))))
 
+;;;; What is wrong with a profile
+
+(defun dwell-e2e-segments (database)
+  "Return the segments of DATABASE."
+  (directory-files-recursively database "\\.parquet\\'"))
+
+(defun dwell-e2e-spoil-with (fixture)
+  "Return a function that adds FIXTURE, a bad segment, to each epoch of a database."
+  (lambda (database)
+    (let ((bad (expand-file-name (concat "../../test-fixtures/profiles/" fixture) dwell-test-directory)))
+      (dolist (epoch (delete-dups (mapcar #'file-name-directory (dwell-e2e-segments database))))
+        (copy-file bad (expand-file-name "segment-000099.parquet" epoch))))))
+
+(defconst dwell-e2e-spoils
+  `(("a segment cut short" ,(dwell-e2e-spoil-with "truncated.parquet") "segment-000099" t)
+    ("a segment of a later version" ,(dwell-e2e-spoil-with "newer.parquet") "segment-000099" t)
+    ("an epoch without its description"
+     ,(lambda (database)
+        (mapc #'delete-file (directory-files-recursively database "\\`epoch\\.json\\'")))
+     nil nil)
+    ("the program gone"
+     ,(lambda (_) (rename-file (file-name-sans-extension (dwell-e2e-given "DWELL_TEST_FILE"))
+                               (concat (dwell-e2e-given "DWELL_TEST_FILE") ".away")))
+     nil nil)
+    ("another user's database"
+     ,(lambda (database)
+        (set-file-modes database #o700)
+        (setq dwell-server-command
+              `("setpriv" "--reuid=65534" "--regid=65534" "--clear-groups" ,@dwell-server-command)))
+     nil nil))
+  "What is wrong, how to bring it about, what is told, whether costs are there.")
+
+(ert-deftest dwell-e2e-bad-profiles ()
+  "Whatever is wrong with a profile, the editor says so once, at most, and works."
+  (pcase-dolist (`(,name ,spoil ,told ,costs)
+                 (if (and (zerop (user-uid)) (executable-find "setpriv")) dwell-e2e-spoils
+                   (message "SKIPPED emacs-another-users-database: not root, or no setpriv")
+                   (butlast dwell-e2e-spoils)))
+    (let* ((away (concat (dwell-e2e-given "DWELL_TEST_FILE") ".away"))
+           (program (file-name-sans-extension (dwell-e2e-given "DWELL_TEST_FILE")))
+           (folder (make-temp-file "dwell-bad" t)) (database (expand-file-name "db" folder))
+           (dwell-server-command (list "node" (dwell-e2e-given "DWELL_TEST_SERVER") "--stdio"))
+           (dwell-database database) (create-lockfiles nil) said)
+      (copy-directory (dwell-e2e-given "DWELL_TEST_DB") database)
+      (set-file-modes folder #o755)
+      (funcall spoil database)
+      (unwind-protect
+          (save-window-excursion
+            (with-current-buffer (find-file-noselect (dwell-e2e-given "DWELL_TEST_FILE"))
+              (switch-to-buffer (current-buffer))
+              (setq said (dwell-test-messages
+                           (dwell-mode)
+                           (dwell-test-until name (and dwell--costs (null dwell--fetching)))
+                           (insert "typing works")
+                           (dwell-test-settle)))
+              (ert-info ((format "%s: %S, notes %S, overlays %d" name said (plist-get dwell--costs :notes)
+                                 (length (dwell--overlays nil nil 'line))))
+                (should (<= (length said) 1))
+                (should (eq costs (and (dwell-test-overlays) t))))
+              (dwell-hot-procedures)
+              (with-current-buffer (window-buffer)
+                (dwell-test-until "words or rows" (> (buffer-size) 0))
+                (message "With %s: %s" name (buffer-substring-no-properties (point-min) (min (point-max) 400)))
+                (ert-info ((format "%s: notes %S" name dwell-table--notes))
+                  (should (or (null told) (string-match-p told (string-join dwell-table--notes "\n"))))))
+              (set-buffer-modified-p nil)
+              (kill-buffer)))
+        (dwell-test-stop-servers)
+        (dolist (buffer (buffer-list))
+          (when (string-prefix-p "*Dwell" (buffer-name buffer)) (kill-buffer buffer)))
+        (when (file-exists-p away) (rename-file away program))
+        (delete-directory folder t)))))
+
+(ert-deftest dwell-e2e-graph ()
+  (dwell-e2e-with-file
+    (dwell-hottest-line)
+    (dwell-graph (car (dwell--procedures-here)))
+    (with-current-buffer (dwell-e2e-view "*Dwell graph of ")
+      (message "Graph:\n%s" (buffer-substring-no-properties (point-min) (min (point-max) 2000)))
+      (dwell-graph-hottest)
+      (dwell-graph-goto-successor)
+      (should (= (length (plist-get dwell-graph--result :blocks))
+                 (length (delete-dups (cl-loop for place = (point-min) then (next-single-property-change place 'dwell-block)
+                                               while place
+                                               collect (get-text-property place 'dwell-block) into addresses
+                                               finally return (delq nil addresses))))))
+      (dwell-graph-visit))
+    (dwell-e2e-view "*Dwell listing: ")))
+
+(ert-deftest dwell-e2e-import-that-fails ()
+  (skip-unless (dwell-e2e-given "DWELL_TEST_DWELL"))
+  (dwell-e2e-with-file
+    (let ((said (dwell-test-messages
+                  (dwell-import-perf (dwell-e2e-given "DWELL_TEST_FILE"))
+                  (dwell-test-until "the end" (null dwell--recording)))))
+      (should (string-match-p "\\`Dwell: not recorded: [^\n]+\\'" (car (last said)))))))
+
 (provide 'dwell-e2e-test)
 ;;; dwell-e2e-test.el ends here
