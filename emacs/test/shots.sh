@@ -88,10 +88,17 @@ for theme in light dark; do
   lisp '(dwell-hot-summary)'
   sees 'Net sampling error'
   shot summary
+  lisp '(progn (delete-other-windows) (dwell-graph "chase"))'
+  sees 'falls|↓'
+  lisp '(progn (delete-other-windows) (dwell-graph-hottest))'
+  shot graph
   lisp '(progn (delete-other-windows) (switch-to-buffer "chase.c") (dwell-compare (list "16-rounds")))'
   sees 'slower|more|new'
   keys C-c "'" E
   sees ' b 16-rounds'
+  lisp '(progn (delete-other-windows) (split-window) (dwell-hot-procedures) (other-window 1))'
+  sees 'by procedure'
+  shot lists
   lisp '(progn (switch-to-buffer "chase.c") (dwell-hottest-line) (dwell-diff))'
   sees 'Verdict'
   lisp '(progn (goto-char (point-min)) (dwell-diff-visit))'

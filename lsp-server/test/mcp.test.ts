@@ -147,6 +147,8 @@ test('what cannot be answered is an error of one line, and the server goes on', 
   await assert.rejects(client.callTool({ name: 'no_such_tool' }));
   // Arguments that break the schema are told to the assistant, which can do better.
   assert.match(await failure(client, 'hot_procedures', { limit: 0 }), /limit/);
+  assert.match(await failure(client, 'lines', { path: 'chase.c' }), /path: must be absolute$/);
+  assert.match((await call<ListingAnswer>(client, 'listing', { procedure: 'chase', offset: 999 })).text, /^The listing has \d+ instructions: none from 999 on\.$/);
   assert.ok((await call<HotAnswer>(client, 'hot_procedures')).answer.rows.length > 0);
   const nothing = await connect(join(folder, 'no-database'));
   assert.match((await call<EpochsAnswer>(nothing.client, 'epochs')).text, /^No epochs/);

@@ -118,7 +118,7 @@ export const listingOut = z.object({
 });
 
 export const linesIn = z.object({
-  path: z.string().min(1).describe('absolute path of the source file as it is now'),
+  path: z.string().startsWith('/', 'must be absolute').describe('absolute path of the source file as it is now'),
   minShare: z.number().min(0).max(1).default(0).describe('leave out lines with a lesser part of all time'),
   epochs,
 });

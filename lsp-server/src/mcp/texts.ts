@@ -43,7 +43,8 @@ export function hotText({ epochs, total, losses, rows, omittedRows, notes }: Hot
 export function listingPage(answer: Listing, { offset, limit }: { offset: number; limit: number }): string {
   const lines = listingText(answer);
   const at = lines.flatMap(({ address }, line) => (address === null ? [] : [line]));
-  const first = offset === 0 ? 0 : (at[offset - 1] ?? lines.length) + 1;
+  if (offset > 0 && offset >= at.length) return `The listing has ${at.length} instructions: none from ${offset} on.`;
+  const first = offset === 0 ? 0 : (at[offset - 1] ?? 0) + 1;
   const last = (at[Math.min(offset + limit, at.length) - 1] ?? lines.length - 1) + 1;
   const rest = at.length - Math.min(offset + limit, at.length);
   const page = lines.slice(first, last).map(({ text }) => text);
