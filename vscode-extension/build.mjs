@@ -23,6 +23,11 @@ export function bundle(entry, outfile) {
   });
 }
 
+/** What a webview's page runs. */
+export function bundlePage(entry, outfile) {
+  return build({ entryPoints: [entry], outfile, bundle: true, platform: 'browser', format: 'iife', target: 'es2022', minify: true, logLevel: 'warning' });
+}
+
 /** Builds dist/ and packs it, with what the manifest names, into `vsix`. */
 export async function buildPackage(vsix) {
   await buildDist();
@@ -33,7 +38,8 @@ async function buildDist() {
   await rm(dist, { recursive: true, force: true });
   await mkdir(join(dist, 'bin'), { recursive: true });
   await bundle(join(here, 'src', 'extension.ts'), join(dist, 'extension.js'));
-  await copyIn(join(top, 'lsp-server', 'dist', 'server.js'), join(dist, 'server.js'));
+  await bundlePage(join(here, 'src', 'hotList', 'script.ts'), join(dist, 'hotList.js'));
+  for (const name of ['server.js', 'mcp.js']) await copyIn(join(top, 'lsp-server', 'dist', name), join(dist, name));
   await copyIn(join(top, 'lsp-server', 'dist', 'dwell-core.node'), join(dist, 'dwell-core.node'));
   const program = process.env.DWELL_BIN ?? join(process.env.CARGO_TARGET_DIR ?? join(top, 'target'), 'release', 'dwell');
   await copyIn(program, join(dist, 'bin', 'dwell'));

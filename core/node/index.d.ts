@@ -42,6 +42,16 @@ export declare class Dwell {
   unwatch(): void
 }
 
+/** Parts of a procedure's cycles (DCPI Figure 4 in three numbers): together 1, but for the error of sampling. */
+export interface CycleSplit {
+  /** Issuing instructions. */
+  execution: number
+  /** Stalls that follow from the instructions alone. */
+  static: number
+  /** Stalls that do not: caches, mispredictions, … */
+  dynamic: number
+}
+
 /** What changed between two profiles. */
 export interface Diff {
   /** What changed … */
@@ -268,6 +278,10 @@ export interface FileCosts {
   lines: Array<LineCost>
   /** Procedures that begin in this file and have samples, by ascending line. */
   procedures: Array<ProcedureCost>
+  /** Lines that were edited since the program was built, ascending. */
+  stale: Array<StaleLine>
+  /** The programs whose samples these are. */
+  programs: Array<Program>
   /** What one must know to read it. */
   notes: Array<string>
 }
@@ -486,6 +500,8 @@ export interface ListingInstruction {
   stalls: Array<ListingStall>
   /** Time in the kernel on its behalf: beside its own cycles, no part of `cpi`. */
   kernel: ListingKernel | null
+  /** Registers that the text names and that it reads, with who wrote them. */
+  operands: Array<ListingOperand>
 }
 
 /** See `ListingInstruction`. */
@@ -496,6 +512,14 @@ export interface ListingKernel {
   samples: number
   /** Cycles per execution. */
   cycles: number
+}
+
+/** See `ListingInstruction`. */
+export interface ListingOperand {
+  /** The register, as the text spells it. */
+  text: string
+  /** Addresses of the instructions that may have written it last, ascending. */
+  writers: Array<number>
 }
 
 /** See `Listing`. */
@@ -586,6 +610,22 @@ export interface ProcedureCost {
   cpi: number | null
   /** The same without dynamic stalls. */
   bestCaseCpi: number | null
+}
+
+/** A program that a file was compiled into. */
+export interface Program {
+  /** Where it lies. */
+  path: string
+  /** What lies there now was built since, and no sample is of it. */
+  rebuilt: boolean
+}
+
+/** A line whose text is not what was sampled. */
+export interface StaleLine {
+  /** Of the file as it is now, from 1. */
+  line: number
+  /** What it had of the time samples before the edit, 0 to 1. */
+  share: number
 }
 
 /** Procedures over several sets of samples (DCPI Figure 3). */
@@ -793,10 +833,16 @@ export interface TopRequest {
   epochs: Array<string>
   /** One row for each of these; `procedure` unless said. */
   by?: 'procedure' | 'image' | 'line' | 'app'
-  /** Rows at most. */
+  /** So many of the most costly rows are passed over. */
+  offset?: number
+  /** Rows at most, after those. */
   limit?: number
+  /** By procedure: without CPI, file and line, which are dear. */
+  bare?: boolean
   /** Only samples of images whose path, file name or id contains this. */
   image?: string
+  /** By procedure: also where its cycles go. */
+  split?: boolean
 }
 
 /** A row of `Top`; which keys are not `null` depends on what it is by. */
@@ -829,4 +875,6 @@ export interface TopRow {
   cycles: number | null
   /** Cycles per instruction; `null` without an estimate. */
   cpi: number | null
+  /** Where its cycles go, where that was asked for and is known. */
+  split: CycleSplit | null
 }

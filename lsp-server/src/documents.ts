@@ -4,13 +4,21 @@
 import { TextDocument, type TextDocumentContentChangeEvent } from 'vscode-languageserver-textdocument';
 import { editLines, lineDifference, splitLines, type Origins } from './lineMap';
 
+/** Lines of the file on disk → lines of the buffer. */
+export interface Places {
+  /** Those whose text is as it was; indentation is no edit. */
+  same: ReadonlyMap<number, number>;
+  /** Those that were edited in place. */
+  edited: ReadonlyMap<number, number>;
+}
+
 export class TrackedDocument {
   private lines: string[];
   private savedText: string;
   private origins: Origins;
   /** The file on disk, split once. */
   private disk: { text: string; lines: string[] } | undefined;
-  private mapped: { saved: string; version: number; toBuffer: Map<number, number> } | undefined;
+  private mapped: { saved: string; version: number; places: Places } | undefined;
 
   constructor(private readonly document: TextDocument) {
     this.savedText = document.getText();
@@ -41,22 +49,23 @@ export class TrackedDocument {
     this.mapped = undefined;
   }
 
-  /**
-   * Where the lines of the file on disk stand in the buffer; a line that was edited, or is gone, has no place.
-   * Indentation is no edit.
-   */
-  placesOf(textOnDisk: string): ReadonlyMap<number, number> {
+  /** Where the lines of the file on disk stand in the buffer; a line that is gone has no place. */
+  placesOf(textOnDisk: string): Places {
     const known = this.mapped;
-    if (known?.saved === textOnDisk && known.version === this.version) return known.toBuffer;
+    if (known?.saved === textOnDisk && known.version === this.version) return known.places;
     if (this.disk?.text !== textOnDisk) this.disk = { text: textOnDisk, lines: splitLines(textOnDisk) };
     const disk = this.disk.lines;
     const origins = textOnDisk === this.savedText ? this.origins : lineDifference(disk, this.lines);
-    const toBuffer = new Map<number, number>();
+    const same = new Map<number, number>();
+    const edited = new Map<number, number>();
     origins.forEach((from, line) => {
-      if (from >= 0 && !toBuffer.has(from) && disk[from]?.trim() === this.lines[line]?.trim()) toBuffer.set(from, line);
+      if (from < 0 || same.has(from)) return;
+      if (disk[from]?.trim() === this.lines[line]?.trim()) same.set(from, line);
+      else if (!edited.has(from)) edited.set(from, line);
     });
-    this.mapped = { saved: textOnDisk, version: this.version, toBuffer };
-    return toBuffer;
+    for (const from of same.keys()) edited.delete(from);
+    this.mapped = { saved: textOnDisk, version: this.version, places: { same, edited } };
+    return this.mapped.places;
   }
 
   apply(change: TextDocumentContentChangeEvent, version: number): void {

@@ -3,13 +3,13 @@
  */
 import type { LineCost as CoreLineCost } from './core';
 import { locate, type FileView } from './fileView';
-import type { FileCostsResult, LineCost, LineCulprit, ProcedureCost } from './protocol';
+import type { FileCostsResult, LineCost, LineCulprit, ProcedureCost, StaleLine } from './protocol';
 import { fileName, shortLabel, type CulpritName } from './text';
 
 export function fileCosts(view: FileView | undefined): FileCostsResult {
-  if (view === undefined) return { epochs: [], source: 'unchecked', lines: [], procedures: [], notes: ['not a file'] };
+  if (view === undefined) return { epochs: [], source: 'unchecked', lines: [], stale: [], procedures: [], rebuilt: [], notes: ['not a file'] };
   const { epochs, source, notes } = view.costs;
-  return { epochs, source, lines: lineCosts(view), procedures: procedureCosts(view), notes };
+  return { epochs, source, lines: lineCosts(view), stale: staleLines(view), procedures: procedureCosts(view), rebuilt: rebuiltPrograms(view), notes };
 }
 
 /** The lines that have a place in the editor, ascending. */
@@ -18,6 +18,19 @@ export function lineCosts(view: FileView): LineCost[] {
     const line = view.place(cost.line);
     return line === null ? [] : [lineCost(view, cost, line)];
   });
+}
+
+/** The lines that were edited since they were measured, in the file or in the buffer, ascending. */
+export function staleLines(view: FileView): StaleLine[] {
+  const inFile = view.costs.stale.map(({ line, share }) => ({ line: view.place(line) ?? view.editedPlace(line), share }));
+  const inBuffer = view.costs.lines.map(({ line, share }) => ({ line: view.editedPlace(line), share }));
+  const shown = [...inFile, ...inBuffer].flatMap(({ line, share }) => (line === null ? [] : [{ line, share }]));
+  return shown.sort((a, b) => a.line - b.line);
+}
+
+/** Programs that were built again since and were not sampled again. */
+export function rebuiltPrograms(view: FileView): string[] {
+  return view.costs.programs.filter(({ rebuilt }) => rebuilt).map(({ path }) => path);
 }
 
 function lineCost(view: FileView, cost: CoreLineCost, line: number): LineCost {

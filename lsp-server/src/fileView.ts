@@ -22,6 +22,8 @@ export interface FileView {
   document: TrackedDocument | undefined;
   /** From a line of the file as answered (from 1) to the line the editor shows (from 0); null: none. */
   place(line: number): number | null;
+  /** The same of a line that was edited in place; null: it was not. */
+  editedPlace(line: number): number | null;
 }
 
 /** The view, or undefined where the document is no file. */
@@ -38,9 +40,10 @@ export async function viewFile(profile: Profile, documents: Documents, uri: stri
   const places = document === undefined || text === null ? undefined : document.placesOf(text);
   const place = (line: number): number | null => {
     if (document === undefined) return line - 1;
-    return places?.get(line - 1) ?? null;
+    return places?.same.get(line - 1) ?? null;
   };
-  return { uri, path, costs, answer, document, place };
+  const editedPlace = (line: number): number | null => places?.edited.get(line - 1) ?? null;
+  return { uri, path, costs, answer, document, place, editedPlace };
 }
 
 /** Where a line of any file stands, as a link can name it; of the viewed file: where the editor shows it. */

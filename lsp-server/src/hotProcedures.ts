@@ -17,8 +17,9 @@ export async function hotProcedures(profile: Profile, params: HotProceduresParam
 }
 
 function hotRow(row: TopRow, by: By): HotRow {
-  const { image, samples, share, cumulativeShare, cycles, cpi } = row;
-  return { ...rowIdentity(row, by), image, samples, share, cumulativeShare, cycles, cpi, location: locationOf(row.file, row.line) };
+  const { image, samples, share, cumulativeShare, cycles, cpi, split } = row;
+  const location = locationOf(row.file, row.line);
+  return { ...rowIdentity(row, by), image, samples, share, cumulativeShare, cycles, cpi, location, split: split ?? null };
 }
 
 /** Ids are unique among the rows of one answer: clients key their trees by them. */

@@ -4,24 +4,29 @@
 import { MarkupKind, type InlayHint, type Range } from 'vscode-languageserver';
 import type { FileChanges } from './core';
 import { lineChanges } from './diff';
-import { lineCosts } from './fileCosts';
+import { lineCosts, staleLines } from './fileCosts';
 import type { FileView } from './fileView';
 import { changeMarkdown, lineMarkdown } from './hover';
-import type { LineChange } from './protocol';
+import type { LineChange, StaleLine } from './protocol';
 import type { ValidSettings } from './settings';
+import { staleLabel } from './text';
 
 export function inlayHints(view: FileView | undefined, range: Range, settings: Pick<ValidSettings, 'hints' | 'hotShare'>): InlayHint[] {
   const document = view?.document;
   if (view === undefined || document === undefined || settings.hints === 'off') return [];
   const least = settings.hints === 'all' ? 0 : settings.hotShare;
-  return lineCosts(view)
-    .filter((cost) => cost.share >= least && cost.line >= range.start.line && cost.line <= range.end.line)
-    .map((cost) => ({
-      position: { line: cost.line, character: document.lineText(cost.line).length },
-      label: cost.label,
-      paddingLeft: true,
-      tooltip: { kind: MarkupKind.Markdown, value: lineMarkdown(view, cost) },
-    }));
+  const isAsked = ({ line, share }: StaleLine): boolean => share >= least && line >= range.start.line && line <= range.end.line;
+  const atEnd = (line: number, label: string, tooltip: string): InlayHint => ({
+    position: { line, character: document.lineText(line).length },
+    label,
+    paddingLeft: true,
+    tooltip: { kind: MarkupKind.Markdown, value: tooltip },
+  });
+  const edited = staleLines(view).filter(isAsked);
+  return [
+    ...lineCosts(view).filter(isAsked).map((cost) => atEnd(cost.line, cost.label, lineMarkdown(view, cost))),
+    ...edited.map(({ line, share }) => atEnd(line, staleLabel(share), 'Edited since it was measured: the number is of the text before.')),
+  ];
 }
 
 /** While epochs are compared: what changed on a line, at its end. Noise is told only where all lines are asked for. */

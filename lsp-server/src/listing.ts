@@ -30,11 +30,12 @@ export function render(answer: Listing, summary: Summary | null = null): Listing
   return {
     title: listingTitle(answer),
     text: lines.map(({ text }) => `${text}\n`).join(''),
-    lines: lines.map(({ address, file, line, culprits, target }) => ({
+    lines: lines.map(({ address, file, line, culprits, target, operands }) => ({
       address,
       target,
       source: locationOf(file, line),
       culpritLines: culprits.flatMap((culprit) => lineOf.get(culprit) ?? []),
+      operands: operands.map((each) => ({ text: each.text, lines: each.writers.flatMap((writer) => lineOf.get(writer) ?? []) })),
     })),
     folds: folds(lines),
     listing: answer,

@@ -17,6 +17,8 @@ export interface TextLine {
   culprits: number[];
   /** Address that it branches to or calls. */
   target: number | null;
+  /** Registers that it reads, with the addresses of those who wrote them. */
+  operands: ListingInstruction['operands'];
   /** A fold begins here. */
   fold?: 'summary' | 'block';
 }
@@ -53,7 +55,7 @@ export function listingText(listing: Listing, summary: Summary | null = null): T
 }
 
 function plain(text: string): TextLine {
-  return { text, address: null, file: null, line: null, culprits: [], target: null };
+  return { text, address: null, file: null, line: null, culprits: [], target: null, operands: [] };
 }
 
 function summaryLines(summary: Summary | null): TextLine[] {
@@ -167,7 +169,7 @@ function instructionLine(instruction: ListingInstruction, width: number): TextLi
   const cost = samples === 0 ? '·' : instruction.cpi === null ? '' : `${cpi(instruction.cpi)}cy`;
   const blame = culprits.map((culprit) => culprit.toString(16)).join(' ');
   const text = columns(address.toString(16), instruction.text, samples === 0 ? '' : count(samples), cost, blame, width);
-  return { text, address, file, line, culprits, target: targetOf(instruction.text) };
+  return { text, address, file, line, culprits, target: targetOf(instruction.text), operands: instruction.operands };
 }
 
 /** What a direct branch or call goes to: the only operand, an address (`jne 0x1150`, `call 4011a0`, `bne t4, 0x9810`). */

@@ -9,11 +9,11 @@ import { invalid } from './record';
 import { isRecord, isText, isTextList } from './settings';
 
 export function hotProceduresParams(params: unknown): HotProceduresParams {
-  const { by } = isRecord(params) ? params : {};
+  const { by, split, bare, offset } = isRecord(params) ? params : {};
   if (by !== undefined && by !== 'procedure' && by !== 'image' && by !== 'line' && by !== 'app') {
     throw invalid(`${methods.hotProcedures}: 'by' must be procedure, image, line or app`);
   }
-  return { ...(by === undefined ? {} : { by }), ...limitOf(methods.hotProcedures, params) };
+  return { ...(by === undefined ? {} : { by }), ...(split === true ? { split } : {}), ...(bare === true ? { bare } : {}), ...rowsOf(methods.hotProcedures, 'offset', offset), ...limitOf(methods.hotProcedures, params) };
 }
 
 export function listingParams(params: unknown): ListingParams {
@@ -86,8 +86,13 @@ function texts<K extends string>(params: unknown, ...keys: K[]): Partial<Record<
 }
 
 function limitOf(method: string, params: unknown): { limit?: number } {
-  const limit = isRecord(params) ? params.limit : undefined;
-  if (limit === undefined) return {};
-  if (typeof limit !== 'number' || !Number.isSafeInteger(limit) || limit < 0) throw invalid(`${method}: 'limit' must be a number of rows`);
-  return { limit };
+  return rowsOf(method, 'limit', isRecord(params) ? params.limit : undefined);
+}
+
+function rowsOf<K extends string>(method: string, name: K, value: unknown): Partial<Record<K, number>> {
+  const rows: Partial<Record<K, number>> = {};
+  if (value === undefined) return rows;
+  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) throw invalid(`${method}: '${name}' must be a number of rows`);
+  rows[name] = value;
+  return rows;
 }

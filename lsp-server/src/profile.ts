@@ -53,7 +53,7 @@ export class Profile {
   ) {
     const newCancel = (): Cancel => new binding.Cancel();
     this.files = new SharedAnswers(filesKept, newCancel);
-    this.tops = new SharedAnswers(8, newCancel);
+    this.tops = new SharedAnswers(24, newCancel);
     this.diffs = new SharedAnswers(8, newCancel);
     this.changes = new SharedAnswers(filesKept, newCancel);
     this.summaries = new SharedAnswers(filesKept, newCancel);
@@ -130,9 +130,9 @@ export class Profile {
   }
 
   top(request: HotProceduresParams, token?: CancellationToken): Promise<Top> {
-    const { by = 'procedure', limit } = request;
+    const { by = 'procedure', ...rest } = request;
     const empty: Top = { epochs: [], total: {}, rows: [], omittedRows: 0, notes: [] };
-    const ask = { epochs: [...this.epochs], by, ...(limit === undefined ? {} : { limit }) };
+    const ask = { epochs: [...this.epochs], by, ...rest };
     const key = JSON.stringify(ask);
     return this.orEmpty(token, empty, 'notes', (core) => this.tops.get(key, token, (cancel) => core.top(ask, cancel)));
   }
@@ -186,7 +186,7 @@ export class Profile {
   }
 
   async fileCosts(path: string, token?: CancellationToken): Promise<FileAnswer> {
-    const costs: FileCosts = { epochs: [], source: 'unchecked', lines: [], procedures: [], notes: [] };
+    const costs: FileCosts = { epochs: [], source: 'unchecked', lines: [], stale: [], procedures: [], programs: [], notes: [] };
     const version = await fileVersion(path);
     const key = JSON.stringify([this.epochs, path, version]);
     const epochs = [...this.epochs];

@@ -91,7 +91,10 @@ export interface EventSummary {
 
 export interface HotProceduresParams {
   by?: 'procedure' | 'image' | 'line' | 'app';
+  offset?: number;
   limit?: number;
+  bare?: boolean;
+  split?: boolean;
 }
 export interface HotProceduresResult {
   epochs: string[];
@@ -110,6 +113,13 @@ export interface HotRow {
   cycles: number | null;
   cpi: number | null;
   location: { uri: string; line: number } | null;
+  split: CycleSplit | null;
+}
+/** Parts of the cycles: together 1, but for the error of sampling. */
+export interface CycleSplit {
+  execution: number;
+  static: number;
+  dynamic: number;
 }
 
 export interface ListingParams {
@@ -127,6 +137,7 @@ export interface ListingLine {
   target: number | null;
   source: { uri: string; line: number } | null;
   culpritLines: number[];
+  operands: { text: string; lines: number[] }[];
 }
 
 export interface FileCostsParams {
@@ -136,7 +147,9 @@ export interface FileCostsResult {
   epochs: string[];
   source: 'fresh' | 'mapped' | 'stale' | 'unchecked';
   lines: LineCost[];
+  stale: StaleLine[];
   procedures: ProcedureCost[];
+  rebuilt: string[];
   notes: string[];
 }
 export interface LineCost {
@@ -151,6 +164,11 @@ export interface LineCost {
   confidence: 'low' | 'medium' | 'high';
   culprits: LineCulprit[];
   procedures: string[];
+}
+/** A line that was edited since it was measured; `share`: what it had. */
+export interface StaleLine {
+  line: number;
+  share: number;
 }
 export interface LineCulprit {
   kind: 'static' | 'dynamic';

@@ -102,6 +102,11 @@ function cpiPair(cost: Cost): string | undefined {
   return `CPI ${guess}${cpi(cost.cpi)}${best}`;
 }
 
+/** Of a line that was edited since it was measured. */
+export function staleLabel(share: number): string {
+  return `edited · was ${percent(share)}`;
+}
+
 /** `31.2% · 4.1 G cycles · CPI 10.8 (best 0.60)`. */
 export function lensTitle(cost: Cost): string {
   const parts = [percent(cost.share)];

@@ -81,7 +81,7 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
         });
       });
       await Promise.race([core.gate, stopped]);
-      return { epochs, source: 'fresh', lines: [], procedures: [], notes: [], ...costs };
+      return { epochs, source: 'fresh', lines: [], stale: [], procedures: [], programs: [], notes: [], ...costs };
     },
   };
   const open = (): Core => {
@@ -109,7 +109,7 @@ export function lineCost(line: number, share: number, more: Partial<LineCost> = 
 
 function topRow(row: Partial<TopRow>): TopRow {
   const names = { id: null, procedure: null, demangled: null, image: null, buildId: null, file: null, line: null, app: null, instance: null };
-  const cost = { samples: { 'cpu-clock': 900 }, share: 0.9, cumulativeShare: 0.9, cycles: 9e9, cpi: null };
+  const cost = { samples: { 'cpu-clock': 900 }, share: 0.9, cumulativeShare: 0.9, cycles: 9e9, cpi: null, split: null };
   return { ...names, ...cost, ...row };
 }
 
@@ -139,7 +139,7 @@ function top(): Omit<Top, 'rows'> {
 
 /** DCPI's Figure 2, shortened. */
 export function listing(): Listing {
-  const instruction = { file: '/src/copy.c', line: 3, executions: 4e5, gain_cycles: 0, confidence: 'high' as const, stalls: [], kernel: null };
+  const instruction = { file: '/src/copy.c', line: 3, executions: 4e5, gain_cycles: 0, confidence: 'high' as const, stalls: [], kernel: null, operands: [] };
   return {
     schema: 1,
     image: { path: '/bin/copy', build_id: 'ab', arch: 'x86_64' },

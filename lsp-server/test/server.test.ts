@@ -67,22 +67,38 @@ test('all lines get hints when asked for, none when they are off', async () => {
   }
 });
 
-test('hints move with their lines, leave edited ones, and come back', async () => {
+test('hints move with their lines, say edited where they were, and come back', async () => {
   const { binding, core } = fakeBinding(costs());
   const started = await startInProcess(binding, { database: folder, hints: 'all' });
   const { client } = started;
   const uri = await open(client, file, text);
-  const lines = async (): Promise<number[]> => (await hintsOf(client, uri)).map((hint) => hint.position.line);
+  const said = ({ position, label }: InlayHint): number | string => (typeof label === 'string' && label.startsWith('edited') ? `${position.line} ${label}` : position.line);
+  const lines = async (): Promise<(number | string)[]> => (await hintsOf(client, uri)).map(said);
   assert.deepEqual(await lines(), [2, 3]);
   await change(client, uri, 2, 0, 0, '// one\n// two\n');
   assert.deepEqual(await lines(), [4, 5]);
   await change(client, uri, 3, 5, 4, 'x');
-  assert.deepEqual(await lines(), [4]);
+  assert.deepEqual(await lines(), [4, '5 edited · was 31.2%']);
+  const { lines: costly, stale } = await client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
+  assert.deepEqual([costly.map(({ line }) => line), stale], [[4], [{ line: 5, share: 0.312 }]]);
   const range = { start: { line: 5, character: 4 }, end: { line: 5, character: 5 } };
   await client.sendNotification('textDocument/didChange', { textDocument: { uri, version: 4 }, contentChanges: [{ range, text: '' }] });
   assert.deepEqual(await lines(), [4, 5]);
   assert.equal(core.asked.fileCosts, 1, 'typing asks the core nothing');
   await stop(started);
+});
+
+test('a file that is newer, and a program that was rebuilt, say so above the first line', async () => {
+  for (const [source, words] of [['mapped', /newer than the program: lines found again/], ['stale', /newer than the program, of which no copy/]] as const) {
+    const { binding } = fakeBinding({ ...costs(), source, stale: [{ line: 5, share: 0.1 }], programs: [{ path: '/build/copy', rebuilt: true }] });
+    const started = await startInProcess(binding, { database: folder });
+    const uri = await open(started.client, file, text);
+    const lenses = await started.client.sendRequest<CodeLens[]>('textDocument/codeLens', { textDocument: { uri } });
+    assert.match(lenses[0]?.command?.title ?? '', words);
+    assert.equal(lenses[1]?.command?.title, 'Dwell: copy was rebuilt and not sampled since: numbers are of the build before');
+    assert.deepEqual((await hintsOf(started.client, uri)).map(({ position, label }) => [position.line, label])[1], [4, 'edited · was 10.0%']);
+    await stop(started);
+  }
 });
 
 test('one question serves hints, lenses and hovers', async () => {

@@ -70,8 +70,8 @@ test('a listing reads as in DCPI’s Figure 2', () => {
 test('each line of a listing says what it is about', () => {
   const { title, lines } = render(listing());
   assert.equal(title, 'copy · copy');
-  assert.deepEqual(lines[8], { address: 0x9810, target: null, source: { uri: 'file:///src/copy.c', line: 2 }, culpritLines: [] });
-  assert.deepEqual(lines[10], { address: null, target: null, source: { uri: 'file:///src/copy.c', line: 3 }, culpritLines: [] });
+  assert.deepEqual(lines[8], { address: 0x9810, target: null, source: { uri: 'file:///src/copy.c', line: 2 }, culpritLines: [], operands: [] });
+  assert.deepEqual(lines[10], { address: null, target: null, source: { uri: 'file:///src/copy.c', line: 3 }, culpritLines: [], operands: [] });
   assert.deepEqual(lines[12]?.culpritLines, [8]);
   assert.deepEqual(lines[13]?.culpritLines, [8]);
 });

@@ -1,6 +1,6 @@
 // Commands as the user meets them: what fails is said once, in one line, and logged; what was cancelled is not.
 import * as vscode from 'vscode';
-import { LSPErrorCodes, ResponseError } from 'vscode-languageclient/node';
+import { ErrorCodes, LSPErrorCodes, ResponseError } from 'vscode-languageclient/node';
 
 const showLog = 'dwell.showLog';
 
@@ -40,8 +40,12 @@ export function reason(error: unknown): string {
   return (error instanceof Error ? error.message : String(error)).trim();
 }
 
+/** Cancelled, overtaken, or gone with a server that died, which is said in its own words. */
+const quietCodes: readonly number[] = [
+  LSPErrorCodes.RequestCancelled, LSPErrorCodes.ServerCancelled, LSPErrorCodes.ContentModified, ErrorCodes.PendingResponseRejected,
+];
+
 export function isCancellation(error: unknown): boolean {
   if (error instanceof vscode.CancellationError) return true;
-  return error instanceof ResponseError
-    && [LSPErrorCodes.RequestCancelled, LSPErrorCodes.ServerCancelled, LSPErrorCodes.ContentModified].includes(error.code);
+  return error instanceof ResponseError && quietCodes.includes(error.code);
 }

@@ -4,6 +4,17 @@
 export const heats = ['warm', 'hot', 'hottest'] as const;
 export type Heat = typeof heats[number];
 
+/** Cells of the bar that stands for the whole time. */
+const cells = 10;
+const eighths = ['', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+
+/** A share as a bar of block characters; what is there at all shows. */
+export function shareBar(share: number): string {
+  if (!(share > 0)) return '';
+  const steps = Math.max(1, Math.round(Math.min(1, share) * cells * 8));
+  return '█'.repeat(Math.floor(steps / 8)) + (eighths[steps % 8] ?? '');
+}
+
 /** `undefined` below `leastShare`; each level holds lines several times as costly as the one before. */
 export function heatOf(share: number, leastShare: number): Heat | undefined {
   if (!(share >= leastShare) || share <= 0) return undefined;

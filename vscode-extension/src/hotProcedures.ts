@@ -1,181 +1,186 @@
-// The Hot Procedures view: where the time goes, most costly first, by procedure, image, line or application.
-// A click leads to the source or, where there is none, to the listing.
+// The Hot Procedures view: where the time goes, by procedure, image, line or application, with cumulative share, CPI and where
+// the cycles go. Thousands of rows scroll freely, which a tree does not: it is a page that draws the rows in sight. A click
+// leads to the source or, where there is none, to the listing.
+import { randomBytes } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import * as vscode from 'vscode';
-import type { HotProceduresParams, HotProceduresResult, HotRow } from '@dwell/lsp-server/protocol';
+import type { HotProceduresResult, HotRow } from '@dwell/lsp-server/protocol';
 import type { Dwell } from './dwell';
 import { isCancellation, reason } from './failures';
-import { count, cpi, imageName, magnitude, percent } from './format';
-import { gaugeStep, gaugeSvg } from './gauge';
+import type { By, Detail, FromPage, ListRow, ToPage, Words } from './hotList/model';
+import { page } from './hotList/page';
 
 const viewId = 'dwell.hotProcedures';
-/** Rows that are shown at first, and that `Show More` adds. */
-const pageRows = 100;
 const groupingKey = 'dwell.groupBy';
+/** Whole from the start; others get their CPI when they come in sight. */
+const headRows = 100;
+/** More rows than this nobody scrolls through. */
+const rowsMax = 20_000;
 
-type Grouping = NonNullable<HotProceduresParams['by']>;
-const groupings: Record<Grouping, string> = {
+const groupings: Record<By, string> = {
   procedure: 'Procedure', image: 'Image', line: 'Source Line', app: 'Application',
 };
 
-/** The row below the last, which stands for those that were left out. */
-interface MoreRow {
-  omittedRows: number;
-}
-type Row = HotRow | MoreRow;
-
 export function activate(dwell: Dwell): vscode.Disposable {
-  const tree = new HotTree(dwell);
-  const view = vscode.window.createTreeView<Row>(viewId, { treeDataProvider: tree });
+  const list = new HotList(dwell);
   const { failures } = dwell;
-  const label = () => { view.description = tree.grouping === 'procedure' ? '' : `by ${groupings[tree.grouping].toLowerCase()}`; };
-  label();
   return vscode.Disposable.from(
-    view, tree,
+    list,
+    vscode.window.registerWebviewViewProvider(viewId, list, { webviewOptions: { retainContextWhenHidden: true } }),
     failures.command('dwell.groupBy', 'grouping', async (by) => {
-      const grouping = isGrouping(by) ? by : await askGrouping(tree.grouping);
-      if (!grouping) return;
-      await tree.setGrouping(grouping);
-      label();
+      const grouping = isGrouping(by) ? by : await askGrouping(list.by);
+      if (grouping) await list.setBy(grouping);
     }),
-    failures.command('dwell.showMoreRows', 'more rows', () => tree.showMore()),
-    failures.command('dwell.openHotRow', 'opening', (row) => open(dwell, row as HotRow)),
+    failures.command('dwell.openHotRow', 'opening', (row) => list.open(idOf(row))),
   );
 }
 
-/** Keeps the rows that are shown; VS Code is told of new ones only when they are there and differ, so nothing flickers. */
-class HotTree implements vscode.TreeDataProvider<Row>, vscode.Disposable {
-  private readonly changed = new vscode.EventEmitter<void>();
-  readonly onDidChangeTreeData = this.changed.event;
-  private readonly subscription: vscode.Disposable;
-  private rows: Row[] = [];
-  private shareMax = 0;
-  private limit = pageRows;
+function idOf(row: unknown): string {
+  return typeof row === 'object' && row !== null && 'id' in row && typeof row.id === 'string' ? row.id : String(row);
+}
+
+/** Keeps the rows, and tells the page of new ones only where they differ, so that nothing flickers. */
+class HotList implements vscode.WebviewViewProvider, vscode.Disposable {
+  private view: vscode.WebviewView | undefined;
+  private rows: ListRow[] = [];
+  private readonly locations = new Map<string, HotRow['location']>();
+  private told = '';
   private lastAsked = 0;
+  private readonly subscription: vscode.Disposable;
 
   constructor(private readonly dwell: Dwell) {
     this.subscription = dwell.profile.onDidChange(() => { void this.load(); });
   }
 
-  get grouping(): Grouping {
+  get by(): By {
     const remembered = this.dwell.memory.get<unknown>(groupingKey);
     return isGrouping(remembered) ? remembered : 'procedure';
   }
 
-  async setGrouping(grouping: Grouping): Promise<void> {
-    await this.dwell.memory.update(groupingKey, grouping);
-    this.limit = pageRows;
+  async setBy(by: By): Promise<void> {
+    await this.dwell.memory.update(groupingKey, by);
     await this.load();
   }
 
-  async showMore(): Promise<void> {
-    this.limit += pageRows;
-    await this.load();
+  async resolveWebviewView(view: vscode.WebviewView): Promise<void> {
+    this.view = view;
+    this.told = '';
+    const nonce = randomBytes(16).toString('base64');
+    view.webview.options = { enableScripts: true, localResourceRoots: [] };
+    view.webview.onDidReceiveMessage((message: FromPage) => this.dwell.failures.guard('the hot procedures', () => this.hear(message)));
+    view.onDidDispose(() => { this.view = undefined; });
+    // In the page itself, so that it loads nothing.
+    const script = await readFile(this.dwell.client.file('dist/hotList.js').fsPath, 'utf8');
+    view.webview.html = page(script, nonce);
   }
 
-  getChildren(parent?: Row): Row[] {
-    return parent ? [] : this.rows;
-  }
-
-  getTreeItem(row: Row): vscode.TreeItem {
-    return 'omittedRows' in row ? moreItem(row) : hotItem(row, this.grouping, this.shareMax);
+  /** To the row's source or, where there is none here, to its listing. */
+  async open(id: string): Promise<void> {
+    const location = await this.locationOf(id);
+    const uri = location && this.dwell.client.uri(location.uri);
+    if (!uri || !await exists(uri)) {
+      if (this.by === 'procedure') await vscode.commands.executeCommand('dwell.showListing', { id });
+      return;
+    }
+    const selection = new vscode.Range(location.line, 0, location.line, 0);
+    await vscode.window.showTextDocument(uri, { selection, preview: true });
   }
 
   dispose(): void {
     this.subscription.dispose();
-    this.changed.dispose();
   }
 
-  /** Does not reject. Of overlapping questions the last one counts; one that fails leaves no old rows behind. */
+  private async hear(message: FromPage): Promise<void> {
+    switch (message.kind) {
+      case 'ready': this.told = ''; return this.load();
+      case 'by': return this.setBy(message.by);
+      case 'open': return this.open(message.id);
+      case 'listing': return void await vscode.commands.executeCommand('dwell.showListing', { id: message.id });
+      case 'wanted': return this.tellDetails(message.from, message.to);
+      case 'run':
+        if (actions.some(({ command }) => command === message.command)) await vscode.commands.executeCommand(message.command);
+    }
+  }
+
+  /** Does not reject. Of overlapping questions the last one counts. */
   private async load(): Promise<void> {
+    if (!this.view) return;
     const asked = this.lastAsked += 1;
-    const rows = await this.ask();
-    if (asked !== this.lastAsked || rows === undefined || JSON.stringify(rows) === JSON.stringify(this.rows)) return;
-    this.rows = rows;
-    this.shareMax = Math.max(0, ...rows.map((row) => 'share' in row ? row.share : 0));
-    this.changed.fire();
+    const by = this.by;
+    const message = await this.ask(by);
+    if (asked !== this.lastAsked || message === undefined) return;
+    this.rows = message.kind === 'rows' ? message.rows : [];
+    const text = JSON.stringify(message);
+    if (text === this.told) return;
+    this.told = text;
+    await this.view.webview.postMessage(message);
   }
 
-  /** `undefined`: the rows as they are may stay. */
-  private async ask(): Promise<Row[] | undefined> {
+  /** `undefined`: what is shown may stay. */
+  private async ask(by: By): Promise<ToPage | undefined> {
     const { client, profile, log } = this.dwell;
-    if (profile.state === 'starting') return undefined;
-    if (profile.state !== 'ready') return [];
+    if (profile.state !== 'ready') return { kind: 'words', words: wordsOf(profile.state) };
     try {
-      return rowsOf(await client.hotProcedures({ by: this.grouping, limit: this.limit }));
+      const head = await client.hotProcedures({ by, limit: headRows, split: by === 'procedure' });
+      const rest = head.omittedRows === 0 ? [] : (await client.hotProcedures({ by, offset: headRows, limit: rowsMax, bare: true })).rows;
+      if (head.rows.length === 0) return { kind: 'words', words: wordsOf('samples') };
+      this.locations.clear();
+      this.learn(head);
+      return { kind: 'rows', by, rows: [...head.rows.map((row) => ({ ...listRow(row), detail: detail(row) })), ...rest.map(listRow)] };
     } catch (error) {
       if (isCancellation(error)) return undefined;
       log.error(`hot procedures: ${reason(error)}`);
-      return [];
+      return { kind: 'words', words: wordsOf('failed') };
     }
   }
-}
 
-function rowsOf(answer: HotProceduresResult): Row[] {
-  return answer.omittedRows > 0 ? [...answer.rows, { omittedRows: answer.omittedRows }] : answer.rows;
-}
-
-function moreItem(row: MoreRow): vscode.TreeItem {
-  const item = new vscode.TreeItem(`${count(row.omittedRows)} more…`);
-  item.id = 'more';
-  item.command = { command: 'dwell.showMoreRows', title: 'Show More' };
-  return item;
-}
-
-function hotItem(row: HotRow, by: Grouping, shareMax: number): vscode.TreeItem {
-  const item = new vscode.TreeItem(row.label);
-  item.id = `${by} ${row.id}`;
-  item.iconPath = gauge(gaugeStep(row.share, shareMax));
-  item.description = description(row, by);
-  item.tooltip = tooltip(row);
-  item.contextValue = by === 'procedure' ? 'listing' : 'plain';
-  item.accessibilityInformation = { label: `${row.label}, ${item.description}` };
-  if (row.location || by === 'procedure') {
-    item.command = { command: 'dwell.openHotRow', title: 'Open', arguments: [row] };
+  private async tellDetails(from: number, to: number): Promise<void> {
+    const by = this.by;
+    const answer = await this.dwell.client.hotProcedures({ by, offset: from, limit: Math.min(to - from, headRows), split: true });
+    this.learn(answer);
+    const details: Record<string, Detail> = Object.fromEntries(answer.rows.map((row) => [row.id, detail(row)]));
+    await this.view?.webview.postMessage({ kind: 'details', by, details } satisfies ToPage);
   }
-  return item;
-}
 
-function description(row: HotRow, by: Grouping): string {
-  const cost = row.cpi === null ? [] : [`CPI ${cpi(row.cpi)}`];
-  const image = by === 'procedure' && row.image !== null ? [imageName(row.image)] : [];
-  return [percent(row.share), ...cost, ...image].join(' · ');
-}
-
-function tooltip(row: HotRow): vscode.MarkdownString {
-  const text = new vscode.MarkdownString('**').appendText(row.label).appendMarkdown('**\n\n');
-  const facts: [string, string][] = [
-    ['Share', `${percent(row.share)}, with those above ${percent(row.cumulativeShare)}`],
-    ...(row.cycles === null ? [] : [['Cycles', magnitude(row.cycles)] satisfies [string, string]]),
-    ...(row.cpi === null ? [] : [['Cycles per instruction', cpi(row.cpi)] satisfies [string, string]]),
-    ...Object.entries(row.samples).map(([event, n]): [string, string] => [`Samples of ${event}`, count(n)]),
-    ...(row.image === null ? [] : [['Image', row.image] satisfies [string, string]]),
-  ];
-  for (const [name, value] of facts) text.appendText(`${name}: ${value}`).appendMarkdown('  \n');
-  return text;
-}
-
-const gauges = new Map<number, { dark: vscode.Uri; light: vscode.Uri }>();
-
-function gauge(step: number): { dark: vscode.Uri; light: vscode.Uri } {
-  const known = gauges.get(step);
-  if (known) return known;
-  const picture = (theme: 'dark' | 'light') =>
-    vscode.Uri.parse(`data:image/svg+xml;base64,${Buffer.from(gaugeSvg(step, theme)).toString('base64')}`);
-  const made = { dark: picture('dark'), light: picture('light') };
-  gauges.set(step, made);
-  return made;
-}
-
-async function open({ client }: Dwell, row: HotRow): Promise<void> {
-  if (row.location) {
-    const uri = client.uri(row.location.uri);
-    if (await exists(uri)) {
-      const selection = new vscode.Range(row.location.line, 0, row.location.line, 0);
-      await vscode.window.showTextDocument(uri, { selection, preview: true });
-      return;
-    }
+  private learn({ rows }: HotProceduresResult): void {
+    for (const { id, location } of rows) this.locations.set(id, location);
   }
-  await vscode.commands.executeCommand('dwell.showListing', row);
+
+  private async locationOf(id: string): Promise<HotRow['location']> {
+    const offset = this.rows.findIndex((row) => row.id === id);
+    if (!this.locations.has(id) && offset >= 0) this.learn(await this.dwell.client.hotProcedures({ by: this.by, offset, limit: 1 }));
+    return this.locations.get(id) ?? null;
+  }
+}
+
+function listRow({ id, label, image, share, cumulativeShare }: HotRow): ListRow {
+  return { id, label, image, share, cumulativeShare };
+}
+
+function detail({ cpi, split }: HotRow): Detail {
+  return { cpi, split };
+}
+
+/** All that the page may offer. */
+const actions = [
+  { title: 'Record a Command', command: 'dwell.record' },
+  { title: 'Import perf.data', command: 'dwell.importPerf' },
+  { title: 'Manage Workspace Trust', command: 'workbench.trust.manage' },
+  { title: 'Select Epoch', command: 'dwell.selectEpoch' },
+  { title: 'Try Again', command: 'dwell.refresh' },
+  { title: 'Show Log', command: 'dwell.showLog' },
+];
+
+function wordsOf(state: 'starting' | 'empty' | 'failed' | 'samples'): Words {
+  const offer = (...titles: string[]) => actions.filter(({ title }) => titles.includes(title));
+  if (state === 'starting') return { text: 'Loading the profile…', actions: [] };
+  if (state === 'samples') return { text: 'The selected epoch holds no samples.', actions: offer('Select Epoch') };
+  if (state === 'failed') return { text: 'The profile cannot be read; the log says why.', actions: offer('Try Again', 'Show Log') };
+  if (!vscode.workspace.isTrusted) {
+    return { text: 'No profile yet. Recording runs a program, so it needs a trusted workspace.', actions: offer('Manage Workspace Trust') };
+  }
+  const text = 'No profile yet. Record a command, and the lines it spent its time on are marked in the editor. A profile kept elsewhere is opened by the setting dwell.database.';
+  return { text, actions: offer('Record a Command', 'Import perf.data') };
 }
 
 async function exists(uri: vscode.Uri): Promise<boolean> {
@@ -187,12 +192,12 @@ async function exists(uri: vscode.Uri): Promise<boolean> {
   }
 }
 
-function isGrouping(value: unknown): value is Grouping {
+function isGrouping(value: unknown): value is By {
   return typeof value === 'string' && value in groupings;
 }
 
-async function askGrouping(current: Grouping): Promise<Grouping | undefined> {
-  const items = (Object.keys(groupings) as Grouping[]).map((grouping) => ({
+async function askGrouping(current: By): Promise<By | undefined> {
+  const items = (Object.keys(groupings) as By[]).map((grouping) => ({
     label: groupings[grouping], grouping, description: grouping === current ? 'current' : '',
   }));
   const pick = await vscode.window.showQuickPick(items, { title: 'Dwell: Group By', placeHolder: 'What a row of the view stands for' });

@@ -1,5 +1,5 @@
 // A procedure's listing as a read-only document: `dwell:` documents whose text the server gives. Definitions lead from a
-// line to its source, from a bubble to its culprits and from a branch or call to where it goes; from a source line "Show
+// line to its source, from a bubble to its culprits, from a register to who wrote it and from a branch or call to where it goes; from a source line "Show
 // Listing" leads back. Basic blocks and the summary fold.
 import * as vscode from 'vscode';
 import type { ListingLine, ListingResult } from '@dwell/lsp-server/protocol';
@@ -50,6 +50,8 @@ class Listings implements vscode.TextDocumentContentProvider, vscode.DefinitionP
     const source = this.source(line);
     const target = this.target(document, position, line);
     if (target) return [target];
+    const writers = this.writers(document, position, line);
+    if (writers.length > 0) return writers;
     if (culprits.length > 0) return culprits;
     return source ? [source] : [];
   }
@@ -89,6 +91,13 @@ class Listings implements vscode.TextDocumentContentProvider, vscode.DefinitionP
     const image = (this.open.get(document.uri.toString())?.listing as { image?: { build_id?: string } } | undefined)?.image?.build_id;
     if (!isOperand || image === undefined) return undefined;
     return new vscode.Location(uriOf(`${image}:0x${target.toString(16)}`), new vscode.Position(0, 0));
+  }
+
+  /** Who may have written the register under the cursor last. */
+  private writers(document: vscode.TextDocument, position: vscode.Position, { operands }: ListingLine): vscode.Location[] {
+    const range = document.getWordRangeAtPosition(position, /[0-9a-zA-Z_]+/);
+    const operand = range && operands.find(({ text }) => text === document.getText(range));
+    return (operand?.lines ?? []).map((at) => new vscode.Location(document.uri, new vscode.Position(at, 0)));
   }
 
   line(document: vscode.TextDocument, at: number): ListingLine | undefined {

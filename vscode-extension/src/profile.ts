@@ -22,7 +22,11 @@ export class Profile implements vscode.Disposable {
   private warned = new Set<string>();
 
   constructor(private readonly client: Client, private readonly log: vscode.LogOutputChannel) {
-    this.subscription = client.onDidChange(() => { void this.refresh(); });
+    this.subscription = vscode.Disposable.from(
+      client.onDidChange(() => { void this.refresh(); }),
+      // What may be done without a profile depends on it.
+      vscode.workspace.onDidGrantWorkspaceTrust(() => { this.changed.fire(); }),
+    );
   }
 
   get state(): ProfileState {

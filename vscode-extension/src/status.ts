@@ -8,17 +8,18 @@ import type { Profile, ProfileState } from './profile';
 /** From this share of samples lost or unknown on, the item warns. */
 const doubtfulShare = 0.05;
 
-export function activate({ profile }: Dwell): vscode.Disposable {
+export function activate({ profile, client }: Dwell): vscode.Disposable {
   const item = vscode.window.createStatusBarItem('dwell.epoch', vscode.StatusBarAlignment.Left);
   item.name = 'Dwell: Epoch';
-  const show = () => { present(item, profile); };
+  const show = () => { present(item, profile, client.where); };
   show();
   item.show();
   return vscode.Disposable.from(item, profile.onDidChange(show));
 }
 
-function present(item: vscode.StatusBarItem, { state, selected, baseline, warnings }: Profile): void {
-  const shown = baseline ? `${title(baseline)} → ${title(selected)}` : title(selected);
+function present(item: vscode.StatusBarItem, { state, selected, baseline, warnings }: Profile, where: string): void {
+  const what = baseline ? `${title(baseline)} → ${title(selected)}` : title(selected);
+  const shown = where === '' ? what : `${what} (${where})`;
   const label = {
     starting: '$(loading~spin) Dwell',
     empty: '$(pulse) Dwell: no profile',

@@ -1,6 +1,6 @@
 // A language server with fixed answers, for what must not depend on a sampled machine: what the views, pickers and
 // documents do with an answer, and how the extension stands a server that fails. It speaks PROTOCOL.md for any file
-// that has a line with `HOT`; a recorded command of `die`, `fail` or `wait` does just that.
+// that has a line with `HOT`; a recorded command of `die`, `fail` or `wait` does just that, `collect` adds samples.
 import {
   createConnection, LSPErrorCodes, ProposedFeatures, ResponseError, TextDocuments, TextDocumentSyncKind,
   type CancellationToken,
@@ -24,6 +24,8 @@ let epochs: EpochSummary[] = process.env.DWELL_FAKE_EMPTY ? [] : [epoch('e1', 'b
 /** Selectors, as they were sent. */
 let selected = ['latest'];
 let baseline: string[] | null = null;
+/** How often a daemon has added samples. */
+let collected = 0;
 /** Nothing may be sent before the client has said hello. */
 let connectionIsUp = false;
 
@@ -69,16 +71,17 @@ connection.onHover((params) => {
 
 connection.onRequest(methods.epochs, (): EpochsResult => ({ selected, baseline, epochs, warnings: [] }));
 
-connection.onRequest(methods.hotProcedures, ({ by = 'procedure', limit = 100 }: HotProceduresParams): HotProceduresResult => {
-  const rows = (by === 'procedure' ? procedures() : others(by)).slice(0, limit);
-  return { epochs: shown(), total: { 'cpu-clock': 4000 }, rows, omittedRows: by === 'procedure' ? 412 : 0, notes: [] };
+connection.onRequest(methods.hotProcedures, ({ by = 'procedure', offset = 0, limit = 100, bare = false }: HotProceduresParams): HotProceduresResult => {
+  const all = by === 'procedure' ? procedures() : others(by);
+  const rows = all.slice(offset, offset + limit).map((each) => bare ? { ...each, cpi: null, location: null, split: null } : each);
+  return { epochs: shown(), total: { 'cpu-clock': 4000 }, rows, omittedRows: Math.max(0, all.length - offset - limit), notes: [] };
 });
 
 connection.onRequest(methods.listing, ({ procedure: asked }: ListingParams): ListingResult => {
   if (asked !== procedure) throw new ResponseError(LSPErrorCodes.RequestFailed, `no procedure ${asked} in the profile`);
   const hot = anyHotPlace();
   const source = hot ? { uri: hot.uri, line: hot.line } : null;
-  const none = { address: null, target: null, source: null, culpritLines: [] };
+  const none = { address: null, target: null, source: null, culpritLines: [], operands: [] };
   const lines: [string, ListingLine][] = [
     [`chase  /work/chase`, none],
     [`86.0% of epoch ${shown().join('+')}: 3,440 cpu-clock samples`, none],
@@ -86,7 +89,7 @@ connection.onRequest(methods.listing, ({ procedure: asked }: ListingParams): Lis
     ['  chase.c:29  while (steps--) node = node->next;', { ...none, source }],
     ['1150      mov rdi, qword ptr [rdi]              12     0.1cy', { ...none, address: 0x1150, source }],
     ['          d •••••••••• 92.0cy   (d = D-cache miss)', { ...none, culpritLines: [4] }],
-    ['1153      sub rsi, 1                         3,428    92.8cy  1150', { ...none, address: 0x1153, source, culpritLines: [4] }],
+    ['1153      sub rsi, 1                         3,428    92.8cy  1150', { ...none, address: 0x1153, source, culpritLines: [4], operands: [{ text: 'rsi', lines: [4, 6] }] }],
     ['1157      jne 0x1150                                       ·', { ...none, address: 0x1157, target: 0x1150, source }],
   ];
   return { title: 'chase · chase', text: lines.map(([text]) => `${text}\n`).join(''), lines: lines.map(([, line]) => line), folds: [{ start: 2, end: 7, kind: 'block' }], listing: {} };
@@ -94,7 +97,7 @@ connection.onRequest(methods.listing, ({ procedure: asked }: ListingParams): Lis
 
 connection.onRequest(methods.fileCosts, ({ textDocument }: { textDocument: { uri: string } }): FileCostsResult => {
   const hot = hotPlace(textDocument.uri);
-  const none: FileCostsResult = { epochs: shown(), source: 'unchecked', lines: [], procedures: [], notes: [] };
+  const none: FileCostsResult = { epochs: shown(), source: 'unchecked', lines: [], stale: [], procedures: [], rebuilt: [], notes: [] };
   if (!hot) return none;
   const cost = { samples: { 'cpu-clock': 3440 }, share: 0.86, cycles: 9.1e9, cpi: 31, bestCaseCpi: 0.5 };
   return {
@@ -121,6 +124,7 @@ connection.onExecuteCommand(async (params, token): Promise<unknown> => {
 async function record({ command, pids = [] }: RecordParams, token: CancellationToken): Promise<RecordResult> {
   const [program = `pid ${pids.join()}`] = command ?? [];
   if (program === 'die') process.exit(1);
+  if (program === 'collect') return collect();
   if (program === 'fail') throw new ResponseError(LSPErrorCodes.RequestFailed, 'fail: no such command');
   if (program === 'wait') await new Promise((resolve) => token.onCancellationRequested(resolve));
   if (token.isCancellationRequested) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
@@ -128,6 +132,13 @@ async function record({ command, pids = [] }: RecordParams, token: CancellationT
   epochs = [...epochs, epoch(id, program, 0)];
   select([id]);
   return { epoch: id, output: 'chase 0000' };
+}
+
+/** More samples, as a daemon's, in the epoch that is shown. */
+function collect(): RecordResult {
+  collected += 1;
+  select(selected);
+  return { epoch: epochs.at(-1)?.id ?? '', output: '' };
 }
 
 function rename({ epoch: id, name }: RenameEpochParams): { epoch: string } {
@@ -235,11 +246,18 @@ function procedures(): HotRow[] {
   const location = hot ? { uri: hot.uri, line: hot.line - 1 } : null;
   const image = '/work/chase';
   return [
-    row({ id: procedure, label: 'chase', image, share: 0.86, cpi: 31, location }),
+    row({ id: procedure, label: 'chase', image, share: 0.86, cpi: 31, location, split: { execution: 0.02, static: 0.08, dynamic: 0.9 } }),
     row({ id: '/work/chase:link_cycle', label: 'link_cycle', image, share: 0.115, cpi: 4.2, location: { uri: 'file:///gone/chase.c', line: 1 } }),
     row({ id: 'kernel:clear_page_erms', label: 'clear_page_erms', image: 'kernel', share: 0.0002 }),
+    ...many(),
   ];
 }
+
+/** As many more as the test wants. */
+const many = (): HotRow[] => Array.from({ length: Number(process.env.DWELL_FAKE_ROWS ?? 0) }, (_, at) => {
+  const name = `procedure_${String(at).padStart(5, '0')}`;
+  return row({ id: `/work/large:${name}`, label: name, image: '/work/large', share: (0.0001 + collected / 1e5) / (at + 1), cpi: 1 + collected + at / 1000 });
+});
 
 function others(by: string): HotRow[] {
   return [row({ id: 'a', label: `first ${by}`, share: 0.9 }), row({ id: 'b', label: `second ${by}`, share: 0.1 })];
@@ -248,7 +266,7 @@ function others(by: string): HotRow[] {
 function row(known: Pick<HotRow, 'id' | 'label' | 'share'> & Partial<HotRow>): HotRow {
   return {
     image: null, samples: { 'cpu-clock': Math.round(known.share * 4000) }, cumulativeShare: known.share, cycles: null,
-    cpi: null, location: null, ...known,
+    cpi: null, location: null, split: null, ...known,
   };
 }
 

@@ -5,8 +5,9 @@ import { splitCommandLine } from '../src/commandLine.ts';
 import type { DiffInstruction } from '@dwell/lsp-server/protocol';
 import { alignedText, costLabel } from '../src/aligned.ts';
 import { count, cpi, duration, magnitude, percent, when } from '../src/format.ts';
-import { gaugeStep, gaugeSvg } from '../src/gauge.ts';
-import { heatOf } from '../src/heatLevel.ts';
+import { below, grouped } from '../src/folders.ts';
+import { heatOf, shareBar } from '../src/heatLevel.ts';
+import { arranged, inSight, type ListRow, type Sort } from '../src/hotList/model.ts';
 import { launchTarget } from '../src/launchTarget.ts';
 import { selectedEpochs } from '../src/selection.ts';
 
@@ -48,11 +49,35 @@ test('times are told from now', () => {
   assert.match(when('2026-11-01T12:00:00Z', now), /^2026-1[01]-\d\d$/);
 });
 
-test('a gauge shows least shares, and no more than full', () => {
-  assert.deepEqual([0, 0.0001, 0.25, 0.5, 0.7].map((share) => gaugeStep(share, 0.5)), [0, 1, 7, 14, 14]);
-  assert.equal(gaugeStep(0.5, 0), 0);
-  assert.equal(gaugeSvg(0, 'dark').match(/<rect/g)?.length, 1);
-  assert.equal(gaugeSvg(7, 'light').match(/<rect/g)?.length, 2);
+test('folders whose profiles are in one place are together', () => {
+  assert.deepEqual(grouped([], String), [[]]);
+  assert.deepEqual(grouped(['a1', 'b1', 'a2'], (folder) => folder.slice(0, 1)), [['a1', 'a2'], ['b1']]);
+  assert.equal(below('/work/a[1]/'), '/work/a?1?/**');
+});
+
+test('a share as a bar: tenths, and what is there at all shows', () => {
+  assert.deepEqual([0, 0.0001, 0.05, 0.1, 0.86, 1, 2].map(shareBar), ['', '▏', '▌', '█', '████████▋', '██████████', '██████████']);
+});
+
+const listRows: ListRow[] = [
+  { id: 'a', label: 'chase', image: '/work/chase', share: 0.8, cumulativeShare: 0.8, detail: { cpi: 3, split: null } },
+  { id: 'b', label: 'link_cycle', image: '/work/chase', share: 0.1, cumulativeShare: 0.9 },
+  { id: 'c', label: 'clear_page', image: 'kernel', share: 0.05, cumulativeShare: 0.95, detail: { cpi: 9, split: null } },
+];
+
+test('the hot list is filtered by words of name and image, and sorted', () => {
+  const ids = (filter: string, sort: Sort) => arranged(listRows, filter, sort).map((at) => listRows[at]?.id).join('');
+  const cases: [string, Sort, string][] = [
+    ['', 'share', 'abc'], ['', 'cpi', 'cab'], ['', 'label', 'acb'], ['CHASE', 'share', 'ab'], ['chase link', 'share', 'b'], ['kernel', 'cpi', 'c'], ['none', 'share', ''],
+  ];
+  for (const [filter, sort, shown] of cases) assert.equal(ids(filter, sort), shown, `${filter} ${sort}`);
+});
+
+test('of ten thousand rows those in sight are drawn, and few besides', () => {
+  assert.deepEqual(inSight(0, 380, 38, 10_000), [0, 20]);
+  assert.deepEqual(inSight(38 * 5000, 380, 38, 10_000), [4990, 5020]);
+  assert.deepEqual(inSight(38 * 9990, 380, 38, 10_000), [9980, 10_000]);
+  assert.deepEqual(inSight(5000, 380, 38, 3), [3, 3]);
 });
 
 test('a line is as hot as its share', () => {

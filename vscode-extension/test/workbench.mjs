@@ -52,13 +52,15 @@ export class Workbench {
   static async open(browser, { base, folder, file, viewport = { width: 1280, height: 800 }, scale = 1 }) {
     const context = await browser.newContext({ viewport, deviceScaleFactor: scale, reducedMotion: 'reduce' });
     const page = await context.newPage();
+    // Tests wait for states; a machine that is busy with much else may take its time to reach them.
+    page.setDefaultTimeout(120_000);
     const workbench = new Workbench(page);
     page.on('request', (request) => {
       if (!/^(http|ws):\/\/127\.0\.0\.1|^(data|blob|vscode-)/.test(request.url())) workbench.leaks.push(request.url());
     });
     const payload = file ? [['openFile', remoteUri(base, `${folder}/${file}`)]] : [];
     await page.goto(`${base}/?${new URLSearchParams({ folder, payload: JSON.stringify(payload) })}`, { waitUntil: 'domcontentloaded' });
-    await page.locator('.monaco-workbench .part.statusbar').waitFor({ timeout: 60_000 });
+    await page.locator('.monaco-workbench .part.statusbar').waitFor();
     return workbench;
   }
 
@@ -128,6 +130,17 @@ export class Workbench {
     await this.until(`"${label}" to be chosen`, click, (open) => open === 0);
   }
 
+  /** The document of the webview with that title, wherever VS Code put it. */
+  async webviewTitled(title) {
+    const named = async () => {
+      for (const frame of this.page.frames()) {
+        if (await frame.title().catch(() => '') === title) return frame;
+      }
+      return undefined;
+    };
+    return this.until(`the page "${title}"`, named);
+  }
+
   /** The document inside the newest webview, which VS Code puts two frames deep. */
   webview() {
     return this.page.frameLocator('iframe.webview.ready').last().frameLocator('#active-frame');
@@ -159,7 +172,7 @@ export class Workbench {
   }
 
   /** Asks until the answer is good. */
-  async until(what, ask, good = (answer) => Array.isArray(answer) ? answer.length > 0 : Boolean(answer), ms = 60_000) {
+  async until(what, ask, good = (answer) => Array.isArray(answer) ? answer.length > 0 : Boolean(answer), ms = 120_000) {
     const end = Date.now() + ms;
     let answer;
     do {

@@ -99,6 +99,11 @@ impl From<answer::TopRow> for TopRow {
             cumulative_share: a.cumulative_share,
             cycles: a.cycles,
             cpi: a.cpi,
+            split: a.split.map(|s| CycleSplit {
+                execution: s.execution,
+                r#static: s.r#static,
+                dynamic: s.dynamic,
+            }),
         }
     }
 }
@@ -177,7 +182,14 @@ impl From<answer::ListingInstruction> for ListingInstruction {
             confidence: a.confidence,
             stalls: all(a.stalls),
             kernel: a.kernel.map(Into::into),
+            operands: all(a.operands),
         }
+    }
+}
+
+impl From<answer::ListingOperand> for ListingOperand {
+    fn from(a: answer::ListingOperand) -> Self {
+        ListingOperand { text: a.text, writers: a.writers.into_iter().map(number).collect() }
     }
 }
 
@@ -206,8 +218,22 @@ impl From<answer::FileCosts> for FileCosts {
             source: source_state(a.source).to_owned(),
             lines: all(a.lines),
             procedures: all(a.procedures),
+            stale: all(a.stale),
+            programs: all(a.programs),
             notes: a.notes,
         }
+    }
+}
+
+impl From<answer::StaleLine> for StaleLine {
+    fn from(a: answer::StaleLine) -> Self {
+        StaleLine { line: a.line, share: a.share }
+    }
+}
+
+impl From<answer::Program> for Program {
+    fn from(a: answer::Program) -> Self {
+        Program { path: a.path, rebuilt: a.rebuilt }
     }
 }
 

@@ -38,6 +38,9 @@ pub fn top(request: TopRequest) -> Result<dwell_query::TopRequest, String> {
         by,
         limit: request.limit.map(|n| n as usize),
         image: request.image,
+        offset: request.offset.unwrap_or(0) as usize,
+        bare: request.bare.unwrap_or(false),
+        split: request.split.unwrap_or(false),
         ..dwell_query::TopRequest::default()
     })
 }

@@ -25,10 +25,16 @@ pub struct TopRequest {
     /// One row for each of these; `procedure` unless said.
     #[napi(ts_type = "'procedure' | 'image' | 'line' | 'app'")]
     pub by: Option<String>,
-    /// Rows at most.
+    /// So many of the most costly rows are passed over.
+    pub offset: Option<u32>,
+    /// Rows at most, after those.
     pub limit: Option<u32>,
+    /// By procedure: without CPI, file and line, which are dear.
+    pub bare: Option<bool>,
     /// Only samples of images whose path, file name or id contains this.
     pub image: Option<String>,
+    /// By procedure: also where its cycles go.
+    pub split: Option<bool>,
 }
 
 /// The database's epochs.
@@ -129,6 +135,19 @@ pub struct TopRow {
     pub cycles: Option<f64>,
     /// Cycles per instruction; `null` without an estimate.
     pub cpi: Option<f64>,
+    /// Where its cycles go, where that was asked for and is known.
+    pub split: Option<CycleSplit>,
+}
+
+/// Parts of a procedure's cycles (DCPI Figure 4 in three numbers): together 1, but for the error of sampling.
+#[napi(object)]
+pub struct CycleSplit {
+    /// Issuing instructions.
+    pub execution: f64,
+    /// Stalls that follow from the instructions alone.
+    pub r#static: f64,
+    /// Stalls that do not: caches, mispredictions, …
+    pub dynamic: f64,
 }
 
 /// One procedure's instructions with their costs: `dwell annotate --json`.
@@ -268,6 +287,17 @@ pub struct ListingInstruction {
     pub stalls: Vec<ListingStall>,
     /// Time in the kernel on its behalf: beside its own cycles, no part of `cpi`.
     pub kernel: Option<ListingKernel>,
+    /// Registers that the text names and that it reads, with who wrote them.
+    pub operands: Vec<ListingOperand>,
+}
+
+/// See `ListingInstruction`.
+#[napi(object)]
+pub struct ListingOperand {
+    /// The register, as the text spells it.
+    pub text: String,
+    /// Addresses of the instructions that may have written it last, ascending.
+    pub writers: Vec<f64>,
 }
 
 /// See `ListingInstruction`.
@@ -312,8 +342,30 @@ pub struct FileCosts {
     pub lines: Vec<LineCost>,
     /// Procedures that begin in this file and have samples, by ascending line.
     pub procedures: Vec<ProcedureCost>,
+    /// Lines that were edited since the program was built, ascending.
+    pub stale: Vec<StaleLine>,
+    /// The programs whose samples these are.
+    pub programs: Vec<Program>,
     /// What one must know to read it.
     pub notes: Vec<String>,
+}
+
+/// A line whose text is not what was sampled.
+#[napi(object)]
+pub struct StaleLine {
+    /// Of the file as it is now, from 1.
+    pub line: u32,
+    /// What it had of the time samples before the edit, 0 to 1.
+    pub share: f64,
+}
+
+/// A program that a file was compiled into.
+#[napi(object)]
+pub struct Program {
+    /// Where it lies.
+    pub path: String,
+    /// What lies there now was built since, and no sample is of it.
+    pub rebuilt: bool,
 }
 
 /// One source line's cost, inlined copies included.

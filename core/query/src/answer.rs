@@ -137,6 +137,20 @@ pub struct TopRow {
     pub cycles: Option<f64>,
     /// Cycles per instruction; `None` without an estimate (and always by image, line and application).
     pub cpi: Option<f64>,
+    /// Where its cycles go, where that was asked for and is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<CycleSplit>,
+}
+
+/// Parts of a procedure's cycles (DCPI Figure 4 in three numbers): together 1, but for the error of sampling.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CycleSplit {
+    /// Issuing instructions.
+    pub execution: f64,
+    /// Stalls that follow from the instructions alone.
+    pub r#static: f64,
+    /// Stalls that do not: caches, mispredictions, …
+    pub dynamic: f64,
 }
 
 /// `dwell annotate --json`.
@@ -266,6 +280,18 @@ pub struct ListingInstruction {
     pub stalls: Vec<ListingStall>,
     /// Time in the kernel on its behalf: beside its own cycles, no part of `cpi`.
     pub kernel: Option<ListingKernel>,
+    /// Registers that the text names and that it reads, with who wrote them; for editors, no part of the JSON.
+    #[serde(skip)]
+    pub operands: Vec<ListingOperand>,
+}
+
+/// See [`ListingInstruction`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListingOperand {
+    /// The register, as the text spells it.
+    pub text: String,
+    /// Addresses of the instructions that may have written it last, ascending.
+    pub writers: Vec<u64>,
 }
 
 /// See [`ListingInstruction`].
@@ -309,8 +335,32 @@ pub struct FileCosts {
     pub lines: Vec<LineCost>,
     /// Procedures that begin in this file and have samples, by ascending line.
     pub procedures: Vec<ProcedureCost>,
+    /// Lines that were edited since the program was built, ascending; for editors, no part of the JSON.
+    #[serde(skip)]
+    pub stale: Vec<StaleLine>,
+    /// The programs whose samples these are; for editors, no part of the JSON.
+    #[serde(skip)]
+    pub programs: Vec<Program>,
     /// What one must know to read it.
     pub notes: Vec<String>,
+}
+
+/// A line whose text is not what was sampled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StaleLine {
+    /// Of the file as it is now, from 1.
+    pub line: u32,
+    /// What it had of the time samples before the edit, 0 to 1.
+    pub share: f64,
+}
+
+/// A program that a file was compiled into.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program {
+    /// Where it lies.
+    pub path: String,
+    /// What lies there now was built since, and no sample is of it.
+    pub rebuilt: bool,
 }
 
 /// Whether line numbers can be trusted.

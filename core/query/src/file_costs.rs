@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     Cancel, QueryError,
-    answer::{LineCost, LineCulprit, ProcedureCost},
+    answer::{LineCost, LineCulprit, ProcedureCost, StaleLine},
     costs::{ProcedureCosts, Totals, line_of},
     images::ImageStore,
     listing::{cause_name, confidence_name, kind_name, likelihood},
@@ -141,6 +141,8 @@ pub struct LineSums<'a> {
     /// As the asker spells it.
     path: &'a str,
     lines: BTreeMap<u32, LineSum>,
+    /// Time samples of lines that were edited since, where they stand now.
+    edited: BTreeMap<u32, f64>,
 }
 
 /// One file as one image knows it.
@@ -154,16 +156,18 @@ pub struct FileOfImage<'a> {
 impl<'a> LineSums<'a> {
     /// No line yet.
     pub fn new(selection: &'a Selection, path: &'a str) -> Self {
-        LineSums { selection, path, lines: BTreeMap::new() }
+        LineSums { selection, path, lines: BTreeMap::new(), edited: BTreeMap::new() }
     }
 
     /// Adds the instructions that were written in this file, where their lines are now.
     pub fn add(&mut self, index: usize, costs: &ProcedureCosts, of: &FileOfImage<'_>) {
         let mut by_line: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (i, line) in costs.lines.iter().enumerate() {
-            let here = line.as_ref().filter(|(f, _)| **f == *of.file);
-            if let Some(now) = here.and_then(|(_, line)| of.map.now(*line)) {
+            let Some((_, line)) = line.as_ref().filter(|(f, _)| **f == *of.file) else { continue };
+            if let Some(now) = of.map.now(*line) {
                 by_line.entry(now).or_default().push(i);
+            } else if let Some(now) = of.map.edited(*line) {
+                *self.edited.entry(now).or_default() += costs.analysis.instructions[i].head_samples;
             }
         }
         for (line, instructions) in by_line {
@@ -197,6 +201,13 @@ impl<'a> LineSums<'a> {
                 false => (file, Some(line)),
             });
         }
+    }
+
+    /// The lines that were edited since, ascending.
+    pub fn stale(&self) -> Vec<StaleLine> {
+        let total = self.selection.primary_total().max(1) as f64;
+        let sampled = self.edited.iter().filter(|(_, samples)| **samples >= 0.5);
+        sampled.map(|(&line, samples)| StaleLine { line, share: samples / total }).collect()
     }
 
     /// The lines with samples, ascending.

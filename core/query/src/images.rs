@@ -199,7 +199,8 @@ fn running_vdso() -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn unchanged(record: &ImageRecord, path: &Path) -> bool {
+/// Whether the file at `path` has the size and time that were recorded.
+pub fn unchanged(record: &ImageRecord, path: &Path) -> bool {
     let Ok(meta) = std::fs::metadata(path) else { return false };
     let mtime_ns = meta.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
     let mtime_ns = mtime_ns.and_then(|d| i64::try_from(d.as_nanos()).ok());

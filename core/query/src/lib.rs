@@ -20,6 +20,7 @@ mod once;
 mod places;
 mod procedures;
 mod query;
+mod rebuilt;
 mod scales;
 mod selection;
 mod significance;
@@ -28,6 +29,7 @@ mod stats;
 mod stepped;
 mod summary;
 mod top;
+mod writers;
 
 pub use cancel::Cancel;
 pub use diff::DiffRequest;

@@ -12,12 +12,15 @@ use crate::{
     costs::ProcedureCosts,
     procedures::ProcedureSamples,
     selection::Selection,
+    writers::Writers,
 };
 
 /// The answer for a procedure that was analysed.
 pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &ProcedureCosts) -> Listing {
     let record = &selection.images[procedure.image].record;
     let period_cycles = selection.period_cycles();
+    let analysis = &costs.analysis;
+    let writers = Writers::new(costs.image.arch(), &costs.instructions, &analysis.blocks, &analysis.edges);
     Listing {
         schema: 1,
         image: ListingImage {
@@ -46,7 +49,10 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
             .map(|(i, b)| block(costs, i, b, period_cycles))
             .collect(),
         instructions: (0..costs.instructions.len())
-            .map(|i| instruction(selection, costs, i, period_cycles))
+            .map(|i| ListingInstruction {
+                operands: writers.operands(i),
+                ..instruction(selection, costs, i, period_cycles)
+            })
             .collect(),
         source_lines: BTreeMap::new(),
         notes: selection.notes.iter().chain(&costs.analysis.notes).cloned().collect(),
@@ -131,6 +137,7 @@ pub fn instruction(
             samples: k.samples,
             cycles: k.cycles,
         }),
+        operands: Vec::new(),
     }
 }
 

@@ -25,9 +25,11 @@ use crate::{
     once::Once,
     procedures,
     procedures::ProcedureSamples,
+    rebuilt,
     scales::{self, Scales},
     selection::{ImageSamples, Selection},
     source::{self, Built, Compared, SourceMap},
+    summary,
     top::{self, Candidate},
 };
 
@@ -113,10 +115,12 @@ impl Query {
         let procedures = if sampled { self.procedures(&view, cancel)? } else { &[] };
         let costs_of = |p: &ProcedureSamples| self.costs(&view, p);
         let rows = top::candidates(&view.selection, &self.store, procedures, request, &costs_of, cancel)?;
-        let (mut top, rows) = top::answer(&view.selection, rows, request.limit);
-        for (at, candidate) in rows.into_iter().enumerate() {
+        let end = request.limit.map(|n| n.saturating_add(request.offset));
+        let (mut top, rows) = top::answer(&view.selection, rows, end);
+        for (at, candidate) in rows.into_iter().enumerate().skip(request.offset) {
             cancel.check()?;
-            top.rows.push(self.row_with_cpi(&view, candidate, at < ROWS_KEPT));
+            let row = |c| self.row_with_cpi(&view, c, at < ROWS_KEPT, request.split);
+            top.rows.push(if request.bare { candidate.row } else { row(candidate) });
         }
         top.notes.extend(top::image_notes(&view.selection, &self.store, request));
         Ok(top)
@@ -136,7 +140,7 @@ impl Query {
         let estimated = request.cpi || top::tells_executions(&view.selection);
         for (at, candidate) in rows.into_iter().enumerate() {
             cancel.check()?;
-            let row = |c| if estimated { self.row_with_cpi(view, c, at < ROWS_KEPT) } else { c.row };
+            let row = |c| if estimated { self.row_with_cpi(view, c, at < ROWS_KEPT, false) } else { c.row };
             top.rows.push(row(candidate));
         }
         top.notes.extend(hottest.notes);
@@ -181,8 +185,11 @@ impl Query {
             source: SourceState::Unchecked,
             lines: Vec::new(),
             procedures: Vec::new(),
+            stale: Vec::new(),
+            programs: Vec::new(),
             notes: Vec::new(),
         };
+        let mut images = BTreeSet::new();
         let asked = path.display().to_string();
         let mut sums = LineSums::new(&view.selection, &asked);
         let mut states = BTreeSet::new();
@@ -211,10 +218,14 @@ impl Query {
                     costs.as_deref(),
                 ));
             }
+            images.extend(by_image.keys().copied());
             states.extend(by_image.values().map(|c| c.state));
             answer.notes.extend(by_image.into_values().filter_map(|c| c.note));
         }
         answer.source = SourceState::of_all(&states);
+        answer.programs = rebuilt::programs(&view.selection, images);
+        answer.notes.extend(rebuilt::notes(&answer.programs));
+        answer.stale = sums.stale();
         answer.lines = sums.finish(procedures);
         answer.procedures.sort_by_key(|p| p.line);
         answer.notes.sort();
@@ -309,14 +320,16 @@ impl Query {
         files
     }
 
-    /// What is dear, for the rows that are shown: the line a procedure begins at, and its CPI. `keep`: the analysis too.
-    fn row_with_cpi(&self, view: &View, candidate: Candidate, keep: bool) -> TopRow {
+    /// What is dear, for the rows that are shown: the line a procedure begins at, its CPI and, where asked for, its split.
+    /// `keep`: the analysis too.
+    fn row_with_cpi(&self, view: &View, candidate: Candidate, keep: bool, split: bool) -> TopRow {
         let Some(procedure) = candidate.procedure else { return candidate.row };
         let found = self.store.find(&view.selection.images[procedure.image].record);
         let place = procedure.address.and_then(|a| found.image.as_ref().ok()?.procedure_line(a));
         let (file, line) = place.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
         let costs = if keep { self.costs(view, &procedure) } else { self.costs_once(view, &procedure) };
-        TopRow { cpi: costs.and_then(|c| c.all_totals().cpi()), file, line, ..candidate.row }
+        let split = costs.as_ref().filter(|_| split).and_then(|c| summary::split(c));
+        TopRow { cpi: costs.and_then(|c| c.all_totals().cpi()), file, line, split, ..candidate.row }
     }
 
     fn why_none(&self, view: &View, procedure: &ProcedureSamples) -> String {

@@ -9,7 +9,7 @@ use std::{
 
 use dwell_profile::{Database, MAX_SOURCE_BYTES, SourceRecord};
 use md5::{Digest, Md5};
-use similar::{ChangeTag, TextDiff};
+use similar::{DiffOp, TextDiff};
 
 use crate::{
     answer::SourceState,
@@ -20,8 +20,17 @@ use crate::{
 pub enum LineMap {
     /// Nothing moved.
     Same,
-    /// Line as built → line now; lines that are gone or edited are absent. From 1.
-    Moved(HashMap<u32, u32>),
+    /// Some lines are elsewhere, edited or gone.
+    Moved(Moved),
+}
+
+/// Lines as built → lines now, from 1; lines that are gone are in neither.
+#[derive(Default)]
+pub struct Moved {
+    /// Those whose text is as it was.
+    pub same: HashMap<u32, u32>,
+    /// Those that were edited in place.
+    pub edited: HashMap<u32, u32>,
 }
 
 impl LineMap {
@@ -29,7 +38,15 @@ impl LineMap {
     pub fn now(&self, line: u32) -> Option<u32> {
         match self {
             LineMap::Same => Some(line),
-            LineMap::Moved(map) => map.get(&line).copied(),
+            LineMap::Moved(moved) => moved.same.get(&line).copied(),
+        }
+    }
+
+    /// Where `line` is now, if it was edited there.
+    pub fn edited(&self, line: u32) -> Option<u32> {
+        match self {
+            LineMap::Same => None,
+            LineMap::Moved(moved) => moved.edited.get(&line).copied(),
         }
     }
 }
@@ -156,13 +173,24 @@ fn against_snapshot(database: &Database, record: &SourceRecord, now: &[u8]) -> C
     Compared { state: SourceState::Mapped, lines: Some(LineMap::Moved(map)), note: Some(note.to_owned()) }
 }
 
-/// Lines that stand unchanged in both texts: old number → new number, from 1.
-pub fn map_lines(then: &str, now: &str) -> HashMap<u32, u32> {
+/// Where the lines of a text are in a later one. As many lines as were taken out in one place and put in there were edited;
+/// of others nothing tells which became which.
+pub fn map_lines(then: &str, now: &str) -> Moved {
     let diff = TextDiff::from_lines(then, now);
-    diff.iter_all_changes()
-        .filter(|c| c.tag() == ChangeTag::Equal)
-        .filter_map(|c| Some((c.old_index()? as u32 + 1, c.new_index()? as u32 + 1)))
-        .collect()
+    let mut moved = Moved::default();
+    let pairs = |old: usize, new: usize, n: usize| (1..=n).map(move |i| ((old + i) as u32, (new + i) as u32));
+    for op in diff.ops() {
+        match *op {
+            DiffOp::Equal { old_index, new_index, len } => {
+                moved.same.extend(pairs(old_index, new_index, len))
+            }
+            DiffOp::Replace { old_index, old_len, new_index, new_len } if old_len == new_len => {
+                moved.edited.extend(pairs(old_index, new_index, old_len));
+            }
+            _ => {}
+        }
+    }
+    moved
 }
 
 #[cfg(test)]
@@ -171,10 +199,12 @@ mod tests {
 
     #[test]
     fn unchanged_lines_are_found_again_and_edited_ones_are_not() {
-        let map = map_lines("a\nb\nc\nd\n", "new\na\nB\nc\nd\n");
-        let mut pairs: Vec<_> = map.into_iter().collect();
+        let Moved { same, edited } = map_lines("a\nb\nc\nd\n", "new\na\nB\nc\nd\n");
+        let mut pairs: Vec<_> = same.into_iter().collect();
         pairs.sort();
         assert_eq!(pairs, [(1, 2), (3, 4), (4, 5)]);
+        assert_eq!(edited.into_iter().collect::<Vec<_>>(), [(2, 3)]);
+        assert!(map_lines("a\nb\nc\n", "a\nB\nb2\nc\n").edited.is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use dwell_image::{Arch, Instruction, Operand, RegisterSet};
 
 use crate::{
     Cancel, Query, QueryError,
-    answer::{Summary, SummaryPart, SummaryRange, SummaryScope},
+    answer::{CycleSplit, Summary, SummaryPart, SummaryRange, SummaryScope},
     costs::ProcedureCosts,
     listing::cause_name,
     procedures::{self, ProcedureSamples},
@@ -93,6 +93,17 @@ fn of_images(
     let paths: Vec<_> =
         images.iter().map(|&i| selection.images[i].record.path.display().to_string()).collect();
     Ok((SummaryScope { kind: "image".to_owned(), name: paths.join(", ") }, subjects))
+}
+
+/// Where the cycles of one analysed procedure go; `None` where none of its instructions has a frequency.
+pub fn split(costs: &ProcedureCosts) -> Option<CycleSplit> {
+    let tally = Tally::of(costs, 0);
+    let part = |samples: f64| samples / tally.tallied;
+    (tally.tallied > 0.0).then(|| CycleSplit {
+        execution: part(tally.execution),
+        r#static: part(tally.statics.values().sum()),
+        dynamic: part(tally.stalled + tally.gain),
+    })
 }
 
 /// Procedures below this share of the samples are left out: they would cost more time than they can tell.

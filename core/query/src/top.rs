@@ -37,13 +37,20 @@ pub struct TopRequest {
     pub epochs: Vec<String>,
     /// What the rows are.
     pub by: TopBy,
-    /// At most so many rows; `None`: all.
+    /// So many of the most costly rows are passed over.
+    pub offset: usize,
+    /// At most so many rows after those; `None`: all.
     pub limit: Option<usize>,
+    /// By procedure: without what is dear, CPI, file and line: for a list of thousands, whose rows are then asked for as
+    /// they come in sight.
+    pub bare: bool,
     /// By procedure: rows for a table that is read once, quickly. They have no id, no file and no line, and a CPI only where
     /// something besides time tells of executions.
     pub brief: bool,
     /// A CPI in any case.
     pub cpi: bool,
+    /// By procedure: also where its cycles go.
+    pub split: bool,
     /// Only samples of images whose path, file name or id contains this.
     pub image: Option<String>,
 }

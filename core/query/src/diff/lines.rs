@@ -93,7 +93,7 @@ impl<'a> Lines<'a> {
         let maps = files.filter_map(|(file, a, b)| {
             let before = text(&self.sides.a.view, a, file)?;
             let after = text(&self.sides.b.view, b, file)?;
-            (before != after).then(|| (file.clone(), map_lines(&before, &after)))
+            (before != after).then(|| (file.clone(), map_lines(&before, &after).same))
         });
         maps.collect()
     }

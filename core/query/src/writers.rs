@@ -1,0 +1,75 @@
+//! Who wrote the registers that an instruction reads: where "go to definition" leads from an operand.
+//!
+//! Enters: a procedure's instructions, blocks and edges. Leaves: for each register as the text spells it, the instructions
+//! that may have written it last (reaching definitions, looked for backwards). Cost: a walk over at most `BLOCKS_MAX`
+//! blocks for each operand.
+
+use std::collections::BTreeSet;
+
+use dwell_analysis::{Block, Edge};
+use dwell_image::{Arch, Instruction, Register};
+
+use crate::answer::ListingOperand;
+
+/// Further back, a reader would have lost the thread too.
+const BLOCKS_MAX: usize = 64;
+
+/// What finds writers in one procedure.
+pub struct Writers<'a> {
+    arch: Arch,
+    instructions: &'a [Instruction],
+    blocks: &'a [Block],
+    /// For each block those that control comes from.
+    before: Vec<Vec<usize>>,
+}
+
+impl<'a> Writers<'a> {
+    /// `edges` connect `blocks`, whose ranges are of `instructions`.
+    pub fn new(arch: Arch, instructions: &'a [Instruction], blocks: &'a [Block], edges: &[Edge]) -> Self {
+        let mut before = vec![Vec::new(); blocks.len()];
+        for edge in edges {
+            before[edge.to].push(edge.from);
+        }
+        Writers { arch, instructions, blocks, before }
+    }
+
+    /// The registers that the instruction's text names and that it reads, each with its writers.
+    pub fn operands(&self, index: usize) -> Vec<ListingOperand> {
+        let instruction = &self.instructions[index];
+        let words = instruction.text.split(|c: char| !c.is_ascii_alphanumeric()).skip(1);
+        let mut told = BTreeSet::new();
+        let named = words.filter(|word| told.insert(*word)).filter_map(|word| {
+            let register = Register::named(self.arch, word).filter(|r| instruction.reads.contains(*r))?;
+            let writers = self.last_writers(index, register);
+            let addresses: Vec<u64> = writers.iter().map(|&w| self.instructions[w].address.0).collect();
+            Some(ListingOperand { text: word.to_owned(), writers: addresses })
+        });
+        named.filter(|operand| !operand.writers.is_empty()).collect()
+    }
+
+    fn last_writers(&self, index: usize, register: Register) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        let own = self.blocks.partition_point(|b| b.instructions.end <= index);
+        if self.blocks.get(own).is_none_or(|b| !b.instructions.contains(&index)) {
+            return found;
+        }
+        if let Some(writer) = self.last_in(self.blocks[own].instructions.start..index, register) {
+            return BTreeSet::from([writer]);
+        }
+        let (mut seen, mut next) = (BTreeSet::new(), self.before[own].clone());
+        while let Some(block) = next.pop() {
+            if seen.len() >= BLOCKS_MAX || !seen.insert(block) {
+                continue;
+            }
+            match self.last_in(self.blocks[block].instructions.clone(), register) {
+                Some(writer) => _ = found.insert(writer),
+                None => next.extend(&self.before[block]),
+            }
+        }
+        found
+    }
+
+    fn last_in(&self, range: std::ops::Range<usize>, register: Register) -> Option<usize> {
+        range.rev().find(|&i| self.instructions[i].writes.contains(register))
+    }
+}

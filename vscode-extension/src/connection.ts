@@ -1,0 +1,215 @@
+// One connection to dwell-lsp: starts it, keeps it alive, tells it the settings of its workspace folders.
+// Nothing else in the extension knows that there is a process, or a wire.
+import { existsSync } from 'node:fs';
+import * as vscode from 'vscode';
+import {
+  CloseAction, DidChangeConfigurationNotification, ErrorAction, ExecuteCommandRequest, LanguageClient, State,
+  TransportKind, WorkDoneProgress, type CloseHandlerResult, type LanguageClientOptions, type StaticFeature,
+} from 'vscode-languageclient/node';
+import { methods, showListingCommand, type Settings } from '@dwell/lsp-server/protocol';
+import { reason } from './failures';
+import { below } from './folders';
+
+/** Languages whose sources are annotated; the manifest activates on the same. */
+export const languages = ['c', 'cpp', 'rust', 'go'];
+
+/** The server may die this often within `restartWindowMs` before it is left alone. */
+const restartsMax = 4;
+const restartWindowMs = 3 * 60_000;
+/** Where the selection is remembered. */
+const selectionKey = 'dwell.epochs';
+
+export type ServerState = 'starting' | 'running' | 'stopped';
+/** What a long command reports meanwhile. */
+export type Report = (message: string) => void;
+
+/** What a connection is for. */
+export interface Scope {
+  /** Its folders, which have their settings in common; none: there is no workspace. */
+  folders: readonly vscode.WorkspaceFolder[];
+  /** There are others: it sees files of its folders alone. */
+  shared: boolean;
+  /** Commands of a name can be registered by one. */
+  first: boolean;
+}
+
+export class Connection implements vscode.Disposable {
+  private readonly changed = new vscode.EventEmitter<void>();
+  /** What is shown may have changed: the server came up or went down, samples arrived. */
+  readonly onDidChange = this.changed.event;
+  readonly language: LanguageClient;
+  private readonly registered: { dispose(): unknown }[] = [];
+  private deaths: number[] = [];
+  private saidDeath = false;
+  /** As JSON. */
+  private toldSettings = '';
+  private lastProgressToken = 0;
+
+  constructor(private readonly context: vscode.ExtensionContext, private readonly log: vscode.LogOutputChannel, readonly scope: Scope) {
+    this.language = new LanguageClient('dwell', 'Dwell', {
+      module: context.asAbsolutePath('dist/server.js'), transport: TransportKind.stdio,
+    }, this.options());
+    this.language.registerFeature(announcement);
+    if (!scope.first) this.language.registerFeature(withoutCommands);
+    this.registered.push(
+      this.language.onDidChangeState(() => {
+        this.changed.fire();
+        void this.sendSettings();
+      }),
+      this.language.onNotification(methods.profileDidChange, () => { this.changed.fire(); }),
+    );
+  }
+
+  get state(): ServerState {
+    if (this.language.state === State.Running) return 'running';
+    return this.language.state === State.Starting ? 'starting' : 'stopped';
+  }
+
+  /** Starts the server unless it runs. Does not reject: a server that cannot start is a state that is shown. */
+  async start(): Promise<void> {
+    if (this.language.isRunning()) return;
+    this.deaths = [];
+    try {
+      await this.language.start();
+    } catch (error) {
+      this.log.error(`the server did not start: ${reason(error)}`);
+      this.changed.fire();
+    }
+  }
+
+  /** Epochs chosen here; `undefined`: the latest. */
+  get selection(): string[] | undefined {
+    return this.context.workspaceState.get<string[]>(this.selectionKey);
+  }
+
+  async remember(epochs: string[] | undefined): Promise<void> {
+    await this.context.workspaceState.update(this.selectionKey, epochs);
+  }
+
+  async execute<Result>(command: string, argument: unknown, token?: vscode.CancellationToken, report?: Report): Promise<Result> {
+    const workDoneToken = `dwell-${this.lastProgressToken += 1}`;
+    const progress = report && this.language.onProgress(WorkDoneProgress.type, workDoneToken, (value) => {
+      if (value.kind !== 'end' && value.message !== undefined) report(value.message);
+    });
+    try {
+      const params = { command, arguments: [argument], ...(report ? { workDoneToken } : {}) };
+      return await (this.language.sendRequest(ExecuteCommandRequest.type, params, token) as Promise<Result>);
+    } finally {
+      progress?.dispose();
+    }
+  }
+
+  /** Tells the server of settings that it does not know yet. They may change while it starts, so this runs again when it
+   *  is up. Does not reject: a server that is gone is told when it is back. */
+  async sendSettings(): Promise<void> {
+    const settings = this.settings();
+    if (!this.language.isRunning() || JSON.stringify(settings) === this.toldSettings) return;
+    try {
+      await this.language.sendNotification(DidChangeConfigurationNotification.type, { settings: { dwell: this.tell(settings) } });
+      this.changed.fire();
+    } catch (error) {
+      this.log.warn(`sending the settings: ${reason(error)}`);
+    }
+  }
+
+  dispose(): void {
+    for (const disposable of this.registered) disposable.dispose();
+    this.changed.dispose();
+    // VS Code gives a disposal no time to wait; the server ends with its input in any case.
+    this.language.dispose().catch((error: unknown) => { this.log.warn(`stopping the server: ${reason(error)}`); });
+  }
+
+  private get selectionKey(): string {
+    return this.scope.shared ? [selectionKey, ...this.scope.folders.map(({ uri }) => uri.toString())].join(' ') : selectionKey;
+  }
+
+  private tell(settings: Settings): Settings {
+    this.toldSettings = JSON.stringify(settings);
+    return settings;
+  }
+
+  /** Settings as the server knows them; empty ones are left to its defaults. The selection is among them, so that
+   *  settings sent anew, or to a server started anew, keep it. */
+  private settings(): Settings {
+    const chosen = vscode.workspace.getConfiguration('dwell', this.scope.folders[0]?.uri);
+    const database = chosen.get<string>('database', '');
+    const program = chosen.get<string>('path', '') || this.bundledProgram();
+    const epochs = this.selection;
+    return {
+      ...(epochs ? { epochs } : {}),
+      hints: chosen.get('hints', 'hot'),
+      hotShare: chosen.get('hotShare', 0.01),
+      diagnostics: chosen.get('diagnostics', false),
+      sourceMap: chosen.get<Record<string, string>>('sourceMap', {}),
+      debugDirs: chosen.get<string[]>('debugDirs', []),
+      ...(database ? { database } : {}),
+      ...(program ? { dwellPath: program } : {}),
+    };
+  }
+
+  private bundledProgram(): string | undefined {
+    const path = this.context.asAbsolutePath('dist/bin/dwell');
+    return existsSync(path) ? path : undefined;
+  }
+
+  private options(): LanguageClientOptions {
+    const { folders, shared } = this.scope;
+    const places = shared ? folders.map(({ uri }) => ({ pattern: below(uri.fsPath) })) : [{}];
+    return {
+      documentSelector: places.flatMap((place) => languages.map((language) => ({ scheme: 'file', language, ...place }))),
+      outputChannel: this.log,
+      // Hovers link to listings; to nothing else that runs.
+      markdown: { isTrusted: { enabledCommands: [showListingCommand] } },
+      // Read at each start.
+      initializationOptions: () => this.tell(this.settings()),
+      middleware: {
+        workspace: {
+          // A server that asks gets what it is told otherwise, not the settings as VS Code stores them.
+          configuration: async (params, token, next) => {
+            const answers = await next(params, token);
+            if (!Array.isArray(answers)) return answers;
+            return params.items.map(({ section }, at): unknown => section === 'dwell' ? this.tell(this.settings()) : answers[at]);
+          },
+        },
+      },
+      errorHandler: {
+        error: () => ({ action: ErrorAction.Continue, handled: true }),
+        closed: () => this.died(),
+      },
+    };
+  }
+
+  /** Restarts a server that died and says so, once; after too many deaths leaves it. */
+  private died(): CloseHandlerResult {
+    const now = Date.now();
+    this.deaths = [...this.deaths.filter((at) => now - at < restartWindowMs), now];
+    if (this.deaths.length > restartsMax) {
+      const message = `Dwell's server ended ${this.deaths.length} times within three minutes. "Dwell: Refresh" starts it again; the log says why it ended.`;
+      return { action: CloseAction.DoNotRestart, message };
+    }
+    this.log.warn('the server ended unexpectedly; it is started again');
+    if (!this.saidDeath) void vscode.window.showWarningMessage('Dwell: the server ended unexpectedly and was started again; the log says more.');
+    this.saidDeath = true;
+    return { action: CloseAction.Restart, handled: true };
+  }
+}
+
+/** Tells the server that `dwell/profileDidChange` is welcome, and that hovers may link to listings. */
+const announcement: StaticFeature = {
+  fillClientCapabilities: (capabilities) => {
+    const experimental = (capabilities.experimental ?? {}) as Record<string, unknown>;
+    capabilities.experimental = { ...experimental, dwell: { profileDidChange: true, commandLinks: true } };
+  },
+  initialize: () => { /* nothing to set up */ },
+  getState: () => ({ kind: 'static' }),
+  clear: () => { /* nothing kept */ },
+};
+
+/** Its commands are sent all the same; another connection has registered them. */
+const withoutCommands: StaticFeature = {
+  fillClientCapabilities: () => { /* nothing to say */ },
+  preInitialize: (capabilities) => { delete capabilities.executeCommandProvider; },
+  initialize: () => { /* nothing to set up */ },
+  getState: () => ({ kind: 'static' }),
+  clear: () => { /* nothing kept */ },
+};
