@@ -14,6 +14,7 @@ const viewId = 'dwell.hotProcedures';
 const groupingKey = 'dwell.groupBy';
 /** Whole from the start; others get their CPI when they come in sight. */
 const headRows = 100;
+const pageRows = 1000;
 /** More rows than this nobody scrolls through. */
 const rowsMax = 20_000;
 
@@ -95,7 +96,9 @@ class HotList implements vscode.WebviewViewProvider, vscode.Disposable {
       case 'ready': this.told = ''; return this.load();
       case 'by': return this.setBy(message.by);
       case 'open': return this.open(message.id);
-      case 'listing': return void await vscode.commands.executeCommand('dwell.showListing', { id: message.id });
+      case 'listing':
+        await vscode.commands.executeCommand('dwell.showListing', { id: message.id });
+        return;
       case 'wanted': return this.tellDetails(message.from, message.to);
       case 'run':
         if (actions.some(({ command }) => command === message.command)) await vscode.commands.executeCommand(message.command);
@@ -122,8 +125,8 @@ class HotList implements vscode.WebviewViewProvider, vscode.Disposable {
     if (profile.state !== 'ready') return { kind: 'words', words: wordsOf(profile.state) };
     try {
       const head = await client.hotProcedures({ by, limit: headRows, split: by === 'procedure' });
-      const rest = head.omittedRows === 0 ? [] : (await client.hotProcedures({ by, offset: headRows, limit: rowsMax, bare: true })).rows;
       if (head.rows.length === 0) return { kind: 'words', words: wordsOf('samples') };
+      const rest = await this.rest(by, head.omittedRows);
       this.locations.clear();
       this.learn(head);
       return { kind: 'rows', by, rows: [...head.rows.map((row) => ({ ...listRow(row), detail: detail(row) })), ...rest.map(listRow)] };
@@ -132,6 +135,17 @@ class HotList implements vscode.WebviewViewProvider, vscode.Disposable {
       log.error(`hot procedures: ${reason(error)}`);
       return { kind: 'words', words: wordsOf('failed') };
     }
+  }
+
+  /** The rows after the head, without what is dear; in pages, so that the server can answer others meanwhile. */
+  private async rest(by: By, rows: number): Promise<HotRow[]> {
+    const found: HotRow[] = [];
+    while (found.length < Math.min(rows, rowsMax)) {
+      const page = await this.dwell.client.hotProcedures({ by, offset: headRows + found.length, limit: pageRows, bare: true });
+      found.push(...page.rows);
+      if (page.rows.length < pageRows) break;
+    }
+    return found;
   }
 
   private async tellDetails(from: number, to: number): Promise<void> {

@@ -262,7 +262,7 @@ test('ten thousand procedures', { skip, timeout: 600_000 }, (t) => inWorkbench('
       for (let step = 1; step <= 50; step++) {
         const before = performance.now();
         scrolled.scrollTop = (scrolled.scrollHeight - scrolled.clientHeight) * step / 50;
-        await new Promise((resolve) => { requestAnimationFrame(() => { requestAnimationFrame(resolve); }); });
+        await new Promise((resolve) => { globalThis.requestAnimationFrame(() => { globalThis.requestAnimationFrame(resolve); }); });
         costs.push(performance.now() - before);
       }
       return costs.sort((a, b) => a - b);
@@ -280,7 +280,7 @@ test('ten thousand procedures', { skip, timeout: 600_000 }, (t) => inWorkbench('
     await chosen.filter({ hasText: 'procedure_09999' }).waitFor();
     const place = await list.evaluate(() => {
       globalThis.removed = 0;
-      new MutationObserver((changes) => {
+      new globalThis.MutationObserver((changes) => {
         for (const { removedNodes } of changes) globalThis.removed += [...removedNodes].filter((node) => node.className?.startsWith('row')).length;
       }).observe(globalThis.document.getElementById('room'), { childList: true });
       return globalThis.document.getElementById('list').scrollTop;

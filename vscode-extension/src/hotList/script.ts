@@ -2,7 +2,7 @@
 // The hot list in its page: of thousands of rows only those in sight are in the document, so that it scrolls freely. What a
 // row lacks is asked for when it comes in sight. New rows replace old ones in place: choice, filter and scroll stay.
 import { cpi, imageName, percent } from '../format';
-import { arranged, inSight, type By, type FromPage, type ListRow, type Sort, type ToPage, type Words } from './model';
+import { arranged, inSight, type By, type Detail, type FromPage, type ListRow, type Sort, type ToPage, type Words } from './model';
 
 declare function acquireVsCodeApi(): { postMessage(message: FromPage): void; getState(): unknown; setState(state: State): void };
 
@@ -13,10 +13,15 @@ interface State {
 }
 
 const api = acquireVsCodeApi();
-const element = <E extends HTMLElement>(id: string) => document.getElementById(id) as E;
+function element(id: string): HTMLElement {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`no #${id} in the page`);
+  return found;
+}
+
 const [list, room, foot, words] = [element('list'), element('room'), element('foot'), element('words')];
-const filter = element<HTMLInputElement>('filter');
-const [sort, by] = [element<HTMLSelectElement>('sort'), element<HTMLSelectElement>('by')];
+const filter = element('filter') as HTMLInputElement;
+const [sort, by] = [element('sort') as HTMLSelectElement, element('by') as HTMLSelectElement];
 
 let rows: ListRow[] = [];
 /** Indices of `rows`, as shown. */
@@ -27,17 +32,20 @@ const drawn = new Map<string, HTMLElement>();
 const fresh = new Set<string>();
 
 addEventListener('message', ({ data }: MessageEvent<ToPage>) => {
-  if (data.kind === 'words') return sayWords(data.words);
-  if (data.kind === 'rows') return takeRows(data.by, data.rows);
-  if (data.by !== by.value) return;
+  if (data.kind === 'words') sayWords(data.words);
+  else if (data.kind === 'rows') takeRows(data.by, data.rows);
+  else if (data.by === by.value) takeDetails(data.details);
+});
+
+function takeDetails(details: Record<string, Detail>): void {
   for (const row of rows) {
-    const detail = data.details[row.id];
+    const detail = details[row.id];
     if (!detail) continue;
     row.detail = detail;
     fresh.add(row.id);
   }
   arrange();
-});
+}
 
 function takeRows(kind: By, taken: ListRow[]): void {
   fresh.clear();
