@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "guest.h"
@@ -126,6 +127,33 @@ static void run_daemon(void)
 	ask_both("daemon", "/tmp/daemon");
 }
 
+static bool step_clock(long seconds)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	now.tv_sec += seconds;
+	return !clock_settime(CLOCK_REALTIME, &now);
+}
+
+/* The clock is set forth by two hours, then back by one: each step begins an epoch. */
+static void set_the_clock(void)
+{
+	char *arguments[] = { "/dwell", "--db", "/tmp/clock", "daemon", "--backend", "kmod", "-F",
+			      "200", "--budget", "0", NULL };
+	pid_t daemon = start(arguments);
+
+	tap(wait_until_open(60), "a second daemon opens /dev/dwell");
+	sleep(5);
+	tap(step_clock(7200), "the clock is set forth");
+	sleep(4);
+	tap(step_clock(-3600), "the clock is set back");
+	sleep(4);
+	kill(daemon, SIGTERM);
+	tap(!end(daemon), "the daemon survives that");
+	ask("clock epochs", "/tmp/clock", "epoch", "list", NULL);
+}
+
 static void do_without(void)
 {
 	char *by_module[] = { "/dwell", "--db", "/tmp/none", "record", "-a", "--backend", "kmod", "--",
@@ -144,6 +172,7 @@ void end_to_end_run(void)
 	setenv("HOME", "/tmp", 1);
 	record();
 	run_daemon();
+	set_the_clock();
 	tap(!module_unload(), "the module goes");
 	do_without();
 }

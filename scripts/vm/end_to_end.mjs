@@ -65,6 +65,18 @@ function checkModule(name, { backend, samples, lost, unknown, shown, byImage }) 
   ];
 }
 
+/** Two steps of the clock: three epochs (listed by their start), of which none ends before it starts. */
+function checkClock(text) {
+  const epochs = answer(text, 'clock epochs')?.epochs ?? [];
+  const starts = epochs.map(({ start }) => Date.parse(start) / 1000);
+  const [first, third, second] = starts;
+  const told = epochs.map(({ start, end }) => `${start} to ${end}`).join(', ');
+  return [
+    [`clock: each step begins an epoch (${told})`, epochs.length === 3 && Math.abs(second - first - 7200) < 120 && Math.abs(third - second + 3600) < 120],
+    ['clock: no epoch ends before it starts', epochs.every(({ start, end }) => Date.parse(end) >= Date.parse(start))],
+  ];
+}
+
 /** @returns {[string, boolean][]} */
 export function checks(text) {
   const all = Object.fromEntries(['kmod', 'perf', 'daemon'].map((name) => [name, counts(text, name)]));
@@ -72,6 +84,7 @@ export function checks(text) {
   if (missing.length > 0) return [[`dwell answers (not of ${missing.join(', ')})`, false]];
   const { kmod, perf, daemon } = all;
   return [
+    ...checkClock(text),
     ...checkModule('record', kmod),
     ...checkModule('daemon', daemon),
     ...[['record by rings', perf], ['daemon', daemon]].map(([name, other]) => [

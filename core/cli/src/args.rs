@@ -4,6 +4,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dwell_profile::Dimension;
 use dwell_query::Normalize;
 
 /// Where have all the cycles gone?
@@ -100,6 +101,9 @@ pub struct SamplingArgs {
     /// Keep each process of these programs apart, as an instance of its own; others only by execution, within bounds.
     #[arg(long, value_name = "IMAGE", value_delimiter = ',')]
     pub by_process: Vec<String>,
+    /// What to keep of each sample besides, for `top --by`: thread (its name), cpu, cgroup (container, service).
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub dimensions: Vec<Dimension>,
     /// Who samples: the kernel module, a BPF program or perf's ring buffers.
     #[arg(long, value_name = "BACKEND", default_value = "auto")]
     pub backend: BackendArg,
@@ -289,7 +293,11 @@ pub enum By {
     Image,
     Line,
     App,
+    #[value(alias = "process")]
     Instance,
+    Thread,
+    Cpu,
+    Cgroup,
 }
 
 #[derive(Debug, Args)]

@@ -33,6 +33,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
         rate: rate(&args.sampling).unwrap_or(DEFAULT_RATE),
         name: args.sampling.name.clone(),
         by_process: by_process(&args.sampling),
+        dimensions: args.sampling.dimensions.iter().copied().collect(),
         duration: args.duration.map(Duration::from_secs),
         paths_percent: args.paths,
         ..RecordOptions::new(target(args)?)

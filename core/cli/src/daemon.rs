@@ -27,6 +27,7 @@ pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
         rate: rate(&args.sampling),
         name: args.sampling.name.clone(),
         by_process: by_process(&args.sampling),
+        dimensions: args.sampling.dimensions.iter().copied().collect(),
         flush_every: Duration::from_secs(args.flush_interval.into()),
         budget_percent: args.budget,
         rotate_every: args.rotate.0,

@@ -2,6 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
+use dwell_profile::Dimension;
 use dwell_query::{
     Query, TopBy, TopRequest,
     answer::{EpochSummary, Top, TopRow},
@@ -102,6 +103,9 @@ pub fn by(by: By) -> TopBy {
         By::Line => TopBy::Line,
         By::App => TopBy::App,
         By::Instance => TopBy::Instance,
+        By::Thread => TopBy::Dimension(Dimension::Thread),
+        By::Cpu => TopBy::Dimension(Dimension::Cpu),
+        By::Cgroup => TopBy::Dimension(Dimension::Cgroup),
     }
 }
 
@@ -112,6 +116,9 @@ fn title(by: By) -> &'static str {
         By::Line => "line",
         By::App => "application",
         By::Instance => "instance",
+        By::Thread => "thread",
+        By::Cpu => "CPU",
+        By::Cgroup => "control group",
     }
 }
 
@@ -136,6 +143,19 @@ fn name(row: &TopRow, by: By, width: usize) -> String {
             let app = row.app.as_deref().unwrap_or_default();
             if instance > 0 { format!("{app} #{instance}") } else { app.to_owned() }
         }
+        By::Thread | By::Cpu | By::Cgroup => dimension(row),
+    }
+}
+
+/// What a row by thread, CPU or control group is called.
+pub fn dimension(row: &TopRow) -> String {
+    let or_unknown = |text: &str| if text.is_empty() { "[unknown]".to_owned() } else { text.to_owned() };
+    match row {
+        TopRow { thread: Some(name), .. } => or_unknown(name),
+        TopRow { cpu: Some(cpu), .. } => cpu.map_or("[unknown]".to_owned(), |cpu| cpu.to_string()),
+        TopRow { cgroup: Some(path), container: Some(name), .. } => format!("{name}  {path}"),
+        TopRow { cgroup: Some(path), .. } => or_unknown(path),
+        _ => String::new(),
     }
 }
 

@@ -41,6 +41,50 @@ fn hold(value: &Value, shape: &Value, path: &str) {
 }
 
 #[test]
+fn threads_cpus_and_groups_are_kept_on_request() {
+    if !can_sample("the dimensions of samples") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let program = workload("mispredict");
+    let program = program.to_str().unwrap();
+    let options = ["record", "-e", "cpu-clock", "-F", "2000", "--dimensions", "thread,cpu,cgroup", "--"];
+    // Its second process is called otherwise, by its own wish.
+    let script = r#""$0" 60; cp "$0" "$1/renamed"; exec "$1/renamed" 60"#;
+    let folder = scratch.path("programs");
+    std::fs::create_dir(&folder).unwrap();
+    let command = ["sh", "-c", script, program, folder.to_str().unwrap()];
+    let recorded = scratch.dwell(&[&options[..], &command].concat());
+    assert_eq!(recorded.status, Some(0), "{recorded:?}");
+
+    let threads = scratch.json(&["top", "--by", "thread"]);
+    let names: Vec<&str> = rows(&threads).iter().map(|row| row["thread"].as_str().unwrap()).collect();
+    assert!(names.contains(&"mispredict") && names.contains(&"renamed"), "{names:?}");
+    let cpus = scratch.json(&["top", "--by", "cpu"]);
+    assert!(rows(&cpus).iter().all(|row| row["cpu"].is_u64()), "{cpus:#}");
+    let groups = scratch.json(&["top", "--by", "cgroup"]);
+    // A child is in its parent's group, which is ours.
+    assert!(rows(&groups).iter().all(|row| row["cgroup"].is_string()), "{groups:#}");
+    for top in [&threads, &cpus, &groups] {
+        assert_shares_add_up(top);
+        assert_eq!(top["total"], threads["total"]);
+        let samples = |row: &Value| row["samples"]["cpu-clock"].as_u64().unwrap_or(0);
+        let sum: u64 = rows(top).iter().map(samples).sum();
+        assert_eq!(Some(sum), top["total"]["cpu-clock"].as_u64(), "{top:#}");
+    }
+    let text = scratch.text(&["top", "--by", "thread"]);
+    assert!(text.contains("thread") && text.contains("renamed"), "{text}");
+    // Who does not ask by them sees each place once.
+    let procedures = scratch.json(&["top", "-n", "0"]);
+    let walks = rows(&procedures).iter().filter(|row| row["procedure"] == "walk").count();
+    assert!((1..=2).contains(&walks), "{procedures:#}");
+}
+
+fn rows(top: &Value) -> &Vec<Value> {
+    top["rows"].as_array().unwrap()
+}
+
+#[test]
 fn answers_have_their_shapes() {
     if !can_sample("the shapes of answers") {
         return;
@@ -69,6 +113,10 @@ fn answers_have_their_shapes() {
         hold(&top, &json!({ "schema": 1, "epochs": [""], "total": { "*": 1 }, "rows": [{}] }), by);
         assert_shares_add_up(&top);
     }
+
+    let refused = scratch.dwell(&["top", "--by", "cgroup"]);
+    assert_eq!(refused.status, Some(1));
+    assert!(refused.stderr.contains("no cgroup was kept: record with '--dimensions cgroup'"), "{refused:?}");
 
     let listing = scratch.json(&["annotate", "mispredict:walk"]);
     let confidence = "low|medium|high";

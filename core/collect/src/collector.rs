@@ -10,6 +10,7 @@
 
 mod aggregated;
 mod code;
+mod dimensions;
 mod places;
 mod stepping;
 mod symbols;
@@ -17,7 +18,9 @@ mod unknown;
 
 use std::collections::BTreeMap;
 
-use dwell_profile::{Counts, Event, ImageId, ImageKind, ImageOffset, ImageRecord, PathBurst, SampleKey};
+use dwell_profile::{
+    Counts, DimensionSet, Event, ImageId, ImageKind, ImageOffset, ImageRecord, PathBurst, SampleKey,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
@@ -33,6 +36,7 @@ use crate::{
 
 use aggregated::Aggregated;
 use code::Code;
+use dimensions::{Dimensions, ValuesIndex};
 use stepping::{Stepping, SteppingTally};
 use unknown::Cause;
 pub use unknown::UnknownCauses;
@@ -80,6 +84,7 @@ struct Key {
     offset: u64,
     image: ImageIndex,
     execution: ExecutionId,
+    dimensions: ValuesIndex,
     event: u8,
 }
 
@@ -96,6 +101,7 @@ pub struct Collector<H> {
     lost: BTreeMap<LossCause, u64>,
     unknown: UnknownCauses,
     aggregated: Aggregated,
+    dimensions: Dimensions,
     /// Whether anonymous code is its file's text: by execution and first address.
     copied: FxHashMap<(ExecutionId, u64), bool>,
     jit_addresses: FxHashMap<u32, (ImageIndex, FxHashSet<u64>)>,
@@ -123,6 +129,7 @@ impl<H: Host> Collector<H> {
             lost: BTreeMap::new(),
             unknown: UnknownCauses::default(),
             aggregated: Aggregated::default(),
+            dimensions: Dimensions::default(),
             copied: FxHashMap::default(),
             jit_addresses: FxHashMap::default(),
             idle,
@@ -131,6 +138,11 @@ impl<H: Host> Collector<H> {
             stepping: Stepping::default(),
             latest: None,
         }
+    }
+
+    /// Keeps these of each sample, beside its place.
+    pub fn keep_dimensions(&mut self, dimensions: DimensionSet) {
+        self.dimensions.want(dimensions);
     }
 
     /// Takes in processes that run already. To be called after the events were enabled, so that no mapping falls
@@ -171,6 +183,7 @@ impl<H: Host> Collector<H> {
 
     /// Applies a record; they must come in order of time.
     pub fn apply(&mut self, time_ns: u64, item: Item) {
+        self.dimensions.at(time_ns);
         match item {
             Item::Sample(_, sample) if self.is_stepped(sample.tid, time_ns) => {
                 self.stepping.tally.samples += 1
@@ -199,17 +212,24 @@ impl<H: Host> Collector<H> {
                 self.map(pid, mapping, time_ns);
             }
             Side::Exec { pid, comm } => {
+                self.dimensions.exec(pid, &comm);
                 let execution = self.apps.begin(&comm);
                 self.processes.exec(pid, execution, time_ns);
             }
             Side::Executable { pid, id } => self.executes(pid, id),
+            Side::BeginThread { tid, parent_pid, parent_tid } => {
+                self.dimensions.begin_thread(&mut self.host, tid, parent_pid, parent_tid);
+            }
+            Side::EndThread { tid } => self.dimensions.end_thread(tid),
             Side::Comm { pid, tid, comm } => {
+                self.dimensions.name_thread(tid, &comm);
                 if pid == tid && self.processes.get(pid).is_some_and(|p| p.kernel_thread) {
                     let execution = self.apps.uncounted(kernel_thread_name(&comm));
                     self.processes.rename(pid, execution);
                 }
             }
             Side::Fork { pid, parent_pid } => {
+                self.dimensions.fork(&mut self.host, pid, parent_pid);
                 if !self.processes.fork(pid, parent_pid, time_ns) {
                     self.discover_one(pid);
                 } else if let Some(parent) = self.processes.get(pid).map(|p| p.execution)
@@ -254,6 +274,7 @@ impl<H: Host> Collector<H> {
     }
 
     fn sample(&mut self, event: u8, sample: &Sample) {
+        self.dimensions.see(&mut self.host, sample.pid, sample.tid, sample.cpu);
         let execution = self.execution_of(sample.pid);
         let place = match sample.mode {
             Mode::User => self.user_place(sample, execution),
@@ -279,6 +300,7 @@ impl<H: Host> Collector<H> {
 
     /// A sample that is counted elsewhere, with its registers.
     fn registers(&mut self, event: u8, sample: &Sample) {
+        self.dimensions.see(&mut self.host, sample.pid, sample.tid, sample.cpu);
         let execution = self.execution_of(sample.pid);
         let place = self.user_place(sample, execution);
         if let (Some(registers), Ok((image, offset)), true) =
@@ -293,7 +315,7 @@ impl<H: Host> Collector<H> {
     fn charge_user(&mut self, pid: u32, execution: ExecutionId, pc: u64) {
         if let Some((image, offset)) = self.mapped_place(pid, pc, execution) {
             let execution = self.apps.counted_as(execution);
-            *self.counts.entry(Key { offset, image, execution, event: KERNEL_TIME }).or_default() += 1;
+            self.add(offset, image, execution, KERNEL_TIME, 1);
         }
     }
 
@@ -316,8 +338,13 @@ impl<H: Host> Collector<H> {
         let (image, offset) = place
             .unwrap_or_else(|_| (self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]"), pc));
         let execution = self.apps.counted_as(execution);
-        *self.counts.entry(Key { offset, image, execution, event }).or_default() += count;
+        self.add(offset, image, execution, event, count);
         (image, offset)
+    }
+
+    fn add(&mut self, offset: u64, image: ImageIndex, execution: ExecutionId, event: u8, count: u64) {
+        let dimensions = self.dimensions.current();
+        *self.counts.entry(Key { offset, image, execution, dimensions, event }).or_default() += count;
     }
 
     fn execution_of(&mut self, pid: u32) -> ExecutionId {
@@ -390,10 +417,12 @@ impl<H: Host> Collector<H> {
                 offset: ImageOffset(key.offset),
                 app: name.app,
                 instance: name.instance,
+                dimensions: self.dimensions.values(key.dimensions),
             };
             *batch.counts.entry(sample_key).or_default() += count;
         }
         self.counts = counts; // Its memory serves the next batch.
+        self.dimensions.forget_values();
         batch.paths = std::mem::take(&mut self.stepping.bursts);
         for image in self.stepping.images.drain() {
             offsets.entry(image).or_default();
@@ -425,6 +454,7 @@ impl<H: Host> Collector<H> {
         live.extend([self.idle, self.nobody]);
         self.apps.retain(&|id| live.contains(&id));
         self.aggregated.retain(&|id| live.contains(&id));
+        self.dimensions.retain(&|pid| self.processes.get(pid).is_some());
         if self.images.targets() > TARGETS_MAX {
             self.sweep_images();
         }
@@ -451,6 +481,7 @@ impl<H: Host> Collector<H> {
         self.tallies.fill(Tally::default());
         self.unknown = UnknownCauses::default();
         self.lost.clear();
+        self.dimensions.begin_epoch();
         self.stepping.tally = SteppingTally::default();
         self.stepping.number = 0;
         self.images.forget_symbols();

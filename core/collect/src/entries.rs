@@ -3,6 +3,8 @@
 //! Enters: decoded records of the kernel module or of the BPF program. Leaves: plain values. Never here: whose image a
 //! place is in (that is [`crate::collector`]'s), the layout of the table (that is `kmod/sample_table.h`'s).
 
+use crate::records::NO_CPU;
+
 /// So many samples of one event at one place, all of them within the [`Interval`] that they are handed out for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
@@ -12,6 +14,8 @@ pub struct Entry {
     pub pid: u32,
     /// Index of the event.
     pub event: u8,
+    /// The CPU, where it is told; else [`NO_CPU`].
+    pub cpu: u32,
     /// Samples, at least one.
     pub count: u64,
 }
@@ -92,7 +96,7 @@ impl Entry {
             },
             _ => return None,
         };
-        (count > 0).then_some(Entry { place, pid, event, count })
+        (count > 0).then_some(Entry { place, pid, event, cpu: NO_CPU, count })
     }
 }
 
@@ -108,7 +112,7 @@ mod tests {
     fn words_are_entries() {
         let place = 0x0000_7fff_1234_5678 << 16 | 5 << 12 | 4095;
         let read = |kind, tag| Entry::from_words(key(kind, tag, 77), place);
-        let of = |place| Some(Entry { place, pid: 77, event: 5, count: 4095 });
+        let of = |place| Some(Entry { place, pid: 77, event: 5, cpu: NO_CPU, count: 4095 });
         let (address, tag) = (0x7fff_1234_5678, TAG_EXECUTABLE | 9);
         assert_eq!(read(2, tag), of(Place::Executable { id: tag, offset: address }));
         let process = Place::Process { pc: 0x00a0_7fff_1234_5678, executable: 0xdead_beef };

@@ -113,7 +113,7 @@ pub fn entries(bytes: &[u8]) {
             }
         };
         let interval = Interval { since_ns: 0, until_ns: time_ns };
-        collector.apply_entries(&[Entry { place, pid, event: 0, count }], interval);
+        collector.apply_entries(&[Entry { place, pid, event: 0, cpu: 0, count }], interval);
         samples += count;
         if chunk[19].is_multiple_of(4) {
             collector.end_interval(time_ns);

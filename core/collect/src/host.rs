@@ -35,6 +35,18 @@ pub trait Host {
     /// The process that has this pid now.
     fn process(&mut self, pid: u32) -> Option<ProcessSnapshot>;
 
+    /// What a thread is called now.
+    fn thread_name(&mut self, pid: u32, tid: u32) -> Option<String> {
+        let _ = (pid, tid);
+        None
+    }
+
+    /// The path of a process's control group now.
+    fn cgroup(&mut self, pid: u32) -> Option<String> {
+        let _ = pid;
+        None
+    }
+
     /// Whether any thread of the process still lives.
     fn is_alive(&self, pid: u32) -> bool;
 

@@ -75,6 +75,20 @@ pub enum Side {
         /// The name.
         comm: String,
     },
+    /// A thread was born, a process's first included; told where thread names are kept.
+    BeginThread {
+        /// It.
+        tid: u32,
+        /// The process that made it, its own where it is not the first.
+        parent_pid: u32,
+        /// The thread that made it.
+        parent_tid: u32,
+    },
+    /// A thread ended; told where thread names are kept.
+    EndThread {
+        /// It.
+        tid: u32,
+    },
     /// A process was born.
     Fork {
         /// It.
@@ -123,6 +137,20 @@ impl Item {
                 Side::Lost { event, records, cause: LossCause::RingFull }
             }
             Body::Throttle => Side::Throttle { event },
+            _ => return None,
+        };
+        Some(Item::Side(Box::new(side)))
+    }
+}
+
+impl Item {
+    /// What a record tells of threads, which matters where their names are kept.
+    pub fn of_thread(body: &Body<'_>) -> Option<Item> {
+        let side = match *body {
+            Body::Fork { tid, parent_pid, parent_tid, .. } => {
+                Side::BeginThread { tid, parent_pid, parent_tid }
+            }
+            Body::Exit { tid, .. } => Side::EndThread { tid },
             _ => return None,
         };
         Some(Item::Side(Box::new(side)))

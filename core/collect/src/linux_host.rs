@@ -132,6 +132,16 @@ impl Host for LinuxHost {
         Some(ProcessSnapshot { name, kernel_thread: stat.kernel_thread, program, mappings })
     }
 
+    fn thread_name(&mut self, pid: u32, tid: u32) -> Option<String> {
+        let comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+        Some(String::from_utf8_lossy(&comm).trim_end_matches('\n').to_owned())
+    }
+
+    fn cgroup(&mut self, pid: u32) -> Option<String> {
+        let text = fs::read(format!("/proc/{pid}/cgroup")).ok()?;
+        procfs::parse_cgroup(&String::from_utf8_lossy(&text)).map(str::to_owned)
+    }
+
     fn is_alive(&self, pid: u32) -> bool {
         Path::new(&format!("/proc/{pid}")).exists()
     }

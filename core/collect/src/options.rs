@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use dwell_profile::{Epoch, EpochId, Event, Scope};
+use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Scope};
 
 /// Whose code is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,8 @@ pub struct RecordOptions {
     pub branches: bool,
     /// Applications of which each process is an instance of its own.
     pub by_process: Vec<String>,
+    /// What is kept of each sample beside its place.
+    pub dimensions: DimensionSet,
     /// Percent of the target's CPU time that stopping and following its threads may cost, for path bursts; 0: none.
     pub paths_percent: f64,
 }
@@ -100,6 +102,7 @@ impl RecordOptions {
             flush_every: Duration::from_secs(10),
             branches: true,
             by_process: Vec::new(),
+            dimensions: DimensionSet::NONE,
             paths_percent: 0.0,
         }
     }
@@ -122,6 +125,8 @@ pub struct DaemonOptions {
     pub branches: bool,
     /// Applications of which each process is an instance of its own.
     pub by_process: Vec<String>,
+    /// What is kept of each sample beside its place.
+    pub dimensions: DimensionSet,
     /// Percent of each CPU that sampling may cost; beyond, the rate is lowered. 0: whatever it costs.
     pub budget_percent: f64,
     /// What the cost is measured over before it is judged.
@@ -152,6 +157,7 @@ impl Default for DaemonOptions {
             flush_every: Duration::from_secs(30),
             branches: true,
             by_process: Vec::new(),
+            dimensions: DimensionSet::NONE,
             budget_percent: 1.0,
             budget_window: Duration::from_secs(10),
             rotate_every: Some(Duration::from_secs(86_400)),

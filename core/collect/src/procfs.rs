@@ -10,6 +10,24 @@ use crate::{images::Target, records::FileTag};
 /// A line of /proc/PID/maps: first address, address after it, offset, target.
 pub type MapsLine = (u64, u64, u64, Target);
 
+/// The control group in /proc/PID/cgroup: that of version 2, else (where machines still have both, or version 1 alone)
+/// systemd's own, else the deepest there is; `/` where all are the root.
+pub fn parse_cgroup(text: &str) -> Option<&str> {
+    let groups = text.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        rest.split_once(':')
+    });
+    let rank = |(controllers, path): &(&str, &str)| {
+        let kind = match *controllers {
+            "" => 2,
+            "name=systemd" => 1,
+            _ => 0,
+        };
+        (*path != "/", kind, path.len())
+    };
+    groups.max_by_key(rank).map(|(_, path)| path)
+}
+
 /// The executable mappings in /proc/PID/maps. Before an anonymous one that fills a hole in a file's mapping comes what must
 /// have been there: text may have been copied to huge pages.
 /// A nameless file is a file where it is the `program`'s, by its inode.
@@ -156,6 +174,18 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
+
+    #[test]
+    fn the_control_group_is_that_of_version_2_or_what_stands_for_it() {
+        let of = |text| parse_cgroup(text);
+        assert_eq!(of("0::/system.slice/docker-3f.scope\n"), Some("/system.slice/docker-3f.scope"));
+        let hybrid = "9:name=systemd:/user.slice/u.scope\n4:memory:/user.slice/very/long\n0::/\n";
+        assert_eq!(of(hybrid), Some("/user.slice/u.scope"));
+        assert_eq!(of("4:memory:/docker/ab\n3:cpu,cpuacct:/docker/a\n0::/\n"), Some("/docker/ab"));
+        assert_eq!(of("9:name=systemd:/\n0::/\n"), Some("/"));
+        assert_eq!(of("0::/a:b\n"), Some("/a:b"));
+        assert_eq!(of("nothing"), None);
+    }
 
     #[test]
     fn maps_keep_code_only() {

@@ -46,6 +46,7 @@ pub fn record(
         name: options.name.clone(),
         branches: options.branches,
         apart: Apart::in_a_run(options.by_process.clone()),
+        dimensions: options.dimensions,
         paths,
         entries_max: ENTRIES_MAX,
         unstored_max: UNSTORED_MAX,

@@ -52,6 +52,8 @@ pub enum Body<'a> {
         parent_pid: u32,
         /// Its thread.
         tid: u32,
+        /// The thread that made it.
+        parent_tid: u32,
     },
     /// A task ended.
     Exit {
@@ -72,6 +74,9 @@ pub enum Body<'a> {
     Other(u32),
 }
 
+/// A CPU that is not known.
+pub const NO_CPU: u32 = u32::MAX;
+
 /// A sampled instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -83,6 +88,8 @@ pub struct Sample {
     pub pid: u32,
     /// The thread.
     pub tid: u32,
+    /// The CPU, as far as it is told; else [`NO_CPU`].
+    pub cpu: u32,
     /// The user's registers, where they were sampled and the task had any.
     pub registers: Option<Registers>,
 }
@@ -206,7 +213,7 @@ fn parse_sample(mut fields: Fields<'_>, misc: u16, short: RecordError) -> Result
     let mut fixed = || Some((fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?, fields.u64()?));
     let (event_id, pc, pid, tid, time_ns) = fixed().ok_or(short)?;
     let registers = parse_registers(fields)?;
-    let sample = Sample { mode: Mode::from_misc(misc), pc, pid, tid, registers };
+    let sample = Sample { mode: Mode::from_misc(misc), pc, pid, tid, cpu: NO_CPU, registers };
     Ok(Record { time_ns, event_id, body: Body::Sample(sample) })
 }
 
@@ -235,9 +242,9 @@ fn parse_body(kind: u32, misc: u16, mut fields: Fields<'_>) -> Option<Body<'_>> 
             Body::Comm { pid: f.u32()?, tid: f.u32()?, exec, comm: f.text() }
         }
         abi::PERF_RECORD_FORK => {
-            let (pid, parent_pid, tid, _parent_tid, _time) =
+            let (pid, parent_pid, tid, parent_tid, _time) =
                 (f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?);
-            Body::Fork { pid, parent_pid, tid }
+            Body::Fork { pid, parent_pid, tid, parent_tid }
         }
         abi::PERF_RECORD_EXIT => {
             let (pid, _parent_pid, tid, _parent_tid, _time) =

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use dwell_profile::{
-    Cpu, DatabaseError, Epoch, EpochId, Event, EventRecord, PathsRecord, Scope, Unit, Writer,
+    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventRecord, PathsRecord, Scope, Unit, Writer,
 };
 use jiff::Timestamp;
 
@@ -61,6 +61,8 @@ pub struct Setup {
     pub branches: bool,
     /// Which executions are kept apart.
     pub apart: Apart,
+    /// What is kept of each sample beside its place.
+    pub dimensions: DimensionSet,
     /// Follow threads now and then.
     pub paths: Option<Paths>,
     /// Entries in memory that make us store before it is time.
@@ -103,6 +105,7 @@ impl Session {
             rate: setup.rate,
             registers: setup.branches,
             one_by_one: setup.paths.is_some(),
+            dimensions: setup.dimensions,
             clock_hz: clock.median_hz(),
         };
         let mut chosen = open_source(&wish, tasks)?;
@@ -112,6 +115,7 @@ impl Session {
         let epoch = new_epoch(setup.scope, setup.name, source.backend(), &plans, notes);
         let events = plans.iter().map(|p| p.event.clone()).collect();
         let mut collector = Collector::new(host, events, setup.apart);
+        collector.keep_dimensions(setup.dimensions);
         if source.features().aggregates {
             collector.keep_spaces();
         }

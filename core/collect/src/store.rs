@@ -181,6 +181,7 @@ mod tests {
             offset: ImageOffset(offset),
             app: "app".into(),
             instance: 1,
+            dimensions: None,
         };
         Batch { counts: offsets.map(|offset| (key(offset), 1)).collect(), ..Batch::default() }
     }

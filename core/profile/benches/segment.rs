@@ -26,6 +26,7 @@ fn rows() -> Counts {
             offset: ImageOffset(offset),
             app: Arc::from(format!("app{}", random(30) * random(30) / 30)),
             instance: 1 + random(4) as u32,
+            dimensions: None,
         };
         *counts.entry(key).or_insert(0) += 1 + random(40) / 39 * random(200);
     }

@@ -175,6 +175,7 @@ fn store(
         offset: ImageOffset(offset),
         app: apps[program as usize].clone(),
         instance: 0,
+        dimensions: None,
     };
     let met: std::collections::BTreeSet<u32> = counts.keys().map(|key| key.0).collect();
     let records: Vec<ImageRecord> = met.iter().map(|image| images[*image as usize].record.clone()).collect();

@@ -9,6 +9,7 @@
 mod address;
 mod collector;
 mod database;
+mod dimensions;
 mod epoch;
 mod error;
 mod event;
@@ -26,6 +27,7 @@ pub use database::{
     Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochRows, EpochWriter, EpochsRead, Kept,
     SegmentRange, Writer,
 };
+pub use dimensions::{Dimension, DimensionSet, DimensionValues, NoDimension};
 pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
 pub use error::{DatabaseError, Warning};
 pub use event::{Event, Unit};

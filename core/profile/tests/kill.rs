@@ -45,7 +45,10 @@ fn epoch() -> Epoch {
 
 fn one(offset: u64) -> Counts {
     let (image, event, app) = (ImageId::named("aa"), Event::CPU_CLOCK, Arc::from("app"));
-    Counts::from_iter([(SampleKey { image, event, offset: ImageOffset(offset), app, instance: 1 }, 1)])
+    Counts::from_iter([(
+        SampleKey { image, event, offset: ImageOffset(offset), app, instance: 1, dimensions: None },
+        1,
+    )])
 }
 
 /// The child: appends for ever and tells after each append that it is done.

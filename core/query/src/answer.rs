@@ -127,6 +127,18 @@ pub struct TopRow {
     /// By application and instance: which execution of it, from 1; 0: several together, or a kernel thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<u32>,
+    /// By thread: its name; empty: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// By CPU: its number; `null`: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Option<u32>>,
+    /// By control group: its path; empty: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// By control group: the container, pod, service or session, where the path follows the ways of those who make them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
     /// By event.
     pub samples: EventCounts,
     /// Of the time samples, 0 to 1.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use dwell_profile::DatabaseError;
+use dwell_profile::{DatabaseError, Dimension};
 
 /// Why a question has no answer. What is merely incomplete is answered, with notes.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +38,14 @@ pub enum QueryError {
     /// What needs samples of time was asked of an epoch that has none.
     #[error("epoch {epoch}: no samples of time: record cycles or cpu-clock")]
     NoTime {
+        /// The epoch's id.
+        epoch: String,
+    },
+    /// The rows asked for are of what no epoch kept.
+    #[error("epoch {epoch}: no {dimension} was kept: record with '--dimensions {dimension}'")]
+    NoDimension {
+        /// What was asked for.
+        dimension: Dimension,
         /// The epoch's id.
         epoch: String,
     },
@@ -100,6 +108,7 @@ impl QueryError {
             QueryError::Ambiguous { .. } => "ambiguous",
             QueryError::NoInstructions { .. } => "no-instructions",
             QueryError::NoTime { .. } => "no-time",
+            QueryError::NoDimension { .. } => "no-dimension",
             QueryError::NoImage { .. } => "no-image",
             QueryError::NothingToCompare { .. } => "nothing-to-compare",
             QueryError::BadTable { .. } => "bad-table",

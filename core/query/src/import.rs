@@ -129,6 +129,7 @@ fn parse(text: &str, path: &Path, images: &[Subject], event: &Event) -> Result<C
             offset,
             app: app.clone(),
             instance: 1,
+            dimensions: None,
         };
         let sum = counts.entry(key).or_default();
         *sum = sum.checked_add(count).ok_or_else(|| bad("the counts of this address overflow".to_owned()))?;

@@ -8,6 +8,7 @@ mod brief;
 mod cancel;
 mod costs;
 mod diff;
+mod dimensions;
 mod epochs;
 mod error;
 mod feedback;

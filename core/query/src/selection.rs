@@ -8,8 +8,8 @@ use std::{
 };
 
 use dwell_profile::{
-    Database, Epoch, EpochProfile, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleRow,
-    SourceRecord, Unit,
+    Database, Dimension, DimensionSet, DimensionValues, Epoch, EpochProfile, Event, ImageId, ImageKind,
+    ImageOffset, ImageRecord, SampleRow, SourceRecord, Unit,
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -29,6 +29,10 @@ pub struct Selection {
     pub images: Vec<ImageSamples>,
     /// Samples by application, instance and image (an index).
     pub apps: AppCounts,
+    /// Samples by thread, CPU and control group and image (an index), of the epochs that kept them.
+    pub dimensions: DimensionCounts,
+    /// What each epoch kept of these.
+    pub kept: Vec<DimensionSet>,
     /// All samples.
     pub total: CountsByEvent,
     /// Sources as they were when the samples were taken, by epoch (an index).
@@ -41,6 +45,39 @@ pub struct Selection {
 
 /// Samples by application, instance and image.
 pub type AppCounts = BTreeMap<(Arc<str>, u32, usize), CountsByEvent>;
+
+/// Samples by one dimension's value and image.
+pub type DimensionCounts = BTreeMap<(DimensionValue, usize), CountsByEvent>;
+
+/// What a sample has of one dimension.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DimensionValue {
+    /// A thread's name.
+    Thread(Arc<str>),
+    /// A CPU.
+    Cpu(Option<u32>),
+    /// A control group's path.
+    Cgroup(Arc<str>),
+}
+
+impl DimensionValue {
+    /// Which it is of.
+    pub fn dimension(&self) -> Dimension {
+        match self {
+            DimensionValue::Thread(_) => Dimension::Thread,
+            DimensionValue::Cpu(_) => Dimension::Cpu,
+            DimensionValue::Cgroup(_) => Dimension::Cgroup,
+        }
+    }
+
+    fn of(values: &DimensionValues, dimension: Dimension) -> Self {
+        match dimension {
+            Dimension::Thread => DimensionValue::Thread(values.thread.clone().unwrap_or_default()),
+            Dimension::Cpu => DimensionValue::Cpu(values.cpu),
+            Dimension::Cgroup => DimensionValue::Cgroup(values.cgroup.clone().unwrap_or_default()),
+        }
+    }
+}
 
 /// One image's samples.
 pub struct ImageSamples {
@@ -111,7 +148,9 @@ impl Selection {
         }
         let events = events_primary_first(&profiles, &merge.events);
         let notes = notes(&profiles);
-        let (images, apps, total) = merge.finish(&events);
+        merge.end_run();
+        let kept = (0..profiles.len()).map(|at| merge.kept.get(&at).copied().unwrap_or_default()).collect();
+        let (images, apps, dimensions, total) = merge.finish(&events);
         let (mut epochs, mut sources, mut bursts) = (Vec::new(), Vec::new(), Vec::new());
         for profile in profiles {
             epochs.push(profile.epoch);
@@ -119,7 +158,7 @@ impl Selection {
             bursts.extend(profile.paths);
         }
         let stepped = Stepped::new(&bursts, &images);
-        Ok(Selection { epochs, events, images, apps, total, sources, stepped, notes })
+        Ok(Selection { epochs, events, images, apps, dimensions, kept, total, sources, stepped, notes })
     }
 
     /// The event that rows are ordered by and shares are of: time where it was sampled.
@@ -175,6 +214,8 @@ struct Merge {
     image_index: FxHashMap<ImageId, usize>,
     images: Vec<MergedImage>,
     apps: BTreeMap<(Arc<str>, u32, usize), EventSums>,
+    dimensions: BTreeMap<(DimensionValue, usize), EventSums>,
+    kept: BTreeMap<usize, DimensionSet>,
     /// What the last row was of: rows come in long runs.
     run: Option<Run>,
 }
@@ -204,6 +245,7 @@ struct Run {
     event: Event,
     app: Arc<str>,
     instance: u32,
+    dimensions: Option<Arc<DimensionValues>>,
     image_at: usize,
     event_at: usize,
     count: u64,
@@ -232,6 +274,7 @@ impl Merge {
                 && run.image == *row.image
                 && run.event == *row.event
                 && run.app == *row.app
+                && run.dimensions == *row.dimensions
         };
         let (image, event) = match self.run.as_mut().filter(same) {
             Some(run) => {
@@ -268,6 +311,7 @@ impl Merge {
             event: row.event.clone(),
             app: row.app.clone(),
             instance: row.instance,
+            dimensions: row.dimensions.clone(),
             image_at,
             event_at,
             count: row.count,
@@ -277,14 +321,20 @@ impl Merge {
 
     fn end_run(&mut self) {
         let Some(run) = self.run.take() else { return };
+        if let Some(values) = &run.dimensions {
+            let kept = self.kept.entry(run.epoch).or_default();
+            *kept = kept.union(values.set());
+            for dimension in values.set().iter() {
+                let key = (DimensionValue::of(values, dimension), run.image_at);
+                add_to_event(self.dimensions.entry(key).or_default(), run.event_at, run.count);
+            }
+        }
         let sums = self.apps.entry((run.app, run.instance, run.image_at)).or_default();
-        let length = sums.len().max(run.event_at + 1);
-        sums.resize(length, 0);
-        sums[run.event_at] = sums[run.event_at].saturating_add(run.count);
+        add_to_event(sums, run.event_at, run.count);
     }
 
     /// Every image that was recorded, those without samples too, so that indices stay; counts in the order of `events`.
-    fn finish(mut self, events: &[Event]) -> (Vec<ImageSamples>, AppCounts, CountsByEvent) {
+    fn finish(mut self, events: &[Event]) -> Merged {
         self.end_run();
         let place = |e: &Event| events.iter().position(|known| known == e).expect("all that came are known");
         let places: Vec<usize> = self.events.iter().map(place).collect();
@@ -301,8 +351,18 @@ impl Merge {
             counts
         };
         let apps = self.apps.into_iter().map(|(key, sums)| (key, in_order(sums))).collect();
-        (images, apps, all)
+        let dimensions = self.dimensions.into_iter().map(|(key, sums)| (key, in_order(sums))).collect();
+        (images, apps, dimensions, all)
     }
+}
+
+/// Images, samples by application, by dimension, and all of them.
+type Merged = (Vec<ImageSamples>, AppCounts, DimensionCounts, CountsByEvent);
+
+fn add_to_event(sums: &mut EventSums, event: usize, count: u64) {
+    let length = sums.len().max(event + 1);
+    sums.resize(length, 0);
+    sums[event] = sums[event].saturating_add(count);
 }
 
 impl MergedImage {

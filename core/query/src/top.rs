@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{MachineModel, machine::Order};
-use dwell_profile::{Event, ImageKind};
+use dwell_profile::{Dimension, Event, ImageKind};
 
 use crate::{
     Cancel, QueryError,
     answer::{Top, TopRow},
     costs::{ProcedureCosts, line_of},
+    dimensions::{self, by_dimension},
     images::ImageStore,
     procedures::ProcedureSamples,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
@@ -28,6 +29,8 @@ pub enum TopBy {
     App,
     /// Executions of applications; those that were not kept apart together.
     Instance,
+    /// Names of threads, CPUs, control groups, of epochs that kept them.
+    Dimension(Dimension),
 }
 
 /// A question for [`Query::top`](crate::Query::top).
@@ -101,6 +104,10 @@ pub fn candidates(
         }
         TopBy::App => by_app(selection, &wanted, false),
         TopBy::Instance => by_app(selection, &wanted, true),
+        TopBy::Dimension(dimension) => {
+            let rows = by_dimension(selection, &wanted, dimension)?.into_iter();
+            rows.map(|(row, counts)| Candidate::new(row, counts)).collect()
+        }
     })
 }
 
@@ -149,7 +156,8 @@ pub fn wants(part: &Option<String>, record: &dwell_profile::ImageRecord) -> bool
 }
 
 fn row_key(row: &TopRow) -> impl Ord + use<'_> {
-    (&row.procedure, &row.image, &row.file, row.line, &row.app, row.instance)
+    let dimensions = (&row.thread, row.cpu, &row.cgroup);
+    (&row.procedure, &row.image, &row.file, row.line, &row.app, row.instance, dimensions)
 }
 
 /// A procedure's row.
@@ -282,7 +290,7 @@ impl<'a> Lines<'a> {
 pub fn image_notes(selection: &Selection, store: &ImageStore, request: &TopRequest) -> Vec<String> {
     let matters = |i: &&ImageSamples| wants(&request.image, &i.record) && selection.share(&i.total) >= 0.01;
     let matter = selection.images.iter().filter(matters);
-    let notes = matter.filter_map(|i| {
+    let notes = matter.filter(|_| !matches!(request.by, TopBy::Dimension(_))).filter_map(|i| {
         let found = store.find(&i.record);
         let note = found.note.clone().or_else(|| {
             let lines = request.by == TopBy::Line;
@@ -290,5 +298,9 @@ pub fn image_notes(selection: &Selection, store: &ImageStore, request: &TopReque
         })?;
         Some(format!("{note} ({:.1}% of the samples)", 100.0 * selection.share(&i.total)))
     });
-    notes.collect()
+    let left_out = match request.by {
+        TopBy::Dimension(dimension) => dimensions::note(selection, dimension),
+        _ => None,
+    };
+    notes.chain(left_out).collect()
 }

@@ -2,13 +2,17 @@
 //!
 //! Knows no terminal and no database: keys and answers come in, questions and state go out, so that tests are deterministic.
 
+use dwell_profile::Dimension;
 use dwell_query::{
     TopBy,
     answer::{EpochSummary, Listing, Top, TopRow},
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::{args::By, top::is_kernel};
+use crate::{
+    args::By,
+    top::{dimension, is_kernel},
+};
 
 /// Rows of a table at most: CPI makes each of them dear.
 pub const ROWS_MAX: usize = 200;
@@ -84,6 +88,8 @@ pub struct App {
     /// The filter is being typed.
     pub is_typing: bool,
     pub has_help: bool,
+    /// The epochs keep dimensions.
+    has_dimensions: bool,
     pub is_paused: bool,
     pub is_over: bool,
     /// Answers that came so far.
@@ -95,8 +101,18 @@ pub struct App {
     is_asked: bool,
 }
 
-/// What Tab goes through.
-const KINDS: [TopBy; 5] = [TopBy::Image, TopBy::Procedure, TopBy::Line, TopBy::App, TopBy::Instance];
+/// What Tab goes through; the dimensions only where it began with one, since most epochs keep none.
+const KINDS: [TopBy; 8] = [
+    TopBy::Image,
+    TopBy::Procedure,
+    TopBy::Line,
+    TopBy::App,
+    TopBy::Instance,
+    TopBy::Dimension(Dimension::Thread),
+    TopBy::Dimension(Dimension::Cpu),
+    TopBy::Dimension(Dimension::Cgroup),
+];
+const KINDS_WITHOUT_DIMENSIONS: usize = 5;
 
 /// What rows of a kind are called.
 pub fn kind(by: TopBy) -> &'static str {
@@ -106,6 +122,9 @@ pub fn kind(by: TopBy) -> &'static str {
         TopBy::Line => "lines",
         TopBy::App => "applications",
         TopBy::Instance => "instances",
+        TopBy::Dimension(Dimension::Thread) => "threads",
+        TopBy::Dimension(Dimension::Cpu) => "CPUs",
+        TopBy::Dimension(Dimension::Cgroup) => "control groups",
     }
 }
 
@@ -120,6 +139,7 @@ impl App {
             filter: String::new(),
             is_typing: false,
             has_help: false,
+            has_dimensions: matches!(by, TopBy::Dimension(_)),
             is_paused: false,
             is_over: false,
             answers: 0,
@@ -210,7 +230,7 @@ impl App {
             KeyCode::Home | KeyCode::Char('g') => self.place_mut().selected = 0,
             KeyCode::End | KeyCode::Char('G') => self.place_mut().selected = usize::MAX,
             KeyCode::Tab => self.turn(1),
-            KeyCode::BackTab => self.turn(KINDS.len() - 1),
+            KeyCode::BackTab => self.turn(self.kinds().len() - 1),
             KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => self.enter(),
             KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.leave(),
             _ => {}
@@ -222,11 +242,16 @@ impl App {
         place.selected = place.selected.saturating_add_signed(rows);
     }
 
+    fn kinds(&self) -> &'static [TopBy] {
+        if self.has_dimensions { &KINDS } else { &KINDS[..KINDS_WITHOUT_DIMENSIONS] }
+    }
+
     /// Other rows in the same place.
     fn turn(&mut self, by: usize) {
         let Question::Rows { by: now, image } = &self.place().question else { return };
-        let at = KINDS.iter().position(|k| k == now).unwrap_or(0);
-        let question = Question::Rows { by: KINDS[(at + by) % KINDS.len()], image: image.clone() };
+        let (kinds, now) = (self.kinds(), *now);
+        let at = kinds.iter().position(|k| *k == now).unwrap_or(0);
+        let question = Question::Rows { by: kinds[(at + by) % kinds.len()], image: image.clone() };
         let title = self.place().title.clone();
         *self.place_mut() = Place::new(question, title);
         self.is_asked = false;
@@ -294,7 +319,10 @@ pub fn row_name(row: &TopRow) -> String {
     let image = row.image.as_deref().unwrap_or_default();
     match &row.demangled {
         Some(name) => format!("{name}  {}", file_name(image)),
-        None => file.or(app).unwrap_or_else(|| image.to_owned()),
+        None => {
+            let dimension = Some(dimension(row)).filter(|name| !name.is_empty());
+            file.or(app).or(dimension).unwrap_or_else(|| image.to_owned())
+        }
     }
 }
 

@@ -138,6 +138,7 @@ impl<H: Host> Collector<H> {
     /// applied. May be called several times for an interval.
     pub fn apply_entries(&mut self, entries: &[Entry], interval: Interval) {
         debug_assert!(interval.since_ns <= interval.until_ns);
+        self.dimensions.at(interval.until_ns);
         for entry in entries {
             if !self.settle(entry, false) {
                 self.aggregated.waiting.push(*entry);
@@ -167,6 +168,8 @@ impl<H: Host> Collector<H> {
 
     /// Counts an entry, if it can be told now whose it is, or must be.
     fn settle(&mut self, entry: &Entry, now_or_never: bool) -> bool {
+        // Of a table's entry neither thread nor group are told: no backend with tables offers them.
+        self.dimensions.see(&mut self.host, entry.pid, entry.pid, entry.cpu);
         match entry.place {
             Place::Executable { id, offset } => self.settle_in_executable(entry, id, offset, now_or_never),
             Place::Kernel { pc, executable: Some(id) } => {

@@ -21,7 +21,7 @@ fn interval(since_ns: u64, until_ns: u64) -> Interval {
 }
 
 fn entry(place: Place, pid: u32, count: u64) -> Entry {
-    Entry { place, pid, event: 0, count }
+    Entry { place, pid, event: 0, cpu: pid % 4, count }
 }
 
 fn executable(id: u64, offset: u64) -> Place {

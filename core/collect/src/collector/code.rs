@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 
 use dwell_profile::ImageKind;
 
-use super::{AHEAD_NOT_TAKEN, AHEAD_TAKEN, Collector, Key, NOT_TAKEN, TAKEN};
+use super::{AHEAD_NOT_TAKEN, AHEAD_TAKEN, Collector, NOT_TAKEN, TAKEN};
 use crate::{
     apps::ExecutionId,
     branch::{AHEAD_BYTES, Ahead, Recipe, Registers, a64},
@@ -94,7 +94,7 @@ impl<H: Host> Collector<H> {
         }
         if let Some((distance, event)) = code.observe(registers) {
             let execution = self.apps.counted_as(execution);
-            *self.counts.entry(Key { offset: offset + distance, image, execution, event }).or_default() += 1;
+            self.add(offset + distance, image, execution, event, 1);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell_profile::{ImageSymbol, SampleKey};
+use dwell_profile::{Dimension, DimensionSet, ImageSymbol, SampleKey};
 
 use super::{symbols::SYMBOLS_MAX, *};
 use crate::{
@@ -29,6 +29,14 @@ impl Host for FakeHost {
             program: Some(0),
             mappings,
         })
+    }
+
+    fn thread_name(&mut self, pid: u32, tid: u32) -> Option<String> {
+        (pid == 1).then(|| format!("thread{tid}"))
+    }
+
+    fn cgroup(&mut self, pid: u32) -> Option<String> {
+        (pid == 1).then(|| "/init.scope".to_owned())
     }
 
     fn is_alive(&self, _pid: u32) -> bool {
@@ -93,7 +101,7 @@ pub(super) fn file(path: &str) -> Target {
 }
 
 fn sample(mode: Mode, pid: u32, pc: u64) -> Item {
-    Item::Sample(0, Sample { mode, pc, pid, tid: pid, registers: None })
+    Item::Sample(0, Sample { mode, pc, pid, tid: pid, cpu: 0, registers: None })
 }
 
 pub(super) fn side(side: Side) -> Item {
@@ -169,7 +177,7 @@ fn registers_decide_branches() {
         let mut values = [0; crate::branch::REGISTER_COUNT];
         (values[0], values[2]) = (rax, 3);
         let registers = Some(Registers(values));
-        c.apply(0, Item::Sample(0, Sample { mode: Mode::User, pc, pid: 1, tid: 1, registers }));
+        c.apply(0, Item::Sample(0, Sample { mode: Mode::User, pc, pid: 1, tid: 1, cpu: 0, registers }));
     }
     expect_test::expect![[r#"
         branch-not-taken /bin/init+12 init#1 1
@@ -190,7 +198,7 @@ fn the_kernels_time_is_charged_to_who_entered_it() {
         (values[2], values[8]) = (rcx, user_pc);
         let registers = has_registers.then_some(Registers(values));
         let pc = 0xffff_ffff_8000_0007;
-        c.apply(0, Item::Sample(0, Sample { mode: Mode::Kernel, pc, pid: 1, tid: 1, registers }));
+        c.apply(0, Item::Sample(0, Sample { mode: Mode::Kernel, pc, pid: 1, tid: 1, cpu: 0, registers }));
     };
     sample(0x1012, 0x1012, true);
     sample(0x1020, 7, true);
@@ -217,7 +225,7 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     let mut c = collector();
     c.discover([1]);
     let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
-        let sample = Sample { mode: Mode::User, pc: 0x1010, pid: 1, tid, registers: None };
+        let sample = Sample { mode: Mode::User, pc: 0x1010, pid: 1, tid, cpu: 0, registers: None };
         c.apply(time_ns, Item::Sample(0, sample));
     };
     at(&mut c, 5, 7);
@@ -454,4 +462,51 @@ fn samples_in_are_samples_stored_plus_losses() {
         let expected: Vec<String> = truth.counts.iter().map(|(key, n)| format!("{key} {n}")).collect();
         assert_eq!(told(&batch), expected);
     }
+}
+
+#[test]
+fn dimensions_are_those_of_the_samples_time() {
+    let mut c = collector();
+    c.keep_dimensions(Dimension::ALL.into_iter().collect());
+    c.discover([1]);
+    let on = |pid, tid, cpu| {
+        Item::Sample(0, Sample { mode: Mode::Kernel, pc: KERNEL + 4, pid, tid, cpu, registers: None })
+    };
+    let items = [
+        on(1, 1, 0),
+        on(1, 1, 0),
+        side(Side::BeginThread { tid: 7, parent_pid: 1, parent_tid: 1 }),
+        on(1, 7, 1), // called as who made it
+        side(Side::Comm { pid: 1, tid: 7, comm: "io".into() }),
+        on(1, 7, 1),
+        side(Side::BeginThread { tid: 9, parent_pid: 1, parent_tid: 7 }),
+        side(Side::Fork { pid: 9, parent_pid: 1 }),
+        on(9, 9, 1), // gone by now: its parent's name and group
+        side(Side::Exec { pid: 9, comm: "cc1".into() }),
+        on(9, 9, 1),
+        side(Side::EndThread { tid: 9 }),
+        on(9, 9, 1), // past its end, under a number that nobody has
+        on(0, 0, 1),
+    ];
+    (0..).zip(items).for_each(|(time, item)| c.apply(time, item));
+    let batch = c.take();
+    let tell = |(k, n): (&SampleKey, &u64)| {
+        let d = k.dimensions.as_ref().unwrap();
+        let text = |text: &Option<std::sync::Arc<str>>| text.as_deref().unwrap().to_owned();
+        format!("{}@{} {} {n}", text(&d.thread), d.cpu.unwrap(), text(&d.cgroup))
+    };
+    let mut lines: Vec<String> = batch.counts.iter().map(tell).collect();
+    lines.sort();
+    let expected = [
+        "@1  1", // the idle task
+        "@1 /init.scope 1",
+        "cc1@1 /init.scope 1",
+        "io@1 /init.scope 2", // it and its child, which is of the same execution
+        "thread1@0 /init.scope 2",
+        "thread1@1 /init.scope 1",
+    ];
+    assert_eq!(lines, expected);
+    c.keep_dimensions(DimensionSet::NONE);
+    c.apply(99, on(1, 1, 0));
+    assert!(c.take().counts.keys().all(|key| key.dimensions.is_none()), "they cost nothing when off");
 }

@@ -263,7 +263,7 @@ impl World {
         };
         let time = self.now;
         self.samples.push((time, Truth { place, app, execution }));
-        self.write(cpu, Item::Sample(0, Sample { mode, pc, pid, tid, registers: None }));
+        self.write(cpu, Item::Sample(0, Sample { mode, pc, pid, tid, cpu: cpu as u32, registers: None }));
     }
 
     fn side(&mut self, cpu: usize, side: Side) {

@@ -32,7 +32,7 @@ use crate::{
     events::Plan,
     items::{Item, Side},
     merge::Merger,
-    records::{Mode, Sample},
+    records::{Mode, NO_CPU, Sample},
     sys::{
         bpf::{BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegistersWish, Sizes, grace_period},
         event::REGISTER_MASK,
@@ -177,7 +177,7 @@ fn timed(notice: &Notice) -> (u64, Item) {
         Notice::Registers(sampled) => {
             let (pc, pid, tid) = (sampled.pc, sampled.pid, sampled.tid);
             let registers = Some(Registers::of_user(pc, &sampled.registers));
-            let sample = Sample { mode: Mode::User, pc, pid, tid, registers };
+            let sample = Sample { mode: Mode::User, pc, pid, tid, cpu: NO_CPU, registers };
             (sampled.time_ns, Item::Registers(sampled.event, sample))
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Enters: the wish. Leaves: an open source, and notes that say what was taken and why.
 
-use dwell_profile::Event;
+use dwell_profile::{Dimension, DimensionSet, Event};
 
 use super::{Backend, Source, Tasks, bpf::BpfSource, kmod::KmodSource, perf::PerfSource};
 use crate::{
@@ -24,6 +24,8 @@ pub struct Wish<'a> {
     pub registers: bool,
     /// Each sample must come by itself, with its time and thread: tables do not do.
     pub one_by_one: bool,
+    /// What is to be told of each sample beside its place.
+    pub dimensions: DimensionSet,
     /// The core clock as measured.
     pub clock_hz: Option<f64>,
 }
@@ -111,9 +113,28 @@ fn open_plans(
     if wish.one_by_one && backend != Backend::Perf {
         return lacks("path bursts need samples one by one");
     }
+    let untold = wish.dimensions.iter().find(|dimension| !tells(backend, *dimension));
+    if let Some(dimension) = untold {
+        return lacks(&format!("it tells no {dimension} of a sample; perf does"));
+    }
     match backend {
         Backend::Kmod => Ok(Box::new(KmodSource::open(tasks, plans, wish.registers)?)),
         Backend::Bpf => Ok(Box::new(BpfSource::open(tasks, plans, wish.registers)?)),
-        Backend::Perf => Ok(Box::new(PerfSource::open(tasks, plans, wish.registers)?)),
+        Backend::Perf => {
+            let mut source = PerfSource::open(tasks, plans, wish.registers)?;
+            if wish.dimensions.has(Dimension::Thread) {
+                source.tell_threads();
+            }
+            Ok(Box::new(source))
+        }
+    }
+}
+
+/// Tables have counts by process at most: what they do not compare cannot be told apart afterwards. BPF's are each a CPU's.
+fn tells(backend: Backend, dimension: Dimension) -> bool {
+    match backend {
+        Backend::Kmod => false,
+        Backend::Bpf => dimension == Dimension::Cpu,
+        Backend::Perf => true,
     }
 }

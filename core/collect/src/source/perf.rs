@@ -60,6 +60,8 @@ pub struct PerfSource {
     enabled: bool,
     malformed: u64,
     by_cpu: BTreeMap<(u8, u32), u64>,
+    /// Tells when threads are born and end.
+    threads: bool,
     scratch: Vec<u8>,
     /// Looks for CPUs; none where tasks are sampled, whose events were opened on all CPUs that there were.
     online: Option<ListCpus>,
@@ -132,11 +134,17 @@ impl PerfSource {
             enabled: false,
             malformed: 0,
             by_cpu: BTreeMap::new(),
+            threads: false,
             scratch: Vec::new(),
             online: matches!(tasks, Tasks::All).then_some(online_cpus),
             next_look_ns: 0,
             refused: Vec::new(),
         }
+    }
+
+    /// From now on tells when threads are born and end.
+    pub fn tell_threads(&mut self) {
+        self.threads = true;
     }
 
     /// Waits until a ring is half full, `other` is readable, or the time is over.
@@ -263,7 +271,15 @@ impl PerfSource {
                     if matches!(record.body, Body::Sample(_)) {
                         *self.by_cpu.entry((event, cpu)).or_default() += 1;
                     }
-                    if let Some(item) = Item::from_body(event, record.body) {
+                    if self.threads
+                        && let Some(item) = Item::of_thread(&record.body)
+                    {
+                        merger.push(record.time_ns, item);
+                    }
+                    if let Some(mut item) = Item::from_body(event, record.body) {
+                        if let Item::Sample(_, sample) = &mut item {
+                            sample.cpu = cpu; // Each CPU has its ring.
+                        }
                         merger.push(record.time_ns, item);
                     }
                 }

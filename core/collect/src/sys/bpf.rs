@@ -277,10 +277,10 @@ impl BpfTables {
         let capacity = self.sizes.capacity as usize;
         let first = ((slot * 2 + side as usize) * 2 + buffer) * capacity;
         let used = (self.used(slot, side, buffer).load(Ordering::Relaxed) as usize).min(capacity);
-        let mut piece = Vec::with_capacity(PIECE.min(used));
+        let (cpu, mut piece) = (self.cpus[slot], Vec::with_capacity(PIECE.min(used)));
         for index in first..first + used {
             let RawEntry { key, place } = self.overflow.read(index);
-            piece.extend(Entry::from_words(key, place));
+            piece.extend(Entry::from_words(key, place).map(|entry| Entry { cpu, ..entry }));
             hand_full(&mut piece, each);
         }
         hand_rest(&mut piece, each);
@@ -289,13 +289,14 @@ impl BpfTables {
     fn take_table(&mut self, slot: usize, side: u32, each: &mut dyn FnMut(&[Entry])) {
         // What cannot be mapped stays in the table and comes with the next turn.
         let Ok(mut buckets) = self.buckets(slot, side) else { return };
-        let mut piece = Vec::with_capacity(PIECE);
+        let (cpu, mut piece) = (self.cpus[slot], Vec::with_capacity(PIECE));
         for index in 0..1 << self.sizes.bucket_bits {
             if buckets.read_first_place(index) == 0 {
                 continue; // New entries push the others back: the first is free only if all are.
             }
             let bucket = buckets.read(index);
-            piece.extend(bucket.entries.iter().filter_map(|e| Entry::from_words(e.key, e.place)));
+            let entries = bucket.entries.iter().filter_map(|e| Entry::from_words(e.key, e.place));
+            piece.extend(entries.map(|entry| Entry { cpu, ..entry }));
             buckets.write(index, Bucket::default());
             hand_full(&mut piece, each);
         }

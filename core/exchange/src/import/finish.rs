@@ -205,6 +205,7 @@ impl Iterator for Rows {
                     offset: ImageOffset(offset),
                     app: group.app.clone(),
                     instance: group.instance,
+                    dimensions: None,
                 };
                 return Some((key, count));
             }

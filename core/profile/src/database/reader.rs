@@ -40,7 +40,7 @@ pub struct EpochProfile {
     pub epoch: Epoch,
     /// The images of its samples, by id; where segments differ, the newest record.
     pub images: Vec<ImageRecord>,
-    /// All its samples.
+    /// All its samples, without dimensions; [`EpochRows`] tells them.
     pub counts: Counts,
     /// The source files that were kept, by path.
     pub sources: Vec<SourceRecord>,
@@ -308,13 +308,14 @@ fn read_listed<T>(
     Some(segments)
 }
 
-/// Adds up segments, oldest first.
+/// Adds up segments, oldest first, and all that threads, CPUs and control groups tell apart.
 pub(super) fn merge(segments: Vec<Segment>) -> (Counts, Vec<ImageRecord>) {
     let mut counts = Counts::default();
     let mut images = std::collections::BTreeMap::new();
     for segment in segments {
         counts.reserve(segment.rows.len() / 2);
-        for (key, count) in segment.rows {
+        for (mut key, count) in segment.rows {
+            key.dimensions = None;
             let total = counts.entry(key).or_insert(0);
             *total = total.saturating_add(count);
         }

@@ -8,6 +8,8 @@ use parquet::{
     schema::types::{ColumnPath, Type, TypePtr},
 };
 
+use crate::{Dimension, DimensionSet};
+
 pub(super) const IMAGE: &str = "image";
 pub(super) const EVENT: &str = "event";
 pub(super) const OFFSET: &str = "offset";
@@ -15,13 +17,21 @@ pub(super) const COUNT: &str = "count";
 pub(super) const APP: &str = "app";
 pub(super) const INSTANCE: &str = "instance";
 pub(super) const PATH: &str = "path";
+pub(super) const THREAD: &str = "thread";
+pub(super) const CGROUP: &str = "cgroup";
+pub(super) const CPU: &str = "cpu";
+/// Stands in the column where the CPU is not known.
+pub(super) const NO_CPU: u32 = u32::MAX;
 pub(super) const BURST: &str = "burst";
 pub(super) const TO_IMAGE: &str = "to_image";
 pub(super) const TO_OFFSET: &str = "to_offset";
 
-/// All columns in the order of the file.
-pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
-    let columns = vec![
+/// The columns that every segment has, in the order of the file.
+pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| schema(DimensionSet::NONE));
+
+/// Those, and after them the columns of dimensions.
+pub(super) fn schema(dimensions: DimensionSet) -> TypePtr {
+    let mut columns = vec![
         text(IMAGE),
         text(EVENT),
         unsigned(OFFSET, 64),
@@ -30,8 +40,13 @@ pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
         unsigned(INSTANCE, 32),
         text(PATH),
     ];
+    columns.extend(dimensions.iter().map(|dimension| match dimension {
+        Dimension::Thread => text(THREAD),
+        Dimension::Cpu => unsigned(CPU, 32),
+        Dimension::Cgroup => text(CGROUP),
+    }));
     Arc::new(Type::group_type_builder("segment").with_fields(columns).build().expect("a fixed schema"))
-});
+}
 
 /// The columns of path bursts.
 pub(super) static PATHS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {

@@ -12,11 +12,11 @@ use parquet::{
 
 use rustc_hash::FxHashMap;
 
-use crate::{Event, ImageId, ImageOffset, SampleKey};
+use crate::{Dimension, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleKey};
 
 use super::{
     MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, MAX_TEXT_BYTES, Segment, SegmentError,
-    columns::{APP, COUNT, EVENT, IMAGE, INSTANCE, OFFSET, SCHEMA},
+    columns::{self, APP, CGROUP, COUNT, CPU, EVENT, IMAGE, INSTANCE, NO_CPU, OFFSET, SCHEMA, THREAD},
     metadata::Metadata,
     page_walk,
 };
@@ -112,11 +112,17 @@ pub(super) struct Columns {
     pub(super) count: usize,
     pub(super) app: usize,
     pub(super) instance: usize,
+    pub(super) thread: Option<usize>,
+    pub(super) cgroup: Option<usize>,
+    pub(super) cpu: Option<usize>,
 }
 
 impl Columns {
     pub(super) fn find(schema: &SchemaDescriptor) -> Result<Self, SegmentError> {
         let find = |name: &'static str| find_column(schema, &SCHEMA, name);
+        let all = columns::schema(Dimension::ALL.into_iter().collect());
+        let there = |name: &str| schema.columns().iter().any(|c| c.path().parts() == [name]);
+        let optional = |name: &'static str| there(name).then(|| find_column(schema, &all, name)).transpose();
         Ok(Columns {
             image: find(IMAGE)?,
             event: find(EVENT)?,
@@ -124,7 +130,17 @@ impl Columns {
             count: find(COUNT)?,
             app: find(APP)?,
             instance: find(INSTANCE)?,
+            thread: optional(THREAD)?,
+            cgroup: optional(CGROUP)?,
+            cpu: optional(CPU)?,
         })
+    }
+
+    /// Which dimensions there are columns of.
+    pub(super) fn dimensions(&self) -> DimensionSet {
+        let columns =
+            [(Dimension::Thread, self.thread), (Dimension::Cpu, self.cpu), (Dimension::Cgroup, self.cgroup)];
+        columns.into_iter().filter(|(_, column)| column.is_some()).map(|(dimension, _)| dimension).collect()
     }
 
     fn read_group(
@@ -140,12 +156,50 @@ impl Columns {
         let counts = values::<Int64Type>(group, self.count, count)?;
         let apps = texts(group, self.app, count, |text| Arc::<str>::from(text))?;
         let instances = values::<Int32Type>(group, self.instance, count)?;
+        let first = rows.len();
         let keys = images.into_iter().zip(events).zip(offsets).zip(apps).zip(instances);
         rows.extend(keys.zip(counts).map(|(((((image, event), offset), app), instance), count)| {
-            let offset = ImageOffset(offset as u64);
-            (SampleKey { image, event, offset, app, instance: instance as u32 }, count as u64)
+            let (offset, dimensions) = (ImageOffset(offset as u64), None);
+            (SampleKey { image, event, offset, app, instance: instance as u32, dimensions }, count as u64)
         }));
+        self.read_dimensions(group, &mut rows[first..])
+    }
+
+    /// Completes the keys of a row group by what was kept of threads, groups and CPUs.
+    fn read_dimensions(
+        &self,
+        group: &dyn RowGroupReader,
+        rows: &mut [(SampleKey, u64)],
+    ) -> Result<(), SegmentError> {
+        if (self.thread, self.cgroup, self.cpu) == (None, None, None) {
+            return Ok(());
+        }
+        let text = |column: Option<usize>| {
+            column.map(|c| texts(group, c, rows.len(), |text| Arc::<str>::from(text))).transpose()
+        };
+        let (threads, cgroups) = (text(self.thread)?, text(self.cgroup)?);
+        let cpus = self.cpu.map(|c| values::<Int32Type>(group, c, rows.len())).transpose()?;
+        let mut last: Option<Arc<DimensionValues>> = None;
+        for (at, (key, _)) in rows.iter_mut().enumerate() {
+            let values = DimensionValues {
+                thread: threads.as_ref().map(|t| t[at].clone()),
+                cgroup: cgroups.as_ref().map(|c| c[at].clone()),
+                cpu: cpus.as_ref().map(|c| c[at] as u32).filter(|cpu| *cpu != NO_CPU),
+            };
+            key.dimensions = Some(shared(&mut last, values));
+        }
         Ok(())
+    }
+}
+
+/// The last row's values where they are the same, as in most rows.
+pub(super) fn shared(
+    last: &mut Option<Arc<DimensionValues>>,
+    values: DimensionValues,
+) -> Arc<DimensionValues> {
+    match last {
+        Some(known) if **known == values => known.clone(),
+        _ => last.insert(Arc::new(values)).clone(),
     }
 }
 

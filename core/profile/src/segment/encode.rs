@@ -7,14 +7,20 @@ use parquet::{
     file::writer::{SerializedFileWriter, SerializedRowGroupWriter},
 };
 
-use crate::{Counts, EpochId, ImageId, ImageRecord, SampleKey, database::SegmentRange};
+use crate::{
+    Counts, Dimension, DimensionSet, EpochId, ImageId, ImageRecord, SampleKey, database::SegmentRange,
+};
 
-use super::{MAX_SEGMENT_ROWS, MAX_TEXT_BYTES, SegmentError, columns, metadata::Metadata};
+use super::{
+    MAX_SEGMENT_ROWS, MAX_TEXT_BYTES, SegmentError,
+    columns::{self, NO_CPU},
+    metadata::Metadata,
+};
 
 /// Rows of a row group: what a reader decodes at a time.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 
-/// The file's bytes. Rows are sorted by image, event, application, instance and offset; zero counts are left out.
+/// The file's bytes. Rows are sorted by image, event, application, instance, dimensions and offset; zero counts are left out.
 pub(crate) fn encode(
     epoch: &EpochId,
     range: SegmentRange,
@@ -24,11 +30,12 @@ pub(crate) fn encode(
     let rows = sorted(counts);
     SegmentError::limit("rows", rows.len() as u64, MAX_SEGMENT_ROWS as u64)?;
     let metadata = Metadata::new(epoch, range, images)?;
-    let mut file =
-        SerializedFileWriter::new(Vec::new(), columns::SCHEMA.clone(), columns::PROPERTIES.clone())?;
+    let dimensions = dimensions(rows.iter().map(|(key, _)| *key));
+    let schema = columns::schema(dimensions);
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, columns::PROPERTIES.clone())?;
     let paths = images.iter().map(|r| (&r.id, ByteArray::from(&*r.path.to_string_lossy()))).collect();
     for group in rows.chunks(ROW_GROUP_ROWS) {
-        write_group(file.next_row_group()?, group, &paths)?;
+        write_group(file.next_row_group()?, group, dimensions, &paths)?;
     }
     file.flush().map_err(|e| SegmentError::Parquet(e.to_string()))?;
     let checksum = metadata.checksum(file.inner());
@@ -40,15 +47,26 @@ fn sorted(counts: &Counts) -> Vec<(&SampleKey, u64)> {
     let mut rows: Vec<_> =
         counts.iter().filter(|(_, count)| **count > 0).map(|(key, count)| (key, *count)).collect();
     rows.sort_unstable_by(|(a, _), (b, _)| {
-        (&a.image, &a.event, &a.app, a.instance, a.offset)
-            .cmp(&(&b.image, &b.event, &b.app, b.instance, b.offset))
+        let first = (&a.image, &a.event, &a.app, a.instance).cmp(&(&b.image, &b.event, &b.app, b.instance));
+        let then = || match (&a.dimensions, &b.dimensions) {
+            (None, None) => std::cmp::Ordering::Equal,
+            (a, b) => a.as_ref().map(|d| d.key()).cmp(&b.as_ref().map(|d| d.key())),
+        };
+        first.then_with(then).then_with(|| a.offset.cmp(&b.offset))
     });
     rows
+}
+
+/// Those that any key has.
+fn dimensions<'k>(keys: impl Iterator<Item = &'k SampleKey>) -> DimensionSet {
+    let sets = keys.filter_map(|key| key.dimensions.as_ref()).map(|values| values.set());
+    sets.fold(DimensionSet::NONE, DimensionSet::union)
 }
 
 fn write_group(
     mut group: SerializedRowGroupWriter<'_, Vec<u8>>,
     rows: &[(&SampleKey, u64)],
+    dimensions: DimensionSet,
     paths: &HashMap<&ImageId, ByteArray>,
 ) -> Result<(), SegmentError> {
     texts(&mut group, rows, |(key, _)| key.image.as_str())?;
@@ -60,8 +78,35 @@ fn write_group(
     let nameless = ByteArray::from("");
     let path = |key: &SampleKey| paths.get(&key.image).unwrap_or(&nameless).clone();
     column::<ByteArrayType>(&mut group, rows.iter().map(|(key, _)| path(key)).collect())?;
+    for dimension in dimensions.iter() {
+        write_dimension(&mut group, rows, dimension)?;
+    }
     group.close()?;
     Ok(())
+}
+
+fn write_dimension(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    rows: &[(&SampleKey, u64)],
+    dimension: Dimension,
+) -> Result<(), SegmentError> {
+    match dimension {
+        Dimension::Thread => texts(group, rows, |(key, _)| thread(key)),
+        Dimension::Cgroup => texts(group, rows, |(key, _)| cgroup(key)),
+        Dimension::Cpu => {
+            let cpu =
+                |key: &SampleKey| key.dimensions.as_ref().and_then(|values| values.cpu).unwrap_or(NO_CPU);
+            column::<Int32Type>(group, rows.iter().map(|(key, _)| cpu(key) as i32).collect())
+        }
+    }
+}
+
+fn thread(key: &SampleKey) -> &str {
+    key.dimensions.as_ref().and_then(|values| values.thread.as_deref()).unwrap_or_default()
+}
+
+fn cgroup(key: &SampleKey) -> &str {
+    key.dimensions.as_ref().and_then(|values| values.cgroup.as_deref()).unwrap_or_default()
 }
 
 /// A text column: equal neighbours share their bytes.

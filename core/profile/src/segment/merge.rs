@@ -4,7 +4,7 @@
 //! themselves, a batch of rows of each, and a row group on its way out; never all rows. Segments are sorted, so their
 //! merge is; a foreign one that is not makes rows that come twice, which readers add up.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use parquet::{
@@ -16,10 +16,13 @@ use parquet::{
     },
 };
 
-use crate::{EpochId, ImageId, ImageRecord, database::SegmentRange};
+use crate::{
+    Dimension, DimensionSet, DimensionValues, EpochId, ImageId, ImageRecord, database::SegmentRange,
+};
 
 use super::{
-    MAX_TEXT_BYTES, SegmentError, columns,
+    MAX_TEXT_BYTES, SegmentError,
+    columns::{self, NO_CPU},
     decode::{self, Columns, contain},
     metadata::Metadata,
 };
@@ -58,6 +61,12 @@ impl Opened {
         self.metadata.range()
     }
 
+    /// Which dimensions its samples have.
+    pub(crate) fn dimensions(&self) -> Result<DimensionSet, SegmentError> {
+        let columns = Columns::find(self.file.metadata().file_metadata().schema_descr())?;
+        Ok(columns.dimensions())
+    }
+
     /// What was known of its images.
     pub(crate) fn images(&self) -> Result<Vec<ImageRecord>, SegmentError> {
         self.metadata.images()
@@ -77,7 +86,9 @@ pub(crate) fn merge_segments(
         }
         let records: Vec<ImageRecord> = images.into_values().collect();
         let metadata = Metadata::new(epoch, range, &records)?;
-        let mut writer = Output::new(&records)?;
+        let kept = parts.iter().map(Opened::dimensions).collect::<Result<Vec<_>, _>>()?;
+        let dimensions = kept.into_iter().fold(DimensionSet::NONE, DimensionSet::union);
+        let mut writer = Output::new(&records, dimensions)?;
         drop(records);
         merge_rows(parts, &mut writer)?;
         writer.finish(&metadata)
@@ -113,6 +124,10 @@ pub(super) struct Row {
     pub(super) event: ByteArray,
     pub(super) app: ByteArray,
     pub(super) instance: u32,
+    /// Where the segment has such columns.
+    pub(super) thread: Option<ByteArray>,
+    pub(super) cgroup: Option<ByteArray>,
+    pub(super) cpu: Option<u32>,
     pub(super) offset: u64,
     pub(super) count: u64,
 }
@@ -123,13 +138,38 @@ impl Row {
         // Within a run, rows share their texts' bytes.
         let texts = |r: &Row| [&r.image, &r.event, &r.app].map(|t| (t.data().as_ptr(), t.len()));
         if texts(self) == texts(other) {
-            return (self.instance, self.offset).cmp(&(other.instance, other.offset));
+            return self.order_within_app(other);
         }
-        let key = |r: &'_ Row| (r.instance, r.offset);
         (self.image.data(), self.event.data(), self.app.data())
             .cmp(&(other.image.data(), other.event.data(), other.app.data()))
-            .then_with(|| key(self).cmp(&key(other)))
+            .then_with(|| self.order_within_app(other))
     }
+
+    fn order_within_app(&self, other: &Row) -> Ordering {
+        let dimensions = || {
+            let thread = text_of(&self.thread).cmp(&text_of(&other.thread));
+            let cgroup = || text_of(&self.cgroup).cmp(&text_of(&other.cgroup));
+            thread.then_with(cgroup).then_with(|| self.cpu.cmp(&other.cpu))
+        };
+        let instance = self.instance.cmp(&other.instance);
+        instance.then_with(dimensions).then_with(|| self.offset.cmp(&other.offset))
+    }
+
+    /// Of what is kept of threads, groups and CPUs.
+    pub(super) fn dimensions(&self) -> Result<Option<DimensionValues>, SegmentError> {
+        if self.thread.is_none() && self.cgroup.is_none() && self.cpu.is_none() {
+            return Ok(None);
+        }
+        let text = |bytes: &Option<ByteArray>| {
+            bytes.as_ref().map(|b| decode::text(b).map(Arc::<str>::from)).transpose()
+        };
+        let cpu = self.cpu.filter(|cpu| *cpu != NO_CPU);
+        Ok(Some(DimensionValues { thread: text(&self.thread)?, cgroup: text(&self.cgroup)?, cpu }))
+    }
+}
+
+fn text_of(text: &Option<ByteArray>) -> Option<&[u8]> {
+    text.as_ref().map(ByteArray::data)
 }
 
 /// Goes through a segment's rows.
@@ -152,6 +192,9 @@ pub(super) struct Readers {
     instance: ColumnReaderImpl<Int32Type>,
     offset: ColumnReaderImpl<Int64Type>,
     count: ColumnReaderImpl<Int64Type>,
+    thread: Option<ColumnReaderImpl<ByteArrayType>>,
+    cgroup: Option<ColumnReaderImpl<ByteArrayType>>,
+    cpu: Option<ColumnReaderImpl<Int32Type>>,
 }
 
 impl<'p> Cursor<'p> {
@@ -207,6 +250,9 @@ impl Readers {
             instance: reader(group, columns.instance)?,
             offset: reader(group, columns.offset)?,
             count: reader(group, columns.count)?,
+            thread: columns.thread.map(|c| reader(group, c)).transpose()?,
+            cgroup: columns.cgroup.map(|c| reader(group, c)).transpose()?,
+            cpu: columns.cpu.map(|c| reader(group, c)).transpose()?,
         })
     }
 
@@ -225,8 +271,29 @@ impl Readers {
             instance: instance as u32,
             offset: offset as u64,
             count: count as u64,
+            thread: None,
+            cgroup: None,
+            cpu: None,
         };
-        Ok(keys.map(row).collect())
+        let mut batch: Vec<Row> = keys.map(row).collect();
+        self.read_dimensions(&mut batch)?;
+        Ok(batch)
+    }
+
+    fn read_dimensions(&mut self, batch: &mut [Row]) -> Result<(), SegmentError> {
+        if let Some(reader) = &mut self.thread {
+            let threads = values(reader, batch.len())?;
+            batch.iter_mut().zip(threads).for_each(|(row, thread)| row.thread = Some(thread));
+        }
+        if let Some(reader) = &mut self.cgroup {
+            let cgroups = values(reader, batch.len())?;
+            batch.iter_mut().zip(cgroups).for_each(|(row, cgroup)| row.cgroup = Some(cgroup));
+        }
+        if let Some(reader) = &mut self.cpu {
+            let cpus = values(reader, batch.len())?;
+            batch.iter_mut().zip(cpus).for_each(|(row, cpu)| row.cpu = Some(cpu as u32));
+        }
+        Ok(())
     }
 }
 
@@ -280,6 +347,7 @@ impl Runs {
 pub(super) struct Output {
     file: SerializedFileWriter<Vec<u8>>,
     paths: BTreeMap<Vec<u8>, ByteArray>,
+    dimensions: DimensionSet,
     group: Group,
 }
 
@@ -292,17 +360,21 @@ struct Group {
     apps: Runs,
     instances: Vec<i32>,
     paths: Runs,
+    threads: Runs,
+    cgroups: Runs,
+    cpus: Vec<i32>,
 }
 
 impl Output {
-    pub(super) fn new(images: &[ImageRecord]) -> Result<Self, SegmentError> {
-        let (schema, properties) = (columns::SCHEMA.clone(), columns::PROPERTIES.clone());
+    pub(super) fn new(images: &[ImageRecord], dimensions: DimensionSet) -> Result<Self, SegmentError> {
+        let (schema, properties) = (columns::schema(dimensions), columns::PROPERTIES.clone());
         let path = |r: &ImageRecord| {
             (r.id.as_str().as_bytes().to_vec(), ByteArray::from(&*r.path.to_string_lossy()))
         };
         Ok(Output {
             file: SerializedFileWriter::new(Vec::new(), schema, properties)?,
             paths: images.iter().map(path).collect(),
+            dimensions,
             group: Group::default(),
         })
     }
@@ -317,11 +389,19 @@ impl Output {
         group.instances.push(row.instance as i32);
         let nameless = ByteArray::from("");
         group.paths.push(self.paths.get(row.image.data()).unwrap_or(&nameless))?;
+        for dimension in self.dimensions.iter() {
+            let text = |text: &Option<ByteArray>| text.clone().unwrap_or_else(|| nameless.clone());
+            match dimension {
+                Dimension::Thread => group.threads.push(&text(&row.thread))?,
+                Dimension::Cgroup => group.cgroups.push(&text(&row.cgroup))?,
+                Dimension::Cpu => group.cpus.push(row.cpu.unwrap_or(NO_CPU) as i32),
+            }
+        }
         if group.offsets.len() == ROW_GROUP_ROWS { self.write_group() } else { Ok(()) }
     }
 
     fn write_group(&mut self) -> Result<(), SegmentError> {
-        let Group { images, events, offsets, counts, apps, instances, paths } =
+        let Group { images, events, offsets, counts, apps, instances, paths, threads, cgroups, cpus } =
             std::mem::take(&mut self.group);
         let mut group = self.file.next_row_group()?;
         images.write(&mut group)?;
@@ -331,6 +411,15 @@ impl Output {
         apps.write(&mut group)?;
         super::encode::column::<Int32Type>(&mut group, instances)?;
         paths.write(&mut group)?;
+        if self.dimensions.has(Dimension::Thread) {
+            threads.write(&mut group)?;
+        }
+        if self.dimensions.has(Dimension::Cpu) {
+            super::encode::column::<Int32Type>(&mut group, cpus)?;
+        }
+        if self.dimensions.has(Dimension::Cgroup) {
+            cgroups.write(&mut group)?;
+        }
         group.close()?;
         Ok(())
     }
@@ -386,6 +475,7 @@ mod tests {
             offset: ImageOffset(offset),
             app: format!("a{app}").into(),
             instance,
+            dimensions: None,
         }
     }
 
@@ -425,5 +515,45 @@ mod tests {
         assert_eq!(merged.rows.iter().map(|(_, n)| n).sum::<u64>(), 2 * rows);
         assert_eq!(merged.rows.len() as u64, rows + rows / 2);
         assert_eq!(merged.images, [record("i1", "/new")]);
+    }
+
+    /// What is kept of threads, CPUs and groups survives; a segment without meets one with.
+    #[test]
+    fn dimensions_are_merged_like_the_rest_of_a_key() {
+        let with = |offset, thread: Option<&str>, cpu, cgroup: Option<&str>| {
+            let values = crate::DimensionValues {
+                thread: thread.map(Into::into),
+                cgroup: cgroup.map(Into::into),
+                cpu,
+            };
+            SampleKey { dimensions: Some(Arc::new(values)), ..key(1, 1, 1, 1, offset) }
+        };
+        let first = Counts::from_iter([
+            (with(8, Some("io"), Some(0), Some("/a")), 1),
+            (with(4, Some("io"), Some(1), Some("/a")), 2),
+            (with(4, Some("main"), Some(0), Some("/b")), 4),
+        ]);
+        let second = Counts::from_iter([
+            (with(4, Some("io"), Some(1), Some("/a")), 8),
+            (with(4, Some("io"), None, Some("")), 16),
+        ]);
+        let plain = Counts::from_iter([(key(1, 1, 1, 1, 4), 32)]);
+        let parts = [encoded(1, &first, &[]), encoded(2, &second, &[]), encoded(3, &plain, &[])];
+        assert!(!parts[0].dimensions().unwrap().is_empty() && parts[2].dimensions().unwrap().is_empty());
+        let mut expected = first;
+        for (key, count) in second {
+            *expected.entry(key).or_default() += count;
+        }
+        expected.insert(with(4, Some(""), None, Some("")), 32);
+        let rows = merged(&parts).rows;
+        assert_eq!(rows.len(), 5);
+        assert_eq!(rows.into_iter().collect::<Counts>(), expected);
+        let mut streamed = Counts::default();
+        crate::segment::each_row(&parts[0], &mut |row| {
+            streamed.insert(row.key(), row.count);
+        })
+        .unwrap();
+        assert_eq!(streamed.len(), 3);
+        assert_eq!(streamed[&with(8, Some("io"), Some(0), Some("/a"))], 1);
     }
 }

@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use parquet::{data_type::ByteArray, file::reader::FileReader};
 
-use crate::{EpochId, Event, ImageId, ImageOffset, ImageRecord, SampleKey, database::SegmentRange};
+use crate::{
+    DimensionSet, DimensionValues, EpochId, Event, ImageId, ImageOffset, ImageRecord, SampleKey,
+    database::SegmentRange,
+};
 
 use super::{
     MAX_SEGMENT_ROWS, SegmentError,
@@ -32,6 +35,8 @@ pub struct SampleRow<'a> {
     pub app: &'a Arc<str>,
     /// Its how-many-th execution.
     pub instance: u32,
+    /// Thread, CPU and control group, where they were kept.
+    pub dimensions: &'a Option<Arc<DimensionValues>>,
     /// Samples.
     pub count: u64,
 }
@@ -45,6 +50,7 @@ impl SampleRow<'_> {
             offset: self.offset,
             app: self.app.clone(),
             instance: self.instance,
+            dimensions: self.dimensions.clone(),
         }
     }
 }
@@ -78,11 +84,16 @@ struct Texts {
     image: Option<(ByteArray, ImageId)>,
     event: Option<(ByteArray, Event)>,
     app: Option<(ByteArray, Arc<str>)>,
+    dimensions: Option<Arc<DimensionValues>>,
 }
 
 impl Texts {
     fn row(&mut self, row: Row) -> Result<SampleRow<'_>, SegmentError> {
+        if let Some(values) = row.dimensions()? {
+            decode::shared(&mut self.dimensions, values);
+        }
         Ok(SampleRow {
+            dimensions: &self.dimensions,
             image: latest(&mut self.image, row.image, ImageId::named)?,
             event: latest(&mut self.event, row.event, Event::named)?,
             offset: ImageOffset(row.offset),
@@ -106,7 +117,7 @@ fn latest<T>(
     Ok(&last.as_ref().expect("it was just made").1)
 }
 
-/// The bytes of a segment with these rows, which come in its order, each key once.
+/// The bytes of a segment with these rows, which come in its order, each key once, all with the dimensions of the first.
 pub(crate) fn encode_rows(
     epoch: &EpochId,
     range: SegmentRange,
@@ -114,12 +125,22 @@ pub(crate) fn encode_rows(
     rows: &mut dyn Iterator<Item = (SampleKey, u64)>,
 ) -> Result<Vec<u8>, SegmentError> {
     let metadata = Metadata::new(epoch, range, images)?;
-    let mut output = Output::new(images)?;
+    let mut rows = rows.peekable();
+    let kept = |(key, _): &(SampleKey, u64)| key.dimensions.as_ref().map(|values| values.set());
+    let dimensions = rows.peek().and_then(kept).unwrap_or(DimensionSet::NONE);
+    let mut output = Output::new(images, dimensions)?;
     let mut last: Option<(SampleKey, Row)> = None;
     for (number, (key, count)) in rows.enumerate() {
         SegmentError::limit("rows", number as u64 + 1, MAX_SEGMENT_ROWS as u64)?;
+        let values = key.dimensions.as_deref();
+        let thread = values.and_then(|v| v.thread.as_deref()).map(ByteArray::from);
+        let cgroup = values.and_then(|v| v.cgroup.as_deref()).map(ByteArray::from);
+        let cpu = values.and_then(|v| v.cpu);
         let row = match last.take().filter(|(known, _)| same_texts(known, &key)) {
-            Some((_, row)) => Row { instance: key.instance, offset: key.offset.0, count, ..row },
+            Some((_, row)) => {
+                let (instance, offset) = (key.instance, key.offset.0);
+                Row { instance, offset, count, thread, cgroup, cpu, ..row }
+            }
             None => Row {
                 image: key.image.as_str().into(),
                 event: key.event.name().into(),
@@ -127,6 +148,9 @@ pub(crate) fn encode_rows(
                 instance: key.instance,
                 offset: key.offset.0,
                 count,
+                thread,
+                cgroup,
+                cpu,
             },
         };
         output.push(&row, count)?;
@@ -152,6 +176,7 @@ mod tests {
             offset: ImageOffset(n * 3),
             app: format!("a{}", n / 10_000 % 5).into(),
             instance: 7,
+            dimensions: None,
         };
         let rows: Vec<(SampleKey, u64)> = (0..150_000).map(|n| (key(n), n + 1)).collect();
         let range = SegmentRange { first: 1, last: 1 };

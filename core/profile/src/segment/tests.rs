@@ -12,7 +12,7 @@ use crate::{Counts, Event, ImageId, ImageKind, ImageOffset, ImageSymbol};
 
 fn key(image: &str, event: &str, offset: u64, app: &str, instance: u32) -> SampleKey {
     let (image, event, offset) = (ImageId::named(image), Event::named(event), ImageOffset(offset));
-    SampleKey { image, event, offset, app: Arc::from(app), instance }
+    SampleKey { image, event, offset, app: Arc::from(app), instance, dimensions: None }
 }
 
 /// A small segment with everything in it.

@@ -4,7 +4,7 @@ use crate::{
     branch::{REGISTERS_TOLD, Registers},
     entries::Entry,
     items::Item,
-    records::{Mode, Sample},
+    records::{Mode, NO_CPU, Sample},
 };
 
 /// Bytes of `struct dwell_chunk`.
@@ -73,6 +73,7 @@ pub fn registers(records: &[u8], event: u8) -> impl Iterator<Item = (u64, Item)>
             pc,
             pid: u32_at(record, 16)?,
             tid: u32_at(record, 20)?,
+            cpu: NO_CPU,
             registers: Some(Registers::of_user(pc, &registers)),
         };
         Some((u64_at(record, 0)?, Item::Registers(event, sample)))
@@ -110,7 +111,7 @@ mod tests {
         let Chunk::Entries { until_ns: 9, records } = first else { panic!("{first:?}") };
         let read: Vec<Entry> = words(records).filter_map(entry).collect();
         let place = Place::Executable { id: 1 << 39 | 7, offset: 0x1234 };
-        assert_eq!(read, [Entry { place, pid: 77, event: 3, count: 20 }]);
+        assert_eq!(read, [Entry { place, pid: 77, event: 3, cpu: NO_CPU, count: 20 }]);
         let (second, rest) = split(rest).unwrap();
         let Chunk::Registers(records) = second else { panic!("{second:?}") };
         assert_eq!(registers(records, 0).count(), 1);

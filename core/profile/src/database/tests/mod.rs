@@ -57,6 +57,7 @@ pub(super) fn counts(rows: &[(&str, u64, u64)]) -> Counts {
         offset: ImageOffset(offset),
         app: Arc::from("app"),
         instance: 1,
+        dimensions: None,
     };
     rows.iter().map(|&(image, offset, count)| (key(image, offset), count)).collect()
 }

@@ -1,0 +1,129 @@
+//! Optional dimensions of samples: the thread's name, the CPU, the control group.
+//!
+//! Enters: what a collector was asked to keep. Leaves: names for it, and sets of it. Never here: where it comes from. A
+//! collector that was not asked keeps none: no column of a segment, no bytes of a key's values.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dimension {
+    /// The name of the thread that ran (its `comm`), as it was called then.
+    Thread,
+    /// The CPU that it ran on.
+    Cpu,
+    /// The control group of its process: a container, a service, a session.
+    Cgroup,
+}
+
+impl Dimension {
+    /// All of them.
+    pub const ALL: [Dimension; 3] = [Dimension::Thread, Dimension::Cpu, Dimension::Cgroup];
+
+    /// As columns, options and answers spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dimension::Thread => "thread",
+            Dimension::Cpu => "cpu",
+            Dimension::Cgroup => "cgroup",
+        }
+    }
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A text that names no dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected thread, cpu or cgroup")]
+pub struct NoDimension;
+
+impl FromStr for Dimension {
+    type Err = NoDimension;
+
+    fn from_str(text: &str) -> Result<Self, NoDimension> {
+        Dimension::ALL.into_iter().find(|d| d.name() == text).ok_or(NoDimension)
+    }
+}
+
+/// Some of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DimensionSet(u8);
+
+impl DimensionSet {
+    /// None of them.
+    pub const NONE: DimensionSet = DimensionSet(0);
+
+    /// Whether it is none.
+    pub fn is_empty(self) -> bool {
+        self == DimensionSet::NONE
+    }
+
+    /// Whether that one is among them.
+    pub fn has(self, dimension: Dimension) -> bool {
+        self.0 & 1 << dimension as u8 != 0
+    }
+
+    /// Those that either has.
+    #[must_use]
+    pub fn union(self, other: DimensionSet) -> DimensionSet {
+        DimensionSet(self.0 | other.0)
+    }
+
+    /// They, in their order.
+    pub fn iter(self) -> impl Iterator<Item = Dimension> {
+        Dimension::ALL.into_iter().filter(move |d| self.has(*d))
+    }
+}
+
+impl FromIterator<Dimension> for DimensionSet {
+    fn from_iter<I: IntoIterator<Item = Dimension>>(dimensions: I) -> Self {
+        DimensionSet(dimensions.into_iter().fold(0, |bits, d| bits | 1 << d as u8))
+    }
+}
+
+/// What a sample has of them; at least one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DimensionValues {
+    /// The thread's name. Empty: not known.
+    pub thread: Option<Arc<str>>,
+    /// The path of the control group. Empty: not known, or the kernel's own.
+    pub cgroup: Option<Arc<str>>,
+    /// The CPU's number.
+    pub cpu: Option<u32>,
+}
+
+impl DimensionValues {
+    /// Which of them there are.
+    pub fn set(&self) -> DimensionSet {
+        let there = |dimension: &Dimension| match dimension {
+            Dimension::Thread => self.thread.is_some(),
+            Dimension::Cpu => self.cpu.is_some(),
+            Dimension::Cgroup => self.cgroup.is_some(),
+        };
+        Dimension::ALL.into_iter().filter(there).collect()
+    }
+
+    /// The order of a segment's rows.
+    pub(crate) fn key(&self) -> (Option<&str>, Option<&str>, Option<u32>) {
+        (self.thread.as_deref(), self.cgroup.as_deref(), self.cpu)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_hold_what_they_are_made_of() {
+        let set: DimensionSet = ["cpu", "thread"].iter().map(|t| t.parse().unwrap()).collect();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [Dimension::Thread, Dimension::Cpu]);
+        assert!(!set.has(Dimension::Cgroup) && !set.is_empty() && DimensionSet::NONE.is_empty());
+        assert_eq!("cpus".parse::<Dimension>(), Err(NoDimension));
+        let values = DimensionValues { cgroup: Some("/".into()), ..DimensionValues::default() };
+        assert_eq!(values.set().union(set), Dimension::ALL.into_iter().collect());
+    }
+}
