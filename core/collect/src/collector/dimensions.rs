@@ -167,7 +167,8 @@ impl Dimensions {
 
     /// Nothing counted has an index any more.
     pub(super) fn forget_values(&mut self) {
-        (self.index.clear(), self.values.clear());
+        self.index.clear();
+        self.values.clear();
         self.current = ValuesIndex(NONE);
     }
 
