@@ -104,6 +104,8 @@ A folder as built is what the debug information spells, after
                :documentation "Id of the request that was sent last.")
    (selected :initform nil :accessor dwell--selected
              :documentation "Labels of the epochs shown.")
+   (epochs :initform nil :accessor dwell--known-epochs
+           :documentation "The server's epochs, as it told them last.")
    (baseline :initform nil :accessor dwell--baseline
              :documentation "Labels of the epochs that they are compared with.")
    (compared :initform nil :accessor dwell--compared

@@ -105,13 +105,13 @@ without such, or with a prefix argument, ask for those before."
 
 (defun dwell-diff--empty ()
   "Say that nothing changed; the notes tell how much did within chance."
-  (cl-flet ((side (key) (string-join (append (plist-get (plist-get dwell-diff--result key) :epochs) nil) " + ")))
+  (cl-flet ((side (key) (dwell--epochs-in-words (plist-get (plist-get dwell-diff--result key) :epochs))))
     (format "No %s changed%s from %s to %s." dwell-diff--by (if dwell-diff--all "" " beyond what may be chance")
             (side :before) (side :after))))
 
 (defun dwell-diff--title (result)
   "Return what RESULT compares and what came of it."
-  (cl-flet ((side (key) (string-join (append (plist-get (plist-get result key) :epochs) nil) "+")))
+  (cl-flet ((side (key) (dwell--epochs-in-words (plist-get (plist-get result key) :epochs))))
     (format "%s → %s: %s in all, by %s" (side :before) (side :after)
             (dwell-diff--signed (plist-get (plist-get result :total) :changeShare))
             (plist-get result :normalizedBy))))

@@ -34,7 +34,8 @@
    connection :dwell/epochs (make-hash-table)
    (lambda (result)
      (let ((epochs (plist-get result :epochs)))
-       (setf (dwell--selected connection)
+       (setf (dwell--known-epochs connection) epochs
+             (dwell--selected connection)
              (if (seq-empty-p epochs) '("no epochs")
                (dwell--epoch-labels (plist-get result :selected) epochs))
              (dwell--baseline connection)
@@ -49,6 +50,11 @@
                 (dwell--epoch-label epoch)
               selector))
           selectors))
+
+(defun dwell--epochs-in-words (ids)
+  "Return what the epochs of IDS, a vector, are called, for a title."
+  (let ((connection (dwell--connection)))
+    (string-join (dwell--epoch-labels ids (and connection (dwell--known-epochs connection))) " + ")))
 
 (defun dwell--epoch-choices (result)
   "Return an alist of choice to epoch for RESULT, newest first.

@@ -11,12 +11,28 @@
 
 ;;; Code:
 
+(require 'dwell-epoch)
 (require 'dwell-table)
 
-(defcustom dwell-hot-limit 500
+(defcustom dwell-hot-limit 1000
   "How many rows the hot list has at most."
   :type 'natnum
   :group 'dwell)
+
+(defconst dwell-hot--page 50
+  "How many rows are asked about in detail at once.")
+
+(defvar-local dwell-hot--details nil
+  "What was asked in detail, a hash table: by page t, by id its row.")
+
+(defvar-local dwell-hot--places nil
+  "Place of each row in the server's order, by id, a hash table.")
+
+(defvar-local dwell-hot--arrangement '(nil)
+  "Sort key and filter that details were asked for.")
+
+(defvar-local dwell-hot--timer nil
+  "Timer that will ask for details of the rows in sight.")
 
 (defvar-local dwell-hot--by "procedure"
   "What the rows are by: procedure, image, line or app.")
@@ -55,9 +71,12 @@
   :interactive nil
   (setq dwell--revisit-function #'dwell-hot--fetch
         dwell-table--entry-function #'dwell-hot--entry
+        dwell-table--row-function #'dwell-hot--detailed
         dwell-table--empty-function
         (lambda ()
-          "No samples in what is shown: \\[dwell-epochs] lists the epochs, \\[dwell-record] records one.")))
+          "No samples in what is shown: \\[dwell-epochs] lists the epochs, \\[dwell-record] records one."))
+  (add-hook 'window-scroll-functions #'dwell-hot--scrolled nil t)
+  (add-hook 'post-command-hook #'dwell-hot--arranged nil t))
 
 ;;;###autoload
 (defun dwell-hot-procedures ()
@@ -68,22 +87,110 @@
     (pop-to-buffer buffer)))
 
 (defun dwell-hot--fetch ()
-  "Ask for this list's rows and show them."
-  (let ((by dwell-hot--by))
-    (dwell--request (dwell--ensure) :dwell/hotProcedures (list :by by :limit dwell-hot-limit)
+  "Ask for this list's rows and show them.
+Of procedures only what is cheap, then in detail those in sight."
+  (let* ((by dwell-hot--by) (bare (equal by "procedure")))
+    (dwell--request (dwell--ensure) :dwell/hotProcedures
+                    (list :by by :limit dwell-hot-limit :bare (if bare t :json-false))
                     (lambda (result)
-                      (when (equal by dwell-hot--by) (dwell-hot--show result))))))
+                      (when (equal by dwell-hot--by)
+                        (dwell-hot--show result)
+                        (when bare (dwell-hot--look-closer)))))))
 
 (defun dwell-hot--show (result)
   "Show RESULT; keep the row at point, the order and the place in each window."
   (let ((width (if (get-buffer-window) (window-width (get-buffer-window)) 100))
-        (omitted (or (plist-get result :omittedRows) 0)))
-    (dwell-table--show (plist-get result :rows) (dwell-hot--format width)
+        (omitted (or (plist-get result :omittedRows) 0))
+        (rows (plist-get result :rows))
+        (known dwell-hot--details))
+    (setq dwell-hot--details (make-hash-table :test #'equal)
+          dwell-hot--places (make-hash-table :test #'equal))
+    (cl-loop for row across rows for place from 0
+             do (puthash (plist-get row :id) place dwell-hot--places)
+             ;; Till the new details come, those of the same samples hold; others would be wrong.
+             do (when-let ((old (and known (gethash (plist-get row :id) known))))
+                  (when (equal (plist-get old :samples) (plist-get row :samples))
+                    (puthash (plist-get row :id) old dwell-hot--details))))
+    (dwell-table--show rows (dwell-hot--format width)
                        (append (and (> omitted 0)
                                     (list (format "%d more rows (`dwell-hot-limit')" omitted)))
                                (plist-get result :notes) nil)))
   (dwell-table--say (format "by %s: %s" dwell-hot--by
-                            (string-join (append (plist-get result :epochs) nil) " + "))))
+                            (dwell--epochs-in-words (plist-get result :epochs)))))
+
+;;;; Details of what is in sight
+
+(defun dwell-hot--detailed (row)
+  "Return ROW with what was asked of it in detail, if it was."
+  (or (and dwell-hot--details (gethash (plist-get row :id) dwell-hot--details)) row))
+
+(defun dwell-hot--scrolled (window _start)
+  "Ask soon for the details of what WINDOW shows now."
+  (with-current-buffer (window-buffer window) (dwell-hot--look-soon)))
+
+(defun dwell-hot--arranged ()
+  "Ask soon for details if the rows were sorted or filtered anew."
+  (let ((arrangement (cons tabulated-list-sort-key dwell-table--filter)))
+    (unless (equal arrangement dwell-hot--arrangement)
+      (setq dwell-hot--arrangement arrangement)
+      (dwell-hot--look-soon))))
+
+(defun dwell-hot--look-soon ()
+  "Ask for the details of the rows in sight once Emacs is idle."
+  (unless dwell-hot--timer
+    (let ((buffer (current-buffer)))
+      (setq dwell-hot--timer
+            (dwell--soon 0.1 (lambda ()
+                               (when (buffer-live-p buffer)
+                                 (with-current-buffer buffer
+                                   (setq dwell-hot--timer nil)
+                                   (dwell-hot--look-closer)))))))))
+
+(defun dwell-hot--look-closer ()
+  "Ask for the details of the rows that windows show.
+Of all rows while they are sorted by what only details tell."
+  (when (and dwell-hot--details (equal dwell-hot--by "procedure"))
+    (dolist (page (if (member (car tabulated-list-sort-key) '("CPI" "Ex/St/Dyn"))
+                      (number-sequence 0 (/ (1- (max 1 (length dwell-table--rows))) dwell-hot--page))
+                    (dwell-hot--pages-in-sight)))
+      (unless (gethash page dwell-hot--details)
+        (puthash page t dwell-hot--details)
+        (dwell-hot--fetch-page page)))))
+
+(defun dwell-hot--pages-in-sight ()
+  "Return the pages, in the server's order, that have a row in a window."
+  (let (pages)
+    (dolist (window (get-buffer-window-list nil nil t))
+      (save-excursion
+        (goto-char (window-start window))
+        (cl-loop repeat (window-body-height window)
+                 for place = (gethash (tabulated-list-get-id) dwell-hot--places)
+                 when place do (cl-pushnew (/ place dwell-hot--page) pages)
+                 while (zerop (forward-line 1)))))
+    (sort pages #'<)))
+
+(defun dwell-hot--fetch-page (page)
+  "Ask for the details of PAGE and show them in place."
+  (let ((details dwell-hot--details))
+    (dwell--request (dwell--ensure) :dwell/hotProcedures
+                    (list :by "procedure" :offset (* page dwell-hot--page) :limit dwell-hot--page :split t)
+                    (lambda (result)
+                      (when (eq details dwell-hot--details)
+                        (seq-doseq (row (plist-get result :rows))
+                          (puthash (plist-get row :id) row details))
+                        (dwell-table--print)))
+                    (lambda (_) (remhash page details)))))
+
+(defun dwell-hot--row ()
+  "Return the row at point in detail; ask for it if need be."
+  (let* ((row (dwell-table--row)) (place (gethash (plist-get row :id) dwell-hot--places)))
+    (cond ((not (equal dwell-hot--by "procedure")) row)
+          ((gethash (plist-get row :id) dwell-hot--details))
+          (t (or (seq-find (lambda (found) (equal (plist-get found :id) (plist-get row :id)))
+                           (plist-get (dwell--await (dwell--ensure) :dwell/hotProcedures
+                                                    (list :by "procedure" :offset place :limit 1))
+                                      :rows))
+                 row)))))
 
 (defun dwell-hot--format (width)
   "Return the columns of a list that is WIDTH wide."
@@ -94,8 +201,18 @@
        ("Cycles" 7 ,(dwell-table--order :cycles) :right-align t)
        ("CPI" 6 ,(dwell-table--order :cpi) :right-align t)
        ("Samples" 8 ,(dwell-table--order #'dwell-hot--samples) :right-align t)
-       (,(capitalize dwell-hot--by) ,(max 20 (- width 48 (if image 24 0))) t)]
-     (and image '(("Image" 24 t))))))
+       (,(capitalize dwell-hot--by) ,(max 20 (- width 48 (if image 34 0))) t)]
+     (and image `(("Ex/St/Dyn" 12 ,(dwell-table--order #'dwell-hot--dynamic)) ("Image" 20 t))))))
+
+(defun dwell-hot--dynamic (row)
+  "Return the part of the cycles of ROW that are dynamic stalls, or nil."
+  (plist-get (plist-get row :split) :dynamic))
+
+(defun dwell-hot--split (split)
+  "Return SPLIT, a `CycleSplit' or nil, in percent."
+  (if (null split) "-"
+    (propertize (mapconcat (lambda (key) (format "%.0f" (* 100 (plist-get split key)))) '(:execution :static :dynamic) "/")
+                'help-echo "Cycles in %: execution, static stalls, dynamic stalls")))
 
 (defun dwell-hot--samples (row)
   "Return how many samples ROW has of the event with the most."
@@ -112,7 +229,8 @@
            (number-to-string (or (dwell-hot--samples row) 0))
            (plist-get row :label))
      (and (equal dwell-hot--by "procedure")
-          (list (propertize (file-name-nondirectory (or (plist-get row :image) ""))
+          (list (dwell-hot--split (plist-get row :split))
+                (propertize (file-name-nondirectory (or (plist-get row :image) ""))
                             'help-echo (plist-get row :image)))))))
 
 ;;;; Commands
@@ -122,7 +240,7 @@
 With OTHER-WINDOW show it in another window."
   (interactive)
   (when (mouse-event-p last-input-event) (mouse-set-point last-input-event))
-  (let* ((row (dwell-table--row))
+  (let* ((row (dwell-hot--row))
          (location (plist-get row :location))
          (file (and location (dwell--file (plist-get location :uri)))))
     (cond ((and file (file-readable-p file))

@@ -119,6 +119,8 @@ A line that costs nothing any more is there for its change."
     (dwell--each-line (dwell--with-changes (plist-get dwell--costs :lines)
                                            (plist-get dwell--differences :lines))
                       (lambda (cost) (when (dwell--shown-p cost) (dwell--draw-line cost))))
+    (dwell--each-line (or (plist-get dwell--costs :stale) [])
+                      (lambda (cost) (when (dwell--shown-p cost) (dwell--draw-edited cost))))
     (when (and dwell-show-procedures (not (eq dwell-hints 'off)))
       (dwell--each-line (plist-get dwell--costs :procedures)
                         (lambda (cost) (when (dwell--shown-p cost) (dwell--draw-procedure cost)))))))
@@ -145,6 +147,15 @@ Those past the end of the buffer are passed over."
     (overlay-put overlay 'dwell-cost cost)
     (overlay-put overlay 'dwell-text (dwell--line-text overlay))
     (dwell--show-line overlay nil)))
+
+(defun dwell--draw-edited (cost)
+  "Say at the line at point that it was edited since it had COST."
+  (let ((overlay (make-overlay (line-beginning-position) (line-end-position) nil t nil)))
+    (overlay-put overlay 'dwell 'line)
+    (overlay-put overlay 'dwell-cost cost)
+    ;; No text makes it good again: what was measured is not known here.
+    (overlay-put overlay 'dwell-text nil)
+    (dwell--show-line overlay t)))
 
 (defun dwell--line-text (overlay)
   "Return the text that OVERLAY is over."

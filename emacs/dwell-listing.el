@@ -265,22 +265,35 @@ From an instruction, its bubbles above are looked at too."
 
 (defun dwell-listing-goto-definition ()
   "Move to the instruction whose address is at point, a culprit say.
-Elsewhere on a line, to where it branches to, or to the culprit of its
-stall."
+On a register, to what wrote it last.  Elsewhere on a line, to where it
+branches to, or to the culprit of its stall."
   (interactive)
   (let* ((word (save-excursion
                  (skip-chars-backward "0-9a-fx")
                  (and (looking-at "\\(?:0x\\)?\\([0-9a-f]+\\)\\_>") (match-string 1))))
          (index (1- (line-number-at-pos nil t)))
-         (target (seq-some (lambda (address)
-                             (let ((place (dwell-listing--place address)))
-                               (and place (/= place index) place)))
-                           (list (and word (string-to-number word 16))
-                                 (plist-get (dwell-listing--line) :target)))))
+         (target (or (dwell-listing--writer index)
+                     (seq-some (lambda (address)
+                                 (let ((place (dwell-listing--place address)))
+                                   (and place (/= place index) place)))
+                               (list (and word (string-to-number word 16))
+                                     (plist-get (dwell-listing--line) :target))))))
     (if (null target)
         (dwell-listing-goto-culprit)
       (push-mark nil t)
       (dwell-listing--goto-line target))))
+
+(defun dwell-listing--writer (index)
+  "Return the line that wrote the register at point, on line INDEX, or nil.
+Of several, the nearest above; below only where a loop comes back."
+  (let* ((word (save-excursion
+                 (skip-chars-backward "a-z0-9")
+                 (and (looking-at "[a-z][a-z0-9]*") (match-string 0))))
+         (operand (seq-find (lambda (operand) (equal word (string-remove-prefix "%" (plist-get operand :text))))
+                            (plist-get (dwell-listing--line index) :operands)))
+         (lines (sort (append (plist-get operand :lines) nil) #'<)))
+    (or (car (last (seq-filter (lambda (line) (< line index)) lines)))
+        (car (last (delq index lines))))))
 
 (defun dwell-listing-summary ()
   "Show where this procedure's cycles go."

@@ -12,6 +12,7 @@
 ;;; Code:
 
 (require 'dwell-client)
+(require 'dwell-epoch)
 (require 'dwell-lines)
 (require 'dwell-table)
 
@@ -107,7 +108,7 @@ with a prefix argument of everything."
                (dwell--format-cycles result)
                (dwell--format-cpi result)
                (plist-get result :machineModel)
-               (string-join (append (plist-get result :epochs) nil) " + ")))
+               (dwell--epochs-in-words (plist-get result :epochs))))
 
 (defun dwell-summary--row (label share &optional share-max face)
   "Insert LABEL, SHARE or the range from it to SHARE-MAX, and a bar, in FACE."

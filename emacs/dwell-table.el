@@ -34,6 +34,9 @@
 (defvar-local dwell-table--entry-function nil
   "Function that returns the vector of columns of a row.")
 
+(defvar-local dwell-table--row-function #'identity
+  "Function that returns a row with all that is known of it by now.")
+
 (defvar-local dwell-table--notes nil
   "What one must know to read the list.")
 
@@ -72,7 +75,7 @@
         (seq-filter #'dwell-table--passes-p
                     (seq-map (lambda (row)
                                (list (funcall dwell-table--id-function row)
-                                     (funcall dwell-table--entry-function row)))
+                                     (funcall dwell-table--entry-function (funcall dwell-table--row-function row))))
                              dwell-table--rows)))
   (let ((line (line-number-at-pos))
         (id (tabulated-list-get-id))
@@ -121,7 +124,7 @@
 KEY is a function of a row, or what `plist-get' finds in it."
   (lambda (a b)
     (cl-flet ((value (entry)
-                (let ((row (gethash (car entry) dwell-table--by-id)))
+                (let ((row (funcall dwell-table--row-function (gethash (car entry) dwell-table--by-id))))
                   (or (if (functionp key) (funcall key row) (plist-get row key))
                       most-negative-fixnum))))
       (< (value a) (value b)))))

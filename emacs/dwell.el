@@ -40,8 +40,8 @@
 ;;
 ;; Type on: a cost never moves what you type.  A line that was edited since it was measured says
 ;; `edited' (undo makes it good again), and all lines are looked at anew when you save.
-;; A source that changed since the program was built is mapped by the server; a line that cannot
-;; be mapped shows nothing.
+;; A source that changed since the program was built is mapped by the server; a line that was edited
+;; says so, and never shows another's number.
 ;;
 ;;     M-x dwell-set-hints         no lines, hot lines (`dwell-hot-share') or all
 ;;     M-x dwell-next-line, dwell-previous-line, dwell-hottest-line
@@ -59,7 +59,8 @@
 ;; Epochs
 ;;
 ;; An epoch is one stretch of collecting.  The mode line shows those in view, as in
-;; `Dwell[latest]'; `stale' there says that the file changed too much to be mapped.
+;; `Dwell[latest]'; `stale' there says that the file changed too much to be mapped, `rebuilt' that the
+;; program was built again since it was sampled.
 ;;
 ;;     M-x dwell-epochs            all of them, as a list
 ;;     M-x dwell-select-epoch      show one or, with commas, several, which are merged
@@ -94,7 +95,8 @@
 ;;
 ;; Hot procedures
 ;;
-;; `M-x dwell-hot-procedures' lists where the time goes.  RET visits the source, or the listing
+;; `M-x dwell-hot-procedures' lists where the time goes; a procedure's cycles are split into execution,
+;; static and dynamic stalls.  RET visits the source, or the listing
 ;; where there is none, `o' does so in another window, `l' shows the listing, `s' the summary, `g'
 ;; asks again, `/' filters, `S' sorts by the column at point; `P', `I', `L', `A' list by procedure,
 ;; image, line or application, `?' says what was left out, `e' chooses epochs, `E' lists them, `='
@@ -103,7 +105,8 @@
 ;; Listings
 ;;
 ;; Bubbles above an instruction say how long it stalled and why.  `n' and `p' move between stalls,
-;; `j' to the culprit (C-u C-SPC comes back), `M-.' to the address at point, RET or `o' to the source;
+;; `j' to the culprit (C-u C-SPC comes back), `M-.' to the address at point or to what wrote the
+;; register there, RET or `o' to the source;
 ;; `M-x dwell-listing' on a source line comes from there.  TAB folds a basic block, S-TAB all of
 ;; them, `s' shows the summary, `c' the control-flow graph, `g' asks again.
 ;;
@@ -297,12 +300,15 @@ has none for some languages, Rust among them."
                                    (plist-get dwell--recording :connection)))
          " recording")
         ((equal (plist-get dwell--costs :source) "stale") " stale")
+        ((not (seq-empty-p (plist-get dwell--costs :rebuilt))) " rebuilt")
         (t "")))
 
 (defun dwell--lighter-help (connection)
   "Return what the mouse on the mode line shows of CONNECTION."
   (string-join
-   (append (and connection (eq 'stopped (dwell--state connection))
+   (append (mapcar (lambda (program) (format "%s was built again since it was sampled: M-x dwell-record" program))
+                   (plist-get dwell--costs :rebuilt))
+           (and connection (eq 'stopped (dwell--state connection))
                 '("The server stopped: M-x dwell-restart"))
            (and connection (equal '("no epochs") (dwell--selected connection))
                 '("The database is empty: M-x dwell-record makes an epoch"))

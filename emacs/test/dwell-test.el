@@ -58,6 +58,22 @@
     (should (equal "edited · 47.2% · 1.3 G cycles · CPI 3.9 (best 0.50) · sum(int*)"
                    (cdar (dwell-test-overlays 'procedure))))))
 
+(ert-deftest dwell-lines-edited-before-say-so ()
+  "What was edited in the file since the program was built has no number that passes for its own."
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:stale [(:line 4 :share 0.2) (:line 1 :share 0.0001)] :rebuilt ["/bin/a.out"]))
+    (dwell-refresh)
+    (should (equal (dwell-test-until "the edited line" (and (= 3 (length (dwell-test-overlays))) (dwell-test-shares)))
+                   '((3 . "42.1%") (4 . "5.0%") (5 . "edited · 20.0%"))))
+    (should (string-match-p "rebuilt\\]" (dwell--lighter)))
+    (should (string-match-p "/bin/a.out was built again since it was sampled" (get-text-property 0 'help-echo (dwell--lighter))))
+    (goto-char (point-min))
+    (forward-line 4)
+    (should-error (dwell-goto-culprit) :type 'user-error)
+    (insert "x")
+    (delete-char -1) ; undoing does not make good what was measured for another text
+    (should (equal "edited · 20.0%" (cdr (assoc 5 (dwell-test-shares)))))))
+
 (ert-deftest dwell-hints-levels ()
   (dwell-test-with-costs
     (unwind-protect
@@ -372,7 +388,9 @@
     (dwell-hot-procedures)
     (with-current-buffer (dwell-test-hot-buffer)
       (dwell-test-until "rows" (> (buffer-size) 0))
-      (should (string-match-p (rx bol "  █▉    47.2%   47.2%   944 M    1.9      472 sum(int*) " (+ " ") "a.out") (buffer-string)))
+      (dwell-test-until "what is dear to know of the rows in sight"
+        (string-match-p (rx bol "  █▉    47.2%   47.2%   944 M    1.9      472 sum(int*) " (+ " ") "20/10/70 " (+ " ") "a.out")
+                        (buffer-string)))
       (should (string-match-p "by procedure: 20261121T100000Z" mode-line-process))
       ;; point keeps to its row
       (goto-char (point-min))
@@ -401,6 +419,30 @@
       (forward-line 1)
       (dwell-hot-visit)
       (dwell-test-until "the listing" (equal (buffer-name (window-buffer)) "*Dwell listing: libc.so.6:memcpy*")))))
+
+(ert-deftest dwell-hot-list-asks-for-details-of-what-is-in-sight ()
+  (dwell-test-with-costs
+    (dwell-test-ask :fake/set '(:many 400))
+    (dwell-hot-procedures)
+    (with-current-buffer (dwell-test-hot-buffer)
+      (cl-flet ((asked () (cl-loop for message across (dwell-test-ask :fake/messages)
+                                   for params = (plist-get message :params)
+                                   when (and (equal "dwell/hotProcedures" (plist-get message :method))
+                                             (eq t (plist-get params :split)))
+                                   collect (plist-get params :offset))))
+        (dwell-test-until "rows" (= 400 (length tabulated-list-entries)))
+        (dwell-test-until "details" (string-match-p "20/10/70" (buffer-string)))
+        (should (equal (asked) '(0)))
+        (goto-char (point-min))
+        (forward-line 320)
+        (set-window-start (get-buffer-window) (point))
+        (run-hook-with-args 'window-scroll-functions (get-buffer-window) (point))
+        (dwell-test-until "the next page" (member 300 (asked)))
+        (should (equal "p320" (tabulated-list-get-id)))
+        ;; by what only details tell, all are asked for
+        (setq tabulated-list-sort-key '("CPI" . t))
+        (run-hooks 'post-command-hook)
+        (dwell-test-until "all pages" (= 8 (length (asked))))))))
 
 (ert-deftest dwell-hot-list-follows-the-profile ()
   (dwell-test-with-costs

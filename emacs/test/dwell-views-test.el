@@ -326,7 +326,12 @@
       (dwell-listing-goto-definition)
       (should (= 3 (line-number-at-pos)))
       (forward-line 2)
-      (search-forward "%rax")
+      (search-forward "add")
+      (dwell-listing-goto-definition)
+      (should (= 3 (line-number-at-pos)))
+      ;; a register: to what wrote it last
+      (forward-line 2)
+      (search-forward "%ra")
       (dwell-listing-goto-definition)
       (should (= 3 (line-number-at-pos)))
       (dwell-listing-summary)

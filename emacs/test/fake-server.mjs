@@ -23,6 +23,9 @@ const state = {
   delayMs: 0, // of dwell/fileCosts
   error: {}, // by method: what it answers instead
   lens: null, // what became of the procedure since the epoch before: null, noise, slower
+  stale: [], // lines that were edited since the program was built
+  rebuilt: [],
+  many: 0, // procedures in the hot list
   quiet: false, // whether nothing changed beyond chance, and nothing was sampled
   baseline: null,
   round: 0, // grows with each recording, so that a new profile can be seen
@@ -41,6 +44,7 @@ function fileCosts({ textDocument: { uri } }) {
       lineCost(4, 0.001, null, null, null, []),
       lineCost(9999, 0.3, 1, 1, 1, []),
     ],
+    stale: state.stale, rebuilt: state.rebuilt,
     procedures: [{ id: 'a.out:sum', label: 'sum(int*)', line: 0, samples: { 'cpu-clock': 472 }, share: 0.472, cycles: 1.3e9, cpi: 3.9, bestCaseCpi: 0.5 }],
   };
 }
@@ -95,7 +99,16 @@ const hotRow = (id, label, share, cumulativeShare, location) => ({
   id, label, image: '/usr/bin/a.out', samples: { 'cpu-clock': Math.round(share * 1000) }, share, cumulativeShare, cycles: share * 2e9, cpi: 4 * share, location,
 });
 
-function hotProcedures({ by = 'procedure' }) {
+function hotProcedures({ by = 'procedure', offset = 0, limit = 500, bare = false, split = false }) {
+  const answer = hotRows(by);
+  const rows = answer.rows.slice(offset, offset + limit).map((row) => ({
+    ...row, ...(bare ? { cpi: null, location: null } : {}), split: split && !bare ? { execution: 0.2, static: 0.1, dynamic: 0.7 } : null,
+  }));
+  return { ...answer, rows };
+}
+
+function hotRows(by) {
+  if (state.many) return { epochs: state.selected, total: {}, omittedRows: 0, notes: [], rows: Array.from({ length: state.many }, (_, i) => hotRow(`p${i}`, `procedure ${i}`, 1 / state.many, i / state.many, null)) };
   const uri = [...documents.keys()][0];
   if (state.quiet) return { epochs: state.selected, total: {}, rows: [], omittedRows: 0, notes: [] };
   const rows = by === 'procedure'
@@ -120,7 +133,7 @@ function listing({ procedure }) {
   ];
   return {
     title: `${procedure} 100% of it`, text: lines.map(([text]) => text).join('\n') + '\n',
-    lines: lines.map(([, address, line, culpritLines]) => ({ address, target: address === 0x401006 ? 0x401000 : null, source: line === null ? null : { uri, line }, culpritLines })),
+    lines: lines.map(([, address, line, culpritLines]) => ({ address, target: address === 0x401006 ? 0x401000 : null, operands: address === 0x401003 ? [{ text: 'rax', lines: [2, 9] }] : [], source: line === null ? null : { uri, line }, culpritLines })),
     listing: {},
   };
 }

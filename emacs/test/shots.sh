@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Pictures of dwell.el's views on a terminal, light and dark, for the README:   shots.sh [FOLDER]   (FOLDER: docs/pictures)
 # What they show is real: a program recorded twice, the second time with twice the work. Needs what `npm run build` builds,
-# tmux and chromium.
+# tmux and chromium; pngquant makes them small.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 top=$(dirname "$here")
@@ -70,6 +70,8 @@ shot() {
   node "$here/test/ansi.mjs" "$theme" < "$work/screen" > "$work/page.html"
   chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --user-data-dir="$work/profile" --force-device-scale-factor=1.5 \
     --screenshot="$folder/emacs-$1-$theme.png" --window-size=$((columns * 8 + 4)),$((rows * 18)) "file://$work/page.html" >/dev/null 2>&1
+  # Colours of a terminal are few: a third of the size.
+  if command -v pngquant >/dev/null; then pngquant --force --ext .png --strip 48 "$folder/emacs-$1-$theme.png"; fi
   echo "$folder/emacs-$1-$theme.png"
 }
 

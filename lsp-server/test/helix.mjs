@@ -2,7 +2,7 @@
 // Helix comes from Debian 13 into a cache, with the C library that it was built for, and is never installed. Where it cannot be
 // had, that is said and counted as skipped.
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
