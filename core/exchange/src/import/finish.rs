@@ -2,22 +2,15 @@
 //!
 //! Enters: everything that was read. Leaves: the epoch, its images, its rows in the order of a segment. Never here: records.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{self, BufReader},
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use dwell_profile::{BuildId, Event, ImageId, ImageKind, ImageOffset, ImageRecord, ImageSymbol, SampleKey};
+use dwell_profile::{BuildId, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleKey};
 use jiff::Timestamp;
 use linux_perf_data::{DsoKey, linux_perf_event_reader::CpuMode};
 
 use super::{
     Gathered, ImportFile,
     epoch::event_of,
-    kernel,
     ledger::Settled,
     locate::{Locator, Named},
     perf_data::{EventTally, Slot, Target, Told},
@@ -38,9 +31,10 @@ impl Told {
             }
             let (mut record, note) = self.image(slot.target, locator);
             if record.kind == ImageKind::Kernel {
-                let (symbols, why) = kernel_symbols(request, &self, &offsets(&sums, slot.target));
-                record.symbols = symbols;
-                notes.extend(why);
+                match self.kernel_names(request) {
+                    Ok(names) => record.symbols = names.under(&offsets(&sums, slot.target)),
+                    Err(why) => notes.push(why),
+                }
             }
             notes.extend(note);
             records.insert(slot.target, record);
@@ -105,7 +99,7 @@ impl Told {
         }
     }
 
-    fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {
+    pub(super) fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {
         self.build_ids.iter().find(|(k, _)| k == key).map(|(_, id)| id)
     }
 }
@@ -218,37 +212,4 @@ impl Iterator for Rows {
 fn special(id: ImageId, kind: ImageKind, path: &str) -> ImageRecord {
     let (deleted, size_bytes, mtime_ns, symbols) = (false, None, None, Vec::new());
     ImageRecord { id, kind, path: path.into(), deleted, size_bytes, mtime_ns, symbols }
-}
-
-/// The kernel's symbols, from the file that was named, else from this machine where it runs the same kernel.
-fn kernel_symbols(request: &ImportFile, told: &Told, offsets: &[u64]) -> (Vec<ImageSymbol>, Option<String>) {
-    let is_build = |id: &BuildId| {
-        let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
-        notes.windows(id.bytes().len()).any(|w| w == id.bytes())
-    };
-    // Without a build id: the same release, at the same random address.
-    let is_boot = || {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        told.release.as_deref() == Some(release.trim()) && told.kernel.text() == text_here()
-    };
-    let build_id = told.build_id(&DsoKey::Kernel);
-    let runs_here = || build_id.map_or_else(is_boot, is_build).then(|| "/proc/kallsyms".into());
-    let Some(path): Option<PathBuf> = request.kallsyms.clone().or_else(runs_here) else {
-        let why = "the kernel's procedures have no names: it is not the kernel that runs here; --kallsyms names its symbols";
-        return (Vec::new(), Some(why.to_owned()));
-    };
-    match File::open(&path) {
-        Ok(file) => (kernel::symbols(BufReader::new(file), offsets), None),
-        Err(e) => {
-            (Vec::new(), Some(format!("the kernel's procedures have no names: {}: {e}", path.display())))
-        }
-    }
-}
-
-/// The address of this machine's kernel, where it is told.
-fn text_here() -> Option<u64> {
-    let kallsyms = File::open("/proc/kallsyms").ok()?;
-    let mut lines = io::BufRead::lines(BufReader::new(kallsyms)).map_while(Result::ok);
-    let line = lines.find(|l| l.ends_with(" _text"))?;
-    u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|a| *a != 0)
 }

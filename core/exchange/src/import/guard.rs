@@ -1,8 +1,8 @@
 //! Whether a perf.data file's sizes are sane, before a parser believes them.
 //!
-//! Enters: a file. Leaves: the same file, or what is wrong with it; where its records are cut off, how many bytes of them
-//! are whole. Never here: what records mean. The parser allocates what a section or an AUX record says it needs, so each
-//! is held against the file's length first. Cost: one look at each record's header.
+//! Enters: a file. Leaves: where its records lie, or what is wrong with it. Never here: the records themselves, whose sizes are
+//! held against the file when they are read, and what anything means. The parser allocates what a section says it needs,
+//! so each is held against the file's length first.
 //!
 //! The format: `tools/perf/Documentation/perf.data-file-format.txt` of Linux.
 
@@ -13,9 +13,9 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 pub enum Shape {
     /// One that was written to a disk: header, records, sections of features.
     File {
-        /// Bytes of its header that tell how many bytes of records there are …
-        data_size_at: u64,
-        /// … and how many there are indeed, in whole records.
+        /// Where its records begin.
+        start: u64,
+        /// How many bytes of them there are at most.
         data_bytes: u64,
         /// Whether the header promised more.
         cut: bool,
@@ -24,14 +24,16 @@ pub enum Shape {
     },
     /// A stream: everything is a record.
     Pipe {
-        /// Bytes of whole records, with the header.
-        bytes: u64,
-        /// Whether the last record is cut off.
-        cut: bool,
+        /// Where the records begin that are not of attributes or features, which come first.
+        start: u64,
+        /// How many bytes follow.
+        data_bytes: u64,
     },
 }
 
-/// Where a file's header has its features' bits …
+/// Where a file's header tells how many bytes of records there are …
+pub const DATA_SIZE_AT: u64 = 48;
+/// … where it has its features' bits …
 pub const FEATURES_AT: u64 = 72;
 /// … and where it ends.
 pub const HEADER_END: u64 = 104;
@@ -39,18 +41,17 @@ pub const HEADER_END: u64 = 104;
 const MAGIC: &[u8; 8] = b"PERFILE2";
 const MAGIC_SWAPPED: &[u8; 8] = b"2ELIFREP";
 const PIPE_HEADER_BYTES: u64 = 16;
-/// PERF_RECORD_AUXTRACE: its body's first word tells how many bytes of AUX data follow the record.
-const AUXTRACE: u32 = 71;
+/// PERF_RECORD_HEADER_ATTR and PERF_RECORD_HEADER_FEATURE.
+const METADATA: [u32; 2] = [64, 80];
 const RECORD_HEADER_BYTES: u64 = 8;
 /// Bits of the header that say which features have a section.
 const FEATURE_WORDS: u64 = 4;
 
-/// Looks at every size in the file.
+/// Looks at every size in the file but those of its records.
 pub fn check(file: &mut (impl Read + Seek)) -> Result<Shape, String> {
     let length = file.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
     file.seek(SeekFrom::Start(0)).map_err(|e| e.to_string())?;
-    let mut walk =
-        Walk { reader: BufReader::with_capacity(1 << 18, file), at: 0, length, little_endian: true };
+    let mut walk = Walk { reader: BufReader::new(file), at: 0, length, little_endian: true };
     let magic = walk.bytes().ok_or("it is too short")?;
     walk.little_endian = match &magic {
         MAGIC => true,
@@ -59,8 +60,8 @@ pub fn check(file: &mut (impl Read + Seek)) -> Result<Shape, String> {
     };
     let header_bytes = walk.u64().ok_or("its header is cut off")?;
     if header_bytes == PIPE_HEADER_BYTES {
-        let (bytes, cut) = walk.records(length);
-        return Ok(Shape::Pipe { bytes, cut });
+        let start = walk.metadata();
+        return Ok(Shape::Pipe { start, data_bytes: length - start });
     }
     walk.file(header_bytes)
 }
@@ -99,19 +100,13 @@ impl<R: Read + Seek> Walk<R> {
         if start > self.length {
             return Err("its records begin behind its end".to_owned());
         }
-        self.seek(start);
-        let (whole_end, cut) = self.records(if size == 0 { self.length } else { end.min(self.length) });
-        let shape = |cut| Shape::File {
-            data_size_at: 48,
-            data_bytes: whole_end - start,
-            cut,
-            little_endian: self.little_endian,
-        };
         // A recorder that was killed had not yet written the size, nor what names events and images.
-        if cut || size == 0 || end > self.length {
-            return Ok(shape(true));
+        let cut = size == 0 || end > self.length;
+        let data_bytes = if cut { self.length - start } else { size };
+        let shape = Shape::File { start, data_bytes, cut, little_endian: self.little_endian };
+        if cut {
+            return Ok(shape);
         }
-        let shape = shape(false);
         self.seek(end);
         for _ in 0..features {
             let Some(section) = self.u64().zip(self.u64()) else {
@@ -129,28 +124,19 @@ impl<R: Read + Seek> Walk<R> {
         }
     }
 
-    /// Walks over whole records up to `end`; where they end, and whether something is left that is none.
-    fn records(&mut self, end: u64) -> (u64, bool) {
-        let mut whole = self.at;
-        while self.at + RECORD_HEADER_BYTES <= end {
-            let (Some(kind), Some(misc_and_size)) = (self.u32(), self.u32()) else { break };
+    /// Walks over the whole records of attributes and features that a stream begins with; where they end.
+    fn metadata(&mut self) -> u64 {
+        let mut end = self.at;
+        while let (Some(kind), Some(misc_and_size)) = (self.u32(), self.u32()) {
             let size =
                 u64::from(if self.little_endian { misc_and_size >> 16 } else { misc_and_size & 0xffff });
-            let mut next = whole + size;
-            if size < RECORD_HEADER_BYTES || next > end {
+            if !METADATA.contains(&kind) || size < RECORD_HEADER_BYTES || end + size > self.length {
                 break;
             }
-            if kind == AUXTRACE {
-                let Some(aux_bytes) = self.u64() else { break };
-                next = match next.checked_add(aux_bytes) {
-                    Some(next) if next <= end => next,
-                    _ => break,
-                };
-            }
-            self.seek(next);
-            whole = next;
+            end += size;
+            self.seek(end);
         }
-        (whole, whole < end)
+        end
     }
 
     fn seek(&mut self, to: u64) {

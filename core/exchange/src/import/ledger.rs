@@ -1,23 +1,34 @@
 //! Sums of periods by place, in little memory.
 //!
 //! Enters: samples in any order. Leaves: their sums in the order of places. Never here: what a place is. Memory: 16 bytes for
-//! each place, and a buffer. A place is a slot (what is sampled, by whom, by which event) and an offset; the upper half of
-//! an offset is part of the slot, since few images have more than 4 GiB.
+//! each place, and three buffers. A place is a slot (what is sampled, by whom, by which event) and an offset; the upper half
+//! of an offset is part of the slot, since few images have more than 4 GiB. Where there is more than a buffer of samples, a
+//! thread adds up one buffer while the next one is being filled.
+
+use std::{
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread::JoinHandle,
+};
 
 use rustc_hash::FxHashMap;
 
 /// Samples that are added up at a time.
-const BUFFER_ROWS: usize = 1 << 17;
+const BUFFER_ROWS: usize = 1 << 16;
+/// Slots that are found again without a look into the table.
+const RECENT: usize = 64;
+
+/// Key (the slot's number above the offset) and period or sum.
+type Row = (u64, u64);
 
 /// Sums by (slot, offset).
 pub struct Ledger<S> {
     /// Each slot with the upper half of its offsets.
     slots: Vec<(S, u32)>,
     by_slot: FxHashMap<(S, u32), u32>,
-    last: Option<(S, u32, u32)>,
-    /// Key (slot above offset) and sum, sorted, each key once.
-    sums: Vec<(u64, u64)>,
-    buffer: Vec<(u64, u64)>,
+    /// Slots with their numbers, each at a place that it tells itself.
+    recent: Vec<Option<(S, u32, u32)>>,
+    buffer: Vec<Row>,
+    adder: Option<Adder>,
 }
 
 impl<S: Copy + Eq + std::hash::Hash> Default for Ledger<S> {
@@ -25,80 +36,118 @@ impl<S: Copy + Eq + std::hash::Hash> Default for Ledger<S> {
         Ledger {
             slots: Vec::new(),
             by_slot: FxHashMap::default(),
-            last: None,
-            sums: Vec::new(),
+            recent: vec![None; RECENT],
             buffer: Vec::new(),
+            adder: None,
         }
     }
 }
 
 impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
-    /// Adds a sample.
-    pub fn add(&mut self, slot: S, offset: u64, period: u64) {
+    /// Adds a sample. `hint` is anything of the slot that few others have: slots with different hints are found faster.
+    pub fn add(&mut self, slot: S, hint: u32, offset: u64, period: u64) {
         let upper = (offset >> 32) as u32;
-        let number = match self.last {
+        let number = match self.recent[hint as usize % RECENT] {
             Some((last, of, number)) if last == slot && of == upper => number,
-            _ => self.intern(slot, upper),
+            _ => self.intern(slot, hint, upper),
         };
         if self.buffer.len() == BUFFER_ROWS {
-            self.settle();
+            let full = std::mem::take(&mut self.buffer);
+            self.buffer = self.adder.get_or_insert_with(Adder::start).exchange(full);
         }
         self.buffer.push((u64::from(number) << 32 | offset & 0xffff_ffff, period));
     }
 
     /// All sums: the slots, and for each the place of its sums in the other list, which are of ascending offsets.
     pub fn finish(mut self) -> Settled<S> {
-        self.settle();
+        let mut sums = self.adder.take().map_or_else(Sums::default, Adder::finish);
+        sums.settle(&mut self.buffer);
         self.buffer = Vec::new();
         let mut starts = Vec::with_capacity(self.slots.len() + 1);
         for number in 0..=self.slots.len() as u64 {
-            starts.push(self.sums.partition_point(|(key, _)| key >> 32 < number));
+            starts.push(sums.0.partition_point(|(key, _)| key >> 32 < number));
         }
-        Settled { slots: self.slots, starts, sums: self.sums }
+        Settled { slots: self.slots, starts, sums: sums.0 }
     }
 
-    fn intern(&mut self, slot: S, upper: u32) -> u32 {
+    fn intern(&mut self, slot: S, hint: u32, upper: u32) -> u32 {
         let fresh = self.slots.len() as u32;
         let number = *self.by_slot.entry((slot, upper)).or_insert(fresh);
         if number == fresh {
             self.slots.push((slot, upper));
         }
-        self.last = Some((slot, upper, number));
+        self.recent[hint as usize % RECENT] = Some((slot, upper, number));
         number
     }
+}
 
-    /// Adds the buffer to the sums: a merge from behind, in place.
-    fn settle(&mut self) {
-        self.buffer.sort_unstable_by_key(|(key, _)| *key);
-        self.buffer.dedup_by(|next, sum| {
+/// The thread that adds up.
+struct Adder {
+    full: SyncSender<Vec<Row>>,
+    empty: Receiver<Vec<Row>>,
+    thread: JoinHandle<Sums>,
+}
+
+impl Adder {
+    fn start() -> Adder {
+        let (full, filled) = sync_channel::<Vec<Row>>(1);
+        let (emptied, empty) = sync_channel(2);
+        for _ in 0..2 {
+            emptied.send(Vec::with_capacity(BUFFER_ROWS)).expect("its other end is here");
+        }
+        let thread = std::thread::spawn(move || {
+            let mut sums = Sums::default();
+            for mut buffer in filled {
+                sums.settle(&mut buffer);
+                // Where nobody wants it any more it is dropped.
+                let _ = emptied.send(buffer);
+            }
+            sums
+        });
+        Adder { full, empty, thread }
+    }
+
+    /// A full buffer for an empty one.
+    fn exchange(&self, full: Vec<Row>) -> Vec<Row> {
+        self.full.send(full).expect("it takes buffers until it is finished");
+        self.empty.recv().expect("it gives each buffer back")
+    }
+
+    fn finish(self) -> Sums {
+        let Adder { full, empty, thread } = self;
+        drop((full, empty));
+        thread.join().expect("adding up does not panic")
+    }
+}
+
+/// Keys and sums, sorted, each key once.
+#[derive(Default)]
+struct Sums(Vec<Row>);
+
+impl Sums {
+    /// Adds a buffer, which is empty then.
+    fn settle(&mut self, buffer: &mut Vec<Row>) {
+        buffer.sort_unstable_by_key(|(key, _)| *key);
+        buffer.dedup_by(|next, sum| {
             let same = next.0 == sum.0;
             if same {
                 sum.1 = sum.1.saturating_add(next.1);
             }
             same
         });
-        let fresh = self.add_known();
-        let (mut from, mut at) = (self.sums.len(), self.sums.len() + fresh);
-        self.sums.reserve_exact(fresh);
-        self.sums.resize(at, (0, 0));
-        for row in self.buffer.drain(..).rev() {
-            while from > 0 && self.sums[from - 1].0 > row.0 {
-                (from, at) = (from - 1, at - 1);
-                self.sums[at] = self.sums[from];
-            }
-            at -= 1;
-            self.sums[at] = row;
-        }
-        debug_assert!(self.sums.is_sorted_by(|a, b| a.0 < b.0));
+        self.add_known(buffer);
+        self.merge(buffer);
+        buffer.clear();
+        debug_assert!(self.0.is_sorted_by(|a, b| a.0 < b.0));
     }
 
-    /// Adds what is known already and leaves the rest in the buffer; how much that is.
-    fn add_known(&mut self) -> usize {
-        let mut at = 0;
-        let sums = &mut self.sums;
-        self.buffer.retain(|row| {
-            // Both are sorted: steps are short where there is much, long where there is little.
-            at += sums[at..].partition_point(|sum| sum.0 < row.0);
+    /// Adds what is known already and leaves the rest in the buffer: both are sorted.
+    fn add_known(&mut self, buffer: &mut Vec<Row>) {
+        let (mut at, sums) = (0, &mut self.0);
+        buffer.retain(|row| {
+            while at < sums.len() && sums[at].0 < row.0 {
+                at += 1;
+            }
             match sums.get_mut(at).filter(|sum| sum.0 == row.0) {
                 Some(sum) => {
                     sum.1 = sum.1.saturating_add(row.1);
@@ -107,7 +156,22 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
                 None => true,
             }
         });
-        self.buffer.len()
+    }
+
+    /// Takes in what is not known: a merge from behind, in place.
+    fn merge(&mut self, fresh: &[Row]) {
+        let sums = &mut self.0;
+        let (mut from, mut at) = (sums.len(), sums.len() + fresh.len());
+        sums.reserve_exact(fresh.len());
+        sums.resize(at, (0, 0));
+        for &row in fresh.iter().rev() {
+            while from > 0 && sums[from - 1].0 > row.0 {
+                (from, at) = (from - 1, at - 1);
+                sums[at] = sums[from];
+            }
+            at -= 1;
+            sums[at] = row;
+        }
     }
 }
 
@@ -115,7 +179,7 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
 pub struct Settled<S> {
     slots: Vec<(S, u32)>,
     starts: Vec<usize>,
-    sums: Vec<(u64, u64)>,
+    sums: Vec<Row>,
 }
 
 impl<S: Copy> Settled<S> {
@@ -146,7 +210,7 @@ mod tests {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let (slot, upper) = ((random >> 60) as u8, random >> 40 & 1);
             let offset = upper << 35 | random >> 33 & 0x3fff;
-            ledger.add(slot, offset, random >> 50);
+            ledger.add(slot, (random >> 59) as u32, offset, random >> 50);
             *expected.entry((slot, offset)).or_default() += random >> 50;
         }
         let settled = ledger.finish();

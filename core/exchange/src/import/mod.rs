@@ -1,17 +1,19 @@
 //! `import FILE`: an epoch out of a perf.data file.
 //!
-//! The way of a sample: [`guard`] (are its sizes sane?) → [`perf_data`] (records) → [`sample`] (its fields) → [`space`]
+//! The way of a sample: [`guard`] (are sizes sane?) → [`records`] (in order) → [`perf_data`] (what they say) → [`sample`] (its fields) → [`space`]
 //! (process → mapping) → [`ledger`] (sums; [`branches`] of branch stacks) → [`locate`] (mapping → image) → [`finish`] (rows) → the database.
 
 mod branches;
 mod epoch;
 mod finish;
 mod guard;
+mod kallsyms;
 mod kernel;
 mod ledger;
 mod locate;
 mod perf_data;
 mod pprof;
+mod records;
 mod sample;
 mod script;
 mod space;

@@ -13,9 +13,10 @@ use std::{
 use dwell_profile::BuildId;
 use jiff::Timestamp;
 use linux_perf_data::{
-    DsoKey, PerfFile, PerfFileReader, PerfFileRecord, PerfRecordIter, UserRecordType,
+    DsoKey, PerfFile, PerfFileReader,
     linux_perf_event_reader::{
-        CpuMode, EventRecord as Parsed, Mmap2FileId, PerfEventAttr, RawEventRecord, RecordType,
+        CpuMode, EventRecord as Parsed, Mmap2FileId, PerfEventAttr, RawEventRecord, RecordParseInfo,
+        RecordType,
     },
 };
 use rustc_hash::FxHashMap;
@@ -24,10 +25,12 @@ use super::{
     Gathered, ImportFile,
     branches::{BranchSums, Place},
     guard::{self, Shape},
+    kallsyms::{Kallsyms, Reading},
     kernel::KernelSpace,
     ledger::Ledger,
     locate::{Locator, Named},
     pprof,
+    records::{Record, Records},
     sample::{Layout, Sample},
     script,
     space::{Execution, Mapping, Spaces},
@@ -51,7 +54,7 @@ pub fn gather(request: &ImportFile, now: Timestamp) -> Result<Gathered, Exchange
     let shape = guard::check(&mut file).map_err(bad)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;
     // What the parser gets wrong must not end a session: its panic is an error of the file.
-    let parsed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| parse(file, shape)));
+    let parsed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| parse(file, shape, request)));
     let told = parsed.unwrap_or_else(|_| Err("its parser gave up on it".to_owned())).map_err(bad)?;
     if told.events.iter().all(|e| e.samples == 0) {
         return Err(ExchangeError::NoSamples { path: path.clone() });
@@ -65,8 +68,8 @@ pub fn exercise(bytes: &[u8]) {
     let mut file = io::Cursor::new(bytes);
     let Ok(shape) = guard::check(&mut file) else { return };
     file.set_position(0);
-    if let Ok(told) = parse(file, shape) {
-        let request = ImportFile::default();
+    let request = ImportFile::default();
+    if let Ok(told) = parse(file, shape, &request) {
         told.finish(&request, &Locator::new(&request, None), Timestamp::UNIX_EPOCH);
     }
 }
@@ -87,18 +90,32 @@ fn others(file: &mut File) -> io::Result<Option<Result<Told, String>>> {
     })
 }
 
-fn parse(file: impl Read + Seek, shape: Shape) -> Result<Told, String> {
-    match shape {
-        Shape::Pipe { bytes, cut } => {
-            let reader = PerfFileReader::parse_pipe(BufReader::with_capacity(1 << 18, file.take(bytes)));
-            read(reader.map_err(|e| e.to_string())?, cut)
+fn parse(mut file: impl Read + Seek, shape: Shape, request: &ImportFile) -> Result<Told, String> {
+    let text = |e: linux_perf_data::Error| e.to_string();
+    let (start, bytes, cut, description) = match shape {
+        Shape::Pipe { start, data_bytes } => {
+            let reader = PerfFileReader::parse_pipe(BufReader::new((&mut file).take(start)));
+            (start, data_bytes, false, reader.map_err(text)?.perf_file)
         }
-        Shape::File { cut, .. } => {
-            let patched = Patched { file, at: 0, shape };
-            let reader = PerfFileReader::parse_file(BufReader::with_capacity(1 << 18, patched));
-            read(reader.map_err(|e| e.to_string())?, cut)
+        Shape::File { start, data_bytes, cut, .. } => {
+            let patched = Patched { file: &mut file, at: 0, shape };
+            let reader = PerfFileReader::parse_file(BufReader::new(patched));
+            (start, data_bytes, cut, reader.map_err(text)?.perf_file)
         }
-    }
+    };
+    file.seek(SeekFrom::Start(start)).map_err(|e| e.to_string())?;
+    let mut told = Told::new(&description)?;
+    told.features(&description);
+    told.look_for_kallsyms(request);
+    let mut records = Records::new(file, bytes, &description);
+    told.records(&mut records);
+    told.aux_records = records.aux_records;
+    let here = "what it holds up to there was imported";
+    told.cut = match records.failed {
+        Some(why) => Some(format!("its records end early ({why}): {here}")),
+        None => (cut || records.cut).then(|| format!("the file is cut off: {here}")),
+    };
+    Ok(told)
 }
 
 /// The file; standard input goes through a temporary one, since its sizes must be checked first.
@@ -111,6 +128,8 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(spool)
 }
 
+const DATA_SIZE_END: u64 = guard::DATA_SIZE_AT + 8;
+
 /// A file whose header tells the truth about the records that are there: `perf record` that was killed left zero, a file
 /// that was cut promises more. In both the features after the records are missing.
 struct Patched<F> {
@@ -122,12 +141,12 @@ struct Patched<F> {
 impl<F: Read> Read for Patched<F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(buffer)?;
-        if let Shape::File { data_size_at, data_bytes, cut: true, little_endian } = self.shape {
+        if let Shape::File { data_bytes, cut: true, little_endian, .. } = self.shape {
             let size = if little_endian { data_bytes.to_le_bytes() } else { data_bytes.to_be_bytes() };
             for (i, byte) in buffer[..count].iter_mut().enumerate() {
                 match self.at + i as u64 {
-                    at if (data_size_at..data_size_at + 8).contains(&at) => {
-                        *byte = size[(at - data_size_at) as usize];
+                    at @ guard::DATA_SIZE_AT..DATA_SIZE_END => {
+                        *byte = size[(at - guard::DATA_SIZE_AT) as usize];
                     }
                     guard::FEATURES_AT..guard::HEADER_END => *byte = 0,
                     _ => {}
@@ -186,7 +205,11 @@ pub(super) struct Told {
     pub(super) kernel: KernelSpace,
     pub(super) targets: Vec<Target>,
     by_target: FxHashMap<Target, u32>,
+    kernel_target: Option<u32>,
+    pub(super) kallsyms: Option<Kallsyms>,
+    pub(super) kernel_names: Option<Reading>,
     layouts: Vec<Layout>,
+    infos: Vec<RecordParseInfo>,
     /// Sums of periods.
     pub(super) sums: Ledger<Slot>,
     pub(super) stacks: BranchSums,
@@ -206,64 +229,49 @@ pub(super) struct Told {
     pub remarks: Vec<String>,
 }
 
-fn read<R: Read>(reader: PerfFileReader<R>, cut: bool) -> Result<Told, String> {
-    let PerfFileReader { mut perf_file, record_iter } = reader;
-    let mut told = Told::default();
-    for attribute in perf_file.event_attributes() {
-        told.attributes
-            .push((attribute.name().unwrap_or_default().to_owned(), Some(*attribute.attributes())));
-    }
-    if told.attributes.len() > usize::from(u8::MAX) {
-        return Err(format!("it has {} events", told.attributes.len()));
-    }
-    let endian = perf_file.endian();
-    told.layouts = perf_file.event_attributes().iter().map(|a| Layout::new(a.attributes(), endian)).collect();
-    told.events = vec![EventTally::default(); told.attributes.len()];
-    if cut {
-        told.cut = Some("the file is cut off: what it holds up to there was imported".to_owned());
-    }
-    told.records(record_iter, &mut perf_file);
-    told.features(&perf_file);
-    Ok(told)
-}
-
 impl Told {
-    fn records<R: Read>(&mut self, mut records: PerfRecordIter<R>, file: &mut PerfFile) {
-        loop {
-            match records.next_record(file) {
-                Ok(Some(PerfFileRecord::EventRecord { record, .. })) if !is_parsable(&record) => {
-                    self.unreadable += 1;
+    /// What a file says of itself before its records.
+    fn new(file: &PerfFile) -> Result<Told, String> {
+        let (attributes, endian) = (file.event_attributes(), file.endian());
+        if attributes.len() > usize::from(u8::MAX) {
+            return Err(format!("it has {} events", attributes.len()));
+        }
+        let named = |a: &linux_perf_data::AttributeDescription| {
+            (a.name().unwrap_or_default().to_owned(), Some(*a.attributes()))
+        };
+        Ok(Told {
+            attributes: attributes.iter().map(named).collect(),
+            events: vec![EventTally::default(); attributes.len()],
+            layouts: attributes.iter().map(|a| Layout::new(a.attributes(), endian)).collect(),
+            infos: attributes.iter().map(|a| RecordParseInfo::new(a.attributes(), endian)).collect(),
+            ..Told::default()
+        })
+    }
+
+    fn records(&mut self, records: &mut Records<impl Read + Seek>) {
+        while let Some(Record { kind, misc, event, body }) = records.next() {
+            if kind == RecordType::SAMPLE {
+                match self.layouts[event].read(body) {
+                    Some(sample) => self.sample(event, CpuMode::from_misc(misc), &sample),
+                    None => self.unreadable += 1,
                 }
-                Ok(Some(PerfFileRecord::EventRecord { attr_index, record }))
-                    if record.record_type == RecordType::SAMPLE =>
-                {
-                    let mode = CpuMode::from_misc(record.misc);
-                    match self.layouts[attr_index].read(&record.data.as_slice()) {
-                        Some(sample) => self.sample(attr_index, mode, &sample),
-                        None => self.unreadable += 1,
+                continue;
+            }
+            let record = RawEventRecord::new(kind, misc, body.into(), self.infos[event]);
+            if !is_parsable(&record) {
+                self.unreadable += 1;
+                continue;
+            }
+            match record.parse() {
+                // perf tells of processes that ran already as if they were born, at no time.
+                // (Each of its threads too, after its mappings.)
+                Ok(Parsed::Fork(f)) if record.timestamp().unwrap_or(0) == 0 => {
+                    if f.tid == f.pid {
+                        self.spaces.forget(f.pid);
                     }
                 }
-                Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => match record.parse() {
-                    // perf tells of processes that ran already as if they were born, at no time.
-                    // (Each of its threads too, after its mappings.)
-                    Ok(Parsed::Fork(f)) if record.timestamp().unwrap_or(0) == 0 => {
-                        if f.tid == f.pid {
-                            self.spaces.forget(f.pid);
-                        }
-                    }
-                    Ok(parsed) => self.record(attr_index, parsed),
-                    Err(_) => self.unreadable += 1,
-                },
-                Ok(Some(PerfFileRecord::UserRecord(record))) => {
-                    let aux = [UserRecordType::PERF_AUXTRACE, UserRecordType::PERF_AUXTRACE_INFO];
-                    self.aux_records += u64::from(aux.contains(&record.record_type));
-                }
-                Ok(None) => return,
-                Err(e) => {
-                    self.cut =
-                        Some(format!("its records end early ({e}): what it holds up to there was imported"));
-                    return;
-                }
+                Ok(parsed) => self.record(event, parsed),
+                Err(_) => self.unreadable += 1,
             }
         }
     }
@@ -331,25 +339,39 @@ impl Told {
         index
     }
 
+    fn kernel_target(&mut self) -> u32 {
+        if let Some(target) = self.kernel_target {
+            return target;
+        }
+        self.read_kallsyms();
+        let target = self.intern(Target::Kernel);
+        self.kernel_target = Some(target);
+        target
+    }
+
     pub(super) fn sample(&mut self, event: usize, mode: CpuMode, sample: &Sample<'_>) {
         let (pid, pc) = (sample.pid, sample.ip.unwrap_or(0));
-        let execution = self.spaces.execution(pid);
+        let (execution, mapping) = self.spaces.locate(pid, pc);
         let place = match mode {
-            CpuMode::User => self.spaces.find(pid, pc).map(|m| match self.targets[m.target as usize] {
+            CpuMode::User => mapping.map(|m| match self.targets[m.target as usize] {
                 Target::Anonymous => (m.target, pc),
                 _ => (m.target, m.file_offset.wrapping_add(pc - m.start)),
             }),
-            CpuMode::Kernel => self
-                .kernel
-                .place(pc)
-                .map(|(module, offset)| (self.intern(module.map_or(Target::Kernel, Target::Module)), offset)),
+            CpuMode::Kernel => self.kernel.place(pc).map(|place| match place {
+                (None, offset) => (self.kernel_target(), offset),
+                (Some(module), offset) => (self.intern(Target::Module(module)), offset),
+            }),
             CpuMode::Hypervisor => Some((self.intern(Target::Other("hypervisor")), pc)),
             CpuMode::GuestKernel => Some((self.intern(Target::Other("guest-kernel")), pc)),
             CpuMode::GuestUser => Some((self.intern(Target::Other("guest-user")), pc)),
             _ => None,
         };
         self.count(event, execution, place, pc, sample.period);
-        self.branch_stacks += u64::from(!sample.branches.is_empty());
+        self.call_chains += u64::from(sample.has_call_chain);
+        if sample.branches.is_empty() {
+            return;
+        }
+        self.branch_stacks += 1;
         let place = |address| {
             let mapping = self.spaces.find(pid, address)?;
             let file = matches!(self.targets[mapping.target as usize], Target::File(_));
@@ -357,7 +379,6 @@ impl Told {
             file.then_some(Place { target: mapping.target, offset })
         };
         self.stacks.add(sample.branches.iter().map(|(from, to)| (place(from), place(to))));
-        self.call_chains += u64::from(sample.has_call_chain);
     }
 
     /// Counts a sample at a place, by target and offset; at its address, as unknown, where there is none.
@@ -391,7 +412,8 @@ impl Told {
         tally.periods += u128::from(periods);
         tally.period_min = if first { period } else { tally.period_min.min(period) };
         tally.period_max = tally.period_max.max(period);
-        self.sums.add(Slot { target, execution, event: event as u8 }, offset, periods);
+        let hint = target ^ execution.0 << 2;
+        self.sums.add(Slot { target, execution, event: event as u8 }, hint, offset, periods);
     }
 
     /// What the sections behind the records tell; each may be missing.

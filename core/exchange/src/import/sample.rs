@@ -13,10 +13,29 @@ use linux_perf_data::linux_perf_event_reader::{
 const READ_LOST: u64 = 1 << 4;
 const BRANCH_BYTES: usize = 24;
 
+/// The fields of fixed size, 8 bytes each, in their order.
+const FIXED: [SampleFormat; 9] = [
+    SampleFormat::IDENTIFIER,
+    SampleFormat::IP,
+    SampleFormat::TID,
+    SampleFormat::TIME,
+    SampleFormat::ADDR,
+    SampleFormat::ID,
+    SampleFormat::STREAM_ID,
+    SampleFormat::CPU,
+    SampleFormat::PERIOD,
+];
+
 /// Where an event's samples have what.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     format: SampleFormat,
+    /// Where the fields that are counted by are, where there are any …
+    ip_at: Option<usize>,
+    pid_at: Option<usize>,
+    period_at: Option<usize>,
+    /// … and how many bytes the fields of fixed size take.
+    fixed_bytes: usize,
     read: ReadFormat,
     has_branch_index: bool,
     little_endian: bool,
@@ -62,8 +81,20 @@ impl Branches<'_> {
 impl Layout {
     /// Of an event's samples.
     pub fn new(attribute: &PerfEventAttr, endian: Endianness) -> Self {
+        let format = attribute.sample_format;
+        let mut fixed_bytes = 0;
+        let [_, ip_at, pid_at, .., period_at] = FIXED.map(|part| {
+            let at = fixed_bytes;
+            let is_there = format.contains(part);
+            fixed_bytes += if is_there { 8 } else { 0 };
+            is_there.then_some(at)
+        });
         Layout {
-            format: attribute.sample_format,
+            format,
+            ip_at,
+            pid_at,
+            period_at,
+            fixed_bytes,
             read: attribute.read_format,
             has_branch_index: attribute.branch_sample_format.contains(BranchSampleFormat::HW_INDEX),
             little_endian: endian == Endianness::LittleEndian,
@@ -76,31 +107,17 @@ impl Layout {
 
     /// The sample; `None` where its record is too short for what it should hold.
     pub fn read<'a>(&self, record: &'a [u8]) -> Option<Sample<'a>> {
-        let mut cursor = Cursor { rest: record, little_endian: self.little_endian };
-        let has = |part| self.format.contains(part);
-        let mut sample = Sample { pid: -1, period: self.period, ..Sample::default() };
-        cursor.skip(has(SampleFormat::IDENTIFIER))?;
-        if has(SampleFormat::IP) {
-            sample.ip = Some(cursor.word()?);
-        }
-        if has(SampleFormat::TID) {
-            sample.pid = cursor.half()? as i32;
-            cursor.half()?;
-        }
-        for part in [
-            SampleFormat::TIME,
-            SampleFormat::ADDR,
-            SampleFormat::ID,
-            SampleFormat::STREAM_ID,
-            SampleFormat::CPU,
-        ] {
-            cursor.skip(has(part))?;
-        }
-        if has(SampleFormat::PERIOD) {
-            sample.period = cursor.word()?;
-        }
-        sample.period = sample.period.max(1);
-        if has(SampleFormat::BRANCH_STACK) || has(SampleFormat::CALLCHAIN) {
+        let (fixed, rest) = record.split_at_checked(self.fixed_bytes)?;
+        let word = |at: Option<usize>| word_at(fixed, at?, self.little_endian);
+        let pid = |at: usize| half_at(fixed, at, self.little_endian);
+        let mut sample = Sample {
+            pid: self.pid_at.and_then(pid).map_or(-1, |pid| pid as i32),
+            ip: word(self.ip_at),
+            period: word(self.period_at).unwrap_or(self.period).max(1),
+            ..Sample::default()
+        };
+        if self.format.intersects(SampleFormat::BRANCH_STACK | SampleFormat::CALLCHAIN) {
+            let mut cursor = Cursor { rest, little_endian: self.little_endian };
             self.read_variable(&mut cursor, &mut sample)?;
         }
         Some(sample)
@@ -166,12 +183,17 @@ impl<'a> Cursor<'a> {
     }
 
     fn half(&mut self) -> Option<u32> {
-        let bytes = self.take(1, 4)?.try_into().ok()?;
-        Some(if self.little_endian { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
+        half_at(self.take(1, 4)?, 0, self.little_endian)
     }
 }
 
-fn word_at(bytes: &[u8], at: usize, little_endian: bool) -> Option<u64> {
-    let bytes = bytes.get(at..at + 8)?.try_into().ok()?;
-    Some(if little_endian { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) })
+/// The 8 bytes at `at` as an integer.
+pub fn word_at(bytes: &[u8], at: usize, little_endian: bool) -> Option<u64> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(if little_endian { u64::from_le_bytes(*bytes) } else { u64::from_be_bytes(*bytes) })
+}
+
+fn half_at(bytes: &[u8], at: usize, little_endian: bool) -> Option<u32> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(if little_endian { u32::from_le_bytes(*bytes) } else { u32::from_be_bytes(*bytes) })
 }

@@ -29,6 +29,15 @@ pub struct Execution(pub u32);
 struct Process {
     mappings: Arc<Vec<Mapping>>,
     execution: Option<Execution>,
+    /// Which mapping was asked for last: the next sample is likely to be there too.
+    last: usize,
+}
+
+impl Process {
+    fn find(&self, address: u64) -> Option<(usize, Mapping)> {
+        let at = self.mappings.partition_point(|m| m.end <= address);
+        self.mappings.get(at).filter(|m| m.start <= address).map(|m| (at, *m))
+    }
 }
 
 /// All processes.
@@ -92,9 +101,23 @@ impl Spaces {
 
     /// The mapping under an address.
     pub fn find(&self, pid: i32, address: u64) -> Option<Mapping> {
-        let all = &self.processes.get(&pid)?.mappings;
-        let at = all.partition_point(|m| m.end <= address);
-        all.get(at).filter(|m| m.start <= address).copied()
+        self.processes.get(&pid)?.find(address).map(|(_, mapping)| mapping)
+    }
+
+    /// Which program a process executes, one without a name where nothing told; the mapping under an address.
+    pub fn locate(&mut self, pid: i32, address: u64) -> (Execution, Option<Mapping>) {
+        let Some((process, execution)) =
+            self.processes.get_mut(&pid).and_then(|p| p.execution.map(|e| (p, e)))
+        else {
+            return (self.execution(pid), self.find(pid, address));
+        };
+        let known = process.mappings.get(process.last).filter(|m| (m.start..m.end).contains(&address));
+        if let Some(mapping) = known {
+            return (execution, Some(*mapping));
+        }
+        let found = process.find(address);
+        process.last = found.map_or(process.last, |(at, _)| at);
+        (execution, found.map(|(_, mapping)| mapping))
     }
 
     /// Which program a process executes; one without a name where nothing told.

@@ -1,0 +1,429 @@
+//! Records of a perf.data file in order of time.
+//!
+//! Enters: the bytes from the first record on, and what the events' attributes say of ids and times. Leaves: every record of
+//! the kernel's, once, sorted by time; how many of AUX data there were. Never here: what a record means; a size that was not
+//! held against what is there.
+//!
+//! perf writes in rounds: each takes what every CPU's ring holds, and PERF_RECORD_FINISHED_ROUND ends it. Nothing that comes
+//! later is older than the youngest record of the round before (`tools/perf/util/ordered-events.c`), so that much is in order
+//! then. Each ring is in order already: the sort finds runs. Memory: two rounds, 16 bytes for a record and the record.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use linux_perf_data::{
+    PerfFile,
+    linux_perf_event_reader::{Endianness, RecordParseInfo, RecordType},
+};
+use rustc_hash::FxHashMap;
+use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
+
+use super::sample::word_at;
+
+const HEADER_BYTES: usize = 8;
+/// PERF_RECORD_FINISHED_ROUND and others of perf's own.
+const FINISHED_ROUND: u32 = 68;
+const AUXTRACE_INFO: u32 = 70;
+/// Its body's first word tells how many bytes of AUX data follow the record.
+const AUXTRACE: u32 = 71;
+const COMPRESSED: u32 = 81;
+/// The same with the number of compressed bytes before them.
+const COMPRESSED2: u32 = 83;
+/// From there on types are perf's own.
+const USER_TYPES: u32 = 64;
+/// Bytes read at a time: more than the longest record.
+const INPUT_BYTES: usize = 1 << 17;
+const _: () = assert!(INPUT_BYTES > u16::MAX as usize);
+/// Bytes unpacked at a time.
+const UNPACKED_BYTES: usize = 1 << 16;
+/// Simpleperf writes no rounds, but almost in order: as many records as that are a round.
+const SIMPLEPERF_ROUND: usize = 1024;
+
+/// A record of the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Which kind.
+    pub kind: RecordType,
+    /// The header's flags.
+    pub misc: u16,
+    /// The event that it belongs to: an index.
+    pub event: usize,
+    /// What follows the header.
+    pub body: &'a [u8],
+}
+
+/// All records, one by one.
+pub struct Records<R> {
+    input: Input<R>,
+    unpacker: Option<Unpacker>,
+    heads: Heads,
+    order: Order,
+    /// How many records make a round where nothing says so.
+    round: Option<usize>,
+    ended: bool,
+    /// Records of AUX data.
+    pub aux_records: u64,
+    /// Whether the records do not end where they should.
+    pub cut: bool,
+    /// Why they end before that.
+    pub failed: Option<String>,
+}
+
+impl<R: Read + Seek> Records<R> {
+    /// `reader` stands at the first record; `bytes` follow it.
+    pub fn new(reader: R, bytes: u64, file: &PerfFile) -> Self {
+        let simpleperf = file.simpleperf_meta_info().ok().flatten().is_some();
+        Records {
+            input: Input { reader, left: bytes, buffer: vec![0; INPUT_BYTES], at: 0, end: 0 },
+            unpacker: None,
+            heads: Heads::new(file),
+            order: Order::default(),
+            round: simpleperf.then_some(SIMPLEPERF_ROUND),
+            ended: false,
+            aux_records: 0,
+            cut: false,
+            failed: None,
+        }
+    }
+
+    /// The next one.
+    pub fn next(&mut self) -> Option<Record<'_>> {
+        while self.order.is_drained() && !self.ended {
+            self.order.make_room();
+            if let Err(error) = self.read_round() {
+                self.failed = Some(error);
+                self.end();
+            }
+        }
+        let (event, record) = self.order.next()?;
+        let head = self.heads.head(record);
+        Some(Record { kind: RecordType(head.kind), misc: head.misc, event, body: &record[HEADER_BYTES..] })
+    }
+
+    /// Reads up to where some records are in order, or to the end.
+    fn read_round(&mut self) -> Result<(), String> {
+        let mut count = 0;
+        loop {
+            let Some(record) = self.input.record(self.heads.little_endian).map_err(|e| e.to_string())? else {
+                self.cut |= !self.input.is_at_end();
+                self.end();
+                return Ok(());
+            };
+            match self.heads.head(record).kind {
+                FINISHED_ROUND if self.order.finish_round() => return Ok(()),
+                FINISHED_ROUND => count = 0,
+                kind @ (COMPRESSED | COMPRESSED2) => {
+                    let packed = self.heads.packed(kind, record).ok_or("a compressed record is too short")?;
+                    let unpacker = match &mut self.unpacker {
+                        Some(unpacker) => unpacker,
+                        none => none.insert(Unpacker::new()?),
+                    };
+                    unpacker.unpack(packed, &self.heads, &mut self.order, &mut self.aux_records)?;
+                }
+                AUXTRACE => {
+                    self.aux_records += 1;
+                    let aux_bytes = word_at(record, HEADER_BYTES, self.heads.little_endian).unwrap_or(0);
+                    if !self.input.skip(aux_bytes).map_err(|e| e.to_string())? {
+                        self.cut = true;
+                        self.end();
+                        return Ok(());
+                    }
+                }
+                kind => take(kind, record, &self.heads, &mut self.order, &mut self.aux_records),
+            }
+            count += 1;
+            if self.round.is_some_and(|round| count >= round) {
+                count = 0;
+                if self.order.finish_round() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.order.finish();
+    }
+}
+
+/// Keeps a record of the kernel's, counts one of AUX data.
+fn take(kind: u32, record: &[u8], heads: &Heads, order: &mut Order, aux_records: &mut u64) {
+    if kind < USER_TYPES {
+        let (event, key) = heads.event_and_key(kind, &record[HEADER_BYTES..]);
+        order.push(key, event, record);
+    }
+    *aux_records += u64::from(kind == AUXTRACE_INFO || kind == AUXTRACE);
+}
+
+/// The file's bytes, record by record.
+struct Input<R> {
+    reader: R,
+    /// Bytes of records that were not read yet.
+    left: u64,
+    buffer: Vec<u8>,
+    /// What was read lies from `at`, where it is not done with, to `end`.
+    at: usize,
+    end: usize,
+}
+
+impl<R: Read + Seek> Input<R> {
+    /// The next whole record, its header too.
+    fn record(&mut self, little_endian: bool) -> std::io::Result<Option<&[u8]>> {
+        let mut size = record_bytes(&self.buffer[self.at..self.end], little_endian);
+        if size.is_none() {
+            self.fill()?;
+            size = record_bytes(&self.buffer[self.at..self.end], little_endian);
+        }
+        let Some(size) = size else { return Ok(None) };
+        self.at += size;
+        Ok(Some(&self.buffer[self.at - size..self.at]))
+    }
+
+    /// Whether nothing is left.
+    fn is_at_end(&self) -> bool {
+        self.left == 0 && self.at == self.end
+    }
+
+    fn fill(&mut self) -> std::io::Result<()> {
+        self.buffer.copy_within(self.at..self.end, 0);
+        self.end -= self.at;
+        self.at = 0;
+        while self.left > 0 && self.end < self.buffer.len() {
+            let room = (self.buffer.len() - self.end).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            match self.reader.read(&mut self.buffer[self.end..self.end + room]) {
+                Ok(0) => break,
+                Ok(got) => (self.end, self.left) = (self.end + got, self.left - got as u64),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over bytes; `false` where there are not so many.
+    fn skip(&mut self, bytes: u64) -> std::io::Result<bool> {
+        let here = (self.end - self.at) as u64;
+        if bytes <= here {
+            self.at += bytes as usize;
+            return Ok(true);
+        }
+        let beyond = bytes - here;
+        if beyond > self.left {
+            return Ok(false);
+        }
+        self.reader.seek(SeekFrom::Current(i64::try_from(beyond).unwrap_or(i64::MAX)))?;
+        self.left -= beyond;
+        (self.at, self.end) = (0, 0);
+        Ok(true)
+    }
+}
+
+/// The size of the record that `bytes` begin with; `None` where it is not all there or is none.
+fn record_bytes(bytes: &[u8], little_endian: bool) -> Option<usize> {
+    let size: [u8; 2] = bytes.get(6..HEADER_BYTES)?.try_into().ok()?;
+    let size = usize::from(if little_endian { u16::from_le_bytes(size) } else { u16::from_be_bytes(size) });
+    (size >= HEADER_BYTES && size <= bytes.len()).then_some(size)
+}
+
+/// What records are compressed by: one stream over all of them.
+struct Unpacker {
+    decoder: Decoder<'static>,
+    /// A record that goes on in what comes next.
+    unpacked: Vec<u8>,
+}
+
+impl Unpacker {
+    fn new() -> Result<Self, String> {
+        let decoder = Decoder::new().map_err(|e| e.to_string())?;
+        Ok(Unpacker { decoder, unpacked: Vec::new() })
+    }
+
+    fn unpack(
+        &mut self,
+        packed: &[u8],
+        heads: &Heads,
+        order: &mut Order,
+        aux_records: &mut u64,
+    ) -> Result<(), String> {
+        let mut input = InBuffer::around(packed);
+        loop {
+            let had = self.unpacked.len();
+            self.unpacked.resize(had + UNPACKED_BYTES, 0);
+            let mut output = OutBuffer::around(&mut self.unpacked[had..]);
+            let step = self.decoder.run(&mut input, &mut output);
+            let got = output.pos();
+            self.unpacked.truncate(had + got);
+            step.map_err(|e| format!("a compressed record cannot be unpacked: {e}"))?;
+            let mut at = 0;
+            while let Some(size) = record_bytes(&self.unpacked[at..], heads.little_endian) {
+                let record = &self.unpacked[at..at + size];
+                take(heads.head(record).kind, record, heads, order, aux_records);
+                at += size;
+            }
+            self.unpacked.drain(..at);
+            // A record has at most u16::MAX bytes: what is longer begins with none.
+            if self.unpacked.len() > usize::from(u16::MAX) {
+                return Err("a compressed record holds no records".to_owned());
+            }
+            if got < UNPACKED_BYTES && input.pos() == packed.len() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A record's header.
+struct Head {
+    kind: u32,
+    misc: u16,
+}
+
+/// What tells a record's event and time.
+struct Heads {
+    little_endian: bool,
+    infos: Vec<RecordParseInfo>,
+    events: FxHashMap<u64, u8>,
+}
+
+impl Heads {
+    fn new(file: &PerfFile) -> Self {
+        let attributes = file.event_attributes();
+        let all = attributes.iter().enumerate();
+        let ids = all.flat_map(|(event, a)| a.ids().iter().map(move |id| (*id, event as u8)));
+        Heads {
+            little_endian: file.endian() == Endianness::LittleEndian,
+            infos: attributes.iter().map(|a| RecordParseInfo::new(a.attributes(), file.endian())).collect(),
+            events: ids.collect(),
+        }
+    }
+
+    fn head(&self, record: &[u8]) -> Head {
+        let [a, b, c, d, e, f, ..] = *record else { return Head { kind: u32::MAX, misc: 0 } };
+        match self.little_endian {
+            true => Head { kind: u32::from_le_bytes([a, b, c, d]), misc: u16::from_le_bytes([e, f]) },
+            false => Head { kind: u32::from_be_bytes([a, b, c, d]), misc: u16::from_be_bytes([e, f]) },
+        }
+    }
+
+    /// The event's index, and what records are sorted by: those without a time come first. All events have their ids at one
+    /// place, or there is but one (the parser of the attributes saw to it).
+    fn event_and_key(&self, kind: u32, body: &[u8]) -> (u8, u64) {
+        let sample = kind == RecordType::SAMPLE.0;
+        let word = |from_start: Option<u8>, from_end: Option<u8>| {
+            let at = match sample {
+                true => usize::from(from_start?),
+                false => body.len().checked_sub(usize::from(from_end?))?,
+            };
+            word_at(body, at, self.little_endian)
+        };
+        let event = if self.infos.len() == 1 {
+            0
+        } else {
+            let place = &self.infos[0].id_parse_info;
+            let id =
+                word(place.sample_record_id_offset_from_start, place.nonsample_record_id_offset_from_end);
+            id.and_then(|id| self.events.get(&id)).copied().unwrap_or(0)
+        };
+        let info = &self.infos[usize::from(event)];
+        let time =
+            word(info.sample_record_time_offset_from_start, info.nonsample_record_time_offset_from_end);
+        (event, time.map_or(0, |time| time.saturating_add(1)))
+    }
+
+    /// The compressed bytes of a record.
+    fn packed<'a>(&self, kind: u32, record: &'a [u8]) -> Option<&'a [u8]> {
+        let body = &record[HEADER_BYTES..];
+        if kind == COMPRESSED {
+            return Some(body);
+        }
+        let bytes = usize::try_from(word_at(body, 0, self.little_endian)?).ok()?;
+        body[8..].get(..bytes)
+    }
+}
+
+/// A record that was read.
+#[derive(Clone, Copy)]
+struct Entry {
+    key: u64,
+    /// Where it is among the bytes, in how many of them, which event's: 40, 16 and 8 bits.
+    place: u64,
+}
+
+impl Entry {
+    fn new(key: u64, start: usize, size: usize, event: u8) -> Entry {
+        Entry { key, place: (start as u64) << 24 | (size as u64) << 8 | u64::from(event) }
+    }
+
+    fn bytes(self) -> std::ops::Range<usize> {
+        let start = (self.place >> 24) as usize;
+        start..start + usize::from((self.place >> 8) as u16)
+    }
+
+    fn event(self) -> u8 {
+        self.place as u8
+    }
+}
+
+/// Puts records in order.
+#[derive(Default)]
+struct Order {
+    /// Records as they came.
+    bytes: Vec<u8>,
+    /// Those that may not be handed out yet, as they came.
+    waiting: Vec<Entry>,
+    /// Those that may, in order; those before `next` were.
+    due: Vec<Entry>,
+    next: usize,
+    /// The greatest key up to the round before, and of all.
+    before: u64,
+    youngest: u64,
+}
+
+impl Order {
+    fn push(&mut self, key: u64, event: u8, record: &[u8]) {
+        self.waiting.push(Entry::new(key, self.bytes.len(), record.len(), event));
+        self.bytes.extend_from_slice(record);
+        self.youngest = self.youngest.max(key);
+    }
+
+    /// A round is over; whether some are due.
+    fn finish_round(&mut self) -> bool {
+        let before = self.before;
+        self.due.clear();
+        self.next = 0;
+        self.due.extend(self.waiting.extract_if(.., |entry| entry.key <= before));
+        self.due.sort_by_key(|entry| entry.key); // stable: equals stay as they came
+        self.before = self.youngest;
+        !self.due.is_empty()
+    }
+
+    /// All are over.
+    fn finish(&mut self) {
+        self.before = u64::MAX;
+        self.finish_round();
+    }
+
+    fn is_drained(&self) -> bool {
+        self.next == self.due.len()
+    }
+
+    fn next(&mut self) -> Option<(usize, &[u8])> {
+        let entry = self.due.get(self.next)?;
+        self.next += 1;
+        Some((usize::from(entry.event()), &self.bytes[entry.bytes()]))
+    }
+
+    /// Drops what was handed out.
+    fn make_room(&mut self) {
+        debug_assert!(self.is_drained());
+        let mut end = 0;
+        for entry in &mut self.waiting {
+            let bytes = entry.bytes();
+            let size = bytes.len();
+            self.bytes.copy_within(bytes, end);
+            *entry = Entry::new(entry.key, end, size, entry.event());
+            end += size;
+        }
+        self.bytes.truncate(end);
+    }
+}
