@@ -16,6 +16,7 @@ const packages = {
 const testPackages = {
   chromium: '/usr/bin/chromium',
   'clang-14': '/usr/bin/clang-14',
+  debuginfod: '/usr/bin/debuginfod',
   'emacs-nox': '/usr/bin/emacs',
   'elpa-eglot': '/usr/share/emacs/site-lisp/elpa-src/eglot*',
   'elpa-lsp-mode': '/usr/share/emacs/site-lisp/elpa-src/lsp-mode*',

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dwell_profile::Dimension;
-use dwell_query::Normalize;
+use dwell_query::{Domain, Normalize};
 
 /// Where have all the cycles gone?
 ///
@@ -17,6 +17,9 @@ pub struct Cli {
     /// The profile database [default: $XDG_DATA_HOME/dwell].
     #[arg(long, global = true, env = "DWELL_DB", value_name = "DIR")]
     pub db: Option<PathBuf>,
+    /// Folders with images and debug information by build id, beside /usr/lib/debug; joined by `:` in the variable.
+    #[arg(long, global = true, env = "DWELL_DEBUG_DIRS", value_name = "DIR", value_delimiter = ':')]
+    pub debug_dir: Vec<PathBuf>,
     /// Print one JSON object instead of text.
     #[arg(long, global = true)]
     pub json: bool,
@@ -281,9 +284,26 @@ pub struct TopArgs {
     /// Only images whose path or id contains this.
     #[arg(long, value_name = "PART")]
     pub image: Option<String>,
+    /// Only the kernel and its modules.
+    #[arg(long, conflicts_with = "user")]
+    pub kernel: bool,
+    /// Only what runs in user mode.
+    #[arg(long)]
+    pub user: bool,
     /// Estimate CPI even where samples of time alone tell of executions (slow, and of low confidence).
     #[arg(long)]
     pub cpi: bool,
+}
+
+impl TopArgs {
+    /// Whose code counts.
+    pub fn domain(&self) -> Domain {
+        match (self.user, self.kernel) {
+            (true, _) => Domain::User,
+            (_, true) => Domain::Kernel,
+            _ => Domain::All,
+        }
+    }
 }
 
 /// What the rows of `top` are.
@@ -451,6 +471,10 @@ pub struct ImportArgs {
     /// The folder that stands for the root of the machine that was sampled.
     #[arg(long, value_name = "DIR", conflicts_with = "counts")]
     pub symfs: Option<PathBuf>,
+    /// debuginfod's servers, asked in this order for images that are not here, and for the debug information of the hottest;
+    /// joined by spaces in the variable. Without one nobody is asked.
+    #[arg(long, value_name = "URL", env = "DEBUGINFOD_URLS", value_delimiter = ' ', hide_env_values = true)]
+    pub debuginfod: Vec<String>,
     /// The kernel's symbols, as /proc/kallsyms spells them [default: this machine's, if it runs the same kernel].
     #[arg(long, value_name = "FILE", conflicts_with = "counts")]
     pub kallsyms: Option<PathBuf>,

@@ -24,6 +24,7 @@ mod tui;
 
 use std::{
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -87,7 +88,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::Stats(args) => run_stats(&open(cli)?, args, cli.json),
         Verb::Export(args) => export::run(&open(cli)?, args, cli.json),
         Verb::Feedback(args) => feedback::run(&open(cli)?, args, cli.json),
-        Verb::Import(args) => import::run(&db()?, args, cli.json),
+        Verb::Import(args) => import::run(&db()?, args, debug_dirs(cli).collect(), cli.json),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "dwell", &mut script);
@@ -98,7 +99,14 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
 }
 
 fn open(cli: &Cli) -> anyhow::Result<Query> {
-    Ok(Query::open(Options::for_database(place::database(cli.db.as_deref())?))?)
+    let mut options = Options::for_database(place::database(cli.db.as_deref())?);
+    options.debug_dirs.extend(debug_dirs(cli));
+    Ok(Query::open(options)?)
+}
+
+/// Folders that were named beside the usual ones; a variable that is set to nothing names none.
+fn debug_dirs(cli: &Cli) -> impl Iterator<Item = PathBuf> + '_ {
+    cli.debug_dir.iter().filter(|dir| !dir.as_os_str().is_empty()).cloned()
 }
 
 fn run_top(query: Query, args: &TopArgs, json: bool) -> anyhow::Result<()> {
@@ -116,6 +124,7 @@ fn run_top(query: Query, args: &TopArgs, json: bool) -> anyhow::Result<()> {
         limit,
         brief: !json,
         cpi: args.cpi,
+        domain: args.domain(),
         ..top::request(&epochs, &args.image)
     };
     let top = query.top(&request, &Cancel::new())?;

@@ -88,11 +88,17 @@ pub fn is_kernel(row: &TopRow) -> bool {
     row.build_id.as_deref().is_some_and(|id| id == "kernel" || id.starts_with("module:"))
 }
 
-/// `user 83.1%, kernel 16.9%`, of rows that are all images; nothing where no kernel was sampled.
-pub fn domains(images: &Top) -> Option<String> {
+/// The shares of user mode and of the kernel, of rows that are images.
+pub fn shares(images: &Top) -> (f64, f64) {
     let kernel: f64 = images.rows.iter().filter(|r| is_kernel(r)).map(|r| r.share).sum();
     let all: f64 = images.rows.iter().map(|r| r.share).sum();
-    (kernel > 0.0).then(|| format!("user {:.1}%, kernel {:.1}%", 100.0 * (all - kernel), 100.0 * kernel))
+    (all - kernel, kernel)
+}
+
+/// `user 83.1%, kernel 16.9%`; nothing where no kernel was sampled.
+pub fn domains(images: &Top) -> Option<String> {
+    let (user, kernel) = shares(images);
+    (kernel > 0.0).then(|| format!("user {:.1}%, kernel {:.1}%", 100.0 * user, 100.0 * kernel))
 }
 
 /// What to ask for such rows.

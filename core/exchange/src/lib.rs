@@ -4,13 +4,15 @@
 //! words; bytes that other tools read. Never here: a crash or
 //! an unbounded allocation, whatever a file says; analysis; sampling.
 
+mod debuginfod;
 mod error;
 mod export;
 mod feedback;
 mod import;
 mod pprof;
 
+pub use debuginfod::{Artifact, Debuginfod, Fetched, Limits};
 pub use error::ExchangeError;
 pub use export::{Format, export};
 pub use feedback::{Counts, Optimizer, feedback};
-pub use import::{ImportFile, Imported, exercise_perf_data, import_perf_data};
+pub use import::{ImportFile, Imported, Servers, exercise, import_perf_data};

@@ -61,6 +61,8 @@ pub struct Mapping {
     pub memory_start: u64,
     #[prost(uint64, tag = "3")]
     pub memory_limit: u64,
+    #[prost(uint64, tag = "4")]
+    pub file_offset: u64,
     #[prost(int64, tag = "5")]
     pub filename: i64,
     #[prost(int64, tag = "6")]

@@ -22,11 +22,8 @@ pub(crate) enum Data {
 
 impl Data {
     pub(crate) fn open(path: &Path) -> io::Result<Data> {
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
         if metadata.len() <= READ_BYTES_MAX { Data::read(file, metadata.len()) } else { Data::map(file) }
     }
 
@@ -56,4 +53,12 @@ impl Data {
             },
         }
     }
+}
+
+/// Opens a file, but nothing else: a profile may name a pipe, which nobody writes to, or a device, which opening changes.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    File::open(path)
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use object::elf as raw;
 
+use crate::data::open_regular;
 use crate::elf::{self, Elf, Section};
 use crate::symbols::{self, le32, le64};
 use crate::unwind::Unwind;
@@ -276,11 +277,10 @@ fn drop_labels(merged: &mut Vec<Candidate>) {
 impl Sparse {
     fn open(path: &Path) -> Result<Sparse, ImageError> {
         let read = |error| ImageError::read(path, error);
-        let file = File::open(path).map_err(read)?;
-        let metadata = file.metadata().map_err(read)?;
-        let length = metadata.len();
-        if !metadata.is_file() || length > FILE_BYTES_MAX {
-            return Err(ImageError::Unsupported("not a regular file, or too large a one".to_owned()));
+        let file = open_regular(path).map_err(read)?;
+        let length = file.metadata().map_err(read)?.len();
+        if length > FILE_BYTES_MAX {
+            return Err(ImageError::Unsupported("too large a file".to_owned()));
         }
         let elf = Elf::parse(&headers(&file, length).map_err(read)?)?;
         Ok(Sparse { file, elf })

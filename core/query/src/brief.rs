@@ -12,7 +12,6 @@ use crate::{
     images::ImageStore,
     procedures::{self, ProcedureSamples},
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
-    top::wants,
 };
 
 /// Some procedures of all that have samples.
@@ -36,7 +35,7 @@ pub fn hottest(
     let mut hottest = Hottest { procedures: Vec::new(), others: 0, notes: Vec::new() };
     for (index, samples) in selection.images.iter().enumerate() {
         cancel.check()?;
-        if !wants(&request.image, &samples.record) || samples.points.is_empty() {
+        if !request.takes(&samples.record) || samples.points.is_empty() {
             continue;
         }
         match store.outline(&samples.record) {

@@ -3,7 +3,7 @@
 //! Enters: epochs. Leaves: procedures with their instructions, samples, executions and inlined calls. Never here: others'
 //! formats. Cost: the analysis of each procedure that matters, shared between the processors.
 
-use dwell_image::Image;
+use dwell_image::{Image, ImageAddress};
 use dwell_profile::ImageOffset;
 
 use crate::{
@@ -60,6 +60,8 @@ impl Query {
             None => where_they_landed(view, p, image, events),
         };
         let place = p.address.and_then(|a| image?.procedure_line(a));
+        let first = instructions.first().map(|i| ImageAddress(i.address));
+        let over = first.and_then(|a| Some(a.0.wrapping_sub(image?.offset_of(a)?.0)));
         ProcedurePlaces {
             procedure: p.name.clone(),
             demangled: p.demangled.clone(),
@@ -67,6 +69,7 @@ impl Query {
             build_id: record.id.to_string(),
             address: p.address.map_or(0, |a| a.0),
             image_base: image.and_then(|i| i.address_of(ImageOffset(0))).map_or(0, |a| a.0),
+            address_over_offset: over.unwrap_or(0),
             file: place.as_ref().map(|(f, _)| f.to_string()),
             line: place.map(|(_, l)| l),
             instructions,
@@ -129,7 +132,7 @@ fn only(counts: &[u64], events: &[usize]) -> Vec<u64> {
     events.iter().map(|&e| counts.get(e).copied().unwrap_or(0)).collect()
 }
 
-fn frames(image: &Image, address: dwell_image::ImageAddress) -> Vec<PlaceFrame> {
+fn frames(image: &Image, address: ImageAddress) -> Vec<PlaceFrame> {
     let frame = |f: dwell_image::Frame| PlaceFrame {
         function: f.function,
         file: f.file.map(|f| f.to_string()),

@@ -45,10 +45,19 @@ pub struct Options {
 }
 
 impl Options {
-    /// The database at `path`, debug information where Debian keeps it.
+    /// The database at `path`, debug information where Debian keeps it and where `dwell import` keeps what it fetched.
     pub fn for_database(path: impl Into<PathBuf>) -> Self {
-        Options { database: path.into(), debug_dirs: vec!["/usr/lib/debug".into()], source_map: Vec::new() }
+        let debug_dirs = std::iter::once("/usr/lib/debug".into()).chain(fetched_dir()).collect();
+        Options { database: path.into(), debug_dirs, source_map: Vec::new() }
     }
+}
+
+/// The folder for images and debug information that debuginfod's servers sent, laid out as `/usr/lib/debug` is:
+/// `$XDG_CACHE_HOME/dwell/debuginfod`, else in `~/.cache`; `None` where neither is known. It need not exist.
+pub fn fetched_dir() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    Some(cache?.join("dwell/debuginfod"))
 }
 
 /// Answers questions about one database.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{MachineModel, machine::Order};
-use dwell_profile::{Dimension, Event, ImageKind};
+use dwell_profile::{Dimension, Event, ImageKind, ImageRecord};
 
 use crate::{
     Cancel, QueryError,
@@ -33,6 +33,30 @@ pub enum TopBy {
     Dimension(Dimension),
 }
 
+/// Whose code counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Domain {
+    /// Everybody's.
+    #[default]
+    All,
+    /// What runs in user mode.
+    User,
+    /// The kernel's and its modules'.
+    Kernel,
+}
+
+impl Domain {
+    /// Whether the image belongs to it.
+    fn has(self, record: &ImageRecord) -> bool {
+        let is_kernel = matches!(record.kind, ImageKind::Kernel | ImageKind::Module);
+        match self {
+            Domain::All => true,
+            Domain::User => !is_kernel,
+            Domain::Kernel => is_kernel,
+        }
+    }
+}
+
 /// A question for [`Query::top`](crate::Query::top).
 #[derive(Clone, Debug, Default)]
 pub struct TopRequest {
@@ -56,6 +80,15 @@ pub struct TopRequest {
     pub split: bool,
     /// Only samples of images whose path, file name or id contains this.
     pub image: Option<String>,
+    /// Only samples of user mode, or of the kernel.
+    pub domain: Domain,
+}
+
+impl TopRequest {
+    /// Whether samples of the image count.
+    pub(crate) fn takes(&self, record: &ImageRecord) -> bool {
+        self.domain.has(record) && wants(&self.image, record)
+    }
 }
 
 /// A row before it is trimmed, with what finds its cost.
@@ -86,7 +119,7 @@ pub fn candidates(
     costs_of: &dyn Fn(&ProcedureSamples) -> Option<Arc<ProcedureCosts>>,
     cancel: &Cancel,
 ) -> Result<Vec<Candidate>, QueryError> {
-    let wanted: Vec<bool> = selection.images.iter().map(|i| wants(&request.image, &i.record)).collect();
+    let wanted: Vec<bool> = selection.images.iter().map(|i| request.takes(&i.record)).collect();
     Ok(match request.by {
         TopBy::Procedure => procedures
             .iter()
@@ -150,7 +183,7 @@ pub fn answer(
 }
 
 /// Whether the image's path or id contains the part that is asked for.
-pub fn wants(part: &Option<String>, record: &dwell_profile::ImageRecord) -> bool {
+pub fn wants(part: &Option<String>, record: &ImageRecord) -> bool {
     let Some(part) = part else { return true };
     record.path.to_string_lossy().contains(part.as_str()) || record.id.as_str().contains(part.as_str())
 }
@@ -181,7 +214,7 @@ pub fn tells_executions(selection: &Selection) -> bool {
         || selection.events.iter().any(|e| e.is_derived() || *e == Event::INSTRUCTIONS)
 }
 
-fn image_row(record: &dwell_profile::ImageRecord) -> TopRow {
+fn image_row(record: &ImageRecord) -> TopRow {
     TopRow {
         image: Some(match record.kind {
             ImageKind::Jit => record.id.to_string(),
@@ -288,7 +321,7 @@ impl<'a> Lines<'a> {
 
 /// Notes on images that matter (at least 1% of the samples) and are not all that such rows need.
 pub fn image_notes(selection: &Selection, store: &ImageStore, request: &TopRequest) -> Vec<String> {
-    let matters = |i: &&ImageSamples| wants(&request.image, &i.record) && selection.share(&i.total) >= 0.01;
+    let matters = |i: &&ImageSamples| request.takes(&i.record) && selection.share(&i.total) >= 0.01;
     let matter = selection.images.iter().filter(matters);
     let notes = matter.filter(|_| !matches!(request.by, TopBy::Dimension(_))).filter_map(|i| {
         let found = store.find(&i.record);

@@ -4,7 +4,7 @@
 
 use dwell_profile::Dimension;
 use dwell_query::{
-    TopBy,
+    Domain, TopBy,
     answer::{EpochSummary, Listing, Top, TopRow},
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -21,6 +21,7 @@ pub const ROWS_MAX: usize = 200;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     pub epochs: Vec<String>,
+    pub domain: Domain,
     pub question: Question,
 }
 
@@ -32,25 +33,21 @@ pub enum Question {
 
 /// An answer.
 pub enum Known {
-    Rows { top: Box<Top>, epochs: Vec<EpochSummary> },
+    /// `domains`: the shares of user mode and of the kernel, whichever of them the rows are of.
+    Rows {
+        top: Box<Top>,
+        epochs: Vec<EpochSummary>,
+        domains: (f64, f64),
+    },
     Listing(Box<Listing>),
 }
 
-/// Whose code is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Domain {
-    All,
-    User,
-    Kernel,
-}
-
-impl Domain {
-    pub fn takes(self, row: &TopRow) -> bool {
-        match self {
-            Domain::All => true,
-            Domain::User => !is_kernel(row),
-            Domain::Kernel => is_kernel(row),
-        }
+/// Whether a row that came is to be shown, until the answer is there that has no others; applications are in both.
+fn is_of(domain: Domain, row: &TopRow) -> bool {
+    match domain {
+        Domain::All => true,
+        Domain::User => !is_kernel(row),
+        Domain::Kernel => row.build_id.is_none() || is_kernel(row),
     }
 }
 
@@ -129,13 +126,13 @@ pub fn kind(by: TopBy) -> &'static str {
 }
 
 impl App {
-    pub fn new(epochs: Vec<String>, image: Option<String>, by: Option<By>) -> App {
+    pub fn new(epochs: Vec<String>, image: Option<String>, by: Option<By>, domain: Domain) -> App {
         let by = by.map_or(TopBy::Image, crate::top::by);
         let title = image.clone().unwrap_or_default();
         App {
             epochs,
             places: vec![Place::new(Question::Rows { by, image }, title)],
-            domain: Domain::All,
+            domain,
             filter: String::new(),
             is_typing: false,
             has_help: false,
@@ -167,15 +164,19 @@ impl App {
         if std::mem::replace(&mut self.is_asked, true) {
             return None;
         }
-        Some(Asked { epochs: self.epochs.clone(), question: self.place().question.clone() })
+        Some(Asked {
+            epochs: self.epochs.clone(),
+            domain: self.domain,
+            question: self.place().question.clone(),
+        })
     }
 
     /// An answer; one to a question that is no longer asked is dropped.
     pub fn take(&mut self, asked: &Asked, known: Result<Known, String>) {
-        let place = self.place_mut();
-        if place.question != asked.question {
+        if self.place().question != asked.question || self.domain != asked.domain {
             return;
         }
+        let place = self.place_mut();
         match known {
             Ok(known) => (place.known, place.problem) = (Some(known), None),
             Err(problem) => place.problem = Some(problem),
@@ -189,7 +190,7 @@ impl App {
         let Some(Known::Rows { top, .. }) = &self.place().known else { return Vec::new() };
         let wanted = self.filter.to_lowercase();
         let named = |r: &&TopRow| wanted.is_empty() || row_name(r).to_lowercase().contains(&wanted);
-        top.rows.iter().filter(|r| self.domain.takes(r)).filter(named).collect()
+        top.rows.iter().filter(|r| is_of(self.domain, r)).filter(named).collect()
     }
 
     pub fn press(&mut self, key: KeyEvent) {
@@ -222,7 +223,7 @@ impl App {
             KeyCode::Char('?' | 'h') => self.has_help = true,
             KeyCode::Char('p') => self.is_paused = !self.is_paused,
             KeyCode::Char('/') => self.is_typing = self.place().by().is_some(),
-            KeyCode::Char('u') => self.domain = next_domain(self.domain),
+            KeyCode::Char('u') => (self.domain, self.is_asked) = (next_domain(self.domain), false),
             KeyCode::Up | KeyCode::Char('k') => self.move_by(-1),
             KeyCode::Down | KeyCode::Char('j') => self.move_by(1),
             KeyCode::PageUp => self.move_by(-(page as isize)),

@@ -1,7 +1,7 @@
 //! One picture of the state: a heading, a table or a listing, a line of keys.
 
 use dwell_query::{
-    TopBy,
+    Domain, TopBy,
     answer::{EpochSummary, Top, TopRow},
 };
 use ratatui::{
@@ -17,7 +17,7 @@ use ratatui::{
 
 use super::{
     ansi,
-    app::{App, Domain, Known, kind, row_name},
+    app::{App, Known, kind, row_name},
 };
 use crate::{
     annotate,
@@ -66,7 +66,7 @@ fn heading(app: &App) -> Line<'static> {
     let mut spans =
         vec![Span::styled(" dwell top ", STRONG.fg(Color::Black).bg(Color::Cyan)), Span::raw(" ")];
     let rows = app.places.iter().rev().find_map(|p| match &p.known {
-        Some(Known::Rows { top, epochs }) => Some((top, epochs)),
+        Some(Known::Rows { top, epochs, .. }) => Some((top, epochs)),
         _ => None,
     });
     if let Some((top, epochs)) = rows {
@@ -121,20 +121,15 @@ fn crumbs(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-/// User and kernel apart, of the rows that there are.
+/// User and kernel apart, and which of them is shown.
 fn domain_told(app: &App) -> String {
-    let Some(Known::Rows { top, .. }) = &app.place().known else { return String::new() };
+    let Some(Known::Rows { domains: (user, kernel), .. }) = &app.place().known else { return String::new() };
     let which = match app.domain {
         Domain::All => "",
         Domain::User => "   user only",
         Domain::Kernel => "   kernel only",
     };
-    if top.rows.iter().any(|r| r.build_id.is_none()) {
-        return String::new(); // applications are not apart from the kernel that works for them
-    }
-    let kernel: f64 = top.rows.iter().filter(|r| is_kernel(r)).map(|r| r.share).sum();
-    let all: f64 = top.rows.iter().map(|r| r.share).sum();
-    format!("   user {:.1}%  kernel {:.1}%{which}", 100.0 * (all - kernel), 100.0 * kernel.max(0.0))
+    format!("   user {:.1}%  kernel {:.1}%{which}", 100.0 * user, 100.0 * kernel)
 }
 
 fn table(app: &mut App, frame: &mut Frame, area: Rect) {

@@ -22,7 +22,7 @@ use std::{
 };
 
 use anyhow::Context;
-use dwell_query::{Cancel, Query, TopRequest};
+use dwell_query::{Cancel, Query, TopBy, TopRequest};
 use ratatui::crossterm::event::{self, Event};
 
 use crate::args::TopArgs;
@@ -62,7 +62,7 @@ fn show(
         Some(time) => crate::top::since(query, time)?,
         None => args.epoch.clone(),
     };
-    let mut app = App::new(epochs, args.image.clone(), args.by);
+    let mut app = App::new(epochs, args.image.clone(), args.by, args.domain());
     let mut looked: Option<(Instant, u64)> = None;
     let mut is_stale = true;
     loop {
@@ -114,10 +114,13 @@ fn answer(query: &Query, asked: &Asked) -> Result<Known, dwell_query::QueryError
     match &asked.question {
         Question::Rows { by, image } => {
             let limit = Some(app::ROWS_MAX);
-            let request = TopRequest { by: *by, limit, ..crate::top::request(&asked.epochs, image) };
+            let domain = asked.domain;
+            let request = TopRequest { by: *by, limit, domain, ..crate::top::request(&asked.epochs, image) };
             let top = query.top(&request, &cancel)?;
+            let images = TopRequest { by: TopBy::Image, ..crate::top::request(&asked.epochs, image) };
+            let domains = crate::top::shares(&query.top(&images, &cancel)?);
             let epochs = epochs.into_iter().filter(|e| top.epochs.contains(&e.id)).collect();
-            Ok(Known::Rows { top: Box::new(top), epochs })
+            Ok(Known::Rows { top: Box::new(top), epochs, domains })
         }
         Question::Listing { procedure } => {
             Ok(Known::Listing(Box::new(query.listing(&asked.epochs, procedure, &cancel)?)))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dwell_query::{
-    TopBy,
+    Domain, TopBy,
     answer::{EpochSummary, EventSummary, Top, TopRow},
 };
 use expect_test::{Expect, expect};
@@ -82,7 +82,7 @@ struct Run {
 
 impl Run {
     fn new(width: u16, height: u16) -> Run {
-        let app = App::new(vec!["latest".into()], None, None);
+        let app = App::new(vec!["latest".into()], None, None, Domain::All);
         let mut run =
             Run { app, terminal: Terminal::new(TestBackend::new(width, height)).unwrap(), asked: Vec::new() };
         run.answer();
@@ -92,17 +92,18 @@ impl Run {
     fn answer(&mut self) {
         while let Some(asked) = self.app.take_question() {
             self.asked.push(asked.question.clone());
-            let known = match asked.question {
-                Question::Rows { by, .. } => {
+            let known = match &asked.question {
+                Question::Rows { by, image } => {
+                    let domains = if image.is_none() { (0.75, 0.25) } else { (0.7, 0.0) };
                     let top = Top {
                         schema: 1,
                         epochs: vec!["e1".into()],
                         total: counts(1000),
-                        rows: rows(by),
+                        rows: rows(*by),
                         omitted_rows: 0,
                         notes: Vec::new(),
                     };
-                    Ok(Known::Rows { top: Box::new(top), epochs: vec![epoch()] })
+                    Ok(Known::Rows { top: Box::new(top), epochs: vec![epoch()], domains })
                 }
                 Question::Listing { .. } => Err("hot: no instructions can be read".to_owned()),
             };
@@ -212,7 +213,8 @@ fn what_grew_is_asked_again_but_not_while_paused() {
 #[test]
 fn an_answer_that_comes_too_late_is_dropped() {
     let mut run = Run::new(80, 8);
-    let late = Asked { epochs: vec!["latest".into()], question: Question::Listing { procedure: "x".into() } };
+    let question = Question::Listing { procedure: "x".into() };
+    let late = Asked { epochs: vec!["latest".into()], domain: Domain::All, question };
     run.app.take(&late, Err("no".into()));
     assert!(run.app.place().problem.is_none());
 }

@@ -15,7 +15,8 @@ struct Builder<'a> {
     profile: Profile,
     strings: Strings,
     functions: BTreeMap<(i64, i64, i64), u64>,
-    mappings: BTreeMap<&'a str, u64>,
+    /// By image and by how its code is moved against the file: a mapping has one offset.
+    mappings: BTreeMap<(&'a str, u64), u64>,
 }
 
 pub fn write(places: &Places) -> Vec<u8> {
@@ -85,7 +86,8 @@ impl<'a> Builder<'a> {
 
     fn mapping(&mut self, procedure: &'a ProcedurePlaces, address: u64) -> u64 {
         let next = self.mappings.len() as u64 + 1;
-        let id = *self.mappings.entry(&procedure.build_id).or_insert(next);
+        let over = procedure.address_over_offset;
+        let id = *self.mappings.entry((&procedure.build_id, over)).or_insert(next);
         if id == next {
             let (filename, build_id) = (self.string(&procedure.image), self.string(&procedure.build_id));
             self.profile.mapping.push(Mapping {
@@ -103,6 +105,7 @@ impl<'a> Builder<'a> {
         let mapping = &mut self.profile.mapping[id as usize - 1];
         mapping.memory_start = mapping.memory_start.min(address & !0xfff);
         mapping.memory_limit = mapping.memory_limit.max((address | 0xfff).saturating_add(1));
+        mapping.file_offset = mapping.memory_start.wrapping_sub(over);
         id
     }
 

@@ -27,6 +27,7 @@ fn places() -> Places {
         build_id: "abcdef".into(),
         address,
         image_base: 0,
+        address_over_offset: 0x400,
         file: Some("/src/a.c".into()),
         line: Some(3),
         instructions,

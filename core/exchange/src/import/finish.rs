@@ -2,7 +2,10 @@
 //!
 //! Enters: everything that was read. Leaves: the epoch, its images, its rows in the order of a segment. Never here: records.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use dwell_profile::{BuildId, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleKey};
 use jiff::Timestamp;
@@ -41,6 +44,11 @@ impl Told {
         }
         let events: Vec<Event> = self.attributes.iter().map(|(name, a)| event_of(name, a.as_ref())).collect();
         let groups = self.groups(&sums, &records, &events);
+        let hot = if locator.may_fetch() { hottest(&sums) } else { BTreeSet::new() };
+        records
+            .iter()
+            .filter(|(target, _)| hot.contains(target))
+            .for_each(|(_, r)| locator.fetch_debug_info(r));
         let stacks = std::mem::take(&mut self.stacks);
         // Code that only branches led through has no record yet.
         for target in (0..self.targets.len() as u32).filter(|_| stacks.branches > 0) {
@@ -102,6 +110,21 @@ impl Told {
     pub(super) fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {
         self.build_ids.iter().find(|(k, _)| k == key).map(|(_, id)| id)
     }
+}
+
+/// Targets with at least this share of an event's time: debug information is large, and what is cold is seldom read by line.
+const HOT_SHARE: f64 = 0.005;
+
+fn hottest(sums: &Settled<Slot>) -> BTreeSet<u32> {
+    let mut by_target: BTreeMap<(u8, u32), u128> = BTreeMap::new();
+    let mut totals: BTreeMap<u8, u128> = BTreeMap::new();
+    for (number, slot) in sums.slots().enumerate() {
+        let sum: u128 = sums.of(number).map(|(_, periods)| u128::from(periods)).sum();
+        *by_target.entry((slot.event, slot.target)).or_default() += sum;
+        *totals.entry(slot.event).or_default() += sum;
+    }
+    let is_hot = |event: u8, sum: u128| sum as f64 >= HOT_SHARE * totals[&event] as f64;
+    by_target.into_iter().filter(|((event, _), sum)| is_hot(*event, *sum)).map(|((_, t), _)| t).collect()
 }
 
 /// Sampled offsets of a target, ascending.

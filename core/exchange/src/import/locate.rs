@@ -10,10 +10,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use dwell_image::build_id_of_file;
+use dwell_image::{DebugSearch, DebugState, Image, build_id_of_file};
 use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord};
 
 use super::ImportFile;
+use crate::{Artifact, Debuginfod};
 
 /// A mapped file as a record names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,14 +28,19 @@ pub struct Named {
 /// Finds files here.
 pub struct Locator<'a> {
     request: &'a ImportFile,
+    debuginfod: Option<&'a Debuginfod>,
     /// When the profile was written.
     written: Option<SystemTime>,
 }
 
 impl<'a> Locator<'a> {
     /// For a profile that was last written then.
-    pub fn new(request: &'a ImportFile, written: Option<SystemTime>) -> Self {
-        Locator { request, written }
+    pub fn new(
+        request: &'a ImportFile,
+        debuginfod: Option<&'a Debuginfod>,
+        written: Option<SystemTime>,
+    ) -> Self {
+        Locator { request, debuginfod, written }
     }
 
     /// The image's record, and what one must know of it.
@@ -69,13 +75,46 @@ impl<'a> Locator<'a> {
         if let Some(found) = kept.filter(|path| is_it(&path)) {
             return (ImageRecord { path: found, ..record }, None);
         }
-        let under = |dir: &PathBuf| dir.join(".build-id").join(&hex[..2]).join(&hex[2..]);
-        if self.request.debug_dirs.iter().map(under).any(|p| p.exists()) {
+        if self.place(&record).is_some() {
+            return (record, None);
+        }
+        if self.debuginfod.is_some_and(|d| d.fetch(id, Artifact::Executable).is_some()) {
             return (record, None);
         }
         let there = candidates.iter().any(|p| p.exists());
         let why = if there { "the file here is another build" } else { "it is not here" };
         (record, Some(format!("{}: {why} (build id {hex})", path.display())))
+    }
+
+    /// Whether somebody may be asked for what is not here.
+    pub fn may_fetch(&self) -> bool {
+        self.debuginfod.is_some()
+    }
+
+    /// The image itself, if it is here.
+    pub fn open(&self, named: &Named) -> Option<Image> {
+        let (record, missing) = self.locate(named);
+        if missing.is_some() { None } else { Image::open(self.place(&record)?).ok() }
+    }
+
+    /// Has the debug information of a located image fetched, unless it is here.
+    pub fn fetch_debug_info(&self, record: &ImageRecord) {
+        let (Some(debuginfod), Some(id)) = (self.debuginfod, record.id.build_id()) else { return };
+        let Some(Ok(mut image)) = self.place(record).map(Image::open) else { return };
+        image.attach_debug(&DebugSearch { debug_dirs: self.request.debug_dirs.clone() });
+        if matches!(image.debug_state(), DebugState::Missing(_)) {
+            debuginfod.fetch(&id, Artifact::DebugInfo);
+        }
+    }
+
+    /// Where a located image lies: at its path, or by build id in a folder.
+    fn place(&self, record: &ImageRecord) -> Option<PathBuf> {
+        let Some(id) = record.id.build_id() else { return Some(record.path.clone()) };
+        let hex = id.to_string();
+        let folders = self.request.debug_dirs.iter().chain([&self.request.servers.cache]);
+        let by_id = folders.map(|dir| dir.join(".build-id").join(&hex[..2]).join(&hex[2..]));
+        let is_it = |path: &PathBuf| build_id_of_file(path).as_ref() == Some(&id);
+        std::iter::once(record.path.clone()).chain(by_id).find(is_it)
     }
 
     fn by_path(&self, path: &Path, candidates: &[PathBuf]) -> (ImageRecord, Option<String>) {

@@ -5,6 +5,7 @@
 
 mod branches;
 mod epoch;
+pub mod exercise;
 mod finish;
 mod guard;
 mod kallsyms;
@@ -24,9 +25,7 @@ use dwell_profile::{Database, Epoch, EpochId, ImageRecord, PathBurst};
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use perf_data::exercise as exercise_perf_data;
-
-use crate::ExchangeError;
+use crate::{Debuginfod, ExchangeError, Fetched, Limits};
 
 /// What to import.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +36,8 @@ pub struct ImportFile {
     pub symfs: Option<PathBuf>,
     /// Folders with images or debug information by build id.
     pub debug_dirs: Vec<PathBuf>,
+    /// Who is asked for images, and for the debug information of the hottest, that are not here; by default nobody.
+    pub servers: Servers,
     /// Where perf keeps copies of the images that it sampled, as `.build-id/ab/cdef…/elf`: `~/.debug`.
     pub perf_cache: Option<PathBuf>,
     /// The kernel's symbols, as /proc/kallsyms spells them; this machine's where it runs the same kernel.
@@ -45,6 +46,17 @@ pub struct ImportFile {
     pub clock_hz: Option<f64>,
     /// The epoch's name.
     pub name: Option<String>,
+}
+
+/// debuginfod's servers.
+#[derive(Clone, Debug, Default)]
+pub struct Servers {
+    /// Their URLs, in the order in which they are asked.
+    pub urls: Vec<String>,
+    /// The folder in which what they send is kept: give it to whoever reads the epoch as a folder with debug information.
+    pub cache: PathBuf,
+    /// How long to wait, how much to take.
+    pub limits: Limits,
 }
 
 /// What came of it; `dwell import --json`.
@@ -58,6 +70,8 @@ pub struct Imported {
     pub samples: u64,
     /// What the file lacks, and what had to be left out.
     pub notes: Vec<String>,
+    /// What servers sent.
+    pub fetched: Vec<Fetched>,
 }
 
 /// Everything of an epoch, before it is stored.
@@ -78,8 +92,12 @@ pub fn import_perf_data(
     request: &ImportFile,
     now: Timestamp,
 ) -> Result<Imported, ExchangeError> {
-    let gathered = perf_data::gather(request, now)?;
-    let notes = gathered.epoch.notes.clone();
+    let servers = &request.servers;
+    let debuginfod = Debuginfod::new(&servers.urls, &servers.cache, servers.limits);
+    let gathered = perf_data::gather(request, debuginfod.as_ref(), now)?;
+    let mut notes = gathered.epoch.notes.clone();
+    notes.extend(debuginfod.iter().flat_map(Debuginfod::take_problems));
+    let fetched = debuginfod.iter().flat_map(Debuginfod::take_fetched).collect();
     let id = gathered.epoch.id.clone();
     let samples = gathered.epoch.events.values().map(|e| e.samples).sum();
     let mut writer = database.writer()?.begin(gathered.epoch)?;
@@ -89,5 +107,5 @@ pub fn import_perf_data(
     }
     writer.append_paths(gathered.burst.as_slice())?;
     writer.finish(now)?;
-    Ok(Imported { schema: 1, epoch: id, samples, notes })
+    Ok(Imported { schema: 1, epoch: id, samples, notes, fetched })
 }

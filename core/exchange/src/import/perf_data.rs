@@ -35,21 +35,26 @@ use super::{
     script,
     space::{Execution, Mapping, Spaces},
 };
-use crate::ExchangeError;
+use crate::{Debuginfod, ExchangeError};
 
 /// Reads the whole file.
-pub fn gather(request: &ImportFile, now: Timestamp) -> Result<Gathered, ExchangeError> {
+pub fn gather(
+    request: &ImportFile,
+    debuginfod: Option<&Debuginfod>,
+    now: Timestamp,
+) -> Result<Gathered, ExchangeError> {
     let path = &request.path;
     let io = |source| ExchangeError::Io { path: path.clone(), source };
     let bad = |why: String| ExchangeError::BadPerfData { path: path.clone(), why };
     let mut file = open(path).map_err(io)?;
     let written = file.metadata().ok().and_then(|m| m.modified().ok());
-    if let Some(told) = others(&mut file).map_err(io)? {
+    let locator = Locator::new(request, debuginfod, written);
+    if let Some(told) = others(&mut file, &locator).map_err(io)? {
         let told = told.map_err(bad)?;
         if told.events.iter().all(|e| e.samples == 0) {
             return Err(ExchangeError::NoSamples { path: path.clone() });
         }
-        return Ok(told.finish(request, &Locator::new(request, written), now));
+        return Ok(told.finish(request, &locator, now));
     }
     let shape = guard::check(&mut file).map_err(bad)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;
@@ -59,23 +64,11 @@ pub fn gather(request: &ImportFile, now: Timestamp) -> Result<Gathered, Exchange
     if told.events.iter().all(|e| e.samples == 0) {
         return Err(ExchangeError::NoSamples { path: path.clone() });
     }
-    Ok(told.finish(request, &Locator::new(request, written), now))
-}
-
-/// Reads bytes as `import` reads a file's, for fuzzing: nothing may panic, whatever they are.
-pub fn exercise(bytes: &[u8]) {
-    drop((script::read(bytes), pprof::read(bytes)));
-    let mut file = io::Cursor::new(bytes);
-    let Ok(shape) = guard::check(&mut file) else { return };
-    file.set_position(0);
-    let request = ImportFile::default();
-    if let Ok(told) = parse(file, shape, &request) {
-        told.finish(&request, &Locator::new(&request, None), Timestamp::UNIX_EPOCH);
-    }
+    Ok(told.finish(request, &locator, now))
 }
 
 /// What is no perf.data file, but may be the text of `perf script` or a profile of pprof's.
-fn others(file: &mut File) -> io::Result<Option<Result<Told, String>>> {
+fn others(file: &mut File, locator: &Locator<'_>) -> io::Result<Option<Result<Told, String>>> {
     let mut start = Vec::new();
     file.by_ref().take(256).read_to_end(&mut start)?;
     file.seek(SeekFrom::Start(0))?;
@@ -84,13 +77,13 @@ fn others(file: &mut File) -> io::Result<Option<Result<Told, String>>> {
     }
     let text = script::is_text(&start);
     Ok(match () {
-        () if text && !start.starts_with(b"\n") => Some(script::read(BufReader::new(file))),
-        () if pprof::is_pprof(&start) => Some(pprof::read(file)),
+        () if text && !start.starts_with(b"\n") => Some(script::read(BufReader::new(file), locator)),
+        () if pprof::is_pprof(&start) => Some(pprof::read(file, locator)),
         () => None,
     })
 }
 
-fn parse(mut file: impl Read + Seek, shape: Shape, request: &ImportFile) -> Result<Told, String> {
+pub(super) fn parse(mut file: impl Read + Seek, shape: Shape, request: &ImportFile) -> Result<Told, String> {
     let text = |e: linux_perf_data::Error| e.to_string();
     let (start, bytes, cut, description) = match shape {
         Shape::Pipe { start, data_bytes } => {

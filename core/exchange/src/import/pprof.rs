@@ -5,15 +5,16 @@
 //!
 //! The schema: `proto/profile.proto` of github.com/google/pprof; field numbers are its.
 
-use std::io::Read;
+use std::{io::Read, ops::Range};
 
-use dwell_profile::BuildId;
+use dwell_image::Image;
+use dwell_profile::{BuildId, ImageOffset};
 use flate2::read::MultiGzDecoder;
 use prost::Message;
 use rustc_hash::FxHashMap;
 
 use super::{
-    locate::Named,
+    locate::{Locator, Named},
     perf_data::{EventTally, Target, Told},
 };
 
@@ -87,7 +88,7 @@ pub fn is_pprof(start: &[u8]) -> bool {
 }
 
 /// Reads the whole profile.
-pub fn read(mut file: impl Read) -> Result<Told, String> {
+pub fn read(mut file: impl Read, locator: &Locator<'_>) -> Result<Told, String> {
     let mut bytes = Vec::new();
     file.by_ref().take(BYTES_MAX).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -100,10 +101,10 @@ pub fn read(mut file: impl Read) -> Result<Told, String> {
     if profile.sample_type.is_empty() || profile.sample_type.len() > EVENTS_MAX {
         return Err(format!("a profile of pprof's with {} types of values", profile.sample_type.len()));
     }
-    Ok(tell(&profile))
+    Ok(tell(&profile, locator))
 }
 
-fn tell(profile: &Profile) -> Told {
+fn tell(profile: &Profile, locator: &Locator<'_>) -> Told {
     let mut told = Told::default();
     let text =
         |index: i64| usize::try_from(index).ok().and_then(|i| profile.string_table.get(i)).map_or("", |s| s);
@@ -120,8 +121,8 @@ fn tell(profile: &Profile) -> Told {
     let name = if scale > 0 { "cpu-clock" } else { text(profile.sample_type[column].kind) };
     told.attributes.push((name.to_owned(), None));
     told.events.push(EventTally::default());
-    let mappings: FxHashMap<u64, &Mapping> = profile.mapping.iter().map(|m| (m.id, m)).collect();
-    let places = profile.location.iter().map(|l| (l.id, (l.address, place(&mut told, l, &mappings, &text))));
+    let mappings = mappings(profile, &text, locator, &mut told.remarks);
+    let places = profile.location.iter().map(|l| (l.id, (l.address, place(&mut told, l, &mappings))));
     let places: FxHashMap<u64, (u64, Option<(u32, u64)>)> = places.collect();
     let execution = told.spaces.execution(1);
     let mut stacks = 0;
@@ -151,22 +152,82 @@ fn time_column<'p>(profile: &'p Profile, text: &impl Fn(i64) -> &'p str) -> usiz
     known.unwrap_or(profile.sample_type.len() - 1)
 }
 
-/// Target and offset of a location; `None` where no file tells.
-fn place<'p>(
-    told: &mut Told,
-    location: &Location,
-    mappings: &FxHashMap<u64, &'p Mapping>,
+/// A mapping of a file, and what its addresses exceed the file's offsets by.
+struct Mapped {
+    addresses: Range<u64>,
+    file: Named,
+    over: u64,
+}
+
+/// The mappings of files, by their numbers.
+fn mappings<'p>(
+    profile: &Profile,
     text: &impl Fn(i64) -> &'p str,
-) -> Option<(u32, u64)> {
-    let mapping = mappings.get(&location.mapping_id)?;
-    let path = text(mapping.filename);
-    let inside = (mapping.memory_start..mapping.memory_limit).contains(&location.address);
-    if !path.starts_with('/') || !inside {
+    locator: &Locator<'_>,
+    remarks: &mut Vec<String>,
+) -> FxHashMap<u64, Mapped> {
+    let mut all: FxHashMap<u64, Mapped> = FxHashMap::default();
+    for m in profile.mapping.iter().filter(|m| text(m.filename).starts_with('/')) {
+        let path = text(m.filename).as_bytes().to_vec();
+        let file = Named { path, build_id: BuildId::from_hex(text(m.build_id)).ok() };
+        // A limit that is left out is none.
+        let end = if m.memory_limit == 0 { u64::MAX } else { m.memory_limit };
+        let over = m.memory_start.wrapping_sub(m.file_offset);
+        all.insert(m.id, Mapped { addresses: m.memory_start..end, file, over });
+    }
+    for m in profile.mapping.iter().filter(|m| m.file_offset == 0).take(IMAGES_MAX) {
+        let Some(mapped) = all.get_mut(&m.id) else { continue };
+        let within = profile.location.iter().filter(|l| l.mapping_id == m.id).map(|l| l.address);
+        let some: Vec<u64> = within.filter(|a| mapped.addresses.contains(a)).take(LOCATIONS_MAX).collect();
+        if let Some(over) = locator.open(&mapped.file).and_then(|image| likely_over(&image, mapped, &some)) {
+            mapped.over = over;
+            remarks.push(format!(
+                "{}: the profile has no offset of its mapping: the one that puts its samples into procedures was taken",
+                text(m.filename)
+            ));
+        }
+    }
+    all
+}
+
+/// Images that are opened because their mapping has no offset …
+const IMAGES_MAX: usize = 64;
+/// … and locations that are tried on each.
+const LOCATIONS_MAX: usize = 1000;
+
+/// A mapping without an offset may be of the file's beginning, as it says; but many writers leave offsets out. What else may
+/// be meant: addresses are the image's own; the image is mapped whole from its first address; only its code is. The one under
+/// which most locations lie in procedures; `None` where that is what the mapping says.
+fn likely_over(image: &Image, mapped: &Mapped, locations: &[u64]) -> Option<u64> {
+    let start = mapped.addresses.start;
+    let first = image.procedures().iter().map(|p| p.address).min()?;
+    let code_over = first.0.wrapping_sub(image.offset_of(first)?.0);
+    let base = image.address_of(ImageOffset(0)).map_or(0, |a| a.0);
+    let page = |address: u64| address & !0xfff;
+    let in_procedures = |over: &u64| {
+        let is_in = |address: &&u64| {
+            let offset = ImageOffset(address.wrapping_sub(*over));
+            let Some(address) = image.address_of(offset) else { return false };
+            image.procedure_at(address).is_some_and(|p| address.0 - p.address.0 < p.size_bytes.max(1))
+        };
+        locations.iter().filter(is_in).count()
+    };
+    let whole = start.wrapping_sub(base).wrapping_add(code_over);
+    let code_alone = start.wrapping_sub(page(first.0.wrapping_sub(code_over)));
+    let others = [code_over, whole, code_alone];
+    let said = in_procedures(&mapped.over);
+    let best = others.into_iter().map(|over| (in_procedures(&over), over)).max_by_key(|(n, _)| *n)?;
+    (best.0 > said).then_some(best.1)
+}
+
+/// Target and offset of a location; `None` where no file tells.
+fn place(told: &mut Told, location: &Location, mappings: &FxHashMap<u64, Mapped>) -> Option<(u32, u64)> {
+    let mapped = mappings.get(&location.mapping_id)?;
+    if !mapped.addresses.contains(&location.address) {
         return None;
     }
-    let build_id = BuildId::from_hex(text(mapping.build_id)).ok();
-    let target = told.intern(Target::File(Named { path: path.as_bytes().to_vec(), build_id }));
-    Some((target, mapping.file_offset.wrapping_add(location.address - mapping.memory_start)))
+    let target = told.intern(Target::File(mapped.file.clone()));
+    Some((target, location.address.wrapping_sub(mapped.over)))
 }
 
 #[cfg(test)]
@@ -174,6 +235,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::ImportFile;
 
     fn profile() -> Profile {
         let texts = ["", "samples", "count", "cpu", "nanoseconds", "/bin/program", "abcdef0123"];
@@ -209,7 +271,8 @@ mod tests {
         packed.write_all(&bytes).unwrap();
         for bytes in [bytes, packed.finish().unwrap()] {
             assert!(is_pprof(&bytes));
-            let told = read(&bytes[..]).unwrap();
+            let request = ImportFile::default();
+            let told = read(&bytes[..], &Locator::new(&request, None, None)).unwrap();
             let tally = &told.events[0];
             assert_eq!((tally.samples, tally.unknown, tally.periods), (6, 2, 60_000_000));
             assert_eq!((told.attributes[0].0.as_str(), told.call_chains), ("cpu-clock", 1));
@@ -224,6 +287,8 @@ mod tests {
     #[test]
     fn damaged_profiles_are_errors_or_parts() {
         let bytes = profile().encode_to_vec();
+        let request = ImportFile::default();
+        let read = |bytes: &[u8]| read(bytes, &Locator::new(&request, None, None));
         for at in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[at / 8] ^= 1 << (at % 8);

@@ -11,7 +11,7 @@ use linux_perf_data::linux_perf_event_reader::CpuMode;
 use rustc_hash::FxHashMap;
 
 use super::{
-    locate::Named,
+    locate::{Locator, Named},
     perf_data::{EventTally, Target, Told},
     sample::Sample,
 };
@@ -27,8 +27,8 @@ pub fn is_text(start: &[u8]) -> bool {
 }
 
 /// Reads the whole text; an error where it holds no line of perf's.
-pub fn read(mut text: impl BufRead) -> Result<Told, String> {
-    let mut reader = Reader::default();
+pub fn read(mut text: impl BufRead, locator: &Locator<'_>) -> Result<Told, String> {
+    let mut reader = Reader::new(locator);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -53,8 +53,8 @@ pub fn read(mut text: impl BufRead) -> Result<Told, String> {
     Ok(told)
 }
 
-#[derive(Default)]
-struct Reader {
+struct Reader<'a> {
+    locator: &'a Locator<'a>,
     told: Told,
     events: FxHashMap<String, usize>,
     /// The sample whose lines are being read.
@@ -72,7 +72,19 @@ struct Header {
     period: u64,
 }
 
-impl Reader {
+impl<'a> Reader<'a> {
+    fn new(locator: &'a Locator<'a>) -> Self {
+        Reader {
+            locator,
+            told: Told::default(),
+            events: FxHashMap::default(),
+            sample: None,
+            images: FxHashMap::default(),
+            by_name: 0,
+            strange: 0,
+        }
+    }
+
     fn line(&mut self, line: &str) {
         if line.is_empty() {
             self.end_sample();
@@ -133,8 +145,12 @@ impl Reader {
         Some(event)
     }
 
-    /// `address symbol+0xoffset (image)`: the innermost of a sample counts, the others are its callers.
+    /// `address symbol+0xoffset (image)`: the innermost of a sample counts, the others are its callers. A call that was
+    /// inlined there comes before it, by its name alone.
     fn frame(&mut self, line: &str) {
+        if line.ends_with(" (inlined)") {
+            return;
+        }
         let mut words = line.trim().splitn(2, char::is_whitespace);
         let address = words.next().and_then(|a| u64::from_str_radix(a.trim_start_matches("0x"), 16).ok());
         let Some(address) = address else {
@@ -169,10 +185,11 @@ impl Reader {
 
     fn by_name(&mut self, symbol: Option<(&str, u64)>, path: &str) -> Option<(u32, u64)> {
         let (name, within) = symbol?;
-        let symbols = self.images.entry(path.to_owned()).or_insert_with(|| symbols(path)).as_ref()?;
+        let file = Named { path: path.as_bytes().to_vec(), build_id: None };
+        let find = || self.locator.open(&file).map(|image| symbols(&image));
+        let symbols = self.images.entry(path.to_owned()).or_insert_with(find).as_ref()?;
         let offset = symbols.get(name)?.checked_add(within)?;
-        let target = Target::File(Named { path: path.as_bytes().to_vec(), build_id: None });
-        Some((self.told.intern(target), offset))
+        Some((self.told.intern(Target::File(file)), offset))
     }
 }
 
@@ -186,8 +203,7 @@ fn named(text: &str) -> (Option<(&str, u64)>, &str) {
 }
 
 /// Offsets in the file of an image's procedures by both spellings of their names; those of names that several have are left out.
-fn symbols(path: &str) -> Option<FxHashMap<String, u64>> {
-    let image = Image::open(path).ok()?;
+fn symbols(image: &Image) -> FxHashMap<String, u64> {
     let mut found: FxHashMap<String, Option<u64>> = FxHashMap::default();
     for procedure in image.procedures() {
         let Some(offset) = image.offset_of(procedure.address) else { continue };
@@ -199,7 +215,7 @@ fn symbols(path: &str) -> Option<FxHashMap<String, u64>> {
             found.entry(name).and_modify(|known| *known = None).or_insert(Some(offset.0));
         }
     }
-    Some(found.into_iter().filter_map(|(name, offset)| Some((name, offset?))).collect())
+    found.into_iter().filter_map(|(name, offset)| Some((name, offset?))).collect()
 }
 
 /// `PERF_RECORD_MMAP2 pid/tid: [0xstart(0xlength) @ 0xoffset major:minor inode generation]: r-xp path`

@@ -45,6 +45,8 @@ pub struct ProcedurePlaces {
     pub address: u64,
     /// Address of the image's first byte, 0 but for executables at fixed addresses.
     pub image_base: u64,
+    /// What addresses exceed their offsets in the image's file by; 0 where the image is not at hand: they are offsets then.
+    pub address_over_offset: u64,
     /// Source file it begins in …
     pub file: Option<String>,
     /// … and the line, from 1.
