@@ -35,7 +35,10 @@
   "Timer that will ask for details of the rows in sight.")
 
 (defvar-local dwell-hot--by "procedure"
-  "What the rows are by: procedure, image, line or app.")
+  "What the rows shown are by: procedure, image, line or app.")
+
+(defvar-local dwell-hot--wanted "procedure"
+  "What they shall be by: the same once the answer has come.")
 
 (defvar dwell-hot-mode-map
   (let ((map (make-sparse-keymap)))
@@ -89,11 +92,14 @@
 (defun dwell-hot--fetch ()
   "Ask for this list's rows and show them.
 Of procedures only what is cheap, then in detail those in sight."
-  (let* ((by dwell-hot--by) (bare (equal by "procedure")))
+  (let* ((by dwell-hot--wanted) (bare (equal by "procedure")))
     (dwell--request (dwell--ensure) :dwell/hotProcedures
                     (list :by by :limit dwell-hot-limit :bare (if bare t :json-false))
                     (lambda (result)
-                      (when (equal by dwell-hot--by)
+                      (when (equal by dwell-hot--wanted)
+                        (unless (equal by dwell-hot--by)
+                          (setq dwell-hot--by by dwell-hot--details nil
+                                tabulated-list-sort-key nil dwell-table--filter nil))
                         (dwell-hot--show result)
                         (when bare (dwell-hot--look-closer)))))))
 
@@ -209,8 +215,11 @@ Of all rows while they are sorted by what only details tell."
   (plist-get (plist-get row :split) :dynamic))
 
 (defun dwell-hot--split (split)
-  "Return SPLIT, a `CycleSplit' or nil, in percent."
-  (if (null split) "-"
+  "Return SPLIT, a `CycleSplit' or nil, in percent.
+Parts that are far from a whole are of too few samples to be told."
+  (if (or (null split)
+          (> (abs (- 1 (cl-loop for (_ part) on split by #'cddr sum part))) 0.5))
+      "-"
     (propertize (mapconcat (lambda (key) (format "%.0f" (* 100 (plist-get split key)))) '(:execution :static :dynamic) "/")
                 'help-echo "Cycles in %: execution, static stalls, dynamic stalls")))
 
@@ -281,7 +290,7 @@ With OTHER-WINDOW show it in another window."
   "List where the time goes BY procedure, image, line or app."
   (interactive (list (completing-read "By: " '("procedure" "image" "line" "app") nil t))
                dwell-hot-mode)
-  (setq dwell-hot--by by tabulated-list-sort-key nil dwell-table--filter nil)
+  (setq dwell-hot--wanted by)
   (dwell-hot--fetch))
 
 (defun dwell-hot-by-procedure () "List by procedure." (interactive) (dwell-hot-by "procedure"))
