@@ -18,6 +18,9 @@ use crate::truth::TrueCause;
 /// An address as the image's own headers say it.
 pub type Address = u64;
 
+/// Stands for all places in other images, in path bursts.
+pub const ELSEWHERE: Address = u64::MAX;
+
 /// One program, sampled, with its truth.
 #[derive(Clone, Debug)]
 pub struct Capture {

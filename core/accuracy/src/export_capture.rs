@@ -12,10 +12,12 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use dwell_analysis::{MachineModel, directions, paths::ELSEWHERE};
+use dwell_analysis::{MachineModel, directions};
 use dwell_image::{BuildId, Image};
 use dwell_profile::{Counts, Database, Epoch, Event, ImageAddress, ImageId, PathBurst, PathPlace, SampleKey};
 use serde::Serialize;
+
+use crate::capture::ELSEWHERE;
 
 /// What to export.
 #[derive(Debug, clap::Args)]

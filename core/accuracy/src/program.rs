@@ -6,13 +6,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use dwell_analysis::{
-    MachineModel, Transfer,
-    cfg::Cfg,
-    directions,
-    paths::{self, Burst},
-    recover_jump_targets,
-};
+use dwell_analysis::{MachineModel, Transfer, cfg::Cfg, directions, recover_jump_targets};
 use dwell_collect::branch::{AHEAD_BYTES, a64};
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::Event;
@@ -274,16 +268,11 @@ impl<'a> Join<'a> {
 
     fn transfers(&mut self) {
         let mut sums: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
-        let bursts = self.capture.bursts.iter();
-        let bursts: Vec<Burst> =
-            bursts.map(|b| Burst { first: b.span.0, last: b.span.1, transfers: &b.transfers }).collect();
-        for (burst, weight) in bursts.iter().zip(paths::weights(&bursts)) {
-            for &(from, to, count) in burst.transfers {
-                if let (Some((p, i)), Some((q, j))) = (self.place(from), self.place(to))
-                    && p == q
-                {
-                    *sums.entry((p, i, j)).or_default() += weight * count as f64;
-                }
+        for &(from, to, count) in self.capture.bursts.iter().flat_map(|b| &b.transfers) {
+            if let (Some((p, i)), Some((q, j))) = (self.place(from), self.place(to))
+                && p == q
+            {
+                *sums.entry((p, i, j)).or_default() += count as f64;
             }
         }
         for ((p, from, to), count) in sums {

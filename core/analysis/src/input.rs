@@ -38,8 +38,7 @@ pub struct Transfer {
     pub from: usize,
     /// Index of the instruction that it went to.
     pub to: usize,
-    /// How often, up to a scale that all transfers of a profile share: corrected for the bias of bursts that begin at
-    /// random times towards slow phases, therefore no whole number.
+    /// How often, up to a scale that all transfers of a profile share.
     pub count: f64,
 }
 

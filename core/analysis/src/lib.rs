@@ -15,7 +15,6 @@ mod input;
 mod jump_table;
 mod linear;
 pub mod machine;
-pub mod paths;
 pub mod program;
 pub mod schedule;
 

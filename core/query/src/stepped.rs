@@ -1,22 +1,19 @@
-//! What threads did while they were single-stepped, corrected to counts of executions and ready to be asked about.
+//! What threads did while they were followed, added up and ready to be asked about.
 //!
-//! Enters: the path bursts of merged epochs and their samples. Leaves: transfers within a procedure. Cost: that of
-//! [`paths::weights`], once for each selection.
+//! Enters: the path bursts of merged epochs and their samples. Leaves: transfers within a procedure. Cost: linear in the
+//! bursts' transfers, once for each selection.
+//!
+//! Each burst counts alike. They begin at random times, so that slow phases have too many of them; to correct that by where
+//! bursts end made answers worse (docs/measured.md).
 
 use std::collections::BTreeMap;
 
-use dwell_analysis::{
-    Transfer,
-    paths::{self, Burst, ELSEWHERE},
-};
+use dwell_analysis::Transfer;
 use dwell_image::{Image, ImageOffset, Instruction};
-use dwell_profile::{ImageId, ImageKind, PathBurst, PathPlace};
+use dwell_profile::{ImageId, ImageKind, PathBurst};
 use rustc_hash::FxHashMap;
 
 use crate::selection::ImageSamples;
-
-/// Offsets below this are addresses of the analysis, each image in a range of its own.
-const OFFSET_BITS: u32 = 40;
 
 /// Transfers by image (an index) and offsets.
 #[derive(Default)]
@@ -41,33 +38,12 @@ impl Stepped {
             .filter(|(_, image)| image.record.kind == ImageKind::File)
             .map(|(at, image)| (&image.record.id, at))
             .collect();
-        let address = |place: &PathPlace| {
-            let image = index.get(&place.image).copied().filter(|_| place.offset.0 >> OFFSET_BITS == 0);
-            image.map_or(ELSEWHERE, |image| address_of(image, place.offset.0))
-        };
-        let transfers: Vec<Vec<(u64, u64, u64)>> = bursts
-            .iter()
-            .map(|b| b.transfers.iter().map(|t| (address(&t.from), address(&t.to), t.count)).collect())
-            .collect();
-        let flat: Vec<Burst> = bursts
-            .iter()
-            .zip(&transfers)
-            .map(|(b, transfers)| Burst { first: address(&b.first), last: address(&b.last), transfers })
-            .collect();
-        Stepped::sum(&transfers, &paths::weights(&flat))
-    }
-
-    fn sum(bursts: &[Vec<(u64, u64, u64)>], weights: &[f64]) -> Self {
         let mut stepped = Stepped::default();
-        for (transfers, weight) in bursts.iter().zip(weights) {
-            for &(from, to, count) in transfers {
-                let (image, to_image) = (from >> OFFSET_BITS, to >> OFFSET_BITS);
-                if from == ELSEWHERE || image != to_image {
-                    continue;
-                }
-                let offset = |address: u64| address & ((1 << OFFSET_BITS) - 1);
-                let all = stepped.by_image.entry(image as usize).or_default();
-                *all.entry((offset(from), offset(to))).or_default() += weight * count as f64;
+        for transfer in bursts.iter().flat_map(|b| &b.transfers) {
+            let (from, to) = (&transfer.from, &transfer.to);
+            if let Some(&image) = index.get(&from.image).filter(|_| from.image == to.image) {
+                let all = stepped.by_image.entry(image).or_default();
+                *all.entry((from.offset.0, to.offset.0)).or_default() += transfer.count as f64;
             }
         }
         stepped
@@ -108,8 +84,4 @@ impl Stepped {
             })
             .collect()
     }
-}
-
-fn address_of(image: usize, offset: u64) -> u64 {
-    (image as u64) << OFFSET_BITS | offset
 }

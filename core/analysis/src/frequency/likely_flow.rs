@@ -26,8 +26,6 @@ const INNER_STEPS_MAX: usize = 48;
 const PRIOR_DEVIATION: f64 = 1.0;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 10.0;
-/// No count is surer than this part.
-const COUNT_ERROR: f64 = 0.02;
 /// A step changes no θ by more.
 const CHANGE_MAX: f64 = 3.0;
 /// Odds beyond e^±this are not told apart.
@@ -53,6 +51,10 @@ pub struct Count {
     pub samples: f64,
     /// How many to expect of one execution.
     pub exposure: f64,
+    /// The part of them that is independent, were there few …
+    pub independent: f64,
+    /// … and the relative error that remains however many there are.
+    pub error: f64,
 }
 
 /// What the flow is fitted to.
@@ -385,7 +387,7 @@ fn robust_mean(values: &[f64], suggestions: &[Suggestion]) -> f64 {
     mean
 }
 
-/// Many samples are not as sure as their number says: some skid into a neighbour.
+/// Many samples are not as sure as their number says.
 fn reliance(count: &Count) -> f64 {
-    1.0 / (1.0 + COUNT_ERROR * COUNT_ERROR * count.samples)
+    1.0 / (1.0 / count.independent + count.error * count.error * count.samples)
 }

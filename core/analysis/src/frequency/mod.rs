@@ -20,6 +20,7 @@ mod points;
 mod propagate;
 mod retired;
 mod skid;
+mod stepped;
 mod usual;
 
 use crate::{

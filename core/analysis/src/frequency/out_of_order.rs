@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use super::{
     Estimate, Estimates, Evidence,
     likely_flow::{self, Fitter, Flow, Suggestion},
-    retired, skid, usual,
+    retired, skid, stepped, usual,
 };
 use crate::{
     Basis, Confidence,
@@ -32,6 +32,9 @@ const CYCLES_LOG_VARIANCE: f64 = 0.5;
 /// Variance of the logarithm of a direction's odds in samples over its true odds: a sample on a branch prefers the
 /// direction that waits longer for it. Chosen on the programs of role "tune".
 const DIRECTION_LOG_VARIANCE: f64 = 0.15;
+/// The same of both where path bursts tell of the procedure too: what the others err in is the same from sample to sample.
+/// Chosen on the programs of role "tune".
+const STEPPED_LOG_VARIANCE: f64 = 3.0;
 /// The scale is where this part of the samples lies in classes that cost less than it says.
 const SCALE_QUANTILE: f64 = 0.35;
 /// Samples below which a block's peak says nothing.
@@ -50,7 +53,8 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let mut flow: Option<Flow> = None;
     let mut head_samples = Vec::new();
     let seen = seen_edges(evidence);
-    let counts = retired::counts(evidence);
+    let counts =
+        if evidence.retired.is_some() { retired::counts(evidence) } else { stepped::counts(evidence) };
     let fitter = Fitter::new(cfg)?;
     for steps_max in STEPS_MAX {
         head_samples = skid::undo(evidence, &shares);
@@ -187,8 +191,9 @@ fn seen_edges(evidence: &Evidence) -> Vec<f64> {
     let cfg = evidence.cfg;
     let mut seen = vec![0.0; cfg.edges.len()];
     let mut edge_of = FxHashMap::default();
+    let log_variance = log_variance(evidence, DIRECTION_LOG_VARIANCE);
     for (node, block) in cfg.blocks.iter().enumerate() {
-        let (taken, not_taken) = unbiased(evidence.directions[block.end - 1], DIRECTION_LOG_VARIANCE);
+        let (taken, not_taken) = unbiased(evidence.directions[block.end - 1], log_variance);
         for &e in &cfg.successors[node] {
             seen[e] += match cfg.edges[e].kind {
                 EdgeKind::Taken => taken,
@@ -218,15 +223,22 @@ pub fn unbiased((taken, not_taken): (u64, u64), log_variance: f64) -> (f64, f64)
     (taken * part, not_taken * part)
 }
 
+/// How far to trust what comes by samples of time: as far as `alone` says where there is nothing else.
+fn log_variance(evidence: &Evidence, alone: f64) -> f64 {
+    let is_stepped = evidence.transfers.iter().any(|t| t.is_sound());
+    if is_stepped { STEPPED_LOG_VARIANCE } else { alone }
+}
+
 /// What the classes' cycles say of their frequencies.
 fn suggestions(evidence: &Evidence, classes: &ClassCycles) -> Vec<Suggestion> {
     let by_class = evidence.equivalence.blocks_by_class();
+    let log_variance = log_variance(evidence, CYCLES_LOG_VARIANCE);
     let of = |(class, blocks): (usize, &Vec<usize>)| {
         let block = *blocks.first()?;
         Some(Suggestion {
             block,
             log_frequency: classes.frequency(class).ln(),
-            variance: CYCLES_LOG_VARIANCE + 1.0 / (classes.samples[class] + 0.5),
+            variance: log_variance + 1.0 / (classes.samples[class] + 0.5),
         })
     };
     by_class.iter().enumerate().filter_map(of).collect()

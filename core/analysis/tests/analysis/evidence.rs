@@ -57,6 +57,30 @@ fn steps_tell_what_cycles_hide() {
     assert_eq!(case.analyze().basis.steps, 2000.0);
 }
 
+/// Two loops, one after the other, of millions of turns: no burst sees how one ends or the other begins.
+const LOOPS: &str = "\
+    first:
+    add rax, 1
+    cmp rdi, rax
+    jne first
+    second:
+    add rax, rcx
+    cmp rsi, rax
+    jne second
+    ret";
+
+#[test]
+fn bursts_count_loops_that_none_of_them_leaves() {
+    let mut case = Case::new("amd-zen4", Arch::X86_64, x86(LOOPS));
+    // As much time in both, but the second does ten times as many turns in it.
+    case.samples = vec![700, 700, 700, 700, 700, 700, 0];
+    case.transfers = vec![Transfer { from: 2, to: 0, count: 1e4 }, Transfer { from: 5, to: 3, count: 1e5 }];
+    let analysis = case.analyze();
+    let frequency = |i: usize| analysis.instructions[i].frequency.unwrap();
+    let ratio = frequency(3) / frequency(0);
+    assert!((8.0..12.5).contains(&ratio), "{ratio}");
+}
+
 #[test]
 fn retired_instructions_fix_the_scale() {
     let mut case = diamond();

@@ -5,7 +5,7 @@
 //! between two of them. Never here: a frequency. Cost: one look-up for each address, one decoding for each run of code.
 //!
 //! Stacks begin at random times, as path bursts do, so slow code has more of them than its share of executions. What is
-//! used of them are directions of branches, which that bends little.
+//! used of them is where branches go, and how often code ran beside other code of its procedure: that bends both little.
 
 use std::collections::BTreeMap;
 
