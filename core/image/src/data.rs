@@ -43,6 +43,14 @@ impl Data {
         Ok(Data::Mapped { map, file })
     }
 
+    /// Bytes of memory that it takes; a mapping takes none of its own.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self {
+            Data::Memory(bytes) => bytes.capacity(),
+            Data::Mapped { .. } => 0,
+        }
+    }
+
     /// All bytes; none when the file behind a mapping has shrunk since.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {

@@ -1,10 +1,11 @@
 //! DWARF 4 and 5 → source lines and inlined calls of an address.
 //!
-//! Nothing is parsed before it is asked for: the first question reads each unit's root entry (its address ranges), and
-//! a question about an address reads that one unit whole, into tables that are kept. All tables are plain data, so
-//! that look-ups need no lock and an image can be shared by threads. (addr2line would be the shorter way; its tables
-//! borrow the sections and are not `Sync`, its recursion over nested inlined calls follows the input's depth, and
-//! its file names may take the input's size squared. The tests hold our answers against its.)
+//! Nothing is parsed before it is asked for: the first question reads each unit's root entry (its address ranges), a
+//! question about an address that one unit's lines, one about calls its functions too. Tables are plain data, so that an
+//! image can be shared by threads; those used last are kept, [`LINE_BYTES_KEPT`] and [`SCOPE_BYTES_KEPT`] of a file: who
+//! asks about many addresses asks in their order. (addr2line would be the shorter way; its tables borrow the sections and
+//! are not `Sync`, its recursion over nested inlined calls follows the input's depth, and its file names may take the
+//! input's size squared. The tests hold our answers against its.)
 //!
 //! Hostile input: every table is bounded by the bytes it is read from or by an explicit budget; there is no recursion.
 
@@ -14,7 +15,8 @@ mod names;
 mod scopes;
 mod sections;
 
-use std::sync::{Arc, OnceLock};
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 
@@ -22,7 +24,10 @@ use crate::ImageAddress;
 use crate::data::Data;
 use crate::demangle::demangle;
 use crate::elf::Elf;
+use crate::kept::Kept;
 use index::Index;
+use lines::LineTable;
+use scopes::ScopeTable;
 pub(crate) use sections::{Reader, Sections};
 
 /// One call of the chain that an address belongs to.
@@ -58,15 +63,32 @@ pub(crate) struct Dwarf {
     data: Arc<Data>,
     sections: OnceLock<Sections>,
     index: OnceLock<Index>,
-    md5: OnceLock<FxHashMap<Box<str>, [u8; 16]>>,
+    /// By path; none: the compiler did not tell.
+    md5: Mutex<FxHashMap<Box<str>, Option<[u8; 16]>>>,
+    lines: Kept<usize, LineTable>,
+    scopes: Kept<usize, ScopeTable>,
 }
 
 /// Overlapping units are hostile, or assembly and C at once; so many are looked into.
 const UNITS_PER_ADDRESS_MAX: usize = 8;
+/// Bytes of line tables that are kept for one file.
+const LINE_BYTES_KEPT: usize = 24 << 20;
+/// Bytes of functions and inlined calls that are kept for one file.
+const SCOPE_BYTES_KEPT: usize = 16 << 20;
+
+type IsCode<'c> = &'c dyn Fn(u64) -> bool;
 
 impl Dwarf {
     pub(crate) fn new(elf: Elf, data: Arc<Data>) -> Self {
-        Dwarf { elf, data, sections: OnceLock::new(), index: OnceLock::new(), md5: OnceLock::new() }
+        Dwarf {
+            elf,
+            data,
+            sections: OnceLock::new(),
+            index: OnceLock::new(),
+            md5: Mutex::default(),
+            lines: Kept::new(LINE_BYTES_KEPT),
+            scopes: Kept::new(SCOPE_BYTES_KEPT),
+        }
     }
 
     pub(crate) fn elf(&self) -> &Elf {
@@ -77,65 +99,106 @@ impl Dwarf {
         self.data.bytes()
     }
 
+    /// Bytes of memory that are held for it, without what is as large as its headers.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.data.memory_bytes()
+            + self.sections.get().map_or(0, Sections::memory_bytes)
+            + self.lines.size()
+            + self.scopes.size()
+    }
+
     /// Innermost first; empty where nothing is known of the address.
-    pub(crate) fn frames(&self, address: ImageAddress, is_code: &dyn Fn(u64) -> bool) -> Vec<Frame> {
-        if self.elf.relocatable {
-            return Vec::new();
-        }
-        let dwarf = self.dwarf();
-        let index = self.index(&dwarf, is_code);
-        for unit in index.units_at(address.0).take(UNITS_PER_ADDRESS_MAX) {
-            let frames = index.tables(&dwarf, unit, is_code).frames(address.0);
-            if !frames.is_empty() {
-                return frames;
-            }
-        }
-        Vec::new()
+    pub(crate) fn frames(&self, address: ImageAddress, is_code: IsCode<'_>) -> Vec<Frame> {
+        self.first_known(address, is_code, |reader, unit| {
+            let tables = (&*reader.lines(unit), &*reader.scopes(unit));
+            Some(frames(tables, address.0)).filter(|frames| !frames.is_empty())
+        })
+        .unwrap_or_default()
     }
 
     /// Innermost first; empty where no function is known at the address.
-    pub(crate) fn compiled_frames(
+    pub(crate) fn compiled_frames(&self, address: ImageAddress, is_code: IsCode<'_>) -> Vec<CompiledFrame> {
+        self.first_known(address, is_code, |reader, unit| {
+            let tables = (&*reader.lines(unit), &*reader.scopes(unit));
+            Some(compiled_frames(tables, address.0)).filter(|frames| !frames.is_empty())
+        })
+        .unwrap_or_default()
+    }
+
+    /// File and line of each address: those of its innermost frame, without reading functions and calls.
+    pub(crate) fn lines(
         &self,
-        address: ImageAddress,
-        is_code: &dyn Fn(u64) -> bool,
-    ) -> Vec<CompiledFrame> {
-        if self.elf.relocatable {
-            return Vec::new();
-        }
-        let dwarf = self.dwarf();
-        let index = self.index(&dwarf, is_code);
-        let units = index.units_at(address.0).take(UNITS_PER_ADDRESS_MAX);
-        let mut frames = units.map(|unit| index.tables(&dwarf, unit, is_code).compiled_frames(address.0));
-        frames.find(|frames| !frames.is_empty()).unwrap_or_default()
+        addresses: impl Iterator<Item = ImageAddress>,
+        is_code: IsCode<'_>,
+    ) -> Vec<Option<(Arc<str>, u32)>> {
+        let Some(reader) = self.reader(is_code) else { return addresses.map(|_| None).collect() };
+        addresses.map(|address| reader.line(address.0)).collect()
     }
 
     /// File and line of the first row of `address`.
-    pub(crate) fn first_line(
-        &self,
-        address: ImageAddress,
-        is_code: &dyn Fn(u64) -> bool,
-    ) -> Option<(Arc<str>, u32)> {
-        let dwarf = self.dwarf();
-        let index = self.index(&dwarf, is_code);
-        index.units_at(address.0).take(UNITS_PER_ADDRESS_MAX).find_map(|unit| {
-            let lines = &index.tables(&dwarf, unit, is_code).lines;
-            let row = lines.first_at(address.0).filter(|row| row.line != 0)?;
-            Some((lines.file(row.file)?.clone(), row.line))
+    pub(crate) fn first_line(&self, address: ImageAddress, is_code: IsCode<'_>) -> Option<(Arc<str>, u32)> {
+        self.first_known(address, is_code, |reader, unit| {
+            let lines = reader.lines(unit);
+            lines.place(lines.first_at(address.0)?)
         })
     }
 
+    /// The files that the code from `begin` to `end` was written in, each once.
+    pub(crate) fn files_within(&self, begin: u64, end: u64, is_code: IsCode<'_>) -> Vec<Arc<str>> {
+        let Some(reader) = self.reader(is_code) else { return Vec::new() };
+        let units = reader.index.units_within(begin, end).take(UNITS_PER_ADDRESS_MAX);
+        let mut files: Vec<Arc<str>> =
+            units.flat_map(|unit| reader.lines(unit).files_within(begin, end)).collect();
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+
+    /// Whether code from `begin` to `end` may have been written in a file of that name: `false` only where the units around
+    /// it list none. Reads their lists of files, which is little beside their lines.
+    pub(crate) fn may_be_of(&self, begin: u64, end: u64, file_name: &str, is_code: IsCode<'_>) -> bool {
+        let Some(reader) = self.reader(is_code) else { return false };
+        let mut units = reader.index.units_within(begin, end);
+        units.any(|unit| reader.index.lists_file(&reader.dwarf, unit, file_name))
+    }
+
+    /// What `look` finds in one of the units around `address`, the nearest first.
+    fn first_known<T>(
+        &self,
+        address: ImageAddress,
+        is_code: IsCode<'_>,
+        look: impl Fn(&TableReader<'_>, usize) -> Option<T>,
+    ) -> Option<T> {
+        let reader = self.reader(is_code)?;
+        let mut units = reader.index.units_at(address.0).take(UNITS_PER_ADDRESS_MAX);
+        units.find_map(|unit| look(&reader, unit))
+    }
+
+    /// `None` for a relocatable file, whose addresses are not yet known.
+    fn reader<'d>(&'d self, is_code: IsCode<'d>) -> Option<TableReader<'d>> {
+        if self.elf.relocatable {
+            return None;
+        }
+        let dwarf = self.dwarf();
+        let index = self.index(&dwarf, is_code);
+        Some(TableReader { of: self, dwarf, index, is_code, last: RefCell::default() })
+    }
+
     /// The `.dwo` files that hold the rest of split debug information, each name once.
-    pub(crate) fn split_names(&self, is_code: &dyn Fn(u64) -> bool) -> &[Box<str>] {
+    pub(crate) fn split_names(&self, is_code: IsCode<'_>) -> &[Box<str>] {
         &self.index(&self.dwarf(), is_code).split_names
     }
 
     /// The MD5 of a source file as the compiler saw it (DWARF 5 §6.2.4.1).
-    pub(crate) fn source_md5(&self, path: &str, is_code: &dyn Fn(u64) -> bool) -> Option<[u8; 16]> {
-        let md5 = || {
-            let dwarf = self.dwarf();
-            self.index(&dwarf, is_code).source_md5s(&dwarf)
-        };
-        self.md5.get_or_init(md5).get(path).copied()
+    pub(crate) fn source_md5(&self, path: &str, is_code: IsCode<'_>) -> Option<[u8; 16]> {
+        let known = || self.md5.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(md5) = known().get(path) {
+            return *md5;
+        }
+        let dwarf = self.dwarf();
+        let md5 = self.index(&dwarf, is_code).source_md5(&dwarf, path);
+        known().insert(path.into(), md5);
+        md5
     }
 
     fn dwarf(&self) -> gimli::Dwarf<Reader<'_>> {
@@ -143,55 +206,84 @@ impl Dwarf {
         self.sections.get_or_init(|| Sections::load(&self.elf, bytes)).dwarf(bytes)
     }
 
-    fn index(&self, dwarf: &gimli::Dwarf<Reader<'_>>, is_code: &dyn Fn(u64) -> bool) -> &Index {
+    fn index(&self, dwarf: &gimli::Dwarf<Reader<'_>>, is_code: IsCode<'_>) -> &Index {
         self.index.get_or_init(|| Index::read(dwarf, is_code))
     }
 }
 
-/// What is known of the addresses of one unit.
-#[derive(Default)]
-pub(crate) struct UnitTables {
-    lines: lines::LineTable,
-    scopes: scopes::ScopeTable,
+/// Reads the tables of units, unless they are there.
+struct TableReader<'d> {
+    of: &'d Dwarf,
+    dwarf: gimli::Dwarf<Reader<'d>>,
+    index: &'d Index,
+    is_code: IsCode<'d>,
+    /// The lines that were asked for last: neighbours are of one unit.
+    last: RefCell<Option<(usize, Arc<LineTable>)>>,
 }
 
-impl UnitTables {
-    fn frames(&self, address: u64) -> Vec<Frame> {
-        let place = self.lines.at(address);
-        let mut frames = Vec::new();
-        let mut at = place.map(|row| (row.file, row.line, row.column)).unwrap_or_default();
-        for scope in self.scopes.chain(address) {
-            frames.push(self.frame(scope.name().map(|n| self.scopes.names.demangled(n)), at));
-            at = (scope.call_file, scope.call_line, scope.call_column);
-        }
-        if frames.is_empty() && place.is_some() {
-            frames.push(self.frame(None, at));
-        }
-        frames
+impl TableReader<'_> {
+    fn line(&self, address: u64) -> Option<(Arc<str>, u32)> {
+        let mut units = self.index.units_at(address).take(UNITS_PER_ADDRESS_MAX);
+        units.find_map(|unit| {
+            let lines = self.lines(unit);
+            lines.at(address).map(|row| lines.place(row))
+        })?
     }
 
-    fn compiled_frames(&self, address: u64) -> Vec<CompiledFrame> {
-        let row = self.lines.at(address);
-        let (mut line, mut discriminator) = row.map(|row| (row.line, row.discriminator)).unwrap_or_default();
-        let mut frames = Vec::new();
-        for scope in self.scopes.chain(address) {
-            let function = scope.name().map(|n| self.scopes.names.linkage(n).to_owned());
-            frames.push(CompiledFrame { function, start_line: scope.line, line, discriminator });
-            (line, discriminator) = (scope.call_line, scope.call_discriminator);
+    fn lines(&self, unit: usize) -> Arc<LineTable> {
+        if let Some((_, lines)) = self.last.borrow().as_ref().filter(|(last, _)| *last == unit) {
+            return lines.clone();
         }
-        frames
+        let read = || self.index.lines(&self.dwarf, unit, self.is_code);
+        let lines = self.of.lines.get(&unit, read, LineTable::memory_bytes);
+        *self.last.borrow_mut() = Some((unit, lines.clone()));
+        lines
     }
 
-    fn frame(&self, function: Option<&str>, (file, line, column): (u32, u32, u32)) -> Frame {
-        let some = |number: u32| (number != 0).then_some(number);
-        Frame {
-            function: function.map(str::to_owned),
-            file: self.lines.file(file).cloned(),
-            line: some(line),
-            // Without a line (code that no line made) a column says nothing.
-            column: some(column).filter(|_| line != 0),
-        }
+    fn scopes(&self, unit: usize) -> Arc<ScopeTable> {
+        let read = || self.index.scopes(&self.dwarf, unit, self.is_code);
+        self.of.scopes.get(&unit, read, ScopeTable::memory_bytes)
     }
+}
+
+/// What is known of the addresses of one unit.
+type UnitTables<'t> = (&'t LineTable, &'t ScopeTable);
+
+fn frames((lines, scopes): UnitTables<'_>, address: u64) -> Vec<Frame> {
+    let place = lines.at(address);
+    let mut frames = Vec::new();
+    let mut at = place.map(|row| (row.file, row.line, row.column)).unwrap_or_default();
+    for scope in scopes.chain(address) {
+        frames.push(frame(lines, scope.name().map(|n| scopes.names.demangled(n)), at));
+        at = (scope.call_file, scope.call_line, scope.call_column);
+    }
+    if frames.is_empty() && place.is_some() {
+        frames.push(frame(lines, None, at));
+    }
+    frames
+}
+
+fn frame(lines: &LineTable, function: Option<&str>, (file, line, column): (u32, u32, u32)) -> Frame {
+    let some = |number: u32| (number != 0).then_some(number);
+    Frame {
+        function: function.map(str::to_owned),
+        file: lines.file(file).cloned(),
+        line: some(line),
+        // Without a line (code that no line made) a column says nothing.
+        column: some(column).filter(|_| line != 0),
+    }
+}
+
+fn compiled_frames((lines, scopes): UnitTables<'_>, address: u64) -> Vec<CompiledFrame> {
+    let row = lines.at(address);
+    let (mut line, mut discriminator) = row.map(|row| (row.line, row.discriminator)).unwrap_or_default();
+    let mut frames = Vec::new();
+    for scope in scopes.chain(address) {
+        let function = scope.name().map(|n| scopes.names.linkage(n).to_owned());
+        frames.push(CompiledFrame { function, start_line: scope.line, line, discriminator });
+        (line, discriminator) = (scope.call_line, scope.call_discriminator);
+    }
+    frames
 }
 
 /// Names of functions, each kept once, demangled when first asked for.
@@ -204,6 +296,12 @@ impl NameTable {
     fn add(&mut self, name: &str) -> u32 {
         self.names.push((name.into(), OnceLock::new()));
         (self.names.len() - 1) as u32
+    }
+
+    /// Of the names; what demangling adds is as much again.
+    fn memory_bytes(&self) -> usize {
+        let names = self.names.iter().map(|(name, _)| 2 * name.len()).sum::<usize>();
+        names + self.names.capacity() * size_of::<(Box<str>, OnceLock<Box<str>>)>()
     }
 
     fn linkage(&self, index: u32) -> &str {

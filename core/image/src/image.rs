@@ -135,7 +135,7 @@ impl Image {
     /// The source place of `address` and the calls that were inlined around it, innermost first. Without debug
     /// information: the procedure's name alone. Empty where there is no procedure either.
     ///
-    /// The first call for a unit reads its tables; later ones take O(log n).
+    /// The first call for a unit reads its tables; those used last are kept, and calls that find them take O(log n).
     pub fn frames(&self, address: ImageAddress) -> Vec<Frame> {
         let mut frames = self.dwarf().frames(address, &|a| self.elf().is_code(a));
         let named = frames.last().is_some_and(|f| f.function.is_some());
@@ -159,6 +159,35 @@ impl Image {
     /// line that the compiler moved up to the entry.
     pub fn procedure_line(&self, address: ImageAddress) -> Option<(Arc<str>, u32)> {
         self.dwarf().first_line(address, &|a| self.elf().is_code(a))
+    }
+
+    /// File and line of the innermost of [`Image::frames`]; reads less for it.
+    pub fn line_at(&self, address: ImageAddress) -> Option<(Arc<str>, u32)> {
+        self.lines_at(std::iter::once(address)).pop()?
+    }
+
+    /// [`Image::line_at`] of each address, cheap where they are neighbours.
+    pub fn lines_at(&self, addresses: impl Iterator<Item = ImageAddress>) -> Vec<Option<(Arc<str>, u32)>> {
+        self.dwarf().lines(addresses, &|a| self.elf().is_code(a))
+    }
+
+    /// The source files that the code in `size_bytes` from `start` was written in, each once.
+    pub fn files_within(&self, start: ImageAddress, size_bytes: u64) -> Vec<Arc<str>> {
+        let end = start.0.saturating_add(size_bytes);
+        self.dwarf().files_within(start.0, end, &|a| self.elf().is_code(a))
+    }
+
+    /// Whether code in `size_bytes` from `start` may have been written in a source file called `file_name` (without its
+    /// folders): `false` only where its units list none. Reads no lines for it.
+    pub fn may_be_of(&self, start: ImageAddress, size_bytes: u64, file_name: &str) -> bool {
+        let end = start.0.saturating_add(size_bytes);
+        self.dwarf().may_be_of(start.0, end, file_name, &|a| self.elf().is_code(a))
+    }
+
+    /// Bytes of memory held for it, about; what is mapped does not count.
+    pub fn memory_bytes(&self) -> usize {
+        let debug = self.debug.as_ref().map_or(0, |found| found.dwarf.memory_bytes());
+        self.own.memory_bytes() + debug + self.procedures.get().map_or(0, Procedures::memory_bytes)
     }
 
     /// The MD5 of the source file at `path` (as [`Frame::file`] spells it) when it was compiled, where DWARF 5 tells.

@@ -29,9 +29,14 @@ pub(crate) fn normalize(path: &str) -> String {
     if absolute { format!("/{joined}") } else { joined }
 }
 
+/// Without its folders.
+pub(crate) fn last(path: &str) -> &str {
+    path.trim_end_matches(['/']).rsplit('/').next().unwrap_or(path)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{normalize, push};
+    use super::{last, normalize, push};
 
     #[test]
     fn paths_normalize_by_text() {
@@ -45,6 +50,7 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(normalize(path), normal, "{path}");
+            assert!(normal.ends_with(last(path)) || last(path).starts_with('.'), "{path}");
         }
     }
 

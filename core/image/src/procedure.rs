@@ -107,6 +107,12 @@ impl Procedures {
         &self.sorted
     }
 
+    /// Bytes of memory, about: names are counted by the average of many programs.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        const NAME_BYTES: usize = 48;
+        self.sorted.len() * (size_of::<Procedure>() + size_of::<u64>() + NAME_BYTES)
+    }
+
     /// The innermost around `address`: of those that contain it, the one that starts last.
     pub(crate) fn at(&self, address: ImageAddress) -> Option<&Procedure> {
         let after = self.sorted.partition_point(|p| p.address <= address);

@@ -102,7 +102,7 @@ impl ProcedureCosts {
         scale: f64,
     ) -> Option<Self> {
         let sampled = Sampled::new(selection, procedure, &image)?;
-        let lines = sampled.instructions.iter().map(|i| line_of(&image, i.address)).collect();
+        let lines = image.lines_at(sampled.instructions.iter().map(|i| i.address));
         let mut analysis = analysis(selection, &image, &sampled, scale);
         let Sampled { model, instructions, samples, .. } = sampled;
         if !selection.primary().is_some_and(dwell_profile::Event::is_time) {
@@ -133,12 +133,6 @@ impl ProcedureCosts {
     pub fn all_totals(&self) -> Totals {
         self.totals(0..self.instructions.len())
     }
-}
-
-/// File and line of the innermost inlined call at `address`.
-pub fn line_of(image: &Image, address: dwell_image::ImageAddress) -> Option<(Arc<str>, u32)> {
-    let frame = image.frames(address).into_iter().next()?;
-    frame.file.zip(frame.line.filter(|l| *l > 0))
 }
 
 /// The samples of each instruction; one that lies inside an instruction counts for it.

@@ -13,16 +13,18 @@ use rustc_hash::FxHashMap;
 use crate::{
     Cancel, QueryError,
     answer::{LineCost, LineCulprit, ProcedureCost, StaleLine},
-    costs::{ProcedureCosts, Totals, line_of},
-    images::ImageStore,
+    costs::{ProcedureCosts, Totals},
+    images::{Found, ImageStore},
     listing::{cause_name, confidence_name, kind_name, likelihood},
     procedures::ProcedureSamples,
-    selection::{CountsByEvent, ImageSamples, Selection, add_counts},
+    scales::in_parallel,
+    selection::{CountsByEvent, Selection, add_counts},
     source::{LineMap, SourceMap},
     top::LINES_SHARE_MIN,
 };
 
-/// Which procedures have sampled instructions from which source file.
+/// Which procedures have sampled instructions from source files of one name. (All files at once would need every line of
+/// every image, for the sake of the one that is open.)
 #[derive(Default)]
 pub struct FileIndex {
     /// File as the debug information spells it → indices of procedures, ascending.
@@ -31,41 +33,61 @@ pub struct FileIndex {
     begins: FxHashMap<Arc<str>, Vec<(u32, usize)>>,
 }
 
+/// What a procedure has of the files of a name.
+struct Parts {
+    procedure: usize,
+    files: Vec<Arc<str>>,
+    begin: Option<(Arc<str>, u32)>,
+}
+
 impl FileIndex {
-    /// Looks up every sampled instruction's line once.
+    /// Looks up the lines of the procedures whose units list a file called `name`; on all processors.
     pub fn build(
         selection: &Selection,
         store: &ImageStore,
         procedures: &[ProcedureSamples],
+        name: &str,
         cancel: &Cancel,
     ) -> Result<Self, QueryError> {
+        let mut images: FxHashMap<usize, Arc<Found>> = FxHashMap::default();
+        for p in procedures {
+            images.entry(p.image).or_insert_with(|| store.find(&selection.images[p.image].record));
+        }
+        // In the order of their addresses, so that the lines of a unit are read once and may then be forgotten.
+        let mut order: Vec<usize> = (0..procedures.len()).collect();
+        order.sort_unstable_by_key(|p| (procedures[*p].image, procedures[*p].address));
+        let runs: Vec<&[usize]> = order.chunks(PROCEDURES_AT_ONCE).collect();
+        let found = in_parallel(&runs, |run| {
+            cancel.check().ok()?;
+            let parts = run.iter().filter_map(|p| {
+                let image = images[&procedures[*p].image].image.as_ref().ok()?;
+                parts_of(selection, &procedures[*p], *p, image, name)
+            });
+            Some(parts.collect::<Vec<_>>())
+        });
+        cancel.check()?;
         let mut index = FileIndex::default();
-        for (p, procedure) in procedures.iter().enumerate() {
-            cancel.check()?;
-            let samples = &selection.images[procedure.image];
-            let found = store.find(&samples.record);
-            let Ok(image) = &found.image else { continue };
-            let matters = selection.share(&procedure.counts) >= LINES_SHARE_MIN;
-            for address in sampled_addresses(samples, procedure, image, matters) {
-                if let Some((file, _)) = line_of(image, address) {
-                    index.files.entry(file).or_default().insert(p);
-                }
+        let mut found: Vec<Parts> = found.into_iter().flatten().collect();
+        found.sort_unstable_by_key(|parts| parts.procedure);
+        for Parts { procedure, files, begin } in found {
+            for file in files {
+                index.files.entry(file).or_default().insert(procedure);
             }
-            if let Some((file, line)) = procedure.address.and_then(|a| image.procedure_line(a)) {
-                index.begins.entry(file).or_default().push((line, p));
+            if let Some((file, line)) = begin {
+                index.begins.entry(file).or_default().push((line, procedure));
             }
         }
         Ok(index)
     }
 
-    /// How the debug information spells `path`, which lies where `sources` puts it: the same text and every spelling of the same file; else, where the
-    /// recorded file is not on this machine, the only one that ends in the same two or more components.
+    /// How the debug information spells `path`, which has the index's name and lies where `sources` puts it: the same text
+    /// and every spelling of the same file; else, where the recorded file is not on this machine, the only one that ends in
+    /// the same two or more components.
     pub fn spellings(&self, path: &Path, sources: &SourceMap) -> Vec<Arc<str>> {
         let canonical = path.canonicalize().ok();
         let is_same =
             |file: &Path| file == path || canonical.is_some() && file.canonicalize().ok() == canonical;
-        let same_name = |f: &&Arc<str>| Path::new(f.as_ref()).file_name() == path.file_name();
-        let candidates: Vec<&Arc<str>> = self.files.keys().filter(same_name).collect();
+        let candidates: Vec<&Arc<str>> = self.files.keys().collect();
         let mut same: Vec<Arc<str>> = candidates
             .iter()
             .filter(|f| is_same(&sources.here(Path::new(f.as_ref()))))
@@ -100,27 +122,53 @@ fn common_tail(a: &Path, b: &Path) -> usize {
     a.components().rev().zip(b.components().rev()).take_while(|(x, y)| x == y).count()
 }
 
-/// Addresses whose lines may cost something: where samples landed and, in a procedure that `matters`, before them, since
-/// what was waited for may be an earlier instruction of another file, inlined. A loop's first instruction may wait for
-/// its last, so where such a procedure is small enough (most are) all of its addresses are looked at.
-fn sampled_addresses(
-    samples: &ImageSamples,
+/// So many neighbours are looked at by one processor.
+const PROCEDURES_AT_ONCE: usize = 64;
+
+/// What `procedure` has of files called `name`, if anything.
+fn parts_of(
+    selection: &Selection,
     procedure: &ProcedureSamples,
+    index: usize,
     image: &Image,
-    matters: bool,
-) -> Vec<ImageAddress> {
-    const WHOLE_BYTES_MAX: u64 = 4096;
-    const BEFORE_BYTES: u64 = 32;
-    let landed = procedure.points.iter().filter_map(|&i| image.address_of(samples.points.offset(i as usize)));
-    match procedure.address {
-        _ if !matters => landed.collect(),
-        Some(start) if procedure.size_bytes <= WHOLE_BYTES_MAX => {
-            (0..procedure.size_bytes).map(|offset| start.offset(offset)).collect()
-        }
-        _ => landed
-            .flat_map(|a| (0..=BEFORE_BYTES).map(move |back| ImageAddress(a.0.saturating_sub(back))))
-            .collect(),
+    name: &str,
+) -> Option<Parts> {
+    let samples = &selection.images[procedure.image];
+    let landed =
+        || procedure.points.iter().filter_map(|&i| image.address_of(samples.points.offset(i as usize)));
+    let may_be = match procedure.address {
+        Some(start) => image.may_be_of(start, procedure.size_bytes.max(1), name),
+        None => landed().any(|address| image.may_be_of(address, 1, name)),
+    };
+    if !may_be {
+        return None;
     }
+    let matters = selection.share(&procedure.counts) >= LINES_SHARE_MIN;
+    let mut files: Vec<Arc<str>> = match procedure.address {
+        Some(start) if matters && procedure.size_bytes <= WHOLE_BYTES_MAX => {
+            image.files_within(start, procedure.size_bytes)
+        }
+        Some(_) if matters => {
+            landed().flat_map(|a| image.files_within(before(a), a.0 - before(a).0 + 1)).collect()
+        }
+        _ => image.lines_at(landed()).into_iter().flatten().map(|(file, _)| file).collect(),
+    };
+    let is_called = |file: &str| Path::new(file).file_name() == Some(name.as_ref());
+    files.retain(|file| is_called(file));
+    files.sort_unstable();
+    files.dedup();
+    let begin = procedure.address.and_then(|a| image.procedure_line(a)).filter(|(file, _)| is_called(file));
+    (!files.is_empty() || begin.is_some()).then_some(Parts { procedure: index, files, begin })
+}
+
+/// What was waited for may be an earlier instruction than the one where a sample landed, of another file, inlined: in a
+/// procedure that matters so many bytes before are looked at. A loop's first instruction may wait for its last, so where
+/// such a procedure is small enough (most are) all of it is.
+const WHOLE_BYTES_MAX: u64 = 4096;
+const BEFORE_BYTES: u64 = 32;
+
+fn before(address: ImageAddress) -> ImageAddress {
+    ImageAddress(address.0.saturating_sub(BEFORE_BYTES))
 }
 
 /// One line's sums over all procedures.
@@ -146,6 +194,7 @@ pub struct LineSums<'a> {
 }
 
 /// One file as one image knows it.
+#[derive(Clone, Copy)]
 pub struct FileOfImage<'a> {
     /// As the debug information spells it.
     pub file: &'a str,

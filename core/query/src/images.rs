@@ -3,7 +3,10 @@
 use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -32,11 +35,14 @@ impl Found {
     }
 }
 
-/// Opened images by id; each is looked for once.
+/// Opened images by id; each is looked for once, and those used last are kept.
 pub struct ImageStore {
     search: DebugSearch,
     database: Database,
     found: Mutex<FxHashMap<(ImageId, PathBuf), Entry>>,
+    /// Counts the look-ups: when an image was used last.
+    clock: AtomicUsize,
+    bytes_kept: usize,
 }
 
 /// An image that was looked for.
@@ -44,34 +50,48 @@ struct Entry {
     record: ImageRecord,
     found: Arc<Found>,
     looked: Instant,
+    used: usize,
 }
 
 /// An image that was not found is looked for again after that time: it may have been built or mounted.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// So many images are kept; beyond, all are forgotten, so that a long session does not keep every build there was.
-const IMAGES_MAX: usize = 512;
+/// Bytes of memory that images may take before those that were not used for longest are forgotten: a session that lasts
+/// for weeks does not keep every build there was, nor all of the libraries that an epoch happens to have seen.
+const IMAGE_BYTES_KEPT: usize = 96 << 20;
+/// So many images are kept, however small.
+const IMAGES_KEPT: usize = 2048;
 
 impl ImageStore {
     /// Looks in the database and in `debug_dirs` for images that are no longer at their path, in the latter for debug
     /// information too.
     pub fn new(debug_dirs: Vec<PathBuf>, database: Database) -> Self {
-        ImageStore { search: DebugSearch { debug_dirs }, database, found: Mutex::default() }
+        ImageStore {
+            search: DebugSearch { debug_dirs },
+            database,
+            found: Mutex::default(),
+            clock: AtomicUsize::new(0),
+            bytes_kept: IMAGE_BYTES_KEPT,
+        }
     }
 
     /// The image that `record` describes.
     pub fn find(&self, record: &ImageRecord) -> Arc<Found> {
         // Opening outside the lock: two askers may open one image twice, but nobody waits for another's image.
         let key = (record.id.clone(), record.path.clone());
-        if let Some(entry) = self.lock().get(&key) {
+        let used = self.clock.fetch_add(1, Ordering::Relaxed);
+        if let Some(entry) = self.lock().get_mut(&key) {
+            entry.used = used;
             return entry.found.clone();
         }
-        let entry =
-            Entry { record: record.clone(), found: Arc::new(self.open(record)), looked: Instant::now() };
+        let found = Arc::new(self.open(record));
+        let entry = Entry { record: record.clone(), found, looked: Instant::now(), used };
         let mut images = self.lock();
-        if images.len() >= IMAGES_MAX {
-            images.clear();
+        let found = images.entry(key).or_insert(entry).found.clone();
+        // Whoever comes from a pass over hundreds of images has used each of them once: looking now and then is enough.
+        if used.is_multiple_of(FORGET_EVERY) || images.len() > IMAGES_KEPT {
+            forget_unused(&mut images, self.bytes_kept);
         }
-        images.entry(key).or_insert(entry).found.clone()
+        found
     }
 
     /// What tells the record's procedures apart, read anew; `None` where only [`ImageStore::find`] can tell.
@@ -105,7 +125,8 @@ impl ImageStore {
             let found = Arc::new(self.open(&record));
             any |= found.image.is_ok();
             let key = (record.id.clone(), record.path.clone());
-            self.lock().insert(key, Entry { record, found, looked: Instant::now() });
+            let used = self.clock.fetch_add(1, Ordering::Relaxed);
+            self.lock().insert(key, Entry { record, found, looked: Instant::now(), used });
         }
         any
     }
@@ -173,6 +194,30 @@ impl ImageStore {
     }
 }
 
+/// Looks through all images are this many look-ups apart.
+const FORGET_EVERY: usize = 16;
+
+/// Forgets images until what is left takes three quarters of `bytes_kept`, if they take more than that; and until there are
+/// few enough.
+fn forget_unused(images: &mut FxHashMap<(ImageId, PathBuf), Entry>, bytes_kept: usize) {
+    let bytes = |entry: &Entry| entry.found.image.as_ref().map_or(0, |image| image.memory_bytes());
+    let mut by_use: Vec<(usize, usize, (ImageId, PathBuf))> =
+        images.iter().map(|(key, entry)| (entry.used, bytes(entry), key.clone())).collect();
+    let mut all: usize = by_use.iter().map(|(_, bytes, _)| bytes).sum();
+    let goal = if all > bytes_kept { bytes_kept / 4 * 3 } else { bytes_kept };
+    by_use.sort_unstable_by_key(|(used, ..)| *used);
+    for (_, bytes, key) in by_use {
+        if all <= goal && images.len() <= IMAGES_KEPT {
+            return;
+        }
+        // One that takes nothing is small, or was not found: forgetting it would only lose the time it was looked for.
+        if bytes > 0 || images.len() > IMAGES_KEPT {
+            images.remove(&key);
+            all -= bytes;
+        }
+    }
+}
+
 /// The file at the recorded path, if it is the one that was sampled.
 fn same_file(record: &ImageRecord) -> Result<Image, String> {
     let image = Image::open(&record.path).map_err(|e| e.to_string())?;
@@ -216,5 +261,48 @@ fn debug_note(state: &DebugState) -> Option<String> {
             "source lines are incomplete: split debug information is missing: {}",
             missing.join(", ")
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_that_were_not_used_for_longest_are_forgotten() {
+        let found = |image: Option<Arc<Image>>| {
+            let image = image.ok_or_else(String::new);
+            Arc::new(Found { image, note: None, lines_note: OnceLock::new(), path: PathBuf::new() })
+        };
+        let own = Arc::new(Image::open(std::env::current_exe().unwrap()).unwrap());
+        own.procedures();
+        let record = |at: usize| ImageRecord {
+            id: ImageId::named(&format!("file:{at}")),
+            kind: ImageKind::File,
+            path: PathBuf::new(),
+            deleted: false,
+            size_bytes: None,
+            mtime_ns: None,
+            symbols: Vec::new(),
+        };
+        let entry = |used: usize, image| Entry {
+            record: record(used),
+            found: found(image),
+            looked: Instant::now(),
+            used,
+        };
+        let key = |at: usize| (record(at).id, PathBuf::new());
+        let mut images: FxHashMap<_, _> =
+            (0..4).map(|at| (key(at), entry(at, (at > 0).then(|| own.clone())))).collect();
+        forget_unused(&mut images, 3 * own.memory_bytes());
+        assert_eq!(images.len(), 4, "they fit");
+        forget_unused(&mut images, 3 * own.memory_bytes() - 1);
+        let mut left: Vec<usize> = images.values().map(|e| e.used).collect();
+        left.sort_unstable();
+        assert_eq!(
+            left,
+            [0, 2, 3],
+            "the oldest that takes something goes; one that was not found takes nothing"
+        );
     }
 }

@@ -26,6 +26,7 @@ mod scales;
 mod selection;
 mod significance;
 mod source;
+mod source_file;
 mod stats;
 mod stepped;
 mod summary;

@@ -37,19 +37,19 @@ impl Query {
     ) -> Result<LineDetail, QueryError> {
         let view = self.view(epochs)?;
         let mut places: Vec<LinePlace> = Vec::new();
-        self.visit_file(&view, path, cancel, |p, costs, of| {
-            let procedure = &self.procedures(&view, cancel)?[p];
-            for ((_, callers), indices) in ways(p, costs, of, line) {
-                let subject = Subject { selection: &view.selection, costs, of, path };
+        let procedures = self.procedures(&view, cancel)?;
+        let file = self.source_file(&view, path, cancel)?;
+        for (p, of, costs) in file.analysed(self, &view, procedures, cancel)? {
+            for ((_, callers), indices) in ways(p, &costs, &of, line) {
+                let subject = Subject { selection: &view.selection, costs: &costs, of: &of, path };
                 places.push(LinePlace {
-                    procedure: procedure.id.clone(),
-                    demangled: procedure.demangled.clone(),
+                    procedure: procedures[p].id.clone(),
+                    demangled: procedures[p].demangled.clone(),
                     callers,
                     ..subject.place(indices)
                 });
             }
-            Ok(())
-        })?;
+        }
         places.sort_by(|a, b| b.share.total_cmp(&a.share));
         let omitted_places = places.len().saturating_sub(PLACES_MAX);
         places.truncate(PLACES_MAX);

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     Cancel, QueryError,
     images::ImageStore,
+    scales::in_parallel,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
 };
 
@@ -36,18 +37,21 @@ pub struct ProcedureSamples {
     pub counts: CountsByEvent,
 }
 
-/// Every procedure with samples, most samples of the primary event first (ties: by image and address).
+/// Every procedure with samples, on all processors; most samples of the primary event first (ties: by image and address).
 pub fn sampled(
     selection: &Selection,
     store: &ImageStore,
     cancel: &Cancel,
 ) -> Result<Vec<ProcedureSamples>, QueryError> {
-    let mut all = Vec::new();
-    for (index, image) in selection.images.iter().enumerate() {
-        cancel.check()?;
-        let found = store.find(&image.record);
-        all.extend(in_image(index, image, found.image.as_deref().ok()));
-    }
+    // Opening images and reading their symbols is most of it.
+    let images: Vec<(usize, &ImageSamples)> =
+        selection.images.iter().enumerate().filter(|(_, image)| !image.points.is_empty()).collect();
+    let found = in_parallel(&images, |(index, image)| {
+        cancel.check().ok()?;
+        Some(in_image(*index, image, store.find(&image.record).image.as_deref().ok()))
+    });
+    cancel.check()?;
+    let mut all: Vec<ProcedureSamples> = found.into_iter().flatten().collect();
     all.sort_by_key(|p| (std::cmp::Reverse(p.counts.first().copied()), p.image, p.address));
     name_uniquely(selection, &mut all);
     Ok(all)

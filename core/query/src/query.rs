@@ -4,33 +4,31 @@
 //! samples, the procedures, the analysed procedures, the index of source files. Any number of threads may ask.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use dwell_image::Image;
+use dwell_image::{Image, ImageAddress, Kept};
 use dwell_profile::{Database, Epoch, EpochId, ImageRecord};
 use rustc_hash::FxHashMap;
 
 use crate::{
     Cancel, QueryError, TopBy, TopRequest,
-    answer::{EpochList, FileCosts, Listing, SourceState, Top, TopRow},
+    answer::{CycleSplit, EpochList, Listing, Top, TopRow},
     brief,
-    costs::{ProcedureCosts, line_of},
+    costs::ProcedureCosts,
     epochs,
-    file_costs::{FileIndex, FileOfImage, LineSums, procedure_cost},
+    file_costs::FileIndex,
     images::ImageStore,
     listing,
     once::Once,
     procedures,
     procedures::ProcedureSamples,
-    rebuilt,
-    scales::{self, Scales},
-    selection::{ImageSamples, Selection},
+    scales::{self, Scales, in_parallel},
+    selection::Selection,
     source::{self, Built, Compared, SourceMap},
-    summary,
-    top::{self, Candidate},
+    summary, top,
 };
 
 /// Where a [`Query`] looks.
@@ -64,7 +62,7 @@ pub fn fetched_dir() -> Option<PathBuf> {
 pub struct Query {
     pub(crate) database: Database,
     pub(crate) store: ImageStore,
-    sources: SourceMap,
+    pub(crate) sources: SourceMap,
     views: Mutex<Views>,
 }
 
@@ -72,22 +70,60 @@ pub struct Query {
 #[derive(Default)]
 struct Views {
     generation: u64,
-    by_epochs: FxHashMap<Vec<EpochId>, Arc<Once<Arc<View>>>>,
+    by_epochs: FxHashMap<Vec<EpochId>, (usize, ViewSlot)>,
+    /// Counts the questions: when a view was asked last.
+    clock: usize,
+}
+
+/// A view, perhaps while it is being read.
+type ViewSlot = Arc<Once<Arc<View>>>;
+
+impl Views {
+    fn slot(&mut self, key: Vec<EpochId>) -> ViewSlot {
+        self.clock += 1;
+        let known = self.by_epochs.contains_key(&key);
+        if !known && self.by_epochs.len() >= VIEWS_KEPT {
+            let oldest = self.by_epochs.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| self.by_epochs.remove(&oldest));
+        }
+        let (used, slot) = self.by_epochs.entry(key).or_default();
+        *used = self.clock;
+        slot.clone()
+    }
 }
 
 /// Analysed procedures by image (an index) and address; `None`: there is nothing to analyse.
-type CostsByProcedure = FxHashMap<(usize, u64), Option<Arc<ProcedureCosts>>>;
+type CostsByProcedure = Kept<(usize, u64), Option<Arc<ProcedureCosts>>>;
+
+/// Instructions of analysed procedures that are kept for a view; each takes about half a KiB.
+const INSTRUCTIONS_KEPT: usize = 40_000;
+/// Names of source files that are kept with the procedures they were compiled into.
+const FILES_KEPT: usize = 256;
+/// Views that are kept: what is shown, what it is compared with, and those before.
+const VIEWS_KEPT: usize = 6;
 
 /// Of a ranking, the procedures that are likely to be asked about next: their analyses are kept. All of a long list would
 /// fill the memory.
 const ROWS_KEPT: usize = 200;
+/// Rows whose CPI and line are kept: those of a list that somebody scrolls through.
+const ROWS_IN_SIGHT: usize = 20_000;
+
+/// What is dear in a procedure's row.
+struct RowCost {
+    place: Option<(Arc<str>, u32)>,
+    cpi: Option<f64>,
+    split: Option<CycleSplit>,
+}
 
 /// What is known of one set of epochs.
 pub(crate) struct View {
     pub selection: Selection,
     procedures: Once<Vec<ProcedureSamples>>,
-    files: Once<FileIndex>,
-    costs: Mutex<CostsByProcedure>,
+    /// By name, without folders.
+    files: Kept<Box<str>, Once<Arc<FileIndex>>>,
+    costs: CostsByProcedure,
+    /// By image (an index) and address.
+    rows: Kept<(usize, u64), RowCost>,
     /// By image: what to multiply its procedures' frequencies by.
     scales: Mutex<FxHashMap<usize, Arc<Once<Scales>>>>,
 }
@@ -120,17 +156,30 @@ impl Query {
         if let (true, TopBy::Procedure, Some(limit)) = (request.brief, request.by, request.limit) {
             return self.brief_top(&view, request, limit, cancel);
         }
-        let sampled = matches!(request.by, TopBy::Procedure | TopBy::Line);
-        let procedures = if sampled { self.procedures(&view, cancel)? } else { &[] };
+        if request.by == TopBy::Procedure {
+            return self.top_procedures(&view, request, cancel);
+        }
+        let procedures = if request.by == TopBy::Line { self.procedures(&view, cancel)? } else { &[] };
         let costs_of = |p: &ProcedureSamples| self.costs(&view, p);
         let rows = top::candidates(&view.selection, &self.store, procedures, request, &costs_of, cancel)?;
         let end = request.limit.map(|n| n.saturating_add(request.offset));
         let (mut top, rows) = top::answer(&view.selection, rows, end);
-        for (at, candidate) in rows.into_iter().enumerate().skip(request.offset) {
-            cancel.check()?;
-            let row = |c| self.row_with_cpi(&view, c, at < ROWS_KEPT, request.split);
-            top.rows.push(if request.bare { candidate.row } else { row(candidate) });
-        }
+        top.rows = rows.into_iter().skip(request.offset).map(|candidate| candidate.row).collect();
+        top.notes.extend(top::image_notes(&view.selection, &self.store, request));
+        Ok(top)
+    }
+
+    fn top_procedures(&self, view: &View, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
+        let ranked = top::ranked(&view.selection, self.procedures(view, cancel)?, request);
+        let (mut top, page) = top::page(&view.selection, &ranked, request);
+        top.rows = match request.bare {
+            true => page.into_iter().map(|(.., row)| row).collect(),
+            false => in_parallel(&page, |(at, procedure, row)| {
+                cancel.check().ok()?;
+                Some(self.row_with_cost(view, procedure, row.clone(), *at < ROWS_KEPT, request.split))
+            }),
+        };
+        cancel.check()?;
         top.notes.extend(top::image_notes(&view.selection, &self.store, request));
         Ok(top)
     }
@@ -149,8 +198,10 @@ impl Query {
         let estimated = request.cpi || top::tells_executions(&view.selection);
         for (at, candidate) in rows.into_iter().enumerate() {
             cancel.check()?;
-            let row = |c| if estimated { self.row_with_cpi(view, c, at < ROWS_KEPT, false) } else { c.row };
-            top.rows.push(row(candidate));
+            top.rows.push(match candidate.procedure.filter(|_| estimated) {
+                Some(procedure) => self.row_with_cost(view, &procedure, candidate.row, at < ROWS_KEPT, false),
+                None => candidate.row,
+            });
         }
         top.notes.extend(hottest.notes);
         Ok(top)
@@ -175,121 +226,6 @@ impl Query {
         });
         listing.notes.extend(self.store.find(record).lines_note().map(str::to_owned));
         Ok(listing)
-    }
-
-    /// What each line of the source file at `path` costs.
-    pub fn file_costs(
-        &self,
-        epochs: &[String],
-        path: &Path,
-        cancel: &Cancel,
-    ) -> Result<FileCosts, QueryError> {
-        let view = self.view(epochs)?;
-        let procedures = self.procedures(&view, cancel)?;
-        let index = self.files(&view, cancel)?;
-        let mut answer = FileCosts {
-            schema: 1,
-            epochs: view.selection.epochs.iter().map(|e| e.id.to_string()).collect(),
-            file: path.display().to_string(),
-            source: SourceState::Unchecked,
-            lines: Vec::new(),
-            procedures: Vec::new(),
-            stale: Vec::new(),
-            programs: Vec::new(),
-            notes: Vec::new(),
-        };
-        let mut images = BTreeSet::new();
-        let asked = path.display().to_string();
-        let mut sums = LineSums::new(&view.selection, &asked);
-        let mut states = BTreeSet::new();
-        for file in index.spellings(path, &self.sources) {
-            // Each image has its own idea of the file: an old build's lines are elsewhere than a new one's.
-            let mut by_image: BTreeMap<usize, Compared> = BTreeMap::new();
-            for p in index.procedures_in(&file) {
-                cancel.check()?;
-                let image = procedures[p].image;
-                let compared = by_image
-                    .entry(image)
-                    .or_insert_with(|| self.compare(&view.selection.images[image], &view, &file, path));
-                if let (Some(map), Some(costs)) = (&compared.lines, self.costs(&view, &procedures[p])) {
-                    sums.add(p, &costs, &FileOfImage { file: &file, map });
-                }
-            }
-            for (line, p) in index.procedures_beginning_in(&file) {
-                cancel.check()?;
-                let map = by_image.get(&procedures[p].image).and_then(|c| c.lines.as_ref());
-                let Some(line) = map.and_then(|m| m.now(line)) else { continue };
-                let costs = self.costs(&view, &procedures[p]);
-                answer.procedures.push(procedure_cost(
-                    &view.selection,
-                    &procedures[p],
-                    line,
-                    costs.as_deref(),
-                ));
-            }
-            images.extend(by_image.keys().copied());
-            states.extend(by_image.values().map(|c| c.state));
-            answer.notes.extend(by_image.into_values().filter_map(|c| c.note));
-        }
-        answer.source = SourceState::of_all(&states);
-        answer.programs = rebuilt::programs(&view.selection, images);
-        answer.notes.extend(rebuilt::notes(&answer.programs));
-        answer.stale = sums.stale();
-        answer.lines = sums.finish(procedures);
-        answer.procedures.sort_by_key(|p| p.line);
-        answer.notes.sort();
-        answer.notes.dedup();
-        Ok(answer)
-    }
-
-    /// Calls `visit` for each procedure (an index) with sampled instructions from the file at `path`, with the file as its
-    /// image knows it. Procedures of images that were built from another text that cannot be mapped are left out.
-    pub(crate) fn visit_file(
-        &self,
-        view: &View,
-        path: &Path,
-        cancel: &Cancel,
-        mut visit: impl FnMut(usize, &Arc<ProcedureCosts>, &FileOfImage<'_>) -> Result<(), QueryError>,
-    ) -> Result<(), QueryError> {
-        let procedures = self.procedures(view, cancel)?;
-        let index = self.files(view, cancel)?;
-        for file in index.spellings(path, &self.sources) {
-            let mut by_image: BTreeMap<usize, Compared> = BTreeMap::new();
-            for p in index.procedures_in(&file) {
-                cancel.check()?;
-                let image = procedures[p].image;
-                let compared = by_image
-                    .entry(image)
-                    .or_insert_with(|| self.compare(&view.selection.images[image], view, &file, path));
-                if let (Some(map), Some(costs)) = (&compared.lines, self.costs(view, &procedures[p])) {
-                    visit(p, &costs, &FileOfImage { file: &file, map })?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Procedures (indices) with samples that begin in the file at `path`, each with the line as it is now.
-    pub(crate) fn beginning_in_file(
-        &self,
-        view: &View,
-        path: &Path,
-        cancel: &Cancel,
-    ) -> Result<Vec<(u32, usize)>, QueryError> {
-        let procedures = self.procedures(view, cancel)?;
-        let index = self.files(view, cancel)?;
-        let mut found = Vec::new();
-        for file in index.spellings(path, &self.sources) {
-            let mut by_image: BTreeMap<usize, Compared> = BTreeMap::new();
-            for (line, p) in index.procedures_beginning_in(&file) {
-                let image = procedures[p].image;
-                let compared = by_image
-                    .entry(image)
-                    .or_insert_with(|| self.compare(&view.selection.images[image], view, &file, path));
-                found.extend(compared.lines.as_ref().and_then(|m| m.now(line)).map(|line| (line, p)));
-            }
-        }
-        Ok(found)
     }
 
     /// Keeps the source files of the epoch's sampled lines, as they are now, for later readers to compare with; call
@@ -320,25 +256,43 @@ impl Query {
         for samples in selection.images.iter().filter(|i| selection.share(&i.total) >= 0.001) {
             let found = self.store.find(&samples.record);
             let Ok(image) = &found.image else { continue };
-            for (offset, _) in samples.points.iter() {
-                if let Some((file, _)) = image.address_of(offset).and_then(|a| line_of(image, a)) {
-                    files.entry(file).or_insert(&samples.record);
-                }
+            let addresses = samples.points.iter().filter_map(|(offset, _)| image.address_of(offset));
+            for (file, _) in image.lines_at(addresses).into_iter().flatten() {
+                files.entry(file).or_insert(&samples.record);
             }
         }
         files
     }
 
-    /// What is dear, for the rows that are shown: the line a procedure begins at, its CPI and, where asked for, its split.
-    /// `keep`: the analysis too.
-    fn row_with_cpi(&self, view: &View, candidate: Candidate, keep: bool, split: bool) -> TopRow {
-        let Some(procedure) = candidate.procedure else { return candidate.row };
+    /// The row with what is dear: the line its procedure begins at, its CPI and, where asked for, its split. `keep`: the
+    /// analysis too.
+    fn row_with_cost(
+        &self,
+        view: &View,
+        procedure: &ProcedureSamples,
+        row: TopRow,
+        keep: bool,
+        split: bool,
+    ) -> TopRow {
+        let Some(address) = procedure.address else { return row };
+        let key = (procedure.image, address.0);
+        let cost = view.rows.get(&key, || self.row_cost(view, procedure, address, keep), |_| 1);
+        let (file, line) = cost.place.as_ref().map_or((None, None), |(f, l)| (Some(f.to_string()), Some(*l)));
+        TopRow { cpi: cost.cpi, file, line, split: cost.split.filter(|_| split), ..row }
+    }
+
+    fn row_cost(
+        &self,
+        view: &View,
+        procedure: &ProcedureSamples,
+        address: ImageAddress,
+        keep: bool,
+    ) -> RowCost {
         let found = self.store.find(&view.selection.images[procedure.image].record);
-        let place = procedure.address.and_then(|a| found.image.as_ref().ok()?.procedure_line(a));
-        let (file, line) = place.map_or((None, None), |(f, l)| (Some(f.to_string()), Some(l)));
-        let costs = if keep { self.costs(view, &procedure) } else { self.costs_once(view, &procedure) };
-        let split = costs.as_ref().filter(|_| split).and_then(|c| summary::split(c));
-        TopRow { cpi: costs.and_then(|c| c.all_totals().cpi()), file, line, split, ..candidate.row }
+        let place = found.image.as_ref().ok().and_then(|image| image.procedure_line(address));
+        let costs = if keep { self.costs(view, procedure) } else { self.costs_once(view, procedure) };
+        let cpi = costs.as_ref().and_then(|c| c.all_totals().cpi());
+        RowCost { place, cpi, split: costs.and_then(|c| summary::split(&c)) }
     }
 
     fn why_none(&self, view: &View, procedure: &ProcedureSamples) -> String {
@@ -357,7 +311,8 @@ impl Query {
         source::text_as_built(&self.database, snapshot, &here, &self.built_as(&samples.record, name))
     }
 
-    fn compare(&self, image: &ImageSamples, view: &View, file: &str, path: &Path) -> Compared {
+    pub(crate) fn compare(&self, image: usize, view: &View, file: &str, path: &Path) -> Compared {
+        let image = &view.selection.images[image];
         let built = self.built_as(&image.record, file);
         source::compare(&self.database, source::snapshot(&view.selection, image, file), path, &built)
     }
@@ -385,15 +340,16 @@ impl Query {
         if views.generation != generation || found_again {
             *views = Views { generation, ..Views::default() };
         }
-        let slot = views.by_epochs.entry(key).or_default().clone();
+        let slot = views.slot(key);
         drop(views); // Reading a large epoch must not keep those waiting who ask for another.
         let read = || {
             let selection = Selection::read(&self.database, &epochs)?;
             Ok::<_, QueryError>(Arc::new(View {
                 selection,
                 procedures: Once::default(),
-                files: Once::default(),
-                costs: Mutex::default(),
+                files: Kept::new(FILES_KEPT),
+                costs: Kept::new(INSTRUCTIONS_KEPT),
+                rows: Kept::new(ROWS_IN_SIGHT),
                 scales: Mutex::default(),
             }))
         };
@@ -409,18 +365,26 @@ impl Query {
         view.procedures.get_or_try(sampled).map(Vec::as_slice)
     }
 
-    fn files<'v>(&self, view: &'v View, cancel: &Cancel) -> Result<&'v FileIndex, QueryError> {
+    /// The procedures by files that are called as the one at `path`.
+    pub(crate) fn files(
+        &self,
+        view: &View,
+        path: &Path,
+        cancel: &Cancel,
+    ) -> Result<Arc<FileIndex>, QueryError> {
         let procedures = self.procedures(view, cancel)?;
-        view.files.get_or_try(|| FileIndex::build(&view.selection, &self.store, procedures, cancel))
+        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let slot = view.files.get(&name.as_ref().into(), Once::default, |_| 1);
+        let build =
+            || FileIndex::build(&view.selection, &self.store, procedures, &name, cancel).map(Arc::new);
+        slot.get_or_try(build).cloned()
     }
 
     pub(crate) fn costs(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {
         let key = (procedure.image, procedure.address?.0);
-        if let Some(costs) = lock(&view.costs).get(&key) {
-            return costs.clone();
-        }
-        let costs = self.analyse(view, procedure);
-        lock(&view.costs).entry(key).or_insert(costs).clone()
+        let instructions =
+            |costs: &Option<Arc<ProcedureCosts>>| 1 + costs.as_ref().map_or(0, |c| c.instructions.len());
+        (*view.costs.get(&key, || self.analyse(view, procedure), instructions)).clone()
     }
 
     /// The same without keeping it: for who passes once over procedures that are too many to be kept.
@@ -429,8 +393,10 @@ impl Query {
         view: &View,
         procedure: &ProcedureSamples,
     ) -> Option<Arc<ProcedureCosts>> {
-        let known = lock(&view.costs).get(&(procedure.image, procedure.address?.0)).cloned();
-        known.unwrap_or_else(|| self.analyse(view, procedure))
+        match view.costs.peek(&(procedure.image, procedure.address?.0)) {
+            Some(known) => (*known).clone(),
+            None => self.analyse(view, procedure),
+        }
     }
 
     fn analyse(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {

@@ -14,7 +14,7 @@ use crate::{answer::Program, images::unchanged, selection::Selection};
 pub fn programs(selection: &Selection, images: BTreeSet<usize>) -> Vec<Program> {
     let records = images.into_iter().map(|i| &selection.images[i].record);
     let paths: BTreeSet<_> = records.filter(|r| r.kind == ImageKind::File).map(|r| &r.path).collect();
-    let sampled = |path| selection.images.iter().map(|i| &i.record).filter(move |r| &r.path == path);
+    let sampled = |path| selection.images.iter().map(|i| &i.record).filter(move |r| r.path.as_path() == path);
     let program =
         |path| Program { path: Path::display(path).to_string(), rebuilt: is_other(path, sampled(path)) };
     paths.into_iter().map(|path| program(path)).collect()

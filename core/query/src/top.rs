@@ -8,7 +8,7 @@ use dwell_profile::{Dimension, Event, ImageKind, ImageRecord};
 use crate::{
     Cancel, QueryError,
     answer::{Top, TopRow},
-    costs::{ProcedureCosts, line_of},
+    costs::ProcedureCosts,
     dimensions::{self, by_dimension},
     images::ImageStore,
     procedures::ProcedureSamples,
@@ -105,7 +105,7 @@ pub struct Candidate {
 
 impl Candidate {
     fn new(row: TopRow, counts: CountsByEvent) -> Self {
-        let primary = counts.first().copied().unwrap_or(0) as f64;
+        let primary = primary(&counts);
         Candidate { row, counts, primary, procedure: None }
     }
 }
@@ -121,11 +121,10 @@ pub fn candidates(
 ) -> Result<Vec<Candidate>, QueryError> {
     let wanted: Vec<bool> = selection.images.iter().map(|i| request.takes(&i.record)).collect();
     Ok(match request.by {
-        TopBy::Procedure => procedures
-            .iter()
-            .filter(|p| wanted[p.image])
-            .map(|p| by_procedure(selection, p.clone()))
-            .collect(),
+        TopBy::Procedure => {
+            let ranked = ranked(selection, procedures, request);
+            ranked.into_iter().map(|p| by_procedure(selection, p.clone())).collect()
+        }
         TopBy::Image => by_image(selection, &wanted),
         TopBy::Line => {
             let mut lines = Lines::new(selection, store, costs_of);
@@ -150,36 +149,87 @@ pub fn answer(
     mut rows: Vec<Candidate>,
     limit: Option<usize>,
 ) -> (Top, Vec<Candidate>) {
-    // A line where samples landed that were waited for on another one costs nothing; its other events still count.
-    rows.retain(|c| {
-        let others = c.counts.iter().zip(&selection.events).skip(1);
-        c.primary >= 0.5 || others.filter(|(_, e)| !e.is_derived()).any(|(n, _)| *n > 0)
-    });
+    rows.retain(|c| is_worth_a_row(selection, c.primary, &c.counts));
     rows.sort_by(|a, b| {
         let most = b.primary.total_cmp(&a.primary).then_with(|| b.counts.cmp(&a.counts));
         most.then_with(|| row_key(&a.row).cmp(&row_key(&b.row)))
     });
     let omitted_rows = rows.len() - limit.unwrap_or(rows.len()).min(rows.len());
     rows.truncate(rows.len() - omitted_rows);
-    let period = selection.period_cycles();
-    let mut cumulative_share = 0.0;
-    for candidate in &mut rows {
-        let row = &mut candidate.row;
-        row.samples = selection.named(&candidate.counts);
-        row.share = candidate.primary / selection.primary_total().max(1) as f64;
-        cumulative_share += row.share;
-        row.cumulative_share = cumulative_share;
-        row.cycles = period.map(|p| p * candidate.primary);
+    let mut cumulative = 0.0;
+    for c in &mut rows {
+        cumulative += c.primary;
+        complete(selection, &mut c.row, &c.counts, c.primary, cumulative);
     }
-    let top = Top {
+    (without_rows(selection, omitted_rows), rows)
+}
+
+/// A line where samples landed that were waited for on another one costs nothing; its other events still count.
+fn is_worth_a_row(selection: &Selection, primary: f64, counts: &CountsByEvent) -> bool {
+    let others = counts.iter().zip(&selection.events).skip(1);
+    primary >= 0.5 || others.filter(|(_, e)| !e.is_derived()).any(|(n, _)| *n > 0)
+}
+
+/// Fills in what follows from the counts; `cumulative` is the sum of `primary` up to this row.
+fn complete(selection: &Selection, row: &mut TopRow, counts: &CountsByEvent, primary: f64, cumulative: f64) {
+    let total = selection.primary_total().max(1) as f64;
+    row.samples = selection.named(counts);
+    row.share = primary / total;
+    row.cumulative_share = cumulative / total;
+    row.cycles = selection.period_cycles().map(|p| p * primary);
+}
+
+fn without_rows(selection: &Selection, omitted_rows: usize) -> Top {
+    Top {
         schema: 1,
         epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
         total: selection.named(&selection.total),
         rows: Vec::new(),
         omitted_rows,
         notes: selection.notes.clone(),
+    }
+}
+
+/// The procedures of the images that are asked for, most costly first: no rows yet, since there may be a hundred thousand
+/// of which a page is shown.
+pub fn ranked<'p>(
+    selection: &Selection,
+    procedures: &'p [ProcedureSamples],
+    request: &TopRequest,
+) -> Vec<&'p ProcedureSamples> {
+    let wanted: Vec<bool> = selection.images.iter().map(|i| wants(&request.image, &i.record)).collect();
+    let wanted = procedures.iter().filter(|p| wanted[p.image]);
+    let mut ranked: Vec<_> =
+        wanted.filter(|p| is_worth_a_row(selection, primary(&p.counts), &p.counts)).collect();
+    let path = |p: &ProcedureSamples| &selection.images[p.image].record.path;
+    ranked.sort_by(|a, b| {
+        let most = b.counts.cmp(&a.counts);
+        most.then_with(|| a.name.cmp(&b.name)).then_with(|| path(a).cmp(path(b)))
+    });
+    ranked
+}
+
+/// The rows from `offset` on, `limit` at most, each with its place in the ranking and its procedure.
+pub fn page<'p>(
+    selection: &Selection,
+    ranked: &[&'p ProcedureSamples],
+    request: &TopRequest,
+) -> (Top, Vec<(usize, &'p ProcedureSamples, TopRow)>) {
+    let start = request.offset.min(ranked.len());
+    let end = request.limit.map_or(ranked.len(), |n| n.saturating_add(start).min(ranked.len()));
+    let mut cumulative: f64 = ranked[..start].iter().map(|p| primary(&p.counts)).sum();
+    let row = |(at, p): (usize, &&'p ProcedureSamples)| {
+        cumulative += primary(&p.counts);
+        let mut row = procedure_row(selection, p);
+        complete(selection, &mut row, &p.counts, primary(&p.counts), cumulative);
+        (start + at, *p, row)
     };
-    (top, rows)
+    let rows = ranked[start..end].iter().enumerate().map(row).collect();
+    (without_rows(selection, ranked.len() - end), rows)
+}
+
+fn primary(counts: &CountsByEvent) -> f64 {
+    counts.first().copied().unwrap_or(0) as f64
 }
 
 /// Whether the image's path or id contains the part that is asked for.
@@ -193,14 +243,18 @@ fn row_key(row: &TopRow) -> impl Ord + use<'_> {
     (&row.procedure, &row.image, &row.file, row.line, &row.app, row.instance, dimensions)
 }
 
-/// A procedure's row.
-pub fn by_procedure(selection: &Selection, p: ProcedureSamples) -> Candidate {
-    let row = TopRow {
+fn procedure_row(selection: &Selection, p: &ProcedureSamples) -> TopRow {
+    TopRow {
         procedure: Some(p.name.clone()),
         demangled: Some(p.demangled.clone()),
         id: Some(p.id.clone()).filter(|id| !id.is_empty()),
         ..image_row(&selection.images[p.image].record)
-    };
+    }
+}
+
+/// A procedure's row.
+pub fn by_procedure(selection: &Selection, p: ProcedureSamples) -> Candidate {
+    let row = procedure_row(selection, &p);
     let counts = p.counts.clone();
     Candidate { procedure: Some(p), ..Candidate::new(row, counts) }
 }
@@ -294,7 +348,7 @@ impl<'a> Lines<'a> {
         let image = found.image.as_ref().ok();
         for point in procedure.points.iter().map(|&p| p as usize) {
             let (offset, counts) = (samples.points.offset(point), samples.points.counts(point));
-            let line = image.and_then(|i| line_of(i, i.address_of(offset)?));
+            let line = image.and_then(|i| i.line_at(i.address_of(offset)?));
             self.add_to(line, procedure.image, counts, counts.first().copied().unwrap_or(0) as f64);
         }
     }

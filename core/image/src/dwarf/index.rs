@@ -1,15 +1,17 @@
 //! Which unit an address belongs to, from the root entry of each unit.
 
+use std::hash::Hasher as _;
 use std::sync::{Arc, OnceLock};
 
 use gimli::{
     Abbreviations, AttributeValue, DebugAbbrev, DebugInfoOffset, EndianSlice, Section, Unit, UnitRef,
 };
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
-use super::lines::{self, FileNames, LineTable};
+use super::Reader;
+use super::lines::{self, LineTable};
 use super::scopes::ScopeTable;
-use super::{Reader, UnitTables};
+use crate::paths;
 
 /// How far back a look-up goes where ranges overlap; only hostile files have more.
 const OVERLAPS_MAX: usize = 4096;
@@ -28,7 +30,8 @@ struct UnitEntry {
     /// Where the abbreviations of the next table begin. Bounding each table makes reading them all linear, whatever
     /// offsets a hostile file gives.
     abbreviations_end: usize,
-    tables: OnceLock<UnitTables>,
+    /// Hashes of the names of the files of its line table, sorted; without their folders.
+    file_names: OnceLock<Box<[u32]>>,
 }
 
 struct UnitRange {
@@ -82,23 +85,40 @@ impl Index {
         around.map(|r| r.unit)
     }
 
-    /// The tables of a unit, read at the first call.
-    pub(crate) fn tables(
-        &self,
-        dwarf: &Dwarf<'_>,
-        unit: usize,
-        is_code: &dyn Fn(u64) -> bool,
-    ) -> &UnitTables {
-        self.units[unit].tables.get_or_init(|| {
-            let Some(owned) = self.unit(dwarf, unit, &mut AbbreviationsCache::default()) else {
-                return UnitTables::default();
-            };
-            let unit = owned.unit_ref(dwarf);
-            UnitTables {
-                lines: LineTable::read(unit, is_code),
-                scopes: ScopeTable::read(unit, self, is_code),
-            }
-        })
+    /// The units with code from `begin` to `end`, each once.
+    pub(crate) fn units_within(&self, begin: u64, end: u64) -> impl Iterator<Item = usize> + '_ {
+        let after = self.ranges.partition_point(|r| r.begin < end);
+        let before = self.ranges[..after].iter().rev().take(OVERLAPS_MAX);
+        let around = before.take_while(move |r| r.furthest_end > begin).filter(move |r| r.end > begin);
+        let mut seen = FxHashSet::default();
+        around.map(|r| r.unit).filter(move |unit| seen.insert(*unit))
+    }
+
+    /// Reads the lines of a unit; none where it cannot be read.
+    pub(crate) fn lines(&self, dwarf: &Dwarf<'_>, unit: usize, is_code: &dyn Fn(u64) -> bool) -> LineTable {
+        let owned = self.unit(dwarf, unit, &mut AbbreviationsCache::default());
+        owned.map(|owned| LineTable::read(owned.unit_ref(dwarf), is_code)).unwrap_or_default()
+    }
+
+    /// Reads the functions and inlined calls of a unit; none where it cannot be read.
+    pub(crate) fn scopes(&self, dwarf: &Dwarf<'_>, unit: usize, is_code: &dyn Fn(u64) -> bool) -> ScopeTable {
+        let owned = self.unit(dwarf, unit, &mut AbbreviationsCache::default());
+        owned.map(|owned| ScopeTable::read(owned.unit_ref(dwarf), self, is_code)).unwrap_or_default()
+    }
+
+    /// Whether the line table of a unit lists a file of that name; a few that do not are taken for such that do.
+    pub(crate) fn lists_file(&self, dwarf: &Dwarf<'_>, unit: usize, file_name: &str) -> bool {
+        let read = || {
+            let owned = self.unit(dwarf, unit, &mut AbbreviationsCache::default());
+            let mut names = owned.map_or_else(Vec::new, |owned| {
+                lines::file_names(owned.unit_ref(dwarf)).map(|name| name_hash(name.as_bytes())).collect()
+            });
+            names.sort_unstable();
+            names.dedup();
+            names.into()
+        };
+        let names = self.units[unit].file_names.get_or_init(read);
+        names.binary_search(&name_hash(file_name.as_bytes())).is_ok()
     }
 
     /// The unit whose entries lie around an offset, by number.
@@ -123,21 +143,25 @@ impl Index {
         Unit::new_with_abbreviations(dwarf, header, abbreviations).ok().map(OwnedUnit)
     }
 
-    /// The MD5 of every source file whose line table has it.
-    pub(crate) fn source_md5s(&self, dwarf: &Dwarf<'_>) -> FxHashMap<Box<str>, [u8; 16]> {
-        let mut found = FxHashMap::default();
-        let mut seen = FxHashSet::default();
+    /// The MD5 of the source file at `path`, from the first unit whose line table has it. Units that list no file of its name
+    /// are passed over, and those whose lists are known already come first: in a large file that is all there is to do.
+    pub(crate) fn source_md5(&self, dwarf: &Dwarf<'_>, path: &str) -> Option<[u8; 16]> {
+        let (known, others): (Vec<usize>, Vec<usize>) =
+            (0..self.units.len()).partition(|unit| self.units[*unit].file_names.get().is_some());
         let mut cache = AbbreviationsCache::default();
-        let mut names = FileNames::new(dwarf.debug_line.reader().len().saturating_mul(64));
-        for number in 0..self.units.len() {
-            let Some(unit) = self.unit(dwarf, number, &mut cache) else { continue };
-            let unit = unit.unit_ref(dwarf);
-            if unit.line_program.as_ref().is_some_and(|p| seen.insert(p.header().offset().0)) {
-                lines::add_md5s(unit, &mut names, &mut found);
-            }
-        }
-        found
+        known.into_iter().chain(others).find_map(|number| {
+            let listed = self.lists_file(dwarf, number, paths::last(path));
+            let unit = listed.then(|| self.unit(dwarf, number, &mut cache)).flatten()?;
+            lines::md5_of(unit.unit_ref(dwarf), path)
+        })
     }
+}
+
+/// Of a file's name without its folders.
+fn name_hash(name: &[u8]) -> u32 {
+    let mut hasher = FxHasher::default();
+    hasher.write(name);
+    (hasher.finish() >> 32) as u32
 }
 
 /// A unit that keeps its abbreviations alive.
@@ -191,7 +215,7 @@ fn unit_entries(dwarf: &Dwarf<'_>) -> Vec<UnitEntry> {
     let entry = |(offset, table): (usize, usize)| {
         let next = tables.partition_point(|t| *t <= table);
         let abbreviations_end = tables.get(next).copied().unwrap_or(end).min(end);
-        UnitEntry { offset, abbreviations_end, tables: OnceLock::new() }
+        UnitEntry { offset, abbreviations_end, file_names: OnceLock::new() }
     };
     offsets.into_iter().map(entry).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gimli::{AttributeValue, ColumnType, LineProgramHeader, UnitRef};
+use gimli::{AttributeValue, ColumnType, FileEntry, LineProgramHeader, UnitRef};
 use rustc_hash::FxHashMap;
 
 use super::Reader;
@@ -61,6 +61,7 @@ impl LineTable {
             }
         }
         table.rows.truncate(start);
+        table.rows.shrink_to_fit();
         table.sequences.sort_by_key(|s| s.begin);
         table
     }
@@ -80,6 +81,36 @@ impl LineTable {
 
     pub(crate) fn file(&self, number: u32) -> Option<&Arc<str>> {
         self.files.get(number as usize)?.as_ref()
+    }
+
+    /// A row's file and line; `None` where it has no line.
+    pub(crate) fn place(&self, row: &Row) -> Option<(Arc<str>, u32)> {
+        (row.line != 0).then_some((self.file(row.file)?.clone(), row.line))
+    }
+
+    /// Files of the rows from `begin` to `end`, in no order, some several times.
+    pub(crate) fn files_within(&self, begin: u64, end: u64) -> Vec<Arc<str>> {
+        let mut numbers: Vec<u32> = Vec::new();
+        // Sequences may overlap in hostile files only: as in `at`, that with the nearest begin counts.
+        let after = self.sequences.partition_point(|s| s.begin < end);
+        for sequence in self.sequences[..after].iter().rev().take_while(|s| s.end > begin) {
+            let rows = &self.rows[sequence.rows.clone()];
+            // The row before the first of them may reach into the range.
+            let first = rows.partition_point(|r| r.address <= begin).saturating_sub(1);
+            let within = rows[first..].iter().take_while(|r| r.address < end).filter(|r| r.line != 0);
+            numbers.extend(within.map(|r| r.file));
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.iter().filter_map(|n| self.file(*n).cloned()).collect()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let names: usize = self.files.iter().flatten().map(|name| name.len() + 32).sum();
+        names
+            + self.rows.capacity() * size_of::<Row>()
+            + self.sequences.capacity() * size_of::<Sequence>()
+            + self.firsts.capacity() * size_of::<(u64, Row)>()
     }
 
     /// (begin, end) of each contiguous piece of code.
@@ -125,20 +156,23 @@ impl Row {
     }
 }
 
-/// Adds the MD5s of the files of one unit.
-pub(crate) fn add_md5s(
-    unit: UnitRef<'_, Reader<'_>>,
-    names: &mut FileNames,
-    found: &mut FxHashMap<Box<str>, [u8; 16]>,
-) {
-    let Some(header) = unit.line_program.as_ref().map(|p| p.header()).filter(|h| h.file_has_md5()) else {
-        return;
-    };
-    for file in header.file_names() {
-        if let Some(path) = names.path(unit, header, file) {
-            found.entry(path.into()).or_insert(*file.md5());
-        }
-    }
+/// The MD5 of the file of one unit with that path.
+pub(crate) fn md5_of<'a>(unit: UnitRef<'_, Reader<'a>>, path: &str) -> Option<[u8; 16]> {
+    let header = unit.line_program.as_ref().map(|p| p.header()).filter(|h| h.file_has_md5())?;
+    let mut names = FileNames::new(FILE_NAME_BYTES_MAX);
+    let mut of_path = |file: &FileEntry<Reader<'a>>| names.path(unit, header, file).as_deref() == Some(path);
+    header.file_names().iter().find(|file| of_path(file)).map(|file| *file.md5())
+}
+
+/// The names of the files of a unit, without their folders.
+pub(crate) fn file_names<'a>(unit: UnitRef<'_, Reader<'a>>) -> impl Iterator<Item = Box<str>> {
+    let header = unit.line_program.as_ref().map(|p| p.header());
+    let own = unit.name.filter(|_| header.is_some_and(|h| h.version() <= 4));
+    let listed =
+        header.into_iter().flat_map(|h| h.file_names()).filter_map(|f| unit.attr_string(f.path_name()).ok());
+    let names: Vec<Reader<'a>> = own.into_iter().chain(listed).collect();
+    let last = |name: Reader<'_>| paths::last(&String::from_utf8_lossy(cut(&name))).into();
+    names.into_iter().map(last)
 }
 
 fn files<'a>(
@@ -154,6 +188,10 @@ fn files<'a>(
     }
     files.extend(header.file_names().iter().map(|file| names.path(unit, header, file).map(Into::into)));
     files
+}
+
+fn cut<'a>(part: &Reader<'a>) -> &'a [u8] {
+    &part.slice()[..part.len().min(PATH_BYTES_MAX)]
 }
 
 /// Makes file names, as many bytes as its budget allows.
@@ -193,8 +231,7 @@ impl FileNames {
     ) -> String {
         let mut path = String::new();
         for part in [unit.comp_dir].into_iter().chain(parts).flatten() {
-            let part = &part.slice()[..part.len().min(PATH_BYTES_MAX)];
-            paths::push(&mut path, &String::from_utf8_lossy(part));
+            paths::push(&mut path, &String::from_utf8_lossy(cut(&part)));
         }
         self.budget_bytes = self.budget_bytes.saturating_sub(path.len());
         paths::normalize(&path)

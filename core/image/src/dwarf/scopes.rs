@@ -91,6 +91,12 @@ impl ScopeTable {
         ScopeTable { scopes, changes: paint.0.into_iter().collect(), names: names.table }
     }
 
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.names.memory_bytes()
+            + self.scopes.capacity() * size_of::<Scope>()
+            + self.changes.capacity() * size_of::<(u64, Option<u32>)>()
+    }
+
     /// The innermost scope around `address`, the one it was inlined into, and so on out to the function.
     pub(crate) fn chain(&self, address: u64) -> impl Iterator<Item = &Scope> {
         let after = self.changes.partition_point(|(at, _)| *at <= address);

@@ -44,6 +44,15 @@ impl Sections {
         Sections(NEEDED.iter().filter_map(|id| Some((*id, load(elf, bytes, *id)?))).collect())
     }
 
+    /// Of those that had to be decompressed.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let own = |bytes: &Bytes| match bytes {
+            Bytes::InFile(_) => 0,
+            Bytes::Own(bytes) => bytes.len(),
+        };
+        self.0.iter().map(|(_, bytes)| own(bytes)).sum()
+    }
+
     /// A view of the sections; cheap, made anew for each question.
     pub(crate) fn dwarf<'a>(&'a self, file: &'a [u8]) -> gimli::Dwarf<Reader<'a>> {
         let section = |id: SectionId| {

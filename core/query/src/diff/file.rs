@@ -50,7 +50,8 @@ impl Query {
         let mut sums: BTreeMap<u32, LineSums> = BTreeMap::new();
         for (which, side) in [&sides.a, &sides.b].into_iter().enumerate() {
             let procedures = self.procedures(&side.view, cancel)?;
-            self.visit_file(&side.view, path, cancel, |p, costs, of| {
+            let file = self.source_file(&side.view, path, cancel)?;
+            for (p, of, costs) in file.analysed(self, &side.view, procedures, cancel)? {
                 let name = name_of(&side.view, &procedures[p]);
                 let compared = sides.change(sides.a.counts(&name), sides.b.counts(&name)).1;
                 for (i, place) in costs.lines.iter().enumerate() {
@@ -61,8 +62,7 @@ impl Query {
                     let steadier = sum.whole.is_some_and(|c| c.dispersion >= compared.dispersion);
                     sum.whole = if steadier { sum.whole } else { Some(compared) };
                 }
-                Ok(())
-            })?;
+            }
         }
         let seen = |t: &Option<Totals>| t.is_some_and(|t| t.head_samples >= 0.5);
         sums.retain(|_, s| s.totals.iter().any(seen));
@@ -82,7 +82,7 @@ impl Query {
         let mut begins: BTreeMap<Name, u32> = BTreeMap::new();
         for side in [&sides.a, &sides.b] {
             let procedures = self.procedures(&side.view, cancel)?;
-            for (line, p) in self.beginning_in_file(&side.view, path, cancel)? {
+            for (line, p) in self.source_file(&side.view, path, cancel)?.begins {
                 begins.insert(name_of(&side.view, &procedures[p]), line); // where both know, as B does
             }
         }
