@@ -49,7 +49,7 @@ export function listingText(listing: Listing, summary: Summary | null = null): T
       lines.push(sourceLine(listing, instruction));
       source = place;
     }
-    lines.push(...bubbles(instruction, legend), instructionLine(instruction, width));
+    lines.push(...bubbles(instruction, legend), ...kernelTime(instruction), instructionLine(instruction, width));
   }
   return lines;
 }
@@ -143,6 +143,13 @@ function bubbles(instruction: ListingInstruction, legend: Set<string>): TextLine
     const culprits = culpritsOf(stalls);
     return [{ ...plain(' '.repeat(addressWidth) + text), file: instruction.file, line: instruction.line, culprits }];
   });
+}
+
+/** Why the instruction entered the kernel, and for how long. */
+function kernelTime({ kernel, file, line }: ListingInstruction): TextLine[] {
+  if (kernel === null || kernel.cycles < 0.05) return [];
+  const [letter, name] = letterOf(kernel.cause);
+  return [{ ...plain(`${' '.repeat(addressWidth)}${letter} ${quantity(kernel.cycles)} cy in the kernel   (${name})`), file, line }];
 }
 
 function duration(stalls: readonly ListingStall[], longest: number): string {

@@ -67,6 +67,16 @@ test('a listing reads as in DCPI’s Figure 2', () => {
   ]);
 });
 
+test('time in the kernel stands above the instruction that entered it', () => {
+  const copy = listing();
+  const first = copy.instructions[0];
+  assert.ok(first);
+  first.kernel = { cause: 'page-fault', samples: 40, cycles: 1523.4 };
+  const text = listingText(copy).map((line) => line.text);
+  const at = text.indexOf('          g 1.5 k cy in the kernel   (page fault)');
+  assert.ok(at > 0 && text[at + 1]?.startsWith('9810 '), text.join('\n'));
+});
+
 test('each line of a listing says what it is about', () => {
   const { title, lines } = render(listing());
   assert.equal(title, 'copy · copy');
