@@ -46,8 +46,9 @@ export async function startProgram(
   server: string,
   initializationOptions: object,
   capabilities: object = everything,
+  as: { uid?: number; gid?: number } = {},
 ): Promise<Started & { child: ChildProcess }> {
-  const child = spawn(process.execPath, [server, '--stdio'], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, [server, '--stdio'], { stdio: ['pipe', 'pipe', 'inherit'], ...as });
   children.add(child);
   child.on('exit', () => children.delete(child));
   const connection = createMessageConnection(new StreamMessageReader(child.stdout), new StreamMessageWriter(child.stdin));
