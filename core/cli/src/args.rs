@@ -186,6 +186,9 @@ pub struct DaemonArgs {
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
+    /// The account of a stored epoch, ended or not, instead of the running daemon's: id, name, `latest` or `latest~N`.
+    #[arg(long, value_name = "EPOCH", conflicts_with = "watch")]
+    pub epoch: Option<String>,
     /// Tell it again and again, until interrupted.
     #[arg(short, long)]
     pub watch: bool,

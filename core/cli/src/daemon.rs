@@ -9,7 +9,7 @@ use std::{
 };
 
 use dwell_collect::{CollectError, DaemonOptions, Progress, Renew, Status, Stop};
-use dwell_profile::{CollectorRecord, Database, EpochId};
+use dwell_profile::{CollectorRecord, Database, Epoch, EpochId, Event, EventRecord};
 use serde_json::json;
 
 use crate::{
@@ -88,6 +88,9 @@ impl SourceKeeper {
 /// What the daemon does and costs; once, or again and again.
 pub fn status(db: &Path, args: &StatusArgs, json: bool) -> anyhow::Result<()> {
     let database = Database::open(db)?;
+    if let Some(selector) = &args.epoch {
+        return show_stored(&database.resolve(selector)?, json);
+    }
     if !args.watch {
         return show(db, &dwell_collect::status(&database)?, json);
     }
@@ -119,11 +122,57 @@ fn show(db: &Path, status: &Status, json: bool) -> anyhow::Result<()> {
         return print_json(&object);
     }
     let mut lines = what(db, status);
-    lines.extend(status.events.iter().map(|(event, r)| format!("  {}", event_line(event, r))));
+    lines.extend(status.events.iter().map(event_lines));
     lines.extend(by_cpu(&status.collector));
-    lines.extend(costs(status));
+    lines.extend(costs(&status.collector));
+    lines.push(format!("{} entries wait to be stored", grouped(status.entries as u64)));
     lines.extend(honesty(&status.collector));
     lines.extend(status.notes.iter().map(|n| format!("note: {n}")));
+    print(&(lines.join("\n") + "\n"))
+}
+
+/// What was sampled, how often, and what of it is missing.
+fn event_lines((event, r): (&Event, &EventRecord)) -> String {
+    let times = grouped(r.throttled);
+    format!(
+        "  {}; every {} {}, throttled {times} times",
+        event_line(event, r),
+        grouped(r.period),
+        r.unit.name()
+    )
+}
+
+/// The account that an epoch keeps of how it was collected; imported ones have none.
+fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
+    let sum = |of: fn(&EventRecord) -> u64| epoch.events.values().map(of).sum::<u64>();
+    let unknown = sum(|r| r.unknown) as f64 / (sum(|r| r.samples) as f64).max(1.0);
+    if json {
+        return print_json(
+            &json!({ "schema": 1, "epoch": epoch.id, "name": epoch.name, "backend": epoch.backend,
+            "start": epoch.start, "end": epoch.end, "events": epoch.events, "unknown_share": unknown,
+            "resolved_share": 1.0 - unknown, "clock_hz": epoch.cpu.clock_hz, "collector": epoch.collector,
+            "notes": epoch.notes }),
+        );
+    }
+    let until =
+        epoch.end.map_or("it goes on, or its collector died".to_owned(), |end| format!("to {end:.0}"));
+    let hz = epoch.cpu.clock_hz.map_or(String::new(), |hz| format!("; core clock {:.2} GHz", hz / 1e9));
+    let (resolved, unknown) = (100.0 * (1.0 - unknown), 100.0 * unknown);
+    let mut lines = vec![
+        format!("epoch {} ({}), {:.0} {until}", epoch.id, epoch.backend, epoch.start),
+        format!("{resolved:.2}% resolved, {unknown:.2}% unknown{hz}"),
+    ];
+    lines.extend(epoch.events.iter().map(event_lines));
+    match &epoch.collector {
+        Some(account) => {
+            lines.push(format!("began: {}", account.began));
+            lines.extend(by_cpu(account));
+            lines.extend(costs(account));
+            lines.extend(honesty(account));
+        }
+        None => lines.push("no account: it was imported, or recorded by an older dwell".to_owned()),
+    }
+    lines.extend(epoch.notes.iter().map(|n| format!("note: {n}")));
     print(&(lines.join("\n") + "\n"))
 }
 
@@ -162,24 +211,27 @@ fn by_cpu(collector: &CollectorRecord) -> Vec<String> {
         .collect()
 }
 
-fn costs(status: &Status) -> Vec<String> {
-    let c = &status.collector;
+fn costs(c: &CollectorRecord) -> Vec<String> {
     let seconds = |ns: u64| ns as f64 / 1e9;
+    // A run has no budget, and measures no interrupts.
+    let (allowed, interrupts) = match c.interrupt_ns {
+        0 => (String::new(), "interrupts not measured".to_owned()),
+        ns => {
+            (format!(" of {:.2}% allowed", c.budget_percent), format!("{:.2} s of interrupts", seconds(ns)))
+        }
+    };
     let mut lines = vec![
         format!(
-            "costs {:.2}% of each CPU of {:.2}% allowed: {:.2} s user, {:.2} s kernel, {:.2} s of interrupts in {:.0} s",
+            "costs {:.2}% of each CPU{allowed}: {:.2} s user, {:.2} s kernel, {interrupts} in {:.0} s",
             c.cost_percent,
-            c.budget_percent,
             seconds(c.cpu_user_ns),
             seconds(c.cpu_kernel_ns),
-            seconds(c.interrupt_ns),
             seconds(c.elapsed_ns)
         ),
         format!(
-            "memory {} (most {}); {} entries wait to be stored; epoch on disk {}",
+            "memory {} (most {}); epoch on disk {}",
             bytes(c.memory_bytes),
             bytes(c.memory_bytes_max),
-            grouped(status.entries as u64),
             bytes(c.disk_bytes)
         ),
     ];
@@ -202,19 +254,17 @@ fn costs(status: &Status) -> Vec<String> {
 fn honesty(c: &CollectorRecord) -> Vec<String> {
     let causes = |what: &str, causes: &std::collections::BTreeMap<String, u64>| {
         let list: Vec<String> = causes.iter().map(|(cause, n)| format!("{} {cause}", grouped(*n))).collect();
-        (!list.is_empty()).then(|| format!("{what}: {}", list.join(", ")))
+        Some(format!("{what}: {}", if list.is_empty() { "none".to_owned() } else { list.join(", ") }))
     };
     let seconds = |ns: u64| ns as f64 / 1e9;
     let told = [
         causes("lost", &c.lost),
         causes("unknown", &c.unknown),
-        (c.late_records > 0).then(|| {
-            format!(
-                "{} records came late, by {:.3} s at most",
-                grouped(c.late_records),
-                seconds(c.skew_ns_max)
-            )
-        }),
+        Some(format!(
+            "skew: {} records came after their turn, by {:.3} s at most",
+            grouped(c.late_records),
+            seconds(c.skew_ns_max)
+        )),
         (c.suspended_ns > 0).then(|| format!("the machine slept for {:.0} s", seconds(c.suspended_ns))),
         (c.clock_steps > 0).then(|| {
             format!("the clock was set {} times, by {:+.1} s", c.clock_steps, c.clock_step_ns as f64 / 1e9)

@@ -118,6 +118,32 @@ fn answers_have_their_shapes() {
     assert_eq!(refused.status, Some(1));
     assert!(refused.stderr.contains("no cgroup was kept: record with '--dimensions cgroup'"), "{refused:?}");
 
+    let account = json!({ "began": "", "elapsed_ns": 1, "cpu_user_ns": 1, "cpu_kernel_ns": 1, "memory_bytes": 1, "disk_bytes": 1,
+        "lost": {}, "unknown": {}, "samples_by_cpu": { "*": [1] }, "late_records": 0, "skew_ns_max": 0 });
+    let told = scratch.json(&["status", "--epoch", "latest"]);
+    let shape = json!({ "schema": 1, "epoch": "", "backend": "", "start": "", "end": "?", "events": { "*": {} },
+        "unknown_share": 0.5, "resolved_share": 0.5, "clock_hz": null, "collector": account, "notes": [] });
+    hold(&told, &shape, "status --epoch");
+    let by_cpu = told["collector"]["samples_by_cpu"]["cpu-clock"].as_array().unwrap();
+    let sum: u64 = by_cpu.iter().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), told["events"]["cpu-clock"]["samples"].as_u64(), "{told:#}");
+    let text = scratch.text(&["status", "--epoch", "latest"]);
+    for part in [
+        "resolved",
+        "every",
+        "throttled",
+        "by CPU",
+        "user",
+        "kernel",
+        "memory",
+        "on disk",
+        "lost: ",
+        "unknown: ",
+        "skew: ",
+    ] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
+
     let listing = scratch.json(&["annotate", "mispredict:walk"]);
     let confidence = "low|medium|high";
     let stall = json!({ "kind": "static|dynamic", "cause": "", "cycles_min": 0.5, "cycles_max": 0.5, "culprit_address": null });

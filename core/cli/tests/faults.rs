@@ -220,6 +220,36 @@ fn a_read_only_database_is_read() {
     assert_eq!(scratch.json(&["top"])["total"], before["total"]);
 }
 
+/// In a pid namespace, as in most containers, tables in the kernel would know processes by other numbers than we: rings are taken,
+/// and nobody outside passes for the idle task.
+#[test]
+fn in_a_pid_namespace_nothing_is_taken_for_another() {
+    let name = "in_a_pid_namespace_nothing_is_taken_for_another";
+    let possible = Command::new("unshare").args(["-p", "-f", "--mount-proc", "true"]).status();
+    if !is_root() || !possible.is_ok_and(|status| status.success()) || !can_sample(name) {
+        println!("SKIPPED {name}: needs root and pid namespaces");
+        return;
+    }
+    let scratch = Scratch::new();
+    let inside = |words: &str| {
+        let mut command = Command::new("unshare");
+        let script = format!("exec \"$0\" {words}");
+        command.args(["-p", "-f", "--mount-proc", "sh", "-c", &script, env!("CARGO_BIN_EXE_dwell")]);
+        Ended::from(
+            command.arg(workload("divide")).env("DWELL_DB", scratch.path("database")).output().unwrap(),
+        )
+    };
+    let refused = inside("record -a --backend bpf -e cpu-clock --duration 1");
+    assert!(refused.status == Some(1) && refused.stderr.contains("pid namespace"), "{refused:?}");
+    let recorded = inside("record -a -e cpu-clock -F 2000 -- \"$1\" 200");
+    assert_eq!(recorded.status, Some(0), "{recorded:?}");
+    assert!(recorded.stderr.contains("runs outside of it is [outside]"), "{recorded:?}");
+    let apps = scratch.json(&["top", "--by", "app", "-n", "0"]);
+    let names: Vec<&str> =
+        apps["rows"].as_array().unwrap().iter().filter_map(|r| r["app"].as_str()).collect();
+    assert!(names.contains(&"divide") && !names.contains(&"[idle]"), "{names:?}");
+}
+
 /// Every process is new: samples in are samples stored, memory stays within bounds, and the daemon answers meanwhile.
 #[test]
 fn a_storm_of_forks_is_counted() {

@@ -140,6 +140,11 @@ impl<H: Host> Collector<H> {
         }
     }
 
+    /// Processes outside of our pid namespace have the number of the idle task: what has it is no idleness.
+    pub fn call_hidden_processes(&mut self) {
+        self.idle = self.apps.uncounted("[outside]");
+    }
+
     /// Keeps these of each sample, beside its place.
     pub fn keep_dimensions(&mut self, dimensions: DimensionSet) {
         self.dimensions.want(dimensions);

@@ -11,6 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{
     CollectError, Stop,
     apps::Apart,
+    clocks::{ClockWatch, Clocks},
+    daemon::account::Account,
     linux_host::{all_pids, has_ended, threads_of, tree_of},
     options::{Progress, RecordOptions, Recorded, Target},
     paths::Paths,
@@ -21,6 +23,9 @@ use crate::{
 
 /// How long a command may go on after it was told to end.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// The account and the clocks are looked at so often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// While the database refuses, a full memory must not make us try again every round, but soon.
 const RETRY: Duration = Duration::from_secs(3);
@@ -61,7 +66,9 @@ pub fn record(
         Target::Command(words) => open_command(words, setup, writer)?,
     };
     progress(Progress::Started(Box::new(session.epoch().clone())));
-    let interrupted = run(&mut session, &mut running, &options, stop, progress);
+    let mut account = Account::new("start", Duration::ZERO, Clocks::now());
+    let interrupted = run(&mut session, &mut running, &options, &mut account, stop, progress);
+    session.set_account(account.record_of_a_run(&session));
     let stored = session.finish();
     let exit = running.exit();
     stored.map(|epoch| Recorded { epoch, exit, interrupted })
@@ -152,13 +159,20 @@ fn run(
     session: &mut Session,
     running: &mut Running,
     options: &RecordOptions,
+    account: &mut Account,
     stop: &Stop,
     progress: &mut dyn FnMut(Progress),
 ) -> bool {
     let start = Instant::now();
+    let (mut clocks, mut next_look) = (ClockWatch::new(Clocks::now()), start);
     let mut flushing = Flushing::new(options.flush_every);
     loop {
         session.round(progress);
+        if Instant::now() >= next_look {
+            next_look = Instant::now() + LOOK_EVERY;
+            account.look_at(&mut clocks);
+            session.set_account(account.record_of_a_run(session));
+        }
         flushing.when_due(session, progress);
         if running.has_ended() {
             return stop.is_asked();

@@ -29,7 +29,7 @@ use crate::{
     source::{
         Backend, ROUND_MIN, Source, SourceTally, Tasks,
         choose::{Chosen, Wish, open_source},
-        now_ns, paranoid,
+        now_ns, paranoid, sees_all_processes,
     },
     store::Store,
 };
@@ -110,11 +110,14 @@ impl Session {
         };
         let mut chosen = open_source(&wish, tasks)?;
         let host = LinuxHost::new();
-        add_notes(&mut chosen, &host, setup.branches);
+        add_notes(&mut chosen, &host, setup.branches, matches!(tasks, Tasks::All));
         let Chosen { source, plans, notes } = chosen;
         let epoch = new_epoch(setup.scope, setup.name, source.backend(), &plans, notes);
         let events = plans.iter().map(|p| p.event.clone()).collect();
         let mut collector = Collector::new(host, events, setup.apart);
+        if !sees_all_processes() {
+            collector.call_hidden_processes();
+        }
         collector.keep_dimensions(setup.dimensions);
         if source.features().aggregates {
             collector.keep_spaces();
@@ -383,12 +386,16 @@ impl Session {
 }
 
 /// What the user should know of how it is sampled.
-fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool) {
+fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool, is_whole_machine: bool) {
     let features = chosen.source.features();
     if features.user_only {
         chosen.notes.push(format!("user mode only: perf_event_paranoid is {}", paranoid()));
     } else if !host.sees_kernel_addresses() {
         let note = "kernel symbols are hidden: kernel.kptr_restrict forbids reading addresses";
+        chosen.notes.push(note.to_owned());
+    }
+    if is_whole_machine && !sees_all_processes() {
+        let note = "in a pid namespace: what runs outside of it is [outside], most of it unknown";
         chosen.notes.push(note.to_owned());
     }
     if branches && !features.registers {

@@ -178,6 +178,14 @@ pub fn now_ns() -> u64 {
     ours_ns.wrapping_sub(namespace_offset_ns() as u64)
 }
 
+/// Whether our pid namespace is the initial one. In another one rings know processes by our numbers, and those that we do not
+/// see by none; tables in the kernel know all by numbers that are not ours.
+pub fn sees_all_processes() -> bool {
+    /// The kernel's own number of it (PROC_PID_INIT_INO), the same everywhere.
+    const INITIAL: &str = "pid:[4026531836]";
+    std::fs::read_link("/proc/self/ns/pid").map_or(true, |namespace| namespace.as_os_str() == INITIAL)
+}
+
 /// kernel.perf_event_paranoid, as text.
 pub fn paranoid() -> String {
     let value = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");

@@ -137,6 +137,10 @@ impl Store {
     pub fn end(&mut self) -> Result<Epoch, DatabaseError> {
         let passed_ns = Clocks::now().boot_ns.saturating_sub(self.began_boot_ns);
         let end = self.epoch.start.checked_add(Duration::from_nanos(passed_ns)).unwrap_or(Timestamp::MAX);
+        if let Some(account) = &mut self.epoch.collector {
+            let bytes = self.writer.writer().database().epoch_bytes(&self.epoch.id);
+            account.disk_bytes = bytes.unwrap_or(account.disk_bytes);
+        }
         self.writer.update(&Epoch { end: Some(end), ..self.epoch.clone() })?;
         self.epoch = self.writer.epoch().clone();
         Ok(self.epoch.clone())

@@ -251,3 +251,30 @@ fn nodes_functions_have_names() {
         assert!(names.iter().any(|name| name.contains("hotHotHot")), "{flag}: {names:?}");
     }
 }
+
+/// Debian packages no agent that writes jitdumps, but a JDK from 17 on writes a perf map itself, as it ends or when `jcmd` asks.
+#[test]
+fn javas_methods_have_names() {
+    let test = "javas_methods_have_names";
+    let Some(bench) = Bench::new(test) else { return };
+    let options = "-XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit";
+    let mut asked = Command::new("java");
+    let possible =
+        asked.args(options.split(' ')).arg("-version").stderr(std::process::Stdio::null()).status();
+    if !possible.is_ok_and(|status| status.success()) {
+        println!("SKIPPED {test}: no java that writes a perf map (JDK 17)");
+        return;
+    }
+    fs::write(bench.path("Hot.java"), "public class Hot {\n\
+        static long hotHotHot(long x) { for (int i = 0; i < 100000; i++) x = x * 6364136223846793005L + i; return x; }\n\
+        public static void main(String[] a) {\n\
+            var cpu = java.lang.management.ManagementFactory.getThreadMXBean();\n\
+            long x = 1, end = cpu.getCurrentThreadCpuTime() + 700000000L;\n\
+            while (cpu.getCurrentThreadCpuTime() < end) x = hotHotHot(x);\n\
+            System.out.println(x);\n\
+        }\n}\n").unwrap();
+    let sampled = bench.shell(&format!("java {options} Hot.java"));
+    let images = sampled.images.iter().filter(|i| i.kind == ImageKind::Jit && i.id.as_str() == "jit:java");
+    let names: Vec<&str> = images.flat_map(|i| i.symbols.iter().map(|s| s.name.as_str())).collect();
+    assert!(names.iter().any(|name| name.contains("hotHotHot")), "{names:?}");
+}

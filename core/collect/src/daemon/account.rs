@@ -1,4 +1,4 @@
-//! The daemon's account of itself: what it did and cost in an epoch, and since it started.
+//! A collector's account of itself: what it did and cost in an epoch, and since it started.
 //!
 //! Enters: what the session, the budget and the clocks tell. Leaves: a [`CollectorRecord`], for `epoch.json` and for
 //! `dwell status`. Never here: decisions.
@@ -7,7 +7,11 @@ use std::{fs, time::Duration};
 
 use dwell_profile::CollectorRecord;
 
-use crate::{clocks::Clocks, session::Session, sys::usage};
+use crate::{
+    clocks::{ClockWatch, Clocks},
+    session::Session,
+    sys::usage,
+};
 
 use super::budget::Budget;
 
@@ -63,6 +67,13 @@ impl Account {
         self.step_ns = self.step_ns.saturating_add(step_ns);
     }
 
+    /// Looks whether the clocks jumped.
+    pub fn look_at(&mut self, clocks: &mut ClockWatch) {
+        let jump = clocks.look(Clocks::now());
+        self.slept_ns += jump.slept_ns.unwrap_or(0);
+        jump.step_ns.into_iter().for_each(|step_ns| self.stepped(step_ns));
+    }
+
     /// A window's cost, as a share of each CPU.
     pub fn cost(&mut self, share: f64) {
         self.costs.0 += share;
@@ -104,26 +115,44 @@ impl Account {
 
     /// The account of the epoch.
     pub fn record(&mut self, session: &Session, budget: &Budget) -> CollectorRecord {
+        let cost = if self.costs.1 > 0 { self.costs.0 / f64::from(self.costs.1) } else { budget.cost() };
+        CollectorRecord {
+            budget_percent: 100.0 * budget.allowed(),
+            cost_percent: 100.0 * cost,
+            interrupt_ns: budget.interrupts(self.counted(session)).as_nanos() as u64,
+            rate_share: budget.share(),
+            rate_lowered: budget.lowered,
+            rate_raised: budget.raised,
+            ..self.record_of_a_run(session)
+        }
+    }
+
+    /// The same of a collector without a budget, which measures no interrupts: its cost is its own CPU time alone.
+    pub fn record_of_a_run(&mut self, session: &Session) -> CollectorRecord {
         let (user, kernel) = usage::cpu_time();
         let memory_bytes = resident_bytes();
         self.memory_bytes_max = self.memory_bytes_max.max(memory_bytes);
         let awake_ns = Clocks::now().awake_since(&self.epoch_start).as_nanos() as u64;
         let (late_records, skew_ns_max) = session.late();
-        let cost = if self.costs.1 > 0 { self.costs.0 / f64::from(self.costs.1) } else { budget.cost() };
+        let elapsed_ns = awake_ns.saturating_sub(self.paused_ns);
+        let cpu_user_ns = user.saturating_sub(self.cpu_at_start.0).as_nanos() as u64;
+        let cpu_kernel_ns = kernel.saturating_sub(self.cpu_at_start.1).as_nanos() as u64;
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let cost = (cpu_user_ns + cpu_kernel_ns) as f64 / (elapsed_ns.max(1) as f64 * cpus as f64);
         CollectorRecord {
             began: self.began.clone(),
-            elapsed_ns: awake_ns.saturating_sub(self.paused_ns),
+            elapsed_ns,
             suspended_ns: self.slept_ns,
             clock_steps: self.steps,
             clock_step_ns: self.step_ns,
-            budget_percent: 100.0 * budget.allowed(),
+            budget_percent: 0.0,
             cost_percent: 100.0 * cost,
-            cpu_user_ns: user.saturating_sub(self.cpu_at_start.0).as_nanos() as u64,
-            cpu_kernel_ns: kernel.saturating_sub(self.cpu_at_start.1).as_nanos() as u64,
-            interrupt_ns: budget.interrupts(self.counted(session)).as_nanos() as u64,
-            rate_share: budget.share(),
-            rate_lowered: budget.lowered,
-            rate_raised: budget.raised,
+            cpu_user_ns,
+            cpu_kernel_ns,
+            interrupt_ns: 0,
+            rate_share: 1.0,
+            rate_lowered: 0,
+            rate_raised: 0,
             memory_bytes,
             memory_bytes_max: self.memory_bytes_max,
             disk_bytes: self.disk_bytes,

@@ -4,7 +4,7 @@
 //! file of its own: the cost is held within a [`budget`], epochs [`rotate`], old ones are removed ([`retain`]), the
 //! events are watched for [`silence`], and an [`account`] of all that is kept. Never here: how samples are taken.
 
-mod account;
+pub(crate) mod account;
 mod budget;
 mod compacting;
 mod keep;

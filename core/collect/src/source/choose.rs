@@ -4,7 +4,7 @@
 
 use dwell_profile::{Dimension, DimensionSet, Event};
 
-use super::{Backend, Source, Tasks, bpf::BpfSource, kmod::KmodSource, perf::PerfSource};
+use super::{Backend, Source, Tasks, bpf::BpfSource, kmod::KmodSource, perf::PerfSource, sees_all_processes};
 use crate::{
     CollectError,
     events::{Plan, plan},
@@ -112,6 +112,11 @@ fn open_plans(
     let lacks = |why: &str| Err(CollectError::Backend { backend, why: why.to_owned() });
     if wish.one_by_one && backend != Backend::Perf {
         return lacks("path bursts need samples one by one");
+    }
+    if backend != Backend::Perf && !sees_all_processes() {
+        return lacks(
+            "we are in a pid namespace of our own, and it numbers processes as the initial one does",
+        );
     }
     let untold = wish.dimensions.iter().find(|dimension| !tells(backend, *dimension));
     if let Some(dimension) = untold {

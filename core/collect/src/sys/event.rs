@@ -80,6 +80,12 @@ impl PerfEvent {
         Ok(PerfEvent { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
+    /// A stand-in for tests: not an event, but polled like one.
+    #[cfg(test)]
+    pub fn stand_in(fd: OwnedFd) -> Self {
+        PerfEvent { fd }
+    }
+
     /// The descriptor, for polling and mapping.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd

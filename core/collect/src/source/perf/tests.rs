@@ -51,6 +51,22 @@ fn cpus_come_and_go() {
     source.disable().unwrap();
 }
 
+/// What the kernel revokes hangs up; a pipe without a writer does as well. It is opened again on its CPU, and that is said.
+#[test]
+fn what_the_kernel_revokes_is_opened_again() {
+    let Some(mut source) = on_first_cpu("what_the_kernel_revokes_is_opened_again") else { return };
+    source.enable().unwrap();
+    assert_eq!(look(&mut source, || Ok(vec![0])), (vec![0], vec![]), "nothing is revoked yet");
+    let (hung_up, writer) = rustix::pipe::pipe().unwrap();
+    drop(writer);
+    source.samplers[0].event = PerfEvent::stand_in(hung_up);
+    let (sampled, warnings) = look(&mut source, || Ok(vec![0]));
+    assert_eq!((sampled, warnings.len()), (vec![0], 1), "{warnings:?}");
+    assert!(warnings[0].starts_with("the kernel revoked events on CPU 0"), "{warnings:?}");
+    assert_eq!(look(&mut source, || Ok(vec![0])), (vec![0], vec![]), "and is sampled as before");
+    source.disable().unwrap();
+}
+
 /// A dummy event brings the side band, and no event's samples go into the ring.
 #[test]
 fn attached_events_write_no_samples() {
