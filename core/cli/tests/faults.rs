@@ -322,6 +322,11 @@ fn a_shifted_clock_changes_nothing() {
         let epoch = database.resolve("latest").unwrap();
         assert_eq!(stored(&database, &epoch), tallied(&epoch), "{shift}");
         let unknown: u64 = epoch.events.values().map(|event| event.unknown).sum();
-        assert!(unknown * 50 < tallied(&epoch), "{shift}: {unknown} of {} unknown", tallied(&epoch));
+        let causes = epoch.collector.as_ref().map(|account| &account.unknown);
+        assert!(
+            unknown * 50 < tallied(&epoch),
+            "{shift}: {unknown} of {} unknown: {causes:?}",
+            tallied(&epoch)
+        );
     }
 }
