@@ -96,7 +96,7 @@ async function machine({ version, arch, nmi = false, bench = false, dwell = fals
   const guest = await shared(arch, () => buildGuest(arch));
   const mode = bench ? 'bench' : dwell ? 'end_to_end' : 'tests';
   const options = `${own} dwell_mode=${mode} ${nmi ? 'dwell_nmi=1' : ''} ${only ? `dwell_only=${only}` : ''}`;
-  const shape = bench ? { icount: 'shift=0,sleep=off', cpus: 1 } : dwell ? { memory: 1024, files } : {};
+  const shape = bench ? { icount: 'shift=0,sleep=off', cpus: 1 } : dwell ? { memory: 1024, files, limitSeconds: 800 } : {};
   const once = () => boot({ kernel: chosen, module: file, guest, options, ...shape });
   let ended = await once();
   for (let left = BOOTS_MAX - 1; left > 0 && !isComplete(ended) && Date.now() < BOOT_AGAIN_UNTIL; left -= 1) {
