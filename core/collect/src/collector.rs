@@ -12,19 +12,19 @@ mod aggregated;
 mod code;
 mod dimensions;
 mod places;
+mod rows;
 mod stepping;
 mod symbols;
+mod taking;
 mod unknown;
 
 use std::collections::BTreeMap;
 
-use dwell_profile::{
-    Counts, DimensionSet, Event, ImageId, ImageKind, ImageOffset, ImageRecord, PathBurst, SampleKey,
-};
+use dwell_profile::{DimensionSet, Event, ImageId, ImageKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    apps::{Apart, AppInstance, Apps, ExecutionId},
+    apps::{Apart, Apps, ExecutionId},
     host::{Host, ProcessSnapshot},
     images::{ImageIndex, Images},
     items::{Item, Side},
@@ -37,7 +37,9 @@ use crate::{
 use aggregated::Aggregated;
 use code::Code;
 use dimensions::{Dimensions, ValuesIndex};
+pub use rows::Rows;
 use stepping::{Stepping, SteppingTally};
+pub use taking::Batch;
 use unknown::Cause;
 pub use unknown::UnknownCauses;
 
@@ -52,17 +54,6 @@ pub struct Tally {
     pub throttled: u64,
     /// Of the samples, those under `unknown`.
     pub unknown: u64,
-}
-
-/// What was counted since the last [`Collector::take`].
-#[derive(Debug, Default)]
-pub struct Batch {
-    /// The counts.
-    pub counts: Counts,
-    /// The images that occur in them and in the bursts.
-    pub images: Vec<ImageRecord>,
-    /// The path bursts.
-    pub paths: Vec<PathBurst>,
 }
 
 /// The events derived from registers follow the sampled ones.
@@ -105,6 +96,8 @@ pub struct Collector<H> {
     /// Whether anonymous code is its file's text: by execution and first address.
     copied: FxHashMap<(ExecutionId, u64), bool>,
     jit_addresses: FxHashMap<u32, (ImageIndex, FxHashSet<u64>)>,
+    /// The kernel's image, once it was sampled.
+    kernel: Option<ImageIndex>,
     idle: ExecutionId,
     nobody: ExecutionId,
     gaps: bool,
@@ -132,6 +125,7 @@ impl<H: Host> Collector<H> {
             dimensions: Dimensions::default(),
             copied: FxHashMap::default(),
             jit_addresses: FxHashMap::default(),
+            kernel: None,
             idle,
             nobody,
             gaps: false,
@@ -163,6 +157,7 @@ impl<H: Host> Collector<H> {
         let execution = self.begin_execution(&snapshot);
         let process = self.process_in(pid, snapshot, execution);
         self.processes.discover(pid, process);
+        self.meet(pid);
         true
     }
 
@@ -242,6 +237,7 @@ impl<H: Host> Collector<H> {
                 {
                     self.aggregated.inherit(child, parent);
                     self.processes.rename(pid, child);
+                    self.meet(pid);
                 }
             }
             Side::Exit { pid } => {
@@ -275,6 +271,7 @@ impl<H: Host> Collector<H> {
         }
         // Now: a moment later the file may be gone, and its process.
         self.images.look(mapping.target, mapping.place(pid), &mut self.host);
+        self.meet(pid);
         self.processes.map(pid, mapping, time_ns);
     }
 
@@ -395,57 +392,15 @@ impl<H: Host> Collector<H> {
     fn kernel_place(&mut self, pc: u64) -> Result<(ImageIndex, u64), Cause> {
         let place = self.host.kernel_place(pc).ok_or(Cause::Kernel)?;
         let image = match place.module {
-            None => self.images.named(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]"),
+            None => *self.kernel.get_or_insert_with(|| {
+                self.images.named(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]")
+            }),
             Some(name) => {
                 let id = ImageId::named(&format!("module:{name}"));
                 self.images.named(id, ImageKind::Module, &format!("[{name}]"))
             }
         };
         Ok((image, place.offset))
-    }
-
-    /// Hands out what was counted since the last time.
-    pub fn take(&mut self) -> Batch {
-        let pids: Vec<u32> = self.jit_addresses.keys().copied().collect();
-        pids.into_iter().for_each(|pid| self.name_jit_code(pid));
-        let mut batch = Batch::default();
-        batch.counts.reserve(self.counts.len());
-        let mut counts = std::mem::take(&mut self.counts);
-        let mut offsets: FxHashMap<ImageIndex, Vec<u64>> = FxHashMap::default();
-        let mut names: FxHashMap<ExecutionId, AppInstance> = FxHashMap::default();
-        for (key, count) in counts.drain() {
-            offsets.entry(key.image).or_default().push(key.offset);
-            let name = names.entry(key.execution).or_insert_with(|| self.apps.resolve(key.execution)).clone();
-            let sample_key = SampleKey {
-                image: self.images.record(key.image).id.clone(),
-                event: self.event(key.event),
-                offset: ImageOffset(key.offset),
-                app: name.app,
-                instance: name.instance,
-                dimensions: self.dimensions.values(key.dimensions),
-            };
-            *batch.counts.entry(sample_key).or_default() += count;
-        }
-        self.counts = counts; // Its memory serves the next batch.
-        self.dimensions.forget_values();
-        batch.paths = std::mem::take(&mut self.stepping.bursts);
-        for image in self.stepping.images.drain() {
-            offsets.entry(image).or_default();
-        }
-        batch.images =
-            offsets.into_iter().map(|(image, offsets)| self.record_with_symbols(image, offsets)).collect();
-        batch
-    }
-
-    fn event(&self, index: u8) -> Event {
-        match index {
-            TAKEN => Event::BRANCH_TAKEN,
-            NOT_TAKEN => Event::BRANCH_NOT_TAKEN,
-            AHEAD_TAKEN => Event::AHEAD_TAKEN,
-            AHEAD_NOT_TAKEN => Event::AHEAD_NOT_TAKEN,
-            KERNEL_TIME => Event::KERNEL_TIME,
-            sampled => self.events[usize::from(sampled)].clone(),
-        }
     }
 
     /// Forgets the dead and what only they referred to. To be called when nothing is counted, i.e. after
@@ -479,6 +434,7 @@ impl<H: Host> Collector<H> {
         self.stepping.kinds.clear();
         self.jit_addresses.clear();
         self.copied.clear();
+        self.kernel = None;
     }
 
     /// Begins a new epoch: tallies from zero, instances from 1.
@@ -515,6 +471,7 @@ impl<H: Host> Collector<H> {
             let execution = self.execution_in(pid, &snapshot);
             let process = self.process_in(pid, snapshot, execution);
             self.processes.replace(pid, process, now_ns);
+            self.meet(pid);
         }
     }
 

@@ -159,6 +159,8 @@ pub struct Images {
     records: Vec<ImageRecord>,
     by_id: FxHashMap<ImageId, ImageIndex>,
     jit: FxHashMap<Arc<str>, ImageIndex>,
+    /// Symbols that nobody took yet.
+    new_symbols: FxHashMap<ImageIndex, Vec<ImageSymbol>>,
 }
 
 /// A target, and what a look at it told.
@@ -188,10 +190,10 @@ impl Images {
     /// the application's ([`Images::jit`]).
     pub fn look(&mut self, index: TargetIndex, place: Place, host: &mut dyn Host) -> Option<ImageIndex> {
         let known = &self.targets[index.0 as usize];
-        let target = known.target.clone();
-        if known.image.is_some() || *target == Target::Anonymous {
+        if known.image.is_some() || *known.target == Target::Anonymous {
             return known.image;
         }
+        let target = known.target.clone();
         let image = match &*target {
             Target::File { path, .. } => {
                 let identity = host.identify(&target, place);
@@ -282,14 +284,43 @@ impl Images {
         &self.records[index.0 as usize]
     }
 
-    /// Its symbols, to add to.
-    pub fn symbols_mut(&mut self, index: ImageIndex) -> &mut Vec<ImageSymbol> {
-        &mut self.records[index.0 as usize].symbols
+    /// Adds symbols, none of which is known.
+    pub fn add_symbols(&mut self, index: ImageIndex, new: Vec<ImageSymbol>) {
+        if new.is_empty() {
+            return;
+        }
+        let symbols = &mut self.records[index.0 as usize].symbols;
+        symbols.extend_from_slice(&new);
+        symbols.sort();
+        self.new_symbols.entry(index).or_default().extend(new);
+    }
+
+    /// Images that got symbols since these were last taken.
+    pub fn with_new_symbols(&self) -> impl Iterator<Item = ImageIndex> {
+        self.new_symbols.keys().copied()
+    }
+
+    /// An image's record with those symbols alone that were not taken before.
+    pub fn take_record(&mut self, index: ImageIndex) -> ImageRecord {
+        let mut symbols = self.new_symbols.remove(&index).unwrap_or_default();
+        symbols.sort();
+        let ImageRecord { id, kind, path, deleted, size_bytes, mtime_ns, symbols: _ } = self.record(index);
+        let (id, path) = (id.clone(), path.clone());
+        ImageRecord {
+            id,
+            kind: *kind,
+            path,
+            deleted: *deleted,
+            size_bytes: *size_bytes,
+            mtime_ns: *mtime_ns,
+            symbols,
+        }
     }
 
     /// Forgets all symbols: a new epoch begins.
     pub fn forget_symbols(&mut self) {
         self.records.iter_mut().for_each(|r| r.symbols.clear());
+        self.new_symbols.clear();
     }
 
     /// How many.
@@ -302,13 +333,17 @@ impl Images {
         self.targets.len()
     }
 
-    /// Forgets targets that no mapping refers to and images that none of those is and that have no symbols (of an
-    /// image's records the database believes the newest, which therefore must hold what the earlier ones did); indices
+    /// Forgets targets that no mapping refers to and images that none of those is and that have no symbols (each of
+    /// which is handed out once, and so must be known to have been); indices
     /// change, so call it only while nothing is counted. `remap` is told the new index of each target that stays.
     pub fn sweep(&mut self, used: &FxHashSet<TargetIndex>) -> FxHashMap<TargetIndex, TargetIndex> {
         let old = std::mem::take(self);
         for record in old.records.iter().filter(|r| !r.symbols.is_empty()) {
             self.insert(record.clone());
+        }
+        for (from, symbols) in old.new_symbols {
+            let to = self.insert(old.records[from.0 as usize].clone());
+            self.new_symbols.insert(to, symbols);
         }
         let mut moved = FxHashMap::default();
         for (at, known) in old.targets.into_iter().enumerate() {

@@ -37,8 +37,10 @@ const SCANNED_MAX: usize = 1 << 12;
 const JITDUMPS_MAX: usize = 1 << 6;
 /// Samples in modules are believed to be of those that were there so long ago. It takes the kernel 0.1 ms to list them.
 const MODULES_AGE_MAX: Duration = Duration::from_secs(1);
-/// A kernel address that nothing explains may be a new module's; but do not look more often than that.
+/// A kernel address that nothing explains may be a new module's; but do not look more often than that, and after each
+/// look that was in vain (code that was there for a moment) only after twice that time, up to the second.
 const LAYOUT_AGE_MIN: Duration = Duration::from_secs(10);
+const LAYOUT_AGE_MAX: Duration = Duration::from_secs(1280);
 /// A jitdump larger than that is not read.
 const JITDUMP_BYTES_MAX: u64 = 1 << 30;
 /// A perf map larger than that is not read.
@@ -48,6 +50,8 @@ const PERF_MAP_BYTES_MAX: u64 = 256 << 20;
 pub struct LinuxHost {
     layout: KernelLayout,
     layout_read: Instant,
+    /// How old it must be to be read again for an address that it does not explain.
+    layout_age_min: Duration,
     /// The text of /proc/modules as last read, and when.
     modules: String,
     modules_read: Instant,
@@ -73,6 +77,7 @@ impl LinuxHost {
         LinuxHost {
             layout,
             layout_read: Instant::now(),
+            layout_age_min: LAYOUT_AGE_MIN,
             modules,
             modules_read: Instant::now(),
             symbols: Some(symbols),
@@ -223,11 +228,14 @@ impl Host for LinuxHost {
             self.read_modules_again();
         }
         let place = self.layout.place(address);
-        if place.is_some() || self.layout_read.elapsed() < LAYOUT_AGE_MIN {
+        if place.is_some() || self.layout_read.elapsed() < self.layout_age_min {
             return place;
         }
         self.read_kernel_again();
-        self.layout.place(address)
+        let found = self.layout.place(address);
+        let in_vain = (self.layout_age_min * 2).min(LAYOUT_AGE_MAX);
+        self.layout_age_min = if found.is_some() { LAYOUT_AGE_MIN } else { in_vain };
+        found
     }
 
     fn kernel_symbols(&mut self, image: &ImageId, offsets: &[u64]) -> Vec<ImageSymbol> {

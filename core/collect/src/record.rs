@@ -199,11 +199,16 @@ impl Flushing {
         Flushing { every, next: now + every, next_if_full: now, failing: false }
     }
 
-    /// Stores if it is time or memory is full; whether it did.
+    /// Stores if it is time or memory is full; whether it did. A full memory leaves the kernel its tables: emptied
+    /// before they are of use, they would aggregate little, and fill the memory all the sooner.
     pub fn when_due(&mut self, session: &mut Session, progress: &mut dyn FnMut(Progress)) -> bool {
         let now = Instant::now();
-        let due = now >= self.next || (session.is_full() && now >= self.next_if_full);
-        due && self.now(session, progress).is_ok()
+        if now >= self.next {
+            return self.now(session, progress).is_ok();
+        }
+        session.is_full()
+            && now >= self.next_if_full
+            && self.told(session.store_counted(), session, progress).is_ok()
     }
 
     /// Stores now.
@@ -214,6 +219,15 @@ impl Flushing {
     ) -> Result<(), dwell_profile::DatabaseError> {
         self.next = Instant::now() + self.every;
         let flushed = session.flush();
+        self.told(flushed, session, progress)
+    }
+
+    fn told(
+        &mut self,
+        flushed: Result<(), dwell_profile::DatabaseError>,
+        session: &Session,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), dwell_profile::DatabaseError> {
         match &flushed {
             Ok(()) => progress(Progress::Flushed { samples: session.samples() }),
             Err(error) if !self.failing => progress(Progress::Warning(format!(

@@ -289,7 +289,7 @@ impl Session {
     }
 
     /// The same without what the kernel has aggregated since.
-    fn store_counted(&mut self) -> Result<(), DatabaseError> {
+    pub fn store_counted(&mut self) -> Result<(), DatabaseError> {
         let batch = self.collector.take();
         self.collector.reap(now_ns());
         let stored = self.store.put(batch);

@@ -90,6 +90,8 @@ pub enum LossCause {
     BuffersFull,
     /// A sample interrupted the handling of another one: only an NMI can, and only the kernel module sees it.
     Nested,
+    /// The kernel module's device failed; how many samples that took is not known.
+    DeviceFailed,
 }
 
 impl LossCause {
@@ -99,6 +101,7 @@ impl LossCause {
             LossCause::RingFull => "ring-full",
             LossCause::BuffersFull => "buffers-full",
             LossCause::Nested => "nested",
+            LossCause::DeviceFailed => "device-failed",
         }
     }
 }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use crate::{
     clocks::Clocks,
-    collector::{Batch, Tally},
+    collector::{Batch, Rows, Tally},
     events::Plan,
     machine::MeasuredClock,
 };
@@ -61,25 +61,17 @@ impl Store {
 
     /// Stores what was counted. What the database refuses is kept, up to the bound, and tried again with the next call.
     pub fn put(&mut self, batch: Batch) -> Result<(), DatabaseError> {
-        self.add(batch);
-        let stored = self.append();
+        ImageRecord::absorb_all(&mut self.images, batch.images);
+        self.paths.extend(batch.paths);
+        self.paths.truncate(PATHS_MAX);
+        let stored = self.append(&batch.rows);
         self.failures += u64::from(stored.is_err());
         stored
     }
 
-    fn add(&mut self, batch: Batch) {
-        if self.counts.is_empty() {
-            self.counts = batch.counts; // The last one was stored. The bound is for what was refused.
-        } else {
-            self.keep(batch.counts);
-        }
-        self.images.extend(batch.images.into_iter().map(|record| (record.id.clone(), record)));
-        self.paths.extend(batch.paths);
-        self.paths.truncate(PATHS_MAX);
-    }
-
-    fn keep(&mut self, counts: Counts) {
-        for (key, count) in counts {
+    /// Of what was refused before, and these.
+    fn keep(&mut self, rows: &Rows) {
+        for (key, count) in rows.iter() {
             if self.counts.len() >= self.unstored_max && !self.counts.contains_key(&key) {
                 *self.dropped.entry(key.event).or_default() += count;
             } else {
@@ -88,13 +80,32 @@ impl Store {
         }
     }
 
-    fn append(&mut self) -> Result<(), DatabaseError> {
+    fn append(&mut self, rows: &Rows) -> Result<(), DatabaseError> {
         let images: Vec<ImageRecord> = self.images.values().cloned().collect();
-        self.writer.append(&self.counts, &images)?;
-        self.counts = Counts::default(); // With its memory: the next batch brings its own.
+        if self.counts.is_empty() && rows.is_empty() && images.is_empty() {
+            return self.append_paths();
+        }
+        if self.counts.is_empty() && !rows.have_dimensions() {
+            let stored = self.writer.append_rows(&mut rows.iter(), &images);
+            // The bound is for what was refused: one batch is kept whatever its size.
+            stored.inspect_err(|_| self.counts = rows.counts())?;
+        } else {
+            // Of dimensions any row may have others than the first.
+            if self.counts.is_empty() {
+                self.counts = rows.counts()
+            } else {
+                self.keep(rows)
+            }
+            self.writer.append(&self.counts, &images)?;
+            self.counts = Counts::default(); // With its memory: it is seldom needed.
+        }
         self.images.clear();
         let bare = images.into_iter().map(|r| (r.id.clone(), ImageRecord { symbols: Vec::new(), ..r }));
         self.written.extend(bare);
+        self.append_paths()
+    }
+
+    fn append_paths(&mut self) -> Result<(), DatabaseError> {
         self.writer.append_paths(&self.paths)?;
         self.paths.clear();
         Ok(())
@@ -187,7 +198,7 @@ mod tests {
             instance: 1,
             dimensions: None,
         };
-        Batch { counts: offsets.map(|offset| (key(offset), 1)).collect(), ..Batch::default() }
+        Batch { rows: offsets.map(|offset| (key(offset), 1)).collect(), ..Batch::default() }
     }
 
     fn epoch() -> Epoch {

@@ -1,6 +1,11 @@
 //! How an image is named, so that its samples find it again after a rebuild, a reboot or a copy.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+    path::PathBuf,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -135,9 +140,38 @@ pub struct ImageRecord {
     /// See `size_bytes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime_ns: Option<i64>,
-    /// Symbols of an image that leaves no file behind (kernel, modules, JIT): those with samples only.
+    /// Symbols of an image that leaves no file behind (kernel, modules, JIT): those with samples only. In a segment perhaps
+    /// those alone that no earlier segment of the epoch has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<ImageSymbol>,
+}
+
+impl ImageRecord {
+    /// Takes in a newer record of the same image: what that says holds, and the symbols of both.
+    pub fn absorb(&mut self, newer: ImageRecord) {
+        debug_assert_eq!(self.id, newer.id);
+        let older = std::mem::replace(self, newer).symbols;
+        if !older.is_empty() {
+            self.symbols.extend(older);
+            self.symbols.sort();
+            self.symbols.dedup();
+        }
+    }
+
+    /// Puts newer records among those known, by id.
+    pub fn absorb_all(
+        known: &mut BTreeMap<ImageId, ImageRecord>,
+        newer: impl IntoIterator<Item = ImageRecord>,
+    ) {
+        for record in newer {
+            match known.entry(record.id.clone()) {
+                Entry::Occupied(mut older) => older.get_mut().absorb(record),
+                Entry::Vacant(free) => {
+                    free.insert(record);
+                }
+            }
+        }
+    }
 }
 
 /// A name for a range of an image's offsets.

@@ -259,7 +259,7 @@ const ROWS_MIN: usize = 1 << 12;
 impl Merge {
     fn add_image(&mut self, record: ImageRecord) {
         match self.image_index.get(&record.id) {
-            Some(&i) => absorb(&mut self.images[i].record, record),
+            Some(&i) => self.images[i].record.absorb(record),
             None => {
                 self.image_index.insert(record.id.clone(), self.images.len());
                 let (epochs, rows) = Default::default();
@@ -418,15 +418,6 @@ pub fn add_counts(sum: &mut CountsByEvent, more: &[u64]) {
         sum.resize(more.len(), 0);
     }
     sum.iter_mut().zip(more).for_each(|(s, m)| *s += m);
-}
-
-/// Joins what two epochs know of one image: the newer path, the symbols of both.
-fn absorb(known: &mut ImageRecord, newer: ImageRecord) {
-    let mut symbols = std::mem::take(&mut known.symbols);
-    symbols.extend(newer.symbols.iter().cloned());
-    symbols.sort();
-    symbols.dedup();
-    *known = ImageRecord { symbols, ..newer };
 }
 
 /// A segment names an image that no record describes: the rest is still worth showing.

@@ -32,6 +32,8 @@ const EXECUTABLES_MAX: usize = 1 << 13;
 pub(super) struct Aggregated {
     /// The files that an executable's id was seen to be; one, but where it is reached by several paths.
     files: FxHashMap<u64, Vec<TargetIndex>>,
+    /// The ids in it by their low half, which is all that the key of a place outside of the executable has room for.
+    by_low_half: FxHashMap<u32, Vec<u64>>,
     /// The id of what an execution executes.
     ids: FxHashMap<ExecutionId, u64>,
     /// Of this interval: whose an executable's entries with this first pid are.
@@ -71,6 +73,10 @@ impl Aggregated {
             *files = files.iter().filter_map(|file| moved(*file)).collect();
             !files.is_empty()
         });
+        self.by_low_half.clear();
+        for id in self.files.keys() {
+            self.by_low_half.entry(*id as u32).or_default().push(*id);
+        }
         (self.owners, self.sole) = Default::default();
     }
 
@@ -84,8 +90,12 @@ impl Aggregated {
     fn learn(&mut self, id: u64, (target, execution): Candidate) {
         if self.files.len() >= EXECUTABLES_MAX {
             self.files.clear();
+            self.by_low_half.clear();
         }
-        let files = self.files.entry(id).or_default();
+        let files = self.files.entry(id).or_insert_with(|| {
+            self.by_low_half.entry(id as u32).or_default().push(id);
+            Vec::new()
+        });
         if !files.contains(&target) {
             files.push(target);
         }
@@ -115,6 +125,23 @@ impl Aggregated {
     fn is_file_of(&self, id: u64, target: TargetIndex) -> bool {
         self.files.get(&id).is_some_and(|files| files.contains(&target))
     }
+
+    /// The same where only the low half of the id is told.
+    fn is_file_of_half(&self, low_half: u32, target: TargetIndex) -> bool {
+        let ids = self.by_low_half.get(&low_half);
+        ids.is_some_and(|ids| ids.iter().any(|id| self.is_file_of(*id, target)))
+    }
+
+    /// Another execution of a program was met within an interval: what was its only one until now no longer is.
+    fn met(&mut self, target: TargetIndex, execution: ExecutionId) {
+        let Some(sole) = &mut self.sole else { return };
+        let known = sole.entry(target).or_insert(Some(execution));
+        if known.is_some_and(|known| known != execution) {
+            *known = None;
+            let of_it = |owner: &Owner| matches!(owner, Owner::Program { target: t, .. } if *t == target);
+            self.owners.retain(|_, owner| !of_it(owner));
+        }
+    }
 }
 
 impl<H: Host> Collector<H> {
@@ -131,6 +158,16 @@ impl<H: Host> Collector<H> {
             None => {
                 self.aggregated.ids.insert(process.execution, id);
             }
+        }
+    }
+
+    /// A pid may be an execution that was not known when the interval's entries so far were counted.
+    pub(super) fn meet(&mut self, pid: u32) {
+        if self.aggregated.sole.is_some()
+            && let Some(process) = self.processes.get(pid)
+            && let Some((target, execution)) = self.candidate(process)
+        {
+            self.aggregated.met(target, execution);
         }
     }
 
@@ -381,12 +418,7 @@ impl<H: Host> Collector<H> {
     fn settle_in_process(&mut self, entry: &Entry, pc: u64, executable: u32, now_or_never: bool) -> bool {
         let execution = self.execution_of(entry.pid);
         self.look_at_programs(entry.pid);
-        let spaces: Vec<Process> = self.processes.ever(entry.pid).cloned().collect();
-        let places = match &spaces[..] {
-            // As a rule: it was one thing all the time.
-            [only] => vec![(only.space.find(pc).cloned(), execution)],
-            _ => self.spaces_of(entry.pid, spaces, executable, pc),
-        };
+        let places = self.mappings_under(entry.pid, executable, pc);
         let mut explained: Vec<((ImageIndex, u64), ExecutionId)> = Vec::new();
         for (mapping, execution) in places {
             let Some(mapping) = mapping else { continue };
@@ -415,24 +447,22 @@ impl<H: Host> Collector<H> {
     }
 
     /// What each address space of a pid has under an address, without those that the executable's id rules out.
-    fn spaces_of(
-        &self,
-        pid: u32,
-        spaces: Vec<Process>,
-        executable: u32,
-        pc: u64,
-    ) -> Vec<(Option<Mapping>, ExecutionId)> {
+    fn mappings_under(&self, pid: u32, executable: u32, pc: u64) -> Vec<(Option<Mapping>, ExecutionId)> {
+        let under = |p: &Process| (p.space.find(pc).cloned(), p.execution);
+        let mut spaces = self.processes.ever(pid);
+        if let (Some(only), None) = (spaces.next(), spaces.next()) {
+            return vec![under(only)]; // As a rule: it was one thing all the time.
+        }
         let (mut candidates, _) = self.candidates(pid);
-
         let known = &self.aggregated;
-        let is_id = |id: u64| id as u32 == executable; // Its low half is all that a key has room for.
-        let is_file = |file| known.files.iter().any(|(id, files)| is_id(*id) && files.contains(&file));
+        let is_id = |id: u64| id as u32 == executable;
+        let is_file = |file| known.is_file_of_half(executable, file);
         let decided = executable != 0 && known.narrow(&mut candidates, &is_id, &is_file);
         let ruled_out = |p: &Process| match self.candidate(p) {
             Some(candidate) => executable != 0 && !candidates.contains(&candidate),
             None => decided,
         };
-        spaces.iter().filter(|p| !ruled_out(p)).map(|p| (p.space.find(pc).cloned(), p.execution)).collect()
+        self.processes.ever(pid).filter(|p| !ruled_out(p)).map(under).collect()
     }
 
     /// Executions that are all of one application stand for it together.

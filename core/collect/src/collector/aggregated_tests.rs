@@ -95,6 +95,22 @@ fn entries_find_what_their_pid_was_in_the_interval() {
     assert_eq!((c.unknown(), c.tallies()[0].unknown), (causes, causes.total()));
 }
 
+/// An overflow buffer is handed out before its interval is over.
+#[test]
+fn a_second_execution_ends_the_claim_of_the_first() {
+    let mut c = aggregating();
+    let begin = |c: &mut Collector<FakeHost>, time_ns, pid| {
+        execute(c, time_ns, pid, "/bin/cc1");
+        c.apply(time_ns, side(Side::Executable { pid, id: 77 }));
+    };
+    begin(&mut c, 1, 9);
+    c.apply_entries(&[entry(executable(77, 0x20), 9, 1)], interval(0, 2));
+    begin(&mut c, 3, 10);
+    c.apply_entries(&[entry(executable(77, 0x30), 9, 2)], interval(0, 4));
+    c.end_interval(4);
+    assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#1 1", "cpu-clock /bin/cc1+30 cc1#0 2"]);
+}
+
 #[test]
 fn a_program_named_in_two_ways_is_one() {
     let mut c = aggregating();
@@ -313,7 +329,7 @@ fn verify(batch: &Batch, truth: &BTreeMap<(String, String), u64>) {
         *by_app.entry((place.clone(), format!("{name}#0"))).or_default() += count;
         *by_place.entry(place.clone()).or_default() += count;
     }
-    for (key, count) in batch.counts.iter().filter(|(key, _)| key.image != ImageId::unknown()) {
+    for (key, count) in batch.rows.counts().iter().filter(|(key, _)| key.image != ImageId::unknown()) {
         let place = format!("{}+{:x}", key.image, key.offset.0);
         let app = format!("{}#{}", key.app, key.instance);
         let there = match (&*key.app, key.instance) {

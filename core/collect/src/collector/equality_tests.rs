@@ -44,7 +44,7 @@ fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
 /// Counts without instances: those of entries by executable are not kept apart.
 fn counted(mut c: Collector<FakeHost>) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
-    for (key, count) in &c.take().counts {
+    for (key, count) in &c.take().rows.counts() {
         let place = format!("{} {}+{:x} {}", key.event, key.image, key.offset.0, key.app);
         *sums.entry(place).or_default() += count;
     }

@@ -25,7 +25,7 @@ impl<H: Host> Collector<H> {
             let found = self.host.kernel_symbols(&record.id, &offsets);
             self.add_symbols(image, found);
         }
-        self.images.record(image).clone()
+        self.images.take_record(image)
     }
 
     /// Looks the waiting addresses of a process's anonymous code up in its perf map.
@@ -36,13 +36,12 @@ impl<H: Host> Collector<H> {
         self.add_symbols(image, found);
     }
 
-    /// Of records for one image the database believes the newest, so each holds the epoch's symbols so far: those that
-    /// a segment has room for, the first to be sampled before others.
+    /// An image keeps the symbols that a segment has room for in an epoch, the first to be sampled before others.
     pub(super) fn add_symbols(&mut self, image: ImageIndex, mut found: Vec<ImageSymbol>) {
         for symbol in &mut found {
             cut(&mut symbol.name, SYMBOL_NAME_BYTES_MAX);
         }
-        let symbols = self.images.symbols_mut(image);
+        let symbols = &self.images.record(image).symbols;
         found.retain(|symbol| symbols.binary_search(symbol).is_err());
         found.sort();
         found.dedup();
@@ -54,8 +53,7 @@ impl<H: Host> Collector<H> {
             room_bytes = left.unwrap_or(room_bytes);
             left.is_some()
         });
-        symbols.extend(found);
-        symbols.sort();
+        self.images.add_symbols(image, found);
     }
 }
 

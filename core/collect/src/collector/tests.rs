@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell_profile::{Dimension, DimensionSet, ImageSymbol, SampleKey};
+use dwell_profile::{Dimension, DimensionSet, ImageOffset, ImageSymbol, SampleKey};
 
 use super::{symbols::SYMBOLS_MAX, *};
 use crate::{
@@ -117,7 +117,7 @@ pub(super) fn told(batch: &Batch) -> Vec<String> {
     let tell = |(k, n): (&SampleKey, &u64)| {
         format!("{} {}+{:x} {}#{} {n}", k.event, k.image, k.offset.0, k.app, k.instance)
     };
-    let mut lines: Vec<String> = batch.counts.iter().map(tell).collect();
+    let mut lines: Vec<String> = batch.rows.counts().iter().map(tell).collect();
     lines.sort();
     lines
 }
@@ -281,9 +281,10 @@ fn symbols_outlive_a_sweep() {
     for at in 0..3 {
         c.apply(at, sample(Mode::Kernel, 1, KERNEL + at));
         c.apply(at, sample(Mode::User, 1, 0x9000 + at));
-        // As a reader does: the newest record of an image is the one that holds.
-        let images = c.take().images.into_iter();
-        symbols.extend(images.map(|image| (image.id.to_string(), image.symbols.len())));
+        // As a reader does: the symbols of all records together.
+        for image in c.take().images {
+            *symbols.entry(image.id.to_string()).or_default() += image.symbols.len();
+        }
         c.sweep_images();
     }
     assert_eq!(symbols, BTreeMap::from([("jit:init".to_owned(), 3), ("kernel".to_owned(), 3)]));
@@ -458,7 +459,7 @@ fn samples_in_are_samples_stored_plus_losses() {
         let Tally { samples, lost, unknown, .. } = c.tallies()[0];
         assert_eq!((samples, lost, unknown), (truth.samples, truth.lost, truth.unknown));
         let batch = c.take();
-        assert_eq!(batch.counts.values().sum::<u64>(), truth.samples);
+        assert_eq!(batch.rows.counts().values().sum::<u64>(), truth.samples);
         let expected: Vec<String> = truth.counts.iter().map(|(key, n)| format!("{key} {n}")).collect();
         assert_eq!(told(&batch), expected);
     }
@@ -495,7 +496,7 @@ fn dimensions_are_those_of_the_samples_time() {
         let text = |text: &Option<std::sync::Arc<str>>| text.as_deref().unwrap().to_owned();
         format!("{}@{} {} {n}", text(&d.thread), d.cpu.unwrap(), text(&d.cgroup))
     };
-    let mut lines: Vec<String> = batch.counts.iter().map(tell).collect();
+    let mut lines: Vec<String> = batch.rows.counts().iter().map(tell).collect();
     lines.sort();
     let expected = [
         "@1  1", // the idle task
@@ -508,5 +509,5 @@ fn dimensions_are_those_of_the_samples_time() {
     assert_eq!(lines, expected);
     c.keep_dimensions(DimensionSet::NONE);
     c.apply(99, on(1, 1, 0));
-    assert!(c.take().counts.keys().all(|key| key.dimensions.is_none()), "they cost nothing when off");
+    assert!(c.take().rows.counts().keys().all(|key| key.dimensions.is_none()), "they cost nothing when off");
 }

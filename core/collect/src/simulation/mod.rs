@@ -167,10 +167,10 @@ impl Run {
     }
 
     fn flush(&mut self) {
-        let Batch { counts, .. } = self.collector.take();
+        let Batch { rows, .. } = self.collector.take();
         let now = self.world.borrow().now;
         self.collector.reap(now);
-        for (key, count) in counts {
+        for (key, count) in rows.iter() {
             let places = self.stored.entry((self.epoch, key.app.to_string(), key.instance)).or_default();
             *places.entry(format!("{}+{:x}", key.image, key.offset.0)).or_default() += count;
         }

@@ -71,6 +71,7 @@ pub struct KmodSource {
     told: Vec<EventStatus>,
     bytes: Vec<u8>,
     malformed: u64,
+    failed: Failed,
 }
 
 impl KmodSource {
@@ -107,34 +108,47 @@ impl KmodSource {
             told: vec![EventStatus::default(); plans.len()],
             bytes: vec![0; READ_BYTES],
             malformed: 0,
+            failed: Failed::default(),
         })
     }
 
-    /// Reads all that is ready.
+    /// Reads all that is ready. A read that fails takes what the module meant to hand out with it, and nobody tells how
+    /// much: it counts as one record.
     fn read_all(&mut self) {
         let mut bytes = mem::take(&mut self.bytes);
-        while let Ok(length @ 1..) = self.device.read(&mut bytes) {
-            let mut rest = &bytes[..length];
-            while !rest.is_empty() {
-                let Some((chunk, next)) = chunks::split(rest) else {
-                    self.malformed += 1;
+        loop {
+            match self.device.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(length) => self.take_chunks(&bytes[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.failed.note("reading", &error);
                     break;
-                };
-                rest = next;
-                match chunk {
-                    Chunk::Entries { until_ns, records } => {
-                        self.read_until_ns = self.read_until_ns.max(until_ns);
-                        self.read.extend(chunks::words(records));
-                    }
-                    Chunk::Registers(records) => {
-                        let event = self.registers_of.unwrap_or(0);
-                        self.registers.extend(chunks::registers(records, event));
-                    }
-                    Chunk::Flushed => self.flushed = true,
                 }
             }
         }
         self.bytes = bytes;
+    }
+
+    fn take_chunks(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let Some((chunk, rest)) = chunks::split(bytes) else {
+                self.malformed += 1;
+                break;
+            };
+            bytes = rest;
+            match chunk {
+                Chunk::Entries { until_ns, records } => {
+                    self.read_until_ns = self.read_until_ns.max(until_ns);
+                    self.read.extend(chunks::words(records));
+                }
+                Chunk::Registers(records) => {
+                    let event = self.registers_of.unwrap_or(0);
+                    self.registers.extend(chunks::registers(records, event));
+                }
+                Chunk::Flushed => self.flushed = true,
+            }
+        }
     }
 
     /// Puts what was read since the last batch into one of its own.
@@ -163,6 +177,32 @@ impl KmodSource {
                 }
             }
             (last.throttled..now.throttled).for_each(|_| push(Side::Throttle { event }));
+        }
+        let records = mem::take(&mut self.failed.untold);
+        if records > 0 {
+            let side = Side::Lost { event: 0, records, cause: LossCause::DeviceFailed };
+            merger.push(now_ns(), Item::Side(Box::new(side)));
+        }
+    }
+}
+
+/// System calls of the device that failed.
+#[derive(Debug, Default)]
+struct Failed {
+    /// Those that were not counted as losses yet.
+    untold: u64,
+    /// What the user is still to be told.
+    warning: Option<String>,
+    /// The last one's number: a device that is gone fails each time in the same way, and is told of once.
+    last: Option<i32>,
+}
+
+impl Failed {
+    fn note(&mut self, what: &str, error: &io::Error) {
+        self.untold += 1;
+        if self.last != error.raw_os_error() {
+            self.last = error.raw_os_error();
+            self.warning = Some(format!("{what} /dev/dwell failed, and samples are lost: {error}"));
         }
     }
 }
@@ -297,8 +337,8 @@ impl Source for KmodSource {
         }
         self.flushed = false;
         let asked_ns = now_ns();
-        if self.device.flush().is_err() {
-            return;
+        if let Err(error) = self.device.flush() {
+            return self.failed.note("flushing", &error);
         }
         self.read_all();
         // The device gives all of a flush as soon as it is asked; without its end something is wrong with it.
@@ -307,6 +347,7 @@ impl Source for KmodSource {
     }
 
     fn tend(&mut self, warn: &mut dyn FnMut(String)) {
+        self.failed.warning.take().into_iter().for_each(&mut *warn);
         self.perf.tend(warn);
     }
 
@@ -340,5 +381,24 @@ impl Source for KmodSource {
 
     fn take_malformed(&mut self) -> u64 {
         mem::take(&mut self.malformed) + self.perf.take_malformed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_is_counted_each_time_and_told_once() {
+        let mut failed = Failed::default();
+        let mut fail = |errno| {
+            failed.note("reading", &io::Error::from_raw_os_error(errno));
+            (failed.untold, failed.warning.take().is_some())
+        };
+        let (gone, no_memory) = (Errno::NODATA.raw_os_error(), Errno::NOMEM.raw_os_error());
+        assert_eq!(
+            [fail(gone), fail(gone), fail(no_memory), fail(gone)],
+            [(1, true), (2, false), (3, true), (4, true)]
+        );
     }
 }

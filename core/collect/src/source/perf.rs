@@ -35,6 +35,8 @@ mod tests;
 const ROUND_MAX: Duration = Duration::from_millis(100);
 /// CPUs that came or went, and revoked events, are looked for so often.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
+/// A period is written no more often: it interrupts the event's CPU, for 8 µs of it and of ours (recipes/collector).
+const REWRITE_EVERY_NS: u64 = 250_000_000;
 /// The index of an event that is not sampled, but brings the side band.
 pub const NO_EVENT: u8 = u8::MAX;
 
@@ -346,10 +348,10 @@ impl Source for PerfSource {
         }
         for sampler in &mut self.samplers {
             let passed = sampler.periods_passed(now);
-            if !sampler.period.is_due(passed) {
-                continue;
+            let rests = sampler.rewritten_ns + REWRITE_EVERY_NS > now;
+            if !rests && sampler.period.is_due(passed) {
+                sampler.rewrite(passed, now);
             }
-            sampler.rewrite(passed, now);
         }
     }
 

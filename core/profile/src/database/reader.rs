@@ -38,7 +38,7 @@ pub struct EpochsRead {
 pub struct EpochProfile {
     /// What it records beside its samples.
     pub epoch: Epoch,
-    /// The images of its samples, by id; where segments differ, the newest record.
+    /// The images of its samples, by id; where segments differ, the newest record, with the symbols of all.
     pub images: Vec<ImageRecord>,
     /// All its samples, without dimensions; [`EpochRows`] tells them.
     pub counts: Counts,
@@ -132,7 +132,7 @@ impl Database {
         let mut images = std::collections::BTreeMap::new();
         for (path, segment) in &segments {
             match segment.images() {
-                Ok(records) => images.extend(records.into_iter().map(|r| (r.id.clone(), r))),
+                Ok(records) => ImageRecord::absorb_all(&mut images, records),
                 Err(e) => warnings.push(Warning { path: path.clone(), reason: e.to_string() }),
             }
         }
@@ -319,7 +319,7 @@ pub(super) fn merge(segments: Vec<Segment>) -> (Counts, Vec<ImageRecord>) {
             let total = counts.entry(key).or_insert(0);
             *total = total.saturating_add(count);
         }
-        images.extend(segment.images.into_iter().map(|record| (record.id.clone(), record)));
+        ImageRecord::absorb_all(&mut images, segment.images);
     }
     (counts, images.into_values().collect())
 }

@@ -73,7 +73,8 @@ impl Opened {
     }
 }
 
-/// The bytes of the segment that holds what `parts` do, oldest first: of records for one image the newest counts.
+/// The bytes of the segment that holds what `parts` do, oldest first: of records for one image the newest counts, with
+/// the symbols of all.
 pub(crate) fn merge_segments(
     epoch: &EpochId,
     range: SegmentRange,
@@ -82,7 +83,7 @@ pub(crate) fn merge_segments(
     contain(|| {
         let mut images: BTreeMap<ImageId, ImageRecord> = BTreeMap::new();
         for part in parts {
-            images.extend(part.metadata.images()?.into_iter().map(|record| (record.id.clone(), record)));
+            ImageRecord::absorb_all(&mut images, part.metadata.images()?);
         }
         let records: Vec<ImageRecord> = images.into_values().collect();
         let metadata = Metadata::new(epoch, range, &records)?;
