@@ -25,6 +25,8 @@ export interface FileAnswer {
 export type Place = Pick<ValidSettings, 'database' | 'epochs' | 'sourceMap' | 'debugDirs'>;
 
 const filesKept = 64;
+/** How often the programs whose lines are shown are looked at: one that was rebuilt is said. */
+const programsInterval_ms = 2000;
 /** How often a database that cannot be opened is tried again. */
 const retryInterval_ms = 2000;
 
@@ -38,6 +40,9 @@ export class Profile {
   /** `options` as JSON. */
   private place = '';
   private retry: NodeJS.Timeout | undefined;
+  /** Programs of the files that were asked for, as they were then. */
+  private readonly programs = new Map<string, string>();
+  private programsTimer: NodeJS.Timeout | undefined;
   private readonly files: SharedAnswers<FileAnswer>;
   private readonly tops: SharedAnswers<Top>;
   private readonly diffs: SharedAnswers<Diff>;
@@ -120,6 +125,8 @@ export class Profile {
 
   close(): void {
     clearTimeout(this.retry);
+    clearInterval(this.programsTimer);
+    this.programsTimer = undefined;
     this.core?.unwatch();
     this.core = undefined;
   }
@@ -193,10 +200,24 @@ export class Profile {
     try {
       const core = this.opened();
       const answer = await this.files.get(key, token, (cancel) => readFileAnswer(core, epochs, path, cancel));
+      await this.lookAtPrograms(answer.costs);
       return { ...answer, costs: filesHere(answer.costs, this.sourceMap) };
     } catch (error) {
       return { costs: { ...costs, notes: [this.noteOf(error)] }, text: null, version };
     }
+  }
+
+  /** From now on a change of one of the file's programs is a change of the profile. */
+  private async lookAtPrograms({ programs }: FileCosts): Promise<void> {
+    for (const { path } of programs) {
+      if (!this.programs.has(path)) this.programs.set(path, await fileVersion(path));
+    }
+    if (this.programs.size > 0) this.programsTimer ??= setInterval(() => void this.programsChanged(), programsInterval_ms).unref();
+  }
+
+  private async programsChanged(): Promise<void> {
+    const changed = await Promise.all([...this.programs].map(async ([path, version]) => version !== (await fileVersion(path))));
+    if (changed.includes(true)) this.changed();
   }
 
   private async orEmpty<K extends string, T extends Record<K, string[]>>(
@@ -270,6 +291,7 @@ export class Profile {
   }
 
   private changed(): void {
+    this.programs.clear();
     this.files.clear();
     this.tops.clear();
     this.diffs.clear();

@@ -44,6 +44,11 @@ export class Client implements vscode.Disposable {
     return this.current.scope.shared ? this.current.scope.folders.map(({ name }) => name).join(', ') : '';
   }
 
+  /** The folders whose profile is shown. */
+  get folders(): readonly vscode.WorkspaceFolder[] {
+    return this.current.scope.folders;
+  }
+
   /** Starts the servers unless they run. Does not reject: one that cannot start is a state that is shown. */
   async start(): Promise<void> {
     await Promise.all(this.connections.map((connection) => connection.start()));

@@ -144,7 +144,7 @@ function procedureItem(row: DiffProcedure): vscode.TreeItem {
   const item = new vscode.TreeItem(row.name);
   item.id = `procedure ${row.id}`;
   item.contextValue = 'procedure';
-  present(item, row, row.id, row.confidence === 'low' ? ' · low confidence' : '');
+  present(item, row, row.id, `${certainty(row)}${row.confidence === 'low' ? ' · low confidence' : ''}`);
   item.command = { command: 'dwell.openChange', title: 'Compare Instructions', arguments: [{ procedure: row }] };
   return item;
 }
@@ -156,7 +156,7 @@ function lineItem(row: DiffLine): vscode.TreeItem {
   const place = moved ? `${at(row.lineBefore)} → ${at(row.lineAfter)}` : at(row.lineAfter ?? row.lineBefore);
   const item = new vscode.TreeItem(`${row.file.slice(row.file.lastIndexOf('/') + 1)}:${place}${side}`);
   item.id = `line ${row.file} ${at(row.lineBefore)} ${at(row.lineAfter)}`;
-  present(item, row, row.file, '');
+  present(item, row, row.file, certainty(row));
   if (row.uri !== null) item.command = { command: 'dwell.openChange', title: 'Open', arguments: [{ line: row }] };
   return item;
 }
@@ -185,6 +185,11 @@ function tooltip(row: DiffChange, what: string): vscode.MarkdownString {
   text.appendMarkdown(`| | before | after |\n| :-- | --: | --: |\n${rows.map((cells) => `| ${cells.join(' | ')} |`).join('\n')}\n\n`);
   if (row.changeCycles !== null) text.appendText(`${row.changeCycles < 0 ? '−' : '+'}${magnitude(Math.abs(row.changeCycles))} cycles, `);
   return text.appendText(row.significant ? confidence(row) : 'may be chance').appendText(`: p = ${row.p.toPrecision(2)}`);
+}
+
+/** Behind a change that is more than chance: how sure that is. */
+function certainty(row: DiffChange): string {
+  return row.significant ? ` · ${confidence(row)}` : '';
 }
 
 /** What is left of certainty after the part of false calls. */

@@ -131,7 +131,7 @@ export class Connection implements vscode.Disposable {
   /** Settings as the server knows them; empty ones are left to its defaults. The selection is among them, so that
    *  settings sent anew, or to a server started anew, keep it. */
   private settings(): Settings {
-    const chosen = vscode.workspace.getConfiguration('dwell', this.scope.folders[0]?.uri);
+    const chosen = vscode.workspace.getConfiguration('dwell', this.scope.folders[0]?.uri ?? null);
     const database = chosen.get<string>('database', '');
     const program = chosen.get<string>('path', '') || this.bundledProgram();
     const epochs = this.selection;

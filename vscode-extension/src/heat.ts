@@ -71,7 +71,7 @@ class HeatMap implements vscode.Disposable {
   private async ask(document: vscode.TextDocument): Promise<Marks | undefined> {
     const { client, profile, log } = this.dwell;
     if (profile.state === 'starting') return undefined;
-    const hints = vscode.workspace.getConfiguration('dwell').get<HintLevel>('hints', 'hot');
+    const hints = vscode.workspace.getConfiguration('dwell', document.uri).get<HintLevel>('hints', 'hot');
     if (profile.state !== 'ready' || hints === 'off') return nothing;
     try {
       return await client.fileCosts(document.uri);

@@ -13,7 +13,7 @@ export function activate({ failures }: Dwell): vscode.Disposable {
   return failures.command('dwell.setHints', 'line hints', async (level) => {
     const chosen = isLevel(level) ? level : await ask();
     if (chosen === undefined) return;
-    await vscode.workspace.getConfiguration('dwell').update('hints', chosen, target());
+    await vscode.workspace.getConfiguration('dwell', place()).update('hints', chosen, target());
   });
 }
 
@@ -23,7 +23,7 @@ function isLevel(value: unknown): value is HintLevel {
 }
 
 async function ask(): Promise<HintLevel | undefined> {
-  const current = vscode.workspace.getConfiguration('dwell').get('hints', 'hot');
+  const current = vscode.workspace.getConfiguration('dwell', place()).get('hints', 'hot');
   const items = (Object.keys(levels) as HintLevel[]).map((level) => ({
     ...levels[level], level, description: level === current ? 'current' : '',
   }));
@@ -31,8 +31,14 @@ async function ask(): Promise<HintLevel | undefined> {
   return pick?.level;
 }
 
+/** What one works on: folders may have settings of their own. */
+function place(): vscode.Uri | undefined {
+  return vscode.window.activeTextEditor?.document.uri ?? vscode.workspace.workspaceFolders?.[0]?.uri;
+}
+
 /** Where the setting already stands, so that the change is seen; else the user's settings. */
 function target(): vscode.ConfigurationTarget {
-  const stands = vscode.workspace.getConfiguration('dwell').inspect('hints');
+  const stands = vscode.workspace.getConfiguration('dwell', place()).inspect('hints');
+  if (stands?.workspaceFolderValue !== undefined) return vscode.ConfigurationTarget.WorkspaceFolder;
   return stands?.workspaceValue === undefined ? vscode.ConfigurationTarget.Global : vscode.ConfigurationTarget.Workspace;
 }

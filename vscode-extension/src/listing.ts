@@ -38,9 +38,17 @@ class Listings implements vscode.TextDocumentContentProvider, vscode.DefinitionP
   }
 
   async provideTextDocumentContent(uri: vscode.Uri, token: vscode.CancellationToken): Promise<string> {
-    const listing = await this.dwell.client.listing(procedureOf(uri), token);
-    this.open.set(uri.toString(), listing);
-    return listing.text;
+    const key = uri.toString();
+    try {
+      const listing = await this.dwell.client.listing(procedureOf(uri), token);
+      this.open.set(key, listing);
+      return listing.text;
+    } catch (error) {
+      // What is shown now has no such procedure: an open listing stays as it was.
+      const known = this.open.get(key);
+      if (known) return known.text;
+      throw error;
+    }
   }
 
   provideDefinition(document: vscode.TextDocument, position: vscode.Position): vscode.Location[] {

@@ -27,7 +27,7 @@ async function recordCommand(dwell: Dwell, line: unknown): Promise<void> {
   if (commandLine === undefined) return;
   const command = splitCommandLine(commandLine);
   if (!command) throw new Error(`this is no command: ${commandLine}`);
-  const folder = await workingFolder();
+  const folder = await workingFolder(dwell);
   if (folder === undefined) return;
   await dwell.memory.update(lastCommandKey, commandLine);
   await recorded(dwell, commandLine, { command, ...(folder.path === undefined ? {} : { cwd: folder.path }) });
@@ -97,11 +97,14 @@ async function ask(memory: vscode.Memento): Promise<string | undefined> {
   return line?.trim() ? line : undefined;
 }
 
-/** The one workspace folder, or the one that is picked; `path: undefined` without any; `undefined` if none is picked. */
-async function workingFolder(): Promise<{ path: string | undefined } | undefined> {
-  const folders = vscode.workspace.workspaceFolders ?? [];
+/** The one folder whose profile is shown, that of the file one works on, or the one that is picked; `path: undefined` without any;
+ *  `undefined` if none is picked. */
+async function workingFolder({ client }: Dwell): Promise<{ path: string | undefined } | undefined> {
+  const { folders } = client;
   if (folders.length < 2) return { path: folders[0]?.uri.fsPath };
-  const folder = await vscode.window.showWorkspaceFolderPick({ placeHolder: 'The folder to run the command in' });
+  const active = vscode.window.activeTextEditor?.document.uri;
+  const own = active && vscode.workspace.getWorkspaceFolder(active);
+  const folder = own ?? await vscode.window.showWorkspaceFolderPick({ placeHolder: 'The folder to run the command in' });
   return folder && { path: folder.uri.fsPath };
 }
 

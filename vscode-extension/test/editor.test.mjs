@@ -1,12 +1,16 @@
 // The extension in a real VS Code: in its extension host, and in the workbench as a person meets it.
 import assert from 'node:assert/strict';
-import { cp, readFile, rm } from 'node:fs/promises';
+import { execFile } from 'node:child_process';
+import { cp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
 import { scratch, stageReal, stageSuite, stageWithFake, stageWorkspace } from './stage.mjs';
-import { start } from './vscodeWeb.mjs';
+import { offline, start } from './vscodeWeb.mjs';
 import { browserMissing, launch, runInExtensionHost, Workbench } from './workbench.mjs';
+
+const run = promisify(execFile);
 
 /** As in inHost.ts. */
 const mark = '[dwell-test] ';
@@ -34,7 +38,7 @@ async function inHost(t, suite, { folder, development, extensions, machineSettin
   const server = await start({ home: join(root, `home-${suite}`), extensions, machineSettings, args: ['--enable-smoke-test-driver'] });
   try {
     const results = [];
-    const hear = (line) => { if (line.includes(mark)) results.push(JSON.parse(line.slice(line.indexOf(mark) + mark.length))); };
+    const hear = (line) => { if (process.env.DWELL_TEST_LOUD && line.includes(mark)) console.log(line); if (line.includes(mark)) results.push(JSON.parse(line.slice(line.indexOf(mark) + mark.length))); };
     const code = await runInExtensionHost(browser, { base: server.base, folder, extension: development, module, hear });
     for (const { name, error } of results) await t.test(name, () => { if (error) throw new Error(error); });
     assert.equal(code, 0);
@@ -49,7 +53,19 @@ test('in the extension host, over the fake server', { skip, timeout: 600_000 }, 
 
 test('in the extension host, packaged, from recording to source lines', { skip, timeout: 600_000 }, async (t) => {
   const real = await stageReal(root);
-  await inHost(t, 'realSuite', { ...real, folder: real.workspace });
+  await t.test('the package installs without a network and carries everything', async (t) => {
+    if (!await offline()) t.diagnostic('SKIPPED without a network: unshare cannot take it away here');
+    const [installed] = (await readdir(real.extensions)).filter((name) => name.startsWith('dwell.dwell-'));
+    const dist = join(real.extensions, installed, 'dist');
+    const files = ['bin', 'dwell-core.node', 'extension.js', 'hotList.js', 'mcp.js', 'server.js'];
+    assert.deepEqual((await readdir(dist)).filter((name) => !name.includes('LEGAL')).sort(), files);
+    assert.match((await run(join(dist, 'bin', 'dwell'), ['--version'])).stdout, /^dwell /);
+    const hello = { jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } } };
+    const mcp = run(process.execPath, [join(dist, 'server.js'), '--mcp']);
+    mcp.child.stdin.end(`${JSON.stringify(hello)}\n`);
+    assert.equal(JSON.parse((await mcp).stdout.split('\n')[0]).id, 1);
+  });
+  await inHost(t, 'realSuite', { ...real, folder: real.roots });
 });
 
 
@@ -97,7 +113,8 @@ const rowsOf = async (workbench) => (await hotList(workbench)).locator('.row').e
   .sort((a, b) => Number(a.ariaPosInSet) - Number(b.ariaPosInSet)).map((row) => row.getAttribute('aria-label')));
 const hotRow = async (workbench, text) => (await hotList(workbench)).locator('.row').filter({ hasText: text }).first();
 const changeRows = [
-  'Procedures: 3', 'chase, +30.0% · slower ×1.60 · CPI 19→31', 'link_cycle, +15.0% · ran more often ×2.00', 'fresh, +5.0% · new',
+  'Procedures: 3', 'chase, +30.0% · slower ×1.60 · CPI 19→31 · >99.9% sure', 'link_cycle, +15.0% · ran more often ×2.00 · >99.9% sure',
+  'fresh, +5.0% · new · >99.9% sure',
 ];
 const procedureRows = [
   'chase, 86.0%, with those above 86.0%, CPI 31.0, execution 2.0%, static stalls 8.0%, dynamic stalls 90.0%, /work/chase',
@@ -236,8 +253,28 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
     });
     await step('a process is picked from a list', async () => {
       await workbench.command('Dwell: Record a Process…');
-      await workbench.row('/usr/bin/busy --loop').click();
+      await workbench.choose('/usr/bin/busy --loop');
       await workbench.statusItem('Dwell: pid 4711').waitFor();
+    });
+    await step('a process is recorded until one has seen enough: what there is by then is kept', async () => {
+      await workbench.command('Dwell: Record a Process…');
+      await workbench.choose('/usr/bin/service');
+      const progress = page.locator('.notification-list-item', { hasText: 'Recording service (4712)' });
+      await progress.getByRole('button', { name: 'Cancel' }).click();
+      await workbench.statusItem('Dwell: pid 4712').waitFor();
+      await progress.waitFor({ state: 'detached' });
+    });
+    await step('a server that dies is started again, with what was shown, and that is said once', async () => {
+      const said = page.locator('.notification-list-item', { hasText: 'ended unexpectedly' });
+      const all = () => page.locator('.notification-list-item').count();
+      const before = await all();
+      await workbench.command('Dwell: Record a Command…');
+      await workbench.input.fill('die');
+      await page.keyboard.press('Enter');
+      await said.waitFor();
+      // The new server knows the two epochs it began with.
+      await workbench.statusItem('Dwell: ./chase 32').waitFor();
+      assert.deepEqual([await said.count(), await all()], [1, before + 1]);
     });
   });
 });

@@ -2,7 +2,7 @@
 // documents do with an answer, and how the extension stands a server that fails. It speaks PROTOCOL.md for any file
 // that has a line with `HOT`; a recorded command of `die`, `fail` or `wait` does just that, `collect` adds samples.
 import {
-  createConnection, LSPErrorCodes, ProposedFeatures, ResponseError, TextDocuments, TextDocumentSyncKind,
+  createConnection, DiagnosticSeverity, LSPErrorCodes, ProposedFeatures, ResponseError, TextDocuments, TextDocumentSyncKind,
   type CancellationToken,
 } from 'vscode-languageserver/node';
 import { TextDocument } from 'vscode-languageserver-textdocument';
@@ -47,7 +47,9 @@ connection.onInitialize((params) => {
 });
 
 connection.onDidChangeConfiguration((params) => {
-  hints = (params.settings as { dwell: Settings }).dwell.hints;
+  const settings = (params.settings as { dwell: Settings }).dwell;
+  hints = settings.hints;
+  diagnose(settings.diagnostics === true);
   void connection.languages.inlayHint.refresh();
 });
 
@@ -121,13 +123,27 @@ connection.onExecuteCommand(async (params, token): Promise<unknown> => {
   }
 });
 
+/** A severe stall on the hot line, blamed on the line before. */
+function diagnose(wanted: boolean): void {
+  const hot = anyHotPlace();
+  if (!hot) return;
+  const { uri, line, length } = hot;
+  const range = { start: { line, character: 0 }, end: { line, character: length } };
+  const before = { start: { line: line - 1, character: 0 }, end: { line: line - 1, character: 0 } };
+  const message = 'D-cache miss: up to 85.0% of this line\'s cycles';
+  const relatedInformation = [{ location: { uri, range: before }, message: 'culprit: D-cache miss' }];
+  const diagnostic = { range, severity: DiagnosticSeverity.Information, source: 'dwell', code: 'd-cache-miss', message, relatedInformation };
+  void connection.sendDiagnostics({ uri, diagnostics: wanted ? [diagnostic] : [] });
+}
+
 async function record({ command, pids = [] }: RecordParams, token: CancellationToken): Promise<RecordResult> {
   const [program = `pid ${pids.join()}`] = command ?? [];
   if (program === 'die') process.exit(1);
   if (program === 'collect') return collect();
   if (program === 'fail') throw new ResponseError(LSPErrorCodes.RequestFailed, 'fail: no such command');
-  if (program === 'wait') await new Promise((resolve) => token.onCancellationRequested(resolve));
-  if (token.isCancellationRequested) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
+  if (program === 'wait' || program === 'pid 4712') await new Promise((resolve) => token.onCancellationRequested(resolve));
+  // Of a process what there is by then is kept.
+  if (token.isCancellationRequested && command) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
   const id = `e${epochs.length + 1}`;
   epochs = [...epochs, epoch(id, program, 0)];
   select([id]);
@@ -204,7 +220,7 @@ connection.onRequest(methods.cfg, (): CfgResult => ({
 }));
 
 connection.onRequest(methods.processes, (): ProcessesResult => ({
-  processes: [{ pid: 4711, name: 'busy', command: '/usr/bin/busy --loop', user: 'me', own: true, cpuSeconds: 12.5 }],
+  processes: [{ pid: 4711, name: 'busy', command: '/usr/bin/busy --loop', user: 'me', own: true, cpuSeconds: 12.5 }, { pid: 4712, name: 'service', command: '/usr/bin/service', user: 'me', own: true, cpuSeconds: 1 }],
 }));
 
 function select(selectors: string[]): void {

@@ -31,6 +31,20 @@ export function run(): Promise<void> {
       await until('hints again', () => inlayHints(document), (answer) => answer.length === 1);
     },
 
+    'lists severe stalls as information with their culprit, once that is wanted': async () => {
+      const document = await source();
+      const line = lineWith(document, 'HOT');
+      assert.deepEqual(vscode.languages.getDiagnostics(document.uri), []);
+      const settings = vscode.workspace.getConfiguration('dwell');
+      await settings.update('diagnostics', true, vscode.ConfigurationTarget.Global);
+      const [found] = await until('a diagnostic', () => vscode.languages.getDiagnostics(document.uri), (all) => all.length === 1);
+      assert.equal(found?.severity, vscode.DiagnosticSeverity.Information);
+      assert.equal(found.range.start.line, line);
+      assert.deepEqual(found.relatedInformation?.map(({ location, message }) => [location.range.start.line, message]), [[line - 1, 'culprit: D-cache miss']]);
+      await settings.update('diagnostics', undefined, vscode.ConfigurationTarget.Global);
+      await until('none', () => vscode.languages.getDiagnostics(document.uri), (all) => all.length === 0);
+    },
+
     'opens the listing from a lens, and leads to the source and the culprit': async () => {
       const document = await source();
       const [lens] = await until('a lens', () => codeLenses(document), (answer) => answer.length > 0);
@@ -64,6 +78,8 @@ export function run(): Promise<void> {
       const symbols = await vscode.commands.executeCommand<vscode.DocumentSymbol[]>('vscode.executeDocumentSymbolProvider', listing.uri);
       assert.deepEqual(symbols.map(({ name, detail }) => [name, detail]), [['Block 1150', 'best case 1.5/3 = 0.50 CPI, actual 93/3 = 31.0 CPI']]);
       assert.deepEqual(await definition(listing, 7), { path: listing.uri.path, line: 4 });
+      // On the register `rsi`: the first of those who may have written it.
+      assert.deepEqual(await definition(listing, 6, 15), { path: listing.uri.path, line: 4 });
     },
 
     'compares two epochs: rows, and instructions that stand in one line on both sides': async () => {
@@ -106,8 +122,8 @@ export function run(): Promise<void> {
   });
 }
 
-async function definition(document: vscode.TextDocument, line: number): Promise<{ path: string; line: number } | undefined> {
-  const found = await vscode.commands.executeCommand<vscode.Location[]>('vscode.executeDefinitionProvider', document.uri, new vscode.Position(line, 2));
+async function definition(document: vscode.TextDocument, line: number, character = 2): Promise<{ path: string; line: number } | undefined> {
+  const found = await vscode.commands.executeCommand<vscode.Location[]>('vscode.executeDefinitionProvider', document.uri, new vscode.Position(line, character));
   const [first] = found;
   return first && { path: first.uri.path, line: first.range.start.line };
 }

@@ -12,9 +12,16 @@ export async function runTests(tests: Record<string, () => Promise<void>>): Prom
   }
 }
 
+/** A test that waits for ever says so, and the others run. */
+const testMax_ms = 150_000;
+
+function tooLong(): Promise<never> {
+  return new Promise((_, reject) => setTimeout(() => { reject(new Error('it does not end')); }, testMax_ms).unref());
+}
+
 async function outcome(test: () => Promise<void>): Promise<string | undefined> {
   try {
-    await test();
+    await Promise.race([test(), tooLong()]);
     await vscode.commands.executeCommand('workbench.action.closeAllEditors');
     return undefined;
   } catch (error) {
@@ -35,8 +42,8 @@ export async function until<Answer>(
   }
 }
 
-export function workspaceFile(name: string): vscode.Uri {
-  const folder = vscode.workspace.workspaceFolders?.[0];
+export function workspaceFile(name: string, root = 0): vscode.Uri {
+  const folder = vscode.workspace.workspaceFolders?.[root];
   if (!folder) throw new Error('no workspace folder');
   return vscode.Uri.joinPath(folder.uri, name);
 }

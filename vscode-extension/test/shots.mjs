@@ -1,5 +1,6 @@
 // Pictures of every view, for the README: node test/shots.mjs [FOLDER] [THEME…]   (FOLDER: docs/pictures at the top)
-// What they show is real: workloads recorded on this machine, by the packaged extension, in each theme.
+// What they show is real: workloads recorded on this machine, by the packaged extension, in each theme. Where pngquant is
+// there (apt-get install pngquant) they are kept small by it.
 import { execFile } from 'node:child_process';
 import { mkdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -36,7 +37,11 @@ async function shoot(theme, title) {
   const settings = { 'workbench.colorTheme': title, 'editor.fontSize': 13, 'breadcrumbs.enabled': false, 'workbench.layoutControl.enabled': false, 'editor.occurrencesHighlight': 'off', 'editor.hover.delay': 50 };
   const server = await start({ home: join(root, `home-${theme}`), extensions: real.extensions, settings, machineSettings: real.machineSettings });
   const workbench = await Workbench.open(browser, { base: server.base, folder: real.workspace, file: 'chase.c', viewport: { width: 1360, height: 760 }, scale: 1.5 });
-  const shot = (name) => workbench.shot(join(folder, `vscode-${name}-${theme}.png`));
+  const shot = async (name) => {
+    const file = join(folder, `vscode-${name}-${theme}.png`);
+    await workbench.shot(file);
+    await small(file);
+  };
   try {
     await views(workbench, shot);
   } catch (error) {
@@ -49,14 +54,22 @@ async function shoot(theme, title) {
   }
 }
 
+/** 128 colours are enough for text in a few; the picture is a third of its size then. */
+function small(file) {
+  return promisify(execFile)('pngquant', ['--force', '--output', file, '--speed', '1', '128', file]).catch((error) => {
+    console.log(`dwell: ${file} is not made smaller: ${error.code === 'ENOENT' ? 'no pngquant' : error.message}`);
+  });
+}
+
 async function views(workbench, shot) {
   const { page } = workbench;
   await workbench.until('hints', () => workbench.inlayHints());
   await workbench.command('View: Show Dwell');
-  await workbench.until('rows', () => workbench.treeRows('Hot Procedures').count());
-  await workbench.treeRows('Hot Procedures').filter({ hasText: 'chase' }).first().click();
+  const list = await workbench.webviewTitled('Hot Procedures');
+  await list.locator('.row', { hasText: 'chase' }).first().click();
   await workbench.until('a lens', () => workbench.lens('CPI').count());
   await shot('lines');
+  await edited(workbench, shot);
   await hover(workbench);
   await shot('hover');
   await page.keyboard.press('Escape');
@@ -73,7 +86,28 @@ async function views(workbench, shot) {
   await workbench.row('samples').waitFor();
   await shot('epochs');
   await page.keyboard.press('Escape');
+  await workbench.command('Dwell: Record a Process…');
+  await workbench.row('CPU time').waitFor();
+  await shot('processes');
+  await page.keyboard.press('Escape');
+  await workbench.command('Welcome: Open Walkthrough…');
+  await workbench.choose('Get Started with Dwell');
+  await page.getByText('From a program to the line that stalls').first().waitFor();
+  await shot('walkthrough');
+  await workbench.command('View: Close Editor');
   await comparison(workbench, shot);
+}
+
+/** The hot line, edited: its number is of the text before. */
+async function edited(workbench, shot) {
+  const { page } = workbench;
+  await page.keyboard.press('Control+1');
+  await page.keyboard.press('End');
+  await page.keyboard.type(' // edited');
+  await workbench.until('the word', () => workbench.inlayHints(), (hints) => hints.some(({ text }) => text.includes('edited')));
+  await shot('edited');
+  await workbench.command('File: Revert File');
+  await workbench.until('the costs', () => workbench.inlayHints(), (hints) => hints.length > 0 && !hints.some(({ text }) => text.includes('edited')));
 }
 
 /** The hover of the line with the most to tell, opened by keyboard. */

@@ -46,7 +46,8 @@ export async function stageWorkspace(root) {
 
 /**
  * What a user has: the packaged extension, installed, a folder with programs, and an empty database. `development` is a
- * folder with an extension of no use, which the extension host asks for when it is to run tests.
+ * folder with an extension of no use, which the extension host asks for when it is to run tests. `roots` is a workspace of
+ * two folders: the programs, and one that was built elsewhere and has a database of its own.
  */
 export async function stageReal(root) {
   const extensions = join(root, 'extensions');
@@ -58,5 +59,19 @@ export async function stageReal(root) {
   const manifest = { name: 'dwell-test-host', publisher: 'dwell', version: '0.0.0', engines: { vscode: '*' } };
   await writeFile(join(development, 'package.json'), JSON.stringify(manifest));
   await run(join(programs, 'build.sh'));
-  return { extensions, development, workspace: programs, machineSettings: { 'dwell.database': join(root, 'database') } };
+  const roots = await stageRoots(root);
+  return { extensions, development, workspace: programs, roots, machineSettings: { 'dwell.database': join(root, 'database') } };
+}
+
+/** A program as a container leaves it: its debug information names folders that are not here. */
+async function stageRoots(root) {
+  const app = join(root, 'app');
+  await mkdir(join(app, '.vscode'), { recursive: true });
+  for (const name of ['chase.c', 'workload.h']) await cp(join(programs, name), join(app, name));
+  await run('gcc', ['-O2', '-g', `-ffile-prefix-map=${app}=/build/app`, '-o', join(app, 'chase'), join(app, 'chase.c')], { cwd: app });
+  const settings = { 'dwell.database': join(root, 'database-app'), 'dwell.sourceMap': { '/build/app': app } };
+  await writeFile(join(app, '.vscode', 'settings.json'), JSON.stringify(settings, null, 2));
+  const roots = join(root, 'roots.code-workspace');
+  await writeFile(roots, JSON.stringify({ folders: [{ path: programs }, { path: app }] }));
+  return roots;
 }

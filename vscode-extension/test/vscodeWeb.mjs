@@ -27,11 +27,18 @@ export async function install() {
   return { node, main: join(root, 'vscode', 'out', 'server-main.js') };
 }
 
-/** Installs .vsix files into an extensions folder, as a user does. */
+/** Runs a program where no network is, if this machine can; `undefined`: it cannot. */
+export async function offline() {
+  const words = ['unshare', '--map-root-user', '--net'];
+  return await run(words[0], [...words.slice(1), 'true']).then(() => words, () => undefined);
+}
+
+/** Installs .vsix files into an extensions folder, as a user does; without a network where the machine can keep it away. */
 export async function installExtension({ extensions, vsix }) {
   const { node, main } = await install();
   await mkdir(extensions, { recursive: true });
-  await run(node, [main, '--accept-server-license-terms', '--telemetry-level', 'off',
+  const [program, ...words] = [...await offline() ?? [], node];
+  await run(program, [...words, main, '--accept-server-license-terms', '--telemetry-level', 'off',
     '--server-data-dir', join(extensions, '.server'), '--extensions-dir', extensions, '--force',
     '--install-extension', vsix]);
 }

@@ -35,7 +35,9 @@ export async function runInExtensionHost(browser, { base, folder, extension, mod
     await page.exposeFunction('codeAutomationExit', end);
     await page.exposeFunction('codeAutomationLog', (_level, words) => hear(words.join(' ')));
     const payload = [['extensionDevelopmentPath', remoteUri(base, extension)], ['extensionTestsPath', remoteUri(base, module)], ['skipWelcome', 'true']];
-    await page.goto(`${base}/?${new URLSearchParams({ folder, payload: JSON.stringify(payload) })}`);
+    // A file stands for the workspace that it describes.
+    const opened = folder.endsWith('.code-workspace') ? { workspace: folder } : { folder };
+    await page.goto(`${base}/?${new URLSearchParams({ ...opened, payload: JSON.stringify(payload) })}`);
     return await ended;
   } finally {
     await context.close();
