@@ -13,11 +13,14 @@ use crate::{answer::Program, images::unchanged, selection::Selection};
 /// The programs among `images` (indices), each path once.
 pub fn programs(selection: &Selection, images: BTreeSet<usize>) -> Vec<Program> {
     let records = images.into_iter().map(|i| &selection.images[i].record);
-    let paths: BTreeSet<_> = records.filter(|r| r.kind == ImageKind::File).map(|r| &r.path).collect();
-    let sampled = |path| selection.images.iter().map(|i| &i.record).filter(move |r| r.path.as_path() == path);
-    let program =
-        |path| Program { path: Path::display(path).to_string(), rebuilt: is_other(path, sampled(path)) };
-    paths.into_iter().map(|path| program(path)).collect()
+    let paths: BTreeSet<&Path> =
+        records.filter(|r| r.kind == ImageKind::File).map(|r| r.path.as_path()).collect();
+    paths.into_iter().map(|path| program(selection, path)).collect()
+}
+
+fn program(selection: &Selection, path: &Path) -> Program {
+    let sampled = selection.images.iter().map(|i| &i.record).filter(|r| r.path == path);
+    Program { path: path.display().to_string(), rebuilt: is_other(path, sampled) }
 }
 
 /// What a reader must know of them.
