@@ -142,10 +142,11 @@ An epoch goes by its name where that is enough to tell it."
 (defun dwell-record (command &optional name)
   "Run COMMAND, a list of strings, and record it as a new epoch, then show it.
 With a prefix argument ask for the epoch's NAME.  The command runs in
-`default-directory'; `dwell-record-cancel' ends it."
+`default-directory'; `dwell-record-cancel' ends it.  \\<minibuffer-local-shell-command-map>\\[next-history-element]
+brings the command of the latest epoch."
   (interactive
    (list (split-string-shell-command
-          (read-shell-command "Record the command: " nil 'dwell-record-history))
+          (read-shell-command "Record the command: " nil 'dwell-record-history (dwell--recorded-before)))
          (dwell--read-name)))
   (unless command (user-error "Dwell: no command given"))
   (dwell--make-epoch "dwell.server.record" (concat "recording " (string-join command " "))
@@ -171,6 +172,15 @@ With a prefix argument ask for the epoch's NAME."
   (interactive (list (read-file-name "Import perf.data: " nil nil t) (dwell--read-name)))
   (dwell--make-epoch "dwell.server.importPerf" (concat "importing " (file-name-nondirectory file))
                      `(:path ,(expand-file-name file) ,@(dwell--name-given name))))
+
+(defun dwell--recorded-before ()
+  "Return the command that the latest epoch is of, to record it again, or nil."
+  (let* ((connection (dwell--connection))
+         (latest (and connection (car (last (append (dwell--known-epochs connection) nil)))))
+         (scope (plist-get latest :scope))
+         (program (car (split-string (or scope "")))))
+    ;; Epochs of processes and of whole machines say in words what they are of.
+    (and program (executable-find (expand-file-name program)) scope)))
 
 (defun dwell--read-name ()
   "Ask for an epoch's name if there is a prefix argument."

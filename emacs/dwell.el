@@ -46,7 +46,7 @@
 ;;     M-x dwell-set-hints         no lines, hot lines (`dwell-hot-share') or all
 ;;     M-x dwell-next-line, dwell-previous-line, dwell-hottest-line
 ;;     M-x dwell-goto-culprit      to the line that this one's cost is blamed on
-;;     M-x dwell-describe-line     all that is known of this line
+;;     M-x dwell-describe-line     all that is known of this line; its links lead to culprits and listings
 ;;     M-x dwell-listing           the instructions of the procedure here, or of any
 ;;     M-x dwell-refresh           ask again
 ;;

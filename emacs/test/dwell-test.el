@@ -228,6 +228,11 @@
     (should (= 2 (line-number-at-pos)))
     (should-error (dwell-goto-culprit) :type 'user-error)))
 
+(ert-deftest dwell-markdown-as-text ()
+  (let ((text (dwell--plain "**42%** of [my\\_file.c:3](file:///my_file.c#L3)\n| a | `b` |\n| :-- | --: |\n| c | d |\n```dwell-listing\nnop\n```\n")))
+    (should (equal (substring-no-properties text) "42% of my_file.c:3\na | b\nc | d\nnop\n"))
+    (should (equal "file:///my_file.c#L3" (get-text-property (string-match "_file" text) 'dwell-link text)))))
+
 (ert-deftest dwell-eldoc-and-help ()
   (dwell-test-with-costs
     (goto-char (point-min))
@@ -241,7 +246,17 @@
       (dwell-describe-line)
       (dwell-test-until "help" (get-buffer "*Dwell line*"))
       (with-current-buffer "*Dwell line*"
-        (should (string-match-p "line 2 waits for memory" (buffer-string)))))))
+        (should (string-match-p "line 2 waits for memory ← line 2 in sum" (buffer-string)))
+        ;; a culprit's line and the listing are links
+        (goto-char (point-max))
+        (search-backward "sum")
+        (push-button)
+        (dwell-test-until "the listing" (equal (buffer-name (window-buffer)) "*Dwell listing: a.out:sum*"))
+        (with-current-buffer (window-buffer) (should (= 7 (line-number-at-pos))))
+        (goto-char (point-max))
+        (search-backward "line 2")
+        (push-button))
+      (should (equal (buffer-file-name (window-buffer)) file)))))
 
 ;;;; Document sync
 

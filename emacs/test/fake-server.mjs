@@ -211,7 +211,7 @@ const requests = {
     setTimeout(() => respond(id, { result: answer }), state.delayMs);
     return undefined;
   },
-  'textDocument/hover': ({ position }) => ({ contents: { kind: 'markdown', value: `**line ${position.line}** waits for memory` } }),
+  'textDocument/hover': ({ position }) => ({ contents: { kind: 'markdown', value: `**line ${position.line}** waits for memory ← [line 2](${[...documents.keys()][0]}#L2) in [\`sum\`](command:dwell.showListing?${encodeURIComponent('["a.out:sum",4198406]')})` } }),
   'workspace/executeCommand': executeCommand,
   'fake/messages': () => messages,
   'fake/text': ({ uri }) => documents.get(uri) ?? null,
