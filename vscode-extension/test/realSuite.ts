@@ -75,11 +75,11 @@ export function run(): Promise<void> {
       const editor = await vscode.window.showTextDocument(document);
       const line = lineWith(document, 'HOT');
       const ofLine = async () => (await inlayHints(document)).filter((hint) => hint.line === line).map(({ text }) => text).join();
-      await until('its cost', ofLine, (text) => / CPI /.test(text), patience);
+      await until('its cost', ofLine, (text) => text.includes(' CPI '), patience);
       await editor.edit((edit) => { edit.insert(new vscode.Position(line, 2), '/* edited */ '); });
       await until('the word', ofLine, (text) => /^edited · was \d/.test(text), patience);
       await vscode.commands.executeCommand('undo');
-      await until('its cost again', ofLine, (text) => / CPI /.test(text), patience);
+      await until('its cost again', ofLine, (text) => text.includes(' CPI '), patience);
       await vscode.commands.executeCommand('workbench.action.revertAndCloseActiveEditor');
     },
 

@@ -25,7 +25,7 @@ try {
   }
 } finally {
   await browser.close();
-  await rm(root, { recursive: true, force: true });
+  await rm(root, { recursive: true, force: true, maxRetries: 5 });
 }
 
 function record(name, ...command) {
@@ -98,10 +98,21 @@ async function views(workbench, shot) {
   await comparison(workbench, shot);
 }
 
+async function goToHottest(workbench) {
+  await workbench.page.keyboard.press('Control+1');
+  const hints = await workbench.inlayHints();
+  const share = ({ text }) => Number.parseFloat(/[\d.]+%/.exec(text)?.[0] ?? '0');
+  const [hottest] = hints.sort((a, b) => share(b) - share(a));
+  await workbench.page.keyboard.press('Control+G');
+  await workbench.input.fill(`:${hottest.line}:20`);
+  await workbench.page.keyboard.press('Enter');
+  await workbench.statusItem(`Ln ${hottest.line},`).waitFor();
+}
+
 /** The hot line, edited: its number is of the text before. */
 async function edited(workbench, shot) {
   const { page } = workbench;
-  await page.keyboard.press('Control+1');
+  await goToHottest(workbench);
   await page.keyboard.press('End');
   await page.keyboard.type(' // edited');
   await workbench.until('the word', () => workbench.inlayHints(), (hints) => hints.some(({ text }) => text.includes('edited')));
@@ -112,12 +123,7 @@ async function edited(workbench, shot) {
 
 /** The hover of the line with the most to tell, opened by keyboard. */
 async function hover(workbench) {
-  const hints = await workbench.inlayHints();
-  const share = ({ text }) => Number.parseFloat(text);
-  const [hottest] = hints.sort((a, b) => share(b) - share(a));
-  await workbench.page.keyboard.press('Control+G');
-  await workbench.input.fill(`:${hottest.line}:20`);
-  await workbench.page.keyboard.press('Enter');
+  await goToHottest(workbench);
   const shown = workbench.page.locator('.monaco-hover:not(.hidden)').filter({ hasText: 'of all time' }).first();
   await workbench.until('the hover', async () => {
     await workbench.page.keyboard.press('Control+K');
