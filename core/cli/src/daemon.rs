@@ -214,10 +214,10 @@ fn by_cpu(collector: &CollectorRecord) -> Vec<String> {
 fn costs(c: &CollectorRecord) -> Vec<String> {
     let seconds = |ns: u64| ns as f64 / 1e9;
     // A run has no budget, and measures no interrupts.
-    let (allowed, interrupts) = match c.interrupt_ns {
-        0 => (String::new(), "interrupts not measured".to_owned()),
-        ns => {
-            (format!(" of {:.2}% allowed", c.budget_percent), format!("{:.2} s of interrupts", seconds(ns)))
+    let (allowed, interrupts) = match (c.interrupt_ns, c.budget_percent) {
+        (0, 0.0) => (String::new(), "interrupts not measured".to_owned()),
+        (ns, percent) => {
+            (format!(" of {percent:.2}% allowed"), format!("{:.2} s of interrupts", seconds(ns)))
         }
     };
     let mut lines = vec![
