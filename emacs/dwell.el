@@ -127,6 +127,7 @@
 (require 'dwell-client)
 (require 'dwell-sync)
 (require 'dwell-lines)
+(require 'dwell-describe)
 (require 'dwell-epoch)
 (require 'dwell-hot)
 (require 'dwell-listing)
