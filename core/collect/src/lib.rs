@@ -57,3 +57,4 @@ pub use options::{
 pub use record::record;
 pub use source::Backend;
 pub use stop::{Renew, Stop};
+pub use sys::heap::keep_peak_small;

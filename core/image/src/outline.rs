@@ -5,7 +5,7 @@
 //! that nobody asked for. The answers are those of [`Image::procedure_at`](crate::Image::procedure_at); a test compares
 //! them. Headers, symbols and the index of unwind entries are read piece by piece, names one by one: nothing is mapped.
 //!
-//! Memory: 24 bytes for each symbol that names code.
+//! Memory: 32 bytes for each symbol that names code; of unwind entries their index alone.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -36,9 +36,12 @@ const OVERLAPS_MAX: usize = 256;
 pub struct Outline {
     image: Sparse,
     debug: Option<Sparse>,
-    spans: Vec<Span>,
+    /// By address, one for each.
+    procedures: Vec<Candidate>,
     /// For each, the furthest end of those up to it.
     furthest_end: Vec<u64>,
+    /// By address: candidates for one procedure among which only their names decide.
+    ties: Vec<Candidate>,
     unwind: Unwind,
 }
 
@@ -77,8 +80,9 @@ impl Outline {
             return Ok(None);
         }
         let debug = if image.has_dwarf() { None } else { image.debug_file(search, path) };
-        let unwind = Unwind::read(&image.elf, &|s| image.section(s));
-        let mut outline = Outline { image, debug, spans: Vec::new(), furthest_end: Vec::new(), unwind };
+        let unwind = Unwind::read(&image.elf, &|s| image.section(s), &image.file);
+        let (procedures, furthest_end, ties) = Default::default();
+        let mut outline = Outline { image, debug, procedures, furthest_end, ties, unwind };
         outline.gather();
         Ok(Some(outline))
     }
@@ -95,19 +99,19 @@ impl Outline {
 
     /// The innermost procedure around `address`.
     pub fn at(&self, address: ImageAddress) -> Option<Span> {
-        let after = self.spans.partition_point(|s| s.address <= address);
-        let before = self.spans[..after].iter().zip(&self.furthest_end).rev().take(OVERLAPS_MAX);
+        let after = self.procedures.partition_point(|p| p.address <= address.0);
+        let before = self.procedures[..after].iter().zip(&self.furthest_end).rev().take(OVERLAPS_MAX);
         let found = before
             .take_while(|(_, furthest)| **furthest > address.0)
-            .map(|(span, _)| *span)
-            .find(|s| address.0 - s.address.0 < s.size_bytes);
-        found.or_else(|| self.unnamed(address, after))
+            .map(|(procedure, _)| procedure)
+            .find(|p| address.0 - p.address < p.size.into());
+        found.map(Candidate::span).or_else(|| self.unnamed(address, after))
     }
 
     /// Where the next procedure with a name begins behind `address`: up to there [`Outline::at`] changes only where one ends.
     pub fn next_after(&self, address: ImageAddress) -> ImageAddress {
-        let after = self.spans.partition_point(|s| s.address <= address);
-        self.spans.get(after).map_or(ImageAddress(u64::MAX), |s| s.address)
+        let after = self.procedures.partition_point(|p| p.address <= address.0);
+        ImageAddress(self.procedures.get(after).map_or(u64::MAX, |p| p.address))
     }
 
     /// A procedure's name, mangled.
@@ -117,10 +121,26 @@ impl Outline {
             Name::None => nameless(),
             Name::Stub => self.stub_name(span.address).unwrap_or_else(nameless),
             Name::Symbol { debug, strings, offset } => {
-                let file = if debug { self.debug.as_ref() } else { Some(&self.image) };
-                file.and_then(|f| f.name(strings.into(), offset)).unwrap_or_else(nameless)
+                let best = self.best_of_ties(span.address);
+                best.or_else(|| self.symbol_name(debug, strings, offset)).unwrap_or_else(nameless)
             }
         }
+    }
+
+    fn symbol_name(&self, debug: bool, strings: u16, offset: u32) -> Option<String> {
+        let file = if debug { self.debug.as_ref() } else { Some(&self.image) };
+        file?.name(strings.into(), offset)
+    }
+
+    /// The best of several equally good names of an address, for which alone names must be compared.
+    fn best_of_ties(&self, address: ImageAddress) -> Option<String> {
+        let first = self.ties.partition_point(|c| c.address < address.0);
+        let group = self.ties[first..].iter().take_while(|c| c.address == address.0);
+        let names = group.filter_map(|c| self.symbol_name(c.is(DEBUG), c.strings, c.offset));
+        names.min_by_key(|name| {
+            let underscores = name.bytes().take_while(|b| *b == b'_').count();
+            (underscores, name.len(), name.clone())
+        })
     }
 
     /// A procedure's name as the source spells it.
@@ -132,11 +152,11 @@ impl Outline {
     fn unnamed(&self, address: ImageAddress, after: usize) -> Option<Span> {
         let (start, size) = self.unwind.at(address.0)?;
         let code_end = self.image.code_end(start)?;
-        let before = self.spans.partition_point(|s| s.address.0 <= start);
+        let before = self.procedures.partition_point(|p| p.address <= start);
         if before.checked_sub(1).is_some_and(|i| self.furthest_end[i] > start) {
             return None;
         }
-        let next = self.spans.get(before).map_or(u64::MAX, |s| s.address.0);
+        let next = self.procedures.get(before).map_or(u64::MAX, |p| p.address);
         let end = start.saturating_add(size).min(code_end).min(next);
         debug_assert!(before <= after);
         (address.0 < end).then_some(Span {
@@ -151,35 +171,20 @@ impl Outline {
         if let Some(debug) = &self.debug {
             found.extend(debug.symbols(&self.image, true));
         }
-        found.sort_unstable_by_key(|c| (c.address, c.label, std::cmp::Reverse(c.rank)));
-        self.settle_ties(&mut found);
+        found.sort_unstable_by_key(|c| (c.address, c.is(LABEL), std::cmp::Reverse(c.rank), c.offset));
+        self.ties = ties(&found);
         let mut merged = merge(found);
         self.add_stubs(&mut merged);
         drop_labels(&mut merged);
         self.size(&mut merged);
         merged.retain(|c| c.size > 0);
-        let span =
-            |c: &Candidate| Span { address: ImageAddress(c.address), size_bytes: c.size, name: c.name() };
-        self.spans = merged.iter().map(span).collect();
-        let furthest = self.spans.iter().scan(0, |furthest: &mut u64, s| {
-            *furthest = s.address.0.saturating_add(s.size_bytes).max(*furthest);
-            Some(*furthest)
-        });
-        self.furthest_end = furthest.collect();
-    }
-
-    /// Puts the best of several equally good names of an address first, for which alone names must be read.
-    fn settle_ties(&self, found: &mut [Candidate]) {
-        let same =
-            |a: &Candidate, b: &Candidate| (a.address, a.label, a.rank) == (b.address, b.label, b.rank);
-        for group in found.chunk_by_mut(same).filter(|g| g.len() > 1) {
-            group.sort_by_cached_key(|c| {
-                let file = if c.debug { self.debug.as_ref() } else { Some(&self.image) };
-                let name = file.and_then(|f| f.name(c.strings.into(), c.offset)).unwrap_or_default();
-                let underscores = name.bytes().take_while(|b| *b == b'_').count();
-                (name.is_empty(), underscores, name.len(), name)
-            });
+        self.furthest_end = Vec::with_capacity(merged.len());
+        let mut furthest = 0;
+        for candidate in &merged {
+            furthest = candidate.end().max(furthest);
+            self.furthest_end.push(furthest);
         }
+        self.procedures = merged;
     }
 
     fn add_stubs(&self, merged: &mut Vec<Candidate>) {
@@ -192,8 +197,13 @@ impl Outline {
         if stubs.is_empty() {
             return;
         }
-        let blank = Candidate { stub: true, ..Candidate::default() };
-        merged.extend(stubs.into_iter().map(|(address, size, _)| Candidate { address, size, ..blank }));
+        let stub = |(address, size, _)| Candidate {
+            address,
+            size: short(size),
+            flags: STUB,
+            ..Candidate::default()
+        };
+        merged.extend(stubs.into_iter().map(stub));
         // Stable: what was there comes first and stays.
         merged.sort_by_key(|c| c.address);
         merged.dedup_by_key(|c| c.address);
@@ -207,9 +217,9 @@ impl Outline {
             if candidate.size == 0 {
                 let own = self.unwind.at(address).filter(|(start, _)| *start == address);
                 let size = own.map_or_else(|| self.unwind.next_after(address) - address, |(_, size)| size);
-                candidate.size = size.min(next - address);
+                candidate.size = short(size.min(next - address));
             }
-            candidate.size = candidate.size.min(end - address);
+            candidate.size = candidate.size.min(short(end - address));
             next = address;
         }
     }
@@ -228,26 +238,53 @@ pub(crate) fn build_id(path: &Path) -> Option<BuildId> {
     Sparse::open(path).ok()?.elf.build_id
 }
 
-/// A symbol that may name a procedure.
+/// A symbol that may name a procedure; of each address the first one is what the procedure is made of.
 #[derive(Clone, Copy, Debug, Default)]
 struct Candidate {
     address: u64,
-    size: u64,
+    /// In bytes; none is longer than 4 GiB.
+    size: u32,
     offset: u32,
     strings: u16,
     rank: u8,
-    label: bool,
-    debug: bool,
-    stub: bool,
+    flags: u8,
 }
 
+/// It has no type, is in the debug file, is a stub.
+const LABEL: u8 = 1;
+const DEBUG: u8 = 2;
+const STUB: u8 = 4;
+
 impl Candidate {
-    fn name(&self) -> Name {
-        match self.stub {
-            true => Name::Stub,
-            false => Name::Symbol { debug: self.debug, strings: self.strings, offset: self.offset },
-        }
+    fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
     }
+
+    fn end(&self) -> u64 {
+        self.address.saturating_add(self.size.into())
+    }
+
+    fn span(&self) -> Span {
+        let name = match self.is(STUB) {
+            true => Name::Stub,
+            false => Name::Symbol { debug: self.is(DEBUG), strings: self.strings, offset: self.offset },
+        };
+        Span { address: ImageAddress(self.address), size_bytes: self.size.into(), name }
+    }
+}
+
+fn short(size: u64) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}
+
+/// Of sorted candidates the groups that are first at their address and have equals.
+fn ties(found: &[Candidate]) -> Vec<Candidate> {
+    let by_address = found.chunk_by(|a, b| a.address == b.address);
+    let groups = by_address.filter_map(|all| {
+        let equal = |c: &&Candidate| (c.is(LABEL), c.rank) == (all[0].is(LABEL), all[0].rank);
+        Some(all.iter().take_while(equal).count()).filter(|count| *count > 1).map(|count| &all[..count])
+    });
+    groups.flatten().copied().collect()
 }
 
 /// One for each address: the first has the best name, the largest size counts.
@@ -257,7 +294,7 @@ fn merge(found: Vec<Candidate>) -> Vec<Candidate> {
         let same = next.address == kept.address;
         if same {
             kept.size = kept.size.max(next.size);
-            kept.label &= next.label;
+            kept.flags &= next.flags | !LABEL;
         }
         same
     });
@@ -268,8 +305,9 @@ fn merge(found: Vec<Candidate>) -> Vec<Candidate> {
 fn drop_labels(merged: &mut Vec<Candidate>) {
     let mut covered_to = 0;
     merged.retain(|c| {
-        let inside = c.label && c.size == 0 && c.address < covered_to;
-        covered_to = covered_to.max(c.address.saturating_add(if c.label { 0 } else { c.size }));
+        let label = c.is(LABEL);
+        let inside = label && c.size == 0 && c.address < covered_to;
+        covered_to = covered_to.max(if label { c.address } else { c.end() });
         !inside
     });
 }
@@ -326,6 +364,7 @@ impl Sparse {
     fn symbols(&self, image: &Sparse, debug: bool) -> Vec<Candidate> {
         let mut found = Vec::new();
         let mut chunk = vec![0; CHUNK_BYTES];
+        found.reserve_exact(self.symbols_max());
         for table in &self.elf.sections {
             let exported = match table.kind {
                 raw::SHT_SYMTAB => false,
@@ -353,6 +392,14 @@ impl Sparse {
         found
     }
 
+    /// How many symbols the file can have: room for them is taken at once, as growing would take it twice.
+    fn symbols_max(&self) -> usize {
+        let tables = self.elf.sections.iter().filter(|s| matches!(s.kind, raw::SHT_SYMTAB | raw::SHT_DYNSYM));
+        let bytes: u64 = tables.map(|s| s.size).fold(0, u64::saturating_add);
+        let length = self.file.metadata().map_or(0, |m| m.len());
+        bytes.min(length) as usize / symbols::SYMBOL_BYTES
+    }
+
     fn candidate(
         &self,
         symbol: &[u8],
@@ -373,7 +420,8 @@ impl Sparse {
             }
         }
         let rank = symbols::rank_of(symbol, exported);
-        Some(Candidate { address, size, offset, strings, rank, label, debug, stub: false })
+        let flags = if label { LABEL } else { 0 } | if debug { DEBUG } else { 0 };
+        Some(Candidate { address, size: short(size), offset, strings, rank, flags })
     }
 
     fn name(&self, strings: usize, offset: u32) -> Option<String> {

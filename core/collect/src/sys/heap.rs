@@ -14,6 +14,16 @@ pub fn keep_small() {
     }
 }
 
+/// One arena, and large blocks to the system when they are freed, whatever sizes were freed before: for a command, whose
+/// peak counts. To be called before threads are started.
+pub fn keep_peak_small() {
+    #[cfg(target_env = "gnu")]
+    for (parameter, value) in [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, 256 << 10)] {
+        // SAFETY: it only sets parameters of the allocator; it may be called at any time.
+        unsafe { libc::mallopt(parameter, value) };
+    }
+}
+
 /// Gives free memory back to the system.
 pub fn give_back() {
     // SAFETY: it takes the allocator's own locks, and no pointer of ours is concerned.
