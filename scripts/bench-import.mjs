@@ -1,12 +1,14 @@
-// `npm run bench:import [-- ITEM…] [--file perf.data] [--program FILE --procedure NAME]`: import, top and annotate beside perf on the
-// same file, alternating in one run; prints tables with the bars of the issue. Items: top, annotate, whole.
-// The recording (a million samples of compilers) is made once and kept below target/bench.
+// `npm run bench:import [-- ITEM…] [--file perf.data] [--program COMMAND --procedure NAME]`: import, top and annotate beside perf
+// on the same file, alternating in one run; prints tables with the bars of the issues. Items: top, annotate, analysis, whole.
+// The recording (a million samples of compilers) and the program with 112 MB of debug information are made once and kept
+// below target/bench; --program names another one that runs for a moment by itself.
 
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { availableParallelism, cpus, loadavg, release, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { beside, measure, recording, samplesOf } from './bench/import.mjs';
+import { beside, largeProgram, measure, recording, samplesOf, suite } from './bench/import.mjs';
+import { debugBytes } from './bench/large.mjs';
 import { atMost, median, spread, table } from './bench/figures.mjs';
 import { build, dwell, main } from './build.mjs';
 import { forBuilding } from './needs.mjs';
@@ -33,18 +35,43 @@ function hottest(file) {
 
 /** A procedure's listing beside perf's, of a program with much debug information. */
 function listing({ program, procedure }) {
-  if (!program || !procedure) throw new Stop('annotate: --program FILE and --procedure NAME name what to look at: an executable with > 100 MB of debug information that runs for a moment by itself');
+  const command = program ? program.split(' ') : [largeProgram(), '20000000'];
+  const name = procedure ?? 'hot30';
   const [file, database] = [join(scratch, 'annotate.data'), join(scratch, 'annotate')];
-  measure(['perf', 'record', '-q', '-B', '-e', 'cpu-clock:u', '-F', '4999', '-o', file, '--', ...program.split(' ')], scratch);
+  measure(['perf', 'record', '-q', '-B', '-e', 'cpu-clock:u', '-F', '4999', '-o', file, '--', ...command], scratch);
   measure([dwell, '--db', database, 'import', file], scratch);
   beside({
-    title: `annotate: ${procedure} of ${program}`,
-    ours: () => [[dwell, '--db', database, 'annotate', procedure]],
-    theirs: ['perf', 'annotate', '--stdio', '-i', file, '-s', procedure],
-    rounds: 3,
+    title: `annotate: ${name} of ${command[0]}, ${(debugBytes(command[0]) / 1e6).toFixed(0)} MB of debug information, ${samplesOf(file)} samples, ${rounds} alternating rounds`,
+    ours: () => [[dwell, '--db', database, 'annotate', name]],
+    theirs: ['perf', 'annotate', '--stdio', '-i', file, '-s', name],
+    rounds,
     scratch,
     faster: 20,
   });
+}
+
+/** The paper's suite was 17 programs of 26 MB with their samples: programs of Debian's of as much, each run for a moment. */
+function analysis() {
+  const { file, long } = suite(scratch);
+  const database = join(scratch, 'analysis');
+  measure([dwell, '--db', database, 'import', file], scratch);
+  const asked = (...question) => JSON.parse(measure([dwell, '--db', database, '--json', ...question], scratch).stdout);
+  const images = asked('top', '--by', 'image', '-n', '0').rows.map(({ image }) => image).filter((image) => existsSync(image));
+  const bytes = images.reduce((sum, image) => sum + statSync(image).size, 0);
+  if (bytes < 26e6) throw new Stop(`analysis: the sampled executables have ${(bytes / 1e6).toFixed(1)} MB only`);
+  const runs = Array.from({ length: rounds }, () => measure([dwell, '--db', database, 'summary'], scratch));
+  const of = (key) => runs.map((run) => run[key]);
+  table(`analysis: ${images.length} executables and libraries of ${(bytes / 1e6).toFixed(1)} MB, all ${asked('summary').procedures} procedures with samples, on all CPUs`, [
+    ['', 'wall', 'CPU', 'peak memory', 'bar'],
+    ['dwell summary', spread(of('wall'), 2, 's'), spread(of('cpu'), 2, 's'), spread(of('peak'), 0, 'MiB'), atMost(median(of('wall')), 3, 's')],
+  ]);
+  const instructions = asked('annotate', long.name).instructions.length;
+  const cost = (name) => measure([dwell, '--db', database, 'annotate', name], scratch).cpu * 1000;
+  const more = Array.from({ length: 4 * rounds }, () => cost(long.name) - cost(long.other));
+  table(`a procedure of ${instructions} instructions: annotate of it, less annotate of a short one of the same program`, [
+    ['', 'CPU', 'bar (of the analysis alone)'],
+    ['disassembly, analysis, lines, text', spread(more, 0, 'ms'), atMost(median(more), 20, 'ms')],
+  ]);
 }
 
 /** Every procedure with samples analysed: all answers of an epoch. */
@@ -59,7 +86,7 @@ function whole(file) {
   ]);
 }
 
-const items = { top: ({ file }) => hottest(file ?? recording()), annotate: listing, whole: ({ file }) => whole(file ?? recording()) };
+const items = { top: ({ file }) => hottest(file ?? recording()), annotate: listing, analysis, whole: ({ file }) => whole(file ?? recording()) };
 
 await main(async () => {
   const { values, positionals } = parseArgs({

@@ -1,10 +1,11 @@
 // What the benches of import share: a recording of compilers, and commands measured beside each other.
 
-import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, renameSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Stop, target, top } from '../step.mjs';
 import { median, spread, table } from './figures.mjs';
+import { makeLargeProgram } from './large.mjs';
 
 const folder = join(target, 'bench');
 export const samplesMin = 1_000_000;
@@ -46,6 +47,48 @@ export function recording() {
   if (found < samplesMin) throw new Stop(`perf record left ${found} samples in ${made}`);
   renameSync(made, file);
   return file;
+}
+
+/** The program with more than 100 MB of debug information, made once and kept below target/. */
+export function largeProgram() {
+  const made = join(folder, 'large');
+  const program = join(made, 'large');
+  if (existsSync(program)) return program;
+  rmSync(made, { recursive: true, force: true });
+  mkdirSync(made, { recursive: true });
+  console.log('making a program with more than 100 MB of debug information: about half a minute …');
+  return makeLargeProgram(made).program;
+}
+
+/** One function of more than 5,000 instructions, and a short one. */
+function longSource() {
+  const steps = Array.from({ length: 700 }, (_, n) => `    if (x & ${1 << (n % 20)})\n      x = x * ${2 * n + 3} + p[(x + ${n}) & 1023];\n    else\n      x ^= p[(x >> 3) & 1023] + ${n};`);
+  return `__attribute__((noinline)) unsigned long lengthy(const unsigned long *p, unsigned long x, long n) {\n  while (n-- > 0) {\n${steps.join('\n')}\n  }\n  return x;\n}\n
+__attribute__((noinline)) unsigned long short_one(const unsigned long *p, unsigned long x, long n) {\n  while (n-- > 0)\n    x = x * 5 + p[x & 1023];\n  return x;\n}\n
+int main(void) {\n  unsigned long p[1024] = {1, 7, 9};\n  return (int)(lengthy(p, 3, 200000) + short_one(p, 3, 100000000)) & 1;\n}\n`;
+}
+
+/** A recording of a suite of programs: Debian's compiler, interpreters and tools, and a procedure that is long. */
+export function suite(scratch) {
+  const path = (name) => join(scratch, name);
+  writeFileSync(path('long.c'), longSource());
+  execFileSync('gcc', ['-O1', '-g', '-o', path('long'), path('long.c')]);
+  const python = 'import json,re;d=[{"a":i,"b":str(i)} for i in range(60000)];s=json.dumps(d);json.loads(s);len(re.findall("[0-9]+",s))';
+  const perl = 'my %h; for my $i (1..400000) { $h{$i % 977} .= chr(65 + $i % 26) } print length(join("", sort values %h)), "\n"';
+  const lines = [
+    `gcc -O2 -S -o ${path('long.s')} ${path('long.c')}`,
+    `python3 -c '${python}'`,
+    `perl -e '${perl}'`,
+    `git -C ${top} log --stat -n 200`,
+    `seq 1 300000 | sort -R | gzip -9 | xz -2 | wc -c`,
+    `seq 1 300000 | awk '{ s[$1 % 97] += $1 } END { for (k in s) print k, s[k] }'`,
+    `objdump -d ${path('long')}`,
+    path('long'),
+  ];
+  const file = path('suite.data');
+  const record = ['record', '-q', '-B', '-e', 'cpu-clock:u', '-F', '4999', '-o', file, '--', 'bash', '-c', lines.join('\n')];
+  execFileSync('perf', record, { stdio: ['ignore', 'ignore', 'inherit'] });
+  return { file, long: { name: 'lengthy', other: 'short_one' } };
 }
 
 /** Our commands, whose times add up, beside the peer's; alternating. */

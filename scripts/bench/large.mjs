@@ -36,9 +36,11 @@ export function makeLargeProgram(folder) {
   const units = Array.from({ length: copies }, (_, n) => path(`unit${n}.o`));
   units.forEach((unit, n) => run('objcopy', `--prefix-symbols=u${n}_`, path('unit.o'), unit));
   run('gcc', '-Wl,--build-id', '-o', path('large'), path('hot.o'), ...units);
-  return { program: path('large'), file: path('hot.c'), debugBytes: debugBytes(run('size', '-A', path('large'))) };
+  return { program: path('large'), file: path('hot.c'), debugBytes: debugBytes(path('large')) };
 }
 
-function debugBytes(sections) {
+/** How many bytes a program's debug information takes. */
+export function debugBytes(program) {
+  const sections = execFileSync('size', ['-A', program], { encoding: 'utf8' });
   return [...sections.matchAll(/^\.debug\S*\s+(\d+)/gm)].reduce((sum, [, size]) => sum + Number(size), 0);
 }

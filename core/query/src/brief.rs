@@ -53,24 +53,7 @@ impl Hottest {
         groups.sort_unstable_by(hotter);
         self.others += groups.len().saturating_sub(limit);
         groups.truncate(limit);
-        for Group { span, points, counts } in groups {
-            let nameless = procedures::nameless(index);
-            self.procedures.push(match span {
-                None => ProcedureSamples { points, counts, ..nameless },
-                Some(span) => {
-                    let name = outline.name(&span);
-                    ProcedureSamples {
-                        demangled: dwell_image::demangle(&name),
-                        name,
-                        address: Some(span.address),
-                        size_bytes: span.size_bytes,
-                        points,
-                        counts,
-                        ..nameless
-                    }
-                }
-            });
-        }
+        self.procedures.extend(groups.into_iter().map(|group| group.named(index, outline)));
     }
 
     fn add_whole(&mut self, selection: &Selection, store: &ImageStore, index: usize, limit: usize) {
@@ -88,7 +71,7 @@ impl Hottest {
     }
 }
 
-/// A procedure's samples.
+/// A procedure's samples, without its name.
 struct Group {
     span: Option<Span>,
     points: Vec<u32>,
@@ -99,6 +82,27 @@ impl Group {
     fn start(&self) -> Option<ImageAddress> {
         self.span.map(|s| s.address)
     }
+
+    fn named(self, image: usize, outline: &Outline) -> ProcedureSamples {
+        let Group { span, points, counts } = self;
+        let nameless = procedures::nameless(image);
+        let Some(span) = span else { return ProcedureSamples { points, counts, ..nameless } };
+        let name = outline.name(&span);
+        ProcedureSamples {
+            demangled: dwell_image::demangle(&name),
+            name,
+            address: Some(span.address),
+            size_bytes: span.size_bytes,
+            points,
+            counts,
+            ..nameless
+        }
+    }
+}
+
+/// Every procedure of an image (by its index) with samples, in no order, without ids.
+pub fn in_outline(index: usize, samples: &ImageSamples, outline: &Outline) -> Vec<ProcedureSamples> {
+    groups(samples, outline).into_iter().map(|group| group.named(index, outline)).collect()
 }
 
 fn groups(samples: &ImageSamples, outline: &Outline) -> Vec<Group> {

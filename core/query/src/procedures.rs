@@ -7,7 +7,7 @@ use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Cancel, QueryError,
+    Cancel, QueryError, brief,
     images::ImageStore,
     scales::in_parallel,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
@@ -43,12 +43,15 @@ pub fn sampled(
     store: &ImageStore,
     cancel: &Cancel,
 ) -> Result<Vec<ProcedureSamples>, QueryError> {
-    // Opening images and reading their symbols is most of it.
+    // Whole images are opened for the procedures that are asked about, not to tell which there are: that is most of it.
     let images: Vec<(usize, &ImageSamples)> =
         selection.images.iter().enumerate().filter(|(_, image)| !image.points.is_empty()).collect();
     let found = in_parallel(&images, |(index, image)| {
         cancel.check().ok()?;
-        Some(in_image(*index, image, store.find(&image.record).image.as_deref().ok()))
+        Some(match store.outline(&image.record) {
+            Some(outline) => brief::in_outline(*index, image, &outline),
+            None => in_image(*index, image, store.find(&image.record).image.as_deref().ok()),
+        })
     });
     cancel.check()?;
     let mut all: Vec<ProcedureSamples> = found.into_iter().flatten().collect();

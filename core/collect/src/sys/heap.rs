@@ -18,7 +18,12 @@ pub fn keep_small() {
 /// peak counts. To be called before threads are started.
 pub fn keep_peak_small() {
     #[cfg(target_env = "gnu")]
-    for (parameter, value) in [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, 256 << 10)] {
+    for (parameter, value) in [
+        (libc::M_ARENA_MAX, 1),
+        (libc::M_MMAP_THRESHOLD, 256 << 10),
+        // What is given back at once must be cleared again at once: 40,000 page faults in a `top` of a million samples.
+        (libc::M_TRIM_THRESHOLD, 4 << 20),
+    ] {
         // SAFETY: it only sets parameters of the allocator; it may be called at any time.
         unsafe { libc::mallopt(parameter, value) };
     }
