@@ -33,6 +33,9 @@ const USER_TYPES: u32 = 64;
 /// Bytes read at a time: more than the longest record.
 const INPUT_BYTES: usize = 1 << 17;
 const _: () = assert!(INPUT_BYTES > u16::MAX as usize);
+/// What is compressed better than to a 256th, but for some at first, is hostile: records have times, which differ.
+const UNPACKED_RATIO_MAX: usize = 256;
+const UNPACKED_ROOM: usize = 1 << 20;
 /// Bytes unpacked at a time.
 const UNPACKED_BYTES: usize = 1 << 16;
 /// Simpleperf writes no rounds, but almost in order: as many records as that are a round.
@@ -230,12 +233,14 @@ struct Unpacker {
     decoder: Decoder<'static>,
     /// A record that goes on in what comes next.
     unpacked: Vec<u8>,
+    /// How many bytes may still come out.
+    room: usize,
 }
 
 impl Unpacker {
     fn new() -> Result<Self, String> {
         let decoder = Decoder::new().map_err(|e| e.to_string())?;
-        Ok(Unpacker { decoder, unpacked: Vec::new() })
+        Ok(Unpacker { decoder, unpacked: Vec::new(), room: UNPACKED_ROOM })
     }
 
     fn unpack(
@@ -246,6 +251,7 @@ impl Unpacker {
         aux_records: &mut u64,
     ) -> Result<(), String> {
         let mut input = InBuffer::around(packed);
+        self.room = self.room.saturating_add(packed.len().saturating_mul(UNPACKED_RATIO_MAX));
         loop {
             let had = self.unpacked.len();
             self.unpacked.resize(had + UNPACKED_BYTES, 0);
@@ -254,6 +260,7 @@ impl Unpacker {
             let got = output.pos();
             self.unpacked.truncate(had + got);
             step.map_err(|e| format!("a compressed record cannot be unpacked: {e}"))?;
+            self.room = self.room.checked_sub(got).ok_or("compressed records claim to be endless")?;
             let mut at = 0;
             while let Some(size) = record_bytes(&self.unpacked[at..], heads.little_endian) {
                 let record = &self.unpacked[at..at + size];
