@@ -174,7 +174,7 @@ impl Entries {
         let length = self.bytes(read, at, 4)?;
         let length = u64::from(u32::from_le_bytes(*length.first_chunk()?));
         // Longer ones in another format begin with as many ones as there are bits.
-        if length < 8 || length > ENTRY_BYTES_MAX {
+        if !(8..=ENTRY_BYTES_MAX).contains(&length) {
             return None;
         }
         self.bytes(read, at, length + 4)
