@@ -2,7 +2,7 @@
  * Open documents, each with its lines traced back to the text as it was opened or last saved.
  */
 import { TextDocument, type TextDocumentContentChangeEvent } from 'vscode-languageserver-textdocument';
-import { editLines, lineDifference, splitLines, type Origins } from './lineMap';
+import { editLines, foundAgain, lineDifference, splitLines, type Origins } from './lineMap';
 
 /** Lines of the file on disk → lines of the buffer. */
 export interface Places {
@@ -55,7 +55,7 @@ export class TrackedDocument {
     if (known?.saved === textOnDisk && known.version === this.version) return known.places;
     if (this.disk?.text !== textOnDisk) this.disk = { text: textOnDisk, lines: splitLines(textOnDisk) };
     const disk = this.disk.lines;
-    const origins = textOnDisk === this.savedText ? this.origins : lineDifference(disk, this.lines);
+    const origins = textOnDisk === this.savedText ? foundAgain(this.origins, disk, this.lines) : lineDifference(disk, this.lines);
     const same = new Map<number, number>();
     const edited = new Map<number, number>();
     origins.forEach((from, line) => {

@@ -81,6 +81,30 @@ function backtrack(history: readonly ReadonlyMap<number, number>[], lengthA: num
 }
 
 /**
+ * Origins with those found again that edits lost: what was cut and put back, or reverted, stands between the same neighbours as
+ * before, with its text.
+ */
+export function foundAgain(origins: Origins, before: readonly string[], now: readonly string[]): Origins {
+  const found = [...origins];
+  let last = -1;
+  for (let line = 0; line < now.length; ) {
+    const origin = origins[line] ?? -1;
+    if (origin >= 0) {
+      last = Math.max(last, origin);
+      line++;
+      continue;
+    }
+    let end = line;
+    while (end < now.length && (origins[end] ?? -1) < 0) end++;
+    const next = end < now.length ? (origins[end] ?? -1) : before.length;
+    const lost = lineDifference(before.slice(last + 1, Math.max(last + 1, next)), now.slice(line, end));
+    for (const [at, from] of lost.entries()) if (from >= 0) found[line + at] = last + 1 + from;
+    line = end;
+  }
+  return found;
+}
+
+/**
  * Origins after lines `first..=last` became `now` (they were `was`). A line edited in place stays a candidate of its
  * origin: whoever shows a number compares the texts, so undoing the edit brings the number back.
  */

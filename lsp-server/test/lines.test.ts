@@ -78,6 +78,18 @@ test('a line broken in two keeps no number, joined again it does', () => {
   assert.equal(document.placesOf(text).same.get(2), 2);
 });
 
+test('a line that was cut and put back, or reverted with its neighbour, has its number again', () => {
+  const text = 'a\nhot\nb\nhot\n';
+  const document = tracking.create('file:///x', 'c', 1, text);
+  edit(document, [1, 0], [2, 0], '');
+  assert.equal(document.placesOf(text).same.has(1), false);
+  edit(document, [1, 0], [1, 0], 'hot\n');
+  assert.deepEqual([...document.placesOf(text).same], [[0, 0], [1, 1], [2, 2], [3, 3], [4, 4]]);
+  edit(document, [1, 3], [1, 3], ' edited');
+  edit(document, [1, 0], [2, 0], 'hot\n');
+  assert.equal(document.placesOf(text).same.get(1), 1);
+});
+
 test('a text replaced as a whole, and one that differs from the disk, are compared', () => {
   const text = 'a\nb\nc\nd';
   const document = tracking.create('file:///x', 'c', 1, text);
