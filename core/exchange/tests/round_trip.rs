@@ -110,6 +110,9 @@ fn frame(frame: dwell_image::Frame) -> PlaceFrame {
     PlaceFrame { function: frame.function, file: frame.file.map(|f| f.to_string()), line: frame.line }
 }
 
+/// Where an address of the image was when it was sampled.
+type Moved = Box<dyn Fn(u64) -> u64>;
+
 /// Samples by procedure, as they were exported.
 fn exported(places: &Places) -> BTreeMap<String, u64> {
     let sum = |p: &ProcedurePlaces| (p.procedure.clone(), p.instructions.iter().map(|i| i.samples[0]).sum());
@@ -139,7 +142,7 @@ fn mappings_without_an_offset_are_understood_by_where_samples_are() {
     assert!(first > 0 && page(spin) == first, "code lies in one page that is not the file's first");
     let base = 0x5555_5555_0000;
     let wanted = exported(&scene.own_places());
-    let ways: [(&str, Box<dyn Fn(u64) -> u64>); 2] = [
+    let ways: [(&str, Moved); 2] = [
         ("the image's own addresses", Box::new(|a| a)),
         ("its code alone is mapped", Box::new(move |a| base + a - first)),
     ];
