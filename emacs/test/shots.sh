@@ -85,7 +85,7 @@ for theme in light dark; do
   shot lines
   keys C-x o; sleep 0.3; keys C-x 1
   keys C-c "'" h
-  sees 'chase +chase'
+  sees 'chase +[0-9]+/[0-9]+/[0-9]+ +chase' # what is dear to know has come too
   keys C-x 1; sleep 0.2
   lisp '(dwell-hot-summary)'
   sees 'Net sampling error'
