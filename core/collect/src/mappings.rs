@@ -12,6 +12,10 @@ use crate::host::Place;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetIndex(pub u32);
 
+/// Anonymous memory that a file is laid over so soon was made room of, and never ran: V8 reserves its code's room, then maps
+/// the program's own builtins into it.
+const FRESH_NS: u64 = 20_000_000;
+
 /// An executable mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -26,6 +30,8 @@ pub struct Mapping {
     /// Of anonymous memory that was laid over a file: which, and the offset of the first byte. Text that is copied to huge
     /// pages is mapped so, and so is JIT code where a library was once (nothing tells of munmap).
     pub over: Option<(TargetIndex, u64)>,
+    /// When anonymous memory was mapped, where that was told.
+    pub anonymous_since_ns: Option<u64>,
 }
 
 /// A process's mappings, disjoint and in ascending order; cheap to clone (a fork shares them until one side maps).
@@ -47,13 +53,17 @@ impl AddressSpace {
         all.splice(first..last, [head, Some(new), tail].into_iter().flatten());
     }
 
-    /// Whether mapping this would hide what now explains addresses otherwise.
-    pub fn would_hide(&self, new: &Mapping) -> bool {
+    /// Whether mapping this at that time would hide what until then explained addresses otherwise.
+    pub fn would_hide(&self, new: &Mapping, time_ns: u64) -> bool {
         let first = self.0.partition_point(|m| m.end <= new.start);
         let overlapped = self.0[first..].iter().take_while(|m| m.start < new.end && new.start < new.end);
         let same_delta =
             |m: &Mapping| m.file_offset.wrapping_sub(m.start) == new.file_offset.wrapping_sub(new.start);
-        overlapped.into_iter().any(|m| m.target != new.target || !same_delta(m))
+        let was_room = |m: &Mapping| {
+            new.anonymous_since_ns.is_none()
+                && m.anonymous_since_ns.is_some_and(|since| time_ns.saturating_sub(since) < FRESH_NS)
+        };
+        overlapped.into_iter().any(|m| (m.target != new.target || !same_delta(m)) && !was_room(m))
     }
 
     /// The mapping under an address. O(log mappings).
@@ -114,6 +124,35 @@ mod tests {
 
     use super::*;
 
+    const NONE: Mapping = Mapping {
+        start: 0,
+        end: 0,
+        file_offset: 0,
+        target: TargetIndex(0),
+        over: None,
+        anonymous_since_ns: None,
+    };
+
+    #[test]
+    fn room_that_a_file_is_laid_into_at_once_hides_nothing() {
+        let (room, file) = (TargetIndex(1), TargetIndex(2));
+        let since = Some(1_000_000_000);
+        let mut space = AddressSpace::default();
+        space.map(Mapping {
+            start: 0x1000,
+            end: 0x9000,
+            file_offset: 0x1000,
+            target: room,
+            anonymous_since_ns: since,
+            ..NONE
+        });
+        let laid = Mapping { start: 0x3000, end: 0x5000, file_offset: 0x7000, target: file, ..NONE };
+        assert!(!space.would_hide(&laid, 1_000_000_500) && space.would_hide(&laid, 1_100_000_000));
+        space.map(laid.clone());
+        let code = Mapping { target: room, file_offset: laid.start, anonymous_since_ns: since, ..laid };
+        assert!(space.would_hide(&code, 1_000_000_600), "a file's code ran");
+    }
+
     proptest! {
         /// Against a page table: each page tells what was mapped there last.
         #[test]
@@ -121,7 +160,7 @@ mod tests {
             let (mut space, mut pages) = (AddressSpace::default(), BTreeMap::new());
             for (start, length, target) in ops {
                 let file_offset = u64::from(target) * 1000;
-                space.map(Mapping { start, end: start + length, file_offset, target: TargetIndex(target), over: None });
+                space.map(Mapping { start, end: start + length, file_offset, target: TargetIndex(target), ..NONE });
                 (0..length).for_each(|i| { pages.insert(start + i, (target, file_offset + i)); });
                 space.verify();
             }
@@ -135,7 +174,7 @@ mod tests {
     #[test]
     fn wrapped_lengths_map_nothing() {
         let mut space = AddressSpace::default();
-        space.map(Mapping { start: 9, end: 3, file_offset: 0, target: TargetIndex(0), over: None });
+        space.map(Mapping { start: 9, end: 3, file_offset: 0, target: TargetIndex(0), ..NONE });
         assert_eq!(space.iter().count(), 0);
     }
 }

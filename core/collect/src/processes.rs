@@ -157,7 +157,7 @@ impl Processes {
     /// Something was mapped.
     pub fn map(&mut self, pid: u32, mapping: Mapping, time_ns: u64) {
         let Some(process) = self.by_pid.get_mut(&pid) else { return };
-        let hidden = self.past.is_some() && process.space.would_hide(&mapping);
+        let hidden = self.past.is_some() && process.space.would_hide(&mapping, time_ns);
         let before = hidden.then(|| process.clone());
         process.space.map(mapping);
         if let Some(before) = before {

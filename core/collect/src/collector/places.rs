@@ -33,14 +33,16 @@ impl<H: Host> Collector<H> {
             self.host.note_jitdump(pid, path);
         }
         if target != Target::Anonymous {
-            return Mapping { start, end, file_offset, target: self.images.intern(target), over: None };
+            let target = self.images.intern(target);
+            return Mapping { start, end, file_offset, target, over: None, anonymous_since_ns: None };
         }
         let over = space.find(start).and_then(|under| match under.over {
             Some((target, offset)) => Some((target, offset.wrapping_add(start.wrapping_sub(under.start)))),
             None => self.images.is_file(under.target).then(|| (under.target, under.offset_of(start))),
         });
         // Anonymous memory has no offsets: what is mapped over it again explains the same.
-        Mapping { start, end, file_offset: start, target: self.images.intern(target), over }
+        let target = self.images.intern(target);
+        Mapping { start, end, file_offset: start, target, over, anonymous_since_ns: time_ns }
     }
 
     pub(super) fn mapped_place(
