@@ -14,6 +14,7 @@ use crate::{
     procedures::ProcedureSamples,
     query::View,
     scales::in_parallel,
+    seen::never_seen,
     top::wants,
 };
 
@@ -55,6 +56,10 @@ impl Query {
         if limited > 0 {
             notes.push(format!("the executions of {limited} blocks were lowered to what there was time for"));
         }
+        let unseen: usize = procedures.iter().map(|p| p.unseen_blocks).sum();
+        if unseen > 0 {
+            notes.push(format!("{unseen} blocks that nothing was seen in are told as never executed"));
+        }
         Ok(Feedback {
             epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
             event: selection.primary().map_or_else(String::new, |e| e.name().to_owned()),
@@ -67,8 +72,11 @@ impl Query {
         let costs = self.costs_once(view, p)?;
         let record = &view.selection.images[p.image].record;
         let scale = view.selection.period_cycles().unwrap_or(EXECUTIONS_WITHOUT_CLOCK);
-        let parts = credible_parts(&costs.analysis);
+        let mut parts = credible_parts(&costs.analysis);
         let limited_blocks = parts.iter().filter(|part| **part < 1.0).count();
+        let unseen = unseen(view, p.image, &costs);
+        let unseen_blocks = unseen.iter().filter(|unseen| **unseen).count();
+        parts.iter_mut().zip(unseen).for_each(|(part, unseen)| *part *= if unseen { 0.0 } else { 1.0 });
         let reader = Reader { view, image_index: p.image, costs: &costs, scale, parts };
         Some(FeedbackProcedure {
             image: record.path.display().to_string(),
@@ -76,6 +84,7 @@ impl Query {
             symbol: p.name.clone(),
             local_number: None,
             limited_blocks,
+            unseen_blocks,
             address: p.address?.0,
             entries: reader.entries(),
             instructions: reader.instructions(),
@@ -133,6 +142,21 @@ fn credible_parts(analysis: &ProcedureAnalysis) -> Vec<f64> {
         if time > time_max { time_max / time } else { 1.0 }
     };
     analysis.blocks.iter().zip(around).map(part).collect()
+}
+
+/// By block: nothing was seen of it, by a sample of any event or a followed path.
+fn unseen(view: &View, image_index: usize, costs: &ProcedureCosts) -> Vec<bool> {
+    let ProcedureCosts { analysis, instructions, samples, .. } = costs;
+    let mut is_seen: Vec<bool> = samples.iter().map(|counts| counts.iter().any(|n| *n > 0)).collect();
+    for (seen, cost) in is_seen.iter_mut().zip(&analysis.instructions) {
+        *seen |= cost.head_samples > 0.0;
+    }
+    for t in view.selection.stepped.transfers(image_index, &costs.image, instructions) {
+        (is_seen[t.from], is_seen[t.to]) = (true, true);
+    }
+    let of = |b: &Block| b.instructions.clone();
+    let seen: Vec<bool> = analysis.blocks.iter().map(|b| of(b).any(|i| is_seen[i])).collect();
+    never_seen(&analysis.blocks, &analysis.edges, &seen)
 }
 
 impl Reader<'_> {
@@ -222,7 +246,11 @@ impl Reader<'_> {
             Some(FeedbackEdge {
                 from: instructions.get(from)?.address.0,
                 to: instructions.get(to)?.address.0,
-                executions: self.executions(edge.from, edge.frequency)?,
+                // Nothing goes where nothing was seen.
+                executions: match self.parts.get(edge.to) {
+                    Some(0.0) => 0.0,
+                    _ => self.executions(edge.from, edge.frequency)?,
+                },
             })
         });
         edges.collect()

@@ -23,6 +23,7 @@ mod procedures;
 mod query;
 mod rebuilt;
 mod scales;
+mod seen;
 mod selection;
 mod significance;
 mod source;

@@ -27,6 +27,8 @@ pub struct FeedbackProcedure {
     pub local_number: Option<usize>,
     /// Blocks whose estimate was lowered to what there was time for.
     pub limited_blocks: usize,
+    /// Blocks that nothing was seen in: their executions are 0, whatever the estimate.
+    pub unseen_blocks: usize,
     /// First byte.
     pub address: u64,
     /// How often it was entered.
