@@ -23,7 +23,17 @@ fn store(database: &Database, epoch: Epoch, rows: &[(&str, Event, u64, u64)]) {
         .iter()
         .map(|(image, event, offset, count)| {
             let (image, offset) = (ImageId::named(image), ImageOffset(*offset));
-            (SampleKey { image, event: event.clone(), offset, app: "x".into(), instance: 1, dimensions: None }, *count)
+            (
+                SampleKey {
+                    image,
+                    event: event.clone(),
+                    offset,
+                    app: "x".into(),
+                    instance: 1,
+                    dimensions: None,
+                },
+                *count,
+            )
         })
         .collect();
     let writer = database.writer().expect("the only writer");
