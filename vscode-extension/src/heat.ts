@@ -2,11 +2,11 @@
 // ruler, so that hot spots show while scrolling. Nothing moves the text. A line that was edited since it was measured has a
 // grey broken edge and no bar. The numbers are in the hints; where hints are off there is no heat either.
 import * as vscode from 'vscode';
-import type { FileCostsResult, HintLevel } from '@dwell/lsp-server/protocol';
+import type { FileCostsResult, HintLevel, LineCost } from '@dwell/lsp-server/protocol';
 import { languages } from './client';
 import type { Dwell } from './dwell';
 import { isCancellation, reason } from './failures';
-import { heatOf, heats, shareBar, type Heat } from './heatLevel';
+import { heatOf, heats, lineEnd, type Heat } from './heatLevel';
 
 /** After so long without a keystroke the marks are asked for anew; until then VS Code moves them with the text. */
 const quiet_ms = 150;
@@ -93,7 +93,7 @@ class HeatMap implements vscode.Disposable {
     const leastShare = settings.get<HintLevel>('hints', 'hot') === 'all' ? 0 : hotShare;
     // While runs are compared the line's end tells the change.
     const barred = this.dwell.profile.baseline ? [] : inFile.filter(({ share }) => share >= leastShare);
-    editor.setDecorations(this.bar, barred.map(({ line, share }) => ({ range: document.lineAt(line).range, renderOptions: { after: barOf(share, hotShare) } })));
+    editor.setDecorations(this.bar, barred.map((cost) => ({ range: document.lineAt(cost.line).range, renderOptions: { after: barOf(cost, hotShare) } })));
     const edited = stale.filter(({ line, share }) => line < document.lineCount && share >= leastShare);
     editor.setDecorations(this.stale, edited.map(({ line }) => atStart(line)));
   }
@@ -106,9 +106,9 @@ function atStart(line: number): vscode.Range {
   return new vscode.Range(line, 0, line, 0);
 }
 
-function barOf(share: number, hotShare: number): vscode.ThemableDecorationAttachmentRenderOptions {
-  const colour = new vscode.ThemeColor(`dwell.heat.${heatOf(share, hotShare) ?? 'warm'}`);
-  return { contentText: shareBar(share), color: colour, margin: '0 0 0 1ch' };
+function barOf(cost: LineCost, hotShare: number): vscode.ThemableDecorationAttachmentRenderOptions {
+  const colour = new vscode.ThemeColor(`dwell.heat.${heatOf(cost.share, hotShare) ?? 'warm'}`);
+  return { contentText: lineEnd(cost), color: colour, margin: '0 0 0 1ch' };
 }
 
 function decoration(heat: Heat): vscode.TextEditorDecorationType {

@@ -6,7 +6,7 @@ import type { DiffInstruction } from '@dwell/lsp-server/protocol';
 import { alignedText, costLabel } from '../src/aligned.ts';
 import { count, cpi, duration, magnitude, percent, when } from '../src/format.ts';
 import { below, grouped } from '../src/folders.ts';
-import { heatOf, shareBar } from '../src/heatLevel.ts';
+import { heatOf, lineEnd, shareBar } from '../src/heatLevel.ts';
 import { arranged, inSight, type ListRow, type Sort } from '../src/hotList/model.ts';
 import { launchTarget } from '../src/launchTarget.ts';
 import { selectedEpochs } from '../src/selection.ts';
@@ -57,6 +57,12 @@ test('folders whose profiles are in one place are together', () => {
 
 test('a share as a bar: tenths, and what is there at all shows', () => {
   assert.deepEqual([0, 0.0001, 0.05, 0.1, 0.86, 1, 2].map(shareBar), ['', '▏', '▌', '█', '████████▋', '██████████', '██████████']);
+});
+
+test('cycles that the hint had no room for stand beside the bar', () => {
+  assert.equal(lineEnd({ share: 0.1, cycles: 4.2e9, label: '10.0% · CPI 3.1/0.50 · D-cache miss ← :41' }), '█ 4.2 G cy');
+  assert.equal(lineEnd({ share: 0.1, cycles: 4.2e9, label: '10.0% · 4.2 G cy · CPI 3.1/0.50' }), '█');
+  assert.equal(lineEnd({ share: 0.1, cycles: null, label: '10.0%' }), '█');
 });
 
 const listRows: ListRow[] = [
