@@ -79,7 +79,7 @@ fn each_type_is_understood() {
     assert_eq!((id.len(), &id[..4]), (20, &[1, 2, 3, 4][..]));
     assert!(matches!(body(&corpus[5]), Body::Mmap(m) if m.path == b"//anon" && m.executable));
     assert_eq!(body(&corpus[6]), Body::Comm { pid: 17, tid: 34, exec: true, comm: b"cat" });
-    assert_eq!(body(&corpus[7]), Body::Fork { pid: 18, parent_pid: 17, tid: 35, parent_tid: 0 });
+    assert_eq!(body(&corpus[7]), Body::Fork { pid: 18, parent_pid: 17, tid: 35, parent_tid: 34 });
     assert_eq!(body(&corpus[8]), Body::Exit { pid: 17, tid: 34 });
     assert_eq!(body(&corpus[9]), Body::Lost(42));
     assert_eq!(body(&corpus[10]), Body::LostSamples(43));
