@@ -2,7 +2,12 @@
 //!
 //! Enters: merged samples, a number of rows. Leaves: that many procedures of each image at most, with their samples. Never here:
 //! debug information, names of procedures that no row shows. An image that an outline cannot tell of is read as everywhere
-//! else. Cost: one pass over the sampled offsets and over the symbols of the sampled images, one image at a time.
+//! else. Cost: one pass over the sampled offsets and over the symbols of the sampled images, as many images at a time
+//! as there are processors.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Mutex, PoisonError};
 
 use dwell_image::{ImageAddress, Outline, Span};
 use rustc_hash::FxHashMap;
@@ -11,10 +16,12 @@ use crate::{
     Cancel, QueryError, TopRequest,
     images::ImageStore,
     procedures::{self, ProcedureSamples},
+    scales::in_parallel,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
 };
 
 /// Some procedures of all that have samples.
+#[derive(Default)]
 pub struct Hottest {
     /// The most sampled ones of each image, as many as were asked for; their ids are empty.
     pub procedures: Vec<ProcedureSamples>,
@@ -32,27 +39,74 @@ pub fn hottest(
     limit: usize,
     cancel: &Cancel,
 ) -> Result<Hottest, QueryError> {
-    let mut hottest = Hottest { procedures: Vec::new(), others: 0, notes: Vec::new() };
-    for (index, samples) in selection.images.iter().enumerate() {
-        cancel.check()?;
-        if !request.takes(&samples.record) || samples.points.is_empty() {
-            continue;
+    let wanted = selection.images.iter().enumerate();
+    let wanted = wanted.filter(|(_, samples)| request.takes(&samples.record) && !samples.points.is_empty());
+    let mut wanted: Vec<usize> = wanted.map(|(index, _)| index).collect();
+    // With the most sampled images first it is soon known what cannot be among the hottest.
+    wanted.sort_by(|a, b| selection.images[*b].total.cmp(&selection.images[*a].total));
+    let least = Least::of(limit);
+    let mut parts = in_parallel(&wanted, |&index| {
+        cancel.check().ok()?;
+        let mut part = Hottest::default();
+        match store.outline(&selection.images[index].record) {
+            Some(outline) => part.add_outlined(index, &selection.images[index], &outline, limit, &least),
+            None => part.add_whole(selection, store, index, limit),
         }
-        match store.outline(&samples.record) {
-            Some(outline) => hottest.add_outlined(index, samples, &outline, limit),
-            None => hottest.add_whole(selection, store, index, limit),
-        }
+        Some((index, part))
+    });
+    cancel.check()?;
+    parts.sort_by_key(|(index, _)| *index);
+    let mut hottest = Hottest::default();
+    for (_, part) in parts {
+        hottest.procedures.extend(part.procedures);
+        hottest.others += part.others;
+        hottest.notes.extend(part.notes);
     }
     Ok(hottest)
 }
 
+/// The first counts of the `limit` hottest procedures of the images up to now: to look for names costs, and what has fewer
+/// samples is not shown.
+struct Least {
+    limit: usize,
+    most: Mutex<BinaryHeap<Reverse<u64>>>,
+}
+
+impl Least {
+    fn of(limit: usize) -> Least {
+        Least { limit, most: Mutex::default() }
+    }
+
+    /// Takes part in the counts of an image's groups; how many a shown procedure has at least.
+    fn with(&self, groups: &[Group]) -> u64 {
+        let mut most = self.most.lock().unwrap_or_else(PoisonError::into_inner);
+        for group in groups {
+            most.push(Reverse(group.samples()));
+            if most.len() > self.limit {
+                most.pop();
+            }
+        }
+        if most.len() < self.limit { 0 } else { most.peek().map_or(0, |least| least.0) }
+    }
+}
+
 impl Hottest {
-    fn add_outlined(&mut self, index: usize, samples: &ImageSamples, outline: &Outline, limit: usize) {
+    fn add_outlined(
+        &mut self,
+        index: usize,
+        samples: &ImageSamples,
+        outline: &Outline,
+        limit: usize,
+        least: &Least,
+    ) {
         let mut groups = groups(samples, outline);
         let hotter = |a: &Group, b: &Group| b.counts.cmp(&a.counts).then_with(|| a.start().cmp(&b.start()));
         groups.sort_unstable_by(hotter);
-        self.others += groups.len().saturating_sub(limit);
+        let all = groups.len();
         groups.truncate(limit);
+        let least = least.with(&groups);
+        groups.retain(|group| group.samples() >= least);
+        self.others += all - groups.len();
         self.procedures.extend(groups.into_iter().map(|group| group.named(index, outline)));
     }
 
@@ -81,6 +135,11 @@ struct Group {
 impl Group {
     fn start(&self) -> Option<ImageAddress> {
         self.span.map(|s| s.address)
+    }
+
+    /// Of the first event, by which rows are sorted.
+    fn samples(&self) -> u64 {
+        self.counts.first().copied().unwrap_or(0)
     }
 
     fn named(self, image: usize, outline: &Outline) -> ProcedureSamples {

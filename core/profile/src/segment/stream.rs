@@ -19,8 +19,8 @@ use super::{
     metadata::Metadata,
 };
 
-/// Rows that are decoded at a time.
-const BATCH_ROWS: usize = 4096;
+/// Rows that are decoded at a time: few enough that the allocator keeps their memory for the next ones, whose pages are there then.
+const BATCH_ROWS: usize = 512;
 
 /// A row of a segment; what it borrows stays the same object as long as the text does.
 #[derive(Clone, Copy, Debug)]
