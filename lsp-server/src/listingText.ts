@@ -149,7 +149,8 @@ function bubbles(instruction: ListingInstruction, legend: Set<string>): TextLine
 function kernelTime({ kernel, file, line }: ListingInstruction): TextLine[] {
   if (kernel === null || kernel.cycles < 0.05) return [];
   const [letter, name] = letterOf(kernel.cause);
-  return [{ ...plain(`${' '.repeat(addressWidth)}${letter} ${quantity(kernel.cycles)} cy in the kernel   (${name})`), file, line }];
+  const cycles = kernel.cycles < 9.95 ? kernel.cycles.toFixed(1) : quantity(kernel.cycles);
+  return [{ ...plain(`${' '.repeat(addressWidth)}${letter} ${cycles} cy in the kernel   (${name})`), file, line }];
 }
 
 function duration(stalls: readonly ListingStall[], longest: number): string {

@@ -108,7 +108,7 @@ function atStart(line: number): vscode.Range {
 
 function barOf(cost: LineCost, hotShare: number): vscode.ThemableDecorationAttachmentRenderOptions {
   const colour = new vscode.ThemeColor(`dwell.heat.${heatOf(cost.share, hotShare) ?? 'warm'}`);
-  return { contentText: lineEnd(cost), color: colour, margin: '0 0 0 1ch' };
+  return { contentText: lineEnd(cost), color: colour, margin: '0 1ch' };
 }
 
 function decoration(heat: Heat): vscode.TextEditorDecorationType {
