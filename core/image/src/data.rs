@@ -1,7 +1,8 @@
 //! The bytes of a file, in memory or mapped. The only `unsafe` of this crate is here.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use memmap2::Mmap;
@@ -65,8 +66,17 @@ impl Data {
 
 /// Opens a file, but nothing else: a profile may name a pipe, which nobody writes to, or a device, which opening changes.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    check_regular(&std::fs::metadata(path)?)?;
+    // By now another may lie there: without waiting a pipe opens at once, and is refused then.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = File::options().read(true).custom_flags(nonblocking).open(path)?;
+    check_regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+fn check_regular(metadata: &Metadata) -> io::Result<()> {
+    if metadata.is_file() {
+        return Ok(());
     }
-    File::open(path)
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
 }

@@ -29,6 +29,8 @@ const PART_BYTES_MAX: u64 = 8 << 20;
 const CHUNK_BYTES: usize = 24 << 11;
 /// A longer section of unwind entries or stubs is not read.
 const SECTION_BYTES_MAX: u64 = 64 << 20;
+/// Symbols of a file: several times those of the largest programs with debug information.
+const SYMBOLS_MAX: u64 = 16 << 20;
 /// Overlapping procedures that a look-up visits, as in [`Image`](crate::Image).
 const OVERLAPS_MAX: usize = 256;
 
@@ -83,7 +85,7 @@ impl Outline {
         let unwind = Unwind::read(&image.elf, &|s| image.section(s), &image.file);
         let (procedures, furthest_end, ties) = Default::default();
         let mut outline = Outline { image, debug, procedures, furthest_end, ties, unwind };
-        outline.gather();
+        outline.gather()?;
         Ok(Some(outline))
     }
 
@@ -166,10 +168,10 @@ impl Outline {
         })
     }
 
-    fn gather(&mut self) {
-        let mut found = self.image.symbols(&self.image, false);
+    fn gather(&mut self) -> Result<(), ImageError> {
+        let mut found = self.image.symbols(&self.image, false)?;
         if let Some(debug) = &self.debug {
-            found.extend(debug.symbols(&self.image, true));
+            found.extend(debug.symbols(&self.image, true)?);
         }
         found.sort_unstable_by_key(|c| (c.address, c.is(LABEL), std::cmp::Reverse(c.rank), c.offset));
         self.ties = ties(&found);
@@ -185,6 +187,7 @@ impl Outline {
             self.furthest_end.push(furthest);
         }
         self.procedures = merged;
+        Ok(())
     }
 
     fn add_stubs(&self, merged: &mut Vec<Candidate>) {
@@ -361,10 +364,13 @@ impl Sparse {
     }
 
     /// The symbols of code; `image` is the file that the code is in.
-    fn symbols(&self, image: &Sparse, debug: bool) -> Vec<Candidate> {
+    fn symbols(&self, image: &Sparse, debug: bool) -> Result<Vec<Candidate>, ImageError> {
         let mut found = Vec::new();
         let mut chunk = vec![0; CHUNK_BYTES];
-        found.reserve_exact(self.symbols_max());
+        // Tables that lie over each other, which nobody makes in earnest, end where their sum is longer than the file.
+        let mut left = self.symbols_max()?;
+        let no_room = |_| ImageError::Unsupported(format!("no memory for its {left} symbols"));
+        found.try_reserve_exact(left).map_err(no_room)?;
         for table in &self.elf.sections {
             let exported = match table.kind {
                 raw::SHT_SYMTAB => false,
@@ -379,25 +385,31 @@ impl Sparse {
             while at < range.end as u64 {
                 let want = (range.end as u64 - at).min(CHUNK_BYTES as u64) as usize;
                 let Ok(got) = self.file.read_at(&mut chunk[..want], at) else { break };
-                let whole = got / symbols::SYMBOL_BYTES * symbols::SYMBOL_BYTES;
-                if whole == 0 {
+                let count = (got / symbols::SYMBOL_BYTES).min(left);
+                if count == 0 {
                     break;
                 }
+                left -= count;
+                let whole = count * symbols::SYMBOL_BYTES;
                 for symbol in chunk[..whole].chunks_exact(symbols::SYMBOL_BYTES) {
                     found.extend(self.candidate(symbol, strings, exported, debug, &mut code));
                 }
                 at += whole as u64;
             }
         }
-        found
+        Ok(found)
     }
 
     /// How many symbols the file can have: room for them is taken at once, as growing would take it twice.
-    fn symbols_max(&self) -> usize {
+    fn symbols_max(&self) -> Result<usize, ImageError> {
         let tables = self.elf.sections.iter().filter(|s| matches!(s.kind, raw::SHT_SYMTAB | raw::SHT_DYNSYM));
         let bytes: u64 = tables.map(|s| s.size).fold(0, u64::saturating_add);
         let length = self.file.metadata().map_or(0, |m| m.len());
-        bytes.min(length) as usize / symbols::SYMBOL_BYTES
+        let count = bytes.min(length) / symbols::SYMBOL_BYTES as u64;
+        if count > SYMBOLS_MAX {
+            return Err(ImageError::Unsupported(format!("{count} symbols, the limit is {SYMBOLS_MAX}")));
+        }
+        Ok(count as usize)
     }
 
     fn candidate(

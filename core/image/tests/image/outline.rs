@@ -81,3 +81,67 @@ fn damaged_files_give_an_error_or_some_outline() {
         }
     }
 }
+
+/// A file of 4 GiB, all of it a hole that its section headers call symbols: no room is taken for so many.
+#[test]
+fn more_symbols_than_any_program_has_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hole");
+    let mut bytes = fixtures::bytes("c-shared.so");
+    let headers = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap()) as usize;
+    let count = usize::from(u16::from_le_bytes(bytes[0x3c..0x3e].try_into().unwrap()));
+    let is_symbols = |at: &usize| matches!(bytes[at + 4], 2 | 11); // SHT_SYMTAB, SHT_DYNSYM
+    let table = (0..count).map(|n| headers + n * 64).find(is_symbols).expect("a table of symbols");
+    let size: u64 = (4 << 30) - bytes.len() as u64;
+    let start = bytes.len() as u64;
+    bytes[table + 24..table + 32].copy_from_slice(&start.to_le_bytes());
+    bytes[table + 32..table + 40].copy_from_slice(&size.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(4 << 30).unwrap();
+    let error = Outline::open(&path, &DebugSearch { debug_dirs: Vec::new() }).err().expect("refused");
+    assert!(error.to_string().contains("symbols, the limit is"), "{error}");
+}
+
+/// Tables that lie over each other are read no further than the file is long.
+#[test]
+fn a_table_that_is_named_many_times_is_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("named");
+    let mut bytes = fixtures::bytes("c-shared.so");
+    let headers = u64::from_le_bytes(bytes[0x28..0x30].try_into().unwrap()) as usize;
+    let count = usize::from(u16::from_le_bytes(bytes[0x3c..0x3e].try_into().unwrap()));
+    let is_symbols = |at: &usize| matches!(bytes[at + 4], 2 | 11);
+    let table = (0..count).map(|n| headers + n * 64).find(is_symbols).expect("a table of symbols");
+    let header = bytes[table..table + 64].to_vec();
+    let copies = 60_000_usize;
+    let at = bytes.len() as u64;
+    let sections = bytes[headers..headers + count * 64].to_vec();
+    bytes.extend_from_slice(&sections);
+    (count..copies).for_each(|_| bytes.extend_from_slice(&header));
+    bytes[0x28..0x30].copy_from_slice(&at.to_le_bytes());
+    bytes[0x3c..0x3e].copy_from_slice(&(copies as u16).to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let plain =
+        Outline::open(&fixtures::folder().join("c-shared.so"), &DebugSearch::default()).unwrap().unwrap();
+    let outline = Outline::open(&path, &DebugSearch::default()).unwrap().unwrap();
+    let spans = |outline: &Outline| {
+        (0..0x4000)
+            .map(|a| outline.at(ImageAddress(a)).map(|s| (s.address, s.size_bytes)))
+            .collect::<Vec<_>>()
+    };
+    assert!(spans(&outline) == spans(&plain));
+}
+
+/// A pipe that nobody writes to is told at once, and so is a folder.
+#[test]
+fn what_is_no_regular_file_is_refused_without_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+    for path in [pipe.as_path(), folder.path(), Path::new("/dev/null")] {
+        let outline = Outline::open(path, &DebugSearch::default()).err().expect("refused");
+        assert!(outline.to_string().contains("not a regular file"), "{outline}");
+        let whole = Image::open(path).err().expect("refused");
+        assert!(whole.to_string().contains("not a regular file"), "{whole}");
+    }
+}
