@@ -1,4 +1,4 @@
-//! Compaction: an epoch's first segments become one, unseen by readers.
+//! Compaction: an epoch's segments become one, or as few as can hold them, unseen by readers.
 
 use std::{path::Path, sync::atomic::Ordering};
 
@@ -9,12 +9,12 @@ use crate::{
 };
 
 use super::{
-    layout::{SegmentRange, segment_path},
-    writer::{OpenEpoch, Writer},
+    layout::{REMOVALS_FILE, SegmentRange, segment_path},
+    writer::Writer,
 };
 
-/// While an epoch goes on, its first segment is merged again only with so many times fewer rows: a long epoch is written
-/// anew less and less often.
+/// A segment of an epoch that goes on is merged again only with no less than a quarter of its rows: a long epoch is written
+/// anew less and less often. The same where more follows than one segment holds; one with no room for so many is full.
 const FIRST_OVER_REST_MAX: usize = 4;
 
 /// What a compaction did.
@@ -29,9 +29,14 @@ pub struct Compacted {
 }
 
 impl Writer {
-    /// Merges an epoch's segments from the first on, up to one that cannot be read. Readers and the epoch's own
-    /// appends go on beside it.
+    /// Merges an epoch's segments, up to one that cannot be read, into as few as their bounds allow. Readers and the
+    /// epoch's own appends go on beside it.
     pub fn compact(&self, id: &EpochId) -> Result<Compacted, DatabaseError> {
+        self.compact_within(id, MAX_SEGMENT_ROWS)
+    }
+
+    /// The same; segments that are merged have so many rows together.
+    pub(super) fn compact_within(&self, id: &EpochId, rows_max: usize) -> Result<Compacted, DatabaseError> {
         let open = self.inner.open_epoch(id)?;
         let _compacting = open.compacting.lock().unwrap_or_else(|e| e.into_inner());
         let folder = self.database().layout.epoch(id)?;
@@ -43,42 +48,63 @@ impl Writer {
         }
         let committed = open.committed.load(Ordering::Acquire);
         let ended = committed == u64::MAX;
-        let candidates: Vec<_> = list.live.iter().copied().filter(|r| r.last <= committed).collect();
-        let mut warnings = Vec::new();
-        let parts = self.open_prefix(id, &candidates, &mut warnings);
-        let rows: Vec<usize> = parts.iter().map(|part| part.rows).collect();
-        let merged = if is_worth_it(&rows, ended) { parts.len() } else { 0 };
-        if merged > 1 {
-            self.replace(id, &candidates[..merged], parts, &open)?;
+        let mut ranges: Vec<_> = list.live.iter().copied().filter(|r| r.last <= committed).collect();
+        let (unmerged, mut warnings) = (ranges.len(), Vec::new());
+        loop {
+            let full = open.full.load(Ordering::Acquire);
+            let first = ranges.partition_point(|range| range.last <= full);
+            let group = self.open_group(id, &ranges[first..], rows_max, &mut warnings);
+            let rows: Vec<usize> = group.parts.iter().map(|part| part.rows).collect();
+            let count = rows.len();
+            if count > 1 && is_worth_it(&rows, ended && !group.full) {
+                let merged = SegmentRange { first: full + 1, last: ranges[first + count - 1].last };
+                self.replace(id, merged, &ranges[first..first + count], group.parts)?;
+                ranges.splice(first..first + count, [merged]);
+            } else if group.full {
+                open.full.store(ranges[first].last, Ordering::Release);
+                continue;
+            }
+            if !group.full {
+                let (before, gone) = (list.live.len(), unmerged - ranges.len());
+                return Ok(Compacted { before, after: before - gone, warnings });
+            }
         }
-        let before = list.live.len();
-        Ok(Compacted { before, after: before - merged.saturating_sub(1), warnings })
     }
 
     /// Opens segments from the first on, as long as they can be read and one segment can hold them all.
-    fn open_prefix(&self, id: &EpochId, ranges: &[SegmentRange], warnings: &mut Vec<Warning>) -> Vec<Opened> {
+    fn open_group(
+        &self,
+        id: &EpochId,
+        ranges: &[SegmentRange],
+        rows_max: usize,
+        warnings: &mut Vec<Warning>,
+    ) -> Group {
         let folder = self.database().layout.epoch(id).expect("checked by the caller");
-        let mut parts: Vec<Opened> = Vec::new();
+        let mut group = Group { parts: Vec::new(), full: false };
         let (mut rows, mut bytes) = (0, 0);
         for &range in ranges {
             let path = segment_path(&folder, range);
             bytes += self.database().disk.bytes(&path).unwrap_or(0);
-            if !parts.is_empty() && bytes > MAX_SEGMENT_BYTES {
+            group.full = !group.parts.is_empty() && bytes > MAX_SEGMENT_BYTES;
+            if group.full {
                 break;
             }
             match self.open_one(id, &path, range) {
-                Ok(part) if parts.is_empty() || rows + part.rows <= MAX_SEGMENT_ROWS => {
+                Ok(part) if group.parts.is_empty() || rows + part.rows <= rows_max => {
                     rows += part.rows;
-                    parts.push(part);
+                    group.parts.push(part);
                 }
-                Ok(_) => break,
+                Ok(_) => {
+                    group.full = true;
+                    break;
+                }
                 Err(reason) => {
                     warnings.push(Warning { path, reason });
                     break;
                 }
             }
         }
-        parts
+        group
     }
 
     fn open_one(&self, id: &EpochId, path: &Path, range: SegmentRange) -> Result<Opened, String> {
@@ -91,17 +117,15 @@ impl Writer {
         }
     }
 
-    /// Publishes the merged segment, then removes its parts. The epoch's lock keeps others from doing the same.
+    /// Publishes the merged segment, then removes its parts; the epoch's lock keeps others from doing the same. The first
+    /// range begins at 1 even where the first numbers are missing: readers rely on there being nothing below.
     fn replace(
         &self,
         id: &EpochId,
+        range: SegmentRange,
         parts: &[SegmentRange],
         opened: Vec<Opened>,
-        _lock: &OpenEpoch,
     ) -> Result<(), DatabaseError> {
-        let last = parts.last().expect("two parts at least").last;
-        // From 1 even where the first numbers are missing: readers rely on merged segments being prefixes.
-        let range = SegmentRange { first: 1, last };
         let merged = merge_segments(id, range, &opened);
         drop(opened);
         let bytes =
@@ -112,6 +136,12 @@ impl Writer {
 
     fn remove_segments(&self, id: &EpochId, ascending: &[SegmentRange]) -> Result<(), DatabaseError> {
         let folder = self.database().layout.epoch(id)?;
+        if ascending.first().is_some_and(|range| range.first > 1) {
+            let next = self.database().removals(&folder).wrapping_add(1);
+            let text = format!("{next}\n");
+            let path = folder.join(REMOVALS_FILE);
+            self.database().write_atomically(&self.inner.temporary(), &path, text.as_bytes())?;
+        }
         for &range in ascending {
             let path = segment_path(&folder, range);
             match self.database().disk.remove_file(&path) {
@@ -123,6 +153,13 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// Segments that one can hold.
+struct Group {
+    parts: Vec<Opened>,
+    /// There is a next one, and it does not fit.
+    full: bool,
 }
 
 /// Whether merging segments of so many rows is worth writing all of them anew.

@@ -10,6 +10,8 @@ pub(crate) const FORMAT_FILE: &str = "FORMAT";
 pub(crate) const EPOCH_FILE: &str = "epoch.json";
 pub(crate) const SOURCES_FILE: &str = "sources.jsonl";
 pub(crate) const EPOCH_LOCK_FILE: &str = "lock";
+/// How often segments beyond the first were removed after they had been merged.
+pub(crate) const REMOVALS_FILE: &str = ".removals";
 
 /// The folders of a database.
 #[derive(Clone, Debug)]

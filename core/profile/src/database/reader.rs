@@ -16,7 +16,9 @@ use super::{
     Database,
     disk::Entry,
     epoch_file,
-    layout::{SegmentList, SegmentRange, is_epoch_id, paths_file_name, paths_number, segment_path},
+    layout::{
+        REMOVALS_FILE, SegmentList, SegmentRange, is_epoch_id, paths_file_name, paths_number, segment_path,
+    },
 };
 
 /// How often a listing is taken anew because a compaction went on beside it.
@@ -180,6 +182,7 @@ impl Database {
     ) -> Result<Vec<T>, DatabaseError> {
         let folder = self.layout.epoch(id)?;
         for attempt in 1.. {
+            let removals = self.removals(&folder);
             let list = self.list_segments(id, &folder)?;
             // Nothing at all, or numbers missing: maybe we listed while a merged segment came and its parts went.
             let suspicious = list.live.is_empty() || !list.gaps().is_empty();
@@ -189,12 +192,12 @@ impl Database {
             }
             let mut found = Vec::new();
             match read_listed(&folder, &list, read, &mut found) {
-                Some(segments) => {
+                Some(segments) if self.removals(&folder) == removals => {
                     warnings.append(&mut found);
                     return Ok(segments);
                 }
-                None if attempt < READ_ATTEMPTS => {}
-                None => {
+                _ if attempt < READ_ATTEMPTS => {}
+                _ => {
                     let why = format!("its segments changed during each of {READ_ATTEMPTS} attempts");
                     return Err(DatabaseError::Damaged { path: folder, why });
                 }
@@ -236,6 +239,12 @@ impl Database {
             Err(error) if error.kind() == ErrorKind::NotFound => Err(self.no_such_epoch(&id.0)),
             listed => Ok(SegmentList::of(&listed.context("list", folder)?)),
         }
+    }
+
+    /// How often merged segments beyond the first were removed, as its file says; 0 where none was.
+    pub(super) fn removals(&self, folder: &Path) -> u64 {
+        let bytes = self.disk.read(&folder.join(REMOVALS_FILE), 64).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).trim_end().parse().unwrap_or(0)
     }
 
     /// One segment; the error is `None` where there is no such file, else the reason why it is unreadable.

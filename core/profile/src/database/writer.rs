@@ -47,6 +47,8 @@ pub(super) struct OpenEpoch {
     pub(super) committed: AtomicU64,
     /// One compaction at a time.
     pub(super) compacting: Mutex<()>,
+    /// Segments up to this append are full: no compaction need look at them again. 0 where that is not known.
+    pub(super) full: AtomicU64,
     _lock: LockGuard,
 }
 
@@ -122,9 +124,8 @@ impl WriterInner {
     }
 
     fn register(&self, id: &EpochId, lock: LockGuard, committed: u64) -> Arc<OpenEpoch> {
-        let open =
-            OpenEpoch { committed: AtomicU64::new(committed), compacting: Mutex::new(()), _lock: lock };
-        let open = Arc::new(open);
+        let (committed, full) = (AtomicU64::new(committed), AtomicU64::new(0));
+        let open = Arc::new(OpenEpoch { committed, compacting: Mutex::new(()), full, _lock: lock });
         self.open.lock().unwrap_or_else(|e| e.into_inner()).insert(id.clone(), Arc::downgrade(&open));
         open
     }

@@ -4,7 +4,11 @@
 //! themselves, a batch of rows of each, and a row group on its way out; never all rows. Segments are sorted, so their
 //! merge is; a foreign one that is not makes rows that come twice, which readers add up.
 
-use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, BinaryHeap, binary_heap::PeekMut},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use parquet::{
@@ -97,25 +101,29 @@ pub(crate) fn merge_segments(
 }
 
 fn merge_rows(parts: &[Opened], writer: &mut Output) -> Result<(), SegmentError> {
-    let mut cursors = parts.iter().map(Cursor::new).collect::<Result<Vec<_>, _>>()?;
-    while let Some(least) = least(&cursors) {
-        let row = cursors[least].row().expect("it is the least of those that have one").clone();
-        let mut count = 0_u64;
-        for cursor in &mut cursors {
-            while let Some(same) = cursor.row().filter(|r| r.key_order(&row) == Ordering::Equal) {
-                count = count.saturating_add(same.count);
-                cursor.advance()?;
+    let cursors = parts.iter().map(Cursor::new).collect::<Result<Vec<_>, _>>()?;
+    // A heap whose top has the least row: of many parts few are compared for each row.
+    let mut heap: BinaryHeap<Cursor<'_>> = cursors.into_iter().filter(|c| c.row().is_some()).collect();
+    let mut pending: Option<(Row, u64)> = None;
+    while let Some(mut least) = heap.peek_mut() {
+        let row = least.row().expect("only cursors with a row are in the heap");
+        match &mut pending {
+            Some((last, count)) if last.key_order(row) == Ordering::Equal => {
+                *count = count.saturating_add(row.count);
+            }
+            _ => {
+                let (row, count) = (row.clone(), row.count);
+                if let Some((done, count)) = pending.replace((row, count)) {
+                    writer.push(&done, count)?;
+                }
             }
         }
-        writer.push(&row, count)?;
+        least.advance()?;
+        if least.row().is_none() {
+            PeekMut::pop(least);
+        }
     }
-    Ok(())
-}
-
-/// The cursor with the least row.
-fn least(cursors: &[Cursor<'_>]) -> Option<usize> {
-    let rows = cursors.iter().enumerate().filter_map(|(at, c)| Some((at, c.row()?)));
-    rows.min_by(|(_, a), (_, b)| a.key_order(b)).map(|(at, _)| at)
+    pending.map_or(Ok(()), |(row, count)| writer.push(&row, count))
 }
 
 /// A row as it is in the file.
@@ -197,6 +205,28 @@ pub(super) struct Readers {
     cgroup: Option<ColumnReaderImpl<ByteArrayType>>,
     cpu: Option<ColumnReaderImpl<Int32Type>>,
 }
+
+/// The greatest has the least row; every one that is compared has one.
+impl Ord for Cursor<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = self.row().zip(other.row()).map(|(a, b)| b.key_order(a));
+        order.unwrap_or_else(|| self.row().is_some().cmp(&other.row().is_some()))
+    }
+}
+
+impl PartialOrd for Cursor<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Cursor<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Cursor<'_> {}
 
 impl<'p> Cursor<'p> {
     fn new(part: &'p Opened) -> Result<Self, SegmentError> {

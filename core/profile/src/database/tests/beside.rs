@@ -8,6 +8,18 @@ use super::*;
 /// must be equal, never less than what had been appended when it began, and never more than when it ended.
 #[test]
 fn readers_see_every_sample_once() {
+    assert_eq!(appended_beside_readers(crate::MAX_SEGMENT_ROWS), 1);
+}
+
+/// The same where a segment is soon full.
+#[test]
+fn readers_see_every_sample_of_full_segments_once() {
+    let left = appended_beside_readers(24);
+    assert!((4..60).contains(&left), "{left}");
+}
+
+/// Appends and compacts beside readers, with so many rows to a merged segment; how many segments are left.
+fn appended_beside_readers(rows_max: usize) -> usize {
     const APPENDS: u64 = 120;
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path()).unwrap();
@@ -19,14 +31,16 @@ fn readers_see_every_sample_once() {
         scope.spawn(|| {
             for n in 1..=APPENDS {
                 begun.store(n, Ordering::SeqCst);
-                epoch.append(&counts(&[("aa", 1, 1), ("bb", 2, 1)]), &[record("aa"), record("bb")]).unwrap();
+                // Every other append has offsets that were not there before.
+                let rows = counts(&[("aa", n / 2, 1), ("bb", n / 2, 1)]);
+                epoch.append(&rows, &[record("aa"), record("bb")]).unwrap();
                 done.store(n, Ordering::SeqCst);
             }
             over.store(true, Ordering::SeqCst);
         });
         scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
-                assert_eq!(writer.compact(&id).unwrap().warnings, []);
+                assert_eq!(writer.compact_within(&id, rows_max).unwrap().warnings, []);
             }
         });
         for _ in 0..2 {
@@ -45,8 +59,11 @@ fn readers_see_every_sample_once() {
             });
         }
     });
-    assert_eq!(writer.compact(&id).unwrap().after, 1);
-    assert_eq!(db.read(&id).unwrap().counts.values().sum::<u64>(), 2 * APPENDS);
+    drop(epoch); // It ended: all that fits is merged.
+    let compacted = writer.compact_within(&id, rows_max).unwrap();
+    let read = db.read(&id).unwrap();
+    assert_eq!((read.counts.values().sum::<u64>(), read.counts.len() as u64), (2 * APPENDS, APPENDS + 2));
+    compacted.after
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn go_on(disk: &SimDisk) {
         Op::Append(vec![(1, 1, 1), (2, 2, 2)]),
         Op::AppendPaths(1),
         Op::Compact(0),
-        Op::Compact(1),
+        Op::Compact(2),
         Op::PutSource(0, 9, 9),
         Op::Finish,
     ];
@@ -102,7 +102,15 @@ fn script() -> Vec<Op> {
         Op::Compact(0),
         Op::PutSource(1, 1, 2),
         Op::Append(vec![(1, 2, 1)]),
-        Op::Compact(1),
+        Op::Compact(2),
+        // Three rows fill the first segment; the others are merged behind it, twice.
+        Op::Append(vec![(1, 3, 1), (1, 4, 1)]),
+        Op::Compact(3),
+        Op::Append(vec![(2, 2, 1)]),
+        Op::Append(vec![(2, 3, 1)]),
+        Op::Compact(3),
+        Op::Append(vec![(2, 3, 1)]),
+        Op::Compact(3),
         Op::Remove(0),
         Op::Append(vec![(4, 2, 1)]),
     ]

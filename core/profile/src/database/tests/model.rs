@@ -46,6 +46,7 @@ pub(super) enum Op {
     Append(Vec<(u8, u8, u8)>),
     Update,
     Finish,
+    /// Odd ones within bounds that soon make segments full.
     Compact(u8),
     Rename(u8, u8),
     Remove(u8),
@@ -103,7 +104,10 @@ impl Process {
             Op::AppendPaths(offset) => self.append_paths(*offset, model),
             Op::Update => self.update(model),
             Op::Finish => self.finish(model),
-            Op::Compact(n) => pick(model, *n).map_or(Ok(()), |id| self.writer.compact(&id).map(drop)),
+            Op::Compact(n) => pick(model, *n / 2).map_or(Ok(()), |id| {
+                let rows_max = if n % 2 == 1 { 3 } else { crate::MAX_SEGMENT_ROWS };
+                self.writer.compact_within(&id, rows_max).map(drop)
+            }),
             Op::Rename(n, name) => {
                 pick(model, *n).map_or(Ok(()), |id| self.rename(&id, &format!("n{name}"), model))
             }
