@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dwell_profile::Dimension;
-use dwell_query::{Domain, Normalize};
+use dwell_query::{Domain, Normalize, SampleFilter};
 
 /// Where have all the cycles gone?
 ///
@@ -293,12 +293,30 @@ pub struct TopArgs {
     /// Only what runs in user mode.
     #[arg(long)]
     pub user: bool,
+    /// Only this application (its executable's name).
+    #[arg(long, value_name = "NAME")]
+    pub app: Option<String>,
+    /// Only threads of this name, of an epoch that kept them (--dimensions).
+    #[arg(long, value_name = "NAME")]
+    pub thread: Option<String>,
+    /// Only this CPU, likewise.
+    #[arg(long, value_name = "NUMBER")]
+    pub cpu: Option<u32>,
+    /// Only control groups (containers, services) whose path or name contains this, likewise.
+    #[arg(long, value_name = "PART")]
+    pub cgroup: Option<String>,
     /// Estimate CPI even where samples of time alone tell of executions (slow, and of low confidence).
     #[arg(long)]
     pub cpi: bool,
 }
 
 impl TopArgs {
+    /// Whose samples count.
+    pub fn filter(&self) -> SampleFilter {
+        let TopArgs { app, thread, cpu, cgroup, .. } = self;
+        SampleFilter { app: app.clone(), thread: thread.clone(), cpu: *cpu, cgroup: cgroup.clone() }
+    }
+
     /// Whose code counts.
     pub fn domain(&self) -> Domain {
         match (self.user, self.kernel) {

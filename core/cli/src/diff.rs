@@ -7,7 +7,7 @@ use dwell_query::answer::{Diff, DiffChange, DiffFactors, DiffInstruction, DiffPl
 
 use crate::{
     stats::probability,
-    text::{BOLD, DIM, HOT, fit, grouped, paint},
+    text::{BOLD, DIM, HOT, counted, fit, grouped, paint},
 };
 
 const FASTER: Style = AnsiColor::Green.on_default().bold();
@@ -111,15 +111,11 @@ impl Page {
     fn foot(&mut self, diff: &Diff) {
         let (procedures, lines) = (diff.insignificant_procedures, diff.insignificant_lines);
         if procedures + lines > 0 && diff.instructions.is_empty() {
-            let what =
-                format!("{} procedures and {} lines", grouped(procedures as u64), grouped(lines as u64));
+            let what = format!("{} and {}", counted(procedures, "procedure"), counted(lines, "line"));
             self.say(paint(DIM, format!("{what} changed by no more than chance: --all shows them")));
         }
         if diff.omitted_rows > 0 {
-            self.say(paint(
-                DIM,
-                format!("… {} more rows: -n 0 shows all", grouped(diff.omitted_rows as u64)),
-            ));
+            self.say(paint(DIM, format!("… {}: -n 0 shows all", counted(diff.omitted_rows, "more row"))));
         }
         diff.notes.iter().for_each(|n| self.say(paint(DIM, format!("note: {n}"))));
     }

@@ -126,13 +126,13 @@ fn run_top(query: Query, args: &TopArgs, json: bool) -> anyhow::Result<()> {
         brief: !json,
         cpi: args.cpi,
         domain: args.domain(),
-        ..top::request(&epochs, &args.image)
+        ..top::request(&epochs, &args.image, &args.filter())
     };
     let top = query.top(&request, &Cancel::new())?;
     if json {
         return print_json(&top);
     }
-    let images = TopRequest { by: TopBy::Image, ..top::request(&epochs, &args.image) };
+    let images = TopRequest { by: TopBy::Image, ..top::request(&epochs, &args.image, &args.filter()) };
     let domains = top::domains(&query.top(&images, &Cancel::new())?);
     let list = query.epochs()?;
     let merged: Vec<_> = list.epochs.iter().filter(|e| top.epochs.contains(&e.id)).collect();

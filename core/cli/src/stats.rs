@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use dwell_query::answer::{Stats, StatsComparison, StatsRow};
 
-use crate::text::{BOLD, DIM, HOT, fit, grouped, paint};
+use crate::text::{BOLD, DIM, HOT, counted, fit, grouped, paint};
 
 /// The table, `width` columns wide.
 pub fn render(stats: &Stats, width: usize) -> String {
@@ -29,8 +29,8 @@ pub fn render(stats: &Stats, width: usize) -> String {
         });
     }
     if stats.omitted_rows > 0 {
-        let more = grouped(stats.omitted_rows as u64);
-        say(paint(DIM, format!("… {more} more procedures: -n 0 --min-share 0 shows all")));
+        let more = counted(stats.omitted_rows, "more procedure");
+        say(paint(DIM, format!("… {more}: -n 0 --min-share 0 shows all")));
     }
     stats.notes.iter().for_each(|n| say(paint(DIM, format!("note: {n}"))));
     out

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use dwell_query::answer::{Summary, SummaryPart};
 
-use crate::text::{BOLD, DIM, grouped, heat, paint, si};
+use crate::text::{BOLD, DIM, counted, grouped, heat, paint, si};
 
 /// The table.
 pub fn render(summary: &Summary) -> String {
@@ -78,8 +78,8 @@ impl Page {
         self.say(paint(
             DIM,
             format!(
-                "{} procedures analysed{left_out}; machine model {}",
-                grouped(s.procedures as u64),
+                "{} analysed{left_out}; machine model {}",
+                counted(s.procedures, "procedure"),
                 s.machine_model
             ),
         ));

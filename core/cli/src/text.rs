@@ -42,6 +42,11 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
+/// `1 procedure`, `2,000 procedures`.
+pub fn counted(n: usize, what: &str) -> String {
+    format!("{} {what}{}", grouped(n as u64), if n == 1 { "" } else { "s" })
+}
+
 /// `14.2 MiB`.
 pub fn bytes(n: u64) -> String {
     match n as f64 {

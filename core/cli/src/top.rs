@@ -4,14 +4,14 @@ use std::{fmt::Write, time::Duration};
 
 use dwell_profile::Dimension;
 use dwell_query::{
-    Query, TopBy, TopRequest,
+    Query, SampleFilter, TopBy, TopRequest,
     answer::{EpochSummary, Top, TopRow},
 };
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     args::By,
-    text::{BOLD, DIM, cpi, fit, grouped, heat, paint, si_or_dash},
+    text::{BOLD, DIM, counted, cpi, fit, grouped, heat, paint, si_or_dash},
 };
 
 /// The table; `epochs` are those that were merged, `domains` tells user and kernel apart.
@@ -47,7 +47,7 @@ pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By
         ));
     }
     if top.omitted_rows > 0 {
-        say(paint(DIM, format!("… {} more rows: -n 0 shows all", grouped(top.omitted_rows as u64))));
+        say(paint(DIM, format!("… {}: -n 0 shows all", counted(top.omitted_rows, "more row"))));
     }
     top.notes.iter().for_each(|n| say(paint(DIM, format!("note: {n}"))));
     out
@@ -65,8 +65,9 @@ fn waited(top: &Top, row: &TopRow) -> u64 {
 }
 
 /// A question about these epochs and, of them, the images that contain this.
-pub fn request(epochs: &[String], image: &Option<String>) -> TopRequest {
-    TopRequest { epochs: epochs.to_vec(), image: image.clone(), ..TopRequest::default() }
+pub fn request(epochs: &[String], image: &Option<String>, filter: &SampleFilter) -> TopRequest {
+    let (epochs, image, filter) = (epochs.to_vec(), image.clone(), filter.clone());
+    TopRequest { epochs, image, filter, ..TopRequest::default() }
 }
 
 /// The ids of the epochs in which something was sampled within this time.

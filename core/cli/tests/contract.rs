@@ -72,6 +72,17 @@ fn threads_cpus_and_groups_are_kept_on_request() {
         let sum: u64 = rows(top).iter().map(samples).sum();
         assert_eq!(Some(sum), top["total"]["cpu-clock"].as_u64(), "{top:#}");
     }
+    let samples = |row: &Value| row["samples"]["cpu-clock"].as_u64().unwrap_or(0);
+    let of_thread = rows(&threads).iter().find(|row| row["thread"] == "renamed").map(samples);
+    for by in ["procedure", "image", "app", "cgroup"] {
+        let only = scratch.json(&["top", "-n", "0", "--by", by, "--thread", "renamed"]);
+        assert_eq!(Some(rows(&only).iter().map(samples).sum()), of_thread, "{by}: {only:#}");
+        assert_eq!(only["total"], threads["total"], "shares are of all samples");
+    }
+    let user = scratch.json(&["top", "-n", "0", "--user", "--app", "mispredict"]);
+    assert!(rows(&user).iter().all(|row| row["build_id"] != "kernel"), "{user:#}");
+    let refused = scratch.dwell(&["top", "--app", "nobody", "--thread", "renamed"]);
+    assert!(refused.stderr.contains("no samples of app 'nobody', thread 'renamed'"), "{refused:?}");
     let text = scratch.text(&["top", "--by", "thread"]);
     assert!(text.contains("thread") && text.contains("renamed"), "{text}");
     // Who does not ask by them sees each place once.

@@ -49,6 +49,16 @@ pub enum QueryError {
         /// The epoch's id.
         epoch: String,
     },
+    /// No sample is of what was asked for.
+    #[error(
+        "epoch {epoch}: no samples of {filter}: 'dwell top --by app' (thread, cpu, cgroup) lists what has some"
+    )]
+    NothingTaken {
+        /// As asked: `app 'gcc'`.
+        filter: String,
+        /// The epoch's id.
+        epoch: String,
+    },
     /// No image with samples matches.
     #[error("image '{name}': not found in epoch {epoch}: 'dwell top --by image' lists those with samples")]
     NoImage {
@@ -109,6 +119,7 @@ impl QueryError {
             QueryError::NoInstructions { .. } => "no-instructions",
             QueryError::NoTime { .. } => "no-time",
             QueryError::NoDimension { .. } => "no-dimension",
+            QueryError::NothingTaken { .. } => "nothing-taken",
             QueryError::NoImage { .. } => "no-image",
             QueryError::NothingToCompare { .. } => "nothing-to-compare",
             QueryError::BadTable { .. } => "bad-table",

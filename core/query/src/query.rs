@@ -14,7 +14,7 @@ use dwell_profile::{Database, Epoch, EpochId, ImageRecord};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Cancel, QueryError, TopBy, TopRequest,
+    Cancel, QueryError, SampleFilter, TopBy, TopRequest,
     answer::{CycleSplit, EpochList, Listing, Top, TopRow},
     brief,
     costs::ProcedureCosts,
@@ -66,11 +66,11 @@ pub struct Query {
     views: Mutex<Views>,
 }
 
-/// Views of the current generation by the epochs they merge.
+/// Views of the current generation by the epochs they merge and the samples they take.
 #[derive(Default)]
 struct Views {
     generation: u64,
-    by_epochs: FxHashMap<Vec<EpochId>, (usize, ViewSlot)>,
+    by_samples: FxHashMap<(Vec<EpochId>, SampleFilter), (usize, ViewSlot)>,
     /// Counts the questions: when a view was asked last.
     clock: usize,
 }
@@ -79,14 +79,15 @@ struct Views {
 type ViewSlot = Arc<Once<Arc<View>>>;
 
 impl Views {
-    fn slot(&mut self, key: Vec<EpochId>) -> ViewSlot {
+    fn slot(&mut self, key: (Vec<EpochId>, SampleFilter)) -> ViewSlot {
         self.clock += 1;
-        let known = self.by_epochs.contains_key(&key);
-        if !known && self.by_epochs.len() >= VIEWS_KEPT {
-            let oldest = self.by_epochs.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
-            oldest.and_then(|oldest| self.by_epochs.remove(&oldest));
+        let known = self.by_samples.contains_key(&key);
+        if !known && self.by_samples.len() >= VIEWS_KEPT {
+            let oldest =
+                self.by_samples.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| self.by_samples.remove(&oldest));
         }
-        let (used, slot) = self.by_epochs.entry(key).or_default();
+        let (used, slot) = self.by_samples.entry(key).or_default();
         *used = self.clock;
         slot.clone()
     }
@@ -152,7 +153,7 @@ impl Query {
 
     /// Where the time goes.
     pub fn top(&self, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
-        let view = self.view(&request.epochs)?;
+        let view = self.view_of(&request.epochs, &request.filter)?;
         if let (true, TopBy::Procedure, Some(limit)) = (request.brief, request.by, request.limit) {
             return self.brief_top(&view, request, limit, cancel);
         }
@@ -209,7 +210,18 @@ impl Query {
 
     /// One procedure, instruction by instruction; `name` is `NAME` or `IMAGE:NAME`.
     pub fn listing(&self, epochs: &[String], name: &str, cancel: &Cancel) -> Result<Listing, QueryError> {
-        let view = self.view(epochs)?;
+        self.listing_of(epochs, &SampleFilter::default(), name, cancel)
+    }
+
+    /// The same of some of the samples.
+    pub fn listing_of(
+        &self,
+        epochs: &[String],
+        filter: &SampleFilter,
+        name: &str,
+        cancel: &Cancel,
+    ) -> Result<Listing, QueryError> {
+        let view = self.view_of(epochs, filter)?;
         let sampled = self.procedures(&view, cancel)?;
         let procedure = procedures::by_name(&view.selection, &self.store, sampled, name)?;
         cancel.check()?;
@@ -327,6 +339,10 @@ impl Query {
     }
 
     pub(crate) fn view(&self, selectors: &[String]) -> Result<Arc<View>, QueryError> {
+        self.view_of(selectors, &SampleFilter::default())
+    }
+
+    fn view_of(&self, selectors: &[String], filter: &SampleFilter) -> Result<Arc<View>, QueryError> {
         let generation = self.database.generation();
         let latest = ["latest".to_owned()];
         let selectors = if selectors.is_empty() { &latest } else { selectors };
@@ -334,7 +350,7 @@ impl Query {
             selectors.iter().map(|s| self.database.resolve(s)).collect::<Result<Vec<Epoch>, _>>()?;
         epochs.sort_by(|a, b| (a.start, &a.id).cmp(&(b.start, &b.id)));
         epochs.dedup_by(|a, b| a.id == b.id);
-        let key: Vec<EpochId> = epochs.iter().map(|e| e.id.clone()).collect();
+        let key = (epochs.iter().map(|e| e.id.clone()).collect(), filter.clone());
         let found_again = self.store.look_again();
         let mut views = lock(&self.views);
         if views.generation != generation || found_again {
@@ -343,7 +359,7 @@ impl Query {
         let slot = views.slot(key);
         drop(views); // Reading a large epoch must not keep those waiting who ask for another.
         let read = || {
-            let selection = Selection::read(&self.database, &epochs)?;
+            let selection = Selection::read(&self.database, &epochs, filter)?;
             Ok::<_, QueryError>(Arc::new(View {
                 selection,
                 procedures: Once::default(),

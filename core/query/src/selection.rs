@@ -14,7 +14,7 @@ use dwell_profile::{
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::{QueryError, answer::EventCounts, stepped::Stepped};
+use crate::{QueryError, SampleFilter, answer::EventCounts, stepped::Stepped};
 
 /// Counts by index into [`Selection::events`].
 pub type CountsByEvent = SmallVec<[u64; 4]>;
@@ -33,7 +33,7 @@ pub struct Selection {
     pub dimensions: DimensionCounts,
     /// What each epoch kept of these.
     pub kept: Vec<DimensionSet>,
-    /// All samples.
+    /// All samples, those that were not taken too.
     pub total: CountsByEvent,
     /// Sources as they were when the samples were taken, by epoch (an index).
     pub sources: Vec<Vec<SourceRecord>>,
@@ -135,11 +135,11 @@ impl Points {
 }
 
 impl Selection {
-    /// Reads and merges the epochs that `selectors` name (`["latest"]` where there are none).
-    pub fn read(database: &Database, epochs: &[Epoch]) -> Result<Self, QueryError> {
+    /// Reads and merges the epochs; of their samples those that `filter` takes.
+    pub fn read(database: &Database, epochs: &[Epoch], filter: &SampleFilter) -> Result<Self, QueryError> {
         let mut all = epochs.iter().map(|e| database.read_rows(&e.id)).collect::<Result<Vec<_>, _>>()?;
         all.sort_by_key(|rows| rows.profile.epoch.start);
-        let mut merge = Merge::default();
+        let mut merge = Merge { filter: filter.clone(), ..Merge::default() };
         let mut profiles: Vec<EpochProfile> = Vec::new();
         for (epoch, mut rows) in all.into_iter().enumerate() {
             std::mem::take(&mut rows.profile.images).into_iter().for_each(|r| merge.add_image(r));
@@ -158,7 +158,10 @@ impl Selection {
             bursts.extend(profile.paths);
         }
         let stepped = Stepped::new(&bursts, &images);
-        Ok(Selection { epochs, events, images, apps, dimensions, kept, total, sources, stepped, notes })
+        let selection =
+            Selection { epochs, events, images, apps, dimensions, kept, total, sources, stepped, notes };
+        filter.check(&selection)?;
+        Ok(selection)
     }
 
     /// The event that rows are ordered by and shares are of: time where it was sampled.
@@ -210,12 +213,15 @@ impl Selection {
 /// Adds rows to images and applications. Events are numbered as they come, until all are known.
 #[derive(Default)]
 struct Merge {
+    filter: SampleFilter,
     events: Vec<Event>,
     image_index: FxHashMap<ImageId, usize>,
     images: Vec<MergedImage>,
     apps: BTreeMap<(Arc<str>, u32, usize), EventSums>,
     dimensions: BTreeMap<(DimensionValue, usize), EventSums>,
     kept: BTreeMap<usize, DimensionSet>,
+    /// Samples that were not taken.
+    others: EventSums,
     /// What the last row was of: rows come in long runs.
     run: Option<Run>,
 }
@@ -248,6 +254,7 @@ struct Run {
     dimensions: Option<Arc<DimensionValues>>,
     image_at: usize,
     event_at: usize,
+    is_taken: bool,
     count: u64,
 }
 
@@ -269,32 +276,29 @@ impl Merge {
     }
 
     fn add(&mut self, epoch: usize, row: SampleRow<'_>) {
-        let same = |run: &&mut Run| {
+        let same = |run: &Run| {
             (run.epoch, run.instance) == (epoch, row.instance)
                 && run.image == *row.image
                 && run.event == *row.event
                 && run.app == *row.app
                 && run.dimensions == *row.dimensions
         };
-        let (image, event) = match self.run.as_mut().filter(same) {
-            Some(run) => {
-                run.count = run.count.saturating_add(row.count);
-                (run.image_at, run.event_at)
-            }
-            None => match self.begin_run(epoch, row) {
-                Some(places) => places,
-                None => return,
-            },
-        };
-        self.images[image].add(row.offset, event, row.count);
+        if !self.run.as_ref().is_some_and(same) {
+            self.begin_run(epoch, row);
+        }
+        let Some(run) = &mut self.run else { return };
+        run.count = run.count.saturating_add(row.count);
+        if run.is_taken {
+            self.images[run.image_at].add(row.offset, run.event_at, row.count);
+        }
     }
 
-    /// Where the rows of this kind belong; `None` where there are too many events.
-    fn begin_run(&mut self, epoch: usize, row: SampleRow<'_>) -> Option<(usize, usize)> {
+    /// Looks up where the rows of this kind belong; there is no run where there are too many events.
+    fn begin_run(&mut self, epoch: usize, row: SampleRow<'_>) {
         self.end_run();
         let event_at = match self.events.iter().position(|e| e == row.event) {
             Some(at) => at,
-            None if self.events.len() == EVENTS_MAX => return None,
+            None if self.events.len() == EVENTS_MAX => return,
             None => {
                 self.events.push(row.event.clone());
                 self.events.len() - 1
@@ -303,8 +307,10 @@ impl Merge {
         if !self.image_index.contains_key(row.image) {
             self.add_image(unrecorded(row.image));
         }
-        let image_at = self.image_index[row.image];
-        self.images[image_at].epochs.insert(epoch);
+        let (image_at, is_taken) = (self.image_index[row.image], self.filter.takes(&row));
+        if is_taken {
+            self.images[image_at].epochs.insert(epoch);
+        }
         self.run = Some(Run {
             epoch,
             image: row.image.clone(),
@@ -314,9 +320,9 @@ impl Merge {
             dimensions: row.dimensions.clone(),
             image_at,
             event_at,
-            count: row.count,
+            is_taken,
+            count: 0,
         });
-        Some((image_at, event_at))
     }
 
     fn end_run(&mut self) {
@@ -324,6 +330,11 @@ impl Merge {
         if let Some(values) = &run.dimensions {
             let kept = self.kept.entry(run.epoch).or_default();
             *kept = kept.union(values.set());
+        }
+        if !run.is_taken {
+            return add_to_event(&mut self.others, run.event_at, run.count);
+        }
+        if let Some(values) = &run.dimensions {
             for dimension in values.set().iter() {
                 let key = (DimensionValue::of(values, dimension), run.image_at);
                 add_to_event(self.dimensions.entry(key).or_default(), run.event_at, run.count);
@@ -338,18 +349,18 @@ impl Merge {
         self.end_run();
         let place = |e: &Event| events.iter().position(|known| known == e).expect("all that came are known");
         let places: Vec<usize> = self.events.iter().map(place).collect();
-        let mut all = CountsByEvent::from_elem(0, events.len());
+        let in_order = |sums: EventSums| {
+            let mut counts = CountsByEvent::from_elem(0, events.len());
+            sums.into_iter().zip(&places).for_each(|(sum, &place)| counts[place] = sum);
+            counts
+        };
+        let mut all = in_order(self.others);
         let mut images = Vec::new();
         for image in self.images {
             let image = image.finish(&places, events.len());
             add_counts(&mut all, &image.total);
             images.push(image);
         }
-        let in_order = |sums: EventSums| {
-            let mut counts = CountsByEvent::from_elem(0, events.len());
-            sums.into_iter().zip(&places).for_each(|(sum, &place)| counts[place] = sum);
-            counts
-        };
         let apps = self.apps.into_iter().map(|(key, sums)| (key, in_order(sums))).collect();
         let dimensions = self.dimensions.into_iter().map(|(key, sums)| (key, in_order(sums))).collect();
         (images, apps, dimensions, all)

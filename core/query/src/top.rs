@@ -6,7 +6,7 @@ use dwell_analysis::{MachineModel, machine::Order};
 use dwell_profile::{Dimension, Event, ImageKind, ImageRecord};
 
 use crate::{
-    Cancel, QueryError,
+    Cancel, QueryError, SampleFilter,
     answer::{Top, TopRow},
     costs::ProcedureCosts,
     dimensions::{self, by_dimension},
@@ -82,6 +82,8 @@ pub struct TopRequest {
     pub image: Option<String>,
     /// Only samples of user mode, or of the kernel.
     pub domain: Domain,
+    /// Only samples of an application, a thread, …; shares stay those of all samples.
+    pub filter: SampleFilter,
 }
 
 impl TopRequest {
@@ -197,7 +199,7 @@ pub fn ranked<'p>(
     procedures: &'p [ProcedureSamples],
     request: &TopRequest,
 ) -> Vec<&'p ProcedureSamples> {
-    let wanted: Vec<bool> = selection.images.iter().map(|i| wants(&request.image, &i.record)).collect();
+    let wanted: Vec<bool> = selection.images.iter().map(|i| request.takes(&i.record)).collect();
     let wanted = procedures.iter().filter(|p| wanted[p.image]);
     let mut ranked: Vec<_> =
         wanted.filter(|p| is_worth_a_row(selection, primary(&p.counts), &p.counts)).collect();

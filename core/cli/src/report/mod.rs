@@ -12,7 +12,7 @@ mod page;
 use anyhow::Context;
 use askama::Template;
 use dwell_query::{
-    Cancel, Query, QueryError, SummaryRequest, TopBy, TopRequest,
+    Cancel, Query, QueryError, SampleFilter, SummaryRequest, TopBy, TopRequest,
     answer::{EpochSummary, Listing, Summary, Top},
 };
 
@@ -64,7 +64,11 @@ pub fn run(query: &Query, args: &ReportArgs, json: bool) -> anyhow::Result<()> {
 fn gather(query: &Query, args: &ReportArgs) -> anyhow::Result<Material> {
     let cancel = Cancel::new();
     let top = |by, limit| {
-        let request = TopRequest { by, limit: Some(limit), ..crate::top::request(&args.epoch, &args.image) };
+        let request = TopRequest {
+            by,
+            limit: Some(limit),
+            ..crate::top::request(&args.epoch, &args.image, &SampleFilter::default())
+        };
         query.top(&request, &cancel)
     };
     let procedures = top(TopBy::Procedure, args.rows.max(args.limit))?;

@@ -9,7 +9,7 @@ use super::{
     chart::{self, Bar, Causes},
     listing::{self, INSTRUCTIONS_MAX, Row},
 };
-use crate::text::{cpi, grouped, si, si_or_dash};
+use crate::text::{counted, cpi, grouped, si, si_or_dash};
 
 /// The whole page.
 #[derive(Template)]
@@ -159,8 +159,8 @@ fn tiles(material: &Material) -> Vec<Tile> {
 fn scope(s: &Summary) -> String {
     let what = if s.scope.kind == "epoch" { "everything sampled" } else { &s.scope.name };
     format!(
-        "Of {what}: {} procedures analysed, {:.1}% of the samples tallied, machine model {}",
-        grouped(s.procedures as u64),
+        "Of {what}: {} analysed, {:.1}% of the samples tallied, machine model {}",
+        counted(s.procedures, "procedure"),
         100.0 * s.tallied_share,
         s.machine_model
     )

@@ -22,7 +22,7 @@ use std::{
 };
 
 use anyhow::Context;
-use dwell_query::{Cancel, Query, TopBy, TopRequest};
+use dwell_query::{Cancel, Query, SampleFilter, TopBy, TopRequest};
 use ratatui::crossterm::event::{self, Event};
 
 use crate::args::TopArgs;
@@ -44,7 +44,8 @@ pub fn run(query: Query, args: &TopArgs) -> anyhow::Result<()> {
     let (ask, asked) = channel();
     let (answer, answers) = channel();
     let answering = query.clone();
-    thread::spawn(move || answer_all(&answering, &asked, &answer));
+    let filter = args.filter();
+    thread::spawn(move || answer_all(&answering, &filter, &asked, &answer));
     let mut terminal = ratatui::try_init().context("top: terminal")?; // restores it on a panic, too
     let ended = show(&query, args, &mut terminal, &ask, &answers);
     let restored = ratatui::try_restore().context("top: terminal");
@@ -96,34 +97,38 @@ fn show(
 }
 
 /// Answers the newest question; those that were asked before it matter no more.
-fn answer_all(query: &Query, asked: &Receiver<Asked>, answers: &Sender<(Asked, Result<Known, String>)>) {
+fn answer_all(
+    query: &Query,
+    filter: &SampleFilter,
+    asked: &Receiver<Asked>,
+    answers: &Sender<(Asked, Result<Known, String>)>,
+) {
     while let Ok(mut question) = asked.recv() {
         while let Ok(newer) = asked.try_recv() {
             question = newer;
         }
-        let known = answer(query, &question).map_err(|e| e.to_string());
+        let known = answer(query, filter, &question).map_err(|e| e.to_string());
         if answers.send((question, known)).is_err() {
             return;
         }
     }
 }
 
-fn answer(query: &Query, asked: &Asked) -> Result<Known, dwell_query::QueryError> {
+fn answer(query: &Query, filter: &SampleFilter, asked: &Asked) -> Result<Known, dwell_query::QueryError> {
     let cancel = Cancel::new();
     let epochs = query.epochs()?.epochs;
     match &asked.question {
         Question::Rows { by, image } => {
             let limit = Some(app::ROWS_MAX);
             let domain = asked.domain;
-            let request = TopRequest { by: *by, limit, domain, ..crate::top::request(&asked.epochs, image) };
-            let top = query.top(&request, &cancel)?;
-            let images = TopRequest { by: TopBy::Image, ..crate::top::request(&asked.epochs, image) };
-            let domains = crate::top::shares(&query.top(&images, &cancel)?);
+            let of = |by| TopRequest { by, ..crate::top::request(&asked.epochs, image, filter) };
+            let top = query.top(&TopRequest { limit, domain, ..of(*by) }, &cancel)?;
+            let domains = crate::top::shares(&query.top(&of(TopBy::Image), &cancel)?);
             let epochs = epochs.into_iter().filter(|e| top.epochs.contains(&e.id)).collect();
             Ok(Known::Rows { top: Box::new(top), epochs, domains })
         }
         Question::Listing { procedure } => {
-            Ok(Known::Listing(Box::new(query.listing(&asked.epochs, procedure, &cancel)?)))
+            Ok(Known::Listing(Box::new(query.listing_of(&asked.epochs, filter, procedure, &cancel)?)))
         }
     }
 }

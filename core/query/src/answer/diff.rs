@@ -110,7 +110,7 @@ pub struct DiffProcedure {
 /// One source line's change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiffLine {
-    /// The file, as the debug information spells it.
+    /// The file, as the debug information spells it: B's, where it has the file.
     pub file: String,
     /// Its number in A, from 1; `None`: it is not there, or was edited.
     pub line_a: Option<u32>,

@@ -1,7 +1,7 @@
 //! Source lines on both sides of a change, each image's as it was built.
 //!
 //! Enters: analysed procedures. Leaves: a row for each line. A line of A is a line of B where a diff of the two texts says
-//! so; where a text is not known, where the numbers agree.
+//! so; where a text is not known, where the numbers agree. A file that was compiled in another folder is the same file.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -56,10 +56,12 @@ impl<'a> Lines<'a> {
 
     /// Rows, the largest change first, and how many may be chance.
     pub fn finish(self, query: &Query, all: bool) -> (Vec<DiffLine>, usize) {
-        let maps = self.maps(query);
+        let moved = moved_files(&self.images);
+        let maps = self.maps(query, &moved);
         let Lines { sides, sums: [a, mut b], .. } = self;
         let mut rows = Vec::new();
-        for ((file, line), (totals, whole)) in a {
+        for ((before, line), (totals, whole)) in a {
+            let file = moved.get(&before).cloned().unwrap_or(before);
             let now = match maps.get(&file) {
                 Some(map) => map.get(&line).copied(),
                 None => Some(line),
@@ -85,18 +87,48 @@ impl<'a> Lines<'a> {
         (rows, insignificant)
     }
 
-    /// By file that both sides know, and whose texts are known and differ: line in A → line in B.
-    fn maps(&self, query: &Query) -> HashMap<Arc<str>, HashMap<u32, u32>> {
+    /// By file that both sides know, as B spells it, and whose texts are known and differ: line in A → line in B.
+    fn maps(
+        &self,
+        query: &Query,
+        moved: &HashMap<Arc<str>, Arc<str>>,
+    ) -> HashMap<Arc<str>, HashMap<u32, u32>> {
         let text = |view: &View, image: usize, file: &str| query.text_as_built(view, image, Path::new(file));
-        let files =
-            self.images[0].iter().filter_map(|(file, a)| Some((file, *a, *self.images[1].get(file)?)));
-        let maps = files.filter_map(|(file, a, b)| {
-            let before = text(&self.sides.a.view, a, file)?;
-            let after = text(&self.sides.b.view, b, file)?;
-            (before != after).then(|| (file.clone(), map_lines(&before, &after).same))
+        let files = self.images[0].iter().filter_map(|(before, a)| {
+            let now = moved.get(before).unwrap_or(before);
+            Some((before, *a, now, *self.images[1].get(now)?))
+        });
+        let maps = files.filter_map(|(before, a, now, b)| {
+            let (then, after) = (text(&self.sides.a.view, a, before)?, text(&self.sides.b.view, b, now)?);
+            (then != after).then(|| (now.clone(), map_lines(&then, &after).same))
         });
         maps.collect()
     }
+}
+
+/// Files that one side alone has, A's → B's: of equal names those whose folders agree furthest from the end, where that
+/// leaves no doubt. Two checkouts, two build folders.
+fn moved_files([a, b]: &[Images; 2]) -> HashMap<Arc<str>, Arc<str>> {
+    let only = |own: &'_ Images, other: &Images| -> Vec<Arc<str>> {
+        own.keys().filter(|file| !other.contains_key(*file)).cloned().collect()
+    };
+    let (gone, new) = (only(a, b), only(b, a));
+    let pair = |file: &Arc<str>| {
+        let now = closest(file, &new)?;
+        (closest(now, &gone)? == file).then(|| (file.clone(), now.clone()))
+    };
+    gone.iter().filter_map(pair).collect()
+}
+
+/// The one that ends in the most components that `file` ends in; `None` where none has its name, or several are as close.
+fn closest<'f>(file: &str, among: &'f [Arc<str>]) -> Option<&'f Arc<str>> {
+    let common = |other: &str| {
+        let pairs = Path::new(file).components().rev().zip(Path::new(other).components().rev());
+        pairs.take_while(|(x, y)| x == y).count()
+    };
+    let most = among.iter().map(|other| common(other)).max().filter(|most| *most > 0)?;
+    let mut best = among.iter().filter(|other| common(other) == most);
+    best.next().filter(|_| best.next().is_none())
 }
 
 /// Indices of the instructions of each line.
@@ -122,4 +154,31 @@ fn row(
     let change: DiffChange = sides.change_of_part(samples(&a), samples(&b), &whole);
     let factors = sides.factors(a.as_ref(), b.as_ref());
     DiffLine { file: file.to_string(), line_a, line_b, change, factors }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_compiled_elsewhere_is_the_same_file() {
+        let images = |files: &[&str]| files.iter().map(|file| (Arc::from(*file), 0)).collect::<Images>();
+        let check = |a: &[&str], b: &[&str], moved: &[(&str, &str)]| {
+            let expected = moved.iter().map(|(a, b)| (Arc::from(*a), Arc::from(*b))).collect();
+            assert_eq!(moved_files(&[images(a), images(b)]), expected);
+        };
+        check(
+            &["/old/src/a.c", "/usr/include/x.h"],
+            &["/new/src/a.c", "/usr/include/x.h"],
+            &[("/old/src/a.c", "/new/src/a.c")],
+        );
+        check(
+            &["/old/lib/util.c", "/old/app/util.c"],
+            &["/new/app/util.c", "/new/lib/util.c"],
+            &[("/old/lib/util.c", "/new/lib/util.c"), ("/old/app/util.c", "/new/app/util.c")],
+        );
+        check(&["/old/a.c"], &["/new/1/a.c", "/new/2/a.c"], &[]); // Which one?
+        check(&["/old/1/a.c", "/old/2/a.c"], &["/new/a.c"], &[]);
+        check(&["/old/a.c"], &["/old/b.c"], &[]);
+    }
 }
