@@ -25,10 +25,12 @@ pub enum ExchangeError {
         why: String,
     },
     /// There is nothing in it.
-    #[error("{}: no samples in it", path.display())]
+    #[error("{}: no samples in it{}", path.display(), why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
     NoSamples {
         /// It.
         path: PathBuf,
+        /// Why there may have been some once: the file is cut off.
+        why: Option<String>,
     },
     /// The database cannot be written.
     #[error(transparent)]

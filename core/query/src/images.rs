@@ -144,7 +144,10 @@ impl ImageStore {
             ImageKind::Unknown => Err("no mapping was known for these samples".to_owned()),
         };
         let (lines_note, path) = (OnceLock::new(), record.path.clone());
-        let about = |what: String| format!("{}: {what}", record.path.display());
+        let about = |what: String| match what.contains(&*record.path.to_string_lossy()) {
+            true => what,
+            false => format!("{}: {what}", record.path.display()),
+        };
         match bytes {
             Ok(mut image) => {
                 image.attach_debug(&self.search);

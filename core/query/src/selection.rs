@@ -471,6 +471,9 @@ fn notes(profiles: &[EpochProfile]) -> Vec<String> {
                 ));
             }
         }
+        if p.epoch.events.values().all(|r| r.samples == 0) {
+            notes.push(format!("epoch {} has no samples", p.epoch.id));
+        }
         if p.epoch.end.is_none() {
             notes.push(format!(
                 "epoch {} has no end: it is being collected, or its collector died",

@@ -132,8 +132,9 @@ fn period(selection: &Selection) -> Option<f64> {
     let records = selection.epochs.iter().filter_map(|e| e.events.get(event));
     let (mut sum, mut samples) = (0.0, 0);
     for r in records.filter(|r| r.unit == Unit::Nanoseconds || r.unit == Unit::Events) {
-        sum += r.period as f64 * r.samples as f64;
-        samples += r.samples;
+        let weight = r.samples.max(1); // one that took none had a period, too
+        sum += r.period as f64 * weight as f64;
+        samples += weight;
     }
     (samples > 0).then(|| sum / samples as f64)
 }

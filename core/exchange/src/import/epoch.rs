@@ -15,7 +15,8 @@ use super::{ImportFile, perf_data::Told};
 impl Told {
     /// What the file lacks, and what was left out.
     pub(super) fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = self.cut.clone().into_iter().collect();
+        let cut = self.cut.as_ref().map(|why| format!("{why}: what it holds up to there was imported"));
+        let mut notes: Vec<String> = cut.into_iter().collect();
         let mut count = |n: u64, what: &str| {
             if n > 0 {
                 notes.push(format!("{n} {what}"));

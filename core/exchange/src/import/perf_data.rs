@@ -52,7 +52,7 @@ pub fn gather(
     if let Some(told) = others(&mut file, &locator).map_err(io)? {
         let told = told.map_err(bad)?;
         if told.events.iter().all(|e| e.samples == 0) {
-            return Err(ExchangeError::NoSamples { path: path.clone() });
+            return Err(ExchangeError::NoSamples { path: path.clone(), why: told.cut });
         }
         return Ok(told.finish(request, &locator, now));
     }
@@ -62,7 +62,7 @@ pub fn gather(
     let parsed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| parse(file, shape, request)));
     let told = parsed.unwrap_or_else(|_| Err("its parser gave up on it".to_owned())).map_err(bad)?;
     if told.events.iter().all(|e| e.samples == 0) {
-        return Err(ExchangeError::NoSamples { path: path.clone() });
+        return Err(ExchangeError::NoSamples { path: path.clone(), why: told.cut });
     }
     Ok(told.finish(request, &locator, now))
 }
@@ -103,10 +103,9 @@ pub(super) fn parse(mut file: impl Read + Seek, shape: Shape, request: &ImportFi
     let mut records = Records::new(file, bytes, &description);
     told.records(&mut records);
     told.aux_records = records.aux_records;
-    let here = "what it holds up to there was imported";
     told.cut = match records.failed {
-        Some(why) => Some(format!("its records end early ({why}): {here}")),
-        None => (cut || records.cut).then(|| format!("the file is cut off: {here}")),
+        Some(why) => Some(format!("its records end early ({why})")),
+        None => (cut || records.cut).then(|| "the file is cut off".to_owned()),
     };
     Ok(told)
 }
@@ -217,6 +216,7 @@ pub(super) struct Told {
     pub call_chains: u64,
     pub aux_records: u64,
     pub unreadable: u64,
+    /// Why records are missing at its end.
     pub cut: Option<String>,
     /// What else one must know.
     pub remarks: Vec<String>,

@@ -151,6 +151,9 @@ impl Side {
             }
             runs.push((by_name, one.selection.primary_total(), exposure));
         }
+        if view.selection.primary_total() == 0 {
+            return Err(QueryError::NothingToCompare { epoch: view.selection.name() });
+        }
         let mut procedures = BTreeMap::new();
         for p in query.procedures(&view, cancel)? {
             procedures.entry(name_of(&view, p)).or_insert_with(|| p.clone()); // most samples first
