@@ -49,11 +49,16 @@ impl Scene {
 
     /// Builds the program in a folder of its own: the old one must be there to be compared with.
     fn build(&self, folder: &str, text: &str) {
-        fs::write(self.path("walk.c"), text).unwrap();
+        self.build_from("walk.c", folder, text);
+    }
+
+    /// The same of a source that lies elsewhere.
+    fn build_from(&self, source: &str, folder: &str, text: &str) {
         fs::create_dir_all(self.path(folder)).unwrap();
+        fs::write(self.path(source), text).unwrap();
         let arguments = ["-O1", "-g", "-gdwarf-5", "-no-pie", "-Wl,--build-id"];
         let mut gcc = Command::new("gcc");
-        gcc.args(arguments).arg(self.path("walk.c")).arg("-o").arg(self.path(folder).join("walk"));
+        gcc.args(arguments).arg(self.path(source)).arg("-o").arg(self.path(folder).join("walk"));
         assert!(gcc.status().unwrap().success());
     }
 
@@ -200,6 +205,24 @@ fn normalization_and_unlike_machines() {
     let nobody =
         scene.diff(DiffRequest { normalize: Normalize::Procedure("main".into()), ..of("once", "twice") });
     assert!(matches!(nobody, Err(QueryError::NothingToCompare { .. })), "{nobody:?}");
+    scene.import("old", "empty", "amd-zen4", [0, 0]);
+    for sides in [of("once", "empty"), of("empty", "once")] {
+        let nothing = scene.diff(sides);
+        assert!(matches!(nothing, Err(QueryError::NothingToCompare { .. })), "{nothing:?}");
+    }
+}
+
+#[test]
+fn lines_are_found_again_in_a_program_that_was_built_in_another_folder() {
+    let scene = Scene::new();
+    scene.build_from("old/walk.c", "old", BEFORE);
+    scene.import("old", "before", "generic-x86-64", [1000, 50]);
+    scene.build_from("new/walk.c", "new", &after());
+    scene.import("new", "after", "generic-x86-64", [1500, 52]);
+    let diff = scene.diff(of("before", "after")).unwrap();
+    let places: Vec<_> = diff.lines.iter().map(|l| (l.line_a, l.line_b)).collect();
+    assert!(places.contains(&(Some(4), Some(6))) || places.contains(&(Some(6), Some(8))), "{places:?}");
+    assert!(diff.lines.iter().all(|l| l.line_b.is_none() || l.file.ends_with("new/walk.c")), "{diff:#?}");
 }
 
 #[test]
