@@ -10,19 +10,21 @@ import { makeLargeProgram } from './large.mjs';
 const folder = join(target, 'bench');
 export const samplesMin = 1_000_000;
 
-/** Seconds, seconds of CPU and peak MiB of a command; its output too. */
+/**
+ * Seconds, seconds of CPU and peak MiB of a command; its output too. perf stat has nanoseconds from the command's start to its
+ * end, where time has hundredths of a second, and what this process takes to start another one is not in them.
+ */
 export function measure(command, scratch) {
-  const times = join(scratch, 'times');
-  const start = performance.now();
-  const { status, stdout, stderr } = spawnSync('/usr/bin/time', ['-q', '-o', times, '-f', '%U %S %M', ...command], {
-    encoding: 'utf8',
-    maxBuffer: 1 << 30,
-    cwd: top,
-  });
-  const wall = (performance.now() - start) / 1000;
+  const [times, peaks] = [join(scratch, 'times'), join(scratch, 'peaks')];
+  const events = 'duration_time,user_time,system_time';
+  const stat = ['stat', '-x,', '-o', times, '-e', events, '--', '/usr/bin/time', '-q', '-o', peaks, '-f', '%M'];
+  const { status, stdout, stderr } = spawnSync('perf', [...stat, ...command], { encoding: 'utf8', maxBuffer: 1 << 30, cwd: top });
   if (status !== 0) throw new Stop(`${command.join(' ')}: status ${status}: ${stderr.trim().split('\n').pop()}`);
-  const [user, system, peak] = readFileSync(times, 'utf8').trim().split(' ').map(Number);
-  return { wall, cpu: user + system, peak: peak / 1024, stdout };
+  const told = readFileSync(times, 'utf8');
+  // What was not counted took no time: less than the system's clock tells.
+  const seconds = (event) => Number(told.match(new RegExp(`^(\\d+),ns,${event},`, 'm'))?.[1] ?? 0) / 1e9;
+  const [wall, user, system] = events.split(',').map(seconds);
+  return { wall, cpu: user + system, peak: Number(readFileSync(peaks, 'utf8')) / 1024, stdout };
 }
 
 /** How many samples a file of perf's has. */
@@ -101,7 +103,7 @@ export function beside({ title, ours, theirs, rounds, scratch, faster, smaller }
     results.theirs.push(measure(theirs, scratch));
   }
   const ratio = (key) => median(results.theirs.map((one, round) => one[key] / results.ours[round][key]));
-  const row = (name, of) => [name, ...[['wall', 2, 's'], ['cpu', 2, 's'], ['peak', 0, 'MiB']].map(([key, digits, unit]) => spread(of.map((one) => one[key]), digits, unit))];
+  const row = (name, of) => [name, ...[['wall', 3, 's'], ['cpu', 3, 's'], ['peak', 1, 'MiB']].map(([key, digits, unit]) => spread(of.map((one) => one[key]), digits, unit))];
   const mark = (value, bar) => `${value.toFixed(1)}× ${bar === undefined ? '' : value >= bar ? `✓ ≥ ${bar}` : `✗ ≥ ${bar}`}`;
   table(title, [
     ['', 'wall', 'CPU', 'peak memory'],

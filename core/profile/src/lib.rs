@@ -35,7 +35,7 @@ pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, Image
 pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord};
 pub use sample::{Counts, SampleKey};
 pub use segment::{
-    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, PathSegment, SEGMENT_VERSION, SampleRow, Segment, SegmentError,
+    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, PathSegment, SEGMENT_VERSION, SampleRun, Segment, SegmentError,
     read_paths, read_paths_unverified, read_segment, read_segment_unverified,
 };
 pub use source::{MAX_SOURCE_BYTES, SourceRecord};

@@ -3,7 +3,7 @@
 //! Enters: rows of segments. Leaves: whether they are taken. Never here: images and domains, which are chosen among what was
 //! read ([`TopRequest`](crate::TopRequest)). Cost: once for each run of rows of one kind.
 
-use dwell_profile::{Dimension, DimensionSet, SampleRow};
+use dwell_profile::{Dimension, DimensionSet, SampleRun};
 
 use crate::{QueryError, dimensions::container, selection::Selection};
 
@@ -22,12 +22,12 @@ pub struct SampleFilter {
 
 impl SampleFilter {
     /// Whether samples of this row count.
-    pub(crate) fn takes(&self, row: &SampleRow<'_>) -> bool {
+    pub(crate) fn takes(&self, row: &SampleRun<'_>) -> bool {
         self.app.as_ref().is_none_or(|app| **app == **row.app)
             && (self.dimensions().is_empty() || self.takes_dimensions(row))
     }
 
-    fn takes_dimensions(&self, row: &SampleRow<'_>) -> bool {
+    fn takes_dimensions(&self, row: &SampleRun<'_>) -> bool {
         let Some(values) = row.dimensions else { return false };
         let is_thread = |name: &String| values.thread.as_deref() == Some(name);
         let is_cgroup = |part: &String| {

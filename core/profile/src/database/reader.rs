@@ -9,7 +9,7 @@ use std::{
 use crate::{
     Counts, DatabaseError, Epoch, EpochId, ImageRecord, PathBurst, Segment, SourceRecord, Warning,
     error::IoContext,
-    segment::{MAX_SEGMENT_BYTES, Opened, SampleRow, each_row, read_owned, read_paths},
+    segment::{MAX_SEGMENT_BYTES, Opened, SampleRun, each_run, read_owned, read_paths},
 };
 
 use super::{
@@ -63,10 +63,10 @@ pub struct EpochRows {
 type ReadOne<'r, T> = dyn Fn(&Path, SegmentRange) -> Result<T, Option<String>> + 'r;
 
 impl EpochRows {
-    /// Hands over all samples; a key may come more than once. What cannot be read becomes a warning.
-    pub fn each(&mut self, sink: &mut dyn FnMut(SampleRow<'_>)) {
+    /// Hands over all samples, run by run; a key may come more than once. What cannot be read becomes a warning.
+    pub fn each(&mut self, sink: &mut dyn FnMut(SampleRun<'_>)) {
         for (path, segment) in self.segments.drain(..) {
-            if let Err(error) = each_row(&segment, sink) {
+            if let Err(error) = each_run(&segment, sink) {
                 let reason = format!("a part of it could not be read: {error}");
                 self.profile.warnings.push(Warning { path, reason });
             }

@@ -4,39 +4,22 @@
 //! themselves, a batch of rows of each, and a row group on its way out; never all rows. Segments are sorted, so their
 //! merge is; a foreign one that is not makes rows that come twice, which readers add up.
 
-use std::{
-    cmp::Ordering,
-    collections::{BTreeMap, BinaryHeap, binary_heap::PeekMut},
-    sync::Arc,
-};
+use std::{cmp::Ordering, collections::BTreeMap};
 
 use bytes::Bytes;
-use parquet::{
-    column::reader::{ColumnReaderImpl, get_typed_column_reader},
-    data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
-    file::{
-        reader::{FileReader, RowGroupReader, SerializedFileReader},
-        writer::{SerializedFileWriter, SerializedRowGroupWriter},
-    },
-};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use crate::{
-    Dimension, DimensionSet, DimensionValues, EpochId, ImageId, ImageRecord, database::SegmentRange,
-};
+use crate::{DimensionSet, EpochId, ImageId, ImageOffset, ImageRecord, database::SegmentRange};
 
 use super::{
-    MAX_TEXT_BYTES, SegmentError,
-    columns::{self, NO_CPU},
+    SegmentError,
     decode::{self, Columns, contain},
+    key::Key,
     metadata::Metadata,
+    names::Names,
+    output::Output,
+    readers::Readers,
 };
-
-/// Rows that are decoded of a segment at a time.
-const BATCH_ROWS: usize = 512;
-/// Rows of a row group that is written: 20 bytes each in memory.
-const ROW_GROUP_ROWS: usize = 1 << 16;
-/// Values that are handed to a column at a time.
-const WRITE_ROWS: usize = 1 << 10;
 
 /// A segment whose checksum is right, not decoded yet.
 pub(crate) struct Opened {
@@ -101,372 +84,91 @@ pub(crate) fn merge_segments(
 }
 
 fn merge_rows(parts: &[Opened], writer: &mut Output) -> Result<(), SegmentError> {
-    let cursors = parts.iter().map(Cursor::new).collect::<Result<Vec<_>, _>>()?;
-    // A heap whose top has the least row: of many parts few are compared for each row.
-    let mut heap: BinaryHeap<Cursor<'_>> = cursors.into_iter().filter(|c| c.row().is_some()).collect();
-    let mut pending: Option<(Row, u64)> = None;
-    while let Some(mut least) = heap.peek_mut() {
+    let names = &mut writer.names;
+    let mut heap = parts.iter().map(|part| Cursor::new(part, names)).collect::<Result<Vec<_>, _>>()?;
+    heap.retain(|cursor| cursor.row().is_some());
+    heap.sort_by(|a, b| a.order(b, names));
+    let mut pending: Option<Row> = None;
+    // Its first cursor has the least row: of many parts few are compared for each row.
+    while let Some(least) = heap.first_mut() {
         let row = least.row().expect("only cursors with a row are in the heap");
         match &mut pending {
-            Some((last, count)) if last.key_order(row) == Ordering::Equal => {
-                *count = count.saturating_add(row.count);
+            Some(last) if (last.key, last.offset) == (row.key, row.offset) => {
+                last.count = last.count.saturating_add(row.count);
             }
-            _ => {
-                let (row, count) = (row.clone(), row.count);
-                if let Some((done, count)) = pending.replace((row, count)) {
-                    writer.push(&done, count)?;
-                }
-            }
+            _ => pending.replace(row).map_or(Ok(()), |done| writer.take(done))?,
         }
-        least.advance()?;
+        least.advance(&mut writer.names)?;
         if least.row().is_none() {
-            PeekMut::pop(least);
+            heap.swap_remove(0);
         }
+        sink_first(&mut heap, &writer.names);
     }
-    pending.map_or(Ok(()), |(row, count)| writer.push(&row, count))
+    pending.map_or(Ok(()), |done| writer.take(done))
 }
 
-/// A row as it is in the file.
-#[derive(Clone)]
-pub(super) struct Row {
-    pub(super) image: ByteArray,
-    pub(super) event: ByteArray,
-    pub(super) app: ByteArray,
-    pub(super) instance: u32,
-    /// Where the segment has such columns.
-    pub(super) thread: Option<ByteArray>,
-    pub(super) cgroup: Option<ByteArray>,
-    pub(super) cpu: Option<u32>,
-    pub(super) offset: u64,
-    pub(super) count: u64,
-}
-
-impl Row {
-    /// The order of a segment's rows.
-    fn key_order(&self, other: &Row) -> Ordering {
-        // Within a run, rows share their texts' bytes.
-        let texts = |r: &Row| [&r.image, &r.event, &r.app].map(|t| (t.data().as_ptr(), t.len()));
-        if texts(self) == texts(other) {
-            return self.order_within_app(other);
+/// Puts the first cursor where it belongs: those at 2n + 1 and 2n + 2 have no lesser row than the one at n.
+fn sink_first(heap: &mut [Cursor<'_>], names: &Names) {
+    let mut at = 0;
+    loop {
+        let below = (2 * at + 1)..heap.len().min(2 * at + 3);
+        let Some(least) = below.min_by(|a, b| heap[*a].order(&heap[*b], names)) else { return };
+        if heap[at].order(&heap[least], names).is_le() {
+            return;
         }
-        (self.image.data(), self.event.data(), self.app.data())
-            .cmp(&(other.image.data(), other.event.data(), other.app.data()))
-            .then_with(|| self.order_within_app(other))
-    }
-
-    fn order_within_app(&self, other: &Row) -> Ordering {
-        let dimensions = || {
-            let thread = text_of(&self.thread).cmp(&text_of(&other.thread));
-            let cgroup = || text_of(&self.cgroup).cmp(&text_of(&other.cgroup));
-            thread.then_with(cgroup).then_with(|| self.cpu.cmp(&other.cpu))
-        };
-        let instance = self.instance.cmp(&other.instance);
-        instance.then_with(dimensions).then_with(|| self.offset.cmp(&other.offset))
-    }
-
-    /// Of what is kept of threads, groups and CPUs.
-    pub(super) fn dimensions(&self) -> Result<Option<DimensionValues>, SegmentError> {
-        if self.thread.is_none() && self.cgroup.is_none() && self.cpu.is_none() {
-            return Ok(None);
-        }
-        let text = |bytes: &Option<ByteArray>| {
-            bytes.as_ref().map(|b| decode::text(b).map(Arc::<str>::from)).transpose()
-        };
-        let cpu = self.cpu.filter(|cpu| *cpu != NO_CPU);
-        Ok(Some(DimensionValues { thread: text(&self.thread)?, cgroup: text(&self.cgroup)?, cpu }))
+        heap.swap(at, least);
+        at = least;
     }
 }
 
-fn text_of(text: &Option<ByteArray>) -> Option<&[u8]> {
-    text.as_ref().map(ByteArray::data)
-}
-
-/// Goes through a segment's rows.
-struct Cursor<'p> {
-    part: &'p Opened,
-    columns: Columns,
-    next_group: usize,
-    readers: Option<Readers>,
-    /// Rows of the group that are not decoded yet.
-    left: usize,
-    /// Decoded rows, the next one last.
-    batch: Vec<Row>,
-}
-
-/// The columns of a row group.
-pub(super) struct Readers {
-    image: ColumnReaderImpl<ByteArrayType>,
-    event: ColumnReaderImpl<ByteArrayType>,
-    app: ColumnReaderImpl<ByteArrayType>,
-    instance: ColumnReaderImpl<Int32Type>,
-    offset: ColumnReaderImpl<Int64Type>,
-    count: ColumnReaderImpl<Int64Type>,
-    thread: Option<ColumnReaderImpl<ByteArrayType>>,
-    cgroup: Option<ColumnReaderImpl<ByteArrayType>>,
-    cpu: Option<ColumnReaderImpl<Int32Type>>,
-}
-
-/// The greatest has the least row; every one that is compared has one.
-impl Ord for Cursor<'_> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let order = self.row().zip(other.row()).map(|(a, b)| b.key_order(a));
-        order.unwrap_or_else(|| self.row().is_some().cmp(&other.row().is_some()))
-    }
-}
-
-impl PartialOrd for Cursor<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Cursor<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Cursor<'_> {}
-
-impl<'p> Cursor<'p> {
-    fn new(part: &'p Opened) -> Result<Self, SegmentError> {
-        let columns = Columns::find(part.file.metadata().file_metadata().schema_descr())?;
-        let (next_group, readers, left, batch) = (0, None, 0, Vec::new());
-        let mut cursor = Cursor { part, columns, next_group, readers, left, batch };
-        cursor.fill()?;
-        Ok(cursor)
-    }
-
-    fn row(&self) -> Option<&Row> {
-        self.batch.last()
-    }
-
-    fn advance(&mut self) -> Result<(), SegmentError> {
-        self.batch.pop();
-        if self.batch.is_empty() { self.fill() } else { Ok(()) }
-    }
-
-    /// Decodes the next batch; none is left at the end.
-    fn fill(&mut self) -> Result<(), SegmentError> {
-        while self.left == 0 {
-            if self.next_group == self.part.file.num_row_groups() {
-                return Ok(());
-            }
-            let group = self.part.file.get_row_group(self.next_group)?;
-            self.left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
-            self.readers = Some(Readers::new(&*group, &self.columns)?);
-            self.next_group += 1;
-        }
-        let readers = self.readers.as_mut().expect("a group with rows is open");
-        let rows = self.left.min(BATCH_ROWS);
-        self.batch = readers.read(rows)?;
-        self.batch.reverse();
-        self.left -= rows;
-        Ok(())
-    }
-}
-
-impl Readers {
-    pub(super) fn new(group: &dyn RowGroupReader, columns: &Columns) -> Result<Self, SegmentError> {
-        fn reader<T: DataType>(
-            group: &dyn RowGroupReader,
-            column: usize,
-        ) -> Result<ColumnReaderImpl<T>, SegmentError> {
-            Ok(get_typed_column_reader::<T>(group.get_column_reader(column)?))
-        }
-        Ok(Readers {
-            image: reader(group, columns.image)?,
-            event: reader(group, columns.event)?,
-            app: reader(group, columns.app)?,
-            instance: reader(group, columns.instance)?,
-            offset: reader(group, columns.offset)?,
-            count: reader(group, columns.count)?,
-            thread: columns.thread.map(|c| reader(group, c)).transpose()?,
-            cgroup: columns.cgroup.map(|c| reader(group, c)).transpose()?,
-            cpu: columns.cpu.map(|c| reader(group, c)).transpose()?,
-        })
-    }
-
-    pub(super) fn read(&mut self, rows: usize) -> Result<Vec<Row>, SegmentError> {
-        let images = values(&mut self.image, rows)?.into_iter();
-        let events = values(&mut self.event, rows)?;
-        let apps = values(&mut self.app, rows)?;
-        let instances = values(&mut self.instance, rows)?;
-        let offsets = values(&mut self.offset, rows)?;
-        let counts = values(&mut self.count, rows)?;
-        let keys = images.zip(events).zip(apps).zip(instances).zip(offsets).zip(counts);
-        let row = |(((((image, event), app), instance), offset), count)| Row {
-            image,
-            event,
-            app,
-            instance: instance as u32,
-            offset: offset as u64,
-            count: count as u64,
-            thread: None,
-            cgroup: None,
-            cpu: None,
-        };
-        let mut batch: Vec<Row> = keys.map(row).collect();
-        self.read_dimensions(&mut batch)?;
-        Ok(batch)
-    }
-
-    fn read_dimensions(&mut self, batch: &mut [Row]) -> Result<(), SegmentError> {
-        if let Some(reader) = &mut self.thread {
-            let threads = values(reader, batch.len())?;
-            batch.iter_mut().zip(threads).for_each(|(row, thread)| row.thread = Some(thread));
-        }
-        if let Some(reader) = &mut self.cgroup {
-            let cgroups = values(reader, batch.len())?;
-            batch.iter_mut().zip(cgroups).for_each(|(row, cgroup)| row.cgroup = Some(cgroup));
-        }
-        if let Some(reader) = &mut self.cpu {
-            let cpus = values(reader, batch.len())?;
-            batch.iter_mut().zip(cpus).for_each(|(row, cpu)| row.cpu = Some(cpu as u32));
-        }
-        Ok(())
-    }
-}
-
-fn values<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<Vec<T::T>, SegmentError> {
-    let mut values = Vec::with_capacity(rows);
-    while values.len() < rows {
-        let (records, ..) = reader.read_records(rows - values.len(), None, None, &mut values)?;
-        if records == 0 {
-            return Err(decode::short("values"));
-        }
-    }
-    Ok(values)
-}
-
-/// Texts of a row group, which come in long runs.
-#[derive(Default)]
-struct Runs(Vec<(ByteArray, usize)>);
-
-impl Runs {
-    fn push(&mut self, text: &ByteArray) -> Result<(), SegmentError> {
-        if let Some((last, length)) = self.0.last_mut().filter(|(last, _)| last.data() == text.data()) {
-            debug_assert!(last.len() <= MAX_TEXT_BYTES);
-            *length += 1;
-            return Ok(());
-        }
-        SegmentError::limit("text in bytes", text.len() as u64, MAX_TEXT_BYTES as u64)?;
-        std::str::from_utf8(text.data())
-            .map_err(|e| SegmentError::Parquet(format!("text that is none: {e}")))?;
-        // A copy, as the original keeps a whole page of its file alive.
-        self.0.push((ByteArray::from(text.data().to_vec()), 1));
-        Ok(())
-    }
-
-    fn write(&self, group: &mut SerializedRowGroupWriter<'_, Vec<u8>>) -> Result<(), SegmentError> {
-        let mut column = group.next_column()?.expect("as many columns as the schema has");
-        let writer = column.typed::<ByteArrayType>();
-        for (text, length) in &self.0 {
-            let values = vec![text.clone(); (*length).min(WRITE_ROWS)];
-            let mut left = *length;
-            while left > 0 {
-                let batch = &values[..left.min(WRITE_ROWS)];
-                // Least and greatest are known: the writer need not compare each value.
-                let (least, greatest) = (Some(text), Some(text));
-                writer.write_batch_with_statistics(batch, None, None, least, greatest, None)?;
-                left -= batch.len();
-            }
-        }
-        column.close()?;
-        Ok(())
-    }
-}
-
-/// A segment on its way out.
-pub(super) struct Output {
-    file: SerializedFileWriter<Vec<u8>>,
-    paths: BTreeMap<Vec<u8>, ByteArray>,
-    dimensions: DimensionSet,
-    group: Group,
-}
-
-#[derive(Default)]
-struct Group {
-    images: Runs,
-    events: Runs,
-    offsets: Vec<i64>,
-    counts: Vec<i64>,
-    apps: Runs,
-    instances: Vec<i32>,
-    paths: Runs,
-    threads: Runs,
-    cgroups: Runs,
-    cpus: Vec<i32>,
+/// A row; its texts are numbers of the output's names.
+#[derive(Clone, Copy)]
+struct Row {
+    key: Key,
+    offset: ImageOffset,
+    count: u64,
 }
 
 impl Output {
-    pub(super) fn new(images: &[ImageRecord], dimensions: DimensionSet) -> Result<Self, SegmentError> {
-        let (schema, properties) = (columns::schema(dimensions), columns::PROPERTIES.clone());
-        let path = |r: &ImageRecord| {
-            (r.id.as_str().as_bytes().to_vec(), ByteArray::from(&*r.path.to_string_lossy()))
-        };
-        Ok(Output {
-            file: SerializedFileWriter::new(Vec::new(), schema, properties)?,
-            paths: images.iter().map(path).collect(),
-            dimensions,
-            group: Group::default(),
-        })
+    fn take(&mut self, row: Row) -> Result<(), SegmentError> {
+        self.begin(row.key)?;
+        self.push(row.offset.0, row.count)
+    }
+}
+
+/// Goes through a segment's rows one by one.
+struct Cursor<'p> {
+    readers: Readers<'p>,
+    /// The run that the next row is in, and where; `None` at the end.
+    run: Option<(Key, std::ops::Range<usize>)>,
+}
+
+impl<'p> Cursor<'p> {
+    fn new(part: &'p Opened, names: &mut Names) -> Result<Self, SegmentError> {
+        let mut readers = Readers::new(part)?;
+        let run = readers.next(names)?;
+        Ok(Cursor { readers, run })
     }
 
-    pub(super) fn push(&mut self, row: &Row, count: u64) -> Result<(), SegmentError> {
-        let group = &mut self.group;
-        group.images.push(&row.image)?;
-        group.events.push(&row.event)?;
-        group.offsets.push(row.offset as i64);
-        group.counts.push(count as i64);
-        group.apps.push(&row.app)?;
-        group.instances.push(row.instance as i32);
-        let nameless = ByteArray::from("");
-        group.paths.push(self.paths.get(row.image.data()).unwrap_or(&nameless))?;
-        for dimension in self.dimensions.iter() {
-            let text = |text: &Option<ByteArray>| text.clone().unwrap_or_else(|| nameless.clone());
-            match dimension {
-                Dimension::Thread => group.threads.push(&text(&row.thread))?,
-                Dimension::Cgroup => group.cgroups.push(&text(&row.cgroup))?,
-                Dimension::Cpu => group.cpus.push(row.cpu.unwrap_or(NO_CPU) as i32),
-            }
-        }
-        if group.offsets.len() == ROW_GROUP_ROWS { self.write_group() } else { Ok(()) }
+    /// Of the rows that come next, in a segment's order; every cursor that is compared has one.
+    fn order(&self, other: &Self, names: &Names) -> Ordering {
+        let order = |(a, b): (Row, Row)| a.key.order(&b.key, names).then_with(|| a.offset.cmp(&b.offset));
+        self.row().zip(other.row()).map_or(Ordering::Equal, order)
     }
 
-    fn write_group(&mut self) -> Result<(), SegmentError> {
-        let Group { images, events, offsets, counts, apps, instances, paths, threads, cgroups, cpus } =
-            std::mem::take(&mut self.group);
-        let mut group = self.file.next_row_group()?;
-        images.write(&mut group)?;
-        events.write(&mut group)?;
-        super::encode::column::<Int64Type>(&mut group, offsets)?;
-        super::encode::column::<Int64Type>(&mut group, counts)?;
-        apps.write(&mut group)?;
-        super::encode::column::<Int32Type>(&mut group, instances)?;
-        paths.write(&mut group)?;
-        if self.dimensions.has(Dimension::Thread) {
-            threads.write(&mut group)?;
+    fn row(&self) -> Option<Row> {
+        let (key, run) = self.run.as_ref()?;
+        let (offset, count) = self.readers.rows(run.clone())[0];
+        Some(Row { key: *key, offset, count })
+    }
+
+    fn advance(&mut self, names: &mut Names) -> Result<(), SegmentError> {
+        let (_, run) = self.run.as_mut().expect("it has a row");
+        run.start += 1;
+        if run.start == run.end {
+            self.run = self.readers.next(names)?;
         }
-        if self.dimensions.has(Dimension::Cpu) {
-            super::encode::column::<Int32Type>(&mut group, cpus)?;
-        }
-        if self.dimensions.has(Dimension::Cgroup) {
-            cgroups.write(&mut group)?;
-        }
-        group.close()?;
         Ok(())
-    }
-
-    pub(super) fn finish(mut self, metadata: &Metadata) -> Result<Vec<u8>, SegmentError> {
-        if !self.group.offsets.is_empty() {
-            self.write_group()?;
-        }
-        let mut file = self.file;
-        file.flush().map_err(|e| SegmentError::Parquet(e.to_string()))?;
-        let checksum = metadata.checksum(file.inner());
-        metadata.key_values(checksum).into_iter().for_each(|kv| file.append_key_value_metadata(kv));
-        Ok(file.into_inner()?)
     }
 }
 
@@ -474,10 +176,12 @@ impl Output {
 mod tests {
     use proptest::prelude::*;
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::{
-        Counts, Event, ImageKind, ImageOffset, SampleKey,
-        segment::{encode, read_segment},
+        Counts, Event, ImageKind, SampleKey,
+        segment::{encode, output::ROW_GROUP_ROWS, read_segment},
     };
 
     fn record(id: &str, path: &str) -> ImageRecord {
@@ -583,8 +287,8 @@ mod tests {
         assert_eq!(rows.len(), 5);
         assert_eq!(rows.into_iter().collect::<Counts>(), expected);
         let mut streamed = Counts::default();
-        crate::segment::each_row(&parts[0], &mut |row| {
-            streamed.insert(row.key(), row.count);
+        crate::segment::each_run(&parts[0], &mut |run| {
+            streamed.extend(run.rows.iter().map(|(offset, count)| (run.key(*offset), *count)));
         })
         .unwrap();
         assert_eq!(streamed.len(), 3);

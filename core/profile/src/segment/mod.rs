@@ -7,10 +7,15 @@ mod base64;
 mod columns;
 mod decode;
 mod encode;
+mod key;
 mod merge;
 mod metadata;
+mod names;
+mod output;
 mod page_walk;
 mod paths;
+mod readers;
+mod runs;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -22,8 +27,8 @@ pub(crate) use encode::encode;
 pub(crate) use merge::{Opened, merge_segments};
 pub(crate) use paths::encode_paths;
 pub use paths::{PathSegment, read_paths, read_paths_unverified};
-pub use stream::SampleRow;
-pub(crate) use stream::{each_row, encode_rows};
+pub use stream::SampleRun;
+pub(crate) use stream::{each_run, encode_rows};
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
 

@@ -1,0 +1,82 @@
+//! What a segment's rows are sorted by before their place, by numbers of texts.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use crate::{DimensionValues, SampleKey};
+
+use super::{SegmentError, columns::NO_CPU, names::Names};
+
+/// All of a row but its offset and its count; texts are numbers of [`Names`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) image: u32,
+    pub(super) event: u32,
+    pub(super) app: u32,
+    pub(super) instance: u32,
+    /// Where the segment has such columns.
+    pub(super) thread: Option<u32>,
+    pub(super) cgroup: Option<u32>,
+    pub(super) cpu: Option<u32>,
+}
+
+impl Key {
+    /// Of a sample's key, without its offset.
+    pub(super) fn of(key: &SampleKey, names: &mut Names) -> Result<Key, SegmentError> {
+        let values = key.dimensions.as_deref();
+        let thread = values.and_then(|v| v.thread.as_deref());
+        let cgroup = values.and_then(|v| v.cgroup.as_deref());
+        Ok(Key {
+            image: names.intern(key.image.as_str())?,
+            event: names.intern(key.event.name())?,
+            app: names.intern(&key.app)?,
+            instance: key.instance,
+            thread: thread.map(|text| names.intern(text)).transpose()?,
+            cgroup: cgroup.map(|text| names.intern(text)).transpose()?,
+            cpu: values.and_then(|v| v.cpu),
+        })
+    }
+
+    /// The order of a segment's rows.
+    pub(super) fn order(&self, other: &Key, names: &Names) -> Ordering {
+        if self == other {
+            return Ordering::Equal;
+        }
+        let text = |a: u32, b: u32| if a == b { Ordering::Equal } else { names.text(a).cmp(names.text(b)) };
+        let optional = |a: Option<u32>, b: Option<u32>| match (a, b) {
+            (Some(a), Some(b)) => text(a, b),
+            (a, b) => a.is_some().cmp(&b.is_some()),
+        };
+        text(self.image, other.image)
+            .then_with(|| text(self.event, other.event))
+            .then_with(|| text(self.app, other.app))
+            .then_with(|| self.instance.cmp(&other.instance))
+            .then_with(|| optional(self.thread, other.thread))
+            .then_with(|| optional(self.cgroup, other.cgroup))
+            .then_with(|| self.cpu.cmp(&other.cpu))
+    }
+
+    /// What is kept of threads, groups and CPUs.
+    pub(super) fn dimensions(&self, names: &Names) -> Option<DimensionValues> {
+        if (self.thread, self.cgroup, self.cpu) == (None, None, None) {
+            return None;
+        }
+        let text = |number: Option<u32>| number.map(|number| names.text(number).clone());
+        let cpu = self.cpu.filter(|cpu| *cpu != NO_CPU);
+        Some(DimensionValues { thread: text(self.thread), cgroup: text(self.cgroup), cpu })
+    }
+}
+
+/// Whether two keys differ by their offsets at most; quick where they share their texts, as keys of one source do.
+pub(super) fn same_but_offset(a: &SampleKey, b: &SampleKey) -> bool {
+    let same = |a: &str, b: &str| std::ptr::eq(a, b) || a == b;
+    let dimensions = || match (&a.dimensions, &b.dimensions) {
+        (None, None) => true,
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+        _ => false,
+    };
+    same(a.image.as_str(), b.image.as_str())
+        && same(a.event.name(), b.event.name())
+        && same(&a.app, &b.app)
+        && a.instance == b.instance
+        && dimensions()
+}
