@@ -11,7 +11,10 @@ import { build, computing, Endless, forking, mixed, runLoad } from './loads.mjs'
 
 const folder = (scratch) => mkdtempSync(join(scratch, 'load-'));
 
-/** Runs the collectors one after the other beside the same endless load; what each used per second, round by round. */
+/**
+ * Runs the collectors one after the other beside the same endless load; what each used per second, round by round, and what
+ * storing took for each second of all that: after a default interval it is no more, as more of the samples are equal then.
+ */
 async function uses({ ways, script, hz, seconds, rounds = 3 }) {
   const load = new Endless(script);
   const results = new Map(ways.map((way) => [way, []]));
@@ -25,6 +28,11 @@ async function uses({ ways, script, hz, seconds, rounds = 3 }) {
         await sleep((seconds / rounds) * 1000);
         results.get(way).push(used());
       }
+      const storing = meter(way);
+      await way.flush?.();
+      const stored = storing();
+      const perSecond = (stored.cpuMsPerSecond * stored.seconds) / (seconds + 2);
+      results.get(way).forEach((used) => (used.storedMsPerSecond = perSecond));
       await way.end();
     }
   } finally {
@@ -39,14 +47,14 @@ export async function reader({ scratch, dwells, hz, seconds }) {
     const results = await uses({ ways, script, hz, seconds });
     const of = (way, what) => results.get(way).map((used) => used[what]);
     table(`reader at ${hz} Hz on each of ${availableParallelism()} CPUs, ${what}: CPU time of the collecting process, ${seconds} s in 3 parts`, [
-      ['', 'CPU ms per second', 'bar', 'KB/s written', 'resident'],
+      ['', 'reading: CPU ms per second', 'bar', 'and storing', 'resident'],
       ...ways.map((way) => {
-        const cpu = of(way, 'cpuMsPerSecond');
+        const [cpu, stored] = [of(way, 'cpuMsPerSecond'), of(way, 'storedMsPerSecond')];
         return [
           way.name,
           spread(cpu, 2, 'ms/s'),
           way instanceof Perf ? '' : atMost(cpu.toSorted((a, b) => a - b)[1], 1, 'ms/s'),
-          spread(results.get(way).map(({ bytes, seconds: took }) => bytes / took / 1000), 1, 'KB/s'),
+          way instanceof Perf ? 'in it' : spread(stored, 2, 'ms/s'),
           spread(results.get(way).map(({ resident }) => resident.all / 1e6), 1, 'MB'),
         ];
       }),

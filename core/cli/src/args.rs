@@ -164,8 +164,8 @@ fn percent(text: &str) -> Result<f64, String> {
 pub struct DaemonArgs {
     #[command(flatten)]
     pub sampling: SamplingArgs,
-    /// Seconds between two times that samples are stored; what kill -9 may lose.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    /// Seconds between two times that samples are stored; what kill -9 may lose. `dwell flush` stores at once.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub flush_interval: u32,
     /// Percent of each CPU that sampling may cost, interrupts included; beyond, the rate is lowered. 0: no limit.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = budget)]

@@ -26,6 +26,8 @@ enum { /* of enum bpf_map_type and the flags of maps, fixed ABI of the kernel */
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_RB_NO_WAKEUP = 1,
 	BPF_RB_FORCE_WAKEUP = 2,
+	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_RING_SIZE = 1,
 };
 
 /* Helpers of the kernel by number, fixed ABI as well. */
@@ -34,6 +36,7 @@ static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
 static __u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*bpf_ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
+static __u64 (*bpf_ringbuf_query)(void *ring, __u64 flags) = (void *)134;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 
 /* The few fields of the kernel's structures that are read; the loader moves them to where this
@@ -153,8 +156,8 @@ static __always_inline void spill(struct dwell_head *head, __u32 table,
 	}
 }
 
-/* Counts a sample in the tables of a CPU's slot. */
-static __always_inline void add(struct dwell_head *head, __u32 side,
+/* Counts a sample in the tables of a CPU's slot; whether its place had an entry. */
+static __always_inline int add(struct dwell_head *head, __u32 side,
 				const struct dwell_sample *sample)
 {
 	struct dwell_entry located = dwell_locate(sample), spilled;
@@ -166,19 +169,20 @@ static __always_inline void add(struct dwell_head *head, __u32 side,
 	bucket = bpf_map_lookup_elem(&buckets, &index);
 	if (!bucket) { /* A CPU without a table: the loader gives every CPU that it samples one. */
 		lose(head, sample->event, 1);
-		return;
+		return 0;
 	}
 	switch (dwell_bucket_add(bucket, &located, &spilled)) {
 	case DWELL_FOUND:
 		head->found++;
-		return;
+		return 1;
 	case DWELL_NEW:
-		return;
+		return 0;
 	case DWELL_EVICTED:
 	case DWELL_SATURATED:
 		break;
 	}
 	spill(head, table, &spilled);
+	return 0;
 }
 
 static __always_inline int is_apart(const struct dwell_control *settings, __u64 tag)
@@ -225,7 +229,11 @@ static __always_inline void look_at_executable(const struct dwell_control *setti
 }
 
 #if defined(DWELL_X86_64)
-/* Hands out the registers of every so many samples in user mode: they tell which way branches go. */
+/*
+ * Hands out the registers of every so many samples in user mode: they tell which way branches go.
+ * Of samples that found their entry, that is: where one falls only once, nobody asks for directions,
+ * and reading the code there would be the dearest part of it.
+ */
 static __always_inline void tell_registers(const struct dwell_control *settings,
 					   struct dwell_head *head, struct context *context,
 					   __u64 pid_tgid, __u32 event)
@@ -268,6 +276,8 @@ static __always_inline void tell_registers(const struct dwell_control *settings,
 	if (bpf_ringbuf_output(&notices, &notice, sizeof(notice), BPF_RB_NO_WAKEUP))
 		head->registers_lost++;
 }
+#else
+#define tell_registers(settings, head, context, pid_tgid, event)
 #endif
 
 static __attribute__((noinline)) int count(struct context *context, __u32 event)
@@ -292,11 +302,8 @@ static __attribute__((noinline)) int count(struct context *context, __u32 event)
 	if (!IS_USER(context))
 		sample.flags = DWELL_SAMPLE_KERNEL;
 	look_at_executable(settings, &sample);
-	add(head, side, &sample);
-#if defined(DWELL_X86_64)
-	if (!(sample.flags & DWELL_SAMPLE_KERNEL))
+	if (add(head, side, &sample) && !(sample.flags & DWELL_SAMPLE_KERNEL))
 		tell_registers(settings, head, context, pid_tgid, event);
-#endif
 	return 0;
 }
 
@@ -328,8 +335,14 @@ int executed(__u64 *arguments)
 		.time_ns = bpf_ktime_get_ns(),
 		.tag = tag_of(task->mm),
 	};
+	__u64 half;
+	int crowded;
 
-	bpf_ringbuf_output(&notices, &notice, sizeof(notice), BPF_RB_NO_WAKEUP);
+	/* The collector looks now and then; a storm of executions must not fill the ring before. */
+	half = bpf_ringbuf_query(&notices, BPF_RB_RING_SIZE) / 2;
+	crowded = bpf_ringbuf_query(&notices, BPF_RB_AVAIL_DATA) > half;
+	bpf_ringbuf_output(&notices, &notice, sizeof(notice),
+			   crowded ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	return 0;
 }
 

@@ -15,7 +15,8 @@
  * @side: which of the two sides the programs write to
  * @apart_count: how many of @apart are set
  * @apart: tags of executables whose processes are kept apart
- * @registers_every: hand out the registers of every so many samples in user mode; 0: of none
+ * @registers_every: hand out the registers of every so many samples in user mode that found their
+ *	entry; 0: of none
  * @registers_events: bit by event, of which events
  */
 struct dwell_control {

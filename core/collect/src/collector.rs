@@ -87,6 +87,7 @@ pub struct Collector<H> {
     apps: Apps,
     images: Images,
     recipes: FxHashMap<(ImageIndex, u64), Code>,
+    recipes_max: usize,
     counts: FxHashMap<Key, u64>,
     tallies: Vec<Tally>,
     lost: BTreeMap<LossCause, u64>,
@@ -118,6 +119,7 @@ impl<H: Host> Collector<H> {
             apps,
             images: Images::default(),
             recipes: FxHashMap::default(),
+            recipes_max: code::RECIPES_MAX,
             counts: FxHashMap::default(),
             lost: BTreeMap::new(),
             unknown: UnknownCauses::default(),
@@ -507,6 +509,11 @@ impl<H: Host> Collector<H> {
     /// The file of an image, while it is at hand.
     pub fn file(&self, image: &ImageId) -> Option<std::fs::File> {
         self.host.file(image)
+    }
+
+    /// Whether so many processes have ended in the interval that it should end: see [`Collector::end_interval`].
+    pub fn is_past_long(&self) -> bool {
+        self.processes.is_past_long()
     }
 
     /// Distinct entries in memory.

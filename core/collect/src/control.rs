@@ -8,20 +8,24 @@ use std::{
     fs::{self, File, Permissions},
     io::{self, BufRead, BufReader, Read, Write},
     os::{
-        fd::AsRawFd,
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::{
             fs::PermissionsExt,
             net::{UnixListener, UnixStream},
         },
     },
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
     thread::JoinHandle,
     time::Duration,
 };
 
 use dwell_profile::{CollectorRecord, Database, EpochId, Event, EventRecord};
 use jiff::Timestamp;
+use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 
 use crate::{CollectError, Stop};
@@ -208,10 +212,18 @@ fn read_line(stream: &UnixStream) -> io::Result<String> {
 pub struct ControlServer {
     /// There until we are dropped.
     requests: Option<Receiver<(Request, Sender<Answer>)>>,
+    asked: Option<Arc<OwnedFd>>,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
     folder: PathBuf,
     socket: PathBuf,
+}
+
+/// Requests on their way to the daemon's loop.
+struct Waiting {
+    sender: Sender<(Request, Sender<Answer>)>,
+    /// An eventfd that tells of them.
+    asked: Option<Arc<OwnedFd>>,
 }
 
 impl ControlServer {
@@ -221,17 +233,28 @@ impl ControlServer {
         let listener = bind(database.path(), &socket)
             .map_err(|source| CollectError::System { action: "listen for `dwell status`", source })?;
         let (sender, requests) = channel();
+        // Without it requests are answered a little later.
+        let asked = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
+        let waiting = Waiting { sender, asked: asked.clone() };
         let stop = Stop::new();
         let thread = std::thread::spawn({
             let stop = stop.clone();
-            move || serve(&listener, &sender, &stop)
+            move || serve(&listener, &waiting, &stop)
         });
         let (folder, thread) = (database.path().to_owned(), Some(thread));
-        Ok(ControlServer { requests: Some(requests), stop, thread, folder, socket })
+        Ok(ControlServer { requests: Some(requests), asked, stop, thread, folder, socket })
+    }
+
+    /// Can be read while requests wait for [`ControlServer::answer`].
+    pub fn asked(&self) -> Option<BorrowedFd<'_>> {
+        self.asked.as_deref().map(AsFd::as_fd)
     }
 
     /// Answers the requests that wait.
     pub fn answer(&self, mut answer: impl FnMut(Request) -> Answer) {
+        if let Some(asked) = &self.asked {
+            let _ = rustix::io::read(asked, &mut [0; 8]); // Before they are taken: who comes later asks again.
+        }
         for (request, reply) in self.requests.iter().flat_map(Receiver::try_iter) {
             let _ = reply.send(answer(request)); // Whoever asked may be gone.
         }
@@ -261,7 +284,7 @@ fn bind(folder: &Path, socket: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn serve(listener: &UnixListener, requests: &Sender<(Request, Sender<Answer>)>, stop: &Stop) {
+fn serve(listener: &UnixListener, requests: &Waiting, stop: &Stop) {
     while !stop.is_asked() {
         match listener.accept() {
             Ok(_) if stop.is_asked() => {}
@@ -271,7 +294,7 @@ fn serve(listener: &UnixListener, requests: &Sender<(Request, Sender<Answer>)>, 
     }
 }
 
-fn serve_one(mut stream: UnixStream, requests: &Sender<(Request, Sender<Answer>)>) -> io::Result<()> {
+fn serve_one(mut stream: UnixStream, requests: &Waiting) -> io::Result<()> {
     stream.set_read_timeout(Some(CLIENT_PATIENCE))?;
     stream.set_write_timeout(Some(CLIENT_PATIENCE))?;
     let answer = match serde_json::from_str(&read_line(&stream)?) {
@@ -281,11 +304,14 @@ fn serve_one(mut stream: UnixStream, requests: &Sender<(Request, Sender<Answer>)
     write_line(&mut stream, &answer)
 }
 
-fn pass_on(request: Request, requests: &Sender<(Request, Sender<Answer>)>) -> Answer {
+fn pass_on(request: Request, requests: &Waiting) -> Answer {
     let (reply, answer) = channel();
     let gone = || Answer::Failed { why: "the daemon is ending".to_owned() };
-    if requests.send((request, reply)).is_err() {
+    if requests.sender.send((request, reply)).is_err() {
         return gone();
+    }
+    if let Some(asked) = &requests.asked {
+        let _ = rustix::io::write(asked, &1_u64.to_ne_bytes()); // It only fails when it is readable for long.
     }
     match answer.recv_timeout(ANSWER_PATIENCE) {
         Ok(answer) => answer,
@@ -330,6 +356,24 @@ mod tests {
             assert!(taken.ends_with("failed: the name Some(\"a\") is taken"), "{taken}");
             assert!(status(database).is_err(), "an answer to another question");
         });
+    }
+
+    #[test]
+    fn a_request_is_told_until_it_is_answered() {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(folder.path()).unwrap();
+        let server = ControlServer::listen(&database).unwrap();
+        let asked = server.asked().expect("an eventfd");
+        let is_asked = |seconds| {
+            let patience = Timespec { tv_sec: seconds, tv_nsec: 0 };
+            poll(&mut [PollFd::from_borrowed_fd(asked, PollFlags::IN)], Some(&patience)).unwrap() > 0
+        };
+        assert!(!is_asked(0));
+        let client = std::thread::spawn(move || flush(&database).unwrap());
+        assert!(is_asked(60), "nobody is kept waiting for a round to end");
+        server.answer(|_| Answer::Flushed { samples: 3 });
+        assert!(!is_asked(0) && client.join().unwrap() == 3);
     }
 
     #[test]

@@ -247,7 +247,15 @@ impl Host for LinuxHost {
         let Some(base) = self.layout.base(module).filter(|_| self.sees_kernel_addresses()) else {
             return Vec::new();
         };
-        offsets.iter().filter_map(|offset| symbols.find(base.wrapping_add(*offset), base)).collect()
+        let mut found: Vec<ImageSymbol> = Vec::new();
+        for offset in offsets {
+            // They come in order, many in one function: each of these is looked for once.
+            let is_in = |s: &ImageSymbol| offset.wrapping_sub(s.offset.0) < s.size_bytes;
+            if !found.last().is_some_and(is_in) {
+                found.extend(symbols.find(base.wrapping_add(*offset), base));
+            }
+        }
+        found
     }
 
     fn file(&self, image: &ImageId) -> Option<File> {

@@ -154,7 +154,7 @@ impl Default for DaemonOptions {
             events: Vec::new(),
             rate: None,
             name: None,
-            flush_every: Duration::from_secs(30),
+            flush_every: Duration::from_secs(300), // As DCPI's daemon; the longer, the more the kernel aggregates.
             branches: true,
             by_process: Vec::new(),
             dimensions: DimensionSet::NONE,
@@ -165,7 +165,7 @@ impl Default for DaemonOptions {
             keep_age: Some(Duration::from_secs(30 * 86_400)),
             keep_bytes: Some(1 << 30),
             keep_images_bytes: None,
-            entries_max: 1 << 14,
+            entries_max: 7 << 13, // As many as fill a table of 2 MB.
             unstored_max: 1 << 17,
         }
     }

@@ -15,6 +15,8 @@ use crate::{
 const MEMORY_OF_THE_DEAD_NS: u64 = 2_000_000_000;
 /// What a pid was beyond that within one interval is not kept.
 const PAST_OF_PID_MAX: usize = 64;
+/// Beyond that the interval should end: what was is kept until then, at about 1 KB for each.
+const PAST_MAX: usize = 1 << 12;
 /// After a fork bomb the memory of the past is given back down to so many pids.
 const PAST_CAPACITY_KEPT: usize = 1 << 10;
 
@@ -57,6 +59,8 @@ pub struct Processes {
     dead: Vec<u32>,
     /// By pid, where the past is kept; the oldest first.
     past: Option<FxHashMap<u32, Vec<Past>>>,
+    /// How much that is.
+    past_kept: usize,
     /// Pids that were so much within one interval that not all of it was kept.
     crowded: FxHashSet<u32>,
 }
@@ -91,8 +95,14 @@ impl Processes {
                 !of_pid.is_empty()
             });
             past.shrink_to(PAST_CAPACITY_KEPT);
+            self.past_kept = past.values().map(Vec::len).sum();
         }
         self.crowded.clear();
+    }
+
+    /// Whether so much is kept of the past that it should be forgotten soon.
+    pub fn is_past_long(&self) -> bool {
+        self.past_kept > PAST_MAX
     }
 
     fn keep(&mut self, pid: u32, process: Process, ended_ns: u64) {
@@ -100,6 +110,7 @@ impl Processes {
         let of_pid = past.entry(pid).or_default();
         if of_pid.len() < PAST_OF_PID_MAX {
             of_pid.push(Past { pid, ended_ns, process });
+            self.past_kept += 1;
         } else {
             self.crowded.insert(pid);
         }
@@ -218,5 +229,28 @@ impl Processes {
     /// How many have a pid now.
     pub fn len(&self) -> usize {
         self.by_pid.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::{Apart, Apps};
+
+    #[test]
+    fn a_long_past_is_told_until_it_is_forgotten() {
+        let execution = Apps::new(Apart::in_a_run(Vec::new())).begin("true");
+        let mut processes = Processes::default();
+        processes.keep_past();
+        let mut long = Vec::new();
+        for time_ns in 0..2 * PAST_MAX as u64 {
+            // A few pids, used again and again: what counts is what they were, not how many they are.
+            processes.exec(1 + time_ns as u32 % 1000, execution, time_ns);
+            long.push(processes.is_past_long());
+        }
+        let first = long.iter().position(|is_long| *is_long);
+        assert_eq!(first, Some(PAST_MAX + 1000), "each pid's first process replaced nobody");
+        processes.forget_past(u64::MAX);
+        assert!(!processes.is_past_long() && processes.len() == 1000);
     }
 }

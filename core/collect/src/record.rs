@@ -167,7 +167,7 @@ fn run(
     let (mut clocks, mut next_look) = (ClockWatch::new(Clocks::now()), start);
     let mut flushing = Flushing::new(options.flush_every);
     loop {
-        session.round(progress);
+        session.round(None, progress);
         if Instant::now() >= next_look {
             next_look = Instant::now() + LOOK_EVERY;
             account.look_at(&mut clocks);

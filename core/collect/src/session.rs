@@ -3,7 +3,10 @@
 //! One function of the caller (`record`, `daemon`) owns the control flow; each round drains the source, counts what is
 //! old enough, lets the source tend to itself and, when it is time, stores.
 
-use std::time::{Duration, Instant};
+use std::{
+    os::fd::BorrowedFd,
+    time::{Duration, Instant},
+};
 
 use dwell_profile::{
     Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventRecord, PathsRecord, Scope, Unit, Writer,
@@ -40,8 +43,10 @@ const MERGE_WINDOW: Duration = Duration::from_millis(5);
 pub const ENTRIES_MAX: usize = 1 << 18;
 /// Entries that are kept while the database refuses them: about 400 MB.
 pub const UNSTORED_MAX: usize = 1 << 22;
-/// The clock is measured, the dead are forgotten and progress is told so often.
+/// Progress is told so often.
 const SECOND: Duration = Duration::from_secs(1);
+/// The core clock is measured so often: it takes a while of spinning.
+const MEASURE_EVERY: Duration = Duration::from_secs(10);
 /// After losses, processes are looked at again no more often than that.
 const REFRESH_EVERY: Duration = Duration::from_secs(2);
 
@@ -87,9 +92,10 @@ pub struct Session {
     epoch_started: Instant,
     cpu_at_start: Duration,
     next_second: Instant,
+    next_measurement: Instant,
     next_refresh: Instant,
-    /// When what the kernel had aggregated was taken last.
-    cut_at: Option<Instant>,
+    /// Whether what the kernel had aggregated was taken before.
+    was_cut: bool,
     entries_max: usize,
     unstored_max: usize,
 }
@@ -136,8 +142,9 @@ impl Session {
             epoch_started: Instant::now(),
             cpu_at_start: process_cpu_time(),
             next_second: Instant::now() + SECOND,
+            next_measurement: Instant::now() + SECOND,
             next_refresh: Instant::now(),
-            cut_at: None,
+            was_cut: false,
             entries_max: setup.entries_max,
             unstored_max: setup.unstored_max,
         })
@@ -163,9 +170,9 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for records and counts them.
-    pub fn round(&mut self, progress: &mut dyn FnMut(Progress)) {
-        self.source.wait(self.source.round());
+    /// Waits for records, no longer than until `wake` can be read, and counts them.
+    pub fn round(&mut self, wake: Option<BorrowedFd<'_>>, progress: &mut dyn FnMut(Progress)) {
+        self.source.wait(self.source.round(), wake);
         let complete_ns = self.source.drain(&mut self.merger);
         let bursts = self.paths.as_mut().map(Paths::take);
         let stepping_since_ns = self.take_in(bursts.unwrap_or_default());
@@ -173,6 +180,9 @@ impl Session {
         self.source.tend(&mut |warning| progress(Progress::Warning(warning)));
         if let Some(executables) = self.collector.take_by_process() {
             self.source.by_process(&executables);
+        }
+        if self.collector.is_past_long() {
+            self.take_aggregated();
         }
         self.offer_thread();
         if Instant::now() >= self.next_refresh && self.collector.take_gaps() {
@@ -183,7 +193,10 @@ impl Session {
         }
         if Instant::now() >= self.next_second {
             self.next_second = Instant::now() + SECOND;
-            self.clock.measure();
+            if Instant::now() >= self.next_measurement {
+                self.next_measurement = Instant::now() + MEASURE_EVERY;
+                self.clock.measure();
+            }
             let (elapsed, samples, lost) = (self.started.elapsed(), self.samples(), self.lost());
             progress(Progress::Running { elapsed, samples, lost });
         }
@@ -257,7 +270,7 @@ impl Session {
             return;
         }
         self.source.cut_batch();
-        self.cut_at = Some(Instant::now());
+        self.was_cut = true;
         let cut_ns = now_ns();
         loop {
             let complete_ns = self.source.drain(&mut self.merger);
@@ -266,13 +279,13 @@ impl Session {
             if horizon_ns > cut_ns {
                 return;
             }
-            self.source.wait(MERGE_WINDOW);
+            self.source.wait(MERGE_WINDOW, None);
         }
     }
 
-    /// The same if it was not done within that time.
-    pub fn take_aggregated_after(&mut self, age_max: Duration) {
-        if self.cut_at.is_none_or(|at| at.elapsed() >= age_max) {
+    /// The same if it was never done before.
+    pub fn take_aggregated_first(&mut self) {
+        if !self.was_cut {
             self.take_aggregated();
         }
     }
@@ -314,7 +327,7 @@ impl Session {
     pub fn finish(mut self) -> Result<Epoch, CollectError> {
         // A full ring tells what it lost with its next record only: make room, and let one come, before we stop.
         self.source.drain(&mut self.merger);
-        self.source.wait(ROUND_MIN);
+        self.source.wait(ROUND_MIN, None);
         let _ = self.source.disable(); // Where it fails, a few more samples come in than we take.
         self.source.drain(&mut self.merger);
         self.source.cut_batch();

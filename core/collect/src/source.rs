@@ -7,7 +7,7 @@
 //! own processes, and the others are held against it. `bpf` and `kmod` count samples in the kernel, by executable and
 //! offset or by process and pc, and hand out counts; they watch whole machines.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, os::fd::BorrowedFd, time::Duration};
 
 use dwell_profile::TableRecord;
 use rustix::time::{ClockId, clock_gettime};
@@ -133,8 +133,8 @@ pub trait Source {
     /// How long [`Source::wait`] may take at most for the source to do well.
     fn round(&self) -> Duration;
 
-    /// Waits until there is much to take, or the time is over.
-    fn wait(&mut self, timeout: Duration);
+    /// Waits until there is much to take, `wake` can be read, or the time is over.
+    fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>);
 
     /// Moves timed records to the merger. Returns a time before which nothing of them is missing.
     fn drain(&mut self, merger: &mut Merger<Item>) -> u64;

@@ -10,7 +10,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Cause, Collector, PID_GONE, PID_IDLE};
+use super::{Cause, Collector, PID_GONE, PID_IDLE, code::RECIPES_OF_HOT_MAX};
 use crate::{
     apps::ExecutionId,
     entries::{Entry, Interval, Place},
@@ -148,6 +148,7 @@ impl<H: Host> Collector<H> {
     /// From now on keeps what each pid was, until [`Collector::end_interval`]: the source aggregates.
     pub fn keep_spaces(&mut self) {
         self.processes.keep_past();
+        self.recipes_max = RECIPES_OF_HOT_MAX;
     }
 
     /// The kernel tells what a process executes now.

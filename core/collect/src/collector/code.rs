@@ -17,6 +17,8 @@ use crate::{
 
 /// Remembered recipes; beyond that they are decoded anew.
 pub(super) const RECIPES_MAX: usize = 1 << 17;
+/// The same where the kernel chooses places that are sampled again and again, and it is for good: as many as fill 2 MB.
+pub(super) const RECIPES_OF_HOT_MAX: usize = 7 << 12;
 
 /// What is known of the code at a sampled place.
 #[derive(Clone, Debug)]
@@ -77,7 +79,7 @@ impl<H: Host> Collector<H> {
         execution: ExecutionId,
         registers: &Registers,
     ) {
-        if self.recipes.len() >= RECIPES_MAX {
+        if self.recipes.len() >= self.recipes_max {
             self.recipes.clear();
         }
         let code = match self.recipes.entry((image, offset)) {

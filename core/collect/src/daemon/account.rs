@@ -20,6 +20,8 @@ use super::budget::Budget;
 pub struct Account {
     /// What one sample's interrupt takes.
     pub interrupt: Duration,
+    /// What CPU time is a share of. Counting them anew each time takes longer than all else here.
+    cpus: usize,
     /// What the machine slept in the epoch.
     pub slept_ns: u64,
     /// The epoch's files, as last looked at.
@@ -45,6 +47,7 @@ impl Account {
     pub fn new(began: &str, interrupt: Duration, now: Clocks) -> Self {
         Account {
             interrupt,
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
             slept_ns: 0,
             disk_bytes: 0,
             reopened: 0,
@@ -137,8 +140,7 @@ impl Account {
         let elapsed_ns = awake_ns.saturating_sub(self.paused_ns);
         let cpu_user_ns = user.saturating_sub(self.cpu_at_start.0).as_nanos() as u64;
         let cpu_kernel_ns = kernel.saturating_sub(self.cpu_at_start.1).as_nanos() as u64;
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let cost = (cpu_user_ns + cpu_kernel_ns) as f64 / (elapsed_ns.max(1) as f64 * cpus as f64);
+        let cost = (cpu_user_ns + cpu_kernel_ns) as f64 / (elapsed_ns.max(1) as f64 * self.cpus as f64);
         CollectorRecord {
             began: self.began.clone(),
             elapsed_ns,

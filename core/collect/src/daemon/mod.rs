@@ -41,8 +41,6 @@ use silence::Silence;
 
 /// Clocks, memory and the account are looked at so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What the kernel has aggregated may be missing from a status for so long.
-const STATUS_AGE_MAX: Duration = Duration::from_secs(30);
 /// What is past its limits is removed so often, and whenever an epoch begins.
 const RETAIN_FIRST: Duration = Duration::from_secs(5);
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
@@ -78,7 +76,7 @@ pub fn daemon(
     supervisor.ready();
     let mut told = None;
     while !stop.is_asked() {
-        daemon.session.round(progress);
+        daemon.session.round(control.asked(), progress);
         daemon.tend(progress);
         if renew.take() {
             let _ = daemon.begin_epoch("asked (SIGHUP)", Next::default(), progress);
@@ -341,15 +339,16 @@ impl<'w> Daemon<'w> {
     }
 
     fn status(&mut self) -> Status {
-        // Else nothing seems sampled until the first flush. Not each time, or who watches would keep the kernel from
-        // aggregating.
-        self.session.take_aggregated_after(STATUS_AGE_MAX);
+        // Else no share is known to be resolved until the first flush. Not each time, or who watches would keep the
+        // kernel from aggregating.
+        self.session.take_aggregated_first();
         let epoch = self.session.epoch();
         let (processes, images, entries) = self.session.tracked();
-        let events = self.session.records();
+        let handed_out = self.session.records();
+        let unknown: u64 = handed_out.values().map(|r| r.unknown).sum();
+        let share = unknown as f64 / (handed_out.values().map(|r| r.samples).sum::<u64>() as f64).max(1.0);
+        let events = self.session.records_now();
         let samples: u64 = events.values().map(|r| r.samples).sum();
-        let unknown: u64 = events.values().map(|r| r.unknown).sum();
-        let share = unknown as f64 / (samples as f64).max(1.0);
         Status {
             pid: std::process::id(),
             backend: epoch.backend.clone(),

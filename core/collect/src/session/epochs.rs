@@ -134,6 +134,18 @@ impl Session {
         self.store.records(&self.plans, self.collector.tallies(), self.malformed)
     }
 
+    /// The same with the samples that the kernel still holds, where it tells of them; what they are is not known yet.
+    pub fn records_now(&self) -> BTreeMap<Event, EventRecord> {
+        let mut records = self.records();
+        for (event, by_cpu) in self.samples_by_cpu() {
+            if let Some(record) = records.get_mut(&event) {
+                let counted: u64 = by_cpu.iter().sum();
+                record.samples = record.samples.max(counted.saturating_sub(record.lost));
+            }
+        }
+        records
+    }
+
     /// Samples per second of a busy CPU that the events of time should give; 0 where there is none.
     pub fn rate_hz(&self) -> f64 {
         self.plans.iter().filter(|p| p.event.is_time()).map(|p| p.rate_hz).sum()

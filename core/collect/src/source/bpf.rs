@@ -12,6 +12,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, VecDeque},
     mem,
+    os::fd::BorrowedFd,
     rc::Rc,
     time::Duration,
 };
@@ -39,14 +40,16 @@ use crate::{
     },
 };
 
-/// Overflow buffers are looked after, and periods drawn, so often: rewriting a period costs 8 µs.
-const ROUND: Duration = Duration::from_millis(100);
+/// The side band is taken, and periods are drawn, so often. What cannot wait (a full buffer, a ring that is half full, a
+/// request) ends a wait sooner; waking up more often costs more than what there is to do.
+const ROUND: Duration = Duration::from_millis(250);
 /// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
 const BUFFER_SECONDS: f64 = 0.5;
 const BUFFER_ENTRIES_MIN: f64 = 1024.0;
 const BUFFER_ENTRIES_MAX: f64 = 65536.0;
-/// Registers of so many samples a second are handed out: enough for the branches of hot code, and cheap.
-const REGISTERS_HZ: f64 = 250.0;
+/// Registers of so many samples a second of a CPU are handed out, of samples where others fell before: enough for the
+/// branches of hot code, and cheap.
+const REGISTERS_HZ: f64 = 100.0;
 
 /// Tables, and the events that fill them.
 pub struct BpfSource {
@@ -211,10 +214,10 @@ impl Source for BpfSource {
         ROUND
     }
 
-    fn wait(&mut self, timeout: Duration) {
+    fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>) {
         let tables = self.tables.borrow();
-        let full: Vec<_> = tables.iter().map(BpfTables::full_fd).collect();
-        self.perf.wait_with(timeout, &full);
+        let ends: Vec<_> = tables.iter().map(BpfTables::full_fd).chain(wake).collect();
+        self.perf.wait_with(timeout, &ends);
     }
 
     fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {

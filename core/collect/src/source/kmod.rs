@@ -8,8 +8,8 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    io, mem,
-    os::fd::AsFd,
+    io, iter, mem,
+    os::fd::{AsFd, BorrowedFd},
     time::Duration,
 };
 
@@ -32,8 +32,8 @@ pub mod chunks;
 
 use chunks::{Chunk, Words};
 
-/// The side band is drained, and losses looked at, so often.
-const ROUND: Duration = Duration::from_millis(100);
+/// The side band is drained, and losses looked at, so often; a full buffer or ring is told at once.
+const ROUND: Duration = Duration::from_millis(250);
 /// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
 const BUFFER_SECONDS: f64 = 0.5;
 const BUFFER_ENTRIES_MIN: f64 = 1024.0;
@@ -302,8 +302,9 @@ impl Source for KmodSource {
         ROUND
     }
 
-    fn wait(&mut self, timeout: Duration) {
-        self.perf.wait_with(timeout, &[self.device.as_fd()]);
+    fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>) {
+        let ends: Vec<_> = iter::once(self.device.as_fd()).chain(wake).collect();
+        self.perf.wait_with(timeout, &ends);
     }
 
     fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {

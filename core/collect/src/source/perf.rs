@@ -322,8 +322,8 @@ impl Source for PerfSource {
         Duration::from_nanos(nanoseconds as u64).clamp(ROUND_MIN, ROUND_MAX)
     }
 
-    fn wait(&mut self, timeout: Duration) {
-        self.wait_with(timeout, &[]);
+    fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>) {
+        self.wait_with(timeout, wake.as_slice());
     }
 
     fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {

@@ -57,7 +57,7 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     // Several batches, so that both sides are used twice; in each there is something of ours.
     for _ in 0..4 {
         spin(Duration::from_millis(60));
-        source.wait(Duration::ZERO);
+        source.wait(Duration::ZERO, None);
         taken.extend(take_all(&mut source, &mut merger));
         source.tend(&mut |warning| panic!("{warning}"));
     }
