@@ -406,6 +406,8 @@ export interface LineStall {
   cyclesMin: number
   /** … and at most. */
   cyclesMax: number
+  /** As in `ListingStall`. */
+  sources: Array<ListingSource>
   /** Address of the instruction to blame … */
   culpritAddress: number | null
   /** … its text … */
@@ -538,6 +540,14 @@ export interface ListingProcedure {
   share: number
 }
 
+/** See `ListingStall`. */
+export interface ListingSource {
+  /** Where the data may have come from. */
+  level: 'l2' | 'last-level' | 'memory'
+  /** The part of executions whose data must have come from there, were it the only one. */
+  part: number
+}
+
 /** See `ListingInstruction`. */
 export interface ListingStall {
   /** Whether it follows from the instructions alone. */
@@ -550,6 +560,8 @@ export interface ListingStall {
   cycles_max: number
   /** Address of the instruction to blame. */
   culprit_address: number | null
+  /** Of a `d-cache-miss`: the levels that alone can explain `cycles_max`, nearest first; nearer ones cannot. */
+  sources: Array<ListingSource>
 }
 
 /** See `ListingBlock`. */

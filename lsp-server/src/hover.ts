@@ -6,7 +6,7 @@ import { MarkupKind, type Hover } from 'vscode-languageserver';
 import { culpritName, lineCosts } from './fileCosts';
 import type { FileView } from './fileView';
 import { showListingCommand, type DiffChange, type LineCost, type LineCulprit, type LineInstruction, type LinePlace, type LineResult, type LineStall } from './protocol';
-import { causeName, code, count, cpi, cyclesRange, escapeMarkdown, fileName, percent, quantity, signedNumber } from './text';
+import { causeName, code, count, cpi, cyclesRange, escapeMarkdown, fileName, percent, quantity, signedNumber, sourcesText } from './text';
 
 const culpritsShown = 6;
 const proceduresShown = 5;
@@ -132,7 +132,7 @@ function instructionLines(instruction: LineInstruction): string[] {
   const bubbles = stalls.filter(({ cyclesMax }) => cyclesMax >= 0.05).map((stall) => {
     const bar = '•'.repeat(1 + Math.min(12, Math.floor(2 * Math.max(0, Math.log2(stall.cyclesMax)))));
     const by = stall.culpritAddress === null ? '' : ` ← ${stall.culpritAddress.toString(16)} ${stall.culpritText ?? ''}`.trimEnd();
-    return `          ${bar} ${range(stall)} ${causeName(stall.cause)}${by}`;
+    return `          ${bar} ${range(stall)} ${causeName(stall.cause)}${stall.sources.length === 0 ? '' : ` ${sourcesText(stall.sources)}`}${by}`;
   });
   const cycles = samples < 0.5 ? '·' : cost === null ? '' : `${cpi(cost)}cy`;
   const fitted = text.length > textWidth ? `${text.slice(0, textWidth - 1)}…` : text;

@@ -47,6 +47,7 @@ function lineStall(view: FileView, stall: LineDetail['places'][number]['instruct
     cause: stall.cause,
     cyclesMin: stall.cyclesMin,
     cyclesMax: stall.cyclesMax,
+    sources: stall.sources,
     culpritAddress: stall.culpritAddress ?? null,
     culpritText: stall.culpritText ?? null,
     uri: at?.uri ?? null,

@@ -4,7 +4,7 @@
  */
 import type { Listing, ListingInstruction, ListingStall, Summary } from './core';
 import { summaryText } from './summary';
-import { count, cpi, fileName, percent, quantity } from './text';
+import { count, cpi, fileName, percent, quantity, sourcesText } from './text';
 
 export interface TextLine {
   text: string;
@@ -139,23 +139,30 @@ function bubbles(instruction: ListingInstruction, legend: Set<string>): TextLine
     const longest = Math.max(0, ...stalls.map((stall) => stall.cycles_max));
     if (longest < 0.05) return [];
     const bar = '•'.repeat(1 + Math.min(24, Math.floor(2 * Math.max(0, Math.log2(longest)))));
-    const text = `${stalls.map((stall) => letterOf(stall.cause)[0]).join('')} ${bar} ${duration(stalls, longest)}${explain(stalls, legend)}`;
+    const text = `${stalls.map((stall) => letterOf(stall.cause)[0]).join('')} ${bar} ${duration(stalls, longest)}${origin(stalls)}${explain(stalls, legend)}`;
     const culprits = culpritsOf(stalls);
     return [{ ...plain(' '.repeat(addressWidth) + text), file: instruction.file, line: instruction.line, culprits }];
   });
 }
 
-/** Why the instruction entered the kernel, and for how long. */
-function kernelTime({ kernel, file, line }: ListingInstruction): TextLine[] {
+/** Why the instruction entered the kernel, and for how long: samples are counted, `~` marks cycles of guessed executions. */
+function kernelTime({ kernel, confidence, file, line }: ListingInstruction): TextLine[] {
   if (kernel === null || kernel.cycles < 0.05) return [];
   const [letter, name] = letterOf(kernel.cause);
   const cycles = kernel.cycles < 9.95 ? kernel.cycles.toFixed(1) : quantity(kernel.cycles);
-  return [{ ...plain(`${' '.repeat(addressWidth)}${letter} ${cycles} cy in the kernel   (${name})`), file, line }];
+  const guess = confidence === 'low' ? '~' : '';
+  return [{ ...plain(`${' '.repeat(addressWidth)}${letter} ${guess}${cycles} cy in the kernel, ${count(kernel.samples)} samples   (${name})`), file, line }];
 }
 
 function duration(stalls: readonly ListingStall[], longest: number): string {
   const least = stalls.reduce((sum, stall) => sum + stall.cycles_min, 0);
   return least < 0.05 || least >= longest ? `${longest.toFixed(1)}cy` : `${least.toFixed(1)}–${longest.toFixed(1)}cy`;
+}
+
+/** Where the data of the longest data miss may have come from. */
+function origin(stalls: readonly ListingStall[]): string {
+  const [longest] = stalls.filter(({ sources }) => sources.length > 0).sort((a, b) => b.cycles_max - a.cycles_max);
+  return longest === undefined ? '' : ` ${sourcesText(longest.sources)}`;
 }
 
 function explain(stalls: readonly ListingStall[], legend: Set<string>): string {

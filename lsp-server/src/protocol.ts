@@ -222,11 +222,16 @@ export interface LineInstruction {
   confidence: 'low' | 'medium' | 'high';
   stalls: LineStall[];
 }
+export interface DataSource {
+  level: 'l2' | 'last-level' | 'memory';
+  part: number;
+}
 export interface LineStall {
   kind: 'static' | 'dynamic';
   cause: string;
   cyclesMin: number;
   cyclesMax: number;
+  sources: DataSource[];
   culpritAddress: number | null;
   culpritText: string | null;
   uri: string | null;

@@ -76,6 +76,15 @@ export function causeName(cause: string): string {
   return causeNames[cause] ?? cause;
 }
 
+const levelNames: Readonly<Record<string, string>> = { l2: 'L2', 'last-level': 'LLC' };
+
+/** `from L2 (92.0% of executions) or memory (10.0%)`: where the data of a miss may have come from. */
+export function sourcesText(sources: readonly { level: string; part: number }[]): string {
+  const names = sources.map(({ level, part }, i) => `${levelNames[level] ?? level} (${percent(part)}${i === 0 ? ' of executions' : ''})`);
+  const last = names.pop() ?? '';
+  return `from ${names.length === 0 ? last : `${names.join(', ')} or ${last}`}`;
+}
+
 /** `12.3% · 4.2 G cy · CPI 3.1/0.50 · D-cache miss ← :41`, less what does not fit `hintLengthMax`. */
 export function shortLabel(cost: Cost): string {
   const culprit = cost.culprits?.[0];

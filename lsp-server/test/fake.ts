@@ -173,9 +173,9 @@ export function listing(): Listing {
         cpi: 18,
         issue_cycles_min: 1,
         stalls: [
-          { kind: 'static', cause: 'slotting', cycles_min: 1, cycles_max: 1, culprit_address: null },
-          { kind: 'dynamic', cause: 'd-cache-miss', cycles_min: 0, cycles_max: 18, culprit_address: 0x9810 },
-          { kind: 'dynamic', cause: 'write-buffer', cycles_min: 0, cycles_max: 18, culprit_address: null },
+          { kind: 'static', cause: 'slotting', cycles_min: 1, cycles_max: 1, culprit_address: null, sources: [] },
+          { kind: 'dynamic', cause: 'd-cache-miss', cycles_min: 0, cycles_max: 18, culprit_address: 0x9810, sources: [{ level: 'memory', part: 0.18 }] },
+          { kind: 'dynamic', cause: 'write-buffer', cycles_min: 0, cycles_max: 18, culprit_address: null, sources: [] },
         ],
       },
       { ...instruction, address: 0x982c, line: 4, text: 'bne t4, 0x9810', samples: { cycles: 1586 }, head_samples: 1586, cpi: null, issue_cycles_min: 1 },
@@ -245,7 +245,7 @@ function fileChanges(a: string[], b: string[]): FileChanges {
 }
 
 function lineDetail(line: number): LineDetail {
-  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 0, cyclesMax: 18, culpritAddress: 0x9810, culpritText: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
+  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 0, cyclesMax: 18, sources: [{ level: 'memory' as const, part: 0.18 }], culpritAddress: 0x9810, culpritText: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
   const instruction = { executions: 4e5, confidence: 'high' as const };
   const place = { procedure: 'copy:copy', demangled: 'copy', share: 0.3, cpi: 10, omittedInstructions: 0 };
   return {

@@ -291,6 +291,7 @@ mod tests {
             cycles_min,
             cycles_max,
             culprit: None,
+            sources: Vec::new(),
         };
         let (a, b) = (blame(2.0, 5.0), blame(1.0, 5.0));
         assert!(contains(&[&a, &b], Cause::DCacheMiss, 10.9));

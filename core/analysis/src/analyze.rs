@@ -9,7 +9,7 @@ use crate::{
     equivalence::Equivalence,
     frequency::{self, Estimates, Evidence, Retired},
     machine::{MachineModel, Order},
-    schedule::Schedule,
+    schedule::{Schedule, StaticStall},
 };
 
 /// The shortest stall worth a bubble, in cycles, and in standard errors of its samples. In order a small stall is real;
@@ -173,22 +173,29 @@ fn gain_cycles(scene: &Scene, i: usize, frequency: f64) -> f64 {
     if scene.model.order == Order::OutOfOrder || frequency <= 0.0 {
         return 0.0;
     }
-    let expected = expected_cycles(scene, i);
+    // What predecessors leave behind is hidden by any stall on the way.
+    let expected = scene.schedule.issue_cycles_min[i];
     let gain = expected - scene.estimates.head_samples[i] / frequency;
     let error = (expected * frequency).max(1.0).sqrt() / frequency;
     if gain >= CYCLES_MIN && gain >= ERRORS_MIN * error { gain } else { 0.0 }
 }
 
-/// What the model says an execution takes. In order M holds the static stalls already.
+/// What the model says an execution takes. In order M holds the block's static stalls already, and predecessors' come on
+/// top.
 fn expected_cycles(scene: &Scene, i: usize) -> f64 {
+    let left_behind: f64 = left_behind(scene, i).iter().map(|s| s.cycles).sum();
     match scene.model.order {
-        Order::InOrder => scene.schedule.issue_cycles_min[i],
+        Order::InOrder => scene.schedule.issue_cycles_min[i] + left_behind,
         Order::OutOfOrder => scene.schedule.expected_cycles(i),
     }
 }
 
+fn left_behind<'a>(scene: &Scene<'a>, i: usize) -> &'a [StaticStall] {
+    scene.facts.left_behind.get(&i).map_or(&[], |stalls| stalls)
+}
+
 fn static_stalls(scene: &Scene, i: usize) -> Vec<Stall> {
-    let stalls = scene.schedule.static_stalls[i].iter();
+    let stalls = scene.schedule.static_stalls[i].iter().chain(left_behind(scene, i));
     stalls
         .map(|s| Stall {
             kind: StallKind::Static,
@@ -196,6 +203,7 @@ fn static_stalls(scene: &Scene, i: usize) -> Vec<Stall> {
             cycles_min: s.cycles,
             cycles_max: s.cycles,
             culprit: s.culprit,
+            sources: Vec::new(),
         })
         .collect()
 }

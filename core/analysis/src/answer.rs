@@ -72,8 +72,8 @@ pub struct InstructionCost {
     pub cpi: Option<f64>,
     /// The least it can take there (DCPI's M): 0 where it issues or retires together with its predecessor.
     pub issue_cycles_min: f64,
-    /// What an execution takes without dynamic stalls: over a block they add up to its best case (in order: M; out of
-    /// order: its share of the front end and its static stalls).
+    /// What an execution takes without dynamic stalls (in order: M, and what predecessors leave behind on average; out of order: its
+    /// share of the front end and its static stalls, which over a block add up to its best case).
     pub best_case_cycles: f64,
     /// Cycles by which it was faster than that (DCPI Figure 4, "unexplained gain"); 0 where it was not.
     pub gain_cycles: f64,
@@ -111,6 +111,29 @@ pub struct Stall {
     pub cycles_max: f64,
     /// Index of the instruction that is to blame, where one is.
     pub culprit: Option<usize>,
+    /// Of data that was not in the first-level cache: where it may have come from, nearest first. Each of these levels
+    /// alone can explain `cycles_max`; nearer ones cannot. Empty for all other causes.
+    pub sources: Vec<DataSource>,
+}
+
+/// A level of the memory that may have held what a load waited for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DataSource {
+    /// Which one.
+    pub level: Level,
+    /// The part of executions that must have come from it, were it the only one.
+    pub part: f64,
+}
+
+/// Levels of the memory beyond the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The second.
+    Second,
+    /// The last before memory, where that is not the second.
+    Last,
+    /// Memory.
+    Memory,
 }
 
 /// Whether a stall follows from the instructions alone.

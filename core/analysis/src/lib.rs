@@ -20,7 +20,8 @@ pub mod schedule;
 
 pub use analyze::{analyze, verify_analysis};
 pub use answer::{
-    Basis, Block, Cause, Confidence, Edge, InstructionCost, KernelTime, ProcedureAnalysis, Stall, StallKind,
+    Basis, Block, Cause, Confidence, DataSource, Edge, InstructionCost, KernelTime, Level, ProcedureAnalysis,
+    Stall, StallKind,
 };
 pub use directions::directions;
 pub use input::{ProcedureInput, Transfer};

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, fmt::Write, path::Path};
 use anstyle::Style;
 use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingStall};
 
-use crate::text::{BOLD, CULPRIT, DIM, SOURCE, cause, cpi, fit, grouped, heat, paint, si, si_or_dash};
+use crate::text::{
+    BOLD, CULPRIT, DIM, SOURCE, cause, cpi, fit, grouped, heat, origin, paint, si, si_or_dash,
+};
 
 /// How to show it.
 pub struct View {
@@ -155,15 +157,18 @@ impl<'a> Page<'a> {
             let duration = duration(&stalls, longest);
             let explained = self.explain(&stalls);
             let line = format!("{:>ADDRESS$}{}", "", paint(style, format!("{letters} {bar} {duration}")));
-            self.say(format!("{line}{}", paint(DIM, explained)));
+            self.say(format!("{line}{}{}", led_by_space(origin(&stalls)), paint(DIM, explained)));
         }
     }
 
-    /// Above an instruction that entered the kernel: why, and how long that took.
+    /// Above an instruction that entered the kernel: why, and how long that took. Samples are counted; how many cycles that
+    /// makes for each execution is as uncertain (`~`) as executions are.
     fn kernel(&mut self, instruction: &ListingInstruction) {
         let Some(kernel) = instruction.kernel.as_ref().filter(|k| k.cycles >= 0.05) else { return };
         let (letter, name) = cause(&kernel.cause);
-        let text = format!("{letter} {} cy in the kernel", si(kernel.cycles));
+        let guess = if instruction.confidence == "low" { "~" } else { "" };
+        let (cycles, samples) = (si(kernel.cycles), grouped(kernel.samples));
+        let text = format!("{letter} {guess}{cycles} cy in the kernel, {samples} samples");
         self.say(format!("{:>ADDRESS$}{}{}", "", paint(heat(1.0), text), paint(DIM, format!("   {name}"))));
     }
 
@@ -229,6 +234,10 @@ impl<'a> Page<'a> {
 fn duration(stalls: &[&ListingStall], longest: f64) -> String {
     let least = if let [one] = stalls { one.cycles_min } else { longest };
     if longest - least < 0.05 { format!("{longest:.1} cy") } else { format!("{least:.1} to {longest:.1} cy") }
+}
+
+fn led_by_space(text: String) -> String {
+    if text.is_empty() { text } else { format!(" {text}") }
 }
 
 /// Addresses of the instructions to blame, each once, with the letters of what they are blamed for.

@@ -1,6 +1,7 @@
 //! Numbers and widths for people.
 
 use anstyle::{AnsiColor, Style};
+use dwell_query::answer::{ListingSource, ListingStall};
 
 /// Quiet: what is there to be looked up.
 pub const DIM: Style = Style::new().dimmed();
@@ -123,9 +124,58 @@ pub fn cause(name: &str) -> (char, &str) {
     }
 }
 
+/// `from L2 (92% of executions) or memory (10%)`: where the data of the longest data miss among these may have come from; empty
+/// where there is none.
+pub fn origin(stalls: &[&ListingStall]) -> String {
+    let missed = stalls.iter().filter(|s| !s.sources.is_empty());
+    let Some(longest) = missed.max_by(|a, b| a.cycles_max.total_cmp(&b.cycles_max)) else {
+        return String::new();
+    };
+    let part = |s: &ListingSource| match s.part {
+        part if part < 0.01 => "<1%".to_owned(),
+        part => format!("{:.0}%", 100.0 * part),
+    };
+    let (first, rest) = longest.sources.split_first().expect("it has some");
+    let mut text = format!("from {} ({} of executions)", level(&first.level), part(first));
+    for (i, source) in rest.iter().enumerate() {
+        let joint = if i + 1 == rest.len() { " or" } else { "," };
+        text += &format!("{joint} {} ({})", level(&source.level), part(source));
+    }
+    text
+}
+
+/// A level of the memory as people read it.
+fn level(name: &str) -> &str {
+    match name {
+        "l2" => "L2",
+        "last-level" => "LLC",
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn origins_of_data() {
+        let stall = |cycles_max, sources: &[(&str, f64)]| ListingStall {
+            kind: "dynamic".into(),
+            cause: "d-cache-miss".into(),
+            cycles_min: 0.0,
+            cycles_max,
+            culprit_address: None,
+            sources: sources
+                .iter()
+                .map(|&(level, part)| ListingSource { level: level.into(), part })
+                .collect(),
+        };
+        let short = stall(9.0, &[("l2", 0.75), ("last-level", 0.2), ("memory", 0.004)]);
+        let long = stall(90.0, &[("memory", 0.9)]);
+        assert_eq!(origin(&[&short]), "from L2 (75% of executions), LLC (20%) or memory (<1%)");
+        assert_eq!(origin(&[&short, &long]), "from memory (90% of executions)");
+        assert_eq!(origin(&[&stall(1.0, &[])]), "");
+    }
 
     #[test]
     fn numbers_are_short_and_grouped() {

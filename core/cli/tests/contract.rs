@@ -157,7 +157,7 @@ fn answers_have_their_shapes() {
 
     let listing = scratch.json(&["annotate", "mispredict:walk"]);
     let confidence = "low|medium|high";
-    let stall = json!({ "kind": "static|dynamic", "cause": "", "cycles_min": 0.5, "cycles_max": 0.5, "culprit_address": null });
+    let stall = json!({ "kind": "static|dynamic", "cause": "", "cycles_min": 0.5, "cycles_max": 0.5, "culprit_address": null, "sources": [{ "level": "l2|last-level|memory", "part": 0.5 }] });
     let shape = json!({
         "schema": 1,
         "image": { "path": "", "build_id": "", "arch": "x86_64|aarch64|riscv64" },

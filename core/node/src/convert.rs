@@ -207,7 +207,14 @@ impl From<answer::ListingStall> for ListingStall {
             cycles_min: a.cycles_min,
             cycles_max: a.cycles_max,
             culprit_address: a.culprit_address.map(number),
+            sources: all(a.sources),
         }
+    }
+}
+
+impl From<answer::ListingSource> for ListingSource {
+    fn from(a: answer::ListingSource) -> Self {
+        ListingSource { level: a.level, part: a.part }
     }
 }
 

@@ -126,6 +126,8 @@ pub struct LineStall {
     pub cycles_min: f64,
     /// … and at most.
     pub cycles_max: f64,
+    /// As in `ListingStall`.
+    pub sources: Vec<crate::types::ListingSource>,
     /// Address of the instruction to blame …
     pub culprit_address: Option<f64>,
     /// … its text …
@@ -143,6 +145,7 @@ impl From<answer::LineStall> for LineStall {
             cause: a.cause,
             cycles_min: a.cycles_min,
             cycles_max: a.cycles_max,
+            sources: all(a.sources),
             culprit_address: a.culprit_address.map(number),
             culprit_text: a.culprit_text,
             file: a.file,

@@ -328,6 +328,18 @@ pub struct ListingStall {
     /// Address of the instruction to blame.
     #[napi(js_name = "culprit_address")]
     pub culprit_address: Option<f64>,
+    /// Of a `d-cache-miss`: the levels that alone can explain `cycles_max`, nearest first; nearer ones cannot.
+    pub sources: Vec<ListingSource>,
+}
+
+/// See `ListingStall`.
+#[napi(object, use_nullable = true)]
+pub struct ListingSource {
+    /// Where the data may have come from.
+    #[napi(ts_type = "'l2' | 'last-level' | 'memory'")]
+    pub level: String,
+    /// The part of executions whose data must have come from there, were it the only one.
+    pub part: f64,
 }
 
 /// The costs of one source file's lines.

@@ -330,6 +330,17 @@ pub struct ListingStall {
     pub cycles_max: f64,
     /// Address of the instruction to blame.
     pub culprit_address: Option<u64>,
+    /// Of a `d-cache-miss`: the levels that alone can explain `cycles_max`, nearest first; nearer ones cannot.
+    pub sources: Vec<ListingSource>,
+}
+
+/// See [`ListingStall`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ListingSource {
+    /// `l2`, `last-level`, `memory`.
+    pub level: String,
+    /// The part of executions whose data must have come from there, were it the only one.
+    pub part: f64,
 }
 
 /// The costs of one source file's lines.

@@ -139,6 +139,7 @@ impl Subject<'_> {
             cause: stall.cause,
             cycles_min: stall.cycles_min,
             cycles_max: stall.cycles_max,
+            sources: stall.sources,
             culprit_address: stall.culprit_address,
             culprit_text: culprit.map(|i| self.costs.instructions[i].text.to_string()),
             file,

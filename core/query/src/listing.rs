@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell_analysis::{Block, Cause, Confidence, Edge, InstructionCost, StallKind};
+use dwell_analysis::{Block, Cause, Confidence, DataSource, Edge, InstructionCost, Level, StallKind};
 
 use crate::{
     answer::{
         Listing, ListingBlock, ListingImage, ListingInstruction, ListingKernel, ListingProcedure,
-        ListingStall, ListingSuccessor, Period,
+        ListingSource, ListingStall, ListingSuccessor, Period,
     },
     costs::ProcedureCosts,
     procedures::ProcedureSamples,
@@ -155,8 +155,18 @@ fn stalls(costs: &ProcedureCosts, cost: &InstructionCost) -> Vec<ListingStall> {
         cycles_min: s.cycles_min,
         cycles_max: s.cycles_max,
         culprit_address: s.culprit.map(|c| costs.instructions[c].address.0),
+        sources: s.sources.iter().map(|d| source(*d)).collect(),
     });
     answer.collect()
+}
+
+fn source(source: DataSource) -> ListingSource {
+    let level = match source.level {
+        Level::Second => "l2",
+        Level::Last => "last-level",
+        Level::Memory => "memory",
+    };
+    ListingSource { level: level.to_owned(), part: source.part }
 }
 
 /// Which of several causes that explain as much is named first: DCPI §6.3 lists them all, but one comes first.

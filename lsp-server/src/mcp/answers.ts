@@ -82,6 +82,7 @@ export function listing(answer: Listing, { offset, limit }: In<typeof schemas.li
         cyclesMin: stall.cycles_min,
         cyclesMax: stall.cycles_max,
         culpritAddress: stall.culprit_address,
+        sources: stall.sources,
       })),
     })),
     totalInstructions: answer.instructions.length,

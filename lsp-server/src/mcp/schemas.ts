@@ -91,6 +91,9 @@ const stall = z.object({
   cyclesMin: z.number().describe('cycles per execution that it explains at least'),
   cyclesMax: z.number().describe('cycles per execution that it may explain at most'),
   culpritAddress: z.number().nullable().describe('the instruction to blame; null: none is known'),
+  sources: z
+    .array(z.object({ level: z.enum(['l2', 'last-level', 'memory']), part: z.number().describe('part of executions, were it the only one') }))
+    .describe('of a data cache miss: the levels of the memory that alone can explain cyclesMax'),
 });
 export const listingOut = z.object({
   epoch: z.string(),

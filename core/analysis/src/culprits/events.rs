@@ -10,11 +10,16 @@ use super::{
 };
 use crate::Cause;
 
+/// Loads that missed the first level.
+pub const FIRST_LEVEL: &str = "L1-dcache-load-misses";
+/// What missed the last level.
+pub const LAST_LEVEL: &str = "cache-misses";
+
 /// The events that count a cause, and what one of them costs at most.
 fn counted_by(cause: Cause) -> &'static [(&'static str, Cost)] {
     use Cost::*;
     match cause {
-        Cause::DCacheMiss => &[("L1-dcache-load-misses", Memory), ("cache-misses", MemoryBeyondLastLevel)],
+        Cause::DCacheMiss => &[(FIRST_LEVEL, Memory), (LAST_LEVEL, MemoryBeyondLastLevel)],
         Cause::ICacheMiss => &[("L1-icache-load-misses", Memory)],
         Cause::DtlbMiss => &[("dTLB-load-misses", DtlbMiss)],
         Cause::ItlbMiss => &[("iTLB-load-misses", ItlbMiss)],
@@ -35,25 +40,29 @@ enum Cost {
 
 /// Pessimistically every event costs all it can.
 pub fn bound(stalled: &Stalled, suspect: &mut Suspect) {
-    let Stalled { scene, block, i, .. } = *stalled;
-    let memory = &scene.model.memory;
-    let Some(executions) = executions(scene, block) else { return };
-    for (name, cost) in counted_by(suspect.cause) {
-        let Some((samples, period)) = scene.events.get(&Event::named(name)) else { continue };
+    let memory = &stalled.scene.model.memory;
+    let bound = |&(name, cost): &(&'static str, Cost)| {
         let (each, without) = match cost {
             Cost::Memory => (memory.memory_cycles, 0.0),
             Cost::MemoryBeyondLastLevel => (memory.memory_cycles, memory.last_level_cycles),
             Cost::DtlbMiss => (memory.dtlb_miss_cycles, 0.0),
             Cost::ItlbMiss => (memory.itlb_miss_cycles, 0.0),
-            Cost::Mispredict => (scene.model.mispredict_cycles, 0.0),
+            Cost::Mispredict => (stalled.scene.model.mispredict_cycles, 0.0),
         };
-        let near = near_samples(scene, suspect.culprit.unwrap_or(i), i, samples);
-        let bound = near * *period as f64 / executions * each + without;
-        // What was counted is worth more than the rules of reuse: another processor may take a line away at any time.
-        let is_data =
-            suspect.culprit.is_some() && matches!(suspect.cause, Cause::DCacheMiss | Cause::DtlbMiss);
-        suspect.cycles_max = if is_data { bound } else { suspect.cycles_max.min(bound) };
-    }
+        Some(counted_part(stalled, suspect.culprit, name)? * each + without)
+    };
+    let Some(bound) = counted_by(suspect.cause).iter().filter_map(bound).reduce(f64::min) else { return };
+    // What was counted is worth more than the rules of reuse: another processor may take a line away at any time.
+    let is_data = suspect.culprit.is_some() && matches!(suspect.cause, Cause::DCacheMiss | Cause::DtlbMiss);
+    suspect.cycles_max = if is_data { bound } else { suspect.cycles_max.min(bound) };
+}
+
+/// How many of an event happened for each execution at most; `None` where nobody counted.
+pub fn counted_part(stalled: &Stalled, culprit: Option<usize>, event: &'static str) -> Option<f64> {
+    let Stalled { scene, block, i, .. } = *stalled;
+    let (samples, period) = scene.events.get(&Event::named(event))?;
+    let near = near_samples(scene, culprit.unwrap_or(i), i, samples);
+    Some(near * *period as f64 / executions(scene, block)?)
 }
 
 fn executions(scene: &Scene, block: usize) -> Option<f64> {

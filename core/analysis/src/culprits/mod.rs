@@ -19,6 +19,7 @@ mod forwarding;
 mod icache;
 mod itlb;
 mod kernel;
+mod levels;
 mod loops;
 mod mispredict;
 mod multiplier;
@@ -70,7 +71,7 @@ pub fn explain(stalled: &Stalled) -> Vec<Stall> {
     }
     kernel::page_faults(stalled, explained_cycles(&suspects), &mut suspects);
     suspects.retain(|s| s.cycles_max >= NEGLIGIBLE_PART * stalled.excess_cycles);
-    let stalls = ranges(suspects, stalled.excess_cycles);
+    let stalls = ranges(stalled, suspects);
     debug_assert_eq!(verify(&stalls, stalled.excess_cycles), Ok(()));
     stalls
 }
@@ -94,7 +95,8 @@ fn merged(suspects: Vec<Suspect>) -> Vec<Suspect> {
 }
 
 /// Each suspect explains at most its bound, and at least what all the others together cannot.
-fn ranges(suspects: Vec<Suspect>, excess_cycles: f64) -> Vec<Stall> {
+fn ranges(stalled: &Stalled, suspects: Vec<Suspect>) -> Vec<Stall> {
+    let excess_cycles = stalled.excess_cycles;
     let cap = |s: &Suspect| s.cycles_max.min(excess_cycles);
     let total: f64 = suspects.iter().map(cap).sum();
     let dynamic = |cause, cycles_min, cycles_max, culprit| Stall {
@@ -103,11 +105,13 @@ fn ranges(suspects: Vec<Suspect>, excess_cycles: f64) -> Vec<Stall> {
         cycles_min,
         cycles_max,
         culprit,
+        sources: Vec::new(),
     };
-    let mut stalls: Vec<Stall> = suspects
-        .iter()
-        .map(|s| dynamic(s.cause, (excess_cycles - (total - cap(s))).max(0.0).min(cap(s)), cap(s), s.culprit))
-        .collect();
+    let range = |s: &Suspect| {
+        let cycles_min = (excess_cycles - (total - cap(s))).max(0.0).min(cap(s));
+        Stall { sources: levels::sources(stalled, s), ..dynamic(s.cause, cycles_min, cap(s), s.culprit) }
+    };
+    let mut stalls: Vec<Stall> = suspects.iter().map(range).collect();
     stalls.sort_by(|a, b| b.cycles_max.total_cmp(&a.cycles_max).then(a.cause.cmp(&b.cause)));
     let unexplained = excess_cycles - total;
     if unexplained > 1e-9 * excess_cycles {

@@ -7,6 +7,7 @@ use std::{cell::OnceCell, collections::BTreeMap, ops::Range};
 
 use dwell_image::{Arch, Flow, Instruction};
 use dwell_profile::Event;
+use rustc_hash::FxHashMap;
 
 use super::{loops::Loops, witness::Lines};
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
     cfg::{Cfg, EdgeKind},
     frequency::Estimates,
     machine::{MachineModel, Opcode, OpcodeClass, Order},
-    schedule::Schedule,
+    schedule::{Schedule, StaticStall},
 };
 
 /// A predecessor that is executed less than this part of the stalled block is ignored.
@@ -69,6 +70,8 @@ pub struct Facts {
     pub lines: Lines,
     /// By loop: see [`write_buffer`](super::write_buffer), which fills it in when first asked.
     pub drain_cycles: Vec<OnceCell<f64>>,
+    /// Static stalls that predecessors leave behind, by instruction.
+    pub left_behind: FxHashMap<usize, Vec<StaticStall>>,
 }
 
 impl Facts {
@@ -90,8 +93,20 @@ impl Facts {
             drain_cycles: vec![OnceCell::new(); loops.len()],
             loops,
             unknown_jumps: unknown_jumps(instructions, cfg),
+            left_behind: schedule.left_behind(cfg, &edge_parts(cfg, estimates)),
         }
     }
+}
+
+/// By edge: the part of its target's executions that come by it; 0 where nothing is known.
+fn edge_parts(cfg: &Cfg, estimates: &Estimates) -> Vec<f64> {
+    let frequency = |e: usize| estimates.edges[e].map_or(0.0, |e| e.frequency);
+    let mut parts = vec![0.0; cfg.edges.len()];
+    for edges in &cfg.predecessors[..cfg.blocks.len()] {
+        let all: f64 = edges.iter().map(|&e| frequency(e)).sum();
+        edges.iter().filter(|_| all > 0.0).for_each(|&e| parts[e] = frequency(e) / all);
+    }
+    parts
 }
 
 fn unknown_jumps(instructions: &[Instruction], cfg: &Cfg) -> Vec<usize> {

@@ -57,7 +57,9 @@ pub struct Carried {
     pub instruction: usize,
     /// By how much: more where it waits for the predecessor's results, less where it issues together with its end.
     pub cycles: f64,
-    /// Who makes it wait.
+    /// Why it waits longer …
+    pub cause: Cause,
+    /// … and who makes it.
     pub culprit: Option<usize>,
 }
 
@@ -111,8 +113,9 @@ pub fn carry_over(
         let wait = issue.step(&instructions[i], schedule.opcodes[i], i);
         let cycles = wait.cycles as f64 - schedule.issue_cycles_min[i];
         if cycles != 0.0 {
-            let culprit = wait.lost.iter().rev().find(|lost| lost.1 > 0).and_then(|lost| lost.2);
-            carried.push(Carried { instruction: i, cycles, culprit });
+            let lost = wait.lost.iter().rev().find(|lost| lost.1 > 0);
+            let (cause, culprit) = lost.map_or((Cause::Slotting, None), |lost| (lost.0, lost.2));
+            carried.push(Carried { instruction: i, cycles, cause, culprit });
         }
     }
     carried

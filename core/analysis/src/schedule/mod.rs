@@ -8,6 +8,7 @@
 //! much of it counts depends on frequencies.
 
 mod in_order;
+mod left_behind;
 mod out_of_order;
 mod risk;
 
@@ -17,6 +18,7 @@ use dwell_image::{Arch, Instruction, RegisterSet};
 
 pub use in_order::Carried;
 pub use risk::Risks;
+use rustc_hash::FxHashMap;
 
 use crate::{
     Cause,
@@ -127,6 +129,12 @@ impl Schedule {
     /// Cycles that the model expects at instruction `i`: its slot and its static stalls.
     pub fn expected_cycles(&self, i: usize) -> f64 {
         self.slot_cycles[i] + self.static_stalls[i].iter().map(|s| s.cycles).sum::<f64>()
+    }
+
+    /// In order: by instruction, the static stalls that predecessors leave behind, on average over all ways to it; `parts` are, by
+    /// edge, those of its target's executions that come by it, not above 1 for a block in all.
+    pub fn left_behind(&self, cfg: &Cfg, parts: &[f64]) -> FxHashMap<usize, Vec<StaticStall>> {
+        left_behind::stalls(self, cfg, |edge| parts[edge])
     }
 
     fn cycles_of(&self, range: Range<usize>) -> f64 {

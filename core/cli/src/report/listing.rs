@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingStall};
 
 use super::chart::class;
-use crate::text::{cause, cpi, grouped, si, si_or_dash};
+use crate::text::{cause, cpi, grouped, origin, si, si_or_dash};
 
 /// Instructions of a procedure that are shown at most: those of its hottest blocks.
 pub const INSTRUCTIONS_MAX: usize = 600;
@@ -196,7 +196,12 @@ impl<'a> Rows<'a> {
             self.rows.push(Row::Bubble {
                 class: class(&kernel.cause),
                 width: width(kernel.cycles),
-                duration: format!("{} cycles in the kernel", si(kernel.cycles)),
+                duration: format!(
+                    "{}{} cycles in the kernel, {} samples",
+                    if i.confidence == "low" { "~" } else { "" },
+                    si(kernel.cycles),
+                    grouped(kernel.samples)
+                ),
                 causes: cause(&kernel.cause).1.to_owned(),
                 culprits: Vec::new(),
             });
@@ -222,7 +227,7 @@ impl<'a> Rows<'a> {
             class: if longest.kind == "static" { "fixed" } else { class(&longest.cause) },
             width: width(most),
             duration,
-            causes: causes.join(" or "),
+            causes: format!("{} {}", causes.join(" or "), origin(stalls)).trim_end().to_owned(),
             culprits: blamed.into_iter().map(culprit).collect(),
         });
     }

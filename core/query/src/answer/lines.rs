@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{DiffChange, DiffFactors, DiffSide};
+use super::{DiffChange, DiffFactors, DiffSide, ListingSource};
 
 /// One source line's instructions, apart by where its code ended up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -79,6 +79,8 @@ pub struct LineStall {
     pub cycles_min: f64,
     /// … and at most.
     pub cycles_max: f64,
+    /// As in [`ListingStall`](super::ListingStall).
+    pub sources: Vec<ListingSource>,
     /// Address of the instruction to blame …
     pub culprit_address: Option<u64>,
     /// … its text …

@@ -9,6 +9,7 @@ mod forwarding;
 mod icache;
 mod itlb;
 mod kernel;
+mod levels;
 mod mispredict;
 mod multiplier;
 mod synchronization;

@@ -19,7 +19,7 @@ fn a_product_of_another_block() {
          ret",
         &[1000, 0, 1000, 3500, 1000, 1000, 1000, 0],
         expect![[r#"
-            add x4, x4, x1: Multiplier 2.5..2.5 by mul x1, x2, x3
+            add x4, x4, x1: Multiplier 1.5..1.5 by mul x1, x2, x3
             cmp x8, x9: Unexplained 1.0..1.0
         "#]],
     );

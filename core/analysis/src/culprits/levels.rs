@@ -1,0 +1,72 @@
+//! Which level of the memory can explain how long a load was waited for.
+//!
+//! Input: a data miss under suspicion, not yet cut to the stall. Output: the levels that could alone have caused all of the
+//! stall, each with the part of executions that this takes. Complexity: linear in the instructions between load and
+//! user, at most [`LOOK_BACK`].
+//!
+//! The paper's bound (§6.3) is memory's latency. Here each level has its own: what its latency exceeds the cycles between the load and
+//! its user by, times the part of executions that can miss. A level that falls short of the stall is ruled out, so a further one
+//! was asked at least now and then; further ones always can explain it, in fewer executions, unless their events were counted.
+
+use super::{
+    LOOK_BACK, events,
+    scene::{Scene, Stalled, Suspect, guess_times},
+};
+use crate::{Cause, DataSource, Level};
+
+/// A level may take so many times as long as the model says: latencies of caches far away are orders of magnitude there.
+const LATENCY_TIMES: f64 = 1.25;
+
+/// Where the data of a load under suspicion may have come from; nothing for other causes.
+pub fn sources(stalled: &Stalled, suspect: &Suspect) -> Vec<DataSource> {
+    if suspect.cause != Cause::DCacheMiss {
+        return Vec::new();
+    }
+    let memory = &stalled.scene.model.memory;
+    let cycles = suspect.cycles_max.min(stalled.excess_cycles);
+    let hidden_cycles = suspect.culprit.map_or(0.0, |load| hidden_cycles(stalled, load));
+    let missing_part = missing_part(stalled, suspect);
+    let memory_part = events::counted_part(stalled, suspect.culprit, events::LAST_LEVEL);
+    let source = |(level, latency, part_max): (Level, f64, f64)| {
+        let part = cycles / (latency - hidden_cycles).max(f64::MIN_POSITIVE);
+        let is_able = part <= part_max * LATENCY_TIMES * guess_times(confidence(stalled));
+        is_able.then_some(DataSource { level, part: part.min(1.0) })
+    };
+    let has_last = memory.last_level_cycles > memory.l2_cycles;
+    let last = has_last.then_some((Level::Last, memory.last_level_cycles, missing_part));
+    let beyond =
+        (Level::Memory, memory.memory_cycles, memory_part.map_or(missing_part, |p| p.min(missing_part)));
+    let levels = [Some((Level::Second, memory.l2_cycles, missing_part)), last, Some(beyond)];
+    levels.into_iter().flatten().filter_map(source).collect()
+}
+
+/// The part of executions that can miss the first level.
+fn missing_part(stalled: &Stalled, suspect: &Suspect) -> f64 {
+    let counted = |event| events::counted_part(stalled, suspect.culprit, event);
+    match (counted(events::FIRST_LEVEL), counted(events::LAST_LEVEL)) {
+        (Some(part), _) => part.min(1.0),
+        // What was counted overruled the rules of reuse, and says nothing about nearer levels.
+        (None, Some(_)) => 1.0,
+        (None, None) => (suspect.cycles_max / stalled.scene.model.memory.memory_cycles).min(1.0),
+    }
+}
+
+/// In order, the cycles that pass between a load and its user in any case.
+fn hidden_cycles(stalled: &Stalled, load: usize) -> f64 {
+    let Stalled { scene, block, i, .. } = *stalled;
+    let is_user = !scene.instructions[i].reads.intersection(scene.instructions[load].writes).is_empty();
+    let is_near = load < i && i - load <= LOOK_BACK && scene.block_of(load) == block;
+    if !(scene.is_in_order() && is_user && is_near) {
+        return 0.0;
+    }
+    issue_cycles(scene, load, i)
+}
+
+fn issue_cycles(scene: &Scene, load: usize, user: usize) -> f64 {
+    scene.schedule.issue_cycles_min[load + 1..=user].iter().sum()
+}
+
+fn confidence(stalled: &Stalled) -> crate::Confidence {
+    let estimate = stalled.scene.estimates.blocks[stalled.block];
+    estimate.map_or(crate::Confidence::Low, |e| e.confidence)
+}
