@@ -38,7 +38,8 @@ function listing({ program, procedure }) {
   const command = program ? program.split(' ') : [largeProgram(), '20000000'];
   const name = procedure ?? 'hot30';
   const [file, database] = [join(scratch, 'annotate.data'), join(scratch, 'annotate')];
-  measure(['perf', 'record', '-q', '-B', '-e', 'cpu-clock:u', '-F', '4999', '-o', file, '--', ...command], scratch);
+  // With build ids in its mappings: where another recorder runs beside, the kernel writes flags that perf 6.1 stumbles over else.
+  measure(['perf', 'record', '-q', '--buildid-mmap', '-e', 'cpu-clock:u', '-F', '4999', '-o', file, '--', ...command], scratch);
   measure([dwell, '--db', database, 'import', file], scratch);
   beside({
     title: `annotate: ${name} of ${command[0]}, ${(debugBytes(command[0]) / 1e6).toFixed(0)} MB of debug information, ${samplesOf(file)} samples, ${rounds} alternating rounds`,

@@ -3,25 +3,13 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { chmod, copyFile, cp, mkdir, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { CancellationTokenSource, type InlayHint } from 'vscode-languageserver/node';
 import type { EpochsResult, FileCostsResult, HotProceduresResult } from '../src/protocol';
-import { killPrograms, open, startProgram, stop, type Started } from './client';
-import { makeFixture, server, top } from './fixture';
+import { open, startProgram, stop, type Started } from './client';
+import { fixtureOf, server, top } from './fixture';
 
-const made = makeFixture();
-const skip = typeof made === 'string' ? `what is wrong with a profile: ${made}` : false;
-if (skip !== false) console.log(`SKIPPED ${skip}`);
-const fixture = typeof made === 'string' ? undefined : made;
-after(async () => {
-  killPrograms();
-  if (fixture !== undefined) await rm(fixture.folder, { recursive: true });
-});
-
-function given(): NonNullable<typeof fixture> {
-  assert.ok(fixture);
-  return fixture;
-}
+const { skip, given } = fixtureOf('what is wrong with a profile');
 
 /** A copy of the database to spoil. */
 async function copyOfDatabase(): Promise<string> {

@@ -2,10 +2,13 @@
  * A profile for tests: a small program is compiled, and `dwell import` makes an epoch of counts that are made up. What
  * the machine lacks for it is said as a reason to skip.
  */
+import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { after } from 'node:test';
+import { killPrograms } from './client';
 
 export const top = resolve(__dirname, '../..');
 export const server = join(top, 'lsp-server/dist/server.js');
@@ -80,6 +83,26 @@ export function makeFixture(): Fixture | string {
     procedureLine: lineOf('chase(const'),
     importAgain,
   };
+}
+
+/**
+ * The fixture of a file of tests, which goes when they are done and `close` has ended what else they began; why they are
+ * skipped where there is none.
+ */
+export function fixtureOf(what: string, close?: () => Promise<unknown>): { skip: string | false; given: () => Fixture } {
+  const made = makeFixture();
+  const skip = typeof made === 'string' ? `${what}: ${made}` : false;
+  if (skip !== false) console.log(`SKIPPED ${skip}`);
+  after(async () => {
+    await close?.();
+    killPrograms();
+    if (typeof made !== 'string') rmSync(made.folder, { recursive: true });
+  });
+  const given = (): Fixture => {
+    assert.ok(typeof made !== 'string');
+    return made;
+  };
+  return { skip, given };
 }
 
 function lineOf(part: string): number {

@@ -1,28 +1,15 @@
 /** The built server's MCP side over its standard input and output, asked by the SDK's own client, with the real core. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { Client, type CallToolResult } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import type { DiffAnswer, EpochsAnswer, HotAnswer, LinesAnswer, ListingAnswer, SummaryAnswer } from '../src/mcp/answers';
-import { makeFixture, server } from './fixture';
+import { fixtureOf, server } from './fixture';
 
-const made = makeFixture();
-const skip = typeof made === 'string' ? `MCP over stdio: ${made}` : false;
-if (skip !== false) console.log(`SKIPPED ${skip}`);
-const fixture = typeof made === 'string' ? undefined : made;
 const clients: Client[] = [];
-after(async () => {
-  await Promise.all(clients.map((client) => client.close()));
-  if (fixture !== undefined) await rm(fixture.folder, { recursive: true });
-});
-
-function given(): NonNullable<typeof fixture> {
-  assert.ok(fixture);
-  return fixture;
-}
+const { skip, given } = fixtureOf('MCP over stdio', () => Promise.all(clients.map((client) => client.close())));
 
 interface Connected {
   client: Client;

@@ -2,30 +2,18 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { cp, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { cp, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import type { CodeLens, Hover, InlayHint } from 'vscode-languageserver/node';
 import { CancellationTokenSource } from 'vscode-languageserver/node';
 import type {
   DiffResult, EpochsResult, FileCostsResult, HotProceduresResult, LineResult, ListingResult, RecordResult, StatsResult, SummaryResult,
 } from '../src/protocol';
-import { killPrograms, open, startProgram, stop, until } from './client';
-import { makeFixture, server } from './fixture';
+import { open, startProgram, stop, until } from './client';
+import { fixtureOf, server } from './fixture';
 
-const made = makeFixture();
-const skip = typeof made === 'string' ? `the server over stdio: ${made}` : false;
-if (skip !== false) console.log(`SKIPPED ${skip}`);
-const fixture = typeof made === 'string' ? undefined : made;
-after(async () => {
-  killPrograms();
-  if (fixture !== undefined) await rm(fixture.folder, { recursive: true });
-});
-
-function given(): NonNullable<typeof fixture> {
-  assert.ok(fixture);
-  return fixture;
-}
+const { skip, given } = fixtureOf('the server over stdio');
 
 test('the command line is told apart', { skip }, () => {
   const run = (...args: string[]): ReturnType<typeof spawnSync> => spawnSync(process.execPath, [server, ...args], { encoding: 'utf8' });

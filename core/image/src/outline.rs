@@ -5,7 +5,7 @@
 //! that nobody asked for. The answers are those of [`Image::procedure_at`](crate::Image::procedure_at); a test compares
 //! them. Headers, symbols and the index of unwind entries are read piece by piece, names one by one: nothing is mapped.
 //!
-//! Memory: 32 bytes for each symbol that names code; of unwind entries their index alone.
+//! Memory: 16 bytes for each symbol that names code, and 8 for each procedure; of unwind entries their index alone.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -101,19 +101,19 @@ impl Outline {
 
     /// The innermost procedure around `address`.
     pub fn at(&self, address: ImageAddress) -> Option<Span> {
-        let after = self.procedures.partition_point(|p| p.address <= address.0);
+        let after = self.procedures.partition_point(|p| p.address() <= address.0);
         let before = self.procedures[..after].iter().zip(&self.furthest_end).rev().take(OVERLAPS_MAX);
         let found = before
             .take_while(|(_, furthest)| **furthest > address.0)
             .map(|(procedure, _)| procedure)
-            .find(|p| address.0 - p.address < p.size.into());
+            .find(|p| address.0 - p.address() < p.size.into());
         found.map(Candidate::span).or_else(|| self.unnamed(address, after))
     }
 
     /// Where the next procedure with a name begins behind `address`: up to there [`Outline::at`] changes only where one ends.
     pub fn next_after(&self, address: ImageAddress) -> ImageAddress {
-        let after = self.procedures.partition_point(|p| p.address <= address.0);
-        ImageAddress(self.procedures.get(after).map_or(u64::MAX, |p| p.address))
+        let after = self.procedures.partition_point(|p| p.address() <= address.0);
+        ImageAddress(self.procedures.get(after).map_or(u64::MAX, Candidate::address))
     }
 
     /// A procedure's name, mangled.
@@ -136,9 +136,9 @@ impl Outline {
 
     /// The best of several equally good names of an address, for which alone names must be compared.
     fn best_of_ties(&self, address: ImageAddress) -> Option<String> {
-        let first = self.ties.partition_point(|c| c.address < address.0);
-        let group = self.ties[first..].iter().take_while(|c| c.address == address.0);
-        let names = group.filter_map(|c| self.symbol_name(c.is(DEBUG), c.strings, c.offset));
+        let first = self.ties.partition_point(|c| c.address() < address.0);
+        let group = self.ties[first..].iter().take_while(|c| c.address() == address.0);
+        let names = group.filter_map(|c| self.symbol_name(c.is(DEBUG), c.strings(), c.offset));
         names.min_by_key(|name| {
             let underscores = name.bytes().take_while(|b| *b == b'_').count();
             (underscores, name.len(), name.clone())
@@ -154,11 +154,11 @@ impl Outline {
     fn unnamed(&self, address: ImageAddress, after: usize) -> Option<Span> {
         let (start, size) = self.unwind.at(address.0)?;
         let code_end = self.image.code_end(start)?;
-        let before = self.procedures.partition_point(|p| p.address <= start);
+        let before = self.procedures.partition_point(|p| p.address() <= start);
         if before.checked_sub(1).is_some_and(|i| self.furthest_end[i] > start) {
             return None;
         }
-        let next = self.procedures.get(before).map_or(u64::MAX, |p| p.address);
+        let next = self.procedures.get(before).map_or(u64::MAX, Candidate::address);
         let end = start.saturating_add(size).min(code_end).min(next);
         debug_assert!(before <= after);
         (address.0 < end).then_some(Span {
@@ -200,22 +200,17 @@ impl Outline {
         if stubs.is_empty() {
             return;
         }
-        let stub = |(address, size, _)| Candidate {
-            address,
-            size: short(size),
-            flags: STUB,
-            ..Candidate::default()
-        };
-        merged.extend(stubs.into_iter().map(stub));
+        let stub = |(address, size, _)| Candidate::new(address, size, RANK_BEST, STUB, (0, 0));
+        merged.extend(stubs.into_iter().filter_map(stub));
         // Stable: what was there comes first and stays.
-        merged.sort_by_key(|c| c.address);
-        merged.dedup_by_key(|c| c.address);
+        merged.sort_by_key(Candidate::address);
+        merged.dedup_by_key(|c| c.address());
     }
 
     fn size(&self, merged: &mut [Candidate]) {
         let mut next = u64::MAX;
         for candidate in merged.iter_mut().rev() {
-            let address = candidate.address;
+            let address = candidate.address();
             let end = self.image.code_end(address).unwrap_or(address);
             if candidate.size == 0 {
                 let own = self.unwind.at(address).filter(|(start, _)| *start == address);
@@ -241,45 +236,72 @@ pub(crate) fn build_id(path: &Path) -> Option<BuildId> {
     Sparse::open(path).ok()?.elf.build_id
 }
 
-/// A symbol that may name a procedure; of each address the first one is what the procedure is made of.
+/// A symbol that may name a procedure; of each address the first one is what the procedure is made of. Large programs have
+/// hundreds of thousands: one takes 16 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Candidate {
-    address: u64,
+    /// From the highest bit: 48 of the address, `LABEL`, 2 for how much worse than the best its rank is, `DEBUG`, `STUB`, and
+    /// the number of the section with its name.
+    place: u64,
     /// In bytes; none is longer than 4 GiB.
     size: u32,
+    /// Of the name.
     offset: u32,
-    strings: u16,
-    rank: u8,
-    flags: u8,
 }
 
-/// It has no type, is in the debug file, is a stub.
-const LABEL: u8 = 1;
-const DEBUG: u8 = 2;
-const STUB: u8 = 4;
+const ADDRESS_SHIFT: u32 = 16;
+/// It has no type.
+const LABEL: u64 = 1 << 15;
+const RANK_SHIFT: u32 = 13;
+const RANK_BEST: u8 = 3;
+/// It is in the debug file.
+const DEBUG: u64 = 1 << 12;
+/// It is a stub.
+const STUB: u64 = 1 << 11;
+/// Of a section's number.
+const STRINGS: u64 = STUB - 1;
 
 impl Candidate {
-    fn is(&self, flag: u8) -> bool {
-        self.flags & flag != 0
+    /// `None` where the address is none of a program's, or too many sections come before that with its name.
+    fn new(address: u64, size: u64, rank: u8, flags: u64, (strings, offset): (u64, u32)) -> Option<Self> {
+        let fits = address < 1 << (u64::BITS - ADDRESS_SHIFT) && strings <= STRINGS;
+        let worse = u64::from(RANK_BEST.saturating_sub(rank));
+        let place = address << ADDRESS_SHIFT | worse << RANK_SHIFT | flags | strings;
+        fits.then_some(Candidate { place, size: short(size), offset })
     }
 
-    /// By address, at one the best first: typed symbols, the highest rank, the first name. One number, as hundreds of
-    /// thousands are sorted by it.
+    fn address(&self) -> u64 {
+        self.place >> ADDRESS_SHIFT
+    }
+
+    fn is(&self, flag: u64) -> bool {
+        self.place & flag != 0
+    }
+
+    /// By address, at one the best first: typed symbols, the highest rank, the first name. One number, as that is compared fast.
     fn order(&self) -> u128 {
-        let better = u64::from(self.is(LABEL)) << 40 | u64::from(u8::MAX - self.rank) << 32;
-        u128::from(self.address) << 64 | u128::from(better | u64::from(self.offset))
+        u128::from(self.quality()) << 64 | u128::from(self.offset)
+    }
+
+    /// Its address, whether it is a label, its rank.
+    fn quality(&self) -> u64 {
+        self.place >> RANK_SHIFT
     }
 
     fn end(&self) -> u64 {
-        self.address.saturating_add(self.size.into())
+        self.address().saturating_add(self.size.into())
     }
 
     fn span(&self) -> Span {
         let name = match self.is(STUB) {
             true => Name::Stub,
-            false => Name::Symbol { debug: self.is(DEBUG), strings: self.strings, offset: self.offset },
+            false => Name::Symbol { debug: self.is(DEBUG), strings: self.strings(), offset: self.offset },
         };
-        Span { address: ImageAddress(self.address), size_bytes: self.size.into(), name }
+        Span { address: ImageAddress(self.address()), size_bytes: self.size.into(), name }
+    }
+
+    fn strings(&self) -> u16 {
+        (self.place & STRINGS) as u16
     }
 }
 
@@ -289,9 +311,9 @@ fn short(size: u64) -> u32 {
 
 /// Of sorted candidates the groups that are first at their address and have equals.
 fn ties(found: &[Candidate]) -> Vec<Candidate> {
-    let by_address = found.chunk_by(|a, b| a.address == b.address);
+    let by_address = found.chunk_by(|a, b| a.address() == b.address());
     let groups = by_address.filter_map(|all| {
-        let equal = |c: &&Candidate| (c.is(LABEL), c.rank) == (all[0].is(LABEL), all[0].rank);
+        let equal = |c: &&Candidate| c.quality() == all[0].quality();
         Some(all.iter().take_while(equal).count()).filter(|count| *count > 1).map(|count| &all[..count])
     });
     groups.flatten().copied().collect()
@@ -301,10 +323,10 @@ fn ties(found: &[Candidate]) -> Vec<Candidate> {
 fn merge(found: Vec<Candidate>) -> Vec<Candidate> {
     let mut merged = found;
     merged.dedup_by(|next, kept| {
-        let same = next.address == kept.address;
+        let same = next.address() == kept.address();
         if same {
             kept.size = kept.size.max(next.size);
-            kept.flags &= next.flags | !LABEL;
+            kept.place &= next.place | !LABEL;
         }
         same
     });
@@ -316,8 +338,8 @@ fn drop_labels(merged: &mut Vec<Candidate>) {
     let mut covered_to = 0;
     merged.retain(|c| {
         let label = c.is(LABEL);
-        let inside = label && c.size == 0 && c.address < covered_to;
-        covered_to = covered_to.max(if label { c.address } else { c.end() });
+        let inside = label && c.size == 0 && c.address() < covered_to;
+        covered_to = covered_to.max(if label { c.address() } else { c.end() });
         !inside
     });
 }
@@ -384,9 +406,7 @@ impl Sparse {
                 raw::SHT_DYNSYM => true,
                 _ => continue,
             };
-            let (Some(range), Ok(strings)) = (table.file_range(), u16::try_from(table.link)) else {
-                continue;
-            };
+            let Some(range) = table.file_range() else { continue };
             let mut at = range.start as u64;
             let mut code = image.code_sections();
             while at < range.end as u64 {
@@ -399,7 +419,7 @@ impl Sparse {
                 left -= count;
                 let whole = count * symbols::SYMBOL_BYTES;
                 for symbol in chunk[..whole].chunks_exact(symbols::SYMBOL_BYTES) {
-                    found.extend(self.candidate(symbol, strings, exported, debug, &mut code));
+                    found.extend(self.candidate(symbol, table.link, exported, debug, &mut code)?);
                 }
                 at += whole as u64;
             }
@@ -419,28 +439,30 @@ impl Sparse {
         Ok(count as usize)
     }
 
+    /// A symbol that names code.
     fn candidate(
         &self,
         symbol: &[u8],
-        strings: u16,
+        strings: usize,
         exported: bool,
         debug: bool,
         code: &mut CodeSections,
-    ) -> Option<Candidate> {
-        let (label, _) = symbols::names_code(symbol)?;
-        let (address, size, offset) = (le64(symbol, 8)?, le64(symbol, 16)?, le32(symbol, 0)?);
-        if offset == 0 || !code.contains(address) {
-            return None;
-        }
+    ) -> Result<Option<Candidate>, ImageError> {
+        let Some((address, size, offset, label)) = fields(symbol).filter(|f| code.contains(f.0)) else {
+            return Ok(None);
+        };
         if label {
-            let name = self.name(strings.into(), offset)?;
-            if symbols::is_mapping_symbol(self.elf.arch, &name) {
-                return None;
+            let name = self.name(strings, offset);
+            if name.is_none_or(|name| symbols::is_mapping_symbol(self.elf.arch, &name)) {
+                return Ok(None);
             }
         }
         let rank = symbols::rank_of(symbol, exported);
         let flags = if label { LABEL } else { 0 } | if debug { DEBUG } else { 0 };
-        Some(Candidate { address, size: short(size), offset, strings, rank, flags })
+        let candidate = Candidate::new(address, size, rank, flags, (strings as u64, offset));
+        let strange =
+            || ImageError::Unsupported(format!("a symbol at 0x{address:x}, named in section {strings}"));
+        candidate.map(Some).ok_or_else(strange)
     }
 
     fn name(&self, strings: usize, offset: u32) -> Option<String> {
@@ -469,6 +491,13 @@ impl Sparse {
     fn code_sections(&self) -> CodeSections<'_> {
         CodeSections { elf: &self.elf, last: (0, 0) }
     }
+}
+
+/// Address, size, place of the name, and whether it has no type, of a symbol with a name that may be one of code.
+fn fields(symbol: &[u8]) -> Option<(u64, u64, u32, bool)> {
+    let (label, _) = symbols::names_code(symbol)?;
+    let (address, size, offset) = (le64(symbol, 8)?, le64(symbol, 16)?, le32(symbol, 0)?);
+    (offset != 0).then_some((address, size, offset, label))
 }
 
 /// Whether addresses lie in code, the last range first: neighbours in a table are neighbours in code.

@@ -20,6 +20,7 @@ mod line_detail;
 mod listing;
 mod once;
 mod places;
+mod points;
 mod procedures;
 mod query;
 mod rebuilt;

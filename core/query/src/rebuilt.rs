@@ -39,3 +39,79 @@ fn is_other<'r>(path: &Path, mut sampled: impl Iterator<Item = &'r ImageRecord> 
     // Without a build id and a time, nothing tells.
     !sampled.any(|record| record.id.build_id().map_or(record.mtime_ns.is_none(), |id| now == Some(id)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf, time::SystemTime};
+
+    use dwell_profile::ImageId;
+
+    use super::*;
+
+    /// A record of the file as it is now, under an id.
+    fn record(path: &Path, id: &str) -> ImageRecord {
+        let meta = fs::metadata(path).unwrap();
+        let mtime = meta.modified().unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        ImageRecord {
+            id: ImageId::named(id),
+            kind: ImageKind::File,
+            path: path.to_owned(),
+            deleted: false,
+            size_bytes: Some(meta.len()),
+            mtime_ns: i64::try_from(mtime.as_nanos()).ok(),
+            symbols: Vec::new(),
+        }
+    }
+
+    /// A copy of a library that has a build id; the folder ends with the first of them.
+    fn library() -> (tempfile::TempDir, PathBuf, String) {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../test-fixtures/images/c-shared.so");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("library.so");
+        fs::copy(fixture, &path).unwrap();
+        let id = build_id_of_file(&path).expect("it has one").to_string();
+        (folder, path, id)
+    }
+
+    fn earlier(record: &ImageRecord) -> ImageRecord {
+        ImageRecord { mtime_ns: record.mtime_ns.map(|ns| ns - 1), ..record.clone() }
+    }
+
+    #[test]
+    fn only_another_build_at_the_path_is_one() {
+        let (_folder, path, id) = library();
+        let (same, other) = (record(&path, &id), record(&path, "00ff"));
+        let is_other = |records: &[ImageRecord]| is_other(&path, records.iter());
+        assert!(!is_other(&[same.clone()]), "the file that was sampled");
+        assert!(!is_other(&[earlier(&same)]), "touched or installed again: the build id is the same");
+        assert!(is_other(&[earlier(&other)]), "another build id");
+        assert!(!is_other(&[earlier(&other), earlier(&same)]), "one of several builds that were sampled");
+    }
+
+    #[test]
+    fn without_a_build_id_time_and_size_tell_and_without_those_nothing_does() {
+        let (_folder, path, _) = library();
+        let by_time = record(&path, "file:1:2:3:4");
+        let unknown = ImageRecord { mtime_ns: None, size_bytes: None, ..by_time.clone() };
+        assert!(!is_other(&path, [by_time.clone()].iter()));
+        assert!(is_other(&path, [earlier(&by_time)].iter()));
+        assert!(is_other(&path, [ImageRecord { size_bytes: Some(1), ..by_time }].iter()));
+        assert!(!is_other(&path, [unknown].iter()));
+    }
+
+    #[test]
+    fn what_is_gone_was_not_built_again() {
+        let (folder, path, _) = library();
+        let sampled = earlier(&record(&path, "00ff"));
+        drop(folder);
+        assert!(!is_other(&path, [sampled].iter()));
+    }
+
+    #[test]
+    fn a_note_names_what_was_built_again() {
+        let program = |path: &str, rebuilt| Program { path: path.to_owned(), rebuilt };
+        let all = [program("/a", false), program("/b", true)];
+        let notes: Vec<String> = notes(&all).collect();
+        assert_eq!(notes, ["/b was rebuilt since: the profile is of the build before"]);
+    }
+}

@@ -14,7 +14,7 @@ use dwell_profile::{
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::{QueryError, SampleFilter, answer::EventCounts, stepped::Stepped};
+use crate::{QueryError, SampleFilter, answer::EventCounts, points::Points, stepped::Stepped};
 
 /// Counts by index into [`Selection::events`].
 pub type CountsByEvent = SmallVec<[u64; 4]>;
@@ -89,49 +89,6 @@ pub struct ImageSamples {
     pub points: Points,
     /// Sum over `points`.
     pub total: CountsByEvent,
-}
-
-/// Samples by ascending offset; a point is an offset with its counts. 8 bytes for each offset and each count.
-#[derive(Debug, Default)]
-pub struct Points {
-    offsets: Vec<ImageOffset>,
-    /// As many for each offset as there are events.
-    counts: Vec<u64>,
-    events: usize,
-}
-
-impl Points {
-    /// Whether nothing was sampled.
-    pub fn is_empty(&self) -> bool {
-        self.offsets.is_empty()
-    }
-
-    /// Where a point is.
-    pub fn offset(&self, index: usize) -> ImageOffset {
-        self.offsets[index]
-    }
-
-    /// How many samples of each event it has.
-    pub fn counts(&self, index: usize) -> &[u64] {
-        &self.counts[index * self.events..(index + 1) * self.events]
-    }
-
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (ImageOffset, &[u64])> {
-        self.offsets.iter().copied().zip(self.counts.chunks_exact(self.events.max(1)))
-    }
-
-    fn push(&mut self, offset: ImageOffset) {
-        if self.offsets.last() != Some(&offset) {
-            self.offsets.push(offset);
-            self.counts.resize(self.counts.len() + self.events, 0);
-        }
-    }
-
-    fn add(&mut self, event: usize, count: u64) {
-        let at = self.counts.len() - self.events + event;
-        self.counts[at] = self.counts[at].saturating_add(count);
-    }
 }
 
 impl Selection {
@@ -410,11 +367,7 @@ impl MergedImage {
     fn finish(mut self, places: &[usize], events: usize) -> ImageSamples {
         self.rows.sort_by_key(|r| r.offset); // As above.
         let offsets = self.rows.chunk_by(|a, b| a.offset == b.offset).count();
-        let mut points = Points {
-            offsets: Vec::with_capacity(offsets),
-            counts: Vec::with_capacity(offsets * events),
-            events,
-        };
+        let mut points = Points::with_capacity(offsets, events);
         let mut total = CountsByEvent::from_elem(0, events);
         for row in self.rows {
             let (event, count) = (places[(row.event_and_count & 0xff) as usize], row.event_and_count >> 8);

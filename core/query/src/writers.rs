@@ -73,3 +73,56 @@ impl<'a> Writers<'a> {
         range.rev().find(|&i| self.instructions[i].writes.contains(register))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use dwell_analysis::Confidence;
+    use dwell_image::{ImageAddress, instructions};
+
+    use super::*;
+
+    /// ```text
+    ///  0  mov eax, edi         block 0
+    ///  2  test eax, eax
+    ///  4  je b
+    ///  6  mov eax, 1           block 1
+    ///  b  add eax, esi         block 2, a loop
+    ///  d  dec edi
+    ///  f  jne b
+    /// 11  ret                  block 3
+    /// ```
+    const CODE: [u8; 18] =
+        [0x89, 0xf8, 0x85, 0xc0, 0x74, 5, 0xb8, 1, 0, 0, 0, 1, 0xf0, 0xff, 0xcf, 0x75, 0xfa, 0xc3];
+    const BLOCKS: [std::ops::Range<usize>; 4] = [0..3, 3..4, 4..7, 7..8];
+    const EDGES: [(usize, usize); 5] = [(0, 1), (0, 2), (1, 2), (2, 2), (2, 3)];
+
+    fn block(instructions: std::ops::Range<usize>) -> Block {
+        let (frequency, confidence, cpi) = (None, Confidence::Low, None);
+        Block { instructions, frequency, confidence, cpi, best_case_cpi: 1.0, class: 0 }
+    }
+
+    fn operands(index: usize) -> Vec<(String, Vec<u64>)> {
+        let code = instructions(Arch::X86_64, &CODE, ImageAddress(0));
+        let edge = |(from, to)| Edge { from, to, frequency: None, confidence: Confidence::Low };
+        let (blocks, edges) = (BLOCKS.map(block), EDGES.map(edge));
+        let found = Writers::new(Arch::X86_64, &code, &blocks, &edges).operands(index);
+        found.into_iter().map(|operand| (operand.text, operand.writers)).collect()
+    }
+
+    #[test]
+    fn the_last_writer_in_the_block_is_the_only_one() {
+        assert_eq!(operands(1), [("eax".to_owned(), vec![0])]);
+    }
+
+    #[test]
+    fn at_a_blocks_start_each_way_there_counts_the_loops_own_too() {
+        assert_eq!(operands(4), [("eax".to_owned(), vec![0, 6, 0xb])]); // Nobody wrote esi: an argument.
+        assert_eq!(operands(5), [("edi".to_owned(), vec![0xd])]);
+    }
+
+    #[test]
+    fn what_reads_no_register_that_it_names_has_no_writers() {
+        assert!(operands(3).is_empty());
+        assert!(operands(7).is_empty());
+    }
+}

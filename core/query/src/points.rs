@@ -1,0 +1,87 @@
+//! The sampled places of an image, in little memory.
+//!
+//! Enters: offsets in ascending order, with counts. Leaves: the same by index. Never here: what lies there.
+
+use dwell_profile::ImageOffset;
+
+/// Samples by ascending offset; a point is an offset with its counts. 4 bytes for each offset and 8 for each count.
+#[derive(Debug, Default)]
+pub struct Points {
+    /// The lower halves …
+    offsets: Vec<u32>,
+    /// … and each upper half with the index of its first point: few images have more than one.
+    uppers: Vec<(usize, u32)>,
+    /// As many for each offset as there are events.
+    counts: Vec<u64>,
+    events: usize,
+}
+
+impl Points {
+    /// None yet; room for so many, of so many events.
+    pub(crate) fn with_capacity(points: usize, events: usize) -> Self {
+        let (offsets, counts) = (Vec::with_capacity(points), Vec::with_capacity(points * events));
+        Points { offsets, uppers: Vec::new(), counts, events }
+    }
+
+    /// Whether nothing was sampled.
+    pub fn is_empty(&self) -> bool {
+        self.offsets.is_empty()
+    }
+
+    /// Where a point is.
+    pub fn offset(&self, index: usize) -> ImageOffset {
+        let upper = self.uppers.partition_point(|(first, _)| *first <= index) - 1;
+        ImageOffset(u64::from(self.uppers[upper].1) << 32 | u64::from(self.offsets[index]))
+    }
+
+    /// How many samples of each event it has.
+    pub fn counts(&self, index: usize) -> &[u64] {
+        &self.counts[index * self.events..(index + 1) * self.events]
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (ImageOffset, &[u64])> {
+        (0..self.offsets.len()).map(|index| (self.offset(index), self.counts(index)))
+    }
+
+    /// Begins the point at an offset, which is not before the last one's, unless it was begun.
+    pub(crate) fn push(&mut self, offset: ImageOffset) {
+        let next = self.offsets.len();
+        if next > 0 && self.offset(next - 1) == offset {
+            return;
+        }
+        let upper = (offset.0 >> 32) as u32;
+        if self.uppers.last().is_none_or(|(_, last)| *last != upper) {
+            self.uppers.push((next, upper));
+        }
+        self.offsets.push(offset.0 as u32);
+        self.counts.resize(self.counts.len() + self.events, 0);
+    }
+
+    /// Adds samples of an event to the last point.
+    pub(crate) fn add(&mut self, event: usize, count: u64) {
+        let at = self.counts.len() - self.events + event;
+        self.counts[at] = self.counts[at].saturating_add(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_keep_offsets_of_any_size() {
+        let offsets = [3, u64::from(u32::MAX), 1 << 32, (1 << 32) + 3, 5 << 32 | 2, u64::MAX];
+        let mut points = Points::with_capacity(offsets.len(), 2);
+        for (number, offset) in offsets.into_iter().enumerate() {
+            points.push(ImageOffset(offset));
+            points.push(ImageOffset(offset));
+            points.add(1, number as u64);
+        }
+        assert_eq!(points.uppers.len(), 4);
+        let kept: Vec<_> = points.iter().map(|(offset, counts)| (offset.0, counts.to_vec())).collect();
+        let expected =
+            offsets.into_iter().enumerate().map(|(number, offset)| (offset, vec![0, number as u64]));
+        assert_eq!(kept, expected.collect::<Vec<_>>());
+    }
+}
