@@ -24,7 +24,7 @@ mod tui;
 
 use std::{
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -79,7 +79,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         Verb::Status(args) => daemon::status(&db()?, args, cli.json),
         Verb::Flush => daemon::flush(&db()?, cli.json),
         Verb::Epoch(verb) => epochs::run(&db()?, verb, cli.json),
-        Verb::Top(args) => run_top(open(cli)?, args, cli.json),
+        Verb::Top(args) => run_top(open(cli)?, &db()?, args, cli.json),
         Verb::Annotate(args) => run_annotate(&open(cli)?, args, cli.json),
         Verb::List(args) => run_list(&open(cli)?, args, cli.json),
         Verb::Cfg(args) => run_cfg(&open(cli)?, args, cli.json),
@@ -110,9 +110,9 @@ fn debug_dirs(cli: &Cli) -> impl Iterator<Item = PathBuf> + '_ {
     cli.debug_dir.iter().filter(|dir| !dir.as_os_str().is_empty()).cloned()
 }
 
-fn run_top(query: Query, args: &TopArgs, json: bool) -> anyhow::Result<()> {
+fn run_top(query: Query, database: &Path, args: &TopArgs, json: bool) -> anyhow::Result<()> {
     if args.tui {
-        return tui::run(query, args);
+        return tui::run(query, database, args);
     }
     let by = args.by.unwrap_or(By::Procedure);
     let epochs = match args.since {

@@ -275,7 +275,7 @@ fn help(frame: &mut Frame) {
         .collect();
     lines.push(Line::from(""));
     lines.push(Line::styled(" An epoch that is being collected is read again whenever it grew;", QUIET));
-    lines.push(Line::styled(" 'dwell flush' has the daemon store what it has in memory.", QUIET));
+    lines.push(Line::styled(" a daemon is asked to store what it has counted every 2 seconds.", QUIET));
     frame.render_widget(Clear, middle);
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" keys ")), middle);
 }

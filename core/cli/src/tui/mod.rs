@@ -13,6 +13,7 @@ mod tests;
 
 use std::{
     io::IsTerminal,
+    path::Path,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -22,6 +23,7 @@ use std::{
 };
 
 use anyhow::Context;
+use dwell_profile::Database;
 use dwell_query::{Cancel, Query, SampleFilter, TopBy, TopRequest};
 use ratatui::crossterm::event::{self, Event};
 
@@ -30,11 +32,13 @@ use app::{App, Asked, Known, Question};
 
 /// Between two looks at whether the database has grown.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A daemon is asked so often to store what it has counted: by itself it does so every few minutes.
+const STORE_EVERY: Duration = Duration::from_secs(2);
 /// A key is waited for at most so long, so that answers are drawn when they come.
 const KEY_WAIT: Duration = Duration::from_millis(50);
 
 /// Shows it until a key ends it.
-pub fn run(query: Query, args: &TopArgs) -> anyhow::Result<()> {
+pub fn run(query: Query, database: &Path, args: &TopArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         std::io::stdout().is_terminal() && std::io::stdin().is_terminal(),
         "top: --tui draws on a terminal, and this is none: leave it out, or add --json"
@@ -46,10 +50,22 @@ pub fn run(query: Query, args: &TopArgs) -> anyhow::Result<()> {
     let answering = query.clone();
     let filter = args.filter();
     thread::spawn(move || answer_all(&answering, &filter, &asked, &answer));
+    if args.since.is_some() || args.epoch.iter().any(|epoch| epoch == "latest") {
+        let database = Database::open(database)?;
+        thread::spawn(move || keep_fresh(&database));
+    }
     let mut terminal = ratatui::try_init().context("top: terminal")?; // restores it on a panic, too
     let ended = show(&query, args, &mut terminal, &ask, &answers);
     let restored = ratatui::try_restore().context("top: terminal");
     ended.and(restored)
+}
+
+/// Has the daemon store while somebody looks. Where none runs, or it is not ours to ask, what is stored is shown.
+fn keep_fresh(database: &Database) {
+    loop {
+        let _ = dwell_collect::flush(database);
+        thread::sleep(STORE_EVERY);
+    }
 }
 
 fn show(
