@@ -21,7 +21,7 @@ const rust = join(here, 'rust');
 const fixtures = join(top, 'test-fixtures/programs');
 /** Samples a second: enough of them from short runs, and far from what the kernel throttles. */
 const rate_hz = 10_000;
-/** So much of the CPU time may go into path bursts. A user has as many at 1 % in forty times the time. */
+/** So much of the CPU time may go into path bursts, and as much into counted windows. A user has as many at 1 % in forty times the time. */
 const stepped_percent = 40;
 /** Recordings of path bursts at most: what a program does not do in its own code is no burst of it. */
 const recordings_max = 20;
@@ -32,8 +32,8 @@ const simulated_samples = 100_000;
 
 /** What is done with one program, and where. */
 class Job {
-  constructor(program, { folder, work, inputs, dwell, evaluator, samples, bursts }) {
-    Object.assign(this, { program, folder, work, inputs, dwell, evaluator, samples, bursts });
+  constructor(program, { folder, work, inputs, dwell, evaluator, samples, bursts, windows }) {
+    Object.assign(this, { program, folder, work, inputs, dwell, evaluator, samples, bursts, windows });
     this.name = program.name;
     this.binary = join(work, 'bin', program.name);
     /** Without debug information, some of which stops valgrind; the code is the same. */
@@ -43,6 +43,7 @@ class Job {
     this.dump = join(work, `${program.name}.callgrind`);
     this.database = join(work, `${program.name}.dwell`);
     this.stepped = join(work, `${program.name}.stepped.dwell`);
+    this.counted = join(work, `${program.name}.counted.dwell`);
   }
 
   arguments() {
@@ -69,7 +70,7 @@ class Job {
 
   /** Runs the program as often as it takes, each run an epoch; they are added up. */
   sample() {
-    for (const database of [this.database, this.stepped]) rmSync(database, { recursive: true, force: true });
+    for (const database of [this.database, this.stepped, this.counted]) rmSync(database, { recursive: true, force: true });
     const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--', this.binary, ...this.arguments()];
     const exported = (...more) => this.#run([this.evaluator, 'export-capture', '--db', this.database, '--image', this.binary, '--out', this.folder, ...more]);
     let sampling = { image_samples: 0 };
@@ -81,16 +82,22 @@ class Job {
     let bursts = 0;
     for (let recordings = 0; bursts < this.bursts; recordings++) {
       if (recordings >= recordings_max) throw new Stop(`${this.name}: only ${bursts} path bursts after ${recordings} recordings`);
-      this.#follow(sampling.runs);
+      this.#repeat(sampling.runs, this.stepped, 'paths');
       ({ bursts } = JSON.parse(exported('--bursts', this.stepped)));
     }
-    return { ...sampling, bursts };
+    let windows = 0;
+    for (let recordings = 0; windows < this.windows; recordings++) {
+      if (recordings >= recordings_max) throw new Stop(`${this.name}: only ${windows} counted windows after ${recordings} recordings`);
+      this.#repeat(sampling.runs, this.counted, 'windows');
+      ({ windows } = JSON.parse(exported('--bursts', this.stepped, '--windows', this.counted)));
+    }
+    return { ...sampling, bursts, windows };
   }
 
-  /** As many runs again, followed now and then: one recording, so that bursts begin anywhere in them. */
-  #follow(runs) {
+  /** As many runs again, followed or counted now and then: one recording, so that bursts and windows begin anywhere in them. */
+  #repeat(runs, database, how) {
     const loop = ['bash', '-c', 'for ((i = 0; i < $0; i++)); do "$@" > /dev/null || exit; done', String(runs), this.binary, ...this.arguments()];
-    this.#run([this.dwell, '--db', this.stepped, 'record', '-e', 'cpu-clock', '-F', '1000', '--paths', String(stepped_percent), '--', ...loop]);
+    this.#run([this.dwell, '--db', database, 'record', '-e', 'cpu-clock', '-F', '1000', `--${how}`, String(stepped_percent), '--', ...loop]);
   }
 
   /** Runs it under callgrind, once: each run that was sampled did the same. */

@@ -25,12 +25,17 @@ const native_samples_quick = 8_000;
 /** Path bursts of a native program: as many as two minutes of CPU time give at 1 %. */
 const native_bursts = 2_800;
 const native_bursts_quick = 50;
+/** Counted windows, at 1.5 ms: the same. */
+const native_windows = 800;
+const native_windows_quick = 30;
 
 async function makeNative(wanted, { root, quick, evaluator }) {
   const work = join(target, 'accuracy-work/native');
   const inputs = join(work, 'inputs');
   makeInputs(inputs);
-  const size = quick ? { samples: native_samples_quick, bursts: native_bursts_quick } : { samples: native_samples, bursts: native_bursts };
+  const size = quick
+    ? { samples: native_samples_quick, bursts: native_bursts_quick, windows: native_windows_quick }
+    : { samples: native_samples, bursts: native_bursts, windows: native_windows };
   for (const program of wanted) {
     const start = performance.now();
     await capture(program, { folder: join(root, 'native'), work, inputs, dwell, evaluator, ...size });

@@ -47,6 +47,8 @@ pub struct Capture {
     pub events: BTreeMap<String, EventSamples>,
     /// Path bursts.
     pub bursts: Vec<Burst>,
+    /// Counted windows: executions of the places that each watched, those of other images included.
+    pub windows: Vec<Vec<(Address, u64)>>,
     /// Blocks that llvm-mca measured, by their first instruction.
     pub mca: Option<BTreeMap<Address, McaBlock>>,
 }
@@ -217,6 +219,7 @@ impl Capture {
             stalls,
             events: events(folder)?,
             bursts: bursts(folder)?,
+            windows: windows(folder)?,
             mca: mca(folder)?,
         })
     }
@@ -305,6 +308,15 @@ fn bursts(folder: &Path) -> Result<Vec<Burst>, CaptureError> {
         }
     }
     Ok(bursts.into_values().collect())
+}
+
+fn windows(folder: &Path) -> Result<Vec<Vec<(Address, u64)>>, CaptureError> {
+    let Some(table) = Table::read_if_there(&folder.join("windows.tsv"))? else { return Ok(Vec::new()) };
+    let mut windows: BTreeMap<u64, Vec<(Address, u64)>> = BTreeMap::new();
+    for (number, address, count) in table.rows(|r| Ok((r.number()?, r.hex()?, r.number()?)))? {
+        windows.entry(number).or_default().push((address, count));
+    }
+    Ok(windows.into_values().collect())
 }
 
 fn mca(folder: &Path) -> Result<Option<BTreeMap<Address, McaBlock>>, CaptureError> {

@@ -1,7 +1,7 @@
 //! `export-capture`: a database of recorded epochs → the samples of a capture.
 //!
 //! Enters: a profile database and the program that was recorded, all epochs of one period. Leaves: `samples.tsv`,
-//! `directions.tsv`, `events.tsv`, `bursts.tsv` in a folder, and what `meta.json` says of the samples, as JSON on standard output.
+//! `directions.tsv`, `events.tsv`, `bursts.tsv`, `windows.tsv` in a folder, and what `meta.json` says of the samples, as JSON on standard output.
 //! Never here: the truth. O(samples' rows · log).
 
 use std::{
@@ -28,6 +28,9 @@ pub struct Arguments {
     /// A database whose path bursts are taken, where it is another one
     #[arg(long, value_name = "DIR")]
     pub bursts: Option<PathBuf>,
+    /// A database whose counted windows are taken, where it is another one
+    #[arg(long, value_name = "DIR")]
+    pub windows: Option<PathBuf>,
     /// The program that was recorded
     #[arg(long, value_name = "PATH")]
     pub image: PathBuf,
@@ -51,6 +54,8 @@ struct Sampling {
     image_samples: u64,
     /// Path bursts.
     bursts: usize,
+    /// Counted windows.
+    windows: usize,
 }
 
 /// Samples of the program, by event and address.
@@ -69,24 +74,36 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         add(&mut tables, &profile.counts, build_id, &image)?;
         bursts.extend(profile.paths);
     }
+    let is_window = |burst: &PathBurst| burst.window().is_some();
+    let (mut windows, mut bursts): (Vec<PathBurst>, Vec<PathBurst>) = bursts.into_iter().partition(is_window);
     if let Some(folder) = &arguments.bursts {
-        let stepped = Database::open(folder).with_context(|| folder.display().to_string())?;
-        bursts.clear();
-        for epoch in stepped.epochs()?.epochs {
-            bursts.extend(stepped.read(&epoch.id)?.paths);
-        }
+        bursts = all_bursts(folder)?;
+        bursts.retain(|burst| !is_window(burst));
     }
-    sampling.bursts = bursts.len();
+    if let Some(folder) = &arguments.windows {
+        windows = all_bursts(folder)?;
+        windows.retain(is_window);
+    }
+    (sampling.bursts, sampling.windows) = (bursts.len(), windows.len());
     let time = Event::named(&sampling.event);
     sampling.image_samples = tables.get(&time).map_or(0, |table| table.values().sum());
     ensure!(sampling.image_samples > 0, "no sample of {} in it", arguments.image.display());
     let derived = [
         ("directions.tsv", directions_table(&tables, &image)),
         ("bursts.tsv", bursts_table(&bursts, build_id, &image)),
+        ("windows.tsv", windows_table(&windows, build_id, &image)),
     ];
     write(&arguments.out, &tables, &time, &epochs[0], derived)?;
     println!("{}", serde_json::to_string(&sampling)?);
     Ok(())
+}
+
+/// Bursts and windows of all epochs of the database in `folder`.
+fn all_bursts(folder: &Path) -> anyhow::Result<Vec<PathBurst>> {
+    let database = Database::open(folder).with_context(|| folder.display().to_string())?;
+    let epochs = database.epochs()?.epochs;
+    let profiles = epochs.iter().map(|epoch| Ok(database.read(&epoch.id)?.paths));
+    Ok(profiles.collect::<anyhow::Result<Vec<_>>>()?.concat())
 }
 
 /// What the epochs agree on; an error where their samples cannot be added up.
@@ -110,6 +127,7 @@ fn sampling(epochs: &[Epoch]) -> anyhow::Result<Sampling> {
         samples,
         image_samples: 0,
         bursts: 0,
+        windows: 0,
     })
 }
 
@@ -134,7 +152,7 @@ fn write(
     tables: &Tables,
     time: &Event,
     epoch: &Epoch,
-    derived: [(&str, String); 2],
+    derived: [(&str, String); 3],
 ) -> anyhow::Result<()> {
     let (mut samples, mut events) = (String::new(), String::new());
     for (event, table) in tables.iter().filter(|(event, _)| !event.is_derived()) {
@@ -178,6 +196,20 @@ fn bursts_table(bursts: &[PathBurst], build_id: &BuildId, image: &Image) -> Stri
         let both_elsewhere = |from: ImageAddress, to: ImageAddress| from.0 == ELSEWHERE && to.0 == ELSEWHERE;
         for (from, to, count) in rows.into_iter().filter(|(f, t, n)| *n == 0 || !both_elsewhere(*f, *t)) {
             text.push_str(&format!("{number}\t{from}\t{to}\t{count}\n"));
+        }
+    }
+    text
+}
+
+/// `window<TAB>address<TAB>executions`, of the places in the program.
+fn windows_table(windows: &[PathBurst], build_id: &BuildId, image: &Image) -> String {
+    let id = ImageId::of_build(build_id);
+    let mut text = String::new();
+    for (number, window) in windows.iter().enumerate() {
+        for (place, executions) in window.window().into_iter().flatten().filter(|(p, _)| p.image == id) {
+            if let Some(address) = image.address_of(place.offset) {
+                text.push_str(&format!("{number}\t{address}\t{executions}\n"));
+            }
         }
     }
     text

@@ -6,7 +6,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use dwell_analysis::{MachineModel, Transfer, cfg::Cfg, directions, recover_jump_targets};
+use dwell_analysis::{
+    Counted, MachineModel, Transfer,
+    cfg::Cfg,
+    directions, recover_jump_targets,
+    windows::{Compared, compare},
+};
 use dwell_collect::branch::{AHEAD_BYTES, a64};
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::Event;
@@ -66,6 +71,8 @@ pub struct Procedure {
     pub events: BTreeMap<Event, (Vec<u64>, u64)>,
     /// Transfers seen in path bursts.
     pub transfers: Vec<Transfer>,
+    /// Executions counted in windows.
+    pub counted: Vec<Counted>,
 }
 
 /// What truly happened in one procedure.
@@ -154,6 +161,7 @@ impl Procedure {
             directions: vec![(0, 0); n],
             events: BTreeMap::new(),
             transfers: Vec::new(),
+            counted: Vec::new(),
         }
     }
 
@@ -241,6 +249,7 @@ impl<'a> Join<'a> {
             }
         }
         self.transfers();
+        self.counted();
     }
 
     /// Directions of the samples from whose registers the collector's own interpreter could have told them: whether it
@@ -277,6 +286,24 @@ impl<'a> Join<'a> {
         }
         for ((p, from, to), count) in sums {
             self.procedures[p].transfers.push(Transfer { from, to, count });
+        }
+    }
+
+    /// As `core/query/src/windows.rs` does.
+    fn counted(&mut self) {
+        let windows: Vec<&[(Address, u64)]> = self.capture.windows.iter().map(Vec::as_slice).collect();
+        let mut places: Vec<Address> = windows.iter().flat_map(|w| w.iter().map(|(a, _)| *a)).collect();
+        places.sort_unstable();
+        places.dedup();
+        let index = |a: &Address| places.binary_search(a).unwrap_or_default();
+        let by_index = |w: &&[(Address, u64)]| w.iter().map(|(a, n)| (index(a), *n)).collect();
+        let windows: Vec<Vec<(usize, u64)>> = windows.iter().map(by_index).collect();
+        for (address, compared) in places.iter().zip(compare(places.len(), &windows)) {
+            if let (Some((p, at)), Some(Compared { group, log, deviation })) =
+                (self.place(*address), compared)
+            {
+                self.procedures[p].counted.push(Counted { at, executions: log.exp(), deviation, group });
+            }
         }
     }
 

@@ -177,6 +177,7 @@ fn variants(evidence: &Evidence) -> Vec<(&'static str, Help)> {
     let kinds = [
         ("dwell, time alone", Help::NONE, any(&|p| p.directions.iter().any(|&(t, n)| t + n > 0))),
         ("dwell + bursts", Help::BURSTS, any(&|p| !p.transfers.is_empty())),
+        ("dwell + windows", Help::WINDOWS, any(&|p| !p.counted.is_empty())),
         (COUNTED, Help::INSTRUCTIONS, any(&has_instructions)),
     ];
     kinds.into_iter().filter(|(.., has)| *has).map(|(name, help, _)| (name, help)).collect()

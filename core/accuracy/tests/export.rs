@@ -4,7 +4,9 @@ use std::{fs, path::Path};
 
 use dwell_accuracy::export_capture::{self, Arguments};
 use dwell_image::Image;
-use dwell_profile::{Counts, Database, Epoch, Event, ImageId, ImageOffset, SampleKey};
+use dwell_profile::{
+    Counts, Database, Epoch, Event, ImageId, ImageOffset, PathBurst, PathPlace, PathTransfer, SampleKey,
+};
 use serde_json::json;
 
 const IMAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../test-fixtures/images/c-dwarf5.elf");
@@ -40,9 +42,39 @@ fn store(database: &Database, epoch: Epoch, rows: &[(&str, Event, u64, u64)]) {
     writer.begin(epoch).expect("a new epoch").append(&counts, &[]).expect("samples stored");
 }
 
+#[test]
+fn windows_and_bursts_are_told_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let database = Database::open(folder.path().join("db")).expect("a database");
+    let counts = Counts::from_iter([(
+        SampleKey {
+            image: ImageId::named(&build_id()),
+            event: Event::CPU_CLOCK,
+            offset: ImageOffset(0x1040),
+            app: "x".into(),
+            instance: 1,
+            dimensions: None,
+        },
+        5,
+    )]);
+    let place = |offset| PathPlace { image: ImageId::named(&build_id()), offset: ImageOffset(offset) };
+    let window = PathBurst::of_window(1, vec![(place(0x1040), 0), (place(0x1050), 12)]).expect("a window");
+    let transfer = PathTransfer { from: place(0x1050), to: place(0x1040), count: 3 };
+    let path = PathBurst { number: 2, first: place(0x1040), last: place(0x1050), transfers: vec![transfer] };
+    let writer = database.writer().expect("the only writer");
+    let mut open = writer.begin(epoch("20260101T000000Z-000001", 100_000, 5)).expect("a new epoch");
+    open.append(&counts, &[]).expect("samples stored");
+    open.append_paths(&[window, path]).expect("bursts stored");
+    drop(open);
+    export(&database, folder.path()).expect("exported");
+    let read = |name| fs::read_to_string(folder.path().join(name)).expect(name);
+    assert_eq!(read("windows.tsv"), "0\t1040\t0\n0\t1050\t12\n");
+    assert_eq!(read("bursts.tsv"), "0\t1040\t1050\t0\n0\t1050\t1040\t3\n");
+}
+
 fn export(database: &Database, out: &Path) -> anyhow::Result<()> {
     let (db, out) = (database.path().to_owned(), out.to_owned());
-    export_capture::run(&Arguments { db, bursts: None, image: IMAGE.into(), out })
+    export_capture::run(&Arguments { db, bursts: None, windows: None, image: IMAGE.into(), out })
 }
 
 fn build_id() -> String {

@@ -56,6 +56,7 @@ fn bench(c: &mut Criterion) {
                 event_samples: &event_samples,
                 branch_directions: &directions,
                 transfers: &[],
+                counted: &[],
                 frequency_scale: 1.0,
             };
             group.throughput(Throughput::Elements(size as u64));

@@ -51,6 +51,7 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
         samples: &samples,
         directions: &directions,
         transfers: input.transfers,
+        counted: input.counted,
         retired: retired(input),
     });
     if input.frequency_scale.is_finite() && input.frequency_scale > 0.0 {

@@ -26,6 +26,8 @@ pub struct Basis {
     pub directions: u64,
     /// Transfers of control seen while single-stepping.
     pub steps: f64,
+    /// Instructions whose executions were counted in windows.
+    pub counted: u64,
     /// Samples of retired instructions.
     pub retired: u64,
 }

@@ -25,6 +25,8 @@ pub struct ProcedureInput<'a> {
     pub branch_directions: &'a [(u64, u64)],
     /// Transfers of control seen while single-stepping (path bursts), in no particular order; empty where none were.
     pub transfers: &'a [Transfer],
+    /// Executions that were counted, in no particular order; empty where none were.
+    pub counted: &'a [Counted],
     /// What to multiply the procedure's frequencies by, so that they agree with those of its callers and callees: one of
     /// [`program::scales`](crate::program::scales), else 1.
     pub frequency_scale: f64,
@@ -40,6 +42,27 @@ pub struct Transfer {
     pub to: usize,
     /// How often, up to a scale that all transfers of a profile share.
     pub count: f64,
+}
+
+/// Executions of one instruction that were counted, not sampled: in windows of time, by hardware breakpoints.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Counted {
+    /// Index of the instruction.
+    pub at: usize,
+    /// Executions, on a scale that only counts of the same `group` share.
+    pub executions: f64,
+    /// Standard deviation of their logarithm.
+    pub deviation: f64,
+    /// Which of the program's groups of places that run together ([`windows`](crate::windows)).
+    pub group: usize,
+}
+
+impl Counted {
+    /// Whether it can be counted with.
+    pub(crate) fn is_sound(&self) -> bool {
+        let is_number = |x: f64| x > 1e-100 && x < 1e100;
+        is_number(self.executions) && is_number(self.deviation)
+    }
 }
 
 impl Transfer {

@@ -17,6 +17,7 @@ mod linear;
 pub mod machine;
 pub mod program;
 pub mod schedule;
+pub mod windows;
 
 pub use analyze::{analyze, verify_analysis};
 pub use answer::{
@@ -24,6 +25,6 @@ pub use answer::{
     Stall, StallKind,
 };
 pub use directions::directions;
-pub use input::{ProcedureInput, Transfer};
+pub use input::{Counted, ProcedureInput, Transfer};
 pub use jump_table::recover_jump_targets;
 pub use machine::MachineModel;

@@ -10,11 +10,13 @@
 //! the calls with Student's t, since pointers and other images may call as well. Gauss-Newton, with conjugate gradients for
 //! its linear systems.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 
 use dwell_image::{Flow, ImageAddress, Instruction};
 
-use crate::{ProcedureAnalysis, Transfer};
+use crate::{Counted, ProcedureAnalysis, Transfer};
 
 /// Standard deviation of a procedure's own scale, as a logarithm.
 const OWN_DEVIATION: f64 = 0.6;
@@ -26,6 +28,8 @@ const CALLS_DEVIATION: f64 = 0.15;
 const STEPPED_DEVIATION: f64 = 0.05;
 /// … and the branches that are worth as much as one burst, whose steps are not independent.
 const STEPPED_BURST: f64 = 40.0;
+/// The same of executions in counted windows over one's own, at best.
+const WINDOWS_DEVIATION: f64 = 0.1;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 3.0;
 const ROUNDS: usize = 12;
@@ -41,6 +45,19 @@ pub struct Member<'a> {
     pub analysis: &'a ProcedureAnalysis,
     /// What was seen of it while single-stepping.
     pub transfers: &'a [Transfer],
+    /// What was counted of it in windows.
+    pub counted: &'a [Counted],
+}
+
+/// What a group of places in counted windows says of a procedure's scale.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WindowShape {
+    /// The group, whose places are on one scale throughout the program.
+    pub group: usize,
+    /// Logarithm of what was counted over its own estimate.
+    pub log: f64,
+    /// Variance of that.
+    pub variance: f64,
 }
 
 /// One procedure, as far as its neighbours matter.
@@ -56,6 +73,8 @@ pub struct Shape {
     pub stepped: f64,
     /// Its frequencies were counted: their scale is known.
     pub is_counted: bool,
+    /// What counted windows say of its scale.
+    pub windows: Vec<WindowShape>,
 }
 
 /// The shapes of a program's procedures.
@@ -66,7 +85,7 @@ pub fn shapes(members: &[Member]) -> Vec<Shape> {
 }
 
 fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
-    let Member { instructions, analysis, transfers } = *member;
+    let Member { instructions, analysis, transfers, counted } = *member;
     let frequency = |block: usize| analysis.blocks.get(block).and_then(|b| b.frequency).unwrap_or(0.0);
     let mut left: Vec<f64> = (0..analysis.blocks.len()).map(frequency).collect();
     let mut entered = frequency(0);
@@ -96,7 +115,26 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
         }
     }
     let is_counted = analysis.basis.retired > 0;
-    Shape { entries: entered.max(0.0), calls, branches, stepped, is_counted }
+    let windows = window_shapes(analysis, counted);
+    Shape { entries: entered.max(0.0), calls, branches, stepped, is_counted, windows }
+}
+
+fn window_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<WindowShape> {
+    let mut sums: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+    for counted in counted.iter().filter(|c| c.is_sound()) {
+        let own = analysis.instructions.get(counted.at).and_then(|i| i.frequency);
+        let Some(own) = own.filter(|f| is_sound(*f)) else { continue };
+        let certainty = 1.0 / (counted.deviation * counted.deviation);
+        let (logs, total) = sums.entry(counted.group).or_default();
+        *logs += certainty * (counted.executions / own).ln();
+        *total += certainty;
+    }
+    let of = |(group, (logs, total)): (usize, (f64, f64))| WindowShape {
+        group,
+        log: logs / total,
+        variance: 1.0 / total,
+    };
+    sums.into_iter().map(of).collect()
 }
 
 /// The factor of each procedure's frequencies.
@@ -126,9 +164,11 @@ struct Balance {
     variance: f64,
 }
 
-/// Executions by single steps against one's own.
+/// Executions by single steps or counted windows against one's own.
 struct Stepped {
     procedure: usize,
+    /// What shares a scale: steps, or a group of counted places.
+    scale: usize,
     /// Logarithm of steps over own.
     log: f64,
     stiffness: f64,
@@ -147,6 +187,8 @@ fn own_stiffness(shape: &Shape) -> f64 {
 struct Problem {
     balances: Vec<Balance>,
     stepped: Vec<Stepped>,
+    /// Of what was stepped or counted.
+    scales: usize,
     /// By procedure: of its own scale.
     own_stiffness: Vec<f64>,
 }
@@ -175,13 +217,35 @@ impl Problem {
             let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + STEPPED_BURST / shape.stepped;
             let is_known = is_sound(shape.stepped) && is_sound(shape.branches);
             let log = (shape.stepped / shape.branches).ln();
-            is_known.then_some(Stepped { procedure, log, stiffness: 1.0 / variance })
+            is_known.then_some(Stepped { procedure, scale: 0, log, stiffness: 1.0 / variance })
         };
+        let mut stepped: Vec<Stepped> = shapes.iter().enumerate().filter_map(stepped).collect();
+        let mut groups = FxHashMap::default();
+        for (procedure, shape) in shapes.iter().enumerate() {
+            for window in &shape.windows {
+                let next = groups.len() + 1;
+                let scale = *groups.entry(window.group).or_insert(next);
+                let stiffness = 1.0 / (WINDOWS_DEVIATION * WINDOWS_DEVIATION + window.variance);
+                stepped.push(Stepped { procedure, scale, log: window.log, stiffness });
+            }
+        }
         Problem {
-            stepped: shapes.iter().enumerate().filter_map(stepped).collect(),
+            scales: groups.len() + 1,
+            stepped,
             balances: calls.into_iter().enumerate().filter_map(balance).collect(),
             own_stiffness: shapes.iter().map(own_stiffness).collect(),
         }
+    }
+
+    /// By scale of what was stepped or counted, the mean of `of`: these scales move along with the procedures.
+    fn mean(&self, of: &dyn Fn(&Stepped) -> f64) -> Vec<f64> {
+        let mut sums = vec![(0.0, f64::MIN_POSITIVE); self.scales];
+        for s in &self.stepped {
+            let (sum, total) = &mut sums[s.scale];
+            *sum += s.stiffness * of(s);
+            *total += s.stiffness;
+        }
+        sums.into_iter().map(|(sum, total)| sum / total).collect()
     }
 
     fn step(&self, logs: &[f64]) -> Vec<f64> {
@@ -198,20 +262,15 @@ impl Problem {
             row.iter().for_each(|&(p, d)| force[p] -= stiffness * residual * d);
             rows.push((stiffness, row));
         }
-        // The steps' scale moves along with the procedures.
-        let stepped_total: f64 = self.stepped.iter().map(|s| s.stiffness).sum::<f64>().max(f64::MIN_POSITIVE);
-        let mean = |of: &dyn Fn(&Stepped) -> f64| {
-            self.stepped.iter().map(|s| s.stiffness * of(s)).sum::<f64>() / stepped_total
-        };
-        let scale = mean(&|s| s.log - logs[s.procedure]);
+        let scales = self.mean(&|s| s.log - logs[s.procedure]);
         for s in &self.stepped {
-            force[s.procedure] += s.stiffness * (s.log - logs[s.procedure] - scale);
+            force[s.procedure] += s.stiffness * (s.log - logs[s.procedure] - scales[s.scale]);
         }
         let apply = |x: &[f64]| -> Vec<f64> {
             let mut product: Vec<f64> = x.iter().zip(&self.own_stiffness).map(|(x, own)| own * x).collect();
-            let moved = mean(&|s| x[s.procedure]);
+            let moved = self.mean(&|s| x[s.procedure]);
             for s in &self.stepped {
-                product[s.procedure] += s.stiffness * (x[s.procedure] - moved);
+                product[s.procedure] += s.stiffness * (x[s.procedure] - moved[s.scale]);
             }
             for (stiffness, row) in &rows {
                 let change: f64 = row.iter().map(|&(p, d)| x[p] * d).sum();
@@ -261,6 +320,22 @@ mod tests {
         let stepped = |branches, stepped| Shape { branches, stepped, ..Shape::default() };
         let factors = scales(&[stepped(10.0, 1e5), stepped(10.0, 3e5), stepped(10.0, 1e4)]);
         assert_near(&factors, &[1.0, 3.0, 0.1], 0.1);
+    }
+
+    #[test]
+    fn windows_join_the_scales_of_their_group() {
+        let window = |group, ratio: f64| WindowShape { group, log: ratio.ln(), variance: 0.001 };
+        let counted = |windows: &[WindowShape]| Shape { windows: windows.to_vec(), ..Shape::default() };
+        // The first two run together, the other two in a phase of their own, on another scale.
+        let factors = scales(&[
+            counted(&[window(1, 1e5)]),
+            counted(&[window(1, 3e5)]),
+            counted(&[window(7, 1e-2)]),
+            counted(&[window(7, 2e-2)]),
+        ]);
+        assert_near(&factors[..2], &[1.0, 3.0], 0.1);
+        assert_near(&factors[2..], &[1.0, 2.0], 0.1);
+        assert!((factors[0] * factors[1] / (factors[2] * factors[3])).ln().abs() < 0.1, "{factors:?}");
     }
 
     #[test]

@@ -143,6 +143,10 @@ pub struct RecordArgs {
     /// percent of their CPU time: tells how often branches are taken (x86-64; needs the right to trace them). 0: never.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub paths: f64,
+    /// Count executions of the hottest places by hardware breakpoints, in windows of some milliseconds, for up to so many
+    /// percent of the CPU time: tells what runs how often. Nothing is stopped. 0: never.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
+    pub windows: f64,
     /// End after so many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub duration: Option<u64>,

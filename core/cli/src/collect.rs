@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use dwell_collect::{BackendChoice, DEFAULT_RATE, Progress, Rate, RecordOptions, Recorded, Stop, Target};
-use dwell_profile::{Database, Epoch, EpochId, Event, EventRecord, PathsRecord};
+use dwell_profile::{Database, Epoch, EpochId, Event, EventRecord, PathsRecord, WindowsRecord};
 use dwell_query::{Options, Query};
 use indicatif::ProgressBar;
 use rustix::process::{Pid, Signal, kill_process};
@@ -36,6 +36,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
         dimensions: args.sampling.dimensions.iter().copied().collect(),
         duration: args.duration.map(Duration::from_secs),
         paths_percent: args.paths,
+        windows_percent: args.windows,
         ..RecordOptions::new(target(args)?)
     };
     let writer = Database::open(db)?.writer()?;
@@ -190,7 +191,7 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, json: bool) -> anyhow::Re
     if json {
         let events = &epoch.events;
         return print_json(&json!({ "schema": 1, "epoch": epoch.id, "events": events, "notes": epoch.notes,
-            "paths": epoch.paths, "interrupted": recorded.interrupted, "exit_status": exit.and_then(|e| e.code()) }));
+            "paths": epoch.paths, "windows": epoch.windows, "interrupted": recorded.interrupted, "exit_status": exit.and_then(|e| e.code()) }));
     }
     if let Some(exit) = exit.filter(|e| !e.success()) {
         complain(&format!("the command ended with {exit}; its samples are kept"));
@@ -199,15 +200,14 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, json: bool) -> anyhow::Re
     if let Some(paths) = &epoch.paths {
         complain(&paths_line(paths));
     }
+    if let Some(windows) = &epoch.windows {
+        complain(&windows_line(windows));
+    }
     Ok(())
 }
 
 /// `41 path bursts of 41,000 steps, 0.93% of CPU time; 9 samples meanwhile are not counted; cut short: 3 signal; …`.
 fn paths_line(paths: &PathsRecord) -> String {
-    let causes = |what: &str, causes: &BTreeMap<String, u64>| {
-        let list: Vec<String> = causes.iter().map(|(cause, n)| format!("{} {cause}", grouped(*n))).collect();
-        if list.is_empty() { String::new() } else { format!("; {what}: {}", list.join(", ")) }
-    };
     let opaque = match paths.opaque_steps {
         0 => String::new(),
         steps => format!("; {} steps in code that cannot be read", grouped(steps)),
@@ -222,6 +222,25 @@ fn paths_line(paths: &PathsRecord) -> String {
         causes("cut short", &paths.cut_short),
         causes("refused", &paths.refused),
     )
+}
+
+/// `12 counted windows of 4,100 executions, 0.93% of CPU time; 40 samples meanwhile are not counted; refused: 3 not running`.
+fn windows_line(windows: &WindowsRecord) -> String {
+    format!(
+        "{} counted window{} of {} executions, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
+        grouped(windows.windows),
+        if windows.windows == 1 { "" } else { "s" },
+        grouped(windows.executions),
+        100.0 * windows.cost_ns as f64 / (windows.cpu_ns as f64).max(1.0),
+        grouped(windows.samples_dropped),
+        causes("refused", &windows.refused),
+    )
+}
+
+/// `; refused: 3 not running, 1 gone`.
+fn causes(what: &str, causes: &BTreeMap<String, u64>) -> String {
+    let list: Vec<String> = causes.iter().map(|(cause, n)| format!("{} {cause}", grouped(*n))).collect();
+    if list.is_empty() { String::new() } else { format!("; {what}: {}", list.join(", ")) }
 }
 
 /// `epoch X: 45,937 samples of cpu-clock, 0 lost, 0.02% unknown`.

@@ -104,6 +104,8 @@ pub struct Collector<H> {
     gaps: bool,
     stepping: Stepping,
     latest: Option<(u32, u32)>,
+    /// Samples in user mode, where somebody takes them.
+    recent: Option<Vec<(u32, u64)>>,
 }
 
 impl<H: Host> Collector<H> {
@@ -133,6 +135,7 @@ impl<H: Host> Collector<H> {
             gaps: false,
             stepping: Stepping::default(),
             latest: None,
+            recent: None,
         }
     }
 
@@ -190,11 +193,25 @@ impl<H: Host> Collector<H> {
             Item::Sample(_, sample) if self.is_stepped(sample.tid, time_ns) => {
                 self.stepping.tally.samples += 1
             }
+            Item::Sample(_, sample) if self.is_in_window(sample.tid, time_ns) => {
+                self.stepping.tally.window_samples += 1
+            }
             Item::Sample(event, sample) => self.sample(event, &sample),
             Item::Registers(event, sample) => self.registers(event, &sample),
             Item::Side(side) => self.side(time_ns, *side),
             Item::Burst(burst) => self.burst(&burst),
+            Item::Window(window) => self.window(&window),
         }
+    }
+
+    /// Keeps where samples in user mode were, for [`Collector::take_recent`].
+    pub fn keep_recent(&mut self) {
+        self.recent = Some(Vec::new());
+    }
+
+    /// Samples in user mode since the last call, if they are kept: process, program counter.
+    pub fn take_recent(&mut self) -> Vec<(u32, u64)> {
+        self.recent.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The thread of the latest sample in user mode since the last call: process, thread.
@@ -367,6 +384,9 @@ impl<H: Host> Collector<H> {
 
     fn user_place(&mut self, sample: &Sample, execution: ExecutionId) -> Result<(ImageIndex, u64), Cause> {
         self.latest = Some((sample.pid, sample.tid));
+        if let Some(recent) = &mut self.recent {
+            recent.push((sample.pid, sample.pc));
+        }
         let place = self.mapped_place(sample.pid, sample.pc, execution).ok_or_else(|| match sample.pid {
             PID_GONE => Cause::NoTask,
             pid => self.why_not_mapped(pid),

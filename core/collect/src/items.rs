@@ -21,6 +21,21 @@ pub enum Item {
     Side(Box<Side>),
     /// A thread was followed, or began to be single-stepped.
     Burst(Box<RawBurst>),
+    /// A thread's executions of a few places were counted.
+    Window(Box<RawWindow>),
+}
+
+/// Executions that breakpoints counted in a stretch of a thread's time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawWindow {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Samples of it until then show the counting.
+    pub until_ns: u64,
+    /// By address.
+    pub counts: Vec<(u64, u64)>,
 }
 
 /// What a thread did while it was single-stepped, or would do.

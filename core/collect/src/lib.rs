@@ -46,6 +46,7 @@ mod stop;
 mod store;
 mod sys;
 mod transfers;
+mod windows;
 
 pub use control::{Status, flush, new_epoch, set_sampling, status};
 pub use daemon::daemon;

@@ -87,6 +87,9 @@ pub struct RecordOptions {
     pub dimensions: DimensionSet,
     /// Percent of the target's CPU time that stopping and following its threads may cost, for path bursts; 0: none.
     pub paths_percent: f64,
+    /// Percent of the target's CPU time that counting executions by hardware breakpoints may cost, for counted windows; 0:
+    /// none.
+    pub windows_percent: f64,
 }
 
 impl RecordOptions {
@@ -104,6 +107,7 @@ impl RecordOptions {
             by_process: Vec::new(),
             dimensions: DimensionSet::NONE,
             paths_percent: 0.0,
+            windows_percent: 0.0,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     session::{ENTRIES_MAX, Session, Setup, UNSTORED_MAX},
     source::Tasks,
     sys::command::PausedCommand,
+    windows::Windows,
 };
 
 /// How long a command may go on after it was told to end.
@@ -43,6 +44,7 @@ pub fn record(
         percent if percent > 0.0 => Some(Paths::start(percent).map_err(CollectError::Paths)?),
         _ => None,
     };
+    let windows = (options.windows_percent > 0.0).then(|| Windows::start(options.windows_percent));
     let setup = Setup {
         scope: options.target.scope(),
         backend: options.backend,
@@ -53,6 +55,7 @@ pub fn record(
         apart: Apart::in_a_run(options.by_process.clone()),
         dimensions: options.dimensions,
         paths,
+        windows,
         entries_max: ENTRIES_MAX,
         unstored_max: UNSTORED_MAX,
     };

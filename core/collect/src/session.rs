@@ -9,7 +9,8 @@ use std::{
 };
 
 use dwell_profile::{
-    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventRecord, PathsRecord, Scope, Unit, Writer,
+    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventRecord, PathsRecord, Scope, Unit,
+    WindowsRecord, Writer,
 };
 use jiff::Timestamp;
 
@@ -35,6 +36,7 @@ use crate::{
         now_ns, paranoid, sees_all_processes,
     },
     store::Store,
+    windows::Windows,
 };
 
 /// How long after its time stamp a record may become visible in its ring.
@@ -70,6 +72,8 @@ pub struct Setup {
     pub dimensions: DimensionSet,
     /// Follow threads now and then.
     pub paths: Option<Paths>,
+    /// Count executions now and then.
+    pub windows: Option<Windows>,
     /// Entries in memory that make us store before it is time.
     pub entries_max: usize,
     /// Entries that are kept while the database refuses them. Beyond, samples are lost, and counted so.
@@ -87,6 +91,7 @@ pub struct Session {
     plans: Vec<Plan>,
     clock: MeasuredClock,
     paths: Option<Paths>,
+    windows: Option<Windows>,
     store: Store,
     started: Instant,
     epoch_started: Instant,
@@ -110,7 +115,7 @@ impl Session {
             events: &setup.events,
             rate: setup.rate,
             registers: setup.branches,
-            one_by_one: setup.paths.is_some(),
+            one_by_one: setup.paths.is_some() || setup.windows.is_some(),
             dimensions: setup.dimensions,
             clock_hz: clock.median_hz(),
         };
@@ -125,6 +130,9 @@ impl Session {
             collector.call_hidden_processes();
         }
         collector.keep_dimensions(setup.dimensions);
+        if setup.windows.is_some() {
+            collector.keep_recent();
+        }
         if source.features().aggregates {
             collector.keep_spaces();
         }
@@ -137,6 +145,7 @@ impl Session {
             plans,
             clock,
             paths: setup.paths,
+            windows: setup.windows,
             store: Store::begin(writer, epoch, setup.unstored_max)?,
             started: Instant::now(),
             epoch_started: Instant::now(),
@@ -219,6 +228,20 @@ impl Session {
             && Some(pid) != paths.tracer()
         {
             paths.offer(pid, tid, cpu_ns);
+        }
+        self.count_windows(latest, cpu_ns);
+    }
+
+    /// Counts executions of what was sampled most, in windows of that thread's time. They begin after every record that was
+    /// applied.
+    fn count_windows(&mut self, latest: Option<(u32, u32)>, cpu_ns: f64) {
+        let recent = self.collector.take_recent();
+        let Some(windows) = self.windows.as_mut().filter(|w| w.is_on()) else { return };
+        recent.into_iter().for_each(|(pid, pc)| windows.sample(pid, pc));
+        if let Some((pid, tid)) = latest.filter(|(pid, _)| *pid != std::process::id()) {
+            for (begin_ns, window) in windows.count(pid, tid, cpu_ns) {
+                self.merger.push(begin_ns, Item::Window(Box::new(window)));
+            }
         }
     }
 
@@ -307,6 +330,7 @@ impl Session {
         self.collector.reap(now_ns());
         let stored = self.store.put(batch);
         self.store.epoch.paths = self.paths_record();
+        self.store.epoch.windows = self.windows_record();
         self.malformed += self.source.take_malformed();
         self.refresh_account();
         stored?; // Else the tallies would tell of samples that are not there.
@@ -320,6 +344,14 @@ impl Session {
             samples_dropped: left_out.samples,
             opaque_steps: left_out.opaque_steps,
             ..paths.record().clone()
+        })
+    }
+
+    fn windows_record(&self) -> Option<WindowsRecord> {
+        self.windows.as_ref().map(|windows| WindowsRecord {
+            cpu_ns: self.cpu_ns() as u64,
+            samples_dropped: self.collector.stepping().window_samples,
+            ..windows.record().clone()
         })
     }
 
@@ -446,6 +478,7 @@ fn new_epoch(
         events: plans.iter().map(|p| (p.event.clone(), none(p))).collect(),
         notes,
         paths: None,
+        windows: None,
         collector: None,
     }
 }

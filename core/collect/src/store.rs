@@ -216,6 +216,7 @@ mod tests {
             events: BTreeMap::new(),
             notes: Vec::new(),
             paths: None,
+            windows: None,
             collector: None,
         }
     }

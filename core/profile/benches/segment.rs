@@ -63,6 +63,7 @@ fn epoch(n: i64) -> Epoch {
         events: BTreeMap::new(),
         notes: vec![],
         paths: None,
+        windows: None,
         collector: None,
     }
 }

@@ -132,6 +132,7 @@ fn epoch(day: u64) -> Epoch {
         events: Default::default(),
         notes: vec![],
         paths: None,
+        windows: None,
         collector: None,
     }
 }

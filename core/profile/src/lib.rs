@@ -32,7 +32,7 @@ pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
 pub use error::{DatabaseError, Warning};
 pub use event::{Event, Unit};
 pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
-pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord};
+pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord, WindowsRecord};
 pub use sample::{Counts, SampleKey};
 pub use segment::{
     MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, PathSegment, SEGMENT_VERSION, SampleRun, Segment, SegmentError,

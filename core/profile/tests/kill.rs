@@ -39,6 +39,7 @@ fn epoch() -> Epoch {
         events: BTreeMap::new(),
         notes: vec![],
         paths: None,
+        windows: None,
         collector: None,
     }
 }

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{
-    MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze, directions, recover_jump_targets,
+    Counted, MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze, directions,
+    recover_jump_targets,
 };
 use dwell_image::{Image, Instruction};
 use dwell_profile::Event;
@@ -75,6 +76,8 @@ pub struct Sampled {
     pub samples: Vec<CountsByEvent>,
     /// What was seen of it while single-stepping.
     pub transfers: Vec<Transfer>,
+    /// What was counted of it in windows.
+    pub counted: Vec<Counted>,
 }
 
 impl Sampled {
@@ -89,7 +92,8 @@ impl Sampled {
         let samples = spread(image, points, procedure, &instructions, selection.events.len());
         let model = MachineModel::for_cpu(&selection.epochs.last()?.cpu);
         let transfers = selection.stepped.transfers(procedure.image, image, &instructions);
-        Some(Sampled { model, instructions, samples, transfers })
+        let counted = selection.windows.counted(procedure.image, image, &instructions);
+        Some(Sampled { model, instructions, samples, transfers, counted })
     }
 }
 
@@ -156,7 +160,7 @@ fn spread(
 
 /// The analysis of one procedure, its frequencies multiplied by `scale`.
 pub fn analysis(selection: &Selection, image: &Image, sampled: &Sampled, scale: f64) -> ProcedureAnalysis {
-    let Sampled { model, instructions, samples, transfers } = sampled;
+    let Sampled { model, instructions, samples, transfers, counted } = sampled;
     let column = |event: &Event| -> Option<Vec<u64>> {
         let index = selection.events.iter().position(|e| e == event)?;
         Some(samples.iter().map(|s| s[index]).collect())
@@ -192,6 +196,7 @@ pub fn analysis(selection: &Selection, image: &Image, sampled: &Sampled, scale: 
         event_samples: &event_samples,
         branch_directions: &directions(instructions, &at_branch, &ahead),
         transfers,
+        counted,
         frequency_scale: scale,
     };
     analyze(&input, model)

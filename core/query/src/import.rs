@@ -169,6 +169,7 @@ fn epoch(request: &ImportRequest, model: &MachineModel, arch: &str, samples: u64
         events: BTreeMap::from([(Event::named(&request.event), record)]),
         notes: Vec::new(),
         paths: None,
+        windows: None,
         collector: None,
     }
 }

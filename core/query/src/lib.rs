@@ -34,6 +34,7 @@ mod stats;
 mod stepped;
 mod summary;
 mod top;
+mod windows;
 mod writers;
 
 pub use cancel::Cancel;

@@ -41,6 +41,7 @@ pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSa
             instructions: &sampled.instructions,
             analysis,
             transfers: &sampled.transfers,
+            counted: &sampled.counted,
         })
         .collect();
     let scales = program::scales(&program::shapes(&members));

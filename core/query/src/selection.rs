@@ -14,7 +14,9 @@ use dwell_profile::{
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::{QueryError, SampleFilter, answer::EventCounts, points::Points, stepped::Stepped};
+use crate::{
+    QueryError, SampleFilter, answer::EventCounts, points::Points, stepped::Stepped, windows::Windows,
+};
 
 /// Counts by index into [`Selection::events`].
 pub type CountsByEvent = SmallVec<[u64; 4]>;
@@ -39,6 +41,8 @@ pub struct Selection {
     pub sources: Vec<Vec<SourceRecord>>,
     /// What threads did while they were single-stepped.
     pub stepped: Stepped,
+    /// What was counted in windows.
+    pub windows: Windows,
     /// What one must know to read it.
     pub notes: Vec<String>,
 }
@@ -115,8 +119,20 @@ impl Selection {
             bursts.extend(profile.paths);
         }
         let stepped = Stepped::new(&bursts, &images);
-        let selection =
-            Selection { epochs, events, images, apps, dimensions, kept, total, sources, stepped, notes };
+        let windows = Windows::new(&bursts, &images);
+        let selection = Selection {
+            epochs,
+            events,
+            images,
+            apps,
+            dimensions,
+            kept,
+            total,
+            sources,
+            stepped,
+            windows,
+            notes,
+        };
         filter.check(&selection)?;
         Ok(selection)
     }

@@ -39,7 +39,7 @@ impl Stepped {
             .map(|(at, image)| (&image.record.id, at))
             .collect();
         let mut stepped = Stepped::default();
-        for transfer in bursts.iter().flat_map(|b| &b.transfers) {
+        for transfer in bursts.iter().filter(|b| b.window().is_none()).flat_map(|b| &b.transfers) {
             let (from, to) = (&transfer.from, &transfer.to);
             if let Some(&image) = index.get(&from.image).filter(|_| from.image == to.image) {
                 let all = stepped.by_image.entry(image).or_default();

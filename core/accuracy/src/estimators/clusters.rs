@@ -23,6 +23,7 @@ pub fn estimate(evidence: &Evidence, procedure: &Procedure, period_cycles: f64) 
         samples: &procedure.samples,
         directions: &procedure.directions,
         transfers: &[],
+        counted: &[],
         retired: None,
     });
     let executions = |e: Option<frequency::Estimate>| e.map(|e| e.frequency * period_cycles);

@@ -1,7 +1,7 @@
 //! Ours, as shipped: the analysis of every procedure, and what it says of frequencies.
 
 use dwell_analysis::{
-    MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze,
+    Counted, MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze,
     machine::Order,
     program::{self, Member},
 };
@@ -22,11 +22,16 @@ pub struct Help {
     pub instructions: bool,
     /// Samples of all other events: misses, which bound what culprits can explain.
     pub misses: bool,
+    /// Counted windows.
+    pub windows: bool,
 }
 
 impl Help {
     /// What every sample of time brings with it.
-    pub const OWN: Help = Help { directions: true, bursts: false, instructions: false, misses: false };
+    pub const OWN: Help =
+        Help { directions: true, bursts: false, instructions: false, misses: false, windows: false };
+    /// Counted windows too.
+    pub const WINDOWS: Help = Help { windows: true, ..Help::OWN };
     /// Time alone.
     pub const NONE: Help = Help { directions: false, ..Help::OWN };
     /// Samples of misses too.
@@ -41,6 +46,7 @@ impl Help {
 struct Given<'a> {
     directions: &'a [(u64, u64)],
     transfers: &'a [Transfer],
+    counted: Vec<Counted>,
     events: std::collections::BTreeMap<Event, (Vec<u64>, u64)>,
 }
 
@@ -68,6 +74,7 @@ pub fn analyses(evidence: &Evidence, model: &MachineModel, help: Help) -> Vec<Pr
             instructions: &evidence.procedures[p].instructions,
             analysis: &analyses[p],
             transfers: given[p].transfers,
+            counted: &given[p].counted,
         })
         .collect();
     let scales = program::scales(&program::shapes(&members));
@@ -93,6 +100,7 @@ fn give(procedure: &Procedure, help: Help) -> Given<'_> {
     Given {
         directions: if help.directions { &procedure.directions } else { &[] },
         transfers: if help.bursts { &procedure.transfers } else { &[] },
+        counted: if help.windows { procedure.counted.clone() } else { Vec::new() },
         events: events.map(|(event, counts)| (event.clone(), counts.clone())).collect(),
     }
 }
@@ -112,6 +120,7 @@ fn input<'a>(
         event_samples: &given.events,
         branch_directions: given.directions,
         transfers: given.transfers,
+        counted: &given.counted,
         frequency_scale,
     }
 }

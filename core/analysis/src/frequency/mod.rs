@@ -8,6 +8,7 @@
 
 pub mod cluster;
 mod confidence;
+mod counted;
 mod electric;
 mod flow_fit;
 mod heads;
@@ -24,7 +25,7 @@ mod stepped;
 mod usual;
 
 use crate::{
-    Basis, Confidence, Transfer,
+    Basis, Confidence, Counted, Transfer,
     cfg::Cfg,
     equivalence::Equivalence,
     machine::{MachineModel, Order, SkidRule},
@@ -48,6 +49,8 @@ pub struct Evidence<'a> {
     pub directions: &'a [(u64, u64)],
     /// Transfers of control seen while single-stepping.
     pub transfers: &'a [Transfer],
+    /// Executions that were counted.
+    pub counted: &'a [Counted],
     /// Samples of retired instructions, where they were counted.
     pub retired: Option<Retired<'a>>,
 }

@@ -16,8 +16,8 @@
 use rustc_hash::FxHashMap;
 
 use super::{
-    Estimate, Estimates, Evidence,
-    likely_flow::{self, Fitter, Flow, Suggestion},
+    Estimate, Estimates, Evidence, counted,
+    likely_flow::{self, Count, Fitter, Flow, Suggestion},
     retired, skid, stepped, usual,
 };
 use crate::{
@@ -53,8 +53,7 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let mut flow: Option<Flow> = None;
     let mut head_samples = Vec::new();
     let seen = seen_edges(evidence);
-    let counts =
-        if evidence.retired.is_some() { retired::counts(evidence) } else { stepped::counts(evidence) };
+    let counts = counts(evidence);
     let fitter = Fitter::new(cfg)?;
     for steps_max in STEPS_MAX {
         head_samples = skid::undo(evidence, &shares);
@@ -80,6 +79,17 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
         notes: vec![note(evidence)],
         basis: basis(evidence),
     })
+}
+
+/// What was counted.
+fn counts(evidence: &Evidence) -> Vec<Count> {
+    if evidence.retired.is_some() {
+        return retired::counts(evidence);
+    }
+    match counted::counts(evidence) {
+        none if none.is_empty() => stepped::counts(evidence),
+        counts => counts,
+    }
 }
 
 /// What cycles alone say of each class.
@@ -274,6 +284,7 @@ fn basis(evidence: &Evidence) -> Basis {
     Basis {
         directions: sum(&mut evidence.directions.iter().flat_map(|&(t, n)| [t, n])),
         steps: evidence.transfers.iter().filter(|t| t.is_sound()).map(|t| t.count).sum(),
+        counted: counted::sound(evidence.counted).count() as u64,
         retired: evidence.retired.map_or(0, |r| sum(&mut r.samples.iter().copied())),
     }
 }
@@ -286,14 +297,21 @@ fn note(evidence: &Evidence) -> String {
         return format!("frequencies rest on {} of retired instructions", count(basis.retired, "sample"));
     }
     let steps = basis.steps.round() as u64;
-    let seen = match (basis.directions, steps) {
-        (0, 0) => {
+    let seen: Vec<String> = [
+        (basis.directions > 0).then(|| count(basis.directions, "sampled direction")),
+        (steps > 0).then(|| format!("{steps} single-stepped branches")),
+        (basis.counted > 0).then(|| format!("counted windows of {}", count(basis.counted, "place"))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let seen = match seen.as_slice() {
+        [] => {
             return "frequencies rest on cycles alone, which on an out-of-order machine say little about them"
                 .into();
         }
-        (n, 0) => count(n, "sampled direction"),
-        (0, s) => format!("{s} single-stepped branches"),
-        (n, s) => format!("{} and {s} single-stepped branches", count(n, "sampled direction")),
+        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
+        all => all.concat(),
     };
     format!(
         "frequencies are relative: they rest on {seen}, which on an out-of-order machine do not fix their scale"

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell_analysis::{Confidence, MachineModel, ProcedureInput, Transfer, analyze, verify_analysis};
+use dwell_analysis::{Confidence, Counted, MachineModel, ProcedureInput, Transfer, analyze, verify_analysis};
 use dwell_image::Arch;
 use dwell_profile::Event;
 use proptest::prelude::*;
@@ -82,6 +82,21 @@ fn bursts_count_loops_that_none_of_them_leaves() {
 }
 
 #[test]
+fn counted_places_tell_what_cycles_hide() {
+    let mut case = diamond();
+    let counted =
+        |at: usize, deviation| Counted { at, executions: 7.0 * EXECUTIONS[at], deviation, group: 5 };
+    case.counted = vec![counted(1, 0.05), counted(4, 0.05), counted(6, 0.05), counted(9, 0.05)];
+    // Another phase, on a scale of its own, and surely wrong on this one: it must not mix.
+    case.counted.push(Counted { at: 3, executions: 1e9, deviation: 0.2, group: 6 });
+    assert_near(&case, 0.1);
+    let analysis = case.analyze();
+    assert_eq!(analysis.basis.counted, 5);
+    assert!(analysis.notes[0].contains("counted windows of 5 places"), "{:?}", analysis.notes);
+    assert!(analysis.blocks.iter().all(|b| b.confidence == Confidence::Low), "the scale is a guess");
+}
+
+#[test]
 fn retired_instructions_fix_the_scale() {
     let mut case = diamond();
     case.period_cycles = Some(1e6);
@@ -105,6 +120,9 @@ proptest! {
         retired in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000, Just(u64::MAX)], 0..70),
         steps in prop::collection::vec(
             (0usize..80, 0usize..80, prop_oneof![0.0..1e6, Just(f64::MAX), Just(f64::NAN), Just(-1.0)]), 0..40),
+        counted in prop::collection::vec(
+            (0usize..80, prop_oneof![0.0..1e6, Just(f64::MAX), Just(f64::NAN), Just(-1.0), Just(1e-99)],
+             prop_oneof![0.01..1.0, Just(f64::INFINITY), Just(0.0), Just(1e-99)], 0usize..3), 0..20),
         scale in prop_oneof![Just(1.0), Just(0.0), Just(f64::NAN), Just(1e300), Just(1e-300)],
         period in prop_oneof![Just(0u64), Just(1), Just(1_000_000), Just(u64::MAX)],
         machine in 0usize..99,
@@ -112,6 +130,10 @@ proptest! {
         let instructions = build(&parts);
         let transfers: Vec<Transfer> =
             steps.iter().map(|&(from, to, count)| Transfer { from, to, count }).collect();
+        let counted: Vec<Counted> = counted
+            .iter()
+            .map(|&(at, executions, deviation, group)| Counted { at, executions, deviation, group })
+            .collect();
         let events = BTreeMap::from([(Event::INSTRUCTIONS, (retired, period))]);
         let name = MachineModel::names().nth(machine % MachineModel::names().count()).unwrap();
         let input = ProcedureInput {
@@ -123,6 +145,7 @@ proptest! {
             event_samples: &events,
             branch_directions: &[],
             transfers: &transfers,
+            counted: &counted,
             frequency_scale: scale,
         };
         let analysis = analyze(&input, MachineModel::named(name).unwrap());
@@ -131,6 +154,7 @@ proptest! {
             instructions: &instructions,
             analysis: &analysis,
             transfers: &transfers,
+            counted: &counted,
         };
         let scales = dwell_analysis::program::scales(&dwell_analysis::program::shapes(&[member, member]));
         prop_assert!(scales.iter().all(|s| s.is_finite() && *s > 0.0), "{:?}", scales);

@@ -84,7 +84,7 @@ proptest! {
                 period_cycles: Some(1e6),
                 event_samples: &BTreeMap::new(),
                 branch_directions: &directions,
-                transfers: &[],
+                transfers: &[], counted: &[],
                 frequency_scale: 1.0,
             };
             let analysis = analyze(&input, model);

@@ -120,6 +120,7 @@ fn clusters(case: &Case) -> (Schedule, cluster::Points, cluster::Found) {
         samples: &case.samples,
         directions: &case.directions,
         transfers: &[],
+        counted: &[],
         retired: None,
     };
     let whole = frequency::by_clusters(&evidence).blocks[1].unwrap().frequency;

@@ -52,6 +52,7 @@ fn analysed(machine: &str, arch: Arch, code: &[Instruction], samples: &[u64]) ->
         event_samples: &BTreeMap::new(),
         branch_directions: &[],
         transfers: &[],
+        counted: &[],
         frequency_scale: 1.0,
     };
     analyze(&input, MachineModel::named(machine).expect("a model"))
@@ -90,7 +91,7 @@ proptest! {
                 period_cycles: Some(1e6),
                 event_samples: &events,
                 branch_directions: &seen,
-                transfers: &[],
+                transfers: &[], counted: &[],
                 frequency_scale: 1.0,
             };
             let analysis = analyze(&input, MachineModel::named(machine).expect("a model"));
@@ -115,7 +116,7 @@ proptest! {
             let schedule = Schedule::of(model, arch, &instructions, &cfg);
             let evidence = Evidence {
                 model, cfg: &cfg, equivalence: &equivalence, schedule: &schedule,
-                samples: &samples[..n], directions: &seen[..n], transfers: &[], retired: None,
+                samples: &samples[..n], directions: &seen[..n], transfers: &[], counted: &[], retired: None,
             };
             let estimates = frequency::estimate(&evidence);
             prop_assert_eq!(estimates.verify(), Ok(()));
@@ -175,7 +176,7 @@ proptest! {
         let schedule = Schedule::of(model, Arch::Aarch64, &code, &cfg);
         let estimate = |samples: &[u64]| frequency::by_clusters(&Evidence {
             model, cfg: &cfg, equivalence: &equivalence, schedule: &schedule,
-            samples, directions: &vec![(0, 0); samples.len()], transfers: &[], retired: None,
+            samples, directions: &vec![(0, 0); samples.len()], transfers: &[], counted: &[], retired: None,
         });
         let once = &samples[..code.len()];
         let twice: Vec<u64> = once.iter().map(|s| 2 * s).collect();

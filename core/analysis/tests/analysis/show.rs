@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use dwell_analysis::{
-    MachineModel, ProcedureAnalysis, ProcedureInput, StallKind, Transfer, analyze,
+    Counted, MachineModel, ProcedureAnalysis, ProcedureInput, StallKind, Transfer, analyze,
     cfg::{Cfg, Node},
     equivalence::Equivalence,
 };
@@ -19,6 +19,7 @@ pub struct Case<'a> {
     pub samples: Vec<u64>,
     pub directions: Vec<(u64, u64)>,
     pub transfers: Vec<Transfer>,
+    pub counted: Vec<Counted>,
     pub events: BTreeMap<Event, (Vec<u64>, u64)>,
     pub period_cycles: Option<f64>,
 }
@@ -34,6 +35,7 @@ impl Case<'_> {
             samples: vec![0; n],
             directions: vec![(0, 0); n],
             transfers: Vec::new(),
+            counted: Vec::new(),
             events: BTreeMap::new(),
             period_cycles: None,
         }
@@ -49,6 +51,7 @@ impl Case<'_> {
             event_samples: &self.events,
             branch_directions: &self.directions,
             transfers: &self.transfers,
+            counted: &self.counted,
             frequency_scale: 1.0,
         };
         analyze(&input, MachineModel::named(self.machine).expect("a model"))

@@ -1,7 +1,7 @@
-//! The collector's part in path bursts: whose samples to drop, and addresses → places.
+//! The collector's part in path bursts and counted windows: whose samples to drop, and addresses → places.
 
 use dwell_image::Arch;
-use dwell_profile::{ImageId, ImageKind, PathBurst};
+use dwell_profile::{ImageId, ImageKind, ImageOffset, PathBurst, PathPlace};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     host::Host,
     images::ImageIndex,
-    items::RawBurst,
+    items::{RawBurst, RawWindow},
     transfers::{self, INSTRUCTION_BYTES_MAX, StepKind},
 };
 
@@ -23,6 +23,8 @@ const STEPPED_ARCH: Arch = Arch::X86_64;
 pub(super) struct Stepping {
     /// The thread that is or was last stepped, and until when.
     pub(super) last: Option<(u32, u64)>,
+    /// The thread that is or was last counted in a window, and until when.
+    pub(super) window: Option<(u32, u64)>,
     pub(super) kinds: FxHashMap<(ImageIndex, u64), Option<StepKind>>,
     pub(super) bursts: Vec<PathBurst>,
     pub(super) images: FxHashSet<ImageIndex>,
@@ -37,12 +39,38 @@ pub struct SteppingTally {
     pub samples: u64,
     /// Steps in code that could not be read.
     pub opaque_steps: u64,
+    /// Samples of a thread within a counted window.
+    pub window_samples: u64,
 }
 
 impl<H: Host> Collector<H> {
     /// A sample of a thread that is stepped would show what stepping costs, not what the program does.
     pub(super) fn is_stepped(&self, tid: u32, time_ns: u64) -> bool {
         self.stepping.last.is_some_and(|(stepped, end_ns)| stepped == tid && time_ns <= end_ns)
+    }
+
+    /// The same of one whose executions are counted.
+    pub(super) fn is_in_window(&self, tid: u32, time_ns: u64) -> bool {
+        self.stepping.window.is_some_and(|(counted, end_ns)| counted == tid && time_ns <= end_ns)
+    }
+
+    pub(super) fn window(&mut self, raw: &RawWindow) {
+        self.stepping.window = Some((raw.tid, raw.until_ns));
+        let execution = self.execution_of(raw.pid);
+        let mut executions = Vec::with_capacity(raw.counts.len());
+        for &(pc, count) in &raw.counts {
+            // What no image holds cannot be found again.
+            if let Some((image, offset)) = self.mapped_place(raw.pid, pc, execution) {
+                self.stepping.images.insert(image);
+                let image = self.images.record(image).id.clone();
+                executions.push((PathPlace { image, offset: ImageOffset(offset) }, count));
+            }
+        }
+        let number = self.stepping.number + 1;
+        if let Some(burst) = PathBurst::of_window(number, executions) {
+            self.stepping.number = number;
+            self.stepping.bursts.push(burst);
+        }
     }
 
     pub(super) fn burst(&mut self, raw: &RawBurst) {

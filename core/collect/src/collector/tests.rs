@@ -10,7 +10,7 @@ use crate::{
     branch::Registers,
     host::{KernelPlace, Place, ProcessSnapshot},
     images::{FileVersion, Identity, OwnedTag, Target},
-    items::RawBurst,
+    items::{RawBurst, RawWindow},
     merge::Merger,
     program_headers::CodeLayout,
 };
@@ -232,7 +232,7 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     let pcs = vec![0x1010, 0x1012, 0x1010, 0x1012, 0x9000];
     c.apply(10, Item::Burst(Box::new(RawBurst { pid: 1, tid: 7, stepped_until_ns: 20, pcs })));
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, tid));
-    assert_eq!(c.stepping(), SteppingTally { samples: 2, opaque_steps: 1 });
+    assert_eq!(c.stepping(), SteppingTally { samples: 2, opaque_steps: 1, window_samples: 0 });
     assert_eq!(c.tallies()[0].samples, 3, "one before, one of another thread, one after");
     let batch = c.take();
     let burst = &batch.paths[0];
@@ -242,6 +242,24 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
         burst.transfers.iter().map(|t| format!("{} {} {}", place(&t.from), place(&t.to), t.count)).collect();
     assert_eq!(transfers, ["/bin/init+12 unknown+9000 1"]);
     assert!(batch.images.iter().any(|i| i.id == ImageId::unknown()), "images of bursts are recorded");
+}
+
+#[test]
+fn samples_in_a_window_are_dropped_and_its_counts_kept() {
+    let mut c = collector();
+    c.discover([1]);
+    let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
+        let sample = Sample { mode: Mode::User, pc: 0x1010, pid: 1, tid, cpu: 0, registers: None };
+        c.apply(time_ns, Item::Sample(0, sample));
+    };
+    let counts = vec![(0x1012, 40), (0x1010, 0), (0x9000, 7)];
+    c.apply(10, Item::Window(Box::new(RawWindow { pid: 1, tid: 7, until_ns: 20, counts })));
+    [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, tid));
+    assert_eq!(c.stepping(), SteppingTally { window_samples: 2, ..SteppingTally::default() });
+    assert_eq!(c.tallies()[0].samples, 2, "one of another thread, one after");
+    let batch = c.take();
+    let window: Vec<_> = batch.paths[0].window().unwrap().map(|(p, n)| (p.offset.0, n)).collect();
+    assert_eq!(window, [(0x10, 0), (0x12, 40)], "what no image holds is left out");
 }
 
 #[test]

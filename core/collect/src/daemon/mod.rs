@@ -445,6 +445,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         apart: Apart::for_good(options.by_process.clone()),
         dimensions: options.dimensions,
         paths: None,
+        windows: None,
         entries_max: options.entries_max,
         unstored_max: options.unstored_max,
     }

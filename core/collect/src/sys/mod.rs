@@ -5,6 +5,7 @@
 #![allow(unsafe_code)] // The only folder that may; each block says why it is sound.
 
 pub mod bpf;
+pub mod breakpoint;
 pub mod clock;
 pub mod command;
 pub mod event;

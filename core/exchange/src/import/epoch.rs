@@ -99,6 +99,7 @@ impl Told {
             events: records,
             notes,
             paths: None,
+            windows: None,
             collector: None,
         }
     }

@@ -46,6 +46,7 @@ pub(super) fn epoch_at(second: i64) -> Epoch {
         )]),
         notes: vec![],
         paths: None,
+        windows: None,
         collector: None,
     }
 }

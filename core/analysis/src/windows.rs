@@ -1,0 +1,159 @@
+//! What counted windows say of the executions of the places that they watched, relative to each other.
+//!
+//! Input: windows of time; in each a few places (hardware breakpoints) and how often they were executed. Output: for each
+//! place the logarithm of its executions, up to one constant for each group of places, and its standard deviation.
+//! Complexity: linear in the windows, and in the pairs of places that shared one, for a constant number of rounds.
+//!
+//! A breakpoint costs so much time that a window of hot code says nothing of time: how much of the program ran in it is
+//! not known. But all places of a window were watched through the same stretch of it, so that ratios are right. Of a pair
+//! the executions in all windows that watched both are added up; how much single windows differ from the sum tells how
+//! sure the ratio is (ratio estimation, Cochran, "Sampling Techniques", 3rd ed., ch. 6). Places whose ratio wanders
+//! belong to different phases of the program, and since windows begin at random *times*, which slow phases have more of,
+//! adding up does not cure that. So only places that run together are compared: they make up a group.
+
+use rustc_hash::FxHashMap;
+
+/// Windows that a pair needs.
+const WINDOWS_MIN: usize = 3;
+/// Of the squared variance of single windows: what more of them do not cure.
+const PHASES: f64 = 0.1;
+/// The variance of a pair's logarithm up to which its places are of one group.
+const GROUP_VARIANCE_MAX: f64 = 0.1;
+/// No place is surer than this: a standard deviation.
+const DEVIATION_MIN: f64 = 0.03;
+const ROUNDS: usize = 200;
+
+/// What is known of a place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Compared {
+    /// Places of a group are on one scale.
+    pub group: usize,
+    /// Logarithm of its executions, up to the group's constant.
+    pub log: f64,
+    /// Standard deviation of that.
+    pub deviation: f64,
+}
+
+/// The logarithm of the ratio of two places' executions.
+#[derive(Clone, Copy)]
+struct Ratio {
+    log: f64,
+    certainty: f64,
+}
+
+/// Compares `places` places by `windows`: lists of (place, executions). `None` for a place that nothing tells.
+pub fn compare(places: usize, windows: &[Vec<(usize, u64)>]) -> Vec<Option<Compared>> {
+    let ratios = ratios(windows);
+    let groups = groups(places, ratios.keys().copied());
+    let mut neighbours: Vec<Vec<(usize, Ratio)>> = vec![Vec::new(); places];
+    for (&(a, b), &ratio) in &ratios {
+        neighbours[a].push((b, ratio));
+        neighbours[b].push((a, Ratio { log: -ratio.log, ..ratio }));
+    }
+    neighbours.iter_mut().for_each(|n| n.sort_unstable_by_key(|(other, _)| *other));
+    let logs = solve(&neighbours);
+    let of = |place: usize| {
+        let certainty: f64 = neighbours[place].iter().map(|(_, r)| r.certainty).sum();
+        let deviation = certainty.recip().sqrt().max(DEVIATION_MIN);
+        (certainty > 0.0).then(|| Compared { group: groups[place], log: logs[place], deviation })
+    };
+    (0..places).map(of).collect()
+}
+
+/// Of each pair that ran together, the first place's index being the smaller: executions of the first over the second.
+fn ratios(windows: &[Vec<(usize, u64)>]) -> FxHashMap<(usize, usize), Ratio> {
+    let mut pairs: FxHashMap<(usize, usize), Vec<(f64, f64)>> = FxHashMap::default();
+    for window in windows {
+        for (at, &(a, n)) in window.iter().enumerate() {
+            for &(b, m) in window[at + 1..].iter().filter(|(b, m)| *b != a && (n > 0 || *m > 0)) {
+                let (key, counts) = if a < b { ((a, b), (n, m)) } else { ((b, a), (m, n)) };
+                pairs.entry(key).or_default().push((counts.0 as f64, counts.1 as f64));
+            }
+        }
+    }
+    pairs.into_iter().filter_map(|(pair, counts)| Some((pair, ratio(&counts)?))).collect()
+}
+
+fn ratio(counts: &[(f64, f64)]) -> Option<Ratio> {
+    let (n, m) = counts.iter().fold((0.0, 0.0), |(n, m), c| (n + c.0, m + c.1));
+    if counts.len() < WINDOWS_MIN || n == 0.0 || m == 0.0 {
+        return None;
+    }
+    let windows = counts.len() as f64;
+    let spread: f64 = counts.iter().map(|c| (c.0 / n - c.1 / m).powi(2)).sum();
+    let variance = (spread * windows / (windows - 1.0)).max(1.0 / n + 1.0 / m);
+    let of_one = variance * windows;
+    let variance = variance + PHASES * of_one * of_one;
+    (variance <= GROUP_VARIANCE_MAX).then(|| Ratio { log: (n / m).ln(), certainty: 1.0 / variance })
+}
+
+/// By place: its group, named by one of its places.
+fn groups(places: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Vec<usize> {
+    fn root(of: &mut [usize], mut place: usize) -> usize {
+        while of[place] != place {
+            of[place] = of[of[place]];
+            place = of[place];
+        }
+        place
+    }
+    let mut of: Vec<usize> = (0..places).collect();
+    for (a, b) in pairs {
+        let (a, b) = (root(&mut of, a), root(&mut of, b));
+        of[a.max(b)] = a.min(b);
+    }
+    (0..places).map(|place| root(&mut of, place)).collect()
+}
+
+/// Least squares, place by place (Gauss and Seidel); each group's constant is where it comes to rest.
+fn solve(neighbours: &[Vec<(usize, Ratio)>]) -> Vec<f64> {
+    let mut logs = vec![0.0; neighbours.len()];
+    for _ in 0..ROUNDS {
+        for (place, neighbours) in neighbours.iter().enumerate().filter(|(_, n)| !n.is_empty()) {
+            let (sum, total) = neighbours.iter().fold((0.0, 0.0), |(sum, total), (other, ratio)| {
+                (sum + ratio.certainty * (logs[*other] + ratio.log), total + ratio.certainty)
+            });
+            logs[place] = sum / total;
+        }
+    }
+    logs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Places 0, 1, 2 run together at 1 : 4 : 2, place 3 and 4 in a phase of their own.
+    #[test]
+    fn what_runs_together_is_compared() {
+        let mut windows = Vec::new();
+        for i in 0..40_u64 {
+            windows.push(vec![(0, 50 + i % 3), (1, 200 - i % 5), (3, 0)]);
+            windows.push(vec![(1, 160), (2, 80 + i % 2), (4, 0)]);
+            windows.push(vec![(0, 0), (3, 30), (4, 300)]);
+        }
+        let found = compare(6, &windows);
+        let log = |place: usize| found[place].unwrap().log;
+        assert!((log(1) - log(0) - 4.0_f64.ln()).abs() < 0.05);
+        assert!((log(2) - log(0) - 2.0_f64.ln()).abs() < 0.05);
+        assert!((log(4) - log(3) - 10.0_f64.ln()).abs() < 0.05);
+        let group = |place: usize| found[place].unwrap().group;
+        assert_eq!((group(0), group(3)), (group(2), group(4)));
+        assert_ne!(group(0), group(3), "phases are not compared");
+        assert_eq!(found[5], None);
+        assert!(found.iter().flatten().all(|c| c.deviation >= DEVIATION_MIN));
+    }
+
+    #[test]
+    fn a_ratio_that_wanders_is_none() {
+        let wander = |i: u64| if i.is_multiple_of(2) { (300, 0) } else { (0, 300) };
+        let windows: Vec<_> = (0..100).map(|i| vec![(0, wander(i).0), (1, wander(i).1)]).collect();
+        assert_eq!(compare(2, &windows), [None, None]);
+    }
+
+    #[test]
+    fn nonsense_is_survived() {
+        assert_eq!(compare(0, &[]), []);
+        let windows = vec![vec![(0, u64::MAX), (1, 0), (0, 7)], vec![], vec![(1, u64::MAX)]];
+        assert_eq!(compare(2, &windows), [None, None]);
+    }
+}

@@ -1,0 +1,187 @@
+//! Counting executions by hardware breakpoints, through perf: nobody is stopped, traced or written to.
+//!
+//! Enters: a thread and addresses in its process. Leaves: how often each was executed within one stretch of its running
+//! time. Never here: which addresses, and when.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    time::Instant,
+};
+
+use perf_event_open_sys::{self as perf, bindings as abi};
+
+/// Breakpoints that every processor with any has (x86: four; a debugger may hold some).
+pub const PLACES_MAX: usize = 4;
+/// Calls by which the cost of one execution is measured.
+const CALLS: u32 = 400;
+
+/// Breakpoints that count together. Dropping removes them.
+pub struct Breakpoints {
+    /// The first leads: all are switched by one call.
+    files: Vec<File>,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// By place.
+    pub executions: Vec<u64>,
+    /// The thread ran that long meanwhile.
+    pub running_ns: u64,
+}
+
+impl Breakpoints {
+    /// Sets breakpoints in `thread`, as many of `addresses` as there are free ones; none counts yet. An error where not
+    /// even two are free: one alone compares nothing.
+    pub fn set(thread: u32, addresses: &[u64]) -> io::Result<Self> {
+        Self::set_at_least(2, thread, addresses)
+    }
+
+    fn set_at_least(least: usize, thread: u32, addresses: &[u64]) -> io::Result<Self> {
+        let mut files: Vec<File> = Vec::with_capacity(PLACES_MAX);
+        for &address in addresses.iter().take(PLACES_MAX) {
+            match open(thread, address, files.first()) {
+                Ok(file) => files.push(file),
+                Err(_) if files.len() >= least => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Breakpoints { files })
+    }
+
+    /// How many places are watched: the first so many.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Starts counting, at all places at once.
+    pub fn start(&self) -> io::Result<()> {
+        let Some(leader) = self.files.first() else { return Ok(()) };
+        // SAFETY: takes no pointer.
+        check(unsafe { perf::ioctls::ENABLE(leader.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP) })
+    }
+
+    /// Stops counting and says what was counted.
+    pub fn stop(&self) -> io::Result<Counts> {
+        if let Some(leader) = self.files.first() {
+            // SAFETY: takes no pointer.
+            check(unsafe { perf::ioctls::DISABLE(leader.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP) })?;
+        }
+        self.so_far()
+    }
+
+    /// What was counted so far.
+    pub fn so_far(&self) -> io::Result<Counts> {
+        let Some(leader) = self.files.first() else {
+            return Ok(Counts { executions: Vec::new(), running_ns: 0 });
+        };
+        // The number of events, the time they ran, then a count of each.
+        let mut bytes = [0; 8 * (2 + PLACES_MAX)];
+        let length = (&mut &*leader).read(&mut bytes)?;
+        let number =
+            |at: usize| bytes[..length].get(8 * at..8 * at + 8)?.try_into().ok().map(u64::from_ne_bytes);
+        let executions: Option<Vec<u64>> = (0..self.files.len()).map(|place| number(2 + place)).collect();
+        let counts =
+            executions.zip(number(1)).map(|(executions, running_ns)| Counts { executions, running_ns });
+        counts.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+/// What one execution costs where a breakpoint counts it, in ns of the thread's time: measured on a function of ours. An
+/// error where this machine or this user has no breakpoints.
+pub fn cost_ns() -> io::Result<f64> {
+    let address = watched as *const () as usize as u64;
+    let own = Breakpoints::set_at_least(1, 0, &[address])?;
+    own.start()?;
+    let start = Instant::now();
+    (0..CALLS).for_each(|i| _ = watched(i));
+    let elapsed_ns = start.elapsed().as_nanos() as f64;
+    match own.stop()?.executions.first() {
+        Some(&n) if n >= u64::from(CALLS) => Ok(elapsed_ns / n as f64),
+        // Set, but without effect: an emulator, or a hypervisor that does not pass them on.
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+#[inline(never)]
+extern "C" fn watched(i: u32) -> u32 {
+    std::hint::black_box(i).wrapping_mul(3)
+}
+
+fn open(thread: u32, address: u64, leader: Option<&File>) -> io::Result<File> {
+    let mut attr = abi::perf_event_attr {
+        size: size_of::<abi::perf_event_attr>() as u32,
+        type_: abi::PERF_TYPE_BREAKPOINT,
+        bp_type: abi::HW_BREAKPOINT_X,
+        read_format: u64::from(abi::PERF_FORMAT_GROUP | abi::PERF_FORMAT_TOTAL_TIME_RUNNING),
+        ..Default::default()
+    };
+    attr.__bindgen_anon_3.bp_addr = address;
+    attr.__bindgen_anon_4.bp_len = size_of::<libc::c_long>() as u64;
+    attr.set_disabled(leader.is_none().into());
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    let group = leader.map_or(-1, AsRawFd::as_raw_fd);
+    let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most its `size`
+    // field.
+    let fd = unsafe { perf::perf_event_open(&mut attr, thread as libc::pid_t, -1, group, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor, so nobody else owns it.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    extern "C" fn rarely(i: u32) -> u32 {
+        std::hint::black_box(i).wrapping_add(1)
+    }
+
+    #[inline(never)]
+    extern "C" fn often(i: u32) -> u32 {
+        std::hint::black_box(i).wrapping_sub(1)
+    }
+
+    #[test]
+    fn executions_are_counted_exactly() {
+        let name = "executions_are_counted_exactly";
+        let places = [rarely as *const () as usize as u64, often as *const () as usize as u64];
+        let set = match Breakpoints::set(0, &places) {
+            Ok(set) => set,
+            Err(error) => return println!("SKIPPED {name}: {error}"),
+        };
+        assert_eq!(set.len(), 2);
+        (0..5).for_each(|i| _ = often(i)); // Not yet.
+        set.start().unwrap();
+        for i in 0..30 {
+            rarely(i);
+            (0..7).for_each(|i| _ = often(i));
+        }
+        let counts = set.stop().unwrap();
+        (0..5).for_each(|i| _ = often(i)); // No more.
+        if counts.executions == [0, 0] {
+            return println!("SKIPPED {name}: breakpoints are set without effect");
+        }
+        assert_eq!(counts.executions, [30, 210]);
+        assert!(counts.running_ns > 0);
+        assert_eq!(set.stop().unwrap().executions, [30, 210]);
+    }
+
+    #[test]
+    fn nobody_has_no_breakpoints() {
+        assert!(Breakpoints::set(u32::MAX / 2, &[0x1000, 0x2000]).is_err());
+        let none = Breakpoints::set_at_least(0, 0, &[]).unwrap();
+        assert!(none.stop().unwrap().executions.is_empty());
+    }
+}

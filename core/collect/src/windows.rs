@@ -1,0 +1,321 @@
+//! Counted windows: which places to watch, and when, so that it costs no more than was allowed.
+//!
+//! Enters: samples of the target, its CPU time so far, a thread that ran just now. Leaves: windows, as items among the
+//! records. Never here: what addresses mean, perf ([`crate::sys::breakpoint`]).
+//!
+//! A window begins at a random moment of a thread's running time, as a path burst does, and lasts some milliseconds. In
+//! it hardware breakpoints count executions of up to four places: of the blocks with most samples, drawn at random, so
+//! that in time each is compared with many others. The thread is not stopped, but each execution costs it microseconds,
+//! so that the cost is bounded by the window's length and mostly in proportion to what was counted; delays between
+//! windows are drawn such that it stays within the budget.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use dwell_image::{Arch, Flow, ImageAddress};
+use dwell_profile::WindowsRecord;
+use rustc_hash::FxHashMap;
+
+use crate::{
+    items::RawWindow,
+    source::now_ns,
+    sys::breakpoint::{self, Breakpoints, PLACES_MAX},
+};
+
+/// The length of a window, if the thread runs. Where all places are hot it counts some 300 to 1,000 executions.
+const WINDOW: Duration = Duration::from_millis(3);
+/// A thread that waits for a processor is given so long to run at least …
+const RUNNING_NS_MIN: u64 = 1_000_000;
+/// … within that time.
+const WAIT: Duration = Duration::from_millis(30);
+/// What setting breakpoints costs the thread, about: it is interrupted to load its debug registers.
+const SETTING_NS: f64 = 20_000.0;
+/// Of a window, before one was measured.
+const COST_NS_FIRST: f64 = 1.5e6;
+/// Windows of one call take so long, delays included; samples wait in their rings meanwhile.
+const BATCH: Duration = Duration::from_millis(40);
+/// A refused thread is gone or waits; try the next one after that much CPU time.
+const RETRY_CPU_NS: f64 = 5e6;
+/// Refusals in a row that make us give up.
+const REFUSALS_MAX: u32 = 100;
+/// Samples of a process before its first window.
+const SAMPLES_MIN: u32 = 40;
+/// Blocks that are watched.
+const BLOCKS_MAX: usize = 32;
+/// Program counters whose blocks are looked for: the hottest.
+const PCS_MAX: usize = 256;
+/// Processes that are remembered.
+const PROCESSES_MAX: usize = 64;
+/// Program counters of each that are remembered.
+const PCS_KEPT_MAX: usize = 1 << 16;
+/// Bytes of code in which a block must end.
+const CODE_BYTES: usize = 96;
+/// The architecture whose code is looked at.
+const ARCH: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
+
+/// Counts windows, one at a time.
+pub struct Windows {
+    /// Share of the target's CPU time.
+    budget: f64,
+    /// Of one execution that is counted.
+    execution_ns: f64,
+    /// Of a window, on average.
+    cost_ns: f64,
+    next_cpu_ns: f64,
+    refusals: u32,
+    /// By process.
+    blocks: FxHashMap<u32, Blocks>,
+    record: WindowsRecord,
+    random: u64,
+}
+
+impl Windows {
+    /// Measures what a breakpoint costs; where there are none the record says why, and no window is counted.
+    pub fn start(budget_percent: f64) -> Self {
+        let mut record = WindowsRecord { budget_percent, ..WindowsRecord::default() };
+        let execution_ns = match breakpoint::cost_ns() {
+            Ok(cost_ns) => cost_ns,
+            Err(error) => {
+                count(&mut record.refused, &cause(&error));
+                f64::INFINITY
+            }
+        };
+        record.execution_ns = if execution_ns.is_finite() { execution_ns } else { 0.0 };
+        Windows {
+            budget: budget_percent / 100.0,
+            execution_ns,
+            cost_ns: COST_NS_FIRST,
+            next_cpu_ns: 0.0,
+            refusals: 0,
+            blocks: FxHashMap::default(),
+            record,
+            random: now_ns() | 1,
+        }
+    }
+
+    /// What was done so far.
+    pub fn record(&self) -> &WindowsRecord {
+        &self.record
+    }
+
+    /// Whether samples are of use.
+    pub fn is_on(&self) -> bool {
+        self.execution_ns.is_finite() && self.refusals < REFUSALS_MAX
+    }
+
+    /// A sample in user mode.
+    pub fn sample(&mut self, pid: u32, pc: u64) {
+        if self.blocks.len() >= PROCESSES_MAX && !self.blocks.contains_key(&pid) {
+            self.blocks.clear(); // Most have ended.
+        }
+        self.blocks.entry(pid).or_default().add(pc);
+    }
+
+    /// Counts windows of that thread if it is time: `cpu_ns` is the target's CPU time so far. Takes some 40 ms at most, or a
+    /// few windows' [`WAIT`] where processors are scarce.
+    /// The times are when windows began.
+    pub fn count(&mut self, pid: u32, tid: u32, cpu_ns: f64) -> Vec<(u64, RawWindow)> {
+        let is_due = cpu_ns >= self.next_cpu_ns && self.record.cost_ns as f64 <= self.budget * cpu_ns;
+        if !self.is_on() || !is_due {
+            return Vec::new();
+        }
+        let Some(blocks) = self.blocks.get_mut(&pid) else { return Vec::new() };
+        let hottest = blocks.hottest(pid).to_vec();
+        if hottest.len() < 2 {
+            return Vec::new();
+        }
+        let gap_ns = self.cost_ns / self.budget;
+        let number = (BATCH.as_nanos() as f64 / gap_ns).clamp(1.0, 16.0) as usize;
+        let mut windows = Vec::new();
+        let start = Instant::now();
+        for at in 0..number {
+            if start.elapsed() > BATCH {
+                break;
+            }
+            if at > 0 {
+                sleep(Duration::from_nanos(self.delay_ns(gap_ns).min(BATCH.as_nanos() as f64) as u64));
+            }
+            match self.one(pid, tid, &hottest) {
+                Some(window) => windows.push(window),
+                None => break,
+            }
+        }
+        let wait_ns =
+            if windows.is_empty() { RETRY_CPU_NS } else { self.delay_ns(self.cost_ns / self.budget) };
+        self.next_cpu_ns = cpu_ns + wait_ns;
+        self.record.cpu_ns = cpu_ns as u64;
+        windows
+    }
+
+    fn one(&mut self, pid: u32, tid: u32, hottest: &[(u64, f64)]) -> Option<(u64, RawWindow)> {
+        let places = self.draw_places(hottest);
+        let begin_ns = now_ns();
+        let counted = Breakpoints::set(tid, &places).and_then(|set| {
+            set.start()?;
+            let start = Instant::now();
+            sleep(WINDOW);
+            while start.elapsed() < WAIT && set.so_far()?.running_ns < RUNNING_NS_MIN {
+                sleep(WINDOW);
+            }
+            Ok((set.len(), set.stop()?))
+        });
+        let refused = match &counted {
+            Err(error) => Some(cause(error)),
+            Ok((_, counts)) if counts.running_ns == 0 => Some("not running".to_owned()),
+            Ok(_) => None,
+        };
+        let (Ok((len, counts)), None) = (counted, &refused) else {
+            self.refusals += 1;
+            refused.iter().for_each(|cause| count(&mut self.record.refused, cause));
+            return None;
+        };
+        self.refusals = 0;
+        let executions: u64 = counts.executions.iter().sum();
+        // No more than the thread ran: where it is less, an execution costs less here than it cost us.
+        let cost_ns =
+            (executions as f64 * self.execution_ns + SETTING_NS).min(counts.running_ns as f64 + SETTING_NS);
+        self.cost_ns += (cost_ns - self.cost_ns) / 8.0;
+        self.record.windows += 1;
+        self.record.executions += executions;
+        self.record.cost_ns += cost_ns as u64;
+        let counts = places.into_iter().take(len).zip(counts.executions).collect();
+        Some((begin_ns, RawWindow { pid, tid, until_ns: now_ns(), counts }))
+    }
+
+    /// Different blocks, each likelier the more samples it has, but less than in proportion: the rare ones matter too.
+    fn draw_places(&mut self, hottest: &[(u64, f64)]) -> Vec<u64> {
+        let mut rest: Vec<(u64, f64)> = hottest.to_vec();
+        let mut places = Vec::with_capacity(PLACES_MAX);
+        while places.len() < PLACES_MAX && !rest.is_empty() {
+            let mut left = self.uniform() * rest.iter().map(|r| r.1).sum::<f64>();
+            let found = rest.iter().position(|(_, weight)| {
+                left -= weight;
+                left < 0.0
+            });
+            places.push(rest.swap_remove(found.unwrap_or(0)).0);
+        }
+        places
+    }
+
+    /// Until the next window: drawn exponentially, so that no time of a run is likelier than another.
+    fn delay_ns(&mut self, mean_ns: f64) -> f64 {
+        -mean_ns * (1.0 - self.uniform()).ln()
+    }
+
+    /// A number from 0 to 1 (xorshift; it need not be good, only independent of the target).
+    fn uniform(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// The blocks of one process that have most samples.
+#[derive(Default)]
+struct Blocks {
+    samples: u32,
+    /// Samples at which the hottest are looked for again.
+    next: u32,
+    by_pc: FxHashMap<u64, u32>,
+    /// By program counter: where its block ends.
+    ends: FxHashMap<u64, Option<u64>>,
+    /// A place in each block, with what it is drawn by.
+    hottest: Vec<(u64, f64)>,
+}
+
+impl Blocks {
+    fn add(&mut self, pc: u64) {
+        if self.by_pc.len() < PCS_KEPT_MAX || self.by_pc.contains_key(&pc) {
+            *self.by_pc.entry(pc).or_default() += 1;
+            self.samples = self.samples.saturating_add(1);
+        }
+    }
+
+    /// Looked for again when a quarter more samples have come.
+    fn hottest(&mut self, pid: u32) -> &[(u64, f64)] {
+        if self.samples >= self.next.max(SAMPLES_MIN) {
+            self.next = self.samples.saturating_add(self.samples / 4);
+            self.find(pid);
+        }
+        &self.hottest
+    }
+
+    fn find(&mut self, pid: u32) {
+        let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
+        let mut pcs: Vec<(u32, u64)> = self.by_pc.iter().map(|(pc, n)| (*n, *pc)).collect();
+        pcs.sort_unstable_by_key(|&(n, pc)| (std::cmp::Reverse(n), pc));
+        // By end: samples, and the hottest program counter, which comes first.
+        let mut blocks: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
+        for (n, pc) in pcs.into_iter().take(PCS_MAX) {
+            let end = *self.ends.entry(pc).or_insert_with(|| block_end(&memory, pc));
+            if let Some(end) = end {
+                blocks.entry(end).or_insert((pc, 0)).1 += n;
+            }
+        }
+        let mut hottest: Vec<(u64, f64)> =
+            blocks.into_values().map(|(pc, n)| (pc, f64::from(n).sqrt())).collect();
+        hottest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        hottest.truncate(BLOCKS_MAX);
+        self.hottest = hottest;
+    }
+}
+
+/// The first transfer of control from `pc` on: what is executed before it is executed as often.
+fn block_end(memory: &File, pc: u64) -> Option<u64> {
+    let mut code = [0; CODE_BYTES];
+    let length = memory.read_at(&mut code, pc).ok()?;
+    let instructions = dwell_image::instructions(ARCH, &code[..length], ImageAddress(pc));
+    instructions.iter().find(|i| i.flow != Flow::Next).map(|i| i.address.0)
+}
+
+fn count(causes: &mut BTreeMap<String, u64>, cause: &str) {
+    *causes.entry(cause.to_owned()).or_default() += 1;
+}
+
+/// As the epoch and the user read it.
+fn cause(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC) => "breakpoints in use".to_owned(),
+        Some(libc::EACCES | libc::EPERM) => "not permitted".to_owned(),
+        Some(libc::ESRCH) => "gone".to_owned(),
+        Some(libc::EOPNOTSUPP | libc::ENOENT | libc::ENODEV) => "no breakpoints here".to_owned(),
+        _ if error.kind() == io::ErrorKind::Unsupported => "no breakpoints here".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two blocks of this very process: `mov eax, edi; add eax, 1; jmp …` twice.
+    #[test]
+    fn program_counters_of_a_block_are_one_place() {
+        if cfg!(not(target_arch = "x86_64")) {
+            return println!("SKIPPED program_counters_of_a_block_are_one_place: x86-64 code");
+        }
+        let block = [0x89, 0xf8, 0x83, 0xc0, 0x01, 0xeb, 0xf9];
+        let code: Vec<u8> = [block, block].concat();
+        let (start, mut blocks) = (code.as_ptr() as u64, Blocks::default());
+        for (offset, samples) in [(0, 10), (2, 30), (5, 20), (7, 25), (9, 4)] {
+            (0..samples).for_each(|_| blocks.add(start + offset));
+        }
+        let places: Vec<u64> = blocks.hottest(std::process::id()).iter().map(|(pc, _)| pc - start).collect();
+        assert_eq!(places, [2, 7]);
+    }
+
+    #[test]
+    fn without_breakpoints_nothing_is_counted() {
+        let mut windows = Windows::start(1.0);
+        windows.execution_ns = f64::INFINITY;
+        assert!(!windows.is_on());
+        assert_eq!(windows.count(1, 1, 1e9), []);
+    }
+}

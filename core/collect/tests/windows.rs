@@ -1,0 +1,68 @@
+//! Counted windows for real: whoever is counted ends as it would have, and ratios of what was counted are right.
+//!
+//! The program that is sampled is this test itself, told by its environment to spin.
+
+#![cfg(target_arch = "x86_64")]
+
+use std::time::Duration;
+
+use dwell_collect::{CollectError, Rate, RecordOptions, Stop, Target, record};
+use dwell_profile::{Database, PathBurst};
+
+const SPIN: &str = "DWELL_TEST_WINDOWS_MS";
+
+/// Not a test of its own: spins when asked to.
+#[test]
+fn spin() {
+    let Some(ms) = std::env::var(SPIN).ok().and_then(|v| v.parse().ok()) else { return };
+    let time = Duration::from_millis(ms);
+    let mut x = 1_u64;
+    loop {
+        for i in 0..100_000_u64 {
+            x = std::hint::black_box(x.wrapping_mul(i | 1) ^ i);
+            if i & 3 == 0 {
+                x = std::hint::black_box(x / (i | 7));
+            }
+        }
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        if Duration::new(now.tv_sec as u64, now.tv_nsec as u32) > time {
+            std::process::exit(7);
+        }
+    }
+}
+
+#[test]
+fn a_command_is_counted_and_ends_as_it_would_have() {
+    let name = "a_command_is_counted_and_ends_as_it_would_have";
+    let own = std::env::current_exe().unwrap();
+    let assignment = format!("{SPIN}=700");
+    let words = ["env", &assignment, own.to_str().unwrap(), "--exact", "spin", "--nocapture"];
+    let target = Target::Command(words.iter().map(Into::into).collect());
+    let options =
+        RecordOptions { rate: Rate::Frequency(2000), windows_percent: 30.0, ..RecordOptions::new(target) };
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path().join("db")).unwrap();
+    let recorded = match record(options, &database.writer().unwrap(), &Stop::new(), &mut |_| ()) {
+        Err(error @ (CollectError::Denied { .. } | CollectError::Open { .. })) => {
+            return println!("SKIPPED {name}: {error}");
+        }
+        recorded => recorded.unwrap(),
+    };
+    assert_eq!(recorded.exit.and_then(|e| e.code()), Some(7));
+    let told = recorded.epoch.windows.as_ref().expect("a record of what was counted");
+    assert_eq!(told.budget_percent, 30.0);
+    if told.windows == 0 {
+        return println!("SKIPPED {name}: no window was counted: {:?}", told.refused);
+    }
+    let read = database.read(&recorded.epoch.id).unwrap();
+    assert_eq!(read.warnings, []);
+    let windows: Vec<Vec<u64>> =
+        read.paths.iter().filter_map(PathBurst::window).map(|w| w.map(|(_, n)| n).collect()).collect();
+    assert_eq!(windows.len() as u64, told.windows);
+    assert_eq!(windows.iter().flatten().sum::<u64>(), told.executions);
+    assert!(windows.iter().all(|w| w.len() <= 4));
+    assert!(told.execution_ns > 0.0);
+    // A batch may exceed the budget, as little as it is, before the next one waits for it.
+    let batch_ns = 60e6;
+    assert!(told.cost_ns as f64 <= 0.3 * told.cpu_ns as f64 + batch_ns, "{told:?}");
+}
