@@ -37,7 +37,16 @@ pub fn sources(stalled: &Stalled, suspect: &Suspect) -> Vec<DataSource> {
     let beyond =
         (Level::Memory, memory.memory_cycles, memory_part.map_or(missing_part, |p| p.min(missing_part)));
     let levels = [Some((Level::Second, memory.l2_cycles, missing_part)), last, Some(beyond)];
-    levels.into_iter().flatten().filter_map(source).collect()
+    let sources = levels.into_iter().flatten().filter_map(source).collect::<Vec<_>>();
+    debug_assert_eq!(verify_sources(&sources), Ok(()));
+    sources
+}
+
+/// Checks that further levels come later, and that each takes a part of executions.
+fn verify_sources(sources: &[DataSource]) -> Result<(), String> {
+    let is_sorted = sources.is_sorted_by(|a, b| a.level < b.level);
+    let are_parts = sources.iter().all(|s| (0.0..=1.0).contains(&s.part));
+    if is_sorted && are_parts { Ok(()) } else { Err(format!("{sources:?}")) }
 }
 
 /// The part of executions that can miss the first level.

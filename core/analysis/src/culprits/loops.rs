@@ -72,7 +72,20 @@ impl Loops {
                 break;
             }
         }
+        debug_assert_eq!(loops.verify(), Ok(()));
         loops
+    }
+
+    /// Checks that a loop lies within its parent, which was found before, and that nothing is entered less than never.
+    fn verify(&self) -> Result<(), String> {
+        for (id, one) in self.all.iter().enumerate() {
+            let is_inside =
+                one.parent.is_none_or(|p| p < id && self.members[p].len() >= self.members[id].len());
+            if !is_inside || one.entries < 0.0 || self.members[id].is_empty() {
+                return Err(format!("loop {id}: {one:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Adds one level of loops and cuts the edges back to their headers.

@@ -53,27 +53,30 @@ fn own_block(stalled: &Stalled, found: &mut Vec<usize>) -> (usize, RegisterSet) 
 /// and not be there yet. Only an operand that nobody used since may be missing.
 pub fn part_from_elsewhere(stalled: &Stalled) -> Option<f64> {
     let Stalled { scene, block, i, .. } = *stalled;
+    let (from, part) = since_elsewhere(stalled)?;
+    let reads = scene.instructions[i].reads;
+    let is_return = from > scene.cfg.blocks[block].start;
+    let reads = match is_return {
+        true => reads.intersection(results(scene.arch)),
+        false => RegisterSet(reads.0 & !steady(scene.arch).0),
+    };
+    (!collect(scene, from, i, reads, &mut Vec::new()).is_empty()).then_some(part)
+}
+
+/// In order: the first instruction of the block since control is here, and the part of executions in which it came
+/// from code that we do not see.
+pub fn since_elsewhere(stalled: &Stalled) -> Option<(usize, f64)> {
+    let Stalled { scene, block, i, .. } = *stalled;
     if !scene.is_in_order() {
         return None;
     }
-    let range = scene.cfg.blocks[block].clone();
-    let last_return = (range.start..i).rev().find(|&j| scene.opcode(j).class == OpcodeClass::Call);
-    let from = last_return.map_or(range.start, |call| call + 1);
-    let reads = scene.instructions[i].reads;
-    let reads = match last_return {
-        Some(_) => reads.intersection(results(scene.arch)),
-        None => RegisterSet(reads.0 & !steady(scene.arch).0),
-    };
-    if collect(scene, from, i, reads, &mut Vec::new()).is_empty() {
-        return None;
+    let start = scene.cfg.blocks[block].start;
+    let last_return = (start..i).rev().find(|&j| scene.opcode(j).class == OpcodeClass::Call);
+    if let Some(call) = last_return {
+        return Some((call + 1, 1.0));
     }
-    match last_return {
-        Some(_) => Some(1.0),
-        None => {
-            let entries = scene.predecessors(block).filter(|(_, before)| before.is_none());
-            entries.map(|(edge, _)| scene.edge_part(edge, block)).reduce(f64::max)
-        }
-    }
+    let entries = scene.predecessors(block).filter(|(_, before)| before.is_none());
+    Some((start, entries.map(|(edge, _)| scene.edge_part(edge, block)).reduce(f64::max)?))
 }
 
 /// Registers that carry a procedure's results, on the machines that are in order.

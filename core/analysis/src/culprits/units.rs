@@ -6,7 +6,10 @@ use super::{
     LOOK_BACK, producers,
     scene::{Scene, Stalled, Suspect},
 };
-use crate::{Cause, machine::Opcode};
+use crate::{
+    Cause,
+    machine::{Opcode, OpcodeClass},
+};
 
 /// Operations of one unit, and how much longer than the model's least one may take.
 pub struct Unit {
@@ -41,6 +44,30 @@ pub fn suspects(stalled: &Stalled, unit: &Unit, suspects: &mut Vec<Suspect>) {
     {
         accuse(user);
     }
+    if let Some(cycles_max) = busy_from_elsewhere(stalled, unit) {
+        suspects.push(Suspect { cause: unit.cause, cycles_max, culprit: None });
+    }
+}
+
+/// In order, the cycles during which a caller's or callee's last operation may still keep the unit: whoever needs it first
+/// waits.
+fn busy_from_elsewhere(stalled: &Stalled, unit: &Unit) -> Option<f64> {
+    let Stalled { scene, i, .. } = *stalled;
+    let (from, part) = producers::since_elsewhere(stalled)?;
+    let pool = |j: usize| scene.model.cost(scene.opcode(j).class).unit.as_deref();
+    let own = pool(i)?;
+    if (from..i).any(|j| pool(j) == Some(own)) {
+        return None;
+    }
+    let keeps = |class: OpcodeClass| (unit.uses)(Opcode { class, load: false, store: false });
+    let costs = scene
+        .model
+        .classes
+        .iter()
+        .filter(|(class, cost)| keeps(**class) && cost.unit.as_deref() == Some(own));
+    let busy = costs.map(|(_, cost)| cost.busy).filter(|&busy| busy > 1.0).reduce(f64::max)?;
+    let passed: f64 = (from..i).map(|j| scene.schedule.issue_cycles_min[j]).sum();
+    Some(part * (unit.times * busy - passed)).filter(|&cycles| cycles > 0.0)
 }
 
 fn cycles_max(stalled: &Stalled, unit: &Unit, culprit: usize) -> f64 {

@@ -95,6 +95,21 @@ impl Points {
 
 /// F of a class.
 pub fn estimate(points: &Points, model: &MachineModel) -> Found {
+    let found = choose(points, model);
+    debug_assert_eq!(verify_found(&found, points), Ok(()));
+    found
+}
+
+/// Checks that a frequency is one, and rests on no more than there is.
+fn verify_found(found: &Found, points: &Points) -> Result<(), String> {
+    let is_frequency = found.frequency.is_finite() && found.frequency >= 0.0;
+    match is_frequency && found.points <= points.issue_points.len() && found.samples >= 0.0 {
+        true => Ok(()),
+        false => Err(format!("{found:?} of {} issue points", points.issue_points.len())),
+    }
+}
+
+fn choose(points: &Points, model: &MachineModel) -> Found {
     let mut sorted = points.issue_points.clone();
     sorted.sort_by(|a, b| a.ratio().total_cmp(&b.ratio()));
     let largest = sorted.last().map_or(0.0, |p| p.ratio());

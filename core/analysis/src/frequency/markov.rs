@@ -129,7 +129,9 @@ impl<'p> Elimination<'p> {
         let mut visits = vec![0.0; self.pattern.nodes];
         visits[self.pattern.nodes - 1] = 1.0;
         self.substitute_visits(&mut visits);
-        visits.iter().all(|v| v.is_finite()).then_some(visits)
+        let visits = visits.iter().all(|v| v.is_finite()).then_some(visits)?;
+        debug_assert_eq!(verify_visits(&visits), Ok(()));
+        Some(visits)
     }
 
     /// Visits of each node where `sources` enter and all leave at the last: the change of the visits for a change of what
@@ -166,6 +168,17 @@ impl<'p> Elimination<'p> {
             rewards[step.node] = (rewards[step.node] + ahead) / leaves;
         }
         rewards
+    }
+}
+
+/// Checks that elimination subtracted nothing: no node is visited less than never, the last one once.
+fn verify_visits(visits: &[f64]) -> Result<(), String> {
+    match visits.iter().position(|&v| v < 0.0) {
+        Some(node) => Err(format!("node {node} is visited {} times", visits[node])),
+        None if visits.last() != Some(&1.0) => {
+            Err(format!("the last node is visited {:?} times", visits.last()))
+        }
+        None => Ok(()),
     }
 }
 

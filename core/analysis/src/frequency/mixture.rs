@@ -163,7 +163,15 @@ pub fn most_likely(points: &[Point], stalls: &Stalls) -> Option<f64> {
     // Between its neighbours, and no further than a standard error of all.
     let low = candidates[best.saturating_sub(1)].max(candidates[best] * 0.7);
     let high = candidates[(best + 1).min(candidates.len() - 1)].min(candidates[best] * 1.4);
-    Some(golden_section(low.ln(), high.ln(), |log_f| score(log_f.exp())).exp())
+    let found = golden_section(low.ln(), high.ln(), |log_f| score(log_f.exp())).exp();
+    debug_assert_eq!(verify_found(found, low, high), Ok(()));
+    Some(found)
+}
+
+/// Checks that the refined frequency stayed between the candidates around it.
+fn verify_found(found: f64, low: f64, high: f64) -> Result<(), String> {
+    let is_within = low * (1.0 - 1e-9) <= found && found <= high * (1.0 + 1e-9);
+    if is_within && found > 0.0 { Ok(()) } else { Err(format!("{found} is not between {low} and {high}")) }
 }
 
 /// The variance of the logarithm of the frequency about the most likely one: that of a narrow peak where points agree,

@@ -21,6 +21,15 @@ pub fn propagate(cfg: &Cfg, equivalence: &Equivalence, classes: &mut [Option<Est
         propagation.set(equivalence.edge_class[edge], nothing);
     }
     propagation.run((0..cfg.blocks.len()).collect());
+    debug_assert_eq!(verify_classes(classes), Ok(()));
+}
+
+/// Checks that no difference of frequencies became negative.
+fn verify_classes(classes: &[Option<Estimate>]) -> Result<(), String> {
+    match classes.iter().flatten().find(|e| !(e.frequency.is_finite() && e.frequency >= 0.0)) {
+        Some(estimate) => Err(format!("{estimate:?}")),
+        None => Ok(()),
+    }
 }
 
 /// By class: the nodes whose constraints mention it.

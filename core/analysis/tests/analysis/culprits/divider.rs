@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{in_order, out_of_order};
+use super::{blames, in_order, out_of_order};
 
 #[test]
 fn in_order_divider_is_slower_than_its_least() {
@@ -57,6 +57,29 @@ fn divide_chain_is_static_first() {
             frequency 1 Low, cpi -, best 0.17
                  0.0 1 ret
             note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
+        "#]],
+    );
+}
+
+/// A callee may end with a division that nobody has waited for: who needs its unit first does.
+#[test]
+fn a_callee_may_have_left_the_divider_busy() {
+    blames(
+        "loop:
+         bl 0x4000
+         mul x1, x2, x3
+         add x8, x8, 1
+         mul x4, x5, x6
+         cmp x8, x9
+         b.ne loop
+         ret",
+        &[1000, 31_000, 0, 1000, 1000, 1000, 0],
+        expect![[r#"
+            mul x1, x2, x3: ICacheMiss 0.0..30.0
+            mul x1, x2, x3: Divider 0.0..30.0
+            mul x1, x2, x3: ItlbMiss 0.0..20.0
+            mul x1, x2, x3: BranchMispredict 0.0..8.0 by bl 0x4000
+            cmp x8, x9: Unexplained 1.0..1.0
         "#]],
     );
 }

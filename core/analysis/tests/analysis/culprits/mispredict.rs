@@ -31,13 +31,13 @@ fn in_order_mispredicted_branch_at_the_heads_it_leads_to() {
                  3.0 3 cmp x1, x3
                   static Dependency 0.5..0.5 by cmp x1, x3
                  1.0 1 b.ne other
-            frequency 504 Medium, cpi 2.65, best 0.67
+            frequency 504 Low, cpi 2.65, best 0.67
                   dynamic BranchMispredict 5.9..5.9 by b.ne other
                  6.9 1 add x4, x4, x1
                   static Dependency 0.5..0.5 by add x4, x4, x1
                  1.0 1 eor x5, x5, x4
                  0.0 0 b join
-            frequency 499 Medium, cpi 3.91, best 0.75
+            frequency 499 Low, cpi 3.91, best 0.75
                   dynamic BranchMispredict 5.8..5.8 by b.ne other
                  6.8 1 add x6, x6, x1
                   static Dependency 0.5..0.5 by add x6, x6, x1
