@@ -62,7 +62,7 @@ pub fn record(
     let (mut session, mut running) = match &options.target {
         Target::System => {
             let mut session = Session::open(setup, &Tasks::All, writer)?;
-            session.start(all_pids())?;
+            session.start(all_pids, &Tasks::All)?;
             (session, Running::System)
         }
         Target::Processes(pids) => open_processes(pids, setup, writer)?,
@@ -87,8 +87,9 @@ fn open_processes(pids: &[u32], setup: Setup, writer: &Writer) -> Result<(Sessio
     // Threads that are born from here on inherit from one that is in the list, or escape: the kernel has no way to
     // open events for a whole process at once.
     let threads = tree.iter().flat_map(|pid| threads_of(*pid)).collect();
-    let mut session = Session::open(setup, &Tasks::Running(threads), writer)?;
-    session.start(tree)?;
+    let tasks = Tasks::Running(threads);
+    let mut session = Session::open(setup, &tasks, writer)?;
+    session.start(|| tree, &tasks)?;
     Ok((session, Running::Processes(pids.to_vec())))
 }
 

@@ -159,11 +159,17 @@ impl Session {
         })
     }
 
-    /// Starts sampling what runs already and takes in its processes.
-    pub fn start(&mut self, pids: impl IntoIterator<Item = u32>) -> Result<(), CollectError> {
-        self.source.enable()?;
-        self.collector.discover(pids);
-        Ok(())
+    /// Takes in the processes that run already and starts sampling. Who is born, executes or maps meanwhile is told by the
+    /// side band; of the whole machine no sample is taken before all are known.
+    pub fn start(&mut self, pids: impl FnOnce() -> Vec<u32>, tasks: &Tasks) -> Result<(), CollectError> {
+        let is_quiet = matches!(tasks, Tasks::All);
+        if is_quiet {
+            self.source.enable_side_band()?;
+        } else {
+            self.source.enable()?;
+        }
+        self.collector.discover(pids());
+        if is_quiet { self.source.enable() } else { Ok(()) }
     }
 
     /// Stops sampling for a while. Where the side band rides on the sampling events it stops with them, so what was

@@ -124,6 +124,11 @@ pub trait Source {
     /// What it can do.
     fn features(&self) -> Features;
 
+    /// Starts the side band of a whole machine and no sampling: who runs can be found out, however long that takes on a busy
+    /// machine, before the first sample needs to be explained. Without effect where tasks are sampled, whose events cannot
+    /// be quiet meanwhile: children would inherit that.
+    fn enable_side_band(&mut self) -> Result<(), CollectError>;
+
     /// Starts all events that do not wait for an exec. May follow [`Source::disable`].
     fn enable(&mut self) -> Result<(), CollectError>;
 

@@ -138,7 +138,7 @@ impl<'w> Daemon<'w> {
         let rate = options.rate.unwrap_or(Rate::Continuous { hz_max: rate_within(&options, interrupt) });
         let setup = setup(&options, rate, options.name.clone());
         let mut session = Session::open(setup, &Tasks::All, writer)?;
-        session.start(all_pids())?;
+        session.start(all_pids, &Tasks::All)?;
         heap::give_back(); // Of all that was needed to find out about the machine.
         heap::give_back_code();
         let schedule = Schedule {
@@ -408,7 +408,7 @@ impl<'w> Daemon<'w> {
             .rate
             .unwrap_or(Rate::Continuous { hz_max: rate_within(&self.options, self.account.interrupt) });
         let mut session = Session::open(setup(&self.options, rate, None), &Tasks::All, self.writer)?;
-        session.start(all_pids())?;
+        session.start(all_pids, &Tasks::All)?;
         let periods = self.asked.iter().map(|p| (*p as f64 / self.budget.share()).round() as u64);
         session.set_first_periods(&periods.collect::<Vec<_>>());
         self.tell();

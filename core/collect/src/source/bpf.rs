@@ -202,6 +202,10 @@ impl Source for BpfSource {
         }
     }
 
+    fn enable_side_band(&mut self) -> Result<(), CollectError> {
+        self.perf.enable_side_band()
+    }
+
     fn enable(&mut self) -> Result<(), CollectError> {
         self.perf.enable()
     }

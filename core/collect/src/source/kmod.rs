@@ -287,6 +287,10 @@ impl Source for KmodSource {
         }
     }
 
+    fn enable_side_band(&mut self) -> Result<(), CollectError> {
+        self.perf.enable_side_band()
+    }
+
     fn enable(&mut self) -> Result<(), CollectError> {
         // The side band first: nothing is sampled whose mapping could have been missed.
         self.perf.enable()?;

@@ -14,11 +14,11 @@ use std::{
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Backend, Features, ROUND_MIN, Source, SourceTally, Tasks, cpus::online_cpus, now_ns};
+use super::{Backend, Features, LossCause, ROUND_MIN, Source, SourceTally, Tasks, cpus::online_cpus, now_ns};
 use crate::{
     CollectError,
     events::Plan,
-    items::Item,
+    items::{Item, Side},
     merge::Merger,
     period::{PERIODS_BETWEEN, RandomPeriod},
     records::{Body, parse_record, split_record},
@@ -39,6 +39,8 @@ const LOOK_EVERY_NS: u64 = 1_000_000_000;
 const REWRITE_EVERY_NS: u64 = 250_000_000;
 /// The index of an event that is not sampled, but brings the side band.
 pub const NO_EVENT: u8 = u8::MAX;
+/// The period of a sampled event that brings the side band alone for a while: no sample comes of it.
+const QUIET_PERIOD: u64 = 1 << 46;
 
 /// Given each sampled event when it has been opened, with its index and its CPU: where its samples are to go if not
 /// into the ring.
@@ -60,6 +62,14 @@ pub struct PerfSource {
     /// Bytes of each ring.
     ring_bytes: usize,
     enabled: bool,
+    /// The events of the side band have [`QUIET_PERIOD`].
+    quiet: bool,
+    /// The kernel counts losses by event; else their records alone tell, in a ring that has room again.
+    tells_lost: bool,
+    /// Losses are to be asked for.
+    asks_lost: bool,
+    /// Records that found no room, by event, still to be told.
+    lost: Vec<(u8, u64)>,
     malformed: u64,
     by_cpu: BTreeMap<(u8, u32), u64>,
     /// Tells when threads are born and end.
@@ -100,6 +110,8 @@ struct Sampler {
     samples_since: u64,
     rewritten_ns: u64,
     counts_time: bool,
+    /// Records that found no room, as last asked for.
+    lost: u64,
 }
 
 impl PerfSource {
@@ -134,6 +146,10 @@ impl PerfSource {
             registers,
             ring_bytes,
             enabled: false,
+            quiet: false,
+            tells_lost: true,
+            asks_lost: false,
+            lost: Vec::new(),
             malformed: 0,
             by_cpu: BTreeMap::new(),
             threads: false,
@@ -218,8 +234,21 @@ impl PerfSource {
         }
     }
 
+    /// Asks each event how many of its records found no room since the last time.
+    fn ask_lost(&mut self) {
+        for sampler in self.samplers.iter_mut().filter(|_| self.tells_lost) {
+            // One that is being revoked tells nothing any more.
+            let lost = sampler.event.lost().unwrap_or(sampler.lost).max(sampler.lost);
+            let more = lost - std::mem::replace(&mut sampler.lost, lost);
+            if more > 0 {
+                self.lost.push((sampler.event_index, more));
+            }
+        }
+    }
+
     /// Closes a CPU's events; its ring stays until it has been drained.
     fn forget_cpu(&mut self, at: usize) {
+        self.ask_lost();
         self.cpus[at].gone = true;
         let cpu = self.cpus[at].cpu;
         self.retain_samplers(|s| s.cpu != cpu);
@@ -273,6 +302,10 @@ impl PerfSource {
                     if matches!(record.body, Body::Sample(_)) {
                         *self.by_cpu.entry((event, cpu)).or_default() += 1;
                     }
+                    if matches!(record.body, Body::Lost(_)) && self.tells_lost {
+                        self.asks_lost = true; // The events know which of them lost how many.
+                        continue;
+                    }
                     if self.threads
                         && let Some(item) = Item::of_thread(&record.body)
                     {
@@ -305,13 +338,38 @@ impl Source for PerfSource {
         }
     }
 
+    fn enable_side_band(&mut self) -> Result<(), CollectError> {
+        let Some(index) = self.openings.first().map(|o| o.index).filter(|_| self.online.is_some()) else {
+            return Ok(());
+        };
+        self.quiet = index != NO_EVENT;
+        let failed = |source| CollectError::System { action: "start the side band", source };
+        for sampler in self.samplers.iter().filter(|s| s.event_index == index) {
+            if self.quiet {
+                sampler.event.set_period(QUIET_PERIOD).map_err(failed)?;
+            }
+            sampler.event.enable().map_err(failed)?;
+        }
+        Ok(())
+    }
+
     fn enable(&mut self) -> Result<(), CollectError> {
         self.enabled = true;
+        if std::mem::take(&mut self.quiet) {
+            let index = self.openings.first().map(|o| o.index);
+            for sampler in self.samplers.iter_mut().filter(|s| Some(s.event_index) == index) {
+                let started = sampler.event.set_period(sampler.period.first());
+                started.map_err(|source| CollectError::System { action: "start sampling", source })?;
+            }
+        }
+        let now = now_ns();
+        self.samplers.iter_mut().for_each(|s| s.rewritten_ns = now);
         self.each("start sampling", PerfEvent::enable)
     }
 
     fn disable(&mut self) -> Result<(), CollectError> {
         self.enabled = false;
+        self.asks_lost = self.tells_lost; // What a full ring did not tell, since nothing was written after it.
         self.each("stop sampling", PerfEvent::disable)
     }
 
@@ -336,6 +394,13 @@ impl Source for PerfSource {
             self.scratch = bytes;
         }
         self.cpus.retain(|c| !c.gone);
+        if std::mem::take(&mut self.asks_lost) {
+            self.ask_lost();
+        }
+        for (event, records) in self.lost.drain(..) {
+            let side = Side::Lost { event, records, cause: LossCause::RingFull };
+            merger.push(before_ns, Item::Side(Box::new(side)));
+        }
         before_ns
     }
 

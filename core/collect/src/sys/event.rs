@@ -53,6 +53,8 @@ pub struct Attributes {
     pub side_band: bool,
     /// Report build IDs with mappings (Linux 5.12).
     pub build_ids: bool,
+    /// Count what the event could not write (Linux 6.0): see [`PerfEvent::lost`].
+    pub lost: bool,
     /// Sample the user's registers.
     pub registers: bool,
     /// Bytes in the ring that wake the reader.
@@ -97,6 +99,15 @@ impl PerfEvent {
         // SAFETY: PERF_EVENT_IOC_ID writes one u64 to the pointer, which is live.
         check(unsafe { perf::ioctls::ID(self.fd.as_raw_fd(), &mut id) })?;
         Ok(id)
+    }
+
+    /// How many records of it found no room so far, if it was opened to count them. Interrupts its CPU.
+    pub fn lost(&self) -> io::Result<u64> {
+        let mut bytes = [0; 16]; // The count of occurrences, then that of losses.
+        match rustix::io::read(&self.fd, &mut bytes)? {
+            16 => Ok(u64::from_ne_bytes(bytes[8..].try_into().expect("eight bytes"))),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     /// Starts counting.
@@ -165,6 +176,9 @@ impl Attributes {
             attr.set_comm_exec(1);
             attr.set_task(1);
             attr.set_build_id(self.build_ids.into());
+        }
+        if self.lost {
+            attr.read_format = u64::from(abi::PERF_FORMAT_LOST);
         }
         if self.registers && REGISTER_MASK != 0 {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_REGS_USER);

@@ -32,6 +32,7 @@ pub fn measure(counter: Counter, period: u64) -> Option<Duration> {
         enable_on_exec: false,
         side_band: false,
         build_ids: false,
+        lost: false,
         registers: true,
         watermark_bytes: 1 << 20,
     };

@@ -84,6 +84,7 @@ impl PerfSource {
             enable_on_exec: matches!(tasks, Tasks::FromExec(_)),
             side_band: first,
             build_ids: true,
+            lost: true,
             registers: self.registers,
             watermark_bytes: (self.ring_bytes / 2) as u32,
         }
@@ -112,6 +113,7 @@ impl PerfSource {
                     let what = task.map_or("the command".to_owned(), |t| format!("process {t}"));
                     return Err(CollectError::Denied { what, paranoid: paranoid() });
                 }
+                Some(Errno::INVAL) if attributes.lost => attributes.lost = false, // The newest of what is asked for.
                 Some(Errno::INVAL | Errno::TOOBIG) if attributes.build_ids => attributes.build_ids = false,
                 Some(Errno::INVAL | Errno::OPNOTSUPP) if attributes.registers => attributes.registers = false,
                 Some(Errno::SRCH) => break, // It ended just now; the others may live.
@@ -132,6 +134,7 @@ impl PerfSource {
         }
         self.user_only |= attributes.exclude_kernel;
         self.registers &= attributes.registers;
+        self.tells_lost &= attributes.lost;
         Ok(attributes)
     }
 
@@ -166,6 +169,7 @@ impl PerfSource {
             period,
             mean,
             samples_since: 0,
+            lost: 0,
             rewritten_ns,
             counts_time: plan.is_timer() && task.is_none(),
         });
