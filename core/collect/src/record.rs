@@ -13,7 +13,7 @@ use crate::{
     apps::Apart,
     clocks::{ClockWatch, Clocks},
     daemon::account::Account,
-    linux_host::{all_pids, has_ended, threads_of, tree_of},
+    linux_host::{all_pids, has_ended, tree_of},
     options::{Progress, RecordOptions, Recorded, Target},
     paths::Paths,
     session::{ENTRIES_MAX, Session, Setup, UNSTORED_MAX},
@@ -84,10 +84,7 @@ fn open_processes(pids: &[u32], setup: Setup, writer: &Writer) -> Result<(Sessio
     let mut tree: Vec<u32> = pids.iter().flat_map(|pid| tree_of(*pid)).collect();
     tree.sort_unstable();
     tree.dedup();
-    // Threads that are born from here on inherit from one that is in the list, or escape: the kernel has no way to
-    // open events for a whole process at once.
-    let threads = tree.iter().flat_map(|pid| threads_of(*pid)).collect();
-    let tasks = Tasks::Running(threads);
+    let tasks = Tasks::Running(pids.to_vec());
     let mut session = Session::open(setup, &tasks, writer)?;
     session.start(|| tree, &tasks)?;
     Ok((session, Running::Processes(pids.to_vec())))

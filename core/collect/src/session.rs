@@ -449,6 +449,13 @@ fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool, is_whole_mac
         let note = "in a pid namespace: what runs outside of it is [outside], most of it unknown";
         chosen.notes.push(note.to_owned());
     }
+    if features.escaped > 0 {
+        let note = format!(
+            "{} threads were born while their processes were attached to: some may not be sampled",
+            features.escaped
+        );
+        chosen.notes.push(note);
+    }
     if branches && !features.registers {
         let note = "no branch directions: this kernel gives no registers with samples";
         chosen.notes.push(note.to_owned());

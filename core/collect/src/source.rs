@@ -62,7 +62,7 @@ impl fmt::Display for Backend {
 pub enum Tasks {
     /// Everybody's.
     All,
-    /// These threads' and their children's, at once.
+    /// Those of these processes, with what they were the parents of and will be, at once.
     Running(Vec<u32>),
     /// This process's and its children's, from its next exec on.
     FromExec(u32),
@@ -75,6 +75,9 @@ pub struct Features {
     pub user_only: bool,
     /// Some samples carry registers.
     pub registers: bool,
+    /// Threads that were born while those of running processes were opened one by one, each time that was tried: they are
+    /// sampled if they are children of one that had been opened by then, else not.
+    pub escaped: usize,
     /// Samples are counted in the kernel and come in batches; only the side band, and samples with registers, are timed.
     pub aggregates: bool,
     /// Memory that we share with the kernel: rings and tables.

@@ -281,6 +281,7 @@ impl Source for KmodSource {
         let rings = self.perf.features();
         Features {
             user_only: false,
+            escaped: 0,
             registers: self.registers_of.is_some(),
             aggregates: true,
             shared_bytes: rings.shared_bytes + self.table_bytes,

@@ -37,6 +37,8 @@ const ROUND_MAX: Duration = Duration::from_millis(100);
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
 /// A period is written no more often: it interrupts the event's CPU, for 8 µs of it and of ours (recipes/collector).
 const REWRITE_EVERY_NS: u64 = 250_000_000;
+/// Events of running processes are opened anew so often while threads are born.
+const OPENINGS_MAX: u32 = 5;
 /// The index of an event that is not sampled, but brings the side band.
 pub const NO_EVENT: u8 = u8::MAX;
 /// The period of a sampled event that brings the side band alone for a while: no sample comes of it.
@@ -59,6 +61,8 @@ pub struct PerfSource {
     user_only: bool,
     /// Whether samples carry registers.
     registers: bool,
+    /// Threads that were born while events were opened.
+    escaped: usize,
     /// Bytes of each ring.
     ring_bytes: usize,
     enabled: bool,
@@ -115,11 +119,39 @@ struct Sampler {
 }
 
 impl PerfSource {
-    /// Opens everything, disabled; the side band comes with the first plan's event.
+    /// Opens everything, disabled; the side band comes with the first plan's event. The kernel opens no event for a whole
+    /// process at once, so that where a thread was born meanwhile all is opened anew, a few times.
     pub fn open(tasks: &Tasks, plans: &[Plan], registers: bool) -> Result<Self, CollectError> {
+        PerfSource::open_listed(tasks, &mut || open::task_ids(tasks), plans, registers)
+    }
+
+    fn open_listed(
+        tasks: &Tasks,
+        list: &mut dyn FnMut() -> Vec<Option<u32>>,
+        plans: &[Plan],
+        registers: bool,
+    ) -> Result<Self, CollectError> {
+        let mut left = OPENINGS_MAX;
+        loop {
+            let ids = list();
+            let mut source = PerfSource::opened(tasks, &ids, plans, registers)?;
+            left -= 1;
+            source.escaped = list().iter().filter(|id| ids.binary_search(id).is_err()).count();
+            if source.escaped == 0 || left == 0 {
+                return Ok(source);
+            }
+        }
+    }
+
+    fn opened(
+        tasks: &Tasks,
+        ids: &[Option<u32>],
+        plans: &[Plan],
+        registers: bool,
+    ) -> Result<Self, CollectError> {
         let indexed: Vec<(u8, Plan)> = (0..).zip(plans.iter().cloned()).collect();
         let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(plans));
-        source.open_all(&indexed, tasks, &online_cpus()?)?;
+        source.open_all(&indexed, tasks, ids, &online_cpus()?)?;
         Ok(source)
     }
 
@@ -131,7 +163,7 @@ impl PerfSource {
             std::iter::once((NO_EVENT, Plan::side_band())).chain(sampled).collect();
         let mut source = PerfSource::empty(&Tasks::All, false, open::ring_bytes(&[]));
         source.attach = Some(attach);
-        source.open_all(&indexed, &Tasks::All, cpus)?;
+        source.open_all(&indexed, &Tasks::All, &[None], cpus)?;
         Ok(source)
     }
 
@@ -144,6 +176,7 @@ impl PerfSource {
             attach: None,
             user_only: false,
             registers,
+            escaped: 0,
             ring_bytes,
             enabled: false,
             quiet: false,
@@ -333,6 +366,7 @@ impl Source for PerfSource {
         Features {
             user_only: self.user_only,
             registers: self.registers,
+            escaped: self.escaped,
             aggregates: false,
             shared_bytes: self.ring_bytes * self.cpus.len(),
         }

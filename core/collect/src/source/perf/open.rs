@@ -2,6 +2,8 @@
 //!
 //! Enters: plans and whose code. Leaves: [`PerfSource`]'s events, disabled or as the rest are. Never here: records.
 
+use std::collections::BTreeSet;
+
 use rustix::{
     io::Errno,
     process::{Resource, Rlimit, getrlimit, setrlimit},
@@ -11,6 +13,7 @@ use super::{CpuRing, NO_EVENT, Opening, PerfSource, Sampler};
 use crate::{
     CollectError,
     events::{Plan, known_names},
+    linux_host::{threads_of, tree_of},
     period::RandomPeriod,
     source::{Tasks, now_ns, paranoid},
     sys::{
@@ -34,13 +37,9 @@ impl PerfSource {
         &mut self,
         plans: &[(u8, Plan)],
         tasks: &Tasks,
+        ids: &[Option<u32>],
         cpus: &[u32],
     ) -> Result<(), CollectError> {
-        let ids: Vec<Option<u32>> = match tasks {
-            Tasks::All => vec![None],
-            Tasks::Running(tids) => tids.iter().copied().map(Some).collect(),
-            Tasks::FromExec(pid) => vec![Some(*pid)],
-        };
         allow_files(ids.len() * cpus.len() * plans.len() + 64);
         for (at, (index, plan)) in plans.iter().enumerate() {
             let wanted = self.attributes(plan, tasks, at == 0);
@@ -184,6 +183,19 @@ impl PerfSource {
                 Err(_) if self.ring_bytes > RING_BYTES_FLOOR => self.ring_bytes /= 2,
                 Err(source) => return Err(CollectError::Ring { bytes: self.ring_bytes, source }),
             }
+        }
+    }
+}
+
+/// What events are opened for, in ascending order: the whole machine, or all threads that there are now.
+pub(super) fn task_ids(tasks: &Tasks) -> Vec<Option<u32>> {
+    match tasks {
+        Tasks::All => vec![None],
+        Tasks::FromExec(pid) => vec![Some(*pid)],
+        Tasks::Running(pids) => {
+            let tree: BTreeSet<u32> = pids.iter().flat_map(|pid| tree_of(*pid)).collect();
+            let threads: BTreeSet<u32> = tree.into_iter().flat_map(threads_of).collect();
+            threads.into_iter().map(Some).collect()
         }
     }
 }

@@ -10,7 +10,7 @@ fn on_first_cpu(test: &str) -> Option<PerfSource> {
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let indexed: Vec<(u8, Plan)> = (0..).zip(plans.iter().cloned()).collect();
     let mut source = PerfSource::empty(&Tasks::All, false, 64 << 10);
-    let opened = source.open_all(&indexed, &Tasks::All, &online_cpus().unwrap()[..1]);
+    let opened = source.open_all(&indexed, &Tasks::All, &[None], &online_cpus().unwrap()[..1]);
     match opened {
         Ok(()) if online_cpus().unwrap().starts_with(&[0, 1]) => Some(source),
         Ok(()) => {
@@ -154,4 +154,31 @@ fn losses_at_the_end_are_told() {
         .sum();
     assert!(samples(&items) > 0 && lost > 0, "{} samples, {lost} lost", samples(&items));
     assert!(!drained(&mut source).iter().any(|item| matches!(item, Item::Side(_))), "told once");
+}
+
+/// Where a thread is born while events are opened, they are opened anew; where that goes on and on, it is told.
+#[test]
+fn threads_that_are_born_meanwhile_are_told() {
+    let test = "threads_that_are_born_meanwhile_are_told";
+    let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let tasks = Tasks::Running(vec![std::process::id()]);
+    let own = Some(rustix::thread::gettid().as_raw_nonzero().get() as u32);
+    assert!(open::task_ids(&tasks).contains(&own));
+    let mut looks = 0;
+    let mut open = |born: &dyn Fn(u32) -> bool| {
+        looks = 0;
+        let mut list = || {
+            looks += 1;
+            let later = born(looks).then_some(Some(u32::MAX));
+            [own].into_iter().chain(later).collect()
+        };
+        let opened = PerfSource::open_listed(&tasks, &mut list, &plans, false);
+        opened.map(|source| (source.features().escaped, looks))
+    };
+    match open(&|_| false) {
+        Ok(told) => assert_eq!(told, (0, 2)),
+        Err(error) => return eprintln!("SKIPPED {test}: {error}"),
+    }
+    assert_eq!(open(&|look| look == 2).unwrap(), (0, 4), "the second time none was born");
+    assert_eq!(open(&|look| look % 2 == 0).unwrap(), (1, 2 * OPENINGS_MAX));
 }
