@@ -404,6 +404,57 @@ static void test_hotplug(void)
 	reader_close(&reader);
 }
 
+/* All that the kernel has said so far; empty if that cannot be read. */
+static const char *kernel_log(void)
+{
+	static char log[1 << 18];
+	int length = klogctl(3, log, sizeof(log) - 1);
+
+	log[length > 0 ? length : 0] = 0;
+	return log;
+}
+
+/*
+ * To hibernation and back: there is no swap to write the memory to, so that the kernel, once it has stopped everything and
+ * made its image, starts everything again. What was counted before is kept, and counting goes on after.
+ */
+static void test_sleep(void)
+{
+	struct reader reader;
+	__u64 before[CPUS], after;
+	int round, cpu, error;
+
+	if (access("/sys/power/state", W_OK)) {
+		tap_skip("this kernel cannot sleep", "sleep");
+		return;
+	}
+	reader = begin(&main_event, 1, usual_shape);
+	for (round = 0; round < 2; round++) {
+		work_start(work_spin, 0.6, -1);
+		work_start(work_pause, 0.6, 0);
+		work_start(work_pause, 0.6, 1);
+		reader_run(&reader, 0.2, 0.1);
+		errno = 0;
+		error = write_file("/sys/power/state", "disk") ? errno : 0;
+		tap(error == ENOSPC || error == ENODEV, "sleep: the machine sleeps and finds no swap (%s)",
+		    strerror(error));
+		tap(reader_status(&reader, DWELL_ALL_CPUS).cpus == CPUS, "sleep: all CPUs are sampled again");
+		for (cpu = 0; cpu < CPUS; cpu++)
+			before[cpu] = reader_status(&reader, cpu).interrupts;
+		work_start(work_pause, 0.5, 0);
+		work_start(work_pause, 0.5, 1);
+		reader_run(&reader, 0.5, 0.1);
+		for (cpu = 0; cpu < CPUS; cpu++) {
+			after = reader_status(&reader, cpu).interrupts;
+			tap(after > before[cpu], "sleep: CPU %d is sampled again (%llu, %llu)", cpu,
+			    before[cpu], after);
+		}
+	}
+	tap(strstr(kernel_log(), "Creating image"), "sleep: all was stopped, and an image made");
+	finish("sleep", &reader);
+	reader_close(&reader);
+}
+
 /* A reader that is killed in the middle, and the module taken away at once. */
 static void test_unloading(void)
 {
@@ -472,12 +523,10 @@ static void test_nmis(void)
 /* What the kernel says when something is wrong with us. */
 static void test_log(void)
 {
-	static char log[1 << 18];
 	static const char *const bad[] = { "BUG:", "WARNING:", "Oops", "Call Trace", "suspicious", "general protection", "KASAN", "lockdep" };
-	int length = klogctl(3, log, sizeof(log) - 1);
+	const char *log = kernel_log();
 	size_t at;
 
-	log[length > 0 ? length : 0] = 0;
 	for (at = 0; at < sizeof(bad) / sizeof(*bad); at++) {
 		const char *found = strstr(log, bad[at]);
 
@@ -487,7 +536,7 @@ static void test_log(void)
 		printf("%.3000s\n", found);
 		return;
 	}
-	tap(length > 0, "the kernel's log has nothing to complain of");
+	tap(*log, "the kernel's log has nothing to complain of");
 }
 
 void tests_run(void)
@@ -498,7 +547,7 @@ void tests_run(void)
 		{ "small", test_small }, { "apart", test_apart }, { "registers", test_registers },
 		{ "period", test_period }, { "multiplexing", test_multiplexing },
 		{ "throttling", test_throttling }, { "hotplug", test_hotplug },
-		{ "unloading", test_unloading }, { "nmis", test_nmis },
+		{ "sleep", test_sleep }, { "unloading", test_unloading }, { "nmis", test_nmis },
 	};
 	const char *only = boot_option("dwell_only");
 	size_t at;
