@@ -251,16 +251,14 @@ impl Blocks {
         let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
         let mut pcs: Vec<(u32, u64)> = self.by_pc.iter().map(|(pc, n)| (*n, *pc)).collect();
         pcs.sort_unstable_by_key(|&(n, pc)| (std::cmp::Reverse(n), pc));
-        // By end: samples, and the hottest program counter, which comes first.
-        let mut blocks: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
+        // A block's place is its end, so that it is the same one in every process and epoch.
+        let mut blocks: BTreeMap<u64, u32> = BTreeMap::new();
         for (n, pc) in pcs.into_iter().take(PCS_MAX) {
             let end = *self.ends.entry(pc).or_insert_with(|| block_end(&memory, pc));
-            if let Some(end) = end {
-                blocks.entry(end).or_insert((pc, 0)).1 += n;
-            }
+            end.iter().for_each(|end| *blocks.entry(*end).or_default() += n);
         }
         let mut hottest: Vec<(u64, f64)> =
-            blocks.into_values().map(|(pc, n)| (pc, f64::from(n).sqrt())).collect();
+            blocks.into_iter().map(|(end, n)| (end, f64::from(n).sqrt())).collect();
         hottest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         hottest.truncate(BLOCKS_MAX);
         self.hottest = hottest;
@@ -308,7 +306,7 @@ mod tests {
             (0..samples).for_each(|_| blocks.add(start + offset));
         }
         let places: Vec<u64> = blocks.hottest(std::process::id()).iter().map(|(pc, _)| pc - start).collect();
-        assert_eq!(places, [2, 7]);
+        assert_eq!(places, [5, 12]);
     }
 
     #[test]
