@@ -158,6 +158,11 @@ impl Apps {
         }
     }
 
+    /// Executions that are remembered.
+    pub fn len(&self) -> usize {
+        self.executions.len()
+    }
+
     /// Forgets executions that nobody refers to any more.
     pub fn retain(&mut self, live: &dyn Fn(ExecutionId) -> bool) {
         self.together.clear();

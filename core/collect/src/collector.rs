@@ -67,6 +67,8 @@ const PID_IDLE: u32 = 0;
 const PID_GONE: u32 = u32::MAX;
 /// More addresses of JIT code than that wait for their names in no epoch.
 const JIT_ADDRESSES_MAX: usize = 1 << 16;
+/// Executions that are kept before those that nobody refers to are looked for.
+const EXECUTIONS_MAX: usize = 1 << 14;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 12;
 
@@ -88,6 +90,8 @@ pub struct Collector<H> {
     images: Images,
     recipes: FxHashMap<(ImageIndex, u64), Code>,
     recipes_max: usize,
+    /// Executions that the last [`Collector::reap`] left.
+    executions_kept: usize,
     counts: FxHashMap<Key, u64>,
     tallies: Vec<Tally>,
     lost: BTreeMap<LossCause, u64>,
@@ -122,6 +126,7 @@ impl<H: Host> Collector<H> {
             images: Images::default(),
             recipes: FxHashMap::default(),
             recipes_max: code::RECIPES_MAX,
+            executions_kept: 0,
             counts: FxHashMap::default(),
             lost: BTreeMap::new(),
             unknown: UnknownCauses::default(),
@@ -425,16 +430,22 @@ impl<H: Host> Collector<H> {
         Ok((image, place.offset))
     }
 
+    /// The dead become the past, which ends with their interval. Who counted for them is kept: see [`Collector::reap`].
+    fn reap_processes(&mut self, now_ns: u64) {
+        let host = &self.host;
+        self.processes.reap(now_ns, &|pid| host.is_alive(pid));
+    }
+
     /// Forgets the dead and what only they referred to. To be called when nothing is counted, i.e. after
     /// [`Collector::take`].
     pub fn reap(&mut self, now_ns: u64) {
         assert!(self.counts.is_empty(), "counts refer to executions and images");
         self.host.handed_out();
-        let host = &self.host;
-        self.processes.reap(now_ns, &|pid| host.is_alive(pid));
+        self.reap_processes(now_ns);
         let mut live: FxHashSet<ExecutionId> = self.processes.iter_ever().map(|(_, p)| p.execution).collect();
         live.extend([self.idle, self.nobody]);
         self.apps.retain(&|id| live.contains(&id));
+        self.executions_kept = self.apps.len();
         self.aggregated.retain(&|id| live.contains(&id));
         self.dimensions.retain(&|pid| self.processes.get(pid).is_some());
         if self.images.targets() > TARGETS_MAX {
@@ -534,6 +545,11 @@ impl<H: Host> Collector<H> {
     /// Whether so many processes have ended in the interval that it should end: see [`Collector::end_interval`].
     pub fn is_past_long(&self) -> bool {
         self.processes.is_past_long()
+    }
+
+    /// Whether so many executions are remembered that [`Collector::reap`] is due.
+    pub fn has_many_executions(&self) -> bool {
+        self.apps.len() > EXECUTIONS_MAX.max(2 * self.executions_kept)
     }
 
     /// Distinct entries in memory.

@@ -53,6 +53,13 @@ impl AddressSpace {
         all.splice(first..last, [head, Some(new), tail].into_iter().flatten());
     }
 
+    /// Gives back room for mappings to come, where nobody shares it.
+    pub fn shrink(&mut self) {
+        if let Some(all) = Arc::get_mut(&mut self.0) {
+            all.shrink_to_fit();
+        }
+    }
+
     /// Whether mapping this at that time would hide what until then explained addresses otherwise.
     pub fn would_hide(&self, new: &Mapping, time_ns: u64) -> bool {
         let first = self.0.partition_point(|m| m.end <= new.start);

@@ -15,8 +15,8 @@ use crate::{
 const MEMORY_OF_THE_DEAD_NS: u64 = 2_000_000_000;
 /// What a pid was beyond that within one interval is not kept.
 const PAST_OF_PID_MAX: usize = 64;
-/// Beyond that the interval should end: what was is kept until then, at about 1 KB for each.
-const PAST_MAX: usize = 1 << 12;
+/// Beyond that the interval should end: who ended is kept until then, at about 1 KB for each.
+const PAST_MAX: usize = 1 << 11;
 /// After a fork bomb the memory of the past is given back down to so many pids.
 const PAST_CAPACITY_KEPT: usize = 1 << 10;
 
@@ -34,13 +34,23 @@ pub struct Process {
     /// Whether it is the kernel's own.
     pub kernel_thread: bool,
     dead_since_ns: Option<u64>,
+    /// Whether other threads went on when its first one had ended.
+    outlives: bool,
 }
 
 impl Process {
     /// A live process.
     pub fn new(execution: ExecutionId, kernel_thread: bool) -> Self {
         let (space, program) = (AddressSpace::default(), None);
-        Process { space, execution, program, awaits_program: false, kernel_thread, dead_since_ns: None }
+        Process {
+            space,
+            execution,
+            program,
+            awaits_program: false,
+            kernel_thread,
+            dead_since_ns: None,
+            outlives: false,
+        }
     }
 }
 
@@ -100,9 +110,9 @@ impl Processes {
         self.crowded.clear();
     }
 
-    /// Whether so much is kept of the past that it should be forgotten soon.
+    /// Whether so many have ended that they should be forgotten soon.
     pub fn is_past_long(&self) -> bool {
-        self.past_kept > PAST_MAX
+        self.past_kept + self.dead.len() > PAST_MAX
     }
 
     fn keep(&mut self, pid: u32, process: Process, ended_ns: u64) {
@@ -140,7 +150,7 @@ impl Processes {
             self.remove(pid, time_ns); // Whoever had this pid is gone.
             return false;
         };
-        let child = Process { dead_since_ns: None, ..parent.clone() };
+        let child = Process { dead_since_ns: None, outlives: false, ..parent.clone() };
         self.replace(pid, child, time_ns);
         true
     }
@@ -180,6 +190,7 @@ impl Processes {
     pub fn exit(&mut self, pid: u32, time_ns: u64) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             process.dead_since_ns = Some(time_ns);
+            process.space.shrink();
             self.dead.push(pid);
         }
     }
@@ -195,13 +206,19 @@ impl Processes {
     pub fn reap(&mut self, now_ns: u64, go_on: &dyn Fn(u32) -> bool) {
         let mut dead = std::mem::take(&mut self.dead);
         dead.retain(|pid| {
-            let Some(since) = self.by_pid.get(pid).and_then(|p| p.dead_since_ns) else { return false };
-            // Of one that goes on no other end will be told than that of its first thread: it is asked for again.
-            let stays = now_ns.saturating_sub(since) < MEMORY_OF_THE_DEAD_NS || go_on(*pid);
-            if !stays {
-                self.remove(*pid, now_ns);
+            let Some(process) = self.by_pid.get_mut(pid) else { return false };
+            let Some(since_ns) = process.dead_since_ns else { return false };
+            if now_ns.saturating_sub(since_ns) < MEMORY_OF_THE_DEAD_NS {
+                return true;
             }
-            stays
+            // Of one that goes on no other end will be told than that of its first thread: it is asked for again.
+            if go_on(*pid) {
+                process.outlives = true;
+                return true;
+            }
+            let ended_ns = if process.outlives { now_ns } else { since_ns };
+            self.remove(*pid, ended_ns);
+            false
         });
         self.dead = dead;
     }

@@ -49,6 +49,8 @@ pub const UNSTORED_MAX: usize = 1 << 22;
 const SECOND: Duration = Duration::from_secs(1);
 /// The core clock is measured so often: it takes a while of spinning.
 const MEASURE_EVERY: Duration = Duration::from_secs(10);
+/// Where processes end by the thousand, the kernel's tables are taken no more often than that, so that these are forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(4);
 /// After losses, processes are looked at again no more often than that.
 const REFRESH_EVERY: Duration = Duration::from_secs(2);
 
@@ -99,6 +101,7 @@ pub struct Session {
     next_second: Instant,
     next_measurement: Instant,
     next_refresh: Instant,
+    next_forgetting: Instant,
     /// Whether what the kernel had aggregated was taken before.
     was_cut: bool,
     entries_max: usize,
@@ -153,6 +156,7 @@ impl Session {
             next_second: Instant::now() + SECOND,
             next_measurement: Instant::now() + SECOND,
             next_refresh: Instant::now(),
+            next_forgetting: Instant::now(),
             was_cut: false,
             entries_max: setup.entries_max,
             unstored_max: setup.unstored_max,
@@ -196,7 +200,8 @@ impl Session {
         if let Some(executables) = self.collector.take_by_process() {
             self.source.by_process(&executables);
         }
-        if self.collector.is_past_long() {
+        if self.collector.is_past_long() && Instant::now() >= self.next_forgetting {
+            self.next_forgetting = Instant::now() + FORGET_EVERY;
             self.take_aggregated();
         }
         self.offer_thread();
@@ -321,7 +326,7 @@ impl Session {
 
     /// Whether so much is in memory that it should be stored now.
     pub fn is_full(&self) -> bool {
-        self.collector.entries() >= self.entries_max
+        self.collector.entries() >= self.entries_max || self.collector.has_many_executions()
     }
 
     /// Stores what was counted. On an error it is kept, to be stored with the next call.

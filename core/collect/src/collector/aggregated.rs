@@ -192,6 +192,7 @@ impl<H: Host> Collector<H> {
         self.settle_waiting();
         self.aggregated.owners.clear();
         self.aggregated.sole = None;
+        self.reap_processes(until_ns); // Of who had ended by then nothing is to come.
         self.processes.forget_past(until_ns);
     }
 
@@ -274,7 +275,7 @@ impl<H: Host> Collector<H> {
         if let Some(owner) = self.aggregated.owners.get(&(id, pid)) {
             return *owner;
         }
-        self.execution_of(pid); // Which looks at who is not known yet.
+        self.latest_execution(pid);
         self.look_at_programs(pid);
         let (owner, found) = self.find_owner(id, pid);
         if let Some(candidate) = found {
@@ -295,7 +296,7 @@ impl<H: Host> Collector<H> {
         if let Some(owner) = self.aggregated.owners.get(&(id, pid)) {
             return *owner;
         }
-        self.execution_of(pid);
+        self.latest_execution(pid);
         self.look_at_programs(pid);
         let (owner, _) = self.find_owner(id, pid);
         let files = self.aggregated.files.get(&id).map(Vec::as_slice);
@@ -405,9 +406,16 @@ impl<H: Host> Collector<H> {
         self.nobody
     }
 
+    /// What a pid executes, or did last in the interval. Who is not known is looked at; of one that ended in the interval all
+    /// is known, and to take nobody for its successor would leave its entries without an owner.
+    fn latest_execution(&mut self, pid: u32) -> ExecutionId {
+        let known = self.processes.ever(pid).next().map(|p| p.execution);
+        known.unwrap_or_else(|| self.execution_of(pid))
+    }
+
     /// Of a task without an executable: a kernel thread's, or the idle task's.
     fn only_execution(&mut self, entry: &Entry) -> ExecutionId {
-        let now = self.execution_of(entry.pid);
+        let now = self.latest_execution(entry.pid);
         if entry.pid == PID_IDLE || self.processes.ever(entry.pid).all(|p| p.execution == now) {
             return now;
         }
@@ -417,7 +425,7 @@ impl<H: Host> Collector<H> {
     }
 
     fn settle_in_process(&mut self, entry: &Entry, pc: u64, executable: u32, now_or_never: bool) -> bool {
-        let execution = self.execution_of(entry.pid);
+        let execution = self.latest_execution(entry.pid);
         self.look_at_programs(entry.pid);
         let places = self.mappings_under(entry.pid, executable, pc);
         let mut explained: Vec<((ImageIndex, u64), ExecutionId)> = Vec::new();

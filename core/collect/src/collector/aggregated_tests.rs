@@ -213,6 +213,43 @@ fn samples_in_exec_teach_nothing() {
 }
 
 #[test]
+fn the_dead_count_until_their_interval_is_over_and_are_forgotten_with_it() {
+    let mut c = aggregating();
+    let dead = 3000_u32;
+    (10..dead).for_each(|pid| execute(&mut c, 1, pid, "/bin/cc1"));
+    c.end_interval(2); // What they were before they executed it is forgotten.
+    (10..dead).for_each(|pid| c.apply(3, side(Side::Exit { pid })));
+    assert!(c.is_past_long() && c.tracked().0 > 2900);
+    let until_ns = 10_000_000_000; // Long after.
+    // Memory was full meanwhile, so what was counted was stored.
+    c.reap(until_ns - 1);
+    assert!(c.is_past_long() && c.tracked().0 == 1, "they are the past now");
+    let pids: Vec<Entry> = (10..dead).map(|pid| entry(process(0x5004, 0), pid, 1)).collect();
+    c.apply_entries(&pids, interval(2, until_ns));
+    let own = [entry(executable(77, 0x20), 99, 5), entry(kernel(KERNEL + 3, Some(77)), 88, 7)];
+    c.apply_entries(&own, interval(2, until_ns));
+    c.end_interval(until_ns);
+    assert!(!c.is_past_long() && c.tracked().0 == 1);
+    let told = told(&c.take());
+    let others: Vec<&String> = told.iter().filter(|t| !t.contains(" cc1#")).collect();
+    assert!(others.is_empty(), "{others:?}");
+    assert_eq!((c.unknown().total(), c.tallies()[0].samples), (0, u64::from(dead) - 10 + 12));
+}
+
+#[test]
+fn executions_that_nobody_refers_to_are_forgotten_when_they_are_many() {
+    let mut c = aggregating();
+    for time_ns in 0..EXECUTIONS_MAX as u64 {
+        execute(&mut c, 3 * time_ns, 9, "/bin/cc1");
+        assert!(!c.has_many_executions() || time_ns > EXECUTIONS_MAX as u64 / 2);
+    }
+    assert!(c.has_many_executions());
+    c.end_interval(u64::MAX);
+    c.reap(u64::MAX);
+    assert!(!c.has_many_executions());
+}
+
+#[test]
 fn a_flush_within_an_interval_keeps_names() {
     let mut c = aggregating();
     execute(&mut c, 1, 8, "/bin/cc1");

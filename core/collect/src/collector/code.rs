@@ -17,8 +17,8 @@ use crate::{
 
 /// Remembered recipes; beyond that they are decoded anew.
 pub(super) const RECIPES_MAX: usize = 1 << 17;
-/// The same where the kernel chooses places that are sampled again and again, and it is for good: as many as fill 2 MB.
-pub(super) const RECIPES_OF_HOT_MAX: usize = 7 << 12;
+/// The same where the kernel chooses places that are sampled again and again, and it is for good: as many as fill 1 MB.
+pub(super) const RECIPES_OF_HOT_MAX: usize = 7 << 11;
 
 /// What is known of the code at a sampled place.
 #[derive(Clone, Debug)]

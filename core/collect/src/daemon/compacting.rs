@@ -1,30 +1,43 @@
 //! Puts an epoch's segments together now and then, on a thread of its own: the rings must be drained meanwhile.
 
-use std::{collections::VecDeque, thread::JoinHandle};
+use std::{
+    collections::VecDeque,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
 
 use dwell_profile::{DatabaseError, EpochId, Writer};
 
 use crate::{options::Progress, sys::heap};
 
-/// Segments are put together after so many flushes.
+/// Segments are put together after so many flushes, or after that time if there were several.
 const FLUSHES_PER_COMPACTION: u32 = 16;
+const COMPACT_EVERY: Duration = Duration::from_secs(1200);
 /// Ended epochs that wait their turn; beyond, the oldest stays as it is, which costs only room.
 const WAITING_MAX: usize = 16;
 
 /// One compaction at a time.
-#[derive(Default)]
 pub struct Compacting {
     flushes: u32,
+    /// When the last one was asked for.
+    since: Instant,
     waiting: VecDeque<EpochId>,
     running: Option<JoinHandle<Result<(), DatabaseError>>>,
+}
+
+impl Default for Compacting {
+    fn default() -> Self {
+        Compacting { flushes: 0, since: Instant::now(), waiting: VecDeque::new(), running: None }
+    }
 }
 
 impl Compacting {
     /// The current epoch got another segment.
     pub fn flushed(&mut self, writer: &Writer, epoch: &EpochId, progress: &mut dyn FnMut(Progress)) {
         self.flushes += 1;
-        if self.flushes >= FLUSHES_PER_COMPACTION && self.waiting.is_empty() {
-            self.flushes = 0;
+        let is_time = self.flushes > 1 && self.since.elapsed() >= COMPACT_EVERY;
+        if (is_time || self.flushes >= FLUSHES_PER_COMPACTION) && self.waiting.is_empty() {
+            (self.flushes, self.since) = (0, Instant::now());
             self.waiting.push_back(epoch.clone());
         }
         self.go_on(writer, progress);

@@ -41,6 +41,8 @@ use silence::Silence;
 
 /// Clocks, memory and the account are looked at so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Memory that is not in use is given back so often, and after storing.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(60);
 /// What is past its limits is removed so often, and whenever an epoch begins.
 const RETAIN_FIRST: Duration = Duration::from_secs(5);
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
@@ -110,6 +112,7 @@ struct Daemon<'w> {
     silence: Silence,
     paused: bool,
     next_look: Instant,
+    next_giving_back: Instant,
     next_window: Instant,
     next_retention: Instant,
     next_rotation: Instant,
@@ -158,6 +161,7 @@ impl<'w> Daemon<'w> {
             silence: Silence::default(),
             paused: false,
             next_look: now,
+            next_giving_back: now + 2 * RETAIN_FIRST, // When what starting needs is done.
             next_window: now + options.budget_window,
             next_retention: now + RETAIN_FIRST, // Not at once: there is enough to do at the start.
             next_rotation: now,
@@ -181,6 +185,11 @@ impl<'w> Daemon<'w> {
             self.look_at_clocks(progress);
             self.keeping.go_on(self.writer, progress);
             self.tell();
+        }
+        if now >= self.next_giving_back {
+            self.next_giving_back = now + GIVE_BACK_EVERY;
+            heap::give_back();
+            heap::give_back_code();
         }
         if now >= self.next_window && !self.paused {
             self.next_window = now + self.options.budget_window;
