@@ -20,19 +20,8 @@ use dwell_query::{
 };
 use jiff::Timestamp;
 
-const SOURCE: &str = "\
-#include <stdint.h>
-__attribute__((noinline)) uint64_t spin(uint64_t n) {
-  uint64_t x = 1;
-  for (uint64_t i = 0; i < n; i++)
-    x = x * 31 + i;
-  return x;
-}
-int main(int argc, char **argv) {
-  (void)argv;
-  return (int)spin(argc);
-}
-";
+mod support;
+use support::{SPIN, compile, run};
 
 /// A program that is nowhere but in `served`, stripped and its debug information apart, and a profile of it.
 struct Scene {
@@ -46,11 +35,7 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::create_dir(path("served")).unwrap();
-        fs::write(path("spin.c"), SOURCE).unwrap();
-        run(Command::new("gcc")
-            .args(["-O1", "-g", "-Wl,--build-id", "-o"])
-            .arg(path("spin"))
-            .arg(path("spin.c")));
+        compile(folder.path(), SPIN, &[]);
         run(Command::new("objcopy")
             .arg("--only-keep-debug")
             .arg(path("spin"))
@@ -82,11 +67,6 @@ impl Scene {
         options.debug_dirs = vec![self.path("cache")];
         Query::open(options).unwrap().listing(&[], "spin", &Cancel::new())
     }
-}
-
-fn run(command: &mut Command) {
-    let ended = command.output().unwrap();
-    assert!(ended.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ended.stderr));
 }
 
 /// Ten samples on each instruction of `spin`.
@@ -183,7 +163,8 @@ fn what_is_nowhere_here_comes_from_a_server() {
     );
     assert!(!imported.notes.iter().any(|n| n.contains("not here")), "{:?}", imported.notes);
     let listing = scene.listing().unwrap();
-    let in_loop = listing.instructions.iter().find(|i| i.line == Some(5)).expect("a line of the loop");
+    let line = SPIN.lines().position(|line| line.contains("i < n")).unwrap() as u32 + 1;
+    let in_loop = listing.instructions.iter().find(|i| i.line == Some(line)).expect("a line of the loop");
     assert_eq!(in_loop.samples.values().sum::<u64>(), 10, "{listing:#?}");
     let again = scene.import(&[&server.url], Limits::default());
     assert_eq!(again.fetched, [], "what is in the cache is not asked for");
@@ -275,4 +256,91 @@ fn a_miss_is_remembered_and_the_next_server_is_asked() {
     let imported = scene.import(&[&dead, &without, &with], Limits::default());
     assert_eq!(imported.fetched[0].url, with, "{:?}", imported.notes);
     assert!(imported.notes.iter().any(|n| n.contains(&dead) && n.contains("not asked again")));
+}
+
+/// OpenSSL's own server, which sends the files of a folder, with a certificate that it signed itself.
+struct TlsServer {
+    child: Child,
+    url: String,
+    certificate: PathBuf,
+}
+
+impl TlsServer {
+    /// `None` where there is no OpenSSL, which is said.
+    fn start(folder: &Path, test: &str) -> Option<TlsServer> {
+        let [key, certificate] = ["key.pem", "certificate.pem"].map(|name| folder.join(name));
+        let mut made = Command::new("openssl");
+        made.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+        made.args([
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ]);
+        match made.arg("-keyout").arg(&key).arg("-out").arg(&certificate).output() {
+            Ok(ended) if ended.status.success() => {}
+            other => {
+                println!("SKIPPED {test}: openssl req: {other:?}");
+                return None;
+            }
+        }
+        let mut server = Command::new("openssl");
+        server.current_dir(folder).args(["s_server", "-accept", "127.0.0.1:0", "-WWW", "-key"]).arg(&key);
+        server.arg("-cert").arg(&certificate).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = server.spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let port = said.find_map(|line| line.strip_prefix("ACCEPT 127.0.0.1:").map(str::to_owned));
+        // Whoever stops to listen ends it at its next word.
+        std::thread::spawn(move || said.for_each(drop));
+        Some(TlsServer {
+            child,
+            url: format!("https://127.0.0.1:{}", port.expect("it listens")),
+            certificate,
+        })
+    }
+}
+
+impl Drop for TlsServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill().and_then(|()| self.child.wait().map(drop));
+    }
+}
+
+const TRUSTING: &str = "DWELL_TEST_TRUSTING";
+
+/// An authority of one's own is believed where the system believes it, and only there. What the system believes is read
+/// once: this test runs itself again, with its own certificate among the system's.
+#[test]
+fn over_tls_a_certificate_that_nobody_vouches_for_is_refused() {
+    let test = "over_tls_a_certificate_that_nobody_vouches_for_is_refused";
+    if let Ok(url) = std::env::var(TRUSTING) {
+        return over_tls_from(&url);
+    }
+    let scene = Scene::new();
+    let served = scene.path(&format!("served/buildid/{}", scene.build_id));
+    fs::create_dir_all(&served).unwrap();
+    fs::copy(scene.path("served/spin"), served.join("executable")).unwrap();
+    fs::copy(scene.path("served/spin.debug"), served.join("debuginfo")).unwrap();
+    let Some(server) = TlsServer::start(&scene.path("served"), test) else { return };
+    let imported = scene.import(&[&server.url], Limits::default());
+    let told = imported.notes.iter().find(|n| n.contains(&server.url)).expect("a note on the server");
+    assert!(told.contains("its certificate is not trusted here") && told.contains("SSL_CERT_FILE"), "{told}");
+    assert!(imported.samples > 0 && imported.fetched.is_empty());
+    let mut trusting = Command::new(std::env::current_exe().unwrap());
+    trusting.args(["--exact", test, "--nocapture"]).env("SSL_CERT_FILE", &server.certificate);
+    let place = format!("{} {} {}", server.url, scene.build_id, scene.folder.path().display());
+    run(trusting.env(TRUSTING, place));
+}
+
+/// The same server, which is trusted in this process.
+fn over_tls_from(place: &str) {
+    let [url, build_id, folder] = place.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{place}") };
+    let cache = Path::new(folder).join("trusting");
+    let servers = Servers { urls: vec![url.to_owned()], cache, limits: Limits::default() };
+    let profile = Path::new(folder).join("profile");
+    let request = ImportFile { path: profile, servers, ..ImportFile::default() };
+    let database = Database::open(Path::new(folder).join("trusting-db")).unwrap();
+    let imported = import_perf_data(&database, &request, Timestamp::now()).unwrap();
+    let fetched: Vec<_> = imported.fetched.iter().map(|f| (f.artifact.name(), &*f.build_id)).collect();
+    assert_eq!(fetched, [("executable", build_id), ("debuginfo", build_id)], "{:?}", imported.notes);
 }

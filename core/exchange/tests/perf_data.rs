@@ -12,20 +12,8 @@ use dwell_profile::Database;
 use dwell_query::{Cancel, Options, Query, TopRequest};
 use jiff::Timestamp;
 
-const SOURCE: &str = "\
-#include <stdint.h>
-#include <stdlib.h>
-__attribute__((noinline)) uint64_t spin(uint64_t n) {
-  uint64_t x = 1;
-  for (uint64_t i = 0; i < n; i++)
-    x = x * 31 + i;
-  return x;
-}
-int main(int argc, char **argv) {
-  (void)argc;
-  return spin(strtoull(argv[1], 0, 10)) == 7;
-}
-";
+mod support;
+use support::{SPIN, compile};
 
 struct Scene {
     folder: tempfile::TempDir,
@@ -34,12 +22,8 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let folder = tempfile::tempdir().unwrap();
-        let scene = Scene { folder };
-        fs::write(scene.path("spin.c"), SOURCE).unwrap();
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-O1", "-g", "-Wl,--build-id"]).arg(scene.path("spin.c")).arg("-o").arg(scene.path("spin"));
-        assert!(gcc.status().unwrap().success());
-        scene
+        compile(folder.path(), SPIN, &[]);
+        Scene { folder }
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -1,6 +1,6 @@
 //! What we export we import: the same samples in the same procedures. And profiles of pprof's whose writers left offsets out.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use dwell_exchange::{Format, ImportFile, Imported, export, import_perf_data};
 use dwell_image::Image;
@@ -10,6 +10,9 @@ use dwell_query::{
     answer::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces},
 };
 use jiff::Timestamp;
+
+mod support;
+use support::compile;
 
 const SOURCE: &str = "\
 #include <stdint.h>
@@ -38,11 +41,7 @@ impl Scene {
     /// By lld's rules a file's offsets are not its addresses, by GNU ld's mostly they are.
     fn new(linking: &[&str]) -> Scene {
         let folder = tempfile::tempdir().unwrap();
-        let (source, program) = (folder.path().join("spin.c"), folder.path().join("spin"));
-        fs::write(&source, SOURCE).unwrap();
-        let mut gcc = Command::new("gcc");
-        gcc.args(["-O1", "-g", "-Wl,--build-id"]).args(linking).arg(&source).arg("-o").arg(&program);
-        assert!(gcc.status().unwrap().success());
+        let program = compile(folder.path(), SOURCE, linking);
         Scene { image: Image::open(&program).unwrap(), folder }
     }
 

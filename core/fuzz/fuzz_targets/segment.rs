@@ -10,7 +10,16 @@ fuzz_target!(
         std::panic::set_hook(Box::new(|_| {}));
     },
     |bytes: &[u8]| {
-        let _ = dwell_profile::read_segment_unverified(bytes);
+        // Both ways of reading agree, where both can read it.
+        let (rows, runs) = (dwell_profile::read_segment_unverified(bytes), dwell_profile::sum_runs_unverified(bytes));
+        if let (Ok(rows), Ok(runs)) = (rows, runs) {
+            let mut sums = dwell_profile::Counts::default();
+            for (key, count) in rows.rows {
+                let sum: &mut u64 = sums.entry(key).or_default();
+                *sum = sum.wrapping_add(count);
+            }
+            assert!(sums == runs);
+        }
         let _ = dwell_profile::read_paths_unverified(bytes);
     }
 );

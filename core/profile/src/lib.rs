@@ -36,6 +36,6 @@ pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord, WindowsRecord};
 pub use sample::{Counts, SampleKey};
 pub use segment::{
     MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, PathSegment, SEGMENT_VERSION, SampleRun, Segment, SegmentError,
-    read_paths, read_paths_unverified, read_segment, read_segment_unverified,
+    read_paths, read_paths_unverified, read_segment, read_segment_unverified, sum_runs_unverified,
 };
 pub use source::{MAX_SOURCE_BYTES, SourceRecord};

@@ -243,7 +243,12 @@ fn refused(error: ureq::Error) -> Refused {
         ureq::Error::StatusCode(404) => Refused::Unknown,
         ureq::Error::StatusCode(status) => Refused::Bad(format!("it answers with status {status}")),
         ureq::Error::Protocol(why) => Refused::Bad(format!("it does not speak HTTP: {why}")),
-        other => Refused::Silent(other.to_string()),
+        other => match other.to_string() {
+            why if why.contains("certificate") => Refused::Silent(format!(
+                "its certificate is not trusted here ({why}); a file with certificates of one's own is named by SSL_CERT_FILE"
+            )),
+            why => Refused::Silent(why),
+        },
     }
 }
 

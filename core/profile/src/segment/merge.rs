@@ -32,8 +32,13 @@ pub(crate) struct Opened {
 impl Opened {
     /// Checks everything but the rows.
     pub(crate) fn open(bytes: Vec<u8>) -> Result<Self, SegmentError> {
+        Opened::open_with(bytes, true)
+    }
+
+    /// The same, its checksum only where `verify` says so.
+    pub(super) fn open_with(bytes: Vec<u8>, verify: bool) -> Result<Self, SegmentError> {
         contain(|| {
-            let (file, metadata, rows) = decode::open(bytes.into(), true)?;
+            let (file, metadata, rows) = decode::open(bytes.into(), verify)?;
             Ok(Opened { file, metadata, rows: rows as usize })
         })
     }

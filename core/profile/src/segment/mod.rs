@@ -27,7 +27,7 @@ pub(crate) use encode::encode;
 pub(crate) use merge::{Opened, merge_segments};
 pub(crate) use paths::encode_paths;
 pub use paths::{PathSegment, read_paths, read_paths_unverified};
-pub use stream::SampleRun;
+pub use stream::{SampleRun, sum_runs_unverified};
 pub(crate) use stream::{each_run, encode_rows};
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};

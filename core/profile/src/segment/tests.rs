@@ -202,6 +202,14 @@ fn each_single_changed_byte_is_found() {
 }
 
 /// Image, event, offset, application, instance; count.
+#[test]
+fn what_older_versions_wrote_is_read_alike_as_rows_and_as_runs() {
+    let bytes = std::fs::read(folder().join("v1.parquet")).unwrap();
+    let rows: Counts = read_segment(&bytes).unwrap().rows.into_iter().collect();
+    assert_eq!(sum_runs_unverified(&bytes).unwrap(), rows);
+    assert_eq!(rows.len(), 43);
+}
+
 type Row = ((u8, u8, u64, u8, u32), u64);
 
 fn any_rows() -> impl Strategy<Value = Vec<Row>> {
@@ -243,8 +251,9 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = *value;
         }
-        let _ = read_segment_unverified(&bytes);
         let _ = read_segment(&bytes);
+        let _ = read_segment_unverified(&bytes);
+        let _ = sum_runs_unverified(&bytes);
     }
 }
 
