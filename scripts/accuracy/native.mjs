@@ -71,7 +71,7 @@ class Job {
   /** Runs the program as often as it takes, each run an epoch; they are added up. */
   sample() {
     for (const database of [this.database, this.stepped, this.counted]) rmSync(database, { recursive: true, force: true });
-    const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--', this.binary, ...this.arguments()];
+    const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--windows', '0', '--', this.binary, ...this.arguments()];
     const exported = (...more) => this.#run([this.evaluator, 'export-capture', '--db', this.database, '--image', this.binary, '--out', this.folder, ...more]);
     let sampling = { image_samples: 0 };
     for (let runs = 1; sampling.image_samples < this.samples; runs++) {

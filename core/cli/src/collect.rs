@@ -24,6 +24,9 @@ use crate::{
     text::grouped,
 };
 
+/// What counting executions may cost a command by default.
+const WINDOWS_PERCENT: f64 = 1.0;
+
 /// One epoch from one run.
 pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
     let around = args.all && !args.command.is_empty();
@@ -36,7 +39,11 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
         dimensions: args.sampling.dimensions.iter().copied().collect(),
         duration: args.duration.map(Duration::from_secs),
         paths_percent: args.paths,
-        windows_percent: args.windows,
+        windows_percent: args.windows.unwrap_or(if args.all || args.paths > 0.0 {
+            0.0
+        } else {
+            WINDOWS_PERCENT
+        }),
         ..RecordOptions::new(target(args)?)
     };
     let writer = Database::open(db)?.writer()?;
@@ -65,7 +72,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
     let recorded = recorded?;
     let exit = around.map(Around::end).transpose()?.flatten().or(recorded.exit);
     keep_sources(db, &recorded.epoch.id);
-    tell(&recorded, exit, json)
+    tell(&recorded, exit, args.windows.is_some(), json)
 }
 
 fn target(args: &RecordArgs) -> anyhow::Result<Target> {
@@ -186,7 +193,13 @@ pub fn keep_sources(db: &Path, epoch: &EpochId) {
     }
 }
 
-fn tell(recorded: &Recorded, exit: Option<ExitStatus>, json: bool) -> anyhow::Result<()> {
+/// Windows that nobody asked for and that there were none of are passed over.
+fn tell(
+    recorded: &Recorded,
+    exit: Option<ExitStatus>,
+    wants_windows: bool,
+    json: bool,
+) -> anyhow::Result<()> {
     let epoch = &recorded.epoch;
     if json {
         let events = &epoch.events;
@@ -200,7 +213,7 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, json: bool) -> anyhow::Re
     if let Some(paths) = &epoch.paths {
         complain(&paths_line(paths));
     }
-    if let Some(windows) = &epoch.windows {
+    if let Some(windows) = epoch.windows.as_ref().filter(|w| wants_windows || w.windows > 0) {
         complain(&windows_line(windows));
     }
     Ok(())
