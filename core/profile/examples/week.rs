@@ -4,7 +4,7 @@
 //! a table, beside the 13 MB that DCPI's week of 480 images took (SOSP 1997, section 5.3). Applications start programs that
 //! spend their time in their own code, in libraries that many share, and in the kernel; within an image samples fall on
 //! instructions by power laws. All of that was fitted to a record of a busy machine (see `COMPILERS`), whose numbers of rows the
-//! model has within a tenth: 108,066 of 304,707 samples, 302,641 of 1,219,719, 550,411 of 3,054,502 (the model: 0.12, 0.32, 0.59 million).
+//! model has within an eighth: 108,066 of 304,707 samples, 302,641 of 1,219,719, 550,411 of 3,054,502 (the model: 0.12, 0.32, 0.59 million).
 //!
 //! Every simulated hour is one append, compaction comes every 16 appends, as in the daemon. A daemon appends more often;
 //! compaction makes the same of it, and simulating that takes most of an hour.

@@ -82,7 +82,7 @@ mod tests {
         let (_folder, path, id) = library();
         let (same, other) = (record(&path, &id), record(&path, "00ff"));
         let is_other = |records: &[ImageRecord]| is_other(&path, records.iter());
-        assert!(!is_other(&[same.clone()]), "the file that was sampled");
+        assert!(!is_other(std::slice::from_ref(&same)), "the file that was sampled");
         assert!(!is_other(&[earlier(&same)]), "touched or installed again: the build id is the same");
         assert!(is_other(&[earlier(&other)]), "another build id");
         assert!(!is_other(&[earlier(&other), earlier(&same)]), "one of several builds that were sampled");

@@ -62,13 +62,13 @@ pub fn by_block(evidence: &Evidence, cycles: &[f64]) -> Vec<Vec<Point>> {
     };
     let of_block =
         |r: &std::ops::Range<usize>| r.clone().filter(|&i| is_point(i)).map(|i| point(r.start, i)).collect();
-    let points = cfg.blocks.iter().map(of_block).collect();
+    let points: Vec<_> = cfg.blocks.iter().map(of_block).collect();
     debug_assert_eq!(verify_points(&points), Ok(()));
     points
 }
 
 /// Checks that each point takes time, no less than without what it waits for, and that probabilities are some.
-fn verify_points(blocks: &Vec<Vec<Point>>) -> Result<(), String> {
+fn verify_points(blocks: &[Vec<Point>]) -> Result<(), String> {
     let is_probability = |p: f64| (0.0..=1.0).contains(&p);
     let is_sound = |p: &Point| {
         p.cycles > 0.0

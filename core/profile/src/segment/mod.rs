@@ -37,7 +37,7 @@ pub const SEGMENT_VERSION: u32 = 1;
 /// Size of the largest file that is read, in bytes.
 pub const MAX_SEGMENT_BYTES: u64 = 256 << 20;
 /// Rows that a segment may have.
-pub const MAX_SEGMENT_ROWS: usize = 4 << 20;
+pub const MAX_SEGMENT_ROWS: usize = 8 << 20;
 /// Size of an image's id, an event's or an application's name, in bytes.
 const MAX_TEXT_BYTES: usize = 4096;
 
