@@ -79,8 +79,9 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
 fn retired<'a>(input: &ProcedureInput<'a>) -> Option<Retired<'a>> {
     let (samples, period) = input.event_samples.get(&Event::INSTRUCTIONS)?;
     let frequency = *period as f64 / input.period_cycles.filter(|p| *p > 0.0)?;
-    let is_any = samples.iter().any(|&s| s > 0);
-    is_any.then_some(Retired { samples, frequency })
+    // A period of nothing would make every sample stand for nothing.
+    let is_sound = frequency > 1e-150 && frequency < 1e150 && samples.iter().any(|&s| s > 0);
+    is_sound.then_some(Retired { samples, frequency })
 }
 
 fn padded<T: Copy + Default>(counts: &[T], n: usize) -> Vec<T> {
@@ -149,7 +150,7 @@ fn instruction_cost(scene: &Scene, block: usize, i: usize) -> InstructionCost {
         let error = head_samples.max(1.0).sqrt() / frequency;
         let (cycles_min, errors_min) = stall_min(scene.model.order);
         if excess >= cycles_min && excess >= errors_min * error {
-            stalls.extend(culprits::explain(&Stalled { scene, block, i, excess_cycles: excess }));
+            stalls.extend(culprits::explain(&Stalled::new(scene, block, i, excess)));
         }
     }
     InstructionCost {

@@ -1,4 +1,8 @@
-//! Linear systems that are too large to write down.
+//! Linear systems that are too large to write down (Hestenes and Stiefel, "Methods of Conjugate Gradients for Solving
+//! Linear Systems", 1952).
+//!
+//! Input: a symmetric positive definite matrix as what it does to a vector, and a right side. Output: a solution, near
+//! enough. Complexity: a bounded number of applications.
 
 /// Solves `apply(x) = b` approximately, for a symmetric positive definite `apply`, by conjugate gradients preconditioned
 /// by a diagonal (Hestenes and Stiefel, 1952). Complexity: `steps_max` applications at most.

@@ -65,6 +65,6 @@ pub fn loads(stalled: &Stalled) -> Vec<usize> {
     if waits_for_itself && producers::is_own_suspect(stalled) {
         return loads;
     }
-    loads.extend(producers::producers(stalled).into_iter().filter(|&p| scene.opcode(p).load));
+    loads.extend(stalled.producers().filter(|&p| scene.opcode(p).load));
     loads
 }

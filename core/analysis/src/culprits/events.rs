@@ -60,6 +60,9 @@ pub fn bound(stalled: &Stalled, suspect: &mut Suspect) {
 /// How many of an event happened for each execution at most; `None` where nobody counted.
 pub fn counted_part(stalled: &Stalled, culprit: Option<usize>, event: &'static str) -> Option<f64> {
     let Stalled { scene, block, i, .. } = *stalled;
+    if scene.events.is_empty() {
+        return None;
+    }
     let (samples, period) = scene.events.get(&Event::named(event))?;
     let near = near_samples(scene, culprit.unwrap_or(i), i, samples);
     Some(near * *period as f64 / executions(scene, block)?)

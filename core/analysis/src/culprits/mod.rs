@@ -1,7 +1,8 @@
 //! Who is to blame for cycles that the model does not explain: guilty until proven innocent (DCPI §6.3).
 //!
 //! Input: an instruction with a dynamic stall, the graph, frequencies, event samples. Output: every cause that could not
-//! be ruled out, each with the most it can explain, as a range. Each cause has a file and a rule-out of its own.
+//! be ruled out, each with the most it can explain, as a range. Each cause has a file and a rule-out of its own, from a
+//! [`Stalled`] instruction to [`Suspect`]s; what they promise together is checked here.
 //! Complexity: linear in the instructions looked back at, at most [`LOOK_BACK`] for each stall and predecessor.
 //!
 //! Out of order the instruction at the head waits for itself alone, since its elders have retired; in order it waits for

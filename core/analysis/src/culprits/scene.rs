@@ -9,7 +9,7 @@ use dwell_image::{Arch, Flow, Instruction};
 use dwell_profile::Event;
 use rustc_hash::FxHashMap;
 
-use super::{loops::Loops, witness::Lines};
+use super::{loops::Loops, producers, witness::Lines};
 use crate::{
     Cause, Confidence,
     cfg::{Cfg, EdgeKind},
@@ -191,7 +191,6 @@ impl<'a> Scene<'a> {
 }
 
 /// An instruction that took longer than the model says.
-#[derive(Clone, Copy)]
 pub struct Stalled<'a> {
     /// Where.
     pub scene: &'a Scene<'a>,
@@ -201,9 +200,21 @@ pub struct Stalled<'a> {
     pub i: usize,
     /// Cycles per execution to be explained.
     pub excess_cycles: f64,
+    /// Of its operands, once an inquiry asked for them.
+    producers: OnceCell<Vec<usize>>,
 }
 
-impl Stalled<'_> {
+impl<'a> Stalled<'a> {
+    /// Instruction `i` of a block, which lost so many cycles per execution.
+    pub fn new(scene: &'a Scene<'a>, block: usize, i: usize, excess_cycles: f64) -> Stalled<'a> {
+        Stalled { scene, block, i, excess_cycles, producers: OnceCell::new() }
+    }
+
+    /// The latest writers of its operands that can have run before it.
+    pub fn producers(&self) -> impl Iterator<Item = usize> + '_ {
+        self.producers.get_or_init(|| producers::producers(self)).iter().copied()
+    }
+
     /// It is the first of its block.
     pub fn is_head(&self) -> bool {
         self.i == self.scene.cfg.blocks[self.block].start

@@ -38,7 +38,7 @@ pub fn suspects(stalled: &Stalled, unit: &Unit, suspects: &mut Vec<Suspect>) {
             return;
         }
     }
-    producers::producers(stalled).into_iter().filter(|&p| uses(p)).for_each(&mut accuse);
+    stalled.producers().filter(|&p| uses(p)).for_each(&mut accuse);
     if scene.is_in_order()
         && let Some(user) = busy_since(stalled, unit)
     {

@@ -11,7 +11,7 @@ use crate::Cause;
 
 /// Adds the full buffer, if it was not ruled out.
 pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
-    let Stalled { scene, block, i, excess_cycles } = *stalled;
+    let Stalled { scene, block, i, excess_cycles, .. } = *stalled;
     if !scene.opcode(i).store {
         return;
     }

@@ -1,5 +1,8 @@
 //! How far to trust an estimate (DCPI §6.1.5): by the number of issue points it rests on, how tightly their ratios
 //! cluster, its samples, and whether it was propagated. The paper gives no constants; ours are named here.
+//!
+//! Input: a class's points or clusters, and the frequency that was found. Output: low, medium or high. Complexity: linear
+//! in points, times a bounded number of frequencies.
 
 use super::{
     cluster::Found,
@@ -40,9 +43,16 @@ pub fn of_mixture(points: &[Point], own: Option<f64>, frequency: f64, stalls: &S
     let Some(own) = own.filter(|_| frequency > 0.0) else {
         return Confidence::Low;
     };
-    let (samples, _) = mixture::free_part(points, frequency, stalls);
-    let variance = mixture::log_variance(points, frequency, stalls);
     let disagreement = (own / frequency).ln().abs();
+    // What costs most comes last: many are low without it.
+    if disagreement > MEDIUM.disagreement_max {
+        return Confidence::Low;
+    }
+    let (samples, _) = mixture::free_part(points, frequency, stalls);
+    if samples < MEDIUM.samples_min {
+        return Confidence::Low;
+    }
+    let variance = mixture::log_variance(points, frequency, stalls);
     let satisfies = |bounds: &Bounds| {
         samples >= bounds.samples_min
             && variance <= bounds.variance_max

@@ -17,7 +17,8 @@ use crate::cfg::{Cfg, Node};
 
 /// Newton steps at most: a start near the solution needs few, and what is nearly zero keeps shrinking for ever.
 const STEPS_MAX: usize = 20;
-const CONVERGED: f64 = 1e-6;
+/// The change of the last step: what is left after it is about its square.
+pub const CONVERGED: f64 = 1e-3;
 /// How far a step may go towards zero.
 const BOUNDARY_PART: f64 = 0.9;
 
@@ -67,11 +68,12 @@ impl<'a> FlowFit<'a> {
         Some(FlowFit { cfg, entries, arcs, network, pattern })
     }
 
-    /// The best flow. `known` and the guess `start` are by block, then by edge, then by entry.
-    pub fn solve(&self, known: &[Known], start: &[f64]) -> Option<Flow> {
+    /// The best flow, or one near it: the search ends with a step that changes no arc by more than the part `converged`.
+    /// `known` and the guess `start` are by block, then by edge, then by entry.
+    pub fn solve(&self, known: &[Known], start: &[f64], converged: f64) -> Option<Flow> {
         let mut flow: Vec<f64> = start.iter().map(|f| f.max(f64::MIN_POSITIVE)).collect();
         for _ in 0..STEPS_MAX {
-            if self.step(known, &mut flow)? < CONVERGED {
+            if self.step(known, &mut flow)? < converged {
                 break;
             }
         }

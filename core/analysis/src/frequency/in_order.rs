@@ -14,7 +14,7 @@
 
 use super::{
     Estimate, Estimates, Evidence, confidence,
-    flow_fit::{Flow, FlowFit, Known},
+    flow_fit::{self, Flow, FlowFit, Known},
     heads::{self, Seen},
     mixture::{self, Point, Stalls},
     out_of_order, points, skid,
@@ -26,6 +26,8 @@ use crate::{
 
 /// The model's error by round.
 const MODEL_ERRORS: [f64; 7] = [0.0, 0.3, 0.15, 0.08, 0.04, 0.02, 0.0];
+/// The part by which the last step of all rounds but one may change the flow: the next begins there.
+const ROUGHLY: f64 = 0.03;
 /// What stands for knowledge where there is none, in samples: pulls towards a guess, and keeps flows above zero.
 const PRIOR_SAMPLES: f64 = 0.1;
 /// An edge's part of the rarer of its ends, as a first guess, and that of an edge that control never takes by itself.
@@ -106,11 +108,15 @@ fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted>
     let seen = sampled_directions(evidence);
     let mut shares = skid::edge_shares_by_samples(cfg, samples);
     let mut fitted: Option<(Flow, Vec<Vec<Point>>)> = None;
-    for error in MODEL_ERRORS {
+    let mut classes = Vec::new();
+    for (round, error) in MODEL_ERRORS.into_iter().enumerate() {
         let cycles = points::issue_cycles(evidence, &shares);
         let points = points::by_block(evidence, &cycles);
         let (guess, doubts) = match &fitted {
-            None => alone(evidence, entries, &points, stalls),
+            None => {
+                classes = judged_classes(evidence, &points, stalls, &[]);
+                alone(evidence, entries, &classes, stalls)
+            }
             Some((flow, _)) => (flow.all(), vec![0.0; points.len()]),
         };
         let heads: Vec<Seen> = match &fitted {
@@ -119,12 +125,13 @@ fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted>
         };
         let mut known = knowledge(&points, &heads, &guess, &doubts, &stalls.with_model_error(error));
         heads.iter().chain(&seen).for_each(|s| add_odds(&mut known, s, cfg.blocks.len()));
-        let flow = solver.solve(&known, &guess)?;
+        let is_last = round + 1 == MODEL_ERRORS.len();
+        let flow = solver.solve(&known, &guess, if is_last { flow_fit::CONVERGED } else { ROUGHLY })?;
         shares = skid::edge_shares(cfg, &flow.edges);
         fitted = Some((flow, points));
     }
     let (flow, points) = fitted?;
-    Some(Fitted { flow, classes: judged_classes(evidence, &points, stalls) })
+    Some(Fitted { flow, classes: judged_classes(evidence, &points, stalls, &classes) })
 }
 
 /// What each block's free points know, but the heads that speak together, and the prior for edges and entries.
@@ -180,14 +187,8 @@ fn add_odds(known: &mut [Known], seen: &Seen, blocks: usize) {
 }
 
 /// Each arc's frequency by its own class, and for each block the doubt about it.
-fn alone(
-    evidence: &Evidence,
-    entries: &[Node],
-    points: &[Vec<Point>],
-    stalls: &Stalls,
-) -> (Vec<f64>, Vec<f64>) {
+fn alone(evidence: &Evidence, entries: &[Node], classes: &[Class], stalls: &Stalls) -> (Vec<f64>, Vec<f64>) {
     let Evidence { cfg, equivalence, .. } = *evidence;
-    let classes = judged_classes(evidence, points, stalls);
     let own: Vec<Option<f64>> = classes.iter().map(|c| c.own).collect();
     let doubt_of = |c: &Class| c.own.map_or(0.0, |f| mixture::log_variance(&c.points, f, stalls));
     let doubts: Vec<f64> = classes.iter().map(doubt_of).collect();
@@ -217,12 +218,22 @@ fn alone(
     (guess, equivalence.block_class.iter().map(|&c| doubts[c]).collect())
 }
 
-fn judged_classes(evidence: &Evidence, points: &[Vec<Point>], stalls: &Stalls) -> Vec<Class> {
+/// The classes with these points; what `earlier` ones with the same points found is not looked for again.
+fn judged_classes(
+    evidence: &Evidence,
+    points: &[Vec<Point>],
+    stalls: &Stalls,
+    earlier: &[Class],
+) -> Vec<Class> {
     let mut classes = vec![Vec::new(); evidence.equivalence.classes];
     for (points, &class) in points.iter().zip(&evidence.equivalence.block_class) {
         classes[class].extend_from_slice(points);
     }
-    classes.into_iter().map(|points| Class { own: mixture::most_likely(&points, stalls), points }).collect()
+    let judged = |(class, points): (usize, Vec<Point>)| {
+        let same = earlier.get(class).filter(|e| e.points == points);
+        Class { own: same.map_or_else(|| mixture::most_likely(&points, stalls), |e| e.own), points }
+    };
+    classes.into_iter().enumerate().map(judged).collect()
 }
 
 /// First blocks of the classes whose points prove that the flow is too small.

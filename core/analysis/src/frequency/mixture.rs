@@ -14,22 +14,42 @@ use crate::machine::MachineModel;
 
 /// The part of a point's expected samples by which the model errs even where nothing stalls.
 const MODEL_ERROR: f64 = 0.01;
-/// How far from the best frequency others are weighed, in logarithms, and how finely.
-const SPREAD_BELOW: f64 = 4.0;
-const SPREAD_ABOVE: f64 = 1.0;
-const SPREAD_STEP: f64 = 0.25;
+/// Other frequencies that are weighed beside the best: how far from it, in logarithms, and the width that each stands
+/// for. Farther below, where points are long stalled, the likelihood is smooth.
+const SPREAD: [(f64, f64); 14] = [
+    (1.0, 0.25),
+    (0.75, 0.25),
+    (0.5, 0.25),
+    (0.25, 0.25),
+    (-0.25, 0.25),
+    (-0.5, 0.25),
+    (-0.75, 0.25),
+    (-1.0, 0.375),
+    (-1.5, 0.5),
+    (-2.0, 0.5),
+    (-2.5, 0.5),
+    (-3.0, 0.5),
+    (-3.5, 0.5),
+    (-4.0, 0.375),
+];
 /// A smaller average stall is no stall.
 const STALL_CYCLES_MIN: f64 = 0.02;
 /// The longest average stall, in misses to memory.
 const STALL_MEMORY_TIMES_MAX: f64 = 3.0;
-/// The exponential of less than minus that is 0.
-const EXPONENT_MAX: f64 = 746.0;
+/// Beside its other explanations a point is not free where the density is e to less than minus that.
+const EXPONENT_MAX: f64 = 32.0;
+/// The least that a point's explanations add up to, and the product of some that stays a normal number with one more.
+const TOTAL_MIN: f64 = 1e-150;
+const PRODUCT_MIN: f64 = 1e-150;
 /// How often M is too large.
 const TOO_LARGE: f64 = 0.004;
 /// Candidates that are tried before the best is refined.
 const CANDIDATES_MAX: usize = 24;
-/// Steps of the refinement.
+/// Candidates are at least so far apart: half of what the model errs by.
+const CANDIDATE_TIMES: f64 = 1.005;
+/// Steps of the refinement, and how near in logarithms to the best is near enough.
 const REFINEMENTS: usize = 12;
+const NEAR: f64 = 0.001;
 
 /// An instruction with M > 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,75 +99,154 @@ struct Explanations {
 impl Explanations {
     fn total(&self) -> f64 {
         // Nothing is impossible: the floor keeps one wild point from deciding.
-        self.free + self.others + 1e-300
+        self.free + self.others + TOTAL_MIN
     }
 }
 
-fn explain(point: &Point, f: f64, stalls: &Stalls) -> Explanations {
-    let (s, mean) = (point.samples, f * point.cycles);
-    let peak = density(s, mean, stalls.model_error);
-    let sigma = (s.max(1.0) + (stalls.model_error * mean).powi(2)).sqrt();
-    let above = s - mean;
-    // ∫ Poisson(S; f·M + y) dy/y from the shortest stall to the longest: below a standard error y moves nothing, beyond
-    // it the Poisson is a point at y = S − f·M.
-    let (shortest, longest) = (f * STALL_CYCLES_MIN, f * stalls.cycles_max);
-    let bend = shortest.max(sigma);
-    let short = if peak > 0.0 { peak * (bend / shortest.max(f64::MIN_POSITIVE)).ln() } else { 0.0 };
-    let long = step((above - bend) / sigma) / above.max(bend);
-    let beyond = if above > longest { (longest / above).powi(3) } else { 1.0 };
-    let is_below = step(-above / sigma);
-    let below = is_below / (mean + 1.0);
-    let hidden = if point.hidden_prior > 0.0 && is_below > 0.0 {
-        let least = f * point.cycles_floor;
-        is_below * step((s - least) / sigma) / (mean - least + 1.0)
-    } else {
-        0.0
-    };
-    let as_scheduled = (1.0 - TOO_LARGE) * (1.0 - point.hidden_prior);
-    Explanations {
-        free: (1.0 - point.stall_prior) * as_scheduled * peak,
-        others: point.stall_prior * (short + long * beyond) / stalls.log_range
-            + TOO_LARGE * below
-            + point.hidden_prior * hidden,
+/// A point with what does not depend on the frequency, since many frequencies are tried on it.
+struct Prepared {
+    samples: f64,
+    cycles: f64,
+    cycles_floor: f64,
+    hidden_prior: f64,
+    /// The prior of each explanation; that of a stall for each unit of its logarithm.
+    free_part: f64,
+    stalled_part: f64,
+    /// Of the logarithm: samples over cycles.
+    log_ratio: f64,
+    /// What widens Poisson's deviance, and the density at its peak.
+    spread: f64,
+    peak: f64,
+}
+
+impl Prepared {
+    fn new(point: &Point, stalls: &Stalls) -> Prepared {
+        let Point { samples, cycles, cycles_floor, hidden_prior, stall_prior, .. } = *point;
+        let spread = 1.0 + stalls.model_error * stalls.model_error * samples;
+        Prepared {
+            samples,
+            cycles,
+            cycles_floor,
+            hidden_prior,
+            free_part: (1.0 - stall_prior) * (1.0 - TOO_LARGE) * (1.0 - hidden_prior),
+            stalled_part: stall_prior / stalls.log_range,
+            log_ratio: (samples / cycles).ln(),
+            spread,
+            // Stirling's formula is good to 2% at S = 0 and better above.
+            peak: (std::f64::consts::TAU * (samples + 1.0 / 6.0) * spread).sqrt().recip(),
+        }
+    }
+
+    fn explain(&self, trial: &Trial) -> Explanations {
+        let (s, mean) = (self.samples, trial.f * self.cycles);
+        let density = self.density(mean, trial.log_f);
+        let error = trial.model_error * mean;
+        let sigma = (s.max(1.0) + error * error).sqrt();
+        let above = s - mean;
+        // ∫ Poisson(S; f·M + y) dy/y from the shortest stall to the longest: below a standard error y moves nothing,
+        // beyond it the Poisson is a point at y = S − f·M.
+        let bend = trial.shortest.max(sigma);
+        let short = if density > 0.0 { density * (bend / trial.shortest).ln() } else { 0.0 };
+        let is_beyond = step((above - bend) / sigma);
+        let mut long = if is_beyond > 0.0 { is_beyond / above.max(bend) } else { 0.0 };
+        if above > trial.longest {
+            long *= (trial.longest / above).powi(3);
+        }
+        let mut others = self.stalled_part * (short + long);
+        let is_below = step(-above / sigma);
+        if is_below > 0.0 {
+            others += TOO_LARGE * is_below / (mean + 1.0);
+            if self.hidden_prior > 0.0 {
+                let least = trial.f * self.cycles_floor;
+                let hidden = is_below * step((s - least) / sigma) / (mean - least + 1.0);
+                others += self.hidden_prior * hidden;
+            }
+        }
+        Explanations { free: self.free_part * density, others }
+    }
+
+    /// Poisson's density, widened by the model's own error.
+    fn density(&self, mean: f64, log_f: f64) -> f64 {
+        let above = self.samples - mean;
+        // Never more than the deviance: far from the mean nothing need be looked up.
+        let least_deviance = above * above / (2.0 * mean.max(self.samples).max(f64::MIN_POSITIVE));
+        if least_deviance > EXPONENT_MAX * self.spread {
+            return 0.0;
+        }
+        // S·ln(S / mean) − (S − mean). What cancels here is far below the spread: that grows with S too.
+        let deviance =
+            if self.samples > 0.0 { self.samples * (self.log_ratio - log_f) - above } else { mean };
+        self.peak * (-deviance / self.spread).exp()
     }
 }
 
-/// Poisson's density, widened by the model's own error; Stirling's formula is good to 2% at S = 0 and better above.
-fn density(s: f64, mean: f64, model_error: f64) -> f64 {
-    let spread = 1.0 + model_error * model_error * s;
-    // Never more than the deviance: far from the mean its logarithm need not be taken.
-    let least_deviance = (mean - s) * (mean - s) / (2.0 * mean.max(s).max(f64::MIN_POSITIVE));
-    if least_deviance > EXPONENT_MAX * spread {
-        return 0.0;
-    }
-    let deviance = if s > 0.0 { s * excess((mean - s) / s) } else { mean };
-    (-deviance / spread).exp() / (std::f64::consts::TAU * (s + 1.0 / 6.0) * spread).sqrt()
+/// A frequency that is tried, with what depends on it alone.
+struct Trial {
+    f: f64,
+    log_f: f64,
+    shortest: f64,
+    longest: f64,
+    model_error: f64,
 }
 
-/// `d − ln(1 + d)`, exact for small d, where counts are huge.
-fn excess(d: f64) -> f64 {
-    if d.abs() < 1e-3 { d * d * (0.5 - d / 3.0 + d * d / 4.0) } else { d - d.ln_1p() }
+impl Trial {
+    fn new(f: f64, stalls: &Stalls) -> Trial {
+        Trial {
+            f,
+            log_f: f.ln(),
+            shortest: (f * STALL_CYCLES_MIN).max(f64::MIN_POSITIVE),
+            longest: f * stalls.cycles_max,
+            model_error: stalls.model_error,
+        }
+    }
 }
 
 /// A normal distribution's cumulative function, near enough. Far out, where most calls are, it is as good as 0 or 1.
 fn step(x: f64) -> f64 {
-    const FAR: f64 = 24.0;
+    const FAR: f64 = 8.0;
     if x.abs() > FAR {
         return if x > 0.0 { 1.0 } else { 0.0 };
     }
     1.0 / (1.0 + (-1.702 * x).exp())
 }
 
+/// The points of a class, ready for many frequencies.
+struct Likelihood<'s> {
+    points: Vec<Prepared>,
+    stalls: &'s Stalls,
+}
+
+impl<'s> Likelihood<'s> {
+    fn new(points: &[Point], stalls: &'s Stalls) -> Likelihood<'s> {
+        Likelihood { points: points.iter().map(|p| Prepared::new(p, stalls)).collect(), stalls }
+    }
+
+    /// Its logarithm. Products are as good as sums of logarithms until they leave the range of numbers.
+    fn log(&self, f: f64) -> f64 {
+        let trial = Trial::new(f, self.stalls);
+        let (mut log, mut product) = (0.0, 1.0_f64);
+        for point in &self.points {
+            product *= point.explain(&trial).total();
+            if !(PRODUCT_MIN..1.0 / PRODUCT_MIN).contains(&product) {
+                log += product.ln();
+                product = 1.0;
+            }
+        }
+        log + product.ln()
+    }
+}
+
 /// The logarithm of the likelihood of frequency `f`.
 pub fn log_likelihood(points: &[Point], f: f64, stalls: &Stalls) -> f64 {
-    points.iter().map(|p| explain(p, f, stalls).total().ln()).sum()
+    Likelihood::new(points, stalls).log(f)
 }
 
 /// Samples and cycles of the points that are free of stalls at frequency `f`, as far as each is, and as many of them as
 /// the model's own error leaves worth.
 pub fn free_part<'a>(points: impl IntoIterator<Item = &'a Point>, f: f64, stalls: &Stalls) -> (f64, f64) {
+    let trial = Trial::new(f, stalls);
     points.into_iter().fold((0.0, 0.0), |(samples, cycles), p| {
-        let explanations = explain(p, f, stalls);
+        let explanations = Prepared::new(p, stalls).explain(&trial);
         let worth = 1.0 / (1.0 + stalls.model_error * stalls.model_error * p.samples);
         let part = worth * explanations.free / explanations.total();
         (samples + part * p.samples, cycles + part * p.cycles)
@@ -157,39 +256,42 @@ pub fn free_part<'a>(points: impl IntoIterator<Item = &'a Point>, f: f64, stalls
 /// The most likely frequency; `None` without points or samples.
 pub fn most_likely(points: &[Point], stalls: &Stalls) -> Option<f64> {
     let candidates = candidates(points);
-    let score = |f: f64| log_likelihood(points, f, stalls);
-    let scores: Vec<f64> = candidates.iter().map(|&f| score(f)).collect();
+    let likelihood = Likelihood::new(points, stalls);
+    let scores: Vec<f64> = candidates.iter().map(|&f| likelihood.log(f)).collect();
     let best = (0..scores.len()).reduce(|a, b| if scores[b] > scores[a] { b } else { a })?;
     // Between its neighbours, and no further than a standard error of all.
     let low = candidates[best.saturating_sub(1)].max(candidates[best] * 0.7);
     let high = candidates[(best + 1).min(candidates.len() - 1)].min(candidates[best] * 1.4);
-    let found = golden_section(low.ln(), high.ln(), |log_f| score(log_f.exp())).exp();
-    debug_assert_eq!(verify_found(found, low, high), Ok(()));
-    Some(found)
+    let start = (candidates[best].ln(), scores[best]);
+    let found = highest(low.ln(), high.ln(), start, |log_f| likelihood.log(log_f.exp()));
+    debug_assert_eq!(verify_found(found, start, (low, high)), Ok(()));
+    Some(found.0.exp())
 }
 
-/// Checks that the refined frequency stayed between the candidates around it.
-fn verify_found(found: f64, low: f64, high: f64) -> Result<(), String> {
-    let is_within = low * (1.0 - 1e-9) <= found && found <= high * (1.0 + 1e-9);
-    if is_within && found > 0.0 { Ok(()) } else { Err(format!("{found} is not between {low} and {high}")) }
+/// Checks that the refined frequency stayed between the candidates around it and is no less likely than the best.
+fn verify_found(found: (f64, f64), start: (f64, f64), (low, high): (f64, f64)) -> Result<(), String> {
+    let frequency = found.0.exp();
+    let is_within = low * (1.0 - 1e-9) <= frequency && frequency <= high * (1.0 + 1e-9);
+    if is_within && frequency > 0.0 && found.1 >= start.1 {
+        Ok(())
+    } else {
+        Err(format!("{found:?} is not between {low} and {high} and better than {start:?}"))
+    }
 }
 
 /// The variance of the logarithm of the frequency about the most likely one: that of a narrow peak where points agree,
 /// more where all of them may have stalled, as then lower frequencies are as likely.
 pub fn log_variance(points: &[Point], best: f64, stalls: &Stalls) -> f64 {
-    let top = log_likelihood(points, best, stalls);
+    let likelihood = Likelihood::new(points, stalls);
+    let top = likelihood.log(best);
     let narrow = 1.0 / (free_part(points, best, stalls).0 + 0.5);
     let peak = (std::f64::consts::TAU * narrow).sqrt();
     let reach = 2.0 * narrow.sqrt();
-    let steps = ((SPREAD_BELOW + SPREAD_ABOVE) / SPREAD_STEP) as usize;
     let (mut mass, mut moment) = (peak, peak * narrow);
-    for k in 0..=steps {
-        let shift = SPREAD_ABOVE - k as f64 * SPREAD_STEP;
-        if shift.abs() > reach {
-            let likely = (log_likelihood(points, best * shift.exp(), stalls) - top).min(0.0).exp();
-            mass += likely * SPREAD_STEP;
-            moment += likely * SPREAD_STEP * shift * shift;
-        }
+    for (shift, width) in SPREAD.into_iter().filter(|s| s.0.abs() > reach) {
+        let likely = (likelihood.log(best * shift.exp()) - top).min(0.0).exp();
+        mass += likely * width;
+        moment += likely * width * shift * shift;
     }
     moment / mass
 }
@@ -198,7 +300,7 @@ pub fn log_variance(points: &[Point], best: f64, stalls: &Stalls) -> f64 {
 fn candidates(points: &[Point]) -> Vec<f64> {
     let mut ratios: Vec<f64> = points.iter().map(|p| p.samples.max(0.5) / p.cycles).collect();
     ratios.sort_by(f64::total_cmp);
-    ratios.dedup();
+    ratios.dedup_by(|later, kept| *later <= *kept * CANDIDATE_TIMES);
     let every = ratios.len().div_ceil(CANDIDATES_MAX).max(1);
     let mut picked: Vec<f64> = ratios.iter().copied().step_by(every).collect();
     if let (Some(&first), Some(&last)) = (picked.first(), picked.last()) {
@@ -208,20 +310,96 @@ fn candidates(points: &[Point]) -> Vec<f64> {
     picked
 }
 
-fn golden_section(mut low: f64, mut high: f64, score: impl Fn(f64) -> f64) -> f64 {
-    const PART: f64 = 0.618_033_988_749_894_9;
-    let (mut a, mut b) = (high - PART * (high - low), low + PART * (high - low));
-    let (mut at_a, mut at_b) = (score(a), score(b));
+/// The highest place between `low` and `high` and its score, from a place within whose score is known: parabolas through
+/// the three best places, and the golden section where they lead nowhere (Brent, "Algorithms for Minimization without
+/// Derivatives", 1973, ch. 5).
+fn highest(mut low: f64, mut high: f64, start: (f64, f64), score: impl Fn(f64) -> f64) -> (f64, f64) {
+    const PART: f64 = 0.381_966_011_250_105_1;
+    let (mut best, mut second, mut third) = (start, start, start);
+    let (mut last_move, mut move_before) = (0.0_f64, 0.0_f64);
     for _ in 0..REFINEMENTS {
-        if at_a >= at_b {
-            (high, b, at_b) = (b, a, at_a);
-            a = high - PART * (high - low);
-            at_a = score(a);
+        let middle = 0.5 * (low + high);
+        if (best.0 - middle).abs() + 0.5 * (high - low) <= 2.0 * NEAR {
+            break;
+        }
+        let vertex = best.0 + to_vertex(best, second, third);
+        let is_useful = low < vertex && vertex < high && (vertex - best.0).abs() < 0.5 * move_before.abs();
+        let farther = if best.0 < middle { high } else { low };
+        let side = farther - best.0;
+        let moved = if is_useful { vertex - best.0 } else { PART * side };
+        move_before = if is_useful { last_move } else { side };
+        last_move = moved;
+        let at = best.0 + if moved.abs() < NEAR { NEAR.copysign(moved) } else { moved };
+        let next = (at.clamp(low, high), score(at.clamp(low, high)));
+        if next.1 >= best.1 {
+            *(if next.0 < best.0 { &mut high } else { &mut low }) = best.0;
+            (best, second, third) = (next, best, second);
         } else {
-            (low, a, at_a) = (a, b, at_b);
-            b = low + PART * (high - low);
-            at_b = score(b);
+            *(if next.0 < best.0 { &mut low } else { &mut high }) = next.0;
+            if next.1 >= second.1 || second.0 == best.0 {
+                (second, third) = (next, second);
+            } else if next.1 >= third.1 || third.0 == best.0 || third.0 == second.0 {
+                third = next;
+            }
         }
     }
-    0.5 * (low + high)
+    best
+}
+
+/// How far the vertex of the parabola through three places lies from the first; not a number where there is none.
+fn to_vertex(a: (f64, f64), b: (f64, f64), c: (f64, f64)) -> f64 {
+    let (r, q) = ((a.0 - b.0) * (a.1 - c.1), (a.0 - c.0) * (a.1 - b.1));
+    let numerator = (a.0 - c.0) * q - (a.0 - b.0) * r;
+    -numerator / (2.0 * (q - r))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(samples: f64, cycles: f64, stall_prior: f64) -> Point {
+        Point { samples, cycles, cycles_floor: cycles, hidden_prior: 0.0, stall_prior, is_head: false }
+    }
+
+    fn stalls() -> Stalls {
+        Stalls::of(MachineModel::named("generic-inorder-2").unwrap())
+    }
+
+    #[test]
+    fn free_points_outvote_stalled_ones() {
+        let points = [point(1_020.0, 1.0, 0.06), point(1_985.0, 2.0, 0.06), point(9_000.0, 1.0, 0.2)];
+        let found = most_likely(&points, &stalls()).unwrap();
+        assert!((found / 1_000.0).ln().abs() < 0.02, "{found}");
+        assert!(log_variance(&points, found, &stalls()) < 0.01);
+        let (samples, cycles) = free_part(&points, found, &stalls());
+        assert!((cycles - 3.0).abs() < 1.5 && (samples / cycles / found).ln().abs() < 0.02);
+    }
+
+    #[test]
+    fn nothing_near_what_is_found_is_likelier() {
+        for seed in 1..200_u64 {
+            let number = |k: u64| ((seed * 7_919 + k * 104_729) % 1_009) as f64;
+            let points: Vec<Point> = (0..seed % 9 + 1)
+                .map(|k| point(number(k) * (seed % 3 + 1) as f64, 1.0 + number(k + 50) % 3.0, 0.06))
+                .collect();
+            let found = most_likely(&points, &stalls()).unwrap();
+            let best = log_likelihood(&points, found, &stalls());
+            for k in -10..=10 {
+                let near = found * (f64::from(k) * 0.002).exp();
+                assert!(
+                    log_likelihood(&points, near, &stalls()) < best + 0.05,
+                    "{points:?}: {near}, {found}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn extremes_have_a_likelihood() {
+        let points = [point(0.0, 0.5, 0.0), point(9e18, 1.0, 1.0), point(1.0, 400.0, 0.5)];
+        for f in [0.0, 1e-300, 1e-9, 1.0, 1e19] {
+            assert!(log_likelihood(&points, f, &stalls()).is_finite(), "{f}");
+        }
+        assert_eq!(most_likely(&[], &stalls()), None);
+    }
 }
