@@ -33,7 +33,33 @@ pub fn directions(
             seen[branch].add(*counts);
         }
     }
-    seen.iter().map(Average::counts).collect()
+    let found: Vec<(u64, u64)> = seen.iter().map(Average::counts).collect();
+    debug_assert_eq!(verify_directions(&found, instructions, at_branch, ahead), Ok(()));
+    found
+}
+
+/// Checks that only what was seen on an instruction or before a branch has counts, and that averaging made nothing surer
+/// than all that was seen: but for rounding, at each branch.
+fn verify_directions(
+    found: &[(u64, u64)],
+    instructions: &[Instruction],
+    at_branch: &[(u64, u64)],
+    ahead: &[(u64, u64)],
+) -> Result<(), String> {
+    let sum = |counts: &[(u64, u64)]| counts.iter().map(|c| c.0 as f64 + c.1 as f64).sum::<f64>();
+    let is_seen = |i: usize| at_branch.get(i).is_some_and(|c| *c != (0, 0));
+    let is_branch = |i: usize| matches!(instructions[i].flow, Flow::Branch { .. });
+    let has_counts = found.iter().enumerate().filter(|(_, c)| **c != (0, 0));
+    let stray = has_counts.map(|(i, _)| i).find(|&i| !is_seen(i) && !is_branch(i));
+    let (all, seen) = (sum(found), sum(at_branch) + sum(ahead));
+    match stray {
+        Some(i) => Err(format!("instruction {i} is no branch, and has {:?}", found[i])),
+        None if found.len() != instructions.len() => Err(format!("{} instructions", found.len())),
+        None if all > (seen + found.len() as f64) * (1.0 + 1e-9) => {
+            Err(format!("{all} directions of {seen} that were seen"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The first conditional branch that straight-line code and direct jumps reach.

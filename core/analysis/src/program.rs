@@ -153,7 +153,28 @@ pub fn scales(shapes: &[Shape]) -> Vec<f64> {
             break;
         }
     }
-    logs.iter().map(|l| l.clamp(-LOG_MAX, LOG_MAX).exp()).collect()
+    let factors: Vec<f64> = logs.iter().map(|l| l.clamp(-LOG_MAX, LOG_MAX).exp()).collect();
+    debug_assert_eq!(verify_scales(&factors, shapes), Ok(()));
+    factors
+}
+
+/// Checks that each procedure has a factor within bounds, and that those of which neither calls nor steps nor windows tell
+/// anything keep their own scale.
+fn verify_scales(factors: &[f64], shapes: &[Shape]) -> Result<(), String> {
+    let mut is_told = vec![false; shapes.len()];
+    for (at, shape) in shapes.iter().enumerate() {
+        is_told[at] |= !shape.calls.is_empty() || shape.stepped > 0.0 || !shape.windows.is_empty();
+        shape.calls.iter().for_each(|&(callee, _)| is_told[callee] = true);
+    }
+    let is_sound = |(factor, told): (&f64, &bool)| {
+        let is_within = factor.is_finite() && (factor.ln().abs() <= LOG_MAX * (1.0 + 1e-9));
+        is_within && (*told || *factor == 1.0)
+    };
+    match factors.iter().zip(&is_told).position(|f| !is_sound(f)) {
+        Some(at) => Err(format!("procedure {at} has the factor {}", factors[at])),
+        None if factors.len() != shapes.len() => Err(format!("{} factors", factors.len())),
+        None => Ok(()),
+    }
 }
 
 /// Entries of one procedure against the calls of others.

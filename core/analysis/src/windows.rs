@@ -57,7 +57,25 @@ pub fn compare(places: usize, windows: &[Vec<(usize, u64)>]) -> Vec<Option<Compa
         let deviation = certainty.recip().sqrt().max(DEVIATION_MIN);
         (certainty > 0.0).then(|| Compared { group: groups[place], log: logs[place], deviation })
     };
-    (0..places).map(of).collect()
+    let compared: Vec<Option<Compared>> = (0..places).map(of).collect();
+    debug_assert_eq!(verify_compared(&compared), Ok(()));
+    compared
+}
+
+/// Checks that each group is named by its first place and has others, and that no place is surer than any can be.
+fn verify_compared(compared: &[Option<Compared>]) -> Result<(), String> {
+    let mut places_of: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
+    for (place, told) in compared.iter().enumerate() {
+        let Some(Compared { group, log, deviation }) = *told else { continue };
+        places_of.entry(group).or_default().push(place);
+        if !log.is_finite() || deviation < DEVIATION_MIN || deviation.powi(2) > 1.01 * GROUP_VARIANCE_MAX {
+            return Err(format!("place {place}: {told:?}"));
+        }
+    }
+    match places_of.iter().find(|(group, places)| places.len() < 2 || places[0] != **group) {
+        Some(group) => Err(format!("a group and its places: {group:?}")),
+        None => Ok(()),
+    }
 }
 
 /// Of each pair that ran together, the first place's index being the smaller: executions of the first over the second.

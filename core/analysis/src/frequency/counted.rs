@@ -27,7 +27,24 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
         independent: f64::INFINITY,
         error: total.sqrt().recip(),
     };
-    sums.into_values().map(of).collect()
+    let counts: Vec<Count> = sums.into_values().map(of).collect();
+    debug_assert_eq!(verify_counts(&counts, counted), Ok(()));
+    counts
+}
+
+/// Checks that a mean lies between the least and the most that was counted, and is no less sure than the surest.
+fn verify_counts(counts: &[Count], counted: &[Counted]) -> Result<(), String> {
+    let range = sound(counted)
+        .fold((f64::INFINITY, 0.0_f64), |(least, most), c| (least.min(c.executions), most.max(c.executions)));
+    let slack = 1.0 + 1e-9;
+    let error_max = sound(counted).map(|c| c.deviation).fold(0.0, f64::max) * slack;
+    let is_sound = |c: &Count| {
+        range.0 <= c.samples * slack && c.samples <= range.1 * slack && c.error > 0.0 && c.error <= error_max
+    };
+    match counts.iter().find(|c| !is_sound(c)) {
+        Some(count) => Err(format!("{count:?} of counts in {range:?}")),
+        None => Ok(()),
+    }
 }
 
 /// The counts that can be counted with.

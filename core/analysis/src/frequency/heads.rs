@@ -92,12 +92,30 @@ impl Fork {
         let odds = Odds::of(&heads, executions)?;
         let times = 1.0 / (odds.log_variance * odds.part * (1.0 - odds.part));
         let said = |side: Side| side.alone.then_some(side.target);
-        Some(Seen {
+        let seen = Seen {
             block: self.block,
             edges: [(self.sides[0].edge, odds.part * times), (self.sides[1].edge, (1.0 - odds.part) * times)],
             heads: self.sides.map(said),
-        })
+        };
+        debug_assert_eq!(verify_seen(&seen, evidence.cfg), Ok(()));
+        Some(seen)
     }
+}
+
+/// Checks that both edges leave the branch's block for different ones, that both were seen no less than never and no surer
+/// than the variance allows, and that only heads to which no other edge leads have said all.
+fn verify_seen(seen: &Seen, cfg: &Cfg) -> Result<(), String> {
+    let ends = seen.edges.map(|(edge, _)| (cfg.edges[edge].from, cfg.edges[edge].to));
+    let is_fork = ends.iter().all(|e| e.0 == seen.block) && ends[0].1 != ends[1].1;
+    let [first, second] = seen.edges.map(|e| e.1);
+    // A binomial's variance of the logarithm of the odds.
+    let variance = first.recip() + second.recip();
+    let is_some = first >= 0.0 && second >= 0.0 && variance >= ODDS_LOG_VARIANCE * (1.0 - 1e-9);
+    let is_alone = |(head, end): (&Option<usize>, &(usize, usize))| {
+        head.is_none_or(|block| block == end.1 && cfg.predecessors[block].len() == 1)
+    };
+    let are_alone = seen.heads.iter().zip(&ends).all(is_alone);
+    if is_fork && is_some && are_alone { Ok(()) } else { Err(format!("{seen:?} of {ends:?}")) }
 }
 
 /// The first instruction behind a branch.

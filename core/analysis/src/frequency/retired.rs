@@ -30,7 +30,25 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
         let exposure = instructions / retired.frequency;
         Some(Count { block, samples, exposure, independent: 1.0, error: COUNT_ERROR })
     };
-    by_class.iter().filter_map(of).collect()
+    let counts: Vec<Count> = by_class.iter().filter_map(of).collect();
+    debug_assert_eq!(verify_counts(&counts, evidence, retired), Ok(()));
+    counts
+}
+
+/// Checks that each sample of a block is counted once, each instruction too, and that none of them is for nothing.
+fn verify_counts(counts: &[Count], evidence: &Evidence, retired: Retired) -> Result<(), String> {
+    let of_block = |b: usize| block_samples(evidence, retired, b);
+    let blocks = (0..evidence.cfg.blocks.len()).map(of_block);
+    let (samples, instructions) = blocks.fold((0.0, 0.0), |sum, b| (sum.0 + b.0, sum.1 + b.1));
+    let counted = counts.iter().fold((0.0, 0.0), |sum, c| (sum.0 + c.samples, sum.1 + c.exposure));
+    let same = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.max(b);
+    let is_whole = same(counted.0, samples) && same(counted.1 * retired.frequency, instructions);
+    let is_sound = |c: &Count| c.samples >= 0.0 && c.exposure > 0.0;
+    match counts.iter().find(|c| !is_sound(c)) {
+        Some(count) => Err(format!("{count:?}")),
+        None if !is_whole => Err(format!("{counted:?} were counted of {samples}, {instructions}")),
+        None => Ok(()),
+    }
 }
 
 /// Without a complete graph: each block by itself.

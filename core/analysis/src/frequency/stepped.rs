@@ -5,6 +5,8 @@
 //! burst left and entered another from included: the probabilities of branches tell their trip counts only by the few
 //! bursts that crossed over. Settings were chosen on the programs of role "tune" (docs/measured.md).
 
+use rustc_hash::FxHashSet;
+
 use super::{Evidence, likely_flow::Count};
 use crate::cfg::{CfgEdge, EdgeKind};
 
@@ -29,7 +31,23 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
         let block = *blocks.first().filter(|_| number > 0.0)?;
         Some(Count { block, samples: sum / number, exposure: 1.0, independent: 1.0 / ALIKE, error: ERROR })
     };
-    by_class.iter().filter_map(of).collect()
+    let counts: Vec<Count> = by_class.iter().filter_map(of).collect();
+    debug_assert_eq!(verify_counts(&counts, evidence), Ok(()));
+    counts
+}
+
+/// Checks that a class is counted once, and no more often than control was transferred at all.
+fn verify_counts(counts: &[Count], evidence: &Evidence) -> Result<(), String> {
+    let all: f64 = evidence.transfers.iter().filter(|t| t.is_sound()).map(|t| t.count).sum();
+    let mut classes = FxHashSet::default();
+    let mut is_sound = |c: &&Count| {
+        let is_new = classes.insert(evidence.equivalence.block_class[c.block]);
+        is_new && (0.0..=all * (1.0 + 1e-9)).contains(&c.samples)
+    };
+    match counts.iter().find(|c| !is_sound(c)) {
+        Some(count) => Err(format!("{count:?} of {all} transfers")),
+        None => Ok(()),
+    }
 }
 
 /// The last instruction of a block, if each way out of it is a transfer within the procedure.

@@ -41,7 +41,21 @@ pub fn cycles(evidence: &Evidence, block: usize, flow: Option<&Flow>) -> f64 {
     };
     let instructions: f64 = evidence.cfg.blocks[block].clone().map(of_instruction).sum();
     let rarer = flow.map_or(0.0, |flow| rarer_part(evidence, block, flow));
-    ENTRY_CYCLES + instructions + RARER_CYCLES * rarer
+    let cycles = ENTRY_CYCLES + instructions + RARER_CYCLES * rarer;
+    debug_assert_eq!(verify_cycles(evidence, block, cycles), Ok(()));
+    cycles
+}
+
+/// Checks that a block takes no less than an entry and what its instructions take in the front end, and no more than if
+/// each of them loaded and divided and every other entry were mispredicted.
+fn verify_cycles(evidence: &Evidence, block: usize, cycles: f64) -> Result<(), String> {
+    let range = evidence.cfg.blocks[block].clone();
+    let front_end: f64 = range.clone().map(|i| evidence.schedule.slot_cycles[i]).sum();
+    let least = ENTRY_CYCLES + front_end;
+    let each = LOAD_CYCLES + DIVIDE_CYCLES;
+    let most = ENTRY_CYCLES + FRONT_END_TIMES * front_end + each * range.len() as f64 + 0.5 * RARER_CYCLES;
+    let is_within = least <= cycles * (1.0 + 1e-9) && cycles <= most * (1.0 + 1e-9);
+    if is_within { Ok(()) } else { Err(format!("block {block}: {cycles} cycles, not {least} to {most}")) }
 }
 
 /// How rare, on average over its entries, the rarer direction of the branch is that they came by; 0 where they came by

@@ -28,7 +28,27 @@ pub enum Bound {
 /// The bound of an index that `index` holds before instruction `at`.
 pub fn entries(evaluator: &Evaluator, index: Register, at: usize) -> Option<Bound> {
     let mut walk = Walk { evaluator, aliases: vec![index], limit: None, is_byte: false };
-    walk.back_from(at).or(walk.is_byte.then_some(Bound::AtMost(BYTES)))
+    let bound = walk.back_from(at).or(walk.is_byte.then_some(Bound::AtMost(BYTES)));
+    debug_assert_eq!(verify_bound(evaluator, bound), Ok(()));
+    bound
+}
+
+/// Checks that something in the procedure says so: an exact number is an operand or one more, or that of a field's
+/// values; RISC-V may have computed it. What is only narrow is a byte.
+fn verify_bound(evaluator: &Evaluator, bound: Option<Bound>) -> Result<(), String> {
+    let operands = || evaluator.instructions.iter().flat_map(|i| &i.operands);
+    let says = |entries: u64| {
+        let is_it = |value: i64| u64::try_from(value).is_ok_and(|v| v == entries || v + 1 == entries);
+        operands().any(|o| matches!(o, Operand::Immediate(value) if is_it(*value)))
+    };
+    let is_sound = match bound {
+        None => true,
+        Some(Bound::AtMost(entries)) => entries == BYTES,
+        Some(Bound::Exact(entries)) => {
+            says(entries) || entries.is_power_of_two() || evaluator.arch == Arch::Riscv64
+        }
+    };
+    if is_sound { Ok(()) } else { Err(format!("nothing in the procedure says {bound:?}")) }
 }
 
 fn only_way(reach: &Reach, i: usize) -> Option<Edge> {

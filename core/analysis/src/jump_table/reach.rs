@@ -143,3 +143,59 @@ fn is_returned(arch: Arch, register: Register) -> bool {
     };
     registers.contains(&register.0)
 }
+
+/// Checks a search forwards: those writes and no others have a way to `at` on which nothing writes the register again.
+/// Quadratic, and only for searches that were not cut short.
+#[cfg(test)]
+fn verify_definitions(
+    reach: &Reach,
+    register: Register,
+    at: usize,
+    found: &Definitions,
+) -> Result<(), String> {
+    let n = reach.instructions.len();
+    let mut after = vec![Vec::new(); n];
+    (0..n).for_each(|i| reach.before(i).for_each(|edge| after[edge.from].push(i)));
+    let arrives = |write: usize| {
+        let (mut seen, mut waiting) = (vec![false; n], after[write].clone());
+        while let Some(i) = waiting.pop() {
+            if i == at {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[i], true) && !reach.is_write(i, register) {
+                waiting.extend(&after[i]);
+            }
+        }
+        false
+    };
+    let expected: Vec<usize> = (0..n).filter(|&i| reach.is_write(i, register) && arrives(i)).collect();
+    let mut sorted = found.at.clone();
+    sorted.sort_unstable();
+    if sorted == expected { Ok(()) } else { Err(format!("{sorted:?} reach {at}, and not {expected:?}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `0: mov eax, ebx; 1: add ecx, 1; 2: je 5; 3: mov eax, edx; 4: jmp 1; 5: mov ecx, eax; 6: ret; 7: jmp 7`
+    const CODE: [u8; 16] =
+        [0x89, 0xd8, 0x83, 0xc1, 0x01, 0x74, 0x04, 0x89, 0xd0, 0xeb, 0xf7, 0x89, 0xc1, 0xc3, 0xeb, 0xfe];
+
+    #[test]
+    fn every_write_that_reaches_a_place_is_found_and_no_other() {
+        let instructions = dwell_image::instructions(Arch::X86_64, &CODE, ImageAddress(0x100));
+        assert_eq!(instructions.len(), 8);
+        let reach = Reach::new(Arch::X86_64, &instructions, &BTreeMap::new());
+        for register in (0..8).map(Register) {
+            for at in 0..instructions.len() {
+                let found = reach.definitions(register, at);
+                assert_eq!(verify_definitions(&reach, register, at, &found), Ok(()));
+            }
+        }
+        let eax = reach.definitions(Register(0), 5);
+        assert_eq!((eax.at.len(), eax.from_entry, eax.from_unknown), (2, false, false));
+        let missed = Definitions { at: vec![0], ..Definitions::default() };
+        assert!(verify_definitions(&reach, Register(0), 5, &missed).is_err());
+    }
+}

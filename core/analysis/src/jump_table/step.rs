@@ -1,4 +1,6 @@
 //! What an instruction does to one register it writes, in the few forms that lead to a jump table.
+//!
+//! Input: an instruction and a register. Output: a [`Step`]; whatever else it does is opaque. Complexity: constant.
 
 use dwell_image::{Arch, Instruction, MemoryOperand, Operand, Register};
 

@@ -106,7 +106,9 @@ pub struct Evaluator<'a> {
 impl Evaluator<'_> {
     /// What `register` holds before instruction `at`.
     pub fn register(&self, register: Register, at: usize) -> Value {
-        self.at_depth(register, at, 0)
+        let value = self.at_depth(register, at, 0);
+        debug_assert_eq!(verify_value(&value, self.instructions), Ok(()));
+        value
     }
 
     /// What instruction `at` leaves in `register`.
@@ -257,6 +259,21 @@ impl Evaluator<'_> {
         };
         let constant = sum.constant?.wrapping_add_signed(memory.displacement);
         Some(Value { constant: Some(constant), ..sum })
+    }
+}
+
+/// Checks that a value names places of the procedure, that what it loads lies at an address that is told, and that something
+/// is known of it: a constant, or what varies.
+fn verify_value(value: &Value, instructions: &[Instruction]) -> Result<(), String> {
+    match &value.term {
+        Some((Term::Unknown { at, .. }, _)) if *at < instructions.len() => Ok(()),
+        Some((Term::Load { address, at, .. }, _)) if *at < instructions.len() => {
+            let is_told = address.constant.is_some();
+            is_told.then_some(()).ok_or_else(|| format!("{value:?} is loaded from nowhere"))?;
+            verify_value(address, instructions)
+        }
+        None if value.constant.is_some() => Ok(()),
+        _ => Err(format!("{value:?} in a procedure of {} instructions", instructions.len())),
     }
 }
 

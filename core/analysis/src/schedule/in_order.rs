@@ -1,4 +1,7 @@
 //! In-order issue: slots, operands and units, cycle by cycle (DCPI §6.1.3, §6.3).
+//!
+//! Input: a block, and how its predecessor left the machine. Output: M and the static stalls of each instruction.
+//! Complexity: linear in the block's instructions and their operands.
 
 use std::ops::Range;
 
