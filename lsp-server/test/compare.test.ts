@@ -112,7 +112,7 @@ test('a hover shows the line instruction by instruction, its inlined copies apar
   withServer({}, async ({ client }, uri) => {
     const request = { textDocument: { uri }, position: { line: 3, character: 5 } };
     const { value } = (await client.sendRequest<Hover>('textDocument/hover', request)).contents as { value: string };
-    assert.match(value, /•+ 18\.0cy D-cache miss ← 9810 ldq t4, 0\(t1\)\n9828 {6}stq t4, 0\(t2\) +27,766 +18\.0cy/);
+    assert.match(value, /•+ 18\.0cy D-cache miss from memory \(18\.0% of executions\) ← 9810 ldq t4, 0\(t1\)\n9828 {6}stq t4, 0\(t2\) +27,766 +18\.0cy/);
     assert.match(value, /In `copy`, inlined into `twice` \[copy\.c:40\]\(file:\/\/\/src\/copy\.c#L40\)/);
     assert.match(value, /Culprits: \[copy\.c:3\]\(file:\/\/\/src\/copy\.c#L3\) \(D-cache miss\)/);
     assert.ok(!value.includes('command:'), 'not to a client that does not run them');

@@ -220,7 +220,7 @@ fn tell(
 }
 
 /// `41 path bursts of 41,000 steps, 0.93% of CPU time; 9 samples meanwhile are not counted; cut short: 3 signal; …`.
-fn paths_line(paths: &PathsRecord) -> String {
+pub fn paths_line(paths: &PathsRecord) -> String {
     let opaque = match paths.opaque_steps {
         0 => String::new(),
         steps => format!("; {} steps in code that cannot be read", grouped(steps)),
@@ -238,7 +238,7 @@ fn paths_line(paths: &PathsRecord) -> String {
 }
 
 /// `12 counted windows of 4,100 executions, 0.93% of CPU time; 40 samples meanwhile are not counted; refused: 3 not running`.
-fn windows_line(windows: &WindowsRecord) -> String {
+pub fn windows_line(windows: &WindowsRecord) -> String {
     format!(
         "{} counted window{} of {} executions, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
         grouped(windows.windows),

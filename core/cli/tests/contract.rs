@@ -133,11 +133,13 @@ fn answers_have_their_shapes() {
         "lost": {}, "unknown": {}, "samples_by_cpu": { "*": [1] }, "late_records": 0, "skew_ns_max": 0 });
     let told = scratch.json(&["status", "--epoch", "latest"]);
     let shape = json!({ "schema": 1, "epoch": "", "backend": "", "start": "", "end": "?", "events": { "*": {} },
-        "unknown_share": 0.5, "resolved_share": 0.5, "clock_hz": null, "collector": account, "notes": [] });
+        "unknown_share": 0.5, "resolved_share": 0.5, "clock_hz": null, "collector": account,
+        "paths": null, "windows": { "windows": 1, "executions": 1, "samples_dropped": 1 }, "notes": [] });
     hold(&told, &shape, "status --epoch");
     let by_cpu = told["collector"]["samples_by_cpu"]["cpu-clock"].as_array().unwrap();
     let sum: u64 = by_cpu.iter().map(|n| n.as_u64().unwrap()).sum();
-    assert_eq!(Some(sum), told["events"]["cpu-clock"]["samples"].as_u64(), "{told:#}");
+    let left_out = told["windows"]["samples_dropped"].as_u64().unwrap_or(0);
+    assert_eq!(Some(sum - left_out), told["events"]["cpu-clock"]["samples"].as_u64(), "{told:#}");
     let text = scratch.text(&["status", "--epoch", "latest"]);
     for part in [
         "resolved",
