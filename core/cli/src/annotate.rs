@@ -6,7 +6,7 @@ use anstyle::Style;
 use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingStall};
 
 use crate::text::{
-    BOLD, CULPRIT, DIM, SOURCE, cause, cpi, fit, grouped, heat, origin, paint, si, si_or_dash,
+    BOLD, CULPRIT, DIM, SOURCE, cause, counted, cpi, fit, grouped, heat, origin, paint, si, si_or_dash,
 };
 
 /// How to show it.
@@ -207,7 +207,7 @@ impl<'a> Page<'a> {
     fn fold(&mut self, instructions: usize) {
         if instructions > 0 {
             self.say("");
-            self.say(paint(DIM, format!("… {instructions} instructions without samples")));
+            self.say(paint(DIM, format!("… {} without samples", counted(instructions, "instruction"))));
             self.line = None;
         }
     }
