@@ -144,7 +144,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub paths: f64,
     /// Count executions of the hottest places by hardware breakpoints, in windows of some milliseconds, for up to so many
-    /// percent of the CPU time: tells what runs how often. Nothing is stopped. 0: never [default: 1; with --all or --paths 0].
+    /// percent of the CPU time: tells what runs how often. Nothing is stopped. 0: never [default: 1 for a command; 0 with --all,
+    /// --pid or --paths].
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub windows: Option<f64>,
     /// End after so many seconds.

@@ -24,8 +24,12 @@ use crate::{
     text::grouped,
 };
 
-/// What counting executions may cost a command by default.
-const WINDOWS_PERCENT: f64 = 1.0;
+/// What counting executions may cost if nobody says so: a command of one's own something. Others' processes are slowed down by
+/// nobody's leave, the whole machine's threads would need rings, and beside path bursts it was never judged.
+fn windows_percent(args: &RecordArgs) -> f64 {
+    let is_own_command = !args.all && args.pid.is_empty();
+    if is_own_command && args.paths == 0.0 { 1.0 } else { 0.0 }
+}
 
 /// One epoch from one run.
 pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
@@ -39,11 +43,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
         dimensions: args.sampling.dimensions.iter().copied().collect(),
         duration: args.duration.map(Duration::from_secs),
         paths_percent: args.paths,
-        windows_percent: args.windows.unwrap_or(if args.all || args.paths > 0.0 {
-            0.0
-        } else {
-            WINDOWS_PERCENT
-        }),
+        windows_percent: args.windows.unwrap_or_else(|| windows_percent(args)),
         ..RecordOptions::new(target(args)?)
     };
     let writer = Database::open(db)?.writer()?;
