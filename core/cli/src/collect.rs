@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::{
     args::{BackendArg, RecordArgs, SamplingArgs},
     complain, print_json,
-    text::grouped,
+    text::{counted, grouped},
 };
 
 /// What counting executions may cost, in percent, where nobody says so: 1 of a command of one's own. A process that runs already
@@ -226,9 +226,8 @@ pub fn paths_line(paths: &PathsRecord) -> String {
         steps => format!("; {} steps in code that cannot be read", grouped(steps)),
     };
     format!(
-        "{} path burst{} of {} steps, {:.2}% of CPU time; {} samples meanwhile are not counted{}{}{opaque}",
-        grouped(paths.bursts),
-        if paths.bursts == 1 { "" } else { "s" },
+        "{} of {} steps, {:.2}% of CPU time; {} samples meanwhile are not counted{}{}{opaque}",
+        counted(paths.bursts as usize, "path burst"),
         grouped(paths.steps),
         100.0 * paths.stepping_ns as f64 / (paths.cpu_ns as f64).max(1.0),
         grouped(paths.samples_dropped),
@@ -240,9 +239,8 @@ pub fn paths_line(paths: &PathsRecord) -> String {
 /// `12 counted windows of 4,100 executions, 0.93% of CPU time; 40 samples meanwhile are not counted; refused: 3 not running`.
 pub fn windows_line(windows: &WindowsRecord) -> String {
     format!(
-        "{} counted window{} of {} executions, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
-        grouped(windows.windows),
-        if windows.windows == 1 { "" } else { "s" },
+        "{} of {} executions, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
+        counted(windows.windows as usize, "counted window"),
         grouped(windows.executions),
         100.0 * windows.cost_ns as f64 / (windows.cpu_ns as f64).max(1.0),
         grouped(windows.samples_dropped),
