@@ -36,6 +36,7 @@ mod period;
 mod processes;
 mod procfs;
 mod program_headers;
+mod random;
 mod record;
 pub mod records;
 mod session;

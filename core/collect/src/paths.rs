@@ -14,6 +14,7 @@ use dwell_profile::PathsRecord;
 
 use crate::{
     items::RawBurst,
+    random::Random,
     source::now_ns,
     sys::stepper::{BURSTS_MAX, Ending, How, Order, Stepper, Steps},
 };
@@ -53,7 +54,7 @@ pub struct Paths {
     /// Threads can be followed here, as far as is known.
     is_followed: bool,
     record: PathsRecord,
-    random: u64,
+    random: Random,
 }
 
 /// A burst that was asked for.
@@ -76,7 +77,7 @@ impl Paths {
             cost_ns: COST_NS_FIRST,
             is_followed: true,
             record: PathsRecord { budget_percent, ..PathsRecord::default() },
-            random: now_ns() | 1,
+            random: Random::new(now_ns()),
         })
     }
 
@@ -111,7 +112,7 @@ impl Paths {
             }
             (1, DELAY_NS)
         };
-        let seed = (self.uniform() * u64::MAX as f64) as u64;
+        let seed = (self.random.uniform() * u64::MAX as f64) as u64;
         let (how, steps_max) =
             if self.is_followed { (How::Follow, STEPS_BEFORE + STEPS) } else { (How::Step, STEPS) };
         let order = Order { how, steps_max, bursts: bursts.clamp(1, BURSTS_MAX), delay_ns, seed };
@@ -192,17 +193,9 @@ impl Paths {
 
     /// Draws the next mark.
     fn draw(&mut self, cpu_ns: f64) -> f64 {
-        let next = cpu_ns - self.cost_ns / self.budget * (1.0 - self.uniform()).ln();
+        let next = cpu_ns + self.random.delay(self.cost_ns / self.budget);
         self.next_cpu_ns = Some(next);
         next
-    }
-
-    /// A number from 0 to 1 (xorshift; it need not be good, only independent of the target).
-    fn uniform(&mut self) -> f64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 

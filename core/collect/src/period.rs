@@ -17,6 +17,8 @@
 //! it makes up for no loss, which would be the first task's only; and it is rewritten so rarely that this loss, at most
 //! half a sample each time, is below 0.2% of the samples. They are opened with the documented period itself.
 
+use crate::random::Random;
+
 /// Periods that must pass before the next writing.
 pub const PERIODS_BETWEEN: f64 = 24.0;
 /// The same for an event that is inherited, over all who inherit it.
@@ -31,13 +33,13 @@ const SPREAD_INHERITED: f64 = 0.02;
 pub struct RandomPeriod {
     mean: u64,
     inherited: bool,
-    state: u64,
+    random: Random,
 }
 
 impl RandomPeriod {
     /// For an event of this mean period.
     pub fn new(mean: u64, inherited: bool, seed: u64) -> Self {
-        RandomPeriod { mean, inherited, state: seed | 1 }
+        RandomPeriod { mean, inherited, random: Random::new(seed) }
     }
 
     /// Another mean from now on.
@@ -60,16 +62,8 @@ impl RandomPeriod {
     pub fn next(&mut self, passed: f64) -> u64 {
         let (spread, made_up) =
             if self.inherited { (SPREAD_INHERITED, 0.0) } else { (SPREAD, 1.0 / (2.0 * passed.max(1.0))) };
-        let evenly = 1.0 + spread * (2.0 * self.uniform() - 1.0);
+        let evenly = 1.0 + spread * (2.0 * self.random.uniform() - 1.0);
         ((self.mean as f64 / (evenly + made_up)).round() as u64).max(1)
-    }
-
-    /// In [0, 1), by xorshift64*.
-    fn uniform(&mut self) -> f64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
@@ -85,7 +79,7 @@ mod tests {
         let mut random = RandomPeriod::new(MEAN, inherited, 0xd311);
         let (mut work, mut samples) = (0.0, 0.0);
         for _ in 0..20_000 {
-            let interval = interval_periods * MEAN as f64 * (0.9 + 0.2 * random.uniform());
+            let interval = interval_periods * MEAN as f64 * (0.9 + 0.2 * random.random.uniform());
             let period = random.next(interval / MEAN as f64) as f64;
             samples += (interval / period).floor();
             work += interval;

@@ -24,6 +24,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     items::RawWindow,
+    random::Random,
     source::now_ns,
     sys::breakpoint::{self, Breakpoints, PLACES_MAX},
 };
@@ -72,7 +73,7 @@ pub struct Windows {
     /// By process.
     blocks: FxHashMap<u32, Blocks>,
     record: WindowsRecord,
-    random: u64,
+    random: Random,
 }
 
 impl Windows {
@@ -95,7 +96,7 @@ impl Windows {
             refusals: 0,
             blocks: FxHashMap::default(),
             record,
-            random: now_ns() | 1,
+            random: Random::new(now_ns()),
         }
     }
 
@@ -139,7 +140,7 @@ impl Windows {
                 break;
             }
             if at > 0 {
-                sleep(Duration::from_nanos(self.delay_ns(gap_ns).min(BATCH.as_nanos() as f64) as u64));
+                sleep(Duration::from_nanos(self.random.delay(gap_ns).min(BATCH.as_nanos() as f64) as u64));
             }
             match self.one(pid, tid, &hottest) {
                 Some(window) => windows.push(window),
@@ -147,7 +148,7 @@ impl Windows {
             }
         }
         let wait_ns =
-            if windows.is_empty() { RETRY_CPU_NS } else { self.delay_ns(self.cost_ns / self.budget) };
+            if windows.is_empty() { RETRY_CPU_NS } else { self.random.delay(self.cost_ns / self.budget) };
         self.next_cpu_ns = cpu_ns + wait_ns;
         self.record.cpu_ns = cpu_ns as u64;
         windows
@@ -193,7 +194,7 @@ impl Windows {
         let mut rest: Vec<(u64, f64)> = hottest.to_vec();
         let mut places = Vec::with_capacity(PLACES_MAX);
         while places.len() < PLACES_MAX && !rest.is_empty() {
-            let mut left = self.uniform() * rest.iter().map(|r| r.1).sum::<f64>();
+            let mut left = self.random.uniform() * rest.iter().map(|r| r.1).sum::<f64>();
             let found = rest.iter().position(|(_, weight)| {
                 left -= weight;
                 left < 0.0
@@ -201,19 +202,6 @@ impl Windows {
             places.push(rest.swap_remove(found.unwrap_or(0)).0);
         }
         places
-    }
-
-    /// Until the next window: drawn exponentially, so that no time of a run is likelier than another.
-    fn delay_ns(&mut self, mean_ns: f64) -> f64 {
-        -mean_ns * (1.0 - self.uniform()).ln()
-    }
-
-    /// A number from 0 to 1 (xorshift; it need not be good, only independent of the target).
-    fn uniform(&mut self) -> f64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     follow::{End, Follower},
+    random::Random,
     sys::clock::known_namespace_offset_ns,
 };
 
@@ -88,9 +89,10 @@ fn set_up(channel: RawFd) {
 /// So many bursts, each in its slot.
 fn bursts(request: &Request, mut follower: Option<&mut Follower>, shared: *mut Shared) -> u32 {
     let wanted = if follower.is_some() { request.bursts.clamp(1, BURSTS_MAX as u32) } else { 1 };
-    let mut random = request.seed | 1;
+    let mut random = Random::new(request.seed);
     for index in 0..wanted as usize {
-        sleep(exponential(&mut random, request.delay_ns));
+        let mean = request.delay_ns as f64;
+        sleep(random.delay(mean).min(8.0 * mean) as u64);
         // SAFETY: within the mapping that both processes keep; we alone use it now.
         let slot = unsafe { &mut (*shared).slots[index] };
         burst(request, follower.as_deref_mut(), slot);
@@ -118,15 +120,6 @@ fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
     timer(0);
     let cpu_ns = time_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - cpu_begin_ns;
     slot.cost_ns = if is_followed { cpu_ns } else { slot.end_ns - slot.begin_ns };
-}
-
-/// A random delay of that mean (xorshift; it need not be good, only independent of the target).
-fn exponential(random: &mut u64, mean_ns: u64) -> u64 {
-    *random ^= *random << 13;
-    *random ^= *random >> 7;
-    *random ^= *random << 17;
-    let uniform = (*random >> 11) as f64 / (1_u64 << 53) as f64;
-    (-(1.0 - uniform).ln() * mean_ns as f64).min(8.0 * mean_ns as f64) as u64
 }
 
 /// A thread during a burst.
