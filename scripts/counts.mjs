@@ -78,6 +78,34 @@ export function count({ kinds, output, status }) {
   return total;
 }
 
+/** How each kind of runner begins what it says of a test that failed, and the line that ends it. */
+const reports = [
+  // node and TAP: the line, and the block of YAML below it.
+  { begin: /^\s*not ok \d+\b/, end: /^\s*(?:\.\.\.|(?:not )?ok \d+\b.*|1\.\.\d+|# Subtest:.*)$/ },
+  { begin: /^\s*✖ /, end: /^\s*(?:[✔✖ℹ▶] .*)?$/ },
+  // What passing tests said of panics stands under another heading of cargo's.
+  { begin: /^thread '.*' .*panicked at /, end: /^(?:---- .* stdout ----|failures:|successes:)$/ },
+  { begin: /^error(?:\[E\d+\])?: /, end: /^$/ },
+  // ERT: the condition, and then the verdict.
+  { begin: /^Test \S+ (?:condition|backtrace):$/, end: /^\s+FAILED\b/ },
+];
+
+/** What the runners of a step said of the tests that failed, at most `lines` of it a test: its end alone often is all about
+ *  tests that passed. */
+export function failures(output, lines = 12) {
+  const found = [];
+  let open;
+  for (const line of plain(output).replace(/^successes:$[^]*?^(?=failures:$|test result:)/gm, '').split('\n')) {
+    if (open && (open.end.test(line) || open.left === 0)) open = undefined;
+    const report = open ? undefined : reports.find(({ begin }) => begin.test(line));
+    if (report) open = { end: report.end, left: lines };
+    if (!open) continue;
+    found.push(line);
+    open.left--;
+  }
+  return found;
+}
+
 /** The one line that `npm test` ends with. */
 export function closingLine(all) {
   const add = (key) => all.reduce((total, counts) => total + counts[key], 0);

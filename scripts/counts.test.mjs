@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { closingLine, count } from './counts.mjs';
+import { closingLine, count, failures } from './counts.mjs';
 
 const check = (kinds, output, status, passed, failed, skipped) => {
   const counts = count({ kinds, output, status });
@@ -54,3 +54,20 @@ test('a step without a runner', () => {
 });
 test('the closing line', () =>
   assert.equal(closingLine([{ passed: 1, failed: 0, skipped: 2 }, { passed: 3, failed: 1, skipped: 0 }]), '4 passed, 1 failed, 2 skipped'));
+
+test('failures: of node, without what passed beside it', () => {
+  const output = '    not ok 2 - bad\n      ---\n      error: |-\n        in vain\n      ...\n    # Subtest: good\n    ok 3 - good\n1..3\n';
+  assert.deepEqual(failures(output), ['    not ok 2 - bad', '      ---', '      error: |-', '        in vain']);
+});
+test('failures: of cargo, without the panics of tests that passed', () => {
+  const panic = (name) => `---- ${name} stdout ----\nthread '${name}' (7) panicked at a.rs:1:2:\nwhy\n`;
+  const output = `successes:\n\n${panic('meant')}\nfailures:\n\n${panic('bad')}\nfailures:\n    bad\ntest result: FAILED.`;
+  assert.deepEqual(failures(output).slice(0, 2), ["thread 'bad' (7) panicked at a.rs:1:2:", 'why']);
+  assert.ok(!failures(output).join().includes('meant'));
+});
+test('failures: of ERT', () => {
+  const output = 'Test a condition:\n\n    (error "x")\n\n   FAILED  1/2  a\n   passed  2/2  b\n';
+  assert.deepEqual(failures(output).slice(0, 3), ['Test a condition:', '', '    (error "x")']);
+});
+test('failures: no test ends in more lines than asked for', () =>
+  assert.equal(failures(`not ok 1 - a\n${'  x\n'.repeat(50)}`, 5).length, 5));

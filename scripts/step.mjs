@@ -59,11 +59,13 @@ export async function run(name, command, { env = {}, quiet = false } = {}) {
   return { status, output: Buffer.concat(chunks).toString(), log, time };
 }
 
+export const indented = (lines) => lines.map((line) => `    ${line}`).join('\n');
+
 /** The end of what a failed command printed. */
 export function tail({ output, log }, lines = 40) {
   const text = output.replace(/\r/g, '\n').trimEnd().split('\n');
   const cut = text.length > lines ? [`[${text.length - lines} lines more in ${log}]`] : [];
-  return [...cut, ...text.slice(-lines)].map((line) => `    ${line}`).join('\n');
+  return indented([...cut, ...text.slice(-lines)]);
 }
 
 /** Runs a command that must succeed. */

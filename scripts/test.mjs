@@ -2,10 +2,10 @@
 // `npm test -- NAME…` runs only the steps whose name contains one of the words.
 
 import { build, main } from './build.mjs';
-import { closingLine, count } from './counts.mjs';
+import { closingLine, count, failures } from './counts.mjs';
 import { forBuilding, forTesting } from './needs.mjs';
 import { join } from 'node:path';
-import { run, seconds, Stop, tail, target } from './step.mjs';
+import { indented, run, seconds, Stop, tail, target } from './step.mjs';
 
 const npm = (script, workspace) => ['npm', 'run', '-s', script, '-w', workspace];
 
@@ -32,7 +32,11 @@ const steps = [
 async function runStep({ name, command, kinds = [] }) {
   const done = await run(name, command, { env: { CARGO_TERM_COLOR: 'never', NO_COLOR: '1' } });
   const counts = count({ kinds, output: done.output, status: done.status });
-  if (counts.failed > 0) console.log(tail(done));
+  if (counts.failed > 0) {
+    console.log(tail(done));
+    const said = failures(done.output);
+    if (said.length > 0) console.log(indented(['what failed:', ...said]));
+  }
   if (kinds.length > 0) console.log(`    ${closingLine([counts])}`);
   for (const skip of counts.skips) console.log(`    SKIPPED ${skip}`);
   return counts;
