@@ -76,18 +76,20 @@ export class Workbench {
     return this.page.locator('.quick-input-list .monaco-list-row').filter({ hasText: text }).first();
   }
 
-  /** Types into the palette until the command is offered: F1 is lost while the workbench restores, and the list of
-   *  commands is fixed when it opens, so one that becomes enabled later is found at another opening only. */
+  /** Whether the palette offers a command when `typed` is typed; if not, it is closed again. F1 is lost while the workbench
+   *  restores, and a palette that did open closes when the workbench then gives the focus to an editor: no wait is long. */
+  async offers(title, typed = title) {
+    await this.page.keyboard.press('F1');
+    if (await succeeds(this.input.fill(`>${typed}`, { timeout: 2000 })) && await appears(this.row(title), 1500)) return true;
+    await this.page.keyboard.press('Escape');
+    return false;
+  }
+
+  /** Runs a command of the palette, whose list is fixed when it opens: one that becomes enabled later is found at another
+   *  opening only. */
   async command(title) {
-    await this.until(`the command "${title}"`, async () => {
-      await this.page.keyboard.press('F1');
-      if (!await appears(this.input, 2000)) return false;
-      await this.input.fill(`>${title}`);
-      if (await appears(this.row(title), 1500)) return true;
-      await this.page.keyboard.press('Escape');
-      return false;
-    });
-    await this.row(title).click();
+    const chosen = async () => await this.offers(title) && succeeds(this.row(title).click({ timeout: 10_000 }));
+    await this.until(`the command "${title}"`, chosen);
     // Where the mouse rests a tooltip comes up, over what is clicked next.
     await this.page.mouse.move(1, 1);
     // The command may open another picker in the same place.
@@ -195,5 +197,9 @@ export class Workbench {
 }
 
 function appears(locator, ms) {
-  return locator.waitFor({ timeout: ms }).then(() => true, () => false);
+  return succeeds(locator.waitFor({ timeout: ms }));
+}
+
+function succeeds(promise) {
+  return promise.then(() => true, () => false);
 }
