@@ -26,6 +26,7 @@ const testPackages = {
   'gcc-riscv64-linux-gnu': '/usr/bin/riscv64-linux-gnu-gcc',
   'linux-perf': '/usr/bin/perf',
   'llvm-14': '/usr/bin/llvm-profdata-14',
+  'llvm-19': '/usr/bin/llvm-mca-19', // the version that the machine models cite
   'python3-venv': '/usr/share/doc/python3-venv',
   'qemu-system-arm': '/usr/bin/qemu-system-aarch64',
   'qemu-system-x86': '/usr/bin/qemu-system-x86_64',

@@ -184,7 +184,7 @@ impl Store {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use dwell_profile::{Database, EpochId, ImageOffset, SampleKey, Scope, Unit};
 
     use super::*;
@@ -201,7 +201,8 @@ mod tests {
         Batch { rows: offsets.map(|offset| (key(offset), 1)).collect(), ..Batch::default() }
     }
 
-    fn epoch() -> Epoch {
+    /// Of this machine, with nothing in it.
+    pub(crate) fn epoch() -> Epoch {
         let start = Timestamp::now();
         let (scope, backend) = (Scope::System, "bpf".to_owned());
         Epoch {

@@ -43,7 +43,7 @@ use silence::Silence;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Memory that is not in use is given back so often, and after storing.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(60);
-/// What is past its limits is removed so often, and whenever an epoch begins.
+/// What is past its limits is removed so often, whenever an epoch begins, and soon again where someone was at an epoch.
 const RETAIN_FIRST: Duration = Duration::from_secs(5);
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
 /// Events that fell silent are opened again after that time, then after twice that, …
@@ -278,6 +278,9 @@ impl<'w> Daemon<'w> {
                     progress(Progress::Warning(text.to_owned()));
                 }
                 self.too_large = retained.still_too_large;
+                if retained.busy {
+                    self.next_retention = Instant::now() + RETAIN_FIRST;
+                }
             }
             Err(error) => progress(Progress::Warning(format!("old epochs could not be removed: {error}"))),
         }

@@ -56,6 +56,8 @@ pub struct Retained {
     pub removed: Vec<EpochId>,
     /// What stays takes more than the limit: named epochs, the current one, other hosts'.
     pub still_too_large: bool,
+    /// Someone was at an epoch that should go, most often our own compaction of the one that just ended.
+    pub busy: bool,
 }
 
 /// Removes what is past the limits. `current` stays.
@@ -72,16 +74,16 @@ pub fn retain(database: &Database, limits: Limits, current: &EpochId) -> Result<
         candidates.push(Candidate { end: epoch.end.unwrap_or(epoch.start), id: epoch.id, bytes, ours });
     }
     let (chosen, still_too_large) = to_remove(candidates, limits, Timestamp::now());
-    let mut removed = Vec::new();
+    let mut retained = Retained { still_too_large, ..Retained::default() };
     for id in chosen {
         match database.remove(&id) {
-            Ok(()) => removed.push(id),
-            // Someone compacts it, or removed it himself: the next time will tell.
-            Err(DatabaseError::EpochBusy { .. } | DatabaseError::NoSuchEpoch { .. }) => {}
+            Ok(()) => retained.removed.push(id),
+            Err(DatabaseError::EpochBusy { .. }) => retained.busy = true,
+            Err(DatabaseError::NoSuchEpoch { .. }) => {} // Removed by someone else.
             Err(error) => return Err(error),
         }
     }
-    Ok(Retained { removed, still_too_large })
+    Ok(retained)
 }
 
 fn is_ours(epoch: &Epoch, host: &str) -> bool {
@@ -93,9 +95,11 @@ fn is_ours(epoch: &Epoch, host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use dwell_profile::CollectorRecord;
     use jiff::SignedDuration;
 
     use super::*;
+    use crate::store;
 
     const DAY: i64 = 86_400;
 
@@ -136,5 +140,20 @@ mod tests {
         let list = [("future", -400, 10, true), ("old", 5, 10, true)];
         assert_eq!(removed(&list, Some(2), None), ("old".to_owned(), false));
         assert_eq!(removed(&list, None, Some(10)), ("old".to_owned(), false));
+    }
+
+    #[test]
+    fn an_epoch_that_someone_is_at_goes_the_next_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(folder.path()).unwrap();
+        let collector = Some(CollectorRecord::default());
+        let epoch = Epoch { collector, ..store::tests::epoch() };
+        let id = epoch.id.clone();
+        let held = database.writer().unwrap().begin(epoch).unwrap();
+        let limits = Limits { age: None, bytes: Some(0) };
+        let retained = || retain(&database, limits, &EpochId("another".to_owned())).unwrap();
+        assert_eq!(retained(), Retained { busy: true, ..Retained::default() });
+        drop(held);
+        assert_eq!(retained().removed, [id]);
     }
 }
