@@ -1,7 +1,8 @@
 //! Store forwarding: a load needs bytes of an older store that has not left its buffer, and more than that store holds,
 //! so it must wait until the store has.
 //!
-//! Suspected only where the operands prove it: same registers, unchanged between, overlapping without being contained.
+//! Suspected only where the operands prove it: same registers, unchanged between, overlapping without being contained. How long that
+//! takes in order few manuals say (SiFive's of the E51 and the U54: five cycles).
 
 use super::{
     elder_stores,
@@ -12,7 +13,8 @@ use crate::Cause;
 /// Adds the stores that cannot be forwarded from.
 pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
     // The store may itself miss all the way before it can leave.
-    let cycles_max = stalled.scene.model.memory.memory_cycles;
+    let model = stalled.scene.model;
+    let cycles_max = model.partial_forward_cycles.unwrap_or(model.memory.memory_cycles);
     for (_, stores) in elder_stores::of(stalled) {
         // The youngest that overlaps decides.
         if let Some(elder) = stores.iter().find(|s| s.overlaps()).filter(|s| !s.covers()) {

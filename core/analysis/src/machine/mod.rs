@@ -56,6 +56,9 @@ pub struct MachineModel {
     pub memory: Memory,
     /// Stores that wait behind retirement.
     pub store_buffer_entries: u32,
+    /// The most that a load waits for an older store that holds only a part of what it needs; `None` where no source says.
+    #[serde(default)]
+    pub partial_forward_cycles: Option<f64>,
     /// Instructions between issue to the back end and retirement (out of order).
     #[serde(default)]
     pub reorder_buffer_entries: Option<u32>,
