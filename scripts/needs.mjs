@@ -24,6 +24,8 @@ const testPackages = {
   'elpa-relint': '/usr/share/emacs/site-lisp/elpa-src/relint*',
   'gcc-aarch64-linux-gnu': '/usr/bin/aarch64-linux-gnu-gcc',
   'gcc-riscv64-linux-gnu': '/usr/bin/riscv64-linux-gnu-gcc',
+  'libc6-dev-arm64-cross': '/usr/aarch64-linux-gnu/include/stdio.h',
+  'libc6-dev-riscv64-cross': '/usr/riscv64-linux-gnu/include/stdio.h',
   'linux-perf': '/usr/bin/perf',
   'llvm-14': '/usr/bin/llvm-profdata-14',
   'llvm-19': '/usr/bin/llvm-mca-19', // the version that the machine models cite

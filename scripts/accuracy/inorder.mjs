@@ -17,7 +17,7 @@ import { parseArgs } from 'node:util';
 import { must, Stop, target, top } from '../step.mjs';
 import { makeInputs } from './inorder-inputs.mjs';
 import { programs, stubs } from './inorder-programs.mjs';
-import { expectations, kernelsFor } from './kernels.mjs';
+import { expectations, kernelsFor, otherExpectations } from './kernels.mjs';
 import { debianSource } from './sources.mjs';
 
 const simulator = join(top, 'core/accuracy/simulator');
@@ -36,18 +36,24 @@ const usual_period_cycles = 5003;
 const usual_more = 10;
 const flags = '-O2 -g -w -static -fno-pie -no-pie';
 
-const packages = (arch) => ({
+const kernelPackages = (arch) => ({
   'qemu-user': `qemu-${arch}`,
   [`gcc-${arch}-linux-gnu`]: `${arch}-linux-gnu-gcc`,
-  [`g++-${arch}-linux-gnu`]: `${arch}-linux-gnu-g++`,
   gcc: 'gcc',
+});
+const packages = (arch) => ({
+  ...kernelPackages(arch),
+  [`g++-${arch}-linux-gnu`]: `${arch}-linux-gnu-g++`,
   'dpkg-dev': 'dpkg-source',
 });
 
 const onPath = (program) => process.env.PATH.split(':').some((folder) => existsSync(join(folder, program)));
 
-/** Debian packages that simulating needs and this machine has not. */
-export const missingPackages = (arch) => Object.entries(packages(arch)).filter(([, program]) => !onPath(program)).map(([name]) => name);
+const notHere = (packages) => Object.entries(packages).filter(([, program]) => !onPath(program)).map(([name]) => name);
+
+/** Debian packages that simulating needs and this machine has not: all programs, or the kernels alone. */
+export const missingPackages = (arch) => notHere(packages(arch));
+export const missingForKernels = (arch) => notHere(kernelPackages(arch));
 
 /** Builds the simulator when it is older than its sources. */
 export async function buildSimulator(work) {
@@ -124,7 +130,9 @@ function writeMeta(folder, program, source, totals) {
 }
 
 function writeExpected(folder, { file }, binary, arch) {
-  const rows = expectations(file, binary, arch).map(({ address, cause, culprit }) => `${address.toString(16)}\t${cause}\t${culprit.toString(16)}\n`);
+  const culprits = expectations(file, binary, arch).map(({ address, cause, culprit }) => [address, cause, culprit.toString(16)]);
+  const others = otherExpectations(file, binary, arch).map(({ address, cause, word }) => [address, cause, word]);
+  const rows = [...culprits, ...others].map(([address, cause, what]) => `${address.toString(16)}\t${cause}\t${what}\n`);
   writeFileSync(join(folder, 'expected.tsv'), rows.join(''));
 }
 
@@ -156,9 +164,10 @@ export async function captureAll({ out, arches = architectures, names = [], more
   writeStubs(join(work, 'stubs'));
   makeInputs(join(work, 'inputs'));
   for (const arch of arches) {
-    const missing = missingPackages(arch);
+    const chosen = [...programs, ...kernelsFor(arch)].filter(wanted);
+    const missing = chosen.every(({ role }) => role === 'kernel') ? missingForKernels(arch) : missingPackages(arch);
     if (missing.length > 0) throw new Stop(`to simulate ${arch}, install: apt-get install ${missing.join(' ')}`);
-    for (const program of [...programs, ...kernelsFor(arch)].filter(wanted)) await capture(program, arch, { out, work, plugin, more });
+    for (const program of chosen) await capture(program, arch, { out, work, plugin, more });
   }
 }
 

@@ -6,8 +6,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { architectures, buildProgram, buildSimulator, missingPackages, simulate } from './inorder.mjs';
-import { commented, expectations, kernelsFor } from './kernels.mjs';
+import { architectures, buildProgram, buildSimulator, missingForKernels, simulate } from './inorder.mjs';
+import { commented, expectations, kernelsFor, otherExpectations } from './kernels.mjs';
 
 /** Of the cycles beyond an instruction's base, those that must be the named culprit's. */
 const culprit_share_min = 0.9;
@@ -49,6 +49,17 @@ function checkCulprits({ file }, arch, { binary, stalls }) {
   }
 }
 
+/** Time in the kernel that a comment names, and stalls that this core has not. */
+function checkOthers({ file }, arch, { binary, folder, stalls }) {
+  const entered = rows(folder, 'events.tsv').filter(([event]) => event === 'kernel-time');
+  for (const { address, cause, word } of otherExpectations(file, binary, arch)) {
+    const here = entered.filter(([, , at]) => parseInt(at, 16) === address);
+    const count = (list) => sum(list.map(([, , , samples]) => Number(samples)));
+    if (word === 'kernel') assert.ok(count(here) >= culprit_share_min * count(entered), `${address.toString(16)}: ${count(here)} of ${count(entered)} samples of the kernel's time`);
+    else assert.ok(!stalls.some((stall) => stall.address === address && stall.cause === cause), `${address.toString(16)}: ${cause}`);
+  }
+}
+
 /** Control enters an instruction as often as it is executed: from the one before it, or by a transfer. */
 function checkFlow({ folder, executions, binary }, arch) {
   const text = execFileSync(`${arch}-linux-gnu-objdump`, ['-f', '-d', '--no-show-raw-insn', binary], { encoding: 'utf8', maxBuffer: 2 ** 28 });
@@ -69,7 +80,7 @@ function checkFlow({ folder, executions, binary }, arch) {
 }
 
 for (const arch of architectures) {
-  const missing = missingPackages(arch).filter((name) => name !== 'dpkg-dev' && !name.startsWith('g++'));
+  const missing = missingForKernels(arch);
   if (missing.length > 0) {
     console.log(`SKIPPED simulated core (${arch}): not installed: ${missing.join(', ')}`);
     continue;
@@ -86,6 +97,7 @@ for (const arch of architectures) {
         const done = await run(kernel, arch);
         checkHeads(kernel, arch, done);
         checkCulprits(kernel, arch, done);
+        checkOthers(kernel, arch, done);
       });
 
     test('every cycle and every instruction is accounted for', async () => {

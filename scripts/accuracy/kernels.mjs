@@ -45,6 +45,10 @@ export function commented(file, word, binary, arch) {
   return lineTable(binary, arch).filter(([line]) => wanted.has(line)).map(([line, address]) => ({ address, says: wanted.get(line) }));
 }
 
+/** What else a kernel should show, as rows of `expected.tsv`: that the kernel is entered for this cause, or that it is never named. */
+export const otherExpectations = (file, binary, arch) =>
+  ['kernel', 'never'].flatMap((word) => commented(file, word, binary, arch).map(({ address, says }) => ({ address, cause: says, word })));
+
 /** What stalls a kernel should show: address, cause and culprit's address. */
 export const expectations = (file, binary, arch) =>
   commented(file, 'culprit', binary, arch).map(({ address, says }) => {

@@ -15,7 +15,8 @@
 
 /* When a register can be read: after the latency the text tells, and after what happened. */
 struct readiness {
-    uint64_t known, actual;
+    uint64_t known;
+    struct arrival actual;
     struct insn *producer;
 };
 
@@ -122,22 +123,28 @@ static uint64_t front_end(struct insn *insn, uint64_t cycle)
     return cycle;
 }
 
+static enum cause dcache_miss(enum level from)
+{
+    return from == SECOND_LEVEL ? DCACHE_SECOND : DCACHE_MEMORY;
+}
+
 static uint64_t operands(struct insn *insn, uint64_t cycle)
 {
     struct readiness *last = NULL;
     for (unsigned i = 0; i < insn->n_sources; i++) {
         struct readiness *source = &registers[insn->sources[i]];
-        if (source->actual > cycle && (!last || source->actual > last->actual))
+        if (source->actual.done > cycle && (!last || source->actual.done > last->actual.done))
             last = source;
     }
-    return last ? held_until(insn, cycle, last->actual, DCACHE, last->producer) : cycle;
+    return last ? held_until(insn, cycle, last->actual.done, dcache_miss(last->actual.from), last->producer) : cycle;
 }
 
 static uint64_t translation(struct insn *insn, uint64_t cycle, const struct access *accesses, unsigned n_accesses)
 {
-    unsigned late = 0;
+    unsigned late = 0, touched = 0;
     for (unsigned i = 0; i < n_accesses; i++)
-        late += data_page_cycles(&accesses[i]);
+        late += data_page_cycles(&accesses[i], &touched);
+    record_kernel(insn, (uint64_t)touched * PAGE_FAULT_CYCLES);
     if (late && insn->load)
         record_event(insn, DTLB_MISSES);
     return held_until(insn, cycle, cycle + late, DTLB, insn);
@@ -165,10 +172,9 @@ static uint64_t memory(struct insn *insn, uint64_t cycle, const struct access *a
     if (insn->special == ORDERED)
         cycle = everything_done(insn, cycle);
     if (insn->load && any_load_misses(accesses, n_accesses)) {
-        struct insn *whose;
+        const struct miss *first = first_miss();
         record_event(insn, DCACHE_MISSES);
-        uint64_t free = miss_slot_free(cycle, &whose);
-        cycle = held_until(insn, cycle, free, DCACHE, whose);
+        cycle = held_until(insn, cycle, first->arrival.done, dcache_miss(first->arrival.from), first->loader);
     }
     if (insn->store)
         cycle = held_until(insn, cycle, store_slot_free(cycle), WRITEBUFFER, insn);
@@ -203,26 +209,27 @@ static void take_unit(struct insn *insn)
 }
 
 /* Performs the accesses; when the last load's data is there. */
-static uint64_t access_all(struct insn *insn, const struct access *accesses, unsigned n_accesses)
+static struct arrival access_all(struct insn *insn, const struct access *accesses, unsigned n_accesses)
 {
-    uint64_t done = now + insn->latency;
+    struct arrival last = {.done = now + insn->latency, .from = FIRST_LEVEL};
     for (unsigned i = 0; i < n_accesses; i++) {
         if (accesses[i].store) {
             store(&accesses[i], now);
         } else {
-            uint64_t loaded = load(&accesses[i], now, insn);
-            done = loaded > done ? loaded : done;
+            struct arrival loaded = load(&accesses[i], now, insn);
+            last = loaded.done > last.done ? loaded : last;
         }
     }
-    return done;
+    return last;
 }
 
-static void publish(struct insn *insn, uint64_t done)
+static void publish(struct insn *insn, struct arrival arrival)
 {
     for (unsigned i = 0; i < insn->n_results; i++) {
         bool quick = i + insn->n_quick >= insn->n_results;
         uint64_t known = now + (quick ? LATENCY_ALU : insn->latency);
-        registers[insn->results[i]] = (struct readiness){.known = known, .actual = quick ? known : done, .producer = insn};
+        struct arrival actual = quick ? (struct arrival){.done = known} : arrival;
+        registers[insn->results[i]] = (struct readiness){.known = known, .actual = actual, .producer = insn};
     }
 }
 
@@ -263,6 +270,6 @@ void core_issue(struct insn *insn, const struct access *accesses, unsigned n_acc
     record_head(insn, now, cycle);
     take_slot(insn, cycle);
     take_unit(insn);
-    publish(insn, ideal ? now + insn->latency : access_all(insn, accesses, n_accesses));
+    publish(insn, access_all(insn, accesses, ideal ? 0 : n_accesses));
     follow(insn, next_pc);
 }

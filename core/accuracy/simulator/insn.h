@@ -41,6 +41,7 @@ struct insn {
     uint64_t base_cycles; /* at the head of the queue, for reasons that the program's text explains */
     uint64_t samples;
     uint64_t samples_ahead[2]; /* of them, by what the conditional branch did that straight-line code reached: no jump, jump */
+    uint64_t kernel_samples; /* of the kernel's time on its behalf */
     uint32_t *event_samples; /* one for each event, allocated at its first */
 };
 

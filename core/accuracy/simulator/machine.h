@@ -19,6 +19,8 @@ enum {
 
     MISPREDICT_CYCLES = 8, /* beyond the cycle that the next instruction takes anyhow */
     SYSTEM_CALL_CYCLES = 400,
+    /* In the kernel, beside the program's own time: an order of magnitude, and a prime, so that no loop keeps step with it. */
+    PAGE_FAULT_CYCLES = 1009,
 
     LINE_SHIFT = 6,
     PAGE_SHIFT = 12,

@@ -6,13 +6,14 @@
  */
 #include "memory.h"
 #include "machine.h"
+#include "record.h"
 #include <stdlib.h>
 #include <string.h>
 
 struct line {
     uint64_t number;
     uint64_t used;     /* when, for least recently used */
-    uint64_t ready;    /* the cycle at which it has arrived */
+    struct arrival arrival;
 };
 
 struct cache {
@@ -26,11 +27,6 @@ struct tlb {
     unsigned entries;
     uint64_t pages[TLB_MAX], used[TLB_MAX];
     uint8_t hints[HINTS];
-};
-
-struct miss {
-    uint64_t done;
-    struct insn *loader;
 };
 
 struct pending_store {
@@ -100,11 +96,23 @@ static struct line *touch(struct cache *cache, uint64_t number, bool *was_there)
     return line;
 }
 
-static unsigned beyond_first_level_cycles(uint64_t number)
+static enum level beyond_first_level(uint64_t number)
 {
     bool in_l2;
     touch(&l2, number, &in_l2);
-    return in_l2 ? L2_CYCLES : MEMORY_CYCLES;
+    return in_l2 ? SECOND_LEVEL : MEMORY;
+}
+
+static unsigned cycles_from(enum level level)
+{
+    return level == SECOND_LEVEL ? L2_CYCLES : MEMORY_CYCLES;
+}
+
+/* Of a line that is asked for at `start` and is not in the first level. */
+static struct arrival fetched(uint64_t number, uint64_t start)
+{
+    enum level from = beyond_first_level(number);
+    return (struct arrival){.done = start + cycles_from(from), .from = from};
 }
 
 static bool translated(struct tlb *tlb, uint64_t page)
@@ -129,7 +137,7 @@ unsigned fetch_line_cycles(uint64_t pc)
 {
     bool near;
     touch(&l1i, pc >> LINE_SHIFT, &near);
-    return near ? 0 : beyond_first_level_cycles(pc >> LINE_SHIFT);
+    return near ? 0 : cycles_from(beyond_first_level(pc >> LINE_SHIFT));
 }
 
 unsigned fetch_page_cycles(uint64_t pc)
@@ -142,11 +150,15 @@ static uint64_t last_byte(const struct access *access)
     return access->address + access->size_bytes - 1;
 }
 
-unsigned data_page_cycles(const struct access *access)
+unsigned data_page_cycles(const struct access *access, unsigned *touched)
 {
     unsigned cycles = 0;
-    for (uint64_t page = access->address >> PAGE_SHIFT; page <= last_byte(access) >> PAGE_SHIFT; page++)
-        cycles += translated(&dtlb, page) ? 0 : DTLB_CYCLES;
+    for (uint64_t page = access->address >> PAGE_SHIFT; page <= last_byte(access) >> PAGE_SHIFT; page++) {
+        if (!translated(&dtlb, page)) {
+            cycles += DTLB_CYCLES;
+            *touched += record_page(page);
+        }
+    }
     return cycles;
 }
 
@@ -158,21 +170,20 @@ bool data_is_near(const struct access *access)
     return true;
 }
 
-uint64_t miss_slot_free(uint64_t now, struct insn **whose)
+struct miss *first_miss(void)
 {
     struct miss *first = misses;
     for (unsigned i = 1; i < LOAD_MISSES; i++)
-        if (misses[i].done < first->done)
+        if (misses[i].arrival.done < first->arrival.done)
             first = &misses[i];
-    *whose = first->loader;
-    return first->done > now ? first->done : now;
+    return first;
 }
 
 uint64_t loads_done(uint64_t now, struct insn **whose)
 {
     for (unsigned i = 0; i < LOAD_MISSES; i++) {
-        if (misses[i].done > now) {
-            now = misses[i].done;
+        if (misses[i].arrival.done > now) {
+            now = misses[i].arrival.done;
             *whose = misses[i].loader;
         }
     }
@@ -190,33 +201,37 @@ static bool forwarded(const struct access *access, uint64_t now)
     return false;
 }
 
-static uint64_t load_line(uint64_t number, uint64_t now, struct insn *loader)
+static struct arrival later(struct arrival a, struct arrival b)
+{
+    return b.done > a.done ? b : a;
+}
+
+static struct arrival from_first_level(uint64_t now)
+{
+    return (struct arrival){.done = now + LATENCY_LOAD, .from = FIRST_LEVEL};
+}
+
+static struct arrival load_line(uint64_t number, uint64_t now, struct insn *loader)
 {
     bool near;
     struct line *line = touch(&l1d, number, &near);
     if (!near) {
-        struct insn *unused;
-        struct miss *slot = misses;
-        uint64_t start = miss_slot_free(now, &unused); /* later than `now` for the second line of one load */
-        for (unsigned i = 1; i < LOAD_MISSES; i++)
-            if (misses[i].done < slot->done)
-                slot = &misses[i];
-        line->ready = start + beyond_first_level_cycles(number);
-        *slot = (struct miss){.done = line->ready, .loader = loader};
+        struct miss *slot = first_miss();
+        uint64_t free = slot->arrival.done; /* later than `now` for the second line of one load */
+        line->arrival = fetched(number, free > now ? free : now);
+        *slot = (struct miss){.arrival = line->arrival, .loader = loader};
     }
-    return line->ready > now + LATENCY_LOAD ? line->ready : now + LATENCY_LOAD;
+    return later(from_first_level(now), line->arrival);
 }
 
-uint64_t load(const struct access *access, uint64_t now, struct insn *loader)
+struct arrival load(const struct access *access, uint64_t now, struct insn *loader)
 {
-    uint64_t done = now + LATENCY_LOAD;
+    struct arrival arrival = from_first_level(now);
     if (forwarded(access, now))
-        return done;
-    for (uint64_t number = access->address >> LINE_SHIFT; number <= last_byte(access) >> LINE_SHIFT; number++) {
-        uint64_t line_done = load_line(number, now, loader);
-        done = line_done > done ? line_done : done;
-    }
-    return done;
+        return arrival;
+    for (uint64_t number = access->address >> LINE_SHIFT; number <= last_byte(access) >> LINE_SHIFT; number++)
+        arrival = later(arrival, load_line(number, now, loader));
+    return arrival;
 }
 
 uint64_t store_slot_free(uint64_t now)
@@ -235,10 +250,10 @@ void store(const struct access *access, uint64_t now)
     for (uint64_t number = access->address >> LINE_SHIFT; number <= last_byte(access) >> LINE_SHIFT; number++) {
         bool near;
         struct line *line = touch(&l1d, number, &near);
-        if (near)
-            done = line->ready > done + 1 ? line->ready : done + 1;
-        else
-            line->ready = done += beyond_first_level_cycles(number);
+        if (!near)
+            line->arrival = fetched(number, done);
+        /* A store to the first level takes a cycle; no line comes sooner than that. */
+        done = line->arrival.done > done + 1 ? line->arrival.done : done + 1;
     }
     stores[next_store] = (struct pending_store){.done = done, .access = *access};
     next_store = (next_store + 1) % STORE_ENTRIES;

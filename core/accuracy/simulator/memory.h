@@ -14,6 +14,21 @@ struct access {
     bool store;
 };
 
+/* Where data came from, nearest first. */
+enum level { FIRST_LEVEL, SECOND_LEVEL, MEMORY };
+
+/* When a load's result is usable, and what of it came last. */
+struct arrival {
+    uint64_t done;
+    enum level from;
+};
+
+/* A load's line on its way; `done` may be past. */
+struct miss {
+    struct arrival arrival;
+    struct insn *loader;
+};
+
 void memory_init(void);
 
 /* Cycles that the fetch of the line of `pc` is late; zero from the first level. */
@@ -21,17 +36,17 @@ unsigned fetch_line_cycles(uint64_t pc);
 /* Cycles that the translation of the page of `pc` is late. */
 unsigned fetch_page_cycles(uint64_t pc);
 
-/* Cycles that translating the access is late. */
-unsigned data_page_cycles(const struct access *access);
+/* Cycles that translating the access is late. `*touched` grows by the pages that nobody accessed before. */
+unsigned data_page_cycles(const struct access *access, unsigned *touched);
 
 /* Whether all of the access is in the first level or on its way there. */
 bool data_is_near(const struct access *access);
 
-/* When an outstanding load miss can be added, and, if that is after `now`, whose miss is in the way. */
-uint64_t miss_slot_free(uint64_t now, struct insn **whose);
+/* Of the load misses that fill all places the one that is done first: another can be added then. */
+struct miss *first_miss(void);
 
-/* Performs a load issued at `now` by `loader`: when its result is usable. */
-uint64_t load(const struct access *access, uint64_t now, struct insn *loader);
+/* Performs a load issued at `now` by `loader`. */
+struct arrival load(const struct access *access, uint64_t now, struct insn *loader);
 
 /* When the last outstanding load miss has arrived, and whose it is. */
 uint64_t loads_done(uint64_t now, struct insn **whose);

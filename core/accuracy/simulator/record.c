@@ -9,8 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const cause_names[CAUSES] = {"icache-miss",  "itlb-miss", "dcache-miss",     "dtlb-miss", "branch-mispredict",
-                                                "write-buffer", "divider",   "synchronization", "system"};
+/* A name, and the level that data came from. */
+static const char *const cause_names[CAUSES][2] = {
+    [ICACHE] = {"icache-miss"},
+    [ITLB] = {"itlb-miss"},
+    [DCACHE_SECOND] = {"dcache-miss", "l2"},
+    [DCACHE_MEMORY] = {"dcache-miss", "memory"},
+    [DTLB] = {"dtlb-miss"},
+    [MISPREDICT] = {"branch-mispredict"},
+    [WRITEBUFFER] = {"write-buffer"},
+    [DIVIDER] = {"divider"},
+    [SYNCHRONIZATION] = {"synchronization"},
+    [SYSTEM] = {"system"},
+};
 static const char *const event_names[EVENTS] = {"instructions", "L1-dcache-load-misses", "L1-icache-load-misses",
                                                 "dTLB-load-misses", "branch-misses"};
 
@@ -26,8 +37,10 @@ struct table {
 };
 
 static struct record_options options;
-static struct table stalls, indirects, insns;
+static struct table stalls, indirects, insns, pages;
 static uint64_t next_sample, samples, random_state;
+/* The kernel's time draws for itself, so that the program's samples stay where they are. */
+static uint64_t kernel_cycles, next_kernel_sample, kernel_random_state;
 /* Sampled since the last branch. What does not fit is as if its branch could not be told. */
 enum { PENDING_MAX = 64 };
 static struct insn *pending[PENDING_MAX];
@@ -87,28 +100,30 @@ static uint64_t *count_of(struct table *table, uint64_t a, uint64_t b, uint64_t 
 }
 
 /* xorshift64*: small, seeded and good enough to draw periods. */
-static uint64_t draw(void)
+static uint64_t draw(uint64_t *state)
 {
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return random_state * 0x2545f4914f6cdd1du;
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * 0x2545f4914f6cdd1du;
 }
 
 /* Uniform within an eighth of the mean, so that no loop keeps step with the samples. */
-static uint64_t draw_period(uint64_t mean)
+static uint64_t draw_period(uint64_t *state, uint64_t mean)
 {
     uint64_t spread = mean / 4 + 1;
-    return mean - mean / 8 + draw() % spread;
+    return mean - mean / 8 + draw(state) % spread;
 }
 
 void record_init(const struct record_options *given)
 {
     options = *given;
     random_state = mix(options.seed + 0x9e3779b97f4a7c15u) | 1;
-    next_sample = draw_period(options.period_cycles);
+    kernel_random_state = mix(random_state) | 1;
+    next_sample = draw_period(&random_state, options.period_cycles);
+    next_kernel_sample = draw_period(&kernel_random_state, options.period_cycles);
     for (int event = 0; event < EVENTS; event++)
-        event_left[event] = draw_period(options.event_periods[event]);
+        event_left[event] = draw_period(&random_state, options.event_periods[event]);
 }
 
 /* Tables hold instructions as the words of their pointers. */
@@ -137,7 +152,7 @@ void record_head(struct insn *insn, uint64_t from, uint64_t to)
         samples++;
         if (n_pending < PENDING_MAX)
             pending[n_pending++] = insn;
-        next_sample += draw_period(options.period_cycles);
+        next_sample += draw_period(&random_state, options.period_cycles);
     }
 }
 
@@ -151,10 +166,22 @@ void record_event(struct insn *insn, enum event event)
     event_counts[event]++;
     if (--event_left[event])
         return;
-    event_left[event] = draw_period(options.event_periods[event]);
+    event_left[event] = draw_period(&random_state, options.event_periods[event]);
     if (!insn->event_samples)
         insn->event_samples = allocate(EVENTS, sizeof *insn->event_samples);
     insn->event_samples[event]++;
+}
+
+bool record_page(uint64_t page)
+{
+    return !(*count_of(&pages, page + 1, 0, 0))++;
+}
+
+void record_kernel(struct insn *insn, uint64_t cycles)
+{
+    kernel_cycles += cycles;
+    for (; next_kernel_sample < kernel_cycles; next_kernel_sample += draw_period(&kernel_random_state, options.period_cycles))
+        insn->kernel_samples++;
 }
 
 void record_branch(int direction)
@@ -274,12 +301,13 @@ static void write_stalls(struct insn **list, size_t count, const struct entry *h
             fprintf(file, "%" PRIx64 "\tbase\t-\t%" PRIu64 "\n", list[i]->pc, list[i]->base_cycles);
     for (size_t i = 0; i < n_held; i++) {
         const struct insn *culprit = insn_of(held[i].key[2]);
-        fprintf(file, "%" PRIx64 "\t%s\t", insn_of(held[i].key[0])->pc, cause_names[held[i].key[1]]);
+        const char *const *name = cause_names[held[i].key[1]];
+        fprintf(file, "%" PRIx64 "\t%s\t", insn_of(held[i].key[0])->pc, name[0]);
         if (culprit)
             fprintf(file, "%" PRIx64, culprit->pc);
         else
             fputc('-', file);
-        fprintf(file, "\t%" PRIu64 "\n", held[i].count);
+        fprintf(file, "\t%" PRIu64 "%s%s\n", held[i].count, name[1] ? "\t" : "", name[1] ? name[1] : "");
     }
     finish(file);
 }
@@ -296,6 +324,9 @@ static void write_counts(struct insn **list, size_t count)
             fprintf(sampled, "%" PRIx64 "\t%" PRIu64 "\n", insn->pc, insn->samples);
         if (insn->samples_ahead[0] | insn->samples_ahead[1])
             fprintf(ahead, "%" PRIx64 "\t%" PRIu64 "\t%" PRIu64 "\n", insn->pc, insn->samples_ahead[1], insn->samples_ahead[0]);
+        if (insn->kernel_samples)
+            fprintf(events, "kernel-time\t%" PRIu64 "\t%" PRIx64 "\t%" PRIu64 "\n", options.period_cycles, insn->pc,
+                    insn->kernel_samples);
         for (int event = 0; insn->event_samples && event < EVENTS; event++)
             if (insn->event_samples[event])
                 fprintf(events, "%s\t%" PRIu64 "\t%" PRIx64 "\t%" PRIu32 "\n", event_names[event], options.event_periods[event],

@@ -5,7 +5,7 @@
 #include "insn.h"
 
 /* Why an instruction was held at the head of the queue beyond what the program's text explains. */
-enum cause { ICACHE, ITLB, DCACHE, DTLB, MISPREDICT, WRITEBUFFER, DIVIDER, SYNCHRONIZATION, SYSTEM, CAUSES };
+enum cause { ICACHE, ITLB, DCACHE_SECOND, DCACHE_MEMORY, DTLB, MISPREDICT, WRITEBUFFER, DIVIDER, SYNCHRONIZATION, SYSTEM, CAUSES };
 
 enum event { INSTRUCTIONS, DCACHE_MISSES, ICACHE_MISSES, DTLB_MISSES, BRANCH_MISSES, EVENTS };
 
@@ -26,6 +26,10 @@ void record_head(struct insn *insn, uint64_t from, uint64_t to);
 /* Of which so many cycles had this cause; `culprit` may be null. */
 void record_stall(struct insn *insn, enum cause cause, struct insn *culprit, uint64_t cycles);
 void record_event(struct insn *insn, enum event event);
+/* Whether a data page is accessed for the first time, which enters the kernel. */
+bool record_page(uint64_t page);
+/* Cycles in the kernel that `insn` caused: sampled as time is, on a clock of their own. */
+void record_kernel(struct insn *insn, uint64_t cycles);
 /* A branch was issued, which ends what ran straight on; `direction` is 1 where a conditional one was taken, 0 where not, -1 for others. */
 void record_branch(int direction);
 /* An indirect branch went to `to`. */

@@ -10,10 +10,11 @@ use std::{
     str::FromStr,
 };
 
+use dwell_analysis::{Cause, Level};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::truth::TrueCause;
+use crate::truth::{self, TrueCause};
 
 /// An address as the image's own headers say it.
 pub type Address = u64;
@@ -43,6 +44,8 @@ pub struct Capture {
     pub edges: FxHashMap<(Address, Address), u64>,
     /// Truth, simulated cores only: cycles at the head of the queue, by cause.
     pub stalls: Option<Vec<TrueStall>>,
+    /// Kernels: what must be said of some instructions, and what must not.
+    pub expected: Vec<Expectation>,
     /// Samples of other events, by name.
     pub events: BTreeMap<String, EventSamples>,
     /// Path bursts.
@@ -115,6 +118,30 @@ pub struct TrueStall {
     pub culprit: Option<Address>,
     /// For how long, over the whole run.
     pub cycles: f64,
+    /// Of a data miss: where the data came from.
+    pub level: Option<Level>,
+}
+
+/// What a kernel's comment says of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// The instruction.
+    pub address: Address,
+    /// Why it waits, or what it does not wait for.
+    pub cause: Cause,
+    /// Which of both.
+    pub verdict: Expected,
+}
+
+/// What is to be said of a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// That it stalls the instruction, and that the one at this address is to blame.
+    Culprit(Address),
+    /// That the kernel was entered for it.
+    Kernel,
+    /// Nothing: the machine knows no such stall.
+    Never,
 }
 
 /// Samples of an event that does not measure time.
@@ -217,6 +244,7 @@ impl Capture {
             executions: by_key(&folder.join("executions.tsv"), |r| r.hex())?,
             edges: by_key(&folder.join("edges.tsv"), |r| Ok((r.hex()?, r.hex()?)))?,
             stalls,
+            expected: expected(folder)?,
             events: events(folder)?,
             bursts: bursts(folder)?,
             windows: windows(folder)?,
@@ -281,7 +309,25 @@ fn stall(row: &mut Row) -> Result<TrueStall, String> {
         "-" => None,
         text => Some(hex(text)?),
     };
-    Ok(TrueStall { address, cause, culprit, cycles: row.amount()? })
+    let cycles = row.amount()?;
+    let level = row.0.next().map(truth::level).transpose()?;
+    Ok(TrueStall { address, cause, culprit, cycles, level })
+}
+
+fn expected(folder: &Path) -> Result<Vec<Expectation>, CaptureError> {
+    let Some(table) = Table::read_if_there(&folder.join("expected.tsv"))? else { return Ok(Vec::new()) };
+    table.rows(|row| {
+        let address = row.hex()?;
+        let TrueCause::Dynamic(cause) = TrueCause::from_str(row.field()?)? else {
+            return Err("\"base\" can be seen by none".to_owned());
+        };
+        let verdict = match row.field()? {
+            "kernel" => Expected::Kernel,
+            "never" => Expected::Never,
+            text => Expected::Culprit(hex(text)?),
+        };
+        Ok(Expectation { address, cause, verdict })
+    })
 }
 
 fn events(folder: &Path) -> Result<BTreeMap<String, EventSamples>, CaptureError> {

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use dwell_analysis::{Cause, ProcedureAnalysis, Stall as Blame, StallKind};
+use dwell_analysis::{Cause, DataSource, Level, ProcedureAnalysis, Stall as Blame, StallKind};
 use serde::Serialize;
 
 use crate::{
+    capture::{Expectation, Expected},
     program::{Procedure, Program, Stall},
     truth::TrueCause,
 };
@@ -39,6 +40,12 @@ pub struct Scores {
     pub causes_times: f64,
     /// Stalled cycles times the number of (cause, culprit) pairs listed.
     pub suspects_times: f64,
+    /// Data misses that are listed with their culprit, and of which the truth tells the level …
+    pub leveled: f64,
+    /// … those where it is among the levels listed …
+    pub level_listed: f64,
+    /// … and the number of levels listed for it, times those cycles.
+    pub levels_times: f64,
     /// At instructions for which no dynamic stall is reported.
     pub unreported: f64,
     /// Cycles that the analysis calls unexplained, as it measures them.
@@ -142,10 +149,10 @@ fn instruction(
 ) {
     let true_cause = |s: &&Stall| match s.cause {
         TrueCause::Base => None,
-        TrueCause::Dynamic(cause) => Some((cause, s.culprit, s.cycles)),
+        TrueCause::Dynamic(cause) => Some((cause, **s)),
     };
     let dynamic: Vec<_> = stalls.iter().filter_map(true_cause).collect();
-    let stalled: f64 = dynamic.iter().map(|(.., cycles)| cycles).sum();
+    let stalled: f64 = dynamic.iter().map(|(_, stall)| stall.cycles).sum();
     if procedure.samples[i] < SAMPLES_MIN {
         scores.left_out += stalled;
         return;
@@ -164,10 +171,14 @@ fn instruction(
         scores.unreported += stalled;
     }
     let mut by_cause: BTreeMap<Cause, f64> = BTreeMap::new();
-    for (cause, culprit, cycles) in dynamic {
+    for (cause, Stall { culprit, cycles, level, .. }) in dynamic {
         *by_cause.entry(cause).or_default() += cycles;
         let is_listed = listed.iter().any(|s| s.cause == cause);
-        let is_culprit = listed.iter().any(|s| s.cause == cause && is_same(procedure, i, s.culprit, culprit));
+        let blamed = listed.iter().find(|s| s.cause == cause && is_same(procedure, i, s.culprit, culprit));
+        let is_culprit = blamed.is_some();
+        if let (Some(blamed), Some(level)) = (blamed, level) {
+            scores.level(&blamed.sources, level, cycles);
+        }
         let of = scores.causes.entry(format!("{cause:?}")).or_default();
         of.stalled += cycles;
         if is_listed {
@@ -187,6 +198,22 @@ fn instruction(
     }
 }
 
+/// Whether an instruction's analysis says what a kernel's comment does. A divider that is busy as the text alone tells may be called
+/// a unit, and a culprit in another procedure, a return say, cannot be named: whom the analysis blames stands for it.
+pub fn says(procedure: &Procedure, analysis: &ProcedureAnalysis, i: usize, expected: Expectation) -> bool {
+    let cost = &analysis.instructions[i];
+    let is_unit = |c: Cause| c == Cause::FunctionalUnit && expected.cause == Cause::Divider;
+    let mut stalls = cost.stalls.iter().filter(|s| s.cause == expected.cause || is_unit(s.cause));
+    let is_here = |address| procedure.instructions.iter().any(|i| i.address.0 == address);
+    match expected.verdict {
+        Expected::Culprit(culprit) => {
+            stalls.any(|s| is_same(procedure, i, s.culprit, Some(culprit)) || !is_here(culprit))
+        }
+        Expected::Kernel => cost.kernel.is_some_and(|k| k.cause == expected.cause),
+        Expected::Never => stalls.next().is_none(),
+    }
+}
+
 /// To blame nobody and to blame the instruction that waits are the same.
 fn is_same(procedure: &Procedure, i: usize, blamed: Option<usize>, truth: Option<u64>) -> bool {
     let own = procedure.instructions[i].address.0;
@@ -203,6 +230,14 @@ fn contains(listed: &[&Blame], cause: Cause, cycles: f64) -> bool {
 }
 
 impl Scores {
+    fn level(&mut self, listed: &[DataSource], truth: Level, cycles: f64) {
+        self.leveled += cycles;
+        self.levels_times += cycles * listed.len() as f64;
+        if listed.iter().any(|s| s.level == truth) {
+            self.level_listed += cycles;
+        }
+    }
+
     /// Adds another program's sums, divided by what they weigh.
     pub fn add(&mut self, more: &Scores, weight: f64) {
         let pairs = [
@@ -213,6 +248,9 @@ impl Scores {
             (&mut self.range_right, more.range_right),
             (&mut self.causes_times, more.causes_times),
             (&mut self.suspects_times, more.suspects_times),
+            (&mut self.leveled, more.leveled),
+            (&mut self.level_listed, more.level_listed),
+            (&mut self.levels_times, more.levels_times),
             (&mut self.unreported, more.unreported),
             (&mut self.unexplained, more.unexplained),
             (&mut self.cycles, more.cycles),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use dwell_analysis::{
-    Counted, MachineModel, Transfer,
+    Counted, Level, MachineModel, Transfer,
     cfg::Cfg,
     directions, recover_jump_targets,
     windows::{Compared, compare},
@@ -18,7 +18,7 @@ use dwell_profile::Event;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    capture::{Address, Capture, McaBlock},
+    capture::{Address, Capture, Expectation, McaBlock, TrueStall},
     truth::TrueCause,
 };
 
@@ -84,6 +84,8 @@ pub struct Truth {
     pub edges: Vec<TrueEdge>,
     /// Cycles at the head of the queue; `None` where no simulator told.
     pub stalls: Option<Vec<Stall>>,
+    /// What a kernel's comments say of its instructions.
+    pub expected: Vec<(usize, Expectation)>,
 }
 
 /// A transfer between two instructions of a procedure.
@@ -108,6 +110,8 @@ pub struct Stall {
     pub culprit: Option<Address>,
     /// For how long, over the run.
     pub cycles: f64,
+    /// Of a data miss: where the data came from.
+    pub level: Option<Level>,
 }
 
 impl Program {
@@ -322,9 +326,14 @@ impl<'a> Join<'a> {
             for stall in stalls {
                 if let Some((p, instruction)) = self.place(stall.address) {
                     let of = self.truth[p].stalls.get_or_insert_default();
-                    let (cause, culprit, cycles) = (stall.cause, stall.culprit, stall.cycles);
-                    of.push(Stall { instruction, cause, culprit, cycles });
+                    let TrueStall { cause, culprit, cycles, level, .. } = *stall;
+                    of.push(Stall { instruction, cause, culprit, cycles, level });
                 }
+            }
+        }
+        for &expectation in &self.capture.expected {
+            if let Some((p, i)) = self.place(expectation.address) {
+                self.truth[p].expected.push((i, expectation));
             }
         }
         self.edges()

@@ -262,7 +262,7 @@ impl Drawn {
             }
         }
         let executions = self.executions.iter().map(|e| Some(e.round() as u64)).collect();
-        Truth { executions, edges, stalls: None }
+        Truth { executions, edges, ..Truth::default() }
     }
 }
 

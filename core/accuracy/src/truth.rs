@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use dwell_analysis::Cause;
+use dwell_analysis::{Cause, Level};
 
 /// Why the head of the queue waited, as a simulator says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,5 +39,15 @@ impl FromStr for TrueCause {
         let name: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
         let known = NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(&name));
         known.map(|(_, cause)| *cause).ok_or_else(|| format!("\"{text}\" is no cause of a stall"))
+    }
+}
+
+/// A level of the memory by its name in `stalls.tsv`.
+pub fn level(name: &str) -> Result<Level, String> {
+    match name {
+        "l2" => Ok(Level::Second),
+        "last" => Ok(Level::Last),
+        "memory" => Ok(Level::Memory),
+        _ => Err(format!("\"{name}\" is no level of the memory")),
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Enters: a program joined with its truth. Leaves: plain figures, ready to be averaged, printed and drawn.
 
-use dwell_analysis::{Confidence, ProcedureAnalysis};
+use dwell_analysis::{Cause, Confidence, ProcedureAnalysis};
+use dwell_profile::Event;
 use serde::Serialize;
 
 use crate::{
+    capture::Expectation,
     culprits::{self, Scores},
     estimators::{
         Estimates, clusters,
@@ -39,10 +41,21 @@ pub struct Verdict {
     pub culprits: Option<Scores>,
     /// The same with the samples of misses, where there are any.
     pub culprits_by_events: Option<Scores>,
+    /// Of a kernel: what its comments say.
+    pub expected: Option<ExpectedVerdict>,
     /// How much worse it gets with less to go by.
     pub sensitivity: Vec<Sensitivity>,
     /// What could not be done, in words.
     pub notes: Vec<String>,
+}
+
+/// Whether the analysis says what a kernel's comments do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ExpectedVerdict {
+    /// Comments.
+    pub all: usize,
+    /// Those that it does not agree with: address, cause, what was expected, what is said instead, with which confidence.
+    pub unmet: Vec<String>,
 }
 
 /// Reliability by each kind of error, as [`Shares`].
@@ -102,7 +115,8 @@ pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) ->
     if program.stray_samples > 0 {
         notes.push(format!("{} samples outside procedures are left out", program.stray_samples));
     }
-    let has_misses = |p: &Procedure| p.events.keys().any(|e| e.name() != "instructions");
+    let has_misses =
+        |p: &Procedure| p.events.keys().any(|e| e.name() != "instructions" && *e != Event::KERNEL_TIME);
     let by_events = evidence.procedures.iter().any(has_misses).then(|| {
         let analyses = dwell::analyses(evidence, &evidence.model, Help::MISSES);
         culprits::score(program, &analyses)
@@ -118,9 +132,36 @@ pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) ->
         reliability_counted: counted_reliabilities(program, &all),
         culprits: culprits::score(program, &analyses),
         culprits_by_events: by_events.flatten(),
+        expected: said(program, &analyses),
         sensitivity: if has_sensitivity { sensitivity::judge(name, program) } else { Vec::new() },
         notes,
     }
+}
+
+/// What the analysis says of a kernel, by time samples alone.
+pub fn expected(program: &Program) -> Option<ExpectedVerdict> {
+    let evidence = &program.evidence;
+    said(program, &dwell::analyses(evidence, &evidence.model, Help::OWN))
+}
+
+fn said(program: &Program, analyses: &[ProcedureAnalysis]) -> Option<ExpectedVerdict> {
+    let mut verdict = ExpectedVerdict::default();
+    for ((procedure, truth), analysis) in program.evidence.procedures.iter().zip(&program.truth).zip(analyses)
+    {
+        for &(i, expectation) in &truth.expected {
+            verdict.all += 1;
+            if !culprits::says(procedure, analysis, i, expectation) {
+                let Expectation { address, cause, verdict: said } = expectation;
+                let cost = &analysis.instructions[i];
+                let instead: Vec<Cause> = cost.stalls.iter().map(|s| s.cause).collect();
+                let confidence = cost.confidence;
+                verdict
+                    .unmet
+                    .push(format!("{address:x} {cause:?} {said:x?} but {instead:?}, {confidence:?}"));
+            }
+        }
+    }
+    (verdict.all > 0).then_some(verdict)
 }
 
 /// By every estimator that has what it needs.

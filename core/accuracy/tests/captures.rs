@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use dwell_accuracy::{Capture, truth::TrueCause};
-use dwell_analysis::Cause;
+use dwell_analysis::{Cause, Level};
 use expect_test::{Expect, expect};
 
 const META: &str = r#"{"name": "toy", "language": "c", "source": "here", "role": "judge", "machine": "generic-inorder-2",
@@ -33,7 +33,7 @@ fn check_error(file: &str, text: Option<&str>, expected: Expect) {
 
 #[test]
 fn a_capture_is_read() {
-    let stalls = "1000\tbase\t-\t9\n1004\tdcache-miss\t1000\t7.5\n";
+    let stalls = "1000\tbase\t-\t9\n1004\tdcache-miss\t1000\t7.5\tl2\n";
     with("stalls.tsv", Some(stalls), |folder| {
         let capture = Capture::read(folder).expect("a good capture");
         assert_eq!(capture.samples.values().sum::<u64>(), capture.meta.samples);
@@ -41,6 +41,7 @@ fn a_capture_is_read() {
         assert_eq!(capture.edges[&(0x1004, 0x1000)], 4);
         let stall = capture.stalls.expect("stalls")[1];
         assert_eq!((stall.cause, stall.culprit), (TrueCause::Dynamic(Cause::DCacheMiss), Some(0x1000)));
+        assert_eq!(stall.level, Some(Level::Second));
         assert!(capture.bursts.is_empty() && capture.mca.is_none());
     });
 }
@@ -100,6 +101,11 @@ fn bad_lines_are_named() {
         "stalls.tsv",
         Some("1000\tbase\t-\tNaN\n"),
         expect![[r#"DIR/stalls.tsv:1: "NaN" is no amount"#]],
+    );
+    check_error(
+        "stalls.tsv",
+        Some("1000\tdcache-miss\t-\t1\tl9\n"),
+        expect![[r#"DIR/stalls.tsv:1: "l9" is no level of the memory"#]],
     );
     check_error(
         "meta.json",

@@ -94,8 +94,10 @@ fn hottest(evidence: &Evidence) -> Vec<usize> {
 }
 
 fn give(procedure: &Procedure, help: Help) -> Given<'_> {
-    let is_given =
-        |event: &Event| if event.name() == "instructions" { help.instructions } else { help.misses };
+    let is_given = |event: &Event| match event.name() {
+        "instructions" => help.instructions,
+        _ => help.misses || *event == Event::KERNEL_TIME,
+    };
     let events = procedure.events.iter().filter(|(event, _)| is_given(event));
     Given {
         directions: if help.directions { &procedure.directions } else { &[] },

@@ -46,6 +46,11 @@ pub fn render(verdicts: &[Verdict]) -> String {
             if let Some(scores) = &verdict.culprits {
                 let _ = writeln!(text, "   culprits: {}", score(scores));
             }
+            if let Some(expected) = &verdict.expected {
+                let met = expected.all - expected.unmet.len();
+                let _ =
+                    writeln!(text, "   expected: {met} of {} said{}", expected.all, unmet(&expected.unmet));
+            }
             for note in &verdict.notes {
                 let _ = writeln!(text, "   note: {note}");
             }
@@ -53,6 +58,10 @@ pub fn render(verdicts: &[Verdict]) -> String {
         let _ = writeln!(text);
     }
     text
+}
+
+fn unmet(expected: &[String]) -> String {
+    if expected.is_empty() { String::new() } else { format!("; not {}", expected.join(", ")) }
 }
 
 fn sensitivity(text: &mut String, members: &[&Verdict]) {
@@ -132,6 +141,15 @@ fn culprits(text: &mut String, members: &[&Verdict]) {
                 part(of.cause_listed),
                 part(of.culprit_listed),
                 part(of.range_right),
+            );
+        }
+        if scores.leveled > 0.0 {
+            let (listed, times) =
+                (scores.level_listed / scores.leveled, scores.levels_times / scores.leveled);
+            let _ = writeln!(
+                text,
+                "  levels of data misses with culprit: listed {:.1}; levels {times:.2}",
+                listed * 100.0
             );
         }
         for cause in [Cause::ICacheMiss, Cause::DCacheMiss, Cause::BranchMispredict] {
