@@ -191,8 +191,8 @@ pub enum Cause {
 pub enum Confidence {
     /// A guess.
     Low,
-    /// Right within a factor of about 1.5, as a rule.
-    Medium,
     /// Right within about 15%, as a rule.
+    Medium,
+    /// Right within about 10%, as a rule.
     High,
 }
