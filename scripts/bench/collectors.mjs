@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { dwell as built } from '../build.mjs';
 import { Stop } from '../step.mjs';
+import { countPerfData } from './perf-data.mjs';
 import { bytesBelow, cpuMs, helper, residentBytes, sleep, Talker } from './helpers.mjs';
 
 /** What is measured: what was built here, or another one, to compare. */
@@ -66,10 +67,7 @@ export class Perf {
   async end() {
     await this.talker.end('SIGINT');
     [this.control, this.answers].forEach(closeSync);
-    const { stdout } = spawnSync('perf', ['report', '-i', this.file, '--stats', '--stdio'], { encoding: 'utf8', maxBuffer: 1 << 28 });
-    const count = (name) => Number(stdout.match(new RegExp(`${name} events:\\s+(\\d+)`))?.[1] ?? 0);
-    this.samples = count('SAMPLE');
-    this.lost = count('LOST');
+    Object.assign(this, countPerfData(this.file));
   }
 }
 
