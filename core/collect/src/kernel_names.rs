@@ -1,8 +1,8 @@
 //! The kernel's symbols, kept in a file without a name.
 //!
 //! Enters: all symbols, once. Leaves: the one under an address. There are 5 MB of them, and the kernel takes 40 ms to list
-//! them: a daemon neither holds them in memory nor asks for them each time that something new was sampled. Never here:
-//! what an address belongs to.
+//! them: a daemon neither holds them in memory nor asks for them each time that something new was sampled. It holds one
+//! address of a page of them, so that two reads find a name. Never here: what an address belongs to.
 
 use std::{
     fs::File,
@@ -16,7 +16,9 @@ use rustix::fs::{Mode, OFlags};
 use crate::kernel::KernelSymbols;
 
 /// A symbol's address and the offset of its name, each of 8 bytes.
-const RECORD_BYTES: u64 = 16;
+const RECORD_BYTES: usize = 16;
+/// Symbols of a page.
+const PAGE_RECORDS: usize = 4096 / RECORD_BYTES;
 /// The kernel's names are no longer (KSYM_NAME_LEN).
 const NAME_BYTES_MAX: usize = 512;
 
@@ -28,7 +30,9 @@ pub enum KernelNames {
         /// It goes with us.
         file: File,
         /// Symbols in it.
-        count: u64,
+        count: usize,
+        /// Of each page of records the first one's address.
+        pages: Vec<u64>,
     },
     /// Where there is none; to be forgotten when they are not needed.
     InMemory(KernelSymbols),
@@ -38,7 +42,10 @@ impl KernelNames {
     /// Puts symbols away.
     pub fn new(symbols: KernelSymbols) -> Self {
         match write(&symbols) {
-            Ok(file) => KernelNames::InFile { file, count: symbols.starts().len() as u64 },
+            Ok(file) => {
+                let pages = symbols.starts().iter().step_by(PAGE_RECORDS).map(|(start, _)| *start).collect();
+                KernelNames::InFile { file, count: symbols.starts().len(), pages }
+            }
             Err(_) => KernelNames::InMemory(symbols),
         }
     }
@@ -47,7 +54,7 @@ impl KernelNames {
     pub fn find(&self, address: u64, base: u64) -> Option<ImageSymbol> {
         match self {
             KernelNames::InMemory(symbols) => symbols.find(address, base),
-            KernelNames::InFile { file, count } => find(file, *count, address, base),
+            KernelNames::InFile { file, count, pages } => find(file, *count, pages, address, base),
         }
     }
 }
@@ -66,22 +73,20 @@ fn write(symbols: &KernelSymbols) -> io::Result<File> {
     Ok(file)
 }
 
-fn find(file: &File, count: u64, address: u64, base: u64) -> Option<ImageSymbol> {
-    let record = |at: u64| -> Option<(u64, u64)> {
-        let mut bytes = [0; RECORD_BYTES as usize];
-        file.read_exact_at(&mut bytes, at * RECORD_BYTES).ok()?;
-        let (start, name) = bytes.split_at(8);
-        Some((u64::from_ne_bytes(start.try_into().ok()?), u64::from_ne_bytes(name.try_into().ok()?)))
-    };
-    let (mut first, mut after) = (0, count);
-    while first < after {
-        let middle = first.midpoint(after);
-        if record(middle)?.0 <= address { first = middle + 1 } else { after = middle }
-    }
-    let (start, name) = record(after.checked_sub(1)?)?;
-    let end = if after < count { record(after)?.0 } else { start };
+fn find(file: &File, count: usize, pages: &[u64], address: u64, base: u64) -> Option<ImageSymbol> {
+    let first = pages.partition_point(|start| *start <= address).checked_sub(1)? * PAGE_RECORDS;
+    // With the next page's first record, where the last symbol of this one ends.
+    let mut page = [0; (PAGE_RECORDS + 1) * RECORD_BYTES];
+    let page = &mut page[..(count - first).min(PAGE_RECORDS + 1) * RECORD_BYTES];
+    file.read_exact_at(page, (first * RECORD_BYTES) as u64).ok()?;
+    let number = |bytes: &[u8]| u64::from_ne_bytes(*bytes.first_chunk().expect("a record has two numbers"));
+    let (records, _) = page.as_chunks::<RECORD_BYTES>();
+    let after = records.partition_point(|record| number(record) <= address);
+    let record = &records[after.checked_sub(1)?];
+    let (start, name) = (number(record), number(&record[8..]));
+    let end = records.get(after).map_or(start, |next| number(next));
     let mut bytes = [0; NAME_BYTES_MAX];
-    let read = file.read_at(&mut bytes, count * RECORD_BYTES + name).ok()?;
+    let read = file.read_at(&mut bytes, (count * RECORD_BYTES) as u64 + name).ok()?;
     let name = bytes[..read].split(|b| *b == b'\n').next()?;
     let name = String::from_utf8_lossy(name).into_owned();
     let offset = ImageOffset(start.checked_sub(base)?);
