@@ -16,10 +16,10 @@ use rustc_hash::FxHashMap;
 
 const IMAGES: usize = 480;
 const PROGRAMS: usize = 150;
-const APPEND_S: u64 = 3600;
 const APPENDS_PER_COMPACTION: u64 = 16;
-/// Over all CPUs; the rest of the time they are idle.
-const SAMPLES_PER_SECOND: u64 = 400;
+/// An append's: of an hour in which all CPUs together are busy for so long that it is 400 a second.
+const SAMPLES_PER_APPEND: u64 = 400 * 3600;
+const APPENDS_PER_DAY: u64 = 24;
 /// Share of samples whose registers tell a branch's direction: BPF gives those of 250 samples a second and 1,000 Hz, and half
 /// of them tell one.
 const DIRECTIONS: f64 = 0.066;
@@ -184,9 +184,9 @@ fn epoch(day: u64) -> Epoch {
 }
 
 /// One append's samples: (image, offset, program, event) → count.
-fn interval(random: &mut Random, images: &[Image]) -> FxHashMap<(u32, u64, u32, u8), u64> {
+fn interval(random: &mut Random, images: &[Image], samples: u64) -> FxHashMap<(u32, u64, u32, u8), u64> {
     let mut counts = FxHashMap::default();
-    for _ in 0..SAMPLES_PER_SECOND * APPEND_S {
+    for _ in 0..samples {
         let program = 1 + random.steep_zipf(PROGRAMS);
         let image = match random.unit() {
             u if u < IN_KERNEL => 0,
@@ -240,28 +240,48 @@ fn bytes_below(path: &Path) -> u64 {
         .sum()
 }
 
-fn main() {
-    let words: Vec<String> = std::env::args().collect();
-    let daily = words.iter().any(|word| word == "--daily");
-    let days = words.iter().position(|word| word == "--days").and_then(|at| words.get(at + 1)?.parse().ok());
-    let days: u64 = days.unwrap_or(7);
+/// What is simulated.
+pub struct Time {
+    /// How long.
+    pub days: u64,
+    /// An epoch for each day.
+    pub daily: bool,
+    /// Of each append.
+    pub samples: u64,
+}
+
+/// What it took.
+#[derive(Debug)]
+pub struct Taken {
+    /// Samples, as simulated and as read again.
+    pub samples: [u64; 2],
+    /// Rows of all epochs.
+    pub rows: usize,
+    /// Epochs.
+    pub epochs: usize,
+    /// Segments of the last one.
+    pub segments: usize,
+    /// All files, before and after the last compaction.
+    pub bytes: [u64; 2],
+}
+
+/// Runs it through a database in a folder of its own.
+pub fn simulate(time: &Time) -> Taken {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let writer = Database::open(folder.path()).expect("a database").writer().expect("its writer");
     let random = &mut Random(1997);
     let images: Vec<Image> = (0..IMAGES).map(|at| Image::new(random, at)).collect();
     let apps: Vec<Arc<str>> = (0..=PROGRAMS).map(|at| format!("program-{at}").into()).collect();
-    let (started, mut epoch_writer, mut samples) =
-        (Instant::now(), writer.begin(epoch(0)).expect("an epoch"), 0);
-    for append in 0..days * 86_400 / APPEND_S {
-        let (day, of_day) = (append * APPEND_S / 86_400, append % (86_400 / APPEND_S));
-        if daily && day > 0 && of_day == 0 {
+    let (mut epoch_writer, appends) =
+        (writer.begin(epoch(0)).expect("an epoch"), time.days * APPENDS_PER_DAY);
+    for append in 0..appends {
+        let (day, of_day) = (append / APPENDS_PER_DAY, append % APPENDS_PER_DAY);
+        if time.daily && day > 0 && of_day == 0 {
             let ended = epoch_writer.epoch().id.clone();
             epoch_writer = writer.begin(epoch(day)).expect("an epoch");
             writer.compact(&ended).expect("compacted");
         }
-        let counts = interval(random, &images);
-        samples += SAMPLES_PER_SECOND * APPEND_S;
-        store(&mut epoch_writer, &images, &apps, counts);
+        store(&mut epoch_writer, &images, &apps, interval(random, &images, time.samples));
         if append % APPENDS_PER_COMPACTION == APPENDS_PER_COMPACTION - 1 {
             writer.compact(&epoch_writer.epoch().id).expect("compacted");
         }
@@ -276,21 +296,30 @@ fn main() {
         let time = |(key, count): (&SampleKey, &u64)| if key.event.is_derived() { 0 } else { *count };
         (rows + counts.len(), sum + counts.iter().map(time).sum::<u64>())
     });
+    let samples = [appends * time.samples, stored];
+    Taken { samples, rows, epochs: epochs.len(), segments: compacted.after, bytes: [before, bytes] }
+}
+
+#[cfg_attr(test, allow(dead_code, reason = "a test simulates a smaller one"))]
+fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    let days = words.iter().position(|word| word == "--days").and_then(|at| words.get(at + 1)?.parse().ok());
+    let days: u64 = days.unwrap_or(7);
+    let daily = words.iter().any(|word| word == "--daily");
+    let started = Instant::now();
+    let Taken { samples: [samples, stored], rows, epochs, segments, bytes: [before, bytes] } =
+        simulate(&Time { days, daily, samples: SAMPLES_PER_APPEND });
     assert_eq!(stored, samples, "samples in are samples stored");
     let verdict = if bytes <= BAR_BYTES { "✓" } else { "✗" };
-    println!(
-        "{days} simulated days of {IMAGES} images, {} epoch(s), {samples} samples, {rows} rows",
-        epochs.len()
-    );
+    println!("{days} simulated days of {IMAGES} images, {epochs} epoch(s), {samples} samples, {rows} rows");
     println!(
         "  {:.2} MB ({:.2} MB before the last compaction) {verdict} ≤ 13 MB",
         bytes as f64 / 1e6,
         before as f64 / 1e6
     );
     println!(
-        "  {:.3} bytes per row, {} segment(s) in the last epoch; {:.0} s to simulate",
+        "  {:.3} bytes per row, {segments} segment(s) in the last epoch; {:.0} s to simulate",
         bytes as f64 / rows as f64,
-        compacted.after,
         started.elapsed().as_secs_f64()
     );
 }
