@@ -110,10 +110,9 @@ static bool wait_until_open(double seconds)
 	return false;
 }
 
-static void run_daemon(void)
+/* Work under a daemon. */
+static pid_t work_under(char *const arguments[])
 {
-	char *arguments[] = { "/dwell", "--db", "/tmp/daemon", "daemon", "--backend", "kmod", "-F",
-			      "2000", "--budget", "0", NULL };
 	char *work[] = { "/init", "work", NULL };
 	pid_t daemon = start(arguments);
 
@@ -121,10 +120,32 @@ static void run_daemon(void)
 	/* It has yet to look around before it samples. */
 	sleep(10);
 	tap(!end(start(work)), "work is done under the daemon");
+	return daemon;
+}
+
+static void run_daemon(void)
+{
+	char *arguments[] = { "/dwell", "--db", "/tmp/daemon", "daemon", "--backend", "kmod", "-F",
+			      "2000", "--budget", "0", NULL };
+	pid_t daemon = work_under(arguments);
+
 	tap(module_unload() == EAGAIN, "the module cannot be taken from under it");
 	kill(daemon, SIGTERM);
 	tap(!end(daemon), "the daemon ends when it is told to");
 	ask_both("daemon", "/tmp/daemon");
+}
+
+/* What a daemon had stored outlives it. */
+static void kill_daemon(void)
+{
+	char *arguments[] = { "/dwell", "--db", "/tmp/killed", "daemon", "--backend", "kmod", "-F",
+			      "2000", "--budget", "0", "--flush-interval", "1", NULL };
+	pid_t daemon = work_under(arguments);
+
+	sleep(3); /* It stores every second. */
+	kill(daemon, SIGKILL);
+	end(daemon);
+	ask_both("killed", "/tmp/killed");
 }
 
 static bool step_clock(long seconds)
@@ -172,6 +193,7 @@ void end_to_end_run(void)
 	setenv("HOME", "/tmp", 1);
 	record();
 	run_daemon();
+	kill_daemon();
 	set_the_clock();
 	tap(!module_unload(), "the module goes");
 	do_without();

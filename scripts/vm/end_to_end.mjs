@@ -79,15 +79,15 @@ function checkClock(text) {
 
 /** @returns {[string, boolean][]} */
 export function checks(text) {
-  const all = Object.fromEntries(['kmod', 'perf', 'daemon'].map((name) => [name, counts(text, name)]));
+  const all = Object.fromEntries(['kmod', 'perf', 'daemon', 'killed'].map((name) => [name, counts(text, name)]));
   const missing = Object.keys(all).filter((name) => !all[name]);
   if (missing.length > 0) return [[`dwell answers (not of ${missing.join(', ')})`, false]];
-  const { kmod, perf, daemon } = all;
+  const { kmod, perf, daemon, killed } = all;
   return [
     ...checkClock(text),
     ...checkModule('record', kmod),
     ...checkModule('daemon', daemon),
-    ...[['record by rings', perf], ['daemon', daemon]].map(([name, other]) => [
+    ...[['record by rings', perf], ['daemon', daemon], ['killed daemon', killed]].map(([name, other]) => [
       `${name}: as many samples of the work as the module gave record (${work(other.byImage)}, ${work(kmod.byImage)})`,
       near(work(other.byImage), work(kmod.byImage), NEAR),
     ]),
