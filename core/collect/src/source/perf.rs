@@ -37,6 +37,10 @@ const ROUND_MAX: Duration = Duration::from_millis(100);
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
 /// A period is written no more often: it interrupts the event's CPU, for 8 µs of it and of ours (recipes/collector).
 const REWRITE_EVERY_NS: u64 = 250_000_000;
+/// Nor more often than the 64th part of the time so far, up to this: what a short run needs many draws for, namely that they
+/// are even on average, a long one has anyway.
+const REWRITE_EVERY_MAX_NS: u64 = 1_000_000_000;
+const DRAWS_NEEDED: u64 = 64;
 /// Events of running processes are opened anew so often while threads are born.
 const OPENINGS_MAX: u32 = 5;
 /// The index of an event that is not sampled, but brings the side band.
@@ -82,6 +86,7 @@ pub struct PerfSource {
     /// Looks for CPUs; none where tasks are sampled, whose events were opened on all CPUs that there were.
     online: Option<ListCpus>,
     next_look_ns: u64,
+    opened_ns: u64,
     /// CPUs of which the user was told that they cannot be sampled.
     refused: Vec<u32>,
 }
@@ -189,6 +194,7 @@ impl PerfSource {
             scratch: Vec::new(),
             online: matches!(tasks, Tasks::All).then_some(online_cpus),
             next_look_ns: 0,
+            opened_ns: now_ns(),
             refused: Vec::new(),
         }
     }
@@ -447,7 +453,7 @@ impl Source for PerfSource {
         }
         for sampler in &mut self.samplers {
             let passed = sampler.periods_passed(now);
-            let rests = sampler.rewritten_ns + REWRITE_EVERY_NS > now;
+            let rests = sampler.rewritten_ns + rewrite_every_ns(now.saturating_sub(self.opened_ns)) > now;
             if !rests && sampler.period.is_due(passed) {
                 sampler.rewrite(passed, now);
             }
@@ -494,6 +500,11 @@ impl Sampler {
             self.samples_since as f64
         }
     }
+}
+
+/// How often periods are written after so much time.
+fn rewrite_every_ns(elapsed_ns: u64) -> u64 {
+    (elapsed_ns / DRAWS_NEEDED).clamp(REWRITE_EVERY_NS, REWRITE_EVERY_MAX_NS)
 }
 
 fn is_hung_up(polled: &PollFd<'_>) -> bool {
