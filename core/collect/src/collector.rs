@@ -20,7 +20,7 @@ mod unknown;
 
 use std::collections::BTreeMap;
 
-use dwell_profile::{DimensionSet, Event, ImageId, ImageKind};
+use dwell_profile::{DimensionSet, Event, ImageId, ImageKind, Ledger};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
@@ -38,6 +38,8 @@ use aggregated::Aggregated;
 use code::Code;
 use dimensions::{Dimensions, ValuesIndex};
 pub use rows::Rows;
+#[cfg(test)]
+pub(crate) use rows::{Texts, tests::rows};
 use stepping::{Stepping, SteppingTally};
 pub use taking::Batch;
 use unknown::Cause;
@@ -72,9 +74,9 @@ const EXECUTIONS_MAX: usize = 1 << 14;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 12;
 
+/// What is counted by, but for the place in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    offset: u64,
+pub struct Slot {
     image: ImageIndex,
     execution: ExecutionId,
     dimensions: ValuesIndex,
@@ -92,7 +94,7 @@ pub struct Collector<H> {
     recipes_max: usize,
     /// Executions that the last [`Collector::reap`] left.
     executions_kept: usize,
-    counts: FxHashMap<Key, u64>,
+    counts: Ledger<Slot>,
     tallies: Vec<Tally>,
     lost: BTreeMap<LossCause, u64>,
     unknown: UnknownCauses,
@@ -127,7 +129,7 @@ impl<H: Host> Collector<H> {
             recipes: FxHashMap::default(),
             recipes_max: code::RECIPES_MAX,
             executions_kept: 0,
-            counts: FxHashMap::default(),
+            counts: Ledger::default(),
             lost: BTreeMap::new(),
             unknown: UnknownCauses::default(),
             aggregated: Aggregated::default(),
@@ -370,7 +372,8 @@ impl<H: Host> Collector<H> {
 
     fn add(&mut self, offset: u64, image: ImageIndex, execution: ExecutionId, event: u8, count: u64) {
         let dimensions = self.dimensions.current();
-        *self.counts.entry(Key { offset, image, execution, dimensions, event }).or_default() += count;
+        let hint = image.0.wrapping_mul(3).wrapping_add(execution.0).wrapping_add(u32::from(event));
+        self.counts.add(Slot { image, execution, dimensions, event }, hint, offset, count);
     }
 
     fn execution_of(&mut self, pid: u32) -> ExecutionId {
@@ -552,7 +555,7 @@ impl<H: Host> Collector<H> {
         self.apps.len() > EXECUTIONS_MAX.max(2 * self.executions_kept)
     }
 
-    /// Distinct entries in memory.
+    /// Entries in memory, some perhaps more than once.
     pub fn entries(&self) -> usize {
         self.counts.len()
     }

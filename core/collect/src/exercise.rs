@@ -142,7 +142,8 @@ fn side(kind: u8, pid: u32, start: u64, id: u64) -> Item {
 
 fn finish(mut collector: Collector<NoHost>, samples: u64) {
     let batch = collector.take();
-    let stored = batch.rows.iter().filter(|(key, _)| !key.event.is_derived());
+    let counts = batch.rows.counts();
+    let stored = counts.iter().filter(|(key, _)| !key.event.is_derived());
     assert_eq!(stored.map(|(_, count)| count).sum::<u64>(), samples, "samples in are samples counted");
     assert_eq!(collector.tallies()[0].samples, samples);
     collector.reap(u64::MAX);

@@ -169,7 +169,7 @@ impl Default for DaemonOptions {
             keep_age: Some(Duration::from_secs(30 * 86_400)),
             keep_bytes: Some(1 << 30),
             keep_images_bytes: None,
-            entries_max: 6 << 13, // A table of 2 MB has room for these and for a piece of a batch.
+            entries_max: 1 << 17, // 2 MB.
             unstored_max: 1 << 17,
         }
     }

@@ -41,7 +41,7 @@ use crate::{
 
 /// How long after its time stamp a record may become visible in its ring.
 const MERGE_WINDOW: Duration = Duration::from_millis(5);
-/// Entries in memory that make us store before it is time: about 16 MB.
+/// Entries in memory that make us store before it is time: about 4 MB.
 pub const ENTRIES_MAX: usize = 1 << 18;
 /// Entries that are kept while the database refuses them: about 400 MB.
 pub const UNSTORED_MAX: usize = 1 << 22;

@@ -71,7 +71,7 @@ impl Store {
 
     /// Of what was refused before, and these.
     fn keep(&mut self, rows: &Rows) {
-        for (key, count) in rows.iter() {
+        for (key, count) in rows.counts() {
             if self.counts.len() >= self.unstored_max && !self.counts.contains_key(&key) {
                 *self.dropped.entry(key.event).or_default() += count;
             } else {
@@ -85,17 +85,12 @@ impl Store {
         if self.counts.is_empty() && rows.is_empty() && images.is_empty() {
             return self.append_paths();
         }
-        if self.counts.is_empty() && !rows.have_dimensions() {
-            let stored = self.writer.append_rows(&mut rows.iter(), &images);
+        if self.counts.is_empty() {
+            let stored = self.writer.append_runs(&images, rows.dimensions(), |sink| rows.hand_out(sink));
             // The bound is for what was refused: one batch is kept whatever its size.
             stored.inspect_err(|_| self.counts = rows.counts())?;
         } else {
-            // Of dimensions any row may have others than the first.
-            if self.counts.is_empty() {
-                self.counts = rows.counts()
-            } else {
-                self.keep(rows)
-            }
+            self.keep(rows);
             self.writer.append(&self.counts, &images)?;
             self.counts = Counts::default(); // With its memory: it is seldom needed.
         }
@@ -185,20 +180,20 @@ impl Store {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use dwell_profile::{Database, EpochId, ImageOffset, SampleKey, Scope, Unit};
+    use dwell_profile::{Database, EpochId, Scope, Unit};
 
     use super::*;
+    use crate::collector::{Texts, rows};
 
     fn batch(offsets: std::ops::Range<u64>) -> Batch {
-        let key = |offset| SampleKey {
+        let texts = Texts {
             image: ImageId::kernel(),
             event: Event::CPU_CLOCK,
-            offset: ImageOffset(offset),
             app: "app".into(),
             instance: 1,
             dimensions: None,
         };
-        Batch { rows: offsets.map(|offset| (key(offset), 1)).collect(), ..Batch::default() }
+        Batch { rows: rows(offsets.map(|offset| (texts.clone(), offset, 1))), ..Batch::default() }
     }
 
     /// Of this machine, with nothing in it.

@@ -14,6 +14,7 @@ mod epoch;
 mod error;
 mod event;
 mod image_id;
+mod ledger;
 mod paths;
 mod sample;
 mod segment;
@@ -32,6 +33,7 @@ pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
 pub use error::{DatabaseError, Warning};
 pub use event::{Event, Unit};
 pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
+pub use ledger::{Ledger, Settled};
 pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord, WindowsRecord};
 pub use sample::{Counts, SampleKey};
 pub use segment::{

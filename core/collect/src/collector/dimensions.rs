@@ -18,11 +18,15 @@ const OTHERS: &str = "[others]";
 const REMEMBERED_MAX: usize = 1 << 16;
 /// A process's group is looked at again so often while it is sampled: processes are moved, seldom and early.
 const GROUP_AGE_MAX_NS: u64 = 1_000_000_000;
-const NONE: u32 = u32::MAX;
 
 /// Which values a count is of: an index, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ValuesIndex(u32);
+
+impl ValuesIndex {
+    /// Of no values.
+    pub(super) const NONE: ValuesIndex = ValuesIndex(u32::MAX);
+}
 
 /// The state between records and values.
 #[derive(Debug)]
@@ -48,7 +52,7 @@ struct Group {
 impl Default for Dimensions {
     fn default() -> Self {
         let (threads, groups, names, index) = Default::default();
-        let (wanted, values, current) = (DimensionSet::NONE, Vec::new(), ValuesIndex(NONE));
+        let (wanted, values, current) = (DimensionSet::NONE, Vec::new(), ValuesIndex::NONE);
         Dimensions { wanted, threads, groups, names, index, values, current, now_ns: 0 }
     }
 }
@@ -169,7 +173,7 @@ impl Dimensions {
     pub(super) fn forget_values(&mut self) {
         self.index.clear();
         self.values.clear();
-        self.current = ValuesIndex(NONE);
+        self.current = ValuesIndex::NONE;
     }
 
     /// Forgets processes that are not there any more.

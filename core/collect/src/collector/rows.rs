@@ -1,29 +1,29 @@
 //! What was counted, in the order of a segment.
 //!
-//! Enters: counts by numbers of ours, and the texts that these stand for. Leaves: rows in order, each key once. Never here: a
-//! text for each row. A row is 24 bytes and is compared by numbers, since hashing, comparing and copying texts is what
+//! Enters: counts by slot and offset, and the texts that slots stand for. Leaves: runs of rows in order, each key once. Never
+//! here: a text for each row. A row is 16 bytes and is compared by numbers, since hashing, comparing and copying texts is what
 //! storing would take most of its time and memory for.
 
 use std::sync::Arc;
 
-use dwell_profile::{Counts, DimensionValues, Event, ImageId, ImageOffset, SampleKey};
+use dwell_profile::{Counts, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleRun, Settled};
 
-/// Bits of the first key: those of the rank among who ran, below those of the event, below the image's.
-const WHO_BITS: u32 = 32;
-const EVENT_BITS: u32 = 8;
+use super::Slot;
 
-/// Rows, and the texts that they refer to, each in order and once.
-#[derive(Debug, Default)]
+/// Rows, and the texts that they refer to.
 pub struct Rows {
-    images: Vec<ImageId>,
-    events: Vec<Event>,
-    who: Vec<Who>,
-    rows: Vec<Row>,
+    /// What runs are of, in their order, each with its slots by number.
+    runs: Vec<(Texts, Vec<usize>)>,
+    counted: Settled<Slot>,
 }
 
-/// Who ran: an application's instance, with what is kept of it beside.
+/// What a run's rows share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Who {
+pub struct Texts {
+    /// The image.
+    pub image: ImageId,
+    /// The event.
+    pub event: Event,
     /// The application.
     pub app: Arc<str>,
     /// Its how-many-th execution.
@@ -32,160 +32,117 @@ pub struct Who {
     pub dimensions: Option<Arc<DimensionValues>>,
 }
 
-/// A row's key in numbers: ranks of image, event and who ran; then the offset.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    ranks: u64,
-    offset: u64,
-    count: u64,
-}
-
-/// Texts by the numbers that counts come with.
-#[derive(Debug, Default)]
-pub struct Texts {
-    /// The images.
-    pub images: Vec<ImageId>,
-    /// The events.
-    pub events: Vec<Event>,
-    /// Who ran.
-    pub who: Vec<Who>,
-}
-
-/// A count by indices of [`Texts`].
-#[derive(Clone, Copy, Debug)]
-pub struct Numbered {
-    /// The image.
-    pub image: u32,
-    /// The event.
-    pub event: u8,
-    /// Who ran.
-    pub who: u32,
-    /// Where in the image.
-    pub offset: u64,
-    /// Samples.
-    pub count: u64,
-}
-
 impl Rows {
-    /// Sorts counts; those of equal keys are added up. O(n log n).
-    pub fn new(texts: Texts, counts: impl Iterator<Item = Numbered>) -> Self {
-        let (images, image_ranks) = ranked(texts.images);
-        let (events, event_ranks) = ranked(texts.events);
-        let (who, who_ranks) = ranked(texts.who);
-        assert!(images.len() < 1 << (64 - WHO_BITS - EVENT_BITS) && events.len() <= 1 << EVENT_BITS);
-        let ranks = |n: &Numbered| {
-            let (image, event) = (image_ranks[n.image as usize], event_ranks[usize::from(n.event)]);
-            (image << EVENT_BITS | event) << WHO_BITS | who_ranks[n.who as usize]
-        };
-        let mut rows: Vec<Row> =
-            counts.map(|n| Row { ranks: ranks(&n), offset: n.offset, count: n.count }).collect();
-        rows.sort_unstable_by_key(|row| (row.ranks, row.offset));
-        rows.dedup_by(|next, row| {
-            let same = (next.ranks, next.offset) == (row.ranks, row.offset);
-            row.count += if same { next.count } else { 0 };
-            same
-        });
-        Rows { images, events, who, rows }
+    /// The counts of slots that stand for these texts, slot by slot.
+    pub fn new(counted: Settled<Slot>, texts: impl Iterator<Item = Texts>) -> Self {
+        let mut numbered: Vec<(Texts, usize)> = texts.zip(0..).collect();
+        numbered.sort();
+        let mut runs: Vec<(Texts, Vec<usize>)> = Vec::new();
+        for (texts, number) in numbered {
+            match runs.last_mut().filter(|(last, _)| *last == texts) {
+                Some((_, slots)) => slots.push(number),
+                None => runs.push((texts, vec![number])),
+            }
+        }
+        Rows { runs, counted }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.runs.is_empty()
     }
 
-    /// Whether any has dimensions.
-    pub fn have_dimensions(&self) -> bool {
-        self.who.iter().any(|who| who.dimensions.is_some())
+    /// The dimensions that any has.
+    pub fn dimensions(&self) -> DimensionSet {
+        let sets =
+            self.runs.iter().filter_map(|(texts, _)| texts.dimensions.as_ref()).map(|values| values.set());
+        sets.fold(DimensionSet::NONE, DimensionSet::union)
     }
 
-    /// The rows in order, as the database names them.
-    pub fn iter(&self) -> impl Iterator<Item = (SampleKey, u64)> + '_ {
-        self.rows.iter().map(|row| {
-            let who = &self.who[(row.ranks & ((1 << WHO_BITS) - 1)) as usize];
-            let event = (row.ranks >> WHO_BITS) as usize & ((1 << EVENT_BITS) - 1);
-            let key = SampleKey {
-                image: self.images[(row.ranks >> (WHO_BITS + EVENT_BITS)) as usize].clone(),
-                event: self.events[event].clone(),
-                offset: ImageOffset(row.offset),
-                app: who.app.clone(),
-                instance: who.instance,
-                dimensions: who.dimensions.clone(),
-            };
-            (key, row.count)
-        })
+    /// Hands out the runs, in order.
+    pub fn hand_out(&self, sink: &mut dyn FnMut(SampleRun<'_>)) {
+        let mut rows = Vec::new();
+        for (Texts { image, event, app, instance, dimensions }, slots) in &self.runs {
+            rows.clear();
+            let counts = slots.iter().flat_map(|slot| self.counted.of(*slot));
+            rows.extend(counts.map(|(offset, count)| (ImageOffset(offset), count)));
+            if slots.len() > 1 {
+                SampleRun::put_in_order(&mut rows);
+            }
+            sink(SampleRun { image, event, app, instance: *instance, dimensions, rows: &rows });
+        }
     }
 
     /// The same without an order.
     pub fn counts(&self) -> Counts {
-        self.iter().collect()
+        let mut counts = Counts::default();
+        self.hand_out(&mut |run| {
+            counts.extend(run.rows.iter().map(|(offset, count)| (run.key(*offset), *count)));
+        });
+        counts
+    }
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        Rows { runs: Vec::new(), counted: dwell_profile::Ledger::default().finish() }
     }
 }
 
 #[cfg(test)]
-impl FromIterator<(SampleKey, u64)> for Rows {
-    fn from_iter<I: IntoIterator<Item = (SampleKey, u64)>>(counts: I) -> Self {
-        let (mut texts, mut numbered) = (Texts::default(), Vec::new());
-        for (key, count) in counts {
-            texts.images.push(key.image);
-            texts.events = vec![key.event];
-            texts.who.push(Who { app: key.app, instance: key.instance, dimensions: key.dimensions });
-            let at = numbered.len() as u32;
-            numbered.push(Numbered { image: at, event: 0, who: at, offset: key.offset.0, count });
-        }
-        Rows::new(texts, numbered.into_iter())
-    }
-}
+pub(crate) mod tests {
+    use dwell_profile::Ledger;
 
-/// Texts in order, each once, and the rank of each that was handed in.
-fn ranked<T: Ord>(texts: Vec<T>) -> (Vec<T>, Vec<u64>) {
-    let mut ranks = vec![0; texts.len()];
-    let mut texts: Vec<(T, usize)> = texts.into_iter().zip(0..).collect();
-    texts.sort();
-    let mut sorted: Vec<T> = Vec::with_capacity(texts.len());
-    for (text, at) in texts {
-        if sorted.last() != Some(&text) {
-            sorted.push(text);
-        }
-        ranks[at] = sorted.len() as u64 - 1;
-    }
-    (sorted, ranks)
-}
-
-#[cfg(test)]
-mod tests {
     use super::*;
+    use crate::{apps::ExecutionId, collector::dimensions::ValuesIndex, images::ImageIndex};
+
+    /// The slot of this number.
+    fn slot(number: u32) -> Slot {
+        Slot { image: ImageIndex(0), execution: ExecutionId(number), dimensions: ValuesIndex::NONE, event: 0 }
+    }
+
+    /// Rows of one slot each.
+    pub(crate) fn rows(texts: impl IntoIterator<Item = (Texts, u64, u64)>) -> Rows {
+        let mut counted = Ledger::default();
+        let texts = texts.into_iter().zip(0..).map(|((texts, offset, count), number)| {
+            counted.add(slot(number), number, offset, count);
+            texts
+        });
+        let texts: Vec<Texts> = texts.collect();
+        Rows::new(counted.finish(), texts.into_iter())
+    }
 
     #[test]
     fn rows_are_in_the_order_of_a_segment_and_each_key_comes_once() {
-        let who = |app: &str, instance| Who { app: app.into(), instance, dimensions: None };
-        let texts = Texts {
-            images: ["kernel", "aa01", "aa01"].map(ImageId::named).into(),
-            events: vec![Event::CYCLES, Event::BRANCH_TAKEN],
-            who: vec![who("cc1", 2), who("cc1", 1), who("as", 3)],
+        let texts = |image: &str, event, app: &str, instance| Texts {
+            image: ImageId::named(image),
+            event,
+            app: app.into(),
+            instance,
+            dimensions: None,
         };
-        let numbers = [(0, 0, 0, 9, 1), (1, 0, 2, 9, 2), (2, 0, 2, 9, 3), (1, 1, 1, 8, 4), (1, 0, 1, 7, 5)];
-        let numbered =
-            numbers.map(|(image, event, who, offset, count)| Numbered { image, event, who, offset, count });
-        let rows = Rows::new(texts, numbered.into_iter());
-        let text = |(key, count): (SampleKey, u64)| {
-            format!(
-                "{} {} {}#{} {} {count}",
-                key.image,
-                key.event.name(),
-                key.app,
-                key.instance,
-                key.offset.0
-            )
-        };
+        let rows = rows([
+            (texts("kernel", Event::CYCLES, "cc1", 2), 9, 1),
+            (texts("aa01", Event::CYCLES, "as", 3), 9, 2),
+            (texts("aa01", Event::CYCLES, "as", 3), 9, 3),
+            (texts("aa01", Event::CYCLES, "as", 3), 4, 3),
+            (texts("aa01", Event::BRANCH_TAKEN, "cc1", 1), 8, 4),
+            (texts("aa01", Event::CYCLES, "cc1", 1), 7, 5),
+        ]);
+        let mut told = Vec::new();
+        rows.hand_out(&mut |run| {
+            let rows: Vec<String> = run.rows.iter().map(|(offset, n)| format!("{}: {n}", offset.0)).collect();
+            told.push(format!("{} {} {}#{} {rows:?}", run.image, run.event.name(), run.app, run.instance));
+        });
         assert_eq!(
-            rows.iter().map(text).collect::<Vec<_>>(),
+            told,
             [
-                "aa01 branch-taken cc1#1 8 4",
-                "aa01 cycles as#3 9 5",
-                "aa01 cycles cc1#1 7 5",
-                "kernel cycles cc1#2 9 1"
+                r#"aa01 branch-taken cc1#1 ["8: 4"]"#,
+                r#"aa01 cycles as#3 ["4: 3", "9: 5"]"#,
+                r#"aa01 cycles cc1#1 ["7: 5"]"#,
+                r#"kernel cycles cc1#2 ["9: 1"]"#
             ]
         );
-        assert!(rows.counts().len() == 4 && !rows.is_empty());
+        assert!(rows.counts().len() == 5 && !rows.is_empty());
     }
 }

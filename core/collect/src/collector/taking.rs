@@ -2,22 +2,17 @@
 //!
 //! Enters: its counts. Leaves: a batch to be stored. Never here: the database.
 
-use dwell_profile::{Event, ImageKind, ImageRecord, PathBurst};
+use dwell_profile::{Event, ImageKind, ImageRecord, PathBurst, Settled};
 use rustc_hash::FxHashMap;
 
 use super::{
-    AHEAD_NOT_TAKEN, AHEAD_TAKEN, Collector, KERNEL_TIME, Key, NOT_TAKEN, TAKEN,
-    dimensions::ValuesIndex,
-    rows::{Numbered, Rows, Texts, Who},
+    AHEAD_NOT_TAKEN, AHEAD_TAKEN, Collector, KERNEL_TIME, NOT_TAKEN, Slot, TAKEN,
+    rows::{Rows, Texts},
 };
-use crate::{
-    apps::{AppInstance, ExecutionId},
-    host::Host,
-    images::ImageIndex,
-};
+use crate::{apps::AppInstance, host::Host, images::ImageIndex};
 
 /// What was counted since the last [`Collector::take`].
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Batch {
     /// The counts.
     pub rows: Rows,
@@ -27,65 +22,51 @@ pub struct Batch {
     pub paths: Vec<PathBurst>,
 }
 
-/// Which of the texts a key's parts are.
-#[derive(Default)]
-struct Numbers {
-    images: FxHashMap<ImageIndex, u32>,
-    who: FxHashMap<(ExecutionId, ValuesIndex), u32>,
-    texts: Texts,
-    /// What was sampled of images whose symbols are asked for; of the others nothing.
-    offsets: FxHashMap<ImageIndex, Vec<u64>>,
-}
-
 impl<H: Host> Collector<H> {
     /// Hands out what was counted since the last time.
     pub fn take(&mut self) -> Batch {
         let pids: Vec<u32> = self.jit_addresses.keys().copied().collect();
         pids.into_iter().for_each(|pid| self.name_jit_code(pid));
-        let mut counts = std::mem::take(&mut self.counts);
-        let mut numbers = Numbers::default();
-        counts.keys().for_each(|key| self.number(key, &mut numbers));
-        let Numbers { images, who, mut texts, mut offsets } = numbers;
-        texts.events = self.all_events();
-        let sampled = self.events.len() as u8;
-        let rows = Rows::new(
-            texts,
-            counts.drain().map(|(Key { offset, image, execution, dimensions, event }, count)| Numbered {
-                image: images[&image],
-                event: event.checked_sub(KERNEL_TIME).map_or(event, |derived| sampled + derived),
-                who: who[&(execution, dimensions)],
-                offset,
-                count,
-            }),
-        );
-        self.counts = counts; // Its memory serves the next batch.
+        let counted = std::mem::take(&mut self.counts).finish();
+        let events = self.all_events();
+        let texts: Vec<Texts> = counted.slots().map(|slot| self.texts(slot, &events)).collect();
+        let mut offsets = self.offsets(&counted);
         self.dimensions.forget_values();
         for image in self.stepping.images.drain().chain(self.images.with_new_symbols()) {
             offsets.entry(image).or_default();
         }
         let images = offsets.into_iter().map(|(image, offsets)| self.record_with_symbols(image, offsets));
-        Batch { rows, images: images.collect(), paths: std::mem::take(&mut self.stepping.bursts) }
+        let images = images.collect();
+        let rows = Rows::new(counted, texts.into_iter());
+        Batch { rows, images, paths: std::mem::take(&mut self.stepping.bursts) }
     }
 
-    fn number(&mut self, key: &Key, numbers: &mut Numbers) {
-        let Numbers { images, who, texts, offsets } = numbers;
-        let record = self.images.record(key.image);
-        images.entry(key.image).or_insert_with(|| {
-            offsets.insert(key.image, Vec::new());
-            texts.images.push(record.id.clone());
-            texts.images.len() as u32 - 1
-        });
-        if matches!(record.kind, ImageKind::Kernel | ImageKind::Module) {
-            offsets.entry(key.image).or_default().push(key.offset);
+    fn texts(&mut self, slot: Slot, events: &[Event]) -> Texts {
+        let Slot { image, execution, dimensions, event } = slot;
+        let AppInstance { app, instance } = self.apps.resolve(execution);
+        let event = event.checked_sub(KERNEL_TIME).map_or(event, |derived| self.events.len() as u8 + derived);
+        Texts {
+            image: self.images.record(image).id.clone(),
+            event: events[usize::from(event)].clone(),
+            app,
+            instance,
+            dimensions: self.dimensions.values(dimensions),
         }
-        who.entry((key.execution, key.dimensions)).or_insert_with(|| {
-            let AppInstance { app, instance } = self.apps.resolve(key.execution);
-            texts.who.push(Who { app, instance, dimensions: self.dimensions.values(key.dimensions) });
-            texts.who.len() as u32 - 1
-        });
     }
 
-    /// The sampled ones, then those derived from registers, as [`Key`] numbers them.
+    /// The images that were counted, and what was sampled of those whose symbols are asked for.
+    fn offsets(&self, counted: &Settled<Slot>) -> FxHashMap<ImageIndex, Vec<u64>> {
+        let mut offsets: FxHashMap<ImageIndex, Vec<u64>> = FxHashMap::default();
+        for (number, slot) in counted.slots().enumerate() {
+            let of_image = offsets.entry(slot.image).or_default();
+            if matches!(self.images.record(slot.image).kind, ImageKind::Kernel | ImageKind::Module) {
+                of_image.extend(counted.of(number).map(|(offset, _)| offset));
+            }
+        }
+        offsets
+    }
+
+    /// The sampled ones, then those derived from registers, as a [`Slot`] numbers them.
     fn all_events(&self) -> Vec<Event> {
         const DERIVED: [(u8, Event); 5] = [
             (KERNEL_TIME, Event::KERNEL_TIME),

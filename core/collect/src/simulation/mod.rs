@@ -170,7 +170,7 @@ impl Run {
         let Batch { rows, .. } = self.collector.take();
         let now = self.world.borrow().now;
         self.collector.reap(now);
-        for (key, count) in rows.iter() {
+        for (key, count) in rows.counts() {
             let places = self.stored.entry((self.epoch, key.app.to_string(), key.instance)).or_default();
             *places.entry(format!("{}+{:x}", key.image, key.offset.0)).or_default() += count;
         }

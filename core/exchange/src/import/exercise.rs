@@ -31,6 +31,6 @@ fn with_locator(read: impl FnOnce(&Locator<'_>) -> Result<Told, String>) {
     let request = ImportFile::default();
     let locator = Locator::new(&request, None, None);
     if let Ok(told) = read(&locator) {
-        told.finish(&request, &locator, Timestamp::UNIX_EPOCH).rows.for_each(drop);
+        told.finish(&request, &locator, Timestamp::UNIX_EPOCH).rows.hand_out(usize::MAX, &mut |_| {});
     }
 }

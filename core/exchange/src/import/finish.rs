@@ -7,14 +7,13 @@ use std::{
     sync::Arc,
 };
 
-use dwell_profile::{BuildId, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleKey};
+use dwell_profile::{BuildId, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleRun, Settled};
 use jiff::Timestamp;
 use linux_perf_data::{DsoKey, linux_perf_event_reader::CpuMode};
 
 use super::{
     Gathered, ImportFile,
     epoch::event_of,
-    ledger::Settled,
     locate::{Locator, Named},
     perf_data::{EventTally, Slot, Target, Told},
 };
@@ -163,24 +162,40 @@ struct Group {
 /// The rows of an epoch: periods over the mean one, as whole samples. What rounding takes from one place it gives to the
 /// next, so that their sum is unchanged.
 pub(super) struct Rows {
+    /// Those to come.
     groups: std::vec::IntoIter<Group>,
     sums: Settled<Slot>,
     events: Vec<EventTally>,
     /// By event: the sum of periods up to here.
     before: Vec<u128>,
-    group: Option<Group>,
-    /// The group's rows, the next one last.
-    rows: Vec<(u64, u64)>,
 }
 
 impl Rows {
     fn new(groups: Vec<Group>, sums: Settled<Slot>, events: Vec<EventTally>) -> Self {
         let before = vec![0; events.len()];
-        Rows { groups: groups.into_iter(), sums, events, before, group: None, rows: Vec::new() }
+        Rows { groups: groups.into_iter(), sums, events, before }
+    }
+
+    pub(super) fn are_over(&self) -> bool {
+        self.groups.as_slice().is_empty()
+    }
+
+    /// Hands out whole runs until they have so many rows.
+    pub(super) fn hand_out(&mut self, rows_max: usize, sink: &mut dyn FnMut(SampleRun<'_>)) {
+        let mut handed_out = 0;
+        while handed_out < rows_max
+            && let Some(group) = self.groups.next()
+        {
+            let rows = self.rows(&group);
+            handed_out += rows.len();
+            let Group { image, event, app, instance, .. } = &group;
+            sink(SampleRun { image, event, app, instance: *instance, dimensions: &None, rows: &rows });
+        }
     }
 
     /// Adds the group's slots up.
-    fn begin(&mut self, group: Group) {
+    fn rows(&mut self, group: &Group) -> Vec<(ImageOffset, u64)> {
+        let mut rows = Vec::new();
         for &(number, event) in &group.slots {
             let event = usize::from(event);
             let tally = &self.events[event];
@@ -193,42 +208,13 @@ impl Rows {
                 let count = whole(before) - counted;
                 counted += count;
                 if count > 0 {
-                    self.rows.push((offset, count as u64));
+                    rows.push((ImageOffset(offset), count as u64));
                 }
             }
             self.before[event] = before;
         }
-        self.rows.sort_by_key(|(offset, _)| std::cmp::Reverse(*offset));
-        self.rows.dedup_by(|next, sum| {
-            let same = next.0 == sum.0;
-            if same {
-                sum.1 += next.1;
-            }
-            same
-        });
-        self.group = Some(group);
-    }
-}
-
-impl Iterator for Rows {
-    type Item = (SampleKey, u64);
-
-    fn next(&mut self) -> Option<(SampleKey, u64)> {
-        loop {
-            if let (Some((offset, count)), Some(group)) = (self.rows.pop(), &self.group) {
-                let key = SampleKey {
-                    image: group.image.clone(),
-                    event: group.event.clone(),
-                    offset: ImageOffset(offset),
-                    app: group.app.clone(),
-                    instance: group.instance,
-                    dimensions: None,
-                };
-                return Some((key, count));
-            }
-            let group = self.groups.next()?;
-            self.begin(group);
-        }
+        SampleRun::put_in_order(&mut rows);
+        rows
     }
 }
 

@@ -1,7 +1,7 @@
 //! `import FILE`: an epoch out of a perf.data file.
 //!
 //! The way of a sample: [`guard`] (are sizes sane?) → [`records`] (in order) → [`perf_data`] (what they say) → [`sample`] (its fields) → [`space`]
-//! (process → mapping) → [`ledger`] (sums; [`branches`] of branch stacks) → [`locate`] (mapping → image) → [`finish`] (rows) → the database.
+//! (process → mapping) → [`Ledger`](dwell_profile::Ledger) (sums; [`branches`] of branch stacks) → [`locate`] (mapping → image) → [`finish`] (rows) → the database.
 
 mod branches;
 mod epoch;
@@ -10,7 +10,6 @@ mod finish;
 mod guard;
 mod kallsyms;
 mod kernel;
-mod ledger;
 mod locate;
 mod perf_data;
 mod pprof;
@@ -21,7 +20,7 @@ mod space;
 
 use std::path::PathBuf;
 
-use dwell_profile::{Database, Epoch, EpochId, ImageRecord, PathBurst};
+use dwell_profile::{Database, DimensionSet, Epoch, EpochId, ImageRecord, PathBurst};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -101,9 +100,9 @@ pub fn import_perf_data(
     let id = gathered.epoch.id.clone();
     let samples = gathered.epoch.events.values().map(|e| e.samples).sum();
     let mut writer = database.writer()?.begin(gathered.epoch)?;
-    let mut rows = gathered.rows.peekable();
-    while rows.peek().is_some() {
-        writer.append_rows(&mut rows.by_ref().take(ROWS), &gathered.images)?;
+    let mut rows = gathered.rows;
+    while !rows.are_over() {
+        writer.append_runs(&gathered.images, DimensionSet::NONE, |sink| rows.hand_out(ROWS, sink))?;
     }
     writer.append_paths(gathered.burst.as_slice())?;
     writer.finish(now)?;

@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use dwell_profile::BuildId;
+use dwell_profile::{BuildId, Ledger};
 use jiff::Timestamp;
 use linux_perf_data::{
     DsoKey, PerfFile, PerfFileReader,
@@ -27,7 +27,6 @@ use super::{
     guard::{self, Shape},
     kallsyms::{Kallsyms, Reading},
     kernel::KernelSpace,
-    ledger::Ledger,
     locate::{Locator, Named},
     pprof,
     records::{Record, Records},
@@ -237,6 +236,7 @@ impl Told {
             events: vec![EventTally::default(); attributes.len()],
             layouts: attributes.iter().map(|a| Layout::new(a.attributes(), endian)).collect(),
             infos: attributes.iter().map(|a| RecordParseInfo::new(a.attributes(), endian)).collect(),
+            sums: Ledger::beside(),
             ..Told::default()
         })
     }

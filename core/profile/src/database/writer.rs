@@ -12,7 +12,8 @@ use std::{
 use jiff::Timestamp;
 
 use crate::{
-    Counts, DatabaseError, Epoch, EpochId, ImageRecord, PathBurst, SampleKey, error::IoContext, segment,
+    Counts, DatabaseError, DimensionSet, Epoch, EpochId, ImageRecord, PathBurst, SampleRun, error::IoContext,
+    segment,
 };
 
 use super::{
@@ -216,14 +217,16 @@ impl EpochWriter {
         self.append_segment(|id, range| segment::encode(id, range, counts, images))
     }
 
-    /// The same of rows that come sorted by image, event, application, instance and offset, each key once, so that nobody need
-    /// hold them all. At most [`MAX_SEGMENT_ROWS`](crate::MAX_SEGMENT_ROWS).
-    pub fn append_rows(
+    /// The same of rows that `hand_out` gives its argument run by run, sorted by image, event, application, instance,
+    /// dimensions and offset, each key once, so that nobody need hold them all. No dimensions but these. At most
+    /// [`MAX_SEGMENT_ROWS`](crate::MAX_SEGMENT_ROWS).
+    pub fn append_runs(
         &mut self,
-        rows: &mut dyn Iterator<Item = (SampleKey, u64)>,
         images: &[ImageRecord],
+        dimensions: DimensionSet,
+        hand_out: impl FnOnce(&mut dyn FnMut(SampleRun<'_>)),
     ) -> Result<(), DatabaseError> {
-        self.append_segment(|id, range| segment::encode_rows(id, range, images, rows))
+        self.append_segment(|id, range| segment::encode_runs(id, range, images, dimensions, hand_out))
     }
 
     fn append_segment(

@@ -1,10 +1,10 @@
 //! What a segment's rows are sorted by before their place, by numbers of texts.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::cmp::Ordering;
 
-use crate::{DimensionValues, SampleKey};
+use crate::DimensionValues;
 
-use super::{SegmentError, columns::NO_CPU, names::Names};
+use super::{SampleRun, SegmentError, columns::NO_CPU, names::Names};
 
 /// All of a row but its offset and its count; texts are numbers of [`Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,16 +20,16 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Of a sample's key, without its offset.
-    pub(super) fn of(key: &SampleKey, names: &mut Names) -> Result<Key, SegmentError> {
-        let values = key.dimensions.as_deref();
+    /// What a run's rows share.
+    pub(super) fn of(run: &SampleRun<'_>, names: &mut Names) -> Result<Key, SegmentError> {
+        let values = run.dimensions.as_deref();
         let thread = values.and_then(|v| v.thread.as_deref());
         let cgroup = values.and_then(|v| v.cgroup.as_deref());
         Ok(Key {
-            image: names.intern(key.image.as_str())?,
-            event: names.intern(key.event.name())?,
-            app: names.intern(&key.app)?,
-            instance: key.instance,
+            image: names.intern(run.image.as_str())?,
+            event: names.intern(run.event.name())?,
+            app: names.intern(run.app)?,
+            instance: run.instance,
             thread: thread.map(|text| names.intern(text)).transpose()?,
             cgroup: cgroup.map(|text| names.intern(text)).transpose()?,
             cpu: values.and_then(|v| v.cpu),
@@ -64,19 +64,4 @@ impl Key {
         let cpu = self.cpu.filter(|cpu| *cpu != NO_CPU);
         Some(DimensionValues { thread: text(self.thread), cgroup: text(self.cgroup), cpu })
     }
-}
-
-/// Whether two keys differ by their offsets at most; quick where they share their texts, as keys of one source do.
-pub(super) fn same_but_offset(a: &SampleKey, b: &SampleKey) -> bool {
-    let same = |a: &str, b: &str| std::ptr::eq(a, b) || a == b;
-    let dimensions = || match (&a.dimensions, &b.dimensions) {
-        (None, None) => true,
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
-        _ => false,
-    };
-    same(a.image.as_str(), b.image.as_str())
-        && same(a.event.name(), b.event.name())
-        && same(&a.app, &b.app)
-        && a.instance == b.instance
-        && dimensions()
 }

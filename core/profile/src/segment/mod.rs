@@ -28,7 +28,7 @@ pub(crate) use merge::{Opened, merge_segments};
 pub(crate) use paths::encode_paths;
 pub use paths::{PathSegment, read_paths, read_paths_unverified};
 pub use stream::{SampleRun, sum_runs_unverified};
-pub(crate) use stream::{each_run, encode_rows};
+pub(crate) use stream::{each_run, encode_runs};
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
 

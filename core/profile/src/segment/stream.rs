@@ -13,7 +13,7 @@ use crate::{
 use super::{
     MAX_SEGMENT_ROWS, SegmentError,
     decode::{self, contain},
-    key::{Key, same_but_offset},
+    key::Key,
     merge::Opened,
     metadata::Metadata,
     names::Names,
@@ -39,6 +39,16 @@ pub struct SampleRun<'a> {
 }
 
 impl SampleRun<'_> {
+    /// Rows as a run has them: in order, those of one place added up.
+    pub fn put_in_order(rows: &mut Vec<(ImageOffset, u64)>) {
+        rows.sort_by_key(|(offset, _)| *offset);
+        rows.dedup_by(|next, sum| {
+            let same = next.0 == sum.0;
+            sum.1 += if same { next.1 } else { 0 };
+            same
+        });
+    }
+
     /// What the samples of a row are counted by.
     pub fn key(&self, offset: ImageOffset) -> SampleKey {
         SampleKey {
@@ -111,29 +121,35 @@ impl Texts {
     }
 }
 
-/// The bytes of a segment with these rows, which come in its order, each key once, all with the dimensions of the first.
-pub(crate) fn encode_rows(
+/// The bytes of a segment with the rows that `hand_out` gives its argument, which come in its order, each key once.
+pub(crate) fn encode_runs(
     epoch: &EpochId,
     range: SegmentRange,
     images: &[ImageRecord],
-    rows: &mut dyn Iterator<Item = (SampleKey, u64)>,
+    dimensions: DimensionSet,
+    hand_out: impl FnOnce(&mut dyn FnMut(SampleRun<'_>)),
 ) -> Result<Vec<u8>, SegmentError> {
     let metadata = Metadata::new(epoch, range, images)?;
-    let mut rows = rows.peekable();
-    let kept = |(key, _): &(SampleKey, u64)| key.dimensions.as_ref().map(|values| values.set());
-    let dimensions = rows.peek().and_then(kept).unwrap_or(DimensionSet::NONE);
     let mut output = Output::new(images, dimensions)?;
-    let mut last: Option<SampleKey> = None;
-    for (number, (key, count)) in rows.enumerate() {
-        SegmentError::limit("rows", number as u64 + 1, MAX_SEGMENT_ROWS as u64)?;
-        if last.as_ref().is_none_or(|last| !same_but_offset(last, &key)) {
-            let begun = Key::of(&key, &mut output.names)?;
-            output.begin(begun)?;
-            last = Some(key.clone());
+    let (mut rows, mut taken) = (0, Ok(()));
+    hand_out(&mut |run| {
+        if taken.is_ok() {
+            rows += run.rows.len();
+            taken = output.take_run(&run, rows);
         }
-        output.push(key.offset.0, count)?;
-    }
+    });
+    taken?;
     output.finish(&metadata)
+}
+
+impl Output {
+    /// With these it has so many rows.
+    fn take_run(&mut self, run: &SampleRun<'_>, rows: usize) -> Result<(), SegmentError> {
+        SegmentError::limit("rows", rows as u64, MAX_SEGMENT_ROWS as u64)?;
+        let key = Key::of(run, &mut self.names)?;
+        self.begin(key)?;
+        run.rows.iter().try_for_each(|(offset, count)| self.push(offset.0, *count))
+    }
 }
 
 #[cfg(test)]
@@ -142,18 +158,32 @@ mod tests {
     use crate::segment::read_segment;
 
     #[test]
-    fn rows_that_are_written_one_by_one_are_read_again() {
-        let key = |n: u64| SampleKey {
-            image: ImageId::named(&format!("i{}", n / 50_000)),
-            event: Event::CYCLES,
-            offset: ImageOffset(n * 3),
-            app: format!("a{}", n / 10_000 % 5).into(),
-            instance: 7,
-            dimensions: None,
+    fn runs_that_are_written_are_read_again() {
+        const RUN_ROWS: u64 = 10_000;
+        let values = |n: u64| {
+            let thread = Some(format!("t{}", n % 2).into());
+            Some(Arc::new(DimensionValues { thread, ..DimensionValues::default() }))
         };
-        let rows: Vec<(SampleKey, u64)> = (0..150_000).map(|n| (key(n), n + 1)).collect();
+        let key = |n: u64| SampleKey {
+            image: ImageId::named(&format!("i{}", n / 5)),
+            event: Event::CYCLES,
+            offset: ImageOffset(0),
+            app: format!("a{}", n % 5).into(),
+            instance: 7,
+            dimensions: values(n).filter(|_| n > 0), // The first has none.
+        };
+        let rows = |n: u64| -> Vec<(ImageOffset, u64)> {
+            (0..RUN_ROWS).map(|row| (ImageOffset((n * RUN_ROWS + row) * 3), n * RUN_ROWS + row + 1)).collect()
+        };
+        let hand_out = |sink: &mut dyn FnMut(SampleRun<'_>)| {
+            for (key, rows) in (0..15).map(|n| (key(n), rows(n))) {
+                let SampleKey { image, event, app, instance, dimensions, .. } = &key;
+                sink(SampleRun { image, event, app, instance: *instance, dimensions, rows: &rows });
+            }
+        };
         let range = SegmentRange { first: 1, last: 1 };
-        let bytes = encode_rows(&EpochId("e".into()), range, &[], &mut rows.iter().cloned()).unwrap();
+        let dimensions = values(0).unwrap().set();
+        let bytes = encode_runs(&EpochId("e".into()), range, &[], dimensions, hand_out).unwrap();
         let mut read = Counts::default();
         let part = Opened::open(bytes.clone()).unwrap();
         each_run(&part, &mut |run| {
@@ -162,7 +192,13 @@ mod tests {
                 .for_each(|(offset, count)| assert_eq!(read.insert(run.key(*offset), *count), None));
         })
         .unwrap();
-        assert_eq!(read, rows.iter().cloned().collect());
-        assert_eq!(read_segment(&bytes).unwrap().rows, rows);
+        let nameless = DimensionValues { thread: Some("".into()), ..DimensionValues::default() };
+        let expected = (0..15).flat_map(|n| rows(n).into_iter().map(move |row| (n, row)));
+        let expected = expected.map(|(n, (offset, count))| {
+            let dimensions = key(n).dimensions.or_else(|| Some(Arc::new(nameless.clone())));
+            (SampleKey { offset, dimensions, ..key(n) }, count)
+        });
+        assert_eq!(read, expected.collect());
+        assert_eq!(read_segment(&bytes).unwrap().rows.len(), read.len());
     }
 }

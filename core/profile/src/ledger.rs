@@ -1,9 +1,11 @@
-//! Sums of periods by place, in little memory.
+//! Sums by place, in little memory: of periods, of samples.
 //!
 //! Enters: samples in any order. Leaves: their sums in the order of places. Never here: what a place is. Memory: 16 bytes for
-//! each place, and three buffers. A place is a slot (what is sampled, by whom, by which event) and an offset; the upper half
-//! of an offset is part of the slot, since few images have more than 4 GiB. Where there is more than a buffer of samples, a
-//! thread adds up one buffer while the next one is being filled.
+//! each place, and a buffer (three where a thread adds up). A place is a slot (what is sampled, by whom, by which event) and an
+//! offset; the upper half of an offset is part of the slot, since few images have more than 4 GiB.
+//!
+//! Samples are put into a buffer, which is sorted and merged when it is full. A hash map of as many places takes 33 to 66 bytes
+//! for each, and a miss of the cache or two for each sample.
 
 use std::{
     sync::mpsc::{Receiver, SyncSender, sync_channel},
@@ -12,8 +14,12 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-/// Samples that are added up at a time.
+/// Samples that are added up at a time: by a thread …
 const BUFFER_ROWS: usize = 1 << 16;
+/// … and without one at least so many (they and their sums fit into most second-level caches), and a quarter of the sums: so each
+/// sum is moved some five times in all.
+const BUFFER_ROWS_MIN: usize = 1 << 13;
+const SUMS_PER_BUFFER: usize = 4;
 /// Slots that are found again without a look into the table.
 const RECENT: usize = 64;
 
@@ -28,22 +34,52 @@ pub struct Ledger<S> {
     /// Slots with their numbers, each at a place that it tells itself.
     recent: Vec<Option<(S, u32, u32)>>,
     buffer: Vec<Row>,
-    adder: Option<Adder>,
+    adding: Adding,
+}
+
+/// Who adds up.
+enum Adding {
+    Here(Sums),
+    /// A thread, from the first full buffer on.
+    Beside(Option<Adder>),
 }
 
 impl<S: Copy + Eq + std::hash::Hash> Default for Ledger<S> {
     fn default() -> Self {
+        Ledger::new(Adding::Here(Sums::default()))
+    }
+}
+
+impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
+    fn new(adding: Adding) -> Self {
         Ledger {
             slots: Vec::new(),
             by_slot: FxHashMap::default(),
             recent: vec![None; RECENT],
             buffer: Vec::new(),
-            adder: None,
+            adding,
         }
     }
-}
 
-impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
+    /// A ledger for more samples than one processor should add up: a thread does while the next buffer is being filled.
+    pub fn beside() -> Self {
+        Ledger::new(Adding::Beside(None))
+    }
+
+    /// Places that are kept, some perhaps more than once.
+    pub fn len(&self) -> usize {
+        let settled = match &self.adding {
+            Adding::Here(sums) => sums.0.len(),
+            Adding::Beside(_) => 0,
+        };
+        settled + self.buffer.len()
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// Adds a sample. `hint` is anything of the slot that few others have: slots with different hints are found faster.
     pub fn add(&mut self, slot: S, hint: u32, offset: u64, period: u64) {
         let upper = (offset >> 32) as u32;
@@ -51,16 +87,31 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
             Some((last, of, number)) if last == slot && of == upper => number,
             _ => self.intern(slot, hint, upper),
         };
-        if self.buffer.len() == BUFFER_ROWS {
-            let full = std::mem::take(&mut self.buffer);
-            self.buffer = self.adder.get_or_insert_with(Adder::start).exchange(full);
-        }
+        self.make_room();
         self.buffer.push((u64::from(number) << 32 | offset & 0xffff_ffff, period));
+    }
+
+    fn make_room(&mut self) {
+        match &mut self.adding {
+            Adding::Here(sums) => {
+                if self.buffer.len() >= BUFFER_ROWS_MIN.max(sums.0.len() / SUMS_PER_BUFFER) {
+                    sums.settle(&mut self.buffer);
+                }
+            }
+            Adding::Beside(adder) if self.buffer.len() == BUFFER_ROWS => {
+                let full = std::mem::take(&mut self.buffer);
+                self.buffer = adder.get_or_insert_with(Adder::start).exchange(full);
+            }
+            Adding::Beside(_) => {}
+        }
     }
 
     /// All sums: the slots, and for each the place of its sums in the other list, which are of ascending offsets.
     pub fn finish(mut self) -> Settled<S> {
-        let mut sums = self.adder.take().map_or_else(Sums::default, Adder::finish);
+        let mut sums = match self.adding {
+            Adding::Here(sums) => sums,
+            Adding::Beside(adder) => adder.map_or_else(Sums::default, Adder::finish),
+        };
         sums.settle(&mut self.buffer);
         self.buffer = Vec::new();
         let mut starts = Vec::with_capacity(self.slots.len() + 1);
@@ -204,7 +255,12 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_a_map() {
-        let (mut ledger, mut expected) = (Ledger::default(), BTreeMap::<(u8, u64), u64>::new());
+        add_up(Ledger::default());
+        add_up(Ledger::beside());
+    }
+
+    fn add_up(mut ledger: Ledger<u8>) {
+        let mut expected = BTreeMap::<(u8, u64), u64>::new();
         let mut random = 3_u64;
         for _ in 0..3 * BUFFER_ROWS + 77 {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -213,6 +269,7 @@ mod tests {
             ledger.add(slot, (random >> 59) as u32, offset, random >> 50);
             *expected.entry((slot, offset)).or_default() += random >> 50;
         }
+        assert!(!ledger.is_empty());
         let settled = ledger.finish();
         let slots: Vec<u8> = settled.slots().collect();
         let mut found = BTreeMap::new();
