@@ -139,7 +139,7 @@ pub struct RecordArgs {
     /// Sample these processes and their children until they end or you interrupt.
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pub pid: Vec<u32>,
-    /// Stop threads for a moment now and then and follow them for about a thousand instructions, for up to so many
+    /// Stop threads for a moment now and then and follow them for some thousand instructions, for up to so many
     /// percent of their CPU time: tells how often branches are taken (x86-64; needs the right to trace them). 0: never.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub paths: f64,

@@ -14,7 +14,8 @@ pub const INSTRUCTION_BYTES_MAX: usize = 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepKind {
     length: u8,
-    conditional: bool,
+    /// It may go on with the next instruction, and with others: a conditional branch, an indirect jump.
+    chooses: bool,
     repeats: bool,
 }
 
@@ -23,15 +24,15 @@ impl StepKind {
     pub fn of(arch: Arch, code: &[u8]) -> Option<Self> {
         let instruction = dwell_image::instructions(arch, code, ImageAddress(0)).into_iter().next()?;
         let repeats = instruction.text.starts_with("rep");
-        let conditional = matches!(instruction.flow, Flow::Branch { .. });
-        Some(StepKind { length: instruction.length, conditional, repeats })
+        let chooses = matches!(instruction.flow, Flow::Branch { .. } | Flow::IndirectJump);
+        Some(StepKind { length: instruction.length, chooses, repeats })
     }
 
-    /// Whether the step to `to` is to be kept: it is not simply the next instruction, or a branch was not taken.
+    /// Whether the step to `to` is to be kept: it is not simply the next instruction, or it might have been another.
     fn is_transfer(self, from: u64, to: u64) -> bool {
         match to.wrapping_sub(from) {
             0 => !self.repeats,
-            distance => self.conditional || distance != u64::from(self.length),
+            distance => self.chooses || distance != u64::from(self.length),
         }
     }
 }
@@ -85,14 +86,15 @@ pub fn burst<I: Copy + Ord + std::hash::Hash>(
 mod tests {
     use super::*;
 
-    /// `0: cmp; 3: jne 0; 5: rep movsb; 7: call 100; 100: ret; 12: jit`
+    /// `0: cmp; 3: jne 0; 5: rep movsb; 7: call 100; 12: jmp rax; 100: ret; 1000: jit`
     fn kind(place: Place<u8>) -> Option<StepKind> {
-        let kind = |length, conditional, repeats| Some(StepKind { length, conditional, repeats });
+        let kind = |length, chooses, repeats| Some(StepKind { length, chooses, repeats });
         match (place.image, place.offset) {
             (0, 0) => kind(3, false, false),
             (0, 3) => kind(2, true, false),
             (0, 5) => kind(2, false, true),
             (0, 7) => kind(5, false, false),
+            (0, 12) => kind(2, true, false),
             (0, _) => kind(1, false, false),
             _ => None,
         }
@@ -119,6 +121,7 @@ mod tests {
         check(&[5, 5, 5, 5, 7], "", 0);
         check(&[7, 100, 12], "7>100x1 100>12x1", 0);
         check(&[7, 1000, 1004, 1008, 12], "7>1000x1 1008>12x1", 2);
+        check(&[12, 14, 15, 12, 7], "12>7x1 12>14x1 15>12x1", 0);
     }
 
     #[test]
@@ -131,9 +134,10 @@ mod tests {
     #[test]
     fn kinds_are_read_from_code() {
         let kind = |code: &[u8]| StepKind::of(Arch::X86_64, code).unwrap();
-        assert_eq!(kind(&[0x75, 0xfe, 0x90]), StepKind { length: 2, conditional: true, repeats: false });
-        assert_eq!(kind(&[0xf3, 0xa4, 0x90]), StepKind { length: 2, conditional: false, repeats: true });
-        assert_eq!(kind(&[0xc3]), StepKind { length: 1, conditional: false, repeats: false });
+        assert_eq!(kind(&[0x75, 0xfe, 0x90]), StepKind { length: 2, chooses: true, repeats: false });
+        assert_eq!(kind(&[0xf3, 0xa4, 0x90]), StepKind { length: 2, chooses: false, repeats: true });
+        assert_eq!(kind(&[0xc3]), StepKind { length: 1, chooses: false, repeats: false });
+        assert_eq!(kind(&[0xff, 0xe0]), StepKind { length: 2, chooses: true, repeats: false });
         assert_eq!(StepKind::of(Arch::X86_64, &[]), None);
     }
 }

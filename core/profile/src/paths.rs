@@ -16,7 +16,7 @@ pub struct PathPlace {
 }
 
 /// How often control went from one instruction to another: one that is not simply the next, or the next after a
-/// conditional branch that was not taken.
+/// conditional branch or an indirect jump.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathTransfer {
     /// The instruction that control left.

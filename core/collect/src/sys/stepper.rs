@@ -21,7 +21,7 @@ use std::{
 };
 
 /// Steps of the longest burst.
-pub const STEPS_MAX: usize = 4096;
+pub const STEPS_MAX: usize = 8192;
 /// Bursts of one request.
 pub const BURSTS_MAX: usize = 16;
 /// A burst is over after that time: a stepped thread makes the others wait.
