@@ -280,12 +280,11 @@ impl<'a> Join<'a> {
     }
 
     fn transfers(&mut self) {
-        let mut sums: BTreeMap<(usize, usize, usize), f64> = BTreeMap::new();
+        let mut sums: BTreeMap<(usize, usize, Option<usize>), f64> = BTreeMap::new();
         for &(from, to, count) in self.capture.bursts.iter().flat_map(|b| &b.transfers) {
-            if let (Some((p, i)), Some((q, j))) = (self.place(from), self.place(to))
-                && p == q
-            {
-                *sums.entry((p, i, j)).or_default() += count as f64;
+            if let Some((p, i)) = self.place(from) {
+                let inside = self.place(to).filter(|(q, _)| *q == p).map(|(_, j)| j);
+                *sums.entry((p, i, inside)).or_default() += count as f64;
             }
         }
         for ((p, from, to), count) in sums {

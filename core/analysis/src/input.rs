@@ -32,14 +32,14 @@ pub struct ProcedureInput<'a> {
     pub frequency_scale: f64,
 }
 
-/// How often control was seen to go from one instruction to another of the procedure that is not simply the next: a
-/// conditional branch both ways, an indirect jump, a recursive call or return.
+/// How often control was seen to go from an instruction of the procedure to one that is not simply the next: a conditional
+/// branch both ways, a jump, a call, a return.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transfer {
     /// Index of the instruction that control left.
     pub from: usize,
-    /// Index of the instruction that it went to.
-    pub to: usize,
+    /// Index of the instruction that it went to; `None`: out of the procedure.
+    pub to: Option<usize>,
     /// How often, up to a scale that all transfers of a profile share.
     pub count: f64,
 }

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 
 use dwell_image::{Flow, ImageAddress, Instruction};
 
-use crate::{Counted, ProcedureAnalysis, Transfer};
+use crate::{Block, Counted, ProcedureAnalysis, Transfer};
 
 /// Standard deviation of a procedure's own scale, as a logarithm.
 const OWN_DEVIATION: f64 = 0.6;
@@ -26,7 +26,7 @@ const COUNTED_DEVIATION: f64 = 0.01;
 const CALLS_DEVIATION: f64 = 0.15;
 /// The same of executions by single steps over one's own, at best …
 const STEPPED_DEVIATION: f64 = 0.05;
-/// … and the branches that are worth as much as one burst, whose steps are not independent.
+/// … and the transfers that are worth as much as one burst, whose steps are not independent.
 const STEPPED_BURST: f64 = 40.0;
 /// The same of executions in counted windows over one's own, at best.
 const WINDOWS_DEVIATION: f64 = 0.1;
@@ -67,9 +67,9 @@ pub struct Shape {
     pub entries: f64,
     /// Procedures that it calls, by their index, and how often, by its own estimate.
     pub calls: Vec<(usize, f64)>,
-    /// Executions of its conditional branches, by its own estimate …
-    pub branches: f64,
-    /// … and by single steps, which count on one scale throughout the program.
+    /// Transfers of control that steps tell of, by its own estimate …
+    pub transfers: f64,
+    /// … and by the steps, which count on one scale throughout the program.
     pub stepped: f64,
     /// Its frequencies were counted: their scale is known.
     pub is_counted: bool,
@@ -93,10 +93,15 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
         left[edge.from] -= edge.frequency.unwrap_or(0.0);
         entered -= if edge.to == 0 { edge.frequency.unwrap_or(0.0) } else { 0.0 };
     }
-    let is_branch = |i: usize| matches!(instructions.get(i).map(|i| i.flow), Some(Flow::Branch { .. }));
-    let branches = analysis.blocks.iter().enumerate().filter(|(_, b)| is_branch(b.instructions.end - 1));
-    let branches = branches.map(|(b, _)| frequency(b)).sum();
-    let stepped = transfers.iter().filter(|t| is_branch(t.from) && t.is_sound()).map(|t| t.count).sum();
+    let is_left = transfers.iter().any(|t| t.is_sound() && t.to.is_none());
+    let is_told = |i: usize| match instructions.get(i).map(|i| i.flow) {
+        Some(Flow::Branch { .. }) => true,
+        Some(flow) => is_left && !matches!(flow, Flow::Next | Flow::Stop),
+        None => false,
+    };
+    let stepped = transfers.iter().filter(|t| is_told(t.from) && t.is_sound()).map(|t| t.count).sum();
+    let told = |b: &Block| b.instructions.clone().filter(|&i| is_told(i)).count() as f64;
+    let transfers = analysis.blocks.iter().enumerate().map(|(b, block)| told(block) * frequency(b)).sum();
     let mut calls = Vec::new();
     for (b, block) in analysis.blocks.iter().enumerate() {
         for i in block.instructions.clone() {
@@ -116,7 +121,7 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
     }
     let is_counted = analysis.basis.retired > 0;
     let windows = window_shapes(analysis, counted);
-    Shape { entries: entered.max(0.0), calls, branches, stepped, is_counted, windows }
+    Shape { entries: entered.max(0.0), calls, transfers, stepped, is_counted, windows }
 }
 
 fn window_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<WindowShape> {
@@ -236,8 +241,8 @@ impl Problem {
         };
         let stepped = |(procedure, shape): (usize, &Shape)| {
             let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + STEPPED_BURST / shape.stepped;
-            let is_known = is_sound(shape.stepped) && is_sound(shape.branches);
-            let log = (shape.stepped / shape.branches).ln();
+            let is_known = is_sound(shape.stepped) && is_sound(shape.transfers);
+            let log = (shape.stepped / shape.transfers).ln();
             is_known.then_some(Stepped { procedure, scale: 0, log, stiffness: 1.0 / variance })
         };
         let mut stepped: Vec<Stepped> = shapes.iter().enumerate().filter_map(stepped).collect();
@@ -338,7 +343,7 @@ mod tests {
 
     #[test]
     fn steps_join_scales() {
-        let stepped = |branches, stepped| Shape { branches, stepped, ..Shape::default() };
+        let stepped = |transfers, stepped| Shape { transfers, stepped, ..Shape::default() };
         let factors = scales(&[stepped(10.0, 1e5), stepped(10.0, 3e5), stepped(10.0, 1e4)]);
         assert_near(&factors, &[1.0, 3.0, 0.1], 0.1);
     }

@@ -9,7 +9,8 @@
 //! the executions in all windows that watched both are added up; how much single windows differ from the sum tells how
 //! sure the ratio is (ratio estimation, Cochran, "Sampling Techniques", 3rd ed., ch. 6). Places whose ratio wanders
 //! belong to different phases of the program, and since windows begin at random *times*, which slow phases have more of,
-//! adding up does not cure that. So only places that run together are compared: they make up a group.
+//! adding up does not cure that. So only places that run together are compared: they make up a group. What wandering is left
+//! is the same for all pairs of a place, so that many pairs do not make it surer.
 
 use rustc_hash::FxHashMap;
 
@@ -39,6 +40,8 @@ pub struct Compared {
 struct Ratio {
     log: f64,
     certainty: f64,
+    /// The part of the variance that is the same for all pairs of a place.
+    common: f64,
 }
 
 /// Compares `places` places by `windows`: lists of (place, executions). `None` for a place that nothing tells.
@@ -54,7 +57,9 @@ pub fn compare(places: usize, windows: &[Vec<(usize, u64)>]) -> Vec<Option<Compa
     let logs = solve(&neighbours);
     let of = |place: usize| {
         let certainty: f64 = neighbours[place].iter().map(|(_, r)| r.certainty).sum();
-        let deviation = certainty.recip().sqrt().max(DEVIATION_MIN);
+        let common: f64 =
+            neighbours[place].iter().map(|(_, r)| r.certainty * r.common).sum::<f64>() / certainty;
+        let deviation = (certainty.recip() + common).sqrt().max(DEVIATION_MIN);
         (certainty > 0.0).then(|| Compared { group: groups[place], log: logs[place], deviation })
     };
     let compared: Vec<Option<Compared>> = (0..places).map(of).collect();
@@ -68,7 +73,7 @@ fn verify_compared(compared: &[Option<Compared>]) -> Result<(), String> {
     for (place, told) in compared.iter().enumerate() {
         let Some(Compared { group, log, deviation }) = *told else { continue };
         places_of.entry(group).or_default().push(place);
-        if !log.is_finite() || deviation < DEVIATION_MIN || deviation.powi(2) > 1.01 * GROUP_VARIANCE_MAX {
+        if !log.is_finite() || deviation < DEVIATION_MIN || deviation.powi(2) > 2.02 * GROUP_VARIANCE_MAX {
             return Err(format!("place {place}: {told:?}"));
         }
     }
@@ -101,8 +106,9 @@ fn ratio(counts: &[(f64, f64)]) -> Option<Ratio> {
     let spread: f64 = counts.iter().map(|c| (c.0 / n - c.1 / m).powi(2)).sum();
     let variance = (spread * windows / (windows - 1.0)).max(1.0 / n + 1.0 / m);
     let of_one = variance * windows;
-    let variance = variance + PHASES * of_one * of_one;
-    (variance <= GROUP_VARIANCE_MAX).then(|| Ratio { log: (n / m).ln(), certainty: 1.0 / variance })
+    let common = PHASES * of_one * of_one;
+    let variance = variance + common;
+    (variance <= GROUP_VARIANCE_MAX).then(|| Ratio { log: (n / m).ln(), certainty: 1.0 / variance, common })
 }
 
 /// By place: its group, named by one of its places.

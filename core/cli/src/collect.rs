@@ -25,7 +25,8 @@ use crate::{
 };
 
 /// What counting executions may cost, in percent, where nobody says so: 1 of a command of one's own. A process that runs already
-/// is perhaps in production, a whole machine would have to be sampled through rings, and beside path bursts it was never judged.
+/// is perhaps in production, a whole machine would have to be sampled through rings, and beside path bursts that cost as much windows
+/// add nothing (docs/measured.md).
 fn windows_percent(args: &RecordArgs) -> f64 {
     let is_own_command = !args.all && args.pid.is_empty();
     if is_own_command && args.paths == 0.0 { 1.0 } else { 0.0 }

@@ -152,7 +152,7 @@ fn unseen(view: &View, image_index: usize, costs: &ProcedureCosts) -> Vec<bool> 
         *seen |= cost.head_samples > 0.0;
     }
     for t in view.selection.stepped.transfers(image_index, &costs.image, instructions) {
-        (is_seen[t.from], is_seen[t.to]) = (true, true);
+        [Some(t.from), t.to].into_iter().flatten().for_each(|i| is_seen[i] = true);
     }
     let of = |b: &Block| b.instructions.clone();
     let seen: Vec<bool> = analysis.blocks.iter().map(|b| of(b).any(|i| is_seen[i])).collect();

@@ -1,6 +1,6 @@
 //! What threads did while they were followed, added up and ready to be asked about.
 //!
-//! Enters: the path bursts of merged epochs and their samples. Leaves: transfers within a procedure. Cost: linear in the
+//! Enters: the path bursts of merged epochs and their samples. Leaves: transfers of a procedure's instructions. Cost: linear in the
 //! bursts' transfers, once for each selection.
 //!
 //! Each burst counts alike. They begin at random times, so that slow phases have too many of them; to correct that by where
@@ -14,6 +14,9 @@ use dwell_profile::{ImageId, ImageKind, PathBurst};
 use rustc_hash::FxHashMap;
 
 use crate::selection::ImageSamples;
+
+/// Stands for all places in other images.
+const ELSEWHERE: u64 = u64::MAX;
 
 /// Transfers by image (an index) and offsets.
 #[derive(Default)]
@@ -41,9 +44,10 @@ impl Stepped {
         let mut stepped = Stepped::default();
         for transfer in bursts.iter().filter(|b| b.window().is_none()).flat_map(|b| &b.transfers) {
             let (from, to) = (&transfer.from, &transfer.to);
-            if let Some(&image) = index.get(&from.image).filter(|_| from.image == to.image) {
+            if let Some(&image) = index.get(&from.image) {
+                let to = if from.image == to.image { to.offset.0 } else { ELSEWHERE };
                 let all = stepped.by_image.entry(image).or_default();
-                *all.entry((from.offset.0, to.offset.0)).or_default() += transfer.count as f64;
+                *all.entry((from.offset.0, to)).or_default() += transfer.count as f64;
             }
         }
         stepped
@@ -53,11 +57,11 @@ impl Stepped {
     /// that image.
     pub fn targets(&self, image_index: usize, from: ImageOffset) -> impl Iterator<Item = (ImageOffset, f64)> {
         let all = self.by_image.get(&image_index).into_iter();
-        let own = all.flat_map(move |all| all.range((from.0, 0)..=(from.0, u64::MAX)));
+        let own = all.flat_map(move |all| all.range((from.0, 0)..(from.0, ELSEWHERE)));
         own.map(|((_, to), count)| (ImageOffset(*to), *count))
     }
 
-    /// The transfers between these instructions of the image with that index.
+    /// The transfers from these instructions of the image with that index.
     pub fn transfers(
         &self,
         image_index: usize,
@@ -77,11 +81,10 @@ impl Stepped {
             let address = first.address.offset(offset.checked_sub(start.0)?);
             instructions.binary_search_by_key(&address, |i| i.address).ok()
         };
-        let within = all.range((start.0, 0)..=(end.0, u64::MAX));
-        within
-            .filter_map(|((from, to), count)| {
-                Some(Transfer { from: position(*from)?, to: position(*to)?, count: *count })
-            })
-            .collect()
+        let own = all.range((start.0, 0)..=(end.0, ELSEWHERE));
+        own.filter_map(|((from, to), count)| {
+            Some(Transfer { from: position(*from)?, to: position(*to), count: *count })
+        })
+        .collect()
     }
 }

@@ -55,6 +55,8 @@ pub struct Count {
     pub independent: f64,
     /// … and the relative error that remains however many there are.
     pub error: f64,
+    /// Only counts of one scale can be compared: each of them, from 0 on, is found by the fit.
+    pub scale: usize,
 }
 
 /// What the flow is fitted to.
@@ -65,7 +67,7 @@ pub struct Evidence<'a> {
     pub guess: &'a [f64],
     /// What cycles say.
     pub suggestions: &'a [Suggestion],
-    /// What was counted; if anything was, it fixes the scale too.
+    /// What was counted; if anything was, its scale 0 is the flow's too.
     pub counts: &'a [Count],
 }
 
@@ -209,14 +211,20 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// The scale at which as many samples are expected as there are, and those of each count (Poisson).
+    /// The logarithm of scale 0, and what to expect of each count (Poisson) at the scales at which as much is expected as
+    /// there is.
     fn expected(&self, visits: &[f64]) -> Option<(f64, Vec<f64>)> {
         let counts = self.evidence.counts;
         let raw: Vec<f64> = counts.iter().map(|c| visits[c.block] * c.exposure).collect();
-        let seen: f64 = counts.iter().map(|c| reliance(c) * c.samples).sum();
-        let scale = seen / counts.iter().zip(&raw).map(|(c, r)| reliance(c) * r).sum::<f64>();
-        let is_known = scale.is_finite() && scale > 0.0;
-        is_known.then(|| (scale.ln(), raw.iter().map(|r| r * scale).collect()))
+        let mut sums = vec![(0.0, 0.0); counts.iter().map(|c| c.scale + 1).max()?];
+        for (count, raw) in counts.iter().zip(&raw) {
+            sums[count.scale].0 += reliance(count) * count.samples;
+            sums[count.scale].1 += reliance(count) * raw;
+        }
+        let scales: Vec<f64> = sums.into_iter().map(|(seen, raw)| seen / raw).collect();
+        let is_known = counts.iter().all(|c| scales[c.scale].is_finite() && scales[c.scale] > 0.0);
+        let expected = || counts.iter().zip(&raw).map(|(c, raw)| raw * scales[c.scale]).collect();
+        is_known.then(|| (scales[0].ln(), expected()))
     }
 
     fn flow(&self, point: &Point) -> Flow {
@@ -265,13 +273,17 @@ impl<'a> Problem<'a> {
         student.chain(poisson).unzip()
     }
 
-    /// Both scales move along: forces without the part that they take up.
+    /// All scales move along: forces without the part that they take up.
     fn centred(&self, mut forces: Vec<f64>, stiffness: &[f64]) -> Vec<f64> {
-        let suggestions = self.evidence.suggestions.len();
-        for range in [0..suggestions, suggestions..forces.len()] {
-            let total: f64 = stiffness[range.clone()].iter().sum();
-            let mean = forces[range.clone()].iter().sum::<f64>() / total.max(f64::MIN_POSITIVE);
-            range.for_each(|i| forces[i] -= mean * stiffness[i]);
+        let Evidence { suggestions, counts, .. } = *self.evidence;
+        let scales = suggestions.iter().map(|_| 0).chain(counts.iter().map(|c| 1 + c.scale));
+        let mut sums = vec![(0.0, 0.0); counts.iter().map(|c| 1 + c.scale).max().unwrap_or(0) + 1];
+        for ((scale, force), stiffness) in scales.clone().zip(&forces).zip(stiffness) {
+            sums[scale].0 += force;
+            sums[scale].1 += stiffness;
+        }
+        for ((scale, force), stiffness) in scales.zip(&mut forces).zip(stiffness) {
+            *force -= sums[scale].0 / sums[scale].1.max(f64::MIN_POSITIVE) * stiffness;
         }
         forces
     }

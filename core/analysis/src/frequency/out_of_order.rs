@@ -86,10 +86,9 @@ fn counts(evidence: &Evidence) -> Vec<Count> {
     if evidence.retired.is_some() {
         return retired::counts(evidence);
     }
-    match counted::counts(evidence) {
-        none if none.is_empty() => stepped::counts(evidence),
-        counts => counts,
-    }
+    let mut counts = stepped::counts(evidence);
+    counts.extend(counted::counts(evidence, usize::from(!counts.is_empty())));
+    counts
 }
 
 /// What cycles alone say of each class.
@@ -210,9 +209,7 @@ fn seen_edges(evidence: &Evidence) -> Vec<f64> {
                 EdgeKind::NotTaken => not_taken,
                 _ => 0.0,
             };
-            if let Some(to) = cfg.blocks.get(cfg.edges[e].to) {
-                edge_of.insert((block.end - 1, to.start), e);
-            }
+            edge_of.insert((block.end - 1, cfg.blocks.get(cfg.edges[e].to).map(|to| to.start)), e);
         }
     }
     for transfer in evidence.transfers.iter().filter(|t| t.is_sound()) {
@@ -299,7 +296,7 @@ fn note(evidence: &Evidence) -> String {
     let steps = basis.steps.round() as u64;
     let seen: Vec<String> = [
         (basis.directions > 0).then(|| count(basis.directions, "sampled direction")),
-        (steps > 0).then(|| format!("{steps} single-stepped branches")),
+        (steps > 0).then(|| format!("{steps} stepped transfers")),
         (basis.counted > 0).then(|| format!("counted windows of {}", count(basis.counted, "place"))),
     ]
     .into_iter()

@@ -28,7 +28,7 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
             (s + samples, n + instructions)
         });
         let exposure = instructions / retired.frequency;
-        Some(Count { block, samples, exposure, independent: 1.0, error: COUNT_ERROR })
+        Some(Count { block, samples, exposure, independent: 1.0, error: COUNT_ERROR, scale: 0 })
     };
     let counts: Vec<Count> = by_class.iter().filter_map(of).collect();
     debug_assert_eq!(verify_counts(&counts, evidence, retired), Ok(()));

@@ -1,6 +1,7 @@
 //! Executions of blocks in path bursts.
 //!
-//! Input: transfers of control seen in bursts. Output: how often each class was executed in them, and how sure that is.
+//! Input: transfers of control seen in bursts: branches and jumps, and calls and returns where some led out of the procedure.
+//! Output: how often each class was executed in them, and how sure that is.
 //! Complexity: linear. A burst is a sample of executions, so that counts in it say how often code ran, loops that no
 //! burst left and entered another from included: the probabilities of branches tell their trip counts only by the few
 //! bursts that crossed over. Settings were chosen on the programs of role "tune" (docs/measured.md).
@@ -8,7 +9,10 @@
 use rustc_hash::FxHashSet;
 
 use super::{Evidence, likely_flow::Count};
-use crate::cfg::{CfgEdge, EdgeKind};
+use crate::{
+    cfg::{Cfg, CfgEdge, EdgeKind},
+    machine::OpcodeClass::{Branch, Call, Jump, Return},
+};
 
 /// Executions in a burst that are worth one: what a burst does again and again it does alike.
 const ALIKE: f64 = 8.0;
@@ -20,18 +24,19 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
     if !evidence.transfers.iter().any(|t| t.is_sound()) {
         return Vec::new();
     }
-    let mut left = vec![0.0; evidence.samples.len()];
-    for transfer in evidence.transfers.iter().filter(|t| t.is_sound()) {
-        left.get_mut(transfer.from).into_iter().for_each(|n| *n += transfer.count);
-    }
+    let left = left(evidence);
     let by_class = evidence.equivalence.blocks_by_class();
     let of = |blocks: &Vec<usize>| {
-        let told = blocks.iter().filter_map(|&b| told(evidence, b)).map(|i| left[i]);
+        let told = blocks.iter().flat_map(|&b| evidence.cfg.blocks[b].clone()).filter_map(|i| left[i]);
         let (sum, number) = told.fold((0.0, 0.0), |(sum, number), n| (sum + n, number + 1.0));
         let block = *blocks.first().filter(|_| number > 0.0)?;
-        Some(Count { block, samples: sum / number, exposure: 1.0, independent: 1.0 / ALIKE, error: ERROR })
+        let samples = sum / number;
+        Some(Count { block, samples, exposure: 1.0, independent: 1.0 / ALIKE, error: ERROR, scale: 0 })
     };
     let counts: Vec<Count> = by_class.iter().filter_map(of).collect();
+    if counts.iter().all(|c| c.samples == 0.0) {
+        return Vec::new(); // Transfers of blocks that may be left otherwise too.
+    }
     debug_assert_eq!(verify_counts(&counts, evidence), Ok(()));
     counts
 }
@@ -50,15 +55,28 @@ fn verify_counts(counts: &[Count], evidence: &Evidence) -> Result<(), String> {
     }
 }
 
-/// The last instruction of a block, if each way out of it is a transfer within the procedure.
-fn told(evidence: &Evidence, block: usize) -> Option<usize> {
-    let cfg = evidence.cfg;
-    let is_transfer = |e: &CfgEdge| {
-        let is_kept =
-            matches!(e.kind, EdgeKind::Taken | EdgeKind::NotTaken | EdgeKind::Jump | EdgeKind::Table);
-        is_kept && e.to < cfg.blocks.len()
-    };
-    let out = &cfg.successors[block];
-    let is_told = !out.is_empty() && out.iter().all(|&e| is_transfer(&cfg.edges[e]));
-    is_told.then_some(cfg.blocks[block].end - 1)
+/// By instruction: how often it was executed, where each execution of it is a transfer that is told of.
+fn left(evidence: &Evidence) -> Vec<Option<f64>> {
+    let Evidence { cfg, schedule, transfers, .. } = *evidence;
+    let is_left = transfers.iter().any(|t| t.is_sound() && t.to.is_none());
+    let mut left = vec![None; schedule.opcodes.len()];
+    for (block, range) in cfg.blocks.iter().enumerate() {
+        let stays = cfg.successors[block].iter().all(|&e| is_inside(cfg, e));
+        let is_told = |i: usize| {
+            let is_transfer = matches!(schedule.opcodes[i].class, Branch | Jump | Call | Return);
+            is_transfer && (is_left || stays && i + 1 == range.end)
+        };
+        range.clone().filter(|&i| is_told(i)).for_each(|i| left[i] = Some(0.0));
+    }
+    for transfer in transfers.iter().filter(|t| t.is_sound()) {
+        left.get_mut(transfer.from).into_iter().flatten().for_each(|n| *n += transfer.count);
+    }
+    left
+}
+
+/// Whether the edge is a transfer within the procedure.
+fn is_inside(cfg: &Cfg, edge: usize) -> bool {
+    let CfgEdge { to, kind, .. } = cfg.edges[edge];
+    let is_kept = matches!(kind, EdgeKind::Taken | EdgeKind::NotTaken | EdgeKind::Jump | EdgeKind::Table);
+    is_kept && to < cfg.blocks.len()
 }

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use dwell_analysis::{Confidence, Counted, MachineModel, ProcedureInput, Transfer, analyze, verify_analysis};
+use dwell_analysis::{
+    Confidence, Counted, MachineModel, ProcedureInput, Transfer, analyze,
+    program::{self, Member},
+    verify_analysis,
+};
 use dwell_image::Arch;
 use dwell_profile::Event;
 use proptest::prelude::*;
@@ -51,7 +55,7 @@ fn assert_near(case: &Case, within: f64) {
 fn steps_tell_what_cycles_hide() {
     let mut case = diamond();
     let steps = [(3, 4, 750.0), (3, 6, 250.0), (8, 1, 750.0), (8, 9, 250.0)];
-    case.transfers = steps.map(|(from, to, count)| Transfer { from, to, count }).to_vec();
+    case.transfers = steps.map(|(from, to, count)| Transfer { from, to: Some(to), count }).to_vec();
     assert_near(&case, 0.1);
     assert!(case.analyze().blocks.iter().all(|b| b.confidence == Confidence::Low), "the scale is a guess");
     assert_eq!(case.analyze().basis.steps, 2000.0);
@@ -74,7 +78,8 @@ fn bursts_count_loops_that_none_of_them_leaves() {
     let mut case = Case::new("amd-zen4", Arch::X86_64, x86(LOOPS));
     // As much time in both, but the second does ten times as many turns in it.
     case.samples = vec![700, 700, 700, 700, 700, 700, 0];
-    case.transfers = vec![Transfer { from: 2, to: 0, count: 1e4 }, Transfer { from: 5, to: 3, count: 1e5 }];
+    case.transfers =
+        [(2, 0, 1e4), (5, 3, 1e5)].map(|(from, to, count)| Transfer { from, to: Some(to), count }).to_vec();
     let analysis = case.analyze();
     let frequency = |i: usize| analysis.instructions[i].frequency.unwrap();
     let ratio = frequency(3) / frequency(0);
@@ -94,6 +99,32 @@ fn counted_places_tell_what_cycles_hide() {
     assert_eq!(analysis.basis.counted, 5);
     assert!(analysis.notes[0].contains("counted windows of 5 places"), "{:?}", analysis.notes);
     assert!(analysis.blocks.iter().all(|b| b.confidence == Confidence::Low), "the scale is a guess");
+}
+
+#[test]
+fn bursts_and_windows_are_fitted_together() {
+    let mut case = diamond();
+    // Bursts tell the loop's turns, windows how its sides compare, each on its own scale.
+    let steps = [(8, 1, 7500.0), (8, 9, 2500.0)];
+    case.transfers = steps.map(|(from, to, count)| Transfer { from, to: Some(to), count }).to_vec();
+    let counted = |at: usize| Counted { at, executions: 1e-9 * EXECUTIONS[at], deviation: 0.03, group: 5 };
+    case.counted = vec![counted(4), counted(6)];
+    assert_near(&case, 0.1);
+    let notes = case.analyze().notes;
+    assert!(notes[0].contains("10000 stepped transfers and counted windows of 2 places"), "{notes:?}");
+}
+
+#[test]
+fn calls_and_returns_in_bursts_join_procedures() {
+    let mut case = Case::new("amd-zen4", Arch::X86_64, x86("add rax, rcx\nret"));
+    case.samples = vec![500, 500];
+    let analysis = case.analyze();
+    let left = |count| vec![Transfer { from: 1, to: None, count }];
+    let (often, seldom) = (left(3e4), left(1e4));
+    let member =
+        |transfers| Member { instructions: &case.instructions, analysis: &analysis, transfers, counted: &[] };
+    let scales = program::scales(&program::shapes(&[member(&often), member(&seldom)]));
+    assert!((scales[0] / scales[1] / 3.0).ln().abs() < 0.05, "{scales:?}");
 }
 
 #[test]
@@ -119,7 +150,8 @@ proptest! {
         samples in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000, Just(u64::MAX / 2)], 60),
         retired in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000, Just(u64::MAX)], 0..70),
         steps in prop::collection::vec(
-            (0usize..80, 0usize..80, prop_oneof![0.0..1e6, Just(f64::MAX), Just(f64::NAN), Just(-1.0)]), 0..40),
+            (0usize..80, prop::option::of(0usize..80),
+             prop_oneof![0.0..1e6, Just(f64::MAX), Just(f64::NAN), Just(-1.0)]), 0..40),
         counted in prop::collection::vec(
             (0usize..80, prop_oneof![0.0..1e6, Just(f64::MAX), Just(f64::NAN), Just(-1.0), Just(1e-99)],
              prop_oneof![0.01..1.0, Just(f64::INFINITY), Just(0.0), Just(1e-99)], 0usize..3), 0..20),
@@ -150,13 +182,13 @@ proptest! {
         };
         let analysis = analyze(&input, MachineModel::named(name).unwrap());
         prop_assert_eq!(verify_analysis(&analysis, instructions.len()), Ok(()));
-        let member = dwell_analysis::program::Member {
+        let member = Member {
             instructions: &instructions,
             analysis: &analysis,
             transfers: &transfers,
             counted: &counted,
         };
-        let scales = dwell_analysis::program::scales(&dwell_analysis::program::shapes(&[member, member]));
+        let scales = program::scales(&program::shapes(&[member, member]));
         prop_assert!(scales.iter().all(|s| s.is_finite() && *s > 0.0), "{:?}", scales);
     }
 }

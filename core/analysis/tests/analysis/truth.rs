@@ -221,7 +221,8 @@ fn steps(
 ) -> [Transfer; 2] {
     let Flow::Branch { target } = instructions[branch].flow else { panic!("instruction {branch} branches") };
     let to = instructions.iter().position(|i| i.address == target).expect("inside");
-    let mut transfer = |to, mean: f64| Transfer { from: branch, to, count: random.poisson(mean) as f64 };
+    let mut transfer =
+        |to, mean: f64| Transfer { from: branch, to: Some(to), count: random.poisson(mean) as f64 };
     [transfer(to, 10.0 * seen * p), transfer(branch + 1, 10.0 * seen * (1.0 - p))]
 }
 
