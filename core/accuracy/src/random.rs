@@ -37,6 +37,17 @@ impl Random {
         (self.bits() % n.max(1) as u64) as usize
     }
 
+    /// Keeps `number` of `items`, any as likely as any other, in their order (Knuth, TAOCP 2, §3.4.2, algorithm S).
+    pub fn keep<T>(&mut self, items: &mut Vec<T>, number: usize) {
+        let (mut left, mut wanted) = (items.len(), number);
+        items.retain(|_| {
+            let is_kept = self.below(left) < wanted;
+            left -= 1;
+            wanted -= usize::from(is_kept);
+            is_kept
+        });
+    }
+
     /// Standard normal (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         (-2.0 * (1.0 - self.unit()).ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
@@ -68,6 +79,22 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_many_are_kept_as_were_wanted() {
+        let mut random = Random::of_text("keep");
+        let mut times = [0; 10];
+        for _ in 0..2000 {
+            let mut items: Vec<usize> = (0..10).collect();
+            random.keep(&mut items, 3);
+            assert_eq!(items.len(), 3);
+            items.into_iter().for_each(|i| times[i] += 1);
+        }
+        assert!(times.iter().all(|t| (500..700).contains(t)), "{times:?}: each in 600 of 2,000");
+        let mut all = vec![1, 2];
+        random.keep(&mut all, usize::MAX);
+        assert_eq!(all, [1, 2]);
+    }
 
     #[test]
     fn means_are_right() {

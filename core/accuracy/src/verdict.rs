@@ -215,10 +215,13 @@ fn profi(evidence: &Evidence, period_cycles: f64, notes: &mut Vec<String>) -> Na
 fn variants(evidence: &Evidence) -> Vec<(&'static str, Help)> {
     let any = |f: &dyn Fn(&Procedure) -> bool| evidence.procedures.iter().any(f);
     let has_instructions = |p: &Procedure| p.events.keys().any(|e| e.name() == "instructions");
+    let has_bursts = any(&|p| !p.transfers.is_empty());
+    let has_windows = any(&|p| !p.counted.is_empty());
     let kinds = [
         ("dwell, time alone", Help::NONE, any(&|p| p.directions.iter().any(|&(t, n)| t + n > 0))),
-        ("dwell + bursts", Help::BURSTS, any(&|p| !p.transfers.is_empty())),
-        ("dwell + windows", Help::WINDOWS, any(&|p| !p.counted.is_empty())),
+        ("dwell + bursts", Help::BURSTS, has_bursts),
+        ("dwell + windows", Help::WINDOWS, has_windows),
+        ("dwell + bursts, windows", Help::BURSTS_AND_WINDOWS, has_bursts && has_windows),
         (COUNTED, Help::INSTRUCTIONS, any(&has_instructions)),
     ];
     kinds.into_iter().filter(|(.., has)| *has).map(|(name, help, _)| (name, help)).collect()

@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 use crate::{
     capture::{self, Capture, Role},
     program::Program,
+    random::Random,
     random_programs::{self, Recipe},
     report,
     verdict::{self, Verdict},
@@ -36,6 +37,15 @@ pub struct Arguments {
     /// Neither fewer samples nor wrong latencies: several times as fast
     #[arg(long)]
     pub without_sensitivity: bool,
+    /// No more than so many path bursts of each capture, drawn at random
+    #[arg(long, value_name = "NUMBER")]
+    pub bursts: Option<usize>,
+    /// No more than so many counted windows, drawn at random
+    #[arg(long, value_name = "NUMBER")]
+    pub windows: Option<usize>,
+    /// Which of all draws
+    #[arg(long, default_value_t = 0, value_name = "SEED")]
+    pub draw: u64,
     /// One JSON object instead of tables
     #[arg(long)]
     pub json: bool,
@@ -119,10 +129,18 @@ fn one(arguments: &Arguments, source: &Source) -> anyhow::Result<Option<Verdict>
         return Ok(None);
     }
     let program = match source {
-        Source::Capture(folder) => Program::load(&Capture::read(folder)?)?,
+        Source::Capture(folder) => Program::load(&thinned(arguments, Capture::read(folder)?))?,
         Source::Random(recipe) => recipe.program().context("a machine model that is built in")?,
     };
     Ok(Some(verdict::judge(&set, &name, &program, !arguments.without_sensitivity)))
+}
+
+/// With as many bursts and windows as were asked for.
+fn thinned(arguments: &Arguments, mut capture: Capture) -> Capture {
+    let mut random = Random::new(arguments.draw);
+    random.keep(&mut capture.bursts, arguments.bursts.unwrap_or(usize::MAX));
+    random.keep(&mut capture.windows, arguments.windows.unwrap_or(usize::MAX));
+    capture
 }
 
 /// `f` of every item, in their order, on as many threads as there are processors.

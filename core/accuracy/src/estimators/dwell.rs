@@ -38,6 +38,8 @@ impl Help {
     pub const MISSES: Help = Help { misses: true, ..Help::OWN };
     /// Path bursts too.
     pub const BURSTS: Help = Help { bursts: true, ..Help::OWN };
+    /// Both.
+    pub const BURSTS_AND_WINDOWS: Help = Help { bursts: true, ..Help::WINDOWS };
     /// A counter of instructions too.
     pub const INSTRUCTIONS: Help = Help { instructions: true, ..Help::OWN };
 }
