@@ -22,10 +22,10 @@ const missing = (packages) => Object.keys(packages).filter((debian) => !onPath(p
 /** Samples of a native program's own image. */
 const native_samples = 40_000;
 const native_samples_quick = 8_000;
-/** Path bursts of a native program: as many as two minutes of CPU time give at 1 %. */
-const native_bursts = 2_800;
+/** Path bursts of a native program: as many as a minute of CPU time gives at 1 %. */
+const native_bursts = 560;
 const native_bursts_quick = 50;
-/** Counted windows, at 1.5 ms: the same. */
+/** Counted windows, at 1.5 ms: as many as two minutes give. */
 const native_windows = 800;
 const native_windows_quick = 30;
 
