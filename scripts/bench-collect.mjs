@@ -83,7 +83,7 @@ await main(async () => {
   if (values.alone) preferUs();
   console.log(`${cpus()[0].model}, ${availableParallelism()} CPUs, Linux ${release()}, load ${loadavg()[0].toFixed(1)} before`);
   const found = await backends(values.backends.split(','));
-  const dwells = (...options) => found.map((backend) => new Dwell(scratch, backend, ...options));
+  const dwells = (...options) => found.map((backend) => new Dwell(scratch, backend, options));
   for (const item of wanted) {
     await items[item]({ scratch, dwells, seconds: Number(values.seconds), hz: Number(values.hz), must });
   }

@@ -48,6 +48,7 @@ export class Talker {
   #waiting = [];
   #lines = [];
   #stderr = '';
+  #hasDied = false;
 
   constructor(command, options = {}) {
     this.command = command;
@@ -60,7 +61,10 @@ export class Talker {
       this.child.on('error', (error) => resolve((this.#stderr += error.message)));
       this.child.on('close', resolve);
     });
-    this.closed.then(() => this.#waiting.splice(0).forEach(({ reject }) => reject(this.#died())));
+    this.closed.then(() => {
+      this.#hasDied = true;
+      this.#waiting.splice(0).forEach(({ reject }) => reject(this.#died()));
+    });
     this.child.stdin.on('error', () => {});
   }
 
@@ -85,6 +89,7 @@ export class Talker {
   /** The next line. */
   line() {
     if (this.#lines.length > 0) return Promise.resolve(this.#lines.shift());
+    if (this.#hasDied) return Promise.reject(this.#died());
     return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
   }
 
