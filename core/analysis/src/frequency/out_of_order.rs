@@ -21,7 +21,7 @@ use super::{
     retired, skid, stepped, usual,
 };
 use crate::{
-    Basis, Confidence,
+    Basis,
     cfg::{CfgEdge, EdgeKind, Node},
 };
 
@@ -70,11 +70,14 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     }
     let flow = flow?;
     // However well the ratios between blocks are known, samples of time alone leave the scale a guess.
-    let confidence = |f: f64| evidence.retired.map_or(Confidence::Low, |r| retired::confidence(r, f));
-    let estimate = |f: &f64| Some(Estimate { frequency: *f, confidence: confidence(*f) });
+    let confidences = retired::Confidences::of(evidence);
+    let estimate = |(&frequency, &class): (&f64, &usize)| {
+        Some(Estimate { frequency, confidence: confidences.get(class, frequency) })
+    };
+    let (blocks, edges) = (&evidence.equivalence.block_class, &evidence.equivalence.edge_class);
     Some(Estimates {
-        blocks: flow.blocks.iter().map(estimate).collect(),
-        edges: flow.edges.iter().map(estimate).collect(),
+        blocks: flow.blocks.iter().zip(blocks).map(estimate).collect(),
+        edges: flow.edges.iter().zip(edges).map(estimate).collect(),
         head_samples,
         notes: vec![note(evidence)],
         basis: basis(evidence),
