@@ -44,7 +44,7 @@ impl SampleRun<'_> {
         rows.sort_by_key(|(offset, _)| *offset);
         rows.dedup_by(|next, sum| {
             let same = next.0 == sum.0;
-            sum.1 += if same { next.1 } else { 0 };
+            sum.1 = sum.1.saturating_add(if same { next.1 } else { 0 });
             same
         });
     }
