@@ -94,9 +94,9 @@ impl<'a> Confidences<'a> {
 
     /// Of a class at the frequency that fits the whole procedure.
     pub fn get(&self, class: usize, frequency: f64) -> Confidence {
-        let disagrees = |own: f64| !((own / frequency).ln().abs() <= DISAGREEMENT_MAX);
+        let agrees = |own: f64| (own / frequency).ln().abs() <= DISAGREEMENT_MAX;
         match self.retired {
-            Some(retired) if !self.own[class].is_some_and(disagrees) => by_samples(retired, frequency),
+            Some(retired) if self.own[class].is_none_or(agrees) => by_samples(retired, frequency),
             _ => Confidence::Low,
         }
     }
