@@ -14,6 +14,7 @@ const packages = {
   make: '/usr/bin/make',
 };
 const testPackages = {
+  'bolt-19': '/usr/bin/llvm-bolt-19',
   chromium: '/usr/bin/chromium',
   'clang-14': '/usr/bin/clang-14',
   debuginfod: '/usr/bin/debuginfod',
