@@ -159,6 +159,9 @@ struct Group {
     slots: Vec<(usize, u8)>,
 }
 
+/// Rows of a group that are worth adding up before it is complete.
+const ROWS_SETTLED_MIN: usize = 1 << 14;
+
 /// The rows of an epoch: periods over the mean one, as whole samples. What rounding takes from one place it gives to the
 /// next, so that their sum is unchanged.
 pub(super) struct Rows {
@@ -196,6 +199,8 @@ impl Rows {
     /// Adds the group's slots up.
     fn rows(&mut self, group: &Group) -> Vec<(ImageOffset, u64)> {
         let mut rows = Vec::new();
+        // Executions of a program are sampled at much the same places: added up on the way they take a fraction of the room.
+        let mut room = ROWS_SETTLED_MIN;
         for &(number, event) in &group.slots {
             let event = usize::from(event);
             let tally = &self.events[event];
@@ -212,6 +217,10 @@ impl Rows {
                 }
             }
             self.before[event] = before;
+            if rows.len() > room {
+                SampleRun::put_in_order(&mut rows);
+                room = (2 * rows.len()).max(ROWS_SETTLED_MIN);
+            }
         }
         SampleRun::put_in_order(&mut rows);
         rows
