@@ -1,7 +1,7 @@
 // What the machine does while it is sampled: a C project's build, a mix of languages, plain computation.
 
 import { spawn, spawnSync } from 'node:child_process';
-import { readdirSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { Stop, top } from '../step.mjs';
@@ -39,8 +39,11 @@ for i in range(60000): hashlib.sha1(json.dumps({"n": i, "l": list(range(20))}).e
   wait`;
 
 /** Plain computation on every CPU. */
-export const computing = (seconds) =>
-  `${`timeout ${seconds} ${join(top, 'test-fixtures/programs/build/mispredict')} 100000000 >/dev/null & `.repeat(cpus)} wait; true`;
+export const computing = (seconds) => {
+  const program = join(top, 'test-fixtures/programs/build/mispredict');
+  if (!existsSync(program)) throw new Stop(`${program} is missing: npm run build`); // Else its shell would loop over nothing.
+  return `${`timeout ${seconds} ${program} 100000000 >/dev/null & `.repeat(cpus)} wait; true`;
+};
 
 /** Processes by the thousand. */
 export const forking = (seconds) => `end=$((SECONDS + ${seconds})); while [ $SECONDS -lt $end ]; do /bin/true & /bin/true & wait; done`;

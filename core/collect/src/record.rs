@@ -200,16 +200,20 @@ impl Flushing {
         Flushing { every, next: now + every, next_if_full: now, failing: false }
     }
 
-    /// Stores if it is time or memory is full; whether it did. A full memory leaves the kernel its tables: emptied
+    /// Whether it is time to store, or memory is full.
+    pub fn is_due(&self, session: &Session) -> bool {
+        let now = Instant::now();
+        now >= self.next || session.is_full() && now >= self.next_if_full
+    }
+
+    /// Stores if it is due; whether it did. A full memory leaves the kernel its tables: emptied
     /// before they are of use, they would aggregate little, and fill the memory all the sooner.
     pub fn when_due(&mut self, session: &mut Session, progress: &mut dyn FnMut(Progress)) -> bool {
         let now = Instant::now();
         if now >= self.next {
             return self.now(session, progress).is_ok();
         }
-        session.is_full()
-            && now >= self.next_if_full
-            && self.told(session.store_counted(), session, progress).is_ok()
+        self.is_due(session) && self.told(session.store_counted(), session, progress).is_ok()
     }
 
     /// Stores now.

@@ -116,6 +116,13 @@ impl Account {
         };
     }
 
+    /// Resident memory now, whose most is kept.
+    pub fn look_at_memory(&mut self) -> u64 {
+        let memory_bytes = resident_bytes();
+        self.memory_bytes_max = self.memory_bytes_max.max(memory_bytes);
+        memory_bytes
+    }
+
     /// The account of the epoch.
     pub fn record(&mut self, session: &Session, budget: &Budget) -> CollectorRecord {
         let cost = if self.costs.1 > 0 { self.costs.0 / f64::from(self.costs.1) } else { budget.cost() };
@@ -133,8 +140,7 @@ impl Account {
     /// The same of a collector without a budget, which measures no interrupts: its cost is its own CPU time alone.
     pub fn record_of_a_run(&mut self, session: &Session) -> CollectorRecord {
         let (user, kernel) = usage::cpu_time();
-        let memory_bytes = resident_bytes();
-        self.memory_bytes_max = self.memory_bytes_max.max(memory_bytes);
+        let memory_bytes = self.look_at_memory();
         let awake_ns = Clocks::now().awake_since(&self.epoch_start).as_nanos() as u64;
         let (late_records, skew_ns_max) = session.late();
         let elapsed_ns = awake_ns.saturating_sub(self.paused_ns);

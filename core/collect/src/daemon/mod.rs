@@ -39,9 +39,9 @@ use retain::{Limits, retain};
 use rotate::{Rotation, Schedule};
 use silence::Silence;
 
-/// Clocks, memory and the account are looked at so often.
+/// Clocks are looked at so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Memory that is not in use is given back so often, and after storing.
+/// Memory that is not in use is given back so often, and after storing; before, it is looked at how much that is.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(60);
 /// What is past its limits is removed so often, whenever an epoch begins, and soon again where someone was at an epoch.
 const RETAIN_FIRST: Duration = Duration::from_secs(5);
@@ -184,10 +184,10 @@ impl<'w> Daemon<'w> {
             self.next_look = now + LOOK_EVERY;
             self.look_at_clocks(progress);
             self.keeping.go_on(self.writer, progress);
-            self.tell();
         }
         if now >= self.next_giving_back {
             self.next_giving_back = now + GIVE_BACK_EVERY;
+            self.account.look_at_memory();
             heap::give_back();
             heap::give_back_code();
         }
@@ -195,8 +195,11 @@ impl<'w> Daemon<'w> {
             self.next_window = now + self.options.budget_window;
             self.judge(progress);
         }
-        if self.flushing.when_due(&mut self.session, progress) {
-            self.flushed(progress);
+        if self.flushing.is_due(&self.session) {
+            self.tell();
+            if self.flushing.when_due(&mut self.session, progress) {
+                self.flushed(progress);
+            }
         }
         if now >= self.next_retention {
             self.next_retention = now + RETAIN_EVERY;
@@ -264,6 +267,7 @@ impl<'w> Daemon<'w> {
         }
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
         self.compacting.flushed(self.writer, &id, progress);
+        self.account.look_at_memory(); // It is at its most now.
         heap::give_back();
         heap::give_back_code();
     }

@@ -42,7 +42,7 @@ use crate::{
 
 /// The side band is taken, and periods are drawn, so often. What cannot wait (a full buffer, a ring that is half full, a
 /// request) ends a wait sooner; waking up more often costs more than what there is to do.
-const ROUND: Duration = Duration::from_millis(250);
+const ROUND: Duration = Duration::from_millis(500);
 /// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
 const BUFFER_SECONDS: f64 = 0.5;
 const BUFFER_ENTRIES_MIN: f64 = 1024.0;

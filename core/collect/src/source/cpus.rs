@@ -1,12 +1,36 @@
 //! The CPUs that are online, as sysfs lists them.
 
+use std::{fs::File, io, os::unix::fs::FileExt};
+
 use crate::CollectError;
 
-/// The CPUs in `/sys/devices/system/cpu/online`: `0-3,8`.
+/// A list is no longer: sysfs writes a page.
+const LIST_BYTES_MAX: usize = 4096;
+
+/// `/sys/devices/system/cpu/online`, kept open: who looks every second would spend most of that on finding the file.
+pub struct OnlineCpus(File);
+
+impl OnlineCpus {
+    /// Opens the list.
+    pub fn open() -> Result<Self, CollectError> {
+        File::open("/sys/devices/system/cpu/online").map(OnlineCpus).map_err(unlisted)
+    }
+
+    /// The CPUs that are online now, as in `0-3,8`.
+    pub fn list(&self) -> Result<Vec<u32>, CollectError> {
+        let mut bytes = [0; LIST_BYTES_MAX];
+        let length = self.0.read_at(&mut bytes, 0).map_err(unlisted)?;
+        Ok(parse_cpu_list(&String::from_utf8_lossy(&bytes[..length])))
+    }
+}
+
+/// The CPUs that are online, asked once.
 pub fn online_cpus() -> Result<Vec<u32>, CollectError> {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/online")
-        .map_err(|source| CollectError::System { action: "list the CPUs", source })?;
-    Ok(parse_cpu_list(&list))
+    OnlineCpus::open()?.list()
+}
+
+fn unlisted(source: io::Error) -> CollectError {
+    CollectError::System { action: "list the CPUs", source }
 }
 
 fn parse_cpu_list(list: &str) -> Vec<u32> {

@@ -14,7 +14,11 @@ use std::{
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Backend, Features, LossCause, ROUND_MIN, Source, SourceTally, Tasks, cpus::online_cpus, now_ns};
+use super::{
+    Backend, Features, LossCause, ROUND_MIN, Source, SourceTally, Tasks,
+    cpus::{OnlineCpus, online_cpus},
+    now_ns,
+};
 use crate::{
     CollectError,
     events::Plan,
@@ -39,7 +43,7 @@ const LOOK_EVERY_NS: u64 = 1_000_000_000;
 const REWRITE_EVERY_NS: u64 = 250_000_000;
 /// Nor more often than the 64th part of the time so far, up to this: what a short run needs many draws for, namely that they
 /// are even on average, a long one has anyway.
-const REWRITE_EVERY_MAX_NS: u64 = 1_000_000_000;
+const REWRITE_EVERY_MAX_NS: u64 = 4_000_000_000;
 const DRAWS_NEEDED: u64 = 64;
 /// Events of running processes are opened anew so often while threads are born.
 const OPENINGS_MAX: u32 = 5;
@@ -52,7 +56,7 @@ const QUIET_PERIOD: u64 = 1 << 46;
 /// into the ring.
 pub type Attach = Box<dyn FnMut(&PerfEvent, u8, u32) -> Result<(), CollectError>>;
 
-type ListCpus = fn() -> Result<Vec<u32>, CollectError>;
+type ListCpus = Box<dyn Fn() -> Result<Vec<u32>, CollectError>>;
 
 /// Open events and rings.
 pub struct PerfSource {
@@ -192,7 +196,7 @@ impl PerfSource {
             by_cpu: BTreeMap::new(),
             threads: false,
             scratch: Vec::new(),
-            online: matches!(tasks, Tasks::All).then_some(online_cpus),
+            online: matches!(tasks, Tasks::All).then(list_cpus),
             next_look_ns: 0,
             opened_ns: now_ns(),
             refused: Vec::new(),
@@ -229,7 +233,7 @@ impl PerfSource {
 
     /// Opens events on CPUs that came online and forgets those that are gone.
     fn look_for_cpus(&mut self, warn: &mut dyn FnMut(String)) {
-        let Some(Ok(online)) = self.online.map(|list| list()) else { return };
+        let Some(Ok(online)) = self.online.as_ref().map(|list| list()) else { return };
         self.look_for_revoked(&online, warn);
         for at in 0..self.cpus.len() {
             if !self.cpus[at].gone && !online.contains(&self.cpus[at].cpu) {
@@ -499,6 +503,14 @@ impl Sampler {
         } else {
             self.samples_since as f64
         }
+    }
+}
+
+/// Where the list cannot be kept open it cannot be read later either, and no CPU comes or goes for us.
+fn list_cpus() -> ListCpus {
+    match OnlineCpus::open() {
+        Ok(online) => Box::new(move || online.list()),
+        Err(_) => Box::new(online_cpus),
     }
 }
 
