@@ -24,9 +24,13 @@ fn on_first_cpu(test: &str) -> Option<PerfSource> {
     }
 }
 
-fn look(source: &mut PerfSource, list: ListCpus) -> (Vec<u32>, Vec<String>) {
+fn look(
+    source: &mut PerfSource,
+    list: impl Fn() -> Result<Vec<u32>, CollectError> + 'static,
+) -> (Vec<u32>, Vec<String>) {
     let mut warnings = Vec::new();
-    (source.online, source.next_look_ns) = (Some(Box::new(list)), 0);
+    source.online = Some(Box::new(list));
+    source.next_look_ns = 0;
     source.tend(&mut |warning| warnings.push(warning));
     source.drain(&mut Merger::default());
     let mut sampled: Vec<u32> = source.samplers.iter().map(|s| s.cpu).collect();
