@@ -4,6 +4,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use dwell_collect::DEFAULT_BRANCH_STACKS_HZ;
 use dwell_profile::Dimension;
 use dwell_query::Normalize;
 
@@ -148,6 +149,11 @@ pub struct RecordArgs {
     /// --pid or --paths].
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub windows: Option<f64>,
+    /// Record the last branches (LBR, BRBE) so many times a second of a busy CPU, where the processor keeps them and a hardware
+    /// event is sampled through rings: tells what runs how often. 0: never.
+    #[arg(long, value_name = "HZ", default_value_t = DEFAULT_BRANCH_STACKS_HZ,
+          value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub branch_stacks: u32,
     /// End after so many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub duration: Option<u64>,

@@ -45,6 +45,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
         duration: args.duration.map(Duration::from_secs),
         paths_percent: args.paths,
         windows_percent: args.windows.unwrap_or_else(|| windows_percent(args)),
+        branch_stacks_hz: args.branch_stacks,
         ..RecordOptions::new(target(args)?)
     };
     let writer = Database::open(db)?.writer()?;

@@ -13,6 +13,7 @@ mod code;
 mod dimensions;
 mod places;
 mod rows;
+mod stacks;
 mod stepping;
 mod symbols;
 mod taking;
@@ -40,6 +41,7 @@ use dimensions::{Dimensions, ValuesIndex};
 pub use rows::Rows;
 #[cfg(test)]
 pub(crate) use rows::{Texts, tests::rows};
+use stacks::Stacks;
 use stepping::{Stepping, SteppingTally};
 pub use taking::Batch;
 use unknown::Cause;
@@ -109,6 +111,7 @@ pub struct Collector<H> {
     nobody: ExecutionId,
     gaps: bool,
     stepping: Stepping,
+    stacks: Stacks,
     latest: Option<(u32, u32)>,
     /// Samples in user mode, where somebody takes them.
     recent: Option<Vec<(u32, u64)>>,
@@ -141,6 +144,7 @@ impl<H: Host> Collector<H> {
             nobody,
             gaps: false,
             stepping: Stepping::default(),
+            stacks: Stacks::default(),
             latest: None,
             recent: None,
         }
@@ -204,6 +208,7 @@ impl<H: Host> Collector<H> {
                 self.stepping.tally.window_samples += 1
             }
             Item::Sample(event, sample) => self.sample(event, &sample),
+            Item::Branches(stack) => self.stack(&stack),
             Item::Registers(event, sample) => self.registers(event, &sample),
             Item::Side(side) => self.side(time_ns, *side),
             Item::Burst(burst) => self.burst(&burst),
@@ -468,6 +473,7 @@ impl<H: Host> Collector<H> {
         self.aggregated.retarget(&|target| moved.get(&target).copied());
         self.recipes.clear();
         self.stepping.kinds.clear();
+        self.stacks.runs.clear();
         self.jit_addresses.clear();
         self.copied.clear();
         self.kernel = None;
@@ -480,6 +486,7 @@ impl<H: Host> Collector<H> {
         self.lost.clear();
         self.dimensions.begin_epoch();
         self.stepping.tally = SteppingTally::default();
+        self.stacks.begin_epoch();
         self.stepping.number = 0;
         self.images.forget_symbols();
         self.apps.renumber();

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use dwell_profile::{Event, ImageId, ImageSymbol};
+use dwell_profile::{Event, ImageId, ImageSymbol, PathBurst};
 
 use crate::{
     apps::Apart,
@@ -15,9 +15,10 @@ use crate::{
     images::{FileVersion, Identity, Target},
     items::Item,
     jitdump, kernel,
+    linux_host::LinuxHost,
     merge::Merger,
     procfs, program_headers,
-    records::{parse_record, split_record},
+    records::{parse_record_of, split_record},
 };
 
 /// A machine of which nothing but the records is known.
@@ -80,7 +81,8 @@ pub fn records(mut stream: &[u8]) {
     while let Some(Ok((record, rest))) = split_record(stream) {
         assert!(rest.len() < stream.len(), "a record that takes no bytes would go on for ever");
         stream = rest;
-        if let Ok(record) = parse_record(record)
+        // Some event's samples carry branches.
+        if let Ok(record) = parse_record_of(record, |id| id % 2 == 0)
             && let Some(item) = Item::from_body(0, record.body)
         {
             samples += u64::from(matches!(item, Item::Sample(..)));
@@ -91,6 +93,21 @@ pub fn records(mut stream: &[u8]) {
     collector.keep_spaces();
     merger.take_until(u64::MAX, |timed| collector.apply(timed.time_ns, timed.item));
     finish(collector, samples);
+}
+
+/// Records as a ring has them, of events whose samples carry branches, all the way to path bursts; `pid` is a process that runs.
+pub fn branch_stacks(pid: u32, mut ring: &[u8]) -> Vec<PathBurst> {
+    let mut collector = Collector::new(LinuxHost::new(), vec![Event::CYCLES], Apart::in_a_run(Vec::new()));
+    collector.discover([pid]);
+    while let Some(Ok((record, rest))) = split_record(ring) {
+        ring = rest;
+        if let Ok(record) = parse_record_of(record, |_| true)
+            && let Some(item) = Item::from_body(0, record.body)
+        {
+            collector.apply(record.time_ns, item);
+        }
+    }
+    collector.take().paths
 }
 
 /// Bytes as records, then as what the kernel aggregated beside them: every sample is counted.

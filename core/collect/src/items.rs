@@ -17,12 +17,23 @@ pub enum Item {
     /// The registers of a sample of this event that was counted in the kernel: it tells a branch's direction and counts
     /// nothing.
     Registers(u8, Sample),
+    /// The last branches of a thread: they count no sample.
+    Branches(Box<RawStack>),
     /// Anything else; rare, so kept aside.
     Side(Box<Side>),
     /// A thread was followed, or began to be single-stepped.
     Burst(Box<RawBurst>),
     /// A thread's executions of a few places were counted.
     Window(Box<RawWindow>),
+}
+
+/// Branches that a thread took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawStack {
+    /// Its process.
+    pub pid: u32,
+    /// From where to where, the latest first.
+    pub branches: Vec<(u64, u64)>,
 }
 
 /// Executions that breakpoints counted in a stretch of a thread's time.
@@ -137,6 +148,10 @@ impl Item {
     pub fn from_body(event: u8, body: Body<'_>) -> Option<Item> {
         let side = match body {
             Body::Sample(sample) => return Some(Item::Sample(event, sample)),
+            Body::Branches(stack) => {
+                let raw = RawStack { pid: stack.pid, branches: stack.taken().collect() };
+                return Some(Item::Branches(Box::new(raw)));
+            }
             Body::Mmap(m) if m.executable => Side::Map {
                 pid: m.pid,
                 start: m.start,

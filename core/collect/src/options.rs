@@ -61,6 +61,11 @@ pub enum BackendChoice {
 /// Default rate: below 1% of overhead with a timer (recipes/collector: a bare interrupt costs 2.5 µs).
 pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
 
+/// Stacks of branches per second of a busy CPU. In a minute they have some 450,000 branches, as many as 560 path bursts, which make
+/// frequencies good (docs/measured.md). What one costs was never measured, for want of hardware: the kernel reads some hundred
+/// registers of the processor for it; if that and the interrupt take 20 µs, 250 are 0.5%. The collector takes 1 to 4 µs for each (`cargo test --workspace --test recorded_stacks -- --nocapture`, at opt-level 1).
+pub const DEFAULT_BRANCH_STACKS_HZ: u32 = 250;
+
 /// How `record` collects.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
@@ -90,6 +95,9 @@ pub struct RecordOptions {
     /// Percent of the target's CPU time that counting executions by hardware breakpoints may cost, for counted windows; 0:
     /// none.
     pub windows_percent: f64,
+    /// Stacks of branches (LBR, BRBE) per second of a busy CPU, where hardware events are sampled through rings and the
+    /// processor keeps them; 0: none.
+    pub branch_stacks_hz: u32,
 }
 
 impl RecordOptions {
@@ -108,6 +116,7 @@ impl RecordOptions {
             dimensions: DimensionSet::NONE,
             paths_percent: 0.0,
             windows_percent: 0.0,
+            branch_stacks_hz: DEFAULT_BRANCH_STACKS_HZ,
         }
     }
 }

@@ -56,6 +56,7 @@ pub fn record(
         dimensions: options.dimensions,
         paths,
         windows,
+        branch_stacks_hz: options.branch_stacks_hz,
         entries_max: ENTRIES_MAX,
         unstored_max: UNSTORED_MAX,
     };

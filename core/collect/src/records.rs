@@ -1,12 +1,16 @@
 //! The kernel's records, parsed: bytes of a ring buffer → validated values.
 //!
 //! Enters: the bytes of one `perf_event_header` and what follows it, as `perf_event_open(2)` lays them out for the
-//! sample type that `sys::event` asks for (IDENTIFIER | IP | TID | TIME, sometimes REGS_USER; `sample_id_all`).
+//! sample type that `sys::event` asks for (IDENTIFIER | IP | TID | TIME, sometimes REGS_USER, of the event for them
+//! BRANCH_STACK; `sample_id_all`).
 //! Leaves: [`Record`]s. Never here: a panic, whatever the bytes are; state.
 //!
-//! Whether a sample carries registers is seen from its length, so that no other record need be known.
+//! Whether a sample carries registers is seen from its length, so that no other record need be known. Whether it carries
+//! branches the caller knows, by the event: without any it looks like one without registers.
 
 use perf_event_open_sys::bindings as abi;
+
+use dwell_profile::BranchEntry;
 
 use crate::branch::{REGISTER_COUNT, Registers};
 
@@ -31,6 +35,8 @@ pub struct Record<'a> {
 pub enum Body<'a> {
     /// An instruction was sampled.
     Sample(Sample),
+    /// The last branches of a thread.
+    Branches(BranchStack<'a>),
     /// Executable memory was mapped.
     Mmap(Mmap<'a>),
     /// A task got a name; `exec` if by executing a program.
@@ -92,6 +98,26 @@ pub struct Sample {
     pub cpu: u32,
     /// The user's registers, where they were sampled and the task had any.
     pub registers: Option<Registers>,
+}
+
+/// The last branches that were taken before a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BranchStack<'a> {
+    /// The process that ran.
+    pub pid: u32,
+    /// Entries as the kernel wrote them.
+    entries: &'a [u8],
+}
+
+impl BranchStack<'_> {
+    /// Those that were executed, from where to where, the latest first.
+    pub fn taken(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let entries = self.entries.chunks_exact(BranchEntry::BYTES).map_while(|entry| {
+            let mut fields = Fields(entry);
+            Some(BranchEntry { from: fields.u64()?, to: fields.u64()?, flags: fields.u64()? })
+        });
+        entries.filter(|entry| !entry.is_wrong_path()).map(|entry| (entry.from, entry.to))
+    }
 }
 
 /// The processor's mode.
@@ -171,6 +197,14 @@ pub enum RecordError {
         /// Bytes after the fixed fields.
         bytes: usize,
     },
+    /// A sample whose branches do not fill it.
+    #[error("a sample carries {bytes} bytes of branches and says that they are {claimed}")]
+    Branches {
+        /// Bytes of entries.
+        bytes: usize,
+        /// How many it tells.
+        claimed: u64,
+    },
 }
 
 /// A record's bytes, and those after it.
@@ -186,8 +220,16 @@ pub fn split_record(stream: &[u8]) -> Option<Split<'_>> {
     Some(whole.ok_or(RecordError::Size { given: stream.len(), claimed }))
 }
 
-/// Parses one whole record, header included.
+/// Parses one whole record, header included, of an event whose samples carry no branches.
 pub fn parse_record(bytes: &[u8]) -> Result<Record<'_>, RecordError> {
+    parse_record_of(bytes, |_| false)
+}
+
+/// The same; samples of events that `has_branches` knows by their ids carry branches and no registers.
+pub fn parse_record_of(
+    bytes: &[u8],
+    has_branches: impl FnOnce(u64) -> bool,
+) -> Result<Record<'_>, RecordError> {
     let (record, rest) = split_record(bytes).unwrap_or(Err(RecordError::Size { given: 0, claimed: 0 }))?;
     if !rest.is_empty() {
         return Err(RecordError::Size { given: bytes.len(), claimed: record.len() });
@@ -198,7 +240,7 @@ pub fn parse_record(bytes: &[u8]) -> Result<Record<'_>, RecordError> {
     fields.u16();
     let short = RecordError::Short { kind, given: record.len() };
     if kind == abi::PERF_RECORD_SAMPLE {
-        return parse_sample(fields, misc, short);
+        return parse_sample(fields, misc, short, has_branches);
     }
     let (body, trailer) =
         fields.0.split_at_checked(fields.0.len().wrapping_sub(TRAILER_BYTES)).ok_or(short)?;
@@ -209,9 +251,25 @@ pub fn parse_record(bytes: &[u8]) -> Result<Record<'_>, RecordError> {
     Ok(Record { time_ns, event_id, body })
 }
 
-fn parse_sample(mut fields: Fields<'_>, misc: u16, short: RecordError) -> Result<Record<'_>, RecordError> {
+fn parse_sample(
+    mut fields: Fields<'_>,
+    misc: u16,
+    short: RecordError,
+    has_branches: impl FnOnce(u64) -> bool,
+) -> Result<Record<'_>, RecordError> {
     let mut fixed = || Some((fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?, fields.u64()?));
     let (event_id, pc, pid, tid, time_ns) = fixed().ok_or(short)?;
+    if has_branches(event_id) {
+        let claimed = fields.u64().ok_or(short)?;
+        let stack = BranchStack { pid, entries: fields.0 };
+        let bytes = usize::try_from(claimed).ok().and_then(|n| n.checked_mul(BranchEntry::BYTES));
+        return match bytes {
+            Some(bytes) if bytes == fields.0.len() => {
+                Ok(Record { time_ns, event_id, body: Body::Branches(stack) })
+            }
+            _ => Err(RecordError::Branches { bytes: fields.0.len(), claimed }),
+        };
+    }
     let registers = parse_registers(fields)?;
     let sample = Sample { mode: Mode::from_misc(misc), pc, pid, tid, cpu: NO_CPU, registers };
     Ok(Record { time_ns, event_id, body: Body::Sample(sample) })

@@ -10,7 +10,7 @@ use std::{
 
 use dwell_profile::{
     Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventRecord, PathsRecord, Scope, Unit,
-    WindowsRecord, Writer,
+    WindowsRecord, Writer, stacks_note,
 };
 use jiff::Timestamp;
 
@@ -76,6 +76,8 @@ pub struct Setup {
     pub paths: Option<Paths>,
     /// Count executions now and then.
     pub windows: Option<Windows>,
+    /// Stacks of branches per second of a busy CPU; 0: none.
+    pub branch_stacks_hz: u32,
     /// Entries in memory that make us store before it is time.
     pub entries_max: usize,
     /// Entries that are kept while the database refuses them. Beyond, samples are lost, and counted so.
@@ -94,6 +96,8 @@ pub struct Session {
     clock: MeasuredClock,
     paths: Option<Paths>,
     windows: Option<Windows>,
+    /// Which of the epoch's notes tells of branch stacks.
+    stacks_note: Option<usize>,
     store: Store,
     started: Instant,
     epoch_started: Instant,
@@ -120,11 +124,13 @@ impl Session {
             registers: setup.branches,
             one_by_one: setup.paths.is_some() || setup.windows.is_some(),
             dimensions: setup.dimensions,
+            branch_stacks_hz: setup.branch_stacks_hz,
             clock_hz: clock.median_hz(),
         };
         let mut chosen = open_source(&wish, tasks)?;
         let host = LinuxHost::new();
         add_notes(&mut chosen, &host, setup.branches, matches!(tasks, Tasks::All));
+        let stacks_note = note_branch_stacks(&mut chosen, setup.branch_stacks_hz);
         let Chosen { source, plans, notes } = chosen;
         let epoch = new_epoch(setup.scope, setup.name, source.backend(), &plans, notes);
         let events = plans.iter().map(|p| p.event.clone()).collect();
@@ -149,6 +155,7 @@ impl Session {
             clock,
             paths: setup.paths,
             windows: setup.windows,
+            stacks_note,
             store: Store::begin(writer, epoch, setup.unstored_max)?,
             started: Instant::now(),
             epoch_started: Instant::now(),
@@ -342,6 +349,10 @@ impl Session {
         let stored = self.store.put(batch);
         self.store.epoch.paths = self.paths_record();
         self.store.epoch.windows = self.windows_record();
+        if let Some(at) = self.stacks_note {
+            let (stacks, branches) = self.collector.branch_stacks();
+            self.store.epoch.notes[at] = stacks_note(stacks, branches);
+        }
         self.malformed += self.source.take_malformed();
         self.refresh_account();
         stored?; // Else the tallies would tell of samples that are not there.
@@ -465,6 +476,21 @@ fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool, is_whole_mac
         let note = "no branch directions: this kernel gives no registers with samples";
         chosen.notes.push(note.to_owned());
     }
+}
+
+/// Tells of branch stacks where a processor might have them; which note it is, if they come.
+fn note_branch_stacks(chosen: &mut Chosen, hz: u32) -> Option<usize> {
+    if chosen.source.features().branch_stacks {
+        chosen
+            .notes
+            .push(format!("branch stacks (LBR, BRBE) are recorded, some {hz} a second of a busy CPU"));
+        return Some(chosen.notes.len() - 1);
+    }
+    let is_asked = hz > 0 && chosen.source.backend() == Backend::Perf;
+    if is_asked && chosen.plans.iter().any(Plan::is_hardware) {
+        chosen.notes.push("no branch stacks: this machine gives none (LBR, BRBE)".to_owned());
+    }
+    None
 }
 
 fn new_epoch(

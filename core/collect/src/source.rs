@@ -75,6 +75,8 @@ pub struct Features {
     pub user_only: bool,
     /// Some samples carry registers.
     pub registers: bool,
+    /// Stacks of branches come beside the samples.
+    pub branch_stacks: bool,
     /// Threads that were born while those of running processes were opened one by one, each time that was tried: they are
     /// sampled if they are children of one that had been opened by then, else not.
     pub escaped: usize,

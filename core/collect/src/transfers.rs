@@ -4,7 +4,7 @@
 //! Cost: linear in the steps, one decoded instruction for each place never seen before.
 
 use dwell_image::{Arch, Flow, ImageAddress};
-use dwell_profile::{ImageId, ImageOffset, PathBurst, PathPlace, PathTransfer};
+use dwell_profile::{CodePlace, ImageId, ImageOffset, PathBurst, PathPlace, PathTransfer};
 use rustc_hash::FxHashMap;
 
 /// Bytes of the longest instruction.
@@ -37,22 +37,13 @@ impl StepKind {
     }
 }
 
-/// A place, and its image by a number that is cheap to compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place<I> {
-    /// The image.
-    pub image: I,
-    /// Where in it.
-    pub offset: u64,
-}
-
 /// The burst, and its steps in code that could not be read. `place` resolves an address, `kind` reads the instruction
 /// at a place; `id` names an image. `None` for less than one step.
 pub fn burst<I: Copy + Ord + std::hash::Hash>(
     number: u32,
     pcs: &[u64],
-    mut place: impl FnMut(u64) -> Place<I>,
-    mut kind: impl FnMut(Place<I>) -> Option<StepKind>,
+    mut place: impl FnMut(u64) -> CodePlace<I>,
+    mut kind: impl FnMut(CodePlace<I>) -> Option<StepKind>,
     id: impl Fn(I) -> ImageId,
 ) -> Option<(PathBurst, u64)> {
     let (first, last) = (*pcs.first()?, *pcs.last().filter(|_| pcs.len() > 1)?);
@@ -73,7 +64,7 @@ pub fn burst<I: Copy + Ord + std::hash::Hash>(
         }
     }
     transfers.sort_unstable();
-    let named = |p: Place<I>| PathPlace { image: id(p.image), offset: ImageOffset(p.offset) };
+    let named = |p: CodePlace<I>| PathPlace { image: id(p.image), offset: ImageOffset(p.offset) };
     let (first, last) = (named(place(first)), named(place(last)));
     let transfers = transfers
         .into_iter()
@@ -87,7 +78,7 @@ mod tests {
     use super::*;
 
     /// `0: cmp; 3: jne 0; 5: rep movsb; 7: call 100; 12: jmp rax; 100: ret; 1000: jit`
-    fn kind(place: Place<u8>) -> Option<StepKind> {
+    fn kind(place: CodePlace<u8>) -> Option<StepKind> {
         let kind = |length, chooses, repeats| Some(StepKind { length, chooses, repeats });
         match (place.image, place.offset) {
             (0, 0) => kind(3, false, false),
@@ -100,8 +91,8 @@ mod tests {
         }
     }
 
-    fn place(pc: u64) -> Place<u8> {
-        Place { image: u8::from(pc >= 1000), offset: pc }
+    fn place(pc: u64) -> CodePlace<u8> {
+        CodePlace { image: u8::from(pc >= 1000), offset: pc }
     }
 
     fn check(pcs: &[u64], expected: &str, opaque: u64) {

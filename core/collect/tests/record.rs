@@ -198,6 +198,28 @@ fn stopping_ends_the_command_and_keeps_the_samples() {
     assert!(recorded.epoch.end.is_some());
 }
 
+/// By default, and nothing is said where no counter is sampled. Of a timer the kernel gives no branches.
+#[test]
+fn branch_stacks_come_where_the_processor_keeps_them() {
+    let test = "branch_stacks_come_where_the_processor_keeps_them";
+    if !can_record(test) {
+        return;
+    }
+    let bench = bench();
+    let wish =
+        RecordOptions { windows_percent: 0.0, ..options(Target::Command(spinning(&own_path(), 800)), 1000) };
+    let recorded = run(&bench.database, wish).unwrap();
+    let told: Vec<&String> = recorded.epoch.notes.iter().filter(|n| n.contains("branch stacks")).collect();
+    assert_eq!(told.len(), usize::from(*only_event(&recorded.epoch).0 == Event::CYCLES), "{told:?}");
+    let paths = bench.database.read(&recorded.epoch.id).unwrap().paths;
+    if told.iter().any(|note| note.contains("samples have branch stacks")) {
+        assert!(paths.iter().any(|burst| burst.transfers.iter().any(|t| t.count > 100)), "{told:?}");
+    } else {
+        assert!(paths.is_empty());
+        println!("SKIPPED {test}: no LBR or BRBE here ({told:?})");
+    }
+}
+
 /// Run as nobody by `without_privilege_…`.
 #[test]
 fn as_nobody() {

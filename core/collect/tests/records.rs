@@ -2,7 +2,7 @@
 
 use dwell_collect::{
     branch::REGISTER_COUNT,
-    records::{Body, FileTag, Mode, Record, RecordError, parse_record, split_record},
+    records::{Body, FileTag, Mode, Record, RecordError, parse_record, parse_record_of, split_record},
 };
 
 const TRAILER: [u64; 3] = [0x22_0000_0011, 77, 5]; // pid 17 and tid 34, time, identifier
@@ -108,6 +108,34 @@ fn each_malformation_has_its_name() {
     assert!(matches!(parse_record(&long_id), Err(RecordError::Short { .. })));
 }
 
+/// A sample that says it has so many branches, and its entries.
+fn stack(claimed: u64, entries: &[[u64; 3]]) -> Vec<u8> {
+    let words = [5, 0x4000, pair(17, 34), 77, claimed];
+    record(9, 2, &[&words[..], entries.as_flattened()].concat(), &[])
+}
+
+#[test]
+fn branches_are_those_that_were_executed() {
+    let branches = |bytes: &[u8]| -> Result<Vec<(u64, u64)>, RecordError> {
+        let record = parse_record_of(bytes, |id| id == 5)?;
+        assert_eq!((record.time_ns, record.event_id), (77, 5));
+        let Body::Branches(stack) = record.body else { panic!("{record:?}") };
+        assert_eq!(stack.pid, 17);
+        Ok(stack.taken().collect())
+    };
+    let wrong_path = 1 << 24;
+    let entries = [[0x20, 0x10, 3], [0x30, 0x40, wrong_path], [0x18, 0x1c, 2 << 24]];
+    assert_eq!(branches(&stack(3, &entries)), Ok(vec![(0x20, 0x10), (0x18, 0x1c)]));
+    assert_eq!(branches(&stack(0, &[])), Ok(Vec::new()));
+    for claimed in [0, 2, 4, u64::MAX / 24 + 4, u64::MAX] {
+        assert_eq!(branches(&stack(claimed, &entries)), Err(RecordError::Branches { bytes: 72, claimed }));
+    }
+    let bare = record(9, 2, &[5, 0x4000, pair(17, 34), 77], &[]);
+    assert_eq!(branches(&bare), Err(RecordError::Short { kind: 9, given: 40 }));
+    // Another event's samples are as they were.
+    assert!(matches!(parse_record_of(&bare, |id| id == 6).unwrap().body, Body::Sample(_)));
+}
+
 #[test]
 fn a_stream_splits_at_the_headers() {
     let stream = corpus().concat();
@@ -123,7 +151,7 @@ fn a_stream_splits_at_the_headers() {
 /// Flips, cuts and splices, 200,000 times: an answer or an error, never a panic.
 #[test]
 fn hostile_bytes_never_panic() {
-    let corpus = corpus();
+    let corpus = [corpus(), vec![stack(2, &[[1, 2, 3]; 2])]].concat();
     let mut state = 0x5eed_1997_u64;
     println!("seed {state:#x}");
     let mut next = move |below: usize| {
@@ -145,6 +173,9 @@ fn hostile_bytes_never_panic() {
         }
         let mut rest = &bytes[..];
         while let Some(Ok((one, tail))) = split_record(rest) {
+            if let Ok(Record { body: Body::Branches(stack), .. }) = parse_record_of(one, |_| true) {
+                assert!(stack.taken().count() <= one.len() / 24);
+            }
             let _ = parse_record(one);
             rest = tail;
         }

@@ -50,6 +50,11 @@ impl Instruction {
     }
 }
 
+/// Where straight-line code goes on behind its conditional branches: the address of each, and of what comes next.
+pub fn fall_throughs(code: &[Instruction]) -> impl Iterator<Item = (ImageAddress, ImageAddress)> {
+    code.iter().filter(|i| matches!(i.flow, Flow::Branch { .. })).map(|i| (i.address, i.end()))
+}
+
 /// An operand of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {

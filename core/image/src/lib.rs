@@ -31,7 +31,7 @@ pub use dwell_profile::{BuildId, ImageAddress, ImageOffset};
 pub use error::ImageError;
 pub use exercise::exercise;
 pub use image::{Image, build_id_of_file};
-pub use instruction::{Flow, Instruction, MemoryOperand, Operand};
+pub use instruction::{Flow, Instruction, MemoryOperand, Operand, fall_throughs};
 pub use kept::Kept;
 pub use outline::{Outline, Span};
 pub use procedure::Procedure;

@@ -7,6 +7,7 @@
 //! The format on disk is written down in `FORMAT.md` beside this crate's manifest.
 
 mod address;
+mod branches;
 mod collector;
 mod database;
 mod dimensions;
@@ -21,6 +22,7 @@ mod segment;
 mod source;
 
 pub use address::{ImageAddress, ImageOffset};
+pub use branches::{BranchEntry, BranchSums, CodePlace, stacks_note};
 pub use collector::{CollectorRecord, TableRecord};
 #[doc(hidden)]
 pub use database::exercise_epoch;

@@ -1,7 +1,7 @@
 //! The collector's part in path bursts and counted windows: whose samples to drop, and addresses → places.
 
 use dwell_image::Arch;
-use dwell_profile::{ImageId, ImageKind, ImageOffset, PathBurst, PathPlace};
+use dwell_profile::{CodePlace, ImageId, ImageKind, ImageOffset, PathBurst, PathPlace};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -78,13 +78,13 @@ impl<H: Host> Collector<H> {
             self.stepping.last = Some((raw.tid, raw.stepped_until_ns));
         }
         let execution = self.execution_of(raw.pid);
-        let mut places: FxHashMap<u64, transfers::Place<ImageIndex>> = FxHashMap::default();
+        let mut places: FxHashMap<u64, CodePlace<ImageIndex>> = FxHashMap::default();
         for pc in &raw.pcs {
             if !places.contains_key(pc) {
                 let (image, offset) = self.mapped_place(raw.pid, *pc, execution).unwrap_or_else(|| {
                     (self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]"), *pc)
                 });
-                places.insert(*pc, transfers::Place { image, offset });
+                places.insert(*pc, CodePlace { image, offset });
             }
         }
         let used: FxHashSet<ImageIndex> = places.values().map(|p| p.image).collect();
@@ -94,7 +94,7 @@ impl<H: Host> Collector<H> {
         }
         let number = self.stepping.number + 1;
         let (images, host) = (&self.images, &mut self.host);
-        let kind = |place: transfers::Place<ImageIndex>| {
+        let kind = |place: CodePlace<ImageIndex>| {
             *kinds.entry((place.image, place.offset)).or_insert_with(|| {
                 let mut code = [0; INSTRUCTION_BYTES_MAX];
                 let length = read_code(images, host, place.image, place.offset, &mut code);

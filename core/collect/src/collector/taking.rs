@@ -27,6 +27,7 @@ impl<H: Host> Collector<H> {
     pub fn take(&mut self) -> Batch {
         let pids: Vec<u32> = self.jit_addresses.keys().copied().collect();
         pids.into_iter().for_each(|pid| self.name_jit_code(pid));
+        self.take_stacks();
         let counted = std::mem::take(&mut self.counts).finish();
         let events = self.all_events();
         let texts: Vec<Texts> = counted.slots().map(|slot| self.texts(slot, &events)).collect();

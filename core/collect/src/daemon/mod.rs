@@ -462,6 +462,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         dimensions: options.dimensions,
         paths: None,
         windows: None,
+        branch_stacks_hz: 0,
         entries_max: options.entries_max,
         unstored_max: options.unstored_max,
     }

@@ -26,6 +26,8 @@ pub struct Wish<'a> {
     pub one_by_one: bool,
     /// What is to be told of each sample beside its place.
     pub dimensions: DimensionSet,
+    /// Stacks of branches per second of a busy CPU, beside hardware events from rings; 0: none.
+    pub branch_stacks_hz: u32,
     /// The core clock as measured.
     pub clock_hz: Option<f64>,
 }
@@ -126,13 +128,26 @@ fn open_plans(
         Backend::Kmod => Ok(Box::new(KmodSource::open(tasks, plans, wish.registers)?)),
         Backend::Bpf => Ok(Box::new(BpfSource::open(tasks, plans, wish.registers)?)),
         Backend::Perf => {
-            let mut source = PerfSource::open(tasks, plans, wish.registers)?;
+            let stacks = branch_stacks_plan(plans, wish)?;
+            let mut source = PerfSource::open(tasks, plans, wish.registers, stacks.as_ref())?;
             if wish.dimensions.has(Dimension::Thread) {
                 source.tell_threads();
             }
             Ok(Box::new(source))
         }
     }
+}
+
+/// Stacks are taken at every n-th branch, not in time, so that code that is slow has no more of them than its share of
+/// executions (AutoFDO does the same: Chen, Li, Moseley, CGO 2016). Only where a hardware event is sampled: who asks for a
+/// timer may want the counters left alone.
+fn branch_stacks_plan(plans: &[Plan], wish: &Wish<'_>) -> Result<Option<Plan>, CollectError> {
+    if wish.branch_stacks_hz == 0 || !plans.iter().any(Plan::is_hardware) {
+        return Ok(None);
+    }
+    let plan = plan(&Event::named("branches"), Rate::Frequency(wish.branch_stacks_hz), wish.clock_hz)?;
+    // Odd, so that a loop with a power of two branches is met at each of them.
+    Ok(Some(Plan { period: plan.period | 1, ..plan }))
 }
 
 /// Tables have counts by process at most: what they do not compare cannot be told apart afterwards. BPF's are each a CPU's.

@@ -282,6 +282,7 @@ impl Source for KmodSource {
         Features {
             user_only: false,
             escaped: 0,
+            branch_stacks: false,
             registers: self.registers_of.is_some(),
             aggregates: true,
             shared_bytes: rings.shared_bytes + self.table_bytes,

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
@@ -25,7 +25,7 @@ use crate::{
     items::{Item, Side},
     merge::Merger,
     period::{PERIODS_BETWEEN, RandomPeriod},
-    records::{Body, parse_record, split_record},
+    records::{Body, parse_record_of, split_record},
     sys::{
         event::{Attributes, PerfEvent},
         ring::Ring,
@@ -49,6 +49,8 @@ const DRAWS_NEEDED: u64 = 64;
 const OPENINGS_MAX: u32 = 5;
 /// The index of an event that is not sampled, but brings the side band.
 pub const NO_EVENT: u8 = u8::MAX;
+/// The index of the event whose samples carry branches: they are no samples to be counted.
+const BRANCH_STACKS: u8 = u8::MAX - 1;
 /// The period of a sampled event that brings the side band alone for a while: no sample comes of it.
 const QUIET_PERIOD: u64 = 1 << 46;
 
@@ -63,6 +65,8 @@ pub struct PerfSource {
     cpus: Vec<CpuRing>,
     samplers: Vec<Sampler>,
     by_id: FxHashMap<u64, usize>,
+    /// Ids of events whose samples carry branches, those of CPUs that went included: they may be in a ring still.
+    with_branches: FxHashSet<u64>,
     openings: Vec<Opening>,
     attach: Option<Attach>,
     /// User mode only, since the kernel allows no more.
@@ -129,9 +133,15 @@ struct Sampler {
 
 impl PerfSource {
     /// Opens everything, disabled; the side band comes with the first plan's event. The kernel opens no event for a whole
-    /// process at once, so that where a thread was born meanwhile all is opened anew, a few times.
-    pub fn open(tasks: &Tasks, plans: &[Plan], registers: bool) -> Result<Self, CollectError> {
-        PerfSource::open_listed(tasks, &mut || open::task_ids(tasks), plans, registers)
+    /// process at once, so that where a thread was born meanwhile all is opened anew, a few times. `branch_stacks` is opened
+    /// beside the plans, if the machine has any.
+    pub fn open(
+        tasks: &Tasks,
+        plans: &[Plan],
+        registers: bool,
+        branch_stacks: Option<&Plan>,
+    ) -> Result<Self, CollectError> {
+        PerfSource::open_listed(tasks, &mut || open::task_ids(tasks), plans, registers, branch_stacks)
     }
 
     fn open_listed(
@@ -139,11 +149,12 @@ impl PerfSource {
         list: &mut dyn FnMut() -> Vec<Option<u32>>,
         plans: &[Plan],
         registers: bool,
+        branch_stacks: Option<&Plan>,
     ) -> Result<Self, CollectError> {
         let mut left = OPENINGS_MAX;
         loop {
             let ids = list();
-            let mut source = PerfSource::opened(tasks, &ids, plans, registers)?;
+            let mut source = PerfSource::opened(tasks, &ids, plans, registers, branch_stacks)?;
             left -= 1;
             source.escaped = list().iter().filter(|id| ids.binary_search(id).is_err()).count();
             if source.escaped == 0 || left == 0 {
@@ -157,10 +168,15 @@ impl PerfSource {
         ids: &[Option<u32>],
         plans: &[Plan],
         registers: bool,
+        branch_stacks: Option<&Plan>,
     ) -> Result<Self, CollectError> {
         let indexed: Vec<(u8, Plan)> = (0..).zip(plans.iter().cloned()).collect();
-        let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(plans));
-        source.open_all(&indexed, tasks, ids, &online_cpus()?)?;
+        let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(plans, branch_stacks));
+        let cpus = online_cpus()?;
+        source.open_all(&indexed, tasks, ids, &cpus)?;
+        if let Some(plan) = branch_stacks {
+            source.open_branch_stacks(plan, tasks, ids, &cpus);
+        }
         Ok(source)
     }
 
@@ -170,7 +186,7 @@ impl PerfSource {
         let sampled = (0..).zip(plans.iter().cloned());
         let indexed: Vec<(u8, Plan)> =
             std::iter::once((NO_EVENT, Plan::side_band())).chain(sampled).collect();
-        let mut source = PerfSource::empty(&Tasks::All, false, open::ring_bytes(&[]));
+        let mut source = PerfSource::empty(&Tasks::All, false, open::ring_bytes(&[], None));
         source.attach = Some(attach);
         source.open_all(&indexed, &Tasks::All, &[None], cpus)?;
         Ok(source)
@@ -181,6 +197,7 @@ impl PerfSource {
             cpus: Vec::new(),
             samplers: Vec::new(),
             by_id: FxHashMap::default(),
+            with_branches: FxHashSet::default(),
             openings: Vec::new(),
             attach: None,
             user_only: false,
@@ -331,13 +348,14 @@ impl PerfSource {
                 return;
             };
             bytes = rest;
-            match parse_record(record) {
+            match parse_record_of(record, |id| self.with_branches.contains(&id)) {
                 Ok(record) => {
                     // Children have events of their own, under the same id. A CPU that went has none any more.
                     let at = self.by_id.get(&record.event_id).copied().unwrap_or(0);
                     let event = match self.samplers.get_mut(at) {
                         Some(sampler) => {
-                            sampler.samples_since += u64::from(matches!(record.body, Body::Sample(_)));
+                            let is_sample = matches!(record.body, Body::Sample(_) | Body::Branches(_));
+                            sampler.samples_since += u64::from(is_sample);
                             sampler.event_index
                         }
                         None => 0,
@@ -376,6 +394,7 @@ impl Source for PerfSource {
         Features {
             user_only: self.user_only,
             registers: self.registers,
+            branch_stacks: self.openings.iter().any(|o| o.index == BRANCH_STACKS),
             escaped: self.escaped,
             aggregates: false,
             shared_bytes: self.ring_bytes * self.cpus.len(),
@@ -419,7 +438,8 @@ impl Source for PerfSource {
 
     /// Until enough periods have passed to rewrite them.
     fn round(&self) -> Duration {
-        let shortest = self.samplers.iter().filter(|s| s.counts_time || s.mean > 1).map(|s| s.mean).min();
+        let sampled = self.samplers.iter().filter(|s| s.event_index != BRANCH_STACKS);
+        let shortest = sampled.filter(|s| s.counts_time || s.mean > 1).map(|s| s.mean).min();
         let nanoseconds = PERIODS_BETWEEN * shortest.unwrap_or(0) as f64;
         Duration::from_nanos(nanoseconds as u64).clamp(ROUND_MIN, ROUND_MAX)
     }
@@ -524,6 +544,11 @@ fn is_hung_up(polled: &PollFd<'_>) -> bool {
 }
 
 impl Plan {
+    /// Whether a processor's counter overflows.
+    pub fn is_hardware(&self) -> bool {
+        self.counter.kind == perf_event_open_sys::bindings::PERF_TYPE_HARDWARE
+    }
+
     /// Whether the kernel samples it by a timer.
     pub fn is_timer(&self) -> bool {
         self.unit == dwell_profile::Unit::Nanoseconds

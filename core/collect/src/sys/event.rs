@@ -57,6 +57,8 @@ pub struct Attributes {
     pub lost: bool,
     /// Sample the user's registers.
     pub registers: bool,
+    /// Sample the last branches that user code took.
+    pub branch_stacks: bool,
     /// Bytes in the ring that wake the reader.
     pub watermark_bytes: u32,
 }
@@ -183,6 +185,10 @@ impl Attributes {
         if self.registers && REGISTER_MASK != 0 {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_REGS_USER);
             attr.sample_regs_user = REGISTER_MASK;
+        }
+        if self.branch_stacks {
+            attr.sample_type |= u64::from(abi::PERF_SAMPLE_BRANCH_STACK);
+            attr.branch_sample_type = u64::from(abi::PERF_SAMPLE_BRANCH_USER | abi::PERF_SAMPLE_BRANCH_ANY);
         }
         attr
     }

@@ -34,6 +34,7 @@ pub fn measure(counter: Counter, period: u64) -> Option<Duration> {
         build_ids: false,
         lost: false,
         registers: true,
+        branch_stacks: false,
         watermark_bytes: 1 << 20,
     };
     let event =

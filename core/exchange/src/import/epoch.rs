@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell_profile::{Cpu, Epoch, EpochId, Event, EventRecord, Host, Scope, Unit};
+use dwell_profile::{Cpu, Epoch, EpochId, Event, EventRecord, Host, Scope, Unit, stacks_note};
 use jiff::Timestamp;
 use linux_perf_data::linux_perf_event_reader::{
     HardwareEventId, PerfEventAttr, PerfEventType, SoftwareCounterType,
@@ -25,11 +25,9 @@ impl Told {
         count(self.unreadable, "records could not be read and were left out");
         count(self.aux_records, "records of AUX data (Intel PT, ARM SPE, …) were left out");
         count(self.call_chains, "samples have call chains, which were left out");
-        let stacks = format!(
-            "samples have branch stacks (LBR): frequencies use their {} branches",
-            self.stacks.branches
-        );
-        count(self.branch_stacks, &stacks);
+        if self.branch_stacks > 0 {
+            notes.push(stacks_note(self.branch_stacks, self.stacks.branches));
+        }
         notes.extend(self.remarks.iter().cloned());
         for ((name, _), tally) in self.attributes.iter().zip(&self.events) {
             if tally.period_max > tally.period_min {

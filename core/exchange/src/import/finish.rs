@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use linux_perf_data::{DsoKey, linux_perf_event_reader::CpuMode};
 
 use super::{
-    Gathered, ImportFile,
+    Gathered, ImportFile, branches,
     epoch::event_of,
     locate::{Locator, Named},
     perf_data::{EventTally, Slot, Target, Told},
@@ -55,7 +55,7 @@ impl Told {
                 records.entry(target).or_insert_with(|| self.image(target, locator).0);
             }
         }
-        let burst = stacks.burst(&records);
+        let burst = branches::burst(stacks, &records);
         let epoch = self.epoch(request, &events, notes, now);
         let images = images(records, &groups);
         Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), burst }

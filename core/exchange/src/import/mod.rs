@@ -1,7 +1,7 @@
 //! `import FILE`: an epoch out of a perf.data file.
 //!
 //! The way of a sample: [`guard`] (are sizes sane?) → [`records`] (in order) → [`perf_data`] (what they say) → [`sample`] (its fields) → [`space`]
-//! (process → mapping) → [`Ledger`](dwell_profile::Ledger) (sums; [`branches`] of branch stacks) → [`locate`] (mapping → image) → [`finish`] (rows) → the database.
+//! (process → mapping) → [`Ledger`](dwell_profile::Ledger) (sums; [`BranchSums`](dwell_profile::BranchSums) of branch stacks) → [`locate`] (mapping → image) → [`finish`] (rows) → the database.
 
 mod branches;
 mod epoch;

@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use dwell_profile::{BuildId, Ledger};
+use dwell_profile::{BranchSums, BuildId, CodePlace, Ledger};
 use jiff::Timestamp;
 use linux_perf_data::{
     DsoKey, PerfFile, PerfFileReader,
@@ -23,7 +23,6 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Gathered, ImportFile,
-    branches::{BranchSums, Place},
     guard::{self, Shape},
     kallsyms::{Kallsyms, Reading},
     kernel::KernelSpace,
@@ -203,7 +202,7 @@ pub(super) struct Told {
     infos: Vec<RecordParseInfo>,
     /// Sums of periods.
     pub(super) sums: Ledger<Slot>,
-    pub(super) stacks: BranchSums,
+    pub(super) stacks: BranchSums<u32>,
     pub(super) build_ids: Vec<(DsoKey, BuildId)>,
     pub cpu: Vec<String>,
     pub host: Option<String>,
@@ -366,9 +365,9 @@ impl Told {
             let mapping = self.spaces.find(pid, address)?;
             let file = matches!(self.targets[mapping.target as usize], Target::File(_));
             let offset = mapping.file_offset.wrapping_add(address - mapping.start);
-            file.then_some(Place { target: mapping.target, offset })
+            file.then_some(CodePlace { image: mapping.target, offset })
         };
-        self.stacks.add(sample.branches.iter().map(|(from, to)| (place(from), place(to))));
+        self.stacks.add(sample.branches.iter().map(|entry| (place(entry.from), place(entry.to))));
     }
 
     /// Counts a sample at a place, by target and offset; at its address, as unknown, where there is none.

@@ -5,13 +5,13 @@
 //!
 //! The layout: `PERF_RECORD_SAMPLE` in `include/uapi/linux/perf_event.h` of Linux.
 
+use dwell_profile::BranchEntry;
 use linux_perf_data::linux_perf_event_reader::{
     BranchSampleFormat, Endianness, PerfEventAttr, ReadFormat, SampleFormat, SamplingPolicy,
 };
 
 /// PERF_FORMAT_LOST, of Linux 6.0.
 const READ_LOST: u64 = 1 << 4;
-const BRANCH_BYTES: usize = 24;
 
 /// The fields of fixed size, 8 bytes each, in their order.
 const FIXED: [SampleFormat; 9] = [
@@ -66,10 +66,15 @@ pub struct Branches<'a> {
 }
 
 impl Branches<'_> {
-    /// From and to, the latest first.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    /// Those that were executed, the latest first.
+    pub fn iter(&self) -> impl Iterator<Item = BranchEntry> + '_ {
         let word = |bytes: &[u8], at: usize| word_at(bytes, at, !self.swapped).unwrap_or(0);
-        self.bytes.chunks_exact(BRANCH_BYTES).map(move |entry| (word(entry, 0), word(entry, 8)))
+        // Big-endian machines, which have their flags the other way round, tell of no speculation.
+        let flags = move |entry: &[u8]| if self.swapped { 0 } else { word(entry, 16) };
+        let entries = self.bytes.chunks_exact(BranchEntry::BYTES);
+        entries
+            .map(move |entry| BranchEntry { from: word(entry, 0), to: word(entry, 8), flags: flags(entry) })
+            .filter(|entry| !entry.is_wrong_path())
     }
 
     /// Whether there are none.
@@ -139,7 +144,7 @@ impl Layout {
         if self.format.contains(SampleFormat::BRANCH_STACK) {
             let branches = cursor.word()?;
             cursor.skip(self.has_branch_index)?;
-            let bytes = cursor.take(branches, BRANCH_BYTES)?;
+            let bytes = cursor.take(branches, BranchEntry::BYTES)?;
             sample.branches = Branches { bytes, swapped: !self.little_endian };
         }
         Some(())

@@ -9,7 +9,7 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-use super::{CpuRing, NO_EVENT, Opening, PerfSource, Sampler};
+use super::{BRANCH_STACKS, CpuRing, NO_EVENT, Opening, PerfSource, Sampler};
 use crate::{
     CollectError,
     events::{Plan, known_names},
@@ -24,6 +24,9 @@ use crate::{
 
 /// Bytes of a sample with registers: header, identifier, pc, pid and tid, time, register ABI, registers.
 const SAMPLE_BYTES: f64 = 184.0;
+/// Bytes of a sample with branches: the same up to the time, their number, as many as processors keep, of 24 bytes (an Arm may
+/// keep twice as many).
+const STACK_BYTES: f64 = 48.0 + 32.0 * 24.0;
 /// A ring holds about that much time at the full rate.
 const RING_SECONDS: f64 = 1.0;
 const RING_BYTES_MIN: usize = 512 << 10;
@@ -56,13 +59,43 @@ impl PerfSource {
         Ok(())
     }
 
+    /// Opens an event beside those that are sampled, whose samples carry the last branches of user code. Where the kernel
+    /// refuses (no LBR or BRBE, none of a virtual machine's, somebody else has it) all goes on without: one call to find out.
+    /// It is apart so that nothing of that reaches the samples: how many there are, how long they take, whether another
+    /// user of the branches makes the kernel take turns.
+    pub(super) fn open_branch_stacks(
+        &mut self,
+        plan: &Plan,
+        tasks: &Tasks,
+        ids: &[Option<u32>],
+        cpus: &[u32],
+    ) {
+        let attributes = Attributes {
+            exclude_kernel: true,
+            registers: false,
+            branch_stacks: true,
+            lost: self.tells_lost,
+            ..self.attributes(plan, tasks, false)
+        };
+        allow_files(self.samplers.len() + ids.len() * cpus.len() + 64);
+        let opening = Opening { index: BRANCH_STACKS, plan: plan.clone(), attributes };
+        let mut places = ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu)));
+        let opened = places.try_for_each(|(task, cpu)| self.open_one(&opening, task, cpu));
+        if opened.is_ok() && self.samplers.iter().any(|s| s.event_index == BRANCH_STACKS) {
+            self.openings.push(opening);
+        } else {
+            self.retain_samplers(|s| s.event_index != BRANCH_STACKS);
+        }
+    }
+
     /// Opens the events of the whole machine on a CPU that has none; they run if the others do.
     pub(super) fn open_cpu(&mut self, cpu: u32) -> Result<(), CollectError> {
         let first = self.samplers.len();
         for opening in std::mem::take(&mut self.openings) {
             let opened = self.open_one(&opening, None, cpu);
+            let is_needed = opening.index != BRANCH_STACKS;
             self.openings.push(opening);
-            opened?;
+            opened.or_else(|error| if is_needed { Err(error) } else { Ok(()) })?;
         }
         let enable = |s: &Sampler| s.event.enable();
         if self.enabled {
@@ -85,6 +118,7 @@ impl PerfSource {
             build_ids: true,
             lost: true,
             registers: self.registers,
+            branch_stacks: false,
             watermark_bytes: (self.ring_bytes / 2) as u32,
         }
     }
@@ -151,6 +185,8 @@ impl PerfSource {
         };
         match self.cpus.iter().find(|c| c.cpu == cpu && !c.gone) {
             Some(ring) => event.set_output(&self.samplers[ring.owner].event).map_err(failed)?,
+            // What may be closed again owns no ring; what is sampled is not there, so neither are branches wanted.
+            None if opening.index == BRANCH_STACKS => return Ok(()),
             None => {
                 let ring = self.map_ring(&event)?;
                 self.cpus.push(CpuRing { cpu, ring, owner: at, hung_up: false, gone: false });
@@ -159,7 +195,11 @@ impl PerfSource {
         if let Some(attach) = self.attach.as_mut().filter(|_| opening.index != NO_EVENT) {
             attach(&event, opening.index, cpu)?;
         }
-        self.by_id.insert(event.id().map_err(failed)?, at);
+        let id = event.id().map_err(failed)?;
+        self.by_id.insert(id, at);
+        if opening.index == BRANCH_STACKS {
+            self.with_branches.insert(id);
+        }
         let (mean, rewritten_ns) = (plan.period, now_ns());
         self.samplers.push(Sampler {
             event,
@@ -201,8 +241,9 @@ pub(super) fn task_ids(tasks: &Tasks) -> Vec<Option<u32>> {
 }
 
 /// Bytes of a ring for samples of these plans.
-pub(super) fn ring_bytes(plans: &[Plan]) -> usize {
-    let bytes = plans.iter().map(|p| p.rate_hz).sum::<f64>() * SAMPLE_BYTES * RING_SECONDS;
+pub(super) fn ring_bytes(plans: &[Plan], branch_stacks: Option<&Plan>) -> usize {
+    let samples = plans.iter().map(|p| p.rate_hz).sum::<f64>() * SAMPLE_BYTES;
+    let bytes = (samples + branch_stacks.map_or(0.0, |p| p.rate_hz * STACK_BYTES)) * RING_SECONDS;
     (bytes as usize).next_power_of_two().clamp(RING_BYTES_MIN, RING_BYTES_MAX)
 }
 

@@ -179,7 +179,7 @@ fn threads_that_are_born_meanwhile_are_told() {
             let later = born(looks).then_some(Some(u32::MAX));
             [own].into_iter().chain(later).collect()
         };
-        let opened = PerfSource::open_listed(&tasks, &mut list, &plans, false);
+        let opened = PerfSource::open_listed(&tasks, &mut list, &plans, false, None);
         opened.map(|source| (source.features().escaped, looks))
     };
     match open(&|_| false) {
@@ -188,4 +188,77 @@ fn threads_that_are_born_meanwhile_are_told() {
     }
     assert_eq!(open(&|look| look == 2).unwrap(), (0, 4), "the second time none was born");
     assert_eq!(open(&|look| look % 2 == 0).unwrap(), (1, 2 * OPENINGS_MAX));
+}
+
+/// What a machine without LBR or BRBE answers is what the kernel answers for a timer: it samples no branches with one. What is
+/// sampled goes on as it was, and only that.
+#[test]
+fn without_branch_stacks_sampling_goes_on() {
+    let test = "without_branch_stacks_sampling_goes_on";
+    let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(1000), None).unwrap()];
+    let tasks = Tasks::Running(vec![std::process::id()]);
+    let mut source = match PerfSource::open(&tasks, &plans, false, Some(&plans[0])) {
+        Ok(source) => source,
+        Err(error) => return eprintln!("SKIPPED {test}: {error}"),
+    };
+    assert!(!source.features().branch_stacks);
+    // What is asked for is understood (else EINVAL), only not to be had.
+    let asked = Attributes { exclude_kernel: true, branch_stacks: true, ..source.openings[0].attributes };
+    let refused = PerfEvent::open(&asked, Some(std::process::id()), 0).err();
+    assert_eq!(
+        refused.as_ref().and_then(rustix::io::Errno::from_io_error),
+        Some(rustix::io::Errno::OPNOTSUPP)
+    );
+    assert!(source.samplers.iter().all(|s| s.event_index == 0));
+    assert_eq!(source.by_id.len(), source.samplers.len());
+    assert!(source.cpus.iter().all(|c| source.samplers[c.owner].cpu == c.cpu));
+    source.enable().unwrap();
+    spin_on_first_cpu(200);
+    assert!(samples(&drained(&mut source)) > 0);
+    assert_eq!(source.take_malformed(), 0);
+}
+
+/// Where the kernel gives stacks, what is opened beside the samples is told from them by its id alone. (The event of this test
+/// gives none: the machine may have no LBR.)
+#[test]
+fn records_of_the_event_for_branches_are_stacks() {
+    let test = "records_of_the_event_for_branches_are_stacks";
+    let Some(mut source) = on_first_cpu(test) else { return };
+    let beside = plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap();
+    source.open_all(&[(BRANCH_STACKS, beside)], &Tasks::All, &[None], &[0]).unwrap();
+    assert!(source.features().branch_stacks);
+    let id_of = |source: &PerfSource, index| {
+        let sampler = source.samplers.iter().find(|s| s.event_index == index).unwrap();
+        sampler.event.id().unwrap()
+    };
+    let (samples, stacks) = (id_of(&source, 0), id_of(&source, BRANCH_STACKS));
+    let record = |words: &[u64]| {
+        let head = 9 | 2 << 32 | (8 + 8 * words.len() as u64) << 48;
+        let words = std::iter::once(head).chain(words.iter().copied());
+        words.flat_map(u64::to_ne_bytes).collect::<Vec<u8>>()
+    };
+    let bytes = [
+        record(&[samples, 0x4000, 7 | 7 << 32, 1]),
+        record(&[stacks, 0x4000, 7 | 7 << 32, 2, 1, 0x20, 0x10, 0]),
+        record(&[stacks, 0x4000, 7 | 7 << 32, 3, 2, 0x20, 0x10, 0]), // One is missing.
+        record(&[stacks, 0x4000, 7 | 7 << 32, 4, 0]),
+    ]
+    .concat();
+    let mut merger = Merger::default();
+    source.parse(0, &bytes, &mut merger);
+    let mut told = Vec::new();
+    merger.take_until(u64::MAX, |timed| {
+        told.push(match timed.item {
+            Item::Branches(stack) => (timed.time_ns, stack.branches),
+            Item::Sample(0, _) => (timed.time_ns, Vec::new()),
+            other => panic!("{other:?}"),
+        });
+    });
+    assert_eq!(told, [(1, vec![]), (2, vec![(0x20, 0x10)]), (4, vec![])]);
+    assert_eq!((source.take_malformed(), source.tally().by_cpu), (1, [((0, 0), 1)].into()));
+    // What is still in the ring of a CPU that went.
+    source.forget_cpu(0);
+    source.parse(0, &record(&[stacks, 0x4000, 7 | 7 << 32, 5, 0]), &mut merger);
+    merger.take_until(u64::MAX, |timed| assert!(matches!(timed.item, Item::Branches(_))));
+    assert_eq!(source.tally().by_cpu, [((0, 0), 1)].into());
 }

@@ -1,0 +1,141 @@
+//! The collector's part in branch stacks: addresses → places, and the code between branches.
+//!
+//! Enters: stacks, in order of time. Leaves: one path burst for each time that counts are handed out. Never here: what a
+//! transfer is ([`BranchSums`]).
+
+use dwell_image::{Arch, ImageAddress, fall_throughs, instructions};
+use dwell_profile::{BranchSums, CodePlace, ImageKind};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{
+    Collector,
+    code::{RECIPES_MAX, read_code},
+};
+use crate::{host::Host, images::ImageIndex, items::RawStack};
+
+/// The architecture whose branches are recorded.
+const OWN_ARCH: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
+
+/// What concerns branch stacks.
+#[derive(Default)]
+pub(super) struct Stacks {
+    sums: BranchSums<ImageIndex>,
+    /// Fall-throughs between two offsets of an image: hot code is asked for again each time that counts are handed out, and
+    /// decoding is what costs most.
+    pub(super) runs: FxHashMap<(ImageIndex, u64, u64), Vec<(u64, u64)>>,
+    /// In the epoch: stacks …
+    stacks: u64,
+    /// … and their branches that counted, up to the last time that counts were handed out.
+    branches: u64,
+}
+
+impl Stacks {
+    /// A new epoch begins.
+    pub(super) fn begin_epoch(&mut self) {
+        (self.stacks, self.branches) = (0, 0);
+    }
+}
+
+impl<H: Host> Collector<H> {
+    pub(super) fn stack(&mut self, raw: &RawStack) {
+        self.stacks.stacks += 1;
+        let execution = self.execution_of(raw.pid);
+        let mut place = |address| {
+            let (image, offset) = self.mapped_place(raw.pid, address, execution)?;
+            let is_file = self.images.record(image).kind == ImageKind::File;
+            is_file.then_some(CodePlace { image, offset })
+        };
+        let places: Vec<_> = raw.branches.iter().map(|&(from, to)| (place(from), place(to))).collect();
+        self.stacks.sums.add(places.into_iter());
+    }
+
+    /// Puts the stacks since the last time among the bursts.
+    pub(super) fn take_stacks(&mut self) {
+        let sums = std::mem::take(&mut self.stacks.sums);
+        self.stacks.branches += sums.branches;
+        let used: FxHashSet<ImageIndex> = sums.images().collect();
+        let mut runs = std::mem::take(&mut self.stacks.runs);
+        if runs.len() >= RECIPES_MAX {
+            runs.clear();
+        }
+        let (images, host) = (&self.images, &mut self.host);
+        let decode = |image: ImageIndex, start: u64, end: u64| {
+            let decoded = runs.entry((image, start, end)).or_insert_with(|| {
+                let mut code = vec![0; (end - start) as usize];
+                let length = read_code(images, host, image, start, &mut code);
+                let code = instructions(OWN_ARCH, &code[..length], ImageAddress(start));
+                fall_throughs(&code).map(|(from, to)| (from.0, to.0)).collect()
+            });
+            decoded.clone()
+        };
+        let number = self.stepping.number + 1;
+        let burst = sums.burst(number, decode, |image| Some(images.record(image).id.clone()));
+        self.stacks.runs = runs;
+        if let Some(burst) = burst {
+            self.stepping.number = number;
+            self.stepping.images.extend(used);
+            self.stepping.bursts.push(burst);
+        }
+    }
+
+    /// Stacks in the epoch, and how many of their branches counted up to the last [`Collector::take`].
+    pub fn branch_stacks(&self) -> (u64, u64) {
+        (self.stacks.stacks, self.stacks.branches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::tests::{collector, file, side},
+        *,
+    };
+    use crate::items::{Item, Side};
+
+    fn stack(pid: u32, branches: &[(u64, u64)]) -> Item {
+        Item::Branches(Box::new(RawStack { pid, branches: branches.to_vec() }))
+    }
+
+    /// `cmp; je` lies at offset 0x10, the process's file at 0x1000, JIT code at 0x7000.
+    #[test]
+    fn stacks_are_one_burst_for_each_time_that_counts_are_handed_out() {
+        let mut c = collector();
+        c.discover([1]);
+        let map = |start, target| side(Side::Map { pid: 1, start, length: 0x1000, file_offset: 0, target });
+        c.apply(1, map(0x5000, file("/lib/a.so")));
+        c.apply(1, map(0x7000, crate::images::Target::Anonymous));
+        let turn = (0x1018, 0x1010);
+        c.apply(2, stack(1, &[turn, turn, (0x5040, 0x1010), (0x5020, 0x5030)]));
+        // Into the kernel, JIT code, nowhere; of nobody; none at all.
+        c.apply(3, stack(1, &[turn, (u64::MAX, 0x1010), (0x7010, 0x7008), (0x7010, 0x7000), (9, 8), (0, 0)]));
+        c.apply(4, stack(99, &[turn, turn]));
+        c.apply(5, stack(1, &[]));
+        let batch = c.take();
+        let [burst] = &batch.paths[..] else { panic!("{:?}", batch.paths) };
+        let told: Vec<String> = burst
+            .transfers
+            .iter()
+            .map(|t| {
+                format!(
+                    "{}+{:x} {}+{:x} {}",
+                    t.from.image, t.from.offset.0, t.to.image, t.to.offset.0, t.count
+                )
+            })
+            .collect();
+        // Of the three turns in a row, the oldest came from elsewhere; the last one of the second stack from the kernel.
+        let expected =
+            ["/bin/init+12 /bin/init+14 3", "/bin/init+18 /bin/init+10 3", "/lib/a.so+40 /bin/init+10 1"];
+        assert_eq!(told, expected);
+        assert_eq!(c.branch_stacks(), (4, 4));
+        let mut images: Vec<&str> = batch.images.iter().map(|i| i.id.as_str()).collect();
+        images.sort_unstable();
+        assert_eq!(images, ["/bin/init", "/lib/a.so"], "stacks alone led there");
+        assert!(batch.rows.counts().is_empty() && c.tallies()[0].samples == 0, "no sample is counted");
+        assert!(c.take().paths.is_empty());
+        c.apply(6, stack(1, &[turn, turn]));
+        assert_eq!(c.take().paths[0].number, 2);
+        c.begin_epoch();
+        c.apply(7, stack(1, &[turn, turn]));
+        assert_eq!((c.take().paths[0].number, c.branch_stacks()), (1, (1, 1)));
+    }
+}
