@@ -1,13 +1,13 @@
 // `npm run bench:collect [-- ITEM…] [--seconds N] [--backends perf,bpf]`: what continuous collection costs, finds and keeps,
 // beside `perf record -a` and beside the bare interrupt, each pair in one run. Prints tables with the bar beside the figure;
-// leaves no files. Items: cost, reader, lost, hits, unknown, disk, week.
+// leaves no files. Items: cost, handler, reader, lost, hits, unknown, disk, week.
 
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, cpus, loadavg, release, setPriority } from 'node:os';
 import { parseArgs } from 'node:util';
 import { Bare, Dwell, Perf, scratchFolder, unavailable } from './bench/collectors.mjs';
 import { cost } from './bench/cost.mjs';
-import { disk, hits, lost, reader, unknown } from './bench/drain.mjs';
+import { disk, handler, hits, lost, reader, unknown } from './bench/drain.mjs';
 import { week } from './bench/week.mjs';
 import { build, main } from './build.mjs';
 import { forBuilding } from './needs.mjs';
@@ -41,6 +41,7 @@ async function costOf({ dwells, seconds, hz }) {
 
 const items = {
   cost: costOf,
+  handler,
   reader,
   lost,
   hits,

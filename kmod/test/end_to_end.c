@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The real dwell in the machine: a command and a daemon sample known work by the module, and rings
- * sample it by themselves. What dwell answers goes to the console; scripts/vm/end_to_end.mjs
- * compares. Then the module goes, and dwell must say so or do without.
+ * The real dwell in the machine: a command and a daemon sample known work by the module, and a BPF
+ * program and rings sample it by themselves. What dwell answers goes to the console;
+ * scripts/vm/end_to_end.mjs compares. Then the module goes, and dwell must say so or do without.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -84,11 +84,16 @@ static void record(void)
 {
 	char *by_module[] = { "/dwell", "--db", "/tmp/kmod", "record", "-a", "--backend", "kmod",
 			      "-F", "2000", "--", "/init", "work", NULL };
+	char *by_bpf[] = { "/dwell", "--db", "/tmp/bpf", "record", "-a", "--backend", "bpf", "-F",
+			   "2000", "--", "/init", "work", NULL };
 	char *by_rings[] = { "/dwell", "--db", "/tmp/perf", "record", "--backend", "perf", "-F", "2000",
 			     "--", "/init", "work", NULL };
 
 	tap(!end(start(by_module)), "dwell records by the module");
 	ask_both("kmod", "/tmp/kmod");
+	/* This kernel's verifier has its own opinion of the program. */
+	tap(!end(start(by_bpf)), "dwell records by BPF");
+	ask_both("bpf", "/tmp/bpf");
 	tap(!end(start(by_rings)), "dwell records by rings");
 	ask_both("perf", "/tmp/perf");
 }

@@ -57,9 +57,9 @@ const near = (a, b, factor) => a <= b * factor && b <= a * factor;
 
 const work = (byImage) => byImage.init ?? 0;
 
-function checkModule(name, { backend, samples, lost, unknown, shown, byImage }) {
+function checkCounts(name, wanted, { backend, samples, lost, unknown, shown, byImage }) {
   return [
-    [`${name}: the module sampled, and lost nothing (${lost} of ${samples})`, backend === 'kmod' && lost === 0],
+    [`${name}: ${wanted} sampled, and lost nothing (${lost} of ${samples})`, backend === wanted && lost === 0],
     [`${name}: every sample is shown with its image (${shown} and ${unknown} unknown of ${samples})`, shown + unknown === samples && unknown * 100 <= samples],
     [`${name}: the work's instructions have their samples (${work(byImage)}, at least ${SPIN_SAMPLES})`, work(byImage) >= SPIN_SAMPLES * 0.97],
   ];
@@ -79,18 +79,23 @@ function checkClock(text) {
 
 /** @returns {[string, boolean][]} */
 export function checks(text) {
-  const all = Object.fromEntries(['kmod', 'perf', 'daemon', 'killed'].map((name) => [name, counts(text, name)]));
+  const all = Object.fromEntries(['kmod', 'bpf', 'perf', 'daemon', 'killed'].map((name) => [name, counts(text, name)]));
   const missing = Object.keys(all).filter((name) => !all[name]);
   if (missing.length > 0) return [[`dwell answers (not of ${missing.join(', ')})`, false]];
-  const { kmod, perf, daemon, killed } = all;
+  const { kmod, bpf, perf, daemon, killed } = all;
   return [
     ...checkClock(text),
-    ...checkModule('record', kmod),
-    ...checkModule('daemon', daemon),
+    ...checkCounts('record', 'kmod', kmod),
+    ...checkCounts('record by BPF', 'bpf', bpf),
+    ...checkCounts('daemon', 'kmod', daemon),
     ...[['record by rings', perf], ['daemon', daemon], ['killed daemon', killed]].map(([name, other]) => [
       `${name}: as many samples of the work as the module gave record (${work(other.byImage)}, ${work(kmod.byImage)})`,
       near(work(other.byImage), work(kmod.byImage), NEAR),
     ]),
+    [
+      `record by BPF: as many samples of the work as by rings (${work(bpf.byImage)}, ${work(perf.byImage)})`,
+      near(work(bpf.byImage), work(perf.byImage), NEAR),
+    ],
     [`record: the kernel's samples are there (${kmod.byImage['[kernel.kallsyms]']})`, kmod.byImage['[kernel.kallsyms]'] > 100],
   ];
 }

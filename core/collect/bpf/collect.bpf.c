@@ -60,6 +60,7 @@ struct mm_struct {
 } CORE;
 struct task_struct {
 	struct mm_struct *mm;
+	__u64 self_exec_id;
 } CORE;
 
 /* What a program on a perf event is given: the registers of whatever was interrupted. */
@@ -156,22 +157,28 @@ static __always_inline void spill(struct dwell_head *head, __u32 table,
 	}
 }
 
-/* Counts a sample in the tables of a CPU's slot; whether its place had an entry. */
-static __always_inline int add(struct dwell_head *head, __u32 side,
-				const struct dwell_sample *sample)
+/* Where a place's bucket is among all. */
+static __always_inline struct dwell_bucket *bucket_of(const struct dwell_head *head, __u32 side,
+						      const struct dwell_entry *located)
 {
-	struct dwell_entry located = dwell_locate(sample), spilled;
-	__u32 table = head->slot * 2 + side, index;
-	struct dwell_bucket *bucket;
+	__u32 index = ((head->slot * 2 + side) << dwell_bucket_bits) +
+		      dwell_bucket_of(located, dwell_bucket_bits);
 
-	index = (table << dwell_bucket_bits) + dwell_bucket_of(&located, dwell_bucket_bits);
-	head->samples[sample->event & (DWELL_BPF_EVENTS - 1)]++;
-	bucket = bpf_map_lookup_elem(&buckets, &index);
+	return bpf_map_lookup_elem(&buckets, &index);
+}
+
+/* Counts a sample in the table of a CPU's slot; whether its place had an entry. */
+static __always_inline int add(struct dwell_head *head, __u32 side,
+				const struct dwell_entry *located)
+{
+	struct dwell_bucket *bucket = bucket_of(head, side, located);
+	struct dwell_entry spilled;
+
 	if (!bucket) { /* A CPU without a table: the loader gives every CPU that it samples one. */
-		lose(head, sample->event, 1);
+		lose(head, located->place >> DWELL_COUNT_BITS, 1);
 		return 0;
 	}
-	switch (dwell_bucket_add(bucket, &located, &spilled)) {
+	switch (dwell_bucket_add(bucket, located, &spilled)) {
 	case DWELL_FOUND:
 		head->found++;
 		return 1;
@@ -181,8 +188,47 @@ static __always_inline int add(struct dwell_head *head, __u32 side,
 	case DWELL_SATURATED:
 		break;
 	}
-	spill(head, table, &spilled);
+	spill(head, head->slot * 2 + side, &spilled);
 	return 0;
+}
+
+/*
+ * Puts what waits into the table. Most likely a bucket is in no cache and its page in no TLB, which
+ * takes longer than all else here (some 300 ns in a virtual machine). So all buckets are touched
+ * first: that waits for none of them, and the processor looks for many at once.
+ */
+static __always_inline void put(struct dwell_head *head, __u32 side)
+{
+	const struct dwell_bucket *bucket;
+	struct dwell_entry located;
+	__u64 touched = 0;
+	__u32 at;
+
+	for (at = 0; at < DWELL_WAITING && at < head->waiting_count; at++) {
+		bucket = bucket_of(head, side, &head->waiting[at]);
+		if (bucket)
+			touched += bucket->entry[0].place + bucket->entry[DWELL_WAYS - 1].place;
+	}
+	head->touched = touched;
+	for (at = 0; at < DWELL_WAITING && at < head->waiting_count; at++) {
+		located = head->waiting[at];
+		located.place &= ~DWELL_COUNT_MAX;
+		add(head, side, &located);
+	}
+	head->waiting_count = 0;
+}
+
+/* Has an entry wait with the others until they are many. */
+static __always_inline void wait(struct dwell_head *head, __u32 side,
+				 const struct dwell_entry *located)
+{
+	__u32 at = head->waiting_count & (DWELL_WAITING - 1);
+
+	head->waiting[at].key = located->key;
+	head->waiting[at].place = located->place + 1;
+	head->waiting_count = at + 1;
+	if (at + 1 == DWELL_WAITING)
+		put(head, side);
 }
 
 static __always_inline int is_apart(const struct dwell_control *settings, __u64 tag)
@@ -213,42 +259,72 @@ static __always_inline __u64 tag_of(struct mm_struct *mm)
 	return dwell_executable_tag(inode->i_ino, inode->i_sb->s_dev, inode->i_generation);
 }
 
-/* Fills in what the current task's executable tells. */
+/*
+ * Fills in what the current task's executable tells: as it was told before, if it is the same process
+ * that executes the same program. Compilers leave nothing of the kernel's structures in a cache, and
+ * the way to the inode is four cache lines, each found by the one before.
+ *
+ * What a process executes changes only when it executes another program, which its tasks count. A
+ * struct mm_struct that was freed can come back to another process by a fork; so the process is
+ * compared too. Remembered is what was seen in user mode, where no execution is under way.
+ */
 static __always_inline void look_at_executable(const struct dwell_control *settings,
+					       struct dwell_head *head,
 					       struct dwell_sample *sample)
 {
-	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	struct dwell_executable *latest = &head->latest;
+	__u32 executions = task->self_exec_id;
 
-	sample->tag = tag_of(mm);
-	if (!sample->tag)
+	if (!mm)
 		return;
-	sample->start_code = mm->start_code;
-	sample->end_code = mm->end_code;
-	if (is_apart(settings, sample->tag))
+	if (latest->mm == (__u64)mm && latest->pid == sample->pid &&
+	    latest->executions == executions) {
+		sample->tag = latest->tag;
+		sample->start_code = latest->start_code;
+		sample->end_code = latest->end_code;
+	} else {
+		sample->tag = tag_of(mm);
+		sample->start_code = mm->start_code;
+		sample->end_code = mm->end_code;
+		if (!(sample->flags & DWELL_SAMPLE_KERNEL)) {
+			latest->mm = (__u64)mm;
+			latest->tag = sample->tag;
+			latest->start_code = sample->start_code;
+			latest->end_code = sample->end_code;
+			latest->pid = sample->pid;
+			latest->executions = executions;
+		}
+	}
+	if (sample->tag && is_apart(settings, sample->tag))
 		sample->flags |= DWELL_SAMPLE_APART;
 }
 
 #if defined(DWELL_X86_64)
-/*
- * Hands out the registers of every so many samples in user mode: they tell which way branches go.
- * Of samples that found their entry, that is: where one falls only once, nobody asks for directions,
- * and reading the code there would be the dearest part of it.
- */
+/* Whether it is time to hand out registers, which tell which way branches go. */
+static __always_inline int wants_registers(const struct dwell_control *settings,
+					   struct dwell_head *head, const struct context *context,
+					   __u32 event)
+{
+	if (!settings->registers_every || !(settings->registers_events >> event & 1))
+		return 0;
+	if (context->cs != CS_64_BIT)
+		return 0;
+	if (head->until_registers) {
+		head->until_registers--;
+		return 0;
+	}
+	return 1;
+}
+
 static __always_inline void tell_registers(const struct dwell_control *settings,
-					   struct dwell_head *head, struct context *context,
+					   struct dwell_head *head, const struct context *context,
 					   __u64 pid_tgid, __u32 event)
 {
 	struct dwell_registers_notice notice;
 
-	if (!settings->registers_every || !(settings->registers_events >> event & 1))
-		return;
-	if (head->until_registers) {
-		head->until_registers--;
-		return;
-	}
 	head->until_registers = settings->registers_every - 1;
-	if (context->cs != CS_64_BIT)
-		return;
 	notice.kind = DWELL_NOTICE_REGISTERS;
 	notice.event = event;
 	notice.time_ns = bpf_ktime_get_ns();
@@ -277,6 +353,7 @@ static __always_inline void tell_registers(const struct dwell_control *settings,
 		head->registers_lost++;
 }
 #else
+#define wants_registers(settings, head, context, event) 0
 #define tell_registers(settings, head, context, pid_tgid, event)
 #endif
 
@@ -286,6 +363,7 @@ static __attribute__((noinline)) int count(struct context *context, __u32 event)
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct dwell_sample sample = { .pc = PC(context), .pid = pid_tgid >> 32, .event = event };
 	struct dwell_control *settings = bpf_map_lookup_elem(&control, &zero);
+	struct dwell_entry located;
 	struct dwell_head *head;
 
 	if (!settings)
@@ -301,8 +379,14 @@ static __attribute__((noinline)) int count(struct context *context, __u32 event)
 	}
 	if (!IS_USER(context))
 		sample.flags = DWELL_SAMPLE_KERNEL;
-	look_at_executable(settings, &sample);
-	if (add(head, side, &sample) && !(sample.flags & DWELL_SAMPLE_KERNEL))
+	look_at_executable(settings, head, &sample);
+	located = dwell_locate(&sample);
+	head->samples[event & (DWELL_BPF_EVENTS - 1)]++;
+	if (!wants_registers(settings, head, context, event))
+		wait(head, side, &located);
+	/* Where a sample falls only once, nobody asks for directions, and reading the code there would
+	 * be the dearest part of them. */
+	else if (add(head, side, &located))
 		tell_registers(settings, head, context, pid_tgid, event);
 	return 0;
 }
@@ -360,6 +444,7 @@ int replay(struct dwell_replay *given)
 	};
 	__u32 zero = 0, side, index;
 	struct dwell_control *settings = bpf_map_lookup_elem(&control, &zero);
+	struct dwell_entry located;
 	struct dwell_head *head;
 
 	if (!settings)
@@ -371,7 +456,11 @@ int replay(struct dwell_replay *given)
 		return 0;
 	if (given->has_executable)
 		sample.tag = dwell_executable_tag(given->inode, given->device, given->generation);
-	add(head, side, &sample);
+	located = dwell_locate(&sample);
+	head->samples[sample.event & (DWELL_BPF_EVENTS - 1)]++;
+	wait(head, side, &located);
+	if (given->is_last)
+		put(head, side);
 	return 0;
 }
 

@@ -9,46 +9,75 @@
 #define DWELL_APART_MAX 16
 /* As many as there are programs. */
 #define DWELL_BPF_EVENTS 8
+/* Entries that wait until they are put into the table together. */
+#define DWELL_WAITING 32
 
 /**
  * struct dwell_control - what the collector sets
  * @side: which of the two sides the programs write to
+ * @registers_every: after so many samples in user mode hand out the registers of the next one that
+ *	finds its entry; 0: of none
+ * @registers_events: bit by event, of which events
  * @apart_count: how many of @apart are set
  * @apart: tags of executables whose processes are kept apart
- * @registers_every: hand out the registers of every so many samples in user mode that found their
- *	entry; 0: of none
- * @registers_events: bit by event, of which events
  */
 struct dwell_control {
 	__u32 side;
-	__u32 apart_count;
-	__u64 apart[DWELL_APART_MAX];
 	__u32 registers_every;
 	__u32 registers_events;
+	__u32 apart_count;
+	__u64 apart[DWELL_APART_MAX];
 };
 
 /**
- * struct dwell_head - a CPU's state on one side
- * @spill: which overflow buffer is which
+ * struct dwell_executable - what a process executes
+ * @mm: its struct mm_struct
+ * @tag: of the executable; 0 without one
+ * @start_code: of @mm
+ * @end_code: of @mm
+ * @pid: the process
+ * @executions: task->self_exec_id, the low bits
+ */
+struct dwell_executable {
+	__u64 mm;
+	__u64 tag;
+	__u64 start_code;
+	__u64 end_code;
+	__u32 pid;
+	__u32 executions;
+};
+
+/**
+ * struct dwell_head - a CPU's state on one side; most samples need its first cache line and a
+ *	place in @waiting alone
  * @slot: of the CPU, by which its tables and buffers are found
  * @until_registers: samples until registers are handed out
+ * @waiting_count: how many of @waiting are set
+ * @touched: of no meaning, see put()
+ * @latest: where the latest sample in user mode was
+ * @samples: samples that were to be counted, by event
+ * @lost: of these, the lost ones by event
  * @found: samples whose place had an entry
  * @idle: samples in the idle task, which enter no table
  * @registers_lost: registers that there was no room for
- * @samples: samples that were to be counted, by event
- * @lost: of these, the lost ones by event
- * @unused: fills three cache lines, so that no CPU shares one with another
+ * @spill: which overflow buffer is which
+ * @unused: fills cache lines, so that no CPU shares one with another
+ * @waiting: entries of single samples that are not yet in the table
  */
 struct dwell_head {
-	struct dwell_spill spill;
 	__u32 slot;
 	__u32 until_registers;
+	__u32 waiting_count;
+	__u32 touched;
+	struct dwell_executable latest;
+	__u64 samples[DWELL_BPF_EVENTS];
+	__u64 lost[DWELL_BPF_EVENTS];
 	__u64 found;
 	__u64 idle;
 	__u64 registers_lost;
-	__u64 samples[DWELL_BPF_EVENTS];
-	__u64 lost[DWELL_BPF_EVENTS];
-	__u64 unused;
+	struct dwell_spill spill;
+	__u64 unused[3];
+	struct dwell_entry waiting[DWELL_WAITING];
 };
 
 enum dwell_notice_kind {
@@ -114,6 +143,7 @@ struct dwell_exec_notice {
  * @event: which
  * @flags: DWELL_SAMPLE_…
  * @cpu: whose table
+ * @is_last: nothing waits after this one
  */
 struct dwell_replay {
 	__u64 pc;
@@ -127,6 +157,7 @@ struct dwell_replay {
 	__u64 event;
 	__u64 flags;
 	__u64 cpu;
+	__u64 is_last;
 };
 
 #endif

@@ -268,6 +268,10 @@ impl BpfTables {
             self.take_table(slot, side, each);
             let index = head_index(self.cpus[slot], side);
             let mut head = self.heads.read(index);
+            let waiting = head.waiting.iter().take(head.waiting_count as usize);
+            let mut waiting = self.named(slot, waiting).collect();
+            hand_rest(&mut waiting, each);
+            head.waiting_count = 0;
             head.spill = Default::default();
             self.heads.write(index, head);
         }
@@ -277,10 +281,9 @@ impl BpfTables {
         let capacity = self.sizes.capacity as usize;
         let first = ((slot * 2 + side as usize) * 2 + buffer) * capacity;
         let used = (self.used(slot, side, buffer).load(Ordering::Relaxed) as usize).min(capacity);
-        let (cpu, mut piece) = (self.cpus[slot], Vec::with_capacity(PIECE.min(used)));
+        let mut piece = Vec::with_capacity(PIECE.min(used));
         for index in first..first + used {
-            let RawEntry { key, place } = self.overflow.read(index);
-            piece.extend(Entry::from_words(key, place).map(|entry| Entry { cpu, ..entry }));
+            piece.extend(self.named(slot, [&self.overflow.read(index)]));
             hand_full(&mut piece, each);
         }
         hand_rest(&mut piece, each);
@@ -289,18 +292,28 @@ impl BpfTables {
     fn take_table(&mut self, slot: usize, side: u32, each: &mut dyn FnMut(&[Entry])) {
         // What cannot be mapped stays in the table and comes with the next turn.
         let Ok(mut buckets) = self.buckets(slot, side) else { return };
-        let (cpu, mut piece) = (self.cpus[slot], Vec::with_capacity(PIECE));
+        let mut piece = Vec::with_capacity(PIECE);
         for index in 0..1 << self.sizes.bucket_bits {
             if buckets.read_first_place(index) == 0 {
                 continue; // New entries push the others back: the first is free only if all are.
             }
             let bucket = buckets.read(index);
-            let entries = bucket.entries.iter().filter_map(|e| Entry::from_words(e.key, e.place));
-            piece.extend(entries.map(|entry| Entry { cpu, ..entry }));
+            piece.extend(self.named(slot, &bucket.entries));
             buckets.write(index, Bucket::default());
             hand_full(&mut piece, each);
         }
         hand_rest(&mut piece, each);
+    }
+
+    /// Entries with the CPU that they are of; free ones are left out.
+    fn named<'e>(
+        &self,
+        slot: usize,
+        entries: impl IntoIterator<Item = &'e RawEntry>,
+    ) -> impl Iterator<Item = Entry> {
+        let cpu = self.cpus[slot];
+        let used = entries.into_iter().filter_map(|e| Entry::from_words(e.key, e.place));
+        used.map(move |entry| Entry { cpu, ..entry })
     }
 
     /// A table, mapped while it is looked at: megabytes, which nobody needs between two turns.

@@ -11,6 +11,8 @@ pub const APART_MAX: usize = 16;
 pub const EVENTS_MAX: usize = 8;
 /// Registers of a sample.
 pub const REGISTERS: usize = crate::branch::REGISTERS_TOLD;
+/// Entries that wait for their table.
+pub const WAITING: usize = 32;
 /// Entries of a bucket.
 const WAYS: usize = 6;
 /// An overflow buffer is the kernel's.
@@ -40,10 +42,10 @@ unsafe impl Plain for RawEntry {}
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Control {
     pub side: u32,
-    pub apart_count: u32,
-    pub apart: [u64; APART_MAX],
     pub registers_every: u32,
     pub registers_events: u32,
+    pub apart_count: u32,
+    pub apart: [u64; APART_MAX],
 }
 
 /// `struct dwell_spill`.
@@ -56,19 +58,35 @@ pub struct Spill {
     pub state: [u32; 2],
 }
 
+/// `struct dwell_executable`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Executable {
+    pub mm: u64,
+    pub tag: u64,
+    pub start_code: u64,
+    pub end_code: u64,
+    pub pid: u32,
+    pub executions: u32,
+}
+
 /// `struct dwell_head`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head {
-    pub spill: Spill,
     pub slot: u32,
     pub until_registers: u32,
+    pub waiting_count: u32,
+    pub touched: u32,
+    pub latest: Executable,
+    pub samples: [u64; EVENTS_MAX],
+    pub lost: [u64; EVENTS_MAX],
     pub found: u64,
     pub idle: u64,
     pub registers_lost: u64,
-    pub samples: [u64; EVENTS_MAX],
-    pub lost: [u64; EVENTS_MAX],
-    pub unused: u64,
+    pub spill: Spill,
+    pub unused: [u64; 3],
+    pub waiting: [RawEntry; WAITING],
 }
 
 /// `struct dwell_entry`.
@@ -100,8 +118,8 @@ pub struct RegistersNotice {
 }
 
 const _: () = {
-    assert!(size_of::<Control>() == 4 * 2 + 8 * APART_MAX + 4 * 2);
-    assert!(size_of::<Head>() == 192);
+    assert!(size_of::<Control>() == 4 * 4 + 8 * APART_MAX);
+    assert!(size_of::<Head>() == 256 + 16 * WAITING);
     assert!(size_of::<Bucket>() == 96);
     assert!(size_of::<RawEntry>() == 16);
 };

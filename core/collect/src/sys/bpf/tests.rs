@@ -62,6 +62,7 @@ fn the_structures_are_those_of_c() {
     let at = |name: &str, field: &str, bytes: usize| (format!("offsetof(struct {name}, {field})"), bytes);
     let expected = [
         size("dwell_control", size_of::<Control>()),
+        at("dwell_control", "apart_count", offset_of!(Control, apart_count)),
         at("dwell_control", "apart", offset_of!(Control, apart)),
         at("dwell_control", "registers_every", offset_of!(Control, registers_every)),
         at("dwell_control", "registers_events", offset_of!(Control, registers_events)),
@@ -71,11 +72,15 @@ fn the_structures_are_those_of_c() {
         size("dwell_head", size_of::<Head>()),
         at("dwell_head", "slot", offset_of!(Head, slot)),
         at("dwell_head", "until_registers", offset_of!(Head, until_registers)),
+        at("dwell_head", "waiting_count", offset_of!(Head, waiting_count)),
+        at("dwell_head", "latest", offset_of!(Head, latest)),
         at("dwell_head", "found", offset_of!(Head, found)),
         at("dwell_head", "samples", offset_of!(Head, samples)),
         at("dwell_head", "lost", offset_of!(Head, lost)),
         at("dwell_head", "idle", offset_of!(Head, idle)),
         at("dwell_head", "registers_lost", offset_of!(Head, registers_lost)),
+        at("dwell_head", "spill", offset_of!(Head, spill)),
+        at("dwell_head", "waiting", offset_of!(Head, waiting)),
         size("dwell_entry", size_of::<RawEntry>()),
         at("dwell_entry", "place", offset_of!(RawEntry, place)),
         size("dwell_bucket", size_of::<Bucket>()),
@@ -159,7 +164,7 @@ impl Recorded {
     }
 
     /// `struct dwell_replay`.
-    fn arguments(&self) -> [u64; 12] {
+    fn arguments(&self, is_last: bool) -> [u64; 12] {
         let flags = u64::from(self.flags & TRACE_KERNEL != 0) | u64::from(self.flags & TRACE_APART != 0) << 1;
         [
             self.pc,
@@ -173,7 +178,7 @@ impl Recorded {
             self.event.into(),
             flags,
             self.cpu.into(),
-            0,
+            is_last.into(),
         ]
     }
 }
@@ -245,8 +250,10 @@ pub fn on_host(trace: &[Recorded], sizes: Sizes) -> Vec<(u64, u64)> {
 pub fn in_bpf(tables: &mut BpfTables, trace: &[Recorded]) {
     let program: &mut RawTracePoint = tables.program.program_mut("replay").unwrap().try_into().unwrap();
     program.load().unwrap();
-    for sample in trace {
-        let run = RawTracePointRunOptions { args: sample.arguments(), cpu: None };
+    let last: Vec<Option<usize>> = (0..2).map(|cpu| trace.iter().rposition(|s| s.cpu == cpu)).collect();
+    for (at, sample) in trace.iter().enumerate() {
+        let args = sample.arguments(last.contains(&Some(at)));
+        let run = RawTracePointRunOptions { args, cpu: None };
         program.test_run(run).unwrap();
     }
 }
