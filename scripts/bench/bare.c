@@ -1,7 +1,9 @@
-// The bare interrupt: an event on every CPU that nobody consumes. `bare HZ`; each line on standard input turns it on ("1")
-// or off ("0") and is answered by a line. What a collector costs above this is the collector's own.
+// The bare interrupt: an event on every CPU that nobody consumes, or by a BPF program that returns at once. `bare HZ
+// [program]`; each line on standard input turns it on ("1") or off ("0") and is answered by a line. What a collector costs
+// above this is the collector's own.
 
 #define _GNU_SOURCE
+#include <linux/bpf.h>
 #include <linux/perf_event.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,18 +29,38 @@ static int open_event(int cpu, uint64_t period_ns)
 	return syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
+static int load_program(void)
+{
+	struct bpf_insn code[] = { { .code = BPF_ALU64 | BPF_MOV | BPF_K }, { .code = BPF_JMP | BPF_EXIT } };
+	union bpf_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.prog_type = BPF_PROG_TYPE_PERF_EVENT;
+	attr.insn_cnt = sizeof(code) / sizeof(*code);
+	attr.insns = (uintptr_t)code;
+	attr.license = (uintptr_t) "GPL";
+	return syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr));
+}
+
 int main(int argc, char **argv)
 {
-	int fds[CPUS_MAX], count = 0;
+	int fds[CPUS_MAX], count = 0, program = -1;
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	char line[16];
 
-	if (argc != 2 || atof(argv[1]) <= 0)
-		return fprintf(stderr, "usage: bare HZ\n"), 2;
+	if (argc < 2 || argc > 3 || atof(argv[1]) <= 0 || (argc == 3 && strcmp(argv[2], "program")))
+		return fprintf(stderr, "usage: bare HZ [program]\n"), 2;
+	if (argc == 3) {
+		program = load_program();
+		if (program < 0)
+			return perror("bare: bpf"), 1;
+	}
 	for (long cpu = 0; cpu < cpus && cpu < CPUS_MAX; cpu++) {
 		int fd = open_event(cpu, 1e9 / atof(argv[1]));
 		if (fd < 0)
 			return perror("bare: perf_event_open"), 1;
+		if (program >= 0 && ioctl(fd, PERF_EVENT_IOC_SET_BPF, program))
+			return perror("bare: PERF_EVENT_IOC_SET_BPF"), 1;
 		fds[count++] = fd;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);

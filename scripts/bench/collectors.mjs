@@ -18,8 +18,17 @@ export const dwell = process.env.DWELL ?? built;
 export class Bare {
   name = 'bare interrupt';
 
+  /** @param {'program'} [option] with a BPF program that returns at once */
+  constructor(option) {
+    this.options = option ? [option] : [];
+  }
+
+  get pid() {
+    return this.talker.pid;
+  }
+
   async start(hz) {
-    this.talker = new Talker([helper('bare'), String(hz)]);
+    this.talker = new Talker([helper('bare'), String(hz), ...this.options]);
     await this.talker.line();
   }
 

@@ -42,7 +42,8 @@ for i in range(60000): hashlib.sha1(json.dumps({"n": i, "l": list(range(20))}).e
 export const computing = (seconds) => {
   const program = join(top, 'test-fixtures/programs/build/mispredict');
   if (!existsSync(program)) throw new Stop(`${program} is missing: npm run build`); // Else its shell would loop over nothing.
-  return `${`timeout ${seconds} ${program} 100000000 >/dev/null & `.repeat(cpus)} wait; true`;
+  // In the foreground timeout stays in our process group, which is what is killed.
+  return `${`timeout --foreground ${seconds} ${program} 100000000 >/dev/null & `.repeat(cpus)} wait; true`;
 };
 
 /** Processes by the thousand. */
