@@ -1,6 +1,6 @@
 //! The program on real events, on this machine.
 
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
 use super::*;
 use crate::{entries::Place, events::plan, options::Rate};
@@ -105,4 +105,58 @@ fn executions_are_told_with_what_is_executed() {
     });
     // The record of the execution comes first, so that the id is the new program's.
     assert!(matches!(told[..], [None, Some(id)] if id != 0), "{told:?}");
+}
+
+/// The program remembers what a process executes; samples after an execution are not the old program's.
+#[test]
+fn a_process_that_executes_another_program_is_looked_up_anew() {
+    let test = "a_process_that_executes_another_program_is_looked_up_anew";
+    let Some(mut source) = open(test, &plans(&[Event::CPU_CLOCK], 2000)) else { return };
+    // Copies, which nobody else executes.
+    let folder = tempfile::tempdir().unwrap();
+    let copy = |shell: &str| {
+        let path = folder.path().join(shell);
+        std::fs::copy(Path::new("/bin").join(shell), &path).unwrap();
+        path
+    };
+    let (first, second) = (copy("dash"), copy("bash"));
+    let spin = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done";
+    let both = format!("{spin}; exec {} -c '{spin}'", second.display());
+    let mut merger = Merger::default();
+    source.enable().unwrap();
+    let mut child = std::process::Command::new(first).args(["-c", &both]).spawn().unwrap();
+    let pid = child.id();
+    assert!(child.wait().unwrap().success());
+    let taken = take_all(&mut source, &mut merger);
+    source.disable().unwrap();
+    let mut told = Vec::new();
+    merger.take_until(u64::MAX, |timed| {
+        if let Item::Side(side) = timed.item
+            && let Side::Executable { pid: executed, id } = *side
+            && executed == pid
+        {
+            told.push(id);
+        }
+    });
+    let [first, second] = told[..] else { panic!("{told:?}") };
+    assert_ne!(first, second);
+    let samples = |id| {
+        let of = taken.iter().filter(|e| matches!(e.place, Place::Executable { id: i, .. } if i == id));
+        of.map(|e| e.count).sum::<u64>()
+    };
+    assert!(samples(first) > 50 && samples(second) > 50, "{} and {}", samples(first), samples(second));
+    // The shells' text is known by its offset: what was counted after the wrong program would lie where that has none.
+    let sizes = ["dash", "bash"].map(|shell| std::fs::metadata(Path::new("/bin").join(shell)).unwrap().len());
+    for (id, size) in [first, second].into_iter().zip(sizes) {
+        let beyond = taken
+            .iter()
+            .filter(|e| matches!(e.place, Place::Executable { id: i, offset } if i == id && offset > size));
+        assert_eq!(beyond.count(), 0);
+    }
+    let others = taken.iter().filter(|e| e.pid == pid).filter_map(|e| match e.place {
+        Place::Process { executable, .. } => Some(executable),
+        _ => None,
+    });
+    let known = [0, first as u32, second as u32];
+    assert!(others.into_iter().all(|executable| known.contains(&executable)), "of {known:x?}");
 }
