@@ -266,10 +266,10 @@ impl<'w> Daemon<'w> {
             self.keeping.met(&record.id, || self.session.file(&record.id));
         }
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
-        self.compacting.flushed(self.writer, &id, progress);
         self.account.look_at_memory(); // It is at its most now.
         heap::give_back();
         heap::give_back_code();
+        self.compacting.flushed(self.writer, &id, progress); // Which takes memory of its own.
     }
 
     fn retain(&mut self, progress: &mut dyn FnMut(Progress)) {
