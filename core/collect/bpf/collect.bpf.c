@@ -262,7 +262,7 @@ static __always_inline __u64 tag_of(struct mm_struct *mm)
 /*
  * Fills in what the current task's executable tells: as it was told before, if it is the same process
  * that executes the same program. Compilers leave nothing of the kernel's structures in a cache, and
- * the way to the inode is four cache lines, each found by the one before.
+ * the way to the inode is four structures, each found by the one before.
  *
  * What a process executes changes only when it executes another program, which its tasks count. A
  * struct mm_struct that was freed can come back to another process by a fork; so the process is
