@@ -70,14 +70,16 @@ static void ask(const char *name, const char *database, const char *verb, const 
 	printf("\nEND %s\n", name);
 }
 
-static void ask_both(const char *name, const char *database)
+static void ask_all(const char *name, const char *database)
 {
-	char epochs[50], images[50];
+	char epochs[50], images[50], apps[50];
 
 	snprintf(epochs, sizeof(epochs), "%s epochs", name);
 	snprintf(images, sizeof(images), "%s images", name);
+	snprintf(apps, sizeof(apps), "%s apps", name);
 	ask(epochs, database, "epoch", "list", NULL);
 	ask(images, database, "top", "--by", "image");
+	ask(apps, database, "top", "--by", "app");
 }
 
 static void record(void)
@@ -90,12 +92,12 @@ static void record(void)
 			     "--", "/init", "work", NULL };
 
 	tap(!end(start(by_module)), "dwell records by the module");
-	ask_both("kmod", "/tmp/kmod");
+	ask_all("kmod", "/tmp/kmod");
 	/* This kernel's verifier has its own opinion of the program. */
 	tap(!end(start(by_bpf)), "dwell records by BPF");
-	ask_both("bpf", "/tmp/bpf");
+	ask_all("bpf", "/tmp/bpf");
 	tap(!end(start(by_rings)), "dwell records by rings");
-	ask_both("perf", "/tmp/perf");
+	ask_all("perf", "/tmp/perf");
 }
 
 /* In this machine's time, which does not pass faster when the host is loaded. */
@@ -137,7 +139,7 @@ static void run_daemon(void)
 	tap(module_unload() == EAGAIN, "the module cannot be taken from under it");
 	kill(daemon, SIGTERM);
 	tap(!end(daemon), "the daemon ends when it is told to");
-	ask_both("daemon", "/tmp/daemon");
+	ask_all("daemon", "/tmp/daemon");
 }
 
 /* What a daemon had stored outlives it. */
@@ -150,7 +152,7 @@ static void kill_daemon(void)
 	sleep(3); /* It stores every second. */
 	kill(daemon, SIGKILL);
 	end(daemon);
-	ask_both("killed", "/tmp/killed");
+	ask_all("killed", "/tmp/killed");
 }
 
 static bool step_clock(long seconds)

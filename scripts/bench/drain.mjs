@@ -1,7 +1,7 @@
 // What the collector's own end does: CPU time of the reader, losses at a high rate, how much the kernel aggregates, what stays
 // unknown, bytes on disk.
 
-import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { Bare, Perf, meter } from './collectors.mjs';
@@ -90,34 +90,27 @@ async function handling(way, seconds) {
  * taking the statistics takes. The difference is what collecting costs above the bare interrupt, without the noise of two runs.
  */
 export async function handler({ scratch, dwells, hz, seconds, rounds = 5 }) {
-  const setting = '/proc/sys/kernel/bpf_stats_enabled';
-  const before = readFileSync(setting, 'utf8');
   const rows = [];
-  writeFileSync(setting, '1');
-  try {
-    for (const [what, script] of Object.entries({ computing: computing(3600), compiling: build(folder(scratch)) })) {
-      const load = new Endless(script);
-      const nothing = new Bare('program');
-      const ways = [nothing, ...dwells().filter((way) => way.backend === 'bpf')];
-      const each = new Map(ways.map((way) => [way, []]));
-      for (const way of ways) {
-        await way.start(hz);
-        await way.turn(false);
-      }
-      for (let round = 0; round < rounds; round++) {
-        for (const way of ways) each.get(way).push(await handling(way, seconds / rounds));
-      }
-      const least = median(each.get(nothing));
-      for (const way of ways) {
-        await way.end();
-        const share = Number((((median(each.get(way)) - least) * hz) / 1e7).toFixed(2));
-        const isOurs = way !== nothing;
-        rows.push([what, isOurs ? way.name : 'returns at once', spread(each.get(way), 0, 'ns'), isOurs ? `${share.toFixed(2)} %` : '', isOurs ? atMost(share, 0.2, '%') : '']);
-      }
-      await load.stop();
+  for (const [what, script] of Object.entries({ computing: computing(3600), compiling: build(folder(scratch)) })) {
+    const load = new Endless(script);
+    const nothing = new Bare('program');
+    const ways = [nothing, ...dwells().filter((way) => way.backend === 'bpf')];
+    const each = new Map(ways.map((way) => [way, []]));
+    for (const way of ways) {
+      await way.start(hz);
+      await way.turn(false);
     }
-  } finally {
-    writeFileSync(setting, before);
+    for (let round = 0; round < rounds; round++) {
+      for (const way of ways) each.get(way).push(await handling(way, seconds / rounds));
+    }
+    const least = median(each.get(nothing));
+    for (const way of ways) {
+      await way.end();
+      const share = Number((((median(each.get(way)) - least) * hz) / 1e7).toFixed(2));
+      const isOurs = way !== nothing;
+      rows.push([what, isOurs ? way.name : 'returns at once', spread(each.get(way), 0, 'ns'), isOurs ? `${share.toFixed(2)} %` : '', isOurs ? atMost(share, 0.2, '%') : '']);
+    }
+    await load.stop();
   }
   table(`time in the handler, ${seconds} s in ${rounds} parts`, [['load', '', 'a sample', `above it, of a CPU at ${hz} Hz`, 'bar'], ...rows]);
 }

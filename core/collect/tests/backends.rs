@@ -15,6 +15,7 @@ use dwell_collect::{
 use dwell_profile::{Database, Event};
 
 const SPIN: &str = "DWELL_TEST_SPIN_MS";
+const SPIN_MS: u64 = 3000;
 /// The application's name: nobody else's.
 const PROGRAM: &str = "dwell-spins-here";
 
@@ -87,7 +88,8 @@ fn bpf_and_rings_agree_on_a_workload() {
     drop(begun);
     let both_run = begins.recv().is_ok() && begins.recv().is_ok();
     if both_run {
-        let spun = Command::new(&program).args(["--exact", "spin"]).env(SPIN, "1500").status().unwrap();
+        let spun =
+            Command::new(&program).args(["--exact", "spin"]).env(SPIN, SPIN_MS.to_string()).status().unwrap();
         assert!(spun.success());
     }
     stop.stop();
@@ -110,8 +112,9 @@ fn bpf_and_rings_agree_on_a_workload() {
     let own = dwell_image::build_id_of_file(&program).unwrap().to_string();
     let (by_bpf, by_perf) =
         (bpf.1.0.get(&own).copied().unwrap_or(0), perf.1.0.get(&own).copied().unwrap_or(0));
-    assert!(by_bpf > 1000 && by_perf > 1000, "{bpf:?} {perf:?}");
-    // Both draw their periods by themselves, from ±12.5% around the same mean, a few hundred times.
+    assert!(by_bpf * 2 > SPIN_MS && by_perf * 2 > SPIN_MS, "{bpf:?} {perf:?}");
+    // Each draws its periods by itself, from ±12.5% around the same mean, on a CPU all 250 and 500 ms, in mirrored pairs:
+    // in so long the odd ends of pairs let them differ by 7% at most.
     assert!(by_bpf.abs_diff(by_perf) <= by_perf / 12 + 30, "{by_bpf} by BPF, {by_perf} by rings");
     assert!(cfg!(not(target_arch = "x86_64")) || bpf.1.1 > 50, "branch directions: {}", bpf.1.1);
 }

@@ -3,7 +3,11 @@
 //! Enters: what the session, the budget and the clocks tell. Leaves: a [`CollectorRecord`], for `epoch.json` and for
 //! `dwell status`. Never here: decisions.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use dwell_profile::CollectorRecord;
 
@@ -35,7 +39,6 @@ pub struct Account {
     paused_since: Option<Clocks>,
     paused_ns: u64,
     cpu_at_start: (Duration, Duration),
-    memory_bytes_max: u64,
     /// Samples, lost ones included, of the epochs before.
     samples_before: u64,
     /// The cost of each window of the epoch, added up, and how many.
@@ -58,7 +61,6 @@ impl Account {
             paused_since: None,
             paused_ns: 0,
             cpu_at_start: usage::cpu_time(),
-            memory_bytes_max: 0,
             samples_before: 0,
             costs: (0.0, 0),
         }
@@ -109,22 +111,14 @@ impl Account {
         self.paused(self.paused_since.is_some(), now);
         *self = Account {
             reopened: self.reopened,
-            memory_bytes_max: self.memory_bytes_max,
             samples_before: self.samples_before + counted,
             paused_since: self.paused_since,
             ..Account::new(why, self.interrupt, now)
         };
     }
 
-    /// Resident memory now, whose most is kept.
-    pub fn look_at_memory(&mut self) -> u64 {
-        let memory_bytes = resident_bytes();
-        self.memory_bytes_max = self.memory_bytes_max.max(memory_bytes);
-        memory_bytes
-    }
-
     /// The account of the epoch.
-    pub fn record(&mut self, session: &Session, budget: &Budget) -> CollectorRecord {
+    pub fn record(&self, session: &Session, budget: &Budget) -> CollectorRecord {
         let cost = if self.costs.1 > 0 { self.costs.0 / f64::from(self.costs.1) } else { budget.cost() };
         CollectorRecord {
             budget_percent: 100.0 * budget.allowed(),
@@ -138,9 +132,9 @@ impl Account {
     }
 
     /// The same of a collector without a budget, which measures no interrupts: its cost is its own CPU time alone.
-    pub fn record_of_a_run(&mut self, session: &Session) -> CollectorRecord {
+    pub fn record_of_a_run(&self, session: &Session) -> CollectorRecord {
         let (user, kernel) = usage::cpu_time();
-        let memory_bytes = self.look_at_memory();
+        let memory_bytes = look_at_memory();
         let awake_ns = Clocks::now().awake_since(&self.epoch_start).as_nanos() as u64;
         let (late_records, skew_ns_max) = session.late();
         let elapsed_ns = awake_ns.saturating_sub(self.paused_ns);
@@ -162,7 +156,7 @@ impl Account {
             rate_lowered: 0,
             rate_raised: 0,
             memory_bytes,
-            memory_bytes_max: self.memory_bytes_max,
+            memory_bytes_max: MEMORY_BYTES_MAX.load(Ordering::Relaxed),
             disk_bytes: self.disk_bytes,
             stores_failed: session.stores_failed(),
             events_reopened: self.reopened,
@@ -176,8 +170,18 @@ impl Account {
     }
 }
 
+/// The most resident memory that was seen of this process: compactions look at it from a thread of their own.
+static MEMORY_BYTES_MAX: AtomicU64 = AtomicU64::new(0);
+
+/// Resident memory now, in bytes, whose most is kept.
+pub fn look_at_memory() -> u64 {
+    let memory_bytes = resident_bytes();
+    MEMORY_BYTES_MAX.fetch_max(memory_bytes, Ordering::Relaxed);
+    memory_bytes
+}
+
 /// The second field of /proc/self/statm, in pages.
-pub fn resident_bytes() -> u64 {
+fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split_whitespace().nth(1).and_then(|w| w.parse().ok()).unwrap_or(0);
     pages * rustix::param::page_size() as u64

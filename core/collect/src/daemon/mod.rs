@@ -187,7 +187,7 @@ impl<'w> Daemon<'w> {
         }
         if now >= self.next_giving_back {
             self.next_giving_back = now + GIVE_BACK_EVERY;
-            self.account.look_at_memory();
+            account::look_at_memory();
             heap::give_back();
             heap::give_back_code();
         }
@@ -266,7 +266,7 @@ impl<'w> Daemon<'w> {
             self.keeping.met(&record.id, || self.session.file(&record.id));
         }
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
-        self.account.look_at_memory(); // It is at its most now.
+        account::look_at_memory(); // It is at its most now.
         heap::give_back();
         heap::give_back_code();
         self.compacting.flushed(self.writer, &id, progress); // Which takes memory of its own.
@@ -378,7 +378,7 @@ impl<'w> Daemon<'w> {
             processes,
             images,
             entries,
-            memory_bytes: account::resident_bytes(),
+            memory_bytes: account::look_at_memory(),
             cpu_share: self.session.own_cpu_share(),
             clock_hz: self.session.clock_hz(),
             collector: self.account.record(&self.session, &self.budget),
