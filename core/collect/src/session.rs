@@ -45,6 +45,8 @@ const MERGE_WINDOW: Duration = Duration::from_millis(5);
 pub const ENTRIES_MAX: usize = 1 << 18;
 /// Entries that are kept while the database refuses them: about 400 MB.
 pub const UNSTORED_MAX: usize = 1 << 22;
+/// The share of samples that tasks' births cost which is told.
+const TOLD_MISSING: f64 = 0.01;
 /// Progress is told so often.
 const SECOND: Duration = Duration::from_secs(1);
 /// The core clock is measured so often: it takes a while of spinning.
@@ -98,6 +100,8 @@ pub struct Session {
     windows: Option<Windows>,
     /// Which of the epoch's notes tells of branch stacks.
     stacks_note: Option<usize>,
+    /// Which of them tells of samples that are missing where tasks were born.
+    births_note: Option<usize>,
     store: Store,
     started: Instant,
     epoch_started: Instant,
@@ -156,6 +160,7 @@ impl Session {
             paths: setup.paths,
             windows: setup.windows,
             stacks_note,
+            births_note: None,
             store: Store::begin(writer, epoch, setup.unstored_max)?,
             started: Instant::now(),
             epoch_started: Instant::now(),
@@ -353,10 +358,26 @@ impl Session {
             let (stacks, branches) = self.collector.branch_stacks();
             self.store.epoch.notes[at] = stacks_note(stacks, branches);
         }
+        self.note_births();
         self.malformed += self.source.take_malformed();
         self.refresh_account();
         stored?; // Else the tallies would tell of samples that are not there.
         self.store.write_epoch(&self.plans, self.collector.tallies(), self.malformed, &self.clock)
+    }
+
+    /// Tells how many samples those miss who inherited the events, where it matters. Nothing corrects it: which
+    /// instructions they would have been of is not known.
+    fn note_births(&mut self) {
+        let born = self.source.tally().born - self.at_epoch.born;
+        let missing = born * self.plans.len() as u64 / 2; // Of a period begun anew, half on average.
+        let share = missing as f64 / (missing + self.samples()).max(1) as f64;
+        if share < TOLD_MISSING && self.births_note.is_none() {
+            return;
+        }
+        let notes = &mut self.store.epoch.notes;
+        let at = *self.births_note.get_or_insert(notes.len());
+        notes.truncate(at);
+        notes.push(births_note(born, missing, share));
     }
 
     fn paths_record(&self) -> Option<PathsRecord> {
@@ -476,6 +497,14 @@ fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool, is_whole_mac
         let note = "no branch directions: this kernel gives no registers with samples";
         chosen.notes.push(note.to_owned());
     }
+}
+
+fn births_note(born: u64, missing: u64, share: f64) -> String {
+    format!(
+        "{born} processes and threads were born, each of which the kernel samples from a period's begin: some {missing} samples \
+         ({:.1}%) are missing; `record -a` has them",
+        100.0 * share
+    )
 }
 
 /// Tells of branch stacks where a processor might have them; which note it is, if they come.

@@ -118,6 +118,8 @@ pub struct SourceTally {
     pub by_cpu: BTreeMap<(u8, u32), u64>,
     /// What the kernel's table did, where there is one.
     pub table: Option<TableRecord>,
+    /// Processes and threads that inherited the events, in each of which the kernel begins a period anew.
+    pub born: u64,
 }
 
 /// A source of samples. The caller owns the control flow: once a round it waits, drains, applies what is old enough,

@@ -177,6 +177,22 @@ fn wrong_requests_are_told_and_leave_no_epoch() {
 }
 
 #[test]
+fn what_many_births_cost_is_told() {
+    if !can_record("what_many_births_cost_is_told") {
+        return;
+    }
+    let bench = bench();
+    let told = |words: &[OsString]| {
+        let recorded = run(&bench.database, options(Target::Command(words.to_vec()), 1000)).unwrap();
+        recorded.epoch.notes.iter().find(|n| n.contains(" were born")).cloned()
+    };
+    let forking = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); (:); done";
+    let note = told(&["sh", "-c", forking].map(OsString::from)).unwrap_or_default();
+    assert!(note.starts_with("200 processes") && note.contains(" 100 samples ("), "{note}");
+    assert_eq!(told(&spinning(&own_path(), 800)), None, "the harness's threads are few");
+}
+
+#[test]
 fn stopping_ends_the_command_and_keeps_the_samples() {
     if !can_record("stopping_ends_the_command_and_keeps_the_samples") {
         return;

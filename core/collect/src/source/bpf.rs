@@ -291,7 +291,7 @@ impl Source for BpfSource {
             table.samples += tally.samples.iter().sum::<u64>();
             table.found += tally.found;
         }
-        SourceTally { by_cpu, table: Some(table) }
+        SourceTally { by_cpu, table: Some(table), born: 0 }
     }
 
     fn take_malformed(&mut self) -> u64 {

@@ -383,7 +383,7 @@ impl Source for KmodSource {
         if let Ok(status) = self.device.status(sys::ALL_CPUS) {
             table = TableRecord { samples: status.table.samples, found: status.table.found };
         }
-        SourceTally { by_cpu, table: Some(table) }
+        SourceTally { by_cpu, table: Some(table), born: 0 }
     }
 
     fn take_malformed(&mut self) -> u64 {

@@ -87,6 +87,8 @@ pub struct PerfSource {
     /// Records that found no room, by event, still to be told.
     lost: Vec<(u8, u64)>,
     malformed: u64,
+    /// Tasks that inherited the events.
+    born: u64,
     by_cpu: BTreeMap<(u8, u32), u64>,
     /// Tells when threads are born and end.
     threads: bool,
@@ -210,6 +212,7 @@ impl PerfSource {
             asks_lost: false,
             lost: Vec::new(),
             malformed: 0,
+            born: 0,
             by_cpu: BTreeMap::new(),
             threads: false,
             scratch: Vec::new(),
@@ -360,6 +363,9 @@ impl PerfSource {
                         }
                         None => 0,
                     };
+                    if matches!(record.body, Body::Fork { .. }) && self.online.is_none() {
+                        self.born += 1;
+                    }
                     if matches!(record.body, Body::Sample(_)) {
                         *self.by_cpu.entry((event, cpu)).or_default() += 1;
                     }
@@ -500,7 +506,7 @@ impl Source for PerfSource {
     }
 
     fn tally(&self) -> SourceTally {
-        SourceTally { by_cpu: self.by_cpu.clone(), table: None }
+        SourceTally { by_cpu: self.by_cpu.clone(), table: None, born: self.born }
     }
 
     fn take_malformed(&mut self) -> u64 {
