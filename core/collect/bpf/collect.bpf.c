@@ -34,7 +34,6 @@ enum { /* of enum bpf_map_type and the flags of maps, fixed ABI of the kernel */
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
-static __u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*bpf_ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
 static __u64 (*bpf_ringbuf_query)(void *ring, __u64 flags) = (void *)134;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
@@ -60,6 +59,8 @@ struct mm_struct {
 } CORE;
 struct task_struct {
 	struct mm_struct *mm;
+	__s32 pid;
+	__s32 tgid;
 	__u64 self_exec_id;
 } CORE;
 
@@ -167,9 +168,12 @@ static __always_inline struct dwell_bucket *bucket_of(const struct dwell_head *h
 	return bpf_map_lookup_elem(&buckets, &index);
 }
 
-/* Counts a sample in the table of a CPU's slot; whether its place had an entry. */
-static __always_inline int add(struct dwell_head *head, __u32 side,
-				const struct dwell_entry *located)
+/*
+ * Counts a sample in the table of a CPU's slot; whether its place had an entry. A function of its
+ * own, as put() is: what a usual sample does not need stays out of its code, which is in no cache.
+ */
+static __attribute__((noinline)) int add(struct dwell_head *head, __u32 side,
+					 const struct dwell_entry *located)
 {
 	struct dwell_bucket *bucket = bucket_of(head, side, located);
 	struct dwell_entry spilled;
@@ -197,7 +201,7 @@ static __always_inline int add(struct dwell_head *head, __u32 side,
  * takes longer than all else here (some 300 ns in a virtual machine). So all buckets are touched
  * first: that waits for none of them, and the processor looks for many at once.
  */
-static __always_inline void put(struct dwell_head *head, __u32 side)
+static __attribute__((noinline)) int put(struct dwell_head *head, __u32 side)
 {
 	const struct dwell_bucket *bucket;
 	struct dwell_entry located;
@@ -216,6 +220,7 @@ static __always_inline void put(struct dwell_head *head, __u32 side)
 		add(head, side, &located);
 	}
 	head->waiting_count = 0;
+	return 0;
 }
 
 /* Has an entry wait with the others until they are many. */
@@ -270,12 +275,10 @@ static __always_inline __u64 tag_of(struct mm_struct *mm)
  */
 static __always_inline void look_at_executable(const struct dwell_control *settings,
 					       struct dwell_head *head,
+					       struct mm_struct *mm, __u32 executions,
 					       struct dwell_sample *sample)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct mm_struct *mm = task->mm;
 	struct dwell_executable *latest = &head->latest;
-	__u32 executions = task->self_exec_id;
 
 	if (!mm)
 		return;
@@ -320,7 +323,7 @@ static __always_inline int wants_registers(const struct dwell_control *settings,
 
 static __always_inline void tell_registers(const struct dwell_control *settings,
 					   struct dwell_head *head, const struct context *context,
-					   __u64 pid_tgid, __u32 event)
+					   __u32 pid, __u32 tid, __u32 event)
 {
 	struct dwell_registers_notice notice;
 
@@ -328,8 +331,8 @@ static __always_inline void tell_registers(const struct dwell_control *settings,
 	notice.kind = DWELL_NOTICE_REGISTERS;
 	notice.event = event;
 	notice.time_ns = bpf_ktime_get_ns();
-	notice.pid = pid_tgid >> 32;
-	notice.tid = (__u32)pid_tgid;
+	notice.pid = pid;
+	notice.tid = tid;
 	notice.pc = context->ip;
 	/* In the order in which perf dumps them. */
 	notice.registers[0] = context->ax;
@@ -354,20 +357,24 @@ static __always_inline void tell_registers(const struct dwell_control *settings,
 }
 #else
 #define wants_registers(settings, head, context, event) 0
-#define tell_registers(settings, head, context, pid_tgid, event)
+#define tell_registers(settings, head, context, pid, tid, event)
 #endif
 
 static __attribute__((noinline)) int count(struct context *context, __u32 event)
 {
-	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), side, index;
-	__u64 pid_tgid = bpf_get_current_pid_tgid();
-	struct dwell_sample sample = { .pc = PC(context), .pid = pid_tgid >> 32, .event = event };
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = task->mm;
+	__u32 executions = task->self_exec_id, pid = task->tgid, zero = 0, cpu, side, index;
+	struct dwell_sample sample = { .pc = PC(context), .pid = pid, .event = event };
 	struct dwell_control *settings = bpf_map_lookup_elem(&control, &zero);
 	struct dwell_entry located;
 	struct dwell_head *head;
 
 	if (!settings)
 		return 0;
+	/* The task is asked first, all at once: while that is on its way, so is what follows. */
+	asm volatile("" : "+r"(executions), "+r"(pid));
+	cpu = bpf_get_smp_processor_id();
 	side = settings->side & 1;
 	index = cpu * 2 + side;
 	head = bpf_map_lookup_elem(&heads, &index);
@@ -379,7 +386,7 @@ static __attribute__((noinline)) int count(struct context *context, __u32 event)
 	}
 	if (!IS_USER(context))
 		sample.flags = DWELL_SAMPLE_KERNEL;
-	look_at_executable(settings, head, &sample);
+	look_at_executable(settings, head, mm, executions, &sample);
 	located = dwell_locate(&sample);
 	head->samples[event & (DWELL_BPF_EVENTS - 1)]++;
 	if (!wants_registers(settings, head, context, event))
@@ -387,7 +394,7 @@ static __attribute__((noinline)) int count(struct context *context, __u32 event)
 	/* Where a sample falls only once, nobody asks for directions, and reading the code there would
 	 * be the dearest part of them. */
 	else if (add(head, side, &located))
-		tell_registers(settings, head, context, pid_tgid, event);
+		tell_registers(settings, head, context, pid, task->pid, event);
 	return 0;
 }
 
@@ -415,7 +422,7 @@ int executed(__u64 *arguments)
 	struct task_struct *task = (struct task_struct *)arguments[0];
 	struct dwell_exec_notice notice = {
 		.kind = DWELL_NOTICE_EXEC,
-		.pid = bpf_get_current_pid_tgid() >> 32,
+		.pid = task->tgid,
 		.time_ns = bpf_ktime_get_ns(),
 		.tag = tag_of(task->mm),
 	};
