@@ -141,6 +141,7 @@ static double cpu_seconds(const struct rusage *used)
 /*
  * What dwell records: this program again, at work on both CPUs. So much work, not so much time, of
  * which dwell takes its share: scripts/vm/end_to_end.mjs knows how many instructions a round has.
+ * How long it has a CPU is told: the other CPU's instructions move QEMU's clock, too.
  */
 static int work(void)
 {

@@ -375,9 +375,13 @@ impl Session {
             return;
         }
         let notes = &mut self.store.epoch.notes;
-        let at = *self.births_note.get_or_insert(notes.len());
-        notes.truncate(at);
-        notes.push(births_note(born, missing, share));
+        let note = births_note(born, missing, share);
+        if let Some(at) = self.births_note {
+            notes[at] = note;
+        } else {
+            self.births_note = Some(notes.len());
+            notes.push(note);
+        }
     }
 
     fn paths_record(&self) -> Option<PathsRecord> {
@@ -501,7 +505,7 @@ fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool, is_whole_mac
 
 fn births_note(born: u64, missing: u64, share: f64) -> String {
     format!(
-        "{born} processes and threads were born, each of which the kernel samples from a period's begin: some {missing} samples \
+        "{born} processes and threads were born, each of which the kernel begins to sample at a period's start: some {missing} samples \
          ({:.1}%) are missing; `record -a` has them",
         100.0 * share
     )
