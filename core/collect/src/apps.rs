@@ -72,6 +72,8 @@ struct Execution {
     comm: Arc<str>,
     named: Option<AppInstance>,
     counted: bool,
+    /// What stands for it and the others, where it is not kept apart and was counted.
+    together: Option<ExecutionId>,
 }
 
 /// Who got which number in the epoch.
@@ -107,14 +109,14 @@ impl Apps {
 
     /// A program's execution that has just begun; its executable becomes known with its first mapping.
     pub fn begin(&mut self, comm: &str) -> ExecutionId {
-        self.insert(Execution { comm: comm.into(), named: None, counted: true })
+        self.insert(Execution { comm: comm.into(), named: None, counted: true, together: None })
     }
 
     /// A kernel thread, the idle task, the unknown: without instances.
     pub fn uncounted(&mut self, name: &str) -> ExecutionId {
         let app: Arc<str> = name.into();
         let named = Some(AppInstance { app: app.clone(), instance: 0 });
-        self.insert(Execution { comm: app, named, counted: false })
+        self.insert(Execution { comm: app, named, counted: false, together: None })
     }
 
     /// Stands for all executions of an application, where they are not kept apart: instance 0.
@@ -152,8 +154,13 @@ impl Apps {
     /// Under which execution an execution's samples are counted: itself, or all of its application together.
     pub fn counted_as(&mut self, id: ExecutionId) -> ExecutionId {
         let Some(execution) = self.executions.get(&id).filter(|e| e.counted) else { return id };
-        match &execution.named {
-            Some(AppInstance { app, instance: 0 }) => self.together(&app.clone()),
+        match (&execution.named, execution.together) {
+            (_, Some(together)) => together,
+            (Some(AppInstance { app, instance: 0 }), None) => {
+                let together = self.together(&app.clone());
+                self.executions.entry(id).and_modify(|e| e.together = Some(together));
+                together
+            }
             _ => id,
         }
     }
@@ -167,6 +174,7 @@ impl Apps {
     pub fn retain(&mut self, live: &dyn Fn(ExecutionId) -> bool) {
         self.together.clear();
         self.executions.retain(|id, _| live(*id));
+        self.executions.values_mut().for_each(|execution| execution.together = None);
     }
 
     /// Begins a new epoch: instances count from 1 again, executions that go on first, in their order.
@@ -178,6 +186,7 @@ impl Apps {
         for id in ids {
             let Some(execution) = self.executions.get_mut(&id).filter(|e| e.counted) else { continue };
             execution.named = execution.named.as_ref().map(|n| self.numbers.next(&n.app));
+            execution.together = None; // It may be kept apart now.
         }
     }
 }

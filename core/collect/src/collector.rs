@@ -232,6 +232,9 @@ impl<H: Host> Collector<H> {
     }
 
     fn side(&mut self, time_ns: u64, side: Side) {
+        if let Some(pid) = side.pid() {
+            self.aggregated.forget_lives(pid);
+        }
         match side {
             Side::Map { pid, start, length, file_offset, target } => {
                 if self.processes.get(pid).is_none() {
@@ -466,7 +469,7 @@ impl<H: Host> Collector<H> {
             .processes
             .iter_ever()
             .flat_map(|(_, p)| p.space.iter())
-            .flat_map(|m| [Some(m.target), m.over.map(|o| o.0)]);
+            .flat_map(|m| [Some(m.target), m.over().map(|o| o.0)]);
         let used = used.flatten().collect();
         let moved = self.images.sweep(&used);
         self.processes.retarget(&|target| moved.get(&target).copied());
@@ -500,6 +503,7 @@ impl<H: Host> Collector<H> {
     /// Looks at all processes again, after a loss: what they execute and have mapped; the others have ended.
     pub fn refresh(&mut self, pids: impl IntoIterator<Item = u32>, now_ns: u64) {
         let pids: FxHashSet<u32> = pids.into_iter().collect();
+        self.aggregated.forget_all_lives();
         self.processes.exit_all_but(&pids, now_ns);
         for pid in pids {
             let Some(snapshot) = self.host.process(pid) else { continue };

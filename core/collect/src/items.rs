@@ -143,6 +143,23 @@ pub enum Side {
     },
 }
 
+impl Side {
+    /// The process that it tells something of.
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            Side::Map { pid, .. }
+            | Side::Exec { pid, .. }
+            | Side::Executable { pid, .. }
+            | Side::Comm { pid, .. }
+            | Side::Fork { pid, .. }
+            | Side::Exit { pid } => Some(*pid),
+            Side::BeginThread { .. } | Side::EndThread { .. } | Side::Lost { .. } | Side::Throttle { .. } => {
+                None
+            }
+        }
+    }
+}
+
 impl Item {
     /// The part of a record that matters here.
     pub fn from_body(event: u8, body: Body<'_>) -> Option<Item> {

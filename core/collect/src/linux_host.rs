@@ -14,6 +14,10 @@ use std::{
 
 use dwell_profile::{BuildId, ImageId, ImageSymbol};
 use rustc_hash::FxHashMap;
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 
 use crate::{
     host::{Host, KernelPlace, Place, ProcessSnapshot},
@@ -148,7 +152,8 @@ impl Host for LinuxHost {
     }
 
     fn is_alive(&self, pid: u32) -> bool {
-        Path::new(&format!("/proc/{pid}")).exists()
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| !matches!(test_kill_process(pid), Err(Errno::SRCH)))
     }
 
     fn version(&mut self, target: &Target, place: Place, mapped_ns: Option<u64>) -> Option<FileVersion> {

@@ -27,11 +27,18 @@ pub struct Mapping {
     pub file_offset: u64,
     /// What was mapped.
     pub target: TargetIndex,
-    /// Of anonymous memory that was laid over a file: which, and the offset of the first byte. Text that is copied to huge
-    /// pages is mapped so, and so is JIT code where a library was once (nothing tells of munmap).
+    /// What else is known of anonymous memory. Few mappings are that, and of those who ended all are kept for a while.
+    pub anonymous: Option<Box<Anonymous>>,
+}
+
+/// Anonymous memory that is mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anonymous {
+    /// What it was laid over, if that was a file, and the offset of the first byte. Text that is copied to huge pages is
+    /// mapped so, and so is JIT code where a library was once (nothing tells of munmap).
     pub over: Option<(TargetIndex, u64)>,
-    /// When anonymous memory was mapped, where that was told.
-    pub anonymous_since_ns: Option<u64>,
+    /// When it was mapped, where that was told.
+    pub since_ns: Option<u64>,
 }
 
 /// A process's mappings, disjoint and in ascending order; cheap to clone (a fork shares them until one side maps).
@@ -67,8 +74,8 @@ impl AddressSpace {
         let same_delta =
             |m: &Mapping| m.file_offset.wrapping_sub(m.start) == new.file_offset.wrapping_sub(new.start);
         let was_room = |m: &Mapping| {
-            new.anonymous_since_ns.is_none()
-                && m.anonymous_since_ns.is_some_and(|since| time_ns.saturating_sub(since) < FRESH_NS)
+            new.since_ns().is_none()
+                && m.since_ns().is_some_and(|since| time_ns.saturating_sub(since) < FRESH_NS)
         };
         overlapped.into_iter().any(|m| (m.target != new.target || !same_delta(m)) && !was_room(m))
     }
@@ -83,7 +90,9 @@ impl AddressSpace {
     pub fn retarget(&mut self, moved: &dyn Fn(TargetIndex) -> Option<TargetIndex>) {
         for mapping in Arc::make_mut(&mut self.0) {
             mapping.target = moved(mapping.target).unwrap_or(mapping.target);
-            mapping.over = mapping.over.and_then(|(target, offset)| Some((moved(target)?, offset)));
+            if let Some(anonymous) = &mut mapping.anonymous {
+                anonymous.over = anonymous.over.and_then(|(target, offset)| Some((moved(target)?, offset)));
+            }
         }
     }
 
@@ -104,12 +113,24 @@ impl Mapping {
     /// What of it lies at or after `address`.
     fn from(&self, address: u64) -> Option<Mapping> {
         let cut = address.saturating_sub(self.start);
-        (address < self.end).then(|| Mapping {
-            start: self.start + cut,
-            file_offset: self.file_offset.wrapping_add(cut),
-            over: self.over.map(|(target, offset)| (target, offset.wrapping_add(cut))),
-            ..self.clone()
+        (address < self.end).then(|| {
+            let mut left = self.clone();
+            left.start += cut;
+            left.file_offset = left.file_offset.wrapping_add(cut);
+            if let Some((_, offset)) = left.anonymous.as_mut().and_then(|a| a.over.as_mut()) {
+                *offset = offset.wrapping_add(cut);
+            }
+            left
         })
+    }
+
+    /// The file that anonymous memory was laid over, and the offset of the first byte.
+    pub fn over(&self) -> Option<(TargetIndex, u64)> {
+        self.anonymous.as_ref()?.over
+    }
+
+    fn since_ns(&self) -> Option<u64> {
+        self.anonymous.as_ref()?.since_ns
     }
 
     /// Where it is, for a look at what was mapped.
@@ -131,32 +152,29 @@ mod tests {
 
     use super::*;
 
-    const NONE: Mapping = Mapping {
-        start: 0,
-        end: 0,
-        file_offset: 0,
-        target: TargetIndex(0),
-        over: None,
-        anonymous_since_ns: None,
-    };
+    const NONE: Mapping =
+        Mapping { start: 0, end: 0, file_offset: 0, target: TargetIndex(0), anonymous: None };
+
+    fn anonymous(since_ns: u64) -> Option<Box<Anonymous>> {
+        Some(Box::new(Anonymous { over: None, since_ns: Some(since_ns) }))
+    }
 
     #[test]
     fn room_that_a_file_is_laid_into_at_once_hides_nothing() {
         let (room, file) = (TargetIndex(1), TargetIndex(2));
-        let since = Some(1_000_000_000);
+        let since_ns = 1_000_000_000;
         let mut space = AddressSpace::default();
         space.map(Mapping {
             start: 0x1000,
             end: 0x9000,
             file_offset: 0x1000,
             target: room,
-            anonymous_since_ns: since,
-            ..NONE
+            anonymous: anonymous(since_ns),
         });
         let laid = Mapping { start: 0x3000, end: 0x5000, file_offset: 0x7000, target: file, ..NONE };
         assert!(!space.would_hide(&laid, 1_000_000_500) && space.would_hide(&laid, 1_100_000_000));
         space.map(laid.clone());
-        let code = Mapping { target: room, file_offset: laid.start, anonymous_since_ns: since, ..laid };
+        let code = Mapping { target: room, file_offset: laid.start, anonymous: anonymous(since_ns), ..laid };
         assert!(space.would_hide(&code, 1_000_000_600), "a file's code ran");
     }
 

@@ -8,6 +8,8 @@
 //! only; an *execution* has one executable, so one that is known to be another's id is out. What cannot be decided when it
 //! comes waits until the interval is over, by when its neighbours may have told more.
 
+use std::rc::Rc;
+
 use rustc_hash::FxHashMap;
 
 use super::{Cause, Collector, PID_GONE, PID_IDLE, code::RECIPES_OF_HOT_MAX};
@@ -16,7 +18,7 @@ use crate::{
     entries::{Entry, Interval, Place},
     host::{self, Host},
     images::ImageIndex,
-    mappings::{Mapping, TargetIndex},
+    mappings::{AddressSpace, TargetIndex},
     processes::Process,
 };
 
@@ -38,6 +40,10 @@ pub(super) struct Aggregated {
     ids: FxHashMap<ExecutionId, u64>,
     /// Of this interval: whose an executable's entries with this first pid are.
     owners: FxHashMap<(u64, u32), Owner>,
+    /// The same of entries in the kernel, by pid: the latest that was asked for. Until a record changes what the pid is.
+    owners_in_kernel: FxHashMap<u32, (u64, Owner)>,
+    /// What a pid was, where that is certain; as above.
+    lives: FxHashMap<u32, Rc<Lives>>,
     /// Of this interval: a program's execution, where there is but one.
     sole: Option<FxHashMap<TargetIndex, Option<ExecutionId>>>,
     waiting: Vec<Entry>,
@@ -57,6 +63,17 @@ enum Owner {
     Nobody,
 }
 
+/// The address spaces that a pid had, without those that its executable's id rules out.
+struct Lives {
+    /// The low half of the id.
+    executable: u32,
+    spaces: Vec<(AddressSpace, ExecutionId)>,
+    /// Of its latest.
+    execution: ExecutionId,
+    /// Whether they are all.
+    complete: bool,
+}
+
 /// What a pid may have been: the program and its execution.
 type Candidate = (TargetIndex, ExecutionId);
 
@@ -64,7 +81,25 @@ impl Aggregated {
     /// Forgets executions that nobody refers to any more.
     pub(super) fn retain(&mut self, live: &dyn Fn(ExecutionId) -> bool) {
         self.ids.retain(|execution, _| live(*execution));
-        (self.owners, self.sole) = Default::default(); // Executions of theirs may be gone.
+        self.forget_owners(); // Executions of theirs may be gone.
+    }
+
+    /// The interval is over.
+    fn forget_owners(&mut self) {
+        self.owners.clear();
+        self.sole = None;
+        self.forget_all_lives();
+    }
+
+    /// Anybody may be something else now.
+    pub(super) fn forget_all_lives(&mut self) {
+        (self.lives, self.owners_in_kernel) = Default::default(); // With their memory.
+    }
+
+    /// A record may change what a pid is.
+    pub(super) fn forget_lives(&mut self, pid: u32) {
+        self.lives.remove(&pid);
+        self.owners_in_kernel.remove(&pid);
     }
 
     /// Renumbers files, and forgets those that nobody maps any more.
@@ -77,7 +112,7 @@ impl Aggregated {
         for id in self.files.keys() {
             self.by_low_half.entry(*id as u32).or_default().push(*id);
         }
-        (self.owners, self.sole) = Default::default();
+        self.forget_owners();
     }
 
     /// A child of an execution has an execution of its own, of the same program.
@@ -140,6 +175,7 @@ impl Aggregated {
             *known = None;
             let of_it = |owner: &Owner| matches!(owner, Owner::Program { target: t, .. } if *t == target);
             self.owners.retain(|_, owner| !of_it(owner));
+            self.owners_in_kernel.retain(|_, (_, owner)| !of_it(owner));
         }
     }
 }
@@ -190,8 +226,7 @@ impl<H: Host> Collector<H> {
     /// An interval is over: no entry to come was sampled before `until_ns`, so what had ended by then is forgotten.
     pub fn end_interval(&mut self, until_ns: u64) {
         self.settle_waiting();
-        self.aggregated.owners.clear();
-        self.aggregated.sole = None;
+        self.aggregated.forget_owners();
         self.reap_processes(until_ns); // Of who had ended by then nothing is to come.
         self.processes.forget_past(until_ns);
     }
@@ -293,6 +328,9 @@ impl<H: Host> Collector<H> {
     /// As [`Collector::owner`], for a sample in the kernel, which teaches nothing: a process that executes a program has
     /// the new executable a while before that is told, perhaps in the next interval only. A file that is known decides.
     fn owner_in_kernel(&mut self, id: u64, pid: u32) -> Owner {
+        if let Some((_, owner)) = self.aggregated.owners_in_kernel.get(&pid).filter(|(of, _)| *of == id) {
+            return *owner;
+        }
         if let Some(owner) = self.aggregated.owners.get(&(id, pid)) {
             return *owner;
         }
@@ -300,12 +338,16 @@ impl<H: Host> Collector<H> {
         self.look_at_programs(pid);
         let (owner, _) = self.find_owner(id, pid);
         let files = self.aggregated.files.get(&id).map(Vec::as_slice);
-        match (owner, files) {
+        let owner = match (owner, files) {
             (Owner::Program { target, .. }, Some([file])) if target != *file => {
                 Owner::Program { target: *file, execution: self.together(*file) }
             }
             _ => owner,
+        };
+        if matches!(owner, Owner::Program { .. }) {
+            self.aggregated.owners_in_kernel.insert(pid, (id, owner));
         }
+        owner
     }
 
     /// With the one candidate that it is certain to be, if it is but one.
@@ -425,28 +467,28 @@ impl<H: Host> Collector<H> {
     }
 
     fn settle_in_process(&mut self, entry: &Entry, pc: u64, executable: u32, now_or_never: bool) -> bool {
-        let execution = self.latest_execution(entry.pid);
-        self.look_at_programs(entry.pid);
-        let places = self.mappings_under(entry.pid, executable, pc);
-        let mut explained: Vec<((ImageIndex, u64), ExecutionId)> = Vec::new();
-        for (mapping, execution) in places {
-            let Some(mapping) = mapping else { continue };
-            let place = self.place_in(&mapping, entry.pid, pc, execution);
-            if !explained.contains(&(place, execution)) {
-                explained.push((place, execution));
+        let lives = self.lives(entry.pid, executable);
+        let mut explained = None;
+        let mut others = Vec::new();
+        for (space, execution) in &lives.spaces {
+            let Some(mapping) = space.find(pc) else { continue };
+            let one = (self.place_in(mapping, entry.pid, pc, *execution), *execution);
+            match explained {
+                None => explained = Some(one),
+                Some(first) if first != one && !others.contains(&one) => others.push(one),
+                Some(_) => {}
             }
         }
-        let complete = self.processes.is_complete(entry.pid);
-        let (place, execution) = match &explained[..] {
-            [] if entry.pid == PID_GONE => (Err(Cause::NoTask), self.nobody),
-            [] => (Err(self.why_not_mapped(entry.pid)), execution),
-            [(place, execution)] if complete => (Ok(*place), *execution),
-            [_, ..] if !now_or_never => return false,
-            [(place, _), rest @ ..] if complete && rest.iter().all(|(p, _)| p == place) => {
-                let executions: Vec<ExecutionId> = explained.iter().map(|(_, e)| *e).collect();
-                (Ok(*place), self.one_app(&executions, entry.count))
+        let (place, execution) = match explained {
+            None if entry.pid == PID_GONE => (Err(Cause::NoTask), self.nobody),
+            None => (Err(self.why_not_mapped(entry.pid)), lives.execution),
+            Some((place, execution)) if lives.complete && others.is_empty() => (Ok(place), execution),
+            Some(_) if !now_or_never => return false,
+            Some((place, execution)) if lives.complete && others.iter().all(|(p, _)| *p == place) => {
+                let executions = others.iter().map(|(_, e)| *e);
+                (Ok(place), self.one_app(execution, executions, entry.count))
             }
-            _ => (Err(Cause::Ambiguous), self.nobody),
+            Some(_) => (Err(Cause::Ambiguous), self.nobody),
         };
         if let Ok((image, _)) = place {
             self.await_jit_name(image, entry.pid, pc);
@@ -455,12 +497,27 @@ impl<H: Host> Collector<H> {
         true
     }
 
-    /// What each address space of a pid has under an address, without those that the executable's id rules out.
-    fn mappings_under(&self, pid: u32, executable: u32, pc: u64) -> Vec<(Option<Mapping>, ExecutionId)> {
-        let under = |p: &Process| (p.space.find(pc).cloned(), p.execution);
-        let mut spaces = self.processes.ever(pid);
-        if let (Some(only), None) = (spaces.next(), spaces.next()) {
-            return vec![under(only)]; // As a rule: it was one thing all the time.
+    /// What a pid was, as far as the low half of its executable's id does not rule it out.
+    fn lives(&mut self, pid: u32, executable: u32) -> Rc<Lives> {
+        let known = self.aggregated.lives.get(&pid);
+        if let Some(known) = known.filter(|lives| lives.executable == executable) {
+            return known.clone();
+        }
+        let execution = self.latest_execution(pid);
+        self.look_at_programs(pid);
+        let (spaces, complete) = (self.spaces(pid, executable), self.processes.is_complete(pid));
+        let lives = Rc::new(Lives { executable, spaces, execution, complete });
+        if complete && lives.spaces.len() == 1 {
+            self.aggregated.lives.insert(pid, lives.clone()); // Else more may be known next time.
+        }
+        lives
+    }
+
+    fn spaces(&self, pid: u32, executable: u32) -> Vec<(AddressSpace, ExecutionId)> {
+        let space = |p: &Process| (p.space.clone(), p.execution);
+        let mut all = self.processes.ever(pid);
+        if let (Some(only), None) = (all.next(), all.next()) {
+            return vec![space(only)];
         }
         let (mut candidates, _) = self.candidates(pid);
         let known = &self.aggregated;
@@ -471,16 +528,21 @@ impl<H: Host> Collector<H> {
             Some(candidate) => executable != 0 && !candidates.contains(&candidate),
             None => decided,
         };
-        self.processes.ever(pid).filter(|p| !ruled_out(p)).map(under).collect()
+        self.processes.ever(pid).filter(|p| !ruled_out(p)).map(space).collect()
     }
 
     /// Executions that are all of one application stand for it together.
-    fn one_app(&mut self, executions: &[ExecutionId], count: u64) -> ExecutionId {
-        let mut apps = executions.iter().map(|e| self.apps.resolve(*e).app);
-        let first = apps.next();
-        match first {
-            Some(app) if apps.all(|other| other == app) => self.apps.together(&app),
-            _ => self.without_app(count),
+    fn one_app(
+        &mut self,
+        first: ExecutionId,
+        mut others: impl Iterator<Item = ExecutionId>,
+        count: u64,
+    ) -> ExecutionId {
+        let app = self.apps.resolve(first).app;
+        if others.all(|other| self.apps.resolve(other).app == app) {
+            self.apps.together(&app)
+        } else {
+            self.without_app(count)
         }
     }
 }

@@ -215,11 +215,11 @@ fn samples_in_exec_teach_nothing() {
 #[test]
 fn the_dead_count_until_their_interval_is_over_and_are_forgotten_with_it() {
     let mut c = aggregating();
-    let dead = 3000_u32;
+    let dead = 5000_u32;
     (10..dead).for_each(|pid| execute(&mut c, 1, pid, "/bin/cc1"));
     c.end_interval(2); // What they were before they executed it is forgotten.
     (10..dead).for_each(|pid| c.apply(3, side(Side::Exit { pid })));
-    assert!(c.is_past_long() && c.tracked().0 > 2900);
+    assert!(c.is_past_long() && c.tracked().0 > 4900);
     let until_ns = 10_000_000_000; // Long after.
     // Memory was full meanwhile, so what was counted was stored.
     c.reap(until_ns - 1);

@@ -17,10 +17,10 @@ use crate::{
 
 /// Remembered recipes; beyond that they are decoded anew.
 pub(super) const RECIPES_MAX: usize = 1 << 17;
-/// The same where the kernel chooses places that are sampled again and again, and it is for good: as many as fill 1 MB.
+/// The same where the kernel chooses places that are sampled again and again, and it is for good: as many as fill 0.5 MB.
 pub(super) const RECIPES_OF_HOT_MAX: usize = 7 << 11;
 
-/// What is known of the code at a sampled place.
+/// What is known of the code at a sampled place. Of most nothing is, so what is known lies apart.
 #[derive(Clone, Debug)]
 pub(super) enum Code {
     /// One sample was there. Most places never see a second one, so it has not been looked at. The direction that this
@@ -29,21 +29,21 @@ pub(super) enum Code {
     /// It decides nothing.
     Undecided,
     /// It is the branch, or the comparison before it.
-    At(Recipe),
+    At(Box<Recipe>),
     /// It decides the first branch after it.
-    Before(Ahead),
+    Before(Box<Ahead>),
     /// The same on AArch64, or it is the branch.
-    BeforeA64(a64::Ahead),
+    BeforeA64(Box<a64::Ahead>),
 }
 
 impl Code {
     fn read(code: &[u8]) -> Self {
         if cfg!(target_arch = "aarch64") {
-            return a64::Ahead::decode(code).map_or(Code::Undecided, Code::BeforeA64);
+            return a64::Ahead::decode(code).map_or(Code::Undecided, |ahead| Code::BeforeA64(ahead.into()));
         }
         match Recipe::decode(code) {
-            Some(recipe) => Code::At(recipe),
-            None => Ahead::decode(code).map_or(Code::Undecided, Code::Before),
+            Some(recipe) => Code::At(recipe.into()),
+            None => Ahead::decode(code).map_or(Code::Undecided, |ahead| Code::Before(ahead.into())),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::{
     apps::ExecutionId,
     host::{Host, Place},
     images::{ImageIndex, Target},
-    mappings::{AddressSpace, Mapping},
+    mappings::{AddressSpace, Anonymous, Mapping},
     procfs::MapsLine,
 };
 
@@ -34,15 +34,16 @@ impl<H: Host> Collector<H> {
         }
         if target != Target::Anonymous {
             let target = self.images.intern(target);
-            return Mapping { start, end, file_offset, target, over: None, anonymous_since_ns: None };
+            return Mapping { start, end, file_offset, target, anonymous: None };
         }
-        let over = space.find(start).and_then(|under| match under.over {
+        let over = space.find(start).and_then(|under| match under.over() {
             Some((target, offset)) => Some((target, offset.wrapping_add(start.wrapping_sub(under.start)))),
             None => self.images.is_file(under.target).then(|| (under.target, under.offset_of(start))),
         });
         // Anonymous memory has no offsets: what is mapped over it again explains the same.
         let target = self.images.intern(target);
-        Mapping { start, end, file_offset: start, target, over, anonymous_since_ns: time_ns }
+        let anonymous = Some(Box::new(Anonymous { over, since_ns: time_ns }));
+        Mapping { start, end, file_offset: start, target, anonymous }
     }
 
     pub(super) fn mapped_place(
@@ -78,7 +79,7 @@ impl<H: Host> Collector<H> {
         pc: u64,
         execution: ExecutionId,
     ) -> Option<(ImageIndex, u64)> {
-        let (target, offset) = mapping.over?;
+        let (target, offset) = mapping.over()?;
         let place = mapping.place(pid);
         let image = self.images.look(target, place, &mut self.host)?;
         let file_offset = offset.wrapping_add(pc.wrapping_sub(mapping.start));

@@ -14,7 +14,7 @@ use std::{
     mem,
     os::fd::BorrowedFd,
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use dwell_profile::{Event, TableRecord};
@@ -43,19 +43,23 @@ use crate::{
 /// The side band is taken, and periods are drawn, so often. What cannot wait (a full buffer, a ring that is half full, a
 /// request) ends a wait sooner; waking up more often costs more than what there is to do.
 const ROUND: Duration = Duration::from_millis(500);
+/// The same after a while: a run of seconds needs every draw of a period.
+const ROUND_LATER: Duration = Duration::from_secs(1);
+const LATER: Duration = Duration::from_secs(20);
 /// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
 const BUFFER_SECONDS: f64 = 0.5;
 const BUFFER_ENTRIES_MIN: f64 = 1024.0;
 const BUFFER_ENTRIES_MAX: f64 = 65536.0;
 /// Registers of so many samples a second of a CPU are handed out, of samples where others fell before: enough for the
 /// branches of hot code, and cheap.
-const REGISTERS_HZ: f64 = 100.0;
+const REGISTERS_HZ: f64 = 50.0;
 
 /// Tables, and the events that fill them.
 pub struct BpfSource {
     perf: PerfSource,
     tables: Rc<RefCell<Vec<BpfTables>>>,
     registers: bool,
+    opened: Instant,
     /// When the side in use was empty.
     since_ns: u64,
     waiting: VecDeque<Waiting>,
@@ -89,6 +93,7 @@ impl BpfSource {
             perf: PerfSource::open_attached(plans, &cpus, attach)?,
             tables,
             registers,
+            opened: Instant::now(),
             since_ns: now_ns(),
             waiting: VecDeque::new(),
             told: FxHashMap::default(),
@@ -215,7 +220,7 @@ impl Source for BpfSource {
     }
 
     fn round(&self) -> Duration {
-        ROUND
+        if self.opened.elapsed() < LATER { ROUND } else { ROUND_LATER }
     }
 
     fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>) {
