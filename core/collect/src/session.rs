@@ -201,9 +201,14 @@ impl Session {
         Ok(())
     }
 
-    /// Waits for records, no longer than until `wake` can be read, and counts them.
-    pub fn round(&mut self, wake: Option<BorrowedFd<'_>>, progress: &mut dyn FnMut(Progress)) {
-        self.source.wait(self.source.round(), wake);
+    /// Waits for records, no longer than `left` and until `wake` can be read, and counts them.
+    pub fn round(
+        &mut self,
+        left: Duration,
+        wake: Option<BorrowedFd<'_>>,
+        progress: &mut dyn FnMut(Progress),
+    ) {
+        self.source.wait(self.source.round().min(left), wake);
         let complete_ns = self.source.drain(&mut self.merger);
         let bursts = self.paths.as_mut().map(Paths::take);
         let stepping_since_ns = self.take_in(bursts.unwrap_or_default());

@@ -513,6 +513,7 @@ impl<H: Host> Collector<H> {
         lives
     }
 
+    /// Its address spaces, each with its execution, as far as that is known now.
     fn spaces(&self, pid: u32, executable: u32) -> Vec<(AddressSpace, ExecutionId)> {
         let space = |p: &Process| (p.space.clone(), p.execution);
         let mut all = self.processes.ever(pid);

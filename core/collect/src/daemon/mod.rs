@@ -78,7 +78,7 @@ pub fn daemon(
     supervisor.ready();
     let mut told = None;
     while !stop.is_asked() {
-        daemon.session.round(control.asked(), progress);
+        daemon.session.round(Duration::MAX, control.asked(), progress);
         daemon.tend(progress);
         if renew.take() {
             let _ = daemon.begin_epoch("asked (SIGHUP)", Next::default(), progress);
