@@ -168,7 +168,7 @@ impl Reporter {
                 }
                 self.bar.set_message("sampling: Ctrl-C ends it");
             }
-            Progress::Running { .. } if self.bar.is_hidden() => {} // A text each second costs a daemon 1% of its time.
+            Progress::Running { .. } if self.bar.is_hidden() => {} // Nobody sees the text.
             Progress::Running { elapsed, samples, lost } => {
                 let lost = if lost > 0 { format!(", {} lost", grouped(lost)) } else { String::new() };
                 self.bar.set_message(format!("{} s, {} samples{lost}", elapsed.as_secs(), grouped(samples)));

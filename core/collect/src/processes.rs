@@ -15,8 +15,8 @@ use crate::{
 const MEMORY_OF_THE_DEAD_NS: u64 = 2_000_000_000;
 /// What a pid was beyond that within one interval is not kept.
 const PAST_OF_PID_MAX: usize = 64;
-/// Beyond that the interval should end: who ended is kept until then, at about 0.3 KB for each (a compiler's is 0.5 KB, and
-/// what it was before it executed that shares its parent's mappings).
+/// Beyond that the interval should end: who ended is kept until then, at 40 bytes for each mapping and some hundred more; what
+/// it was before it executed something shares its parent's mappings.
 const PAST_MAX: usize = 1 << 12;
 /// After a fork bomb the memory of the past is given back down to so many pids.
 const PAST_CAPACITY_KEPT: usize = 1 << 10;

@@ -169,7 +169,8 @@ fn run(
     let (mut clocks, mut next_look) = (ClockWatch::new(Clocks::now()), start);
     let mut flushing = Flushing::new(options.flush_every);
     loop {
-        let left = options.duration.map_or(Duration::MAX, |duration| duration.saturating_sub(start.elapsed()));
+        let left =
+            options.duration.map_or(Duration::MAX, |duration| duration.saturating_sub(start.elapsed()));
         session.round(left, None, progress);
         if Instant::now() >= next_look {
             next_look = Instant::now() + LOOK_EVERY;

@@ -84,7 +84,7 @@ impl Aggregated {
         self.forget_owners(); // Executions of theirs may be gone.
     }
 
-    /// The interval is over.
+    /// Whose entries are is found anew: the interval is over, or what it was found by is.
     fn forget_owners(&mut self) {
         self.owners.clear();
         self.sole = None;

@@ -213,6 +213,18 @@ fn samples_in_exec_teach_nothing() {
 }
 
 #[test]
+fn what_is_kept_of_a_pid_ends_with_its_next_record() {
+    let mut c = aggregating();
+    execute(&mut c, 1, 9, "/bin/cc1");
+    c.end_interval(2); // From here on it was one thing only, which is kept.
+    c.apply_entries(&[entry(process(0x5004, 0), 9, 1)], interval(2, 3));
+    map(&mut c, 3, 9, 0x8000, file("/lib/libc"));
+    c.apply_entries(&[entry(process(0x8004, 0), 9, 2)], interval(2, 4));
+    c.end_interval(4);
+    assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+4 cc1#1 1", "cpu-clock /lib/libc+4 cc1#1 2"]);
+}
+
+#[test]
 fn the_dead_count_until_their_interval_is_over_and_are_forgotten_with_it() {
     let mut c = aggregating();
     let dead = 5000_u32;

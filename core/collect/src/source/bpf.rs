@@ -43,8 +43,9 @@ use crate::{
 /// The side band is taken, and periods are drawn, so often. What cannot wait (a full buffer, a ring that is half full, a
 /// request) ends a wait sooner; waking up more often costs more than what there is to do.
 const ROUND: Duration = Duration::from_millis(500);
-/// The same after a while: a run of seconds needs every draw of a period.
+/// The same after a while …
 const ROUND_LATER: Duration = Duration::from_secs(1);
+/// … which is so long, since a run of seconds needs every draw of a period.
 const LATER: Duration = Duration::from_secs(20);
 /// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
 const BUFFER_SECONDS: f64 = 0.5;

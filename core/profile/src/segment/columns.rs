@@ -62,7 +62,7 @@ pub(super) static PATHS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
 });
 
 /// How they are encoded: texts, counts and instances by dictionary and run length, offsets as differences (they ascend
-/// within an image's application), all of it through zstd.
+/// within an image's application), all of it through zstd, whose dearer levels find nothing more in that.
 pub(super) static PROPERTIES: LazyLock<WriterPropertiesPtr> = LazyLock::new(|| {
     let zstd = Compression::ZSTD(ZstdLevel::try_new(1).expect("a valid level"));
     let offset = ColumnPath::from(OFFSET);
