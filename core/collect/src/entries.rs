@@ -65,6 +65,12 @@ pub struct Batch {
     pub ends: bool,
 }
 
+/// An entry as the kernel keeps it: its key, and its place with event and count.
+pub type Words = [u64; 2];
+
+/// Entries that are handed out at once.
+const PIECE: usize = 512;
+
 /// The layout of `struct dwell_entry` (kmod/sample_table.h), from the top: kind, tag, process; address, event, count.
 const PID_BITS: u32 = 22;
 const TAG_BITS: u32 = 40;
@@ -77,9 +83,53 @@ const KIND_PROCESS: u64 = 1;
 const KIND_EXECUTABLE: u64 = 2;
 const KIND_KERNEL: u64 = 3;
 
+/// Hands out what the kernel keeps, decoded piece by piece: entries whose places are to be looked for in a process last, each
+/// process's together. The mappings of thousands of processes are in no cache.
+pub struct Pieces<'e> {
+    each: &'e mut dyn FnMut(&[Entry]),
+    cpu: u32,
+    piece: Vec<Entry>,
+    in_processes: Vec<Words>,
+}
+
+impl<'e> Pieces<'e> {
+    /// Of this CPU.
+    pub fn new(cpu: u32, each: &'e mut dyn FnMut(&[Entry])) -> Self {
+        Pieces { each, cpu, piece: Vec::with_capacity(PIECE), in_processes: Vec::new() }
+    }
+
+    /// Takes an entry in; free ones are left out.
+    pub fn push(&mut self, words: Words) {
+        if words[0] >> (PID_BITS + TAG_BITS) == KIND_PROCESS {
+            self.in_processes.push(words);
+        } else {
+            self.hand_out(words);
+        }
+    }
+
+    /// Hands out what is left.
+    pub fn finish(mut self) {
+        let mut in_processes = std::mem::take(&mut self.in_processes);
+        in_processes.sort_unstable_by_key(|[key, _]| key & ((1 << PID_BITS) - 1));
+        in_processes.into_iter().for_each(|words| self.hand_out(words));
+        if !self.piece.is_empty() {
+            (self.each)(&self.piece);
+        }
+    }
+
+    fn hand_out(&mut self, words: Words) {
+        let cpu = self.cpu;
+        self.piece.extend(Entry::from_words(words).map(|entry| Entry { cpu, ..entry }));
+        if self.piece.len() == PIECE {
+            (self.each)(&self.piece);
+            self.piece.clear();
+        }
+    }
+}
+
 impl Entry {
     /// Of the two words that the kernel keeps; `None` of a free entry, and of what no kernel writes.
-    pub fn from_words(key: u64, place: u64) -> Option<Entry> {
+    pub fn from_words([key, place]: Words) -> Option<Entry> {
         let count = place & ((1 << COUNT_BITS) - 1);
         let event = (place >> COUNT_BITS & ((1 << EVENT_BITS) - 1)) as u8;
         let address = place >> (COUNT_BITS + EVENT_BITS);
@@ -111,7 +161,7 @@ mod tests {
     #[test]
     fn words_are_entries() {
         let place = 0x0000_7fff_1234_5678 << 16 | 5 << 12 | 4095;
-        let read = |kind, tag| Entry::from_words(key(kind, tag, 77), place);
+        let read = |kind, tag| Entry::from_words([key(kind, tag, 77), place]);
         let of = |place| Some(Entry { place, pid: 77, event: 5, cpu: NO_CPU, count: 4095 });
         let (address, tag) = (0x7fff_1234_5678, TAG_EXECUTABLE | 9);
         assert_eq!(read(2, tag), of(Place::Executable { id: tag, offset: address }));
@@ -119,8 +169,28 @@ mod tests {
         assert_eq!(read(1, 0xdead_beef << 8 | 0xa0), of(process));
         assert_eq!(read(3, tag), of(Place::Kernel { pc: address, executable: Some(tag) }));
         assert_eq!(read(0, tag), None);
-        assert_eq!(Entry::from_words(key(2, tag, 77), place & !0xfff), None);
-        let kernel = Entry::from_words(key(3, 77, 77), 0xffff_8123_4567 << 16 | 1).unwrap();
+        assert_eq!(Entry::from_words([key(2, tag, 77), place & !0xfff]), None);
+        let kernel = Entry::from_words([key(3, 77, 77), 0xffff_8123_4567 << 16 | 1]).unwrap();
         assert_eq!(kernel.place, Place::Kernel { pc: 0xffff_ffff_8123_4567, executable: None });
+    }
+
+    #[test]
+    fn pieces_have_all_entries_and_each_process_together() {
+        let in_process = |pid: u64| [key(KIND_PROCESS, 0, pid), 0x1000 << 16 | 1];
+        let in_kernel = |pid: u64| [key(KIND_KERNEL, 0, pid), 0x1000 << 16 | 1];
+        let (mut pids, mut pieces) = (Vec::new(), 0);
+        let mut each = |entries: &[Entry]| {
+            assert!((1..=PIECE).contains(&entries.len()) && entries.iter().all(|e| e.cpu == 3));
+            pids.extend(entries.iter().map(|e| e.pid));
+            pieces += 1;
+        };
+        let mut handing_out = Pieces::new(3, &mut each);
+        for at in 0..2 * PIECE as u64 {
+            [in_process(at % 7), in_kernel(9), [0, 0]].into_iter().for_each(|words| handing_out.push(words));
+        }
+        handing_out.finish();
+        let (in_kernel, in_processes) = pids.split_at(2 * PIECE);
+        assert!(in_kernel.iter().all(|pid| *pid == 9) && in_processes.is_sorted());
+        assert_eq!((in_processes.len(), pieces), (2 * PIECE, 4));
     }
 }

@@ -96,8 +96,8 @@ pub struct Sample {
     pub tid: u32,
     /// The CPU, as far as it is told; else [`NO_CPU`].
     pub cpu: u32,
-    /// The user's registers, where they were sampled and the task had any.
-    pub registers: Option<Registers>,
+    /// The user's registers, where they were sampled and the task had any. Apart: records are moved when they are sorted.
+    pub registers: Option<Box<Registers>>,
 }
 
 /// The last branches that were taken before a sample.
@@ -275,7 +275,7 @@ fn parse_sample(
     Ok(Record { time_ns, event_id, body: Body::Sample(sample) })
 }
 
-fn parse_registers(mut fields: Fields<'_>) -> Result<Option<Registers>, RecordError> {
+fn parse_registers(mut fields: Fields<'_>) -> Result<Option<Box<Registers>>, RecordError> {
     let bad = RecordError::Registers { bytes: fields.0.len() };
     match (fields.u64(), fields.0.len()) {
         (None, 0) => Ok(None),                            // not sampled
@@ -284,7 +284,7 @@ fn parse_registers(mut fields: Fields<'_>) -> Result<Option<Registers>, RecordEr
         (Some(2), length) if length == 8 * REGISTER_COUNT => {
             let mut values = [0; REGISTER_COUNT];
             values.iter_mut().for_each(|v| *v = fields.u64().unwrap_or(0));
-            Ok(Some(Registers(values)))
+            Ok(Some(Box::new(Registers(values))))
         }
         _ => Err(bad),
     }

@@ -63,7 +63,7 @@ fn one_by_one(trace: &[Recorded]) -> BTreeMap<String, u64> {
 
 fn by_entries(trace: &[Recorded], words: &[(u64, u64)]) -> BTreeMap<String, u64> {
     let entries: Vec<Entry> =
-        words.iter().filter_map(|(key, place)| Entry::from_words(*key, *place)).collect();
+        words.iter().filter_map(|(key, place)| Entry::from_words([*key, *place])).collect();
     let mut c = prepared(trace);
     entries.chunks(100).for_each(|some| c.apply_entries(some, Interval { since_ns: 2, until_ns: 3 }));
     c.end_interval(3);

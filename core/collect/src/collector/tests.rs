@@ -176,7 +176,7 @@ fn registers_decide_branches() {
     for (rax, pc) in [(4, 0x1010), (3, 0x1010), (3, 0x1010), (4, 0x1010), (4, 0x1020)] {
         let mut values = [0; crate::branch::REGISTER_COUNT];
         (values[0], values[2]) = (rax, 3);
-        let registers = Some(Registers(values));
+        let registers = Some(Box::new(Registers(values)));
         c.apply(0, Item::Sample(0, Sample { mode: Mode::User, pc, pid: 1, tid: 1, cpu: 0, registers }));
     }
     expect_test::expect![[r#"
@@ -196,7 +196,7 @@ fn the_kernels_time_is_charged_to_who_entered_it() {
     let mut sample = |user_pc: u64, rcx: u64, has_registers: bool| {
         let mut values = [0; crate::branch::REGISTER_COUNT];
         (values[2], values[8]) = (rcx, user_pc);
-        let registers = has_registers.then_some(Registers(values));
+        let registers = has_registers.then(|| Box::new(Registers(values)));
         let pc = 0xffff_ffff_8000_0007;
         c.apply(0, Item::Sample(0, Sample { mode: Mode::Kernel, pc, pid: 1, tid: 1, cpu: 0, registers }));
     };

@@ -35,7 +35,7 @@ use crate::{
     merge::Merger,
     records::{Mode, NO_CPU, Sample},
     sys::{
-        bpf::{BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegistersWish, Sizes, grace_period},
+        bpf::{BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegistersWish, Sizes, Spilled, grace_period},
         event::REGISTER_MASK,
     },
 };
@@ -71,8 +71,8 @@ pub struct BpfSource {
 
 /// What waits to be handed out, in order of time.
 enum Waiting {
-    /// A full overflow buffer's entries.
-    Buffer(Interval, Vec<Entry>),
+    /// Full overflow buffers.
+    Full(Interval, Vec<Spilled>),
     /// The idle side of all tables.
     Side(Interval),
 }
@@ -104,13 +104,11 @@ impl BpfSource {
 
     /// Puts the entries of full overflow buffers aside and gives the buffers back.
     fn empty_buffers(&mut self) {
-        let mut entries = Vec::new();
-        for tables in self.tables.borrow_mut().iter_mut() {
-            tables.take_full(&mut |piece| entries.extend_from_slice(piece));
-        }
-        if !entries.is_empty() {
+        let mut full = Vec::new();
+        self.tables.borrow_mut().iter_mut().for_each(|tables| tables.take_full(&mut full));
+        if !full.is_empty() {
             let interval = Interval { since_ns: self.since_ns, until_ns: now_ns() };
-            self.waiting.push_back(Waiting::Buffer(interval, entries));
+            self.waiting.push_back(Waiting::Full(interval, full));
         }
     }
 
@@ -185,7 +183,7 @@ fn timed(notice: &Notice) -> (u64, Item) {
         }
         Notice::Registers(sampled) => {
             let (pc, pid, tid) = (sampled.pc, sampled.pid, sampled.tid);
-            let registers = Some(Registers::of_user(pc, &sampled.registers));
+            let registers = Some(Box::new(Registers::of_user(pc, &sampled.registers)));
             let sample = Sample { mode: Mode::User, pc, pid, tid, cpu: NO_CPU, registers };
             (sampled.time_ns, Item::Registers(sampled.event, sample))
         }
@@ -245,14 +243,14 @@ impl Source for BpfSource {
 
     fn batch(&self) -> Option<Batch> {
         self.waiting.front().map(|waiting| match waiting {
-            Waiting::Buffer(interval, _) => Batch { interval: *interval, ends: false },
+            Waiting::Full(interval, _) => Batch { interval: *interval, ends: false },
             Waiting::Side(interval) => Batch { interval: *interval, ends: true },
         })
     }
 
     fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
         match self.waiting.pop_front() {
-            Some(Waiting::Buffer(_, entries)) => each(&entries),
+            Some(Waiting::Full(_, full)) => full.iter().for_each(|buffer| buffer.hand_out(each)),
             Some(Waiting::Side(_)) => {
                 self.tables.borrow_mut().iter_mut().for_each(|tables| tables.take_idle_side(each))
             }

@@ -21,16 +21,17 @@ use super::{
 };
 use crate::{
     CollectError,
-    entries::{Batch, Entry, Interval},
+    entries::{Batch, Entry, Interval, Pieces, Words},
     events::{Plan, known_names},
     items::{Item, Side},
     merge::Merger,
+    records::NO_CPU,
     sys::kmod::{self as sys, Config, Device, EventStatus},
 };
 
 pub mod chunks;
 
-use chunks::{Chunk, Words};
+use chunks::Chunk;
 
 /// The side band is drained, and losses looked at, so often; a full buffer or ring is told at once.
 const ROUND: Duration = Duration::from_millis(250);
@@ -43,8 +44,6 @@ const REGISTERS_HZ: f64 = 250.0;
 /// Full, and so handed over, every 64 ms at that rate.
 const REGISTER_SAMPLES: u32 = 16;
 const READ_BYTES: usize = 256 << 10;
-/// Entries that are decoded and handed out at once.
-const PIECE: usize = 1024;
 /// Periods are drawn evenly from an eighth below to an eighth above the mean.
 const SPREAD_PART: u64 = 8;
 /// The draw takes no more.
@@ -330,12 +329,9 @@ impl Source for KmodSource {
 
     fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
         let Some((_, words)) = self.waiting.pop_front() else { return };
-        let mut entries = Vec::with_capacity(PIECE.min(words.len()));
-        for piece in words.chunks(PIECE) {
-            entries.clear();
-            entries.extend(piece.iter().filter_map(|words| chunks::entry(*words)));
-            each(&entries);
-        }
+        let mut pieces = Pieces::new(NO_CPU, each);
+        words.into_iter().for_each(|words| pieces.push(words));
+        pieces.finish();
     }
 
     fn cut_batch(&mut self) {

@@ -23,7 +23,7 @@ use aya::{
 use rustix::{io::Errno, process::Resource};
 
 use super::event::PerfEvent;
-use crate::entries::Entry;
+use crate::entries::{Entry, Pieces};
 
 mod abi;
 mod array;
@@ -37,9 +37,6 @@ pub use abi::{APART_MAX, EVENTS_MAX};
 const OBJECT: &[u8] = include_bytes_aligned!("../../bpf/collect.x86_64.o");
 #[cfg(not(target_arch = "x86_64"))]
 const OBJECT: &[u8] = include_bytes_aligned!("../../bpf/collect.aarch64.o");
-
-/// Entries that are handed out at once.
-const PIECE: usize = 512;
 
 /// How large the tables are.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +114,21 @@ pub enum BpfError {
     /// Anything else.
     #[error("{0}")]
     Other(String),
+}
+
+/// What was in an overflow buffer, as the kernel wrote it: a third of what its entries take.
+pub struct Spilled {
+    cpu: u32,
+    entries: Vec<RawEntry>,
+}
+
+impl Spilled {
+    /// Hands the entries out.
+    pub fn hand_out(&self, each: &mut dyn FnMut(&[Entry])) {
+        let mut pieces = Pieces::new(self.cpu, each);
+        self.entries.iter().for_each(|entry| pieces.push(entry.words()));
+        pieces.finish();
+    }
 }
 
 /// A loaded program, and tables for some CPUs.
@@ -243,13 +255,13 @@ impl BpfTables {
         self.control.read(0).side & 1
     }
 
-    /// Takes the entries of the overflow buffers that are full on the side in use.
-    pub fn take_full(&mut self, each: &mut dyn FnMut(&[Entry])) {
+    /// Takes the overflow buffers that are full on the side in use.
+    pub fn take_full(&mut self, full: &mut Vec<Spilled>) {
         let side = self.side();
         for slot in 0..self.cpus.len() {
             for buffer in 0..2 {
                 if self.state(slot, side, buffer).load(Ordering::Acquire) == SPILL_FULL {
-                    self.take_buffer(slot, side, buffer, each);
+                    full.push(self.spilled(slot, side, buffer));
                     self.used(slot, side, buffer).store(0, Ordering::Relaxed);
                     // B: the entries are copied out before the kernel may overwrite them.
                     self.state(slot, side, buffer).store(SPILL_FREE, Ordering::Release);
@@ -262,58 +274,40 @@ impl BpfTables {
     pub fn take_idle_side(&mut self, each: &mut dyn FnMut(&[Entry])) {
         let side = 1 - self.side();
         for slot in 0..self.cpus.len() {
+            let mut pieces = Pieces::new(self.cpus[slot], each);
             for buffer in 0..2 {
-                self.take_buffer(slot, side, buffer, each);
+                self.spilled(slot, side, buffer).entries.iter().for_each(|entry| pieces.push(entry.words()));
             }
-            self.take_table(slot, side, each);
+            self.take_table(slot, side, &mut pieces);
             let index = head_index(self.cpus[slot], side);
             let mut head = self.heads.read(index);
             let waiting = head.waiting.iter().take(head.waiting_count as usize);
-            let mut waiting = self.named(slot, waiting).collect();
-            hand_rest(&mut waiting, each);
+            waiting.for_each(|entry| pieces.push(entry.words()));
+            pieces.finish();
             head.waiting_count = 0;
             head.spill = Default::default();
             self.heads.write(index, head);
         }
     }
 
-    fn take_buffer(&mut self, slot: usize, side: u32, buffer: usize, each: &mut dyn FnMut(&[Entry])) {
+    fn spilled(&self, slot: usize, side: u32, buffer: usize) -> Spilled {
         let capacity = self.sizes.capacity as usize;
         let first = ((slot * 2 + side as usize) * 2 + buffer) * capacity;
         let used = (self.used(slot, side, buffer).load(Ordering::Relaxed) as usize).min(capacity);
-        let mut piece = Vec::with_capacity(PIECE.min(used));
-        for index in first..first + used {
-            piece.extend(self.named(slot, [&self.overflow.read(index)]));
-            hand_full(&mut piece, each);
-        }
-        hand_rest(&mut piece, each);
+        let entries = (first..first + used).map(|index| self.overflow.read(index)).collect();
+        Spilled { cpu: self.cpus[slot], entries }
     }
 
-    fn take_table(&mut self, slot: usize, side: u32, each: &mut dyn FnMut(&[Entry])) {
+    fn take_table(&mut self, slot: usize, side: u32, pieces: &mut Pieces<'_>) {
         // What cannot be mapped stays in the table and comes with the next turn.
         let Ok(mut buckets) = self.buckets(slot, side) else { return };
-        let mut piece = Vec::with_capacity(PIECE);
         for index in 0..1 << self.sizes.bucket_bits {
             if buckets.read_first_place(index) == 0 {
                 continue; // New entries push the others back: the first is free only if all are.
             }
-            let bucket = buckets.read(index);
-            piece.extend(self.named(slot, &bucket.entries));
+            buckets.read(index).entries.iter().for_each(|entry| pieces.push(entry.words()));
             buckets.write(index, Bucket::default());
-            hand_full(&mut piece, each);
         }
-        hand_rest(&mut piece, each);
-    }
-
-    /// Entries with the CPU that they are of; free ones are left out.
-    fn named<'e>(
-        &self,
-        slot: usize,
-        entries: impl IntoIterator<Item = &'e RawEntry>,
-    ) -> impl Iterator<Item = Entry> {
-        let cpu = self.cpus[slot];
-        let used = entries.into_iter().filter_map(|e| Entry::from_words(e.key, e.place));
-        used.map(move |entry| Entry { cpu, ..entry })
     }
 
     /// A table, mapped while it is looked at: megabytes, which nobody needs between two turns.
@@ -383,20 +377,6 @@ const NOTICES_BYTES: u32 = 64 << 10;
 
 fn head_index(cpu: u32, side: u32) -> usize {
     (cpu * 2 + side) as usize
-}
-
-fn hand_full(piece: &mut Vec<Entry>, each: &mut dyn FnMut(&[Entry])) {
-    if piece.len() >= PIECE {
-        each(piece);
-        piece.clear();
-    }
-}
-
-fn hand_rest(piece: &mut Vec<Entry>, each: &mut dyn FnMut(&[Entry])) {
-    if !piece.is_empty() {
-        each(piece);
-        piece.clear();
-    }
 }
 
 /// Waits until every program that runs now has ended, wherever. Programs run inside a critical section of RCU, for whose

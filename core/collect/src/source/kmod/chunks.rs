@@ -2,7 +2,7 @@
 
 use crate::{
     branch::{REGISTERS_TOLD, Registers},
-    entries::Entry,
+    entries::Words,
     items::Item,
     records::{Mode, NO_CPU, Sample},
 };
@@ -16,9 +16,6 @@ pub const REGISTER_SAMPLE_BYTES: usize = 168;
 const ENTRIES: u32 = 1;
 const REGISTERS: u32 = 2;
 const FLUSHED: u32 = 3;
-
-/// The two words that the kernel keeps for a place.
-pub type Words = [u64; 2];
 
 /// One chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +53,6 @@ pub fn words(records: &[u8]) -> impl Iterator<Item = Words> {
     records.chunks_exact(ENTRY_BYTES).filter_map(|r| Some([u64_at(r, 0)?, u64_at(r, 8)?]))
 }
 
-/// The entry that words mean.
-pub fn entry(words: Words) -> Option<Entry> {
-    Entry::from_words(words[0], words[1])
-}
-
 /// Samples with registers, each with its time; `event` is the one that they stand for.
 pub fn registers(records: &[u8], event: u8) -> impl Iterator<Item = (u64, Item)> {
     records.chunks_exact(REGISTER_SAMPLE_BYTES).filter_map(move |record| {
@@ -74,7 +66,7 @@ pub fn registers(records: &[u8], event: u8) -> impl Iterator<Item = (u64, Item)>
             pid: u32_at(record, 16)?,
             tid: u32_at(record, 20)?,
             cpu: NO_CPU,
-            registers: Some(Registers::of_user(pc, &registers)),
+            registers: Some(Box::new(Registers::of_user(pc, &registers))),
         };
         Some((u64_at(record, 0)?, Item::Registers(event, sample)))
     })
@@ -93,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::entries::Place;
+    use crate::entries::{Entry, Place};
 
     fn chunk(kind: u32, count: u32, record_bytes: u32, records: &[u8]) -> Vec<u8> {
         let head = [kind, 0, count, record_bytes].map(u32::to_ne_bytes).concat();
@@ -109,7 +101,7 @@ mod tests {
         let bytes = [entries, samples, chunk(FLUSHED, 0, 0, &[])].concat();
         let (first, rest) = split(&bytes).unwrap();
         let Chunk::Entries { until_ns: 9, records } = first else { panic!("{first:?}") };
-        let read: Vec<Entry> = words(records).filter_map(entry).collect();
+        let read: Vec<Entry> = words(records).filter_map(Entry::from_words).collect();
         let place = Place::Executable { id: 1 << 39 | 7, offset: 0x1234 };
         assert_eq!(read, [Entry { place, pid: 77, event: 3, cpu: NO_CPU, count: 20 }]);
         let (second, rest) = split(rest).unwrap();
@@ -134,7 +126,7 @@ mod tests {
             let mut rest = &bytes[..];
             while let Some((chunk, next)) = split(rest) {
                 if let Chunk::Entries { records, .. } | Chunk::Registers(records) = chunk {
-                    let _ = words(records).filter_map(entry).count();
+                    let _ = words(records).filter_map(Entry::from_words).count();
                     registers(records, 1).for_each(drop);
                 }
                 prop_assert!(next.len() < rest.len());

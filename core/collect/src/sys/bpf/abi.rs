@@ -4,6 +4,7 @@
 //! Enters: nothing. Leaves: mirrors; a test compiles the headers and compares sizes and offsets.
 
 use super::{Notice, SampledRegisters};
+use crate::entries::Words;
 
 /// Executables whose processes can be kept apart.
 pub const APART_MAX: usize = 16;
@@ -95,6 +96,12 @@ pub struct Head {
 pub struct RawEntry {
     pub key: u64,
     pub place: u64,
+}
+
+impl RawEntry {
+    pub fn words(&self) -> Words {
+        [self.key, self.place]
+    }
 }
 
 /// `struct dwell_bucket`.

@@ -271,7 +271,7 @@ pub fn left_in_bpf(tables: &BpfTables) -> Vec<(u64, u64)> {
         }
         let buckets = tables.buckets(slot, side).unwrap();
         let entries = (0..1 << bits).flat_map(|at| buckets.read(at).entries);
-        left.extend(entries.filter(|e| Entry::from_words(e.key, e.place).is_some()));
+        left.extend(entries.filter(|e| Entry::from_words(e.words()).is_some()));
         let head = tables.heads.read(head_index(slot as u32, side));
         left.push(RawEntry { key: head.samples.iter().sum(), place: head.lost.iter().sum() });
     }
@@ -299,7 +299,9 @@ fn a_trace_leaves_the_same_entries_in_bpf_and_on_the_host() {
 fn conserves(tables: &mut BpfTables, samples: u64, lost: u64) {
     let mut taken = 0;
     let mut add = |entries: &[Entry]| taken += entries.iter().map(|e| e.count).sum::<u64>();
-    tables.take_full(&mut add);
+    let mut full = Vec::new();
+    tables.take_full(&mut full);
+    full.iter().for_each(|buffer| buffer.hand_out(&mut add));
     tables.turn();
     grace_period();
     tables.take_idle_side(&mut add);
