@@ -35,7 +35,9 @@ use crate::{
     merge::Merger,
     records::{Mode, NO_CPU, Sample},
     sys::{
-        bpf::{BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegistersWish, Sizes, Spilled, grace_period},
+        bpf::{
+            BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegistersWish, Sizes, Spilled, grace_period,
+        },
         event::REGISTER_MASK,
     },
 };
@@ -45,7 +47,7 @@ use crate::{
 const ROUND: Duration = Duration::from_millis(500);
 /// The same after a while …
 const ROUND_LATER: Duration = Duration::from_secs(1);
-/// … which is so long, since a run of seconds needs every draw of a period.
+/// … which is so long, since a run of seconds needs every draw of a period and all registers that it can get.
 const LATER: Duration = Duration::from_secs(20);
 /// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
 const BUFFER_SECONDS: f64 = 0.5;
@@ -53,7 +55,9 @@ const BUFFER_ENTRIES_MIN: f64 = 1024.0;
 const BUFFER_ENTRIES_MAX: f64 = 65536.0;
 /// Registers of so many samples a second of a CPU are handed out, of samples where others fell before: enough for the
 /// branches of hot code, and cheap.
-const REGISTERS_HZ: f64 = 50.0;
+const REGISTERS_HZ: f64 = 100.0;
+/// Later, of one in so many of these. They tell shares, which a change of the rate does not bias.
+const REGISTERS_LATER: u32 = 4;
 
 /// Tables, and the events that fill them.
 pub struct BpfSource {
@@ -61,6 +65,8 @@ pub struct BpfSource {
     tables: Rc<RefCell<Vec<BpfTables>>>,
     registers: bool,
     opened: Instant,
+    /// Whether it is [`LATER`].
+    later: bool,
     /// When the side in use was empty.
     since_ns: u64,
     waiting: VecDeque<Waiting>,
@@ -95,6 +101,7 @@ impl BpfSource {
             tables,
             registers,
             opened: Instant::now(),
+            later: false,
             since_ns: now_ns(),
             waiting: VecDeque::new(),
             told: FxHashMap::default(),
@@ -219,7 +226,7 @@ impl Source for BpfSource {
     }
 
     fn round(&self) -> Duration {
-        if self.opened.elapsed() < LATER { ROUND } else { ROUND_LATER }
+        if self.later { ROUND_LATER } else { ROUND }
     }
 
     fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>) {
@@ -272,10 +279,18 @@ impl Source for BpfSource {
     }
 
     fn tend(&mut self, warn: &mut dyn FnMut(String)) {
-        let tables = self.tables.borrow().len();
+        let (known, was_later) = (self.tables.borrow().len(), self.later);
         self.perf.tend(warn);
-        // Those of CPUs that came.
-        self.tables.borrow_mut()[tables..].iter_mut().for_each(|new| new.keep_apart(&self.apart));
+        self.later = self.opened.elapsed() >= LATER;
+        for (at, tables) in self.tables.borrow_mut().iter_mut().enumerate() {
+            let is_new = at >= known; // Of a CPU that came.
+            if is_new {
+                tables.keep_apart(&self.apart);
+            }
+            if self.later && (is_new || !was_later) {
+                tables.tell_registers_rarely(REGISTERS_LATER);
+            }
+        }
     }
 
     fn set_periods(&mut self, periods: &[u64]) {

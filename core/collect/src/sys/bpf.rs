@@ -244,6 +244,13 @@ impl BpfTables {
         self.control.write(0, control);
     }
 
+    /// Hands out registers of one in so many of those samples whose registers were handed out until now.
+    pub fn tell_registers_rarely(&mut self, one_in: u32) {
+        let mut control = self.control.read(0);
+        control.registers_every = control.registers_every.saturating_mul(one_in);
+        self.control.write(0, control);
+    }
+
     /// Has the kernel write to the other side from now on. What it wrote to is ours after a [`grace_period`].
     pub fn turn(&mut self) {
         let side = 1 - self.side();

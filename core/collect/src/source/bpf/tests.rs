@@ -160,3 +160,25 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
     let known = [0, first as u32, second as u32];
     assert!(others.into_iter().all(|executable| known.contains(&executable)), "of {known:x?}");
 }
+
+#[test]
+fn registers_are_handed_out_rarely_later() {
+    let test = "registers_are_handed_out_rarely_later";
+    let Some(mut source) = open(test, &plans(&[Event::CPU_CLOCK], 2000)) else { return };
+    source.enable().unwrap();
+    // One sample in 20, then in 80: of some 800 of ours each time, and of who else runs.
+    let mut share = || {
+        let mut merger = Merger::default();
+        take_all(&mut source, &mut merger);
+        merger.take_until(u64::MAX, drop);
+        spin(Duration::from_millis(400));
+        let samples: u64 = take_all(&mut source, &mut merger).iter().map(|e| e.count).sum();
+        let mut told = 0;
+        merger.take_until(u64::MAX, |t| told += u32::from(matches!(t.item, Item::Registers(..))));
+        source.opened -= LATER;
+        source.tend(&mut |warning| panic!("{warning}"));
+        f64::from(told) / samples as f64
+    };
+    let (at_first, later) = (share(), share());
+    assert!(at_first > 2.0 * later && later > 0.0, "{at_first} and {later}");
+}
