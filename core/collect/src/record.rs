@@ -171,7 +171,7 @@ fn run(
     loop {
         let left =
             options.duration.map_or(Duration::MAX, |duration| duration.saturating_sub(start.elapsed()));
-        session.round(left, None, progress);
+        session.round(left.min(LOOK_EVERY), None, progress); // Somebody may be looking at the progress.
         if Instant::now() >= next_look {
             next_look = Instant::now() + LOOK_EVERY;
             account.look_at(&mut clocks);

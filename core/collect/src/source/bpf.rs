@@ -46,11 +46,11 @@ use crate::{
 /// request) ends a wait sooner; waking up more often costs more than what there is to do.
 const ROUND: Duration = Duration::from_millis(500);
 /// The same after a while …
-const ROUND_LATER: Duration = Duration::from_secs(1);
+const ROUND_LATER: Duration = Duration::from_secs(2);
 /// … which is so long, since a run of seconds needs every draw of a period and all registers that it can get.
 const LATER: Duration = Duration::from_secs(20);
 /// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
-const BUFFER_SECONDS: f64 = 0.5;
+const BUFFER_SECONDS: f64 = 1.0;
 const BUFFER_ENTRIES_MIN: f64 = 1024.0;
 const BUFFER_ENTRIES_MAX: f64 = 65536.0;
 /// Registers of so many samples a second of a CPU are handed out, of samples where others fell before: enough for the
