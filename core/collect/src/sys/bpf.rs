@@ -379,7 +379,7 @@ impl BpfTables {
     }
 }
 
-/// Room for the registers of about a second.
+/// Of each CPU: room for the registers of some four seconds, and more of later ones. Half full of executions, it wakes us up.
 const NOTICES_BYTES: u32 = 64 << 10;
 
 fn head_index(cpu: u32, side: u32) -> usize {
