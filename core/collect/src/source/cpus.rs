@@ -7,7 +7,7 @@ use crate::CollectError;
 /// A list is no longer: sysfs writes a page.
 const LIST_BYTES_MAX: usize = 4096;
 
-/// `/sys/devices/system/cpu/online`, kept open: who looks every second would spend most of that on finding the file.
+/// `/sys/devices/system/cpu/online`, kept open: who looks every second or two would spend most of that on finding the file.
 pub struct OnlineCpus(File);
 
 impl OnlineCpus {

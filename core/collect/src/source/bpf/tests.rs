@@ -161,6 +161,8 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
     assert!(others.into_iter().all(|executable| known.contains(&executable)), "of {known:x?}");
 }
 
+/// The program tells registers on x86-64 alone.
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn registers_are_handed_out_rarely_later() {
     let test = "registers_are_handed_out_rarely_later";
