@@ -477,6 +477,26 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_killed_while_it_is_followed_ends() {
+        let mut stepper = Stepper::fork().unwrap();
+        for round in 0..20 {
+            let mut child = spawn("while :; do :; done");
+            burst(&mut stepper, &child);
+            let order =
+                Order { how: How::Follow, steps_max: STEPS_MAX, bursts: BURSTS_MAX, delay_ns: 1000, seed: round };
+            stepper.request(child.0.id(), child.0.id(), &order).unwrap();
+            std::thread::sleep(std::time::Duration::from_micros(500 + 100 * round));
+            child.0.kill().unwrap();
+            stepper.reply(10_000).unwrap().unwrap();
+            let has_ended = (0..1000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                child.0.try_wait().unwrap().is_some()
+            });
+            assert!(has_ended, "round {round}");
+        }
+    }
+
+    #[test]
     fn a_stopped_thread_stays_stopped_until_it_is_continued() {
         let mut stepper = Stepper::fork().unwrap();
         let child = spawn("while :; do :; done");

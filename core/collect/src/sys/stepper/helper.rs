@@ -161,8 +161,18 @@ impl Tracee<'_> {
                 None => self.step(steps_max),
             },
         };
-        self.ptrace(libc::PTRACE_DETACH, 0, signal as usize);
+        self.detach(signal);
         ending
+    }
+
+    /// Lets the thread go. One that was killed while it stood still is ours to wait for: until then its process has not
+    /// ended for its parent, nor can another thread of it execute a program.
+    fn detach(&self, signal: i32) {
+        while self.ptrace(libc::PTRACE_DETACH, 0, signal as usize) < 0 {
+            if !self.wait(u64::MAX).is_ok_and(|status| libc::WIFSTOPPED(status)) {
+                return;
+            }
+        }
     }
 
     /// Finds out the next steps; the thread stays where it is, unless it is to make them as well.
