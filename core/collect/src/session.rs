@@ -33,6 +33,7 @@ use crate::{
     source::{
         Backend, ROUND_MIN, Source, SourceTally, Tasks,
         choose::{Chosen, Wish, open_source},
+        closed::Closed,
         now_ns, paranoid, sees_all_processes,
     },
     store::Store,
@@ -409,6 +410,12 @@ impl Session {
 
     /// Stops sampling, counts what is still on its way, stores it and ends the epoch.
     pub fn finish(mut self) -> Result<Epoch, CollectError> {
+        self.close();
+        self.end_epoch()
+    }
+
+    /// Stops sampling, counts what is still on its way, and lets go of the kernel's events. The epoch goes on without samples.
+    pub fn close(&mut self) {
         // A full ring tells what it lost with its next record only: make room, and let one come, before we stop.
         self.source.drain(&mut self.merger);
         self.source.wait(ROUND_MIN, None);
@@ -418,7 +425,8 @@ impl Session {
         let bursts = self.paths.as_mut().map(Paths::take_last);
         self.take_in(bursts.unwrap_or_default());
         self.apply_until(u64::MAX);
-        self.end_epoch()
+        self.malformed += self.source.take_malformed();
+        self.source = Box::new(Closed::of(&*self.source));
     }
 
     /// Ends without an epoch: nothing was sampled. What cannot be removed stays as an empty epoch.

@@ -22,6 +22,7 @@ use crate::{
 
 pub mod bpf;
 pub mod choose;
+pub mod closed;
 pub mod cpus;
 pub mod kmod;
 pub mod perf;

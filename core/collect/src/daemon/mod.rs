@@ -12,6 +12,8 @@ mod notify;
 mod retain;
 mod rotate;
 mod silence;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -84,7 +86,7 @@ pub fn daemon(
             let _ = daemon.begin_epoch("asked (SIGHUP)", Next::default(), progress);
         }
         control.answer(|request| daemon.answer(request, progress));
-        daemon.reopen_if_silent(stop, &control, progress)?;
+        daemon.reopen_if_silent(progress);
         supervisor.alive();
         if told.as_ref() != Some(&daemon.session.epoch().id) {
             told = Some(daemon.session.epoch().id.clone());
@@ -110,6 +112,8 @@ struct Daemon<'w> {
     account: Account,
     clocks: ClockWatch,
     silence: Silence,
+    /// While the events are closed: when they are to be opened again.
+    reopening: Option<Reopening>,
     paused: bool,
     next_look: Instant,
     next_giving_back: Instant,
@@ -118,6 +122,13 @@ struct Daemon<'w> {
     next_rotation: Instant,
     window: Window,
     too_large: bool,
+}
+
+/// The next try to open the events, and how long to wait after it.
+#[derive(Clone, Copy, Debug)]
+struct Reopening {
+    at: Instant,
+    wait: Duration,
 }
 
 /// Where the budget's window began.
@@ -159,6 +170,7 @@ impl<'w> Daemon<'w> {
             account: Account::new("start", interrupt, clocks),
             clocks: ClockWatch::new(clocks),
             silence: Silence::default(),
+            reopening: None,
             paused: false,
             next_look: now,
             next_giving_back: now + 2 * RETAIN_FIRST, // When what starting needs is done.
@@ -386,55 +398,59 @@ impl<'w> Daemon<'w> {
         }
     }
 
-    /// Where the events do not fire any more although the machine is busy (revoked, their backend gone), opens them
-    /// again, in an epoch of their own.
-    fn reopen_if_silent(
-        &mut self,
-        stop: &Stop,
-        control: &ControlServer,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<(), CollectError> {
-        if !self.silence.is_silent() {
-            return Ok(());
+    /// Where the events do not fire any more although the machine is busy (revoked, their backend gone), closes them and
+    /// opens others, in an epoch of their own. Until that works all but sampling goes on.
+    fn reopen_if_silent(&mut self, progress: &mut dyn FnMut(Progress)) {
+        if self.silence.is_silent() && self.reopening.is_none() {
+            progress(Progress::Warning("the events fell silent: they are opened again".to_owned()));
+            self.session.close(); // First: the module's device has one reader.
+            self.reopening = Some(Reopening { at: Instant::now(), wait: REOPEN_FIRST });
         }
-        self.silence = Silence::default();
-        progress(Progress::Warning("the events fell silent: they are opened again".to_owned()));
-        let mut wait = REOPEN_FIRST;
-        while !stop.is_asked() {
-            match self.reopen() {
-                Ok(()) => {
-                    progress(Progress::Started(Box::new(self.session.epoch().clone())));
-                    return Ok(());
-                }
-                Err(error) => progress(Progress::Warning(format!("{error}; tried again in {wait:?}"))),
-            }
-            let until = Instant::now() + wait;
-            while Instant::now() < until && !stop.is_asked() {
-                control.answer(|request| self.answer(request, progress));
-                std::thread::sleep(LOOK_EVERY / 10);
-            }
-            wait = (wait * 2).min(REOPEN_LAST);
+        let Some(Reopening { at, wait }) = self.reopening else { return };
+        if Instant::now() < at {
+            return;
         }
-        Ok(())
+        match self.reopen(progress) {
+            Ok(()) => {
+                (self.reopening, self.silence) = (None, Silence::default());
+                progress(Progress::Started(Box::new(self.session.epoch().clone())));
+            }
+            Err(error) => {
+                progress(Progress::Warning(format!("{error}; tried again in {wait:?}")));
+                let (at, wait) = (Instant::now() + wait, (wait * 2).min(REOPEN_LAST));
+                self.reopening = Some(Reopening { at, wait });
+            }
+        }
     }
 
-    fn reopen(&mut self) -> Result<(), CollectError> {
+    fn reopen(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), CollectError> {
         let rate = self
             .options
             .rate
             .unwrap_or(Rate::Continuous { hz_max: rate_within(&self.options, self.account.interrupt) });
         let mut session = Session::open(setup(&self.options, rate, None), &Tasks::All, self.writer)?;
-        session.start(all_pids, &Tasks::All)?;
+        let started = session.start(all_pids, &Tasks::All);
+        if let Err(error) = started.and_then(|()| if self.paused { session.pause() } else { Ok(()) }) {
+            session.discard();
+            return Err(error);
+        }
         let periods = self.asked.iter().map(|p| (*p as f64 / self.budget.share()).round() as u64);
         session.set_first_periods(&periods.collect::<Vec<_>>());
         self.tell();
         let counted = self.account.counted(&self.session);
         let old = std::mem::replace(&mut self.session, session);
-        let _ = old.finish(); // What it had stored is there; where the rest cannot be, nobody can help it.
+        let ended = old.epoch().id.clone();
+        if let Err(error) = old.finish() {
+            // What it had stored is there; where the rest cannot be, nobody can help it.
+            progress(Progress::Warning(error.to_string()));
+        }
         self.account.begin_epoch("events: they had fallen silent", counted);
         self.account.reopened += 1;
+        self.rotation.began();
+        self.keeping.began();
         self.window.seen = 0;
         self.tell();
+        self.compacting.ended(self.writer, &ended, progress);
         Ok(())
     }
 

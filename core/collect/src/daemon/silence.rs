@@ -42,6 +42,12 @@ impl Silence {
         self.silent = samples == 0 && expected >= EXPECTED_MIN;
     }
 
+    /// That has fallen.
+    #[cfg(test)]
+    pub fn fallen() -> Self {
+        Silence { silent: true, ..Silence::default() }
+    }
+
     /// Whether samples should have come and did not.
     pub fn is_silent(&self) -> bool {
         self.silent

@@ -482,8 +482,13 @@ mod tests {
         for round in 0..20 {
             let mut child = spawn("while :; do :; done");
             burst(&mut stepper, &child);
-            let order =
-                Order { how: How::Follow, steps_max: STEPS_MAX, bursts: BURSTS_MAX, delay_ns: 1000, seed: round };
+            let order = Order {
+                how: How::Follow,
+                steps_max: STEPS_MAX,
+                bursts: BURSTS_MAX,
+                delay_ns: 1000,
+                seed: round,
+            };
             stepper.request(child.0.id(), child.0.id(), &order).unwrap();
             std::thread::sleep(std::time::Duration::from_micros(500 + 100 * round));
             child.0.kill().unwrap();
