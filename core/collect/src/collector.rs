@@ -73,6 +73,8 @@ const PID_GONE: u32 = u32::MAX;
 const JIT_ADDRESSES_MAX: usize = 1 << 16;
 /// Executions that are kept before those that nobody refers to are looked for.
 const EXECUTIONS_MAX: usize = 1 << 14;
+/// Mappings that are kept of processes that live: about 3 MB.
+const MAPPINGS_MAX: usize = 1 << 16;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 12;
 
@@ -441,10 +443,12 @@ impl<H: Host> Collector<H> {
         Ok((image, place.offset))
     }
 
-    /// The dead become the past, which ends with their interval. Who counted for them is kept: see [`Collector::reap`].
+    /// The dead become the past, which ends with their interval. Who counted for them is kept: see [`Collector::reap`]. Of
+    /// too many that live, what the least recent had mapped is forgotten.
     fn reap_processes(&mut self, now_ns: u64) {
         let host = &self.host;
         self.processes.reap(now_ns, &|pid| host.is_alive(pid));
+        self.processes.forget_least_recent(MAPPINGS_MAX);
     }
 
     /// Forgets the dead and what only they referred to. To be called when nothing is counted, i.e. after

@@ -101,6 +101,16 @@ impl AddressSpace {
         self.0.iter()
     }
 
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The same for all that share their memory.
+    pub fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// The invariant: no mapping is empty, none overlaps the next.
     #[cfg(test)]
     pub fn verify(&self) {

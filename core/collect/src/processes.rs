@@ -37,6 +37,10 @@ pub struct Process {
     dead_since_ns: Option<u64>,
     /// Whether other threads went on when its first one had ended.
     outlives: bool,
+    /// Its mappings were forgotten.
+    is_forgotten: bool,
+    /// The interval in which it was sampled last.
+    sampled_in: u32,
 }
 
 impl Process {
@@ -51,6 +55,8 @@ impl Process {
             kernel_thread,
             dead_since_ns: None,
             outlives: false,
+            is_forgotten: false,
+            sampled_in: 0,
         }
     }
 }
@@ -74,6 +80,10 @@ pub struct Processes {
     past_kept: usize,
     /// Pids that were so much within one interval that not all of it was kept.
     crowded: FxHashSet<u32>,
+    /// Intervals so far.
+    interval: u32,
+    /// Mappings since they were last counted: no more than so many can be new.
+    mapped: usize,
 }
 
 impl Processes {
@@ -128,8 +138,59 @@ impl Processes {
         }
     }
 
+    /// A sample of this process is to be explained; whether its mappings must be read again first.
+    pub fn is_sampled(&mut self, pid: u32) -> bool {
+        let Some(process) = self.by_pid.get_mut(&pid) else { return false };
+        process.sampled_in = self.interval;
+        std::mem::take(&mut process.is_forgotten)
+    }
+
+    /// What was read again.
+    pub fn remember(&mut self, pid: u32, space: AddressSpace) {
+        if let Some(process) = self.by_pid.get_mut(&pid) {
+            self.mapped += space.len();
+            process.space = space;
+        }
+    }
+
+    /// An interval is over: where the living have more mappings, those that are shared counted once, those of the processes
+    /// that were sampled longest ago are forgotten, since /proc has them. Of how many processes.
+    pub fn forget_least_recent(&mut self, mappings_max: usize) -> usize {
+        self.interval += 1;
+        if self.mapped < mappings_max / 4 {
+            return 0;
+        }
+        self.mapped = 0;
+        let mut sharers: FxHashMap<usize, usize> = FxHashMap::default();
+        let mut mappings = 0;
+        for process in self.by_pid.values() {
+            let known = sharers.entry(process.space.identity()).or_default();
+            *known += 1;
+            mappings += if *known == 1 { process.space.len() } else { 0 };
+        }
+        if mappings <= mappings_max {
+            return 0;
+        }
+        let living = self.by_pid.iter_mut().filter(|(_, p)| p.dead_since_ns.is_none() && p.space.len() > 0);
+        let mut by_age: Vec<&mut Process> = living.map(|(_, process)| process).collect();
+        by_age.sort_unstable_by_key(|p| p.sampled_in);
+        let mut forgotten = 0;
+        for process in by_age {
+            if mappings <= mappings_max * 3 / 4 {
+                break; // Not again with the next one.
+            }
+            let left = sharers.entry(process.space.identity()).or_default();
+            *left = left.saturating_sub(1);
+            mappings -= if *left == 0 { process.space.len() } else { 0 };
+            (process.space, process.is_forgotten) = (AddressSpace::default(), true);
+            forgotten += 1;
+        }
+        forgotten
+    }
+
     /// From now on a pid is this process.
     pub fn replace(&mut self, pid: u32, process: Process, time_ns: u64) {
+        self.mapped += process.space.len();
         if let Some(old) = self.by_pid.insert(pid, process) {
             self.keep(pid, old, time_ns);
         }
@@ -143,6 +204,7 @@ impl Processes {
 
     /// Takes in a process that was there before we looked, unless it has become known since.
     pub fn discover(&mut self, pid: u32, process: Process) {
+        self.mapped += process.space.len();
         self.by_pid.entry(pid).or_insert(process);
     }
 
@@ -153,7 +215,7 @@ impl Processes {
             return false;
         };
         let child = Process { dead_since_ns: None, outlives: false, ..parent.clone() };
-        self.replace(pid, child, time_ns);
+        self.replace(pid, child, time_ns); // What it shares is counted, too: rather too soon than too late.
         true
     }
 
@@ -179,7 +241,9 @@ impl Processes {
 
     /// Something was mapped.
     pub fn map(&mut self, pid: u32, mapping: Mapping, time_ns: u64) {
-        let Some(process) = self.by_pid.get_mut(&pid) else { return };
+        // What was forgotten will be read with all that is new.
+        let Some(process) = self.by_pid.get_mut(&pid).filter(|p| !p.is_forgotten) else { return };
+        self.mapped += 1;
         let hidden = self.past.is_some() && process.space.would_hide(&mapping, time_ns);
         let before = hidden.then(|| process.clone());
         process.space.map(mapping);
@@ -228,9 +292,18 @@ impl Processes {
     /// Renumbers what mappings and programs refer to; a program of which no mapping is left is not known any more.
     pub fn retarget(&mut self, moved: &dyn Fn(TargetIndex) -> Option<TargetIndex>) {
         let past = self.past.iter_mut().flat_map(|past| past.values_mut().flatten().map(|p| &mut p.process));
+        let mut shared: FxHashMap<usize, Vec<&mut AddressSpace>> = FxHashMap::default();
         for process in self.by_pid.values_mut().chain(past) {
-            process.space.retarget(moved);
             process.program = process.program.and_then(moved);
+            shared.entry(process.space.identity()).or_default().push(&mut process.space);
+        }
+        for mut sharers in shared.into_values() {
+            let mut space = AddressSpace::default();
+            for sharer in &mut sharers {
+                space = std::mem::take(*sharer); // Until nobody else has it.
+            }
+            space.retarget(moved);
+            sharers.into_iter().for_each(|sharer| *sharer = space.clone());
         }
     }
 
@@ -271,5 +344,49 @@ mod tests {
         assert_eq!(first, Some(PAST_MAX + 1000), "each pid's first process replaced nobody");
         processes.forget_past(u64::MAX);
         assert!(!processes.is_past_long() && processes.len() == 1000);
+    }
+
+    fn mapping(start: u64) -> Mapping {
+        Mapping { start, end: start + 1, file_offset: 0, target: TargetIndex(start as u32), anonymous: None }
+    }
+
+    /// Ten processes of ten mappings each, and a child of the first.
+    fn family() -> Processes {
+        let execution = Apps::new(Apart::in_a_run(Vec::new())).begin("true");
+        let mut processes = Processes::default();
+        for pid in 0..10 {
+            processes.exec(pid, execution, 0);
+            (0..10).for_each(|start| processes.map(pid, mapping(start), 0));
+        }
+        processes.fork(10, 0, 0);
+        processes
+    }
+
+    #[test]
+    fn mappings_of_those_sampled_longest_ago_are_forgotten() {
+        let mut processes = family();
+        assert_eq!(processes.forget_least_recent(100), 0, "the child shares its parent's");
+        assert!(!processes.is_sampled(0) && !processes.is_sampled(10));
+        (3..10).for_each(|pid| assert!(!processes.is_sampled(pid)));
+        assert_eq!(processes.forget_least_recent(80), 0, "nothing is new");
+        processes.map(5, mapping(90), 0);
+        (0..19).for_each(|_| processes.map(5, mapping(91), 0));
+        let forgotten = processes.forget_least_recent(80);
+        assert!((5..8).contains(&forgotten), "{forgotten}: of 102 mappings 60 are left, whoever shared them");
+        assert_eq!(processes.len(), 11);
+        assert!(processes.is_sampled(1) && processes.is_sampled(2) && !processes.is_sampled(2));
+
+        processes.map(1, mapping(7), 0);
+        assert_eq!(processes.get(1).unwrap().space.len(), 1, "it was read again, as empty");
+    }
+
+    #[test]
+    fn who_shares_mappings_shares_them_when_they_are_renumbered() {
+        let mut processes = family();
+        processes.retarget(&|target| Some(TargetIndex(target.0 + 100)));
+        let space = |pid| processes.get(pid).unwrap().space.clone();
+        assert_eq!(space(0).identity(), space(10).identity());
+        assert_ne!(space(0).identity(), space(1).identity());
+        assert_eq!(space(1).find(3).unwrap().target, TargetIndex(103));
     }
 }

@@ -411,6 +411,9 @@ impl<H: Host> Collector<H> {
     fn look_at_programs(&mut self, pid: u32) {
         let new = |p: &Process| p.program.filter(|program| self.images.image_of(*program).is_none());
         let programs: Vec<TargetIndex> = self.processes.ever(pid).filter_map(new).collect();
+        if !programs.is_empty() {
+            self.recall(pid);
+        }
         for program in programs {
             let mut mapped = self.processes.ever(pid).flat_map(|p| p.space.iter());
             let place = mapped.find(|m| m.target == program).map(|m| m.place(pid));
@@ -504,6 +507,7 @@ impl<H: Host> Collector<H> {
             return known.clone();
         }
         let execution = self.latest_execution(pid);
+        self.recall(pid);
         self.look_at_programs(pid);
         let (spaces, complete) = (self.spaces(pid, executable), self.processes.is_complete(pid));
         let lives = Rc::new(Lives { executable, spaces, execution, complete });

@@ -170,6 +170,19 @@ fn samples_land_by_what_was_mapped_at_their_time() {
 }
 
 #[test]
+fn what_was_forgotten_of_a_living_process_is_read_again() {
+    let mut c = collector();
+    c.discover([1]);
+    assert_eq!(c.processes.forget_least_recent(0), 1);
+    let heap = Side::Map { pid: 1, start: 0x7000, length: 0x1000, file_offset: 0, target: Target::Anonymous };
+    c.apply(1, side(heap)); // Too late to be read, as the fake machine shows what was there at first.
+    c.apply(2, sample(Mode::User, 1, 0x1004));
+    c.apply(3, sample(Mode::User, 1, 0x1008));
+    assert_eq!(told(&c.take()), ["cpu-clock /bin/init+4 init#1 1", "cpu-clock /bin/init+8 init#1 1"]);
+    assert_eq!(c.unknown().total(), 0);
+}
+
+#[test]
 fn registers_decide_branches() {
     let mut c = collector();
     c.discover([1]);
