@@ -2,19 +2,20 @@
 //! daemon, storms of forks, a shifted clock. Required throughout: what was flushed is there, once; the database opens; the
 //! sums agree; and what goes wrong is said in one line.
 //!
-//! `DWELL_KILLS=200` kills so often (12 by default), `DWELL_FORK_SECONDS=60` forks so long (3).
+//! `DWELL_KILLS=200` kills so often (12 by default), `DWELL_FORK_SECONDS=60` forks so long (3): `npm run test:faults`.
 
 mod support;
 
 use std::{
     fs,
+    io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use dwell_profile::{Database, Epoch};
+use dwell_profile::{Database, Epoch, EventRecord};
 use support::{Ended, Scratch, can_sample, is_root, workload};
 
 fn number(name: &str, default: u64) -> u64 {
@@ -250,7 +251,8 @@ fn in_a_pid_namespace_nothing_is_taken_for_another() {
     assert!(names.contains(&"divide") && !names.contains(&"[idle]"), "{names:?}");
 }
 
-/// Every process is new: samples in are samples stored, memory stays within bounds, and the daemon answers meanwhile.
+/// Every process is new, and half of them execute: samples in are samples stored, none is lost and hardly one unknown, memory
+/// stays within bounds, and the daemon answers meanwhile.
 #[test]
 fn a_storm_of_forks_is_counted() {
     let (scratch, seconds) = (Scratch::new(), number("DWELL_FORK_SECONDS", 3));
@@ -271,11 +273,56 @@ fn a_storm_of_forks_is_counted() {
     let forked: u64 = forked.trim().parse().unwrap();
     assert!(forked > 0);
     println!("{} forks a second, {most} bytes resident, {status}", forked / seconds);
-    assert!(most < 64 << 20, "{most} bytes resident");
+    assert!(most < RESIDENT_MAX, "{most} bytes resident");
     running.end();
+    check_all_is_told(&scratch);
+}
+
+/// All that live are known, those that began before the daemon did, and memory stays within bounds.
+#[test]
+fn ten_thousand_processes_are_known() {
+    let (scratch, wanted) = (Scratch::new(), 10_000.to_string());
+    let mut crowd = Command::new(workload("crowd"))
+        .arg(&wanted)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut answer = String::new();
+    BufReader::new(crowd.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+    let count: u64 = answer.trim().parse().unwrap();
+    let options = ["-F", "2000", "--flush-interval", "1"];
+    let Some(running) = Running::start(&scratch, "ten_thousand_processes_are_known", &options) else {
+        drop(crowd.stdin.take());
+        crowd.wait().unwrap();
+        return;
+    };
+    writeln!(crowd.stdin.as_mut().unwrap()).unwrap();
+    sleep(Duration::from_secs(3));
+    let (status, most) = (scratch.json(&["status"]), resident_bytes(&running.daemon));
+    println!("{count} processes, {most} bytes resident");
+    assert!(status["processes"].as_u64() >= Some(count), "{status}");
+    assert!(most < RESIDENT_MAX, "{most} bytes resident");
+    drop(crowd.stdin.take());
+    crowd.wait().unwrap();
+    running.end();
+    check_all_is_told(&scratch);
+    let apps = scratch.json(&["top", "--by", "app", "-n", "0"]);
+    let named = |row: &&serde_json::Value| row["app"] == "crowd";
+    assert!(apps["rows"].as_array().unwrap().iter().any(|row| named(&row)), "{apps}");
+}
+
+/// A daemon built for tests maps more than one that is shipped.
+const RESIDENT_MAX: u64 = 64 << 20;
+
+/// Samples told are samples stored; none was lost, and of no more than a thousandth nobody knows where they were.
+fn check_all_is_told(scratch: &Scratch) {
     let database = Database::open(scratch.path("database")).unwrap();
     for epoch in database.epochs().unwrap().epochs {
         assert_eq!(stored(&database, &epoch), tallied(&epoch), "samples told are samples stored");
+        let sum = |of: fn(&EventRecord) -> u64| epoch.events.values().map(of).sum::<u64>();
+        assert_eq!(sum(|event| event.lost), 0, "{epoch:?}");
+        assert!(sum(|event| event.unknown) * 1000 <= tallied(&epoch).max(1000), "{epoch:?}");
     }
 }
 

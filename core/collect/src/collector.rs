@@ -73,8 +73,8 @@ const PID_GONE: u32 = u32::MAX;
 const JIT_ADDRESSES_MAX: usize = 1 << 16;
 /// Executions that are kept before those that nobody refers to are looked for.
 const EXECUTIONS_MAX: usize = 1 << 14;
-/// Mappings that are kept of processes that live: about 3 MB.
-const MAPPINGS_MAX: usize = 1 << 16;
+/// Mappings that are kept of processes that live: 1.3 MB.
+const MAPPINGS_MAX: usize = 1 << 15;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 12;
 
@@ -167,6 +167,7 @@ impl<H: Host> Collector<H> {
     pub fn discover(&mut self, pids: impl IntoIterator<Item = u32>) {
         for pid in pids {
             self.discover_one(pid);
+            self.processes.forget_least_recent(MAPPINGS_MAX);
         }
     }
 
@@ -196,6 +197,7 @@ impl<H: Host> Collector<H> {
             process.program = process.program.or((snapshot.program == Some(at)).then_some(mapping.target));
             process.space.map(mapping);
         }
+        process.space.shrink();
         process
     }
 
@@ -523,6 +525,7 @@ impl<H: Host> Collector<H> {
             let process = self.process_in(pid, snapshot, execution);
             self.processes.replace(pid, process, now_ns);
             self.meet(pid);
+            self.processes.forget_least_recent(MAPPINGS_MAX);
         }
     }
 

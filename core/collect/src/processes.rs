@@ -39,7 +39,7 @@ pub struct Process {
     outlives: bool,
     /// Its mappings were forgotten.
     is_forgotten: bool,
-    /// The interval in which it was sampled last.
+    /// When it was sampled last: [`Processes::turn`].
     sampled_in: u32,
 }
 
@@ -80,8 +80,8 @@ pub struct Processes {
     past_kept: usize,
     /// Pids that were so much within one interval that not all of it was kept.
     crowded: FxHashSet<u32>,
-    /// Intervals so far.
-    interval: u32,
+    /// How often it was looked whether there are too many mappings.
+    turn: u32,
     /// Mappings since they were last counted: no more than so many can be new.
     mapped: usize,
 }
@@ -141,7 +141,7 @@ impl Processes {
     /// A sample of this process is to be explained; whether its mappings must be read again first.
     pub fn is_sampled(&mut self, pid: u32) -> bool {
         let Some(process) = self.by_pid.get_mut(&pid) else { return false };
-        process.sampled_in = self.interval;
+        process.sampled_in = self.turn;
         std::mem::take(&mut process.is_forgotten)
     }
 
@@ -153,10 +153,10 @@ impl Processes {
         }
     }
 
-    /// An interval is over: where the living have more mappings, those that are shared counted once, those of the processes
-    /// that were sampled longest ago are forgotten, since /proc has them. Of how many processes.
+    /// Where the living have more mappings, those that are shared counted once, those of the processes that were sampled longest
+    /// ago are forgotten, since /proc has them. Of how many processes. To be called when an interval is over or many were met.
     pub fn forget_least_recent(&mut self, mappings_max: usize) -> usize {
-        self.interval += 1;
+        self.turn = self.turn.wrapping_add(1);
         if self.mapped < mappings_max / 4 {
             return 0;
         }
