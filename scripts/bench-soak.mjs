@@ -1,4 +1,5 @@
-// `npm run bench:soak [-- --minutes N] [--backend B] [--out FILE]`: a daemon with its default settings beside builds. Every
+// `npm run bench:soak [-- --minutes N] [--backend B] [--out FILE] [--budget PERCENT]`: a daemon with its default settings beside
+// builds (with --budget 0 at its full rate, whatever an interrupt takes on this machine today). Every
 // ten seconds a row: resident memory, disk, CPU, samples, lost, unknown. At the end the bar beside the figures, and what
 // perf.data would have taken, by its bytes per sample measured on the same load before.
 
@@ -74,7 +75,7 @@ function report(rows, ended, perf, backend) {
     ['… of it private, mapped files, shared, at the end', [last.anonymous, last.file, last.shared].map(mb).join(', '), ''],
     ['disk, at the last look', `${mb(last.disk)} MB`, ''],
     ['disk, the epoch ended', `${mb(ended)} MB, ${mb(diskPerHour)} MB in an hour`, atMost(diskPerHour / 1e6, 1, 'MB')],
-    ['samples', String(samples), ''],
+    ['samples', `${samples}, ${(samples / seconds).toFixed(0)} a second`, ''],
     ['perf.data for as many', `${mb(perf.each * samples)} MB at ${perf.each.toFixed(1)} bytes a sample`, atLeast(Math.round(ratio), 200, `times: ${ratio.toFixed(0)}`)],
     ['lost', String(lost), atMost(lost, 0, '')],
     ['unknown', `${unknown}, ${share.toFixed(4)} %`, atMost(share, 0.01, '%')],
@@ -88,6 +89,7 @@ await main(async () => {
       minutes: { type: 'string', default: '60' },
       backend: { type: 'string', default: 'auto' },
       out: { type: 'string', default: 'soak.jsonl' },
+      budget: { type: 'string' },
       'no-build': { type: 'boolean', default: false },
       'no-load': { type: 'boolean', default: false }, // the machine is busy with builds anyway
     },
@@ -99,7 +101,7 @@ await main(async () => {
   const scratch = scratchFolder();
   const load = values['no-load'] ? undefined : new Endless(buildLoad(mkdtempSync(join(scratch, 'load-'))));
   const perf = await perfBytesPerSample(scratch, 20);
-  const daemon = new Dwell(scratch, values.backend);
+  const daemon = new Dwell(scratch, values.backend, values.budget ? ['--budget', values.budget] : []);
   await daemon.start();
   console.log(`${daemon.database}: backend ${daemon.took}; rows go to ${values.out}`);
   writeFileSync(values.out, '');

@@ -1,13 +1,16 @@
 // `npm run bench:ways`: how well the table of samples aggregates with 4 and with 6 ways (DCPI, section 5.4), on a trace that
 // it records first: a C project's build. perf records, with addresses not randomized, so that the executables of
-// thousands of processes lie where they did before. Leaves no files.
+// thousands of processes lie where they did before. Leaves no files, but the trace itself where it is asked for:
+// `-- --out FILE [--samples N]` (core/collect/src/sys/bpf/build.trace was recorded so).
 
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
 import { main } from './build.mjs';
 import { build } from './bench/loads.mjs';
+import { readPerfData } from './bench/perf-data.mjs';
 import { Stop, top } from './step.mjs';
 
 const HZ = 5200;
@@ -21,37 +24,36 @@ function must(program, args) {
   return stdout;
 }
 
-/** The samples of a load, one a line. */
+/** Samples of a load, each with what its process executes: struct dwell_trace_record. */
 function record(folder) {
   const data = join(folder, 'perf.data');
   const objects = join(folder, 'objects');
   mkdirSync(objects);
-  must('perf', ['record', '-q', '-e', 'cpu-clock', '-F', String(HZ), '--sample-cpu', '-o', data, '--', 'setarch', '-R', 'bash', '-c', build(objects)]);
-  return must('perf', ['script', '-i', data, '-F', 'comm,pid,cpu,ip,dso', '--ns']);
+  must('perf', ['record', '-q', '-B', '-N', '-e', 'cpu-clock', '-F', String(HZ), '--sample-cpu', '-o', data, '--', 'setarch', '-R', 'bash', '-c', build(objects)]);
+  const programs = new Map();
+  const records = [];
+  for (const event of readPerfData(data)) {
+    const { kind, pid } = event;
+    const program = programs.get(pid);
+    if (kind === 'exec') programs.set(pid, programs.has(pid) ? null : 'awaited'); // Of each process its first one.
+    if (kind === 'map' && program === 'awaited') programs.set(pid, event); // The kernel maps the program itself first.
+    if (kind === 'sample' && program?.inode) records.push(traceRecord(event, program));
+  }
+  return records;
 }
 
-/** A name in place of the inode, which perf does not tell. */
-const numbers = new Map();
-const inodeOf = (name) => numbers.get(name) ?? numbers.set(name, numbers.size + 1).get(name);
-
-/** struct dwell_trace_record. A process's executable is the image that is called as the process is. */
-function traceRecord(line) {
-  const found = line.match(/^\s*(.*?)\s+(\d+)\s+\[(\d+)\]\s+([0-9a-f]+)\s+\((.*)\)\s*$/);
-  if (!found) return null;
-  const [, comm, pid, cpu, ip, dso] = found;
-  const pc = BigInt(`0x${ip}`);
-  const isKernel = pc >> 63n === 1n;
-  const isExecutable = !isKernel && basename(dso).replace(/^x86_64-linux-gnu-|-\d+$/g, '').startsWith(comm.slice(0, 15));
+function traceRecord({ pc, pid, cpu }, { start, end, inode, device }) {
   const bytes = Buffer.alloc(48);
-  bytes.writeBigUInt64LE(pc, 0);
-  bytes.writeBigUInt64LE(isExecutable ? 1n : 0n, 8);
-  bytes.writeBigUInt64LE(isExecutable ? 1n << 62n : 0n, 16);
-  bytes.writeBigUInt64LE(BigInt(inodeOf(comm)), 24);
-  bytes.writeUInt32LE(Number(pid), 40);
-  bytes.writeUInt8(isKernel ? KERNEL : 0, 45);
-  bytes.writeUInt16LE(Number(cpu), 46);
+  [pc, start, end, inode].forEach((word, at) => bytes.writeBigUInt64LE(word, at * 8));
+  bytes.writeUInt32LE(device, 32);
+  bytes.writeUInt32LE(pid, 40);
+  bytes.writeUInt8(pc >> 63n === 1n ? KERNEL : 0, 45);
+  bytes.writeUInt16LE(cpu, 46);
   return bytes;
 }
+
+/** So many of them, evenly. */
+const spread = (all, count) => Array.from({ length: count }, (_, i) => all[Math.floor((i * all.length) / count)]);
 
 /** Counts of one table: ways, base-2 logarithm of its buckets. */
 function replay(folder, trace, ways, bits) {
@@ -64,11 +66,13 @@ function replay(folder, trace, ways, bits) {
 }
 
 await main(async () => {
+  const { values } = parseArgs({ options: { out: { type: 'string' }, samples: { type: 'string', default: '3000' } } });
   const folder = mkdtempSync(join(tmpdir(), 'dwell-ways-'));
   try {
     const trace = join(folder, 'trace');
-    const records = record(folder).split('\n').map(traceRecord).filter(Boolean);
+    const records = record(folder);
     writeFileSync(trace, Buffer.concat(records));
+    if (values.out) return writeFileSync(values.out, Buffer.concat(spread(records, Number(values.samples))));
     console.log(`${records.length} samples of a build at ${HZ} Hz; tables emptied every ${FLUSH} samples`);
     console.table([10, 12, 14].flatMap((bits) => [4, 6].map((ways) => replay(folder, trace, ways, bits))));
   } finally {

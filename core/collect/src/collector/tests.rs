@@ -55,11 +55,13 @@ impl Host for FakeHost {
 
     fn identify(&mut self, target: &Target, _place: Place) -> Identity {
         let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
-        let id = match path.display().to_string().as_str() {
+        let path = path.display().to_string();
+        let id = match path.as_str() {
             "/opt/copy" => ImageId::named("/bin/cc1"), // It has the same build ID.
             path => ImageId::named(path),
         };
-        Identity { id, deleted: false, size_bytes: None, mtime_ns: None, code: CodeLayout::plain(0x10_0000) }
+        let code = CodeLayout::plain(if path.starts_with("/bin/program") { 0x1000_0000 } else { 0x10_0000 });
+        Identity { id, deleted: false, size_bytes: None, mtime_ns: None, code }
     }
 
     fn vdso_id(&mut self) -> ImageId {

@@ -228,6 +228,25 @@ pub fn trace(samples: usize) -> Vec<Recorded> {
     all
 }
 
+/// Of a build of zstd, by `npm run bench:ways -- --out core/collect/src/sys/bpf/build.trace`.
+pub fn recorded() -> Vec<Recorded> {
+    let word = |b: &[u8], at: usize| u64::from_le_bytes(b[at..at + 8].try_into().unwrap());
+    let half = |b: &[u8], at: usize| u32::from_le_bytes(b[at..at + 4].try_into().unwrap());
+    let one = |b: &[u8]| Recorded {
+        pc: word(b, 0),
+        start_code: word(b, 8),
+        end_code: word(b, 16),
+        inode: word(b, 24),
+        device: half(b, 32),
+        generation: half(b, 36),
+        pid: half(b, 40),
+        event: b[44],
+        flags: b[45],
+        cpu: u16::from_le_bytes([b[46], b[47]]),
+    };
+    include_bytes!("build.trace").chunks_exact(48).map(one).collect()
+}
+
 /// What the host's table has left, in its order, and each CPU's samples and losses.
 pub fn on_host(trace: &[Recorded], sizes: Sizes) -> Vec<(u64, u64)> {
     let built = tempfile::tempdir().unwrap();
