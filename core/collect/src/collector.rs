@@ -11,6 +11,7 @@
 mod aggregated;
 mod code;
 mod dimensions;
+mod discovery;
 mod places;
 mod rows;
 mod stacks;
@@ -26,7 +27,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     apps::{Apart, Apps, ExecutionId},
-    host::{Host, ProcessSnapshot},
+    host::Host,
     images::{ImageIndex, Images},
     items::{Item, Side},
     mappings::Mapping,
@@ -73,8 +74,6 @@ const PID_GONE: u32 = u32::MAX;
 const JIT_ADDRESSES_MAX: usize = 1 << 16;
 /// Executions that are kept before those that nobody refers to are looked for.
 const EXECUTIONS_MAX: usize = 1 << 14;
-/// Mappings that are kept of processes that live: 1.3 MB.
-const MAPPINGS_MAX: usize = 1 << 15;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 12;
 
@@ -160,45 +159,6 @@ impl<H: Host> Collector<H> {
     /// Keeps these of each sample, beside its place.
     pub fn keep_dimensions(&mut self, dimensions: DimensionSet) {
         self.dimensions.want(dimensions);
-    }
-
-    /// Takes in processes that run already. To be called after the events were enabled, so that no mapping falls
-    /// between; records from before are applied on top, which changes nothing that lasts.
-    pub fn discover(&mut self, pids: impl IntoIterator<Item = u32>) {
-        for pid in pids {
-            self.discover_one(pid);
-            self.processes.forget_least_recent(MAPPINGS_MAX);
-        }
-    }
-
-    fn discover_one(&mut self, pid: u32) -> bool {
-        let Some(snapshot) = self.host.process(pid) else { return false };
-        let execution = self.begin_execution(&snapshot);
-        let process = self.process_in(pid, snapshot, execution);
-        self.processes.discover(pid, process);
-        self.meet(pid);
-        true
-    }
-
-    fn begin_execution(&mut self, snapshot: &ProcessSnapshot) -> ExecutionId {
-        if snapshot.kernel_thread {
-            self.apps.uncounted(kernel_thread_name(&snapshot.name))
-        } else {
-            self.apps.begin(&snapshot.name)
-        }
-    }
-
-    /// A process as /proc shows it.
-    fn process_in(&mut self, pid: u32, snapshot: ProcessSnapshot, execution: ExecutionId) -> Process {
-        self.apps.name(execution, &snapshot.name);
-        let mut process = Process::new(execution, snapshot.kernel_thread);
-        for (at, (start, end, file_offset, target)) in snapshot.mappings.into_iter().enumerate() {
-            let mapping = self.mapping(pid, (start, end, file_offset, target), &process.space, None);
-            process.program = process.program.or((snapshot.program == Some(at)).then_some(mapping.target));
-            process.space.map(mapping);
-        }
-        process.space.shrink();
-        process
     }
 
     /// Applies a record; they must come in order of time.
@@ -450,7 +410,7 @@ impl<H: Host> Collector<H> {
     fn reap_processes(&mut self, now_ns: u64) {
         let host = &self.host;
         self.processes.reap(now_ns, &|pid| host.is_alive(pid));
-        self.processes.forget_least_recent(MAPPINGS_MAX);
+        self.processes.forget_least_recent(discovery::MAPPINGS_MAX);
     }
 
     /// Forgets the dead and what only they referred to. To be called when nothing is counted, i.e. after
@@ -504,43 +464,6 @@ impl<H: Host> Collector<H> {
     /// Whether records were lost since the last call, so that mappings may be missing and /proc should be read again.
     pub fn take_gaps(&mut self) -> bool {
         std::mem::take(&mut self.gaps)
-    }
-
-    /// Looks at all processes again, after a loss: what they execute and have mapped; the others have ended.
-    pub fn refresh(&mut self, pids: impl IntoIterator<Item = u32>, now_ns: u64) {
-        let pids: FxHashSet<u32> = pids.into_iter().collect();
-        self.aggregated.forget_all_lives();
-        self.processes.exit_all_but(&pids, now_ns);
-        for pid in pids {
-            let Some(snapshot) = self.host.process(pid) else { continue };
-            if self.processes.get(pid).is_none() {
-                self.discover_one(pid);
-                continue;
-            }
-            // Of one whose first thread has ended /proc shows no mappings any more.
-            if !snapshot.kernel_thread && snapshot.mappings.is_empty() {
-                continue;
-            }
-            let execution = self.execution_in(pid, &snapshot);
-            let process = self.process_in(pid, snapshot, execution);
-            self.processes.replace(pid, process, now_ns);
-            self.meet(pid);
-            self.processes.forget_least_recent(MAPPINGS_MAX);
-        }
-    }
-
-    /// The execution of a process that is known: another one, if it has executed another program meanwhile.
-    fn execution_in(&mut self, pid: u32, snapshot: &ProcessSnapshot) -> ExecutionId {
-        let known = self.processes.get(pid).filter(|p| p.kernel_thread == snapshot.kernel_thread);
-        let name = if snapshot.kernel_thread { kernel_thread_name(&snapshot.name) } else { &snapshot.name };
-        let Some((execution, awaits_program)) = known.map(|p| (p.execution, p.awaits_program)) else {
-            return self.begin_execution(snapshot);
-        };
-        if awaits_program {
-            self.apps.name(execution, name); // Unless it had to be called something already.
-        }
-        let goes_on = *self.apps.resolve(execution).app == *name;
-        if goes_on { execution } else { self.begin_execution(snapshot) }
     }
 
     /// Samples lost in the epoch, by cause.

@@ -57,19 +57,6 @@ impl<H: Host> Collector<H> {
         Some(self.place_in(&mapping, pid, pc, execution))
     }
 
-    /// A sample of a process is to be explained: reads its mappings again, where they were forgotten.
-    pub(super) fn recall(&mut self, pid: u32) {
-        if !self.processes.is_sampled(pid) {
-            return;
-        }
-        let (Some(snapshot), Some(process)) = (self.host.process(pid), self.processes.get(pid)) else {
-            return;
-        };
-        let execution = process.execution;
-        let space = self.process_in(pid, snapshot, execution).space;
-        self.processes.remember(pid, space);
-    }
-
     pub(super) fn place_in(
         &mut self,
         mapping: &Mapping,

@@ -1,0 +1,106 @@
+//! The collector's part in processes that run already: what /proc shows of them.
+//!
+//! Enters: pids. Leaves: processes with their mappings, each with its execution. Never here: what the side band tells.
+
+use rustc_hash::FxHashSet;
+
+use super::{Collector, kernel_thread_name};
+use crate::{
+    apps::ExecutionId,
+    host::{Host, ProcessSnapshot},
+    processes::Process,
+};
+
+/// Mappings that are kept of processes that live: 1.3 MB.
+pub(super) const MAPPINGS_MAX: usize = 1 << 15;
+
+impl<H: Host> Collector<H> {
+    /// Takes in processes that run already. To be called after the events were enabled, so that no mapping falls
+    /// between; records from before are applied on top, which changes nothing that lasts.
+    pub fn discover(&mut self, pids: impl IntoIterator<Item = u32>) {
+        for pid in pids {
+            self.discover_one(pid);
+            self.processes.forget_least_recent(MAPPINGS_MAX);
+        }
+    }
+
+    pub(super) fn discover_one(&mut self, pid: u32) -> bool {
+        let Some(snapshot) = self.host.process(pid) else { return false };
+        let execution = self.begin_execution(&snapshot);
+        let process = self.process_in(pid, snapshot, execution);
+        self.processes.discover(pid, process);
+        self.meet(pid);
+        true
+    }
+
+    fn begin_execution(&mut self, snapshot: &ProcessSnapshot) -> ExecutionId {
+        if snapshot.kernel_thread {
+            self.apps.uncounted(kernel_thread_name(&snapshot.name))
+        } else {
+            self.apps.begin(&snapshot.name)
+        }
+    }
+
+    /// A process as /proc shows it.
+    fn process_in(&mut self, pid: u32, snapshot: ProcessSnapshot, execution: ExecutionId) -> Process {
+        self.apps.name(execution, &snapshot.name);
+        let mut process = Process::new(execution, snapshot.kernel_thread);
+        for (at, (start, end, file_offset, target)) in snapshot.mappings.into_iter().enumerate() {
+            let mapping = self.mapping(pid, (start, end, file_offset, target), &process.space, None);
+            process.program = process.program.or((snapshot.program == Some(at)).then_some(mapping.target));
+            process.space.map(mapping);
+        }
+        process.space.shrink();
+        process
+    }
+
+    /// Looks at all processes again, after a loss: what they execute and have mapped; the others have ended.
+    pub fn refresh(&mut self, pids: impl IntoIterator<Item = u32>, now_ns: u64) {
+        let pids: FxHashSet<u32> = pids.into_iter().collect();
+        self.aggregated.forget_all_lives();
+        self.processes.exit_all_but(&pids, now_ns);
+        for pid in pids {
+            let Some(snapshot) = self.host.process(pid) else { continue };
+            if self.processes.get(pid).is_none() {
+                self.discover_one(pid);
+                continue;
+            }
+            // Of one whose first thread has ended /proc shows no mappings any more.
+            if !snapshot.kernel_thread && snapshot.mappings.is_empty() {
+                continue;
+            }
+            let execution = self.execution_in(pid, &snapshot);
+            let process = self.process_in(pid, snapshot, execution);
+            self.processes.replace(pid, process, now_ns);
+            self.meet(pid);
+            self.processes.forget_least_recent(MAPPINGS_MAX);
+        }
+    }
+
+    /// The execution of a process that is known: another one, if it has executed another program meanwhile.
+    fn execution_in(&mut self, pid: u32, snapshot: &ProcessSnapshot) -> ExecutionId {
+        let known = self.processes.get(pid).filter(|p| p.kernel_thread == snapshot.kernel_thread);
+        let name = if snapshot.kernel_thread { kernel_thread_name(&snapshot.name) } else { &snapshot.name };
+        let Some((execution, awaits_program)) = known.map(|p| (p.execution, p.awaits_program)) else {
+            return self.begin_execution(snapshot);
+        };
+        if awaits_program {
+            self.apps.name(execution, name); // Unless it had to be called something already.
+        }
+        let goes_on = *self.apps.resolve(execution).app == *name;
+        if goes_on { execution } else { self.begin_execution(snapshot) }
+    }
+
+    /// A sample of a process is to be explained: reads its mappings again, where they were forgotten.
+    pub(super) fn recall(&mut self, pid: u32) {
+        if !self.processes.is_sampled(pid) {
+            return;
+        }
+        let (Some(snapshot), Some(process)) = (self.host.process(pid), self.processes.get(pid)) else {
+            return;
+        };
+        let execution = process.execution;
+        let space = self.process_in(pid, snapshot, execution).space;
+        self.processes.remember(pid, space);
+    }
+}
