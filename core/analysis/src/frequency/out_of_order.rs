@@ -39,6 +39,9 @@ const STEPPED_LOG_VARIANCE: f64 = 3.0;
 const SCALE_QUANTILE: f64 = 0.35;
 /// Samples below which a block's peak says nothing.
 const PEAK_SAMPLES_MIN: f64 = 50.0;
+/// Part of a peak's samples that may have landed before it instead of behind it (docs/measured.md): a busy host takes the
+/// processor in the middle of a wait, and gives it back with the timer due.
+const UNSKIDDED_PART: f64 = 0.1;
 
 /// `None` where the graph has missing edges or is too tangled for elimination.
 pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
@@ -148,10 +151,25 @@ fn with_peak(evidence: &Evidence, block: usize, head_samples: &[f64], best: f64)
     let is_chased = schedule.chased_load[block] == Some(peak);
     let expected_at_peak = if is_chased { memory.l1_cycles } else { schedule.expected_cycles(peak) };
     let rest_cycles = (best - expected_at_peak).max(schedule.slot_cycles[peak]);
-    let rest_samples = (total - head_samples[peak]).max(1.0);
+    let of_others = total - head_samples[peak] - unskidded(evidence, block, peak, head_samples);
+    let rest_samples = of_others.max(1.0);
     let cycles_by_rest = total / (rest_samples / rest_cycles);
     let middle = (best * cycles_by_rest.max(best)).sqrt();
     middle.clamp(best, best + middle_latency)
+}
+
+/// Samples of the instruction before `peak` in its block or loop that may be the peak's own.
+fn unskidded(evidence: &Evidence, block: usize, peak: usize, head_samples: &[f64]) -> f64 {
+    let Evidence { cfg, schedule, .. } = *evidence;
+    let range = cfg.blocks[block].clone();
+    let is_loop = || cfg.predecessors[block].iter().any(|&edge| cfg.edges[edge].from == block);
+    let before = match peak > range.start {
+        true => peak - 1,
+        false if is_loop() && range.len() > 1 => range.end - 1,
+        false => return 0.0,
+    };
+    let before = if schedule.is_fused[before] { before - 1 } else { before };
+    head_samples[before].min(UNSKIDDED_PART * head_samples[peak])
 }
 
 /// A first guess of each edge's frequency: of the rarer of its ends' at first, then as the flow says; fitted to its ends.

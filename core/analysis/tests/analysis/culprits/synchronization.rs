@@ -16,17 +16,16 @@ fn locked_operation() {
         &[100, 9800, 100, 0, 0],
         &[(3, 1000, 1)],
         expect![[r#"
-            frequency 707 Low, cpi 3.54, best 3.00
+            frequency 500 Low, cpi 5.00, best 3.00
                   static Dependency 11.5..11.5 by lock add [rdi], rax
-                  dynamic Synchronization 0.9..2.2 by lock add [rdi], rax
-                  dynamic ICacheMiss 0.0..0.6
-                  dynamic DCacheMiss 0.0..0.6 by lock add [rdi], rax
-                  dynamic BranchMispredict 0.0..0.1 by jne loop
-                13.9 1 lock add [rdi], rax
-                 0.1 0 add rbx, 1
-                 0.1 0 cmp rbx, rsi
+                  dynamic Synchronization 6.5..7.9 by lock add [rdi], rax
+                  dynamic ICacheMiss 0.0..0.7
+                  dynamic DCacheMiss 0.0..0.7 by lock add [rdi], rax
+                19.6 1 lock add [rdi], rax
+                 0.2 0 add rbx, 1
+                 0.2 0 cmp rbx, rsi
                  0.0 0 jne loop
-            frequency 1 Low, cpi -, best 0.17
+            frequency 0 Low, cpi -, best 0.17
                  0.0 1 ret
             note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],

@@ -16,11 +16,11 @@ fn store_miss() {
         &[100, 9800, 100, 0, 0],
         &[(3, 1000, 1)],
         expect![[r#"
-            frequency 1549 Low, cpi 1.61, best 0.25
-                  dynamic DtlbMiss 0.0..6.2 by mov [rdi], rax
-                  dynamic WriteBuffer 0.0..6.2 by mov [rdi], rax
-                  dynamic ICacheMiss 0.0..0.6
-                 6.3 1 mov [rdi], rax
+            frequency 1095 Low, cpi 2.28, best 0.25
+                  dynamic DtlbMiss 0.0..8.8 by mov [rdi], rax
+                  dynamic WriteBuffer 0.0..8.8 by mov [rdi], rax
+                  dynamic ICacheMiss 0.0..0.7
+                 8.9 1 mov [rdi], rax
                   static Dependency 0.5..0.5 by add rdi, 4096
                  0.1 0 add rdi, 4096
                  0.1 0 cmp rdi, rsi
