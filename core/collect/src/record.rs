@@ -70,7 +70,7 @@ pub fn record(
         Target::Command(words) => open_command(words, setup, writer)?,
     };
     progress(Progress::Started(Box::new(session.epoch().clone())));
-    let mut account = Account::new("start", Duration::ZERO, Clocks::now());
+    let mut account = Account::new("start", Clocks::now());
     let interrupted = run(&mut session, &mut running, &options, &mut account, stop, progress);
     session.set_account(account.record_of_a_run(&session));
     let stored = session.finish();

@@ -22,8 +22,6 @@ use super::budget::Budget;
 /// What is counted since the start, and where the epoch began in it.
 #[derive(Debug)]
 pub struct Account {
-    /// What one sample's interrupt takes.
-    pub interrupt: Duration,
     /// What CPU time is a share of. Counting them anew each time takes longer than all else here.
     cpus: usize,
     /// What the machine slept in the epoch.
@@ -47,9 +45,8 @@ pub struct Account {
 
 impl Account {
     /// From now on.
-    pub fn new(began: &str, interrupt: Duration, now: Clocks) -> Self {
+    pub fn new(began: &str, now: Clocks) -> Self {
         Account {
-            interrupt,
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             slept_ns: 0,
             disk_bytes: 0,
@@ -113,7 +110,7 @@ impl Account {
             reopened: self.reopened,
             samples_before: self.samples_before + counted,
             paused_since: self.paused_since,
-            ..Account::new(why, self.interrupt, now)
+            ..Account::new(why, now)
         };
     }
 

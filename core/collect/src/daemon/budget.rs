@@ -4,13 +4,16 @@
 //! another share of the asked rate. Never here: clocks, events.
 //!
 //! The cost of a sample is what its interrupt takes of whoever was interrupted, which no accounting of ours shows: it
-//! is measured once on this machine (`sys::interrupt`), and stands for all. The rest is our own CPU time. The law is
-//! deliberately lazy upwards: each change begins an epoch, so the rate must not swing.
+//! is measured on this machine now and then (`sys::interrupt`), since a virtual one's depends on what else its host does
+//! (2.5 µs one day, 13 to 27 another), and stands for all. The rest is our own CPU time. The law is deliberately lazy
+//! upwards: each change begins an epoch, so the rate must not swing.
 
 use std::time::Duration;
 
 /// The lowest share of the asked rate: below, there is too little to learn for the trouble.
 const SHARE_MIN: f64 = 1.0 / 64.0;
+/// Of the budget, what the interrupts of the first rate may take.
+pub const INTERRUPTS_SHARE: f64 = 0.5;
 /// A lowered rate aims at that part of the budget.
 const AIM: f64 = 0.75;
 /// A rate is lowered by a quarter at least, and at most to a quarter: a moment's storm is no reason for more.
@@ -69,6 +72,19 @@ impl Budget {
         }
     }
 
+    /// What to begin with of a rate that nobody insists on, in samples per second of a busy CPU. Without a budget all of it.
+    pub fn begin(&mut self, rate_hz: f64) {
+        if self.budget > 0.0 {
+            let affordable_hz = INTERRUPTS_SHARE * self.budget / self.interrupt.as_secs_f64().max(1e-9);
+            self.share = (affordable_hz / rate_hz.max(1e-9)).clamp(SHARE_MIN, 1.0);
+        }
+    }
+
+    /// What an interrupt was measured to take. One measurement is no more than half the truth.
+    pub fn measured(&mut self, interrupt: Duration) {
+        self.interrupt = (self.interrupt + interrupt) / 2;
+    }
+
     /// The part of the asked rate that is in force.
     pub fn share(&self) -> f64 {
         self.share
@@ -84,7 +100,7 @@ impl Budget {
         self.cost
     }
 
-    /// What the interrupts of so many samples took.
+    /// What the interrupts of so many samples take, as far as is known now.
     pub fn interrupts(&self, samples: u64) -> Duration {
         Duration::from_secs_f64(self.interrupt.as_secs_f64() * samples as f64)
     }
@@ -198,6 +214,39 @@ mod tests {
         "#]]
         .assert_eq(&told);
         assert_eq!((budget.share(), budget.lowered, budget.raised), (1.0, 3, 3));
+    }
+
+    #[test]
+    fn dear_interrupts_lower_the_rate_and_cheap_ones_let_it_rise() {
+        let mut budget = Budget::new(0.01, 2, Duration::from_micros(20));
+        budget.begin(1000.0);
+        assert!((budget.share() - 0.25).abs() < 1e-9, "half of the budget are 250 interrupts");
+        let mut told = String::new();
+        for window in 0..700 {
+            // A measurement every ten minutes: the host is busy for a while, then it is not.
+            if window % 60 == 59 {
+                budget.measured(Duration::from_nanos(if window < 240 { 60_000 } else { 2500 }));
+            }
+            let samples = (20_000.0 * budget.share()) as u64;
+            let own_cpu = Duration::from_millis(10);
+            if let Some(share) = budget.judge(&Load { elapsed: WINDOW, own_cpu, samples }) {
+                told += &format!("{window}: {:.2}% → {share:.3}\n", 100.0 * budget.cost());
+                budget.adopt(share);
+            }
+        }
+        expect![[r#"
+            60: 1.05% → 0.179
+            180: 1.03% → 0.130
+            388: 0.26% → 0.260
+            448: 0.29% → 0.519
+            508: 0.36% → 1.000
+        "#]]
+        .assert_eq(&told);
+        assert_eq!(budget.share(), 1.0);
+
+        let mut without = Budget::new(0.0, 2, Duration::from_micros(20));
+        without.begin(1000.0);
+        assert_eq!(without.share(), 1.0);
     }
 
     #[test]

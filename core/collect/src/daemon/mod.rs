@@ -53,10 +53,10 @@ const REOPEN_FIRST: Duration = Duration::from_secs(1);
 const REOPEN_LAST: Duration = Duration::from_secs(300);
 /// An epoch that could not begin is tried again after that time.
 const ROTATE_AGAIN: Duration = Duration::from_secs(60);
-/// What an interrupt takes where it cannot be measured (recipes/collector).
+/// What an interrupt takes where it cannot be measured: as on a 2-core VM whose host was quiet.
 const INTERRUPT_ASSUMED: Duration = Duration::from_nanos(2500);
-/// Of the budget, what the interrupts of the first rate may take.
-const INTERRUPTS_SHARE: f64 = 0.5;
+/// It is measured again so often, which takes some 20 ms.
+const INTERRUPT_EVERY: Duration = Duration::from_secs(600);
 /// An epoch may take this part of what all may, or retention could not remove the oldest.
 const EPOCHS_KEPT_MIN: u64 = 8;
 
@@ -102,7 +102,9 @@ struct Daemon<'w> {
     options: DaemonOptions,
     writer: &'w Writer,
     session: Session,
-    /// The periods asked for, by event: what the budget's share is of.
+    /// The rate asked for.
+    rate: Rate,
+    /// Its periods by event: what the budget's share is of.
     asked: Vec<u64>,
     flushing: Flushing,
     compacting: Compacting,
@@ -118,6 +120,7 @@ struct Daemon<'w> {
     next_look: Instant,
     next_giving_back: Instant,
     next_window: Instant,
+    next_interrupt: Instant,
     next_retention: Instant,
     next_rotation: Instant,
     window: Window,
@@ -146,12 +149,18 @@ impl<'w> Daemon<'w> {
         writer: &'w Writer,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, CollectError> {
-        let interrupt = measure_interrupt();
+        let interrupt = measure_interrupt().unwrap_or(INTERRUPT_ASSUMED);
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let budget = Budget::new(options.budget_percent / 100.0, cpus, interrupt);
-        let rate = options.rate.unwrap_or(Rate::Continuous { hz_max: rate_within(&options, interrupt) });
-        let setup = setup(&options, rate, options.name.clone());
-        let mut session = Session::open(setup, &Tasks::All, writer)?;
+        let mut budget = Budget::new(options.budget_percent / 100.0, cpus, interrupt);
+        // Of hardware events rather too much: the budget's share of it follows what an interrupt takes.
+        let hz_max = rate_within(&options, interrupt.min(INTERRUPT_ASSUMED));
+        let rate = options.rate.unwrap_or(Rate::Continuous { hz_max });
+        let mut session = Session::open(setup(&options, rate, options.name.clone()), &Tasks::All, writer)?;
+        if options.rate.is_none() {
+            budget.begin(session.rate_hz());
+        }
+        let asked: Vec<u64> = session.tallies().map(|(plan, _)| plan.period).collect();
+        session.set_first_periods(&periods(&asked, budget.share()));
         session.start(all_pids, &Tasks::All)?;
         heap::give_back(); // Of all that was needed to find out about the machine.
         heap::give_back_code();
@@ -162,12 +171,13 @@ impl<'w> Daemon<'w> {
         };
         let (now, clocks) = (Instant::now(), Clocks::now());
         let mut daemon = Daemon {
-            asked: session.tallies().map(|(plan, _)| plan.period).collect(),
+            rate,
+            asked,
             flushing: Flushing::new(options.flush_every),
             compacting: Compacting::default(),
             rotation: Rotation::new(schedule),
             keeping: Keeping::new(options.keep_images_bytes),
-            account: Account::new("start", interrupt, clocks),
+            account: Account::new("start", clocks),
             clocks: ClockWatch::new(clocks),
             silence: Silence::default(),
             reopening: None,
@@ -175,6 +185,7 @@ impl<'w> Daemon<'w> {
             next_look: now,
             next_giving_back: now + 2 * RETAIN_FIRST, // When what starting needs is done.
             next_window: now + options.budget_window,
+            next_interrupt: now + INTERRUPT_EVERY,
             next_retention: now + RETAIN_FIRST, // Not at once: there is enough to do at the start.
             next_rotation: now,
             window: Window { start: clocks, own_cpu: own_cpu(), samples: 0, seen: 0 },
@@ -202,6 +213,10 @@ impl<'w> Daemon<'w> {
             account::look_at_memory();
             heap::give_back();
             heap::give_back_code();
+        }
+        if now >= self.next_interrupt && !self.paused && self.options.budget_percent > 0.0 {
+            self.next_interrupt = now + INTERRUPT_EVERY;
+            measure_interrupt().into_iter().for_each(|interrupt| self.budget.measured(interrupt));
         }
         if now >= self.next_window && !self.paused {
             self.next_window = now + self.options.budget_window;
@@ -261,8 +276,7 @@ impl<'w> Daemon<'w> {
             "rate: {from:.0}% → {to:.0}% of the asked, as it cost {cost:.2}% of each CPU (budget {}%)",
             self.options.budget_percent
         );
-        let periods = self.asked.iter().map(|p| (*p as f64 / share).round() as u64).collect();
-        let next = Next { periods: Some(periods), ..Next::default() };
+        let next = Next { periods: Some(periods(&self.asked, share)), ..Next::default() };
         if self.begin_epoch(&why, next, progress).is_ok() {
             self.budget.adopt(share);
             self.tell();
@@ -424,18 +438,13 @@ impl<'w> Daemon<'w> {
     }
 
     fn reopen(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), CollectError> {
-        let rate = self
-            .options
-            .rate
-            .unwrap_or(Rate::Continuous { hz_max: rate_within(&self.options, self.account.interrupt) });
-        let mut session = Session::open(setup(&self.options, rate, None), &Tasks::All, self.writer)?;
+        let mut session = Session::open(setup(&self.options, self.rate, None), &Tasks::All, self.writer)?;
+        session.set_first_periods(&periods(&self.asked, self.budget.share()));
         let started = session.start(all_pids, &Tasks::All);
         if let Err(error) = started.and_then(|()| if self.paused { session.pause() } else { Ok(()) }) {
             session.discard();
             return Err(error);
         }
-        let periods = self.asked.iter().map(|p| (*p as f64 / self.budget.share()).round() as u64);
-        session.set_first_periods(&periods.collect::<Vec<_>>());
         self.tell();
         let counted = self.account.counted(&self.session);
         let old = std::mem::replace(&mut self.session, session);
@@ -490,14 +499,19 @@ fn rate_within(options: &DaemonOptions, interrupt: Duration) -> u32 {
     if options.budget_percent <= 0.0 {
         return ANY as u32;
     }
-    let share = INTERRUPTS_SHARE * options.budget_percent / 100.0;
+    let share = budget::INTERRUPTS_SHARE * options.budget_percent / 100.0;
     (share / interrupt.as_secs_f64().max(1e-9)).clamp(1.0, ANY) as u32
 }
 
+/// The periods that give this share of the asked rate.
+fn periods(asked: &[u64], share: f64) -> Vec<u64> {
+    asked.iter().map(|period| (*period as f64 / share).round() as u64).collect()
+}
+
 /// Of the timer: what a counter's interrupt takes is no more.
-fn measure_interrupt() -> Duration {
+fn measure_interrupt() -> Option<Duration> {
     const PERIOD_NS: u64 = 100_000;
-    interrupt::measure(Counter::CPU_CLOCK, PERIOD_NS).unwrap_or(INTERRUPT_ASSUMED)
+    interrupt::measure(Counter::CPU_CLOCK, PERIOD_NS)
 }
 
 fn own_cpu() -> Duration {
