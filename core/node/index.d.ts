@@ -250,6 +250,8 @@ export interface EventSummary {
   throttled: number
   /** Of `samples`, those without an image. */
   unknown: number
+  /** Of the time that it was to count, the share that it did: below 1 events took turns. `null` where nobody told. */
+  runningShare: number | null
 }
 
 /** What changed in one source file between two profiles. */

@@ -11,7 +11,7 @@ const lineCost = (line, share, cycles, cpi, bestCaseCpi, culprits, confidence = 
 
 const epoch = (id, name, start, end) => ({
   id, name, start, end, host: 'testhost', cpu: 'Test CPU', backend: 'perf', scope: './a.out',
-  events: { 'cpu-clock': { period: 200000, unit: 'ns', samples: 1000, lost: 3, throttled: 0, unknown: 0 } }, notes: [],
+  events: { 'cpu-clock': { period: 200000, unit: 'ns', samples: 1000, lost: 3, throttled: 0, unknown: 0, runningShare: 1 } }, notes: [],
 });
 
 const state = {

@@ -87,6 +87,7 @@ export interface EventSummary {
   lost: number;
   throttled: number;
   unknown: number;
+  runningShare: number | null;
 }
 
 export interface HotProceduresParams {

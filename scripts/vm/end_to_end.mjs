@@ -62,10 +62,11 @@ const NEAR = 1.1;
 const near = (a, b, factor) => a <= b * factor && b <= a * factor;
 
 function checkCounts(name, backend, epoch) {
-  const { samples, lost, unknown, shown, byImage, ofWork, wanted } = epoch;
+  const { samples, lost, unknown, shown, byImage, ofWork, wanted, running_share: running } = epoch;
   const spun = byImage.init ?? 0;
   return [
     [`${name}: ${backend} sampled, and lost nothing (${lost} of ${samples})`, epoch.backend === backend && lost === 0],
+    [`${name}: the timer ran all the time (${running} of it)`, running > 0.98],
     [`${name}: every sample is shown with its image (${shown} and ${unknown} unknown of ${samples})`, shown + unknown === samples && unknown * 100 <= samples],
     [`${name}: the work's instructions have their samples (${spun}, at least ${SPIN_SAMPLES})`, spun >= SPIN_SAMPLES * 0.97],
     [`${name}: the work has a sample for each period of its CPU time (${ofWork} of ${wanted})`, near(ofWork, wanted, NEAR)],

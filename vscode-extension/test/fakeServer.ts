@@ -236,7 +236,7 @@ function epoch(id: string, name: string | null, daysAgo: number): EpochSummary {
   const start = new Date(Date.UTC(2026, 10, 20 - daysAgo, 9, 41)).toISOString();
   return {
     id, name, start, end: start, host: 'builder', cpu: 'AMD EPYC', backend: 'perf', scope: './chase 32', notes: [],
-    events: { 'cpu-clock': { period: 200_000, unit: 'ns', samples: 4000, lost: 0, throttled: 0, unknown: 3 } },
+    events: { 'cpu-clock': { period: 200_000, unit: 'ns', samples: 4000, lost: 0, throttled: 0, unknown: 3, runningShare: 1 } },
   };
 }
 

@@ -122,7 +122,7 @@ fn show(db: &Path, status: &Status, json: bool) -> anyhow::Result<()> {
         return print_json(&object);
     }
     let mut lines = what(db, status);
-    lines.extend(status.events.iter().map(event_lines));
+    lines.extend(status.events.iter().flat_map(event_lines));
     lines.extend(by_cpu(&status.collector));
     lines.extend(costs(&status.collector));
     lines.push(format!("{} entries wait to be stored", grouped(status.entries as u64)));
@@ -132,14 +132,12 @@ fn show(db: &Path, status: &Status, json: bool) -> anyhow::Result<()> {
 }
 
 /// What was sampled, how often, and what of it is missing.
-fn event_lines((event, r): (&Event, &EventRecord)) -> String {
+fn event_lines((event, r): (&Event, &EventRecord)) -> Vec<String> {
     let times = grouped(r.throttled);
-    format!(
-        "  {}; every {} {}, throttled {times} times",
-        event_line(event, r),
-        grouped(r.period),
-        r.unit.name()
-    )
+    let (period, unit) = (grouped(r.period), r.unit.name());
+    let told = format!("  {}; every {period} {unit}, throttled {times} times", event_line(event, r));
+    let shared = r.multiplexing_note(event).map(|note| format!("  {note}"));
+    [told].into_iter().chain(shared).collect()
 }
 
 /// The account that an epoch keeps of how it was collected; imported ones have none.
@@ -162,7 +160,7 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
         format!("epoch {} ({}), {:.0} {until}", epoch.id, epoch.backend, epoch.start),
         format!("{resolved:.2}% resolved, {unknown:.2}% unknown{hz}"),
     ];
-    lines.extend(epoch.events.iter().map(event_lines));
+    lines.extend(epoch.events.iter().flat_map(event_lines));
     match &epoch.collector {
         Some(account) => {
             lines.push(format!("began: {}", account.began));

@@ -104,7 +104,7 @@ fn answers_have_their_shapes() {
     assert_eq!(scratch.record(&workload("mispredict"), "100").status, Some(0));
 
     let epochs = scratch.json(&["epoch", "list"]);
-    let event = json!({ "period": 1, "unit": "cycles|ns|events", "samples": 1, "lost": 0, "throttled": 0, "unknown": 0 });
+    let event = json!({ "period": 1, "unit": "cycles|ns|events", "samples": 1, "lost": 0, "throttled": 0, "unknown": 0, "running_share": 0.5 });
     let epoch = json!({ "id": "", "name": "?", "start": "", "end": "?", "host": "", "cpu": "", "backend": "", "events": { "*": event } });
     hold(&epochs, &json!({ "schema": 1, "epochs": [epoch] }), "epoch list");
     assert_eq!(epochs["schema"], 1);
@@ -132,7 +132,7 @@ fn answers_have_their_shapes() {
     let account = json!({ "began": "", "elapsed_ns": 1, "cpu_user_ns": 1, "cpu_kernel_ns": 1, "memory_bytes": 1, "disk_bytes": 1,
         "lost": {}, "unknown": {}, "samples_by_cpu": { "*": [1] }, "late_records": 0, "skew_ns_max": 0 });
     let told = scratch.json(&["status", "--epoch", "latest"]);
-    let shape = json!({ "schema": 1, "epoch": "", "backend": "", "start": "", "end": "?", "events": { "*": {} },
+    let shape = json!({ "schema": 1, "epoch": "", "backend": "", "start": "", "end": "?", "events": { "*": event },
         "unknown_share": 0.5, "resolved_share": 0.5, "clock_hz": null, "collector": account,
         "paths": null, "windows": { "windows": 1, "executions": 1, "samples_dropped": 1 }, "notes": [] });
     hold(&told, &shape, "status --epoch");

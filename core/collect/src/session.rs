@@ -35,6 +35,7 @@ use crate::{
         choose::{Chosen, Wish, open_source},
         closed::Closed,
         now_ns, paranoid, sees_all_processes,
+        times::EventTimes,
     },
     store::Store,
     windows::Windows,
@@ -93,6 +94,8 @@ pub struct Session {
     malformed: u64,
     /// What the source had told when the epoch began.
     at_epoch: SourceTally,
+    /// For how long its events had counted by then; nothing at first.
+    times_at_epoch: Vec<EventTimes>,
     collector: Collector<LinuxHost>,
     merger: Merger<Item>,
     plans: Vec<Plan>,
@@ -152,6 +155,7 @@ impl Session {
         }
         Ok(Session {
             at_epoch: source.tally(),
+            times_at_epoch: Vec::new(),
             source,
             malformed: 0,
             collector,
@@ -365,6 +369,7 @@ impl Session {
             self.store.epoch.notes[at] = stacks_note(stacks, branches);
         }
         self.note_births();
+        self.store.running_shares = self.running_shares();
         self.malformed += self.source.take_malformed();
         self.refresh_account();
         stored?; // Else the tallies would tell of samples that are not there.
@@ -554,6 +559,7 @@ fn new_epoch(
         lost: 0,
         throttled: 0,
         unknown: 0,
+        running_share: None,
     };
     let cpu: Cpu = machine::cpu();
     Epoch {

@@ -26,6 +26,9 @@ pub mod closed;
 pub mod cpus;
 pub mod kmod;
 pub mod perf;
+pub mod times;
+
+use times::EventTimes;
 
 /// Timers are rewritten, and rings drained, no more often than that.
 pub const ROUND_MIN: Duration = Duration::from_millis(10);
@@ -181,6 +184,12 @@ pub trait Source {
     /// What it has done since it was opened.
     fn tally(&self) -> SourceTally {
         SourceTally::default()
+    }
+
+    /// For how long each event has counted since it was opened, in the order of the plans. May interrupt each CPU for each event:
+    /// for when something is stored or asked for.
+    fn times(&mut self) -> Vec<EventTimes> {
+        Vec::new()
     }
 
     /// Records since the last call that could not be understood; a defect of ours, but counted as a loss.

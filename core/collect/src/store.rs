@@ -35,6 +35,8 @@ pub struct Store {
     began_boot_ns: u64,
     /// How often the database refused.
     pub failures: u64,
+    /// Of the time that events were to count, the share that they did, in the order of the plans, as last asked for.
+    pub running_shares: Vec<Option<f64>>,
     /// Samples by event that were given up, since the database had refused them for too long.
     dropped: BTreeMap<Event, u64>,
 }
@@ -55,6 +57,7 @@ impl Store {
             unstored_max,
             began_boot_ns: Clocks::now().boot_ns,
             failures: 0,
+            running_shares: Vec::new(),
             dropped: BTreeMap::new(),
         })
     }
@@ -133,6 +136,7 @@ impl Store {
                 unknown: tally.unknown,
                 period: plan.period,
                 unit: plan.unit,
+                running_share: self.running_shares.get(at).copied().flatten(),
             };
             (plan.event.clone(), record)
         };

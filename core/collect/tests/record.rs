@@ -135,6 +135,7 @@ fn a_spinning_command_is_found_on_its_own_image() {
     let stored = by_app_and_image(&bench.database, &recorded.epoch);
     assert_eq!(stored.values().sum::<u64>(), tallies.samples, "what was tallied is stored");
     assert!(tallies.samples > 3000, "{tallies:?}");
+    assert!(tallies.running_share.is_some_and(|share| share > 0.98), "{tallies:?}");
     let name = own_path().file_name().unwrap().to_string_lossy().into_owned();
     let own = dwell_image::build_id_of_file(own_path()).unwrap().to_string();
     let on_own = stored.get(&(name, own)).copied().unwrap_or(0);

@@ -66,6 +66,7 @@ impl From<answer::EventSummary> for EventSummary {
             lost: number(a.lost),
             throttled: number(a.throttled),
             unknown: number(a.unknown),
+            running_share: a.running_share,
         }
     }
 }

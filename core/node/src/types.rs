@@ -87,6 +87,8 @@ pub struct EventSummary {
     pub throttled: f64,
     /// Of `samples`, those without an image.
     pub unknown: f64,
+    /// Of the time that it was to count, the share that it did: below 1 events took turns. `null` where nobody told.
+    pub running_share: Option<f64>,
 }
 
 /// Where the time went.

@@ -120,8 +120,11 @@ pub enum Scope {
     Import(String),
 }
 
+/// Below that share of the time that it was to count, an event is told to have run for a part of it only.
+const TOLD_SHARE: f64 = 0.99;
+
 /// One event's period and tallies in an epoch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventRecord {
     /// Mean period between samples, in `unit`.
     pub period: u64,
@@ -135,4 +138,38 @@ pub struct EventRecord {
     pub throttled: u64,
     /// Of `samples`, those that landed under the image `unknown`.
     pub unknown: u64,
+    /// Of the time that it was to count, the share that it did, 0 to 1: events take turns where counters are few. `None`
+    /// where nobody told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_share: Option<f64>,
+}
+
+impl EventRecord {
+    /// What its user must know where the event shared a counter: its samples are of a part of the time, and nothing is scaled.
+    pub fn multiplexing_note(&self, event: &Event) -> Option<String> {
+        let share = self.running_share.filter(|share| *share < TOLD_SHARE)?;
+        let percent = 100.0 * share;
+        Some(format!("{event} ran {percent:.0}% of the time: multiplexed; counts are those of that time"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_event_that_shared_its_counter_is_noted() {
+        let note = |share: &str| {
+            let text = format!(
+                r#"{{"period": 1, "unit": "cycles", "samples": 2, "lost": 0, "throttled": 0, "unknown": 0{share}}}"#
+            );
+            serde_json::from_str::<EventRecord>(&text).unwrap().multiplexing_note(&Event::CYCLES)
+        };
+        assert_eq!(note(""), None, "an epoch from before");
+        assert_eq!(note(r#", "running_share": 0.99"#), None);
+        assert_eq!(
+            note(r#", "running_share": 0.4321"#).unwrap(),
+            "cycles ran 43% of the time: multiplexed; counts are those of that time"
+        );
+    }
 }

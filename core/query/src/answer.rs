@@ -78,6 +78,9 @@ pub struct EventSummary {
     pub throttled: u64,
     /// Of `samples`, those without an image.
     pub unknown: u64,
+    /// Of the time that it was to count, the share that it did, where that is known: below 1 events took turns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running_share: Option<f64>,
 }
 
 /// `dwell top --json`.

@@ -25,6 +25,7 @@ fn summary(epoch: &Epoch) -> EpochSummary {
             lost: r.lost,
             throttled: r.throttled,
             unknown: r.unknown,
+            running_share: r.running_share,
         };
         (event.name().to_owned(), summary)
     });

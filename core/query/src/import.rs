@@ -145,6 +145,7 @@ fn epoch(request: &ImportRequest, model: &MachineModel, arch: &str, samples: u64
         lost: 0,
         throttled: 0,
         unknown: 0,
+        running_share: None,
     };
     Epoch {
         id: EpochId::new(now),

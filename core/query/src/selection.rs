@@ -443,6 +443,7 @@ fn notes(profiles: &[EpochProfile]) -> Vec<String> {
                     r.lost, r.throttled, r.samples
                 ));
             }
+            notes.extend(r.multiplexing_note(event));
         }
         if p.epoch.events.values().all(|r| r.samples == 0) {
             notes.push(format!("epoch {} has no samples", p.epoch.id));

@@ -314,10 +314,18 @@ fn instructions_beside_cycles_tell_executions() {
         profile.counts.insert(key(Event::INSTRUCTIONS), 400);
         profile.counts.insert(key(Event::CYCLES), 100 + 900 * (i as u64 % 3));
     }
-    let unit =
-        |unit| EventRecord { period: 1_000_000, unit, samples: 10_000, lost: 0, throttled: 0, unknown: 0 };
+    let unit = |unit| EventRecord {
+        period: 1_000_000,
+        unit,
+        samples: 10_000,
+        lost: 0,
+        throttled: 0,
+        unknown: 0,
+        running_share: None,
+    };
     let start = Timestamp::now();
-    let events = [(Event::CYCLES, unit(Unit::Cycles)), (Event::INSTRUCTIONS, unit(Unit::Events))];
+    let instructions = EventRecord { running_share: Some(0.5), ..unit(Unit::Events) };
+    let events = [(Event::CYCLES, unit(Unit::Cycles)), (Event::INSTRUCTIONS, instructions)];
     let epoch = Epoch {
         id: EpochId::new(start),
         name: Some("counted".to_owned()),
@@ -335,6 +343,11 @@ fn instructions_beside_cycles_tell_executions() {
     executions.sort_by(f64::total_cmp);
     assert!(executions.len() * 2 > listing.instructions.len(), "{executions:?}");
     assert!((executions[executions.len() / 2] / 4e8 - 1.0).abs() < 0.25, "{executions:?}");
+    let shared = "instructions ran 50% of the time: multiplexed; counts are those of that time";
+    assert_eq!(
+        listing.notes.iter().filter(|note| note.contains("multiplexed")).collect::<Vec<_>>(),
+        [shared]
+    );
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn epoch() -> EpochSummary {
         lost: 3,
         throttled: 0,
         unknown: 0,
+        running_share: None,
     };
     EpochSummary {
         id: "e1".into(),

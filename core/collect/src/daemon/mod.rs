@@ -384,12 +384,12 @@ impl<'w> Daemon<'w> {
         // Else no share is known to be resolved until the first flush. Not each time, or who watches would keep the
         // kernel from aggregating.
         self.session.take_aggregated_first();
+        let events = self.session.records_now();
         let epoch = self.session.epoch();
         let (processes, images, entries) = self.session.tracked();
         let handed_out = self.session.records();
         let unknown: u64 = handed_out.values().map(|r| r.unknown).sum();
         let share = unknown as f64 / (handed_out.values().map(|r| r.samples).sum::<u64>() as f64).max(1.0);
-        let events = self.session.records_now();
         let samples: u64 = events.values().map(|r| r.samples).sum();
         Status {
             pid: std::process::id(),

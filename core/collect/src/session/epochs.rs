@@ -1,12 +1,17 @@
 //! A running collection's epochs: one ends, the next begins, perhaps at another rate; and what is told of them.
 
-use std::{collections::BTreeMap, fs::File, thread};
+use std::{collections::BTreeMap, fs::File, iter, thread};
 
 use dwell_profile::{
     CollectorRecord, EpochId, Event, EventRecord, ImageId, ImageRecord, TableRecord, Writer,
 };
 
-use crate::{CollectError, machine::MeasuredClock, source::now_ns, store::Store};
+use crate::{
+    CollectError,
+    machine::MeasuredClock,
+    source::{now_ns, times::EventTimes},
+    store::Store,
+};
 
 use super::{MERGE_WINDOW, Session, new_epoch};
 
@@ -71,6 +76,7 @@ impl Session {
         self.clock.measure();
         self.malformed = 0;
         self.at_epoch = self.source.tally();
+        self.times_at_epoch = self.source.times();
         self.collector.begin_epoch();
     }
 
@@ -135,7 +141,8 @@ impl Session {
     }
 
     /// The same with the samples that the kernel still holds, where it tells of them; what they are is not known yet.
-    pub fn records_now(&self) -> BTreeMap<Event, EventRecord> {
+    pub fn records_now(&mut self) -> BTreeMap<Event, EventRecord> {
+        self.store.running_shares = self.running_shares();
         let mut records = self.records();
         for (event, by_cpu) in self.samples_by_cpu() {
             if let Some(record) = records.get_mut(&event) {
@@ -144,6 +151,13 @@ impl Session {
             }
         }
         records
+    }
+
+    /// Of the time that each event was to count in the epoch so far, the share that it did.
+    pub(super) fn running_shares(&mut self) -> Vec<Option<f64>> {
+        let times = self.source.times();
+        let then = self.times_at_epoch.iter().copied().chain(iter::repeat(EventTimes::default()));
+        times.iter().zip(then).map(|(now, then)| now.running_share_since(&then)).collect()
     }
 
     /// Samples per second of a busy CPU that the events of time should give; 0 where there is none.

@@ -25,6 +25,7 @@ use super::{
     cpus::online_cpus,
     now_ns,
     perf::{Attach, PerfSource},
+    times::EventTimes,
 };
 use crate::{
     CollectError,
@@ -311,6 +312,10 @@ impl Source for BpfSource {
             table.found += tally.found;
         }
         SourceTally { by_cpu, table: Some(table), born: 0 }
+    }
+
+    fn times(&mut self) -> Vec<EventTimes> {
+        self.perf.times()
     }
 
     fn take_malformed(&mut self) -> u64 {

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::{
     Backend, Features, LossCause, Source, SourceTally, Tasks, cpus::online_cpus, now_ns, perf::PerfSource,
+    times::EventTimes,
 };
 use crate::{
     CollectError,
@@ -380,6 +381,12 @@ impl Source for KmodSource {
             table = TableRecord { samples: status.table.samples, found: status.table.found };
         }
         SourceTally { by_cpu, table: Some(table), born: 0 }
+    }
+
+    /// As told with the losses, a round ago at most.
+    fn times(&mut self) -> Vec<EventTimes> {
+        let times = |s: &EventStatus| EventTimes { enabled_ns: s.enabled_ns, running_ns: s.running_ns };
+        self.told.iter().map(times).collect()
     }
 
     fn take_malformed(&mut self) -> u64 {

@@ -18,6 +18,7 @@ use super::{
     Backend, Features, LossCause, ROUND_MIN, Source, SourceTally, Tasks,
     cpus::{OnlineCpus, online_cpus},
     now_ns,
+    times::EventTimes,
 };
 use crate::{
     CollectError,
@@ -32,6 +33,7 @@ use crate::{
     },
 };
 
+mod counts;
 mod open;
 #[cfg(test)]
 mod tests;
@@ -84,6 +86,8 @@ pub struct PerfSource {
     tells_lost: bool,
     /// Losses are to be asked for.
     asks_lost: bool,
+    /// For how long events counted on CPUs that went, by index.
+    times_of_gone: BTreeMap<u8, EventTimes>,
     /// Records that found no room, by event, still to be told.
     lost: Vec<(u8, u64)>,
     malformed: u64,
@@ -131,6 +135,8 @@ struct Sampler {
     counts_time: bool,
     /// Records that found no room, as last asked for.
     lost: u64,
+    /// For how long it counted, as last asked for.
+    times: EventTimes,
 }
 
 impl PerfSource {
@@ -210,6 +216,7 @@ impl PerfSource {
             quiet: false,
             tells_lost: true,
             asks_lost: false,
+            times_of_gone: BTreeMap::new(),
             lost: Vec::new(),
             malformed: 0,
             born: 0,
@@ -297,23 +304,12 @@ impl PerfSource {
         }
     }
 
-    /// Asks each event how many of its records found no room since the last time.
-    fn ask_lost(&mut self) {
-        for sampler in self.samplers.iter_mut().filter(|_| self.tells_lost) {
-            // One that is being revoked tells nothing any more.
-            let lost = sampler.event.lost().unwrap_or(sampler.lost).max(sampler.lost);
-            let more = lost - std::mem::replace(&mut sampler.lost, lost);
-            if more > 0 {
-                self.lost.push((sampler.event_index, more));
-            }
-        }
-    }
-
     /// Closes a CPU's events; its ring stays until it has been drained.
     fn forget_cpu(&mut self, at: usize) {
-        self.ask_lost();
+        self.ask();
         self.cpus[at].gone = true;
         let cpu = self.cpus[at].cpu;
+        self.keep_times(cpu);
         self.retain_samplers(|s| s.cpu != cpu);
     }
 
@@ -465,7 +461,7 @@ impl Source for PerfSource {
         }
         self.cpus.retain(|c| !c.gone);
         if std::mem::take(&mut self.asks_lost) {
-            self.ask_lost();
+            self.ask();
         }
         for (event, records) in self.lost.drain(..) {
             let side = Side::Lost { event, records, cause: LossCause::RingFull };
@@ -507,6 +503,10 @@ impl Source for PerfSource {
 
     fn tally(&self) -> SourceTally {
         SourceTally { by_cpu: self.by_cpu.clone(), table: None, born: self.born }
+    }
+
+    fn times(&mut self) -> Vec<EventTimes> {
+        self.asked_times()
     }
 
     fn take_malformed(&mut self) -> u64 {

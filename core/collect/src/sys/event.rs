@@ -7,6 +7,8 @@ use std::{
 
 use perf_event_open_sys::{self as perf, bindings as abi};
 
+use crate::source::times::EventTimes;
+
 /// Registers in samples: all general ones and the flags, in the order in which the kernel dumps them (ascending bits
 /// of `enum perf_event_x86_regs`: AX BX CX DX SI DI BP SP IP FLAGS, then R8…R15). The user's IP is that of the sample
 /// only outside the kernel.
@@ -53,7 +55,7 @@ pub struct Attributes {
     pub side_band: bool,
     /// Report build IDs with mappings (Linux 5.12).
     pub build_ids: bool,
-    /// Count what the event could not write (Linux 6.0): see [`PerfEvent::lost`].
+    /// Count what the event could not write (Linux 6.0): see [`Counts::lost`].
     pub lost: bool,
     /// Sample the user's registers.
     pub registers: bool,
@@ -61,6 +63,15 @@ pub struct Attributes {
     pub branch_stacks: bool,
     /// Bytes in the ring that wake the reader.
     pub watermark_bytes: u32,
+}
+
+/// What an event tells of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    /// For how long it counted.
+    pub times: EventTimes,
+    /// Records that found no room, if it was opened to count them.
+    pub lost: u64,
 }
 
 /// An open event, disabled until [`PerfEvent::enable`] or, if so asked, the next exec.
@@ -103,13 +114,16 @@ impl PerfEvent {
         Ok(id)
     }
 
-    /// How many records of it found no room so far, if it was opened to count them. Interrupts its CPU.
-    pub fn lost(&self) -> io::Result<u64> {
-        let mut bytes = [0; 16]; // The count of occurrences, then that of losses.
-        match rustix::io::read(&self.fd, &mut bytes)? {
-            16 => Ok(u64::from_ne_bytes(bytes[8..].try_into().expect("eight bytes"))),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    /// What it tells of itself so far, of those who inherited it too. Interrupts its CPU.
+    pub fn counts(&self) -> io::Result<Counts> {
+        let mut bytes = [0; 32]; // Occurrences, time enabled, time running, and losses where they are counted.
+        if rustix::io::read(&self.fd, &mut bytes)? < 24 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        let number =
+            |at: usize| u64::from_ne_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
+        let times = EventTimes { enabled_ns: number(1), running_ns: number(2) };
+        Ok(Counts { times, lost: number(3) })
     }
 
     /// Starts counting.
@@ -179,8 +193,10 @@ impl Attributes {
             attr.set_task(1);
             attr.set_build_id(self.build_ids.into());
         }
+        attr.read_format =
+            u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED | abi::PERF_FORMAT_TOTAL_TIME_RUNNING);
         if self.lost {
-            attr.read_format = u64::from(abi::PERF_FORMAT_LOST);
+            attr.read_format |= u64::from(abi::PERF_FORMAT_LOST);
         }
         if self.registers && REGISTER_MASK != 0 {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_REGS_USER);

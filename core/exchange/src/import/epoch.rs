@@ -61,6 +61,7 @@ impl Told {
                 lost: 0,
                 throttled: 0,
                 unknown: 0,
+                running_share: None,
             });
             record.samples += tally.samples;
             record.lost += tally.lost;

@@ -15,7 +15,7 @@ use crate::{
     events::{Plan, known_names},
     linux_host::{threads_of, tree_of},
     period::RandomPeriod,
-    source::{Tasks, now_ns, paranoid},
+    source::{Tasks, now_ns, paranoid, times::EventTimes},
     sys::{
         event::{Attributes, PerfEvent},
         ring::Ring,
@@ -209,6 +209,7 @@ impl PerfSource {
             mean,
             samples_since: 0,
             lost: 0,
+            times: EventTimes::default(),
             rewritten_ns,
             counts_time: plan.is_timer() && task.is_none(),
         });

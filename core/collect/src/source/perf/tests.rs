@@ -163,6 +163,42 @@ fn losses_at_the_end_are_told() {
     assert!(!drained(&mut source).iter().any(|item| matches!(item, Item::Side(_))), "told once");
 }
 
+/// Nobody takes turns at a timer. What a CPU's events tell stays when it goes.
+#[test]
+fn a_timer_runs_all_the_time() {
+    let Some(mut source) = on_first_cpu("a_timer_runs_all_the_time") else { return };
+    let share = |times: &[EventTimes]| times[0].running_share_since(&EventTimes::default());
+    assert_eq!(share(&source.times()), None, "it is off");
+    source.enable().unwrap();
+    spin_on_first_cpu(20);
+    let times = source.times();
+    assert!(times.len() == 1 && times[0].enabled_ns >= 20_000_000, "{times:?}");
+    assert_eq!(share(&times), Some(1.0));
+    source.forget_cpu(0);
+    assert!(source.times()[0].enabled_ns >= times[0].enabled_ns);
+}
+
+/// A task's event of another CPU was to count as well, but could not: that is no multiplexing.
+#[test]
+fn a_task_runs_on_one_cpu_at_a_time() {
+    let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let opened = PerfSource::open(&Tasks::Running(vec![busy.id()]), &plans, false, None);
+    let times = opened.and_then(|mut source| {
+        source.enable()?;
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(source.times())
+    });
+    busy.kill().and_then(|()| busy.wait()).unwrap();
+    match times {
+        Ok(times) => {
+            let share = times[0].running_share_since(&EventTimes::default());
+            assert!(share.is_none_or(|share| share > 0.98), "{times:?}");
+        }
+        Err(error) => eprintln!("SKIPPED a_task_runs_on_one_cpu_at_a_time: {error}"),
+    }
+}
+
 /// Where a thread is born while events are opened, they are opened anew; where that goes on and on, it is told.
 #[test]
 fn threads_that_are_born_meanwhile_are_told() {

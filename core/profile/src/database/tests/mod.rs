@@ -42,6 +42,7 @@ pub(super) fn epoch_at(second: i64) -> Epoch {
                 lost: 0,
                 throttled: 0,
                 unknown: 0,
+                running_share: None,
             },
         )]),
         notes: vec![],

@@ -1,0 +1,46 @@
+//! What events tell of themselves when they are asked: records that found no room, and for how long they counted.
+//!
+//! Enters: events. Leaves: sums by event. Never here: records. Asking interrupts the event's CPU, so nobody asks each round.
+
+use super::{BRANCH_STACKS, PerfSource};
+use crate::source::times::EventTimes;
+
+impl PerfSource {
+    /// Asks each event how many of its records found no room since the last time, and for how long it has counted.
+    pub(super) fn ask(&mut self) {
+        for sampler in &mut self.samplers {
+            // One that is being revoked tells nothing any more.
+            let Ok(counts) = sampler.event.counts() else { continue };
+            sampler.times = counts.times;
+            let more = counts.lost.saturating_sub(sampler.lost);
+            sampler.lost += more;
+            if more > 0 && self.tells_lost {
+                self.lost.push((sampler.event_index, more));
+            }
+        }
+    }
+
+    /// Keeps the times of a CPU's events, which will be gone.
+    pub(super) fn keep_times(&mut self, cpu: u32) {
+        for sampler in self.samplers.iter().filter(|s| s.cpu == cpu) {
+            *self.times_of_gone.entry(sampler.event_index).or_default() += sampler.times;
+        }
+    }
+
+    /// For how long each event that is sampled has counted.
+    pub(super) fn asked_times(&mut self) -> Vec<EventTimes> {
+        self.ask();
+        let events = self.openings.iter().filter(|o| o.index < BRANCH_STACKS).count() as u8;
+        (0..events).map(|index| self.times_of(index)).collect()
+    }
+
+    /// A task has an event for each CPU, each of which was to count while the task ran, wherever that was.
+    fn times_of(&self, index: u8) -> EventTimes {
+        let mut sum = self.times_of_gone.get(&index).copied().unwrap_or_default();
+        self.samplers.iter().filter(|s| s.event_index == index).for_each(|s| sum += s.times);
+        if self.online.is_none() {
+            sum.enabled_ns /= self.cpus.len().max(1) as u64;
+        }
+        sum
+    }
+}
