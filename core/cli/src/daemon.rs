@@ -256,10 +256,14 @@ fn honesty(c: &CollectorRecord) -> Vec<String> {
         let list: Vec<String> = causes.iter().map(|(cause, n)| format!("{} {cause}", grouped(*n))).collect();
         Some(format!("{what}: {}", if list.is_empty() { "none".to_owned() } else { list.join(", ") }))
     };
+    let counted = |number: Option<u64>| number.filter(|n| *n > 0).map(grouped);
     let seconds = |ns: u64| ns as f64 / 1e9;
     let told = [
         causes("lost", &c.lost),
         causes("unknown", &c.unknown),
+        counted(c.idle).map(|n| format!("idle: {n} samples in the idle task are counted nowhere else")),
+        counted(c.registers_lost)
+            .map(|n| format!("registers: {n} times they were lost, so that a sample told no direction")),
         Some(format!(
             "skew: {} records came after their turn, by {:.3} s at most",
             grouped(c.late_records),
@@ -292,4 +296,47 @@ pub fn new_epoch(db: &Path, name: Option<&str>) -> anyhow::Result<EpochId> {
     let begun = dwell_collect::new_epoch(&database, name)?;
     keep_sources(db, &ended);
     Ok(begun)
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_profile::Unit;
+
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_counted_beside_samples_is_told() {
+        let told = |idle, registers_lost| {
+            let lines = honesty(&CollectorRecord { idle, registers_lost, ..CollectorRecord::default() });
+            lines.into_iter().filter(|l| l.starts_with("idle") || l.starts_with("reg")).collect::<Vec<_>>()
+        };
+        assert_eq!(told(None, None), [""; 0]);
+        assert_eq!(told(Some(0), Some(0)), [""; 0]);
+        assert_eq!(
+            told(Some(1234), Some(5)),
+            [
+                "idle: 1,234 samples in the idle task are counted nowhere else",
+                "registers: 5 times they were lost, so that a sample told no direction"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_event_that_took_turns_is_told() {
+        let record = |running_share| EventRecord {
+            period: 1_000_000,
+            unit: Unit::Cycles,
+            samples: 1000,
+            lost: 0,
+            throttled: 0,
+            unknown: 0,
+            running_share,
+        };
+        let lines = |share| event_lines((&Event::CYCLES, &record(share)));
+        let first =
+            "  1,000 samples of cycles, 0 lost, 0.00% unknown; every 1,000,000 cycles, throttled 0 times";
+        assert_eq!((lines(None), lines(Some(1.0))), (vec![first.to_owned()], vec![first.to_owned()]));
+        let note = "  cycles ran 43% of the time: multiplexed; counts are those of that time";
+        assert_eq!(lines(Some(0.43)), [first, note]);
+    }
 }

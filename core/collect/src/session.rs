@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 mod epochs;
 
-pub use epochs::Next;
+pub use epochs::{InKernel, Next};
 
 use crate::{
     CollectError,

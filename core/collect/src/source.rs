@@ -122,6 +122,10 @@ pub struct SourceTally {
     pub by_cpu: BTreeMap<(u8, u32), u64>,
     /// What the kernel's table did, where there is one.
     pub table: Option<TableRecord>,
+    /// Samples in the idle task, where they are counted.
+    pub idle: Option<u64>,
+    /// Registers that could not be handed out, where that is counted.
+    pub registers_lost: Option<u64>,
     /// Processes and threads that inherited the events, in each of which the kernel begins a period anew.
     pub born: u64,
 }

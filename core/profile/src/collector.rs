@@ -56,6 +56,13 @@ pub struct CollectorRecord {
     /// How well the kernel aggregated, where it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<TableRecord>,
+    /// Samples that fell into the idle task and are counted nowhere else, where the kernel's part counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<u64>,
+    /// How often registers that were to be handed out found no room, or the thread had entered the kernel, where its part
+    /// counts that: fewer directions of branches, no fewer samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registers_lost: Option<u64>,
     /// Records that came after their turn in time had passed, since the collector started.
     pub late_records: u64,
     /// By how much at most, in ns: the skew between the CPUs' streams that was not absorbed.

@@ -13,7 +13,7 @@ use dwell_profile::CollectorRecord;
 
 use crate::{
     clocks::{ClockWatch, Clocks},
-    session::Session,
+    session::{InKernel, Session},
     sys::usage,
 };
 
@@ -138,6 +138,7 @@ impl Account {
         let cpu_user_ns = user.saturating_sub(self.cpu_at_start.0).as_nanos() as u64;
         let cpu_kernel_ns = kernel.saturating_sub(self.cpu_at_start.1).as_nanos() as u64;
         let cost = (cpu_user_ns + cpu_kernel_ns) as f64 / (elapsed_ns.max(1) as f64 * self.cpus as f64);
+        let InKernel { table, idle, registers_lost } = session.in_kernel();
         CollectorRecord {
             began: self.began.clone(),
             elapsed_ns,
@@ -160,7 +161,9 @@ impl Account {
             lost: session.lost_by_cause(),
             unknown: session.unknown_by_cause(),
             samples_by_cpu: session.samples_by_cpu(),
-            table: session.table(),
+            table,
+            idle,
+            registers_lost,
             late_records,
             skew_ns_max,
         }

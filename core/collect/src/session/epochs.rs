@@ -9,7 +9,7 @@ use dwell_profile::{
 use crate::{
     CollectError,
     machine::MeasuredClock,
-    source::{now_ns, times::EventTimes},
+    source::{SourceTally, now_ns, times::EventTimes},
     store::Store,
 };
 
@@ -22,6 +22,32 @@ pub struct Next {
     pub name: Option<String>,
     /// Its periods by event, in the order of the plans; none: as they are.
     pub periods: Option<Vec<u64>>,
+}
+
+/// What the kernel's part did, where there is one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InKernel {
+    /// How well it aggregated.
+    pub table: Option<TableRecord>,
+    /// Samples in the idle task.
+    pub idle: Option<u64>,
+    /// Registers that could not be handed out.
+    pub registers_lost: Option<u64>,
+}
+
+impl InKernel {
+    fn between(then: &SourceTally, now: &SourceTally) -> Self {
+        let since = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then.unwrap_or(0)));
+        let before = then.table.unwrap_or_default();
+        InKernel {
+            table: now.table.map(|now| TableRecord {
+                samples: now.samples.saturating_sub(before.samples),
+                found: now.found.saturating_sub(before.found),
+            }),
+            idle: since(now.idle, then.idle),
+            registers_lost: since(now.registers_lost, then.registers_lost),
+        }
+    }
 }
 
 impl Session {
@@ -88,9 +114,18 @@ impl Session {
     /// What is counted here, as it is now: the account may have been set before the last batch came.
     pub(super) fn refresh_account(&mut self) {
         let (lost, unknown) = (self.lost_by_cause(), self.unknown_by_cause());
-        let (samples_by_cpu, table) = (self.samples_by_cpu(), self.table());
+        let (samples_by_cpu, in_kernel) = (self.samples_by_cpu(), self.in_kernel());
         if let Some(account) = &mut self.store.epoch.collector {
-            *account = CollectorRecord { lost, unknown, samples_by_cpu, table, ..std::mem::take(account) };
+            let InKernel { table, idle, registers_lost } = in_kernel;
+            *account = CollectorRecord {
+                lost,
+                unknown,
+                samples_by_cpu,
+                table,
+                idle,
+                registers_lost,
+                ..std::mem::take(account)
+            };
         }
     }
 
@@ -198,10 +233,32 @@ impl Session {
         by_event
     }
 
-    /// How well the kernel aggregated in the epoch so far, where it does.
-    pub fn table(&self) -> Option<TableRecord> {
-        let (now, then) = (self.source.tally().table?, self.at_epoch.table.unwrap_or_default());
-        let (samples, found) = (now.samples - then.samples, now.found - then.found);
-        Some(TableRecord { samples, found })
+    /// What the kernel's part did in the epoch so far.
+    pub fn in_kernel(&self) -> InKernel {
+        InKernel::between(&self.at_epoch, &self.source.tally())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_has_its_part_of_what_the_kernel_counted() {
+        let tally = |samples, idle, registers_lost| SourceTally {
+            table: Some(TableRecord { samples, found: samples / 2 }),
+            idle: Some(idle),
+            registers_lost: Some(registers_lost),
+            ..SourceTally::default()
+        };
+        let told = |then: &SourceTally, now: &SourceTally| {
+            let InKernel { table, idle, registers_lost } = InKernel::between(then, now);
+            (table.map(|t| (t.samples, t.found)), idle, registers_lost)
+        };
+        let (then, now, nothing) = (tally(100, 30, 2), tally(180, 31, 2), SourceTally::default());
+        assert_eq!(told(&then, &now), (Some((80, 40)), Some(1), Some(0)));
+        assert_eq!(told(&nothing, &now), (Some((180, 90)), Some(31), Some(2)), "the first epoch");
+        assert_eq!(told(&then, &nothing), (None, None, None), "it gave no answer");
+        assert_eq!(told(&now, &then), (Some((0, 0)), Some(0), Some(0)), "opened anew");
     }
 }

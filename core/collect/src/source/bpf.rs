@@ -305,13 +305,17 @@ impl Source for BpfSource {
 
     fn tally(&self) -> SourceTally {
         let (mut by_cpu, mut table) = (BTreeMap::new(), TableRecord::default());
+        let (mut idle, mut registers_lost) = (0, 0);
         for (cpu, tally) in self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()) {
             let sampled = (0..).zip(tally.samples).filter(|(_, samples)| *samples > 0);
             by_cpu.extend(sampled.map(|(event, samples)| ((event, cpu), samples)));
             table.samples += tally.samples.iter().sum::<u64>();
             table.found += tally.found;
+            idle += tally.idle;
+            registers_lost += tally.registers_lost;
         }
-        SourceTally { by_cpu, table: Some(table), born: 0 }
+        let (idle, registers_lost) = (Some(idle), Some(registers_lost));
+        SourceTally { by_cpu, table: Some(table), idle, registers_lost, born: 0 }
     }
 
     fn times(&mut self) -> Vec<EventTimes> {

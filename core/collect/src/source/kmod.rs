@@ -234,6 +234,11 @@ fn refused(plans: &[Plan], error: &io::Error) -> CollectError {
     }
 }
 
+/// Samples that came to be counted. The module reads the two numbers one after the other, while samples come.
+fn outside_idle(status: &EventStatus) -> u64 {
+    status.samples.saturating_sub(status.idle)
+}
+
 /// Directions of branches are told by samples of time.
 fn registers_event(plans: &[Plan]) -> Option<u8> {
     plans.iter().position(|p| p.event.is_time()).map(|at| at as u8)
@@ -371,16 +376,21 @@ impl Source for KmodSource {
     }
 
     fn tally(&self) -> SourceTally {
-        let (mut by_cpu, mut table) = (BTreeMap::new(), TableRecord::default());
+        let mut by_cpu = BTreeMap::new();
         let Ok(cpus) = online_cpus() else { return SourceTally::default() };
         for (event, cpu) in (0..self.plans.len() as u32).flat_map(|e| cpus.iter().map(move |c| (e, *c))) {
             let Ok(status) = self.device.event_status(event, cpu) else { continue };
-            by_cpu.insert((event as u8, cpu), status.samples - status.idle);
+            by_cpu.insert((event as u8, cpu), outside_idle(&status));
         }
-        if let Ok(status) = self.device.status(sys::ALL_CPUS) {
-            table = TableRecord { samples: status.table.samples, found: status.table.found };
+        let status = self.device.status(sys::ALL_CPUS).ok();
+        SourceTally {
+            by_cpu,
+            table: status.map(|s| TableRecord { samples: s.table.samples, found: s.table.found }),
+            // Of the events asked for alone: that of registers has idle samples of its own.
+            idle: Some(self.told.iter().map(|s| s.idle).sum()),
+            registers_lost: status.map(|s| s.register_lost),
+            born: 0,
         }
-        SourceTally { by_cpu, table: Some(table), born: 0 }
     }
 
     /// As told with the losses, a round ago at most.
@@ -397,6 +407,13 @@ impl Source for KmodSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A CPU that has only been idle took one more sample after its samples were read.
+    #[test]
+    fn samples_and_idle_ones_are_of_two_moments() {
+        let status = |samples, idle| EventStatus { samples, idle, ..EventStatus::default() };
+        assert_eq!([outside_idle(&status(10, 4)), outside_idle(&status(7, 8))], [6, 0]);
+    }
 
     #[test]
     fn what_fails_is_counted_each_time_and_told_once() {

@@ -502,7 +502,7 @@ impl Source for PerfSource {
     }
 
     fn tally(&self) -> SourceTally {
-        SourceTally { by_cpu: self.by_cpu.clone(), table: None, born: self.born }
+        SourceTally { by_cpu: self.by_cpu.clone(), born: self.born, ..SourceTally::default() }
     }
 
     fn times(&mut self) -> Vec<EventTimes> {

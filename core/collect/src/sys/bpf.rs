@@ -100,6 +100,8 @@ pub struct CpuTally {
     pub lost: [u64; EVENTS_MAX],
     /// Samples in the idle task.
     pub idle: u64,
+    /// Registers that found no room.
+    pub registers_lost: u64,
 }
 
 /// Why BPF cannot be used here.
@@ -371,6 +373,7 @@ impl BpfTables {
                 let head = self.heads.read(head_index(*cpu, side));
                 tally.found += head.found;
                 tally.idle += head.idle;
+                tally.registers_lost += head.registers_lost;
                 tally.samples.iter_mut().zip(head.samples).for_each(|(sum, samples)| *sum += samples);
                 tally.lost.iter_mut().zip(head.lost).for_each(|(sum, lost)| *sum += lost);
             }

@@ -68,6 +68,10 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     let lost: u64 = tallies.iter().flat_map(|t| t.lost).sum();
     assert_eq!(taken.iter().map(|e| e.count).sum::<u64>() + lost, samples, "{tallies:?}");
     assert!(taken.iter().all(|e| e.event < 2 && e.pid != 0));
+    let idle = tallies.iter().map(|t| t.idle).sum();
+    let registers_lost = tallies.iter().map(|t| t.registers_lost).sum();
+    let told = source.tally();
+    assert_eq!((told.idle, told.registers_lost), (Some(idle), Some(registers_lost)));
     // At most 2,000 a second on each CPU, and at least most of what we spun.
     let of_time: u64 = taken.iter().filter(|e| e.event == 0).map(|e| e.count).sum();
     let most = started.elapsed().as_secs_f64() * 2000.0 * 1.2 * tallies.len() as f64;
