@@ -122,7 +122,8 @@ struct dwell_apart {
  * @cpus: how many are being sampled
  * @interrupts: the sum of @idle, @nested, @table.samples, @register_samples, @register_lost
  * @idle: in the idle task, counted nowhere else
- * @nested: an NMI came while a sample was being counted; lost
+ * @nested: an NMI came while a sample was being counted, or the interrupt came without registers,
+ *	by which nobody knows where it was; lost
  * @kernel: of @table.samples, those not in user mode
  * @register_samples: with registers, handed on
  * @register_lost: with registers, both buffers were full, or it had entered the kernel meanwhile
@@ -153,7 +154,7 @@ struct dwell_status {
  * @event: its index; set by the caller
  * @samples: interrupts of it
  * @idle: of these, in the idle task, counted nowhere else
- * @nested: of these, lost since an NMI came while a sample was being counted
+ * @nested: of these, lost as in struct dwell_status
  * @lost: of these, lost since both overflow buffers were full
  * @throttled: see struct dwell_status
  * @enabled_ns: how long it was to count

@@ -188,7 +188,11 @@ enum hrtimer_restart dwell_clock_expired(struct hrtimer *timer)
 	struct dwell_counter *counter = &cpu->counter[index];
 	struct pt_regs *regs = get_irq_regs();
 
-	if (regs && (user_mode(regs) || !(counter->flags & DWELL_EVENT_USER_ONLY))) {
+	if (unlikely(!regs)) {
+		/* A loss: where it was, in user mode or not, nobody tells. */
+		counter->samples++;
+		counter->nested++;
+	} else if (user_mode(regs) || !(counter->flags & DWELL_EVENT_USER_ONLY)) {
 		counter->samples++;
 		dwell_count(cpu, index, regs);
 	}

@@ -27,7 +27,7 @@
  * @spread: half the width of what is drawn from; likewise
  * @samples: interrupts of it
  * @idle: of these, the ones in the idle task
- * @nested: of these, the ones that found the CPU busy with another
+ * @nested: of these, the ones that found the CPU busy with another, or came without registers
  * @throttled: of these, the ones after which the kernel stopped it until the next tick
  * @random: state of the generator that draws periods, never 0
  * @flags: DWELL_EVENT_…

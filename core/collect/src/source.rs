@@ -97,7 +97,8 @@ pub enum LossCause {
     RingFull,
     /// The kernel's buffers of evicted entries were full.
     BuffersFull,
-    /// A sample interrupted the handling of another one: only an NMI can, and only the kernel module sees it.
+    /// A sample interrupted the handling of another one: only an NMI can, and only the kernel module sees it. Likewise an
+    /// interrupt of its timer that came without registers, which nobody has seen yet.
     Nested,
     /// The kernel module's device failed; how many samples that took is not known.
     DeviceFailed,

@@ -126,7 +126,7 @@ pub struct Status {
     pub interrupts: u64,
     /// In the idle task.
     pub idle: u64,
-    /// Lost to another sample that was being counted.
+    /// Lost to another sample that was being counted, or for want of registers.
     pub nested: u64,
     /// Counted ones that were not in user mode.
     pub kernel: u64,
@@ -156,7 +156,7 @@ pub struct EventStatus {
     pub samples: u64,
     /// In the idle task.
     pub idle: u64,
-    /// Lost to another sample that was being counted.
+    /// Lost to another sample that was being counted, or for want of registers.
     pub nested: u64,
     /// Lost since both overflow buffers were full.
     pub lost: u64,
