@@ -133,10 +133,26 @@ export class Dwell {
     return bytesBelow(join(this.database, 'epochs')) + bytesBelow(join(this.database, 'sources'));
   }
 
+  answer(...words) {
+    const { stdout } = spawnSync(dwell, ['--db', this.database, '--json', ...words], { encoding: 'utf8', maxBuffer: 1 << 28 });
+    return JSON.parse(stdout);
+  }
+
+  newest() {
+    return this.answer('epoch', 'list').epochs.at(-1);
+  }
+
+  /** Samples of the newest epoch in images that runtimes made, `jit:…`: of an application, but of no file. */
+  inJit() {
+    const { id, events } = this.newest();
+    const { rows } = this.answer('top', '--by', 'image', '-n', '0', '--epoch', id);
+    const samples = (row) => Object.keys(events).reduce((sum, event) => sum + (row.samples[event] ?? 0), 0);
+    return rows.filter((row) => row.build_id.startsWith('jit:')).reduce((sum, row) => sum + samples(row), 0);
+  }
+
   /** Tallies of the newest epoch, over its events. */
   tallies() {
-    const { stdout } = spawnSync(dwell, ['--db', this.database, '--json', 'epoch', 'list'], { encoding: 'utf8', maxBuffer: 1 << 28 });
-    return Object.values(JSON.parse(stdout).epochs.at(-1).events).reduce(
+    return Object.values(this.newest().events).reduce(
       (sum, { samples, unknown, lost }) => ({ samples: sum.samples + samples, unknown: sum.unknown + unknown, lost: sum.lost + lost }),
       { samples: 0, unknown: 0, lost: 0 },
     );

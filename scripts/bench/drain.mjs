@@ -161,11 +161,12 @@ export async function unknown({ scratch, dwells, hz }) {
       await runLoad(script);
       await way.end();
       const { samples, unknown: none, lost: missing } = way.tallies();
-      const share = (100 * none) / Math.max(samples, 1);
-      rows.push([what, way.name, String(samples), String(none), `${share.toFixed(4)} %`, atMost(share, 0.01, '%'), String(missing)]);
+      const percent = (part) => (100 * part) / Math.max(samples, 1);
+      const [share, jit] = [percent(none), percent(samples > 0 ? way.inJit() : 0)];
+      rows.push([what, way.name, String(samples), String(none), `${share.toFixed(4)} %`, atMost(share, 0.01, '%'), `${jit.toFixed(4)} %`, String(missing)]);
     }
   }
-  table(`unknown at ${hz} Hz on each CPU`, [['load', '', 'samples', 'unknown', 'share', 'bar', 'lost'], ...rows]);
+  table(`unknown at ${hz} Hz on each CPU`, [['load', '', 'samples', 'unknown', 'share', 'bar', 'jit:', 'lost'], ...rows]);
 }
 
 /** perf.data and the database for the same kind of seconds; perf.data by its bytes per sample. */
