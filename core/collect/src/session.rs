@@ -431,7 +431,7 @@ impl Session {
         self.take_in(bursts.unwrap_or_default());
         self.apply_until(u64::MAX);
         self.malformed += self.source.take_malformed();
-        self.source = Box::new(Closed::of(&*self.source));
+        self.source = Box::new(Closed::of(&mut *self.source));
     }
 
     /// Ends without an epoch: nothing was sampled. What cannot be removed stays as an empty epoch.

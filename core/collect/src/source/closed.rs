@@ -10,7 +10,7 @@ use rustix::{
     time::Timespec,
 };
 
-use super::{Backend, Features, Source, SourceTally, now_ns};
+use super::{Backend, Features, Source, SourceTally, now_ns, times::EventTimes};
 use crate::{CollectError, items::Item, merge::Merger};
 
 /// Nothing comes; as often as that it is tried to open another source.
@@ -21,12 +21,14 @@ pub struct Closed {
     backend: Backend,
     features: Features,
     tally: SourceTally,
+    times: Vec<EventTimes>,
 }
 
 impl Closed {
     /// With the account of `source` as it is now.
-    pub fn of(source: &dyn Source) -> Self {
-        Closed { backend: source.backend(), features: source.features(), tally: source.tally() }
+    pub fn of(source: &mut dyn Source) -> Self {
+        let (backend, features) = (source.backend(), source.features());
+        Closed { backend, features, tally: source.tally(), times: source.times() }
     }
 }
 
@@ -73,6 +75,10 @@ impl Source for Closed {
 
     fn tally(&self) -> SourceTally {
         self.tally.clone()
+    }
+
+    fn times(&mut self) -> Vec<EventTimes> {
+        self.times.clone()
     }
 
     fn take_malformed(&mut self) -> u64 {
