@@ -24,8 +24,14 @@ static inline bool dwell_is_throttled(const struct perf_event *event)
 	return event->hw.interrupts == DWELL_MAX_INTERRUPTS;
 }
 
-#ifdef CONFIG_X86_64
+#if defined(CONFIG_X86_64)
 #define DWELL_HAS_REGISTERS DWELL_REGISTERS
+
+/* Nobody interprets 32-bit code. */
+static inline bool dwell_is_user_64(struct pt_regs *regs)
+{
+	return user_64bit_mode(regs);
+}
 
 /* The order of enum perf_event_x86_regs. */
 static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
@@ -38,8 +44,28 @@ static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
 
 	memcpy(out, values, sizeof(values));
 }
+#elif defined(CONFIG_ARM64)
+#define DWELL_HAS_REGISTERS DWELL_REGISTERS
+
+static inline bool dwell_is_user_64(const struct pt_regs *regs)
+{
+	return user_mode(regs) && !compat_user_mode(regs);
+}
+
+/* The order of enum perf_event_arm_regs, but for its last, the pc. */
+static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
+{
+	BUILD_BUG_ON(ARRAY_SIZE(regs->regs) != DWELL_REGISTERS - 1);
+	memcpy(out, regs->regs, sizeof(regs->regs));
+	out[DWELL_REGISTERS - 1] = regs->sp;
+}
 #else
 #define DWELL_HAS_REGISTERS 0
+
+static inline bool dwell_is_user_64(const struct pt_regs *regs)
+{
+	return false;
+}
 
 static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
 {

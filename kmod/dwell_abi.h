@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * What /dev/dwell and its one reader say to each other: fixed-size records, the same on every
- * architecture, native byte order. core/collect/src/sys/kmod.rs mirrors it, and a test holds the
- * two together. A change that an old reader would misunderstand takes a new DWELL_ABI_VERSION.
+ * architecture but for how many registers there are, native byte order.
+ * core/collect/src/sys/kmod.rs mirrors it, and a test holds the two together. A change that an old
+ * reader would misunderstand takes a new DWELL_ABI_VERSION: 2 has registers on arm64.
  *
  * The way of a reader: open, DWELL_CONFIGURE, DWELL_START; then, every so often, DWELL_FLUSH and
  * read until the chunk DWELL_CHUNK_FLUSHED; between flushes, read when poll says so, since an
@@ -17,11 +18,15 @@
 
 #include "sample_table.h"
 
-#define DWELL_ABI_VERSION 1
+#define DWELL_ABI_VERSION 2
 #define DWELL_DEVICE_NAME "dwell"
 
 #define DWELL_APART_MAX 16
+#ifdef __aarch64__
+#define DWELL_REGISTERS 32
+#else
 #define DWELL_REGISTERS 17
+#endif
 #define DWELL_ALL_CPUS 0xffffffffU
 #define DWELL_OVERFLOW_MIN 16
 #define DWELL_OVERFLOW_MAX 0x100000
@@ -51,7 +56,7 @@ struct dwell_version {
  */
 #define DWELL_EVENT_PINNED 1
 #define DWELL_EVENT_USER_ONLY 2
-/* Its samples carry registers and go to the reader one by one; user mode only. */
+/* Its samples carry registers and go to the reader one by one; 64-bit user mode only. */
 #define DWELL_EVENT_REGISTERS 4
 
 /**
@@ -126,7 +131,8 @@ struct dwell_apart {
  *	by which nobody knows where it was; lost
  * @kernel: of @table.samples, those not in user mode
  * @register_samples: with registers, handed on
- * @register_lost: with registers, both buffers were full, or it had entered the kernel meanwhile
+ * @register_lost: with registers, both buffers were full, or they were not of 64-bit user code:
+ *	it had entered the kernel meanwhile
  * @throttled: times that the kernel stopped an event until its next tick, since samples came too
  *	fast
  * @read_samples: the sum of counts that the reader took
@@ -221,7 +227,7 @@ struct dwell_chunk {
  * @tid: thread
  * @event: its index
  * @reserved: 0
- * @registers: x86-64: ax bx cx dx si di bp sp flags r8 … r15
+ * @registers: x86-64: ax bx cx dx si di bp sp flags r8 … r15; arm64: x0 … x30 sp
  */
 struct dwell_register_sample {
 	__u64 time_ns;

@@ -88,7 +88,7 @@ static void dwell_keep_registers(struct dwell_cpu *cpu, unsigned int index, stru
 	u32 slot = DWELL_NO_ROOM;
 
 	/* It may have entered the kernel meanwhile, whose registers are not told. */
-	if (user_mode(regs))
+	if (dwell_is_user_64(regs))
 		slot = dwell_spill_slot(&registers->spill, registers->capacity);
 	if (slot == DWELL_NO_ROOM) {
 		registers->lost++;

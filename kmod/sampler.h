@@ -49,7 +49,7 @@ struct dwell_counter {
  * @capacity: of one
  * @spill: which is which
  * @taken: handed on
- * @lost: both were full, or it was in the kernel
+ * @lost: both were full, or it was not in 64-bit user code
  */
 struct dwell_registers {
 	struct dwell_register_sample *samples;

@@ -86,6 +86,8 @@ static inline __u64 entry_count(const struct dwell_entry *entry)
 /* work.c */
 void work_spin(double seconds);
 void work_magic(double seconds);
+/* 32-bit code, x86 only. */
+void work_short(double seconds);
 void work_pause(double seconds);
 void work_wide(double seconds);
 int work_start(void (*work)(double seconds), double seconds, int cpu);
@@ -95,6 +97,17 @@ void work_hot_amount(__u64 rounds);
 void work_wide_amount(__u64 calls);
 void work_forks_amount(__u64 processes);
 extern const char work_spin_start[], work_spin_end[], work_magic_start[], work_magic_end[];
+extern const char work_short_start[], work_short_end[];
 #define WORK_MAGIC 0x5ca1ab1e0ddba11ULL
+/* Which of a sample's registers has it in that loop, and which two the stack pointer. */
+#if defined(__x86_64__)
+#define WORK_MAGIC_AT 13 /* r12 */
+#define WORK_STACK_AT 7
+#define WORK_STACK_TOO_AT 3 /* rdx */
+#elif defined(__aarch64__)
+#define WORK_MAGIC_AT 28
+#define WORK_STACK_AT 31
+#define WORK_STACK_TOO_AT 2
+#endif
 
 #endif

@@ -266,40 +266,70 @@ static void test_apart(void)
 	reader_close(&reader);
 }
 
+/* Samples with registers in the addresses from @first up to @last. */
+static __u64 registers_count(const struct reader *reader, const char *first, const char *last)
+{
+	__u64 count = 0;
+	size_t at;
+
+	for (at = 0; at < reader->registers_count; at++)
+		count += reader->registers[at].pc >= (__u64)first && reader->registers[at].pc < (__u64)last;
+	return count;
+}
+
+/* It is counted like any code, but its registers would be taken for others. */
+static void test_short_registers(__attribute__((unused)) const struct dwell_event *events)
+{
+#if defined(__x86_64__)
+	struct reader reader = begin(events, 2, usual_shape);
+	__u64 first = offset(work_short_start), last = offset(work_short_end) - 1, counted, told;
+
+	work_start(work_short, 1, 1);
+	reader_run(&reader, 1, 0.25);
+	finish("32-bit code", &reader);
+	counted = reader_count(&reader, DWELL_EXECUTABLE, first, last, 0);
+	told = registers_count(&reader, work_short_start, work_short_end);
+	tap(counted > 20 && !told && reader_status(&reader, DWELL_ALL_CPUS).register_lost > 20,
+	    "registers: those of 32-bit code are not told (%llu of %llu)", told, counted);
+	reader_close(&reader);
+#else
+	tap_skip("32-bit code is made for x86 only", "registers: those of 32-bit code are not told");
+#endif
+}
+
 static void test_registers(void)
 {
 	struct dwell_event events[2] = { main_event, cpu_clock(500) };
-	__u64 in_loop = 0, magic = 0;
-	struct dwell_version version;
+	__u64 in_loop, magic = 0;
+	struct dwell_version version = { 0 };
 	struct reader reader;
 	size_t at;
 	int fd = open("/dev/dwell", O_RDWR);
 
 	ioctl(fd, DWELL_VERSION, &version);
 	close(fd);
+	tap(version.registers == DWELL_REGISTERS, "registers: there are as many as we know (%u)",
+	    version.registers);
 	events[1].flags = DWELL_EVENT_REGISTERS;
-	if (!version.registers) {
-		tap(reader_open(&reader, events, 2, usual_shape) == EOPNOTSUPP,
-		    "registers: refused where there are none");
-		return;
-	}
 	reader = begin(events, 2, usual_shape);
 	work_start(work_magic, 1.5, 1);
 	reader_run(&reader, 1.5, 0.25);
 	finish("registers", &reader);
 	for (at = 0; at < reader.registers_count; at++) {
 		struct dwell_register_sample *sample = &reader.registers[at];
+		const __u64 *registers = sample->registers, stack = registers[WORK_STACK_AT];
 
-		/* After its prologue, and before its epilogue. */
-		if (sample->pc >= (__u64)work_magic_start + 5 && sample->pc < (__u64)work_magic_start + 10) {
-			in_loop++;
-			magic += sample->registers[13] == WORK_MAGIC && sample->event == 1;
-		}
+		if (sample->pc >= (__u64)work_magic_start && sample->pc < (__u64)work_magic_end)
+			magic += sample->event == 1 && registers[WORK_MAGIC_AT] == WORK_MAGIC &&
+				 stack && stack == registers[WORK_STACK_TOO_AT];
 	}
 	tap(reader_status(&reader, DWELL_ALL_CPUS).register_samples == reader.register_samples,
 	    "registers: all samples with registers were read (%llu)", reader.register_samples);
-	tap(in_loop > 20 && magic == in_loop, "registers: r12 is what the loop has there (%llu of %llu)", magic, in_loop);
+	in_loop = registers_count(&reader, work_magic_start, work_magic_end);
+	tap(in_loop > 20 && magic == in_loop, "registers: they are what the loop has in them (%llu of %llu)",
+	    magic, in_loop);
 	reader_close(&reader);
+	test_short_registers(events);
 }
 
 static void test_period(void)

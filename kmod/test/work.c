@@ -13,18 +13,30 @@
 
 #include "guest.h"
 
-/* Between two symbols, so that a test knows where samples must fall. */
+/*
+ * Between two symbols, so that a test knows where samples must fall. In the magic loop registers
+ * have what guest.h says.
+ */
 #if defined(__x86_64__)
 __asm__(".text\n.globl work_spin_start, work_spin_end\nwork_spin_start:\nspin_loop:\n"
 	"1: imul %rdi, %rdi\n add $7, %rdi\n dec %rsi\n jne 1b\n mov %rdi, %rax\n ret\n"
 	"work_spin_end: nop\n"
-	".globl work_magic_start, work_magic_end\nwork_magic_start:\nmagic_loop:\n push %r12\n mov %rdi, %r12\n"
-	"1: dec %rsi\n jne 1b\n mov %r12, %rax\n pop %r12\n ret\nwork_magic_end: nop\n");
+	".globl work_magic_start, work_magic_end\nmagic_loop:\n push %r12\n mov %rdi, %r12\n mov %rsp, %rdx\n"
+	"work_magic_start: dec %rsi\n jne work_magic_start\n"
+	"work_magic_end: mov %r12, %rax\n pop %r12\n ret\n"
+	/* By __USER32_CS to 32-bit code, which an interrupt leaves half of rsp, and back by __USER_CS. */
+	".globl work_short_start, work_short_end\nshort_loop:\n mov %edi, %ecx\n mov %rsp, %r8\n"
+	" ljmpl *short_far(%rip)\n"
+	"short_far: .long work_short_start\n .word 0x23\n"
+	".code32\nwork_short_start: dec %ecx\n jne work_short_start\n"
+	"work_short_end: ljmp $0x33, $1f\n.code64\n1: mov %r8, %rsp\n ret\n");
+void short_loop(uint32_t rounds);
 #elif defined(__aarch64__)
 __asm__(".text\n.globl work_spin_start, work_spin_end\nwork_spin_start:\nspin_loop:\n"
 	"1: mul x0, x0, x0\n add x0, x0, #7\n subs x1, x1, #1\n bne 1b\n ret\nwork_spin_end: nop\n"
-	".globl work_magic_start, work_magic_end\nwork_magic_start:\nmagic_loop:\n"
-	"1: subs x1, x1, #1\n bne 1b\n ret\nwork_magic_end: nop\n");
+	".globl work_magic_start, work_magic_end\nmagic_loop:\n str x28, [sp, #-16]!\n mov x28, x0\n mov x2, sp\n"
+	"work_magic_start: subs x1, x1, #1\n bne work_magic_start\n"
+	"work_magic_end: mov x0, x28\n ldr x28, [sp], #16\n ret\n");
 #endif
 uint64_t spin_loop(uint64_t value, uint64_t rounds);
 uint64_t magic_loop(uint64_t value, uint64_t rounds);
@@ -46,6 +58,16 @@ void work_magic(double seconds)
 	while (now_seconds() < end)
 		sink = magic_loop(WORK_MAGIC, 20000);
 }
+
+#if defined(__x86_64__)
+void work_short(double seconds)
+{
+	double end = now_seconds() + seconds;
+
+	while (now_seconds() < end)
+		short_loop(20000);
+}
+#endif
 
 /* 1,500 functions of some 20 instructions, made by the preprocessor. */
 #define WIDE_ONE(n)                                                                                \

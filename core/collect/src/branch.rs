@@ -17,8 +17,8 @@ pub use ahead::{AHEAD_BYTES, Ahead};
 
 /// How many registers a sample carries: on x86-64 the general ones, pc and flags; on AArch64 x0 to x30, sp and pc.
 pub const REGISTER_COUNT: usize = if cfg!(target_arch = "aarch64") { 33 } else { 18 };
-/// Those that a program of ours in the kernel tells beside the pc: general ones and flags of x86-64.
-pub const REGISTERS_TOLD: usize = 17;
+/// Those that a program of ours in the kernel tells beside the pc.
+pub const REGISTERS_TOLD: usize = REGISTER_COUNT - 1;
 /// Where the user's pc is among them.
 const PC: usize = if cfg!(target_arch = "aarch64") { 32 } else { 8 };
 const FLAGS: usize = 9;
@@ -28,7 +28,7 @@ const FLAGS: usize = 9;
 pub struct Registers(pub [u64; REGISTER_COUNT]);
 
 impl Registers {
-    /// Of a sample in user mode at `pc`, from the others in their order, as a BPF program tells them on x86-64.
+    /// Of a sample in user mode at `pc`, from the others in their order, as the module and the BPF program tell them.
     pub fn of_user(pc: u64, others: &[u64]) -> Self {
         let mut values = [0; REGISTER_COUNT];
         let (before, after) = others.split_at(PC.min(others.len()));

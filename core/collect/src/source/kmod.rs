@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     CollectError,
+    branch::REGISTERS_TOLD,
     entries::{Batch, Entry, Interval, Pieces, Words},
     events::{Plan, known_names},
     items::{Item, Side},
@@ -90,7 +91,8 @@ impl KmodSource {
             return Err(lacks(&format!("the module speaks version {theirs} of its ABI, this dwell {ours}")));
         }
         let cpus = online_cpus()?;
-        let registers_of = registers_event(plans).filter(|_| registers && version.registers > 0);
+        let has_registers = version.registers as usize == REGISTERS_TOLD;
+        let registers_of = registers_event(plans).filter(|_| registers && has_registers);
         let config = config(plans, registers_of, cpus.len());
         device.configure(&config).map_err(|error| refused(plans, &error))?;
         Ok(KmodSource {

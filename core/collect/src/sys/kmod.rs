@@ -13,7 +13,7 @@ use std::{
 };
 
 /// The version of the ABI that we speak.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// Events that can be configured.
 pub const EVENTS_MAX: usize = 16;
 /// Executables that can be kept apart.

@@ -11,8 +11,9 @@ use crate::{
 pub const CHUNK_BYTES: usize = 32;
 /// Bytes of `struct dwell_entry`.
 pub const ENTRY_BYTES: usize = 16;
-/// Bytes of `struct dwell_register_sample`.
-pub const REGISTER_SAMPLE_BYTES: usize = 168;
+/// Bytes of `struct dwell_register_sample`: those of its head, and its registers.
+pub const REGISTER_SAMPLE_BYTES: usize = REGISTERS_AT + 8 * REGISTERS_TOLD;
+const REGISTERS_AT: usize = 32;
 const ENTRIES: u32 = 1;
 const REGISTERS: u32 = 2;
 const FLUSHED: u32 = 3;
@@ -58,7 +59,7 @@ pub fn registers(records: &[u8], event: u8) -> impl Iterator<Item = (u64, Item)>
     records.chunks_exact(REGISTER_SAMPLE_BYTES).filter_map(move |record| {
         let (pc, mut registers) = (u64_at(record, 8)?, [0; REGISTERS_TOLD]);
         for (at, register) in registers.iter_mut().enumerate() {
-            *register = u64_at(record, 32 + 8 * at)?;
+            *register = u64_at(record, REGISTERS_AT + 8 * at)?;
         }
         let sample = Sample {
             mode: Mode::User,
@@ -97,7 +98,7 @@ mod tests {
     fn chunks_follow_each_other() {
         let entry_words = [2_u64 << 62 | (1 << 39 | 7) << 22 | 77, 0x1234 << 16 | 3 << 12 | 20];
         let entries = chunk(ENTRIES, 1, 16, &entry_words.map(u64::to_ne_bytes).concat());
-        let samples = chunk(REGISTERS, 1, 168, &[1; 168]);
+        let samples = chunk(REGISTERS, 1, REGISTER_SAMPLE_BYTES as u32, &[1; REGISTER_SAMPLE_BYTES]);
         let bytes = [entries, samples, chunk(FLUSHED, 0, 0, &[])].concat();
         let (first, rest) = split(&bytes).unwrap();
         let Chunk::Entries { until_ns: 9, records } = first else { panic!("{first:?}") };
@@ -108,6 +109,18 @@ mod tests {
         let Chunk::Registers(records) = second else { panic!("{second:?}") };
         assert_eq!(registers(records, 0).count(), 1);
         assert_eq!(split(rest), Some((Chunk::Flushed, &[][..])));
+    }
+
+    #[test]
+    fn a_pc_joins_its_registers() {
+        let record: Vec<u8> = (0..REGISTER_SAMPLE_BYTES as u64 / 8).flat_map(u64::to_ne_bytes).collect();
+        let (time_ns, item) = registers(&record, 0).next().unwrap();
+        let Item::Registers(0, Sample { pc, registers: Some(told), .. }) = item else { panic!("{item:?}") };
+        assert_eq!((time_ns, pc), (0, 1));
+        // Where the kernel has it: after the stack pointer on AArch64, before the flags on x86-64.
+        let mut expected: Vec<u64> = (4..).take(REGISTERS_TOLD).collect();
+        expected.insert(if cfg!(target_arch = "aarch64") { 32 } else { 8 }, pc);
+        assert_eq!(told.0.to_vec(), expected);
     }
 
     #[test]
