@@ -27,6 +27,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     apps::{Apart, Apps, ExecutionId},
+    entries::Interval,
     host::Host,
     images::{ImageIndex, Images},
     items::{Item, Side},
@@ -106,6 +107,8 @@ pub struct Collector<H> {
     /// Whether anonymous code is its file's text: by execution and first address.
     copied: FxHashMap<(ExecutionId, u64), bool>,
     jit_addresses: FxHashMap<u32, (ImageIndex, FxHashSet<u64>)>,
+    /// When what is being counted was sampled.
+    sampled: Interval,
     /// The kernel's image, once it was sampled.
     kernel: Option<ImageIndex>,
     idle: ExecutionId,
@@ -140,6 +143,7 @@ impl<H: Host> Collector<H> {
             dimensions: Dimensions::default(),
             copied: FxHashMap::default(),
             jit_addresses: FxHashMap::default(),
+            sampled: Interval { since_ns: 0, until_ns: 0 },
             kernel: None,
             idle,
             nobody,
@@ -164,6 +168,7 @@ impl<H: Host> Collector<H> {
     /// Applies a record; they must come in order of time.
     pub fn apply(&mut self, time_ns: u64, item: Item) {
         self.dimensions.at(time_ns);
+        self.sampled = Interval { since_ns: time_ns, until_ns: time_ns };
         match item {
             Item::Sample(_, sample) if self.is_stepped(sample.tid, time_ns) => {
                 self.stepping.tally.samples += 1
@@ -391,20 +396,6 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    fn kernel_place(&mut self, pc: u64) -> Result<(ImageIndex, u64), Cause> {
-        let place = self.host.kernel_place(pc).ok_or(Cause::Kernel)?;
-        let image = match place.module {
-            None => *self.kernel.get_or_insert_with(|| {
-                self.images.named(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]")
-            }),
-            Some(name) => {
-                let id = ImageId::named(&format!("module:{name}"));
-                self.images.named(id, ImageKind::Module, &format!("[{name}]"))
-            }
-        };
-        Ok((image, place.offset))
-    }
-
     /// The dead become the past, which ends with their interval. Who counted for them is kept: see [`Collector::reap`]. Of
     /// too many that live, what the least recent had mapped is forgotten.
     fn reap_processes(&mut self, now_ns: u64) {
@@ -486,9 +477,10 @@ impl<H: Host> Collector<H> {
         self.host.file(image)
     }
 
-    /// Whether so many processes have ended in the interval that it should end: see [`Collector::end_interval`].
-    pub fn is_past_long(&self) -> bool {
-        self.processes.is_past_long()
+    /// Whether so much has ended in the interval that it should end, too: many processes, or a module of the kernel, whose
+    /// place another may take. See [`Collector::end_interval`].
+    pub fn is_past_long(&mut self) -> bool {
+        self.processes.is_past_long() || self.host.has_gone_modules()
     }
 
     /// Whether so many executions are remembered that [`Collector::reap`] is due.

@@ -17,6 +17,7 @@ use crate::{
     jitdump, kernel,
     linux_host::LinuxHost,
     merge::Merger,
+    modules::Modules,
     procfs, program_headers,
     records::{parse_record_of, split_record},
 };
@@ -61,7 +62,7 @@ impl Host for NoHost {
         bytes.len()
     }
 
-    fn kernel_place(&mut self, address: u64) -> Option<KernelPlace> {
+    fn kernel_place(&mut self, address: u64, _interval: Interval) -> Option<KernelPlace> {
         (address > 1 << 63).then_some(KernelPlace { module: None, offset: address })
     }
 
@@ -184,9 +185,12 @@ pub fn proc_texts(bytes: &[u8]) {
     procfs::parse_stat(&text);
     procfs::parse_inner_pid(&text);
     procfs::parse_cpuinfo(&text, "x86_64", 1);
-    let (layout, symbols) = kernel::read_kernel(bytes, &text);
+    let mut modules = Modules::default();
+    let now = Interval { since_ns: 1, until_ns: 1 };
+    modules.look(&text, now);
+    let (layout, symbols) = kernel::read_kernel(bytes, modules);
     for address in [0, 1, layout.text, layout.end, u64::MAX] {
-        layout.place(address);
+        layout.place(address, now);
         symbols.find(address, layout.text);
     }
 }

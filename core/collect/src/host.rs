@@ -4,7 +4,10 @@ use std::path::Path;
 
 use dwell_profile::{ImageId, ImageSymbol};
 
-use crate::images::{FileVersion, Identity, Target};
+use crate::{
+    entries::Interval,
+    images::{FileVersion, Identity, Target},
+};
 
 /// Where a target is mapped: what finds a file that no path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +72,18 @@ pub trait Host {
     /// Code bytes of an identified file at a file offset; how many could be read.
     fn code(&mut self, image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize;
 
-    /// Where in the kernel an address lies.
-    fn kernel_place(&mut self, address: u64) -> Option<KernelPlace>;
+    /// Where in the kernel an address lay in an interval of the last minutes.
+    fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace>;
+
+    /// Whether a module of the kernel is gone that samples still to come may be of.
+    fn has_gone_modules(&mut self) -> bool {
+        false
+    }
+
+    /// No sample to come was taken before that (CLOCK_MONOTONIC).
+    fn forget_modules(&mut self, until_ns: u64) {
+        let _ = until_ns;
+    }
 
     /// The kernel's symbols under the given offsets of `kernel` or a module, one for each that has any.
     fn kernel_symbols(&mut self, image: &ImageId, offsets: &[u64]) -> Vec<ImageSymbol>;

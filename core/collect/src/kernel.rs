@@ -1,13 +1,13 @@
 //! The kernel's own address space: text, modules, symbols.
 //!
-//! Enters: the texts of /proc/kallsyms and /proc/modules. Leaves: in which module an address lies, and the symbols of
+//! Enters: the text of /proc/kallsyms, and modules. Leaves: in which module an address lies, and the symbols of
 //! addresses. Never here: I/O.
 
 use std::io::BufRead;
 
 use dwell_profile::{ImageOffset, ImageSymbol};
 
-use crate::host::KernelPlace;
+use crate::{entries::Interval, host::KernelPlace, modules::Modules};
 
 /// Where the kernel and its modules lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,16 +16,17 @@ pub struct KernelLayout {
     pub text: u64,
     /// `_end`, or what comes closest.
     pub end: u64,
-    modules: Vec<Module>,
+    /// Its modules.
+    pub modules: Modules,
     /// Code that the kernel made at run time, by who it is of: `bpf`, `__builtin__ftrace`, …
-    made: Vec<Module>,
+    made: Vec<Made>,
 }
 
 /// Beyond its last symbol code that was made at run time is believed to go on for no more than that.
 const MADE_BYTES_MAX: u64 = 1 << 12;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Module {
+struct Made {
     start: u64,
     end: u64,
     name: String,
@@ -42,19 +43,12 @@ impl KernelLayout {
         }
     }
 
-    /// Takes in the text of /proc/modules.
-    pub fn set_modules(&mut self, modules: &str) {
-        self.modules = modules.lines().filter_map(Module::parse).collect();
-        self.modules.sort_by_key(|m| m.start);
-    }
-
     /// Takes in symbols of code that is in no module, as /proc/kallsyms tells whose they are: each goes on up to the next.
     fn set_made(&mut self, mut symbols: Vec<(u64, String)>) {
         symbols.sort();
         let ends: Vec<u64> = symbols.iter().skip(1).map(|s| s.0).chain([u64::MAX]).collect();
-        let is_module = |name: &str| self.modules.iter().any(|m| m.name == name);
-        let made = symbols.into_iter().zip(ends).filter(|((_, name), _)| !is_module(name));
-        let made = made.map(|((start, name), end)| Module {
+        let made = symbols.into_iter().zip(ends);
+        let made = made.map(|((start, name), end)| Made {
             start,
             end: end.min(start.saturating_add(MADE_BYTES_MAX)),
             name,
@@ -62,16 +56,17 @@ impl KernelLayout {
         self.made = made.collect();
     }
 
-    /// Where an address lies; `None` if in no image known: code that the kernel generated, a module that came later.
-    pub fn place(&self, address: u64) -> Option<KernelPlace> {
+    /// Where an address lay in an interval; `None` if in no image known: code that the kernel generated, a module that came
+    /// later, or either of two.
+    pub fn place(&self, address: u64, interval: Interval) -> Option<KernelPlace> {
         if self.text == 0 {
             return Some(KernelPlace { module: None, offset: address });
         }
         if (self.text..self.end.max(self.text)).contains(&address) {
             return Some(KernelPlace { module: None, offset: address - self.text });
         }
-        if let Some(module) = under(&self.modules, address) {
-            return Some(KernelPlace { module: Some(module.name.clone()), offset: address - module.start });
+        if let Some((name, offset)) = self.modules.find(address, interval) {
+            return Some(KernelPlace { module: Some(name.to_owned()), offset });
         }
         // Pieces of it lie anywhere, so its offsets are addresses.
         let made = under(&self.made, address)?;
@@ -88,26 +83,16 @@ impl KernelLayout {
         match module {
             None => Some(self.text),
             Some(name) => {
-                let module = self.modules.iter().find(|m| m.name == name).map(|m| m.start);
+                let module = self.modules.start(name);
                 module.or(self.made.iter().any(|m| m.name == name).then_some(0))
             }
         }
     }
 }
 
-fn under(modules: &[Module], address: u64) -> Option<&Module> {
-    let at = modules.partition_point(|m| m.end <= address);
-    modules.get(at).filter(|m| m.start <= address)
-}
-
-impl Module {
-    /// `name size references dependents state 0xaddress …`
-    fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split_whitespace();
-        let (name, size) = (words.next()?, words.next()?.parse::<u64>().ok()?);
-        let start = u64::from_str_radix(words.nth(3)?.strip_prefix("0x")?, 16).ok()?;
-        (start != 0).then(|| Module { start, end: start.saturating_add(size), name: name.to_owned() })
-    }
+fn under(made: &[Made], address: u64) -> Option<&Made> {
+    let at = made.partition_point(|m| m.end <= address);
+    made.get(at).filter(|m| m.start <= address)
 }
 
 /// A line of /proc/kallsyms: `address type name [module]`.
@@ -128,22 +113,20 @@ impl<'a> Symbol<'a> {
     }
 }
 
-/// Reads both from the lines of /proc/kallsyms and the text of /proc/modules; once, since the kernel takes 40 ms to
-/// write the former.
-pub fn read_kernel(kallsyms: impl BufRead, modules: &str) -> (KernelLayout, KernelSymbols) {
+/// Reads both from the lines of /proc/kallsyms, beside modules; once, since the kernel takes 40 ms to write them.
+pub fn read_kernel(kallsyms: impl BufRead, modules: Modules) -> (KernelLayout, KernelSymbols) {
     let (mut layout, mut symbols) = (KernelLayout::default(), KernelSymbols::default());
     let (mut kallsyms, mut line, mut made) = (kallsyms, Vec::new(), Vec::new());
-    let listed: Vec<&str> = modules.lines().filter_map(|l| l.split(' ').next()).collect();
     while kallsyms.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
         if let Some(symbol) = std::str::from_utf8(&line).ok().and_then(Symbol::parse) {
             layout.note(&symbol);
             symbols.note(&symbol);
-            let of = symbol.module.filter(|m| symbol.address != 0 && !listed.contains(m));
+            let of = symbol.module.filter(|m| symbol.address != 0 && modules.start(m).is_none());
             made.extend(of.map(|module| (symbol.address, module.to_owned())));
         }
         line.clear();
     }
-    layout.set_modules(modules);
+    layout.modules = modules;
     layout.set_made(made);
     symbols.sort();
     (layout, symbols)
@@ -211,12 +194,15 @@ ffffffffc0100040 t bpf_prog_6deef7357e7b4530_sd\t[bpf]
 ffffffffc0100000 t bpf_trampoline_7\t[bpf]
 ";
     const MODULES: &str = "ext4 4096 1 - Live 0xffffffffc0000000\nhidden 10 0 - Live 0x0000000000000000\n";
+    const NOW: Interval = Interval { since_ns: 1, until_ns: 1 };
 
     #[test]
     fn addresses_find_their_image_and_symbol() {
-        let (layout, symbols) = read_kernel(KALLSYMS.as_bytes(), MODULES);
+        let mut modules = Modules::default();
+        assert!(modules.look(MODULES, NOW));
+        let (layout, symbols) = read_kernel(KALLSYMS.as_bytes(), modules);
         let tell = |address: u64| {
-            let place = layout.place(address)?;
+            let place = layout.place(address, NOW)?;
             let base = layout.base(place.module.as_deref())?;
             let symbol = symbols.find(address, base)?;
             Some(format!("{:?}+{:x} {}+{:x}", place.module, place.offset, symbol.name, symbol.offset.0))
@@ -232,9 +218,9 @@ ffffffffc0100000 t bpf_trampoline_7\t[bpf]
 
     #[test]
     fn hidden_addresses_leave_one_image() {
-        let (layout, _) = read_kernel(&b"0000000000000000 T _text\n"[..], "");
+        let (layout, _) = read_kernel(&b"0000000000000000 T _text\n"[..], Modules::default());
         assert_eq!(
-            layout.place(0xffffffff81000104),
+            layout.place(0xffffffff81000104, NOW),
             Some(KernelPlace { module: None, offset: 0xffffffff81000104 })
         );
     }

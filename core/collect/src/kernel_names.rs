@@ -96,13 +96,13 @@ fn find(file: &File, count: usize, pages: &[u64], address: u64, base: u64) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::read_kernel;
+    use crate::{kernel::read_kernel, modules::Modules};
 
     #[test]
     fn a_file_tells_what_memory_does() {
         let line = |n: u64| format!("{:x} T symbol_{n}\n", 0xffff_ffff_8100_0000 + n * n * 16);
         let text: String = (0..777).map(line).collect();
-        let symbols = || read_kernel(text.as_bytes(), "").1;
+        let symbols = || read_kernel(text.as_bytes(), Modules::default()).1;
         let (names, memory) = (KernelNames::new(symbols()), symbols());
         assert!(matches!(names, KernelNames::InFile { count: 777, .. }), "no temporary file: {names:?}");
         let base = 0xffff_ffff_8100_0000;

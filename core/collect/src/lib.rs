@@ -30,6 +30,7 @@ mod linux_host;
 mod machine;
 mod mappings;
 mod merge;
+mod modules;
 mod options;
 mod paths;
 mod period;

@@ -7,6 +7,7 @@
 use std::{
     fs::{self, File},
     io::{BufReader, Seek},
+    mem,
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -20,13 +21,16 @@ use rustix::{
 };
 
 use crate::{
+    entries::Interval,
     host::{Host, KernelPlace, Place, ProcessSnapshot},
     images::{FileVersion, Identity, OwnedTag, Target},
     jitdump,
     kernel::{KernelLayout, read_kernel},
     kernel_names::KernelNames,
+    modules::Modules,
     procfs,
     program_headers::{self, CodeLayout, ProgramHeaders},
+    source::now_ns,
 };
 
 /// Files kept open for reading code; what was not read for longest closes first.
@@ -39,8 +43,11 @@ const SCAN_AGE_MAX: Duration = Duration::from_secs(1);
 const SCANNED_MAX: usize = 1 << 12;
 /// Processes whose jitdumps are kept open.
 const JITDUMPS_MAX: usize = 1 << 6;
-/// Samples in modules are believed to be of those that were there so long ago. It takes the kernel 0.1 ms to list them.
-const MODULES_AGE_MAX: Duration = Duration::from_secs(1);
+/// How many modules the kernel has is looked at no more often than that.
+const MODULES_GLANCE: Duration = Duration::from_secs(1);
+/// Which they are, when their number changes and, since one may come as another goes, no less often than that. It takes the
+/// kernel 0.1 ms to list them.
+const MODULES_AGE_MAX: Duration = Duration::from_secs(10);
 /// A kernel address that nothing explains may be a new module's; but do not look more often than that, and after each
 /// look that was in vain (code that was there for a moment) only after twice that time, up to the second.
 const LAYOUT_AGE_MIN: Duration = Duration::from_secs(10);
@@ -56,9 +63,10 @@ pub struct LinuxHost {
     layout_read: Instant,
     /// How old it must be to be read again for an address that it does not explain.
     layout_age_min: Duration,
-    /// The text of /proc/modules as last read, and when.
-    modules: String,
+    /// When its modules were listed, when they were last counted, and how many they were.
     modules_read: Instant,
+    modules_counted: Instant,
+    modules_count: u64,
     /// Of that layout.
     symbols: Option<KernelNames>,
     vdso: Option<ImageId>,
@@ -76,14 +84,16 @@ struct OpenFile {
 impl LinuxHost {
     /// Reads where the kernel lies.
     pub fn new() -> Self {
-        let modules = read_modules();
-        let (layout, symbols) = read_this_kernel(&modules);
+        let (modules_count, mut modules) = (count_modules(), Modules::default());
+        look_at(&mut modules);
+        let (layout, symbols) = read_this_kernel(modules);
         LinuxHost {
             layout,
             layout_read: Instant::now(),
             layout_age_min: LAYOUT_AGE_MIN,
-            modules,
             modules_read: Instant::now(),
+            modules_counted: Instant::now(),
+            modules_count,
             symbols: Some(symbols),
             vdso: None,
             files: FxHashMap::default(),
@@ -97,23 +107,28 @@ impl LinuxHost {
         self.layout.text != 0
     }
 
-    fn read_modules_again(&mut self) {
-        let modules = read_modules();
-        self.modules_read = Instant::now();
-        if modules == self.modules {
+    /// Unless that was done just now.
+    fn look_at_modules(&mut self) {
+        if self.modules_counted.elapsed() < MODULES_GLANCE {
             return;
         }
-        self.modules = modules;
-        if self.layout_read.elapsed() >= LAYOUT_AGE_MIN {
-            self.read_kernel_again();
-        } else {
-            self.layout.set_modules(&self.modules);
+        let count = count_modules();
+        self.modules_counted = Instant::now();
+        if count == self.modules_count && self.modules_read.elapsed() < MODULES_AGE_MAX {
+            return;
+        }
+        self.modules_count = count;
+        self.modules_read = Instant::now();
+        if look_at(&mut self.layout.modules) {
             self.symbols = None; // New modules' are not among them.
         }
     }
 
     fn read_kernel_again(&mut self) {
-        let (layout, symbols) = read_this_kernel(&self.modules);
+        let mut modules = mem::take(&mut self.layout.modules);
+        look_at(&mut modules);
+        self.modules_read = Instant::now();
+        let (layout, symbols) = read_this_kernel(modules);
         (self.layout, self.symbols, self.layout_read) = (layout, Some(symbols), Instant::now());
     }
 
@@ -227,20 +242,28 @@ impl Host for LinuxHost {
         open.file.read_at(bytes, offset).unwrap_or(0)
     }
 
-    fn kernel_place(&mut self, address: u64) -> Option<KernelPlace> {
-        // Modules come and go, and others take their places.
-        if !self.layout.is_own_text(address) && self.modules_read.elapsed() >= MODULES_AGE_MAX {
-            self.read_modules_again();
+    fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace> {
+        if !self.layout.is_own_text(address) {
+            self.look_at_modules();
         }
-        let place = self.layout.place(address);
+        let place = self.layout.place(address, interval);
         if place.is_some() || self.layout_read.elapsed() < self.layout_age_min {
             return place;
         }
         self.read_kernel_again();
-        let found = self.layout.place(address);
+        let found = self.layout.place(address, interval);
         let in_vain = (self.layout_age_min * 2).min(LAYOUT_AGE_MAX);
         self.layout_age_min = if found.is_some() { LAYOUT_AGE_MIN } else { in_vain };
         found
+    }
+
+    fn has_gone_modules(&mut self) -> bool {
+        self.look_at_modules();
+        self.layout.modules.has_gone()
+    }
+
+    fn forget_modules(&mut self, until_ns: u64) {
+        self.layout.modules.forget(until_ns);
     }
 
     fn kernel_symbols(&mut self, image: &ImageId, offsets: &[u64]) -> Vec<ImageSymbol> {
@@ -467,17 +490,19 @@ fn numbers_in(folder: &Path) -> Vec<u32> {
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// What changes but the addresses and sizes (how often modules are used, say) makes no other layout.
-fn read_modules() -> String {
-    let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
-    let line = |line: &str| {
-        let mut words = line.split_whitespace();
-        Some(format!("{} {} 0 - - {}\n", words.next()?, words.next()?, words.nth(3)?))
-    };
-    modules.lines().filter_map(line).collect()
+/// The kernel's own among them, which stay: each has a folder, and a folder a link to itself from each below.
+fn count_modules() -> u64 {
+    fs::metadata("/sys/module").map_or(0, |m| m.nlink())
 }
 
-fn read_this_kernel(modules: &str) -> (KernelLayout, KernelNames) {
+/// Whether anything came or went.
+fn look_at(modules: &mut Modules) -> bool {
+    let since_ns = now_ns();
+    let text = fs::read_to_string("/proc/modules").unwrap_or_default();
+    modules.look(&text, Interval { since_ns, until_ns: now_ns() })
+}
+
+fn read_this_kernel(modules: Modules) -> (KernelLayout, KernelNames) {
     let (layout, symbols) = match File::open("/proc/kallsyms") {
         Ok(kallsyms) => read_kernel(BufReader::with_capacity(1 << 16, kallsyms), modules),
         Err(_) => read_kernel(std::io::empty(), modules),

@@ -53,7 +53,8 @@ const TOLD_MISSING: f64 = 0.01;
 const SECOND: Duration = Duration::from_secs(1);
 /// The core clock is measured so often: it takes a while of spinning.
 const MEASURE_EVERY: Duration = Duration::from_secs(10);
-/// Where processes end by the thousand, the kernel's tables are taken no more often than that, so that these are forgotten.
+/// Where processes end by the thousand, or modules of the kernel come and go, its tables are taken no more often than that, so
+/// that these are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(4);
 /// After losses, processes are looked at again no more often than that.
 const REFRESH_EVERY: Duration = Duration::from_secs(2);
@@ -222,7 +223,8 @@ impl Session {
         if let Some(executables) = self.collector.take_by_process() {
             self.source.by_process(&executables);
         }
-        if self.collector.is_past_long() && Instant::now() >= self.next_forgetting {
+        let aggregates = self.source.features().aggregates;
+        if aggregates && self.collector.is_past_long() && Instant::now() >= self.next_forgetting {
             self.next_forgetting = Instant::now() + FORGET_EVERY;
             self.take_aggregated();
         }

@@ -47,6 +47,8 @@ pub(super) struct Aggregated {
     /// Of this interval: a program's execution, where there is but one.
     sole: Option<FxHashMap<TargetIndex, Option<ExecutionId>>>,
     waiting: Vec<Entry>,
+    /// When this interval began, once entries of it have come.
+    since_ns: u64,
     /// What is to be kept apart by process, and whether that was told.
     by_process: Vec<u64>,
     by_process_told: usize,
@@ -213,6 +215,8 @@ impl<H: Host> Collector<H> {
     pub fn apply_entries(&mut self, entries: &[Entry], interval: Interval) {
         debug_assert!(interval.since_ns <= interval.until_ns);
         self.dimensions.at(interval.until_ns);
+        self.aggregated.since_ns = interval.since_ns;
+        self.sampled = interval;
         for entry in entries {
             if !self.settle(entry, false) {
                 self.aggregated.waiting.push(*entry);
@@ -225,10 +229,12 @@ impl<H: Host> Collector<H> {
 
     /// An interval is over: no entry to come was sampled before `until_ns`, so what had ended by then is forgotten.
     pub fn end_interval(&mut self, until_ns: u64) {
+        self.sampled = Interval { since_ns: self.aggregated.since_ns, until_ns };
         self.settle_waiting();
         self.aggregated.forget_owners();
         self.reap_processes(until_ns); // Of who had ended by then nothing is to come.
         self.processes.forget_past(until_ns);
+        self.host.forget_modules(until_ns);
     }
 
     fn settle_waiting(&mut self) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    tests::{FakeHost, KERNEL, Random, collector, file, side, told},
+    tests::{FakeHost, KERNEL, MODULE, MODULE_UNTIL_NS, Random, collector, file, side, told},
     *,
 };
 use crate::{
@@ -222,6 +222,24 @@ fn what_is_kept_of_a_pid_ends_with_its_next_record() {
     c.apply_entries(&[entry(process(0x8004, 0), 9, 2)], interval(2, 4));
     c.end_interval(4);
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+4 cc1#1 1", "cpu-clock /lib/libc+4 cc1#1 2"]);
+}
+
+#[test]
+fn a_module_has_what_was_sampled_while_it_was_there() {
+    let mut c = aggregating();
+    let (known, waits) = (entry(kernel(MODULE + 4, None), 1, 3), entry(kernel(MODULE + 8, Some(77)), 88, 5));
+    c.apply_entries(&[known, waits], interval(2, 40));
+    let after_ns = MODULE_UNTIL_NS + 10;
+    execute(&mut c, after_ns, 9, "/bin/cc1");
+    c.end_interval(after_ns);
+    c.apply_entries(&[known], interval(after_ns, after_ns + 10));
+    c.end_interval(after_ns + 10);
+    let expected = [
+        "cpu-clock module:ext4+4 init#1 3",
+        "cpu-clock module:ext4+8 unknown#0 5",
+        "cpu-clock unknown+ffffffffc0000004 init#1 3",
+    ];
+    assert_eq!(told(&c.take()), expected);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The collector's part in mappings: what was mapped, and which place in an image an address in it is.
 //!
-//! Enters: mappings as the kernel reports them. Leaves: images and offsets. Never here: whose mappings they are.
+//! Enters: mappings as the kernel reports them, addresses. Leaves: images and offsets. Never here: whose mappings they are.
 
-use super::Collector;
+use dwell_profile::{ImageId, ImageKind};
+
+use super::{Cause, Collector};
 use crate::{
     apps::ExecutionId,
     host::{Host, Place},
@@ -44,6 +46,21 @@ impl<H: Host> Collector<H> {
         let target = self.images.intern(target);
         let anonymous = Some(Box::new(Anonymous { over, since_ns: time_ns }));
         Mapping { start, end, file_offset: start, target, anonymous }
+    }
+
+    /// A place in the kernel, where it was when that was sampled.
+    pub(super) fn kernel_place(&mut self, pc: u64) -> Result<(ImageIndex, u64), Cause> {
+        let place = self.host.kernel_place(pc, self.sampled).ok_or(Cause::Kernel)?;
+        let image = match place.module {
+            None => *self.kernel.get_or_insert_with(|| {
+                self.images.named(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]")
+            }),
+            Some(name) => {
+                let id = ImageId::named(&format!("module:{name}"));
+                self.images.named(id, ImageKind::Module, &format!("[{name}]"))
+            }
+        };
+        Ok((image, place.offset))
     }
 
     pub(super) fn mapped_place(

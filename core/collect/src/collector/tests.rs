@@ -8,6 +8,7 @@ use dwell_profile::{Dimension, DimensionSet, ImageOffset, ImageSymbol, SampleKey
 use super::{symbols::SYMBOLS_MAX, *};
 use crate::{
     branch::Registers,
+    entries::Interval,
     host::{KernelPlace, Place, ProcessSnapshot},
     images::{FileVersion, Identity, OwnedTag, Target},
     items::{RawBurst, RawWindow},
@@ -15,10 +16,12 @@ use crate::{
     program_headers::CodeLayout,
 };
 
-/// Files are what their paths say; the kernel is one image of 4 KiB at the top.
+/// Files are what their paths say; the kernel is one image of 4 KiB at the top, and a module that goes.
 pub(super) struct FakeHost;
 
 pub(super) const KERNEL: u64 = 0xffff_ffff_8100_0000;
+pub(super) const MODULE: u64 = 0xffff_ffff_c000_0000;
+pub(super) const MODULE_UNTIL_NS: u64 = 50;
 
 impl Host for FakeHost {
     fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
@@ -74,7 +77,11 @@ impl Host for FakeHost {
         if offset == 0x10 { 4 } else { 0 }
     }
 
-    fn kernel_place(&mut self, address: u64) -> Option<KernelPlace> {
+    fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace> {
+        if let Some(offset) = address.checked_sub(MODULE).filter(|o| *o < 0x1000) {
+            let module = Some("ext4".to_owned());
+            return (interval.since_ns < MODULE_UNTIL_NS).then_some(KernelPlace { module, offset });
+        }
         let offset = address.checked_sub(KERNEL).filter(|o| *o < 0x1000)?;
         Some(KernelPlace { module: None, offset })
     }

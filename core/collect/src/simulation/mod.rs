@@ -19,6 +19,7 @@ use dwell_profile::{Event, ImageId, ImageSymbol};
 use crate::{
     apps::Apart,
     collector::{Batch, Collector},
+    entries::Interval,
     host::{Host, KernelPlace, Place, ProcessSnapshot},
     images::{FileVersion, Identity, Target},
     items::Item,
@@ -75,7 +76,7 @@ impl Host for SimulatedHost {
         0
     }
 
-    fn kernel_place(&mut self, address: u64) -> Option<KernelPlace> {
+    fn kernel_place(&mut self, address: u64, _interval: Interval) -> Option<KernelPlace> {
         let offset = address.checked_sub(KERNEL).filter(|offset| *offset < KERNEL_BYTES)?;
         Some(KernelPlace { module: None, offset })
     }

@@ -1,0 +1,198 @@
+//! Kernel modules: which were where, and when.
+//!
+//! Enters: the text of /proc/modules, again and again. Leaves: which module an address belonged to within an interval.
+//! Never here: I/O, clocks, a guess.
+//!
+//! Nobody tells when a module comes or goes, and what the kernel aggregated was sampled minutes ago. So the list is looked
+//! at now and then, and a module that is gone is remembered until nothing of its time is to come. Where two may have had an
+//! address one after the other, it is neither's.
+
+use std::collections::VecDeque;
+
+use crate::entries::Interval;
+
+/// Gone modules that are remembered, the latest.
+const GONE_MAX: usize = 64;
+
+/// What is loaded, and what was until lately.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Modules {
+    /// As listed by the last look.
+    listed: Vec<Module>,
+    gone: VecDeque<Module>,
+    /// When the last look began; 0 before the first.
+    looked_ns: u64,
+}
+
+/// One stay of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Module {
+    name: String,
+    /// Where its code begins.
+    start: u64,
+    /// `start` and all of its sizes. Linux 6.4 and later lay code, data and what serves its initialization out apart, so
+    /// that other modules' code may come before that.
+    end: u64,
+    /// The last look that did not see it began then.
+    since_ns: u64,
+    /// The first look that saw it ended then.
+    seen_ns: u64,
+    /// The first look that saw it no more ended then.
+    until_ns: u64,
+}
+
+impl Modules {
+    /// Takes in a look at the list: its text, and when it was read. Whether anything came or went.
+    pub fn look(&mut self, text: &str, read: Interval) -> bool {
+        let mut listed: Vec<Module> = text.lines().filter_map(Module::parse).collect();
+        let count = listed.len();
+        let mut known = 0;
+        for module in &mut listed {
+            let before = self.listed.iter().find(|m| m.is_at(module));
+            known += usize::from(before.is_some());
+            module.since_ns = before.map_or(self.looked_ns, |m| m.since_ns);
+            module.seen_ns = before.map_or(read.until_ns, |m| m.seen_ns);
+        }
+        let is_gone = |m: &Module| !listed.iter().any(|l| l.is_at(m));
+        let gone: Vec<Module> = self.listed.drain(..).filter(is_gone).collect();
+        let changed = known < count || !gone.is_empty();
+        self.gone.extend(gone.into_iter().map(|m| Module { until_ns: read.until_ns, ..m }));
+        self.gone.drain(..self.gone.len().saturating_sub(GONE_MAX));
+        (self.listed, self.looked_ns) = (listed, read.since_ns);
+        changed
+    }
+
+    /// The module that had an address whenever any had it in an interval: its name, and the offset. Looks at all of them.
+    pub fn find(&self, address: u64, interval: Interval) -> Option<(&str, u64)> {
+        let may_be = |m: &&Module| m.has(address) && m.was_there(interval);
+        let candidates: Vec<&Module> = self.listed.iter().chain(&self.gone).filter(may_be).collect();
+        let found = candidates.iter().copied().max_by_key(|m| m.start)?;
+        let is_certain = candidates.iter().all(|other| found.is_at(other) || found.is_beside(other));
+        is_certain.then(|| (&*found.name, address - found.start))
+    }
+
+    /// Where a module that is listed begins.
+    pub fn start(&self, name: &str) -> Option<u64> {
+        self.listed.iter().find(|m| m.name == name).map(|m| m.start)
+    }
+
+    /// Whether any is remembered that is gone.
+    pub fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// Nothing is to come that was sampled before.
+    pub fn forget(&mut self, until_ns: u64) {
+        self.gone.retain(|m| m.until_ns > until_ns);
+    }
+}
+
+impl Module {
+    /// `name size references dependents state 0xaddress …`
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let (name, size) = (words.next()?, words.next()?.parse::<u64>().ok()?);
+        let start = u64::from_str_radix(words.nth(3)?.strip_prefix("0x")?, 16).ok()?;
+        let end = start.saturating_add(size);
+        let (since_ns, seen_ns, until_ns) = (0, 0, u64::MAX);
+        (start != 0).then(|| Module { name: name.to_owned(), start, end, since_ns, seen_ns, until_ns })
+    }
+
+    fn has(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Whether it may have been there in the interval.
+    fn was_there(&self, interval: Interval) -> bool {
+        self.since_ns <= interval.until_ns && interval.since_ns < self.until_ns
+    }
+
+    /// Whether it is the same module at the same place, perhaps after another time.
+    fn is_at(&self, other: &Module) -> bool {
+        self.start == other.start && self.name == other.name
+    }
+
+    /// Whether both were there at once, so that one's code comes before the other's.
+    fn is_beside(&self, other: &Module) -> bool {
+        self.seen_ns.max(other.seen_ns) < self.until_ns.min(other.until_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "a 8192 1 - Live 0xffffffffc0000000\n";
+    const B: &str = "b 4096 0 - Live 0xffffffffc0001000 (OE)\n";
+
+    /// Looks at 10, 20, …; each takes a unit of time.
+    fn looks(texts: &[&str]) -> Modules {
+        let mut modules = Modules::default();
+        for (at, text) in (1..).zip(texts) {
+            modules.look(text, Interval { since_ns: 10 * at, until_ns: 10 * at + 1 });
+        }
+        modules
+    }
+
+    fn tell(modules: &Modules, address: u64, since_ns: u64, until_ns: u64) -> Option<String> {
+        let found = modules.find(address, Interval { since_ns, until_ns });
+        found.map(|(name, offset)| format!("{name}+{offset:x}"))
+    }
+
+    const IN_BOTH: u64 = 0xffff_ffff_c000_1008;
+
+    #[test]
+    fn of_two_at_once_the_nearer_code_has_it() {
+        for text in [format!("{A}{B}"), format!("{B}{A}")] {
+            let modules = looks(&[&text]);
+            assert_eq!(tell(&modules, IN_BOTH, 0, 5).as_deref(), Some("b+8"));
+            assert_eq!(tell(&modules, IN_BOTH - 0x1000, 0, 5).as_deref(), Some("a+8"));
+            assert_eq!(tell(&modules, IN_BOTH + 0x1000, 0, 5), None);
+        }
+    }
+
+    #[test]
+    fn what_is_gone_has_the_samples_of_its_time() {
+        let mut modules = looks(&[A, "", B]);
+        assert!(modules.has_gone());
+        assert_eq!(tell(&modules, IN_BOTH, 12, 14).as_deref(), Some("a+1008"));
+        assert_eq!(tell(&modules, IN_BOTH, 12, 22), None, "either's");
+        assert_eq!(tell(&modules, IN_BOTH, 22, 31).as_deref(), Some("b+8"));
+        modules.forget(20);
+        assert_eq!(tell(&modules, IN_BOTH, 12, 14).as_deref(), Some("a+1008"), "it may have gone later");
+        modules.forget(21);
+        assert!(!modules.has_gone());
+        assert_eq!(tell(&modules, IN_BOTH, 12, 14), None);
+    }
+
+    #[test]
+    fn between_two_looks_nobody_knows_which() {
+        let modules = looks(&[A, B]);
+        assert_eq!(tell(&modules, IN_BOTH, 8, 9).as_deref(), Some("a+1008"));
+        assert_eq!(tell(&modules, IN_BOTH, 15, 16), None);
+        assert_eq!(tell(&modules, IN_BOTH, 22, 23).as_deref(), Some("b+8"));
+    }
+
+    #[test]
+    fn who_is_known_has_not_come_again() {
+        let mut modules = looks(&["", A]);
+        let done = A.replace("8192", "4096");
+        assert!(!modules.look(&done, Interval { since_ns: 30, until_ns: 31 }));
+        assert_eq!(tell(&modules, IN_BOTH - 0x1000, 5, 9), None, "before it came");
+        assert_eq!(tell(&modules, IN_BOTH - 0x1000, 15, 16).as_deref(), Some("a+8"));
+        assert_eq!(tell(&modules, IN_BOTH, 35, 36), None, "its initialization is over");
+        assert!(modules.look("", Interval { since_ns: 40, until_ns: 41 }));
+        assert!(modules.look(A, Interval { since_ns: 50, until_ns: 51 }));
+        assert_eq!(tell(&modules, IN_BOTH - 0x1000, 15, 56).as_deref(), Some("a+8"), "twice at one place");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut modules = Modules::default();
+        for at in 1..200 {
+            let text = format!("m{at} 10 0 - Live 0x{:x}\n", at * 16);
+            modules.look(&text, Interval { since_ns: at, until_ns: at });
+        }
+        assert_eq!(modules.gone.len(), GONE_MAX);
+    }
+}
