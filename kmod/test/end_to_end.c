@@ -130,6 +130,26 @@ static pid_t work_under(char *const arguments[])
 	return daemon;
 }
 
+/* A module comes, works and goes; how long it worked is told. */
+static void work_in(const char *name)
+{
+	char path[100];
+	int error = module_load_of(name);
+	double start, end;
+
+	snprintf(path, sizeof(path), "/sys/module/%s/parameters/spin_ms", name);
+	sleep(2);
+	start = now_seconds();
+	if (!error && write_file(path, "500"))
+		error = errno;
+	end = now_seconds();
+	sleep(2);
+	if (!error)
+		error = module_unload_of(name);
+	tap(!error, "%s comes, works and goes%s%s", name, error ? ": " : "", error ? strerror(error) : "");
+	printf("SPUN %s %.6f\n", name, end - start);
+}
+
 static void run_daemon(void)
 {
 	char *arguments[] = { "/dwell", "--db", "/tmp/daemon", "daemon", "--backend", "kmod", "-F",
@@ -153,6 +173,27 @@ static void kill_daemon(void)
 	kill(daemon, SIGKILL);
 	end(daemon);
 	ask_all("killed", "/tmp/killed");
+}
+
+/*
+ * The tables are not due when the first has gone, and the second may have its place. dwell looks at
+ * what is loaded every second.
+ */
+static void come_and_go(void)
+{
+	char *arguments[] = { "/dwell", "--db", "/tmp/modules", "daemon", "--backend", "kmod", "-F",
+			      "2000", "--budget", "0", NULL };
+	pid_t daemon = start(arguments);
+
+	tap(wait_until_open(60), "a daemon that is to see modules opens /dev/dwell");
+	sleep(10);
+	work_in("dwell_spin");
+	sleep(8);
+	work_in("dwell_turn");
+	sleep(8);
+	kill(daemon, SIGTERM);
+	tap(!end(daemon), "it ends when it is told to");
+	ask("modules images", "/tmp/modules", "top", "--by", "image");
 }
 
 static bool step_clock(long seconds)
@@ -201,6 +242,7 @@ void end_to_end_run(void)
 	record();
 	run_daemon();
 	kill_daemon();
+	come_and_go();
 	set_the_clock();
 	tap(!module_unload(), "the module goes");
 	do_without();

@@ -71,19 +71,33 @@ const char *boot_option(const char *name)
 	return getenv(name);
 }
 
-int module_load(void)
+/* Returns 0 or an error number, as all of these. */
+int module_load_of(const char *name)
 {
-	int fd = open("/dwell.ko", O_RDONLY | O_CLOEXEC);
-	int result = syscall(SYS_finit_module, fd, "", 0);
+	char path[100];
+	int fd, result;
 
+	snprintf(path, sizeof(path), "/%s.ko", name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	result = syscall(SYS_finit_module, fd, "", 0);
 	if (fd >= 0)
 		close(fd);
 	return result ? errno : 0;
 }
 
+int module_unload_of(const char *name)
+{
+	return syscall(SYS_delete_module, name, O_NONBLOCK) ? errno : 0;
+}
+
+int module_load(void)
+{
+	return module_load_of("dwell");
+}
+
 int module_unload(void)
 {
-	return syscall(SYS_delete_module, "dwell", O_NONBLOCK) ? errno : 0;
+	return module_unload_of("dwell");
 }
 
 /*

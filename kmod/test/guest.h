@@ -13,6 +13,8 @@
 /* guest.c */
 void tap(bool good, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void tap_skip(const char *reason, const char *name);
+int module_load_of(const char *name);
+int module_unload_of(const char *name);
 int module_load(void);
 int module_unload(void);
 int write_file(const char *path, const char *text);

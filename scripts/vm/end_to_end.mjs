@@ -43,6 +43,8 @@ const RATE_HZ = 2000;
  */
 const SPIN_SAMPLES = Math.round(60e6 * 4 * 8e-9 * RATE_HZ);
 
+const imageSamples = (rows) => Object.fromEntries(rows.map((row) => [basename(row.image), row.samples[CLOCK] ?? 0]));
+
 /** One database: its only epoch's counts, the samples of each image and those of the work with its time in the kernel. */
 function counts(text, name) {
   const epoch = answer(text, `${name} epochs`)?.epochs?.[0];
@@ -51,7 +53,7 @@ function counts(text, name) {
   const before = text.slice(0, text.indexOf(`BEGIN ${name} epochs`));
   const worked = [...before.matchAll(/^WORKED ([\d.]+)$/gm)].at(-1);
   if (!epoch || !rows || !apps || !worked) return null;
-  const byImage = Object.fromEntries(rows.map((row) => [basename(row.image), row.samples[CLOCK] ?? 0]));
+  const byImage = imageSamples(rows);
   const ofWork = sum(apps.filter(({ app }) => app === 'init').map(({ samples }) => samples[CLOCK] ?? 0));
   const wanted = Math.round(Number(worked[1]) * RATE_HZ);
   return { backend: epoch.backend, ...epoch.events[CLOCK], byImage, shown: sum(Object.values(byImage)), ofWork, wanted };
@@ -71,6 +73,16 @@ function checkCounts(name, backend, epoch) {
     [`${name}: the work's instructions have their samples (${spun}, at least ${SPIN_SAMPLES})`, spun >= SPIN_SAMPLES * 0.97],
     [`${name}: the work has a sample for each period of its CPU time (${ofWork} of ${wanted})`, near(ofWork, wanted, NEAR)],
   ];
+}
+
+/** Modules that had come and gone when the kernel's tables were taken: each has its samples, under its own name. */
+function checkModules(text) {
+  const byImage = imageSamples(answer(text, 'modules images')?.rows ?? []);
+  return ['dwell_spin', 'dwell_turn'].map((name) => {
+    const wanted = Math.round(Number(text.match(new RegExp(`^SPUN ${name} ([\\d.]+)$`, 'm'))?.[1]) * RATE_HZ);
+    const told = byImage[`[${name}]`] ?? 0;
+    return [`modules: ${name} has its samples, although it is gone (${told} of ${wanted})`, near(told, wanted, NEAR)];
+  });
 }
 
 /** Two steps of the clock: three epochs (listed by their start), of which none ends before it starts. */
@@ -98,6 +110,7 @@ export function checks(text) {
     ...checkCounts('record by rings', 'perf', perf),
     ...checkCounts('daemon', 'kmod', daemon),
     ...checkCounts('killed daemon', 'kmod', killed),
+    ...checkModules(text),
     [`record: the kernel's samples are there (${kmod.byImage['[kernel.kallsyms]']})`, kmod.byImage['[kernel.kallsyms]'] > 100],
   ];
 }

@@ -34,21 +34,34 @@ export function command(program, args, options = {}) {
   });
 }
 
+/** Builds the modules of a folder's copy, as strictly as the kernel's own build can: W=1, and sparse where it is installed. */
+async function make(kernel, from, kind, { sparse, options = [] }) {
+  const folder = join(room, 'build', `${kernel.name.replace(' ', '-')}${kind}`);
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  cpSync(from, folder, { recursive: true, filter: (path) => ![join(sources, 'test'), join(sources, 'build')].includes(path) });
+  const cross = kernel.arch === 'arm64' ? ['ARCH=arm64', `CROSS_COMPILE=${machines.arm64.cross}`] : [];
+  const args = ['-s', '-C', kernel.headers, `M=${folder}`, 'CONFIG_DEBUG_INFO_BTF_MODULES=', 'W=1', ...cross, ...(sparse ? ['C=2'] : []), ...options, 'modules'];
+  const { output } = await command('make', args);
+  return { folder, output: output.trim() };
+}
+
 /**
- * dwell.ko, built as strictly as the kernel's own build can: W=1, and sparse where it is installed.
+ * dwell.ko.
  * @returns {Promise<{ file: string, output: string }>} `output`: everything that any tool said; none is expected
  */
 export async function buildModule(kernel, { nmi = false, sparse = false } = {}) {
-  const folder = join(room, 'build', `${kernel.name.replace(' ', '-')}${nmi ? '-nmi' : ''}`);
-  rmSync(folder, { recursive: true, force: true });
-  mkdirSync(folder, { recursive: true });
-  cpSync(sources, folder, { recursive: true, filter: (path) => ![join(sources, 'test'), join(sources, 'build')].includes(path) });
-  const cross = kernel.arch === 'arm64' ? ['ARCH=arm64', `CROSS_COMPILE=${machines.arm64.cross}`] : [];
-  const args = ['-s', '-C', kernel.headers, `M=${folder}`, 'CONFIG_DEBUG_INFO_BTF_MODULES=', 'W=1', ...cross, ...(sparse ? ['C=2'] : []), ...(nmi ? ['DWELL_TEST_NMI=y'] : []), 'modules'];
-  const { output } = await command('make', args);
+  const { folder, output } = await make(kernel, sources, nmi ? '-nmi' : '', { sparse, options: nmi ? ['DWELL_TEST_NMI=y'] : [] });
   const file = join(folder, 'dwell.ko');
-  if (!existsSync(file)) throw new Stop(`the module for ${kernel.name} was not built: ${output.trim()}`);
-  return { file, output: output.trim() };
+  if (!existsSync(file)) throw new Stop(`the module for ${kernel.name} was not built: ${output}`);
+  return { file, output };
+}
+
+/** The modules that come and go under dwell, as files of the machine. */
+export async function spinFiles(kernel) {
+  const { folder, output } = await make(kernel, join(sources, 'test/spin'), '-spin', { sparse: false });
+  if (output) throw new Stop(`the modules of kmod/test/spin for ${kernel.name}: ${output}`);
+  return Object.fromEntries(['dwell_spin.ko', 'dwell_turn.ko'].map((name) => [name, readFileSync(join(folder, name))]));
 }
 
 /** The program that tests the module, as the machine's first process: static, so that it needs nothing else. */

@@ -6,7 +6,7 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Stop, top } from '../step.mjs';
 import { checks, dwellFiles } from './end_to_end.mjs';
-import { boot, buildGuest, buildModule, command, lack } from './machine.mjs';
+import { boot, buildGuest, buildModule, command, lack, spinFiles } from './machine.mjs';
 import { checkpatch, kernel, room } from './packages.mjs';
 
 let number = 0;
@@ -28,7 +28,8 @@ async function orSkip(name, work) {
 }
 
 /** outside_kernel.h is what stands in for the kernel's own headers elsewhere, so that the kernel's rules are not for it. */
-const kernelSources = () => readdirSync(join(top, 'kmod')).filter((name) => /\.[ch]$|^Kbuild$|^Makefile$/.test(name) && name !== 'outside_kernel.h');
+const kernelSources = () => ['', 'test/spin'].flatMap((folder) => readdirSync(join(top, 'kmod', folder)).map((name) => join(folder, name)))
+  .filter((name) => /\.[ch]$|Kbuild$|^Makefile$/.test(name) && name !== 'outside_kernel.h');
 
 /** What a module outside the kernel's tree must do: ask which kernel it is built for (compat.h alone does). */
 const outOfTree = 'LINUX_VERSION_CODE,CONSTANT_COMPARISON';
@@ -88,6 +89,7 @@ async function machine({ version, arch, nmi = false, bench = false, dwell = fals
   const chosen = await orSkip(name, () => kernel(version, arch));
   const files = dwell ? await orSkip(name, dwellFiles) : {};
   if (!chosen || !files) return undefined;
+  if (dwell) Object.assign(files, await spinFiles(chosen));
   const isUsual = !nmi && !bench && !dwell;
   const sparse = !spawnSync('sparse', ['--version']).error;
   if (!sparse && isUsual) skip(`${name}: sparse`, 'it is not installed (Debian: apt-get install sparse)');
