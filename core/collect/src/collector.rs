@@ -5,7 +5,7 @@
 //! `unknown`. Never here: rings, files, clocks (see [`Host`]).
 //!
 //! Samples are resolved as they come, not first gathered by (process, pc) as DCPI's driver does: on a build, 95% of
-//! such pairs are new (recipes/collector), and a binary search of a process's few dozen mappings costs no more than the
+//! such pairs are new, and a binary search of a process's few dozen mappings costs no more than the
 //! look-up that would save it.
 
 mod aggregated;

@@ -58,7 +58,7 @@ pub enum BackendChoice {
     Perf,
 }
 
-/// Default rate: below 1% of overhead with a timer (recipes/collector: a bare interrupt costs 2.5 µs).
+/// Default rate: below 1% of overhead with a timer (a bare interrupt costs 2.5 µs on a 2-core VM).
 pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
 
 /// Stacks of branches per second of a busy CPU. In a minute they have some 450,000 branches, as many as 560 path bursts, which make

@@ -41,7 +41,7 @@ mod tests;
 const ROUND_MAX: Duration = Duration::from_millis(100);
 /// CPUs that came or went, and revoked events, are looked for so often.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
-/// A period is written no more often: it interrupts the event's CPU, for 8 µs of it and of ours (recipes/collector).
+/// A period is written no more often: it interrupts the event's CPU, for 8 µs of it and of ours.
 const REWRITE_EVERY_NS: u64 = 250_000_000;
 /// Nor more often than the 64th part of the time so far, up to this: what a short run needs many draws for, namely that they
 /// are even on average, a long one has anyway.
