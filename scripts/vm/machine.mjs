@@ -1,7 +1,7 @@
 // Builds the module and the guest for a kernel, and boots both in QEMU. Leaves: what the guest said on its console.
 
 import { spawn, spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Stop, top } from '../step.mjs';
 import { cpio } from './cpio.mjs';
@@ -55,6 +55,29 @@ export async function buildModule(kernel, { nmi = false, sparse = false } = {}) 
   const file = join(folder, 'dwell.ko');
   if (!existsSync(file)) throw new Stop(`the module for ${kernel.name} was not built: ${output}`);
   return { file, output };
+}
+
+/**
+ * Installs the module by DKMS into folders of our own and removes it again, as the README says.
+ * @returns {Promise<{ wrong: string | null, output: string }>} `wrong`: what did not happen
+ */
+export async function tryDkms(kernel, script) {
+  const readme = readFileSync(join(sources, 'README.md'), 'utf8');
+  const [, source, module] = readme.match(/cp -r kmod \/usr\/src\/(\S+) && dkms install (\S+)/);
+  const folder = join(room, 'build', 'dkms');
+  rmSync(folder, { recursive: true, force: true });
+  const [tree, src, install] = ['tree', 'src', 'install'].map((name) => join(folder, name));
+  for (const made of [tree, src, join(install, kernel.release)]) mkdirSync(made, { recursive: true });
+  cpSync(sources, join(src, source), { recursive: true });
+  const folders = ['--dkmstree', tree, '--sourcetree', src, '--installtree', install, '--kernelsourcedir', kernel.headers];
+  // The headers lie elsewhere than Debian's tools for BTF believe; a key for signing must not be made in this system.
+  const env = { ...process.env, LC_ALL: 'C', MAKEFLAGS: 'CONFIG_DEBUG_INFO_BTF_MODULES=', mok_signing_key: join(folder, 'key'), mok_certificate: join(folder, 'certificate') };
+  const dkms = (verb) => command(script, [verb, module, '-k', `${kernel.release}/x86_64`, ...folders, '--no-depmod'], { env });
+  const installed = () => existsSync(install) && readdirSync(install, { recursive: true }).find((name) => /\/dwell\.ko/.test(name));
+  const { status, output } = await dkms('install');
+  if (status !== 0 || !installed()) return { wrong: 'it is not installed', output };
+  const removed = await dkms('remove');
+  return { wrong: removed.status === 0 && !installed() ? null : 'it is not removed', output: removed.output };
 }
 
 /** The modules that come and go under dwell, as files of the machine. */

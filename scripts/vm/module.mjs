@@ -6,8 +6,8 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Stop, top } from '../step.mjs';
 import { checks, dwellFiles } from './end_to_end.mjs';
-import { boot, buildGuest, buildModule, command, lack, spinFiles } from './machine.mjs';
-import { checkpatch, kernel, room } from './packages.mjs';
+import { boot, buildGuest, buildModule, command, lack, spinFiles, tryDkms } from './machine.mjs';
+import { checkpatch, dkms, kernel, room } from './packages.mjs';
 
 let number = 0;
 const tell = (good, name, details = '') => {
@@ -40,6 +40,17 @@ async function lint() {
   const args = ['--no-tree', '--strict', '--no-summary', '--terse', `--ignore=${outOfTree}`, '-f'];
   const { status, output } = await command('perl', [script, ...args, ...kernelSources()], { cwd: join(top, 'kmod') });
   tell(status === 0, 'checkpatch has nothing to say', output);
+}
+
+/** DKMS builds natively, so for amd64 on amd64 alone. */
+async function install() {
+  const name = 'DKMS installs the module and removes it';
+  if (process.arch !== 'x64') return skip(name, 'kernels for amd64 are built for here');
+  if (process.getuid() !== 0) return skip(name, 'dkms takes root');
+  const had = await orSkip(name, () => ({ chosen: kernel('6.12', 'amd64'), script: dkms() }));
+  if (!had) return undefined;
+  const { wrong, output } = await tryDkms(had.chosen, had.script);
+  return tell(!wrong, name, `${wrong}\n${output}`);
 }
 
 /**
@@ -126,6 +137,7 @@ await lint();
 // Two at a time: one QEMU uses one CPU. Kernels are unpacked one after the other.
 const words = process.argv.slice(2);
 const queue = machines.filter((one) => words.every((word) => `${one.version} ${one.arch}${kind(one)}`.toLowerCase().includes(word)));
+if (words.length === 0) await install();
 const worker = async () => {
   for (let next = queue.shift(); next; next = queue.shift()) {
     try {

@@ -4,7 +4,7 @@
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { Stop, target } from '../step.mjs';
 
 export const room = join(target, 'vm');
@@ -65,7 +65,7 @@ function mend(headers, common) {
 
 /**
  * A kernel to boot, and the headers to build for it.
- * @returns {{ name: string, arch: string, image: string, headers: string }}
+ * @returns {{ name: string, arch: string, release: string, image: string, headers: string }}
  */
 export function kernel(version, arch) {
   const folder = join(room, `${version}-${arch}`);
@@ -82,7 +82,18 @@ export function kernel(version, arch) {
   const sources = join(folder, 'usr/src');
   const headers = only(sources, new RegExp(`-cloud-${arch}$`));
   mend(headers, only(sources, /-common$/));
-  return { name: `${version} ${arch}`, arch, image: only(join(folder, 'boot'), /^vmlinuz-/), headers };
+  const image = only(join(folder, 'boot'), /^vmlinuz-/);
+  return { name: `${version} ${arch}`, arch, release: basename(image).replace('vmlinuz-', ''), image, headers };
+}
+
+/** Debian's dkms, a script that takes every folder of its own as an argument. */
+export function dkms() {
+  const folder = join(room, 'dkms');
+  if (!existsSync(folder)) {
+    update();
+    unpack(['dkms'], folder);
+  }
+  return join(folder, 'usr/sbin/dkms');
 }
 
 /** checkpatch.pl, which Debian ships in the kernel's source only. */
