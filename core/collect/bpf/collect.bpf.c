@@ -72,7 +72,7 @@ struct context {
 };
 #define PC(context) ((context)->ip)
 #define IS_USER(context) ((context)->cs & 3)
-#define CS_64_BIT 0x33
+#define IS_USER_64(context) ((context)->cs == 0x33)
 #elif defined(DWELL_AARCH64)
 struct context {
 	__u64 regs[31];
@@ -80,6 +80,7 @@ struct context {
 };
 #define PC(context) ((context)->pc)
 #define IS_USER(context) (!((context)->pstate & 0xf)) /* EL0 */
+#define IS_USER_64(context) (!((context)->pstate & 0x1f))
 #else
 #error "say for which architecture"
 #endif
@@ -304,7 +305,6 @@ static __always_inline void look_at_executable(const struct dwell_control *setti
 		sample->flags |= DWELL_SAMPLE_APART;
 }
 
-#if defined(DWELL_X86_64)
 /* Whether it is time to hand out registers, which tell which way branches go. */
 static __always_inline int wants_registers(const struct dwell_control *settings,
 					   struct dwell_head *head, const struct context *context,
@@ -312,7 +312,7 @@ static __always_inline int wants_registers(const struct dwell_control *settings,
 {
 	if (!settings->registers_every || !(settings->registers_events >> event & 1))
 		return 0;
-	if (context->cs != CS_64_BIT)
+	if (!IS_USER_64(context))
 		return 0;
 	if (head->until_registers) {
 		head->until_registers--;
@@ -321,44 +321,70 @@ static __always_inline int wants_registers(const struct dwell_control *settings,
 	return 1;
 }
 
-static __always_inline void tell_registers(const struct dwell_control *settings,
-					   struct dwell_head *head, const struct context *context,
-					   __u32 pid, __u32 tid, __u32 event)
+/* In the order in which perf dumps them. */
+static __always_inline void copy_registers(__u64 *out, const struct context *context)
+{
+#if defined(DWELL_X86_64)
+	out[0] = context->ax;
+	out[1] = context->bx;
+	out[2] = context->cx;
+	out[3] = context->dx;
+	out[4] = context->si;
+	out[5] = context->di;
+	out[6] = context->bp;
+	out[7] = context->sp;
+	out[8] = context->flags;
+	out[9] = context->r8;
+	out[10] = context->r9;
+	out[11] = context->r10;
+	out[12] = context->r11;
+	out[13] = context->r12;
+	out[14] = context->r13;
+	out[15] = context->r14;
+	out[16] = context->r15;
+#else
+	__u32 at;
+
+#pragma unroll
+	for (at = 0; at < DWELL_REGISTERS - 1; at++)
+		out[at] = context->regs[at];
+	out[at] = context->sp;
+#endif
+}
+
+/*
+ * AArch64's registers are more than half of the stack that programs have: in a frame of their own,
+ * which is not there while put() and add() have theirs.
+ */
+#if defined(DWELL_X86_64)
+static __always_inline
+#else
+static __attribute__((noinline))
+#endif
+int notice_registers(struct dwell_head *head, const struct context *context, __u32 pid, __u32 tid,
+		     __u32 event)
 {
 	struct dwell_registers_notice notice;
 
-	head->until_registers = settings->registers_every - 1;
 	notice.kind = DWELL_NOTICE_REGISTERS;
 	notice.event = event;
 	notice.time_ns = bpf_ktime_get_ns();
 	notice.pid = pid;
 	notice.tid = tid;
-	notice.pc = context->ip;
-	/* In the order in which perf dumps them. */
-	notice.registers[0] = context->ax;
-	notice.registers[1] = context->bx;
-	notice.registers[2] = context->cx;
-	notice.registers[3] = context->dx;
-	notice.registers[4] = context->si;
-	notice.registers[5] = context->di;
-	notice.registers[6] = context->bp;
-	notice.registers[7] = context->sp;
-	notice.registers[8] = context->flags;
-	notice.registers[9] = context->r8;
-	notice.registers[10] = context->r9;
-	notice.registers[11] = context->r10;
-	notice.registers[12] = context->r11;
-	notice.registers[13] = context->r12;
-	notice.registers[14] = context->r13;
-	notice.registers[15] = context->r14;
-	notice.registers[16] = context->r15;
+	notice.pc = PC(context);
+	copy_registers(notice.registers, context);
 	if (bpf_ringbuf_output(&notices, &notice, sizeof(notice), BPF_RB_NO_WAKEUP))
 		head->registers_lost++;
+	return 0;
 }
-#else
-#define wants_registers(settings, head, context, event) 0
-#define tell_registers(settings, head, context, pid, tid, event)
-#endif
+
+static __always_inline void tell_registers(const struct dwell_control *settings,
+					   struct dwell_head *head, const struct context *context,
+					   __u32 pid, __u32 tid, __u32 event)
+{
+	head->until_registers = settings->registers_every - 1;
+	notice_registers(head, context, pid, tid, event);
+}
 
 static __attribute__((noinline)) int count(struct context *context, __u32 event)
 {

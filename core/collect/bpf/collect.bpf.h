@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * What the BPF program and the collector say to each other, beside the table itself. Mirrored in
- * core/collect/src/sys/bpf_abi.rs; a test there holds the two together.
+ * core/collect/src/sys/bpf/abi.rs; a test there holds the two together.
  */
 #ifndef DWELL_COLLECT_BPF_H
 #define DWELL_COLLECT_BPF_H
@@ -86,7 +86,11 @@ enum dwell_notice_kind {
 	DWELL_NOTICE_EXEC = 3,
 };
 
+#if defined(DWELL_AARCH64) || defined(__aarch64__)
+#define DWELL_REGISTERS 32
+#else
 #define DWELL_REGISTERS 17
+#endif
 
 /**
  * struct dwell_full_notice - an overflow buffer is full
@@ -104,7 +108,7 @@ struct dwell_full_notice {
  * @pc: the program counter
  * @pid: process
  * @tid: thread
- * @registers: as perf dumps them: ax bx cx dx si di bp sp flags r8 … r15
+ * @registers: as perf dumps them: ax bx cx dx si di bp sp flags r8 … r15; x0 … x30 sp on AArch64
  */
 struct dwell_registers_notice {
 	__u32 kind;
