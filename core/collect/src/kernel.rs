@@ -12,7 +12,7 @@ use crate::{entries::Interval, host::KernelPlace, modules::Modules};
 /// Where the kernel and its modules lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelLayout {
-    /// `_text`; 0 where addresses are hidden from us, and then offsets are addresses.
+    /// `_text`, or `_stext` where that is not listed; 0 where addresses are hidden from us, and then offsets are addresses.
     pub text: u64,
     /// `_end`, or what comes closest.
     pub end: u64,
@@ -37,6 +37,8 @@ impl KernelLayout {
     fn note(&mut self, symbol: &Symbol<'_>) {
         match symbol.name {
             "_text" => self.text = symbol.address,
+            // AArch64 has a head before it, of which kernels that list no data (no CONFIG_KALLSYMS_ALL) tell nothing.
+            "_stext" if self.text == 0 => self.text = symbol.address,
             "_etext" if self.end == 0 => self.end = symbol.address,
             "_end" => self.end = symbol.address,
             _ => {}
@@ -214,6 +216,16 @@ ffffffffc0100000 t bpf_trampoline_7\t[bpf]
         let made = "Some(\"bpf\")+ffffffffc0100044 bpf_prog_6deef7357e7b4530_sd+ffffffffc0100040";
         assert_eq!(tell(0xffffffffc0100044).as_deref(), Some(made));
         assert_eq!(tell(0xffffffffc0102000), None, "far behind the last");
+    }
+
+    #[test]
+    fn a_kernel_begins_with_what_is_listed_of_it() {
+        let text = |kallsyms: &str| read_kernel(kallsyms.as_bytes(), Modules::default()).0.text;
+        let (stext, etext) = ("ffffb3deeca10000 T _stext\n", "ffffb3deed5e0000 D _etext\n");
+        assert_eq!(text(&format!("{stext}{etext}")), 0xffff_b3de_eca1_0000);
+        let head = "ffffb3deeca00000 T _text\n";
+        assert_eq!(text(&format!("{head}{stext}{etext}")), 0xffff_b3de_eca0_0000);
+        assert_eq!(text(&format!("{stext}{head}{etext}")), 0xffff_b3de_eca0_0000);
     }
 
     #[test]
