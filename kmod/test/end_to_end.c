@@ -19,6 +19,8 @@
 
 /* What dwell says to people, of its latest run. */
 #define SAID "/tmp/said"
+/* Also where there are hardware cycles, so that scripts/vm/end_to_end.mjs knows what to expect. */
+#define BY_CLOCK "-e", "cpu-clock", "-F"
 
 void end_to_end_run(void);
 
@@ -85,10 +87,10 @@ static void ask_all(const char *name, const char *database)
 static void record(void)
 {
 	char *by_module[] = { "/dwell", "--db", "/tmp/kmod", "record", "-a", "--backend", "kmod",
-			      "-F", "2000", "--", "/init", "work", NULL };
-	char *by_bpf[] = { "/dwell", "--db", "/tmp/bpf", "record", "-a", "--backend", "bpf", "-F",
+			      BY_CLOCK, "2000", "--", "/init", "work", NULL };
+	char *by_bpf[] = { "/dwell", "--db", "/tmp/bpf", "record", "-a", "--backend", "bpf", BY_CLOCK,
 			   "2000", "--", "/init", "work", NULL };
-	char *by_rings[] = { "/dwell", "--db", "/tmp/perf", "record", "--backend", "perf", "-F", "2000",
+	char *by_rings[] = { "/dwell", "--db", "/tmp/perf", "record", "--backend", "perf", BY_CLOCK, "2000",
 			     "--", "/init", "work", NULL };
 
 	tap(!end(start(by_module)), "dwell records by the module");
@@ -152,7 +154,7 @@ static void work_in(const char *name)
 
 static void run_daemon(void)
 {
-	char *arguments[] = { "/dwell", "--db", "/tmp/daemon", "daemon", "--backend", "kmod", "-F",
+	char *arguments[] = { "/dwell", "--db", "/tmp/daemon", "daemon", "--backend", "kmod", BY_CLOCK,
 			      "2000", "--budget", "0", NULL };
 	pid_t daemon = work_under(arguments);
 
@@ -165,7 +167,7 @@ static void run_daemon(void)
 /* What a daemon had stored outlives it. */
 static void kill_daemon(void)
 {
-	char *arguments[] = { "/dwell", "--db", "/tmp/killed", "daemon", "--backend", "kmod", "-F",
+	char *arguments[] = { "/dwell", "--db", "/tmp/killed", "daemon", "--backend", "kmod", BY_CLOCK,
 			      "2000", "--budget", "0", "--flush-interval", "1", NULL };
 	pid_t daemon = work_under(arguments);
 
@@ -181,7 +183,7 @@ static void kill_daemon(void)
  */
 static void come_and_go(void)
 {
-	char *arguments[] = { "/dwell", "--db", "/tmp/modules", "daemon", "--backend", "kmod", "-F",
+	char *arguments[] = { "/dwell", "--db", "/tmp/modules", "daemon", "--backend", "kmod", BY_CLOCK,
 			      "2000", "--budget", "0", NULL };
 	pid_t daemon = start(arguments);
 
@@ -208,7 +210,7 @@ static bool step_clock(long seconds)
 /* The clock is set forth by two hours, then back by one: each step begins an epoch. */
 static void set_the_clock(void)
 {
-	char *arguments[] = { "/dwell", "--db", "/tmp/clock", "daemon", "--backend", "kmod", "-F",
+	char *arguments[] = { "/dwell", "--db", "/tmp/clock", "daemon", "--backend", "kmod", BY_CLOCK,
 			      "200", "--budget", "0", NULL };
 	pid_t daemon = start(arguments);
 

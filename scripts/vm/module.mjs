@@ -98,7 +98,7 @@ async function machine({ version, arch, nmi = false, bench = false, dwell = fals
   const reason = lack(arch);
   if (reason) return skip(name, reason);
   const chosen = await orSkip(name, () => kernel(version, arch));
-  const files = dwell ? await orSkip(name, dwellFiles) : {};
+  const files = dwell ? await orSkip(name, () => dwellFiles(arch)) : {};
   if (!chosen || !files) return undefined;
   if (dwell) Object.assign(files, await spinFiles(chosen));
   const isUsual = !nmi && !bench && !dwell;
@@ -131,6 +131,8 @@ const machines = [
   { version: '6.12', arch: 'amd64', bench: true },
   { version: '6.12', arch: 'amd64', dwell: true },
   { version: '6.1', arch: 'amd64', dwell: true, options: 'maxcpus=1' },
+  { version: '6.12', arch: 'arm64', dwell: true },
+  { version: '6.1', arch: 'arm64', dwell: true },
 ];
 
 await lint();
