@@ -144,7 +144,7 @@ impl Disk for RealDisk {
                 let _ = file
                     .set_len(0)
                     .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
-                Ok(LockOutcome::Held(LockGuard::new(file)))
+                Ok(LockOutcome::Held(LockGuard::new(LockedFile(file))))
             }
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut text = String::new();
@@ -156,6 +156,38 @@ impl Disk for RealDisk {
     }
 }
 
+/// Gives its lock back when it goes. Closing alone would not while a child that another thread forks has not executed its
+/// program yet: the two share the lock until then.
+struct LockedFile(File);
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock); // Where that fails closing does it.
+    }
+}
+
 fn nonblocking() -> i32 {
     rustix::fs::OFlags::NONBLOCK.bits() as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a child has it that was forked meanwhile.
+    #[test]
+    fn a_lock_ends_though_another_descriptor_shares_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || {
+            let path = folder.path().join("lock");
+            OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap()
+        };
+        let held = LockedFile(open());
+        flock(&held.0, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let shared = held.0.try_clone().unwrap();
+        assert!(flock(open(), FlockOperation::NonBlockingLockExclusive).is_err());
+        drop(held);
+        flock(open(), FlockOperation::NonBlockingLockExclusive).unwrap();
+        drop(shared);
+    }
 }
