@@ -2,7 +2,7 @@
 //!
 //! Enters: any bytes. Leaves: nothing; a panic is a bug, so is a sum that does not come out. Never here: I/O.
 
-use std::path::Path;
+use std::{iter, path::Path};
 
 use dwell_profile::{Event, ImageId, ImageSymbol, PathBurst};
 
@@ -10,7 +10,7 @@ use crate::{
     apps::Apart,
     collector::Collector,
     control::Request,
-    entries::{Entry, Interval, Place},
+    entries::{Entry, Interval, Pieces, Place},
     host::{self, Host, KernelPlace, ProcessSnapshot},
     images::{FileVersion, Identity, Target},
     items::Item,
@@ -20,6 +20,11 @@ use crate::{
     modules::Modules,
     procfs, program_headers,
     records::{parse_record_of, split_record},
+    source::{
+        bpf,
+        kmod::chunks::{self, Chunk},
+    },
+    sys::bpf::Notice,
 };
 
 /// A machine of which nothing but the records is known.
@@ -141,6 +146,41 @@ pub fn entries(bytes: &[u8]) {
     finish(collector, samples);
 }
 
+/// Bytes as a notice of the BPF program, and as what a read of `/dev/dwell` returned, on to counts: every sample is counted.
+pub fn aggregates(bytes: &[u8]) {
+    let events = iter::once(Event::CYCLES).chain((1..16).map(|at| Event::named(&format!("event-{at}"))));
+    let mut collector = Collector::new(NoHost, events.collect(), Apart::in_a_run(Vec::new()));
+    collector.keep_spaces();
+    if let Some(notice) = Notice::parse(bytes) {
+        let (time_ns, item) = bpf::timed(&notice);
+        collector.apply(time_ns, item);
+    }
+    let (mut unread, mut samples, mut until_ns) = (bytes, 0, 0);
+    while let Some((chunk, rest)) = chunks::split(unread) {
+        assert!(rest.len() < unread.len(), "a chunk that takes no bytes would go on for ever");
+        unread = rest;
+        match chunk {
+            Chunk::Entries { until_ns: to_ns, records } => {
+                until_ns = to_ns.max(until_ns);
+                let interval = Interval { since_ns: 0, until_ns };
+                let mut each = |entries: &[Entry]| {
+                    samples += entries.iter().map(|entry| entry.count).sum::<u64>();
+                    collector.apply_entries(entries, interval);
+                };
+                let mut pieces = Pieces::new(0, &mut each);
+                chunks::words(records).for_each(|words| pieces.push(words));
+                pieces.finish();
+            }
+            Chunk::Registers(records) => {
+                chunks::registers(records, 0).for_each(|(time_ns, item)| collector.apply(time_ns, item));
+            }
+            Chunk::Flushed => collector.end_interval(until_ns),
+        }
+    }
+    collector.end_interval(until_ns);
+    finish(collector, samples);
+}
+
 /// A side-band record that a kernel might write.
 fn side(kind: u8, pid: u32, start: u64, id: u64) -> Item {
     use crate::{images::OwnedTag, items::Side};
@@ -163,7 +203,7 @@ fn finish(mut collector: Collector<NoHost>, samples: u64) {
     let counts = batch.rows.counts();
     let stored = counts.iter().filter(|(key, _)| !key.event.is_derived());
     assert_eq!(stored.map(|(_, count)| count).sum::<u64>(), samples, "samples in are samples counted");
-    assert_eq!(collector.tallies()[0].samples, samples);
+    assert_eq!(collector.tallies().iter().map(|tally| tally.samples).sum::<u64>(), samples);
     collector.reap(u64::MAX);
 }
 

@@ -10,6 +10,7 @@ fn what_fuzzing_found_stays_found() {
     replay::replay(&[
         ("perf_record", exercise::records),
         ("entries", exercise::entries),
+        ("aggregates", exercise::aggregates),
         ("proc_text", exercise::proc_texts),
         ("control", exercise::request),
     ]);

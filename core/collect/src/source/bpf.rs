@@ -184,7 +184,8 @@ fn registers_wish(plans: &[Plan]) -> RegistersWish {
     RegistersWish { every: (rate_hz / REGISTERS_HZ).round().max(1.0) as u32, events }
 }
 
-fn timed(notice: &Notice) -> (u64, Item) {
+/// A notice, and when.
+pub fn timed(notice: &Notice) -> (u64, Item) {
     match notice {
         Notice::Executed { time_ns, pid, executable } => {
             (*time_ns, Item::Side(Box::new(Side::Executable { pid: *pid, id: *executable })))
