@@ -90,10 +90,14 @@ export class Workbench {
   async command(title) {
     const chosen = async () => await this.offers(title) && succeeds(this.row(title).click({ timeout: 10_000 }));
     await this.until(`the command "${title}"`, chosen);
-    // Where the mouse rests a tooltip comes up, over what is clicked next.
-    await this.page.mouse.move(1, 1);
+    await this.leaveMouse();
     // The command may open another picker in the same place.
     await this.row(title).waitFor({ state: 'hidden' });
+  }
+
+  /** Moves the mouse where nothing is: where it rests a tooltip comes up, over what is clicked next. */
+  leaveMouse() {
+    return this.page.mouse.move(1, 1);
   }
 
   /** Chooses from a picker by typing: a click on a list that is still being drawn hits another row. */
