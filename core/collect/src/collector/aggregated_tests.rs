@@ -1,5 +1,5 @@
 //! Entries against a simulated kernel that aggregates: whatever forks, executes, dies and reuses pids within an interval, no
-//! sample may land on an image, application or instance that it was not of.
+//! sample may land on an image, application or instance that it was not of; of tables too small each is stored or told as lost.
 
 use std::collections::BTreeMap;
 
@@ -308,13 +308,41 @@ impl Running {
     }
 }
 
+/// Of a CPU: a table of few places, and what it put out.
+#[derive(Default)]
+struct Table {
+    places: BTreeMap<(Place, u32), (u32, u64)>,
+    spilled: Vec<Entry>,
+}
+
+impl Table {
+    const PLACES_MAX: usize = 24;
+    const SPILLED_MAX: usize = 12;
+
+    /// Counts a sample; how many were lost for it.
+    fn count(&mut self, place: Place, key_pid: u32, pid: u32) -> u64 {
+        self.places.entry((place, key_pid)).or_insert((pid, 0)).1 += 1;
+        if self.places.len() <= Self::PLACES_MAX {
+            return 0;
+        }
+        let ((place, _), (first_pid, count)) = self.places.pop_first().expect("they are too many");
+        if self.spilled.len() == Self::SPILLED_MAX {
+            return count;
+        }
+        self.spilled.push(entry(place, first_pid, count));
+        0
+    }
+}
+
 #[derive(Default)]
 struct Machine {
     processes: BTreeMap<u32, Running>,
     instances: BTreeMap<u64, u32>,
-    table: BTreeMap<(Place, u32), (u32, u64)>,
+    tables: [Table; 3],
     truth: BTreeMap<(String, String), u64>,
     samples: u64,
+    lost: u64,
+    told_lost: u64,
 }
 
 impl Machine {
@@ -376,14 +404,26 @@ impl Machine {
         };
         let name = if running.program == 0 { "init".to_owned() } else { format!("prog{}", running.program) };
         let app = format!("{name}#{}", running.instance);
-        self.table.entry((place, key_pid)).or_insert((pid, 0)).1 += 1;
+        let cpu = random.below(self.tables.len() as u64) as usize;
+        self.lost += self.tables[cpu].count(place, key_pid, pid);
         *self.truth.entry((told, app)).or_default() += 1;
         self.samples += 1;
     }
 
+    /// What the tables put out: all of it, whether the interval ends or not.
+    fn spilled(&mut self) -> Vec<Entry> {
+        self.tables.iter_mut().flat_map(|table| std::mem::take(&mut table.spilled)).collect()
+    }
+
+    /// What the tables hold.
     fn drain(&mut self) -> Vec<Entry> {
-        let table = std::mem::take(&mut self.table);
-        table.into_iter().map(|((place, _), (first_pid, count))| entry(place, first_pid, count)).collect()
+        let places = self.tables.iter_mut().flat_map(|table| std::mem::take(&mut table.places));
+        places.map(|((place, _), (first_pid, count))| entry(place, first_pid, count)).collect()
+    }
+
+    fn tell_losses(&mut self) -> Side {
+        let records = self.lost - std::mem::replace(&mut self.told_lost, self.lost);
+        Side::Lost { event: 0, records, cause: LossCause::BuffersFull }
     }
 }
 
@@ -408,8 +448,8 @@ fn verify(batch: &Batch, truth: &BTreeMap<(String, String), u64>) {
     }
 }
 
-/// Samples whose image or application stayed unknown, and all.
-fn simulate(seed: u64, told_bits: bool) -> (u64, u64) {
+/// Samples whose image or application stayed unknown, those that were lost, and all.
+fn simulate(seed: u64, told_bits: bool) -> [u64; 3] {
     let mut random = Random(seed);
     let init = BTreeMap::from([(1, ("/bin/init".to_owned(), 0))]);
     let mut machine = Machine::default();
@@ -422,8 +462,18 @@ fn simulate(seed: u64, told_bits: bool) -> (u64, u64) {
             c.apply(now, side(record));
         }
         now += 1;
+        if random.below(30) == 0 || now >= 6000 {
+            c.apply_entries(&machine.spilled(), interval(since, now));
+            c.apply(now, side(machine.tell_losses()));
+        }
         if random.below(60) == 0 || now >= 6000 {
-            machine.drain().chunks(7).for_each(|some| c.apply_entries(some, interval(since, now)));
+            machine
+                .spilled()
+                .into_iter()
+                .chain(machine.drain())
+                .collect::<Vec<_>>()
+                .chunks(7)
+                .for_each(|some| c.apply_entries(some, interval(since, now)));
             c.end_interval(now);
             since = now;
         }
@@ -433,24 +483,27 @@ fn simulate(seed: u64, told_bits: bool) -> (u64, u64) {
             c.reap(now);
         }
     }
-    assert_eq!(c.tallies()[0].samples, machine.samples);
+    assert_eq!(c.tallies()[0].lost, machine.lost);
+    assert_eq!(c.tallies()[0].samples + machine.lost, machine.samples, "samples in are stored or lost");
     assert_eq!(c.unknown().total(), c.tallies()[0].unknown);
     assert_eq!(c.unknown().total(), c.unknown().ambiguous, "all addresses were mapped");
-    (c.unknown().ambiguous + c.unknown().app, machine.samples)
+    [c.unknown().ambiguous + c.unknown().app, machine.lost, machine.samples]
 }
 
 #[test]
 fn nothing_is_counted_where_it_was_not() {
     for told_bits in [false, true] {
-        let (mut undecided, mut samples) = (0, 0);
+        let (mut undecided, mut lost, mut samples) = (0, 0, 0);
         for seed in 0..60 {
             println!("seed {seed}, executable told with each address: {told_bits}");
-            let (more_undecided, more) = simulate(seed, told_bits);
+            let [more_undecided, more_lost, more] = simulate(seed, told_bits);
             undecided += more_undecided;
+            lost += more_lost;
             samples += more;
         }
+        assert!(lost > 0, "no table was ever full");
         let share = undecided as f64 / samples as f64;
-        println!("undecided: {undecided} of {samples}");
+        println!("undecided: {undecided}, lost: {lost} of {samples}");
         assert!(share < if told_bits { 0.05 } else { 0.06 }, "{share}");
     }
 }
