@@ -235,7 +235,7 @@ fn costs(c: &CollectorRecord) -> Vec<String> {
             bytes(c.disk_bytes)
         ),
     ];
-    if c.rate_lowered > 0 {
+    if c.rate_share < 1.0 || c.rate_lowered + c.rate_raised > 0 {
         lines.push(format!(
             "rate {:.0}% of the asked; lowered {} times, raised {} times",
             100.0 * c.rate_share,

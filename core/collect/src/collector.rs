@@ -422,12 +422,14 @@ impl<H: Host> Collector<H> {
     }
 
     fn sweep_images(&mut self) {
-        let used = self
+        let mapped = self
             .processes
             .iter_ever()
             .flat_map(|(_, p)| p.space.iter())
             .flat_map(|m| [Some(m.target), m.over().map(|o| o.0)]);
-        let used = used.flatten().collect();
+        // Of a process whose mappings were forgotten the program alone is left.
+        let programs = self.processes.iter_ever().map(|(_, p)| p.program);
+        let used = mapped.chain(programs).flatten().collect();
         let moved = self.images.sweep(&used);
         self.processes.retarget(&|target| moved.get(&target).copied());
         self.aggregated.retarget(&|target| moved.get(&target).copied());

@@ -30,6 +30,18 @@ impl Plan {
         let event = Event::named("side-band");
         Plan { event, counter, unit: Unit::Events, period: 1, rate_hz: 0.0 }
     }
+
+    /// Samples per second of a busy CPU, at most, with another period.
+    pub fn rate_hz_at(&self, period: u64) -> f64 {
+        self.rate_hz * self.period as f64 / period.max(1) as f64
+    }
+
+    /// Whether its samples come by an interrupt, of a counter or a clock; page faults and the like are where they happen.
+    pub fn interrupts(&self) -> bool {
+        let Counter { kind, config } = self.counter;
+        let clocks = [abi::PERF_COUNT_SW_CPU_CLOCK, abi::PERF_COUNT_SW_TASK_CLOCK];
+        kind != abi::PERF_TYPE_SOFTWARE || clocks.iter().any(|clock| u64::from(*clock) == config)
+    }
 }
 
 /// A row of the table of events.

@@ -129,7 +129,14 @@ impl LinuxHost {
         look_at(&mut modules);
         self.modules_read = Instant::now();
         let (layout, symbols) = read_this_kernel(modules);
-        (self.layout, self.symbols, self.layout_read) = (layout, Some(symbols), Instant::now());
+        self.layout_read = Instant::now();
+        if layout.text == 0 && self.layout.text != 0 {
+            // It could not be read, or is hidden by now: where the kernel lies is still true.
+            self.layout.modules = layout.modules;
+            self.symbols.get_or_insert(symbols);
+            return;
+        }
+        (self.layout, self.symbols) = (layout, Some(symbols));
     }
 
     fn keep_open(&mut self, id: &ImageId, file: File) {
@@ -498,7 +505,7 @@ fn count_modules() -> u64 {
 /// Whether anything came or went.
 fn look_at(modules: &mut Modules) -> bool {
     let since_ns = now_ns();
-    let text = fs::read_to_string("/proc/modules").unwrap_or_default();
+    let Ok(text) = fs::read_to_string("/proc/modules") else { return false };
     modules.look(&text, Interval { since_ns, until_ns: now_ns() })
 }
 

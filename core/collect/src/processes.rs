@@ -138,17 +138,19 @@ impl Processes {
         }
     }
 
-    /// A sample of this process is to be explained; whether its mappings must be read again first.
+    /// A sample of this process is to be explained; whether its mappings must be read again first. Where that fails it is
+    /// tried again in the next turn.
     pub fn is_sampled(&mut self, pid: u32) -> bool {
         let Some(process) = self.by_pid.get_mut(&pid) else { return false };
-        process.sampled_in = self.turn;
-        std::mem::take(&mut process.is_forgotten)
+        let is_first = std::mem::replace(&mut process.sampled_in, self.turn) != self.turn;
+        is_first && process.is_forgotten && process.dead_since_ns.is_none()
     }
 
     /// What was read again.
     pub fn remember(&mut self, pid: u32, space: AddressSpace) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             self.mapped += space.len();
+            process.is_forgotten = space.len() == 0;
             process.space = space;
         }
     }
@@ -171,7 +173,9 @@ impl Processes {
         if mappings <= mappings_max {
             return 0;
         }
-        let living = self.by_pid.iter_mut().filter(|(_, p)| p.dead_since_ns.is_none() && p.space.len() > 0);
+        // What lies below a copy (huge pages) only the kernel's records told.
+        let is_in_proc = |p: &Process| p.space.len() > 0 && p.space.iter().all(|m| m.over().is_none());
+        let living = self.by_pid.iter_mut().filter(|(_, p)| p.dead_since_ns.is_none() && is_in_proc(p));
         let mut by_age: Vec<&mut Process> = living.map(|(_, process)| process).collect();
         by_age.sort_unstable_by_key(|p| p.sampled_in);
         let mut forgotten = 0;
@@ -191,6 +195,7 @@ impl Processes {
     /// From now on a pid is this process.
     pub fn replace(&mut self, pid: u32, process: Process, time_ns: u64) {
         self.mapped += process.space.len();
+        let process = Process { sampled_in: self.turn, ..process }; // Who is new is not the least recent.
         if let Some(old) = self.by_pid.insert(pid, process) {
             self.keep(pid, old, time_ns);
         }
@@ -205,7 +210,7 @@ impl Processes {
     /// Takes in a process that was there before we looked, unless it has become known since.
     pub fn discover(&mut self, pid: u32, process: Process) {
         self.mapped += process.space.len();
-        self.by_pid.entry(pid).or_insert(process);
+        self.by_pid.entry(pid).or_insert(Process { sampled_in: self.turn, ..process });
     }
 
     /// A child was born: a copy of its parent. False if the parent is not known.
@@ -289,7 +294,7 @@ impl Processes {
         self.dead = dead;
     }
 
-    /// Renumbers what mappings and programs refer to; a program of which no mapping is left is not known any more.
+    /// Renumbers what mappings and programs refer to.
     pub fn retarget(&mut self, moved: &dyn Fn(TargetIndex) -> Option<TargetIndex>) {
         let past = self.past.iter_mut().flat_map(|past| past.values_mut().flatten().map(|p| &mut p.process));
         let mut shared: FxHashMap<usize, Vec<&mut AddressSpace>> = FxHashMap::default();
@@ -377,7 +382,17 @@ mod tests {
         assert!(processes.is_sampled(1) && processes.is_sampled(2) && !processes.is_sampled(2));
 
         processes.map(1, mapping(7), 0);
-        assert_eq!(processes.get(1).unwrap().space.len(), 1, "it was read again, as empty");
+        assert_eq!(processes.get(1).unwrap().space.len(), 0, "what is new will be read with all the rest");
+        let mut read = AddressSpace::default();
+        read.map(mapping(7));
+        processes.remember(1, read);
+        processes.map(1, mapping(8), 0);
+        assert_eq!(processes.get(1).unwrap().space.len(), 2);
+        processes.forget_least_recent(80);
+        assert!(
+            !processes.is_sampled(1) && processes.is_sampled(2),
+            "/proc had nothing of it, and is asked again"
+        );
     }
 
     #[test]

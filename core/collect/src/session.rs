@@ -429,11 +429,17 @@ impl Session {
         let _ = self.source.disable(); // Where it fails, a few more samples come in than we take.
         self.source.drain(&mut self.merger);
         self.source.cut_batch();
+        self.source.drain(&mut self.merger); // Tells what that lost.
         let bursts = self.paths.as_mut().map(Paths::take_last);
         self.take_in(bursts.unwrap_or_default());
         self.apply_until(u64::MAX);
         self.malformed += self.source.take_malformed();
         self.source = Box::new(Closed::of(&mut *self.source));
+    }
+
+    /// Has the epoch tell something of itself.
+    pub fn note(&mut self, text: &str) {
+        self.store.epoch.notes.push(text.to_owned());
     }
 
     /// Ends without an epoch: nothing was sampled. What cannot be removed stays as an empty epoch.

@@ -59,8 +59,8 @@ pub struct CollectorRecord {
     /// Samples that fell into the idle task and are counted nowhere else, where the kernel's part counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<u64>,
-    /// How often registers that were to be handed out found no room, or the thread had entered the kernel, where its part
-    /// counts that: fewer directions of branches, no fewer samples.
+    /// How often registers that were to be handed out found no room, or the thread had entered the kernel or ran 32-bit code,
+    /// where its part counts that: fewer directions of branches, no fewer samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registers_lost: Option<u64>,
     /// Records that came after their turn in time had passed, since the collector started.

@@ -294,6 +294,21 @@ fn a_flush_within_an_interval_keeps_names() {
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#0 1"]);
 }
 
+/// What a process had mapped is read again when it is needed; what it executes nobody would tell.
+#[test]
+fn a_process_that_is_forgotten_keeps_its_program() {
+    let mut c = aggregating();
+    execute(&mut c, 1, 7, "/bin/cc1");
+    c.end_interval(2);
+    c.take();
+    c.reap(2);
+    assert!(c.processes.forget_least_recent(0) > 0);
+    c.sweep_images();
+    c.apply_entries(&[entry(executable(9, 0x20), 7, 1)], interval(2, 4));
+    c.end_interval(4);
+    assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#1 1"]);
+}
+
 /// What runs under a pid: its pages, program, its execution, and what the kernel calls its executable.
 #[derive(Clone)]
 struct Running {

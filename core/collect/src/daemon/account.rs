@@ -41,6 +41,8 @@ pub struct Account {
     samples_before: u64,
     /// The cost of each window of the epoch, added up, and how many.
     costs: (f64, u32),
+    /// What the interrupts of so many of the epoch's samples took, each as an interrupt was measured then.
+    interrupts: (Duration, u64),
 }
 
 impl Account {
@@ -60,6 +62,7 @@ impl Account {
             cpu_at_start: usage::cpu_time(),
             samples_before: 0,
             costs: (0.0, 0),
+            interrupts: (Duration::ZERO, 0),
         }
     }
 
@@ -76,10 +79,16 @@ impl Account {
         jump.step_ns.into_iter().for_each(|step_ns| self.stepped(step_ns));
     }
 
-    /// A window's cost, as a share of each CPU.
-    pub fn cost(&mut self, share: f64) {
-        self.costs.0 += share;
+    /// The budget has judged a window.
+    pub fn end_window(&mut self, session: &Session, budget: &Budget) {
+        self.costs.0 += budget.cost();
         self.costs.1 += 1;
+        self.interrupts = self.interrupts_until_now(session, budget);
+    }
+
+    fn interrupts_until_now(&self, session: &Session, budget: &Budget) -> (Duration, u64) {
+        let ((took, samples), counted) = (self.interrupts, self.counted(session));
+        (took + budget.interrupts(counted.saturating_sub(samples)), counted)
     }
 
     /// Sampling stops or goes on.
@@ -120,7 +129,7 @@ impl Account {
         CollectorRecord {
             budget_percent: 100.0 * budget.allowed(),
             cost_percent: 100.0 * cost,
-            interrupt_ns: budget.interrupts(self.counted(session)).as_nanos() as u64,
+            interrupt_ns: self.interrupts_until_now(session, budget).0.as_nanos() as u64,
             rate_share: budget.share(),
             rate_lowered: budget.lowered,
             rate_raised: budget.raised,

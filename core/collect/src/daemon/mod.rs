@@ -159,7 +159,7 @@ impl<'w> Daemon<'w> {
         if options.rate.is_none() {
             budget.begin(session.rate_hz());
         }
-        let asked: Vec<u64> = session.tallies().map(|(plan, _)| plan.period).collect();
+        let asked = asked_periods(&session);
         session.set_first_periods(&periods(&asked, budget.share()));
         session.start(all_pids, &Tasks::All)?;
         heap::give_back(); // Of all that was needed to find out about the machine.
@@ -214,11 +214,11 @@ impl<'w> Daemon<'w> {
             heap::give_back();
             heap::give_back_code();
         }
-        if now >= self.next_interrupt && !self.paused && self.options.budget_percent > 0.0 {
+        if now >= self.next_interrupt && self.is_sampling() && self.options.budget_percent > 0.0 {
             self.next_interrupt = now + INTERRUPT_EVERY;
             measure_interrupt().into_iter().for_each(|interrupt| self.budget.measured(interrupt));
         }
-        if now >= self.next_window && !self.paused {
+        if now >= self.next_window && self.is_sampling() {
             self.next_window = now + self.options.budget_window;
             self.judge(progress);
         }
@@ -238,6 +238,20 @@ impl<'w> Daemon<'w> {
             self.next_rotation = now + ROTATE_AGAIN;
             let _ = self.begin_epoch(&why, Next::default(), progress); // Told; tried again.
         }
+    }
+
+    fn is_sampling(&self) -> bool {
+        !self.paused && self.reopening.is_none()
+    }
+
+    /// Sampling has just stopped or begun: the account says so, and the budget's window begins anew.
+    fn turned(&mut self) {
+        let (now, samples) = (Clocks::now(), self.account.samples_ever(&self.session));
+        self.account.paused(!self.is_sampling(), now);
+        let seen = self.session.samples_seen();
+        self.window = Window { start: now, own_cpu: own_cpu(), samples, seen };
+        self.next_window = Instant::now() + self.options.budget_window;
+        self.silence = Silence::default();
     }
 
     /// Brings the account of the epoch up to date.
@@ -268,7 +282,7 @@ impl<'w> Daemon<'w> {
         self.silence.look(seen.saturating_sub(self.window.seen), self.session.rate_hz());
         self.window = Window { start: now, own_cpu: own_cpu(), samples, seen };
         let verdict = self.budget.judge(&load);
-        self.account.cost(self.budget.cost());
+        self.account.end_window(&self.session, &self.budget);
         let Some(share) = verdict.filter(|_| self.options.budget_percent > 0.0) else { return };
         let cost = 100.0 * self.budget.cost();
         let (from, to) = (100.0 * self.budget.share(), 100.0 * share);
@@ -371,12 +385,7 @@ impl<'w> Daemon<'w> {
     fn pause(&mut self, paused: bool) -> Result<(), CollectError> {
         if paused { self.session.pause() } else { self.session.resume() }?;
         self.paused = paused;
-        let (now, samples) = (Clocks::now(), self.account.samples_ever(&self.session));
-        self.account.paused(paused, now);
-        let seen = self.session.samples_seen();
-        self.window = Window { start: now, own_cpu: own_cpu(), samples, seen };
-        self.next_window = Instant::now() + self.options.budget_window;
-        self.silence = Silence::default();
+        self.turned();
         Ok(())
     }
 
@@ -418,7 +427,9 @@ impl<'w> Daemon<'w> {
         if self.silence.is_silent() && self.reopening.is_none() {
             progress(Progress::Warning("the events fell silent: they are opened again".to_owned()));
             self.session.close(); // First: the module's device has one reader.
+            self.session.note("the events fell silent and were closed; no sample is of a later time");
             self.reopening = Some(Reopening { at: Instant::now(), wait: REOPEN_FIRST });
+            self.turned();
         }
         let Some(Reopening { at, wait }) = self.reopening else { return };
         if Instant::now() < at {
@@ -426,7 +437,8 @@ impl<'w> Daemon<'w> {
         }
         match self.reopen(progress) {
             Ok(()) => {
-                (self.reopening, self.silence) = (None, Silence::default());
+                self.reopening = None;
+                self.turned();
                 progress(Progress::Started(Box::new(self.session.epoch().clone())));
             }
             Err(error) => {
@@ -439,7 +451,8 @@ impl<'w> Daemon<'w> {
 
     fn reopen(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), CollectError> {
         let mut session = Session::open(setup(&self.options, self.rate, None), &Tasks::All, self.writer)?;
-        session.set_first_periods(&periods(&self.asked, self.budget.share()));
+        let asked = asked_periods(&session); // Of other events perhaps, where a counter went.
+        session.set_first_periods(&periods(&asked, self.budget.share()));
         let started = session.start(all_pids, &Tasks::All);
         if let Err(error) = started.and_then(|()| if self.paused { session.pause() } else { Ok(()) }) {
             session.discard();
@@ -453,13 +466,15 @@ impl<'w> Daemon<'w> {
             // What it had stored is there; where the rest cannot be, nobody can help it.
             progress(Progress::Warning(error.to_string()));
         }
+        self.asked = asked;
         self.account.begin_epoch("events: they had fallen silent", counted);
         self.account.reopened += 1;
         self.rotation.began();
         self.keeping.began();
-        self.window.seen = 0;
         self.tell();
         self.compacting.ended(self.writer, &ended, progress);
+        progress(Progress::Ended(ended));
+        self.next_retention = Instant::now();
         Ok(())
     }
 
@@ -473,6 +488,11 @@ impl<'w> Daemon<'w> {
         self.keeping.wait(progress);
         ended
     }
+}
+
+/// Of a session that was just opened.
+fn asked_periods(session: &Session) -> Vec<u64> {
+    session.tallies().map(|(plan, _)| plan.period).collect()
 }
 
 fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {

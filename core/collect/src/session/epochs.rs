@@ -60,7 +60,7 @@ impl Session {
         let then: Vec<u64> = self.plans.iter().map(|p| p.period).collect();
         let mut plans = self.plans.clone();
         for (plan, period) in plans.iter_mut().zip(next.periods.iter().flatten()) {
-            plan.rate_hz *= plan.period as f64 / *period as f64;
+            plan.rate_hz = plan.rate_hz_at(*period);
             plan.period = *period;
         }
         let old = &self.store.epoch;
@@ -165,7 +165,7 @@ impl Session {
     pub fn set_first_periods(&mut self, periods: &[u64]) {
         self.source.set_periods(periods);
         for (plan, period) in self.plans.iter_mut().zip(periods) {
-            plan.rate_hz *= plan.period as f64 / *period as f64;
+            plan.rate_hz = plan.rate_hz_at(*period);
             plan.period = *period;
         }
     }

@@ -64,7 +64,10 @@ const REGISTERS_LATER: u32 = 4;
 pub struct BpfSource {
     perf: PerfSource,
     tables: Rc<RefCell<Vec<BpfTables>>>,
+    plans: Vec<Plan>,
     registers: bool,
+    /// Of one in how many samples, until it is [`LATER`].
+    registers_every: u32,
     opened: Instant,
     /// Whether it is [`LATER`].
     later: bool,
@@ -100,7 +103,9 @@ impl BpfSource {
         Ok(BpfSource {
             perf: PerfSource::open_attached(plans, &cpus, attach)?,
             tables,
+            plans: plans.to_vec(),
             registers,
+            registers_every: registers_every(plans, &periods_of(plans)),
             opened: Instant::now(),
             later: false,
             since_ns: now_ns(),
@@ -117,6 +122,14 @@ impl BpfSource {
         if !full.is_empty() {
             let interval = Interval { since_ns: self.since_ns, until_ns: now_ns() };
             self.waiting.push_back(Waiting::Full(interval, full));
+        }
+    }
+
+    /// Has these tables tell the registers of as many samples as are wanted now.
+    fn set_registers(&self, tables: &mut BpfTables) {
+        if self.registers {
+            let rarely = if self.later { REGISTERS_LATER } else { 1 };
+            tables.set_registers_every(self.registers_every.saturating_mul(rarely));
         }
     }
 
@@ -178,10 +191,24 @@ fn sizes(cpus: usize, plans: &[Plan]) -> Sizes {
 
 /// Directions of branches are told by samples of time and instructions.
 fn registers_wish(plans: &[Plan]) -> RegistersWish {
-    let telling = |p: &Plan| p.event.is_time() || p.event == Event::INSTRUCTIONS;
-    let events = (0..).zip(plans).filter(|(_, p)| telling(p)).fold(0, |bits, (at, _)| bits | 1_u32 << at);
-    let rate_hz: f64 = plans.iter().filter(|p| telling(p)).map(|p| p.rate_hz).sum();
-    RegistersWish { every: (rate_hz / REGISTERS_HZ).round().max(1.0) as u32, events }
+    let events =
+        (0..).zip(plans).filter(|(_, p)| tells_registers(p)).fold(0, |bits, (at, _)| bits | 1_u32 << at);
+    RegistersWish { every: registers_every(plans, &periods_of(plans)), events }
+}
+
+fn tells_registers(plan: &Plan) -> bool {
+    plan.event.is_time() || plan.event == Event::INSTRUCTIONS
+}
+
+/// Of one in how many samples registers are told, with these periods.
+fn registers_every(plans: &[Plan], periods: &[u64]) -> u32 {
+    let telling = plans.iter().zip(periods).filter(|(plan, _)| tells_registers(plan));
+    let rate_hz: f64 = telling.map(|(plan, period)| plan.rate_hz_at(*period)).sum();
+    (rate_hz / REGISTERS_HZ).round().max(1.0) as u32
+}
+
+fn periods_of(plans: &[Plan]) -> Vec<u64> {
+    plans.iter().map(|plan| plan.period).collect()
 }
 
 /// A notice, and when.
@@ -289,14 +316,16 @@ impl Source for BpfSource {
             if is_new {
                 tables.keep_apart(&self.apart);
             }
-            if self.later && (is_new || !was_later) {
-                tables.tell_registers_rarely(REGISTERS_LATER);
+            if is_new || self.later != was_later {
+                self.set_registers(tables);
             }
         }
     }
 
     fn set_periods(&mut self, periods: &[u64]) {
         self.perf.set_periods(periods);
+        self.registers_every = registers_every(&self.plans, periods);
+        self.tables.borrow_mut().iter_mut().for_each(|tables| self.set_registers(tables));
     }
 
     fn by_process(&mut self, executables: &[u64]) {

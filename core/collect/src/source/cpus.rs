@@ -1,6 +1,10 @@
-//! The CPUs that are online, as sysfs lists them.
+//! The CPUs, as sysfs lists them.
 
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+};
 
 use crate::CollectError;
 
@@ -27,6 +31,12 @@ impl OnlineCpus {
 /// The CPUs that are online, asked once.
 pub fn online_cpus() -> Result<Vec<u32>, CollectError> {
     OnlineCpus::open()?.list()
+}
+
+/// The CPUs that ever can be online.
+pub fn possible_cpus() -> Result<Vec<u32>, CollectError> {
+    let list = fs::read_to_string("/sys/devices/system/cpu/possible").map_err(unlisted)?;
+    Ok(parse_cpu_list(&list))
 }
 
 fn unlisted(source: io::Error) -> CollectError {

@@ -17,7 +17,10 @@ use dwell_profile::TableRecord;
 use rustix::io::Errno;
 
 use super::{
-    Backend, Features, LossCause, Source, SourceTally, Tasks, cpus::online_cpus, now_ns, perf::PerfSource,
+    Backend, Features, LossCause, Source, SourceTally, Tasks,
+    cpus::{online_cpus, possible_cpus},
+    now_ns,
+    perf::PerfSource,
     times::EventTimes,
 };
 use crate::{
@@ -69,6 +72,8 @@ pub struct KmodSource {
     /// When the tables were last empty.
     since_ns: u64,
     waiting: VecDeque<(Batch, Vec<Words>)>,
+    /// Losses of all events by cause, as last seen, and what was told of each event.
+    losses: [u64; 3],
     told: Vec<EventStatus>,
     bytes: Vec<u8>,
     malformed: u64,
@@ -83,6 +88,9 @@ impl KmodSource {
         }
         if plans.len() >= sys::EVENTS_MAX {
             return Err(lacks(&format!("it counts {} events at most", sys::EVENTS_MAX - 1)));
+        }
+        if let Some(plan) = plans.iter().find(|plan| !plan.interrupts()) {
+            return Err(lacks(&format!("it counts hardware events and clocks, not {}", plan.event)));
         }
         let device = Device::open().map_err(|error| lacks(&why_not_open(&error)))?;
         let version = device.version().map_err(|error| lacks(&error.to_string()))?;
@@ -107,6 +115,7 @@ impl KmodSource {
             flushed: false,
             since_ns: now_ns(),
             waiting: VecDeque::new(),
+            losses: [0; 3],
             told: vec![EventStatus::default(); plans.len()],
             bytes: vec![0; READ_BYTES],
             malformed: 0,
@@ -153,6 +162,13 @@ impl KmodSource {
         }
     }
 
+    /// Samples with registers that were never taken: the event is the last one.
+    fn registers_nested(&self) -> u64 {
+        let event = self.registers_of.map(|_| self.plans.len() as u32);
+        let status = event.and_then(|event| self.device.event_status(event, sys::ALL_CPUS).ok());
+        status.map_or(0, |s| s.nested)
+    }
+
     /// Puts what was read since the last batch into one of its own.
     fn push_batch(&mut self, ends: bool, until_ns: u64) {
         let interval = Interval { since_ns: self.since_ns, until_ns };
@@ -162,8 +178,23 @@ impl KmodSource {
         }
     }
 
-    /// Tells what was lost since the last time.
+    /// Tells what was lost since the last time. All events are asked for at once first: asking for one interrupts each CPU
+    /// that counts it.
     fn tell_losses(&mut self, merger: &mut Merger<Item>) {
+        if let Ok(status) = self.device.status(sys::ALL_CPUS) {
+            let losses = [status.table.lost, status.nested, status.throttled];
+            if mem::replace(&mut self.losses, losses) != losses {
+                self.tell_losses_by_event(merger);
+            }
+        }
+        let records = mem::take(&mut self.failed.untold);
+        if records > 0 {
+            let side = Side::Lost { event: 0, records, cause: LossCause::DeviceFailed };
+            merger.push(now_ns(), Item::Side(Box::new(side)));
+        }
+    }
+
+    fn tell_losses_by_event(&mut self, merger: &mut Merger<Item>) {
         for event in 0..self.plans.len() {
             let Ok(now) = self.device.event_status(event as u32, sys::ALL_CPUS) else { continue };
             let last = mem::replace(&mut self.told[event], now);
@@ -179,11 +210,6 @@ impl KmodSource {
                 }
             }
             (last.throttled..now.throttled).for_each(|_| push(Side::Throttle { event }));
-        }
-        let records = mem::take(&mut self.failed.untold);
-        if records > 0 {
-            let side = Side::Lost { event: 0, records, cause: LossCause::DeviceFailed };
-            merger.push(now_ns(), Item::Side(Box::new(side)));
         }
     }
 }
@@ -276,7 +302,7 @@ fn config(plans: &[Plan], registers_of: Option<u8>, cpus: usize) -> Config {
 
 /// The period at which registers are sampled, where the samples themselves have this one.
 fn registers_period(plan: &Plan, period: u64) -> u64 {
-    (period as f64 * (plan.rate_hz / REGISTERS_HZ).max(1.0)) as u64
+    (period as f64 * (plan.rate_hz_at(period) / REGISTERS_HZ).max(1.0)) as u64
 }
 
 impl Source for KmodSource {
@@ -378,27 +404,29 @@ impl Source for KmodSource {
     }
 
     fn tally(&self) -> SourceTally {
-        let mut by_cpu = BTreeMap::new();
-        let Ok(cpus) = online_cpus() else { return SourceTally::default() };
+        let (mut by_cpu, mut idle) = (BTreeMap::new(), 0);
+        // A CPU that went has its samples all the same.
+        let Ok(cpus) = possible_cpus() else { return SourceTally::default() };
         for (event, cpu) in (0..self.plans.len() as u32).flat_map(|e| cpus.iter().map(move |c| (e, *c))) {
             let Ok(status) = self.device.event_status(event, cpu) else { continue };
             by_cpu.insert((event as u8, cpu), outside_idle(&status));
+            idle += status.idle;
         }
         let status = self.device.status(sys::ALL_CPUS).ok();
         SourceTally {
             by_cpu,
             table: status.map(|s| TableRecord { samples: s.table.samples, found: s.table.found }),
             // Of the events asked for alone: that of registers has idle samples of its own.
-            idle: Some(self.told.iter().map(|s| s.idle).sum()),
-            registers_lost: status.map(|s| s.register_lost),
+            idle: Some(idle),
+            registers_lost: status.map(|s| s.register_lost + self.registers_nested()),
             born: 0,
         }
     }
 
-    /// As told with the losses, a round ago at most.
     fn times(&mut self) -> Vec<EventTimes> {
-        let times = |s: &EventStatus| EventTimes { enabled_ns: s.enabled_ns, running_ns: s.running_ns };
-        self.told.iter().map(times).collect()
+        let status = |event| self.device.event_status(event, sys::ALL_CPUS).unwrap_or_default();
+        let times = |s: EventStatus| EventTimes { enabled_ns: s.enabled_ns, running_ns: s.running_ns };
+        (0..self.plans.len() as u32).map(|event| times(status(event))).collect()
     }
 
     fn take_malformed(&mut self) -> u64 {

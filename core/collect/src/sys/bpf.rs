@@ -246,10 +246,10 @@ impl BpfTables {
         self.control.write(0, control);
     }
 
-    /// Hands out registers of one in so many of those samples whose registers were handed out until now.
-    pub fn tell_registers_rarely(&mut self, one_in: u32) {
+    /// Hands out the registers of one in so many samples from now on.
+    pub fn set_registers_every(&mut self, every: u32) {
         let mut control = self.control.read(0);
-        control.registers_every = control.registers_every.saturating_mul(one_in);
+        control.registers_every = every;
         self.control.write(0, control);
     }
 
@@ -289,13 +289,15 @@ impl BpfTables {
             }
             self.take_table(slot, side, &mut pieces);
             let index = head_index(self.cpus[slot], side);
-            let mut head = self.heads.read(index);
+            let head = self.heads.read(index);
             let waiting = head.waiting.iter().take(head.waiting_count as usize);
             waiting.for_each(|entry| pieces.push(entry.words()));
             pieces.finish();
-            head.waiting_count = 0;
-            head.spill = Default::default();
-            self.heads.write(index, head);
+            // Word by word: the numbers beside them are the program's, which may still be running where no barrier reaches.
+            self.heads.field_u32(index, offset_of!(Head, waiting_count)).store(0, Ordering::Relaxed);
+            for offset in (0..size_of::<Spill>()).step_by(4) {
+                self.spill(slot, side, offset).store(0, Ordering::Relaxed);
+            }
         }
     }
 
@@ -382,7 +384,7 @@ impl BpfTables {
     }
 }
 
-/// Of each CPU: room for the registers of some four seconds, and more of later ones. Half full of executions, it wakes us up.
+/// Of each CPU: room for the registers of two seconds or more, and more of later ones. Half full of executions, it wakes us up.
 const NOTICES_BYTES: u32 = 64 << 10;
 
 fn head_index(cpu: u32, side: u32) -> usize {

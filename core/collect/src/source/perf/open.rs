@@ -91,12 +91,13 @@ impl PerfSource {
     /// Opens the events of the whole machine on a CPU that has none; they run if the others do.
     pub(super) fn open_cpu(&mut self, cpu: u32) -> Result<(), CollectError> {
         let first = self.samplers.len();
-        for opening in std::mem::take(&mut self.openings) {
-            let opened = self.open_one(&opening, None, cpu);
+        let openings = std::mem::take(&mut self.openings);
+        let opened = openings.iter().try_for_each(|opening| {
             let is_needed = opening.index != BRANCH_STACKS;
-            self.openings.push(opening);
-            opened.or_else(|error| if is_needed { Err(error) } else { Ok(()) })?;
-        }
+            self.open_one(opening, None, cpu).or_else(|error| if is_needed { Err(error) } else { Ok(()) })
+        });
+        self.openings = openings; // Also where one failed: there will be another try, or another CPU.
+        opened?;
         let enable = |s: &Sampler| s.event.enable();
         if self.enabled {
             let started = self.samplers[first..].iter().try_for_each(enable);
