@@ -17,7 +17,6 @@
 #include <linux/timekeeping.h>
 #include <linux/topology.h>
 #include <linux/uaccess.h>
-#include <linux/vmalloc.h>
 #include <linux/wait.h>
 
 #include "sampler.h"
@@ -35,7 +34,6 @@ DECLARE_WAIT_QUEUE_HEAD(dwell_drain_wait);
  * @register_samples: of each buffer of samples with registers
  * @spare: by NUMA node, a table that no handler uses
  * @entries: room for what leaves a table at once
- * @flushing: between DWELL_FLUSH and DWELL_CHUNK_FLUSHED
  * @cpu: the one whose turn it is
  * @table: taken from it, being copied out; NULL before
  * @bucket: how far
@@ -51,7 +49,6 @@ struct dwell_drain {
 	u32 register_samples;
 	struct dwell_bucket **spare;
 	struct dwell_entry entries[DWELL_BUCKETS_AT_ONCE * DWELL_WAYS];
-	bool flushing;
 	unsigned int cpu;
 	struct dwell_bucket *table;
 	u32 bucket;
@@ -64,15 +61,24 @@ struct dwell_drain {
 
 static struct dwell_drain *dwell_drain;
 
+/* Between DWELL_FLUSH and DWELL_CHUNK_FLUSHED. Apart, since poll looks at it without a lock. */
+static bool dwell_flushing;
+
 /* Runs as interrupt work on the CPU that filled a buffer; the handler itself may wake nobody. */
 void dwell_drain_wake(struct irq_work *work)
 {
 	wake_up_interruptible(&dwell_drain_wait);
 }
 
+/* Charged to who configures: how much it is, is theirs to say. */
+static void *dwell_alloc(size_t bytes, int node)
+{
+	return kvzalloc_node(bytes, GFP_KERNEL_ACCOUNT, node);
+}
+
 static struct dwell_bucket *dwell_table_new(int node)
 {
-	return vzalloc_node(sizeof(struct dwell_bucket) << dwell_drain->bucket_bits, node);
+	return dwell_alloc(sizeof(struct dwell_bucket) << dwell_drain->bucket_bits, node);
 }
 
 /**
@@ -103,9 +109,9 @@ int dwell_drain_open(const struct dwell_config *config)
 static void dwell_free_cpu(struct dwell_cpu *cpu)
 {
 	irq_work_sync(&cpu->wake);
-	vfree(cpu->table.buckets);
-	vfree(cpu->table.overflow);
-	vfree(cpu->registers.samples);
+	kvfree(cpu->table.buckets);
+	kvfree(cpu->table.overflow);
+	kvfree(cpu->registers.samples);
 	memset(&cpu->table, 0, sizeof(cpu->table));
 	memset(&cpu->registers, 0, sizeof(cpu->registers));
 	memset(cpu->entries_done, 0, sizeof(cpu->entries_done));
@@ -133,12 +139,12 @@ int dwell_drain_add_cpu(unsigned int number)
 	if (!drain->spare[node])
 		drain->spare[node] = dwell_table_new(node);
 	cpu->table.buckets = dwell_table_new(node);
-	cpu->table.overflow = vzalloc_node(array3_size(2, drain->overflow_entries,
-						       sizeof(struct dwell_entry)), node);
+	cpu->table.overflow = dwell_alloc(array3_size(2, drain->overflow_entries,
+						      sizeof(struct dwell_entry)), node);
 	if (drain->register_samples)
 		cpu->registers.samples =
-			vzalloc_node(array3_size(2, drain->register_samples,
-						 sizeof(struct dwell_register_sample)), node);
+			dwell_alloc(array3_size(2, drain->register_samples,
+						sizeof(struct dwell_register_sample)), node);
 	if (!drain->spare[node] || !cpu->table.buckets || !cpu->table.overflow ||
 	    (drain->register_samples && !cpu->registers.samples)) {
 		dwell_free_cpu(cpu);
@@ -163,11 +169,12 @@ void dwell_drain_close(void)
 	for_each_possible_cpu(number)
 		dwell_free_cpu(per_cpu_ptr(&dwell_cpus, number));
 	for (node = 0; node < nr_node_ids; node++)
-		vfree(drain->spare[node]);
-	vfree(drain->table);
+		kvfree(drain->spare[node]);
+	kvfree(drain->table);
 	kfree(drain->spare);
 	kfree(drain);
 	dwell_drain = NULL;
+	WRITE_ONCE(dwell_flushing, false);
 }
 
 /**
@@ -177,11 +184,11 @@ void dwell_drain_close(void)
  */
 void dwell_drain_flush(void)
 {
-	if (dwell_drain->flushing)
+	if (dwell_flushing)
 		return;
 	dwell_drain->cpu = cpumask_first(cpu_possible_mask);
 	dwell_drain->flush_ns = ktime_get_mono_fast_ns();
-	WRITE_ONCE(dwell_drain->flushing, true);
+	WRITE_ONCE(dwell_flushing, true);
 	wake_up_interruptible(&dwell_drain_wait);
 }
 
@@ -198,11 +205,10 @@ static bool dwell_has_full(struct dwell_spill *spill)
  */
 bool dwell_drain_is_ready(void)
 {
-	const struct dwell_drain *drain = READ_ONCE(dwell_drain);
 	unsigned int number;
 
-	if (!drain || READ_ONCE(drain->flushing))
-		return drain;
+	if (READ_ONCE(dwell_flushing))
+		return true;
 	for_each_possible_cpu(number) {
 		struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, number);
 
@@ -246,30 +252,37 @@ static ssize_t dwell_emit(struct dwell_output *output, struct dwell_chunk *chunk
 	return chunk->count;
 }
 
-/* Hands out a full buffer, or what fits of it. Returns 1 when it is done, 0 if room was short. */
-static int dwell_emit_full(struct dwell_output *output, struct dwell_chunk *chunk,
-			   struct dwell_spill *spill, int side, u32 *done, const void *records)
-{
-	ssize_t count;
-
-	chunk->count = spill->used[side] - *done;
-	count = dwell_emit(output, chunk, records + (size_t)*done * chunk->record_bytes);
-	if (count < 0)
-		return count;
-	*done += count;
-	if (*done < spill->used[side])
-		return 0;
-	*done = 0;
-	/* B: all of it was copied before the handler may write there again. */
-	dwell_store_release(&spill->state[side], DWELL_SPILL_FREE);
-	return 1;
-}
-
 static void dwell_count_read(struct dwell_cpu *cpu, const struct dwell_entry *entries, u32 count)
 {
 	cpu->read_entries += count;
 	for (; count; count--, entries++)
 		cpu->read_samples += entries->place & DWELL_COUNT_MAX;
+}
+
+/*
+ * Hands out a full buffer, or what fits of it; entries are counted as read of that CPU. Returns 1
+ * when it is done, 0 if room was short.
+ */
+static int dwell_emit_full(struct dwell_output *output, struct dwell_chunk *chunk,
+			   struct dwell_spill *spill, int side, u32 *done, const void *records,
+			   struct dwell_cpu *cpu)
+{
+	ssize_t count;
+
+	chunk->count = spill->used[side] - *done;
+	records += (size_t)*done * chunk->record_bytes;
+	count = dwell_emit(output, chunk, records);
+	if (count < 0)
+		return count;
+	if (chunk->kind == DWELL_CHUNK_ENTRIES)
+		dwell_count_read(cpu, records, count);
+	*done += count;
+	if (*done < spill->used[side])
+		return 0;
+	*done = 0;
+	/* B: all of it was copied and counted before the handler may write there again. */
+	dwell_store_release(&spill->state[side], DWELL_SPILL_FREE);
+	return 1;
 }
 
 /* The oldest first: the other side than the one that is being filled. */
@@ -284,8 +297,7 @@ static int dwell_emit_entries(struct dwell_output *output, unsigned int number)
 {
 	struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, number);
 	struct dwell_table *table = &cpu->table;
-	int side = dwell_full_side(&table->spill), result;
-	const struct dwell_entry *entries;
+	int side = dwell_full_side(&table->spill);
 	struct dwell_chunk chunk = {
 		.kind = DWELL_CHUNK_ENTRIES,
 		.cpu = number,
@@ -293,17 +305,11 @@ static int dwell_emit_entries(struct dwell_output *output, unsigned int number)
 		.since_ns = cpu->since_ns,
 		.until_ns = ktime_get_mono_fast_ns(),
 	};
-	u32 done;
 
 	if (side < 0)
 		return 1;
-	entries = table->overflow + (size_t)side * table->capacity;
-	done = cpu->entries_done[side];
-	result = dwell_emit_full(output, &chunk, &table->spill, side, &cpu->entries_done[side],
-				 entries);
-	if (result >= 0)
-		dwell_count_read(cpu, entries + done, chunk.count);
-	return result;
+	return dwell_emit_full(output, &chunk, &table->spill, side, &cpu->entries_done[side],
+			       table->overflow + (size_t)side * table->capacity, cpu);
 }
 
 static int dwell_emit_registers(struct dwell_output *output, unsigned int number)
@@ -323,7 +329,7 @@ static int dwell_emit_registers(struct dwell_output *output, unsigned int number
 		return 1;
 	return dwell_emit_full(output, &chunk, &registers->spill, side,
 			       &cpu->registers_done[side],
-			       registers->samples + (size_t)side * registers->capacity);
+			       registers->samples + (size_t)side * registers->capacity, cpu);
 }
 
 /**
@@ -380,15 +386,25 @@ static void dwell_swap_on(unsigned int number, struct dwell_swap *swap)
 		dwell_swap_here(swap);
 }
 
-/* Takes the table of the CPU whose turn it is. */
-static void dwell_take_table(struct dwell_drain *drain)
+/*
+ * Takes the table of the CPU whose turn it is. Returns 1 when it has, 0 if there is no memory: it
+ * goes on with the next read.
+ */
+static int dwell_take_table(struct dwell_drain *drain)
 {
 	struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, drain->cpu);
 	int node = cpu_to_node(drain->cpu);
 	struct dwell_swap swap = { .cpu = cpu };
 
 	cpus_read_lock();
+	/* A CPU that was unplugged may have come back on another node. */
+	if (!drain->spare[node])
+		drain->spare[node] = dwell_table_new(node);
 	swap.fresh = drain->spare[node];
+	if (!swap.fresh) {
+		cpus_read_unlock();
+		return 0;
+	}
 	dwell_swap_on(drain->cpu, &swap);
 	drain->spare[node] = NULL;
 	cpus_read_unlock();
@@ -398,6 +414,7 @@ static void dwell_take_table(struct dwell_drain *drain)
 	drain->table_since_ns = cpu->since_ns;
 	drain->table_until_ns = ktime_get_mono_fast_ns();
 	drain->next_since_ns = swap.since_ns;
+	return 1;
 }
 
 static void dwell_switch_again(struct dwell_drain *drain)
@@ -419,7 +436,7 @@ static void dwell_return_table(struct dwell_drain *drain)
 	cpus_read_lock();
 	/* Unless a CPU came meanwhile and made one. */
 	if (drain->spare[node])
-		vfree(drain->table);
+		kvfree(drain->table);
 	else
 		drain->spare[node] = drain->table;
 	cpus_read_unlock();
@@ -480,7 +497,7 @@ static int dwell_emit_flushed(struct dwell_output *output, struct dwell_drain *d
 		return -EFAULT;
 	output->written += sizeof(chunk);
 	output->room = 0;
-	drain->flushing = false;
+	WRITE_ONCE(dwell_flushing, false);
 	return 1;
 }
 
@@ -491,9 +508,8 @@ static int dwell_flush_cpu(struct dwell_output *output, struct dwell_drain *drai
 
 	if (!drain->table) {
 		result = dwell_emit_buffers(output, drain->cpu);
-		if (result != 1)
-			return result;
-		dwell_take_table(drain);
+		if (result != 1 || !dwell_take_table(drain))
+			return min(result, 0);
 	}
 	for (;;) {
 		result = dwell_emit_buffers(output, drain->cpu);
@@ -537,7 +553,7 @@ ssize_t dwell_drain_read(char __user *to, size_t room)
 		if (result != 1)
 			break;
 	}
-	if (result == 1 && dwell_drain->flushing)
+	if (result == 1 && dwell_flushing)
 		result = dwell_flush(&output, dwell_drain);
 	return result < 0 ? result : output.written;
 }

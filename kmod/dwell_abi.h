@@ -64,7 +64,7 @@ struct dwell_version {
  * @config: as in perf_event_attr
  * @period: mean number of occurrences (or ns) between two samples
  * @spread: each period is drawn evenly from @period - @spread to @period + @spread
- * @type: as in perf_event_attr
+ * @type: as in perf_event_attr, of a counter's event or of a clock; others fail with EOPNOTSUPP
  * @flags: DWELL_EVENT_…
  */
 struct dwell_event {

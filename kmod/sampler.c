@@ -90,6 +90,15 @@ static int dwell_open_event(struct dwell_cpu *cpu, unsigned int number, unsigned
 	return 0;
 }
 
+static void dwell_add_event_time(struct dwell_event_time *sum, struct perf_event *event)
+{
+	u64 enabled, running;
+
+	perf_event_read_value(event, &enabled, &running);
+	sum->enabled_ns += enabled;
+	sum->running_ns += running;
+}
+
 static void dwell_close_events(unsigned int number)
 {
 	struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, number);
@@ -101,9 +110,11 @@ static void dwell_close_events(unsigned int number)
 	for (index = 0; index < DWELL_EVENTS_MAX; index++) {
 		struct perf_event *event = cpu->event[index];
 
+		if (!event)
+			continue;
+		dwell_add_event_time(&cpu->gone[index], event);
 		cpu->event[index] = NULL;
-		if (event)
-			perf_event_release_kernel(event);
+		perf_event_release_kernel(event);
 	}
 }
 
@@ -148,6 +159,7 @@ static void dwell_reset_counters(struct dwell_cpu *cpu)
 	unsigned int index;
 
 	memset(cpu->counter, 0, sizeof(cpu->counter));
+	memset(cpu->gone, 0, sizeof(cpu->gone));
 	cpu->clock.counted_ns = 0;
 	for (index = 0; index < dwell_config.event_count; index++) {
 		struct dwell_counter *counter = &cpu->counter[index];
@@ -163,6 +175,26 @@ static bool dwell_is_valid_period(u64 period, u64 spread)
 {
 	/* The draw multiplies twice the spread by 32 bits. */
 	return period && period <= S64_MAX && spread < period && spread < 1U << 31;
+}
+
+/*
+ * Events of counters, and clocks. Other software events and tracepoints overflow outside of
+ * interrupts, where the buffers may be switched under the handler's feet, and are opened under a
+ * lock that whoever takes a CPU offline holds already.
+ */
+static bool dwell_is_supported(const struct dwell_event *event)
+{
+	switch (event->type) {
+	case PERF_TYPE_HARDWARE:
+	case PERF_TYPE_HW_CACHE:
+	case PERF_TYPE_RAW:
+		return true;
+	case PERF_TYPE_SOFTWARE:
+		return event->config == PERF_COUNT_SW_CPU_CLOCK ||
+		       event->config == PERF_COUNT_SW_TASK_CLOCK;
+	default:
+		return false;
+	}
 }
 
 static int dwell_check_config(const struct dwell_config *config)
@@ -183,6 +215,8 @@ static int dwell_check_config(const struct dwell_config *config)
 
 		if (!dwell_is_valid_period(event->period, event->spread) || event->flags & ~7U)
 			return -EINVAL;
+		if (!dwell_is_supported(event))
+			return -EOPNOTSUPP;
 		if (!(event->flags & DWELL_EVENT_REGISTERS))
 			continue;
 		if (!DWELL_HAS_REGISTERS)
@@ -318,14 +352,14 @@ int dwell_sampler_apart(const struct dwell_apart *apart)
 }
 
 /* A clock of the module's own always counts. What is open is so on all CPUs at the same index. */
-static void dwell_add_clock_time(struct dwell_event_status *status, const struct dwell_clock *clock)
+static void dwell_add_clock_time(struct dwell_event_time *sum, const struct dwell_clock *clock)
 {
 	u64 counted_ns = clock->counted_ns;
 
 	if (clock->is_on)
 		counted_ns += ktime_get_mono_fast_ns() - clock->since_ns;
-	status->enabled_ns += counted_ns;
-	status->running_ns += counted_ns;
+	sum->enabled_ns += counted_ns;
+	sum->running_ns += counted_ns;
 }
 
 /**
@@ -337,8 +371,8 @@ static void dwell_add_clock_time(struct dwell_event_status *status, const struct
  */
 int dwell_sampler_event_status(struct dwell_event_status *status)
 {
+	struct dwell_event_time sum = {};
 	unsigned int number;
-	u64 enabled, running;
 
 	if (status->event >= dwell_config.event_count)
 		return -EINVAL;
@@ -347,8 +381,6 @@ int dwell_sampler_event_status(struct dwell_event_status *status)
 	status->nested = 0;
 	status->lost = 0;
 	status->throttled = 0;
-	status->enabled_ns = 0;
-	status->running_ns = 0;
 	for_each_possible_cpu(number) {
 		struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, number);
 
@@ -359,14 +391,15 @@ int dwell_sampler_event_status(struct dwell_event_status *status)
 		status->nested += READ_ONCE(cpu->counter[status->event].nested);
 		status->lost += READ_ONCE(cpu->table.counts.lost_of[status->event]);
 		status->throttled += READ_ONCE(cpu->counter[status->event].throttled);
+		sum.enabled_ns += cpu->gone[status->event].enabled_ns;
+		sum.running_ns += cpu->gone[status->event].running_ns;
 		if (cpu->clock.index == status->event)
-			dwell_add_clock_time(status, &cpu->clock);
-		if (!cpu->event[status->event])
-			continue;
-		perf_event_read_value(cpu->event[status->event], &enabled, &running);
-		status->enabled_ns += enabled;
-		status->running_ns += running;
+			dwell_add_clock_time(&sum, &cpu->clock);
+		if (cpu->event[status->event])
+			dwell_add_event_time(&sum, cpu->event[status->event]);
 	}
+	status->enabled_ns = sum.enabled_ns;
+	status->running_ns = sum.running_ns;
 	return 0;
 }
 

@@ -78,6 +78,16 @@ struct dwell_clock {
 };
 
 /**
+ * struct dwell_event_time - of an event
+ * @enabled_ns: how long it was to count
+ * @running_ns: how long it did
+ */
+struct dwell_event_time {
+	u64 enabled_ns;
+	u64 running_ns;
+};
+
+/**
  * struct dwell_cpu - all of one CPU
  * @busy: a sample is being counted, or buffers are being switched: an NMI must keep off
  * @table: counts
@@ -87,6 +97,7 @@ struct dwell_clock {
  * @clock: the event that needs no counter, if there is one
  * @wake: wakes the reader from a context in which an NMI may not
  * @event: dwell_mutex: by event index; NULL while the CPU is offline
+ * @gone: dwell_mutex: by event index, of events that were closed when the CPU went
  * @sampled: dwell_mutex: there are events
  * @since_ns: the reader's: nothing in @table is older
  * @read_samples: the reader's: sum of counts handed out
@@ -104,6 +115,7 @@ struct dwell_cpu {
 	struct irq_work wake;
 
 	struct perf_event *event[DWELL_EVENTS_MAX];
+	struct dwell_event_time gone[DWELL_EVENTS_MAX];
 	bool sampled;
 	u64 since_ns;
 	u64 read_samples;

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -225,6 +227,54 @@ static void set_the_clock(void)
 	ask("clock epochs", "/tmp/clock", "epoch", "list", NULL);
 }
 
+/* That process's descriptor of /dev/dwell, taken from it; -1: it has none. */
+static int device_of(pid_t pid)
+{
+	int process = syscall(SYS_pidfd_open, pid, 0), device = -1;
+
+	for (int fd = 0; fd < 256 && device < 0; fd++) {
+		char path[50], target[50] = "";
+
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+		if (readlink(path, target, sizeof(target) - 1) > 0 && !strcmp(target, "/dev/dwell"))
+			device = syscall(SYS_pidfd_getfd, process, fd, 0);
+	}
+	close(process);
+	return device;
+}
+
+/* A hundred samples in each second. */
+static void be_busy(int seconds)
+{
+	while (seconds-- > 0) {
+		work_spin(0.05);
+		sleep(1);
+	}
+}
+
+/*
+ * A daemon's events are stopped behind its back, as if they were revoked: only their silence tells.
+ * It looks every ten seconds, and must have looked once before.
+ */
+static void fall_silent(void)
+{
+	char *arguments[] = { "/dwell", "--db", "/tmp/silent", "daemon", "--backend", "kmod", BY_CLOCK,
+			      "2000", "--budget", "0", NULL };
+	pid_t daemon = start(arguments);
+	int device;
+
+	tap(wait_until_open(60), "a daemon that is to lose its events opens /dev/dwell");
+	sleep(10);
+	be_busy(15);
+	device = device_of(daemon);
+	tap(device >= 0 && !ioctl(device, DWELL_STOP), "its events are stopped");
+	close(device);
+	be_busy(60);
+	kill(daemon, SIGTERM);
+	tap(!end(daemon) && said("the events fell silent: they are opened again"), "it opens them again");
+	ask("silent epochs", "/tmp/silent", "epoch", "list", NULL);
+}
+
 static void do_without(void)
 {
 	char *by_module[] = { "/dwell", "--db", "/tmp/none", "record", "-a", "--backend", "kmod", "--",
@@ -246,6 +296,7 @@ void end_to_end_run(void)
 	kill_daemon();
 	come_and_go();
 	set_the_clock();
+	fall_silent();
 	tap(!module_unload(), "the module goes");
 	do_without();
 }

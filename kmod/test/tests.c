@@ -109,7 +109,7 @@ static void test_gate(void)
 	struct dwell_config config = { .version = DWELL_ABI_VERSION + 1 };
 	struct dwell_version version = { 0 };
 	static char bytes[DWELL_READ_MIN];
-	int fd = open("/dev/dwell", O_RDWR), status = 0;
+	int fd = open("/dev/dwell", O_RDWR), status = 0, error;
 	pid_t child;
 
 	tap(fd >= 0, "root opens /dev/dwell");
@@ -129,7 +129,16 @@ static void test_gate(void)
 	config.event[0].spread = config.event[0].period;
 	tap(configure_error(fd, &config) == EINVAL, "a spread as large as the period is refused");
 	config.event[0] = (struct dwell_event){ .type = 0xffff, .config = 1, .period = 1000 };
-	tap(configure_error(fd, &config) == ENOENT, "an event that nobody has is refused");
+	tap(configure_error(fd, &config) == EOPNOTSUPP, "an event that is no counter's is refused");
+	config.event[0] = (struct dwell_event){
+		.type = PERF_TYPE_SOFTWARE, .config = PERF_COUNT_SW_PAGE_FAULTS, .period = 1,
+	};
+	tap(configure_error(fd, &config) == EOPNOTSUPP, "page faults, which are no interrupts, are refused");
+	config.event[0] = (struct dwell_event){
+		.type = PERF_TYPE_HW_CACHE, .config = 0xffffff, .period = 1000,
+	};
+	error = configure_error(fd, &config);
+	tap(error == ENOENT || error == EINVAL, "an event that nobody has is refused: %s", strerror(error));
 	config.event[0] = cpu_clock(1000);
 	tap(!configure_error(fd, &config), "and after that a good configuration is taken");
 	tap(configure_error(fd, &config) == EBUSY, "a second one is refused: busy");

@@ -127,6 +127,14 @@ function checkClock(text) {
   ];
 }
 
+/** Events that stopped and were opened again: an epoch before and one after, both by the module, of a hundred samples in a second. */
+function checkSilence(text) {
+  const epochs = answer(text, 'silent epochs')?.epochs ?? [];
+  const told = epochs.map(({ backend, events }) => ({ backend, ...events[CLOCK] }));
+  const goesOn = told.length === 2 && told.every(({ backend, samples, lost }) => backend === 'kmod' && samples >= 500 && lost === 0);
+  return [[`silence: the module samples before and after (${told.map(({ samples, lost }) => `${samples}, ${lost} lost`).join('; ')})`, goesOn]];
+}
+
 /** @returns {[string, boolean][]} */
 export function checks(text) {
   const all = Object.fromEntries(['kmod', 'bpf', 'perf', 'daemon', 'killed'].map((name) => [name, counts(text, name)]));
@@ -135,6 +143,7 @@ export function checks(text) {
   const { kmod, bpf, perf, daemon, killed } = all;
   return [
     ...checkClock(text),
+    ...checkSilence(text),
     ...checkCounts('record', 'kmod', kmod),
     ...checkCounts('record by BPF', 'bpf', bpf),
     ...checkCounts('record by rings', 'perf', perf),
