@@ -85,6 +85,9 @@ static inline __u64 entry_count(const struct dwell_entry *entry)
 	return entry->place & DWELL_COUNT_MAX;
 }
 
+/* gate.c */
+void test_gate(void);
+
 /* work.c */
 void work_spin(double seconds);
 void work_magic(double seconds);
