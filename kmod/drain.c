@@ -387,8 +387,8 @@ static void dwell_swap_on(unsigned int number, struct dwell_swap *swap)
 }
 
 /*
- * Takes the table of the CPU whose turn it is. Returns 1 when it has, 0 if there is no memory: it
- * goes on with the next read.
+ * Takes the table of the CPU whose turn it is. Returns 1 when it has, 0 if there is no memory, or
+ * was none for the CPU when it came a moment ago: the next read goes on.
  */
 static int dwell_take_table(struct dwell_drain *drain)
 {
@@ -401,7 +401,7 @@ static int dwell_take_table(struct dwell_drain *drain)
 	if (!drain->spare[node])
 		drain->spare[node] = dwell_table_new(node);
 	swap.fresh = drain->spare[node];
-	if (!swap.fresh) {
+	if (!swap.fresh || !cpu->table.buckets) {
 		cpus_read_unlock();
 		return 0;
 	}
