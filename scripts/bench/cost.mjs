@@ -1,5 +1,5 @@
-// What sampling costs its victims, above nothing and above the bare interrupt: every way is turned on and off in one run, in
-// another order each round, and each is compared with what ran right before and after it.
+// What sampling costs its victims, above nothing and above the bare interrupt: in each round nothing and every way are on once,
+// in another order each time, and the same work is compared within the round.
 
 import { availableParallelism } from 'node:os';
 import { atMost, interval, percent, quantile, shuffled, spread, table } from './figures.mjs';
@@ -10,81 +10,70 @@ import { Stop } from '../step.mjs';
 const SEGMENT_MS = 250;
 /** Chunks are compared by their lower quartile: what disturbs a chunk only ever makes it longer. */
 const QUIET = 0.25;
+/** Runs of gcc vary more than chunks, so most of the time is theirs. */
+const COMPILING = 0.8;
 const BAR_PERCENT = 0.2;
+
+const NOTHING = { name: 'nothing', turn() {} };
+const allCpus = Array.from({ length: availableParallelism() }, (_, cpu) => cpu);
 
 const nowNs = () => Number(process.hrtime.bigint());
 
-/** Turns the ways on one after the other, each between two segments with nothing. */
-async function segments(ways, seconds) {
+/** For each round, what `run` returned while each way was on. */
+async function rounds(ways, seconds, run) {
   const all = [];
-  const segment = async (way) => {
-    await way?.turn(true);
-    const start = nowNs();
-    await sleep(SEGMENT_MS * (0.8 + Math.random() * 0.4));
-    all.push({ way, start, end: nowNs() });
-    await way?.turn(false);
-  };
   const end = performance.now() + seconds * 1000;
   while (performance.now() < end) {
-    for (const way of shuffled(ways)) {
-      await segment(undefined);
-      await segment(way);
+    const round = new Map();
+    for (const way of shuffled([NOTHING, ...ways])) {
+      await way.turn(true);
+      round.set(way, await run());
+      await way.turn(false);
     }
+    all.push(round);
   }
-  await segment(undefined);
   return all;
 }
 
-/** For each segment of a way: how much longer its chunks took than those of the segments beside it, in percent. */
-function excess(all, chunks, way) {
-  const level = ({ start, end }) => {
-    const within = chunks.filter((chunk) => chunk.end - chunk.cpu > start && chunk.end < end).map(({ cpu }) => cpu);
-    return within.length >= 5 ? quantile(within, QUIET) : undefined;
-  };
-  return all.flatMap((segment, at) => {
-    if (segment.way !== way) return [];
-    const [before, during, after] = [all[at - 1], segment, all[at + 1]].map(level);
-    return before && during && after ? [(during / ((before + after) / 2) - 1) * 100] : [];
-  });
-}
-
-/** A victim that computes on every CPU. */
+/** A victim that computes on every CPU: of each segment its CPU time for a chunk, for each CPU. */
 async function computing(ways, seconds) {
-  const victims = Array.from({ length: availableParallelism() }, (_, cpu) => new Talker([helper('chunk'), String(cpu)]));
-  const all = await segments(ways, seconds);
+  const victims = allCpus.map((cpu) => new Talker([helper('chunk'), String(cpu)]));
+  const segments = await rounds(ways, seconds, async () => {
+    const start = nowNs();
+    await sleep(SEGMENT_MS * (0.8 + Math.random() * 0.4));
+    return { start, end: nowNs() };
+  });
   const chunks = [];
   for (const victim of victims) {
     await victim.end();
     chunks.push(victim.takeLines().map((line) => line.split(' ').map(Number)).map(([end, cpu]) => ({ end, cpu })));
   }
-  return new Map(ways.map((way) => [way, chunks.flatMap((one) => excess(all, one, way))]));
+  const level = ({ start, end }, from) => {
+    const within = from.filter((chunk) => chunk.end - chunk.cpu > start && chunk.end < end).map(({ cpu }) => cpu);
+    return within.length >= 5 ? quantile(within, QUIET) : undefined;
+  };
+  return segments.map((round) => new Map([...round].map(([way, segment]) => [way, chunks.map((from) => level(segment, from))])));
 }
 
-/** Runs of gcc, each way beside two with nothing on the same file. */
+/** gcc on every CPU: its CPU time, for each CPU and file. */
 async function compiling(ways, seconds) {
-  const runner = new Talker([helper('runner'), 'gcc', '-O1', '-g', '-c', '-w', '-o', '/dev/null']);
+  const gcc = ['gcc', '-O1', '-g', '-c', '-w', '-o', '/dev/null'];
+  const runners = allCpus.map((cpu) => new Talker(['taskset', '-c', String(cpu), helper('runner'), ...gcc]));
   const files = smallSources();
-  const results = new Map(ways.map((way) => [way, []]));
-  const end = performance.now() + seconds * 1000;
-  for (let round = 0; performance.now() < end; round++) {
-    const file = files[round % files.length];
-    const run = async (way) => {
-      await way?.turn(true);
-      const cpu = Number(await runner.ask(file));
-      await way?.turn(false);
-      return cpu;
-    };
-    let before = await run(undefined);
-    for (const way of shuffled(ways)) {
-      const during = await run(way);
-      const after = await run(undefined);
-      results.get(way).push((during / ((before + after) / 2) - 1) * 100);
-      before = after;
-    }
-  }
-  await runner.end();
-  return results;
+  const all = await rounds(ways, seconds, async () => {
+    const times = await Promise.all(runners.map((runner) => Promise.all(files.map((file) => runner.ask(file)))));
+    return times.flat().map(Number);
+  });
+  for (const runner of runners) await runner.end();
+  return all;
 }
+
+/** How much more one way takes than another, in percent: for each round that of all its work. */
+const excess = (all, way, base) =>
+  all.map((round) => {
+    const than = round.get(base);
+    return round.get(way).flatMap((taken, at) => (taken && than[at] ? [(taken / than[at] - 1) * 100] : []));
+  });
 
 /** The median gap that an interruption leaves in a tight loop, in ns. */
 async function gaps(ways, rounds) {
@@ -101,30 +90,27 @@ async function gaps(ways, rounds) {
   return results;
 }
 
-/** Pairs: what each way costs above another, element by element of the same rounds. */
-const above = (values, floor) => values.slice(0, floor.length).map((value, at) => value - floor[at]);
-
 /** Prints what the ways cost at a rate; `ways[0]` is the bare interrupt. */
 export async function cost({ ways, hz, seconds }) {
   const [bare] = ways;
-  const enough = (results) => {
-    if (ways.some((way) => results.get(way).length < 5)) throw new Stop('too few pairs: the machine is too busy, or --seconds too short');
-    return results;
+  const enough = (all) => {
+    if (all.length < 5) throw new Stop('too few rounds: the machine is too busy, or --seconds too short');
+    return all;
   };
-  const [computed, compiled] = [enough(await computing(ways, seconds)), enough(await compiling(ways, seconds))];
+  const [computed, compiled] = [enough(await computing(ways, seconds * (1 - COMPILING))), enough(await compiling(ways, seconds * COMPILING))];
   const gapsNs = await gaps(ways, 11);
-  const cell = (results, way) => percent(interval(results.get(way)));
-  const over = (results, way) => interval(above(results.get(way), results.get(bare)));
+  const over = (all, way, base) => interval(excess(all, way, base));
+  const cell = (all, way) => percent(over(all, way, NOTHING));
   const judged = (figure) => `${percent(figure)} ${atMost(figure.median, BAR_PERCENT, '%')}`;
-  const gapPercent = (way) => (above(gapsNs.get(way), gapsNs.get(bare)).map((ns) => (ns * hz) / 1e7));
-  table(`cost at ${hz} Hz on each CPU: CPU time of the victims, over the same with nothing in the same run; median (95%), ${computed.get(bare).length} and ${compiled.get(bare).length} pairs`, [
+  const gapPercent = (way) => gapsNs.get(way).map((ns, at) => ((ns - gapsNs.get(bare)[at]) * hz) / 1e7);
+  table(`cost at ${hz} Hz on each CPU: CPU time of the victims, over the same with nothing or the bare interrupt in the same round; median (95%), ${computed.length} and ${compiled.length} rounds`, [
     ['', 'computing', 'above bare', 'compiling', 'above bare', 'one interruption', 'above bare, × rate'],
     ...ways.map((way) => [
       way.name,
       cell(computed, way),
-      way === bare ? '' : judged(over(computed, way)),
+      way === bare ? '' : judged(over(computed, way, bare)),
       cell(compiled, way),
-      way === bare ? '' : judged(over(compiled, way)),
+      way === bare ? '' : judged(over(compiled, way, bare)),
       spread(gapsNs.get(way), 0, 'ns'),
       way === bare ? '' : percent(interval(gapPercent(way)), 3),
     ]),

@@ -9,15 +9,18 @@ export const mean = (values) => values.reduce((sum, value) => sum + value, 0) / 
 export const spread = (values, digits, unit) =>
   `${median(values).toFixed(digits)} ${unit} (${Math.min(...values).toFixed(digits)}–${Math.max(...values).toFixed(digits)})`;
 
-/** The median, and where it lies with 95% by resampling. Seeded: the same values give the same interval. */
+/**
+ * The median, and where it lies with 95% by resampling: of values, or of groups of values that were disturbed together.
+ * Seeded: the same values give the same interval.
+ */
 export function interval(values) {
   let state = 1;
   const random = () => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     return state / 2 ** 32;
   };
-  const medians = Array.from({ length: 500 }, () => median(Array.from(values, () => values[Math.floor(random() * values.length)])));
-  return { median: median(values), low: quantile(medians, 0.025), high: quantile(medians, 0.975), count: values.length };
+  const medians = Array.from({ length: 500 }, () => median(Array.from(values, () => values[Math.floor(random() * values.length)]).flat()));
+  return { median: median(values.flat()), low: quantile(medians, 0.025), high: quantile(medians, 0.975), count: values.length };
 }
 
 export const percent = ({ median: middle, low, high }, digits = 2) =>

@@ -1,4 +1,4 @@
-// A simulated week of 480 images through the real writer: see core/collect/examples/week.rs.
+// A simulated week of 480 images through the real writer: see core/profile/examples/week.rs.
 
 import { must } from '../step.mjs';
 
