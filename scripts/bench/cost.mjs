@@ -4,14 +4,14 @@
 import { availableParallelism } from 'node:os';
 import { atMost, interval, percent, quantile, shuffled, spread, table } from './figures.mjs';
 import { helper, sleep, Talker } from './helpers.mjs';
-import { smallSources } from './loads.mjs';
+import { middleSources } from './loads.mjs';
 import { Stop } from '../step.mjs';
 
 const SEGMENT_MS = 250;
 /** Chunks are compared by their lower quartile: what disturbs a chunk only ever makes it longer. */
 const QUIET = 0.25;
 /** Runs of gcc vary more than chunks, so most of the time is theirs. */
-const COMPILING = 0.8;
+const COMPILING = 0.9;
 const BAR_PERCENT = 0.2;
 
 const NOTHING = { name: 'nothing', turn() {} };
@@ -55,14 +55,15 @@ async function computing(ways, seconds) {
   return segments.map((round) => new Map([...round].map(([way, segment]) => [way, chunks.map((from) => level(segment, from))])));
 }
 
-/** gcc on every CPU: its CPU time, for each CPU and file. */
+/** gcc on every CPU: its CPU time, for each CPU; another file each round. */
 async function compiling(ways, seconds) {
-  const gcc = ['gcc', '-O1', '-g', '-c', '-w', '-o', '/dev/null'];
+  const gcc = ['gcc', '-O2', '-g', '-c', '-w', '-o', '/dev/null'];
   const runners = allCpus.map((cpu) => new Talker(['taskset', '-c', String(cpu), helper('runner'), ...gcc]));
-  const files = smallSources();
-  const all = await rounds(ways, seconds, async () => {
-    const times = await Promise.all(runners.map((runner) => Promise.all(files.map((file) => runner.ask(file)))));
-    return times.flat().map(Number);
+  const files = middleSources();
+  let runs = 0;
+  const all = await rounds(ways, seconds, () => {
+    const file = files[Math.floor(runs++ / (ways.length + 1)) % files.length];
+    return Promise.all(runners.map(async (runner) => Number(await runner.ask(file))));
   });
   for (const runner of runners) await runner.end();
   return all;
