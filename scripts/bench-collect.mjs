@@ -27,16 +27,15 @@ async function backends(wanted) {
 }
 
 async function costOf({ dwells, seconds, hz }) {
-  const ways = [new Bare(), new Perf(scratch), ...dwells()];
-  for (const way of ways) {
-    await way.start(hz);
-    await way.turn(false);
-  }
-  try {
-    await cost({ ways, hz, seconds });
-  } finally {
-    for (const way of ways) await way.end();
-  }
+  const begin = async () => {
+    const ways = [new Bare(), new Perf(scratch), ...dwells()];
+    for (const way of ways) {
+      await way.start(hz);
+      await way.turn(false);
+    }
+    return ways;
+  };
+  await cost({ begin, hz, seconds });
 }
 
 const items = {

@@ -1,5 +1,6 @@
 // What sampling costs its victims, above nothing and above the bare interrupt: in each round nothing and every way are on once,
-// in another order each time, and the same work is compared within the round.
+// in another order each time, and the same work is compared within the round. What stays as it is while a way runs, where its
+// memory lies say, is part of the error: all start anew several times, and the intervals are of these parts.
 
 import { availableParallelism } from 'node:os';
 import { atMost, interval, percent, quantile, shuffled, spread, table } from './figures.mjs';
@@ -10,6 +11,9 @@ import { Stop } from '../step.mjs';
 const SEGMENT_MS = 250;
 /** Chunks are compared by their lower quartile: what disturbs a chunk only ever makes it longer. */
 const QUIET = 0.25;
+/** How often all ways start anew, and of how many at least there must be something to compare. */
+const PARTS = 8;
+const PARTS_MIN = 5;
 /** Runs of gcc vary more than chunks, so most of the time is theirs. */
 const COMPILING = 0.9;
 const BAR_PERCENT = 0.2;
@@ -19,7 +23,7 @@ const allCpus = Array.from({ length: availableParallelism() }, (_, cpu) => cpu);
 
 const nowNs = () => Number(process.hrtime.bigint());
 
-/** For each round, what `run` returned while each way was on. */
+/** For each round, what `run` returned of it while each way, by its name, was on. */
 async function rounds(ways, seconds, run) {
   const all = [];
   const end = performance.now() + seconds * 1000;
@@ -27,7 +31,7 @@ async function rounds(ways, seconds, run) {
     const round = new Map();
     for (const way of shuffled([NOTHING, ...ways])) {
       await way.turn(true);
-      round.set(way, await run());
+      round.set(way.name, await run(all.length));
       await way.turn(false);
     }
     all.push(round);
@@ -60,30 +64,27 @@ async function compiling(ways, seconds) {
   const gcc = ['gcc', '-O2', '-g', '-c', '-w', '-o', '/dev/null'];
   const runners = allCpus.map((cpu) => new Talker(['taskset', '-c', String(cpu), helper('runner'), ...gcc]));
   const files = middleSources();
-  let runs = 0;
-  const all = await rounds(ways, seconds, () => {
-    const file = files[Math.floor(runs++ / (ways.length + 1)) % files.length];
-    return Promise.all(runners.map(async (runner) => Number(await runner.ask(file))));
-  });
+  const compile = (round) => Promise.all(runners.map(async (runner) => Number(await runner.ask(files[round % files.length]))));
+  const all = await rounds(ways, seconds, compile);
   for (const runner of runners) await runner.end();
   return all;
 }
 
-/** How much more one way takes than another, in percent: for each round that of all its work. */
+/** How much more one way takes than another in some rounds, in percent. */
 const excess = (all, way, base) =>
-  all.map((round) => {
+  all.flatMap((round) => {
     const than = round.get(base);
     return round.get(way).flatMap((taken, at) => (taken && than[at] ? [(taken / than[at] - 1) * 100] : []));
   });
 
 /** The median gap that an interruption leaves in a tight loop, in ns. */
 async function gaps(ways, rounds) {
-  const results = new Map(ways.map((way) => [way, []]));
+  const results = new Map(ways.map((way) => [way.name, []]));
   for (let round = 0; round < rounds; round++) {
     for (const way of shuffled(ways)) {
       await way.turn(true);
       const gap = new Talker([helper('gap'), String(round % availableParallelism()), '0.5']);
-      results.get(way).push(Number((await gap.line()).split(' ')[3]));
+      results.get(way.name).push(Number((await gap.line()).split(' ')[3]));
       await gap.end();
       await way.turn(false);
     }
@@ -91,29 +92,46 @@ async function gaps(ways, rounds) {
   return results;
 }
 
-/** Prints what the ways cost at a rate; `ways[0]` is the bare interrupt. */
-export async function cost({ ways, hz, seconds }) {
-  const [bare] = ways;
-  const enough = (all) => {
-    if (all.length < 5) throw new Stop('too few rounds: the machine is too busy, or --seconds too short');
-    return all;
+/** One part: all ways start, are compared, and end. */
+async function part(begin, seconds) {
+  const ways = await begin();
+  try {
+    const computed = await computing(ways, seconds * (1 - COMPILING));
+    const compiled = await compiling(ways, seconds * COMPILING);
+    return { names: ways.map((way) => way.name), computed, compiled, gapsNs: await gaps(ways, 2) };
+  } finally {
+    for (const way of ways) await way.end();
+  }
+}
+
+/** Prints what the ways cost at a rate; of those that `begin` starts the first is the bare interrupt. */
+export async function cost({ begin, hz, seconds }) {
+  const parts = [];
+  for (let at = 0; at < PARTS; at++) parts.push(await part(begin, seconds / PARTS));
+  const { names } = parts[0];
+  const [bare] = names;
+  const over = (load, name, base) => {
+    const groups = parts.map((one) => excess(one[load], name, base)).filter((group) => group.length > 0);
+    if (groups.length < PARTS_MIN) throw new Stop('too little to compare: the machine is too busy, or --seconds too short');
+    return interval(groups);
   };
-  const [computed, compiled] = [enough(await computing(ways, seconds * (1 - COMPILING))), enough(await compiling(ways, seconds * COMPILING))];
-  const gapsNs = await gaps(ways, 11);
-  const over = (all, way, base) => interval(excess(all, way, base));
-  const cell = (all, way) => percent(over(all, way, NOTHING));
   const judged = (figure) => `${percent(figure)} ${atMost(figure.median, BAR_PERCENT, '%')}`;
-  const gapPercent = (way) => gapsNs.get(way).map((ns, at) => ((ns - gapsNs.get(bare)[at]) * hz) / 1e7);
-  table(`cost at ${hz} Hz on each CPU: CPU time of the victims, over the same with nothing or the bare interrupt in the same round; median (95%), ${computed.length} and ${compiled.length} rounds`, [
-    ['', 'computing', 'above bare', 'compiling', 'above bare', 'one interruption', 'above bare, × rate'],
-    ...ways.map((way) => [
-      way.name,
-      cell(computed, way),
-      way === bare ? '' : judged(over(computed, way, bare)),
-      cell(compiled, way),
-      way === bare ? '' : judged(over(compiled, way, bare)),
-      spread(gapsNs.get(way), 0, 'ns'),
-      way === bare ? '' : percent(interval(gapPercent(way)), 3),
-    ]),
-  ]);
+  const cells = (load, name) => [percent(over(load, name, NOTHING.name)), name === bare ? '' : judged(over(load, name, bare))];
+  const gapsNs = (name) => parts.flatMap((one) => one.gapsNs.get(name));
+  const gapPercent = (name) => gapsNs(name).map((ns, at) => ((ns - gapsNs(bare)[at]) * hz) / 1e7);
+  const count = (load) => parts.reduce((sum, one) => sum + one[load].length, 0);
+  table(
+    `cost at ${hz} Hz on each CPU: CPU time of the victims, over the same with nothing or the bare interrupt in the same round; ` +
+      `median (95%, by resampling ${PARTS} parts), ${count('computed')} and ${count('compiled')} rounds`,
+    [
+      ['', 'computing', 'above bare', 'compiling', 'above bare', 'one interruption', 'above bare, × rate'],
+      ...names.map((name) => [
+        name,
+        ...cells('computed', name),
+        ...cells('compiled', name),
+        spread(gapsNs(name), 0, 'ns'),
+        name === bare ? '' : percent(interval(gapPercent(name)), 3),
+      ]),
+    ],
+  );
 }

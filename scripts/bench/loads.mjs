@@ -17,7 +17,8 @@ export function cProject() {
 
 /** Its middling files: each takes gcc a few tenths of a second. */
 export function middleSources() {
-  const files = readdirSync(cProject(), { recursive: true }).filter((name) => name.endsWith('.c')).map((name) => join(cProject(), name));
+  const folder = cProject();
+  const files = readdirSync(folder, { recursive: true }).filter((name) => name.endsWith('.c')).map((name) => join(folder, name));
   return files.filter((file) => statSync(file).size > 10_000 && statSync(file).size < 35_000);
 }
 
