@@ -1,8 +1,8 @@
 //! The kernel's records, parsed: bytes of a ring buffer → validated values.
 //!
 //! Enters: the bytes of one `perf_event_header` and what follows it, as `perf_event_open(2)` lays them out for the
-//! sample type that `sys::event` asks for (IDENTIFIER | IP | TID | TIME, sometimes REGS_USER, of the event for them
-//! BRANCH_STACK; `sample_id_all`).
+//! sample type that `sys::event` asks for (IDENTIFIER | TIME, of samples that are written IP | TID, sometimes REGS_USER, of
+//! the event for them BRANCH_STACK; `sample_id_all`).
 //! Leaves: [`Record`]s. Never here: a panic, whatever the bytes are; state.
 //!
 //! Whether a sample carries registers is seen from its length, so that no other record need be known. Whether it carries
@@ -16,8 +16,9 @@ use crate::branch::{REGISTER_COUNT, Registers};
 
 /// Bytes of `perf_event_header`: type (u32), misc (u16), size (u16).
 pub const HEADER_BYTES: usize = 8;
-/// Bytes of the trailer that `sample_id_all` appends: pid, tid, time, identifier.
-const TRAILER_BYTES: usize = 24;
+/// Bytes of the trailer that `sample_id_all` appends: time, identifier. Before it may be pid and tid of the writer, after all
+/// of the body: what matters of them is in there.
+const TRAILER_BYTES: usize = 16;
 
 /// A record and when it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,7 +246,6 @@ pub fn parse_record_of(
     let (body, trailer) =
         fields.0.split_at_checked(fields.0.len().wrapping_sub(TRAILER_BYTES)).ok_or(short)?;
     let mut trailer = Fields(trailer);
-    trailer.u64(); // pid and tid of the writer; the body has those that matter.
     let (time_ns, event_id) = trailer.u64().zip(trailer.u64()).ok_or(short)?;
     let body = parse_body(kind, misc, Fields(body)).ok_or(short)?;
     Ok(Record { time_ns, event_id, body })

@@ -57,6 +57,9 @@ pub struct Attributes {
     pub build_ids: bool,
     /// Count what the event could not write (Linux 6.0): see [`Counts::lost`].
     pub lost: bool,
+    /// Samples are a BPF program's, and none is written: what they hold need not be found out. Linux does so before it
+    /// runs the program, which is told nothing of it, from structures that are in no cache (docs/measured.md).
+    pub for_program: bool,
     /// Sample the user's registers.
     pub registers: bool,
     /// Sample the last branches that user code took.
@@ -165,12 +168,7 @@ impl Attributes {
             size: size_of::<abi::perf_event_attr>() as u32,
             type_: self.counter.kind,
             config: self.counter.config,
-            sample_type: u64::from(
-                abi::PERF_SAMPLE_IDENTIFIER
-                    | abi::PERF_SAMPLE_IP
-                    | abi::PERF_SAMPLE_TID
-                    | abi::PERF_SAMPLE_TIME,
-            ),
+            sample_type: u64::from(abi::PERF_SAMPLE_IDENTIFIER | abi::PERF_SAMPLE_TIME),
             clockid: libc::CLOCK_MONOTONIC,
             ..Default::default()
         };
@@ -197,6 +195,9 @@ impl Attributes {
             u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED | abi::PERF_FORMAT_TOTAL_TIME_RUNNING);
         if self.lost {
             attr.read_format |= u64::from(abi::PERF_FORMAT_LOST);
+        }
+        if !self.for_program {
+            attr.sample_type |= u64::from(abi::PERF_SAMPLE_IP | abi::PERF_SAMPLE_TID);
         }
         if self.registers && REGISTER_MASK != 0 {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_REGS_USER);

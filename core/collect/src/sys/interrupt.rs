@@ -33,6 +33,7 @@ pub fn measure(counter: Counter, period: u64) -> Option<Duration> {
         side_band: false,
         build_ids: false,
         lost: false,
+        for_program: false,
         registers: true,
         branch_stacks: false,
         watermark_bytes: 1 << 20,

@@ -118,6 +118,7 @@ impl PerfSource {
             side_band: first,
             build_ids: true,
             lost: true,
+            for_program: self.attach.is_some(),
             registers: self.registers,
             branch_stacks: false,
             watermark_bytes: (self.ring_bytes / 2) as u32,
