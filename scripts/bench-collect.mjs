@@ -5,7 +5,7 @@
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, cpus, loadavg, release, setPriority } from 'node:os';
 import { parseArgs } from 'node:util';
-import { Bare, Dwell, Perf, scratchFolder, unavailable } from './bench/collectors.mjs';
+import { Dwell, Perf, scratchFolder, unavailable } from './bench/collectors.mjs';
 import { cost } from './bench/cost.mjs';
 import { disk, handler, hits, lost, reader, unknown } from './bench/drain.mjs';
 import { week } from './bench/week.mjs';
@@ -28,12 +28,9 @@ async function backends(wanted) {
 
 async function costOf({ dwells, seconds, hz }) {
   const begin = async () => {
-    const ways = [new Bare(), new Perf(scratch), ...dwells()];
-    for (const way of ways) {
-      await way.start(hz);
-      await way.turn(false);
-    }
-    return ways;
+    const collectors = [new Perf(scratch), ...dwells()];
+    for (const collector of collectors) await collector.start(hz);
+    return collectors;
   };
   await cost({ begin, hz, seconds });
 }

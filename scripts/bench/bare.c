@@ -1,6 +1,6 @@
-// The bare interrupt: an event on every CPU that nobody consumes, or by a BPF program that returns at once. `bare HZ
-// [program]`; each line on standard input turns it on ("1") or off ("0") and is answered by a line. What a collector costs
-// above this is the collector's own. With a program, the kernel takes statistics of all BPF programs meanwhile.
+// A consumer that does nothing: an event on every CPU, and a BPF program that returns at once. `bare HZ`; each line on standard
+// input turns it on ("1") or off ("0") and is answered by a line. Meanwhile the kernel takes statistics of all BPF programs:
+// what another one takes above this is its own.
 
 #define _GNU_SOURCE
 #include <linux/bpf.h>
@@ -54,22 +54,20 @@ static int take_statistics(void)
 
 int main(int argc, char **argv)
 {
-	int fds[CPUS_MAX], count = 0, program = -1;
+	int fds[CPUS_MAX], count = 0, program;
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	char line[16];
 
-	if (argc < 2 || argc > 3 || atof(argv[1]) <= 0 || (argc == 3 && strcmp(argv[2], "program")))
-		return fprintf(stderr, "usage: bare HZ [program]\n"), 2;
-	if (argc == 3) {
-		program = load_program();
-		if (program < 0 || take_statistics() < 0)
-			return perror("bare: bpf"), 1;
-	}
+	if (argc != 2 || atof(argv[1]) <= 0)
+		return fprintf(stderr, "usage: bare HZ\n"), 2;
+	program = load_program();
+	if (program < 0 || take_statistics() < 0)
+		return perror("bare: bpf"), 1;
 	for (long cpu = 0; cpu < cpus && cpu < CPUS_MAX; cpu++) {
 		int fd = open_event(cpu, 1e9 / atof(argv[1]));
 		if (fd < 0)
 			return perror("bare: perf_event_open"), 1;
-		if (program >= 0 && ioctl(fd, PERF_EVENT_IOC_SET_BPF, program))
+		if (ioctl(fd, PERF_EVENT_IOC_SET_BPF, program))
 			return perror("bare: PERF_EVENT_IOC_SET_BPF"), 1;
 		fds[count++] = fd;
 	}

@@ -1,4 +1,4 @@
-// Whoever samples the whole machine, each to be turned on and off while victims run: the bare interrupt, perf, Dwell.
+// Whoever samples the whole machine, each to be turned on and off while victims run: nobody, perf, Dwell.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, openSync, closeSync, constants, readSync, rmSync, statSync, writeSync } from 'node:fs';
@@ -14,21 +14,16 @@ import { bytesBelow, cpuMs, helper, residentBytes, sleep, Talker } from './helpe
 /** What is measured: what was built here, or another one, to compare. */
 export const dwell = process.env.DWELL ?? built;
 
-/** An event without a consumer. */
+/** An event whose consumer does nothing. */
 export class Bare {
-  name = 'bare interrupt';
-
-  /** @param {'program'} [option] with a BPF program that returns at once */
-  constructor(option) {
-    this.options = option ? [option] : [];
-  }
+  name = 'returns at once';
 
   get pid() {
     return this.talker.pid;
   }
 
   async start(hz) {
-    this.talker = new Talker([helper('bare'), String(hz), ...this.options]);
+    this.talker = new Talker([helper('bare'), String(hz)]);
     await this.talker.line();
   }
 

@@ -1,137 +1,183 @@
-// What sampling costs its victims, above nothing and above the bare interrupt: in each round nothing and every way are on once,
-// in another order each time, and the same work is compared within the round. What stays as it is while a way runs, where its
+// What sampling costs its victims, above nothing and above the bare interrupt. Nothing, the bare interrupt and the collectors take
+// turns of half a millisecond of the victim's work (turns.c): a machine that is shared wanders by percents within some, and ways
+// that take their turns within a few milliseconds wander together. What starts with a process and ends with it, mappings and
+// executions told beside the samples, is compared from process to process. What stays as it is while a collector runs, where its
 // memory lies say, is part of the error: all start anew several times, and the intervals are of these parts.
 
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { atMost, interval, percent, quantile, shuffled, spread, table } from './figures.mjs';
-import { helper, sleep, Talker } from './helpers.mjs';
+import { join } from 'node:path';
+import { atMost, interval, mean, median, percent, shuffled, table } from './figures.mjs';
+import { helper, library, sleep, Talker } from './helpers.mjs';
 import { middleSources } from './loads.mjs';
 import { Stop } from '../step.mjs';
 
-const SEGMENT_MS = 250;
-/** Chunks are compared by their lower quartile: what disturbs a chunk only ever makes it longer. */
-const QUIET = 0.25;
-/** How often all ways start anew, and of how many at least there must be something to compare. */
+const GCC = ['gcc', '-O2', '-g', '-c', '-w', '-o', '/dev/null'];
+/** Calls of malloc in a turn of gcc's compiler proper: some half a millisecond. */
+const TURN_CALLS = 400;
+/** Turns of a victim that computes that are one run. */
+const RUN_TURNS = 200;
+/** How often all start anew, and of how many there must be something to compare. */
 const PARTS = 8;
 const PARTS_MIN = 5;
-/** Runs of gcc vary more than chunks, so most of the time is theirs. */
-const COMPILING = 0.9;
+/** Shares of the time; the rest starts programs. */
+const COMPUTING = 0.3;
+const COMPILING = 0.6;
+/** Runs of the same work without which what it usually takes is not known. */
+const RUNS_MIN = 5;
 const BAR_PERCENT = 0.2;
 
-const NOTHING = { name: 'nothing', turn() {} };
-const allCpus = Array.from({ length: availableParallelism() }, (_, cpu) => cpu);
+const [NOTHING, BARE] = [0, 1];
+const cpus = Array.from({ length: availableParallelism() }, (_, cpu) => cpu);
 
-const nowNs = () => Number(process.hrtime.bigint());
+/** A process on a CPU that can turn the collectors' events there on and off; its turns, if it takes any, are in `log`. */
+function borrower({ cpu, hz, pids, command, turns }) {
+  const env = turns && { TURNS_NAME: turns.name, TURNS_CALLS: String(turns.calls), TURNS_LOG: turns.log, LD_PRELOAD: library('turns') };
+  return new Talker([helper('lend'), String(cpu), String(hz), ...pids.map(String), '--', ...command], { env: { ...process.env, ...env } });
+}
 
-/** For each round, what `run` returned of it while each way, by its name, was on. */
-async function rounds(ways, seconds, run) {
-  const all = [];
+/** The runs of a log, a line each: `{ way, ns }` of each turn. */
+function runsIn(log) {
+  return readFileSync(log, 'utf8').split('\n').filter(Boolean).map((line) => {
+    const words = line.trim().split(' ').map(Number);
+    return Array.from({ length: words.length / 2 }, (_, turn) => ({ way: words[2 * turn], ns: words[2 * turn + 1] }));
+  });
+}
+
+/**
+ * How much time each way took in each run, over what the same turns take usually: the median of all runs of the same work,
+ * whatever way was on. Nothing of runs that went another way.
+ */
+function levels(runs) {
+  if (runs.length < RUNS_MIN) return [];
+  const length = median(runs.map((run) => run.turns.length));
+  const alike = runs.filter((run) => run.turns.length === length);
+  const usual = Array.from({ length }, (_, turn) => median(alike.map((run) => run.turns[turn].ns)));
+  return alike.map(({ part, turns }) => {
+    const sums = new Map();
+    turns.forEach(({ way, ns }, turn) => {
+      const sum = sums.get(way) ?? sums.set(way, { ns: 0, usual: 0 }).get(way);
+      sum.ns += ns;
+      sum.usual += usual[turn];
+    });
+    return { part, ways: new Map([...sums].map(([way, sum]) => [way, sum.ns / sum.usual])) };
+  });
+}
+
+/** A victim on every CPU that computes. */
+async function computing({ scratch, seconds, ...where }) {
+  const logs = cpus.map((cpu) => join(scratch, `computing-${cpu}`));
+  const victims = cpus.map((cpu) => borrower({ ...where, cpu, command: [helper('chunk')], turns: { name: 'chunk', calls: 1, log: logs[cpu] } }));
+  await sleep(seconds * 1000);
+  await Promise.all(victims.map((victim) => victim.end()));
+  return logs.flatMap((log) => {
+    const all = runsIn(log).flat();
+    return Array.from({ length: Math.floor(all.length / RUN_TURNS) }, (_, run) => ({ work: '', turns: all.slice(run * RUN_TURNS, (run + 1) * RUN_TURNS) }));
+  });
+}
+
+/** On every CPU, over and over for some time: `run` with a number that counts up. */
+const everywhere = (seconds, run) => {
   const end = performance.now() + seconds * 1000;
-  while (performance.now() < end) {
-    const round = new Map();
-    for (const way of shuffled([NOTHING, ...ways])) {
-      await way.turn(true);
-      round.set(way.name, await run(all.length));
-      await way.turn(false);
-    }
-    all.push(round);
-  }
-  return all;
-}
+  return Promise.all(
+    cpus.map(async (cpu) => {
+      for (let at = cpu; performance.now() < end; at++) await run(cpu, at);
+    }),
+  );
+};
 
-/** A victim that computes on every CPU: of each segment its CPU time for a chunk, for each CPU. */
-async function computing(ways, seconds) {
-  const victims = allCpus.map((cpu) => new Talker([helper('chunk'), String(cpu)]));
-  const segments = await rounds(ways, seconds, async () => {
-    const start = nowNs();
-    await sleep(SEGMENT_MS * (0.8 + Math.random() * 0.4));
-    return { start, end: nowNs() };
-  });
-  const chunks = [];
-  for (const victim of victims) {
-    await victim.end();
-    chunks.push(victim.takeLines().map((line) => line.split(' ').map(Number)).map(([end, cpu]) => ({ end, cpu })));
-  }
-  const level = ({ start, end }, from) => {
-    const within = from.filter((chunk) => chunk.end - chunk.cpu > start && chunk.end < end).map(({ cpu }) => cpu);
-    return within.length >= 5 ? quantile(within, QUIET) : undefined;
-  };
-  return segments.map((round) => new Map([...round].map(([way, segment]) => [way, chunks.map((from) => level(segment, from))])));
-}
-
-/** gcc on every CPU: its CPU time, for each CPU; another file each round. */
-async function compiling(ways, seconds) {
-  const gcc = ['gcc', '-O2', '-g', '-c', '-w', '-o', '/dev/null'];
-  const runners = allCpus.map((cpu) => new Talker(['taskset', '-c', String(cpu), helper('runner'), ...gcc]));
+/** gcc on every CPU, its compiler proper taking turns; and what a file takes it, in ns. */
+async function compiling({ scratch, seconds, ...where }) {
   const files = middleSources();
-  const compile = (round) => Promise.all(runners.map(async (runner) => Number(await runner.ask(files[round % files.length]))));
-  const all = await rounds(ways, seconds, compile);
-  for (const runner of runners) await runner.end();
-  return all;
-}
-
-/** How much more one way takes than another in some rounds, in percent. */
-const excess = (all, way, base) =>
-  all.flatMap((round) => {
-    const than = round.get(base);
-    return round.get(way).flatMap((taken, at) => (taken && than[at] ? [(taken / than[at] - 1) * 100] : []));
+  const logs = cpus.map((cpu) => join(scratch, `compiling-${cpu}`));
+  const command = [helper('runner'), ...GCC];
+  const runners = cpus.map((cpu) => borrower({ ...where, cpu, command, turns: { name: 'cc1', calls: TURN_CALLS, log: logs[cpu] } }));
+  const asked = cpus.map(() => []);
+  const taken = [];
+  await everywhere(seconds, async (cpu, at) => {
+    taken.push(Number(await runners[cpu].ask(`-1 ${files[at % files.length]}`)));
+    asked[cpu].push(files[at % files.length]);
   });
+  await Promise.all(runners.map((runner) => runner.end()));
+  return { runs: cpus.flatMap((cpu) => runsIn(logs[cpu]).map((turns, at) => ({ work: asked[cpu][at], turns }))), ns: mean(taken) };
+}
 
-/** The median gap that an interruption leaves in a tight loop, in ns. */
-async function gaps(ways, rounds) {
-  const results = new Map(ways.map((way) => [way.name, []]));
-  for (let round = 0; round < rounds; round++) {
-    for (const way of shuffled(ways)) {
-      await way.turn(true);
-      const gap = new Talker([helper('gap'), String(round % availableParallelism()), '0.5']);
-      results.get(way.name).push(Number((await gap.line()).split(' ')[3]));
-      await gap.end();
-      await way.turn(false);
+/** gcc of nothing on every CPU, way by way: what it takes to start and to end, in ns. */
+async function starting({ scratch, seconds, count, ...where }) {
+  const empty = join(scratch, 'empty.c');
+  writeFileSync(empty, '');
+  const runners = cpus.map((cpu) => borrower({ ...where, cpu, command: [helper('runner'), ...GCC] }));
+  const rounds = [];
+  await everywhere(seconds, async (cpu) => {
+    const round = new Map();
+    for (const way of shuffled(Array.from({ length: count }, (_, way) => way))) {
+      round.set(way, Number(await runners[cpu].ask(`${way} ${empty}`)));
     }
-  }
-  return results;
+    rounds.push(round);
+  });
+  await Promise.all(runners.map((runner) => runner.end()));
+  return rounds;
 }
 
-/** One part: all ways start, are compared, and end. */
-async function part(begin, seconds) {
-  const ways = await begin();
+/** One part: all collectors start, are compared, and end. */
+async function part(begin, hz, seconds) {
+  const scratch = mkdtempSync(join(process.env.TMPDIR ?? '/tmp', 'dwell-cost-'));
+  const collectors = await begin();
   try {
-    const computed = await computing(ways, seconds * (1 - COMPILING));
-    const compiled = await compiling(ways, seconds * COMPILING);
-    return { names: ways.map((way) => way.name), computed, compiled, gapsNs: await gaps(ways, 2) };
+    const where = { scratch, hz, pids: collectors.map(({ pid }) => pid) };
+    const computed = await computing({ ...where, seconds: seconds * COMPUTING });
+    const compiled = await compiling({ ...where, seconds: seconds * COMPILING });
+    const started = await starting({ ...where, seconds: seconds * (1 - COMPUTING - COMPILING), count: collectors.length + 2 });
+    return { names: ['nothing', 'bare interrupt', ...collectors.map(({ name }) => name)], computed, compiled, started };
   } finally {
-    for (const way of ways) await way.end();
+    for (const collector of collectors) await collector.end();
+    rmSync(scratch, { recursive: true });
   }
 }
 
-/** Prints what the ways cost at a rate; of those that `begin` starts the first is the bare interrupt. */
+/** How much more one way takes than another, in percent, run by run. */
+const excess = (runs, way, base) => runs.flatMap((run) => (run.has(way) && run.has(base) ? [(run.get(way) / run.get(base) - 1) * 100] : []));
+
+/** The levels of all parts' runs, part by part; `of` has a part's runs, by what they did. */
+function leveled(parts, of) {
+  const works = new Map();
+  parts.forEach((one, part) => {
+    for (const { work, turns } of of(one)) works.set(work, [...(works.get(work) ?? []), { part, turns }]);
+  });
+  const all = [...works.values()].flatMap(levels);
+  return parts.map((_, part) => all.filter((level) => level.part === part).map(({ ways }) => ways));
+}
+
+/** Prints what collectors cost at a rate. */
 export async function cost({ begin, hz, seconds }) {
   const parts = [];
-  for (let at = 0; at < PARTS; at++) parts.push(await part(begin, seconds / PARTS));
-  const { names } = parts[0];
-  const [bare] = names;
-  const over = (load, name, base) => {
-    const groups = parts.map((one) => excess(one[load], name, base)).filter((group) => group.length > 0);
+  for (let at = 0; at < PARTS; at++) parts.push(await part(begin, hz, seconds / PARTS));
+  const computed = leveled(parts, (one) => one.computed);
+  const compiled = leveled(parts, (one) => one.compiled.runs);
+  const over = (all) => {
+    const groups = all.filter((group) => group.length > 0);
     if (groups.length < PARTS_MIN) throw new Stop('too little to compare: the machine is too busy, or --seconds too short');
     return interval(groups);
   };
+  /** Of starts, a share of what gcc takes for a file. */
+  const starts = (way, base) =>
+    over(parts.map((one) => one.started.map((round) => ((round.get(way) - round.get(base)) / one.compiled.ns) * 100)));
   const judged = (figure) => `${percent(figure)} ${atMost(figure.median, BAR_PERCENT, '%')}`;
-  const cells = (load, name) => [percent(over(load, name, NOTHING.name)), name === bare ? '' : judged(over(load, name, bare))];
-  const gapsNs = (name) => parts.flatMap((one) => one.gapsNs.get(name));
-  const gapPercent = (name) => gapsNs(name).map((ns, at) => ((ns - gapsNs(bare)[at]) * hz) / 1e7);
-  const count = (load) => parts.reduce((sum, one) => sum + one[load].length, 0);
+  const above = (way, base, show) => [
+    show(over(computed.map((runs) => excess(runs, way, base)))),
+    show(over(compiled.map((runs) => excess(runs, way, base)))),
+    percent(starts(way, base)),
+  ];
+  const { names } = parts[0];
+  const count = (all) => all.reduce((sum, { length }) => sum + length, 0);
+  const fileMs = mean(parts.map((one) => one.compiled.ns)) / 1e6;
   table(
-    `cost at ${hz} Hz on each CPU: CPU time of the victims, over the same with nothing or the bare interrupt in the same round; ` +
-      `median (95%, by resampling ${PARTS} parts), ${count('computed')} and ${count('compiled')} rounds`,
+    `cost at ${hz} Hz on each CPU: CPU time of the victims, median of runs (95%, by resampling ${PARTS} parts), ` +
+      `${count(computed)}, ${count(compiled)} and ${count(parts.map(({ started }) => started))} of them; a file takes gcc ${fileMs.toFixed(0)} ms`,
     [
-      ['', 'computing', 'above bare', 'compiling', 'above bare', 'one interruption', 'above bare, × rate'],
-      ...names.map((name) => [
-        name,
-        ...cells('computed', name),
-        ...cells('compiled', name),
-        spread(gapsNs(name), 0, 'ns'),
-        name === bare ? '' : percent(interval(gapPercent(name)), 3),
-      ]),
+      ['', 'computing', 'compiling', 'starting gcc, of a file'],
+      [`${names[BARE]}, above nothing`, ...above(BARE, NOTHING, percent)],
+      ...names.slice(BARE + 1).map((name, at) => [`${name}, above the bare interrupt`, ...above(BARE + 1 + at, BARE, judged)]),
     ],
   );
 }

@@ -9,17 +9,23 @@ import { Stop, target, top } from '../step.mjs';
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Builds `scripts/bench/NAME.c` where it is newer than what was built. */
-export function helper(name) {
-  const [source, folder] = [join(top, 'scripts/bench', `${name}.c`), join(target, 'bench')];
-  const program = join(folder, name);
-  mkdirSync(folder, { recursive: true });
+function compiled(name, program, options) {
+  const [folder, source] = [join(top, 'scripts/bench'), join(top, 'scripts/bench', `${name}.c`)];
+  mkdirSync(join(target, 'bench'), { recursive: true });
   const built = statSync(program, { throwIfNoEntry: false });
-  if (!built || built.mtimeMs < statSync(source).mtimeMs) {
-    const { status, stderr } = spawnSync('gcc', ['-O2', '-Wall', '-o', program, source], { encoding: 'utf8' });
+  const newest = Math.max(...[source, join(folder, 'turns.h')].map((file) => statSync(file).mtimeMs));
+  if (!built || built.mtimeMs < newest) {
+    const { status, stderr } = spawnSync('gcc', ['-O2', '-Wall', ...options, '-o', program, source], { encoding: 'utf8' });
     if (status !== 0) throw new Stop(`gcc ${source}: ${stderr.trim()}`);
   }
   return program;
 }
+
+/** A program in C that helps to measure. */
+export const helper = (name) => compiled(name, join(target, 'bench', name), []);
+
+/** A library that is preloaded into what is measured. */
+export const library = (name) => compiled(name, join(target, 'bench', `${name}.so`), ['-shared', '-fPIC']);
 
 /** Processes that must not outlive us: their ids, negative where a whole group is meant. */
 const ours = new Set();
