@@ -2,7 +2,7 @@
 //!
 //! Enters: the bytes of one `perf_event_header` and what follows it, as `perf_event_open(2)` lays them out for the
 //! sample type that `sys::event` asks for (IDENTIFIER | TIME, of samples that are written IP | TID, sometimes REGS_USER, of
-//! the event for them BRANCH_STACK; `sample_id_all`).
+//! the event for them BRANCH_STACK; `sample_id_all`), or for none at all.
 //! Leaves: [`Record`]s. Never here: a panic, whatever the bytes are; state.
 //!
 //! Whether a sample carries registers is seen from its length, so that no other record need be known. Whether it carries
@@ -19,11 +19,14 @@ pub const HEADER_BYTES: usize = 8;
 /// Bytes of the trailer that `sample_id_all` appends: time, identifier. Before it may be pid and tid of the writer, after all
 /// of the body: what matters of them is in there.
 const TRAILER_BYTES: usize = 16;
+/// Bytes of a record of losses behind the header: identifier, number. The whole record of an event whose records have no
+/// trailer.
+const LOST_BYTES: usize = 16;
 
 /// A record and when it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// CLOCK_MONOTONIC in ns.
+    /// CLOCK_MONOTONIC in ns; 0 of losses that say none.
     pub time_ns: u64,
     /// The id of the event that wrote it.
     pub event_id: u64,
@@ -240,8 +243,19 @@ pub fn parse_record_of(
     let misc = fields.u16().unwrap_or(0);
     fields.u16();
     let short = RecordError::Short { kind, given: record.len() };
-    if kind == abi::PERF_RECORD_SAMPLE {
-        return parse_sample(fields, misc, short, has_branches);
+    match kind {
+        abi::PERF_RECORD_SAMPLE => return parse_sample(fields, misc, short, has_branches),
+        abi::PERF_RECORD_THROTTLE | abi::PERF_RECORD_UNTHROTTLE => {
+            let (time_ns, event_id) = fields.u64().zip(fields.u64()).ok_or(short)?;
+            let is_begin = kind == abi::PERF_RECORD_THROTTLE;
+            let body = if is_begin { Body::Throttle } else { Body::Unthrottle };
+            return Ok(Record { time_ns, event_id, body });
+        }
+        abi::PERF_RECORD_LOST if fields.0.len() == LOST_BYTES => {
+            let (event_id, lost) = fields.u64().zip(fields.u64()).ok_or(short)?;
+            return Ok(Record { time_ns: 0, event_id, body: Body::Lost(lost) });
+        }
+        _ => {}
     }
     let (body, trailer) =
         fields.0.split_at_checked(fields.0.len().wrapping_sub(TRAILER_BYTES)).ok_or(short)?;
@@ -311,8 +325,6 @@ fn parse_body(kind: u32, misc: u16, mut fields: Fields<'_>) -> Option<Body<'_>> 
         }
         abi::PERF_RECORD_LOST => Body::Lost((f.u64()?, f.u64()?).1),
         abi::PERF_RECORD_LOST_SAMPLES => Body::LostSamples(f.u64()?),
-        abi::PERF_RECORD_THROTTLE => Body::Throttle,
-        abi::PERF_RECORD_UNTHROTTLE => Body::Unthrottle,
         other => Body::Other(other),
     })
 }

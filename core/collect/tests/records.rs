@@ -92,6 +92,17 @@ fn each_type_is_understood() {
 }
 
 #[test]
+fn records_of_a_programs_event_have_no_trailer() {
+    let throttle = record(5, 0, &[77, 5, 5], &[]);
+    let known = |body| Record { time_ns: 77, event_id: 5, body };
+    assert_eq!(parse_record(&throttle), Ok(known(Body::Throttle)));
+    assert_eq!(parse_record(&record(6, 0, &[77, 5, 5], &[])), Ok(known(Body::Unthrottle)));
+    let lost = Record { time_ns: 0, event_id: 5, body: Body::Lost(42) };
+    assert_eq!(parse_record(&record(2, 0, &[5, 42], &[])), Ok(lost));
+    assert!(parse_record(&throttle[..16]).is_err());
+}
+
+#[test]
 fn each_malformation_has_its_name() {
     let sample = record(9, 2, &[5, 0x4000, pair(17, 34), 77], &[]);
     assert_eq!(parse_record(&[]), Err(RecordError::Size { given: 0, claimed: 0 }));

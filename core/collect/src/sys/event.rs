@@ -57,8 +57,9 @@ pub struct Attributes {
     pub build_ids: bool,
     /// Count what the event could not write (Linux 6.0): see [`Counts::lost`].
     pub lost: bool,
-    /// Samples are a BPF program's, and none is written: what they hold need not be found out. Linux does so before it
-    /// runs the program, which is told nothing of it, from structures that are in no cache (docs/measured.md).
+    /// Samples, if there are any, are a BPF program's, and none is written: what they hold need not be found out. Linux does
+    /// so before it runs the program, which is told nothing of it, by code and from structures that are in no cache
+    /// (docs/measured.md).
     pub for_program: bool,
     /// Sample the user's registers.
     pub registers: bool,
@@ -163,12 +164,17 @@ impl PerfEvent {
 }
 
 impl Attributes {
+    /// Whether its records end in time and identifier. They do without only if nothing is left to write but throttling,
+    /// which says both by itself, and losses, which the event counts.
+    fn has_trailer(&self) -> bool {
+        self.side_band || !self.for_program || !self.lost
+    }
+
     fn to_abi(self) -> abi::perf_event_attr {
         let mut attr = abi::perf_event_attr {
             size: size_of::<abi::perf_event_attr>() as u32,
             type_: self.counter.kind,
             config: self.counter.config,
-            sample_type: u64::from(abi::PERF_SAMPLE_IDENTIFIER | abi::PERF_SAMPLE_TIME),
             clockid: libc::CLOCK_MONOTONIC,
             ..Default::default()
         };
@@ -176,7 +182,6 @@ impl Attributes {
         attr.__bindgen_anon_2.wakeup_watermark = self.watermark_bytes;
         attr.set_watermark(1);
         attr.set_disabled(1);
-        attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
         attr.set_exclude_kernel(self.exclude_kernel.into());
         attr.set_exclude_hv(self.exclude_kernel.into());
@@ -195,6 +200,10 @@ impl Attributes {
             u64::from(abi::PERF_FORMAT_TOTAL_TIME_ENABLED | abi::PERF_FORMAT_TOTAL_TIME_RUNNING);
         if self.lost {
             attr.read_format |= u64::from(abi::PERF_FORMAT_LOST);
+        }
+        if self.has_trailer() {
+            attr.sample_type |= u64::from(abi::PERF_SAMPLE_IDENTIFIER | abi::PERF_SAMPLE_TIME);
+            attr.set_sample_id_all(1);
         }
         if !self.for_program {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_IP | abi::PERF_SAMPLE_TID);
