@@ -21,8 +21,8 @@ const RUN_TURNS = 200;
 const PARTS = 8;
 const PARTS_MIN = 5;
 /** Shares of the time; the rest starts programs. */
-const COMPUTING = 0.3;
-const COMPILING = 0.6;
+const COMPUTING = 0.15;
+const COMPILING = 0.8;
 /** Runs of the same work without which what it usually takes is not known. */
 const RUNS_MIN = 5;
 const BAR_PERCENT = 0.2;
