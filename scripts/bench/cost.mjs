@@ -4,7 +4,7 @@
 // executions told beside the samples, is compared from process to process. What stays as it is while a collector runs, where its
 // memory lies say, is part of the error: all start anew several times, and the intervals are of these parts.
 
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { atMost, interval, mean, median, percent, shuffled, table } from './figures.mjs';
@@ -36,8 +36,9 @@ function borrower({ cpu, hz, pids, command, turns }) {
   return new Talker([helper('lend'), String(cpu), String(hz), ...pids.map(String), '--', ...command], { env: { ...process.env, ...env } });
 }
 
-/** The runs of a log, a line each: `{ way, ns }` of each turn. */
+/** The runs of a log, a line each: `{ way, ns }` of each turn. None, if none ended. */
 function runsIn(log) {
+  if (!existsSync(log)) return [];
   return readFileSync(log, 'utf8').split('\n').filter(Boolean).map((line) => {
     const words = line.trim().split(' ').map(Number);
     return Array.from({ length: words.length / 2 }, (_, turn) => ({ way: words[2 * turn], ns: words[2 * turn + 1] }));
@@ -155,7 +156,7 @@ export async function cost({ begin, hz, seconds }) {
   const computed = leveled(parts, (one) => one.computed);
   const compiled = leveled(parts, (one) => one.compiled.runs);
   const over = (all) => {
-    const groups = all.filter((group) => group.length > 0);
+    const groups = all.filter((group) => group.length > 0 && group.every(Number.isFinite));
     if (groups.length < PARTS_MIN) throw new Stop('too little to compare: the machine is too busy, or --seconds too short');
     return interval(groups);
   };
