@@ -32,7 +32,7 @@ async function costOf({ dwells, seconds, hz }) {
     for (const collector of collectors) await collector.start(hz);
     return collectors;
   };
-  await cost({ begin, hz, seconds });
+  await cost({ begin, scratch, hz, seconds });
 }
 
 const items = {

@@ -120,9 +120,9 @@ async function starting({ scratch, seconds, count, ...where }) {
   return rounds;
 }
 
-/** One part: all collectors start, are compared, and end. */
-async function part(begin, hz, seconds) {
-  const scratch = mkdtempSync(join(process.env.TMPDIR ?? '/tmp', 'dwell-cost-'));
+/** One part, its files in a folder: all collectors start, are compared, and end. */
+async function part(begin, within, hz, seconds) {
+  const scratch = mkdtempSync(join(within, 'cost-'));
   const collectors = await begin();
   try {
     const where = { scratch, hz, pids: collectors.map(({ pid }) => pid) };
@@ -150,19 +150,19 @@ function leveled(parts, of) {
 }
 
 /** Prints what collectors cost at a rate. */
-export async function cost({ begin, hz, seconds }) {
+export async function cost({ begin, scratch, hz, seconds }) {
   const parts = [];
-  for (let at = 0; at < PARTS; at++) parts.push(await part(begin, hz, seconds / PARTS));
+  for (let at = 0; at < PARTS; at++) parts.push(await part(begin, scratch, hz, seconds / PARTS));
   const computed = leveled(parts, (one) => one.computed);
   const compiled = leveled(parts, (one) => one.compiled.runs);
   const over = (all) => {
-    const groups = all.filter((group) => group.length > 0 && group.every(Number.isFinite));
+    const groups = all.filter((group) => group.length > 0);
     if (groups.length < PARTS_MIN) throw new Stop('too little to compare: the machine is too busy, or --seconds too short');
     return interval(groups);
   };
   /** Of starts, a share of what gcc takes for a file. */
   const starts = (way, base) =>
-    over(parts.map((one) => one.started.map((round) => ((round.get(way) - round.get(base)) / one.compiled.ns) * 100)));
+    over(parts.map((one) => (one.compiled.ns ? one.started.map((round) => ((round.get(way) - round.get(base)) / one.compiled.ns) * 100) : [])));
   const judged = (figure) => `${percent(figure)} ${atMost(figure.median, BAR_PERCENT, '%')}`;
   const above = (way, base, show) => [
     show(over(computed.map((runs) => excess(runs, way, base)))),

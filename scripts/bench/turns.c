@@ -86,14 +86,15 @@ __attribute__((destructor)) static void tell(void)
 {
 	FILE *log;
 
-	if (!every)
+	if (!every && !count)
 		return;
+	if (every) /* the last one is no whole turn */
+		turn(&ways.of[order[count % ways.count]], 0);
 	every = 0;
-	end();
 	log = fopen(getenv("TURNS_LOG"), "a");
 	if (!log)
 		return;
-	for (int i = 0; i < count - 1; i++) /* the last one is no whole turn */
+	for (int i = 0; i < count; i++)
 		fprintf(log, "%u %u ", turns[i].way, turns[i].cpu_ns);
 	fputc('\n', log);
 	fclose(log);

@@ -88,30 +88,32 @@ fn attached_events_write_no_samples() {
     );
 }
 
-/// Keeps the first CPU busy for so much time of its own.
-fn spin_on_first_cpu(cpu_ms: u64) {
+/// Does something in a thread that runs on the first CPU alone.
+fn there<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let mut first = rustix::thread::CpuSet::new();
     first.set(0);
-    let spin = std::thread::spawn(move || {
+    let thread = std::thread::spawn(move || {
         rustix::thread::sched_setaffinity(None, &first).unwrap();
+        work()
+    });
+    thread.join().unwrap()
+}
+
+/// Keeps the first CPU busy for so much time of its own.
+fn spin_on_first_cpu(cpu_ms: u64) {
+    there(move || {
         let spent = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let ms = |t: Timespec| t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000;
         while ms(spent()) < cpu_ms {
             std::hint::spin_loop();
         }
     });
-    spin.join().unwrap();
 }
 
 /// Executes a program there.
 fn run_on_first_cpu() {
-    let mut first = rustix::thread::CpuSet::new();
-    first.set(0);
-    let run = std::thread::spawn(move || {
-        rustix::thread::sched_setaffinity(None, &first).unwrap();
-        std::process::Command::new("true").status().unwrap()
-    });
-    assert!(run.join().unwrap().success());
+    let status = there(|| std::process::Command::new("true").status().unwrap());
+    assert!(status.success());
 }
 
 fn drained(source: &mut PerfSource) -> Vec<Item> {
