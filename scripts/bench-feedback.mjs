@@ -160,7 +160,7 @@ function report(subjects, estimated, seconds) {
   for (const { name } of subjects) {
     const of = seconds.get(name);
     const cells = ways.map((way) => {
-      const { median: middle, low, high } = interval(gains(of, way));
+      const { middle, low, high } = interval(gains(of, way));
       logs[way] += Math.log(1 + middle / 100);
       return `${signed(middle)} (${signed(low)} to ${signed(high)})`;
     });

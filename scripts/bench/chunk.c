@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { TABLE = 1 << 17, STEPS = 100000 };
+enum { TABLE = 1 << 17, STEPS = 35000 };
 static uint32_t table[TABLE];
 
 /* Dependent loads over half a megabyte, so that what an interrupt throws out of the caches is paid for here. */

@@ -1,8 +1,10 @@
 // What sampling costs its victims, above nothing and above the bare interrupt. Nothing, the bare interrupt and the collectors take
-// turns of half a millisecond of the victim's work (turns.c): a machine that is shared wanders by percents within some, and ways
-// that take their turns within a few milliseconds wander together. What starts with a process and ends with it, mappings and
-// executions told beside the samples, is compared from process to process. What stays as it is while a collector runs, where its
-// memory lies say, is part of the error: all start anew several times, and the intervals are of these parts.
+// turns of some milliseconds of the victim's work (turns.c): a machine that is shared wanders by percents within seconds, and ways
+// that take their turns within a few milliseconds wander together. Of each turn only the end counts, when the way has been on for
+// some samples: one that has not been on for ten milliseconds finds nothing of its own in any cache, and pays for its first two or
+// three samples what one that is always on does not. What starts with a process and ends with it, mappings and executions told
+// beside the samples, is compared from process to process. What stays as it is while a collector runs, where its memory lies say,
+// is part of the error: all start anew several times, and the intervals are of these parts.
 
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
@@ -13,16 +15,24 @@ import { middleSources } from './loads.mjs';
 import { Stop } from '../step.mjs';
 
 const GCC = ['gcc', '-O2', '-g', '-c', '-w', '-o', '/dev/null'];
-/** Calls of malloc in a turn of gcc's compiler proper: some half a millisecond. */
-const TURN_CALLS = 400;
-/** Turns of a victim that computes that are one run. */
-const RUN_TURNS = 200;
+/** Calls of malloc in a piece of a turn of gcc's compiler proper: some half a millisecond, as a piece of what computes. */
+const PIECE_CALLS = 400;
+/** Pieces of a turn, and of these the ones at its beginning that do not count. */
+const PIECES = 6;
+const COLD_PIECES = 2;
+/** Rounds of turns of a victim that computes that are one run. */
+const RUN_ROUNDS = 10;
+/**
+ * Pieces beyond these percentiles of all are taken to be there: most were disturbed by something else. What makes all pieces longer
+ * moves the mean by the share between them only, which is made up for.
+ */
+const CLIPPED = [0.02, 0.98];
 /** How often all start anew, and of how many there must be something to compare. */
-const PARTS = 8;
+const PARTS = 12;
 const PARTS_MIN = 5;
 /** Shares of the time; the rest starts programs. */
-const COMPUTING = 0.15;
-const COMPILING = 0.8;
+const COMPUTING = 0.25;
+const COMPILING = 0.7;
 /** Runs of the same work without which what it usually takes is not known. */
 const RUNS_MIN = 5;
 const BAR_PERCENT = 0.2;
@@ -32,49 +42,64 @@ const cpus = Array.from({ length: availableParallelism() }, (_, cpu) => cpu);
 
 /** A process on a CPU that can turn the collectors' events there on and off; its turns, if it takes any, are in `log`. */
 function borrower({ cpu, hz, pids, command, turns }) {
-  const env = turns && { TURNS_NAME: turns.name, TURNS_CALLS: String(turns.calls), TURNS_LOG: turns.log, LD_PRELOAD: library('turns') };
+  const env = turns && { TURNS_NAME: turns.name, TURNS_CALLS: String(turns.calls), TURNS_PIECES: String(PIECES), TURNS_LOG: turns.log, LD_PRELOAD: library('turns') };
   return new Talker([helper('lend'), String(cpu), String(hz), ...pids.map(String), '--', ...command], { env: { ...process.env, ...env } });
 }
 
-/** The runs of a log, a line each: `{ way, ns }` of each turn. None, if none ended. */
+/** The runs of a log, a line each: of each piece its way's number and its time in ns, one after the other. None, if none ended. */
 function runsIn(log) {
   if (!existsSync(log)) return [];
-  return readFileSync(log, 'utf8').split('\n').filter(Boolean).map((line) => {
-    const words = line.trim().split(' ').map(Number);
-    return Array.from({ length: words.length / 2 }, (_, turn) => ({ way: words[2 * turn], ns: words[2 * turn + 1] }));
-  });
+  return readFileSync(log, 'utf8').split('\n').filter(Boolean).map((line) => Uint32Array.from(line.trim().split(' '), Number));
 }
 
 /**
- * How much time each way took in each run, over what the same turns take usually: the median of all runs of the same work,
- * whatever way was on. Nothing of runs that went another way.
+ * How much time the pieces took that count, by part and way. Over what each usually takes, the median of all runs of the same work,
+ * whatever way was on; and over how much more than usual its round took. Nothing of runs that went another way.
  */
-function levels(runs) {
-  if (runs.length < RUNS_MIN) return [];
-  const length = median(runs.map((run) => run.turns.length));
-  const alike = runs.filter((run) => run.turns.length === length);
-  const usual = Array.from({ length }, (_, turn) => median(alike.map((run) => run.turns[turn].ns)));
-  return alike.map(({ part, turns }) => {
-    const sums = new Map();
-    turns.forEach(({ way, ns }, turn) => {
-      const sum = sums.get(way) ?? sums.set(way, { ns: 0, usual: 0 }).get(way);
-      sum.ns += ns;
-      sum.usual += usual[turn];
-    });
-    return { part, ways: new Map([...sums].map(([way, sum]) => [way, sum.ns / sum.usual])) };
-  });
+class Levels {
+  constructor(ways) {
+    this.ways = ways;
+    this.of = Array.from({ length: PARTS }, () => Array.from({ length: ways }, () => []));
+    this.runs = 0;
+  }
+
+  /** Adds runs of one work. */
+  add(runs) {
+    if (runs.length < RUNS_MIN) return;
+    const length = median(runs.map(({ pieces }) => pieces.length));
+    const alike = runs.filter(({ pieces }) => pieces.length === length);
+    const usual = Array.from({ length: length / 2 }, (_, piece) => median(alike.map(({ pieces }) => pieces[2 * piece + 1])));
+    const round = this.ways * PIECES;
+    for (const { part, pieces } of alike) {
+      for (let from = 0; from + round <= usual.length; from += round) {
+        const levels = Array.from({ length: round }, (_, at) => pieces[2 * (from + at) + 1] / usual[from + at]);
+        const level = median(levels);
+        for (let at = 0; at < round; at++) {
+          if (at % PIECES >= COLD_PIECES) this.of[part][pieces[2 * (from + at)]].push(levels[at] / level);
+        }
+      }
+    }
+    this.runs += alike.length;
+  }
+
+  /** The mean of each way, part by part; of parts without any, nothing. */
+  means() {
+    const all = Float64Array.from(this.of.flat(2)).sort();
+    const [low, high] = CLIPPED.map((share) => all[Math.floor(share * all.length)]);
+    const parts = this.of.filter((ways) => ways.every((levels) => levels.length > 0));
+    return parts.map((ways) => ways.map((levels) => mean(levels.map((level) => Math.min(high, Math.max(low, level))))));
+  }
 }
 
 /** A victim on every CPU that computes. */
-async function computing({ scratch, seconds, ...where }) {
+async function computing({ scratch, seconds, count, ...where }) {
   const logs = cpus.map((cpu) => join(scratch, `computing-${cpu}`));
   const victims = cpus.map((cpu) => borrower({ ...where, cpu, command: [helper('chunk')], turns: { name: 'chunk', calls: 1, log: logs[cpu] } }));
   await sleep(seconds * 1000);
   await Promise.all(victims.map((victim) => victim.end()));
-  return logs.flatMap((log) => {
-    const all = runsIn(log).flat();
-    return Array.from({ length: Math.floor(all.length / RUN_TURNS) }, (_, run) => ({ work: '', turns: all.slice(run * RUN_TURNS, (run + 1) * RUN_TURNS) }));
-  });
+  const length = 2 * RUN_ROUNDS * count * PIECES;
+  const runs = logs.flatMap(runsIn).flatMap((log) => Array.from({ length: Math.floor(log.length / length) }, (_, run) => log.slice(run * length, (run + 1) * length)));
+  return runs.map((pieces) => ({ work: '', pieces }));
 }
 
 /** On every CPU, over and over for some time: `run` with a number that counts up. */
@@ -88,11 +113,11 @@ const everywhere = (seconds, run) => {
 };
 
 /** gcc on every CPU, its compiler proper taking turns; and what a file takes it, in ns. */
-async function compiling({ scratch, seconds, ...where }) {
+async function compiling({ scratch, seconds, count: _, ...where }) {
   const files = middleSources();
   const logs = cpus.map((cpu) => join(scratch, `compiling-${cpu}`));
   const command = [helper('runner'), ...GCC];
-  const runners = cpus.map((cpu) => borrower({ ...where, cpu, command, turns: { name: 'cc1', calls: TURN_CALLS, log: logs[cpu] } }));
+  const runners = cpus.map((cpu) => borrower({ ...where, cpu, command, turns: { name: 'cc1', calls: PIECE_CALLS, log: logs[cpu] } }));
   const asked = cpus.map(() => []);
   const taken = [];
   await everywhere(seconds, async (cpu, at) => {
@@ -100,7 +125,7 @@ async function compiling({ scratch, seconds, ...where }) {
     asked[cpu].push(files[at % files.length]);
   });
   await Promise.all(runners.map((runner) => runner.end()));
-  return { runs: cpus.flatMap((cpu) => runsIn(logs[cpu]).map((turns, at) => ({ work: asked[cpu][at], turns }))), ns: mean(taken) };
+  return { runs: cpus.flatMap((cpu) => runsIn(logs[cpu]).map((pieces, at) => ({ work: asked[cpu][at], pieces }))), ns: mean(taken) };
 }
 
 /** gcc of nothing on every CPU, way by way: what it takes to start and to end, in ns. */
@@ -125,56 +150,53 @@ async function part(begin, within, hz, seconds) {
   const scratch = mkdtempSync(join(within, 'cost-'));
   const collectors = await begin();
   try {
-    const where = { scratch, hz, pids: collectors.map(({ pid }) => pid) };
+    const names = ['nothing', 'bare interrupt', ...collectors.map(({ name }) => name)];
+    const where = { scratch, hz, pids: collectors.map(({ pid }) => pid), count: names.length };
     const computed = await computing({ ...where, seconds: seconds * COMPUTING });
     const compiled = await compiling({ ...where, seconds: seconds * COMPILING });
-    const started = await starting({ ...where, seconds: seconds * (1 - COMPUTING - COMPILING), count: collectors.length + 2 });
-    return { names: ['nothing', 'bare interrupt', ...collectors.map(({ name }) => name)], computed, compiled, started };
+    const started = await starting({ ...where, seconds: seconds * (1 - COMPUTING - COMPILING) });
+    return { names, computed, compiled, started };
   } finally {
     for (const collector of collectors) await collector.end();
     rmSync(scratch, { recursive: true });
   }
 }
 
-/** How much more one way takes than another, in percent, run by run. */
-const excess = (runs, way, base) => runs.flatMap((run) => (run.has(way) && run.has(base) ? [(run.get(way) / run.get(base) - 1) * 100] : []));
-
-/** The levels of all parts' runs, part by part; `of` has a part's runs, by what they did. */
-function leveled(parts, of) {
+/** The levels of all parts' runs; `of` has a part's runs, by what they did. */
+function levelsOf(parts, of) {
   const works = new Map();
   parts.forEach((one, part) => {
-    for (const { work, turns } of of(one)) works.set(work, [...(works.get(work) ?? []), { part, turns }]);
+    for (const { work, pieces } of of(one)) works.set(work, [...(works.get(work) ?? []), { part, pieces }]);
   });
-  const all = [...works.values()].flatMap(levels);
-  return parts.map((_, part) => all.filter((level) => level.part === part).map(({ ways }) => ways));
+  const levels = new Levels(parts[0].names.length);
+  for (const runs of works.values()) levels.add(runs);
+  return levels;
 }
 
 /** Prints what collectors cost at a rate. */
 export async function cost({ begin, scratch, hz, seconds }) {
   const parts = [];
   for (let at = 0; at < PARTS; at++) parts.push(await part(begin, scratch, hz, seconds / PARTS));
-  const computed = leveled(parts, (one) => one.computed);
-  const compiled = leveled(parts, (one) => one.compiled.runs);
-  const over = (all) => {
-    const groups = all.filter((group) => group.length > 0);
+  const enough = (groups) => {
     if (groups.length < PARTS_MIN) throw new Stop('too little to compare: the machine is too busy, or --seconds too short');
-    return interval(groups);
+    return groups;
   };
+  const computed = levelsOf(parts, (one) => one.computed);
+  const compiled = levelsOf(parts, (one) => one.compiled.runs);
+  const [computedMeans, compiledMeans] = [computed, compiled].map((levels) => enough(levels.means()));
+  /** How much more one way takes than another. */
+  const excess = (means, way, base) => interval(means.map((ways) => ((ways[way] / ways[base] - 1) * 100) / (CLIPPED[1] - CLIPPED[0])), mean);
   /** Of starts, a share of what gcc takes for a file. */
-  const starts = (way, base) =>
-    over(parts.map((one) => (one.compiled.ns ? one.started.map((round) => ((round.get(way) - round.get(base)) / one.compiled.ns) * 100) : [])));
-  const judged = (figure) => `${percent(figure)} ${atMost(figure.median, BAR_PERCENT, '%')}`;
-  const above = (way, base, show) => [
-    show(over(computed.map((runs) => excess(runs, way, base)))),
-    show(over(compiled.map((runs) => excess(runs, way, base)))),
-    percent(starts(way, base)),
-  ];
+  const startsOf = (one, way, base) => one.started.map((round) => ((round.get(way) - round.get(base)) / one.compiled.ns) * 100);
+  const starts = (way, base) => interval(enough(parts.filter((one) => one.compiled.ns).map((one) => startsOf(one, way, base)).filter((all) => all.length > 0)));
+  const judged = (figure) => `${percent(figure)} ${atMost(figure.middle, BAR_PERCENT, '%')}`;
+  const above = (way, base, show) => [show(excess(computedMeans, way, base)), show(excess(compiledMeans, way, base)), percent(starts(way, base))];
   const { names } = parts[0];
-  const count = (all) => all.reduce((sum, { length }) => sum + length, 0);
+  const startCount = parts.reduce((sum, { started }) => sum + started.length, 0);
   const fileMs = mean(parts.map((one) => one.compiled.ns)) / 1e6;
   table(
-    `cost at ${hz} Hz on each CPU: CPU time of the victims, median of runs (95%, by resampling ${PARTS} parts), ` +
-      `${count(computed)}, ${count(compiled)} and ${count(parts.map(({ started }) => started))} of them; a file takes gcc ${fileMs.toFixed(0)} ms`,
+    `cost at ${hz} Hz on each CPU: CPU time of the victims in turns of ${PIECES} pieces of half a millisecond after the first ${COLD_PIECES} ` +
+      `(95%, by resampling ${PARTS} parts), ${computed.runs} and ${compiled.runs} runs; of ${startCount} starts; a file takes gcc ${fileMs.toFixed(0)} ms`,
     [
       ['', 'computing', 'compiling', 'starting gcc, of a file'],
       [`${names[BARE]}, above nothing`, ...above(BARE, NOTHING, percent)],

@@ -10,20 +10,20 @@ export const spread = (values, digits, unit) =>
   `${median(values).toFixed(digits)} ${unit} (${Math.min(...values).toFixed(digits)}–${Math.max(...values).toFixed(digits)})`;
 
 /**
- * The median, and where it lies with 95% by resampling: of values, or of groups of values that were disturbed together.
+ * The middle, and where it lies with 95% by resampling: of values, or of groups of values that were disturbed together.
  * Seeded: the same values give the same interval.
  */
-export function interval(values) {
+export function interval(values, middle = median) {
   let state = 1;
   const random = () => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     return state / 2 ** 32;
   };
-  const medians = Array.from({ length: 500 }, () => median(Array.from(values, () => values[Math.floor(random() * values.length)]).flat()));
-  return { median: median(values.flat()), low: quantile(medians, 0.025), high: quantile(medians, 0.975), count: values.length };
+  const middles = Array.from({ length: 500 }, () => middle(Array.from(values, () => values[Math.floor(random() * values.length)]).flat()));
+  return { middle: middle(values.flat()), low: quantile(middles, 0.025), high: quantile(middles, 0.975), count: values.length };
 }
 
-export const percent = ({ median: middle, low, high }, digits = 2) =>
+export const percent = ({ middle, low, high }, digits = 2) =>
   `${middle.toFixed(digits)} % (${low.toFixed(digits)}–${high.toFixed(digits)})`;
 
 /** The bar beside the figure that is held to it. */

@@ -1,7 +1,7 @@
-// Preloaded into a program, has ways (turns.h) take turns while it works, some half a millisecond each, in another order each
-// round, so that they are compared within milliseconds. A turn is TURNS_CALLS calls of malloc, and so the same work in every
-// run of a program that is given the same. Only in the program TURNS_NAME; when it ends, a line is appended to the file
-// TURNS_LOG: for each turn the way's number and the CPU time that the thread took for it, in ns.
+// Preloaded into a program, has ways (turns.h) take turns while it works, some milliseconds each, in another order each round, so
+// that what is compared is close in time. A turn is TURNS_PIECES pieces of TURNS_CALLS calls of malloc, and so the same work in
+// every run of a program that is given the same. Only in the program TURNS_NAME; when it ends, a line is appended to the file
+// TURNS_LOG: for each piece the way's number and the CPU time that the thread took for it, in ns.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -9,14 +9,14 @@
 #include <string.h>
 #include "turns.h"
 
-enum { TURNS_MAX = 1 << 19 };
+enum { LOG_MAX = 1 << 19 };
 
 extern void *__libc_malloc(size_t size);
 
 static struct ways ways;
-static struct { uint32_t way, cpu_ns; } turns[TURNS_MAX];
+static struct { uint32_t way, cpu_ns; } done[LOG_MAX];
 static long every, calls; /* every is 0 while nothing is counted */
-static int count, order[WAYS_MAX];
+static int count, pieces, order[WAYS_MAX];
 static uint64_t since_ns, random_state;
 
 static uint64_t draw(uint64_t below)
@@ -35,11 +35,17 @@ static void shuffle(void)
 	}
 }
 
+static int way_now(void)
+{
+	return order[count / pieces % ways.count];
+}
+
 static void begin(void)
 {
-	if (count % ways.count == 0)
+	if (count % (pieces * ways.count) == 0)
 		shuffle();
-	turn(&ways.of[order[count % ways.count]], 1);
+	if (count % pieces == 0)
+		turn(&ways.of[way_now()], 1);
 	calls = 0;
 	since_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
@@ -47,18 +53,19 @@ static void begin(void)
 static void end(void)
 {
 	uint64_t cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - since_ns;
-	int way = order[count % ways.count];
+	int way = way_now();
 
-	turn(&ways.of[way], 0);
-	turns[count].way = way;
-	turns[count++].cpu_ns = cpu_ns;
+	done[count].way = way;
+	done[count++].cpu_ns = cpu_ns;
+	if (count % pieces == 0 || count == LOG_MAX)
+		turn(&ways.of[way], 0);
 }
 
 void *malloc(size_t size)
 {
 	if (every && ++calls > every) {
 		end();
-		if (count < TURNS_MAX)
+		if (count < LOG_MAX)
 			begin();
 		else
 			every = 0;
@@ -68,15 +75,16 @@ void *malloc(size_t size)
 
 __attribute__((constructor)) static void start(void)
 {
-	const char *name = getenv("TURNS_NAME"), *number = getenv("TURNS_CALLS");
+	const char *name = getenv("TURNS_NAME"), *number = getenv("TURNS_CALLS"), *parts = getenv("TURNS_PIECES");
 
-	if (!name || !number || !getenv("TURNS_LOG") || strcmp(name, program_invocation_short_name))
+	if (!name || !number || !parts || !getenv("TURNS_LOG") || strcmp(name, program_invocation_short_name))
 		return;
+	pieces = atoi(parts);
 	read_ways(&ways);
 	random_state = clock_ns(CLOCK_MONOTONIC);
 	for (int way = 0; way < ways.count; way++)
 		order[way] = way;
-	if (ways.count == 0)
+	if (ways.count == 0 || pieces < 1)
 		return;
 	begin();
 	every = atol(number);
@@ -88,14 +96,14 @@ __attribute__((destructor)) static void tell(void)
 
 	if (!every && !count)
 		return;
-	if (every) /* the last one is no whole turn */
-		turn(&ways.of[order[count % ways.count]], 0);
+	if (every) /* the last piece is not whole */
+		turn(&ways.of[way_now()], 0);
 	every = 0;
 	log = fopen(getenv("TURNS_LOG"), "a");
 	if (!log)
 		return;
 	for (int i = 0; i < count; i++)
-		fprintf(log, "%u %u ", turns[i].way, turns[i].cpu_ns);
+		fprintf(log, "%u %u ", done[i].way, done[i].cpu_ns);
 	fputc('\n', log);
 	fclose(log);
 }
