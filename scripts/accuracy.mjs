@@ -14,7 +14,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { measureBlocks } from './accuracy/mca.mjs';
-import { sets } from './accuracy/sets.mjs';
+import { native_windows, sets } from './accuracy/sets.mjs';
 import { main } from './build.mjs';
 import { must, Stop, target, top } from './step.mjs';
 
@@ -52,7 +52,7 @@ async function make(set, root, { quick, programs }) {
 
 function judge(root, { set = [], role, json, programs }) {
   const choose = (name, values) => values.flatMap((value) => [`--${name}`, value]);
-  const arguments_ = ['judge', root, ...choose('set', set), ...choose('program', programs), ...(role ? ['--role', role] : []), ...(json ? ['--json'] : [])];
+  const arguments_ = ['judge', root, '--windows', String(native_windows), ...choose('set', set), ...choose('program', programs), ...(role ? ['--role', role] : []), ...(json ? ['--json'] : [])];
   const { status } = spawnSync(evaluator, arguments_, { cwd: top, stdio: 'inherit' });
   if (status !== 0) throw new Stop('the captures could not be judged');
 }

@@ -25,16 +25,15 @@ const native_samples_quick = 8_000;
 /** Path bursts of a native program: as many as a minute of CPU time gives at 1 %. */
 const native_bursts = 560;
 const native_bursts_quick = 50;
-/** Counted windows, at 1.5 ms: as many as two minutes give. */
-const native_windows = 800;
-const native_windows_quick = 30;
+/** Counted windows, at 3 ms: as many as `record` counts by default, for 1 % of the time that so many samples take at its 1,000 Hz. */
+export const native_windows = 120;
 
 async function makeNative(wanted, { root, quick, evaluator }) {
   const work = join(target, 'accuracy-work/native');
   const inputs = join(work, 'inputs');
   makeInputs(inputs);
   const size = quick
-    ? { samples: native_samples_quick, bursts: native_bursts_quick, windows: native_windows_quick }
+    ? { samples: native_samples_quick, bursts: native_bursts_quick, windows: native_windows / 4 }
     : { samples: native_samples, bursts: native_bursts, windows: native_windows };
   for (const program of wanted) {
     const start = performance.now();

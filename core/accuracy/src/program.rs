@@ -48,6 +48,8 @@ pub struct Evidence {
     pub period_cycles: Option<f64>,
     /// Procedures with samples, by address.
     pub procedures: Vec<Procedure>,
+    /// Whether windows were counted, whatever they tell of these procedures.
+    pub has_windows: bool,
     /// What llvm-mca says, by a block's first address.
     pub mca: Option<BTreeMap<Address, McaBlock>>,
 }
@@ -132,6 +134,7 @@ impl Program {
                 model: model.clone(),
                 period_cycles: capture.period_cycles(),
                 procedures: join.procedures,
+                has_windows: !capture.windows.is_empty(),
                 mca: capture.mca.clone(),
             },
             truth: join.truth,

@@ -75,7 +75,14 @@ impl Recipe {
         }
         let (arch, period_cycles) = (self.arch, Some(PERIOD_CYCLES));
         Some(Program {
-            evidence: Evidence { arch, model: model.clone(), period_cycles, procedures, mca: None },
+            evidence: Evidence {
+                arch,
+                model: model.clone(),
+                period_cycles,
+                procedures,
+                has_windows: false,
+                mca: None,
+            },
             truth,
             is_absolute: true,
             stray_samples: 0,

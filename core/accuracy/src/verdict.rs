@@ -216,7 +216,8 @@ fn variants(evidence: &Evidence) -> Vec<(&'static str, Help)> {
     let any = |f: &dyn Fn(&Procedure) -> bool| evidence.procedures.iter().any(f);
     let has_instructions = |p: &Procedure| p.events.keys().any(|e| e.name() == "instructions");
     let has_bursts = any(&|p| !p.transfers.is_empty());
-    let has_windows = any(&|p| !p.counted.is_empty());
+    // Where they told nothing too: what a row means is over the same programs as the others.
+    let has_windows = evidence.has_windows;
     let kinds = [
         ("dwell, time alone", Help::NONE, any(&|p| p.directions.iter().any(|&(t, n)| t + n > 0))),
         ("dwell + bursts", Help::BURSTS, has_bursts),

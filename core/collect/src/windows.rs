@@ -5,7 +5,7 @@
 //!
 //! A window begins at a random moment of a thread's running time, as a path burst does, and lasts some milliseconds. In
 //! it hardware breakpoints count executions of up to four places: of the blocks with most samples, drawn at random, so
-//! that in time each is compared with many others. The thread is not stopped, but each execution costs it microseconds,
+//! that in time each is compared with many others, and in pairs of neighbours, which run together. The thread is not stopped, but each execution costs it microseconds,
 //! so that the cost is bounded by the window's length and mostly in proportion to what was counted; delays between
 //! windows are drawn such that it stays within the budget.
 
@@ -55,6 +55,8 @@ const PCS_MAX: usize = 256;
 const PROCESSES_MAX: usize = 64;
 /// Program counters of each that are remembered.
 const PCS_KEPT_MAX: usize = 1 << 16;
+/// Blocks so close to each other are neighbours.
+const NEAR_BYTES: u64 = 512;
 /// Bytes of code in which a block must end.
 const CODE_BYTES: usize = 96;
 /// The architecture whose code is looked at.
@@ -190,13 +192,19 @@ impl Windows {
     }
 
     /// Different blocks, each likelier the more samples it has, but less than in proportion: the rare ones matter too.
+    /// Every second is a neighbour of the one before, if that has any: what lies close together runs together even where
+    /// a program goes through phases (docs/measured.md).
     fn draw_places(&mut self, hottest: &[(u64, f64)]) -> Vec<u64> {
         let mut rest: Vec<(u64, f64)> = hottest.to_vec();
-        let mut places = Vec::with_capacity(PLACES_MAX);
+        let mut places: Vec<u64> = Vec::with_capacity(PLACES_MAX);
         while places.len() < PLACES_MAX && !rest.is_empty() {
-            let mut left = self.random.uniform() * rest.iter().map(|r| r.1).sum::<f64>();
-            let found = rest.iter().position(|(_, weight)| {
-                left -= weight;
+            let anchor = places.last().filter(|_| places.len() % 2 == 1).copied();
+            let near = |place: u64| anchor.is_none_or(|a| a.abs_diff(place) <= NEAR_BYTES);
+            let has_near = rest.iter().any(|r| near(r.0));
+            let weight = |r: &(u64, f64)| if near(r.0) || !has_near { r.1 } else { 0.0 };
+            let mut left = self.random.uniform() * rest.iter().map(weight).sum::<f64>();
+            let found = rest.iter().position(|r| {
+                left -= weight(r);
                 left < 0.0
             });
             places.push(rest.swap_remove(found.unwrap_or(0)).0);
@@ -295,6 +303,22 @@ mod tests {
         }
         let places: Vec<u64> = blocks.hottest(std::process::id()).iter().map(|(pc, _)| pc - start).collect();
         assert_eq!(places, [5, 12]);
+    }
+
+    #[test]
+    fn places_are_drawn_in_pairs_of_neighbours() {
+        let mut windows = Windows::start(1.0);
+        let hottest = [0x1000, 0x1040, 0x9000, 0x90f0, 0x10000].map(|place| (place, 3.0));
+        for _ in 0..100 {
+            let places = windows.draw_places(&hottest);
+            let mut different = places.clone();
+            different.sort_unstable();
+            different.dedup();
+            assert_eq!((places.len(), different.len()), (4, 4));
+            let has_neighbour = places[0] != 0x10000;
+            assert_eq!(places[0].abs_diff(places[1]) <= NEAR_BYTES, has_neighbour, "{places:x?}");
+        }
+        assert_eq!(windows.draw_places(&hottest[..1]), [0x1000]);
     }
 
     #[test]
