@@ -224,6 +224,21 @@ fn what_is_kept_of_a_pid_ends_with_its_next_record() {
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+4 cc1#1 1", "cpu-clock /lib/libc+4 cc1#1 2"]);
 }
 
+/// Its executable was another program's already, which the record that follows tells.
+#[test]
+fn what_is_kept_of_a_pid_in_the_kernel_ends_with_its_next_record() {
+    let mut c = aggregating();
+    execute(&mut c, 1, 9, "/bin/cc1");
+    c.end_interval(2); // From here on it was one program only, which is kept.
+    c.apply_entries(&[entry(kernel(KERNEL + 1, Some(88)), 9, 1)], interval(2, 3));
+    c.apply(3, side(Side::Exec { pid: 9, comm: "comm".into() }));
+    map(&mut c, 3, 9, 0x5000, file("/bin/as"));
+    c.apply(3, side(Side::Executable { pid: 9, id: 88 }));
+    c.apply_entries(&[entry(kernel(KERNEL + 1, Some(88)), 9, 2)], interval(2, 4));
+    c.end_interval(4);
+    assert_eq!(told(&c.take()), ["cpu-clock kernel+1 as#1 2", "cpu-clock kernel+1 cc1#1 1"]);
+}
+
 #[test]
 fn a_module_has_what_was_sampled_while_it_was_there() {
     let mut c = aggregating();
