@@ -264,6 +264,11 @@ fn honesty(c: &CollectorRecord) -> Vec<String> {
         counted(c.idle).map(|n| format!("idle: {n} samples in the idle task are counted nowhere else")),
         counted(c.registers_lost)
             .map(|n| format!("registers: {n} times they were lost, so that a sample told no direction")),
+        counted(c.executions_lost).map(|n| {
+            format!(
+                "executions: {n} were not told for want of room; samples that this left unclear are unknown"
+            )
+        }),
         Some(format!(
             "skew: {} records came after their turn, by {:.3} s at most",
             grouped(c.late_records),
@@ -306,17 +311,20 @@ mod tests {
 
     #[test]
     fn what_the_kernel_counted_beside_samples_is_told() {
-        let told = |idle, registers_lost| {
-            let lines = honesty(&CollectorRecord { idle, registers_lost, ..CollectorRecord::default() });
-            lines.into_iter().filter(|l| l.starts_with("idle") || l.starts_with("reg")).collect::<Vec<_>>()
+        let told = |[idle, registers_lost, executions_lost]: [Option<u64>; 3]| {
+            let of = CollectorRecord::default();
+            let lines = honesty(&CollectorRecord { idle, registers_lost, executions_lost, ..of });
+            let others = ["lost", "unknown", "skew"];
+            lines.into_iter().filter(|l| !others.iter().any(|o| l.starts_with(o))).collect::<Vec<_>>()
         };
-        assert_eq!(told(None, None), [""; 0]);
-        assert_eq!(told(Some(0), Some(0)), [""; 0]);
+        assert_eq!(told([None; 3]), [""; 0]);
+        assert_eq!(told([Some(0); 3]), [""; 0]);
         assert_eq!(
-            told(Some(1234), Some(5)),
+            told([Some(1234), Some(5), Some(6)]),
             [
                 "idle: 1,234 samples in the idle task are counted nowhere else",
-                "registers: 5 times they were lost, so that a sample told no direction"
+                "registers: 5 times they were lost, so that a sample told no direction",
+                "executions: 6 were not told for want of room; samples that this left unclear are unknown"
             ]
         );
     }

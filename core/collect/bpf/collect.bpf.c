@@ -441,6 +441,16 @@ PROGRAM(5)
 PROGRAM(6)
 PROGRAM(7)
 
+/* CPUs that came later have no head here, so that one counts for all. */
+static __always_inline void lose_execution(void)
+{
+	__u32 first = 0;
+	struct dwell_head *head = bpf_map_lookup_elem(&heads, &first);
+
+	if (head)
+		__sync_fetch_and_add(&head->executions_lost, 1);
+}
+
 /* A process has executed a program: tells which, so that nobody need guess whose entries are. */
 SEC("tp_btf/sched_process_exec")
 int executed(__u64 *arguments)
@@ -458,8 +468,9 @@ int executed(__u64 *arguments)
 	/* The collector looks now and then; a storm of executions must not fill the ring before. */
 	half = bpf_ringbuf_query(&notices, BPF_RB_RING_SIZE) / 2;
 	crowded = bpf_ringbuf_query(&notices, BPF_RB_AVAIL_DATA) > half;
-	bpf_ringbuf_output(&notices, &notice, sizeof(notice),
-			   crowded ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	if (bpf_ringbuf_output(&notices, &notice, sizeof(notice),
+			       crowded ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP))
+		lose_execution();
 	return 0;
 }
 

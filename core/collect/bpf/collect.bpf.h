@@ -61,6 +61,7 @@ struct dwell_executable {
  * @idle: samples in the idle task, which enter no table
  * @registers_lost: registers that there was no room for
  * @spill: which overflow buffer is which
+ * @executions_lost: executions that there was no room to tell of: all CPUs', in the first head of all
  * @unused: fills cache lines, so that no CPU shares one with another
  * @waiting: entries of single samples that are not yet in the table
  */
@@ -76,7 +77,8 @@ struct dwell_head {
 	__u64 idle;
 	__u64 registers_lost;
 	struct dwell_spill spill;
-	__u64 unused[3];
+	__u64 executions_lost;
+	__u64 unused[2];
 	struct dwell_entry waiting[DWELL_WAITING];
 };
 

@@ -127,6 +127,8 @@ pub struct SourceTally {
     pub idle: Option<u64>,
     /// Registers that could not be handed out, where that is counted.
     pub registers_lost: Option<u64>,
+    /// Executions of programs that the kernel's part had no room to tell of, where it tells them.
+    pub executions_lost: Option<u64>,
     /// Processes and threads that inherited the events, in each of which the kernel begins a period anew.
     pub born: u64,
 }

@@ -63,6 +63,10 @@ pub struct CollectorRecord {
     /// where its part counts that: fewer directions of branches, no fewer samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registers_lost: Option<u64>,
+    /// Executions of programs that the kernel's part had no room to tell of: whose samples are had to be learned in other ways,
+    /// or they are among the unknown ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executions_lost: Option<u64>,
     /// Records that came after their turn in time had passed, since the collector started.
     pub late_records: u64,
     /// By how much at most, in ns: the skew between the CPUs' streams that was not absorbed.

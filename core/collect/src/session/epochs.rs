@@ -33,6 +33,8 @@ pub struct InKernel {
     pub idle: Option<u64>,
     /// Registers that could not be handed out.
     pub registers_lost: Option<u64>,
+    /// Executions that could not be told.
+    pub executions_lost: Option<u64>,
 }
 
 impl InKernel {
@@ -46,6 +48,7 @@ impl InKernel {
             }),
             idle: since(now.idle, then.idle),
             registers_lost: since(now.registers_lost, then.registers_lost),
+            executions_lost: since(now.executions_lost, then.executions_lost),
         }
     }
 }
@@ -116,7 +119,7 @@ impl Session {
         let (lost, unknown) = (self.lost_by_cause(), self.unknown_by_cause());
         let (samples_by_cpu, in_kernel) = (self.samples_by_cpu(), self.in_kernel());
         if let Some(account) = &mut self.store.epoch.collector {
-            let InKernel { table, idle, registers_lost } = in_kernel;
+            let InKernel { table, idle, registers_lost, executions_lost } = in_kernel;
             *account = CollectorRecord {
                 lost,
                 unknown,
@@ -124,6 +127,7 @@ impl Session {
                 table,
                 idle,
                 registers_lost,
+                executions_lost,
                 ..std::mem::take(account)
             };
         }
@@ -245,20 +249,21 @@ mod tests {
 
     #[test]
     fn an_epoch_has_its_part_of_what_the_kernel_counted() {
-        let tally = |samples, idle, registers_lost| SourceTally {
+        let tally = |samples, idle, lost| SourceTally {
             table: Some(TableRecord { samples, found: samples / 2 }),
             idle: Some(idle),
-            registers_lost: Some(registers_lost),
+            registers_lost: Some(lost),
+            executions_lost: Some(10 * lost),
             ..SourceTally::default()
         };
         let told = |then: &SourceTally, now: &SourceTally| {
-            let InKernel { table, idle, registers_lost } = InKernel::between(then, now);
-            (table.map(|t| (t.samples, t.found)), idle, registers_lost)
+            let InKernel { table, idle, registers_lost, executions_lost } = InKernel::between(then, now);
+            (table.map(|t| (t.samples, t.found)), [idle, registers_lost, executions_lost])
         };
-        let (then, now, nothing) = (tally(100, 30, 2), tally(180, 31, 2), SourceTally::default());
-        assert_eq!(told(&then, &now), (Some((80, 40)), Some(1), Some(0)));
-        assert_eq!(told(&nothing, &now), (Some((180, 90)), Some(31), Some(2)), "the first epoch");
-        assert_eq!(told(&then, &nothing), (None, None, None), "it gave no answer");
-        assert_eq!(told(&now, &then), (Some((0, 0)), Some(0), Some(0)), "opened anew");
+        let (then, now, nothing) = (tally(100, 30, 2), tally(180, 31, 3), SourceTally::default());
+        assert_eq!(told(&then, &now), (Some((80, 40)), [Some(1), Some(1), Some(10)]));
+        assert_eq!(told(&nothing, &now), (Some((180, 90)), [Some(31), Some(3), Some(30)]), "the first epoch");
+        assert_eq!(told(&then, &nothing), (None, [None; 3]), "it gave no answer");
+        assert_eq!(told(&now, &then), (Some((0, 0)), [Some(0); 3]), "opened anew");
     }
 }

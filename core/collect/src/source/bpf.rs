@@ -344,8 +344,15 @@ impl Source for BpfSource {
             idle += tally.idle;
             registers_lost += tally.registers_lost;
         }
-        let (idle, registers_lost) = (Some(idle), Some(registers_lost));
-        SourceTally { by_cpu, table: Some(table), idle, registers_lost, born: 0 }
+        let executions_lost = self.tables.borrow().iter().map(BpfTables::executions_lost).sum();
+        SourceTally {
+            by_cpu,
+            table: Some(table),
+            idle: Some(idle),
+            registers_lost: Some(registers_lost),
+            executions_lost: Some(executions_lost),
+            born: 0,
+        }
     }
 
     fn times(&mut self) -> Vec<EventTimes> {

@@ -419,7 +419,7 @@ impl Source for KmodSource {
             // Of the events asked for alone: that of registers has idle samples of its own.
             idle: Some(idle),
             registers_lost: status.map(|s| s.register_lost + self.registers_nested()),
-            born: 0,
+            ..SourceTally::default()
         }
     }
 

@@ -148,19 +148,24 @@ pub struct BpfTables {
 impl BpfTables {
     /// Loads the program with tables for these CPUs.
     pub fn load(cpus: &[u32], sizes: Sizes, registers: RegistersWish) -> Result<Self, BpfError> {
-        let loaded = Self::load_with_types(cpus, sizes, registers);
+        let notices_bytes = (cpus.len() as u32 * NOTICES_BYTES).next_power_of_two();
+        let loaded = Self::load_with_types(cpus, sizes, registers, notices_bytes);
         give_memory_back();
         loaded
     }
 
-    fn load_with_types(cpus: &[u32], sizes: Sizes, registers: RegistersWish) -> Result<Self, BpfError> {
+    fn load_with_types(
+        cpus: &[u32],
+        sizes: Sizes,
+        registers: RegistersWish,
+        notices_bytes: u32,
+    ) -> Result<Self, BpfError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(BpfError::NoBtf);
         }
         allow_locked_memory();
         let slots = cpus.len() as u32;
         let heads = 2 * (cpus.iter().max().copied().unwrap_or(0) + 1);
-        let notices_bytes = (slots * NOTICES_BYTES).next_power_of_two();
         let mut program = EbpfLoader::new()
             .override_global("dwell_bucket_bits", &sizes.bucket_bits, true)
             .override_global("dwell_capacity", &sizes.capacity, true)
@@ -365,6 +370,11 @@ impl BpfTables {
             .map_err(|error: ProgramError| explain(&error))?;
         program.load("sched_process_exec", &btf).map_err(|error| explain(&error))?;
         program.attach().map(|_| ()).map_err(|error| explain(&error))
+    }
+
+    /// Executions that [`BpfTables::tell_executions`] asked for and that found no room.
+    pub fn executions_lost(&self) -> u64 {
+        self.heads.read(0).executions_lost
     }
 
     /// What became of the samples of each CPU.

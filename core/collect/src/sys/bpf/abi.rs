@@ -86,7 +86,8 @@ pub struct Head {
     pub idle: u64,
     pub registers_lost: u64,
     pub spill: Spill,
-    pub unused: [u64; 3],
+    pub executions_lost: u64,
+    pub unused: [u64; 2],
     pub waiting: [RawEntry; WAITING],
 }
 

@@ -80,6 +80,7 @@ fn the_structures_are_those_of_c() {
         at("dwell_head", "idle", offset_of!(Head, idle)),
         at("dwell_head", "registers_lost", offset_of!(Head, registers_lost)),
         at("dwell_head", "spill", offset_of!(Head, spill)),
+        at("dwell_head", "executions_lost", offset_of!(Head, executions_lost)),
         at("dwell_head", "waiting", offset_of!(Head, waiting)),
         size("dwell_entry", size_of::<RawEntry>()),
         at("dwell_entry", "place", offset_of!(RawEntry, place)),
@@ -329,4 +330,25 @@ fn conserves(tables: &mut BpfTables, samples: u64, lost: u64) {
     tables.turn();
     tables.take_idle_side(&mut |entries| rest += entries.len());
     assert_eq!(rest, 0, "both sides are empty");
+}
+
+#[test]
+fn executions_that_there_is_no_room_to_tell_of_are_counted() {
+    let test = "executions_that_there_is_no_room_to_tell_of_are_counted";
+    let (sizes, room_bytes) = (Sizes { bucket_bits: 4, capacity: 16 }, rustix::param::page_size());
+    let made = BpfTables::load_with_types(&[0, 1], sizes, RegistersWish::default(), room_bytes as u32);
+    let told = made.and_then(|mut tables| tables.tell_executions().map(|()| tables));
+    let mut tables = match told {
+        Ok(tables) => tables,
+        Err(error) => return eprintln!("SKIPPED {test}: BPF: {error}"),
+    };
+    assert_eq!(tables.executions_lost(), 0);
+    // Each has a head of 8 bytes.
+    let executions = room_bytes / (size_of::<abi::ExecNotice>() + 8) + 50;
+    for _ in 0..executions {
+        assert!(Command::new("true").status().unwrap().success());
+    }
+    let (mut told, lost) = (0, tables.executions_lost());
+    tables.take_notices(&mut |_| told += 1);
+    assert!(lost >= 50 && told + lost as usize >= executions, "{told} and {lost} of {executions}");
 }
