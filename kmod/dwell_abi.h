@@ -3,7 +3,8 @@
  * What /dev/dwell and its one reader say to each other: fixed-size records, the same on every
  * architecture but for how many registers there are, native byte order.
  * core/collect/src/sys/kmod.rs mirrors it, and a test holds the two together. A change that an old
- * reader would misunderstand takes a new DWELL_ABI_VERSION: 2 has registers on arm64.
+ * reader would misunderstand takes a new DWELL_ABI_VERSION: 2 has registers on arm64, 3 tells of
+ * events that were given up.
  *
  * The way of a reader: open, DWELL_CONFIGURE, DWELL_START; then, every so often, DWELL_FLUSH and
  * read until the chunk DWELL_CHUNK_FLUSHED; between flushes, read when poll says so, since an
@@ -18,7 +19,7 @@
 
 #include "sample_table.h"
 
-#define DWELL_ABI_VERSION 2
+#define DWELL_ABI_VERSION 3
 #define DWELL_DEVICE_NAME "dwell"
 
 #define DWELL_APART_MAX 16
@@ -50,9 +51,10 @@ struct dwell_version {
 
 /*
  * Always counting; of cpu-clock, by a timer of the module's own, which the kernel does not
- * throttle. Events without it share what counters are left, turn by turn, a few
- * milliseconds each (kernel/events/core.c, perf_event_mux_interval_ms); their status tells for how
- * long.
+ * throttle. Where others' such events hold all counters of a CPU, perf gives it up there, until
+ * DWELL_START comes again and finds a counter. Events without it share what counters are left, turn
+ * by turn, a few milliseconds each (kernel/events/core.c, perf_event_mux_interval_ms); their status
+ * tells for how long.
  */
 #define DWELL_EVENT_PINNED 1
 #define DWELL_EVENT_USER_ONLY 2
@@ -135,6 +137,7 @@ struct dwell_apart {
  *	it had entered the kernel meanwhile
  * @throttled: times that the kernel stopped an event until its next tick, since samples came too
  *	fast
+ * @given_up: events, on each CPU by itself, that perf has given up (see DWELL_EVENT_PINNED)
  * @read_samples: the sum of counts that the reader took
  * @read_entries: entries that the reader took
  * @table: what became of the samples without registers
@@ -149,6 +152,7 @@ struct dwell_status {
 	__u64 register_samples;
 	__u64 register_lost;
 	__u64 throttled;
+	__u64 given_up;
 	__u64 read_samples;
 	__u64 read_entries;
 	struct dwell_table_counts table;
@@ -163,7 +167,9 @@ struct dwell_status {
  * @nested: of these, lost as in struct dwell_status
  * @lost: of these, lost since both overflow buffers were full
  * @throttled: see struct dwell_status
- * @enabled_ns: how long it was to count
+ * @given_up: on how many CPUs perf has given it up
+ * @given_up_ns: for how long that was seen, added up over CPUs
+ * @enabled_ns: how long it was to count, @given_up_ns included
  * @running_ns: how long it did
  */
 struct dwell_event_status {
@@ -174,6 +180,8 @@ struct dwell_event_status {
 	__u64 nested;
 	__u64 lost;
 	__u64 throttled;
+	__u64 given_up;
+	__u64 given_up_ns;
 	__u64 enabled_ns;
 	__u64 running_ns;
 };

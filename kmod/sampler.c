@@ -59,6 +59,36 @@ static void dwell_clock_switch(unsigned int number, bool on)
 	clock->is_on = on;
 }
 
+static u64 dwell_on_ns(const struct dwell_on *on)
+{
+	return on->before_ns + (on->is_on ? ktime_get_mono_fast_ns() - on->since_ns : 0);
+}
+
+static void dwell_on_switch(struct dwell_on *on, bool is_on)
+{
+	on->before_ns = dwell_on_ns(on);
+	on->since_ns = ktime_get_mono_fast_ns();
+	on->is_on = is_on;
+}
+
+/*
+ * Looks whether perf has given an event up on a CPU: others that are always to count, too, held all
+ * its counters. It stays so until it is enabled again, which we alone do. perf's own account of the
+ * event's time stands still meanwhile.
+ */
+static bool dwell_is_given_up(struct dwell_cpu *cpu, unsigned int index)
+{
+	const struct perf_event *event = cpu->event[index];
+	struct dwell_given_up *given_up = &cpu->given_up[index];
+	u64 on_ns = dwell_on_ns(&cpu->on);
+
+	if (given_up->is)
+		given_up->total_ns += on_ns - given_up->seen_ns;
+	given_up->seen_ns = on_ns;
+	given_up->is = event && READ_ONCE(event->state) == PERF_EVENT_STATE_ERROR;
+	return given_up->is;
+}
+
 static int dwell_open_event(struct dwell_cpu *cpu, unsigned int number, unsigned int index)
 {
 	const struct dwell_event *wanted = &dwell_config.event[index];
@@ -115,7 +145,9 @@ static void dwell_close_events(unsigned int number)
 		dwell_add_event_time(&cpu->gone[index], event);
 		cpu->event[index] = NULL;
 		perf_event_release_kernel(event);
+		dwell_is_given_up(cpu, index);
 	}
+	dwell_on_switch(&cpu->on, false);
 }
 
 static void dwell_switch_events(unsigned int number, bool on)
@@ -123,6 +155,7 @@ static void dwell_switch_events(unsigned int number, bool on)
 	struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, number);
 	unsigned int index;
 
+	dwell_on_switch(&cpu->on, on && cpu->sampled);
 	dwell_clock_switch(number, on);
 	for (index = 0; index < DWELL_EVENTS_MAX; index++) {
 		if (!cpu->event[index])
@@ -131,6 +164,7 @@ static void dwell_switch_events(unsigned int number, bool on)
 			perf_event_enable(cpu->event[index]);
 		else
 			perf_event_disable(cpu->event[index]);
+		dwell_is_given_up(cpu, index);
 	}
 }
 
@@ -160,6 +194,8 @@ static void dwell_reset_counters(struct dwell_cpu *cpu)
 
 	memset(cpu->counter, 0, sizeof(cpu->counter));
 	memset(cpu->gone, 0, sizeof(cpu->gone));
+	memset(&cpu->on, 0, sizeof(cpu->on));
+	memset(cpu->given_up, 0, sizeof(cpu->given_up));
 	cpu->clock.counted_ns = 0;
 	for (index = 0; index < dwell_config.event_count; index++) {
 		struct dwell_counter *counter = &cpu->counter[index];
@@ -362,6 +398,21 @@ static void dwell_add_clock_time(struct dwell_event_time *sum, const struct dwel
 	sum->running_ns += counted_ns;
 }
 
+static void dwell_add_time(struct dwell_event_status *status, struct dwell_cpu *cpu)
+{
+	unsigned int index = status->event;
+	struct dwell_event_time time = cpu->gone[index];
+
+	if (cpu->clock.index == index)
+		dwell_add_clock_time(&time, &cpu->clock);
+	if (cpu->event[index])
+		dwell_add_event_time(&time, cpu->event[index]);
+	status->given_up += dwell_is_given_up(cpu, index);
+	status->given_up_ns += cpu->given_up[index].total_ns;
+	status->enabled_ns += time.enabled_ns + cpu->given_up[index].total_ns;
+	status->running_ns += time.running_ns;
+}
+
 /**
  * dwell_sampler_event_status() - what became of an event
  * @status: has CPU and index, receives the rest
@@ -371,7 +422,6 @@ static void dwell_add_clock_time(struct dwell_event_time *sum, const struct dwel
  */
 int dwell_sampler_event_status(struct dwell_event_status *status)
 {
-	struct dwell_event_time sum = {};
 	unsigned int number;
 
 	if (status->event >= dwell_config.event_count)
@@ -381,6 +431,10 @@ int dwell_sampler_event_status(struct dwell_event_status *status)
 	status->nested = 0;
 	status->lost = 0;
 	status->throttled = 0;
+	status->given_up = 0;
+	status->given_up_ns = 0;
+	status->enabled_ns = 0;
+	status->running_ns = 0;
 	for_each_possible_cpu(number) {
 		struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, number);
 
@@ -391,15 +445,8 @@ int dwell_sampler_event_status(struct dwell_event_status *status)
 		status->nested += READ_ONCE(cpu->counter[status->event].nested);
 		status->lost += READ_ONCE(cpu->table.counts.lost_of[status->event]);
 		status->throttled += READ_ONCE(cpu->counter[status->event].throttled);
-		sum.enabled_ns += cpu->gone[status->event].enabled_ns;
-		sum.running_ns += cpu->gone[status->event].running_ns;
-		if (cpu->clock.index == status->event)
-			dwell_add_clock_time(&sum, &cpu->clock);
-		if (cpu->event[status->event])
-			dwell_add_event_time(&sum, cpu->event[status->event]);
+		dwell_add_time(status, cpu);
 	}
-	status->enabled_ns = sum.enabled_ns;
-	status->running_ns = sum.running_ns;
 	return 0;
 }
 
@@ -419,7 +466,7 @@ static void dwell_add_table_counts(struct dwell_table_counts *sum,
 		sum->lost_of[event] += READ_ONCE(one->lost_of[event]);
 }
 
-static void dwell_add_status(struct dwell_status *sum, const struct dwell_cpu *cpu)
+static void dwell_add_status(struct dwell_status *sum, struct dwell_cpu *cpu)
 {
 	unsigned int index;
 
@@ -434,6 +481,7 @@ static void dwell_add_status(struct dwell_status *sum, const struct dwell_cpu *c
 		sum->idle += READ_ONCE(cpu->counter[index].idle);
 		sum->nested += READ_ONCE(cpu->counter[index].nested);
 		sum->throttled += READ_ONCE(cpu->counter[index].throttled);
+		sum->given_up += dwell_is_given_up(cpu, index);
 	}
 	dwell_add_table_counts(&sum->table, &cpu->table.counts);
 }

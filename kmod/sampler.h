@@ -78,6 +78,30 @@ struct dwell_clock {
 };
 
 /**
+ * struct dwell_on - for how long a CPU was to be sampled
+ * @is_on: it is
+ * @since_ns: since when
+ * @before_ns: for how long before that
+ */
+struct dwell_on {
+	bool is_on;
+	u64 since_ns;
+	u64 before_ns;
+};
+
+/**
+ * struct dwell_given_up - of an event, whether perf has given it up
+ * @is: it was so when it was last looked at
+ * @seen_ns: when that was, in time that the CPU was to be sampled
+ * @total_ns: for how long it was so
+ */
+struct dwell_given_up {
+	bool is;
+	u64 seen_ns;
+	u64 total_ns;
+};
+
+/**
  * struct dwell_event_time - of an event
  * @enabled_ns: how long it was to count
  * @running_ns: how long it did
@@ -98,6 +122,8 @@ struct dwell_event_time {
  * @wake: wakes the reader from a context in which an NMI may not
  * @event: dwell_mutex: by event index; NULL while the CPU is offline
  * @gone: dwell_mutex: by event index, of events that were closed when the CPU went
+ * @on: dwell_mutex: for how long events were to count
+ * @given_up: dwell_mutex: by event index
  * @sampled: dwell_mutex: there are events
  * @since_ns: the reader's: nothing in @table is older
  * @read_samples: the reader's: sum of counts handed out
@@ -116,6 +142,8 @@ struct dwell_cpu {
 
 	struct perf_event *event[DWELL_EVENTS_MAX];
 	struct dwell_event_time gone[DWELL_EVENTS_MAX];
+	struct dwell_on on;
+	struct dwell_given_up given_up[DWELL_EVENTS_MAX];
 	bool sampled;
 	u64 since_ns;
 	u64 read_samples;

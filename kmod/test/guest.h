@@ -88,6 +88,9 @@ static inline __u64 entry_count(const struct dwell_entry *entry)
 /* gate.c */
 void test_gate(void);
 
+/* given_up.c */
+void test_given_up(void);
+
 /* work.c */
 void work_spin(double seconds);
 void work_magic(double seconds);

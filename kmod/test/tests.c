@@ -529,6 +529,7 @@ void tests_run(void)
 		{ "fast", test_fast },
 		{ "small", test_small }, { "apart", test_apart }, { "registers", test_registers },
 		{ "period", test_period }, { "multiplexing", test_multiplexing },
+		{ "given_up", test_given_up },
 		{ "throttling", test_throttling }, { "hotplug", test_hotplug },
 		{ "sleep", test_sleep }, { "unloading", test_unloading }, { "nmis", test_nmis },
 	};

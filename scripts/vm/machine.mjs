@@ -8,7 +8,7 @@ import { cpio } from './cpio.mjs';
 import { room } from './packages.mjs';
 
 const sources = join(top, 'kmod');
-const guestSources = ['guest', 'tests', 'gate', 'bench', 'end_to_end', 'reader', 'work'].map((name) => join(sources, `test/${name}.c`));
+const guestSources = ['guest', 'tests', 'gate', 'given_up', 'bench', 'end_to_end', 'reader', 'work'].map((name) => join(sources, `test/${name}.c`));
 const machines = {
   amd64: { program: 'qemu-system-x86_64', debian: 'qemu-system-x86', args: ['-machine', 'q35', '-cpu', 'max'], console: 'ttyS0', options: 'mitigations=off', cross: '', gcc: 'gcc' },
   arm64: { program: 'qemu-system-aarch64', debian: 'qemu-system-arm', args: ['-M', 'virt', '-cpu', 'cortex-a57'], console: 'ttyAMA0', options: '', cross: 'aarch64-linux-gnu-', gcc: 'aarch64-linux-gnu-gcc' },

@@ -269,6 +269,10 @@ fn honesty(c: &CollectorRecord) -> Vec<String> {
                 "executions: {n} were not told for want of room; samples that this left unclear are unknown"
             )
         }),
+        c.given_up_ns.filter(|ns| *ns > 0).map(|ns| {
+            let time_s = seconds(ns);
+            format!("given up: {time_s:.1} s of CPUs were not sampled, since others' pinned events held all counters")
+        }),
         Some(format!(
             "skew: {} records came after their turn, by {:.3} s at most",
             grouped(c.late_records),
@@ -311,20 +315,22 @@ mod tests {
 
     #[test]
     fn what_the_kernel_counted_beside_samples_is_told() {
-        let told = |[idle, registers_lost, executions_lost]: [Option<u64>; 3]| {
+        let told = |[idle, registers_lost, executions_lost, given_up_ns]: [Option<u64>; 4]| {
             let of = CollectorRecord::default();
-            let lines = honesty(&CollectorRecord { idle, registers_lost, executions_lost, ..of });
+            let lines =
+                honesty(&CollectorRecord { idle, registers_lost, executions_lost, given_up_ns, ..of });
             let others = ["lost", "unknown", "skew"];
             lines.into_iter().filter(|l| !others.iter().any(|o| l.starts_with(o))).collect::<Vec<_>>()
         };
-        assert_eq!(told([None; 3]), [""; 0]);
-        assert_eq!(told([Some(0); 3]), [""; 0]);
+        assert_eq!(told([None; 4]), [""; 0]);
+        assert_eq!(told([Some(0); 4]), [""; 0]);
         assert_eq!(
-            told([Some(1234), Some(5), Some(6)]),
+            told([Some(1234), Some(5), Some(6), Some(7_200_000_000)]),
             [
                 "idle: 1,234 samples in the idle task are counted nowhere else",
                 "registers: 5 times they were lost, so that a sample told no direction",
-                "executions: 6 were not told for want of room; samples that this left unclear are unknown"
+                "executions: 6 were not told for want of room; samples that this left unclear are unknown",
+                "given up: 7.2 s of CPUs were not sampled, since others' pinned events held all counters"
             ]
         );
     }

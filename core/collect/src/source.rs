@@ -129,6 +129,8 @@ pub struct SourceTally {
     pub registers_lost: Option<u64>,
     /// Executions of programs that the kernel's part had no room to tell of, where it tells them.
     pub executions_lost: Option<u64>,
+    /// For how long events were to count that perf had given up, added up over CPUs, where that can be.
+    pub given_up_ns: Option<u64>,
     /// Processes and threads that inherited the events, in each of which the kernel begins a period anew.
     pub born: u64,
 }

@@ -67,6 +67,10 @@ pub struct CollectorRecord {
     /// or they are among the unknown ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executions_lost: Option<u64>,
+    /// For how long events were to count that others' pinned events had left no counter, added up over CPUs, in ns, where the
+    /// kernel's part tells: of that time there are no samples, and how many it took is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_up_ns: Option<u64>,
     /// Records that came after their turn in time had passed, since the collector started.
     pub late_records: u64,
     /// By how much at most, in ns: the skew between the CPUs' streams that was not absorbed.

@@ -35,6 +35,8 @@ pub struct InKernel {
     pub registers_lost: Option<u64>,
     /// Executions that could not be told.
     pub executions_lost: Option<u64>,
+    /// For how long events were to count that perf had given up.
+    pub given_up_ns: Option<u64>,
 }
 
 impl InKernel {
@@ -49,6 +51,7 @@ impl InKernel {
             idle: since(now.idle, then.idle),
             registers_lost: since(now.registers_lost, then.registers_lost),
             executions_lost: since(now.executions_lost, then.executions_lost),
+            given_up_ns: since(now.given_up_ns, then.given_up_ns),
         }
     }
 }
@@ -119,7 +122,7 @@ impl Session {
         let (lost, unknown) = (self.lost_by_cause(), self.unknown_by_cause());
         let (samples_by_cpu, in_kernel) = (self.samples_by_cpu(), self.in_kernel());
         if let Some(account) = &mut self.store.epoch.collector {
-            let InKernel { table, idle, registers_lost, executions_lost } = in_kernel;
+            let InKernel { table, idle, registers_lost, executions_lost, given_up_ns } = in_kernel;
             *account = CollectorRecord {
                 lost,
                 unknown,
@@ -128,6 +131,7 @@ impl Session {
                 idle,
                 registers_lost,
                 executions_lost,
+                given_up_ns,
                 ..std::mem::take(account)
             };
         }
@@ -254,16 +258,23 @@ mod tests {
             idle: Some(idle),
             registers_lost: Some(lost),
             executions_lost: Some(10 * lost),
+            given_up_ns: Some(100 * lost),
             ..SourceTally::default()
         };
         let told = |then: &SourceTally, now: &SourceTally| {
-            let InKernel { table, idle, registers_lost, executions_lost } = InKernel::between(then, now);
-            (table.map(|t| (t.samples, t.found)), [idle, registers_lost, executions_lost])
+            let InKernel { table, idle, registers_lost, executions_lost, given_up_ns } =
+                InKernel::between(then, now);
+            let numbers = [idle, registers_lost, executions_lost, given_up_ns];
+            (table.map(|t| (t.samples, t.found)), numbers)
         };
         let (then, now, nothing) = (tally(100, 30, 2), tally(180, 31, 3), SourceTally::default());
-        assert_eq!(told(&then, &now), (Some((80, 40)), [Some(1), Some(1), Some(10)]));
-        assert_eq!(told(&nothing, &now), (Some((180, 90)), [Some(31), Some(3), Some(30)]), "the first epoch");
-        assert_eq!(told(&then, &nothing), (None, [None; 3]), "it gave no answer");
-        assert_eq!(told(&now, &then), (Some((0, 0)), [Some(0); 3]), "opened anew");
+        assert_eq!(told(&then, &now), (Some((80, 40)), [Some(1), Some(1), Some(10), Some(100)]));
+        assert_eq!(
+            told(&nothing, &now),
+            (Some((180, 90)), [Some(31), Some(3), Some(30), Some(300)]),
+            "the first epoch"
+        );
+        assert_eq!(told(&then, &nothing), (None, [None; 4]), "it gave no answer");
+        assert_eq!(told(&now, &then), (Some((0, 0)), [Some(0); 4]), "opened anew");
     }
 }

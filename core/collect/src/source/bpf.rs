@@ -351,7 +351,7 @@ impl Source for BpfSource {
             idle: Some(idle),
             registers_lost: Some(registers_lost),
             executions_lost: Some(executions_lost),
-            born: 0,
+            ..SourceTally::default()
         }
     }
 

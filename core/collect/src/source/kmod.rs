@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     io, iter, mem,
     os::fd::{AsFd, BorrowedFd},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use dwell_profile::TableRecord;
@@ -49,6 +49,8 @@ const REGISTERS_HZ: f64 = 250.0;
 /// Full, and so handed over, every 64 ms at that rate.
 const REGISTER_SAMPLES: u32 = 16;
 const READ_BYTES: usize = 256 << 10;
+/// Events that perf gave up are started again so often.
+const START_AGAIN_EVERY: Duration = Duration::from_secs(10);
 /// Periods are drawn evenly from an eighth below to an eighth above the mean.
 const SPREAD_PART: u64 = 8;
 /// The draw takes no more.
@@ -78,6 +80,9 @@ pub struct KmodSource {
     bytes: Vec<u8>,
     malformed: u64,
     failed: Failed,
+    /// Whether it samples.
+    is_on: bool,
+    given_up: GivenUp,
 }
 
 impl KmodSource {
@@ -120,6 +125,8 @@ impl KmodSource {
             bytes: vec![0; READ_BYTES],
             malformed: 0,
             failed: Failed::default(),
+            is_on: false,
+            given_up: GivenUp::default(),
         })
     }
 
@@ -182,6 +189,7 @@ impl KmodSource {
     /// that counts it.
     fn tell_losses(&mut self, merger: &mut Merger<Item>) {
         if let Ok(status) = self.device.status(sys::ALL_CPUS) {
+            self.given_up.look(status.given_up, Instant::now());
             let losses = [status.table.lost, status.nested, status.throttled];
             if mem::replace(&mut self.losses, losses) != losses {
                 self.tell_losses_by_event(merger);
@@ -232,6 +240,39 @@ impl Failed {
             self.last = error.raw_os_error();
             self.warning = Some(format!("{what} /dev/dwell failed, and samples are lost: {error}"));
         }
+    }
+}
+
+/// Events that others' pinned ones left no counter, each on a CPU of its own.
+#[derive(Debug, Default)]
+struct GivenUp {
+    count: u64,
+    /// What the user is still to be told.
+    warning: Option<String>,
+    /// When they are to be started again.
+    again: Option<Instant>,
+}
+
+impl GivenUp {
+    /// So many are now.
+    fn look(&mut self, count: u64, now: Instant) {
+        if count > self.count {
+            let every = START_AGAIN_EVERY.as_secs();
+            self.warning = Some(format!(
+                "{count} events, each of a CPU, are not sampled there, since others' pinned events hold all counters; tried again every {every} s"
+            ));
+        }
+        self.count = count;
+        self.again = (count > 0).then(|| self.again.unwrap_or(now + START_AGAIN_EVERY));
+    }
+
+    /// Whether it is time to start them again.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.again.is_some_and(|again| now >= again);
+        if is_due {
+            self.again = Some(now + START_AGAIN_EVERY);
+        }
+        is_due
     }
 }
 
@@ -329,11 +370,14 @@ impl Source for KmodSource {
     fn enable(&mut self) -> Result<(), CollectError> {
         // The side band first: nothing is sampled whose mapping could have been missed.
         self.perf.enable()?;
-        self.device.start().map_err(|source| CollectError::System { action: "start sampling", source })
+        self.device.start().map_err(|source| CollectError::System { action: "start sampling", source })?;
+        self.is_on = true;
+        Ok(())
     }
 
     fn disable(&mut self) -> Result<(), CollectError> {
         self.device.stop().map_err(|source| CollectError::System { action: "stop sampling", source })?;
+        self.is_on = false;
         self.perf.disable()
     }
 
@@ -385,6 +429,10 @@ impl Source for KmodSource {
 
     fn tend(&mut self, warn: &mut dyn FnMut(String)) {
         self.failed.warning.take().into_iter().for_each(&mut *warn);
+        self.given_up.warning.take().into_iter().for_each(&mut *warn);
+        if self.is_on && self.given_up.is_due(Instant::now()) {
+            let _ = self.device.start(); // Those that count go on; what came of it the next status tells.
+        }
         self.perf.tend(warn);
     }
 
@@ -404,13 +452,14 @@ impl Source for KmodSource {
     }
 
     fn tally(&self) -> SourceTally {
-        let (mut by_cpu, mut idle) = (BTreeMap::new(), 0);
+        let (mut by_cpu, mut idle, mut given_up_ns) = (BTreeMap::new(), 0, 0);
         // A CPU that went has its samples all the same.
         let Ok(cpus) = possible_cpus() else { return SourceTally::default() };
         for (event, cpu) in (0..self.plans.len() as u32).flat_map(|e| cpus.iter().map(move |c| (e, *c))) {
             let Ok(status) = self.device.event_status(event, cpu) else { continue };
             by_cpu.insert((event as u8, cpu), outside_idle(&status));
             idle += status.idle;
+            given_up_ns += status.given_up_ns;
         }
         let status = self.device.status(sys::ALL_CPUS).ok();
         SourceTally {
@@ -419,6 +468,7 @@ impl Source for KmodSource {
             // Of the events asked for alone: that of registers has idle samples of its own.
             idle: Some(idle),
             registers_lost: status.map(|s| s.register_lost + self.registers_nested()),
+            given_up_ns: Some(given_up_ns),
             ..SourceTally::default()
         }
     }
@@ -443,6 +493,20 @@ mod tests {
     fn samples_and_idle_ones_are_of_two_moments() {
         let status = |samples, idle| EventStatus { samples, idle, ..EventStatus::default() };
         assert_eq!([outside_idle(&status(10, 4)), outside_idle(&status(7, 8))], [6, 0]);
+    }
+
+    #[test]
+    fn what_perf_gave_up_is_told_when_it_becomes_more_and_started_again_now_and_then() {
+        let (mut given_up, start) = (GivenUp::default(), Instant::now());
+        let mut look = |count, second| {
+            let now = start + Duration::from_secs(second);
+            given_up.look(count, now);
+            (given_up.warning.take().is_some(), given_up.is_due(now))
+        };
+        let told = [look(0, 0), look(1, 20), look(1, 29), look(1, 30), look(2, 31), look(2, 40), look(0, 60)];
+        let (told, due): (Vec<_>, Vec<_>) = told.into_iter().unzip();
+        assert_eq!(told, [false, true, false, false, true, false, false]);
+        assert_eq!(due, [false, false, false, true, false, true, false]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// The version of the ABI that we speak.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// Events that can be configured.
 pub const EVENTS_MAX: usize = 16;
 /// Executables that can be kept apart.
@@ -136,6 +136,8 @@ pub struct Status {
     pub register_lost: u64,
     /// Times that the kernel throttled an event.
     pub throttled: u64,
+    /// Events, on each CPU by itself, that perf has given up.
+    pub given_up: u64,
     /// Sum of the counts that were read.
     pub read_samples: u64,
     /// Entries that were read.
@@ -162,7 +164,11 @@ pub struct EventStatus {
     pub lost: u64,
     /// Times that the kernel throttled it.
     pub throttled: u64,
-    /// How long it was to count, in ns.
+    /// On how many CPUs perf has given it up.
+    pub given_up: u64,
+    /// For how long, added up over CPUs, in ns.
+    pub given_up_ns: u64,
+    /// How long it was to count, that included, in ns.
     pub enabled_ns: u64,
     /// How long it did, in ns.
     pub running_ns: u64,
@@ -224,7 +230,7 @@ impl Device {
         self.request(CONFIGURE, &mut { *config })
     }
 
-    /// Starts all events.
+    /// Starts all events; those that count already go on.
     pub fn start(&self) -> io::Result<()> {
         self.request(START, &mut ())
     }

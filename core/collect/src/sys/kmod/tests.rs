@@ -30,10 +30,11 @@ fn layouts() -> Vec<Layout> {
             evicted as "evicted", saturated as "saturated", spilled as "spilled", lost as "lost", lost_of as "lost_of"),
         layout!("status", Status, cpu as "cpu", cpus as "cpus", interrupts as "interrupts", idle as "idle",
             nested as "nested", kernel as "kernel", register_samples as "register_samples",
-            register_lost as "register_lost", throttled as "throttled", read_samples as "read_samples",
+            register_lost as "register_lost", throttled as "throttled", given_up as "given_up", read_samples as "read_samples",
             read_entries as "read_entries", table as "table"),
         layout!("event_status", EventStatus, cpu as "cpu", event as "event", samples as "samples", idle as "idle",
-            nested as "nested", lost as "lost", throttled as "throttled", enabled_ns as "enabled_ns", running_ns as "running_ns"),
+            nested as "nested", lost as "lost", throttled as "throttled", given_up as "given_up",
+            given_up_ns as "given_up_ns", enabled_ns as "enabled_ns", running_ns as "running_ns"),
         Layout {
             c: "chunk",
             size: CHUNK_BYTES,
