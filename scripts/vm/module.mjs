@@ -129,6 +129,7 @@ const machines = [
   { version: '6.1', arch: 'arm64' },
   { version: '6.12', arch: 'amd64', nmi: true, only: 'nmis' },
   { version: '6.12', arch: 'amd64', bench: true },
+  { version: '6.12', arch: 'arm64', bench: true },
   { version: '6.12', arch: 'amd64', dwell: true },
   { version: '6.1', arch: 'amd64', dwell: true, options: 'maxcpus=1' },
   { version: '6.12', arch: 'arm64', dwell: true },
