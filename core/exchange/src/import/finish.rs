@@ -162,11 +162,20 @@ struct Group {
 /// Rows of a group that are worth adding up before it is complete.
 const ROWS_SETTLED_MIN: usize = 1 << 14;
 
+/// A group and its rows, of which so many were handed out.
+struct Begun {
+    group: Group,
+    rows: Vec<(ImageOffset, u64)>,
+    handed_out: usize,
+}
+
 /// The rows of an epoch: periods over the mean one, as whole samples. What rounding takes from one place it gives to the
 /// next, so that their sum is unchanged.
 pub(super) struct Rows {
     /// Those to come.
     groups: std::vec::IntoIter<Group>,
+    /// The one that was too large for a segment's rest.
+    begun: Option<Begun>,
     sums: Settled<Slot>,
     events: Vec<EventTally>,
     /// By event: the sum of periods up to here.
@@ -176,24 +185,34 @@ pub(super) struct Rows {
 impl Rows {
     fn new(groups: Vec<Group>, sums: Settled<Slot>, events: Vec<EventTally>) -> Self {
         let before = vec![0; events.len()];
-        Rows { groups: groups.into_iter(), sums, events, before }
+        Rows { groups: groups.into_iter(), begun: None, sums, events, before }
     }
 
     pub(super) fn are_over(&self) -> bool {
-        self.groups.as_slice().is_empty()
+        self.begun.is_none() && self.groups.as_slice().is_empty()
     }
 
-    /// Hands out whole runs until they have so many rows.
+    /// Hands out so many rows, run by run, or all that are left. What a segment has no room for is the next one's first run.
     pub(super) fn hand_out(&mut self, rows_max: usize, sink: &mut dyn FnMut(SampleRun<'_>)) {
-        let mut handed_out = 0;
-        while handed_out < rows_max
-            && let Some(group) = self.groups.next()
+        let mut room = rows_max;
+        while room > 0
+            && let Some(Begun { group, rows, handed_out }) = self.begun.take().or_else(|| self.begin())
         {
-            let rows = self.rows(&group);
-            handed_out += rows.len();
+            let until = rows.len().min(handed_out.saturating_add(room));
+            room -= until - handed_out;
             let Group { image, event, app, instance, .. } = &group;
-            sink(SampleRun { image, event, app, instance: *instance, dimensions: &None, rows: &rows });
+            let rows_of_it = &rows[handed_out..until];
+            sink(SampleRun { image, event, app, instance: *instance, dimensions: &None, rows: rows_of_it });
+            if until < rows.len() {
+                self.begun = Some(Begun { group, rows, handed_out: until });
+            }
         }
+    }
+
+    fn begin(&mut self) -> Option<Begun> {
+        let group = self.groups.next()?;
+        let rows = self.rows(&group);
+        Some(Begun { group, rows, handed_out: 0 })
     }
 
     /// Adds the group's slots up.
@@ -230,4 +249,55 @@ impl Rows {
 fn special(id: ImageId, kind: ImageKind, path: &str) -> ImageRecord {
     let (deleted, size_bytes, mtime_ns, symbols) = (false, None, None, Vec::new());
     ImageRecord { id, kind, path: path.into(), deleted, size_bytes, mtime_ns, symbols }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_profile::Ledger;
+
+    use super::{super::space::Execution, *};
+
+    /// Rows of as many groups as there are numbers of places, one period each.
+    fn rows(places: &[u64]) -> Rows {
+        let mut sums = Ledger::default();
+        for (number, places) in (0..).zip(places) {
+            let slot = Slot { target: number, execution: Execution(0), event: 0 };
+            (0..*places).for_each(|offset| sums.add(slot, number, offset, 1));
+        }
+        let samples = places.iter().sum();
+        let tally = EventTally { samples, periods: samples.into(), ..EventTally::default() };
+        let group = |number: usize| Group {
+            image: ImageId::named(&format!("i{number}")),
+            event: Event::CYCLES,
+            app: "app".into(),
+            instance: 0,
+            slots: vec![(number, 0)],
+        };
+        Rows::new((0..places.len()).map(group).collect(), sums.finish(), vec![tally])
+    }
+
+    /// As `i0:0-2 i1:0-0`: which rows each segment has, of so many at most.
+    fn segments(places: &[u64], rows_max: usize) -> Vec<String> {
+        let mut rows = rows(places);
+        let mut segments = Vec::new();
+        while !rows.are_over() {
+            let mut runs = Vec::new();
+            rows.hand_out(rows_max, &mut |run| {
+                let [(first, _), .., (last, _)] = run.rows else { panic!("{:?}", run.rows) };
+                assert!(run.rows.iter().all(|(_, count)| *count == 1));
+                runs.push(format!("{}:{}-{}", run.image.as_str(), first.0, last.0));
+            });
+            segments.push(runs.join(" "));
+        }
+        segments
+    }
+
+    #[test]
+    fn a_group_that_a_segment_cannot_hold_goes_on_in_the_next() {
+        assert_eq!(segments(&[3, 2, 4], 100), ["i0:0-2 i1:0-1 i2:0-3"]);
+        assert_eq!(segments(&[12, 2], 5), ["i0:0-4", "i0:5-9", "i0:10-11 i1:0-1"]);
+        assert_eq!(segments(&[3, 9], 5), ["i0:0-2 i1:0-1", "i1:2-6", "i1:7-8"]);
+        assert_eq!(segments(&[5, 5], 5), ["i0:0-4", "i1:0-4"]);
+        assert_eq!(segments(&[], 5), [""; 0]);
+    }
 }
