@@ -468,10 +468,11 @@ mod tests {
         burst(&mut stepper, &child);
         request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
         std::thread::sleep(std::time::Duration::from_millis(2));
+        // One that a shell's background jobs, tests among them, do not ignore.
         // SAFETY: a signal to our own child.
-        unsafe { libc::kill(child.0.id() as i32, libc::SIGINT) };
+        unsafe { libc::kill(child.0.id() as i32, libc::SIGTERM) };
         let status = child.0.wait().unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGINT));
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
         let ending = reply(&mut stepper).ending;
         assert!(ending == Ending::Signal || ending.is_refusal() || ending == Ending::Exited, "{ending:?}");
     }
