@@ -24,6 +24,7 @@ pub use answer::{
     Basis, Block, Cause, Confidence, DataSource, Edge, InstructionCost, KernelTime, Level, ProcedureAnalysis,
     Stall, StallKind,
 };
+pub use culprits::events_that_bound;
 pub use directions::directions;
 pub use input::{Counted, ProcedureInput, Transfer};
 pub use jump_table::recover_jump_targets;

@@ -62,7 +62,14 @@ const fn software(name: &'static str, config: u32, unit: Unit) -> Known {
     Known { name, kind: abi::PERF_TYPE_SOFTWARE, config, unit, cycles_apart: 0 }
 }
 
-const KNOWN: [Known; 19] = [
+/// Loads that missed in a cache or TLB: perf packs which, what for and how it ended into three bytes.
+const fn load_misses(name: &'static str, cache: u32, cycles_apart: u64) -> Known {
+    let (load, missed) = (abi::PERF_COUNT_HW_CACHE_OP_READ, abi::PERF_COUNT_HW_CACHE_RESULT_MISS);
+    let config = cache | load << 8 | missed << 16;
+    Known { name, kind: abi::PERF_TYPE_HW_CACHE, config, unit: Unit::Events, cycles_apart }
+}
+
+const KNOWN: [Known; 23] = [
     hardware("cycles", abi::PERF_COUNT_HW_CPU_CYCLES, Unit::Cycles, 1),
     hardware("cpu-cycles", abi::PERF_COUNT_HW_CPU_CYCLES, Unit::Cycles, 1),
     hardware("instructions", abi::PERF_COUNT_HW_INSTRUCTIONS, Unit::Events, 1),
@@ -74,6 +81,10 @@ const KNOWN: [Known; 19] = [
     hardware("bus-cycles", abi::PERF_COUNT_HW_BUS_CYCLES, Unit::Events, 30),
     hardware("stalled-cycles-frontend", abi::PERF_COUNT_HW_STALLED_CYCLES_FRONTEND, Unit::Cycles, 4),
     hardware("stalled-cycles-backend", abi::PERF_COUNT_HW_STALLED_CYCLES_BACKEND, Unit::Cycles, 2),
+    load_misses("L1-dcache-load-misses", abi::PERF_COUNT_HW_CACHE_L1D, 50),
+    load_misses("L1-icache-load-misses", abi::PERF_COUNT_HW_CACHE_L1I, 100),
+    load_misses("dTLB-load-misses", abi::PERF_COUNT_HW_CACHE_DTLB, 200),
+    load_misses("iTLB-load-misses", abi::PERF_COUNT_HW_CACHE_ITLB, 500),
     software("cpu-clock", abi::PERF_COUNT_SW_CPU_CLOCK, Unit::Nanoseconds),
     software("task-clock", abi::PERF_COUNT_SW_TASK_CLOCK, Unit::Nanoseconds),
     software("page-faults", abi::PERF_COUNT_SW_PAGE_FAULTS, Unit::Events),
@@ -185,6 +196,7 @@ mod tests {
             tell("page-faults", Rate::Continuous { hz_max: 8000 }),
             tell("cycles", Rate::Frequency(0)),
             tell("cycles", Rate::Period(0)),
+            tell("dTLB-load-misses", Rate::Frequency(1000)),
             tell("cucumbers", Rate::Period(7)),
         ]
         .concat();
@@ -202,8 +214,18 @@ mod tests {
             page-faults 1 events
             cannot sample at 0 Hz: expected a frequency from 1 to 100000 Hz
             cannot sample with a period of 0: expected a period of at least 1
-            no event 'cucumbers': it is not one that dwell knows; known here: cycles, cpu-cycles, instructions, cache-references, cache-misses, branches, branch-instructions, branch-misses, bus-cycles, stalled-cycles-frontend, stalled-cycles-backend, cpu-clock, task-clock, page-faults, minor-faults, major-faults, context-switches, cpu-migrations, alignment-faults
+            dTLB-load-misses 15000 events
+            no event 'cucumbers': it is not one that dwell knows; known here: cycles, cpu-cycles, instructions, cache-references, cache-misses, branches, branch-instructions, branch-misses, bus-cycles, stalled-cycles-frontend, stalled-cycles-backend, L1-dcache-load-misses, L1-icache-load-misses, dTLB-load-misses, iTLB-load-misses, cpu-clock, task-clock, page-faults, minor-faults, major-faults, context-switches, cpu-migrations, alignment-faults
         "#]]
         .assert_eq(&told);
+    }
+    /// As perf opens them (`perf stat -vv -e NAME`).
+    #[test]
+    fn caches_are_numbered_as_perf_does() {
+        let counter = |name| plan(&Event::named(name), Rate::Period(1), None).expect("known").counter;
+        let config = |name| (counter(name).kind, counter(name).config);
+        let names =
+            ["L1-dcache-load-misses", "L1-icache-load-misses", "dTLB-load-misses", "iTLB-load-misses"];
+        assert_eq!(names.map(config), [(3, 0x10000), (3, 0x10001), (3, 0x10003), (3, 0x10004)]);
     }
 }

@@ -16,16 +16,18 @@ pub const FIRST_LEVEL: &str = "L1-dcache-load-misses";
 pub const LAST_LEVEL: &str = "cache-misses";
 
 /// The events that count a cause, and what one of them costs at most.
-fn counted_by(cause: Cause) -> &'static [(&'static str, Cost)] {
-    use Cost::*;
-    match cause {
-        Cause::DCacheMiss => &[(FIRST_LEVEL, Memory), (LAST_LEVEL, MemoryBeyondLastLevel)],
-        Cause::ICacheMiss => &[("L1-icache-load-misses", Memory)],
-        Cause::DtlbMiss => &[("dTLB-load-misses", DtlbMiss)],
-        Cause::ItlbMiss => &[("iTLB-load-misses", ItlbMiss)],
-        Cause::BranchMispredict => &[("branch-misses", Mispredict)],
-        _ => &[],
-    }
+const COUNTED_BY: [(Cause, &str, Cost); 6] = [
+    (Cause::DCacheMiss, FIRST_LEVEL, Cost::Memory),
+    (Cause::DCacheMiss, LAST_LEVEL, Cost::MemoryBeyondLastLevel),
+    (Cause::ICacheMiss, "L1-icache-load-misses", Cost::Memory),
+    (Cause::DtlbMiss, "dTLB-load-misses", Cost::DtlbMiss),
+    (Cause::ItlbMiss, "iTLB-load-misses", Cost::ItlbMiss),
+    (Cause::BranchMispredict, "branch-misses", Cost::Mispredict),
+];
+
+/// The events whose samples bound what a cause explains.
+pub fn events_that_bound() -> [&'static str; COUNTED_BY.len()] {
+    COUNTED_BY.map(|(_, event, _)| event)
 }
 
 #[derive(Clone, Copy)]
@@ -41,7 +43,7 @@ enum Cost {
 /// Pessimistically every event costs all it can.
 pub fn bound(stalled: &Stalled, suspect: &mut Suspect) {
     let memory = &stalled.scene.model.memory;
-    let bound = |&(name, cost): &(&'static str, Cost)| {
+    let bound = |(_, name, cost): (Cause, &'static str, Cost)| {
         let (each, without) = match cost {
             Cost::Memory => (memory.memory_cycles, 0.0),
             Cost::MemoryBeyondLastLevel => (memory.memory_cycles, memory.last_level_cycles),
@@ -51,7 +53,8 @@ pub fn bound(stalled: &Stalled, suspect: &mut Suspect) {
         };
         Some(counted_part(stalled, suspect.culprit, name)? * each + without)
     };
-    let Some(bound) = counted_by(suspect.cause).iter().filter_map(bound).reduce(f64::min) else { return };
+    let counted = COUNTED_BY.into_iter().filter(|(cause, ..)| *cause == suspect.cause);
+    let Some(bound) = counted.filter_map(bound).reduce(f64::min) else { return };
     // What was counted is worth more than the rules of reuse: another processor may take a line away at any time.
     let is_data = suspect.culprit.is_some() && matches!(suspect.cause, Cause::DCacheMiss | Cause::DtlbMiss);
     suspect.cycles_max = if is_data { bound } else { suspect.cycles_max.min(bound) };

@@ -32,6 +32,7 @@ mod units;
 mod witness;
 mod write_buffer;
 
+pub use events::events_that_bound;
 pub use kernel::charged as in_the_kernel;
 use rustc_hash::FxHashMap;
 use scene::Suspect;

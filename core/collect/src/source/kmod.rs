@@ -20,7 +20,7 @@ use super::{
     Backend, Features, LossCause, Source, SourceTally, Tasks,
     cpus::{online_cpus, possible_cpus},
     now_ns,
-    perf::PerfSource,
+    perf::{PerfSource, is_lacking},
     times::EventTimes,
 };
 use crate::{
@@ -294,7 +294,7 @@ fn why_not_open(error: &io::Error) -> String {
 /// Why a configuration was refused: which of several events was meant is not told.
 fn refused(plans: &[Plan], error: &io::Error) -> CollectError {
     match Errno::from_io_error(error) {
-        Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO) => {
+        Some(e) if plans.iter().any(|plan| is_lacking(e, plan)) => {
             let name = plans.iter().map(|p| p.event.name()).collect::<Vec<_>>().join("' or '");
             let why = "this machine does not count it (virtual machines often have no PMU)".to_owned();
             CollectError::NoSuchEvent { name, why, known: known_names() }

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use perf_event_open_sys::bindings as abi;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -37,6 +38,8 @@ mod counts;
 mod open;
 #[cfg(test)]
 mod tests;
+
+pub use open::is_lacking;
 
 const ROUND_MAX: Duration = Duration::from_millis(100);
 /// CPUs that came or went, and revoked events, are looked for so often.
@@ -552,7 +555,7 @@ fn is_hung_up(polled: &PollFd<'_>) -> bool {
 impl Plan {
     /// Whether a processor's counter overflows.
     pub fn is_hardware(&self) -> bool {
-        self.counter.kind == perf_event_open_sys::bindings::PERF_TYPE_HARDWARE
+        matches!(self.counter.kind, abi::PERF_TYPE_HARDWARE | abi::PERF_TYPE_HW_CACHE)
     }
 
     /// Whether the kernel samples it by a timer.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use perf_event_open_sys::bindings as abi;
 use rustix::{
     io::Errno,
     process::{Resource, Rlimit, getrlimit, setrlimit},
@@ -152,7 +153,7 @@ impl PerfSource {
                 Some(Errno::INVAL | Errno::TOOBIG) if attributes.build_ids => attributes.build_ids = false,
                 Some(Errno::INVAL | Errno::OPNOTSUPP) if attributes.registers => attributes.registers = false,
                 Some(Errno::SRCH) => break, // It ended just now; the others may live.
-                Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO) => {
+                Some(e) if is_lacking(e, plan) => {
                     let why =
                         "this machine does not count it (virtual machines often have no PMU)".to_owned();
                     let name = plan.event.name().to_owned();
@@ -241,6 +242,12 @@ pub(super) fn task_ids(tasks: &Tasks) -> Vec<Option<u32>> {
             threads.into_iter().map(Some).collect()
         }
     }
+}
+
+/// Whether the kernel says so that this machine has no such event; of a cache's, of which it knows that none is counted, by EINVAL.
+pub fn is_lacking(errno: Errno, plan: &Plan) -> bool {
+    matches!(errno, Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO)
+        || errno == Errno::INVAL && plan.counter.kind == abi::PERF_TYPE_HW_CACHE
 }
 
 /// Bytes of a ring for samples of these plans.
