@@ -92,7 +92,7 @@ pub enum Verb {
 /// What to sample with.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
-    /// Events to sample, as perf spells them [default: cycles where there is a PMU, else cpu-clock].
+    /// Events to sample, as perf spells them [default: cycles and, at a quarter of the rate, instructions where there is a PMU, else cpu-clock].
     #[arg(short, long, value_name = "EVENT", value_delimiter = ',')]
     pub event: Vec<String>,
     /// Samples per second and CPU [default: 1000; of the daemon with a PMU, one per 62,000 cycles].

@@ -20,6 +20,8 @@ pub struct Plan {
     pub period: u64,
     /// Samples per second of a busy CPU that this comes to, at most.
     pub rate_hz: f64,
+    /// How precisely the processor is asked to tell what it sampled: `precise_ip`.
+    pub precise: u8,
 }
 
 impl Plan {
@@ -28,7 +30,12 @@ impl Plan {
         let config = u64::from(abi::PERF_COUNT_SW_DUMMY);
         let counter = Counter { kind: abi::PERF_TYPE_SOFTWARE, config };
         let event = Event::named("side-band");
-        Plan { event, counter, unit: Unit::Events, period: 1, rate_hz: 0.0 }
+        Plan { event, counter, unit: Unit::Events, period: 1, rate_hz: 0.0, precise: 0 }
+    }
+
+    /// The same, so many times more seldom.
+    pub fn rarer(self, times: u64) -> Self {
+        Plan { period: self.period.saturating_mul(times), rate_hz: self.rate_hz / times as f64, ..self }
     }
 
     /// Samples per second of a busy CPU, at most, with another period.
@@ -135,7 +142,7 @@ pub fn plan(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<Plan, Co
     let counter = Counter { kind: known.kind, config: u64::from(known.config) };
     let rate_hz =
         if known.cycles_apart == 0 && known.unit == Unit::Events { 1e3 } else { per_second / period as f64 };
-    Ok(Plan { event, counter, unit: known.unit, period, rate_hz })
+    Ok(Plan { event, counter, unit: known.unit, period, rate_hz, precise: 0 })
 }
 
 fn period_of(rate: Rate, per_second: f64) -> Result<u64, CollectError> {

@@ -73,7 +73,7 @@ pub struct RecordOptions {
     pub target: Target,
     /// Who samples.
     pub backend: BackendChoice,
-    /// Which events; none: `cycles` where the machine counts them, else `cpu-clock`.
+    /// Which events; none: `cycles` and, more seldom, `instructions` where the machine counts them, else `cpu-clock`.
     pub events: Vec<Event>,
     /// How often.
     pub rate: Rate,
@@ -126,7 +126,7 @@ impl RecordOptions {
 pub struct DaemonOptions {
     /// Who samples.
     pub backend: BackendChoice,
-    /// Which events; none: `cycles` where the machine counts them, else `cpu-clock`.
+    /// Which events; none: `cycles` and, more seldom, `instructions` where the machine counts them, else `cpu-clock`.
     pub events: Vec<Event>,
     /// How often; `None`: [`Rate::Continuous`], as far as the budget allows.
     pub rate: Option<Rate>,

@@ -157,7 +157,7 @@ impl<'w> Daemon<'w> {
         let rate = options.rate.unwrap_or(Rate::Continuous { hz_max });
         let mut session = Session::open(setup(&options, rate, options.name.clone()), &Tasks::All, writer)?;
         if options.rate.is_none() {
-            budget.begin(session.rate_hz());
+            budget.begin(session.interrupts_hz());
         }
         let asked = asked_periods(&session);
         session.set_first_periods(&periods(&asked, budget.share()));

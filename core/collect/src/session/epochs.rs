@@ -208,6 +208,11 @@ impl Session {
         self.plans.iter().filter(|p| p.event.is_time()).map(|p| p.rate_hz).sum()
     }
 
+    /// Samples per second of a busy CPU whose interrupts cost something, of all events.
+    pub fn interrupts_hz(&self) -> f64 {
+        self.plans.iter().filter(|p| p.interrupts()).map(|p| p.rate_hz).sum()
+    }
+
     /// The core clock as measured in the epoch, in Hz.
     pub fn clock_hz(&self) -> Option<f64> {
         self.clock.median_hz()

@@ -197,7 +197,7 @@ fn registers_wish(plans: &[Plan]) -> RegistersWish {
 }
 
 fn tells_registers(plan: &Plan) -> bool {
-    plan.event.is_time() || plan.event == Event::INSTRUCTIONS
+    (plan.event.is_time() || plan.event == Event::INSTRUCTIONS) && plan.tells_registers()
 }
 
 /// Of one in how many samples registers are told, with these periods.

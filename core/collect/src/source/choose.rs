@@ -9,6 +9,7 @@ use crate::{
     CollectError,
     events::{Plan, plan},
     options::{BackendChoice, Rate},
+    sys::event::PerfEvent,
 };
 
 /// What to sample, and how.
@@ -16,7 +17,7 @@ use crate::{
 pub struct Wish<'a> {
     /// The backend asked for.
     pub backend: BackendChoice,
-    /// The events asked for; none: hardware cycles, else the timer.
+    /// The events asked for; none: hardware cycles and instructions, else the timer.
     pub events: &'a [Event],
     /// How often.
     pub rate: Rate,
@@ -76,25 +77,70 @@ fn tell(backend: Backend, reasons: Vec<String>, mut chosen: Chosen) -> Chosen {
 /// Opens the events asked for, or the best, with one backend.
 fn open_with(backend: Backend, wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectError> {
     let open = |events: &[Event]| {
-        let plans = plans(events, wish)?;
+        let plans = plans(backend, events, wish)?;
         let source = open_plans(backend, tasks, &plans, wish)?;
-        Ok(Chosen { source, plans, notes: Vec::new() })
+        let notes = precision_note(&plans).into_iter().collect();
+        Ok(Chosen { source, plans, notes })
     };
     if !wish.events.is_empty() {
         return open(wish.events);
     }
+    let (mut chosen, note) = open_best(open)?;
+    chosen.notes.extend(note);
+    Ok(chosen)
+}
+
+/// Opens the best that works where nobody says what to sample: time, and executions beside it where they are counted, since
+/// these give frequencies with no model and no scale to guess; what was left out, and why.
+fn open_best<T>(
+    open: impl Fn(&[Event]) -> Result<T, CollectError>,
+) -> Result<(T, Option<String>), CollectError> {
+    let refused = match open(&[Event::CYCLES, Event::INSTRUCTIONS]) {
+        Err(CollectError::NoSuchEvent { why, .. }) => why,
+        Err(error @ CollectError::Open { .. }) => error.to_string(),
+        opened => return Ok((opened?, None)),
+    };
     match open(&[Event::CYCLES]) {
         Err(CollectError::NoSuchEvent { .. }) => {
-            let mut chosen = open(&[Event::CPU_CLOCK])?;
             let note = "no hardware cycles on this machine: time is sampled by a timer (cpu-clock)";
-            chosen.notes.push(note.to_owned());
-            Ok(chosen)
+            Ok((open(&[Event::CPU_CLOCK])?, Some(note.to_owned())))
         }
-        opened => opened,
+        opened => Ok((opened?, Some(format!("no instructions beside cycles: {refused}")))),
     }
 }
 
-fn plans(events: &[Event], wish: &Wish<'_>) -> Result<Vec<Plan>, CollectError> {
+/// Where both are sampled unasked, instructions are so many times rarer than cycles. A processor that executes four a cycle is
+/// interrupted twice as often then as by cycles alone, one that executes one a quarter more: the budget of a daemon, and of
+/// whoever is sampled, stays what it was, nearly.
+const INSTRUCTIONS_RARER: u64 = 4;
+
+fn plans(backend: Backend, events: &[Event], wish: &Wish<'_>) -> Result<Vec<Plan>, CollectError> {
+    let mut plans = distinct_plans(events, wish)?;
+    for plan in plans.iter_mut().filter(|plan| plan.event == Event::INSTRUCTIONS) {
+        if wish.events.is_empty() {
+            *plan = plan.clone().rarer(INSTRUCTIONS_RARER);
+        }
+        // Executions alone: what is done with samples of time assumes where an imprecise interrupt puts them
+        // (core/analysis/src/frequency/skid.rs). The module's events are its own, and it does not ask.
+        if backend != Backend::Kmod {
+            plan.precise = PerfEvent::precise_at_best(plan.counter, plan.period);
+        }
+    }
+    Ok(plans)
+}
+
+/// How far samples of executions are from what was executed.
+fn precision_note(plans: &[Plan]) -> Option<String> {
+    let plan = plans.iter().find(|plan| plan.event == Event::INSTRUCTIONS)?;
+    let told = match plan.precise {
+        0 => "imprecise: samples land some instructions later",
+        1 => "precise but for a constant skid",
+        _ => "precise: samples name what was executed",
+    };
+    Some(format!("instructions are {told} (precise_ip {})", plan.precise))
+}
+
+fn distinct_plans(events: &[Event], wish: &Wish<'_>) -> Result<Vec<Plan>, CollectError> {
     let mut plans: Vec<Plan> = Vec::new();
     for event in events {
         let next = plan(event, wish.rate, wish.clock_hz)?;
@@ -156,5 +202,72 @@ fn tells(backend: Backend, dimension: Dimension) -> bool {
         Backend::Kmod => false,
         Backend::Bpf => dimension == Dimension::Cpu,
         Backend::Perf => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_profile::DimensionSet;
+    use expect_test::expect;
+
+    use super::*;
+
+    fn lacking(name: &str) -> CollectError {
+        CollectError::NoSuchEvent { name: name.into(), why: "not counted".into(), known: Vec::new() }
+    }
+
+    /// On machines that have these events.
+    fn told(has: &[Event]) -> String {
+        let open = |events: &[Event]| match events.iter().find(|event| !has.contains(event)) {
+            Some(missing) => Err(lacking(missing.name())),
+            None => Ok(events.iter().map(Event::name).collect::<Vec<_>>().join(" + ")),
+        };
+        match open_best(open) {
+            Ok((opened, note)) => format!("{opened}; {}\n", note.unwrap_or_default()),
+            Err(error) => format!("{error}\n"),
+        }
+    }
+
+    #[test]
+    fn executions_are_sampled_beside_time_where_they_can_be() {
+        let all = [Event::CYCLES, Event::INSTRUCTIONS, Event::CPU_CLOCK];
+        let told = [told(&all), told(&[Event::CYCLES, Event::CPU_CLOCK]), told(&[Event::CPU_CLOCK])];
+        expect![[r#"
+            cycles + instructions; 
+            cycles; no instructions beside cycles: not counted
+            cpu-clock; no hardware cycles on this machine: time is sampled by a timer (cpu-clock)
+        "#]]
+        .assert_eq(&told.concat());
+    }
+
+    /// Whoever may not sample at all is told so at once, and so is whoever must take another backend.
+    #[test]
+    fn other_failures_are_no_reason_to_try_less() {
+        let tries = std::cell::Cell::new(0);
+        let opened = open_best::<()>(|_| {
+            tries.set(tries.get() + 1);
+            Err(CollectError::SystemDenied { paranoid: "4".into() })
+        });
+        assert!(matches!(opened, Err(CollectError::SystemDenied { .. })) && tries.get() == 1);
+    }
+
+    #[test]
+    fn instructions_are_rarer_unless_they_were_asked_for() {
+        let periods = |asked: &[Event]| {
+            let wish = Wish {
+                backend: BackendChoice::Perf,
+                events: asked,
+                rate: Rate::Frequency(1000),
+                registers: true,
+                one_by_one: false,
+                dimensions: DimensionSet::NONE,
+                branch_stacks_hz: 0,
+                clock_hz: Some(3e9),
+            };
+            let plans = plans(Backend::Perf, &[Event::CYCLES, Event::INSTRUCTIONS], &wish).unwrap();
+            plans.iter().map(|plan| (plan.period, plan.rate_hz)).collect::<Vec<_>>()
+        };
+        assert_eq!(periods(&[]), [(3_000_000, 1000.0), (12_000_000, 250.0)]);
+        assert_eq!(periods(&[Event::CYCLES, Event::INSTRUCTIONS]), [(3_000_000, 1000.0); 2]);
     }
 }

@@ -558,6 +558,12 @@ impl Plan {
         matches!(self.counter.kind, abi::PERF_TYPE_HARDWARE | abi::PERF_TYPE_HW_CACHE)
     }
 
+    /// Whether registers that come with its samples are those of the sampled instruction. Those of a precise sample are, on
+    /// many processors, of the interrupt that told of it later: they would decide branches wrongly.
+    pub fn tells_registers(&self) -> bool {
+        self.precise == 0
+    }
+
     /// Whether the kernel samples it by a timer.
     pub fn is_timer(&self) -> bool {
         self.unit == dwell_profile::Unit::Nanoseconds

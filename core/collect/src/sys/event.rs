@@ -6,6 +6,7 @@ use std::{
 };
 
 use perf_event_open_sys::{self as perf, bindings as abi};
+use rustix::thread::sched_getcpu;
 
 use crate::source::times::EventTimes;
 
@@ -61,6 +62,8 @@ pub struct Attributes {
     /// so before it runs the program, which is told nothing of it, by code and from structures that are in no cache
     /// (docs/measured.md).
     pub for_program: bool,
+    /// How precisely a sample is to tell the instruction: `precise_ip`.
+    pub precise: u8,
     /// Sample the user's registers.
     pub registers: bool,
     /// Sample the last branches that user code took.
@@ -68,6 +71,10 @@ pub struct Attributes {
     /// Bytes in the ring that wake the reader.
     pub watermark_bytes: u32,
 }
+
+/// The most that `precise_ip` is asked for: the instruction itself. Elsewhere kernels take the wish and ignore it
+/// (drivers/perf/arm_pmu.c never looks at it), so that one that was accepted would tell nothing.
+const PRECISE_MAX: u8 = if cfg!(target_arch = "x86_64") { 2 } else { 0 };
 
 /// What an event tells of itself.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +104,20 @@ impl PerfEvent {
         }
         // SAFETY: the kernel just gave us this descriptor, so nobody else owns it.
         Ok(PerfEvent { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// How precisely this machine tells what it sampled by a processor's counter, tried with one of this thread.
+    pub fn precise_at_best(counter: Counter, period: u64) -> u8 {
+        let opens = |precise: &u8| {
+            let attributes = Attributes { precise: *precise, ..Attributes::of(counter, period) };
+            PerfEvent::open(
+                &Attributes { exclude_kernel: true, ..attributes },
+                Some(0),
+                sched_getcpu() as u32,
+            )
+            .is_ok()
+        };
+        (1..=PRECISE_MAX).rev().find(opens).unwrap_or(0)
     }
 
     /// A stand-in for tests: not an event, but polled like one.
@@ -164,10 +185,32 @@ impl PerfEvent {
 }
 
 impl Attributes {
+    /// An event that samples places and no more.
+    pub fn of(counter: Counter, period: u64) -> Self {
+        Attributes {
+            counter,
+            period,
+            exclude_kernel: false,
+            exclude_idle: false,
+            inherit: false,
+            enable_on_exec: false,
+            side_band: false,
+            build_ids: false,
+            lost: false,
+            for_program: false,
+            precise: 0,
+            registers: false,
+            branch_stacks: false,
+            watermark_bytes: 1 << 20,
+        }
+    }
+
     /// Whether its records end in time and identifier. They do without only if nothing is left to write but throttling,
-    /// which says both by itself, and losses, which the event counts.
+    /// which says both by itself, and losses, which the event counts. Precise samples are asked for their time by a clock
+    /// that the processor cannot read, or it would gather many, to be handed over when their registers are long gone
+    /// (arch/x86/events/intel/core.c, intel_pmu_large_pebs_flags).
     fn has_trailer(&self) -> bool {
-        self.side_band || !self.for_program || !self.lost
+        self.side_band || !self.for_program || !self.lost || self.precise > 0
     }
 
     fn to_abi(self) -> abi::perf_event_attr {
@@ -188,6 +231,7 @@ impl Attributes {
         attr.set_exclude_idle(self.exclude_idle.into());
         attr.set_inherit(self.inherit.into());
         attr.set_enable_on_exec(self.enable_on_exec.into());
+        attr.set_precise_ip(self.precise.into());
         if self.side_band {
             attr.set_mmap(1);
             attr.set_mmap2(1);
@@ -222,4 +266,19 @@ impl Attributes {
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn precise_samples_carry_their_time() {
+        let of = |precise| {
+            let lone = Attributes { for_program: true, lost: true, ..Attributes::of(Counter::CPU_CLOCK, 1) };
+            let attr = Attributes { precise, ..lone }.to_abi();
+            (attr.precise_ip(), attr.sample_type & u64::from(abi::PERF_SAMPLE_TIME) != 0)
+        };
+        assert_eq!([0, 1, 2].map(of), [(0, false), (1, true), (2, true)]);
+    }
 }

@@ -23,21 +23,7 @@ const INTERRUPT_MIN: Duration = Duration::from_nanos(400);
 
 /// Measures the interrupt of an event of this period (about 100 µs); `None` where it cannot be opened.
 pub fn measure(counter: Counter, period: u64) -> Option<Duration> {
-    let attributes = Attributes {
-        counter,
-        period,
-        exclude_kernel: false,
-        exclude_idle: false,
-        inherit: false,
-        enable_on_exec: false,
-        side_band: false,
-        build_ids: false,
-        lost: false,
-        for_program: false,
-        registers: true,
-        branch_stacks: false,
-        watermark_bytes: 1 << 20,
-    };
+    let attributes = Attributes { registers: true, ..Attributes::of(counter, period) };
     let event =
         PerfEvent::open(&attributes, Some(gettid().as_raw_nonzero().get() as u32), sched_getcpu() as u32)
             .ok()?;

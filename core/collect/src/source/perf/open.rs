@@ -120,7 +120,8 @@ impl PerfSource {
             build_ids: true,
             lost: true,
             for_program: self.attach.is_some(),
-            registers: self.registers,
+            precise: plan.precise,
+            registers: self.registers && plan.tells_registers(),
             branch_stacks: false,
             watermark_bytes: (self.ring_bytes / 2) as u32,
         }
@@ -136,6 +137,7 @@ impl PerfSource {
         cpus: &[u32],
     ) -> Result<Attributes, CollectError> {
         let cpu = cpus.first().copied().unwrap_or(0);
+        let wants_registers = attributes.registers;
         loop {
             let Err(error) = PerfEvent::open(&attributes, task, cpu) else { break };
             match Errno::from_io_error(&error) {
@@ -169,7 +171,7 @@ impl PerfSource {
             }
         }
         self.user_only |= attributes.exclude_kernel;
-        self.registers &= attributes.registers;
+        self.registers &= attributes.registers || !wants_registers;
         self.tells_lost &= attributes.lost;
         Ok(attributes)
     }
