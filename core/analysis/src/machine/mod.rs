@@ -180,7 +180,7 @@ const FIGURES: [&str; 16] = [
     "memory.itlb_miss_cycles",
 ];
 
-const FILES: [&str; 19] = [
+const FILES: [&str; 20] = [
     include_str!("../../machines/amd-zen5.json"),
     include_str!("../../machines/amd-zen4.json"),
     include_str!("../../machines/amd-zen3.json"),
@@ -192,6 +192,7 @@ const FILES: [&str; 19] = [
     include_str!("../../machines/arm-neoverse-v2.json"),
     include_str!("../../machines/arm-neoverse-v1.json"),
     include_str!("../../machines/arm-neoverse-n1.json"),
+    include_str!("../../machines/arm-cortex-a510.json"),
     include_str!("../../machines/arm-cortex-a55.json"),
     include_str!("../../machines/arm-cortex-a53.json"),
     include_str!("../../machines/sifive-u74.json"),
@@ -347,13 +348,17 @@ mod tests {
         assert_eq!(name(&cpu("x86_64", "GenuineIntel", 6, 63)), "generic-x86-64");
         assert_eq!(name(&cpu("x86_64", "CentaurHauls", 7, 1)), "generic-x86-64");
         let arm = |part| name(&cpu("aarch64", "0x41", 0x41, part));
-        let parts = [0xd0c, 0xd40, 0xd4f, 0xd03, 0xd05, 0xd46];
+        let parts = [0xd0c, 0xd40, 0xd4f, 0xd03, 0xd02, 0xd04, 0xd05, 0xd46, 0xd80, 0xd41];
         let models = [
             "arm-neoverse-n1",
             "arm-neoverse-v1",
             "arm-neoverse-v2",
             "arm-cortex-a53",
+            "arm-cortex-a53",
+            "arm-cortex-a53",
             "arm-cortex-a55",
+            "arm-cortex-a510",
+            "arm-cortex-a510",
             "generic-aarch64",
         ];
         assert_eq!(parts.map(arm), models);

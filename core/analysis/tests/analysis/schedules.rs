@@ -247,6 +247,18 @@ fn cortex_a55_pairs() {
     a55("fadd d0, d1, d1\nfadd d2, d3, d3", expect!["1 0"]);
 }
 
+/// Three of arithmetic; a load beside a load or a store, but one store; 32-bit multiplications pipelined.
+#[test]
+fn cortex_a510_pairs() {
+    let a510 = |text, expected| check_issue("arm-cortex-a510", Arch::Aarch64, text, expected);
+    a510("add x0, x1, x1\nadd x2, x3, x3\nadd x4, x5, x5\nadd x6, x7, x7", expect!["1 0 0 1"]);
+    a510("ldr x0, [x1]\nldr x2, [x3]\nldr x4, [x5]", expect!["1 0 1"]);
+    a510("ldr x0, [x1]\nstr x2, [x3]\nldr x4, [x5]", expect!["1 0 1"]);
+    a510("str x0, [x1]\nstr x2, [x3]", expect!["1 1"]);
+    a510("add x0, x1, x1\nldr x2, [x0]\nadd x3, x2, x2", expect!["1 1 2"]);
+    a510("mul w0, w1, w1\nmul w2, w3, w3", expect!["1 1"]);
+}
+
 /// A load pairs with anything but another access to memory; pipe B takes one of multiply, divide, branch, floating.
 #[test]
 fn sifive_u74_pairs() {
