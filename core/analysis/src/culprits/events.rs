@@ -6,6 +6,7 @@ use dwell_profile::Event;
 
 use super::{
     LOOK_BACK,
+    mispredict::penalty_cycles_max,
     scene::{Scene, Stalled, Suspect},
 };
 use crate::Cause;
@@ -49,7 +50,7 @@ pub fn bound(stalled: &Stalled, suspect: &mut Suspect) {
             Cost::MemoryBeyondLastLevel => (memory.memory_cycles, memory.last_level_cycles),
             Cost::DtlbMiss => (memory.dtlb_miss_cycles, 0.0),
             Cost::ItlbMiss => (memory.itlb_miss_cycles, 0.0),
-            Cost::Mispredict => (stalled.scene.model.mispredict_cycles, 0.0),
+            Cost::Mispredict => (penalty_cycles_max(stalled.scene), 0.0),
         };
         Some(counted_part(stalled, suspect.culprit, name)? * each + without)
     };

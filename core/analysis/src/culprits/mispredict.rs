@@ -61,10 +61,18 @@ fn branches_before(stalled: &Stalled) -> Vec<(usize, usize)> {
     edges.filter(is_predicted).collect()
 }
 
-/// Out of order the branch waits for its operands before the misprediction is known: twice the penalty.
 fn penalty_cycles(scene: &Scene) -> f64 {
-    let times = if scene.is_in_order() { 1.0 } else { 2.0 };
-    times * scene.model.mispredict_cycles
+    times_known_late(scene) * scene.model.mispredict_cycles
+}
+
+/// The most that one costs.
+pub fn penalty_cycles_max(scene: &Scene) -> f64 {
+    times_known_late(scene) * scene.model.mispredict_cycles_at_most()
+}
+
+/// Out of order the branch waits for its operands before the misprediction is known: twice the penalty.
+fn times_known_late(scene: &Scene) -> f64 {
+    if scene.is_in_order() { 1.0 } else { 2.0 }
 }
 
 fn is_predicted(scene: &Scene, i: usize) -> bool {

@@ -68,8 +68,10 @@ pub fn explain(stalled: &Stalled) -> Vec<Stall> {
     suspects.iter_mut().for_each(|suspect| events::bound(stalled, suspect));
     let mut suspects = merged(suspects);
     if explained_cycles(&suspects) < stalled.excess_cycles {
-        mispredict::second_look(stalled, &mut suspects);
-        suspects = merged(suspects);
+        let mut others = Vec::new();
+        mispredict::second_look(stalled, &mut others);
+        others.iter_mut().for_each(|suspect| events::bound(stalled, suspect));
+        suspects = merged(suspects.into_iter().chain(others).collect());
     }
     kernel::page_faults(stalled, explained_cycles(&suspects), &mut suspects);
     suspects.retain(|s| s.cycles_max >= NEGLIGIBLE_PART * stalled.excess_cycles);

@@ -52,6 +52,9 @@ pub struct MachineModel {
     pub eliminates_moves: bool,
     /// From a mispredicted branch to the right instruction.
     pub mispredict_cycles: f64,
+    /// The same at the worst (another kind of branch, instructions that must be decoded anew); `None` where no source says.
+    #[serde(default)]
+    pub mispredict_cycles_max: Option<f64>,
     /// Caches and translation.
     pub memory: Memory,
     /// Stores that wait behind retirement.
@@ -161,7 +164,7 @@ pub struct Memory {
 }
 
 /// The figures outside the classes.
-const FIGURES: [&str; 16] = [
+const FIGURES: [&str; 17] = [
     "order",
     "issue_width",
     "retire_width",
@@ -170,6 +173,7 @@ const FIGURES: [&str; 16] = [
     "fuses_compare_branch",
     "eliminates_moves",
     "mispredict_cycles",
+    "mispredict_cycles_max",
     "store_buffer_entries",
     "memory.line_bytes",
     "memory.l1_cycles",
@@ -179,6 +183,9 @@ const FIGURES: [&str; 16] = [
     "memory.dtlb_miss_cycles",
     "memory.itlb_miss_cycles",
 ];
+
+/// The worst misprediction over the usual one where no source says: the most of those that one does, Zen 5's.
+const MISPREDICT_MAX_TIMES: f64 = 18.0 / 12.0;
 
 const FILES: [&str; 20] = [
     include_str!("../../machines/amd-zen5.json"),
@@ -292,6 +299,11 @@ impl MachineModel {
         if opcode.load && opcode.class != OpcodeClass::Load { own + self.memory.l1_cycles } else { own }
     }
 
+    /// The most that a mispredicted branch costs, from its execution on.
+    pub fn mispredict_cycles_at_most(&self) -> f64 {
+        self.mispredict_cycles_max.unwrap_or(MISPREDICT_MAX_TIMES * self.mispredict_cycles)
+    }
+
     /// Whether `first` and `second`, neighbours in memory, count as one instruction.
     pub fn fuses(&self, arch: Arch, first: &Instruction, second: &Instruction) -> bool {
         self.fuses_compare_branch && arch == Arch::X86_64 && class_x86::fuse(first, second)
@@ -308,6 +320,7 @@ mod tests {
             assert_eq!(model.verify(), Ok(()));
             assert!(model.units.values().all(|&count| count > 0), "{}", model.name);
             assert!(model.issue_width > 0 && model.retire_width > 0, "{}", model.name);
+            assert!(model.mispredict_cycles_at_most() >= model.mispredict_cycles, "{}", model.name);
             let m = &model.memory;
             assert!(m.line_bytes.is_power_of_two() && m.page_bytes.is_power_of_two(), "{}", model.name);
             assert!(
@@ -316,6 +329,13 @@ mod tests {
                     && m.last_level_cycles < m.memory_cycles
             );
         }
+    }
+
+    #[test]
+    fn the_worst_misprediction_is_a_documents_or_half_more() {
+        let worst = |name| MachineModel::named(name).expect("a model").mispredict_cycles_at_most();
+        let names = ["amd-zen4", "amd-zen5", "intel-skylake", "generic-inorder-2", "arm-neoverse-n1"];
+        assert_eq!(names.map(worst), [18.0, 18.0, 20.0, 8.0, 16.5]);
     }
 
     fn cpu(arch: &str, vendor: &str, family: u32, model: u32) -> Cpu {
