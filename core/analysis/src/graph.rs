@@ -6,7 +6,18 @@ pub fn reachable(successors: &[Vec<usize>], roots: impl IntoIterator<Item = usiz
     for root in roots {
         mark_reachable(successors, &mut seen, root);
     }
+    debug_assert_eq!(verify_reachable(successors, &seen), Ok(()));
     seen
+}
+
+/// Checks that no edge leaves what was reached.
+fn verify_reachable(successors: &[Vec<usize>], seen: &[bool]) -> Result<(), String> {
+    let mut left = edges(successors).filter(|&(from, to)| seen[from] && !seen[to]);
+    left.next().map_or(Ok(()), |(from, to)| Err(format!("{to} follows {from} and was not reached")))
+}
+
+fn edges(successors: &[Vec<usize>]) -> impl Iterator<Item = (usize, usize)> {
+    successors.iter().enumerate().flat_map(|(from, all)| all.iter().map(move |to| (from, *to)))
 }
 
 /// Adds to `seen` what can be reached from `root`.
@@ -72,5 +83,42 @@ pub fn strong_components(successors: &[Vec<usize>]) -> Components {
             }
         }
     }
-    Components { of, members }
+    let components = Components { of, members };
+    debug_assert_eq!(components.verify(successors), Ok(()));
+    components
+}
+
+impl Components {
+    /// Checks that each node is in one component, that within a component each node is reached from each other, and that an edge to
+    /// another component goes to one that was found before. Linear.
+    fn verify(&self, successors: &[Vec<usize>]) -> Result<(), String> {
+        let mut count = 0;
+        for (component, members) in self.members.iter().enumerate() {
+            count += members.len();
+            if members.is_empty() || members.iter().any(|&m| self.of[m] != component) {
+                return Err(format!("component {component} is not {members:?}"));
+            }
+        }
+        if count != successors.len() || self.of.len() != count {
+            return Err(format!("{count} members of {} nodes", successors.len()));
+        }
+        let (mut within, mut back) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        for (from, to) in edges(successors) {
+            if self.of[from] < self.of[to] {
+                return Err(format!("{from} leads to {to}, which was found later"));
+            }
+            if self.of[from] == self.of[to] {
+                within[from].push(to);
+                back[to].push(from);
+            }
+        }
+        for direction in [&within, &back] {
+            let mut seen = vec![false; count];
+            self.members.iter().for_each(|members| mark_reachable(direction, &mut seen, members[0]));
+            if let Some(node) = seen.iter().position(|seen| !seen) {
+                return Err(format!("{node} is not connected with its component"));
+            }
+        }
+        Ok(())
+    }
 }

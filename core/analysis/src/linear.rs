@@ -4,6 +4,9 @@
 //! Input: a symmetric positive definite matrix as what it does to a vector, and a right side. Output: a solution, near
 //! enough. Complexity: a bounded number of applications.
 
+/// Near enough: the residual, as the preconditioner weighs it, over that of nothing.
+const RESIDUAL_PART: f64 = 1e-3;
+
 /// Solves `apply(x) = b` approximately, for a symmetric positive definite `apply`, by conjugate gradients preconditioned
 /// by a diagonal (Hestenes and Stiefel, 1952). Complexity: `steps_max` applications at most.
 pub fn conjugate_gradients(
@@ -12,8 +15,6 @@ pub fn conjugate_gradients(
     diagonal: &[f64],
     steps_max: usize,
 ) -> Vec<f64> {
-    const RESIDUAL_PART: f64 = 1e-3;
-    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let precondition = |r: &[f64]| r.iter().zip(diagonal).map(|(r, d)| r / d).collect::<Vec<f64>>();
     let (mut x, mut residual) = (vec![0.0; b.len()], b.to_vec());
     let mut z = precondition(&residual);
@@ -37,4 +38,49 @@ pub fn conjugate_gradients(
         product = next;
     }
     x
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A chain of resistors to ground: tridiagonal.
+    fn chain(x: &[f64]) -> Vec<f64> {
+        let at = |i: usize| x.get(i).copied().unwrap_or(0.0);
+        (0..x.len()).map(|i| 2.5 * at(i) - at(i.wrapping_sub(1)) - at(i + 1)).collect()
+    }
+
+    /// Checks that the residual is as small as it was to be, and what every step promises, that x is no worse than nothing:
+    /// ½ xᵀAx ≤ bᵀx. Of matrices that are well enough conditioned: with counts near 2^63 rounding leaves neither, and who
+    /// solves for a direction must search along it.
+    fn verify(apply: impl Fn(&[f64]) -> Vec<f64>, b: &[f64], x: &[f64]) -> Result<(), String> {
+        const ROUNDING: f64 = 1e-3;
+        let applied = apply(x);
+        let (energy, work) = (0.5 * dot(x, &applied), dot(b, x));
+        if energy > work * (1.0 + ROUNDING) {
+            return Err(format!("half of {energy} is more than {work}"));
+        }
+        let norm = |r: &[f64]| dot(r, r).sqrt();
+        let residual = norm(&b.iter().zip(&applied).map(|(b, a)| b - a).collect::<Vec<_>>());
+        if residual > (1.0 + ROUNDING) * RESIDUAL_PART * norm(b) {
+            return Err(format!("a residual of {residual} is left of {}", norm(b)));
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn chains_are_solved(b in prop::collection::vec(-1e6f64..1e6, 1..80)) {
+            let x = conjugate_gradients(chain, &b, &vec![2.5; b.len()], 200);
+            prop_assert_eq!(verify(chain, &b, &x), Ok(()));
+            let off: Vec<f64> = x.iter().map(|x| 1.01 * x).collect();
+            prop_assert!(b.iter().all(|b| *b == 0.0) || verify(chain, &b, &off).is_err());
+        }
+    }
 }

@@ -14,6 +14,10 @@ use dwell_query::{
     import_counts,
 };
 use jiff::Timestamp;
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestRunner},
+};
 
 const SOURCE: &str = "\
 #include <stdint.h>
@@ -182,19 +186,28 @@ fn a_listing_holds_every_sample_and_the_source_text() {
 #[test]
 fn merged_epochs_are_analysed_as_their_sum() {
     let scene = Scene::new();
-    let (one, other) = (|nth| nth * 37 % 101 + 1, |nth| nth * nth * 13 % 89 + 1);
-    scene.import_walk("one", &one);
-    scene.import_walk("other", &other);
-    scene.import_walk("sum", &|nth| one(nth) + other(nth));
-    let analysed = |epochs: &[&str]| {
-        let epochs: Vec<String> = epochs.iter().map(|e| (*e).to_owned()).collect();
-        let listing = scene.query().listing(&epochs, "walk", &Cancel::new()).unwrap();
-        format!("{:?} {:?}", listing.instructions, listing.blocks)
+    let round = std::cell::Cell::new(0);
+    // Of more instructions than the loop has; often none, now and then many.
+    let counts = || prop::collection::vec(prop_oneof![Just(0_u64), 1..100_u64, 1000..1_000_000_u64], 64);
+    let check = |(one, other): (Vec<u64>, Vec<u64>)| {
+        round.set(round.get() + 1);
+        let named = |name: &str| format!("{name} {}", round.get());
+        let import =
+            |name, count: &dyn Fn(usize) -> u64| scene.import_walk(&named(name), &|nth| count(nth as usize));
+        import("one", &|nth| one[nth]);
+        import("other", &|nth| other[nth]);
+        import("sum", &|nth| one[nth] + other[nth]);
+        let analysed = |epochs: &[&str]| {
+            let epochs: Vec<String> = epochs.iter().map(|e| named(e)).collect();
+            let listing = scene.query().listing(&epochs, "walk", &Cancel::new()).unwrap();
+            format!("{:?} {:?}", listing.instructions, listing.blocks)
+        };
+        let sum = analysed(&["sum"]);
+        prop_assert_eq!(&analysed(&["one", "other"]), &sum);
+        prop_assert_eq!(&analysed(&["other", "one"]), &sum);
+        Ok(())
     };
-    let sum = analysed(&["sum"]);
-    assert_eq!(analysed(&["one", "other"]), sum);
-    assert_eq!(analysed(&["other", "one"]), sum);
-    assert_ne!(analysed(&["one"]), sum);
+    TestRunner::new(Config::with_cases(12)).run(&(counts(), counts()), check).unwrap();
 }
 
 #[test]

@@ -75,6 +75,13 @@ struct Bounds {
     disagreement_max: f64,
 }
 
+/// What [`of_mixture`] refuses for medium it need not try for high.
+const _: () = assert!(
+    HIGH.samples_min >= MEDIUM.samples_min
+        && HIGH.variance_max <= MEDIUM.variance_max
+        && HIGH.disagreement_max <= MEDIUM.disagreement_max
+);
+
 /// Two standard errors are 10%, and so is twice the disagreement. On the programs of role "tune", with a sample for every 500, 5,000
 /// and 25,000 cycles, 98% of the samples so marked are within 10% of the truth and all within 15% …
 const HIGH: Bounds = Bounds { samples_min: 400.0, variance_max: 0.05 * 0.05, disagreement_max: 0.05 };

@@ -355,6 +355,8 @@ fn to_vertex(a: (f64, f64), b: (f64, f64), c: (f64, f64)) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn point(samples: f64, cycles: f64, stall_prior: f64) -> Point {
@@ -391,6 +393,52 @@ mod tests {
                     "{points:?}: {near}, {found}"
                 );
             }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        /// Of points that agree, stalled ones among them: as many times the samples, as many times the frequency, from where chance
+        /// is small.
+        #[test]
+        fn frequencies_scale_with_samples(
+            free in prop::collection::vec((1u8..8, -1.0f64..1.0), 2..10),
+            stalled in prop::collection::vec((1u8..8, 3.0f64..100.0), 0..3),
+            frequency in 1e4f64..1e6,
+            times in 1.0f64..1e4,
+        ) {
+            let of = |scale: f64| {
+                let frequency = frequency * scale;
+                let free = free.iter().map(|&(m, chance)| {
+                    let mean = frequency * f64::from(m);
+                    point(mean + chance * mean.sqrt(), f64::from(m), 0.06)
+                });
+                let stalled = stalled.iter().map(|&(m, cycles)| {
+                    point(frequency * (f64::from(m) + cycles), f64::from(m), 0.2)
+                });
+                let points: Vec<Point> = free.chain(stalled).collect();
+                most_likely(&points, &stalls()).unwrap() / scale
+            };
+            let (once, scaled) = (of(1.0), of(times));
+            prop_assert!((scaled / once).ln().abs() < 0.02, "{} becomes {}", once, scaled);
+        }
+
+        /// Slots of half a cycle instead of cycles: half the frequency in them. Stalls are told in cycles, and weigh a little otherwise.
+        #[test]
+        fn the_unit_of_cycles_does_not_matter(
+            parts in prop::collection::vec((100.0f64..1e6, 1u8..8), 1..10),
+            times in 0.25f64..4.0,
+        ) {
+            let of = |times: f64| {
+                let points: Vec<Point> =
+                    parts.iter().map(|&(samples, m)| point(samples, f64::from(m) * times, 0.06)).collect();
+                let stalls = stalls();
+                let stalls = Stalls { cycles_max: stalls.cycles_max * times, ..stalls };
+                most_likely(&points, &stalls).unwrap() * times
+            };
+            let (one, other) = (of(1.0), of(times));
+            prop_assert!((other / one).ln().abs() < 0.005, "{} becomes {}", one, other);
         }
     }
 

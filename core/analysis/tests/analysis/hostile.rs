@@ -65,7 +65,7 @@ proptest! {
         parts in prop::collection::vec(any_instruction(), 0..60),
         samples in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000, Just(u64::MAX / 2)], 0..60),
         directions in prop::collection::vec((0u64..100, prop_oneof![0u64..100, Just(u64::MAX)]), 0..60),
-        machine in 0usize..9,
+        machine in 0..MachineModel::names().count(),
         targets in prop::collection::vec((0usize..60, prop::collection::vec(0u64..300, 0..5)), 0..3),
     ) {
         let instructions = build(&parts);

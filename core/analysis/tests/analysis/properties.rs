@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use dwell_analysis::{
-    Confidence, MachineModel, ProcedureAnalysis, ProcedureInput, analyze,
+    Confidence, Counted, MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze,
     cfg::Cfg,
     equivalence::Equivalence,
-    frequency::{self, Evidence},
+    frequency::{self, Evidence, Retired},
     recover_jump_targets,
     schedule::Schedule,
     verify_analysis,
@@ -58,6 +58,24 @@ fn analysed(machine: &str, arch: Arch, code: &[Instruction], samples: &[u64]) ->
     analyze(&input, MachineModel::named(machine).expect("a model"))
 }
 
+/// Steps between any two instructions of a procedure of `n`, or out of it.
+fn any_transfers(n: usize) -> impl Strategy<Value = Vec<Transfer>> {
+    let one = (0..n, prop::option::of(0..n), 0.0..1e6);
+    prop::collection::vec(one.prop_map(|(from, to, count)| Transfer { from, to, count }), 0..20)
+}
+
+/// Places of three groups, counted well or badly.
+fn any_counted(n: usize) -> impl Strategy<Value = Vec<Counted>> {
+    let one = (0..n, 1e-3..1e6, 0.01..1.0, 0usize..3);
+    let counted = |(at, executions, deviation, group)| Counted { at, executions, deviation, group };
+    prop::collection::vec(one.prop_map(counted), 0..10)
+}
+
+/// Nothing retired that was counted, or so many samples, each of so many executions.
+fn any_retired(n: usize) -> impl Strategy<Value = Option<(Vec<u64>, f64)>> {
+    prop::option::of((prop::collection::vec(0u64..5000, n), 1e-3..1e3))
+}
+
 /// An estimate has a confidence; where there is none, a note says why.
 fn assert_reasoned(analysis: &ProcedureAnalysis) {
     if analysis.instructions.iter().any(|i| i.frequency.is_none()) {
@@ -106,9 +124,13 @@ proptest! {
         parts in prop::collection::vec(any_instruction(), 1..60),
         samples in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000], 60),
         seen in prop::collection::vec((0u64..100, 0u64..100), 60),
+        transfers in any_transfers(60),
+        counted in any_counted(60),
+        retired in any_retired(60),
     ) {
         let instructions = build(&parts);
         let n = instructions.len();
+        let retired = retired.as_ref().map(|(samples, frequency)| Retired { samples, frequency: *frequency });
         let cfg = Cfg::build(&instructions, &BTreeMap::new());
         let equivalence = Equivalence::of(&cfg);
         for (machine, arch) in MACHINES {
@@ -116,7 +138,8 @@ proptest! {
             let schedule = Schedule::of(model, arch, &instructions, &cfg);
             let evidence = Evidence {
                 model, cfg: &cfg, equivalence: &equivalence, schedule: &schedule,
-                samples: &samples[..n], directions: &seen[..n], transfers: &[], counted: &[], retired: None,
+                samples: &samples[..n], directions: &seen[..n],
+                transfers: &transfers, counted: &counted, retired,
             };
             let estimates = frequency::estimate(&evidence);
             prop_assert_eq!(estimates.verify(), Ok(()));
