@@ -5,6 +5,7 @@
 mod support;
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -69,14 +70,18 @@ fn check(name: &str) {
     let marks = marks(name);
     assert!(!marks.is_empty(), "{name} has no mark");
     let mut failures = Vec::new();
-    while let Err(why) = judge(name, &marks, &recorded(name)) {
-        failures.push(why);
+    let met = loop {
+        match judge(name, &marks, &recorded(name)) {
+            Ok(met) => break met,
+            Err(why) => failures.push(why),
+        }
         assert!(
             failures.len() < RECORDINGS_MAX,
             "{name}, in each of {RECORDINGS_MAX} recordings: {failures:#?}"
         );
-    }
+    };
     failures.iter().for_each(|why| eprintln!("{name}, recorded again: {why}"));
+    met.iter().for_each(|which| eprintln!("{name}, {which}"));
 }
 
 /// The listing of a recording of its own.
@@ -88,41 +93,61 @@ fn recorded(name: &str) -> Value {
     scratch.json(&["annotate", &format!("{name}:kernel")])
 }
 
-/// What of the listing is not as marked.
-fn judge(name: &str, marks: &[Mark], listing: &Value) -> Result<(), String> {
+/// Which of a line's alternatives were met, where it has some; else what of the listing is not as marked.
+fn judge(name: &str, marks: &[Mark], listing: &Value) -> Result<Vec<String>, String> {
     let instructions = listing["instructions"].as_array().unwrap();
     let time = |i: &Value| i["head_samples"].as_f64().unwrap();
     let (mut marked, all) = (0.0, instructions.iter().map(time).sum::<f64>());
+    let mut alternatives = Vec::new();
     for mark in marks {
         let own: Vec<&Value> = instructions.iter().filter(|i| i["line"] == mark.line).collect();
         assert!(!own.is_empty(), "{name}:{} has no instruction", mark.line);
         let seen: f64 = own.iter().map(|i| time(i)).sum();
-        let right: f64 = own.iter().filter(|i| agrees(i, mark, instructions)).map(|i| time(i)).sum();
+        let met = |i: &&Value| !met(i, mark, instructions).is_empty();
+        let right: f64 = own.iter().filter(|i| met(i)).map(|i| time(i)).sum();
         if right < 0.5 * seen {
             return Err(format!("line {}: {:#}", mark.line, own[0]));
         }
         marked += seen;
+        alternatives.extend(alternatives_met(mark, &own, instructions));
     }
     match marked >= MARKED_PART_MIN * all {
-        true => Ok(()),
+        true => Ok(alternatives),
         false => Err(format!("{marked} of {all} samples are where they should be")),
     }
 }
 
-/// Whether an instruction's stalls have one of the causes, with the right one to blame.
-fn agrees(instruction: &Value, mark: &Mark, instructions: &[Value]) -> bool {
+/// Which of a line's alternatives the analysis named, of all that its instructions show; nothing where it has but one.
+fn alternatives_met(mark: &Mark, own: &[&Value], instructions: &[Value]) -> Option<String> {
+    if mark.causes.len() < 2 {
+        return None;
+    }
+    let all: BTreeSet<&str> = own.iter().flat_map(|i| met(i, mark, instructions)).collect();
+    let all: Vec<&str> = all.into_iter().collect();
+    Some(format!(
+        "line {}: met {} of {} alternatives: {}",
+        mark.line,
+        all.len(),
+        mark.causes.len(),
+        all.join(", ")
+    ))
+}
+
+/// The causes of the mark that an instruction's stalls have, with the right one to blame.
+fn met<'m>(instruction: &Value, mark: &'m Mark, instructions: &[Value]) -> Vec<&'m str> {
     let stalls = instruction["stalls"].as_array().unwrap();
     let line_at = |address: &Value| {
         let culprit = instructions.iter().find(|i| !address.is_null() && i["address"] == *address)?;
         culprit["line"].as_u64()
     };
-    mark.causes.iter().any(|(cause, line)| {
+    let is_met = |(cause, line): &&(String, Option<u64>)| {
         let is_unseen = cause == "unseen" && stalls.iter().all(|s| s["kind"] != "dynamic");
         let is_named = stalls
             .iter()
             .any(|s| s["cause"] == *cause && line.is_none_or(|l| line_at(&s["culprit_address"]) == Some(l)));
         is_unseen || is_named
-    })
+    };
+    mark.causes.iter().filter(is_met).map(|(cause, _)| cause.as_str()).collect()
 }
 
 macro_rules! kernels {
