@@ -59,6 +59,13 @@ pub struct Count {
     pub scale: usize,
 }
 
+impl Count {
+    /// Many samples are not as sure as their number says.
+    pub fn reliance(&self) -> f64 {
+        1.0 / (1.0 / self.independent + self.error * self.error * self.samples)
+    }
+}
+
 /// What the flow is fitted to.
 pub struct Evidence<'a> {
     /// By edge: how often it was seen taken.
@@ -191,7 +198,7 @@ impl<'a> Problem<'a> {
         let residuals: Vec<f64> = raw.iter().map(|r| r - scale_log).collect();
         let (flow_scale_log, expected) = self.expected(&visits).unwrap_or((scale_log, Vec::new()));
         let counted = self.evidence.counts.iter().zip(&expected);
-        let counted = counted.map(|(c, e)| -reliance(c) * c.samples * e.max(f64::MIN_POSITIVE).ln());
+        let counted = counted.map(|(c, e)| -c.reliance() * c.samples * e.max(f64::MIN_POSITIVE).ln());
         let cycles = residuals.iter().zip(suggestions).map(|(r, s)| student_loss(*r, s.variance));
         let directions = self.choices.iter().flat_map(|&n| &cfg.successors[n]);
         let directions =
@@ -218,8 +225,8 @@ impl<'a> Problem<'a> {
         let raw: Vec<f64> = counts.iter().map(|c| visits[c.block] * c.exposure).collect();
         let mut sums = vec![(0.0, 0.0); counts.iter().map(|c| c.scale + 1).max()?];
         for (count, raw) in counts.iter().zip(&raw) {
-            sums[count.scale].0 += reliance(count) * count.samples;
-            sums[count.scale].1 += reliance(count) * raw;
+            sums[count.scale].0 += count.reliance() * count.samples;
+            sums[count.scale].1 += count.reliance() * raw;
         }
         let scales: Vec<f64> = sums.into_iter().map(|(seen, raw)| seen / raw).collect();
         let is_known = counts.iter().all(|c| scales[c.scale].is_finite() && scales[c.scale] > 0.0);
@@ -267,7 +274,7 @@ impl<'a> Problem<'a> {
             (r * stiffness, stiffness)
         });
         let poisson = point.expected.iter().zip(counts).map(|(e, c)| {
-            let reliance = reliance(c);
+            let reliance = c.reliance();
             (reliance * (c.samples - e), reliance * e)
         });
         student.chain(poisson).unzip()
@@ -397,9 +404,4 @@ fn robust_mean(values: &[f64], suggestions: &[Suggestion]) -> f64 {
         mean = sum / total;
     }
     mean
-}
-
-/// Many samples are not as sure as their number says.
-fn reliance(count: &Count) -> f64 {
-    1.0 / (1.0 / count.independent + count.error * count.error * count.samples)
 }

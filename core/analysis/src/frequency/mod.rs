@@ -6,6 +6,7 @@
 //! (docs/measured.md): branch probabilities from sampled directions, flow conservation, one scale for the procedure.
 //! Frequencies are in samples' units: executions divided by the sampling period (DCPI's F).
 
+mod basis;
 pub mod cluster;
 mod confidence;
 mod counted;

@@ -13,10 +13,8 @@
 //!    ever add cycles. This scale is the weak point: where every block stalls alike, all frequencies come out too high by
 //!    one factor. Hence all of these are of low confidence.
 
-use rustc_hash::FxHashMap;
-
 use super::{
-    Estimate, Estimates, Evidence, counted,
+    Estimate, Estimates, Evidence, basis, counted,
     likely_flow::{self, Count, Fitter, Flow, Suggestion},
     retired, skid, stepped, usual,
 };
@@ -78,12 +76,13 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
         Some(Estimate { frequency, confidence: confidences.get(class, frequency) })
     };
     let (blocks, edges) = (&evidence.equivalence.block_class, &evidence.equivalence.edge_class);
+    let basis = basis::of(evidence);
     Some(Estimates {
         blocks: flow.blocks.iter().zip(blocks).map(estimate).collect(),
         edges: flow.edges.iter().zip(edges).map(estimate).collect(),
         head_samples,
-        notes: vec![note(evidence)],
-        basis: basis(evidence),
+        notes: vec![note(&basis)],
+        basis,
     })
 }
 
@@ -220,7 +219,6 @@ fn fit_to_blocks(evidence: &Evidence, blocks: &[f64], edges: &mut [f64]) {
 fn seen_edges(evidence: &Evidence) -> Vec<f64> {
     let cfg = evidence.cfg;
     let mut seen = vec![0.0; cfg.edges.len()];
-    let mut edge_of = FxHashMap::default();
     let log_variance = log_variance(evidence, DIRECTION_LOG_VARIANCE);
     for (node, block) in cfg.blocks.iter().enumerate() {
         let (taken, not_taken) = unbiased(evidence.directions[block.end - 1], log_variance);
@@ -230,14 +228,9 @@ fn seen_edges(evidence: &Evidence) -> Vec<f64> {
                 EdgeKind::NotTaken => not_taken,
                 _ => 0.0,
             };
-            edge_of.insert((block.end - 1, cfg.blocks.get(cfg.edges[e].to).map(|to| to.start)), e);
         }
     }
-    for transfer in evidence.transfers.iter().filter(|t| t.is_sound()) {
-        if let Some(&e) = edge_of.get(&(transfer.from, transfer.to)) {
-            seen[e] += transfer.count;
-        }
-    }
+    stepped::add_seen(evidence, &mut seen);
     seen
 }
 
@@ -297,41 +290,18 @@ fn scale(mut flow: Flow, evidence: &Evidence, classes: &ClassCycles) -> Flow {
     flow
 }
 
-fn basis(evidence: &Evidence) -> Basis {
-    let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0u64, u64::saturating_add);
-    Basis {
-        directions: sum(&mut evidence.directions.iter().flat_map(|&(t, n)| [t, n])),
-        steps: evidence.transfers.iter().filter(|t| t.is_sound()).map(|t| t.count).sum(),
-        counted: counted::sound(evidence.counted).count() as u64,
-        retired: evidence.retired.map_or(0, |r| sum(&mut r.samples.iter().copied())),
-    }
-}
-
 /// What the estimates rest on, in words.
-fn note(evidence: &Evidence) -> String {
-    let basis = basis(evidence);
-    let count = |n: u64, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+fn note(basis: &Basis) -> String {
     if basis.retired > 0 {
-        return format!("frequencies rest on {} of retired instructions", count(basis.retired, "sample"));
+        return format!("frequencies rest on {}", basis::retired(basis));
     }
-    let steps = basis.steps.round() as u64;
-    let seen: Vec<String> = [
-        (basis.directions > 0).then(|| count(basis.directions, "sampled direction")),
-        (steps > 0).then(|| format!("{steps} stepped transfers")),
-        (basis.counted > 0).then(|| format!("counted windows of {}", count(basis.counted, "place"))),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let seen = match seen.as_slice() {
-        [] => {
-            return "frequencies rest on cycles alone, which on an out-of-order machine say little about them"
-                .into();
+    let seen: Vec<String> = basis::directions(basis).into_iter().chain(basis::relative(basis)).collect();
+    match basis::enumeration(&seen) {
+        None => {
+            "frequencies rest on cycles alone, which on an out-of-order machine say little about them".into()
         }
-        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
-        all => all.concat(),
-    };
-    format!(
-        "frequencies are relative: they rest on {seen}, which on an out-of-order machine do not fix their scale"
-    )
+        Some(seen) => format!(
+            "frequencies are relative: they rest on {seen}, which on an out-of-order machine do not fix their scale"
+        ),
+    }
 }

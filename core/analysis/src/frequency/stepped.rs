@@ -6,7 +6,7 @@
 //! burst left and entered another from included: the probabilities of branches tell their trip counts only by the few
 //! bursts that crossed over. Settings were chosen on the programs of role "tune" (docs/measured.md).
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Evidence, likely_flow::Count};
 use crate::{
@@ -30,8 +30,7 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
         let told = blocks.iter().flat_map(|&b| evidence.cfg.blocks[b].clone()).filter_map(|i| left[i]);
         let (sum, number) = told.fold((0.0, 0.0), |(sum, number), n| (sum + n, number + 1.0));
         let block = *blocks.first().filter(|_| number > 0.0)?;
-        let samples = sum / number;
-        Some(Count { block, samples, exposure: 1.0, independent: 1.0 / ALIKE, error: ERROR, scale: 0 })
+        Some(count(block, sum / number))
     };
     let counts: Vec<Count> = by_class.iter().filter_map(of).collect();
     if counts.iter().all(|c| c.samples == 0.0) {
@@ -39,6 +38,25 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
     }
     debug_assert_eq!(verify_counts(&counts, evidence), Ok(()));
     counts
+}
+
+/// Adds how often each edge was seen taken.
+pub fn add_seen(evidence: &Evidence, seen: &mut [f64]) {
+    let cfg = evidence.cfg;
+    let start = |edge: usize| cfg.blocks.get(cfg.edges[edge].to).map(|to| to.start);
+    let mut edge_of = FxHashMap::default();
+    for (block, edges) in cfg.blocks.iter().zip(&cfg.successors) {
+        edge_of.extend(edges.iter().map(|&e| ((block.end - 1, start(e)), e)));
+    }
+    for transfer in evidence.transfers.iter().filter(|t| t.is_sound()) {
+        if let Some(&e) = edge_of.get(&(transfer.from, transfer.to)) {
+            seen[e] += transfer.count;
+        }
+    }
+}
+
+fn count(block: usize, samples: f64) -> Count {
+    Count { block, samples, exposure: 1.0, independent: 1.0 / ALIKE, error: ERROR, scale: 0 }
 }
 
 /// Checks that a class is counted once, and no more often than control was transferred at all.
@@ -58,7 +76,7 @@ fn verify_counts(counts: &[Count], evidence: &Evidence) -> Result<(), String> {
 /// By instruction: how often it was executed, where each execution of it is a transfer that is told of.
 fn left(evidence: &Evidence) -> Vec<Option<f64>> {
     let Evidence { cfg, schedule, transfers, .. } = *evidence;
-    let is_left = transfers.iter().any(|t| t.is_sound() && t.to.is_none());
+    let is_left = is_left(evidence);
     let mut left = vec![None; schedule.opcodes.len()];
     for (block, range) in cfg.blocks.iter().enumerate() {
         let stays = cfg.successors[block].iter().all(|&e| is_inside(cfg, e));
@@ -72,6 +90,11 @@ fn left(evidence: &Evidence) -> Vec<Option<f64>> {
         left.get_mut(transfer.from).into_iter().flatten().for_each(|n| *n += transfer.count);
     }
     left
+}
+
+/// Whether transfers out of the procedure are told of.
+fn is_left(evidence: &Evidence) -> bool {
+    evidence.transfers.iter().any(|t| t.is_sound() && t.to.is_none())
 }
 
 /// Whether the edge is a transfer within the procedure.

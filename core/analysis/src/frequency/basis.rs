@@ -1,0 +1,46 @@
+//! What estimates rest on beside samples of time, counted and in words.
+
+use super::{Evidence, counted};
+use crate::Basis;
+
+/// How much there is of each kind of evidence.
+pub fn of(evidence: &Evidence) -> Basis {
+    let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0u64, u64::saturating_add);
+    Basis {
+        directions: sum(&mut evidence.directions.iter().flat_map(|&(t, n)| [t, n])),
+        steps: evidence.transfers.iter().filter(|t| t.is_sound()).fold(0.0, |sum, t| sum + t.count),
+        counted: counted::sound(evidence.counted).count() as u64,
+        retired: evidence.retired.map_or(0, |r| sum(&mut r.samples.iter().copied())),
+    }
+}
+
+/// Retired instructions, in words.
+pub fn retired(basis: &Basis) -> String {
+    format!("{} of retired instructions", number(basis.retired, "sample"))
+}
+
+/// Transfers and windows, in words.
+pub fn relative(basis: &Basis) -> Vec<String> {
+    let steps = basis.steps.round() as u64;
+    let windows = || format!("counted windows of {}", number(basis.counted, "place"));
+    let seen = [(steps > 0).then(|| format!("{steps} stepped transfers")), (basis.counted > 0).then(windows)];
+    seen.into_iter().flatten().collect()
+}
+
+/// Sampled directions, in words.
+pub fn directions(basis: &Basis) -> Option<String> {
+    (basis.directions > 0).then(|| number(basis.directions, "sampled direction"))
+}
+
+/// "a, b and c"; `None` of nothing.
+pub fn enumeration(parts: &[String]) -> Option<String> {
+    Some(match parts {
+        [] => return None,
+        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
+        all => all.concat(),
+    })
+}
+
+fn number(n: u64, one: &str) -> String {
+    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
+}
