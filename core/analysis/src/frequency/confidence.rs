@@ -38,7 +38,8 @@ pub fn of_propagated(sources: impl Iterator<Item = Confidence>) -> Confidence {
 }
 
 /// Of a class at the frequency that fits the whole procedure: by the free points' samples, by the width of what its
-/// points leave possible, and by how far `own`, their most likely frequency, agrees with the flow.
+/// points leave possible, and by how far `own`, their most likely frequency, agrees with the flow. What was counted is among the
+/// points: it never stalls.
 pub fn of_mixture(points: &[Point], own: Option<f64>, frequency: f64, stalls: &Stalls) -> Confidence {
     let Some(own) = own.filter(|_| frequency > 0.0) else {
         return Confidence::Low;

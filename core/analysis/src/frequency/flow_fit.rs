@@ -8,6 +8,10 @@
 //! The flow minimises Σ W·z − E·ln z, Poisson's likelihood of the samples: convex, weighted by evidence, and steep at 0
 //! where a relative-L1 loss is flat. Each arc, a block or an edge, has its own flow z, and conservation ties them
 //! together. Newton's step on such a problem is a network of resistors of conductance z²/E.
+//!
+//! Counts that are right up to a factor add −n·ln z, and N·ln Σ x·z for all of a scale, which is what is left of their
+//! likelihood at the factor that suits the flow best. Of that part the step takes the curvature too (Sherman and Morrison,
+//! one more network for each scale): a factor that stayed behind the flow would hold it to its first guess.
 
 use super::{
     electric::Network,
@@ -22,6 +26,9 @@ pub const CONVERGED: f64 = 1e-3;
 /// How far a step may go towards zero.
 const BOUNDARY_PART: f64 = 0.9;
 
+/// The part of a scale's samples by which the flow at least holds its factor: for damping, where hardly anything does.
+const HELD_PART: f64 = 1e-3;
+
 /// What is known of a block or an edge by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
@@ -29,6 +36,47 @@ pub struct Known {
     pub samples: f64,
     /// W: the cycles that one execution takes of them.
     pub cycles: f64,
+}
+
+/// Counts on one scale of their own. Their samples are in [`Known::samples`] already, their exposures are not in its cycles.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scaled {
+    /// By count: the arc, samples, and how many of these to expect of one execution, up to the scale's factor.
+    pub counts: Vec<(usize, f64, f64)>,
+}
+
+impl Scaled {
+    /// The factor at which as many samples are expected of the flow through all arcs as there are.
+    pub fn factor(&self, flow: &[f64]) -> f64 {
+        let expected: f64 = self.counts.iter().map(|&(arc, _, exposure)| exposure * flow[arc]).sum();
+        self.samples() / expected.max(f64::MIN_POSITIVE)
+    }
+
+    fn samples(&self) -> f64 {
+        self.counts.iter().map(|c| c.1).sum()
+    }
+}
+
+/// How the flow answers to a change of a scale's factor.
+struct Response {
+    /// By count: the arc, and samples for its flow.
+    slope: Vec<(usize, f64)>,
+    /// By arc.
+    change: Vec<f64>,
+    /// Samples that the flow does not follow, and so hold the factor.
+    held: f64,
+}
+
+impl Response {
+    /// What becomes of the flow's step, were it for a fixed factor.
+    fn follow(&self, changes: &mut [f64]) {
+        let along = self.along(changes) / self.held;
+        changes.iter_mut().zip(&self.change).for_each(|(to, change)| *to += along * change);
+    }
+
+    fn along(&self, changes: &[f64]) -> f64 {
+        self.slope.iter().map(|&(arc, slope)| slope * changes[arc]).sum()
+    }
 }
 
 /// A flow through the graph.
@@ -70,10 +118,10 @@ impl<'a> FlowFit<'a> {
 
     /// The best flow, or one near it: the search ends with a step that changes no arc by more than the part `converged`.
     /// `known` and the guess `start` are by block, then by edge, then by entry.
-    pub fn solve(&self, known: &[Known], start: &[f64], converged: f64) -> Option<Flow> {
+    pub fn solve(&self, known: &[Known], scales: &[Scaled], start: &[f64], converged: f64) -> Option<Flow> {
         let mut flow: Vec<f64> = start.iter().map(|f| f.max(f64::MIN_POSITIVE)).collect();
         for _ in 0..STEPS_MAX {
-            if self.step(known, &mut flow)? < converged {
+            if self.step(known, scales, &mut flow)? < converged {
                 break;
             }
         }
@@ -83,31 +131,60 @@ impl<'a> FlowFit<'a> {
     }
 
     /// One damped Newton step; returns the largest relative change.
-    fn step(&self, known: &[Known], flow: &mut [f64]) -> Option<f64> {
-        let mut injected = vec![0.0; 2 * self.cfg.blocks.len() + 1];
-        let mut conductances = Vec::with_capacity(flow.len());
-        let mut targets = Vec::with_capacity(flow.len());
-        for ((&z, k), &(from, to)) in flow.iter().zip(known).zip(&self.arcs) {
-            let conductance = z * (z / k.samples);
-            let target = 2.0 * z - k.cycles * conductance;
-            injected[from] -= target;
-            injected[to] += target;
-            conductances.push(conductance);
-            targets.push(target);
+    fn step(&self, known: &[Known], scales: &[Scaled], flow: &mut [f64]) -> Option<f64> {
+        let mut cycles: Vec<f64> = known.iter().map(|k| k.cycles).collect();
+        for scaled in scales {
+            let factor = scaled.factor(flow);
+            scaled.counts.iter().for_each(|&(arc, _, exposure)| cycles[arc] += factor * exposure);
         }
-        let potential = self.network.potentials(&conductances, &injected);
-        for ((target, conductance), &(from, to)) in targets.iter_mut().zip(&conductances).zip(&self.arcs) {
-            *target -= conductance * (potential[to] - potential[from]);
+        let conductances: Vec<f64> = flow.iter().zip(known).map(|(&z, k)| z * (z / k.samples)).collect();
+        let arcs = flow.iter().zip(&cycles).zip(&conductances);
+        let mut changes: Vec<f64> = arcs.map(|((&z, w), conductance)| 2.0 * z - w * conductance).collect();
+        self.conserve(&conductances, &mut changes);
+        changes.iter_mut().zip(flow.iter()).for_each(|(change, z)| *change -= z);
+        for response in self.responses(scales, flow, &conductances) {
+            response.follow(&mut changes);
         }
-        let relative = || targets.iter().zip(flow.iter()).map(|(t, z)| (t - z) / z);
+        let relative = || changes.iter().zip(flow.iter()).map(|(change, z)| change / z);
         let most_down = relative().fold(0.0, |least: f64, r| least.min(r));
         let part = if most_down < -BOUNDARY_PART { BOUNDARY_PART / -most_down } else { 1.0 };
         let largest = relative().fold(0.0, |most: f64, r| most.max(r.abs()));
         if !largest.is_finite() {
             return None;
         }
-        flow.iter_mut().zip(&targets).for_each(|(z, t)| *z += part * (t - *z));
+        flow.iter_mut().zip(&changes).for_each(|(z, change)| *z += part * change);
         Some(largest)
+    }
+
+    /// Makes of what each arc would carry by itself the nearest flow that is conserved, conductances being variances.
+    fn conserve(&self, conductances: &[f64], wanted: &mut [f64]) {
+        let mut injected = vec![0.0; 2 * self.cfg.blocks.len() + 1];
+        for (&target, &(from, to)) in wanted.iter().zip(&self.arcs) {
+            injected[from] -= target;
+            injected[to] += target;
+        }
+        let potential = self.network.potentials(conductances, &injected);
+        for ((target, conductance), &(from, to)) in wanted.iter_mut().zip(conductances).zip(&self.arcs) {
+            *target -= conductance * (potential[to] - potential[from]);
+        }
+    }
+
+    /// Of each scale's factor, those of the scales before being free.
+    fn responses(&self, scales: &[Scaled], flow: &[f64], conductances: &[f64]) -> Vec<Response> {
+        let mut responses: Vec<Response> = Vec::with_capacity(scales.len());
+        for scaled in scales {
+            let of_count = |&(arc, samples, _): &(usize, f64, f64)| (arc, samples / flow[arc]);
+            let slope: Vec<(usize, f64)> = scaled.counts.iter().map(of_count).collect();
+            let mut change = vec![0.0; flow.len()];
+            slope.iter().for_each(|&(arc, slope)| change[arc] += slope * conductances[arc]);
+            self.conserve(conductances, &mut change);
+            responses.iter().for_each(|before| before.follow(&mut change));
+            let samples = scaled.samples();
+            let mut response = Response { slope, change, held: samples };
+            response.held = (samples - response.along(&response.change)).max(HELD_PART * samples);
+            responses.push(response);
+        }
+        responses
     }
 
     /// The flow that the branch probabilities imply, so that rounding leaves no leak. `arcs` are edges, then entries.

@@ -9,18 +9,22 @@
 //! model's error is large at first and narrows round by round (annealing), so that no evidence is dropped before its
 //! neighbours have spoken.
 //!
+//! What was counted joins in ([`in_order_counts`](super::in_order_counts)): executions do not stall, so a class all of whose
+//! points do is fixed by them.
+//!
 //! Where a class's own points contradict the flow beyond doubt, control enters from outside (a jump from another
 //! procedure, as between glibc's memmove and memcpy): such blocks get an entry of their own, and a note says so.
 
 use super::{
-    Estimate, Estimates, Evidence, confidence,
+    Estimate, Estimates, Evidence, basis, by_classes, confidence,
     flow_fit::{self, Flow, FlowFit, Known},
     heads::{self, Seen},
+    in_order_counts::Counts,
     mixture::{self, Point, Stalls},
     out_of_order, points, skid,
 };
 use crate::{
-    Confidence,
+    Basis, Confidence,
     cfg::{CfgEdge, EdgeKind, Node},
 };
 
@@ -52,22 +56,56 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
         return None;
     }
     let stalls = Stalls::of(model);
-    let mut fitted = fit(evidence, &[], &stalls)?;
+    let counts = Counts::of(evidence);
+    let mut fitted = fit(evidence, &counts, &[], &stalls)?;
     let entries = unseen_entries(evidence, &fitted, &stalls);
     if !entries.is_empty() {
-        fitted = fit(evidence, &entries, &stalls)?;
+        fitted = fit(evidence, &counts, &entries, &stalls)?;
     }
-    let notes = if entries.is_empty() { Vec::new() } else { vec![ENTERED_NOTE.into()] };
+    let basis = basis::of(evidence);
+    let entered = (!entries.is_empty()).then(|| ENTERED_NOTE.into());
     Some(Estimates {
-        head_samples: evidence.samples.iter().map(|&s| s as f64).collect(),
-        notes,
-        ..with_confidence(evidence, &fitted, &stalls)
+        head_samples: head_samples(evidence),
+        notes: entered.into_iter().chain(note(&basis)).collect(),
+        basis,
+        ..with_confidence(evidence, &counts, fitted, &stalls)
     })
 }
 
-fn with_confidence(evidence: &Evidence, fitted: &Fitted, stalls: &Stalls) -> Estimates {
+/// Where no flow can be solved for, each class by its points and its retired instructions; `None` without these.
+pub fn apart(evidence: &Evidence) -> Option<Estimates> {
+    evidence.retired?;
+    let stalls = Stalls::of(evidence.model);
+    let shares = skid::edge_shares_by_samples(evidence.cfg, evidence.samples);
+    let points = points::by_block(evidence, &points::issue_cycles(evidence, &shares));
+    let of = |Class { points, own }: Class| {
+        let frequency = own?;
+        Some(Estimate { frequency, confidence: confidence::of_mixture(&points, own, frequency, &stalls) })
+    };
+    let classes = judged_classes(evidence, &points, &Counts::of(evidence), &stalls, &[]);
+    let basis = Basis { retired: basis::of(evidence).retired, ..Basis::default() };
+    let mut estimates = by_classes(evidence, classes.into_iter().map(of).collect());
+    estimates.notes.extend(note(&basis));
+    Some(Estimates { head_samples: head_samples(evidence), basis, ..estimates })
+}
+
+fn head_samples(evidence: &Evidence) -> Vec<f64> {
+    evidence.samples.iter().map(|&s| s as f64).collect()
+}
+
+/// What the estimates rest on, where that is more than every sample of time brings with it.
+fn note(basis: &Basis) -> Option<String> {
+    let retired = (basis.retired > 0).then(|| basis::retired(basis));
+    let counted: Vec<String> = retired.into_iter().chain(basis::relative(basis)).collect();
+    let all = |counted: Vec<String>| [vec!["cycles".into()], counted].concat();
+    let all = (!counted.is_empty()).then(|| all(counted))?;
+    Some(format!("frequencies rest on {}", basis::enumeration(&all)?))
+}
+
+fn with_confidence(evidence: &Evidence, counts: &Counts, fitted: Fitted, stalls: &Stalls) -> Estimates {
     let equivalence = evidence.equivalence;
-    let (flow, classes) = (&fitted.flow, &fitted.classes);
+    let Fitted { flow, mut classes } = fitted;
+    add_told(evidence, counts, &flow, &mut classes, stalls);
     // An edge without points of its own is a difference of others: of low confidence. A class's blocks are executed
     // equally often, so one of them speaks for all.
     let mut confidences = vec![Confidence::Low; classes.len()];
@@ -87,6 +125,19 @@ fn with_confidence(evidence: &Evidence, fitted: &Fitted, stalls: &Stalls) -> Est
     }
 }
 
+/// Adds the points of what is known through the flow.
+fn add_told(evidence: &Evidence, counts: &Counts, flow: &Flow, classes: &mut [Class], stalls: &Stalls) {
+    let class_of = &evidence.equivalence.block_class;
+    let told = counts.points_by(flow, |block| &classes[class_of[block]].points, stalls);
+    for &(block, point) in &told {
+        classes[class_of[block]].points.push(point);
+    }
+    for &(block, _) in &told {
+        let Class { points, own } = &mut classes[class_of[block]];
+        *own = mixture::most_likely(points, stalls);
+    }
+}
+
 const ENTERED_NOTE: &str = "control enters in the middle of the procedure, it seems: from another's jump";
 
 struct Fitted {
@@ -101,11 +152,12 @@ struct Class {
     own: Option<f64>,
 }
 
-fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted> {
+fn fit(evidence: &Evidence, counts: &Counts, entries: &[Node], stalls: &Stalls) -> Option<Fitted> {
     let Evidence { cfg, samples, .. } = *evidence;
     let solver = FlowFit::new(cfg, entries)?;
     let forks = heads::forks(evidence);
     let seen = sampled_directions(evidence);
+    let scales = counts.scales();
     let mut shares = skid::edge_shares_by_samples(cfg, samples);
     let mut fitted: Option<(Flow, Vec<Vec<Point>>)> = None;
     let mut classes = Vec::new();
@@ -114,7 +166,7 @@ fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted>
         let points = points::by_block(evidence, &cycles);
         let (guess, doubts) = match &fitted {
             None => {
-                classes = judged_classes(evidence, &points, stalls, &[]);
+                classes = judged_classes(evidence, &points, counts, stalls, &[]);
                 alone(evidence, entries, &classes, stalls)
             }
             Some((flow, _)) => (flow.all(), vec![0.0; points.len()]),
@@ -124,14 +176,17 @@ fn fit(evidence: &Evidence, entries: &[Node], stalls: &Stalls) -> Option<Fitted>
             Some((flow, _)) => forks.iter().filter_map(|f| f.seen(evidence, &cycles, flow)).collect(),
         };
         let mut known = knowledge(&points, &heads, &guess, &doubts, &stalls.with_model_error(error));
-        heads.iter().chain(&seen).for_each(|s| add_odds(&mut known, s, cfg.blocks.len()));
+        counts.add(&mut known);
+        heads.iter().chain(&seen).for_each(|s| add_odds(&mut known, s.block, &s.edges, cfg.blocks.len()));
+        counts.odds.iter().for_each(|(block, edges)| add_odds(&mut known, *block, edges, cfg.blocks.len()));
         let is_last = round + 1 == MODEL_ERRORS.len();
-        let flow = solver.solve(&known, &guess, if is_last { flow_fit::CONVERGED } else { ROUGHLY })?;
+        let flow =
+            solver.solve(&known, &scales, &guess, if is_last { flow_fit::CONVERGED } else { ROUGHLY })?;
         shares = skid::edge_shares(cfg, &flow.edges);
         fitted = Some((flow, points));
     }
     let (flow, points) = fitted?;
-    Some(Fitted { flow, classes: judged_classes(evidence, &points, stalls, &classes) })
+    Some(Fitted { flow, classes: judged_classes(evidence, &points, counts, stalls, &classes) })
 }
 
 /// What each block's free points know, but the heads that speak together, and the prior for edges and entries.
@@ -178,12 +233,12 @@ fn sampled_directions(evidence: &Evidence) -> Vec<Seen> {
 /// Adds what is seen of a branch's directions: the multinomial likelihood Σ n·ln z − Σn·ln z_block. The last part alone is
 /// not concave, so no more is believed than the block's own samples outweigh: a tangent in its place would hold the flow
 /// to its first guess for many rounds.
-fn add_odds(known: &mut [Known], seen: &Seen, blocks: usize) {
-    let times: f64 = seen.edges.iter().map(|e| e.1).sum();
-    let block = &mut known[seen.block];
+fn add_odds(known: &mut [Known], block: Node, edges: &[(usize, f64)], blocks: usize) {
+    let times: f64 = edges.iter().map(|e| e.1).sum();
+    let block = &mut known[block];
     let part = (OWN_PART * block.samples / times.max(f64::MIN_POSITIVE)).min(1.0);
     block.samples -= part * times;
-    seen.edges.iter().for_each(|&(edge, n)| known[blocks + edge].samples += part * n);
+    edges.iter().for_each(|&(edge, n)| known[blocks + edge].samples += part * n);
 }
 
 /// Each arc's frequency by its own class, and for each block the doubt about it.
@@ -218,10 +273,12 @@ fn alone(evidence: &Evidence, entries: &[Node], classes: &[Class], stalls: &Stal
     (guess, equivalence.block_class.iter().map(|&c| doubts[c]).collect())
 }
 
-/// The classes with these points; what `earlier` ones with the same points found is not looked for again.
+/// The classes with these points and what was counted of them as it is; what `earlier` ones with the same points found is
+/// not looked for again.
 fn judged_classes(
     evidence: &Evidence,
     points: &[Vec<Point>],
+    counts: &Counts,
     stalls: &Stalls,
     earlier: &[Class],
 ) -> Vec<Class> {
@@ -229,6 +286,7 @@ fn judged_classes(
     for (points, &class) in points.iter().zip(&evidence.equivalence.block_class) {
         classes[class].extend_from_slice(points);
     }
+    counts.points().for_each(|(block, p)| classes[evidence.equivalence.block_class[block]].push(p));
     let judged = |(class, points): (usize, Vec<Point>)| {
         let same = earlier.get(class).filter(|e| e.points == points);
         Class { own: same.map_or_else(|| mixture::most_likely(&points, stalls), |e| e.own), points }

@@ -2,7 +2,7 @@
 //!
 //! Input: samples, the graph, its classes, the schedule, and what else was seen. Output: [`Estimates`]. In order:
 //! the mixture likelihood of each class and the flow that fits all; DCPI's clusters and local propagation stay as the
-//! reference, and where edges are missing. Out of order, where cycles say little about frequency
+//! reference, and where edges are missing; what was counted of executions joins in. Out of order, where cycles say little about frequency
 //! (docs/measured.md): branch probabilities from sampled directions, flow conservation, one scale for the procedure.
 //! Frequencies are in samples' units: executions divided by the sampling period (DCPI's F).
 
@@ -14,6 +14,7 @@ mod electric;
 mod flow_fit;
 mod heads;
 mod in_order;
+mod in_order_counts;
 mod likely_flow;
 mod markov;
 mod mixture;
@@ -144,7 +145,9 @@ impl Estimates {
 
 /// Where no flow can be solved for.
 fn without_flow(evidence: &Evidence) -> Estimates {
-    let mut estimates = by_clusters(evidence);
+    let is_in_order = evidence.model.order == Order::InOrder;
+    let apart = is_in_order.then(|| in_order::apart(evidence)).flatten();
+    let mut estimates = apart.unwrap_or_else(|| by_clusters(evidence));
     if !evidence.cfg.missing_edges {
         estimates.notes.push("the procedure's jumps are too tangled: flow is not conserved".into());
     }
@@ -169,18 +172,19 @@ pub fn by_clusters(evidence: &Evidence) -> Estimates {
         let confidence = confidence::of_cluster(&found, model.order);
         classes[class] = Some(Estimate { frequency: found.frequency, confidence });
     }
-    let notes = if cfg.missing_edges {
-        vec!["an indirect jump's targets are unknown: every block is estimated on its own".into()]
-    } else {
-        Vec::new()
-    };
+    Estimates { head_samples, ..by_classes(evidence, classes) }
+}
+
+/// Each class by itself, then local propagation.
+fn by_classes(evidence: &Evidence, mut classes: Vec<Option<Estimate>>) -> Estimates {
+    let Evidence { cfg, equivalence, .. } = *evidence;
+    let unknown = "an indirect jump's targets are unknown: every block is estimated on its own";
     propagate::propagate(cfg, equivalence, &mut classes);
     let of = |class: &usize| classes[*class];
     Estimates {
         blocks: equivalence.block_class.iter().map(of).collect(),
         edges: equivalence.edge_class.iter().map(of).collect(),
-        head_samples,
-        notes,
-        basis: Basis::default(),
+        notes: cfg.missing_edges.then(|| unknown.into()).into_iter().collect(),
+        ..Estimates::default()
     }
 }

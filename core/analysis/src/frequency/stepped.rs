@@ -55,6 +55,22 @@ pub fn add_seen(evidence: &Evidence, seen: &mut [f64]) {
     }
 }
 
+/// The blocks that were seen left by several edges, with these and as many times for each as are independent.
+pub fn odds(evidence: &Evidence) -> Vec<(usize, Vec<(usize, f64)>)> {
+    let cfg = evidence.cfg;
+    let mut seen = vec![0.0; cfg.edges.len()];
+    add_seen(evidence, &mut seen);
+    let is_left = is_left(evidence);
+    let of = |(block, edges): (usize, &Vec<usize>)| {
+        let samples: f64 = edges.iter().map(|&e| seen[e]).sum();
+        let part = count(block, samples).reliance();
+        let times = edges.iter().map(|&e| (e, part * seen[e])).collect();
+        let is_told = is_left || edges.iter().all(|&e| is_inside(cfg, e));
+        (edges.len() > 1 && samples > 0.0 && is_told).then_some((block, times))
+    };
+    cfg.successors.iter().take(cfg.blocks.len()).enumerate().filter_map(of).collect()
+}
+
 fn count(block: usize, samples: f64) -> Count {
     Count { block, samples, exposure: 1.0, independent: 1.0 / ALIKE, error: ERROR, scale: 0 }
 }

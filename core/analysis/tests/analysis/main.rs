@@ -4,6 +4,7 @@ mod asm;
 mod classes;
 mod culprits;
 mod evidence;
+mod evidence_in_order;
 mod graph;
 mod hostile;
 mod jump_tables;

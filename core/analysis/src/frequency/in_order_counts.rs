@@ -1,0 +1,143 @@
+//! What was counted, as terms of the flow fit in order and as points of the mixture.
+//!
+//! Input: samples of retired instructions, path bursts, counted windows. Output: terms for [`flow_fit`](super::flow_fit), and
+//! for each class what they tell of it as an issue point would that never stalls. Complexity: linear, but for sorting the
+//! windows' groups and for the likelihood of each class with counts. The paper has samples of time alone.
+//!
+//! Retired instructions count executions as they are. Bursts and each group of windows do so up to a factor, which only
+//! time can tell. So of these a class is told its frequency no surer than the *other* classes of the same scale tell the
+//! factor: else its own time would count twice.
+
+use super::{
+    Evidence, counted,
+    flow_fit::{Flow, Known, Scaled},
+    likely_flow::Count,
+    mixture::{self, Point, Stalls},
+    retired, stepped,
+};
+
+/// No count is surer than this part, as no class's points are …
+const ERROR_MIN: f64 = 0.01;
+/// … nor one on a scale of its own than this: bursts and windows begin at random times, which slow phases have more of. Free
+/// points are exact where these are not, so that they settle what stalls leave open.
+const RELATIVE_ERROR_MIN: f64 = 0.05;
+/// Scales at most: those with the most counts, since each is another network in every step of the fit.
+const SCALES_MAX: usize = 6;
+
+/// What was counted of a procedure.
+pub struct Counts {
+    /// As they are.
+    absolute: Vec<Term>,
+    /// By scale.
+    relative: Vec<Vec<Term>>,
+    /// Blocks whose edges were counted, and how often.
+    pub odds: Vec<(usize, Vec<(usize, f64)>)>,
+}
+
+/// As many samples as are independent, and how many of them to expect of one execution of the block.
+#[derive(Clone, Copy)]
+struct Term {
+    block: usize,
+    samples: f64,
+    exposure: f64,
+}
+
+impl Term {
+    fn of(count: &Count, error_min: f64) -> Term {
+        let reliance = Count { error: count.error.max(error_min), ..*count }.reliance();
+        Term { block: count.block, samples: reliance * count.samples, exposure: reliance * count.exposure }
+    }
+
+    /// As an issue point, if `part` of it is believed, at its scale's factor.
+    fn point(&self, part: f64, factor: f64) -> Point {
+        let cycles = part * factor * self.exposure;
+        Point {
+            samples: part * self.samples,
+            cycles,
+            cycles_floor: cycles,
+            hidden_prior: 0.0,
+            stall_prior: 0.0,
+            is_head: false,
+        }
+    }
+}
+
+impl Counts {
+    /// All there is of this evidence.
+    pub fn of(evidence: &Evidence) -> Counts {
+        let bursts = stepped::counts(evidence);
+        let windows = counted::counts(evidence, usize::from(!bursts.is_empty()));
+        let scales = windows.last().map_or(usize::from(!bursts.is_empty()), |c| c.scale + 1);
+        let mut relative = vec![Vec::new(); scales];
+        bursts.iter().chain(&windows).for_each(|c| relative[c.scale].push(Term::of(c, RELATIVE_ERROR_MIN)));
+        // One count tells nothing but its own factor.
+        relative.retain(|terms| terms.len() > 1 && terms.iter().any(|t| t.samples > 0.0));
+        relative.sort_by_key(|terms| std::cmp::Reverse(terms.len()));
+        relative.truncate(SCALES_MAX);
+        let absolute = retired::counts(evidence).iter().map(|c| Term::of(c, ERROR_MIN)).collect();
+        Counts { absolute, relative, odds: stepped::odds(evidence) }
+    }
+
+    /// Adds the samples of all and the exposures of those whose scale is known.
+    pub fn add(&self, known: &mut [Known]) {
+        for term in &self.absolute {
+            known[term.block].cycles += term.exposure;
+        }
+        for term in self.relative.iter().flatten().chain(&self.absolute) {
+            known[term.block].samples += term.samples;
+        }
+    }
+
+    /// The others, for the fit to find the factors of.
+    pub fn scales(&self) -> Vec<Scaled> {
+        let count = |t: &Term| (t.block, t.samples, t.exposure);
+        let scaled = |terms: &Vec<Term>| Scaled { counts: terms.iter().map(count).collect() };
+        self.relative.iter().map(scaled).collect()
+    }
+
+    /// Blocks with what is known of their classes whatever the flow is.
+    pub fn points(&self) -> impl Iterator<Item = (usize, Point)> {
+        self.absolute.iter().map(|t| (t.block, t.point(1.0, 1.0)))
+    }
+
+    /// The same of what is known through the flow; `points` are those of a block's class without them.
+    pub fn points_by<'p>(
+        &self,
+        flow: &Flow,
+        points: impl Fn(usize) -> &'p [Point],
+        stalls: &Stalls,
+    ) -> Vec<(usize, Point)> {
+        let mut told = Vec::new();
+        for (terms, scaled) in self.relative.iter().zip(self.scales()) {
+            let factor = scaled.factor(&flow.blocks);
+            let certainty = |t: &Term| {
+                let by_time = mixture::log_variance(points(t.block), flow.blocks[t.block], stalls);
+                1.0 / (by_time + 1.0 / t.samples)
+            };
+            let certainties: Vec<f64> = terms.iter().map(certainty).collect();
+            let all: f64 = certainties.iter().sum();
+            for (term, own) in terms.iter().zip(&certainties) {
+                let of_factor = (all - own).max(0.0);
+                let part = of_factor / (of_factor + term.samples).max(f64::MIN_POSITIVE);
+                told.push((term.block, term.point(part, factor)));
+            }
+        }
+        told.retain(|(_, point)| point.cycles > 0.0);
+        debug_assert_eq!(verify_told(&told), Ok(()));
+        told
+    }
+}
+
+/// Checks that each point takes time, never stalls, and is no surer than a count on a scale of its own can be.
+fn verify_told(told: &[(usize, Point)]) -> Result<(), String> {
+    let samples_max = (1.0 + 1e-9) / (RELATIVE_ERROR_MIN * RELATIVE_ERROR_MIN);
+    let is_sound = |p: &Point| {
+        p.cycles.is_finite()
+            && (0.0..=samples_max).contains(&p.samples)
+            && p.stall_prior + p.hidden_prior == 0.0
+    };
+    match told.iter().find(|(_, p)| !is_sound(p)) {
+        Some(wrong) => Err(format!("{wrong:?}")),
+        None => Ok(()),
+    }
+}
