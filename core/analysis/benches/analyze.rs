@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, hint::black_box};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use dwell_analysis::{MachineModel, ProcedureInput, analyze};
+use dwell_analysis::{Counted, MachineModel, ProcedureInput, Transfer, analyze};
 use dwell_image::{Arch, Flow, ImageAddress, Instruction, MemoryOperand, Operand, Register, RegisterSet};
+use dwell_profile::Event;
 
 /// Loops of three blocks, in nests of four.
 fn procedure(instructions: usize) -> Vec<Instruction> {
@@ -38,14 +39,41 @@ fn procedure(instructions: usize) -> Vec<Instruction> {
     (0..instructions).map(make).collect()
 }
 
+/// Each conditional branch both ways.
+fn transfers(instructions: &[Instruction]) -> Vec<Transfer> {
+    let both = |(i, instruction): (usize, &Instruction)| {
+        let Flow::Branch { target } = instruction.flow else { return Vec::new() };
+        let there = instructions.binary_search_by_key(&target, |i| i.address).ok();
+        vec![
+            Transfer { from: i, to: there, count: 700.0 },
+            Transfer { from: i, to: Some(i + 1), count: 300.0 },
+        ]
+    };
+    instructions.iter().enumerate().flat_map(both).collect()
+}
+
+/// A place in forty, in three groups.
+fn counted(instructions: usize) -> Vec<Counted> {
+    let place = |at: usize| Counted { at, executions: 1e3, deviation: 0.05, group: at / 40 % 3 };
+    (0..instructions).step_by(40).map(place).collect()
+}
+
 fn bench(c: &mut Criterion) {
     let mut group = c.benchmark_group("analyze");
     for size in [500, 5_000, 20_000] {
         let instructions = procedure(size);
         let samples: Vec<u64> = (0..size).map(|i| (i * 7919 % 1000) as u64).collect();
         let directions: Vec<(u64, u64)> = (0..size).map(|i| ((i % 13) as u64, (i % 7) as u64)).collect();
-        let (jump_targets, event_samples) = (BTreeMap::new(), BTreeMap::new());
-        for machine in ["amd-zen4", "generic-inorder-2"] {
+        let retired = BTreeMap::from([(Event::INSTRUCTIONS, (vec![100; size], 1_000_000))]);
+        let all = (transfers(&instructions), counted(size), retired);
+        let none = (Vec::new(), Vec::new(), BTreeMap::new());
+        let jump_targets = BTreeMap::new();
+        let cases = [
+            ("amd-zen4", "", &none),
+            ("generic-inorder-2", "", &none),
+            ("generic-inorder-2", ", counted", &all),
+        ];
+        for (machine, help, (transfers, counted, event_samples)) in cases {
             let model = MachineModel::named(machine).expect("a model");
             let input = ProcedureInput {
                 arch: Arch::X86_64,
@@ -53,14 +81,14 @@ fn bench(c: &mut Criterion) {
                 jump_targets: &jump_targets,
                 time_samples: &samples,
                 period_cycles: Some(1e6),
-                event_samples: &event_samples,
+                event_samples,
                 branch_directions: &directions,
-                transfers: &[],
-                counted: &[],
+                transfers,
+                counted,
                 frequency_scale: 1.0,
             };
             group.throughput(Throughput::Elements(size as u64));
-            group.sample_size(20).bench_function(BenchmarkId::new(machine, size), |b| {
+            group.sample_size(20).bench_function(BenchmarkId::new(format!("{machine}{help}"), size), |b| {
                 b.iter(|| black_box(analyze(black_box(&input), model)));
             });
         }
