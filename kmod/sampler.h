@@ -41,7 +41,7 @@ struct dwell_counter {
 	u64 throttled;
 	u32 random;
 	u32 flags;
-};
+} __aligned(64);
 
 /**
  * struct dwell_registers - samples with registers, in two buffers as entries are
