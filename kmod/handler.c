@@ -31,7 +31,7 @@ struct dwell_apart dwell_apart __read_mostly;
  * its inode, and the inode's superblock, are freed after one: at worst one sample is given to that
  * other file's executable.
  */
-static u64 dwell_current_executable(const struct mm_struct *mm)
+static __always_inline u64 dwell_current_executable(const struct mm_struct *mm)
 {
 	const struct inode *inode;
 	const struct file *file;
@@ -54,7 +54,8 @@ static bool dwell_is_apart(u64 tag)
 	return false;
 }
 
-static void dwell_count_place(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs)
+static __always_inline void dwell_count_place(struct dwell_cpu *cpu, unsigned int index,
+					      struct pt_regs *regs)
 {
 	const struct mm_struct *mm = current->flags & PF_KTHREAD ? NULL : current->mm;
 	struct dwell_sample sample = {
@@ -62,7 +63,6 @@ static void dwell_count_place(struct dwell_cpu *cpu, unsigned int index, struct 
 		.pid = task_tgid_nr(current),
 		.event = index,
 	};
-	u32 full_count = cpu->table.spill.full_count;
 
 	if (mm) {
 		sample.tag = dwell_current_executable(mm);
@@ -75,12 +75,12 @@ static void dwell_count_place(struct dwell_cpu *cpu, unsigned int index, struct 
 		sample.flags |= DWELL_SAMPLE_KERNEL;
 		cpu->kernel++;
 	}
-	dwell_table_add(&cpu->table, &sample);
-	if (unlikely(cpu->table.spill.full_count != full_count))
+	if (unlikely(dwell_table_add(&cpu->table, &sample)))
 		irq_work_queue(&cpu->wake);
 }
 
-static void dwell_keep_registers(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs)
+static noinline void dwell_keep_registers(struct dwell_cpu *cpu, unsigned int index,
+					  struct pt_regs *regs)
 {
 	struct dwell_registers *registers = &cpu->registers;
 	u32 full_count = registers->spill.full_count;
@@ -107,13 +107,9 @@ static void dwell_keep_registers(struct dwell_cpu *cpu, unsigned int index, stru
 		irq_work_queue(&cpu->wake);
 }
 
-/**
- * dwell_count() - counts a sample, in whatever context
- * @cpu: this CPU's
- * @index: of the event
- * @regs: where it was interrupted
- */
-void dwell_count(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs)
+/* Counts a sample, in whatever context. Inline: a call more is paid at each of them. */
+static __always_inline void dwell_count(struct dwell_cpu *cpu, unsigned int index,
+					struct pt_regs *regs)
 {
 	if (unlikely(cpu->busy)) {
 		cpu->counter[index].nested++;
@@ -200,3 +196,16 @@ enum hrtimer_restart dwell_clock_expired(struct hrtimer *timer)
 						     DWELL_CLOCK_PERIOD_MIN)));
 	return HRTIMER_RESTART;
 }
+
+#ifdef DWELL_TEST_NMI
+/**
+ * dwell_count_nmi() - counts a sample of an NMI that no counter sent
+ * @cpu: this CPU's
+ * @index: of the event
+ * @regs: where it was interrupted
+ */
+void dwell_count_nmi(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs)
+{
+	dwell_count(cpu, index, regs);
+}
+#endif

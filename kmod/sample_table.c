@@ -17,47 +17,25 @@ static void dwell_table_lose(struct dwell_table_counts *counts, const struct dwe
 	counts->lost_of[entry->place >> DWELL_COUNT_BITS & (DWELL_EVENTS_MAX - 1)] += samples;
 }
 
-static void dwell_table_spill(struct dwell_table *table, const struct dwell_entry *entry)
+/**
+ * dwell_table_spill() - puts an entry that left its bucket where the reader finds it
+ * @table: its
+ * @entry: it; its samples are lost if both overflow buffers are full
+ *
+ * Return: whether a buffer became full.
+ */
+int dwell_table_spill(struct dwell_table *table, const struct dwell_entry *entry)
 {
+	__u32 full_count = table->spill.full_count;
 	__u32 slot = dwell_spill_slot(&table->spill, table->capacity);
 
 	if (slot == DWELL_NO_ROOM) {
 		dwell_table_lose(&table->counts, entry);
-		return;
+		return 0;
 	}
 	table->overflow[slot] = *entry;
 	table->counts.spilled++;
-}
-
-/**
- * dwell_table_add() - counts a sample
- * @table: of the CPU that this runs on
- * @sample: it
- *
- * Constant time: one bucket, at most one spilled entry. Must not interrupt itself on one table.
- */
-void dwell_table_add(struct dwell_table *table, const struct dwell_sample *sample)
-{
-	struct dwell_entry located = dwell_locate(sample);
-	__u32 index = dwell_bucket_of(&located, table->bucket_bits);
-	struct dwell_entry spilled;
-
-	table->counts.samples++;
-	switch (dwell_bucket_add(&table->buckets[index], &located, &spilled)) {
-	case DWELL_FOUND:
-		table->counts.found++;
-		return;
-	case DWELL_NEW:
-		table->counts.fresh++;
-		return;
-	case DWELL_EVICTED:
-		table->counts.evicted++;
-		break;
-	case DWELL_SATURATED:
-		table->counts.saturated++;
-		break;
-	}
-	dwell_table_spill(table, &spilled);
+	return table->spill.full_count != full_count;
 }
 
 /**

@@ -394,7 +394,42 @@ struct dwell_table {
 	struct dwell_table_counts counts;
 };
 
-void dwell_table_add(struct dwell_table *table, const struct dwell_sample *sample);
+int dwell_table_spill(struct dwell_table *table, const struct dwell_entry *entry);
 __u32 dwell_buckets_take(struct dwell_bucket *buckets, __u32 count, struct dwell_entry *out);
+
+/**
+ * dwell_table_add() - counts a sample
+ * @table: of the CPU that this runs on
+ * @sample: it
+ *
+ * Constant time: one bucket, at most one spilled entry. Must not interrupt itself on one table.
+ * Inline, so that a handler's sample stays in registers.
+ *
+ * Return: whether an overflow buffer became full, and the reader is to be woken.
+ */
+static __always_inline int dwell_table_add(struct dwell_table *table,
+					   const struct dwell_sample *sample)
+{
+	struct dwell_entry located = dwell_locate(sample);
+	__u32 index = dwell_bucket_of(&located, table->bucket_bits);
+	struct dwell_entry spilled;
+
+	table->counts.samples++;
+	switch (dwell_bucket_add(&table->buckets[index], &located, &spilled)) {
+	case DWELL_FOUND:
+		table->counts.found++;
+		return 0;
+	case DWELL_NEW:
+		table->counts.fresh++;
+		return 0;
+	case DWELL_EVICTED:
+		table->counts.evicted++;
+		break;
+	case DWELL_SATURATED:
+		table->counts.saturated++;
+		break;
+	}
+	return dwell_table_spill(table, &spilled);
+}
 
 #endif

@@ -159,7 +159,6 @@ extern struct mutex dwell_mutex;
 
 /* handler.c */
 extern struct dwell_apart dwell_apart;
-void dwell_count(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs);
 void dwell_overflow(struct perf_event *event, struct perf_sample_data *data, struct pt_regs *regs);
 enum hrtimer_restart dwell_clock_expired(struct hrtimer *timer);
 
@@ -193,6 +192,8 @@ void dwell_chardev_exit(void);
 #ifdef DWELL_TEST_NMI
 int dwell_test_nmi_init(void);
 void dwell_test_nmi_exit(void);
+/* handler.c */
+void dwell_count_nmi(struct dwell_cpu *cpu, unsigned int index, struct pt_regs *regs);
 #else
 static inline int dwell_test_nmi_init(void)
 {

@@ -29,7 +29,7 @@ static int dwell_nmi(unsigned int type, struct pt_regs *regs)
 	if (!READ_ONCE(cpu->clock.is_on))
 		return NMI_HANDLED;
 	cpu->counter[DWELL_EVENTS_MAX - 1].samples++;
-	dwell_count(cpu, DWELL_EVENTS_MAX - 1, regs);
+	dwell_count_nmi(cpu, DWELL_EVENTS_MAX - 1, regs);
 	return NMI_HANDLED;
 }
 
