@@ -164,14 +164,16 @@
 (defvar lsp-keep-workspace-alive)
 (declare-function lsp "lsp-mode")
 (declare-function lsp-workspaces "lsp-mode")
+(declare-function lsp--workspace-status "lsp-mode")
 (declare-function lsp-disconnect "lsp-mode")
 (declare-function lsp-register-client "lsp-mode")
 (declare-function lsp-activate-on "lsp-mode")
 (declare-function lsp-stdio-connection "lsp-mode")
 (declare-function make-lsp-client "lsp-mode")
 
-;; Debian 12's is compiled for Emacs 28 and does not run in Emacs 30.
-(if (not (and (< emacs-major-version 30) (require 'lsp-mode nil t)))
+;; Debian 12's is compiled for Emacs 28 and does not run in Emacs 30. It counts on its autoloads, as a user has them;
+;; -Q leaves them out.
+(if (not (and (< emacs-major-version 30) (require 'lsp-mode nil t) (load "lsp-mode-autoloads" t t)))
     (message "SKIPPED emacs-beside-lsp-mode: no lsp-mode for this Emacs (Debian: elpa-lsp-mode)")
   (ert-deftest dwell-beside-lsp-mode ()
     "Two servers for one buffer: lsp-mode's and ours; neither disturbs the other."
@@ -186,7 +188,8 @@
             (c-mode)
             (dwell-mode)
             (lsp)
-            (dwell-test-until "lsp-mode" (lsp-workspaces))
+            (dwell-test-until "lsp-mode"
+              (and (lsp-workspaces) (eq (lsp--workspace-status (car (lsp-workspaces))) 'initialized)))
             (dwell-test-until "overlays" (dwell-test-overlays))
             (goto-char (point-min))
             (insert "// both hear of this\n")
