@@ -21,6 +21,8 @@ const rust = join(here, 'rust');
 const fixtures = join(top, 'test-fixtures/programs');
 /** Samples a second: enough of them from short runs, and far from what the kernel throttles. */
 const rate_hz = 10_000;
+/** What `dwell record` takes by default. */
+const default_rate_hz = 1_000;
 /** So much of the CPU time may go into path bursts, and as much into counted windows. A user has as many at 1 % in forty times the time. */
 const stepped_percent = 40;
 /** Recordings of path bursts at most: what a program does not do in its own code is no burst of it. */
@@ -71,33 +73,48 @@ class Job {
   /** Runs the program as often as it takes, each run an epoch; they are added up. */
   sample() {
     for (const database of [this.database, this.stepped, this.counted]) rmSync(database, { recursive: true, force: true });
-    const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--windows', '0', '--', this.binary, ...this.arguments()];
-    const exported = (...more) => this.#run([this.evaluator, 'export-capture', '--db', this.database, '--image', this.binary, '--out', this.folder, ...more]);
+    const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--paths', '0', '--windows', '0', '--', this.binary, ...this.arguments()];
     let sampling = { image_samples: 0 };
     for (let runs = 1; sampling.image_samples < this.samples; runs++) {
       if (runs > 200) throw new Stop(`${this.name}: too short, or its time is not its own: ${sampling.image_samples} samples after 200 runs`);
       this.#run(record);
-      sampling = { ...JSON.parse(exported()), runs };
+      sampling = { ...JSON.parse(this.#export()), runs };
     }
     let bursts = 0;
     for (let recordings = 0; bursts < this.bursts; recordings++) {
       if (recordings >= recordings_max) throw new Stop(`${this.name}: only ${bursts} path bursts after ${recordings} recordings`);
       this.#repeat(sampling.runs, this.stepped, 'paths');
-      ({ bursts } = JSON.parse(exported('--bursts', this.stepped)));
+      ({ bursts } = JSON.parse(this.#export('--bursts', this.stepped)));
     }
     let windows = 0;
     for (let recordings = 0; windows < this.windows; recordings++) {
       if (recordings >= recordings_max) throw new Stop(`${this.name}: only ${windows} counted windows after ${recordings} recordings`);
       this.#repeat(sampling.runs, this.counted, 'windows');
-      ({ windows } = JSON.parse(exported('--bursts', this.stepped, '--windows', this.counted)));
+      ({ windows } = JSON.parse(this.#export('--bursts', this.stepped, '--windows', this.counted)));
     }
     return { ...sampling, bursts, windows };
   }
 
-  /** As many runs again, followed or counted now and then: one recording, so that bursts and windows begin anywhere in them. */
+  /** Runs it so often in one recording, as `dwell record` comes. */
+  recordByDefault(runs) {
+    rmSync(this.database, { recursive: true, force: true });
+    this.#record(runs, this.database);
+    return { ...JSON.parse(this.#export()), runs };
+  }
+
+  /** As many runs again, followed or counted now and then. */
   #repeat(runs, database, how) {
+    this.#record(runs, database, '-e', 'cpu-clock', '-F', '1000', `--${how}`, String(stepped_percent));
+  }
+
+  /** So many runs in one recording, so that bursts and windows begin anywhere in them. */
+  #record(runs, database, ...how) {
     const loop = ['bash', '-c', 'for ((i = 0; i < $0; i++)); do "$@" > /dev/null || exit; done', String(runs), this.binary, ...this.arguments()];
-    this.#run([this.dwell, '--db', database, 'record', '-e', 'cpu-clock', '-F', '1000', `--${how}`, String(stepped_percent), '--', ...loop]);
+    this.#run([this.dwell, '--db', database, 'record', ...how, '--', ...loop]);
+  }
+
+  #export(...more) {
+    return this.#run([this.evaluator, 'export-capture', '--db', this.database, '--image', this.binary, '--out', this.folder, ...more]);
   }
 
   /** Runs it under callgrind, once: each run that was sampled did the same. */
@@ -126,21 +143,29 @@ class Job {
   }
 }
 
-/** Makes the capture of one program, in a folder that appears when all of it is there. */
-export async function capture(program, options) {
-  const folder = join(options.folder, program.name);
-  const making = `${folder}.making`;
-  rmSync(making, { recursive: true, force: true });
-  mkdirSync(making, { recursive: true });
-  const job = new Job(program, { ...options, folder: making });
+/** Makes a folder that appears when all of it is there. */
+async function making(folder, fill) {
+  const unfinished = `${folder}.making`;
+  rmSync(unfinished, { recursive: true, force: true });
+  mkdirSync(unfinished, { recursive: true });
+  await fill(unfinished);
+  rmSync(folder, { recursive: true, force: true });
+  renameSync(unfinished, folder);
+}
+
+/** Makes the capture of one program. */
+export const capture = (program, options) => making(join(options.folder, program.name), (folder) => fill(program, { ...options, folder }));
+
+async function fill(program, options) {
+  const job = new Job(program, options);
   await job.build();
   const { image_samples, ...sampling } = job.sample();
   const { truth, share } = job.count();
-  copyFileSync(job.binary, join(making, 'program'));
-  writeTable(making, 'executions.tsv', truth.executions);
-  writeTable(making, 'edges.tsv', truth.edges, 2);
-  const simulated = simulateInstructions(making, program.name, truth.executions, { runs: sampling.runs, wanted: simulated_samples });
-  writeJson(making, 'meta.json', {
+  copyFileSync(job.binary, join(options.folder, 'program'));
+  writeTable(options.folder, 'executions.tsv', truth.executions);
+  writeTable(options.folder, 'edges.tsv', truth.edges, 2);
+  const simulated = simulateInstructions(options.folder, program.name, truth.executions, { runs: sampling.runs, wanted: simulated_samples });
+  writeJson(options.folder, 'meta.json', {
     name: program.name,
     language: program.language,
     source: `${job.source}; ${flags(program)}; ${[program.name, ...program.run].join(' ')}`,
@@ -151,6 +176,17 @@ export async function capture(program, options) {
     truth: { tool: 'callgrind', imbalance: Number(share.toPrecision(3)) },
     simulated_events: [simulated],
   });
-  rmSync(folder, { recursive: true, force: true });
-  renameSync(making, folder);
 }
+
+/** Makes the capture of one program by `dwell record -- CMD` as it comes; truth is that of `captured`, its other capture. */
+export const captureByDefault = (program, captured, options) =>
+  making(join(options.folder, program.name), async (folder) => {
+    const meta = JSON.parse(readFileSync(join(captured, 'meta.json'), 'utf8'));
+    delete meta.simulated_events;
+    const job = new Job(program, { ...options, folder });
+    await job.build();
+    for (const name of ['program', 'executions.tsv', 'edges.tsv']) copyFileSync(join(captured, name), join(folder, name));
+    const runs = (meta.runs * options.samples * rate_hz) / (meta.image_samples * default_rate_hz);
+    const sampling = job.recordByDefault(Math.ceil(runs));
+    writeJson(folder, 'meta.json', { ...meta, ...sampling, stepped_percent: 1 });
+  });

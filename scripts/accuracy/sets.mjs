@@ -3,12 +3,12 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { dwell } from '../build.mjs';
-import { seconds, target } from '../step.mjs';
+import { Stop, seconds, target } from '../step.mjs';
 import { makeInputs } from './inputs.mjs';
 import { captureAll, missingPackages } from './inorder.mjs';
 import { programs as simulated } from './inorder-programs.mjs';
 import { kernelsFor } from './kernels.mjs';
-import { capture } from './native.mjs';
+import { capture, captureByDefault } from './native.mjs';
 import { programs } from './programs.mjs';
 
 /** Debian packages, each with a program of it. */
@@ -25,7 +25,7 @@ const native_samples_quick = 8_000;
 /** Path bursts of a native program: as many as a minute of CPU time gives at 1 %. */
 const native_bursts = 560;
 const native_bursts_quick = 50;
-/** Counted windows, at 3 ms: as many as `record` counts by default, for 1 % of the time that so many samples take at its 1,000 Hz. */
+/** Counted windows, at 3 ms: as many as `record --paths 0` counts, for 1 % of the time that so many samples take at its 1,000 Hz. */
 export const native_windows = 120;
 
 async function makeNative(wanted, { root, quick, evaluator }) {
@@ -39,6 +39,19 @@ async function makeNative(wanted, { root, quick, evaluator }) {
     const start = performance.now();
     await capture(program, { folder: join(root, 'native'), work, inputs, dwell, evaluator, ...size });
     console.log(`✓ capture ${program.name} (${seconds(start)})`);
+  }
+}
+
+/** The programs that judge, each recorded as `dwell record -- CMD` comes until it has as many samples. */
+async function makeDefault(wanted, { root, quick, evaluator }) {
+  const work = join(target, 'accuracy-work/native');
+  const samples = quick ? native_samples_quick : native_samples;
+  for (const program of wanted) {
+    const start = performance.now();
+    const captured = join(root, 'native', program.name);
+    if (!existsSync(captured)) throw new Stop(`${captured} is missing: make the set 'native' first`);
+    await captureByDefault(program, captured, { folder: join(root, 'native-default'), work, inputs: join(work, 'inputs'), dwell, evaluator, samples });
+    console.log(`✓ capture ${program.name} by default (${seconds(start)})`);
   }
 }
 
@@ -56,6 +69,7 @@ const soonSimulated = ['sort', 'search', 'hashjoin', 'graph'];
  */
 export const sets = {
   native: { missing: () => missing({ ...native, ...blocks }), programs: () => programs, make: makeNative },
+  'native-default': { missing: () => missing({ ...native, ...blocks }), programs: () => programs.filter(({ role }) => role === 'judge'), make: makeDefault },
   'inorder-aarch64': inOrder('aarch64'),
   'inorder-riscv64': inOrder('riscv64'),
 };

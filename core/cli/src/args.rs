@@ -140,13 +140,14 @@ pub struct RecordArgs {
     /// Sample these processes and their children until they end or you interrupt.
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pub pid: Vec<u32>,
-    /// Stop threads for a moment now and then and follow them for some thousand instructions, for up to so many
-    /// percent of their CPU time: tells how often branches are taken (x86-64; needs the right to trace them). 0: never.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
-    pub paths: f64,
+    /// Stop threads for less than a millisecond now and then and follow them for some thousand instructions, for up to so many
+    /// percent of their CPU time: tells how often branches are taken (x86-64; needs the right to trace them). Asked for, threads
+    /// that cannot be followed are single-stepped. 0: never [default: 1 for a command; 0 with --all, --pid or --windows].
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub paths: Option<f64>,
     /// Count executions of the hottest places by hardware breakpoints, in windows of some milliseconds, for up to so many
-    /// percent of the CPU time: tells what runs how often. Nothing is stopped. 0: never [default: 1 for a command; 0 with --all,
-    /// --pid or --paths].
+    /// percent of the CPU time: tells what runs how often. Nothing is stopped. 0: never [default: 1 for a command that cannot be
+    /// followed or with --paths 0; 0 with --all, --pid or --paths].
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub windows: Option<f64>,
     /// Record the last branches (LBR, BRBE) so many times a second of a busy CPU, where the processor keeps them and a hardware

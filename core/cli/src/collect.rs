@@ -24,16 +24,33 @@ use crate::{
     text::{counted, grouped},
 };
 
-/// What counting executions may cost, in percent, where nobody says so: 1 of a command of one's own. A process that runs already
-/// is perhaps in production, a whole machine would have to be sampled through rings, and beside path bursts that cost as much windows
-/// add nothing (docs/measured.md).
-fn windows_percent(args: &RecordArgs) -> f64 {
-    let is_own_command = !args.all && args.pid.is_empty();
-    if is_own_command && args.paths == 0.0 { 1.0 } else { 0.0 }
+/// What finding out executions may cost, in percent of the target's CPU time.
+struct Counting {
+    paths: f64,
+    windows: f64,
+    windows_stand_in: bool,
+}
+
+impl Counting {
+    /// Where nobody says so: of a command of one's own, path bursts, and windows where there can be none. Both would add
+    /// nothing to bursts alone (docs/measured.md). A process that runs already is perhaps in production, and a whole machine
+    /// would have to be sampled through rings.
+    fn of(args: &RecordArgs) -> Self {
+        let is_own_command = !args.all && args.pid.is_empty();
+        let by_default = if is_own_command { 1.0 } else { 0.0 };
+        let (paths, windows) = match (args.paths, args.windows) {
+            (None, None) => (by_default, by_default),
+            (None, Some(0.0)) => (by_default, 0.0),
+            (Some(0.0), None) => (0.0, by_default),
+            (paths, windows) => (paths.unwrap_or(0.0), windows.unwrap_or(0.0)),
+        };
+        Counting { paths, windows, windows_stand_in: args.paths.is_none() }
+    }
 }
 
 /// One epoch from one run.
 pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
+    let counting = Counting::of(args);
     let around = args.all && !args.command.is_empty();
     let options = RecordOptions {
         backend: backend(&args.sampling),
@@ -43,8 +60,9 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
         by_process: by_process(&args.sampling),
         dimensions: args.sampling.dimensions.iter().copied().collect(),
         duration: args.duration.map(Duration::from_secs),
-        paths_percent: args.paths,
-        windows_percent: args.windows.unwrap_or_else(|| windows_percent(args)),
+        paths_percent: counting.paths,
+        windows_percent: counting.windows,
+        windows_stand_in: counting.windows_stand_in,
         branch_stacks_hz: args.branch_stacks,
         ..RecordOptions::new(target(args)?)
     };
@@ -74,7 +92,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
     let recorded = recorded?;
     let exit = around.map(Around::end).transpose()?.flatten().or(recorded.exit);
     keep_sources(db, &recorded.epoch.id);
-    tell(&recorded, exit, args.windows.is_some(), json)
+    tell(&recorded, exit, args, json)
 }
 
 fn target(args: &RecordArgs) -> anyhow::Result<Target> {
@@ -196,13 +214,8 @@ pub fn keep_sources(db: &Path, epoch: &EpochId) {
     }
 }
 
-/// Windows that nobody asked for and that there were none of are passed over.
-fn tell(
-    recorded: &Recorded,
-    exit: Option<ExitStatus>,
-    wants_windows: bool,
-    json: bool,
-) -> anyhow::Result<()> {
+/// Bursts and windows that nobody asked for and that there were none of are passed over.
+fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
     let epoch = &recorded.epoch;
     if json {
         let events = &epoch.events;
@@ -213,10 +226,10 @@ fn tell(
         complain(&format!("the command ended with {exit}; its samples are kept"));
     }
     complain(&tallies(epoch));
-    if let Some(paths) = &epoch.paths {
+    if let Some(paths) = epoch.paths.as_ref().filter(|p| args.paths.is_some() || p.bursts > 0) {
         complain(&paths_line(paths));
     }
-    if let Some(windows) = epoch.windows.as_ref().filter(|w| wants_windows || w.windows > 0) {
+    if let Some(windows) = epoch.windows.as_ref().filter(|w| args.windows.is_some() || w.windows > 0) {
         complain(&windows_line(windows));
     }
     Ok(())
@@ -273,4 +286,38 @@ pub fn event_line(event: &Event, r: &EventRecord) -> String {
         grouped(r.samples),
         grouped(r.lost)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        record: RecordArgs,
+    }
+
+    #[test]
+    fn a_command_is_followed_and_windows_stand_in_unless_somebody_says_otherwise() {
+        let cases = [
+            ("-- true", (1.0, 1.0, true)),
+            ("--windows 0 -- true", (1.0, 0.0, true)),
+            ("--windows 2 -- true", (0.0, 2.0, true)),
+            ("--paths 0 -- true", (0.0, 1.0, false)),
+            ("--paths 2 -- true", (2.0, 0.0, false)),
+            ("--paths 0 --windows 0 -- true", (0.0, 0.0, false)),
+            ("--paths 3 --windows 2 -- true", (3.0, 2.0, false)),
+            ("-a -- true", (0.0, 0.0, true)),
+            ("-p 1", (0.0, 0.0, true)),
+            ("--paths 2 -p 1", (2.0, 0.0, false)),
+        ];
+        for (line, expected) in cases {
+            let args = Line::parse_from(["record"].into_iter().chain(line.split(' '))).record;
+            let Counting { paths, windows, windows_stand_in } = Counting::of(&args);
+            assert_eq!((paths, windows, windows_stand_in), expected, "{line}");
+        }
+    }
 }

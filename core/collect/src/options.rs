@@ -95,6 +95,8 @@ pub struct RecordOptions {
     /// Percent of the target's CPU time that counting executions by hardware breakpoints may cost, for counted windows; 0:
     /// none.
     pub windows_percent: f64,
+    /// Windows only stand in for bursts: they are counted where threads cannot be followed, and no thread is single-stepped.
+    pub windows_stand_in: bool,
     /// Stacks of branches (LBR, BRBE) per second of a busy CPU, where hardware events are sampled through rings and the
     /// processor keeps them; 0: none.
     pub branch_stacks_hz: u32,
@@ -116,6 +118,7 @@ impl RecordOptions {
             dimensions: DimensionSet::NONE,
             paths_percent: 0.0,
             windows_percent: 0.0,
+            windows_stand_in: false,
             branch_stacks_hz: DEFAULT_BRANCH_STACKS_HZ,
         }
     }

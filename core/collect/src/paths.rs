@@ -42,6 +42,8 @@ const RETRY_CPU_NS: f64 = 5e6;
 const LAST_MS: i32 = 500;
 /// A burst that takes longer, since the thread cannot even be stopped, is no longer waited for by the samples.
 const WAIT_NS_MAX: u64 = 2_000_000_000;
+/// Refusals in a row of the right to follow, before a burst, after which one who must not step gives up.
+const DENIED_MAX: u32 = 8;
 /// Why there are no more bursts, where the helper was killed.
 const HELPER_ENDED: &str = "the stepping process ended";
 
@@ -54,8 +56,11 @@ pub struct Paths {
     asked: Option<Asked>,
     /// Of a burst, on average.
     cost_ns: f64,
+    /// Threads that cannot be followed may be stepped.
+    may_step: bool,
     /// Threads can be followed here, as far as is known.
     is_followed: bool,
+    denied: u32,
     record: PathsRecord,
     random: Random,
 }
@@ -70,15 +75,17 @@ struct Asked {
 }
 
 impl Paths {
-    /// Starts the process that steps. To be called early: it is a fork of this one.
-    pub fn start(budget_percent: f64) -> io::Result<Self> {
+    /// Starts the process that follows or, if it may, steps. To be called early: it is a fork of this one.
+    pub fn start(budget_percent: f64, may_step: bool) -> io::Result<Self> {
         Ok(Paths {
             stepper: Some(Stepper::fork()?),
             budget: budget_percent / 100.0,
             next_cpu_ns: None,
             asked: None,
             cost_ns: COST_NS_FIRST,
+            may_step,
             is_followed: true,
+            denied: 0,
             record: PathsRecord { budget_percent, ..PathsRecord::default() },
             random: Random::new(now_ns()),
         })
@@ -87,6 +94,11 @@ impl Paths {
     /// The process that steps: who must be allowed to trace.
     pub fn tracer(&self) -> Option<u32> {
         self.stepper.as_ref().map(Stepper::pid)
+    }
+
+    /// Whether there may be more bursts.
+    pub fn is_on(&self) -> bool {
+        self.stepper.is_some()
     }
 
     /// What was done so far.
@@ -116,8 +128,11 @@ impl Paths {
             (1, DELAY_NS)
         };
         let seed = (self.random.uniform() * u64::MAX as f64) as u64;
-        let (how, steps_max) =
-            if self.is_followed { (How::Follow, STEPS_BEFORE + STEPS) } else { (How::Step, STEPS_MADE) };
+        let (how, steps_max) = match (self.is_followed, self.may_step) {
+            (true, true) => (How::FollowOrStep, STEPS_BEFORE + STEPS),
+            (true, false) => (How::Follow, STEPS_BEFORE + STEPS),
+            (false, _) => (How::Step, STEPS_MADE),
+        };
         let order = Order { how, steps_max, bursts: bursts.clamp(1, BURSTS_MAX), delay_ns, seed };
         let Some(stepper) = &mut self.stepper else { return };
         match stepper.request(pid, tid, &order) {
@@ -156,8 +171,10 @@ impl Paths {
         if steps.ending.is_refusal() && steps.ending != Ending::InKernel {
             count(&mut self.record.refused, cause(steps.ending, asked.pid));
             self.next_cpu_ns = Some(asked.cpu_ns + RETRY_CPU_NS);
+            self.note_denial(steps.ending);
             return None;
         }
+        self.denied = 0;
         let cost_ns = steps.cost_ns;
         self.record.stepping_ns += cost_ns;
         match steps.ending {
@@ -186,6 +203,15 @@ impl Paths {
         let (pid, tid, end_ns) = (asked.pid, asked.tid, steps.end_ns);
         let stepped_until_ns = if steps.is_followed { 0 } else { end_ns };
         Some((steps.begin_ns, RawBurst { pid, tid, stepped_until_ns, pcs: steps.pcs }))
+    }
+
+    /// One who must not step leaves the place to somebody else where nobody can be followed.
+    fn note_denial(&mut self, ending: Ending) {
+        self.denied += u32::from(ending == Ending::NotPermitted);
+        let is_denied = self.denied >= DENIED_MAX && self.record.bursts == 0;
+        if !self.may_step && (ending == Ending::CannotFollow || is_denied) {
+            self.stepper = None;
+        }
     }
 
     /// Without the helper there are no more bursts.
@@ -226,6 +252,7 @@ fn cause(ending: Ending, pid: u32) -> &'static str {
         Ending::NotPermitted if is_traced(pid) => "already traced",
         Ending::NotPermitted => "not permitted",
         Ending::Gone => "gone",
+        Ending::CannotFollow => "no code can be made here",
     }
 }
 
@@ -233,4 +260,47 @@ fn is_traced(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let tracer = status.lines().find_map(|l| l.strip_prefix("TracerPid:"));
     tracer.is_some_and(|t| t.trim() != "0")
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    fn asked() -> Asked {
+        Asked { pid: std::process::id(), tid: std::process::id(), at_ns: 0, cpu_ns: 1e9 }
+    }
+
+    fn ended(ending: Ending, pcs: Vec<u64>) -> Steps {
+        Steps { ending, begin_ns: 1, end_ns: 2, cost_ns: 1, pcs, is_followed: true }
+    }
+
+    fn tell(paths: &mut Paths, ending: Ending, times: u32) {
+        (0..times).for_each(|_| drop(paths.account(asked(), ended(ending, Vec::new()))));
+    }
+
+    #[test]
+    fn one_who_must_not_step_gives_up_where_nobody_can_be_followed() {
+        let mut paths = Paths::start(1.0, false).unwrap();
+        tell(&mut paths, Ending::NotPermitted, DENIED_MAX - 1);
+        assert!(paths.is_on());
+        tell(&mut paths, Ending::NotPermitted, 1);
+        assert!(!paths.is_on());
+        assert_eq!(paths.record().refused, [("not permitted".to_owned(), u64::from(DENIED_MAX))].into());
+
+        let mut paths = Paths::start(1.0, false).unwrap();
+        tell(&mut paths, Ending::CannotFollow, 1);
+        assert!(!paths.is_on());
+    }
+
+    #[test]
+    fn one_who_was_asked_for_goes_on_and_so_does_one_who_had_a_burst() {
+        let mut asked_for = Paths::start(1.0, true).unwrap();
+        tell(&mut asked_for, Ending::NotPermitted, 10 * DENIED_MAX);
+        assert!(asked_for.is_on());
+
+        let mut paths = Paths::start(1.0, false).unwrap();
+        assert!(paths.account(asked(), ended(Ending::Complete, vec![1, 2, 3, 4])).is_some());
+        tell(&mut paths, Ending::NotPermitted, 10 * DENIED_MAX);
+        assert!(paths.is_on());
+    }
 }

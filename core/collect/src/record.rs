@@ -16,7 +16,7 @@ use crate::{
     linux_host::{all_pids, has_ended, tree_of},
     options::{Progress, RecordOptions, Recorded, Target},
     paths::Paths,
-    session::{ENTRIES_MAX, Session, Setup, UNSTORED_MAX},
+    session::{Counting, ENTRIES_MAX, Session, Setup, UNSTORED_MAX},
     source::Tasks,
     sys::command::PausedCommand,
     windows::Windows,
@@ -40,11 +40,7 @@ pub fn record(
     stop: &Stop,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, CollectError> {
-    let paths = match options.paths_percent {
-        percent if percent > 0.0 => Some(Paths::start(percent).map_err(CollectError::Paths)?),
-        _ => None,
-    };
-    let windows = (options.windows_percent > 0.0).then(|| Windows::start(options.windows_percent));
+    let counting = counting(&options)?;
     let setup = Setup {
         scope: options.target.scope(),
         backend: options.backend,
@@ -54,8 +50,7 @@ pub fn record(
         branches: options.branches,
         apart: Apart::in_a_run(options.by_process.clone()),
         dimensions: options.dimensions,
-        paths,
-        windows,
+        counting,
         branch_stacks_hz: options.branch_stacks_hz,
         entries_max: ENTRIES_MAX,
         unstored_max: UNSTORED_MAX,
@@ -78,6 +73,23 @@ pub fn record(
     stored.map(|epoch| Recorded { epoch, exit, interrupted })
 }
 
+/// What finds out executions, started: the process that follows threads is a fork of this one, the smaller the better.
+fn counting(options: &RecordOptions) -> Result<Counting, CollectError> {
+    let (paths_percent, windows_percent) = (options.paths_percent, options.windows_percent);
+    let stand_in = options.windows_stand_in;
+    let paths = match (paths_percent > 0.0).then(|| Paths::start(paths_percent, !stand_in)) {
+        Some(Err(error)) if !stand_in => return Err(CollectError::Paths(error)),
+        started => started.and_then(Result::ok),
+    };
+    let (now, later) =
+        if stand_in && paths.is_some() { (0.0, windows_percent) } else { (windows_percent, 0.0) };
+    Ok(Counting {
+        paths,
+        windows: (now > 0.0).then(|| Windows::start(now)),
+        stand_in_percent: (later > 0.0).then_some(later),
+    })
+}
+
 fn open_processes(pids: &[u32], setup: Setup, writer: &Writer) -> Result<(Session, Running), CollectError> {
     if let Some(missing) = pids.iter().find(|pid| has_ended(**pid)) {
         return Err(CollectError::NoSuchProcess(*missing));
@@ -98,7 +110,7 @@ fn open_command(
 ) -> Result<(Session, Running), CollectError> {
     let first = words.first().ok_or(CollectError::NoCommand)?;
     let failed = |source| CollectError::Command { command: first.to_string_lossy().into_owned(), source };
-    let tracer = setup.paths.as_ref().and_then(Paths::tracer);
+    let tracer = setup.counting.paths.as_ref().and_then(Paths::tracer);
     let paused = PausedCommand::fork(words, tracer).map_err(failed)?;
     match Session::open(setup, &Tasks::FromExec(paused.pid()), writer) {
         Ok(session) => match paused.resume() {

@@ -77,16 +77,25 @@ pub struct Setup {
     pub apart: Apart,
     /// What is kept of each sample beside its place.
     pub dimensions: DimensionSet,
-    /// Follow threads now and then.
-    pub paths: Option<Paths>,
-    /// Count executions now and then.
-    pub windows: Option<Windows>,
+    /// What finds out executions beside samples.
+    pub counting: Counting,
     /// Stacks of branches per second of a busy CPU; 0: none.
     pub branch_stacks_hz: u32,
     /// Entries in memory that make us store before it is time.
     pub entries_max: usize,
     /// Entries that are kept while the database refuses them. Beyond, samples are lost, and counted so.
     pub unstored_max: usize,
+}
+
+/// What finds out executions beside samples; by default nothing.
+#[derive(Default)]
+pub struct Counting {
+    /// Follows threads now and then.
+    pub paths: Option<Paths>,
+    /// Counts executions now and then.
+    pub windows: Option<Windows>,
+    /// Once threads cannot be followed, windows are to be counted for so many percent of the target's CPU time.
+    pub stand_in_percent: Option<f64>,
 }
 
 /// A running collection.
@@ -101,8 +110,7 @@ pub struct Session {
     merger: Merger<Item>,
     plans: Vec<Plan>,
     clock: MeasuredClock,
-    paths: Option<Paths>,
-    windows: Option<Windows>,
+    counting: Counting,
     /// Which of the epoch's notes tells of branch stacks.
     stacks_note: Option<usize>,
     /// Which of them tells of samples that are missing where tasks were born.
@@ -131,7 +139,7 @@ impl Session {
             events: &setup.events,
             rate: setup.rate,
             registers: setup.branches,
-            one_by_one: setup.paths.is_some() || setup.windows.is_some(),
+            one_by_one: setup.counting.paths.is_some() || setup.counting.windows.is_some(),
             dimensions: setup.dimensions,
             branch_stacks_hz: setup.branch_stacks_hz,
             clock_hz: clock.median_hz(),
@@ -148,7 +156,7 @@ impl Session {
             collector.call_hidden_processes();
         }
         collector.keep_dimensions(setup.dimensions);
-        if setup.windows.is_some() {
+        if setup.counting.windows.is_some() {
             collector.keep_recent();
         }
         if source.features().aggregates {
@@ -163,8 +171,7 @@ impl Session {
             merger: Merger::default(),
             plans,
             clock,
-            paths: setup.paths,
-            windows: setup.windows,
+            counting: setup.counting,
             stacks_note,
             births_note: None,
             store: Store::begin(writer, epoch, setup.unstored_max)?,
@@ -216,7 +223,7 @@ impl Session {
     ) {
         self.source.wait(self.source.round().min(left), wake);
         let complete_ns = self.source.drain(&mut self.merger);
-        let bursts = self.paths.as_mut().map(Paths::take);
+        let bursts = self.counting.paths.as_mut().map(Paths::take);
         let stepping_since_ns = self.take_in(bursts.unwrap_or_default());
         self.apply_until(complete_ns.saturating_sub(MERGE_WINDOW.as_nanos() as u64).min(stepping_since_ns));
         self.source.tend(&mut |warning| progress(Progress::Warning(warning)));
@@ -251,27 +258,39 @@ impl Session {
         for (begin_ns, burst) in bursts {
             self.merger.push(begin_ns, Item::Burst(Box::new(burst)));
         }
-        self.paths.as_ref().and_then(Paths::since_ns).unwrap_or(u64::MAX)
+        self.counting.paths.as_ref().and_then(Paths::since_ns).unwrap_or(u64::MAX)
     }
 
     /// Offers the thread that was sampled last for path bursts.
     fn offer_thread(&mut self) {
         let latest = self.collector.take_latest();
         let cpu_ns = self.cpu_ns();
-        if let (Some(paths), Some((pid, tid))) = (&mut self.paths, latest)
+        if let (Some(paths), Some((pid, tid))) = (&mut self.counting.paths, latest)
             && pid != std::process::id()
             && Some(pid) != paths.tracer()
         {
             paths.offer(pid, tid, cpu_ns);
         }
+        self.stand_in();
         self.count_windows(latest, cpu_ns);
+    }
+
+    /// Goes over to windows where threads turn out not to be followed.
+    fn stand_in(&mut self) {
+        if self.counting.paths.as_ref().is_some_and(Paths::is_on) {
+            return;
+        }
+        if let Some(percent) = self.counting.stand_in_percent.take() {
+            self.counting.windows = Some(Windows::start(percent));
+            self.collector.keep_recent();
+        }
     }
 
     /// Counts executions of what was sampled most, in windows of that thread's time. They begin after every record that was
     /// applied.
     fn count_windows(&mut self, latest: Option<(u32, u32)>, cpu_ns: f64) {
         let recent = self.collector.take_recent();
-        let Some(windows) = self.windows.as_mut().filter(|w| w.is_on()) else { return };
+        let Some(windows) = self.counting.windows.as_mut().filter(|w| w.is_on()) else { return };
         recent.into_iter().for_each(|(pid, pc)| windows.sample(pid, pc));
         if let Some((pid, tid)) = latest.filter(|(pid, _)| *pid != std::process::id()) {
             for (begin_ns, window) in windows.count(pid, tid, cpu_ns) {
@@ -399,7 +418,7 @@ impl Session {
 
     fn paths_record(&self) -> Option<PathsRecord> {
         let left_out = self.collector.stepping();
-        self.paths.as_ref().map(|paths| PathsRecord {
+        self.counting.paths.as_ref().map(|paths| PathsRecord {
             cpu_ns: self.cpu_ns() as u64,
             samples_dropped: left_out.samples,
             opaque_steps: left_out.opaque_steps,
@@ -408,7 +427,7 @@ impl Session {
     }
 
     fn windows_record(&self) -> Option<WindowsRecord> {
-        self.windows.as_ref().map(|windows| WindowsRecord {
+        self.counting.windows.as_ref().map(|windows| WindowsRecord {
             cpu_ns: self.cpu_ns() as u64,
             samples_dropped: self.collector.stepping().window_samples,
             ..windows.record().clone()
@@ -430,7 +449,7 @@ impl Session {
         self.source.drain(&mut self.merger);
         self.source.cut_batch();
         self.source.drain(&mut self.merger); // Tells what that lost.
-        let bursts = self.paths.as_mut().map(Paths::take_last);
+        let bursts = self.counting.paths.as_mut().map(Paths::take_last);
         self.take_in(bursts.unwrap_or_default());
         self.apply_until(u64::MAX);
         self.malformed += self.source.take_malformed();

@@ -27,7 +27,7 @@ use crate::{
     linux_host::all_pids,
     options::{DaemonOptions, Progress, Rate},
     record::Flushing,
-    session::{Next, Session, Setup},
+    session::{Counting, Next, Session, Setup},
     source::Tasks,
     sys::{event::Counter, heap, interrupt, usage},
 };
@@ -505,8 +505,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         branches: options.branches,
         apart: Apart::for_good(options.by_process.clone()),
         dimensions: options.dimensions,
-        paths: None,
-        windows: None,
+        counting: Counting::default(),
         branch_stacks_hz: 0,
         entries_max: options.entries_max,
         unstored_max: options.unstored_max,

@@ -42,8 +42,10 @@ const FOLLOW_NS_MAX: u64 = 20_000_000;
 pub enum How {
     /// It makes them, one at a time.
     Step,
-    /// It stands still, and they are computed; where that is not possible, it makes them.
+    /// It stands still, and they are computed.
     Follow,
+    /// The same, but where threads cannot be followed, it makes them.
+    FollowOrStep,
     /// They are computed, then it makes them, and both are compared.
     Check,
 }
@@ -84,10 +86,12 @@ pub enum Ending {
     NotPermitted,
     /// Refused: there is no such thread any more.
     Gone,
+    /// Refused: no code can be made here, so that no thread can be followed.
+    CannotFollow,
 }
 
 impl Ending {
-    const ALL: [Ending; 16] = [
+    const ALL: [Ending; 17] = [
         Ending::Complete,
         Ending::Blocking,
         Ending::ProcessCall,
@@ -104,6 +108,7 @@ impl Ending {
         Ending::InKernel,
         Ending::NotPermitted,
         Ending::Gone,
+        Ending::CannotFollow,
     ];
 
     /// Whether no step was made.

@@ -102,12 +102,19 @@ fn bursts(request: &Request, mut follower: Option<&mut Follower>, shared: *mut S
 
 fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
     slot.pcs = 0;
-    slot.is_followed = u32::from(follower.is_some() && request.how == How::Follow as u32);
+    let is_follow = request.how == How::Follow as u32;
+    slot.is_followed =
+        u32::from(follower.is_some() && (is_follow || request.how == How::FollowOrStep as u32));
     slot.begin_ns = now_ns();
     let cpu_begin_ns = time_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
     slot.cost_ns = 0;
-    if !is_running(&request.stat_path) {
-        (slot.ending, slot.end_ns) = (Ending::NotRunning as u32, slot.begin_ns);
+    let refusal = match () {
+        () if is_follow && follower.is_none() => Some(Ending::CannotFollow),
+        () if !is_running(&request.stat_path) => Some(Ending::NotRunning),
+        () => None,
+    };
+    if let Some(refusal) = refusal {
+        (slot.ending, slot.end_ns) = (refusal as u32, slot.begin_ns);
         return;
     }
     timer(TIMER_US);

@@ -1,0 +1,82 @@
+//! Windows stand in for path bursts for real: only where, and from when on, threads cannot be followed.
+//!
+//! Alone in its process, since it kills the process that follows, a child of it.
+
+#![cfg(target_arch = "x86_64")]
+
+use std::{fs, thread::sleep, time::Duration};
+
+use dwell_collect::{CollectError, Rate, RecordOptions, Recorded, Stop, Target, record};
+use dwell_profile::{Database, PathBurst};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+
+const NAME: &str = "windows_stand_in_once_threads_cannot_be_followed";
+
+/// A recording with both wanted and its bursts and windows; `None` where this machine does not let us.
+fn recorded() -> Option<(Recorded, Vec<PathBurst>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path().join("db")).unwrap();
+    let words =
+        ["sh", "-c", "i=0; while :; do i=$((i * 7 + 1)); case $i in *1*3*) s=x$i;; esac; j=${s#x}; done"];
+    let options = RecordOptions {
+        rate: Rate::Frequency(2000),
+        duration: Some(Duration::from_millis(1500)),
+        paths_percent: 20.0,
+        windows_percent: 20.0,
+        windows_stand_in: true,
+        ..RecordOptions::new(Target::Command(words.iter().map(Into::into).collect()))
+    };
+    match record(options, &database.writer().unwrap(), &Stop::new(), &mut |_| ()) {
+        Err(error @ (CollectError::Denied { .. } | CollectError::Open { .. })) => {
+            println!("SKIPPED {NAME}: {error}");
+            None
+        }
+        recorded => {
+            let recorded = recorded.unwrap();
+            let paths = database.read(&recorded.epoch.id).unwrap().paths;
+            Some((recorded, paths))
+        }
+    }
+}
+
+/// The child that follows threads, once it is there.
+fn follower() -> Pid {
+    let own = getpid().as_raw_nonzero().to_string();
+    for _ in 0..500 {
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            let mut fields = stat.split(' ');
+            let pid = fields.next().and_then(|f| f.parse().ok()).and_then(Pid::from_raw);
+            if let (Some(pid), Some("(dwell-step)"), Some(parent)) = (pid, fields.next(), fields.nth(1))
+                && parent == own
+            {
+                return pid;
+            }
+        }
+        sleep(Duration::from_millis(2));
+    }
+    panic!("nobody follows");
+}
+
+#[test]
+fn windows_stand_in_once_threads_cannot_be_followed() {
+    let Some((followed, bursts)) = recorded() else { return };
+    let told = followed.epoch.paths.unwrap();
+    if told.refused.contains_key("not permitted") || told.refused.contains_key("no code can be made here") {
+        return println!("SKIPPED {NAME}: threads cannot be followed here: {:?}", told.refused);
+    }
+    assert!(told.bursts > 0 && followed.epoch.windows.is_none(), "{told:?}");
+    assert!(bursts.iter().all(|burst| burst.window().is_none()));
+
+    let killer = std::thread::spawn(|| kill_process(follower(), Signal::KILL).unwrap());
+    let Some((counted, bursts)) = recorded() else { return };
+    killer.join().unwrap();
+    let refused = counted.epoch.paths.unwrap().refused;
+    assert_eq!(refused.get("the stepping process ended"), Some(&1), "{refused:?}");
+    let told = counted.epoch.windows.expect("windows stand in");
+    if told.windows == 0 {
+        return println!("SKIPPED {NAME}: no window was counted: {:?}", told.refused);
+    }
+    let windows = bursts.iter().filter(|burst| burst.window().is_some()).count();
+    assert_eq!(windows as u64, told.windows);
+}
