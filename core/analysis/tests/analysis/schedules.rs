@@ -159,7 +159,7 @@ fn divisions_keep_their_unit() {
                   static FunctionalUnit 5.2..5.2 by div r9
                    - 0 div r9
                    - 0 mov [rbx + 8], rax
-                   - 1 dec rcx
+                   - 0 dec rcx
                    - 0 jne loop
             frequency - Low, cpi -, best 0.17
                    - 1 ret

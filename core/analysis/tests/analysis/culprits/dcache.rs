@@ -58,11 +58,11 @@ fn pointer_chase() {
         expect![[r#"
             frequency 0 Low, cpi 0.03, best 0.17
                  0.0 1 mov rcx, 1000
-            frequency 227 Low, cpi 14.67, best 1.33
+            frequency 222 Low, cpi 15.00, best 1.33
                   static Dependency 3.7..3.7 by mov rax, [rax]
-                  dynamic DCacheMiss 0.0..40.1 by mov rax, [rax]
-                  dynamic DtlbMiss 0.0..40.1 by mov rax, [rax]
-                44.0 1 mov rax, [rax]
+                  dynamic DCacheMiss 0.0..41.1 by mov rax, [rax]
+                  dynamic DtlbMiss 0.0..41.1 by mov rax, [rax]
+                44.9 1 mov rax, [rax]
                  0.0 0 dec rcx
                  0.0 0 jne loop
             frequency 0 Low, cpi -, best 0.17

@@ -98,7 +98,7 @@ fn out_of_order_a_load_waits_for_itself() {
     check(
         &chase(&[]),
         expect![[r#"
-        mov rax, [rax]: 46.2 cycles from Last 92% Memory 12%
+        mov rax, [rax]: 46.2 cycles from Last 92% Memory 11%
     "#]],
     );
 }
@@ -120,7 +120,7 @@ fn events_rule_caches_out() {
     check(
         &chase(&[("L1-dcache-load-misses", 200, 1000)]),
         expect![[r#"
-        mov rax, [rax]: 46.2 cycles from Memory 12%
+        mov rax, [rax]: 46.2 cycles from Memory 11%
     "#]],
     );
 }

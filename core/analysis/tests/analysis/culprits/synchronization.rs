@@ -18,7 +18,7 @@ fn locked_operation() {
         expect![[r#"
             frequency 500 Low, cpi 5.00, best 3.00
                   static Dependency 11.5..11.5 by lock add [rdi], rax
-                  dynamic Synchronization 6.5..7.9 by lock add [rdi], rax
+                  dynamic Synchronization 6.4..7.9 by lock add [rdi], rax
                   dynamic ICacheMiss 0.0..0.7
                   dynamic DCacheMiss 0.0..0.7 by lock add [rdi], rax
                 19.6 1 lock add [rdi], rax
