@@ -134,11 +134,16 @@ fn answers_have_their_shapes() {
     let told = scratch.json(&["status", "--epoch", "latest"]);
     let shape = json!({ "schema": 1, "epoch": "", "backend": "", "start": "", "end": "?", "events": { "*": event },
         "unknown_share": 0.5, "resolved_share": 0.5, "clock_hz": null, "collector": account,
-        "paths": null, "windows": { "windows": 1, "executions": 1, "samples_dropped": 1 }, "notes": [] });
+        "paths": { "bursts": 1, "steps": 1, "samples_dropped": 1 }, "notes": [] });
     hold(&told, &shape, "status --epoch");
+    if !told["windows"].is_null() {
+        // Where threads cannot be followed.
+        hold(&told["windows"], &json!({ "windows": 1, "executions": 1, "samples_dropped": 1 }), "windows");
+    }
     let by_cpu = told["collector"]["samples_by_cpu"]["cpu-clock"].as_array().unwrap();
     let sum: u64 = by_cpu.iter().map(|n| n.as_u64().unwrap()).sum();
-    let left_out = told["windows"]["samples_dropped"].as_u64().unwrap_or(0);
+    let left_out: u64 =
+        ["paths", "windows"].iter().filter_map(|how| told[how]["samples_dropped"].as_u64()).sum();
     assert_eq!(Some(sum - left_out), told["events"]["cpu-clock"]["samples"].as_u64(), "{told:#}");
     let text = scratch.text(&["status", "--epoch", "latest"]);
     for part in [

@@ -19,7 +19,6 @@ use crate::{
     session::{Counting, ENTRIES_MAX, Session, Setup, UNSTORED_MAX},
     source::Tasks,
     sys::command::PausedCommand,
-    windows::Windows,
 };
 
 /// How long a command may go on after it was told to end.
@@ -40,7 +39,7 @@ pub fn record(
     stop: &Stop,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, CollectError> {
-    let counting = counting(&options)?;
+    let counting = Counting::start(&options)?;
     let setup = Setup {
         scope: options.target.scope(),
         backend: options.backend,
@@ -71,23 +70,6 @@ pub fn record(
     let stored = session.finish();
     let exit = running.exit();
     stored.map(|epoch| Recorded { epoch, exit, interrupted })
-}
-
-/// What finds out executions, started: the process that follows threads is a fork of this one, the smaller the better.
-fn counting(options: &RecordOptions) -> Result<Counting, CollectError> {
-    let (paths_percent, windows_percent) = (options.paths_percent, options.windows_percent);
-    let stand_in = options.windows_stand_in;
-    let paths = match (paths_percent > 0.0).then(|| Paths::start(paths_percent, !stand_in)) {
-        Some(Err(error)) if !stand_in => return Err(CollectError::Paths(error)),
-        started => started.and_then(Result::ok),
-    };
-    let (now, later) =
-        if stand_in && paths.is_some() { (0.0, windows_percent) } else { (windows_percent, 0.0) };
-    Ok(Counting {
-        paths,
-        windows: (now > 0.0).then(|| Windows::start(now)),
-        stand_in_percent: (later > 0.0).then_some(later),
-    })
 }
 
 fn open_processes(pids: &[u32], setup: Setup, writer: &Writer) -> Result<(Session, Running), CollectError> {

@@ -9,13 +9,14 @@ use std::{
 };
 
 use dwell_profile::{
-    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventRecord, PathsRecord, Scope, Unit,
-    WindowsRecord, Writer, stacks_note,
+    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventRecord, Scope, Unit, Writer, stacks_note,
 };
 use jiff::Timestamp;
 
+mod counting;
 mod epochs;
 
+pub use counting::Counting;
 pub use epochs::{InKernel, Next};
 
 use crate::{
@@ -38,7 +39,6 @@ use crate::{
         times::EventTimes,
     },
     store::Store,
-    windows::Windows,
 };
 
 /// How long after its time stamp a record may become visible in its ring.
@@ -85,17 +85,6 @@ pub struct Setup {
     pub entries_max: usize,
     /// Entries that are kept while the database refuses them. Beyond, samples are lost, and counted so.
     pub unstored_max: usize,
-}
-
-/// What finds out executions beside samples; by default nothing.
-#[derive(Default)]
-pub struct Counting {
-    /// Follows threads now and then.
-    pub paths: Option<Paths>,
-    /// Counts executions now and then.
-    pub windows: Option<Windows>,
-    /// Once threads cannot be followed, windows are to be counted for so many percent of the target's CPU time.
-    pub stand_in_percent: Option<f64>,
 }
 
 /// A running collection.
@@ -261,44 +250,6 @@ impl Session {
         self.counting.paths.as_ref().and_then(Paths::since_ns).unwrap_or(u64::MAX)
     }
 
-    /// Offers the thread that was sampled last for path bursts.
-    fn offer_thread(&mut self) {
-        let latest = self.collector.take_latest();
-        let cpu_ns = self.cpu_ns();
-        if let (Some(paths), Some((pid, tid))) = (&mut self.counting.paths, latest)
-            && pid != std::process::id()
-            && Some(pid) != paths.tracer()
-        {
-            paths.offer(pid, tid, cpu_ns);
-        }
-        self.stand_in();
-        self.count_windows(latest, cpu_ns);
-    }
-
-    /// Goes over to windows where threads turn out not to be followed.
-    fn stand_in(&mut self) {
-        if self.counting.paths.as_ref().is_some_and(Paths::is_on) {
-            return;
-        }
-        if let Some(percent) = self.counting.stand_in_percent.take() {
-            self.counting.windows = Some(Windows::start(percent));
-            self.collector.keep_recent();
-        }
-    }
-
-    /// Counts executions of what was sampled most, in windows of that thread's time. They begin after every record that was
-    /// applied.
-    fn count_windows(&mut self, latest: Option<(u32, u32)>, cpu_ns: f64) {
-        let recent = self.collector.take_recent();
-        let Some(windows) = self.counting.windows.as_mut().filter(|w| w.is_on()) else { return };
-        recent.into_iter().for_each(|(pid, pc)| windows.sample(pid, pc));
-        if let Some((pid, tid)) = latest.filter(|(pid, _)| *pid != std::process::id()) {
-            for (begin_ns, window) in windows.count(pid, tid, cpu_ns) {
-                self.merger.push(begin_ns, Item::Window(Box::new(window)));
-            }
-        }
-    }
-
     /// The target's CPU time as its samples tell.
     fn cpu_ns(&self) -> f64 {
         /// Where it was not measured; only the budget depends on it.
@@ -414,24 +365,6 @@ impl Session {
             self.births_note = Some(notes.len());
             notes.push(note);
         }
-    }
-
-    fn paths_record(&self) -> Option<PathsRecord> {
-        let left_out = self.collector.stepping();
-        self.counting.paths.as_ref().map(|paths| PathsRecord {
-            cpu_ns: self.cpu_ns() as u64,
-            samples_dropped: left_out.samples,
-            opaque_steps: left_out.opaque_steps,
-            ..paths.record().clone()
-        })
-    }
-
-    fn windows_record(&self) -> Option<WindowsRecord> {
-        self.counting.windows.as_ref().map(|windows| WindowsRecord {
-            cpu_ns: self.cpu_ns() as u64,
-            samples_dropped: self.collector.stepping().window_samples,
-            ..windows.record().clone()
-        })
     }
 
     /// Stops sampling, counts what is still on its way, stores it and ends the epoch.
