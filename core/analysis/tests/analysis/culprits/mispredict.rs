@@ -78,7 +78,7 @@ fn mispredicted_branches() {
                  0.1 0 add rdi, 8
                   dynamic DCacheMiss 0.0..0.6 by mov rax, [rdi]
                   dynamic BranchMispredict 0.0..0.6 by jl other
-                  dynamic DtlbMiss 0.0..0.2 by mov rax, [rdi]
+                  dynamic DtlbMiss 0.0..0.4 by mov rax, [rdi]
                  0.8 0 cmp rax, rbx
                  0.0 0 jl other
             frequency 987 Low, cpi 0.72, best 0.17
