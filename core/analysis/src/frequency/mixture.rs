@@ -396,11 +396,25 @@ mod tests {
         }
     }
 
+    /// Points that agree on a frequency, stalled ones among them: samples, M and whether it may well be stalled.
+    fn agreeing(
+        frequency: f64,
+        free: &[(u8, f64)],
+        stalled: &[(u8, f64)],
+    ) -> impl Iterator<Item = (f64, f64, f64)> {
+        let free = free.iter().map(move |&(m, chance)| {
+            let mean = frequency * f64::from(m);
+            (mean + chance * mean.sqrt(), f64::from(m), 0.06)
+        });
+        let stalled =
+            stalled.iter().map(move |&(m, cycles)| (frequency * (f64::from(m) + cycles), f64::from(m), 0.2));
+        free.chain(stalled)
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
-        /// Of points that agree, stalled ones among them: as many times the samples, as many times the frequency, from where chance
-        /// is small.
+        /// As many times the samples, as many times the frequency, from where chance is small.
         #[test]
         fn frequencies_scale_with_samples(
             free in prop::collection::vec((1u8..8, -1.0f64..1.0), 2..10),
@@ -409,32 +423,28 @@ mod tests {
             times in 1.0f64..1e4,
         ) {
             let of = |scale: f64| {
-                let frequency = frequency * scale;
-                let free = free.iter().map(|&(m, chance)| {
-                    let mean = frequency * f64::from(m);
-                    point(mean + chance * mean.sqrt(), f64::from(m), 0.06)
-                });
-                let stalled = stalled.iter().map(|&(m, cycles)| {
-                    point(frequency * (f64::from(m) + cycles), f64::from(m), 0.2)
-                });
-                let points: Vec<Point> = free.chain(stalled).collect();
+                let points: Vec<Point> =
+                    agreeing(frequency * scale, &free, &stalled).map(|(s, m, prior)| point(s, m, prior)).collect();
                 most_likely(&points, &stalls()).unwrap() / scale
             };
             let (once, scaled) = (of(1.0), of(times));
             prop_assert!((scaled / once).ln().abs() < 0.02, "{} becomes {}", once, scaled);
         }
 
-        /// Slots of half a cycle instead of cycles: half the frequency in them. Stalls are told in cycles, and weigh a little otherwise.
+        /// Slots of half a cycle instead of cycles: half the frequency in them. Where points disagree another of several
+        /// peaks may come out, since stalls are told in cycles and weigh a little otherwise.
         #[test]
         fn the_unit_of_cycles_does_not_matter(
-            parts in prop::collection::vec((100.0f64..1e6, 1u8..8), 1..10),
+            free in prop::collection::vec((1u8..8, -1.0f64..1.0), 2..10),
+            stalled in prop::collection::vec((1u8..8, 3.0f64..100.0), 0..3),
+            frequency in 1e2f64..1e6,
             times in 0.25f64..4.0,
         ) {
             let of = |times: f64| {
-                let points: Vec<Point> =
-                    parts.iter().map(|&(samples, m)| point(samples, f64::from(m) * times, 0.06)).collect();
-                let stalls = stalls();
-                let stalls = Stalls { cycles_max: stalls.cycles_max * times, ..stalls };
+                let points: Vec<Point> = agreeing(frequency, &free, &stalled)
+                    .map(|(samples, m, prior)| point(samples, m * times, prior))
+                    .collect();
+                let stalls = Stalls { cycles_max: stalls().cycles_max * times, ..stalls() };
                 most_likely(&points, &stalls).unwrap() * times
             };
             let (one, other) = (of(1.0), of(times));
