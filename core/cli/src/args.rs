@@ -140,7 +140,7 @@ pub struct RecordArgs {
     /// Sample these processes and their children until they end or you interrupt.
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pub pid: Vec<u32>,
-    /// Stop threads for less than a millisecond now and then and follow them for some thousand instructions, for up to so many
+    /// Stop threads for a millisecond or so now and then and follow them for some thousand instructions, for up to so many
     /// percent of their CPU time: tells how often branches are taken (x86-64; needs the right to trace them). Asked for, threads
     /// that cannot be followed are single-stepped. 0: never [default: 1 for a command; 0 with --all, --pid or --windows].
     #[arg(long, value_name = "PERCENT", value_parser = percent)]

@@ -108,10 +108,10 @@ fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
     slot.begin_ns = now_ns();
     let cpu_begin_ns = time_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
     slot.cost_ns = 0;
-    let refusal = match () {
-        () if is_follow && follower.is_none() => Some(Ending::CannotFollow),
-        () if !is_running(&request.stat_path) => Some(Ending::NotRunning),
-        () => None,
+    let refusal = if is_follow && follower.is_none() {
+        Some(Ending::CannotFollow)
+    } else {
+        (!is_running(&request.stat_path)).then_some(Ending::NotRunning)
     };
     if let Some(refusal) = refusal {
         (slot.ending, slot.end_ns) = (refusal as u32, slot.begin_ns);
