@@ -4,15 +4,17 @@
 //! to choose, when, what the addresses mean. x86-64 only.
 //!
 //! Two ways ([`How`]): the thread is stopped for a moment and *followed* on copies of its registers and memory
-//! ([`crate::follow`]), or really *stepped* by ptrace, which takes a hundred times as long, but goes through system calls.
+//! ([`crate::follow`]), or really *stepped* by ptrace, which takes a hundred times as long. Either way the burst ends before
+//! the first system call, and the thread is stopped in user mode only (`helper/halt.rs`): no call of the program is ever
+//! interrupted.
 //!
 //! *A process apart*, because a thread that was single-stepped and whose tracer is killed at that moment keeps the
 //! trap flag and dies of SIGTRAP (measured on Linux 6.18: kill -9 of the tracer ended the target). So whatever ends
 //! the collector, Ctrl-C or `kill -9`, the helper finishes its burst (milliseconds), detaches, reads the end of its
 //! channel and goes. It has a name and a session of its own, lest a signal meant for us reach it.
 //!
-//! The helper is forked, not executed, from a process that may have threads: it takes no lock of theirs. What it
-//! allocates, for following, glibc's and musl's allocators allow after a fork. Should it panic, it ends.
+//! The helper is forked, not executed, from a process that may have threads: it takes no lock of theirs. That it
+//! allocates and makes threads of its own, glibc and musl allow after a fork. Should it panic, it ends.
 
 use std::{
     io, mem,
@@ -26,10 +28,6 @@ pub const STEPS_MAX: usize = 8192;
 pub const BURSTS_MAX: usize = 16;
 /// A burst is over after that time: a stepped thread makes the others wait.
 const BURST_NS_MAX: u64 = 200_000_000;
-/// A system call that takes longer ends the burst.
-const CALL_NS_MAX: u64 = 2_000_000;
-/// How often the helper's timer gets it out of a wait to look at the time.
-const TIMER_US: i64 = 2_000;
 /// Stops at one and the same instruction (`rep movs` stops for each element) after which a burst is over.
 const REPEATS_MAX: u32 = 256;
 
@@ -56,10 +54,6 @@ pub enum How {
 pub enum Ending {
     /// It has as many steps as were asked for.
     Complete,
-    /// The thread was about to wait, or did, in a system call.
-    Blocking,
-    /// The thread was about to execute another program, to fork, to make a thread or to end.
-    ProcessCall,
     /// A signal arrived; the thread has got it.
     Signal,
     /// The thread was stopped (job control).
@@ -72,7 +66,7 @@ pub enum Ending {
     Repeating,
     /// It took too long.
     Late,
-    /// A system call would come next, which cannot be followed.
+    /// A system call comes next.
     SystemCall,
     /// An instruction that cannot be followed would come next, or one that reads what cannot be read.
     Unfollowable,
@@ -80,10 +74,12 @@ pub enum Ending {
     Differs,
     /// Refused: the thread was not running when its time came.
     NotRunning,
-    /// Refused: the thread was in the kernel when its time came.
+    /// Refused: the thread had just entered the kernel when it stopped.
     InKernel,
     /// Refused: we may not, or another debugger has it.
     NotPermitted,
+    /// Refused: the thread blocks, or the program handles, every signal that could stop it unnoticed.
+    NoQuietSignal,
     /// Refused: there is no such thread any more.
     Gone,
     /// Refused: no code can be made here, so that no thread can be followed.
@@ -91,10 +87,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 17] = [
+    const ALL: [Ending; 16] = [
         Ending::Complete,
-        Ending::Blocking,
-        Ending::ProcessCall,
         Ending::Signal,
         Ending::Stopped,
         Ending::Exited,
@@ -107,6 +101,7 @@ impl Ending {
         Ending::NotRunning,
         Ending::InKernel,
         Ending::NotPermitted,
+        Ending::NoQuietSignal,
         Ending::Gone,
         Ending::CannotFollow,
     ];
@@ -153,14 +148,13 @@ pub struct Order {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Request {
-    tid: libc::pid_t,
+    pid: u32,
+    tid: u32,
     how: u32,
     steps_max: u32,
     bursts: u32,
     delay_ns: u64,
     seed: u64,
-    /// `/proc/PID/task/TID/stat`, ended by 0.
-    stat_path: [u8; 48],
 }
 
 /// How many bursts are in [`Shared`].
@@ -215,7 +209,7 @@ impl Stepper {
             return Err(io::Error::last_os_error());
         }
         let shared = mapped.cast::<Shared>();
-        // SAFETY: the child calls `serve` alone, which is async-signal-safe and does not return.
+        // SAFETY: the child calls `serve` alone, which does not return; what it needs of the C library works after a fork.
         let helper = unsafe { libc::fork() };
         if helper == 0 {
             helper::serve(theirs.as_raw_fd(), shared)
@@ -237,17 +231,15 @@ impl Stepper {
     /// Asks for bursts of thread `tid` of process `pid`. One order at a time: [`Stepper::reply`] must have answered the
     /// last one.
     pub fn request(&mut self, pid: u32, tid: u32, order: &Order) -> io::Result<()> {
-        let mut request = Request {
-            tid: tid as libc::pid_t,
+        let request = Request {
+            pid,
+            tid,
             how: order.how as u32,
             steps_max: order.steps_max.min(STEPS_MAX) as u32,
             bursts: order.bursts.clamp(1, BURSTS_MAX) as u32,
             delay_ns: order.delay_ns,
             seed: order.seed,
-            stat_path: [0; 48],
         };
-        let path = format!("/proc/{pid}/task/{tid}/stat");
-        request.stat_path[..path.len()].copy_from_slice(path.as_bytes()); // At most 37 bytes.
         // SAFETY: the request is live, and plain bytes without padding that matters.
         let sent = unsafe {
             let bytes = (&raw const request).cast();
