@@ -32,7 +32,7 @@ use crate::sys::stepper::Ending;
 /// The thread stops after so much time of its own; if it is in the kernel then, after as much again.
 const ALARM_NS: u64 = 50_000;
 /// A thread that runs but does not stop, since it waits for a CPU or stays in the kernel, is left after that time.
-const PATIENCE_NS: u64 = 5_000_000;
+const PATIENCE_NS: u64 = 50_000_000;
 /// How often a thread that does not stop is looked at.
 const LOOK_NS: u64 = 200_000;
 /// Signals that do nothing unless the program handles them. SIGCHLD and SIGCONT are not among them: programs wait for the one,
@@ -274,6 +274,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::stepper::tests::Waits;
 
     #[test]
     fn a_signal_is_chosen_that_nobody_would_notice() {
@@ -291,10 +292,39 @@ mod tests {
 
     #[test]
     fn what_is_ignored_has_no_effect() {
-        let signals = Signals { ignored: bit(libc::SIGUSR1), caught: bit(libc::SIGCHLD), ..Signals::default() };
-        let is_ignored = [libc::SIGUSR1, libc::SIGCHLD, libc::SIGURG, libc::SIGTERM].map(|s| signals.is_ignored(s));
+        let signals =
+            Signals { ignored: bit(libc::SIGUSR1), caught: bit(libc::SIGCHLD), ..Signals::default() };
+        let is_ignored =
+            [libc::SIGUSR1, libc::SIGCHLD, libc::SIGURG, libc::SIGTERM].map(|s| signals.is_ignored(s));
         assert_eq!(is_ignored, [true, false, true, false]);
         let pending = Signals { pending: bit(10), pending_for_process: bit(12), blocked: bit(12), ..signals };
         assert_eq!(pending.deliverable().collect::<Vec<_>>(), [10]);
+    }
+
+    /// What is avoided by the alarm, on purpose: threads are interrupted wherever they are, nearly always in `epoll_wait`.
+    #[test]
+    fn an_interrupted_call_is_made_again() {
+        let waits = Waits::build();
+        let child = waits.start("0.5", 2, 1);
+        let pid = child.id();
+        let mut put = 0;
+        while let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {
+            let tids: Vec<u32> =
+                threads.flatten().filter_map(|t| t.file_name().to_str()?.parse().ok()).collect();
+            if tids == [pid] && put > 0 {
+                break;
+            }
+            for tid in tids.into_iter().filter(|tid| *tid != pid) {
+                let Ok(tracee) = Tracee::seize(tid) else { continue };
+                tracee.interrupt();
+                if tracee.wait() == Stop::Ours {
+                    put_back(&tracee, &Thread { pid, tid }, None);
+                    put += u32::from(tracee.result() == Some(-ERESTARTNOINTR));
+                    tracee.detach(0);
+                }
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && put > 10, "{put} {output:?}");
     }
 }
