@@ -6,7 +6,7 @@ use std::{
 };
 
 use dwell_profile::Writer;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
 use crate::{
     CollectError, Stop,
@@ -130,13 +130,10 @@ impl Running {
     }
 
     /// Asks a command to end as well; whether to wait no longer for it. A command that stays is left to itself.
-    fn interrupt(&mut self) -> bool {
+    fn interrupt(&mut self, stop: &Stop) -> bool {
         let Running::Command { child, told_to_end, .. } = self else { return true };
         let told = *told_to_end.get_or_insert_with(|| {
-            // From a terminal it has got the signal already; a second one does no harm.
-            if let Some(pid) = Pid::from_raw(child.id() as i32) {
-                let _ = kill_process(pid, Signal::TERM);
-            }
+            stop.pass_on(Pid::from_child(child));
             Instant::now()
         });
         told.elapsed() > GRACE
@@ -175,9 +172,12 @@ fn run(
         if running.has_ended() {
             return stop.is_asked();
         }
-        let is_over = stop.is_asked() || options.duration.is_some_and(|d| start.elapsed() >= d);
-        if is_over && running.interrupt() {
-            return stop.is_asked();
+        if stop.is_asked() {
+            if running.interrupt(stop) {
+                return true;
+            }
+        } else if options.duration.is_some_and(|d| start.elapsed() >= d) {
+            return false; // A command goes on, as processes do.
         }
     }
 }
