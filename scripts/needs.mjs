@@ -36,6 +36,7 @@ const testPackages = {
   'qemu-user': '/usr/bin/qemu-aarch64',
   sparse: '/usr/bin/sparse',
   tmux: '/usr/bin/tmux',
+  valgrind: '/usr/bin/callgrind_annotate',
 };
 
 const versionOf = (program) => {

@@ -8,6 +8,7 @@ mod brief;
 mod cancel;
 mod costs;
 mod diff;
+mod differences;
 mod dimensions;
 mod epochs;
 mod error;
