@@ -9,7 +9,7 @@ use crate::dwarf::{CompiledFrame, Dwarf, Frame};
 use crate::elf::Elf;
 use crate::procedure::{Procedure, Procedures};
 use crate::relocations::Relocations;
-use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode};
+use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode, minidebug};
 
 /// An ELF file: executable, shared library, vdso, kernel module or kernel.
 ///
@@ -206,10 +206,21 @@ impl Image {
         }
     }
 
+    /// The file of symbols that the image carries packed.
+    fn packed_symbols(&self) -> Option<(Elf, Vec<u8>)> {
+        let packed = self.elf().section(minidebug::SECTION)?.bytes(self.own.bytes());
+        let bytes = minidebug::unpack(packed).ok()?;
+        let elf = Elf::parse(&bytes).ok()?;
+        (elf.arch == self.arch()).then_some((elf, bytes))
+    }
+
     fn gathered(&self) -> &Procedures {
         self.procedures.get_or_init(|| {
             let debug = self.debug.as_ref().ok().map(|found| (found.dwarf.elf(), found.dwarf.bytes()));
-            Procedures::gather(self.elf(), self.own.bytes(), debug)
+            let debug = debug.filter(|(elf, _)| elf.has_symbols());
+            let packed = if debug.is_none() { self.packed_symbols() } else { None };
+            let packed = packed.as_ref().map(|(elf, bytes)| (elf, &bytes[..]));
+            Procedures::gather(self.elf(), self.own.bytes(), debug.or(packed))
         })
     }
 }

@@ -14,6 +14,7 @@ mod exercise;
 mod image;
 mod instruction;
 mod kept;
+mod minidebug;
 mod outline;
 mod paths;
 mod plt;
