@@ -30,7 +30,7 @@ pub use demangle::demangle;
 pub use dwarf::{CompiledFrame, Frame};
 pub use dwell_profile::{BuildId, ImageAddress, ImageOffset};
 pub use error::ImageError;
-pub use exercise::exercise;
+pub use exercise::{exercise, exercise_image};
 pub use image::{Image, build_id_of_file};
 pub use instruction::{Flow, Instruction, MemoryOperand, Operand, fall_throughs};
 pub use kept::Kept;

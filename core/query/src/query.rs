@@ -236,7 +236,7 @@ impl Query {
         listing::add_source_lines(&mut listing, |file| {
             self.text_as_built(&view, procedure.image, Path::new(file))
         });
-        listing.notes.extend(self.store.find(record).lines_note().map(str::to_owned));
+        listing.notes.extend(self.store.find(record).lines_note());
         Ok(listing)
     }
 

@@ -383,7 +383,7 @@ pub fn image_notes(selection: &Selection, store: &ImageStore, request: &TopReque
         let found = store.find(&i.record);
         let note = found.note.clone().or_else(|| {
             let lines = request.by == TopBy::Line;
-            if lines { found.lines_note().map(str::to_owned) } else { None }
+            if lines { found.lines_note() } else { None }
         })?;
         Some(format!("{note} ({:.1}% of the samples)", 100.0 * selection.share(&i.total)))
     });

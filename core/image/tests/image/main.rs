@@ -8,6 +8,7 @@ mod frames;
 mod hostile;
 mod minidebug;
 mod outline;
+mod parts;
 mod procedures;
 mod regressions;
 mod system;
