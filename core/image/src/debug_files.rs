@@ -100,8 +100,12 @@ impl Places {
         let id = BuildId::new(&link.id);
         let mut places = vec![named.clone()];
         let dirs = &self.search.debug_dirs;
-        if let Some(name) = link.name.file_name() {
-            places.extend(dirs.iter().map(|dir| dir.join(".dwz").join(name)));
+        // Distributions put theirs under `.dwz`, some in a folder of the architecture.
+        let below = link.name.iter().skip_while(|part| *part != ".dwz");
+        let below = Some(below.collect::<PathBuf>()).filter(|below| !below.as_os_str().is_empty());
+        let plain = link.name.file_name().map(|name| Path::new(".dwz").join(name));
+        for tail in below.into_iter().chain(plain) {
+            places.extend(dirs.iter().map(|dir| dir.join(&tail)));
         }
         places.extend(dirs.iter().map(|dir| dir.join(inside(&named))));
         places.extend(by_build_id(&self.search, id.as_ref()));

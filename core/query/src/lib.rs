@@ -28,6 +28,7 @@ mod scales;
 mod seen;
 mod selection;
 mod significance;
+mod similar;
 mod source;
 mod source_file;
 mod stats;
