@@ -1,7 +1,7 @@
 //! The command line as clap sees it. What is given here is checked once and becomes typed values; see DESIGN.md §4 for
 //! the contract on verbs and flags.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dwell_collect::DEFAULT_BRANCH_STACKS_HZ;
@@ -160,7 +160,7 @@ pub struct RecordArgs {
     pub duration: Option<u64>,
     /// Command to run and sample.
     #[arg(last = true, value_name = "CMD")]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
 
 /// More would be another program than the one that was asked about.

@@ -43,7 +43,7 @@ use units::AbbreviationsCache;
 pub struct Frame {
     /// The function as the source spells it (C++ with its parameters, Rust with its path).
     pub function: Option<String>,
-    /// The source file: absolute and normalized where the compiler told its directory.
+    /// The source file: absolute and normalized where the compiler told its directory. A text that `text_to_path` reads.
     pub file: Option<Arc<str>>,
     /// The line, from 1. In an outer frame: that of the inlined call.
     pub line: Option<u32>,

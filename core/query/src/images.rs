@@ -141,7 +141,7 @@ impl ImageStore {
             ImageKind::Unknown => Err("no mapping was known for these samples".to_owned()),
         };
         let path = record.path.clone();
-        let about = |what: String| match what.contains(&*record.path.to_string_lossy()) {
+        let about = |what: String| match what.contains(&*record.path.display().to_string()) {
             true => what,
             false => format!("{}: {what}", record.path.display()),
         };

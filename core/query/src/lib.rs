@@ -40,6 +40,7 @@ mod writers;
 
 pub use cancel::Cancel;
 pub use diff::DiffRequest;
+pub use dwell_profile::text_to_path;
 pub use error::QueryError;
 pub use filter::SampleFilter;
 pub use import::{ImportRequest, import_counts};

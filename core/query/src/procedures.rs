@@ -3,7 +3,7 @@
 //! Cost: one look-up in an image's sorted symbols for each distinct sampled offset.
 
 use dwell_image::{Image, ImageAddress};
-use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
+use dwell_profile::{ImageKind, ImageRecord, ImageSymbol, name_to_text, path_to_text};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -104,7 +104,7 @@ pub fn image_name(record: &ImageRecord) -> String {
     if record.kind == ImageKind::Jit {
         return record.id.to_string(); // mapped from nothing: `//anon` says less than `jit:node`
     }
-    record.path.file_name().map_or_else(|| record.path.display().to_string(), |n| n.to_string_lossy().into())
+    name_to_text(record.path.file_name().unwrap_or(record.path.as_os_str())).into_owned()
 }
 
 /// One way to read `[IMAGE:]NAME`, given that names and paths may hold colons.
@@ -137,7 +137,7 @@ impl Reading<'_> {
 
     fn fits_image(&self, record: &ImageRecord) -> bool {
         let Some(image) = self.image else { return true };
-        record.path.as_os_str() == image || record.id.as_str() == image || image_name(record) == image
+        path_to_text(&record.path) == image || record.id.as_str() == image || image_name(record) == image
     }
 
     fn fits_name(&self, name: &str, demangled: &str) -> bool {
