@@ -12,8 +12,9 @@ const PROCEDURE_BYTES_MAX: u64 = 2048;
 pub fn exercise(bytes: &[u8]) {
     let Ok(mut image) = Image::parse(bytes) else { return };
     exercise_image(&image);
-    image.attach_itself();
-    exercise_image(&image);
+    if image.attach_itself() {
+        exercise_image(&image);
+    }
 }
 
 /// Asks an image all that can be asked, as [`exercise`] does.

@@ -75,9 +75,14 @@ impl Image {
         self.procedures = OnceLock::new();
     }
 
-    /// Takes the image itself for all other files that its debug information is in: for fuzzing.
-    pub(crate) fn attach_itself(&mut self) {
-        self.own.look_within();
+    /// Takes the image itself for all other files that its debug information is in, if it may be such a file: for fuzzing.
+    pub(crate) fn attach_itself(&mut self) -> bool {
+        let names = [".gnu_debugaltlink", ".debug_sup", ".debug_info.dwo", ".debug_cu_index"];
+        let may_be = names.iter().any(|name| self.elf().section(name).is_some());
+        if may_be {
+            self.own.look_within();
+        }
+        may_be
     }
 
     /// Whether source lines can be told.

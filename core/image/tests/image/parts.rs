@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use dwell_image::{DebugSearch, DebugState, Frame, Image, ImageAddress, exercise_image};
+use dwell_image::{DebugSearch, DebugState, Frame, Image, ImageAddress, exercise, exercise_image};
 
 use crate::built::run;
 
@@ -220,6 +220,36 @@ fn packaged(
         damaged[at] ^= 0x7f;
         fs::write(away.join("program.dwp"), &damaged).unwrap();
         exercise_image(&attached(&program, Vec::new()));
+    }
+}
+
+/// A program with its split debug information in sections of its own, damaged: what fuzzing begins with.
+#[test]
+fn a_damaged_file_that_is_its_own_other_part_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_sources(folder);
+    let built = build(folder, "g++ -gdwarf-5 -gsplit-dwarf", "split").and_then(|_| {
+        for section in ["info", "abbrev", "str", "str_offsets"] {
+            run(
+                folder,
+                &format!("objcopy --dump-section .debug_{section}.dwo=part split/first.dwo /dev/null"),
+            )?;
+            run(folder, &format!("objcopy --add-section .debug_{section}.dwo=part split/program"))?;
+        }
+        Ok(())
+    });
+    if let Err(why) = built {
+        return println!("SKIPPED a_damaged_file_that_is_its_own_other_part_does_no_harm: {why}");
+    }
+    let bytes = fs::read(folder.join("split/program")).unwrap();
+    exercise(&bytes);
+    let debug = bytes.len() / 2;
+    for nth in 0..80 {
+        let mut damaged = bytes.clone();
+        let at = debug + nth * (bytes.len() - debug) / 80;
+        damaged[at..].iter_mut().step_by(1 << (nth % 12)).take(nth % 5 + 1).for_each(|b| *b ^= 0xa5);
+        exercise(&damaged);
     }
 }
 
