@@ -113,7 +113,7 @@ fn target(args: &RecordArgs) -> anyhow::Result<Target> {
     Ok(match (args.all, &args.pid[..], &args.command[..]) {
         (true, ..) => Target::System,
         (false, [], []) => bail!("record: nothing to sample: give a command after --, -p PID or -a"),
-        (false, [], command) => Target::Command(command.iter().map(OsString::from).collect()),
+        (false, [], command) => Target::Command(command.to_vec()),
         (false, pids, []) => Target::Processes(pids.to_vec()),
         (false, ..) => bail!("record: a process and a command exclude each other"), // clap sees to that
     })
@@ -155,9 +155,9 @@ struct Around {
 }
 
 impl Around {
-    fn start(words: &[String], stop: &Stop) -> anyhow::Result<Self> {
+    fn start(words: &[OsString], stop: &Stop) -> anyhow::Result<Self> {
         let (program, arguments) = words.split_first().context("no command was given")?;
-        let failed = |source| CollectError::Command { command: program.clone(), source };
+        let failed = |source| CollectError::Command { command: program.to_string_lossy().into_owned(), source };
         let mut child = Command::new(program).args(arguments).spawn().map_err(failed)?;
         let pid = Pid::from_child(&child);
         let (sender, status) = channel();

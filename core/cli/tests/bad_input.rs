@@ -3,7 +3,9 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -48,6 +50,41 @@ fn notes(answer: &Value) -> String {
 fn row_of<'a>(top: &'a Value, image: &Path) -> &'a Value {
     let rows = top["rows"].as_array().unwrap();
     rows.iter().find(|row| row["image"] == image.to_str().unwrap()).unwrap_or_else(|| panic!("{top:#}"))
+}
+
+/// A name in Latin-1: the program is recorded, found again, and its source is shown.
+#[test]
+fn names_that_are_no_utf8() {
+    if !can_sample("names_that_are_no_utf8") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let folder = scratch.path("").join(OsStr::from_bytes(b"f\xe9"));
+    fs::create_dir(&folder).unwrap();
+    let (source, program) =
+        (folder.join(OsStr::from_bytes(b"s\xe9.c")), folder.join(OsStr::from_bytes(b"pr\xe9g")));
+    fs::copy(support::source("divide.c"), &source).unwrap();
+    fs::copy(support::source("workload.h"), folder.join("workload.h")).unwrap();
+    // Without a build id the path alone finds it.
+    let built = Command::new("gcc")
+        .args(["-O2", "-g", "-Wl,--build-id=none", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(built.unwrap().success());
+    let record =
+        scratch.command(&["record", "-e", "cpu-clock", "-F", "2000", "--"]).arg(&program).arg("200").output();
+    assert_eq!(record.unwrap().status.code(), Some(0));
+    let top = scratch.json(&["top", "--user", "-n", "1", "--image", "\u{fffd}E9g"]);
+    let image = top["rows"][0]["image"].as_str().unwrap();
+    assert!(image.ends_with("/f\u{fffd}E9/pr\u{fffd}E9g"), "{image}");
+    let named = [b"pr\xe9g:".as_slice(), top["rows"][0]["procedure"].as_str().unwrap().as_bytes()].concat();
+    let listing = scratch.command(&["annotate", "--json"]).arg(OsStr::from_bytes(&named)).output().unwrap();
+    let listing: Value = serde_json::from_slice(&listing.stdout).unwrap();
+    let lines = listing["source_lines"].as_object().unwrap();
+    assert!(lines.keys().any(|file| file.ends_with("/s\u{fffd}E9.c")), "{lines:?}");
+    let list = scratch.command(&["list"]).arg(&source).output().unwrap();
+    let hot = support::line_text("divide.c", support::hot_line("divide.c"));
+    assert!(list.status.success() && String::from_utf8_lossy(&list.stdout).contains(&hot), "{list:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord, ImageSymbol};
+use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord, ImageSymbol, name_to_text};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
@@ -110,7 +110,7 @@ impl Target {
     /// The name of the program, where it is one that a process executes.
     pub fn program(&self) -> Option<String> {
         match self {
-            Target::File { path, .. } => Some(path.file_name()?.to_string_lossy().into_owned()),
+            Target::File { path, .. } => Some(name_to_text(path.file_name()?).into_owned()),
             _ => None,
         }
     }

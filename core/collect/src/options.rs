@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Scope};
+use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Scope, name_to_text};
 
 /// Whose code is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Target {
             Target::System => Scope::System,
             Target::Processes(pids) => Scope::Processes(pids.clone()),
             Target::Command(words) => {
-                Scope::Command(words.iter().map(|w| w.to_string_lossy().into_owned()).collect())
+                Scope::Command(words.iter().map(|w| name_to_text(w).into_owned()).collect())
             }
         }
     }

@@ -91,7 +91,8 @@ fn open_command(
     writer: &Writer,
 ) -> Result<(Session, Running), CollectError> {
     let first = words.first().ok_or(CollectError::NoCommand)?;
-    let failed = |source| CollectError::Command { command: first.to_string_lossy().into_owned(), source };
+    let failed =
+        |source| CollectError::Command { command: dwell_profile::name_to_text(first).into_owned(), source };
     let tracer = setup.counting.paths.as_ref().and_then(Paths::tracer);
     let paused = PausedCommand::fork(words, tracer).map_err(failed)?;
     match Session::open(setup, &Tasks::FromExec(paused.pid()), writer) {

@@ -16,6 +16,7 @@ mod error;
 mod event;
 mod image_id;
 mod ledger;
+mod path_text;
 mod paths;
 mod sample;
 mod segment;
@@ -36,6 +37,7 @@ pub use error::{DatabaseError, Warning};
 pub use event::{Event, Unit};
 pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
 pub use ledger::{Ledger, Settled};
+pub use path_text::{bytes_to_text, name_to_text, path_to_text, text_to_path};
 pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord, WindowsRecord};
 pub use sample::{Counts, SampleKey};
 pub use segment::{

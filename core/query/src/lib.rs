@@ -29,6 +29,7 @@ mod scales;
 mod seen;
 mod selection;
 mod significance;
+mod similar;
 mod source;
 mod source_file;
 mod stats;
@@ -40,6 +41,7 @@ mod writers;
 
 pub use cancel::Cancel;
 pub use diff::DiffRequest;
+pub use dwell_profile::text_to_path;
 pub use error::QueryError;
 pub use filter::SampleFilter;
 pub use import::{ImportRequest, import_counts};

@@ -8,7 +8,7 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use dwell_profile::{Database, MAX_SOURCE_BYTES, SourceRecord};
+use dwell_profile::{Database, MAX_SOURCE_BYTES, SourceRecord, path_to_text};
 use md5::{Digest, Md5};
 
 use crate::{
@@ -138,7 +138,8 @@ pub fn text_as_built(
 /// The snapshot of the file that the debug information spells `file`, from the newest epoch that sampled the image: an
 /// image that was rebuilt since has another id, and the snapshots of its own epochs.
 pub fn snapshot<'s>(selection: &'s Selection, image: &ImageSamples, file: &str) -> Option<&'s SourceRecord> {
-    let of_epoch = |epoch: &usize| selection.sources.get(*epoch)?.iter().find(|s| s.path.as_os_str() == file);
+    let of_epoch =
+        |epoch: &usize| selection.sources.get(*epoch)?.iter().find(|s| path_to_text(&s.path) == file);
     image.epochs.iter().rev().find_map(of_epoch)
 }
 

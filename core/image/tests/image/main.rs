@@ -1,11 +1,14 @@
 //! The image room against fixtures, against other tools, and against damage.
 
+mod built;
 mod debug_files;
 mod decoding;
 mod fixtures;
 mod frames;
 mod hostile;
+mod minidebug;
 mod outline;
+mod parts;
 mod procedures;
 mod regressions;
 mod system;
