@@ -320,7 +320,7 @@ fn static_row(costs: &ProcedureCosts, i: usize, cause: Cause, culprit: Option<us
     match cause {
         Cause::Dependency => {
             let writes = culprit.and_then(|c| costs.instructions.get(c)).map(|c| c.writes);
-            operand_row(costs.image.arch(), &costs.instructions[i], writes)
+            costs.arch().map_or(OTHER, |arch| operand_row(arch, &costs.instructions[i], writes))
         }
         Cause::FunctionalUnit => "functional-unit",
         _ => "slotting",

@@ -43,6 +43,11 @@ impl<'a> Locator<'a> {
         Locator { request, debuginfod, written }
     }
 
+    /// When the profile was last written.
+    pub fn written(&self) -> Option<SystemTime> {
+        self.written
+    }
+
     /// The image's record, and what one must know of it.
     pub fn locate(&self, named: &Named) -> (ImageRecord, Option<String>) {
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(&named.path));
@@ -143,13 +148,5 @@ impl<'a> Locator<'a> {
 }
 
 fn record(id: ImageId, path: &Path) -> ImageRecord {
-    ImageRecord {
-        id,
-        kind: ImageKind::File,
-        path: path.to_owned(),
-        deleted: false,
-        size_bytes: None,
-        mtime_ns: None,
-        symbols: Vec::new(),
-    }
+    ImageRecord::new(id, ImageKind::File, path)
 }
