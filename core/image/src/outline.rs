@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use object::elf as raw;
 
-use crate::data::open_regular;
+use crate::data::{Data, open_regular};
 use crate::elf::{self, Elf, Section};
 use crate::symbols::{self, le32, le64};
 use crate::unwind::Unwind;
@@ -233,7 +233,11 @@ impl Outline {
 
 /// A file's build id, from its headers and notes alone.
 pub(crate) fn build_id(path: &Path) -> Option<BuildId> {
-    Sparse::open(path).ok()?.elf.build_id
+    if let Ok(sparse) = Sparse::open(path) {
+        return sparse.elf.build_id;
+    }
+    // Of 32 bits, or of a machine that is not supported: its build id tells all the same which file it is.
+    elf::build_id_of(Data::open(path).ok()?.bytes())
 }
 
 /// A symbol that may name a procedure; of each address the first one is what the procedure is made of. Large programs have

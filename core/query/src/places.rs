@@ -59,12 +59,14 @@ impl Query {
             Some(costs) => of_costs(&view.selection, costs, events),
             None => where_they_landed(view, p, image, events),
         };
-        let numbered = image.is_none() && record.places.numbered;
+        let first =
+            p.points.first().map(|&point| view.selection.images[p.image].points.offset(point as usize));
+        let named = first.filter(|_| image.is_none()).and_then(|offset| record.places.at(offset));
+        // Of what the profile names, the first place that was sampled is not where the procedure begins.
+        let begins = named.is_none_or(|place| place.start.is_some() && !record.places.numbered);
         let place = p.address.and_then(|a| match image {
             Some(image) => image.procedure_line(a),
-            None => {
-                begin_of(record, view.selection.images[p.image].points.offset(*p.points.first()? as usize))
-            }
+            None => begin_of(record, first?),
         });
         let first = instructions.first().map(|i| ImageAddress(i.address));
         let over = first.and_then(|a| Some(a.0.wrapping_sub(image?.offset_of(a)?.0)));
@@ -73,7 +75,7 @@ impl Query {
             demangled: p.demangled.clone(),
             image: record.path.display().to_string(),
             build_id: record.id.to_string(),
-            address: p.address.filter(|_| !numbered).map_or(0, |a| a.0),
+            address: p.address.filter(|_| begins).map_or(0, |a| a.0),
             image_base: image.and_then(|i| i.address_of(ImageOffset(0))).map_or(0, |a| a.0),
             address_over_offset: over.unwrap_or(0),
             file: place.as_ref().map(|(f, _)| f.to_string()),

@@ -352,7 +352,7 @@ fn sources(arch: Arch, instruction: &Instruction) -> Vec<dwell_image::Register> 
         _ => None,
     };
     let registers: Vec<_> = instruction.operands.iter().filter_map(register).collect();
-    let has_destination = arch != Arch::X86_64
+    let has_destination = !matches!(arch, Arch::X86_64 | Arch::X86)
         && registers.len() > 1
         && registers.first().is_some_and(|r| instruction.writes.contains(*r));
     let mut sources = registers[usize::from(has_destination)..].to_vec();
