@@ -82,7 +82,7 @@ impl Out {
         let mut wide = Wide {
             name: s.sh_name(ENDIAN),
             kind: s.sh_type(ENDIAN).0,
-            flags: s.sh_flags(ENDIAN).0.into(),
+            flags: s.sh_flags(ENDIAN).0,
             address: s.sh_addr(ENDIAN).into(),
             offset: s.sh_offset(ENDIAN).into(),
             size: s.sh_size(ENDIAN).into(),
@@ -97,7 +97,7 @@ impl Out {
             return wide;
         }
         let is_symbols = kind == raw::SHT_SYMTAB || kind == raw::SHT_DYNSYM;
-        let is_compressed = wide.flags & u64::from(raw::SHF_COMPRESSED.0) != 0;
+        let is_compressed = wide.flags & raw::SHF_COMPRESSED.0 != 0;
         if !is_symbols && !is_compressed {
             return wide;
         }

@@ -75,9 +75,12 @@ struct Sparse {
 
 impl Outline {
     /// Reads what tells procedures apart. `None` where only [`Image`](crate::Image) can tell: the file has a debug file that
-    /// must be verified by its whole contents, or is no executable or library.
+    /// must be verified by its whole contents, is of 32 bits, or is no executable or library.
     pub fn open(path: &Path, search: &DebugSearch) -> Result<Option<Outline>, ImageError> {
-        let image = Sparse::open(path)?;
+        let image = match Sparse::open(path) {
+            Err(ImageError::Unsupported(_)) => return Ok(None),
+            image => image?,
+        };
         if image.elf.relocatable || (image.elf.build_id.is_none() && image.has_debug_link()) {
             return Ok(None);
         }

@@ -5,6 +5,7 @@ mod decoding;
 mod fixtures;
 mod frames;
 mod hostile;
+mod narrow;
 mod outline;
 mod procedures;
 mod regressions;

@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
             description(&mut self.told, text);
         } else if let Some(at) = line.find("PERF_RECORD_") {
             self.end_sample();
-            self.record(&line[at..]);
+            self.record(&line[..at], &line[at..]);
         } else if self.sample.is_some() && line.starts_with('\t') {
             self.call(line);
         } else {
@@ -127,7 +127,27 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn record(&mut self, text: &str) {
+    /// `comm pid time: PERF_RECORD_…`
+    fn record(&mut self, head: &str, text: &str) {
+        if let Some(Head { comm, pid: Some(pid), .. }) =
+            Head::read(head).filter(|_| !text.contains(" exec: "))
+        {
+            self.told.spaces.comm(pid, comm, false);
+        }
+        // `PERF_RECORD_COMM exec: name:1/1`
+        let exec = text.strip_prefix("PERF_RECORD_COMM exec: ").and_then(|rest| rest.rsplit_once(':'));
+        if let Some((name, ids)) = exec
+            && let Some(pid) = ids.split('/').next().and_then(|pid| pid.parse().ok())
+        {
+            self.told.spaces.comm(pid, name, true);
+        }
+        // `PERF_RECORD_FORK(child:thread):(parent:thread)`
+        if let Some(ids) = text.strip_prefix("PERF_RECORD_FORK(") {
+            let mut pids = ids.split("):(").filter_map(|ids| ids.split(':').next()?.parse().ok());
+            if let (Some(child), Some(parent)) = (pids.next(), pids.next()) {
+                self.told.spaces.fork(child, parent);
+            }
+        }
         if text.starts_with("PERF_RECORD_MMAP") && mapping(&mut self.told, text).is_none() {
             self.strange += 1;
         }
