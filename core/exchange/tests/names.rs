@@ -98,13 +98,16 @@ impl Wire {
     }
 }
 
+/// Function and line, innermost first.
+type Calls<'a> = &'a [(u64, u64)];
+
 /// A profile: mappings (start, path, build id), functions (name, linkage name, file, first line) and locations (mapping, address,
 /// [(function, line)]), each numbered from 1; samples (location, count).
 #[derive(Default)]
 struct Pprof<'a> {
     mappings: &'a [(u64, &'a str, &'a str)],
     functions: &'a [(&'a str, &'a str, &'a str, u64)],
-    locations: &'a [(u64, u64, &'a [(u64, u64)])],
+    locations: &'a [(u64, u64, Calls<'a>)],
     samples: &'a [(u64, u64)],
 }
 
@@ -223,7 +226,7 @@ fn profiles_without_addresses_have_a_row_for_each_function() {
         ("com.x.Y.run(int)", "Lcom/x/Y;", "Y.java", 3),
         ("handler", "handler", "other.py", 1),
     ];
-    let locations: [(u64, u64, &[(u64, u64)]); 6] = [
+    let locations: [(u64, u64, Calls<'_>); 6] = [
         (0, 0, &[(1, 12)]),
         (0, 0, &[(1, 13)]),
         (0, 0, &[(2, 40)]),

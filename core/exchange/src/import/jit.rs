@@ -67,7 +67,8 @@ impl<'a> PerfMaps<'a> {
         let earlier = |time: std::io::Result<SystemTime>, than: Option<SystemTime>| {
             time.ok().zip(than).is_some_and(|(time, than)| time + SLACK < than)
         };
-        !later(meta.created(), written) && !(is_born && earlier(meta.modified(), first))
+        let is_left_behind = is_born && earlier(meta.modified(), first);
+        !is_left_behind && !later(meta.created(), written)
     }
 }
 
@@ -113,11 +114,10 @@ impl Told {
             }
             owners.insert(target, found);
         }
-        if let (Some(first), more) = (nameless.first(), nameless.len().saturating_sub(1)) {
-            let others =
-                if more > 0 { format!(" nor that of {more} other processes") } else { String::new() };
+        if let Some(first) = nameless.first() {
             missing.push(format!(
-                "generated code has no names: perf-{first}.map{others} is neither beside the profile nor in /tmp"
+                "generated code of {} processes has no names: there is no map of it (perf-{first}.map) beside the profile or in /tmp",
+                nameless.len()
             ));
         }
         owners

@@ -67,12 +67,15 @@ struct Reader<'a> {
     /// The sample whose lines are being read.
     sample: Option<Open>,
     /// Offset and size of symbols by image and name; `None`: not here.
-    images: FxHashMap<String, Option<FxHashMap<String, (u64, u64)>>>,
+    images: FxHashMap<String, Option<Symbols>>,
     by_name: u64,
     strange: u64,
     /// Samples that the kernel had no room for.
     lost: u64,
 }
+
+/// Offset and size of symbols by name.
+type Symbols = FxHashMap<String, (u64, u64)>;
 
 /// A sample whose lines are not all read.
 struct Open {
@@ -373,7 +376,7 @@ fn is_generated(image: &str) -> bool {
 
 /// Offsets in the file and sizes of an image's procedures by both spellings of their names; those of names that several have are
 /// left out.
-fn symbols(image: &Image) -> FxHashMap<String, (u64, u64)> {
+fn symbols(image: &Image) -> Symbols {
     let mut found: FxHashMap<String, Option<(u64, u64)>> = FxHashMap::default();
     for procedure in image.procedures() {
         let Some(offset) = image.offset_of(procedure.address) else { continue };
