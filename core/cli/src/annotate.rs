@@ -98,6 +98,18 @@ impl<'a> Page<'a> {
     }
 
     fn block(&mut self, block: &ListingBlock, instructions: &'a [ListingInstruction]) {
+        if self.listing.has_code() {
+            self.block_head(block, instructions);
+        }
+        for instruction in instructions {
+            self.source_line(instruction);
+            self.bubbles(instruction);
+            self.kernel(instruction);
+            self.instruction(instruction);
+        }
+    }
+
+    fn block_head(&mut self, block: &ListingBlock, instructions: &'a [ListingInstruction]) {
         let n = instructions.len() as f64;
         let best = format!("{:.1}/{n} = {:.2}", block.best_case_cpi * n, block.best_case_cpi);
         let sampled = instructions.iter().map(|i| i.head_samples).sum::<f64>() >= 0.5;
@@ -117,12 +129,6 @@ impl<'a> Page<'a> {
                 block.confidence
             ),
         ));
-        for instruction in instructions {
-            self.source_line(instruction);
-            self.bubbles(instruction);
-            self.kernel(instruction);
-            self.instruction(instruction);
-        }
     }
 
     fn source_line(&mut self, instruction: &'a ListingInstruction) {
@@ -192,10 +198,10 @@ impl<'a> Page<'a> {
         let width = self.text_width();
         let count = if samples == 0 { String::new() } else { grouped(samples) };
         // Issued or retired together with its predecessor (the paper's "(dual issue)"), or too short to be seen.
-        let cycles = if samples == 0 { "·".to_owned() } else { cpi(i.cpi) };
+        let cycles = if samples == 0 || i.text.is_empty() { "·".to_owned() } else { cpi(i.cpi) };
         let line = format!(
             "{:<ADDRESS$}{:<width$}{}{:>8}  {}",
-            format!("{:x}", i.address),
+            if i.address == 0 && i.text.is_empty() { "–".to_owned() } else { format!("{:x}", i.address) },
             fit(&i.text, width - 1),
             paint(heat(samples as f64 / all as f64), format!("{count:>10}")),
             cycles,

@@ -157,7 +157,8 @@ struct Around {
 impl Around {
     fn start(words: &[OsString], stop: &Stop) -> anyhow::Result<Self> {
         let (program, arguments) = words.split_first().context("no command was given")?;
-        let failed = |source| CollectError::Command { command: program.to_string_lossy().into_owned(), source };
+        let failed =
+            |source| CollectError::Command { command: program.to_string_lossy().into_owned(), source };
         let mut child = Command::new(program).args(arguments).spawn().map_err(failed)?;
         let pid = Pid::from_child(&child);
         let (sender, status) = channel();

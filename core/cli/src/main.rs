@@ -177,6 +177,7 @@ fn run_cfg(query: &Query, args: &CfgArgs, json: bool) -> anyhow::Result<()> {
     if json {
         return print_json(&listing);
     }
+    anyhow::ensure!(listing.has_code(), "cfg: {}: its code is not on this machine", args.procedure);
     let text = match args.format {
         GraphFormat::Svg => cfg::svg(&listing),
         GraphFormat::Dot => cfg::dot(&listing),

@@ -206,6 +206,7 @@ impl Images {
                     size_bytes: identity.size_bytes,
                     mtime_ns: identity.mtime_ns,
                     symbols: Vec::new(),
+                    places: Default::default(),
                 })
             }
             _ => self.named(host.vdso_id(), ImageKind::Vdso, "[vdso]"),
@@ -251,8 +252,7 @@ impl Images {
         if let Some(index) = self.by_id.get(&id) {
             return *index;
         }
-        let (deleted, size_bytes, mtime_ns, symbols) = (false, None, None, Vec::new());
-        self.insert(ImageRecord { id, kind, path: path.into(), deleted, size_bytes, mtime_ns, symbols })
+        self.insert(ImageRecord::new(id, kind, path))
     }
 
     /// The target that stands for all that are known to be the same program: by build ID from an event, by inode from
@@ -304,7 +304,7 @@ impl Images {
     pub fn take_record(&mut self, index: ImageIndex) -> ImageRecord {
         let mut symbols = self.new_symbols.remove(&index).unwrap_or_default();
         symbols.sort();
-        let ImageRecord { id, kind, path, deleted, size_bytes, mtime_ns, symbols: _ } = self.record(index);
+        let ImageRecord { id, kind, path, deleted, size_bytes, mtime_ns, .. } = self.record(index);
         let (id, path) = (id.clone(), path.clone());
         ImageRecord {
             id,
@@ -314,6 +314,7 @@ impl Images {
             size_bytes: *size_bytes,
             mtime_ns: *mtime_ns,
             symbols,
+            places: Default::default(),
         }
     }
 

@@ -246,6 +246,10 @@ impl Host for LinuxHost {
     fn code(&mut self, image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
         let Some(open) = self.files.get_mut(image) else { return 0 };
         open.used = Instant::now();
+        // Code of 32 bits is not what is decoded here: it would be taken for other instructions.
+        if program_headers::is_32_bit(&open.file) {
+            return 0;
+        }
         open.file.read_at(bytes, offset).unwrap_or(0)
     }
 

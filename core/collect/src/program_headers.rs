@@ -4,6 +4,8 @@
 //! for those, tens of milliseconds each, too long between two drains of the rings. What is mapped executable has program
 //! headers, and the linker lets PT_NOTE cover the build ID's note.
 
+use std::{fs::File, os::unix::fs::FileExt};
+
 use dwell_profile::BuildId;
 
 const PT_LOAD: u32 = 1;
@@ -99,6 +101,12 @@ const LAYOUT_32: Layout = Layout {
     entry_file_size: 16,
     entry_bytes: 32,
 };
+
+/// Whether a file is an ELF file of 32 bits.
+pub fn is_32_bit(file: &File) -> bool {
+    let mut start = [0; 5];
+    file.read_exact_at(&mut start, 0).is_ok() && start == *b"\x7fELF\x01"
+}
 
 /// Reads them; `read_at` fills a buffer from a file offset and tells how much it could. `None` where the bytes are no ELF
 /// of this machine's byte order.

@@ -24,6 +24,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     items::RawWindow,
+    program_headers::is_32_bit,
     random::Random,
     source::now_ns,
     sys::breakpoint::{self, Breakpoints, PLACES_MAX},
@@ -245,6 +246,10 @@ impl Blocks {
 
     fn find(&mut self, pid: u32) {
         let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
+        // Of 32-bit code it cannot be told here where a block ends.
+        if File::open(format!("/proc/{pid}/exe")).is_ok_and(|exe| is_32_bit(&exe)) {
+            return;
+        }
         let mut pcs: Vec<(u32, u64)> = self.by_pc.iter().map(|(pc, n)| (*n, *pc)).collect();
         pcs.sort_unstable_by_key(|&(n, pc)| (std::cmp::Reverse(n), pc));
         // A block's place is its end, so that it is the same one in every process and epoch.

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
+use crate::elf32;
+
 /// Files up to this size are read; larger ones are mapped.
 ///
 /// A mapped file that is truncated under us kills the process (SIGBUS) when a page beyond the new end is touched, and
@@ -25,7 +27,20 @@ impl Data {
     pub(crate) fn open(path: &Path) -> io::Result<Data> {
         let file = open_regular(path)?;
         let metadata = file.metadata()?;
-        if metadata.len() <= READ_BYTES_MAX { Data::read(file, metadata.len()) } else { Data::map(file) }
+        let data = if metadata.len() <= READ_BYTES_MAX {
+            Data::read(file, metadata.len())?
+        } else {
+            Data::map(file)?
+        };
+        Ok(data.widened())
+    }
+
+    /// Files of 32 bits are read in the form of 64; what that cannot be made of stays as it is, and is refused later.
+    pub(crate) fn widened(self) -> Data {
+        match elf32::is_32_bit(self.bytes()).then(|| elf32::widen(self.bytes())) {
+            Some(Ok(bytes)) => Data::Memory(bytes),
+            _ => self,
+        }
     }
 
     fn read(file: File, size_bytes: u64) -> io::Result<Data> {

@@ -90,7 +90,7 @@ impl Decoder {
         let mnemonic = insn.mnemonic()?;
         let operands = insn.op_str().unwrap_or("");
         let parts = match self.arch {
-            Arch::X86_64 => x86::parts(self, insn, &detail),
+            Arch::X86_64 | Arch::X86 => x86::parts(self, insn, &detail),
             Arch::Aarch64 => aarch64::parts(self, insn, &detail),
             Arch::Riscv64 => riscv::parts(self, insn, &detail),
         };
@@ -121,7 +121,7 @@ impl Decoder {
     /// Bytes that decode to nothing: one on x86, else an instruction's length.
     fn bad(&self, code: &[u8], address: ImageAddress) -> Instruction {
         let length = match self.arch {
-            Arch::X86_64 => 1,
+            Arch::X86_64 | Arch::X86 => 1,
             Arch::Aarch64 => 4,
             Arch::Riscv64 if code[0] & 3 == 3 => 4,
             Arch::Riscv64 => 2,
@@ -156,9 +156,9 @@ const BAD: &str = "(bad)";
 fn build(arch: Arch) -> CsResult<Capstone> {
     use capstone::arch::{arm64, riscv, x86};
     match arch {
-        Arch::X86_64 => Capstone::new()
+        Arch::X86_64 | Arch::X86 => Capstone::new()
             .x86()
-            .mode(x86::ArchMode::Mode64)
+            .mode(if arch == Arch::X86 { x86::ArchMode::Mode32 } else { x86::ArchMode::Mode64 })
             .syntax(x86::ArchSyntax::Intel)
             .detail(true)
             .build(),
@@ -175,7 +175,7 @@ fn build(arch: Arch) -> CsResult<Capstone> {
 /// How many bits of its register a name means.
 fn width_bits(arch: Arch, name: &str) -> u16 {
     match arch {
-        Arch::X86_64 => crate::x86::width_bits(name),
+        Arch::X86_64 | Arch::X86 => crate::x86::width_bits(name),
         Arch::Aarch64 => crate::aarch64::width_bits(name),
         Arch::Riscv64 => 64,
     }

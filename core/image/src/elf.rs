@@ -182,11 +182,19 @@ fn header(bytes: &[u8]) -> Result<&FileHeader64<LittleEndian>, ImageError> {
     FileHeader64::<LittleEndian>::parse(bytes).map_err(|_| ImageError::NotElf("cut off in its header"))
 }
 
+/// The build id of a file of any machine, in the form of 64 bits.
+pub(crate) fn build_id_of(bytes: &[u8]) -> Option<BuildId> {
+    let header = header(bytes).ok()?;
+    build_id(bytes, &segments_of_notes(header, bytes), &sections(header, bytes))
+}
+
 fn arch(header: &FileHeader64<LittleEndian>) -> Result<Arch, ImageError> {
     match header.e_machine(ENDIAN) {
         raw::EM_X86_64 => Ok(Arch::X86_64),
+        raw::EM_386 => Ok(Arch::X86),
         raw::EM_AARCH64 => Ok(Arch::Aarch64),
         raw::EM_RISCV => Ok(Arch::Riscv64),
+        raw::EM_ARM => Err(ImageError::Unsupported("32-bit ARM programs are not supported".to_owned())),
         other => Err(ImageError::Unsupported(format!("machine number {}", other.0))),
     }
 }

@@ -36,7 +36,7 @@ impl Image {
 
     /// An image from bytes: the vdso, a member of an archive, a test.
     pub fn parse(bytes: impl Into<Vec<u8>>) -> Result<Image, ImageError> {
-        Image::of(Data::Memory(bytes.into()), None)
+        Image::of(Data::Memory(bytes.into()).widened(), None)
     }
 
     fn of(data: Data, path: Option<PathBuf>) -> Result<Image, ImageError> {

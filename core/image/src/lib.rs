@@ -9,6 +9,7 @@ mod decode;
 mod demangle;
 mod dwarf;
 mod elf;
+mod elf32;
 mod error;
 mod exercise;
 mod image;

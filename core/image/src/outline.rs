@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use object::elf as raw;
 
-use crate::data::open_regular;
+use crate::data::{Data, open_regular};
 use crate::elf::{self, Elf, Section};
 use crate::symbols::{self, le32, le64};
 use crate::unwind::Unwind;
@@ -76,9 +76,12 @@ struct Sparse {
 
 impl Outline {
     /// Reads what tells procedures apart. `None` where only [`Image`](crate::Image) can tell: the file has a debug file that
-    /// must be verified by its whole contents, or is no executable or library.
+    /// must be verified by its whole contents, is of 32 bits, or is no executable or library.
     pub fn open(path: &Path, search: &DebugSearch) -> Result<Option<Outline>, ImageError> {
-        let image = Sparse::open(path)?;
+        let image = match Sparse::open(path) {
+            Err(ImageError::Unsupported(_)) => return Ok(None),
+            image => image?,
+        };
         if image.elf.relocatable || (image.elf.build_id.is_none() && image.has_debug_link()) {
             return Ok(None);
         }
@@ -235,7 +238,11 @@ impl Outline {
 
 /// A file's build id, from its headers and notes alone.
 pub(crate) fn build_id(path: &Path) -> Option<BuildId> {
-    Sparse::open(path).ok()?.elf.build_id
+    if let Ok(sparse) = Sparse::open(path) {
+        return sparse.elf.build_id;
+    }
+    // Of 32 bits, or of a machine that is not supported: its build id tells all the same which file it is.
+    elf::build_id_of(Data::open(path).ok()?.bytes())
 }
 
 /// A symbol that may name a procedure; of each address the first one is what the procedure is made of. Large programs have

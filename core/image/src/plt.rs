@@ -61,6 +61,8 @@ pub(crate) fn jumps(arch: Arch, table: &Section, code: &[u8]) -> Vec<(u64, u64, 
     let entry_size = if table.entry_size == 8 { 8 } else { STUB_BYTES };
     match arch {
         Arch::X86_64 => find(8, entry_size, slot_x86),
+        // Its stubs jump through slots by an absolute address, or by a register.
+        Arch::X86 => Vec::new(),
         Arch::Aarch64 => find(4, 0, slot_aarch64),
         Arch::Riscv64 => find(4, 0, slot_riscv),
     }

@@ -12,6 +12,8 @@ pub mod x86;
 pub enum Arch {
     /// x86-64.
     X86_64,
+    /// x86 of 32 bits, whose registers are halves of x86-64's.
+    X86,
     /// AArch64.
     Aarch64,
     /// RISC-V, 64 bits.
@@ -19,10 +21,11 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// As `uname -m` spells it: `x86_64`, `aarch64`, `riscv64`.
+    /// As `uname -m` spells it: `x86_64`, `i386`, `aarch64`, `riscv64`.
     pub fn name(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86_64",
+            Arch::X86 => "i386",
             Arch::Aarch64 => "aarch64",
             Arch::Riscv64 => "riscv64",
         }
@@ -31,7 +34,7 @@ impl Arch {
     /// The register that pushes, calls (x86) and stack slots go by.
     pub fn stack_pointer(self) -> Register {
         match self {
-            Arch::X86_64 => x86::RSP,
+            Arch::X86_64 | Arch::X86 => x86::RSP,
             Arch::Aarch64 => aarch64::SP,
             Arch::Riscv64 => riscv::SP,
         }
@@ -40,7 +43,7 @@ impl Arch {
     /// The program counter, base of pc-relative operands.
     pub fn instruction_pointer(self) -> Register {
         match self {
-            Arch::X86_64 => x86::RIP,
+            Arch::X86_64 | Arch::X86 => x86::RIP,
             Arch::Aarch64 => aarch64::PC,
             Arch::Riscv64 => riscv::PC,
         }
@@ -49,7 +52,7 @@ impl Arch {
     /// The arithmetic flags, where the architecture has them.
     pub fn flags(self) -> Option<Register> {
         match self {
-            Arch::X86_64 => Some(x86::FLAGS),
+            Arch::X86_64 | Arch::X86 => Some(x86::FLAGS),
             Arch::Aarch64 => Some(aarch64::NZCV),
             Arch::Riscv64 => None,
         }
@@ -58,7 +61,7 @@ impl Arch {
     /// The register that always reads 0. It appears as an operand, never among the registers read or written.
     pub fn zero(self) -> Option<Register> {
         match self {
-            Arch::X86_64 => None,
+            Arch::X86_64 | Arch::X86 => None,
             Arch::Aarch64 => Some(aarch64::ZERO),
             Arch::Riscv64 => Some(riscv::ZERO),
         }
@@ -74,7 +77,7 @@ impl Register {
     /// The name of the whole register (`rax`, `zmm3`, `x5`, `v7`, `a0`), or `?<number>` where `arch` has none.
     pub fn name(self, arch: Arch) -> Cow<'static, str> {
         match arch {
-            Arch::X86_64 => x86::name(self),
+            Arch::X86_64 | Arch::X86 => x86::name(self),
             Arch::Aarch64 => aarch64::name(self),
             Arch::Riscv64 => riscv::name(self),
         }
@@ -83,7 +86,7 @@ impl Register {
     /// The register that a disassembler calls `name`, whole or in part (`eax` → `rax`).
     pub fn named(arch: Arch, name: &str) -> Option<Register> {
         match arch {
-            Arch::X86_64 => x86::named(name),
+            Arch::X86_64 | Arch::X86 => x86::named(name),
             Arch::Aarch64 => aarch64::named(name),
             Arch::Riscv64 => riscv::named(name),
         }

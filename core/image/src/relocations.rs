@@ -21,7 +21,7 @@ pub(crate) struct Relocations(Vec<(u64, u64)>);
 impl Relocations {
     pub(crate) fn parse(elf: &Elf, bytes: &[u8]) -> Relocations {
         let relative = match elf.arch {
-            Arch::X86_64 => raw::R_X86_64_RELATIVE,
+            Arch::X86_64 | Arch::X86 => raw::R_X86_64_RELATIVE,
             Arch::Aarch64 => raw::R_AARCH64_RELATIVE,
             Arch::Riscv64 => raw::R_RISCV_RELATIVE,
         };

@@ -112,7 +112,7 @@ pub(crate) fn rank_of(symbol: &[u8], exported: bool) -> u8 {
 
 /// `$x`, `$d` and such tell a disassembler where code and data are; `.L…` are an assembler's own.
 pub(crate) fn is_mapping_symbol(arch: Arch, name: &str) -> bool {
-    name.starts_with(".L") || arch != Arch::X86_64 && name.starts_with('$')
+    name.starts_with(".L") || !matches!(arch, Arch::X86_64 | Arch::X86) && name.starts_with('$')
 }
 
 /// The name at `offset`, without its version (`@GLIBC_2.14`); `None` where it is empty or no text.

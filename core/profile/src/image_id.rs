@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::ImageOffset;
+use crate::{ImageOffset, ImagePlaces};
 
 /// The linker's fingerprint of an ELF image (`NT_GNU_BUILD_ID`), usually 20 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +59,8 @@ impl fmt::Display for BuildId {
 /// | `vdso:<hex>` or `vdso` | the kernel's code mapped into processes |
 /// | `file:<dev>:<inode>:<size>:<mtime ns>` | a file without a build id (numbers in decimal) |
 /// | `jit:<application>` | anonymous code of that application, its symbols from a perf map if it wrote one |
+/// | `jit:<application>:<pid>` | the same of one process, where an imported profile has several |
+/// | `named:<path>` | places that an imported profile named without their addresses ([`ImagePlaces::numbered`]) |
 /// | `unknown` | samples that no mapping explains |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -103,7 +105,7 @@ impl fmt::Display for ImageId {
 }
 
 /// What sort of thing an image is; decides where its bytes and names can be found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageKind {
     /// An executable or shared library in the file system.
@@ -144,12 +146,32 @@ pub struct ImageRecord {
     /// those alone that no earlier segment of the epoch has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<ImageSymbol>,
+    /// What the source of the samples said of single places, where it was another profiler: for readers that do not have the image.
+    #[serde(default, skip_serializing_if = "ImagePlaces::is_empty")]
+    pub places: ImagePlaces,
 }
 
 impl ImageRecord {
-    /// Takes in a newer record of the same image: what that says holds, and the symbols of both.
-    pub fn absorb(&mut self, newer: ImageRecord) {
+    /// An image of which no more is known than its id, what it is, and its path.
+    pub fn new(id: ImageId, kind: ImageKind, path: impl Into<PathBuf>) -> Self {
+        ImageRecord {
+            id,
+            kind,
+            path: path.into(),
+            deleted: false,
+            size_bytes: None,
+            mtime_ns: None,
+            symbols: Vec::new(),
+            places: ImagePlaces::default(),
+        }
+    }
+
+    /// Takes in a newer record of the same image: what that says holds, and the symbols and named places of both.
+    pub fn absorb(&mut self, mut newer: ImageRecord) {
         debug_assert_eq!(self.id, newer.id);
+        let mut places = std::mem::take(&mut self.places);
+        places.absorb(std::mem::take(&mut newer.places));
+        newer.places = places;
         let older = std::mem::replace(self, newer).symbols;
         if !older.is_empty() {
             self.symbols.extend(older);

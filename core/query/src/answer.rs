@@ -265,12 +265,19 @@ pub struct ListingSuccessor {
     pub executions: Option<f64>,
 }
 
+impl Listing {
+    /// Whether it has instructions, not only the places that a profile named of an image that is not at hand.
+    pub fn has_code(&self) -> bool {
+        self.instructions.iter().any(|i| !i.text.is_empty())
+    }
+}
+
 /// See [`Listing`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingInstruction {
-    /// First byte.
+    /// First byte; an offset where the image is not at hand, and 0 where the profile gave no address.
     pub address: u64,
-    /// Mnemonic and operands.
+    /// Mnemonic and operands; empty where the image is not at hand.
     pub text: String,
     /// Source file of the innermost inlined call, as the debug information spells it.
     pub file: Option<String>,

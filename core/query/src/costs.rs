@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{
-    Counted, MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze, directions,
-    recover_jump_targets,
+    Block, Confidence, Counted, InstructionCost, MachineModel, ProcedureAnalysis, ProcedureInput, Transfer,
+    analyze, directions, recover_jump_targets,
 };
-use dwell_image::{Image, Instruction};
-use dwell_profile::Event;
+use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
+use dwell_profile::{Event, ImagePlace};
 
 use crate::{
     procedures::ProcedureSamples,
@@ -16,8 +16,8 @@ use crate::{
 
 /// A procedure with everything that answers are made of.
 pub struct ProcedureCosts {
-    /// The image.
-    pub image: Arc<Image>,
+    /// The image; `None` where it is not at hand and the profile alone names its places.
+    pub image: Option<Arc<Image>>,
     /// The model of the processor that was sampled.
     pub model: &'static MachineModel,
     /// By ascending address.
@@ -115,7 +115,57 @@ impl ProcedureCosts {
                 cost.head_samples = counts.first().copied().unwrap_or(0) as f64;
             }
         }
-        Some(ProcedureCosts { image, model, instructions, samples, lines, analysis })
+        Some(ProcedureCosts { image: Some(image), model, instructions, samples, lines, analysis })
+    }
+
+    /// The places of `procedure` that the profile named, as instructions without text; `None` where it named none. Nothing is
+    /// estimated: samples stay where they landed.
+    pub fn of_places(selection: &Selection, procedure: &ProcedureSamples) -> Option<Self> {
+        let samples = &selection.images[procedure.image];
+        let places = &samples.record.places;
+        let points = || procedure.points.iter().map(|&p| p as usize);
+        if !points().any(|p| places.at(samples.points.offset(p)).is_some()) {
+            return None;
+        }
+        let counts: Vec<CountsByEvent> =
+            points().map(|p| CountsByEvent::from_slice(samples.points.counts(p))).collect();
+        let line = |p| places.at(samples.points.offset(p)).and_then(ImagePlace::line);
+        let address = |p| if places.numbered { 0 } else { samples.points.offset(p).0 };
+        let cost = |counts: &CountsByEvent| InstructionCost {
+            frequency: None,
+            confidence: Confidence::Low,
+            cpi: None,
+            issue_cycles_min: 0.0,
+            best_case_cycles: 0.0,
+            gain_cycles: 0.0,
+            head_samples: counts.first().copied().unwrap_or(0) as f64,
+            stalls: Vec::new(),
+            kernel: None,
+        };
+        let note = "the code is not on this machine: these are the places that the profile names";
+        Some(ProcedureCosts {
+            image: None,
+            model: MachineModel::for_cpu(&selection.epochs.last()?.cpu),
+            instructions: points().map(|p| without_text(ImageAddress(address(p)))).collect(),
+            lines: points().map(line).collect(),
+            analysis: ProcedureAnalysis {
+                // Answers go by blocks; nothing tells where these would end.
+                blocks: vec![Block {
+                    instructions: 0..counts.len(),
+                    frequency: None,
+                    confidence: Confidence::Low,
+                    cpi: None,
+                    best_case_cpi: 0.0,
+                    class: 0,
+                }],
+                edges: Vec::new(),
+                instructions: counts.iter().map(cost).collect(),
+                missing_edges: true,
+                notes: vec![note.to_owned()],
+                basis: Default::default(),
+            },
+            samples: counts,
+        })
     }
 
     /// Totals over the instructions at `indices`.
@@ -133,9 +183,27 @@ impl ProcedureCosts {
         totals
     }
 
+    /// The instruction set, where the image is at hand.
+    pub fn arch(&self) -> Option<Arch> {
+        self.image.as_ref().map(|image| image.arch())
+    }
+
     /// Totals over all instructions.
     pub fn all_totals(&self) -> Totals {
         self.totals(0..self.instructions.len())
+    }
+}
+
+fn without_text(address: ImageAddress) -> Instruction {
+    Instruction {
+        address,
+        length: 1,
+        mnemonic: "".into(),
+        text: "".into(),
+        reads: Default::default(),
+        writes: Default::default(),
+        operands: Default::default(),
+        flow: Flow::Next,
     }
 }
 

@@ -71,14 +71,15 @@ impl Query {
 
     fn feedback_of(&self, view: &View, p: &ProcedureSamples) -> Option<FeedbackProcedure> {
         let costs = self.costs_once(view, p)?;
+        let image = costs.image.as_deref()?;
         let record = &view.selection.images[p.image].record;
         let scale = view.selection.period_cycles().unwrap_or(EXECUTIONS_WITHOUT_CLOCK);
         let mut parts = credible_parts(&costs.analysis);
         let limited_blocks = parts.iter().filter(|part| **part < 1.0).count();
-        let unseen = unseen(view, p.image, &costs);
+        let unseen = unseen(view, p.image, image, &costs);
         let unseen_blocks = unseen.iter().filter(|unseen| **unseen).count();
         parts.iter_mut().zip(unseen).for_each(|(part, unseen)| *part *= if unseen { 0.0 } else { 1.0 });
-        let reader = Reader { view, image_index: p.image, costs: &costs, scale, parts };
+        let reader = Reader { view, image_index: p.image, image, costs: &costs, scale, parts };
         Some(FeedbackProcedure {
             image: path_to_text(&record.path).into_owned(),
             build_id: record.id.to_string(),
@@ -118,6 +119,7 @@ impl Query {
 struct Reader<'a> {
     view: &'a View,
     image_index: usize,
+    image: &'a Image,
     costs: &'a ProcedureCosts,
     /// Executions of a frequency of 1.
     scale: f64,
@@ -146,13 +148,13 @@ fn credible_parts(analysis: &ProcedureAnalysis) -> Vec<f64> {
 }
 
 /// By block: nothing was seen of it, by a sample of any event or a followed path.
-fn unseen(view: &View, image_index: usize, costs: &ProcedureCosts) -> Vec<bool> {
+fn unseen(view: &View, image_index: usize, image: &Image, costs: &ProcedureCosts) -> Vec<bool> {
     let ProcedureCosts { analysis, instructions, samples, .. } = costs;
     let mut is_seen: Vec<bool> = samples.iter().map(|counts| counts.iter().any(|n| *n > 0)).collect();
     for (seen, cost) in is_seen.iter_mut().zip(&analysis.instructions) {
         *seen |= cost.head_samples > 0.0;
     }
-    for t in view.selection.stepped.transfers(image_index, &costs.image, instructions) {
+    for t in view.selection.stepped.transfers(image_index, image, instructions) {
         [Some(t.from), t.to].into_iter().flatten().for_each(|i| is_seen[i] = true);
     }
     let of = |b: &Block| b.instructions.clone();
@@ -190,7 +192,7 @@ impl Reader<'_> {
             address: instruction.address.0,
             samples: self.costs.samples[i].first().copied().unwrap_or(0),
             executions,
-            frames: frames(&self.costs.image, instruction.address),
+            frames: frames(self.image, instruction.address),
             calls: executions.map_or_else(Vec::new, |e| self.calls(instruction, e)),
         }
     }
@@ -222,7 +224,7 @@ impl Reader<'_> {
 
     /// The procedure that begins at `target`.
     fn entered(&self, target: ImageAddress) -> Option<&Procedure> {
-        self.costs.image.procedure_at(target).filter(|p| p.address == target)
+        self.image.procedure_at(target).filter(|p| p.address == target)
     }
 
     fn is_own(&self, target: ImageAddress) -> bool {
@@ -232,7 +234,7 @@ impl Reader<'_> {
 
     /// Where control was seen to go from an indirect call while it was followed.
     fn seen_targets(&self, from: ImageAddress) -> Vec<(&Procedure, f64)> {
-        let image = &self.costs.image;
+        let image = self.image;
         let Some(from) = image.offset_of(from) else { return Vec::new() };
         let seen = self.view.selection.stepped.targets(self.image_index, from);
         let callee = |(offset, count)| Some((self.entered(image.address_of(offset)?)?, count));

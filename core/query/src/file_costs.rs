@@ -17,9 +17,9 @@ use crate::{
     costs::{ProcedureCosts, Totals},
     images::{Found, ImageStore},
     listing::{cause_name, confidence_name, kind_name, likelihood},
-    procedures::ProcedureSamples,
+    procedures::{ProcedureSamples, begin_of},
     scales::in_parallel,
-    selection::{CountsByEvent, Selection, add_counts},
+    selection::{CountsByEvent, ImageSamples, Selection, add_counts},
     source::{LineMap, SourceMap},
     top::LINES_SHARE_MIN,
 };
@@ -60,9 +60,9 @@ impl FileIndex {
         let runs: Vec<&[usize]> = order.chunks(PROCEDURES_AT_ONCE).collect();
         let found = in_parallel(&runs, |run| {
             cancel.check().ok()?;
-            let parts = run.iter().filter_map(|p| {
-                let image = images[&procedures[*p].image].image.as_ref().ok()?;
-                parts_of(selection, &procedures[*p], *p, image, name)
+            let parts = run.iter().filter_map(|p| match &images[&procedures[*p].image].image {
+                Ok(image) => parts_of(selection, &procedures[*p], *p, image, name),
+                Err(_) => named_parts_of(selection, &procedures[*p], *p, name),
             });
             Some(parts.collect::<Vec<_>>())
         });
@@ -145,7 +145,7 @@ fn parts_of(
         return None;
     }
     let matters = selection.share(&procedure.counts) >= LINES_SHARE_MIN;
-    let mut files: Vec<Arc<str>> = match procedure.address {
+    let files: Vec<Arc<str>> = match procedure.address {
         Some(start) if matters && procedure.size_bytes <= WHOLE_BYTES_MAX => {
             image.files_within(start, procedure.size_bytes)
         }
@@ -154,12 +154,38 @@ fn parts_of(
         }
         _ => image.lines_at(landed()).into_iter().flatten().map(|(file, _)| file).collect(),
     };
+    parts(index, files, procedure.address.and_then(|a| image.procedure_line(a)), name)
+}
+
+/// The same of an image that is not at hand, by what its profile says.
+fn named_parts_of(
+    selection: &Selection,
+    procedure: &ProcedureSamples,
+    index: usize,
+    name: &str,
+) -> Option<Parts> {
+    let ImageSamples { points, record, .. } = &selection.images[procedure.image];
+    if record.places.all.is_empty() {
+        return None;
+    }
+    let offsets = || procedure.points.iter().map(|&point| points.offset(point as usize));
+    let files = offsets().filter_map(|offset| Some(record.places.at(offset)?.line()?.0)).collect();
+    parts(index, files, offsets().next().and_then(|offset| begin_of(record, offset)), name)
+}
+
+/// Those of the files, and of where the procedure begins, that are called `name`.
+fn parts(
+    procedure: usize,
+    mut files: Vec<Arc<str>>,
+    begin: Option<(Arc<str>, u32)>,
+    name: &str,
+) -> Option<Parts> {
     let is_called = |file: &str| Path::new(file).file_name() == Some(name.as_ref());
     files.retain(|file| is_called(file));
     files.sort_unstable();
     files.dedup();
-    let begin = procedure.address.and_then(|a| image.procedure_line(a)).filter(|(file, _)| is_called(file));
-    (!files.is_empty() || begin.is_some()).then_some(Parts { procedure: index, files, begin })
+    let begin = begin.filter(|(file, _)| is_called(file));
+    (!files.is_empty() || begin.is_some()).then_some(Parts { procedure, files, begin })
 }
 
 /// What was waited for may be an earlier instruction than the one where a sample landed, of another file, inlined: in a

@@ -93,12 +93,12 @@ impl ImageStore {
 
     /// What tells the record's procedures apart, read anew; `None` where only [`ImageStore::find`] can tell.
     pub fn outline(&self, record: &ImageRecord) -> Option<Outline> {
-        if record.kind != ImageKind::File {
+        if record.kind != ImageKind::File || record.places.numbered {
             return None;
         }
         let open = |path: &Path| Outline::open(path, &self.search).ok().flatten();
         let Some(id) = record.id.build_id() else {
-            return Some(&record.path).filter(|path| unchanged(record, path)).and_then(|path| open(path));
+            return Some(&record.path).filter(|path| is_same(record, path)).and_then(|path| open(path));
         };
         let places = std::iter::once(record.path.clone()).chain(self.by_build_id(&id));
         places.filter_map(|path| open(&path)).find(|outline| outline.build_id() == Some(&id))
@@ -134,6 +134,9 @@ impl ImageStore {
 
     fn open(&self, record: &ImageRecord) -> Found {
         let bytes = match record.kind {
+            _ if record.places.numbered => {
+                Err("the profile names its functions without addresses".to_owned())
+            }
             ImageKind::File | ImageKind::Module => self.open_file(record),
             ImageKind::Vdso => self.open_vdso(record),
             ImageKind::Kernel => Err("the kernel's text is not in a file that can be read".to_owned()),
@@ -151,8 +154,13 @@ impl ImageStore {
                 Found { image: Ok(Arc::new(image)), note: None, path }
             }
             Err(why) => {
-                let wanted = matches!(record.kind, ImageKind::File | ImageKind::Vdso);
-                Found { note: wanted.then(|| about(why.clone())), image: Err(why), path }
+                let wanted =
+                    matches!(record.kind, ImageKind::File | ImageKind::Vdso) && !record.places.numbered;
+                let note = match record.places.is_empty() {
+                    true => about(why.clone()),
+                    false => format!("{}: names and lines are those of the profile", about(why.clone())),
+                };
+                Found { note: wanted.then_some(note), image: Err(why), path }
             }
         }
     }
@@ -227,7 +235,10 @@ fn same_file(record: &ImageRecord) -> Result<Image, String> {
             let now = image.build_id().map_or("none".to_owned(), |b| b.to_string());
             Err(format!("changed since it was sampled (build id was {id}, is {now})"))
         }
-        None if unchanged(record, &record.path) => Ok(image),
+        None if is_same(record, &record.path) => Ok(image),
+        None if record.size_bytes.is_none() && record.mtime_ns.is_none() => {
+            Err("nothing tells whether it is the file that was sampled".to_owned())
+        }
         None => Err("changed since it was sampled (it has no build id; size or time differ)".to_owned()),
     }
 }
@@ -242,6 +253,11 @@ fn running_vdso() -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
     std::fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
     Some(bytes)
+}
+
+/// Whether the file at `path` is the one that was sampled, as far as its size and time tell; not where neither was recorded.
+fn is_same(record: &ImageRecord, path: &Path) -> bool {
+    (record.size_bytes.is_some() || record.mtime_ns.is_some()) && unchanged(record, path)
 }
 
 /// Whether the file at `path` has the size and time that were recorded.
@@ -281,6 +297,7 @@ mod tests {
             size_bytes: None,
             mtime_ns: None,
             symbols: Vec::new(),
+            places: Default::default(),
         };
         let entry = |used: usize, image| Entry {
             record: record(used),

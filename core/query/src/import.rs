@@ -90,6 +90,7 @@ impl Subject {
             size_bytes: Some(size_bytes),
             mtime_ns,
             symbols: Vec::new(),
+            places: Default::default(),
         };
         Ok(Subject { path, image, record })
     }

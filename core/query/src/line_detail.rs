@@ -71,8 +71,9 @@ fn ways(p: usize, costs: &ProcedureCosts, of: &FileOfImage<'_>, line: u32) -> BT
         if here.and_then(|(_, built)| of.map.now(*built)) != Some(line) {
             continue;
         }
-        let frames = costs.image.frames(costs.instructions[i].address);
-        let callers = frames.into_iter().skip(1).map(|f| LineCaller {
+        // Places that the profile alone names have no way that is told: their callers are in the listing.
+        let frames = costs.image.as_ref().map(|image| image.frames(costs.instructions[i].address));
+        let callers = frames.into_iter().flatten().skip(1).map(|f| LineCaller {
             function: f.function,
             file: f.file.map(|f| f.to_string()),
             line: f.line,

@@ -21,13 +21,14 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
     let record = &selection.images[procedure.image].record;
     let period_cycles = selection.period_cycles();
     let analysis = &costs.analysis;
-    let writers = Writers::new(costs.image.arch(), &costs.instructions, &analysis.blocks, &analysis.edges);
+    let writers = |arch| Writers::new(arch, &costs.instructions, &analysis.blocks, &analysis.edges);
+    let writers = costs.arch().map(writers);
     Listing {
         schema: 1,
         image: ListingImage {
             path: path_to_text(&record.path).into_owned(),
             build_id: record.id.to_string(),
-            arch: costs.image.arch().name().to_owned(),
+            arch: costs.arch().map_or("", |arch| arch.name()).to_owned(),
         },
         procedure: ListingProcedure {
             name: procedure.name.clone(),
@@ -51,7 +52,7 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
             .collect(),
         instructions: (0..costs.instructions.len())
             .map(|i| ListingInstruction {
-                operands: writers.operands(i),
+                operands: writers.as_ref().map_or_else(Vec::new, |w| w.operands(i)),
                 ..instruction(selection, costs, i, period_cycles)
             })
             .collect(),

@@ -4,16 +4,16 @@
 //! formats. Cost: the analysis of each procedure that matters, shared between the processors.
 
 use dwell_image::{Image, ImageAddress};
-use dwell_profile::{ImageOffset, path_to_text};
+use dwell_profile::{ImageOffset, ImagePlace, NamedFrame, path_to_text};
 
 use crate::{
     Cancel, Query, QueryError,
     answer::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces},
     costs::ProcedureCosts,
-    procedures::ProcedureSamples,
+    procedures::{ProcedureSamples, begin_of},
     query::View,
     scales::in_parallel,
-    selection::Selection,
+    selection::{ImageSamples, Selection},
     top::{LINES_SHARE_MIN, wants},
 };
 
@@ -59,7 +59,15 @@ impl Query {
             Some(costs) => of_costs(&view.selection, costs, events),
             None => where_they_landed(view, p, image, events),
         };
-        let place = p.address.and_then(|a| image?.procedure_line(a));
+        let first =
+            p.points.first().map(|&point| view.selection.images[p.image].points.offset(point as usize));
+        let named = first.filter(|_| image.is_none()).and_then(|offset| record.places.at(offset));
+        // Of what the profile names, the first place that was sampled is not where the procedure begins.
+        let begins = named.is_none_or(|place| place.start.is_some() && !record.places.numbered);
+        let place = p.address.and_then(|a| match image {
+            Some(image) => image.procedure_line(a),
+            None => begin_of(record, first?),
+        });
         let first = instructions.first().map(|i| ImageAddress(i.address));
         let over = first.and_then(|a| Some(a.0.wrapping_sub(image?.offset_of(a)?.0)));
         ProcedurePlaces {
@@ -67,7 +75,7 @@ impl Query {
             demangled: p.demangled.clone(),
             image: path_to_text(&record.path).into_owned(),
             build_id: record.id.to_string(),
-            address: p.address.map_or(0, |a| a.0),
+            address: p.address.filter(|_| begins).map_or(0, |a| a.0),
             image_base: image.and_then(|i| i.address_of(ImageOffset(0))).map_or(0, |a| a.0),
             address_over_offset: over.unwrap_or(0),
             file: place.as_ref().map(|(f, _)| f.to_string()),
@@ -94,13 +102,15 @@ fn of_costs(selection: &Selection, costs: &ProcedureCosts, events: &[usize]) -> 
         let samples = only(&costs.samples[i], events);
         let executions = cost.frequency.zip(period).map(|(f, p)| f * p);
         let is_seen = samples.iter().any(|n| *n > 0) || cost.head_samples > 0.0 || executions > Some(0.0);
-        is_seen.then(|| InstructionPlace {
+        let place = |frames| InstructionPlace {
             address: costs.instructions[i].address.0,
             samples,
             head_samples: cost.head_samples,
             executions,
-            frames: frames(&costs.image, costs.instructions[i].address),
-        })
+            frames,
+        };
+        let image = costs.image.as_ref().filter(|_| is_seen)?;
+        Some(place(frames(image, costs.instructions[i].address)))
     };
     (0..costs.instructions.len()).filter_map(place).collect()
 }
@@ -111,21 +121,37 @@ fn where_they_landed(
     image: Option<&Image>,
     events: &[usize],
 ) -> Vec<InstructionPlace> {
-    let points = &view.selection.images[p.image].points;
+    let ImageSamples { points, record, .. } = &view.selection.images[p.image];
     let place = |&index: &u32| {
         let offset = points.offset(index as usize);
         let address = image.and_then(|i| i.address_of(offset));
         let samples = only(points.counts(index as usize), events);
         InstructionPlace {
-            address: address.map_or(offset.0, |a| a.0),
+            address: match address {
+                Some(address) => address.0,
+                None if record.places.numbered => 0,
+                None => offset.0,
+            },
             head_samples: samples.first().copied().unwrap_or(0) as f64,
             samples,
             executions: None,
-            frames: image.zip(address).map_or_else(Vec::new, |(i, a)| frames(i, a)),
+            frames: match image.zip(address) {
+                Some((image, address)) => frames(image, address),
+                None => record.places.at(offset).map_or_else(Vec::new, named_frames),
+            },
         }
     };
     let places = p.points.iter().map(place);
     places.filter(|p| p.samples.iter().any(|n| *n > 0)).collect()
+}
+
+fn named_frames(place: &ImagePlace) -> Vec<PlaceFrame> {
+    let frame = |f: &NamedFrame| PlaceFrame {
+        function: Some(f.function.to_string()),
+        file: f.file.as_ref().map(|f| f.to_string()),
+        line: f.line,
+    };
+    place.frames.iter().map(frame).collect()
 }
 
 fn only(counts: &[u64], events: &[usize]) -> Vec<u64> {

@@ -2,8 +2,12 @@
 //!
 //! Cost: one look-up in an image's sorted symbols for each distinct sampled offset.
 
+use std::sync::Arc;
+
 use dwell_image::{Image, ImageAddress};
-use dwell_profile::{ImageKind, ImageRecord, ImageSymbol, name_to_text, path_to_text};
+use dwell_profile::{
+    ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol, name_to_text, path_to_text,
+};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -253,27 +257,70 @@ fn from_symbol(image: usize, p: &dwell_image::Procedure) -> ProcedureSamples {
     }
 }
 
-/// The procedures of one image with samples, in no order, without ids.
+/// The procedures of one image with samples, in no order, without ids. Where the image is not at hand, they have the names that the
+/// profile gave: of ranges first, of single places else.
 pub fn in_image(index: usize, samples: &ImageSamples, image: Option<&Image>) -> Vec<ProcedureSamples> {
     let mut by_start: FxHashMap<Option<ImageAddress>, ProcedureSamples> = FxHashMap::default();
+    let mut by_name: FxHashMap<NameKey<'_>, ProcedureSamples> = FxHashMap::default();
+    let record = &samples.record;
     for (i, (offset, counts)) in samples.points.iter().enumerate() {
         let entry = match image {
             Some(image) => match image.address_of(offset).and_then(|a| image.procedure_at(a)) {
                 Some(p) => by_start.entry(Some(p.address)).or_insert_with(|| from_symbol(index, p)),
                 None => by_start.entry(None).or_insert_with(|| nameless(index)),
             },
-            None => match symbol_at(&samples.record.symbols, offset.0) {
-                Some(s) => {
+            None => match (symbol_at(&record.symbols, offset.0), record.places.at(offset)) {
+                (Some(s), _) => {
                     let start = Some(ImageAddress(s.offset.0));
                     by_start.entry(start).or_insert_with(|| from_record(index, s))
                 }
-                None => by_start.entry(None).or_insert_with(|| nameless(index)),
+                (None, Some(place)) => {
+                    let named = by_name.entry(name_key(place)).or_insert_with(|| from_place(index, place));
+                    if let Some(start) = named.address.filter(|_| !record.places.numbered) {
+                        named.size_bytes =
+                            named.size_bytes.max(offset.0.wrapping_sub(start.0).saturating_add(1));
+                    }
+                    named
+                }
+                (None, None) => by_start.entry(None).or_insert_with(|| nameless(index)),
             },
         };
         entry.points.push(i as u32);
         add_counts(&mut entry.counts, counts);
     }
-    by_start.into_values().collect()
+    by_start.into_values().chain(by_name.into_values()).collect()
+}
+
+/// What tells the procedures apart that a profile named: their first byte, or where that is not known their source.
+type NameKey<'a> = (&'a str, Result<ImageOffset, (Option<&'a str>, Option<u32>)>);
+
+fn name_key(place: &ImagePlace) -> NameKey<'_> {
+    let Some(procedure) = place.procedure() else { return ("", Err((None, None))) };
+    let name = procedure.linkage.as_deref().unwrap_or(&procedure.function);
+    (name, place.start.ok_or((procedure.file.as_deref(), procedure.begin)))
+}
+
+/// File and line that the procedure around `offset` begins at, where the profile says it; its line there where it does not say
+/// the first one.
+pub fn begin_of(record: &ImageRecord, offset: ImageOffset) -> Option<(Arc<str>, u32)> {
+    let procedure = record.places.at(offset)?.procedure()?;
+    procedure.file.clone().zip(procedure.begin.or(procedure.line))
+}
+
+/// A procedure that the profile named; points ascend, so the first place is the lowest.
+fn from_place(image: usize, place: &ImagePlace) -> ProcedureSamples {
+    let Some(procedure) = place.procedure() else { return nameless(image) };
+    let demangled = match procedure.linkage {
+        Some(_) => procedure.function.to_string(),
+        None => dwell_image::demangle(&procedure.function),
+    };
+    ProcedureSamples {
+        name: procedure.linkage.as_ref().unwrap_or(&procedure.function).to_string(),
+        demangled,
+        address: Some(ImageAddress(place.start.unwrap_or(place.offset).0)),
+        size_bytes: 1,
+        ..nameless(image)
+    }
 }
 
 /// No procedure, without samples.

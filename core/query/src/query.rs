@@ -225,7 +225,7 @@ impl Query {
         let sampled = self.procedures(&view, cancel)?;
         let procedure = procedures::by_name(&view.selection, &self.store, sampled, name)?;
         cancel.check()?;
-        let Some(costs) = self.costs(&view, &procedure) else {
+        let Some(costs) = self.costs_or_places(&view, &procedure) else {
             return Err(QueryError::NoInstructions {
                 name: name.to_owned(),
                 why: self.why_none(&view, &procedure),
@@ -299,7 +299,13 @@ impl Query {
         keep: bool,
     ) -> RowCost {
         let found = self.store.find(&view.selection.images[procedure.image].record);
-        let place = found.image.as_ref().ok().and_then(|image| image.procedure_line(address));
+        let place = match &found.image {
+            Ok(image) => image.procedure_line(address),
+            Err(_) => procedure.points.first().and_then(|&point| {
+                let samples = &view.selection.images[procedure.image];
+                procedures::begin_of(&samples.record, samples.points.offset(point as usize))
+            }),
+        };
         let costs = if keep { self.costs(view, procedure) } else { self.costs_once(view, procedure) };
         let cpi = costs.as_ref().and_then(|c| c.all_totals().cpi());
         RowCost { place, cpi, split: costs.and_then(|c| summary::split(&c)) }
@@ -399,6 +405,16 @@ impl Query {
         let instructions =
             |costs: &Option<Arc<ProcedureCosts>>| 1 + costs.as_ref().map_or(0, |c| c.instructions.len());
         (*view.costs.get(&key, || self.analyse(view, procedure), instructions)).clone()
+    }
+
+    /// The same; where the image is not at hand the places that the profile names, without estimates.
+    pub(crate) fn costs_or_places(
+        &self,
+        view: &View,
+        procedure: &ProcedureSamples,
+    ) -> Option<Arc<ProcedureCosts>> {
+        let of_places = || ProcedureCosts::of_places(&view.selection, procedure).map(Arc::new);
+        self.costs(view, procedure).or_else(of_places)
     }
 
     /// The same without keeping it: for who passes once over procedures that are too many to be kept.

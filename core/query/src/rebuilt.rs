@@ -60,6 +60,7 @@ mod tests {
             size_bytes: Some(meta.len()),
             mtime_ns: i64::try_from(mtime.as_nanos()).ok(),
             symbols: Vec::new(),
+            places: Default::default(),
         }
     }
 

@@ -414,6 +414,7 @@ fn unrecorded(id: &ImageId) -> ImageRecord {
         size_bytes: None,
         mtime_ns: None,
         symbols: Vec::new(),
+        places: Default::default(),
     }
 }
 

@@ -62,7 +62,7 @@ impl Query {
         let mut begins = Vec::new();
         for &(line, p) in &file.begins {
             cancel.check()?;
-            let costs = self.costs(&view, &procedures[p]);
+            let costs = self.costs_or_places(&view, &procedures[p]);
             begins.push(procedure_cost(&view.selection, &procedures[p], line, costs.as_deref()));
         }
         begins.sort_by_key(|p| p.line);
@@ -129,7 +129,7 @@ impl SourceFile {
         let mapped: Vec<(usize, FileOfImage<'_>)> = mapped.collect();
         let analysed = in_parallel(&mapped, |(p, of)| {
             cancel.check().ok()?;
-            Some((*p, *of, query.costs(view, &all[*p])?))
+            Some((*p, *of, query.costs_or_places(view, &all[*p])?))
         });
         cancel.check()?;
         Ok(analysed)

@@ -321,7 +321,7 @@ fn static_row(costs: &ProcedureCosts, i: usize, cause: Cause, culprit: Option<us
     match cause {
         Cause::Dependency => {
             let writes = culprit.and_then(|c| costs.instructions.get(c)).map(|c| c.writes);
-            operand_row(costs.image.arch(), &costs.instructions[i], writes)
+            costs.arch().map_or(OTHER, |arch| operand_row(arch, &costs.instructions[i], writes))
         }
         Cause::FunctionalUnit => "functional-unit",
         _ => "slotting",
@@ -353,7 +353,7 @@ fn sources(arch: Arch, instruction: &Instruction) -> Vec<dwell_image::Register> 
         _ => None,
     };
     let registers: Vec<_> = instruction.operands.iter().filter_map(register).collect();
-    let has_destination = arch != Arch::X86_64
+    let has_destination = !matches!(arch, Arch::X86_64 | Arch::X86)
         && registers.len() > 1
         && registers.first().is_some_and(|r| instruction.writes.contains(*r));
     let mut sources = registers[usize::from(has_destination)..].to_vec();

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{MachineModel, machine::Order};
-use dwell_profile::{Dimension, Event, ImageKind, ImageRecord, path_to_text};
+use dwell_profile::{Dimension, Event, ImageKind, ImagePlace, ImageRecord, path_to_text};
 
 use crate::{
     Cancel, QueryError, SampleFilter,
@@ -350,7 +350,10 @@ impl<'a> Lines<'a> {
         let image = found.image.as_ref().ok();
         for point in procedure.points.iter().map(|&p| p as usize) {
             let (offset, counts) = (samples.points.offset(point), samples.points.counts(point));
-            let line = image.and_then(|i| i.line_at(i.address_of(offset)?));
+            let line = match image {
+                Some(image) => image.address_of(offset).and_then(|address| image.line_at(address)),
+                None => samples.record.places.at(offset).and_then(ImagePlace::line),
+            };
             self.add_to(line, procedure.image, counts, counts.first().copied().unwrap_or(0) as f64);
         }
     }

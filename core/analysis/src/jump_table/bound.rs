@@ -208,7 +208,7 @@ fn bounded(limit: Limit, constant: u64) -> Option<u64> {
 /// What the condition of a branch, taken or not, says about the first operand of the comparison.
 fn limit_of(arch: Arch, mnemonic: &str, taken: bool) -> Option<Limit> {
     let condition = match arch {
-        Arch::X86_64 => mnemonic.strip_prefix('j')?,
+        Arch::X86_64 | Arch::X86 => mnemonic.strip_prefix('j')?,
         _ => mnemonic.strip_prefix("b.")?,
     };
     let (when_taken, when_not) = match condition {

@@ -137,7 +137,7 @@ pub fn writes(arch: Arch, instruction: &Instruction, register: Register) -> bool
 /// Where calls return values: System V x86-64 psABI, section 3.2.3; AAPCS64, section 6.9; RISC-V psABI, section 2.1.
 fn is_returned(arch: Arch, register: Register) -> bool {
     let registers = match arch {
-        Arch::X86_64 => [0, 2],
+        Arch::X86_64 | Arch::X86 => [0, 2],
         Arch::Aarch64 => [0, 1],
         Arch::Riscv64 => [10, 11],
     };

@@ -47,7 +47,7 @@ pub fn step(arch: Arch, instruction: &Instruction, register: Register) -> Step<'
         _ => return Step::Opaque,
     }
     match arch {
-        Arch::X86_64 => x86(instruction, register),
+        Arch::X86_64 | Arch::X86 => x86(instruction, register),
         Arch::Aarch64 => aarch64(instruction, register),
         Arch::Riscv64 => riscv(instruction, register),
     }

@@ -184,7 +184,7 @@ impl Evaluator<'_> {
 
     fn is_frame_slot(&self, memory: &MemoryOperand) -> bool {
         let frame_pointer = match self.arch {
-            Arch::X86_64 => 5,
+            Arch::X86_64 | Arch::X86 => 5,
             Arch::Aarch64 => 29,
             Arch::Riscv64 => 8,
         };

@@ -76,7 +76,7 @@ impl Opcode {
     /// Classifies an instruction.
     pub fn of(arch: Arch, instruction: &Instruction) -> Opcode {
         let class = match arch {
-            Arch::X86_64 => class_x86::classify(instruction),
+            Arch::X86_64 | Arch::X86 => class_x86::classify(instruction),
             Arch::Aarch64 => class_a64::classify(instruction),
             Arch::Riscv64 => class_riscv::classify(instruction),
         };

@@ -306,7 +306,9 @@ impl MachineModel {
 
     /// Whether `first` and `second`, neighbours in memory, count as one instruction.
     pub fn fuses(&self, arch: Arch, first: &Instruction, second: &Instruction) -> bool {
-        self.fuses_compare_branch && arch == Arch::X86_64 && class_x86::fuse(first, second)
+        self.fuses_compare_branch
+            && matches!(arch, Arch::X86_64 | Arch::X86)
+            && class_x86::fuse(first, second)
     }
 }
 

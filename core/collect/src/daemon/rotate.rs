@@ -88,6 +88,7 @@ mod tests {
             size_bytes: None,
             mtime_ns: None,
             symbols: Vec::new(),
+            places: Default::default(),
         }
     }
 

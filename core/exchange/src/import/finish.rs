@@ -4,16 +4,23 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
     sync::Arc,
 };
 
-use dwell_profile::{BuildId, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleRun, Settled};
+use dwell_image::Image;
+use dwell_profile::{
+    BuildId, Event, ImageId, ImageKind, ImageOffset, ImagePlace, ImagePlaces, ImageRecord, SampleRun, Settled,
+};
 use jiff::Timestamp;
 use linux_perf_data::{DsoKey, linux_perf_event_reader::CpuMode};
 
 use super::{
     Gathered, ImportFile, branches,
     epoch::event_of,
+    jit::{JitIds, JitOwners, PerfMaps},
     locate::{Locator, Named},
     perf_data::{EventTally, Slot, Target, Told},
 };
@@ -25,24 +32,41 @@ const APART_MAX: u32 = 16;
 impl Told {
     pub(super) fn finish(mut self, request: &ImportFile, locator: &Locator<'_>, now: Timestamp) -> Gathered {
         let mut notes = self.notes();
+        let mut missing = Vec::new();
         let sums = std::mem::take(&mut self.sums).finish();
+        let maps = PerfMaps::new(request, locator.written(), self.took);
+        let owners = self.name_jit_code(&maps, &sums, &mut missing);
         let mut records: BTreeMap<u32, ImageRecord> = BTreeMap::new();
         for slot in sums.slots() {
             if records.contains_key(&slot.target) {
                 continue;
             }
-            let (mut record, note) = self.image(slot.target, locator);
-            if record.kind == ImageKind::Kernel {
+            let (mut record, mut note) = self.image(slot.target, locator);
+            let is_named = self.names.has(slot.target);
+            if is_named && note.is_none() {
+                note = self.is_another(&mut record, slot.target, locator);
+            }
+            // Where the profile does not say where the kernel begins, its names are more certain than those of its symbols.
+            if record.kind == ImageKind::Kernel && (!is_named || self.kernel.text().is_some()) {
                 match self.kernel_names(request) {
                     Ok(names) => record.symbols = names.under(&offsets(&sums, slot.target)),
-                    Err(why) => notes.push(why),
+                    Err(why) if !is_named => notes.push(why),
+                    Err(_) => {}
                 }
             }
-            notes.extend(note);
+            let numbered = matches!(self.targets[slot.target as usize], Target::Numbered(_));
+            record.places = ImagePlaces { numbered, ..self.names.of(slot.target) };
+            missing.extend(note);
             records.insert(slot.target, record);
         }
+        if self.names.left_out > 0 {
+            notes.push(format!(
+                "{} places have no name: the profile's names are more than an epoch may hold",
+                self.names.left_out
+            ));
+        }
         let events: Vec<Event> = self.attributes.iter().map(|(name, a)| event_of(name, a.as_ref())).collect();
-        let groups = self.groups(&sums, &records, &events);
+        let (groups, jit) = self.groups(&sums, &records, &owners, &events);
         let hot = if locator.may_fetch() { hottest(&sums) } else { BTreeSet::new() };
         records
             .iter()
@@ -57,8 +81,8 @@ impl Told {
         }
         let burst = branches::burst(stacks, &records);
         let epoch = self.epoch(request, &events, notes, now);
-        let images = images(records, &groups);
-        Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), burst }
+        let images = images(records, jit);
+        Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), burst, missing }
     }
 
     /// Slots by what their rows are counted by in the database, in its order.
@@ -66,22 +90,33 @@ impl Told {
         &self,
         sums: &Settled<Slot>,
         records: &BTreeMap<u32, ImageRecord>,
+        owners: &JitOwners,
         events: &[Event],
-    ) -> Vec<Group> {
+    ) -> (Vec<Group>, BTreeMap<ImageId, ImageRecord>) {
         let applications = self.spaces.applications();
+        let app_of = |slot: &Slot| &applications[slot.execution.0 as usize].0;
+        let generated = sums.slots().filter_map(|s| Some((app_of(&s).clone(), *owners.get(&s.target)?)));
+        let ids = JitIds::new(generated);
+        let mut jit: BTreeMap<ImageId, ImageRecord> = BTreeMap::new();
         let mut groups: BTreeMap<GroupKey, Vec<(usize, u8)>> = BTreeMap::new();
         for (number, slot) in sums.slots().enumerate() {
             let (app, instance) = applications[slot.execution.0 as usize].clone();
-            let image = match &self.targets[slot.target as usize] {
-                Target::Anonymous => ImageId::named(&format!("jit:{app}")),
-                _ => records[&slot.target].id.clone(),
+            let image = match owners.get(&slot.target) {
+                Some(owner) => {
+                    let id = ids.id(&app, *owner);
+                    let named = || ImageRecord::new(id.clone(), ImageKind::Jit, "//anon");
+                    let record = jit.entry(id.clone()).or_insert_with(named);
+                    record.places.absorb(self.names.of(slot.target));
+                    id
+                }
+                None => records[&slot.target].id.clone(),
             };
             let instance = if instance <= APART_MAX { instance } else { 0 };
             let event = events[usize::from(slot.event)].clone();
             groups.entry((image, event, app, instance)).or_default().push((number, slot.event));
         }
         let group = |((image, event, app, instance), slots)| Group { image, event, app, instance, slots };
-        groups.into_iter().map(group).collect()
+        (groups.into_iter().map(group).collect(), jit)
     }
 
     fn image(&self, target: u32, locator: &Locator<'_>) -> (ImageRecord, Option<String>) {
@@ -96,7 +131,19 @@ impl Told {
                 let id = self.build_id(&DsoKey::Vdso64).map_or("vdso".to_owned(), |id| format!("vdso:{id}"));
                 special(&id, ImageKind::Vdso, "[vdso]")
             }
-            Target::Anonymous => special("jit", ImageKind::Jit, "//anon"),
+            Target::Anonymous(_) | Target::Jit { .. } => special("jit", ImageKind::Jit, "//anon"),
+            Target::Numbered(path) => {
+                let path = PathBuf::from(OsStr::from_bytes(path));
+                (
+                    ImageRecord::new(
+                        ImageId::named(&format!("named:{}", path.display())),
+                        ImageKind::File,
+                        path,
+                    ),
+                    None,
+                )
+            }
+            Target::Recorded(id, kind, path) => (ImageRecord::new(id.clone(), *kind, &**path), None),
             Target::Other(name) => special(name, ImageKind::Unknown, &format!("[{name}]")),
             Target::File(named) => {
                 let known = DsoKey::detect(&named.path, CpuMode::User).and_then(|key| self.build_id(&key));
@@ -106,9 +153,49 @@ impl Told {
         }
     }
 
+    /// Whether the file here is another build than the one that the profile names places of, where no build id tells; the record
+    /// is of a file that is not here then.
+    fn is_another(&self, record: &mut ImageRecord, target: u32, locator: &Locator<'_>) -> Option<String> {
+        let Target::File(named) = &self.targets[target as usize] else { return None };
+        if named.build_id.is_some() || agrees(&locator.open(named)?, &self.names.of(target)) {
+            return None;
+        }
+        let path = PathBuf::from(OsStr::from_bytes(&named.path));
+        let note = format!(
+            "{}: the file here is another build: it has other functions where the profile names some",
+            path.display()
+        );
+        *record =
+            ImageRecord::new(ImageId::named(&format!("file:{}", path.display())), ImageKind::File, path);
+        Some(note)
+    }
+
     pub(super) fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {
         self.build_ids.iter().find(|(k, _)| k == key).map(|(_, id)| id)
     }
+}
+
+/// So many places are compared with what an image says of them.
+const COMPARED_MAX: usize = 500;
+
+/// Whether most of the named places are in procedures of these names; spellings may differ in parameters.
+fn agrees(image: &Image, places: &ImagePlaces) -> bool {
+    let is_called = |place: &ImagePlace| {
+        let address = image.address_of(place.offset)?;
+        let (procedure, said) = (image.procedure_at(address)?, place.procedure()?);
+        let names = [Some(&said.function), said.linkage.as_ref()];
+        let mut own = procedure.aliases.iter().map(|a| &**a).chain([&*procedure.name, procedure.demangled()]);
+        Some(own.any(|own| names.into_iter().flatten().any(|name| is_alike(name, own))))
+    };
+    let compared: Vec<bool> =
+        places.all.iter().take(COMPARED_MAX).map(|p| is_called(p).unwrap_or(false)).collect();
+    2 * compared.iter().filter(|same| **same).count() >= compared.len()
+}
+
+/// Whether one name is the other, or it with parameters.
+fn is_alike(a: &str, b: &str) -> bool {
+    let (short, long) = if a.len() < b.len() { (a, b) } else { (b, a) };
+    long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['(', '<', '@', '[']))
 }
 
 /// Targets with at least this share of an event's time: debug information is large, and what is cold is seldom read by line.
@@ -127,7 +214,7 @@ fn hottest(sums: &Settled<Slot>) -> BTreeSet<u32> {
 }
 
 /// Sampled offsets of a target, ascending.
-fn offsets(sums: &Settled<Slot>, target: u32) -> Vec<u64> {
+pub(super) fn offsets(sums: &Settled<Slot>, target: u32) -> Vec<u64> {
     let numbers = sums.slots().enumerate().filter(|(_, slot)| slot.target == target);
     let mut offsets: Vec<u64> = numbers.flat_map(|(number, _)| sums.of(number)).map(|(o, _)| o).collect();
     offsets.sort_unstable();
@@ -136,13 +223,10 @@ fn offsets(sums: &Settled<Slot>, target: u32) -> Vec<u64> {
 }
 
 /// Every image that has rows, once.
-fn images(records: BTreeMap<u32, ImageRecord>, groups: &[Group]) -> Vec<ImageRecord> {
-    let of_files = records.into_values().filter(|r| r.kind != ImageKind::Jit);
-    let mut images: BTreeMap<String, ImageRecord> = of_files.map(|r| (r.id.as_str().to_owned(), r)).collect();
-    for image in groups.iter().map(|g| &g.image).filter(|id| id.as_str().starts_with("jit:")) {
-        let jit = || special(image.clone(), ImageKind::Jit, "//anon");
-        images.entry(image.as_str().to_owned()).or_insert_with(jit);
-    }
+fn images(records: BTreeMap<u32, ImageRecord>, jit: BTreeMap<ImageId, ImageRecord>) -> Vec<ImageRecord> {
+    let mut images = jit;
+    // A file may have been mapped by several paths.
+    ImageRecord::absorb_all(&mut images, records.into_values().filter(|r| r.id.as_str() != "jit"));
     images.into_values().collect()
 }
 
@@ -247,8 +331,7 @@ impl Rows {
 }
 
 fn special(id: ImageId, kind: ImageKind, path: &str) -> ImageRecord {
-    let (deleted, size_bytes, mtime_ns, symbols) = (false, None, None, Vec::new());
-    ImageRecord { id, kind, path: path.into(), deleted, size_bytes, mtime_ns, symbols }
+    ImageRecord::new(id, kind, path)
 }
 
 #[cfg(test)]

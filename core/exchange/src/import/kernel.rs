@@ -32,8 +32,7 @@ impl KernelSpace {
             self.text.get_or_insert((text, end));
             return;
         }
-        let file = path.rsplit('/').next().unwrap_or(path);
-        let name = file.split(".ko").next().unwrap_or(file).trim_matches(['[', ']']).replace('-', "_");
+        let name = module_name(path);
         if !name.is_empty() && !self.modules.iter().any(|m| m.0 == start) {
             self.modules.push((start, end, name));
         }
@@ -58,6 +57,12 @@ impl KernelSpace {
     pub fn module(&self, index: usize) -> &str {
         &self.modules[index].2
     }
+}
+
+/// A module's name, by its path or as `[module]`.
+pub fn module_name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split(".ko").next().unwrap_or(file).trim_matches(['[', ']']).replace('-', "_")
 }
 
 /// A kernel has some MiB of names.

@@ -10,7 +10,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use dwell_image::{DebugSearch, DebugState, Image, build_id_of_file};
+use dwell_image::{DebugSearch, DebugState, Image, ImageError, build_id_of_file};
 use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord};
 
 use super::ImportFile;
@@ -43,10 +43,16 @@ impl<'a> Locator<'a> {
         Locator { request, debuginfod, written }
     }
 
+    /// When the profile was last written.
+    pub fn written(&self) -> Option<SystemTime> {
+        self.written
+    }
+
     /// The image's record, and what one must know of it.
     pub fn locate(&self, named: &Named) -> (ImageRecord, Option<String>) {
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(&named.path));
-        let candidates: Vec<PathBuf> = self.under_root(&path).into_iter().chain([path.clone()]).collect();
+        let mut candidates: Vec<PathBuf> = self.under_root(&path).into_iter().chain([path.clone()]).collect();
+        candidates.extend(self.beside(&path));
         match &named.build_id {
             Some(id) => self.by_build_id(id, &path, &candidates),
             None => self.by_path(&path, &candidates),
@@ -56,6 +62,12 @@ impl<'a> Locator<'a> {
     fn under_root(&self, path: &Path) -> Option<PathBuf> {
         let root = self.request.symfs.as_ref()?;
         Some(root.join(path.strip_prefix("/").unwrap_or(path)))
+    }
+
+    /// What `perf inject --jit` wrote, where it was moved together with the profile.
+    fn beside(&self, path: &Path) -> Option<PathBuf> {
+        let name = path.file_name().filter(|name| name.as_bytes().starts_with(b"jitted-"))?;
+        Some(self.request.path.parent()?.join(name))
     }
 
     fn by_build_id(
@@ -81,8 +93,17 @@ impl<'a> Locator<'a> {
         if self.debuginfod.is_some_and(|d| d.fetch(id, Artifact::Executable).is_some()) {
             return (record, None);
         }
+        // A file that is no image of a kind that is read has no build id to compare.
+        let unsupported = |p: &PathBuf| match Image::open(p) {
+            Err(e @ ImageError::Unsupported(_)) => Some(e.to_string()),
+            _ => None,
+        };
         let there = candidates.iter().any(|p| p.exists());
-        let why = if there { "the file here is another build" } else { "it is not here" };
+        let why = match candidates.iter().find_map(unsupported) {
+            Some(why) => why,
+            None if there => "the file here is another build".to_owned(),
+            None => "it is not here".to_owned(),
+        };
         (record, Some(format!("{}: {why} (build id {hex})", path.display())))
     }
 
@@ -125,7 +146,8 @@ impl<'a> Locator<'a> {
         };
         let modified = meta.modified().ok();
         let newer = modified.zip(self.written).is_some_and(|(file, profile)| file > profile);
-        if newer {
+        // A copy of a folder has other times.
+        if newer && Some(found) != self.beside(path).as_ref() {
             let id = ImageId::named(&format!("file:{}", path.display()));
             let note =
                 format!("{}: the profile has no build id of it, and the file here is newer", path.display());
@@ -143,13 +165,5 @@ impl<'a> Locator<'a> {
 }
 
 fn record(id: ImageId, path: &Path) -> ImageRecord {
-    ImageRecord {
-        id,
-        kind: ImageKind::File,
-        path: path.to_owned(),
-        deleted: false,
-        size_bytes: None,
-        mtime_ns: None,
-        symbols: Vec::new(),
-    }
+    ImageRecord::new(id, ImageKind::File, path)
 }

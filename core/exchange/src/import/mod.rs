@@ -8,9 +8,11 @@ mod epoch;
 pub mod exercise;
 mod finish;
 mod guard;
+mod jit;
 mod kallsyms;
 mod kernel;
 mod locate;
+mod names;
 mod perf_data;
 mod pprof;
 mod records;
@@ -80,6 +82,8 @@ struct Gathered {
     rows: finish::Rows,
     /// Branch stacks.
     burst: Option<PathBurst>,
+    /// Which images are not here. Not among the epoch's notes: whoever reads it looks again, and may find them.
+    missing: Vec<String>,
 }
 
 /// Rows of one segment: a half of what a segment may hold.
@@ -95,6 +99,7 @@ pub fn import_perf_data(
     let debuginfod = Debuginfod::new(&servers.urls, &servers.cache, servers.limits);
     let gathered = perf_data::gather(request, debuginfod.as_ref(), now)?;
     let mut notes = gathered.epoch.notes.clone();
+    notes.extend(gathered.missing);
     notes.extend(debuginfod.iter().flat_map(Debuginfod::take_problems));
     let fetched = debuginfod.iter().flat_map(Debuginfod::take_fetched).collect();
     let id = gathered.epoch.id.clone();

@@ -8,9 +8,10 @@ use std::{
     fs::File,
     io::{self, BufReader, Read, Seek, SeekFrom},
     path::Path,
+    time::Duration,
 };
 
-use dwell_profile::{BranchSums, BuildId, CodePlace, Ledger};
+use dwell_profile::{BranchSums, BuildId, CodePlace, ImageId, ImageKind, Ledger, NamedFrame};
 use jiff::Timestamp;
 use linux_perf_data::{
     DsoKey, PerfFile, PerfFileReader,
@@ -27,6 +28,7 @@ use super::{
     kallsyms::{Kallsyms, Reading},
     kernel::KernelSpace,
     locate::{Locator, Named},
+    names::Names,
     pprof,
     records::{Record, Records},
     sample::{Layout, Sample},
@@ -168,9 +170,19 @@ pub(super) struct Slot {
 pub(super) enum Target {
     File(Named),
     Vdso,
-    Anonymous,
+    /// Memory of no file, which this process mapped: it may have been inherited from a parent.
+    Anonymous(i32),
+    /// Code that was generated in a process, or in the one that mapped its memory before it was born.
+    Jit {
+        process: i32,
+        owner: i32,
+    },
     Kernel,
     Module(usize),
+    /// What a profile names by itself, in an image of this path, without addresses.
+    Numbered(Vec<u8>),
+    /// An image that is no file, as another profile recorded it.
+    Recorded(ImageId, ImageKind, Box<str>),
     Other(&'static str),
 }
 
@@ -203,6 +215,7 @@ pub(super) struct Told {
     /// Sums of periods.
     pub(super) sums: Ledger<Slot>,
     pub(super) stacks: BranchSums<u32>,
+    pub(super) names: Names,
     pub(super) build_ids: Vec<(DsoKey, BuildId)>,
     pub cpu: Vec<String>,
     pub host: Option<String>,
@@ -210,6 +223,8 @@ pub(super) struct Told {
     pub arch: Option<String>,
     pub command: Vec<String>,
     pub cpus: u32,
+    /// From the first sample to the last, where the file says it.
+    pub took: Option<Duration>,
     pub branch_stacks: u64,
     pub call_chains: u64,
     pub aux_records: u64,
@@ -307,7 +322,7 @@ impl Told {
         } else if !text.starts_with('/')
             || (build_id.is_none() && nameless.iter().any(|n| text.starts_with(n)))
         {
-            Target::Anonymous
+            Target::Anonymous(pid)
         } else {
             let path = path.strip_suffix(b" (deleted)").unwrap_or(path).to_vec();
             Target::File(Named { path, build_id })
@@ -316,6 +331,15 @@ impl Told {
         let target = self.intern(target);
         let mapping = Mapping { start, end: start.saturating_add(length), file_offset: offset, target };
         self.spaces.map(pid, mapping, file_name);
+    }
+
+    /// The place that a profile names without saying where it is, in an image of that path; `within`: how far it is from where
+    /// its procedure begins.
+    pub(super) fn numbered(&mut self, path: &[u8], frames: Vec<NamedFrame>, within: u64) -> (u32, u64) {
+        let target = self.intern(Target::Numbered(path.to_vec()));
+        let number = self.names.number(target, &frames, within);
+        self.names.add(target, number, None, frames);
+        (target, number)
     }
 
     pub(super) fn intern(&mut self, target: Target) -> u32 {
@@ -338,18 +362,34 @@ impl Told {
         target
     }
 
+    /// Target and offset of an address in a process; `None` where nothing is mapped.
+    pub(super) fn user_place(&mut self, pid: i32, pc: u64) -> Option<(u32, u64)> {
+        let mapping = self.spaces.find(pid, pc)?;
+        Some(self.in_mapping(pid, &mapping, pc))
+    }
+
+    fn in_mapping(&mut self, pid: i32, mapping: &Mapping, pc: u64) -> (u32, u64) {
+        match self.targets[mapping.target as usize] {
+            // Another process may have other code at the same address.
+            Target::Anonymous(owner) => (self.intern(Target::Jit { process: pid, owner }), pc),
+            _ => (mapping.target, mapping.file_offset.wrapping_add(pc - mapping.start)),
+        }
+    }
+
+    /// Target and offset of an address in the kernel; `None` where no mapping tells.
+    pub(super) fn kernel_place(&mut self, pc: u64) -> Option<(u32, u64)> {
+        Some(match self.kernel.place(pc)? {
+            (None, offset) => (self.kernel_target(), offset),
+            (Some(module), offset) => (self.intern(Target::Module(module)), offset),
+        })
+    }
+
     pub(super) fn sample(&mut self, event: usize, mode: CpuMode, sample: &Sample<'_>) {
         let (pid, pc) = (sample.pid, sample.ip.unwrap_or(0));
         let (execution, mapping) = self.spaces.locate(pid, pc);
         let place = match mode {
-            CpuMode::User => mapping.map(|m| match self.targets[m.target as usize] {
-                Target::Anonymous => (m.target, pc),
-                _ => (m.target, m.file_offset.wrapping_add(pc - m.start)),
-            }),
-            CpuMode::Kernel => self.kernel.place(pc).map(|place| match place {
-                (None, offset) => (self.kernel_target(), offset),
-                (Some(module), offset) => (self.intern(Target::Module(module)), offset),
-            }),
+            CpuMode::User => mapping.map(|m| self.in_mapping(pid, &m, pc)),
+            CpuMode::Kernel => self.kernel_place(pc),
             CpuMode::Hypervisor => Some((self.intern(Target::Other("hypervisor")), pc)),
             CpuMode::GuestKernel => Some((self.intern(Target::Other("guest-kernel")), pc)),
             CpuMode::GuestUser => Some((self.intern(Target::Other("guest-user")), pc)),
@@ -419,6 +459,9 @@ impl Told {
             .collect();
         self.command =
             file.cmdline().ok().flatten().unwrap_or_default().into_iter().map(str::to_owned).collect();
+        let times = file.sample_time_range().ok().flatten();
+        self.took =
+            times.map(|t| Duration::from_nanos(t.last_sample_time.saturating_sub(t.first_sample_time)));
         self.cpus = file.nr_cpus().ok().flatten().map_or(1, |n| n.nr_cpus_online);
         let ids = file.build_ids().unwrap_or_default();
         self.build_ids =

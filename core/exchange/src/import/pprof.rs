@@ -1,22 +1,24 @@
 //! pprof's protocol buffers, compressed by gzip or not.
 //!
-//! Enters: the bytes of a profile. Leaves: what a perf.data file would have told: leaves of stacks, by mapping. Never here: more
-//! memory than the file's bytes call for.
+//! Enters: the bytes of a profile. Leaves: what a perf.data file would have told: leaves of stacks, by mapping, and what the profile
+//! calls them. Never here: more memory than the file's bytes call for.
 //!
 //! The schema: `proto/profile.proto` of github.com/google/pprof; field numbers are its.
 
-use std::{io::Read, ops::Range};
+use std::{borrow::Cow, io::Read, ops::Range};
 
 use dwell_image::Image;
-use dwell_profile::{BuildId, ImageOffset};
+use dwell_profile::{BuildId, ImageId, ImageKind, ImageOffset, NamedFrame};
 use flate2::read::MultiGzDecoder;
 use prost::Message;
 use rustc_hash::FxHashMap;
 
 use super::{
     locate::{Locator, Named},
+    names::{Names, Said},
     perf_data::{EventTally, Target, Told},
 };
+use crate::pprof::{Function, Location, Mapping, Sample, ValueType};
 
 /// A profile that is larger when unpacked is refused.
 const BYTES_MAX: u64 = 1 << 30;
@@ -32,54 +34,17 @@ struct Profile {
     mapping: Vec<Mapping>,
     #[prost(message, repeated, tag = "4")]
     location: Vec<Location>,
-    #[prost(string, repeated, tag = "6")]
-    string_table: Vec<String>,
+    #[prost(message, repeated, tag = "5")]
+    function: Vec<Function>,
+    /// Bytes, since paths need not be text.
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    string_table: Vec<Vec<u8>>,
     #[prost(message, optional, tag = "11")]
     period_type: Option<ValueType>,
     #[prost(int64, tag = "12")]
     period: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ValueType {
-    #[prost(int64, tag = "1")]
-    kind: i64,
-    #[prost(int64, tag = "2")]
-    unit: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Sample {
-    #[prost(uint64, repeated, tag = "1")]
-    location_id: Vec<u64>,
-    #[prost(int64, repeated, tag = "2")]
-    value: Vec<i64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Mapping {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(uint64, tag = "2")]
-    memory_start: u64,
-    #[prost(uint64, tag = "3")]
-    memory_limit: u64,
-    #[prost(uint64, tag = "4")]
-    file_offset: u64,
-    #[prost(int64, tag = "5")]
-    filename: i64,
-    #[prost(int64, tag = "6")]
-    build_id: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Location {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(uint64, tag = "2")]
-    mapping_id: u64,
-    #[prost(uint64, tag = "3")]
-    address: u64,
+    #[prost(int64, tag = "14")]
+    default_sample_type: i64,
 }
 
 /// Whether a file may be one: gzip's magic, or the tag of the first field.
@@ -106,31 +71,37 @@ pub fn read(mut file: impl Read, locator: &Locator<'_>) -> Result<Told, String> 
 
 fn tell(profile: &Profile, locator: &Locator<'_>) -> Told {
     let mut told = Told::default();
-    let text =
-        |index: i64| usize::try_from(index).ok().and_then(|i| profile.string_table.get(i)).map_or("", |s| s);
-    let column = time_column(profile, &text);
+    let texts = Texts(&profile.string_table);
+    let column = time_column(profile, &texts);
     let period = u64::try_from(profile.period).unwrap_or(0).max(1);
-    let unit = text(profile.sample_type[column].unit);
-    let scale = match unit {
+    let unit = texts.of(profile.sample_type[column].unit);
+    let scale = match &*unit {
         "nanoseconds" => 1,
         "microseconds" => 1_000,
         "milliseconds" => 1_000_000,
         "seconds" => 1_000_000_000,
         _ => 0,
     };
-    let name = if scale > 0 { "cpu-clock" } else { text(profile.sample_type[column].kind) };
+    let kind = texts.of(profile.sample_type[column].kind);
+    let name = if scale > 0 { "cpu-clock" } else { &*kind };
     told.attributes.push((name.to_owned(), None));
     told.events.push(EventTally::default());
-    let mappings = mappings(profile, &text, locator, &mut told.remarks);
-    let places = profile.location.iter().map(|l| (l.id, (l.address, place(&mut told, l, &mappings))));
-    let places: FxHashMap<u64, (u64, Option<(u32, u64)>)> = places.collect();
+    // The first mapping is the program's, by pprof's convention.
+    if let Some(program) =
+        profile.mapping.first().map(|m| texts.of(m.filename)).filter(|name| !name.is_empty())
+    {
+        told.spaces.comm(1, program.rsplit(['/', '\\']).next().unwrap_or(&program), false);
+    }
     let execution = told.spaces.execution(1);
-    let mut stacks = 0;
+    let mut places = Places::new(profile, texts, locator, &mut told.remarks);
+    let (mut stacks, mut negative) = (0, 0);
     for sample in &profile.sample {
-        let value = sample.value.get(column).copied().and_then(|v| u64::try_from(v).ok()).unwrap_or(0);
-        let Some(leaf) = sample.location_id.first().filter(|_| value > 0) else { continue };
+        let value = sample.value.get(column).copied().unwrap_or(0);
+        negative += u64::from(value < 0);
+        let Some(value) = u64::try_from(value).ok().filter(|value| *value > 0) else { continue };
         stacks += u64::from(sample.location_id.len() > 1);
-        let (address, place) = places.get(leaf).copied().unwrap_or((0, None));
+        let leaf = sample.location_id.first();
+        let (address, place) = leaf.map_or((0, None), |id| places.of(*id, &mut told));
         // Times are told, or how many samples of one period there were.
         let periods = if scale > 0 { value.saturating_mul(scale) } else { value };
         let count = if scale > 0 { (periods / period).max(1) } else { value };
@@ -141,53 +112,190 @@ fn tell(profile: &Profile, locator: &Locator<'_>) -> Told {
     if others > 0 {
         told.remarks.push(format!("{others} other values of each sample were left out: {name} was taken"));
     }
+    if negative > 0 {
+        told.remarks.push(format!("{negative} samples with a negative value were left out"));
+    }
     told.remarks.push("a profile of pprof's tells neither processor nor executions".to_owned());
     told
 }
 
-/// The values to take: of time where there are some, else the last, as pprof itself does.
-fn time_column<'p>(profile: &'p Profile, text: &impl Fn(i64) -> &'p str) -> usize {
-    let is_time = |t: &ValueType| text(t.unit).ends_with("seconds") && text(t.kind) == "cpu";
-    let known = profile.sample_type.iter().position(is_time);
-    known.unwrap_or(profile.sample_type.len() - 1)
+/// The texts of a profile, by number.
+#[derive(Clone, Copy)]
+struct Texts<'p>(&'p [Vec<u8>]);
+
+impl<'p> Texts<'p> {
+    fn bytes(&self, number: i64) -> &'p [u8] {
+        usize::try_from(number).ok().and_then(|i| self.0.get(i)).map_or(&[], Vec::as_slice)
+    }
+
+    fn of(&self, number: i64) -> Cow<'p, str> {
+        String::from_utf8_lossy(self.bytes(number))
+    }
 }
 
-/// A mapping of a file, and what its addresses exceed the file's offsets by.
+/// The values to take: of time where there are some, else those that the profile names, else the last, as pprof itself does.
+fn time_column(profile: &Profile, texts: &Texts<'_>) -> usize {
+    let is_time = |t: &ValueType| texts.of(t.unit).ends_with("seconds") && texts.of(t.kind) == "cpu";
+    let is_default = |t: &ValueType| profile.default_sample_type > 0 && t.kind == profile.default_sample_type;
+    let types = &profile.sample_type;
+    let known = types.iter().position(is_time).or_else(|| types.iter().position(is_default));
+    known.unwrap_or(types.len() - 1)
+}
+
+/// What a mapping is of, and what its addresses exceed the offsets in that by.
 struct Mapped {
     addresses: Range<u64>,
-    file: Named,
+    of: Target,
     over: u64,
 }
 
-/// The mappings of files, by their numbers.
-fn mappings<'p>(
+/// Where locations are, and what the profile calls them.
+struct Places<'p> {
+    texts: Texts<'p>,
+    locations: FxHashMap<u64, &'p Location>,
+    functions: FxHashMap<u64, &'p Function>,
+    mappings: FxHashMap<u64, Mapped>,
+    /// The paths of mappings, as they are in the profile.
+    paths: FxHashMap<u64, &'p [u8]>,
+    found: FxHashMap<u64, Option<(u32, u64)>>,
+}
+
+impl<'p> Places<'p> {
+    fn new(profile: &'p Profile, texts: Texts<'p>, locator: &Locator<'_>, remarks: &mut Vec<String>) -> Self {
+        Places {
+            texts,
+            locations: profile.location.iter().map(|l| (l.id, l)).collect(),
+            functions: profile.function.iter().map(|f| (f.id, f)).collect(),
+            mappings: mappings(profile, &texts, locator, remarks),
+            paths: profile.mapping.iter().map(|m| (m.id, texts.bytes(m.filename))).collect(),
+            found: FxHashMap::default(),
+        }
+    }
+
+    /// Address, target and offset of a location, whose names are kept; no place where neither a mapping nor a name says one.
+    fn of(&mut self, id: u64, told: &mut Told) -> (u64, Option<(u32, u64)>) {
+        let Some(location) = self.locations.get(&id).copied() else { return (0, None) };
+        if let Some(place) = self.found.get(&id) {
+            return (location.address, *place);
+        }
+        let frames = self.frames(location, &mut told.names);
+        let mapped = self.mappings.get(&location.mapping_id);
+        let mapped = mapped.filter(|m| location.address > 0 && m.addresses.contains(&location.address));
+        let place = match mapped {
+            Some(mapped) => {
+                let target = told.intern(mapped.of.clone());
+                let offset = location.address.wrapping_sub(mapped.over);
+                told.names.add(target, offset, None, frames);
+                Some((target, offset))
+            }
+            None if !frames.is_empty() => {
+                let path = self.paths.get(&location.mapping_id).filter(|path| !path.is_empty());
+                Some(told.numbered(path.map_or(NO_MAPPING, |path| path), frames, 0))
+            }
+            None => None,
+        };
+        self.found.insert(id, place);
+        (location.address, place)
+    }
+
+    /// The calls at a location, innermost first; none where its procedure has no name.
+    fn frames(&self, location: &Location, names: &mut Names) -> Vec<NamedFrame> {
+        let mut frames = Vec::new();
+        for line in &location.line {
+            let Some(function) = self.functions.get(&line.function_id) else { return Vec::new() };
+            let (name, linkage) = (self.texts.of(function.name), self.texts.of(function.system_name));
+            let said = Said {
+                function: if name.is_empty() { &linkage } else { &name },
+                linkage: &linkage,
+                file: &self.texts.of(function.filename),
+                line: line.line,
+                begin: function.start_line,
+            };
+            if said.function.is_empty() {
+                return Vec::new();
+            }
+            frames.push(names.frame(said));
+        }
+        frames
+    }
+}
+
+/// What stands for the path of an image that no mapping tells.
+const NO_MAPPING: &[u8] = b"[no mapping]";
+
+/// What the profile's mappings are of, by their numbers.
+fn mappings(
     profile: &Profile,
-    text: &impl Fn(i64) -> &'p str,
+    texts: &Texts<'_>,
     locator: &Locator<'_>,
     remarks: &mut Vec<String>,
 ) -> FxHashMap<u64, Mapped> {
     let mut all: FxHashMap<u64, Mapped> = FxHashMap::default();
-    for m in profile.mapping.iter().filter(|m| text(m.filename).starts_with('/')) {
-        let path = text(m.filename).as_bytes().to_vec();
-        let file = Named { path, build_id: BuildId::from_hex(text(m.build_id)).ok() };
+    for m in &profile.mapping {
+        let (path, build_id) = (texts.of(m.filename), texts.of(m.build_id));
         // A limit that is left out is none.
         let end = if m.memory_limit == 0 { u64::MAX } else { m.memory_limit };
-        let over = m.memory_start.wrapping_sub(m.file_offset);
-        all.insert(m.id, Mapped { addresses: m.memory_start..end, file, over });
+        let (of, over) = match special(&path, &build_id, m.memory_start) {
+            // The kernel has no file offsets: what stands there is an address. Where its own are left out, offsets are addresses.
+            Some(of) => (of, if is_high(m.memory_start) { m.memory_start } else { 0 }),
+            None if path.starts_with('/') && !NAMELESS.iter().any(|n| path.starts_with(n)) => {
+                let path = texts.bytes(m.filename).to_vec();
+                let named = Named { path, build_id: BuildId::from_hex(&build_id).ok() };
+                (Target::File(named), m.memory_start.wrapping_sub(m.file_offset))
+            }
+            None => continue,
+        };
+        all.insert(m.id, Mapped { addresses: m.memory_start..end, of, over });
     }
     for m in profile.mapping.iter().filter(|m| m.file_offset == 0).take(IMAGES_MAX) {
         let Some(mapped) = all.get_mut(&m.id) else { continue };
+        let Target::File(file) = &mapped.of else { continue };
         let within = profile.location.iter().filter(|l| l.mapping_id == m.id).map(|l| l.address);
         let some: Vec<u64> = within.filter(|a| mapped.addresses.contains(a)).take(LOCATIONS_MAX).collect();
-        if let Some(over) = locator.open(&mapped.file).and_then(|image| likely_over(&image, mapped, &some)) {
+        if let Some(over) = locator.open(file).and_then(|image| likely_over(&image, mapped, &some)) {
             mapped.over = over;
             remarks.push(format!(
                 "{}: the profile has no offset of its mapping: the one that puts its samples into procedures was taken",
-                text(m.filename)
+                texts.of(m.filename)
             ));
         }
     }
     all
+}
+
+/// Paths of mappings of memory, whose code was generated.
+const NAMELESS: [&str; 5] = ["//anon", "/memfd:", "/dev/zero", "/anon_hugepage", "/SYSV"];
+
+fn is_high(address: u64) -> bool {
+    address >> 63 == 1
+}
+
+/// What a mapping is of that is no file: as perf and its converters call it, or by the id that our own export wrote.
+fn special(path: &str, id: &str, start: u64) -> Option<Target> {
+    let recorded = |id: String, kind| Some(Target::Recorded(ImageId::named(&id), kind, path.into()));
+    if id.starts_with("jit:") {
+        return recorded(id.to_owned(), ImageKind::Jit);
+    }
+    if id.starts_with("named:") {
+        return None;
+    }
+    if id == "kernel" || path.starts_with("[kernel") || path.starts_with("/proc/kcore") && is_high(start) {
+        return Some(Target::Kernel);
+    }
+    if id.starts_with("vdso") || path.starts_with("[vdso") || path.starts_with("linux-vdso") {
+        let of_build = BuildId::from_hex(id).ok().map(|id| format!("vdso:{id}"));
+        let own = Some(id).filter(|id| id.starts_with("vdso")).map(str::to_owned);
+        return recorded(of_build.or(own).unwrap_or_else(|| "vdso".to_owned()), ImageKind::Vdso);
+    }
+    let is_module = id.starts_with("module:") || is_high(start) && path != "[vsyscall]" && !path.is_empty();
+    is_module.then(|| {
+        let name = super::kernel::module_name(path);
+        Target::Recorded(
+            ImageId::named(&format!("module:{name}")),
+            ImageKind::Module,
+            format!("[{name}]").into(),
+        )
+    })
 }
 
 /// Images that are opened because their mapping has no offset …
@@ -220,16 +328,6 @@ fn likely_over(image: &Image, mapped: &Mapped, locations: &[u64]) -> Option<u64>
     (best.0 > said).then_some(best.1)
 }
 
-/// Target and offset of a location; `None` where no file tells.
-fn place(told: &mut Told, location: &Location, mappings: &FxHashMap<u64, Mapped>) -> Option<(u32, u64)> {
-    let mapped = mappings.get(&location.mapping_id)?;
-    if !mapped.addresses.contains(&location.address) {
-        return None;
-    }
-    let target = told.intern(Target::File(mapped.file.clone()));
-    Some((target, location.address.wrapping_sub(mapped.over)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -239,7 +337,7 @@ mod tests {
 
     fn profile() -> Profile {
         let texts = ["", "samples", "count", "cpu", "nanoseconds", "/bin/program", "abcdef0123"];
-        let location = |id, mapping_id, address| Location { id, mapping_id, address };
+        let location = |id, mapping_id, address| Location { id, mapping_id, address, line: Vec::new() };
         let sample = |location_id, value: [i64; 2]| Sample { location_id, value: value.to_vec() };
         Profile {
             sample_type: vec![ValueType { kind: 1, unit: 2 }, ValueType { kind: 3, unit: 4 }],
@@ -256,11 +354,14 @@ mod tests {
                 file_offset: 0x400,
                 filename: 5,
                 build_id: 6,
+                ..Mapping::default()
             }],
+            function: Vec::new(),
             location: vec![location(1, 1, 0x1010), location(2, 1, 0x1020), location(3, 0, 0x77)],
-            string_table: texts.map(str::to_owned).to_vec(),
+            string_table: texts.map(|text| text.as_bytes().to_vec()).to_vec(),
             period_type: Some(ValueType { kind: 3, unit: 4 }),
             period: 10_000_000,
+            default_sample_type: 0,
         }
     }
 

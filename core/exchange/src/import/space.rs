@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Something mapped.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,8 @@ impl Process {
 #[derive(Default)]
 pub struct Spaces {
     processes: FxHashMap<i32, Process>,
+    /// Processes that began while they were sampled, or executed a program then.
+    born: FxHashSet<i32>,
     /// The name of each execution, and whether its program's file gave it.
     executions: Vec<(Arc<str>, bool)>,
 }
@@ -55,6 +57,7 @@ impl Spaces {
         let process = self.processes.entry(pid).or_default();
         if exec {
             process.mappings = Arc::default();
+            self.born.insert(pid);
         }
         if exec || process.execution.is_none() {
             process.execution = Some(execution);
@@ -67,7 +70,13 @@ impl Spaces {
         if pid != parent {
             let copy = self.processes.get(&parent).cloned().unwrap_or_default();
             self.processes.insert(pid, copy);
+            self.born.insert(pid);
         }
+    }
+
+    /// Whether a process began, or executed a program, while it was sampled.
+    pub fn is_born(&self, pid: i32) -> bool {
+        self.born.contains(&pid)
     }
 
     /// Nothing is known of a process: another one may have had its number.

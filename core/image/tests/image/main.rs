@@ -7,6 +7,7 @@ mod fixtures;
 mod frames;
 mod hostile;
 mod minidebug;
+mod narrow;
 mod outline;
 mod parts;
 mod procedures;

@@ -247,7 +247,7 @@ fn what_is_no_image_is_named() {
     expect![[r#"
         no ELF file: shorter than an ELF header
         no ELF file: wrong magic number
-        unsupported ELF file: not 64-bit
+        damaged ELF file: neither program headers nor section headers can be read
         unsupported ELF file: machine number 43
         no ELF file: cut off in its header
         damaged ELF file: neither program headers nor section headers can be read"#]]

@@ -26,6 +26,7 @@ fn sample() -> Vec<u8> {
         size_bytes: None,
         mtime_ns: None,
         symbols,
+        places: Default::default(),
     };
     let images = [
         image("0123abcd", ImageKind::File, "/usr/bin/hash_join", vec![]),

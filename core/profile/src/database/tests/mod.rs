@@ -73,6 +73,7 @@ pub(super) fn record(image: &str) -> ImageRecord {
         size_bytes: Some(7),
         mtime_ns: None,
         symbols: vec![],
+        places: Default::default(),
     }
 }
 

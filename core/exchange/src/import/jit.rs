@@ -1,0 +1,213 @@
+//! Names of code that was generated: from the perf maps that programs write for perf.
+//!
+//! Enters: which addresses of which process were sampled, and when. Leaves: the names of those addresses. Never here: more memory than
+//! sampled addresses call for, whatever a map says. A map is believed as perf believes it (a file of ours or root's), if its times
+//! fit the profile's: a process of the same number may have left it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{File, Metadata},
+    io::{BufRead, BufReader, Read},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use dwell_profile::{ImageId, Settled};
+
+use super::{
+    ImportFile,
+    finish::offsets,
+    names::{Names, Said},
+    perf_data::{Slot, Target, Told},
+};
+
+/// Where maps are looked for, and when the profile was taken.
+pub struct PerfMaps<'a> {
+    request: &'a ImportFile,
+    /// When the first and the last sample was taken, where that is known.
+    taken: (Option<SystemTime>, Option<SystemTime>),
+}
+
+/// How far clocks of files are behind.
+const SLACK: Duration = Duration::from_secs(2);
+/// A longer line is none of a map's.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+/// So many names are given to addresses, one after the other: maps grow, and code is generated anew at the same address.
+const NAMED_MAX: u64 = 1 << 24;
+
+impl<'a> PerfMaps<'a> {
+    /// Maps for a profile that was written then, and took so long.
+    pub fn new(request: &'a ImportFile, written: Option<SystemTime>, took: Option<Duration>) -> Self {
+        let first = written.zip(took).and_then(|(written, took)| written.checked_sub(took));
+        PerfMaps { request, taken: (first, written) }
+    }
+
+    /// The map of a process: beside the profile, or where programs write it. `is_born`: the process began while it was sampled.
+    pub fn find(&self, pid: i32, is_born: bool) -> Option<PathBuf> {
+        let name = format!("perf-{pid}.map");
+        let beside = self.request.path.parent().map(|folder| folder.join(&name));
+        if let Some(beside) =
+            beside.filter(|path| self.request.path.as_os_str() != "-" && is_ours(path).is_some())
+        {
+            return Some(beside);
+        }
+        let root = self.request.symfs.as_ref().map(|root| root.join("tmp").join(&name));
+        let there = root.into_iter().chain([Path::new("/tmp").join(&name)]);
+        there.into_iter().find(|path| is_ours(path).is_some_and(|meta| self.is_of_then(&meta, is_born)))
+    }
+
+    /// Whether a map was begun before the profile was written, and where its process was born in the profile, not left by another.
+    fn is_of_then(&self, meta: &Metadata, is_born: bool) -> bool {
+        let (first, written) = self.taken;
+        let later = |time: std::io::Result<SystemTime>, than: Option<SystemTime>| {
+            time.ok().zip(than).is_some_and(|(time, than)| time > than + SLACK)
+        };
+        let earlier = |time: std::io::Result<SystemTime>, than: Option<SystemTime>| {
+            time.ok().zip(than).is_some_and(|(time, than)| time + SLACK < than)
+        };
+        let is_left_behind = is_born && earlier(meta.modified(), first);
+        !is_left_behind && !later(meta.created(), written)
+    }
+}
+
+/// A file that we or root wrote.
+fn is_ours(path: &Path) -> Option<Metadata> {
+    let meta = std::fs::symlink_metadata(path).ok().filter(Metadata::is_file)?;
+    let own = std::fs::metadata("/proc/self").ok()?.uid();
+    (meta.uid() == 0 || meta.uid() == own).then_some(meta)
+}
+
+/// Whose code each target of generated code is: the process whose map names it; `None` where nothing does.
+pub type JitOwners = BTreeMap<u32, Option<i32>>;
+
+impl Told {
+    /// Names the generated code that was sampled by the maps of its processes; where the profile's own names are there, by these.
+    pub(super) fn name_jit_code(
+        &mut self,
+        maps: &PerfMaps<'_>,
+        sums: &Settled<Slot>,
+        missing: &mut Vec<String>,
+    ) -> JitOwners {
+        let targets: BTreeSet<u32> = sums.slots().map(|slot| slot.target).collect();
+        let mut owners = JitOwners::new();
+        let mut nameless = BTreeSet::new();
+        for target in targets {
+            let Target::Jit { process, owner } = self.targets[target as usize] else { continue };
+            if self.names.has(target) {
+                owners.insert(target, Some(process));
+                continue;
+            }
+            let mut found = None;
+            // What was generated before a fork is in the parent's map.
+            for pid in [process, owner] {
+                let Some(map) = maps.find(pid, self.spaces.is_born(pid)) else { continue };
+                match name(&mut self.names, target, &offsets(sums, target), &map) {
+                    Ok(_) => found = Some(pid),
+                    Err(e) => missing.push(format!("{}: {e}", map.display())),
+                }
+                break;
+            }
+            if found.is_none() {
+                nameless.insert(process);
+            }
+            owners.insert(target, found);
+        }
+        if let Some(first) = nameless.first() {
+            missing.push(format!(
+                "generated code of {} processes has no names: there is no map of it (perf-{first}.map) beside the profile or in /tmp",
+                nameless.len()
+            ));
+        }
+        owners
+    }
+}
+
+/// The ids of images of generated code: one for each application, but for each process where several have names of their own, since
+/// they may have other code at the same address.
+pub struct JitIds {
+    apart: BTreeSet<Arc<str>>,
+}
+
+impl JitIds {
+    /// For whatever code was sampled: the application, and whose it is.
+    pub fn new(code: impl Iterator<Item = (Arc<str>, Option<i32>)>) -> Self {
+        let mut owners: BTreeMap<Arc<str>, BTreeSet<Option<i32>>> = BTreeMap::new();
+        code.for_each(|(app, owner)| {
+            owners.entry(app).or_default().insert(owner);
+        });
+        let apart = owners.into_iter().filter(|(_, owners)| owners.len() > 1).map(|(app, _)| app).collect();
+        JitIds { apart }
+    }
+
+    /// The image of an application's code.
+    pub fn id(&self, app: &Arc<str>, owner: Option<i32>) -> ImageId {
+        ImageId::named(&match owner {
+            Some(pid) if self.apart.contains(app) => format!("jit:{app}:{pid}"),
+            _ => format!("jit:{app}"),
+        })
+    }
+}
+
+/// Names the sampled addresses (ascending) of a target by a map; how many have no name. What the map says last holds.
+pub fn name(names: &mut Names, target: u32, addresses: &[u64], map: &Path) -> std::io::Result<usize> {
+    let mut found: Vec<Option<(u64, Box<str>)>> = vec![None; addresses.len()];
+    let (mut map, mut line, mut left) = (BufReader::new(File::open(map)?), Vec::new(), NAMED_MAX);
+    while Read::take(&mut map, LINE_BYTES_MAX).read_until(b'\n', &mut line)? > 0 && left > 0 {
+        if let Some((start, size, name)) = entry(&String::from_utf8_lossy(&line)) {
+            let from = addresses.partition_point(|address| *address < start);
+            let within = addresses[from..].partition_point(|address| *address - start < size.max(1));
+            let to = from + within;
+            left = left.saturating_sub((to - from) as u64);
+            found[from..to].iter_mut().for_each(|place| *place = Some((start, name.into())));
+        }
+        line.clear();
+    }
+    let mut nameless = 0;
+    for (address, found) in addresses.iter().zip(found) {
+        match found {
+            Some((start, function)) => {
+                let frame = names.frame(Said { function: &function, ..Said::default() });
+                names.add(target, *address, Some(start), vec![frame]);
+            }
+            None => nameless += 1,
+        }
+    }
+    Ok(nameless)
+}
+
+/// `START SIZE name`, in hexadecimal digits; the name may have spaces.
+fn entry(line: &str) -> Option<(u64, u64, &str)> {
+    let (start, rest) = line.trim().split_once(' ')?;
+    let (size, name) = rest.trim_start().split_once(' ')?;
+    let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok();
+    let name = name.trim();
+    (!name.is_empty()).then_some((number(start)?, number(size)?, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_map_says_last_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let map = folder.path().join("perf-1.map");
+        std::fs::write(
+            &map,
+            "1000 100 old one\nbad\n1080 10 new\nffffffffffffff00 ffffffffffffffff top\n\n2000 0 tiny\n",
+        )
+        .unwrap();
+        let mut names = Names::default();
+        let addresses = [0xfff, 0x1000, 0x1084, 0x10a0, 0x1100, 0x2000, u64::MAX];
+        let nameless = name(&mut names, 0, &addresses, &map).unwrap();
+        let places = names.of(0);
+        let all: Vec<_> = places.all.iter().map(|p| (p.offset.0, &*p.frames[0].function)).collect();
+        assert_eq!(
+            all,
+            [(0x1000, "old one"), (0x1084, "new"), (0x10a0, "old one"), (0x2000, "tiny"), (u64::MAX, "top")]
+        );
+        assert_eq!(nameless, 2);
+    }
+}

@@ -1,0 +1,428 @@
+//! The text of `perf script`, read line by line.
+//!
+//! Enters: text with any list of fields. Leaves: what a perf.data file would have told, as far as the text tells it, and the names that
+//! perf gave to places. Never here: a guess. The text has no mappings unless `--show-mmap-events` printed them; without, a place is
+//! found by its name in an image that is here; else the name alone is kept.
+
+mod lines;
+
+use std::io::{self, BufRead};
+
+use dwell_image::Image;
+use dwell_profile::{ImageId, ImageKind, NamedFrame};
+use rustc_hash::FxHashMap;
+
+use super::{
+    kernel::module_name,
+    locate::{Locator, Named},
+    names::{Names, Said},
+    perf_data::{EventTally, Target, Told},
+};
+use lines::{Call, Head, source_line};
+
+/// A longer line is none of perf's.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+const EVENTS_MAX: usize = 255;
+
+/// Whether this is how such a text may begin: with printable characters alone.
+pub fn is_text(start: &[u8]) -> bool {
+    let printable = |b: &u8| matches!(b, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
+    !start.is_empty() && start.iter().all(printable)
+}
+
+/// Reads the whole text; an error where it holds no line of perf's.
+pub fn read(mut text: impl BufRead, locator: &Locator<'_>) -> Result<Told, String> {
+    let mut reader = Reader::new(locator);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let bytes = io::Read::take(&mut text, LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        match bytes.map_err(|e| e.to_string())? {
+            0 => break,
+            _ => reader.line(String::from_utf8_lossy(&line).trim_end()),
+        }
+    }
+    reader.end_sample();
+    if reader.told.events.iter().all(|e| e.samples == 0) {
+        return Err("neither perf's file nor the text of perf script".to_owned());
+    }
+    let Reader { mut told, by_name, strange, lost, .. } = reader;
+    told.unreadable = strange;
+    told.events[0].lost = lost;
+    if by_name > 0 {
+        let note = format!(
+            "{by_name} samples were placed by the names in the text, which has no mappings: perf script --show-mmap-events prints them"
+        );
+        told.remarks.push(note);
+    }
+    Ok(told)
+}
+
+struct Reader<'a> {
+    locator: &'a Locator<'a>,
+    told: Told,
+    events: FxHashMap<String, usize>,
+    /// Processes that were not printed, by the names of their threads.
+    pids: FxHashMap<String, i32>,
+    /// The sample whose lines are being read.
+    sample: Option<Open>,
+    /// Offset and size of symbols by image and name; `None`: not here.
+    images: FxHashMap<String, Option<Symbols>>,
+    by_name: u64,
+    strange: u64,
+    /// Samples that the kernel had no room for.
+    lost: u64,
+}
+
+/// Offset and size of symbols by name.
+type Symbols = FxHashMap<String, (u64, u64)>;
+
+/// A sample whose lines are not all read.
+struct Open {
+    pid: i32,
+    comm: String,
+    event: String,
+    period: u64,
+    is_certain: bool,
+    /// Calls that were inlined into the innermost one, which comes after them.
+    inlined: Vec<NamedFrame>,
+    leaf: Option<Leaf>,
+    /// The innermost call has been passed: what follows are its callers.
+    has_callers: bool,
+}
+
+/// The innermost call, which alone counts.
+struct Leaf {
+    address: u64,
+    symbol: Option<NamedFrame>,
+    name: String,
+    within: Option<u64>,
+    image: String,
+}
+
+impl<'a> Reader<'a> {
+    fn new(locator: &'a Locator<'a>) -> Self {
+        Reader {
+            locator,
+            told: Told::default(),
+            events: FxHashMap::default(),
+            pids: FxHashMap::default(),
+            sample: None,
+            images: FxHashMap::default(),
+            by_name: 0,
+            strange: 0,
+            lost: 0,
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        if line.is_empty() {
+            self.end_sample();
+        } else if let Some(text) = line.strip_prefix('#') {
+            description(&mut self.told, text);
+        } else if let Some(at) = line.find("PERF_RECORD_") {
+            self.end_sample();
+            self.record(&line[..at], &line[at..]);
+        } else if self.sample.is_some() && line.starts_with('\t') {
+            self.call(line);
+        } else {
+            self.other(line);
+        }
+    }
+
+    /// `comm pid time: PERF_RECORD_…`
+    fn record(&mut self, head: &str, text: &str) {
+        if let Some(Head { comm, pid: Some(pid), .. }) =
+            Head::read(head).filter(|_| !text.contains(" exec: "))
+        {
+            self.told.spaces.comm(pid, comm, false);
+        }
+        // `PERF_RECORD_COMM exec: name:1/1`
+        let exec = text.strip_prefix("PERF_RECORD_COMM exec: ").and_then(|rest| rest.rsplit_once(':'));
+        if let Some((name, ids)) = exec
+            && let Some(pid) = ids.split('/').next().and_then(|pid| pid.parse().ok())
+        {
+            self.told.spaces.comm(pid, name, true);
+        }
+        // `PERF_RECORD_FORK(child:thread):(parent:thread)`
+        if let Some(ids) = text.strip_prefix("PERF_RECORD_FORK(") {
+            let mut pids = ids.split("):(").filter_map(|ids| ids.split(':').next()?.parse().ok());
+            if let (Some(child), Some(parent)) = (pids.next(), pids.next()) {
+                self.told.spaces.fork(child, parent);
+            }
+        }
+        if text.starts_with("PERF_RECORD_MMAP") && mapping(&mut self.told, text).is_none() {
+            self.strange += 1;
+        }
+        let lost = text
+            .strip_prefix("PERF_RECORD_LOST")
+            .and_then(|t| t.split_once("lost ")?.1.split_whitespace().next());
+        if let Some(lost) = lost.and_then(|n| n.parse::<u64>().ok()) {
+            self.lost += lost;
+        }
+    }
+
+    /// What begins a sample, or belongs to the one before it.
+    fn other(&mut self, line: &str) {
+        let head = Head::read(line);
+        let begins = match (&head, &self.sample) {
+            (None, _) => false,
+            (Some(head), _) if head.is_certain => true,
+            // Without a time: a line with a call, or one that is not indented, as it is where calls follow.
+            (Some(head), Some(_)) => !line.starts_with("  ") || Call::read(head.rest, true).is_some(),
+            (Some(_), None) => true,
+        };
+        match head.filter(|_| begins) {
+            Some(head) => {
+                self.end_sample();
+                self.begin(head);
+            }
+            None => match &mut self.sample {
+                Some(open) if line.starts_with([' ', '\t']) => open.source_line(line, &mut self.told.names),
+                _ => self.strange += 1,
+            },
+        }
+    }
+
+    fn begin(&mut self, head: Head<'_>) {
+        let pid = head.pid.unwrap_or_else(|| {
+            let next = -2 - self.pids.len() as i32;
+            *self.pids.entry(head.comm.to_owned()).or_insert(next)
+        });
+        self.sample = Some(Open {
+            pid,
+            comm: head.comm.to_owned(),
+            event: head.event.unwrap_or_default().to_owned(),
+            period: head.period.unwrap_or(1).max(1),
+            is_certain: head.is_certain,
+            inlined: Vec::new(),
+            leaf: None,
+            has_callers: false,
+        });
+        if let (Some(call), Some(open)) = (Call::read(head.rest, true), &mut self.sample) {
+            open.take(&call, &mut self.told.names);
+        } else if head.event.is_some_and(|event| !event.contains(':')) {
+            // Narrow columns, as other tools print them; not where a tracepoint's text may stand.
+            let call = Call::read(head.rest, false).filter(|call| call.address > 0 && !call.image.is_empty());
+            if let (Some(call), Some(open)) = (call, &mut self.sample) {
+                open.take(&call, &mut self.told.names);
+            }
+        }
+    }
+
+    /// A line below a sample's first one.
+    fn call(&mut self, line: &str) {
+        let Some(open) = &mut self.sample else { return };
+        if open.leaf.is_some() {
+            open.has_callers = true;
+        } else if let Some(call) = Call::read(line, false) {
+            open.take(&call, &mut self.told.names);
+        } else {
+            self.strange += 1;
+        }
+    }
+
+    fn event(&mut self, name: &str) -> Option<usize> {
+        if let Some(&event) = self.events.get(name) {
+            return Some(event);
+        }
+        let event = self.told.events.len();
+        if event == EVENTS_MAX {
+            return None;
+        }
+        self.events.insert(name.to_owned(), event);
+        self.told.attributes.push((name.to_owned(), None));
+        self.told.events.push(EventTally::default());
+        Some(event)
+    }
+
+    /// Counts the sample that was read.
+    fn end_sample(&mut self) {
+        let Some(open) = self.sample.take() else { return };
+        let is_sample = open.is_certain || open.leaf.is_some();
+        let Some(event) = Some(&open.event).filter(|_| is_sample).and_then(|event| self.event(event)) else {
+            self.strange += 1;
+            return;
+        };
+        self.told.spaces.comm(open.pid, &open.comm, false);
+        self.told.call_chains += u64::from(open.has_callers);
+        let (pid, period) = (open.pid, open.period);
+        let (address, place) = match open.leaf {
+            Some(leaf) => (leaf.address, self.place(pid, leaf, open.inlined)),
+            None => (0, None),
+        };
+        let execution = self.told.spaces.execution(pid);
+        self.told.count(event, execution, place, address, period);
+    }
+
+    /// Where a call is; its names are kept.
+    fn place(&mut self, pid: i32, leaf: Leaf, mut frames: Vec<NamedFrame>) -> Option<(u32, u64)> {
+        let Leaf { address, symbol, name, within, image } = leaf;
+        let is_named = symbol.is_some();
+        match symbol {
+            Some(symbol) => frames.push(symbol),
+            None => frames.clear(),
+        }
+        let found = if address >> 63 == 1 || image.starts_with("[kernel.") {
+            Some(self.kernel_place(address, &image))
+        } else if let Some(place) = self.told.user_place(pid, address) {
+            Some(place)
+        } else if is_generated(&image) {
+            Some((self.told.intern(Target::Jit { process: pid, owner: pid }), address))
+        } else {
+            self.by_name(&name, within, &image)
+        };
+        if let Some((target, offset)) = found {
+            let start = within.and_then(|within| offset.checked_sub(within));
+            self.told.names.add(target, offset, start, frames);
+            return found;
+        }
+        match (is_named, image.is_empty()) {
+            (false, true) => None,
+            (true, true) => Some(self.told.numbered(NO_IMAGE, frames, within.unwrap_or(0))),
+            (true, false) => Some(self.told.numbered(plain(&image).as_bytes(), frames, within.unwrap_or(0))),
+            // The image is known, the place in it is not.
+            (false, false) => Some(self.told.numbered(plain(&image).as_bytes(), frames, address)),
+        }
+    }
+
+    /// A place of the kernel's: offsets are addresses where no mapping says where its code begins.
+    fn kernel_place(&mut self, address: u64, image: &str) -> (u32, u64) {
+        if let Some(place) = self.told.kernel_place(address) {
+            return place;
+        }
+        let target = match image {
+            "" => Target::Kernel,
+            image if image.starts_with("[kernel.") || image.ends_with("vmlinux") => Target::Kernel,
+            "[vsyscall]" => Target::Recorded(ImageId::named("vsyscall"), ImageKind::Vdso, image.into()),
+            image => {
+                let name = module_name(image);
+                Target::Recorded(
+                    ImageId::named(&format!("module:{name}")),
+                    ImageKind::Module,
+                    format!("[{name}]").into(),
+                )
+            }
+        };
+        (self.told.intern(target), address)
+    }
+
+    fn by_name(&mut self, name: &str, within: Option<u64>, image: &str) -> Option<(u32, u64)> {
+        let within = within.filter(|_| !name.is_empty())?;
+        let file = Named { path: plain(image).as_bytes().to_vec(), build_id: None };
+        let find = || self.locator.open(&file).map(|image| symbols(&image));
+        let symbols = self.images.entry(image.to_owned()).or_insert_with(find).as_ref()?;
+        let (start, size_bytes) = *symbols.get(name)?;
+        let offset = start.checked_add(within).filter(|_| within < size_bytes)?;
+        self.by_name += 1;
+        Some((self.told.intern(Target::File(file)), offset))
+    }
+}
+
+impl Open {
+    /// Takes a call that is the innermost one, or was inlined into it.
+    fn take(&mut self, call: &Call<'_>, names: &mut Names) {
+        let frame = call.symbol.map(|function| names.frame(Said { function, ..Said::default() }));
+        if call.is_inlined {
+            self.inlined.extend(frame);
+            return;
+        }
+        self.leaf = Some(Leaf {
+            address: call.address,
+            symbol: frame,
+            name: call.symbol.unwrap_or_default().to_owned(),
+            within: call.within,
+            image: call.image.to_owned(),
+        });
+    }
+
+    /// Takes the source line of the call above, unless that is a caller.
+    fn source_line(&mut self, line: &str, names: &mut Names) {
+        let Some((file, line)) = source_line(line).filter(|_| !self.has_callers) else { return };
+        let call = match &mut self.leaf {
+            Some(leaf) => leaf.symbol.as_mut(),
+            None => self.inlined.last_mut(),
+        };
+        if let Some(frame) = call {
+            *frame = NamedFrame {
+                linkage: frame.linkage.take(),
+                ..names.frame(Said {
+                    function: &frame.function.clone(),
+                    file,
+                    line: line.into(),
+                    ..Said::default()
+                })
+            };
+        }
+    }
+}
+
+/// What stands for the path of an image that the text does not name.
+const NO_IMAGE: &[u8] = b"[no image named]";
+
+/// Without what perf adds to the path of a file that is gone.
+fn plain(image: &str) -> &str {
+    image.strip_suffix(" (deleted)").unwrap_or(image)
+}
+
+/// Whether an image is what perf calls code that was generated: by the file with its names, or by its mapping.
+fn is_generated(image: &str) -> bool {
+    let is_map = image.strip_prefix("/tmp/perf-").is_some_and(|rest| rest.ends_with(".map"));
+    is_map
+        || ["//anon", "[anon", "[JIT]", "[heap]", "/memfd:", "/dev/zero"]
+            .iter()
+            .any(|start| image.starts_with(start))
+}
+
+/// Offsets in the file and sizes of an image's procedures by both spellings of their names; those of names that several have are
+/// left out.
+fn symbols(image: &Image) -> Symbols {
+    let mut found: FxHashMap<String, Option<(u64, u64)>> = FxHashMap::default();
+    for procedure in image.procedures() {
+        let Some(offset) = image.offset_of(procedure.address) else { continue };
+        let mut names = vec![procedure.name.to_string(), procedure.demangled().to_owned()];
+        names.extend(procedure.aliases.iter().map(|a| a.to_string()));
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let place = Some((offset.0, procedure.size_bytes));
+            found.entry(name).and_modify(|known| *known = None).or_insert(place);
+        }
+    }
+    found.into_iter().filter_map(|(name, place)| Some((name, place?))).collect()
+}
+
+/// A line of `--header`: `# hostname : vm`.
+fn description(told: &mut Told, text: &str) {
+    let Some((key, value)) = text.split_once(" : ") else { return };
+    let value = value.trim().to_owned();
+    let part = |at: usize| value.split(',').nth(at).map(str::to_owned);
+    match key.trim() {
+        "hostname" => told.host = Some(value),
+        "os release" => told.release = Some(value),
+        "arch" => told.arch = Some(value),
+        "nrcpus online" => told.cpus = value.parse().unwrap_or(0),
+        "cmdline" => told.command = vec![value],
+        // `AuthenticAMD,26,2,1`: vendor, family, model, stepping.
+        "cpudesc" => told.cpu = vec![value],
+        "cpuid" if told.cpu.len() == 1 => told.cpu.extend((0..4).map_while(part)),
+        _ => {}
+    }
+}
+
+/// `PERF_RECORD_MMAP2 pid/tid: [0xstart(0xlength) @ 0xoffset major:minor inode generation]: r-xp path`
+fn mapping(told: &mut Told, text: &str) -> Option<()> {
+    let hex = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
+    let (record, rest) = text.split_once(": [")?;
+    let pid: i32 = record.split_whitespace().nth(1)?.split('/').next()?.parse().ok()?;
+    let (place, rest) = rest.split_once("]: ")?;
+    let (start, rest_of_place) = place.split_once('(')?;
+    let (length, rest_of_place) = rest_of_place.split_once(") @ ")?;
+    let offset = rest_of_place.split_whitespace().next()?;
+    let (protection, path) = rest.split_once(' ')?;
+    if protection.contains('x') {
+        let place = (hex(start)?, hex(length)?, hex(offset)?);
+        told.map(pid, pid == -1, place, path.trim().as_bytes(), None);
+    }
+    Some(())
+}
