@@ -58,19 +58,14 @@ impl Event {
     /// An import names each event as perf does, so that events that differ in their modifiers only are counted apart; an
     /// analysis looks for `instructions`, whatever modifiers they were counted with.
     pub fn base_name(&self) -> &str {
-        const MODIFIERS: &str = "ukhGHpPSDeIWbR";
-        let name = self.name();
-        let name = match name.rsplit_once('#') {
+        let name = match self.name().rsplit_once('#') {
             Some((name, number)) if number.bytes().all(|b| b.is_ascii_digit()) => name,
-            _ => name,
+            _ => self.name(),
         };
-        let plain = match name.rsplit_once(':') {
-            Some((plain, modifiers)) if modifiers.chars().all(|c| MODIFIERS.contains(c)) => plain,
-            _ => name,
-        };
+        let plain = without_modifiers(name);
         let mut parts = plain.split('/');
         let counted = match (parts.next(), parts.next(), parts.next()) {
-            (Some(unit), Some(counted), Some(_)) if unit.starts_with("cpu") => counted,
+            (Some(unit), Some(counted), Some(_)) if unit.starts_with("cpu") => without_modifiers(counted),
             _ => plain,
         };
         match counted {
@@ -87,6 +82,15 @@ impl Event {
         let directions =
             [Self::BRANCH_TAKEN, Self::BRANCH_NOT_TAKEN, Self::AHEAD_TAKEN, Self::AHEAD_NOT_TAKEN];
         *self == Self::KERNEL_TIME || directions.contains(self)
+    }
+}
+
+/// A name of perf's without `:u` and the like.
+fn without_modifiers(name: &str) -> &str {
+    const MODIFIERS: &str = "ukhGHpPSDeIWbR";
+    match name.rsplit_once(':') {
+        Some((plain, modifiers)) if modifiers.chars().all(|c| MODIFIERS.contains(c)) => plain,
+        _ => name,
     }
 }
 
@@ -133,6 +137,7 @@ mod tests {
             ("cycles:ppu#2", "cycles"),
             ("cpu_core/cycles/", "cycles"),
             ("cpu_atom/cycles/u", "cycles"),
+            ("cpu_core/cycles:Pu/", "cycles"),
             ("cpu-cycles:k", "cycles"),
             ("task-clock:u", "cpu-clock"),
             ("cpu-clock#3", "cpu-clock"),

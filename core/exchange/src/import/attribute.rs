@@ -136,18 +136,27 @@ fn counted(kind: u32, config: u64) -> String {
     name.unwrap_or_else(|| format!("type {kind} config {config:#x}"))
 }
 
-/// perf's modifiers for what an event leaves out, `:u` and the like.
+/// perf's modifiers for what an event leaves out, `:u` and the like, by its rules: what is usual is not said.
 fn modifiers(flags: AttrFlags) -> String {
-    let leaves_out = |flag| flags.contains(flag);
-    let (user, kernel) = (leaves_out(AttrFlags::EXCLUDE_USER), leaves_out(AttrFlags::EXCLUDE_KERNEL));
-    let hypervisor = leaves_out(AttrFlags::EXCLUDE_HV);
-    let mut told = String::new();
-    if user || kernel {
-        let parts = [(user, 'u'), (kernel, 'k'), (hypervisor, 'h')];
-        told.extend(parts.iter().filter(|(out, _)| !out).map(|(_, letter)| *letter));
-    }
+    let counts = |left_out| !flags.contains(left_out);
+    let parts = [
+        (counts(AttrFlags::EXCLUDE_KERNEL), 'k'),
+        (counts(AttrFlags::EXCLUDE_USER), 'u'),
+        (counts(AttrFlags::EXCLUDE_HV), 'h'),
+    ];
+    let machines = [(counts(AttrFlags::EXCLUDE_HOST), 'H'), (counts(AttrFlags::EXCLUDE_GUEST), 'G')];
+    let letters = |parts: &[(bool, char)]| -> String {
+        parts.iter().filter(|(counts, _)| *counts).map(|(_, letter)| *letter).collect()
+    };
+    let is_narrowed = parts.iter().any(|(counts, _)| !counts);
     let precise = (flags.bits() >> 15 & 3) as usize;
+    let mut told = if is_narrowed { letters(&parts) } else { String::new() };
     told.push_str(&"p".repeat(precise));
+    let leaves_guests_out = is_narrowed || precise > 0;
+    let [(counts_host, _), (counts_guest, _)] = machines;
+    if !counts_host || counts_guest != leaves_guests_out {
+        told.push_str(&letters(&machines));
+    }
     if told.is_empty() { told } else { format!(":{told}") }
 }
 
@@ -170,13 +179,17 @@ mod tests {
     fn names_where_nothing_but_numbers_tells() {
         let name =
             |kind, config, flags| Attribute::parse(&bytes(kind, config, 0, flags), true).unwrap().0.name;
-        assert_eq!(name(0, 0, 0), "cycles");
+        let no_guests = 1 << 20;
+        assert_eq!(name(0, 0, no_guests), "cycles");
+        assert_eq!(name(1, 9, 0), "dummy:HG");
         assert_eq!(name(0, 8 << 32, 1 << 5 | 1 << 6), "cycles:u");
+        assert_eq!(name(0, 0, no_guests | 1 << 5 | 1 << 6), "cycles:uH");
+        assert_eq!(name(0, 0, no_guests | 2 << 15), "cycles:ppH");
         assert_eq!(name(0, 1, 1 << 4 | 2 << 15), "instructions:khpp");
-        assert_eq!(name(1, 1, 0), "task-clock");
-        assert_eq!(name(1, 77, 0), "type 1 config 0x4d");
-        assert_eq!(name(3, 0x1_0003, 0), "dTLB-load-misses");
-        assert_eq!(name(4, 0x1c2, 0), "r1c2");
+        assert_eq!(name(1, 1, no_guests), "task-clock");
+        assert_eq!(name(1, 77, no_guests), "type 1 config 0x4d");
+        assert_eq!(name(3, 0x1_0003, no_guests), "dTLB-load-misses");
+        assert_eq!(name(4, 0x1c2, no_guests), "r1c2");
     }
 
     #[test]

@@ -148,13 +148,11 @@ impl<R: Read + Seek> Walk<R> {
             return Err("its records begin behind its end".to_owned());
         }
         // A recorder that was killed had not yet written the size, nor what names events and images.
-        let cut = size == 0 || end > self.length;
+        let mut cut = size == 0 || end > self.length;
         let data_bytes = if cut { self.length - start } else { size };
-        let features = if cut { self.no_features() } else { self.features(end, &features)? };
+        let features = if cut { self.no_features() } else { self.features(end, &features, &mut cut) };
         features.name_events(&mut attributes);
         let little_endian = self.little_endian;
-        // The records of `perf record --threads` are elsewhere, all of them sometimes.
-        let cut = cut && !(size == 0 && features.is_folder());
         Ok(Header { little_endian, start, data_bytes, cut, attributes, features })
     }
 
@@ -189,22 +187,21 @@ impl<R: Read + Seek> Walk<R> {
         Features::new(self.little_endian)
     }
 
-    /// Sections of features: a table of them lies behind the records.
-    fn features(&mut self, table: u64, numbers: &[u32]) -> Result<Features, String> {
+    /// Sections of features: a table of them lies behind the records. Those that are not there are left out: a file that was
+    /// cut off behind its records has all samples.
+    fn features(&mut self, table: u64, numbers: &[u32], cut: &mut bool) -> Features {
         let mut features = self.no_features();
-        let table_bytes = (numbers.len() * SECTION_BYTES) as u64;
-        let table = self.bytes(table, table_bytes).ok_or("its table of features is cut off")?;
-        for (section, number) in table.chunks_exact(SECTION_BYTES).zip(numbers) {
+        let table = self.bytes(table, (numbers.len() * SECTION_BYTES) as u64);
+        *cut |= table.is_none();
+        for (section, number) in table.unwrap_or_default().chunks_exact(SECTION_BYTES).zip(numbers) {
             let (offset, size) = (self.word(section, 0), self.word(section, 8));
-            if !WANTED.contains(number) || size > FEATURE_BYTES_MAX {
-                continue;
+            let is_there = offset.checked_add(size).is_some_and(|end| end <= self.length);
+            *cut |= !is_there;
+            if is_there && WANTED.contains(number) && size <= FEATURE_BYTES_MAX {
+                features.insert(*number, self.bytes(offset, size).unwrap_or_default());
             }
-            let section = self.bytes(offset, size).ok_or_else(|| {
-                format!("a feature: {size} bytes at {offset} are not in its {} bytes", self.length)
-            })?;
-            features.insert(*number, section);
         }
-        Ok(features)
+        features
     }
 
     /// Looks at every record of a stream, but reads those only that tell of events and features.

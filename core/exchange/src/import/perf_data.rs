@@ -80,7 +80,10 @@ fn others(source: Source, locator: &Locator<'_>) -> Result<Result<Told, String>,
             Ok(script::read(BufReader::new(source.file), locator))
         }
         // A profile that is not compressed is known by the tag of its first field alone.
-        () if was_gzip || pprof::is_pprof(start) => Ok(pprof::read(source.file, locator)),
+        () if was_gzip || pprof::is_pprof(start) => {
+            let why = |why| if was_gzip { format!("gzip packed no perf.data file, and {why}") } else { why };
+            Ok(pprof::read(source.file, locator).map_err(why))
+        }
         () => Err(source),
     }
 }
