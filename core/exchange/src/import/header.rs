@@ -18,6 +18,7 @@ use super::{
     attribute::{Attribute, by_id},
     features::{Features, WANTED, until_zero},
     sample::{half_at, word_at},
+    tracing::tracepoints,
 };
 
 /// A file of perf's, before its records.
@@ -223,8 +224,11 @@ impl<R: Read + Seek> Walk<R> {
             let record = self.bytes(at, wanted).ok_or("it cannot be read")?;
             let body = record.get(RECORD_HEADER_BYTES..).unwrap_or_default();
             at += size as u64;
-            at = at.saturating_add(payload_bytes(kind, body, self.little_endian));
+            let payload_bytes = payload_bytes(kind, body, self.little_endian);
             match kind {
+                TRACING_DATA if payload_bytes <= FEATURE_BYTES_MAX => {
+                    names.by_config.extend(tracepoints(&self.bytes(at, payload_bytes).unwrap_or_default()));
+                }
                 ATTRIBUTE if attributes.len() <= usize::from(u16::MAX) => {
                     attributes.extend(self.attribute(body))
                 }
@@ -239,9 +243,11 @@ impl<R: Read + Seek> Walk<R> {
                 PERF_RECORD_SAMPLE if attributes.is_empty() => break,
                 _ => {}
             }
+            at = at.saturating_add(payload_bytes);
         }
+        names.give_to_tracepoints(&mut attributes);
         features.name_events(&mut attributes);
-        names.give(&mut attributes);
+        names.give_to_ids(&mut attributes);
         let (start, data_bytes) = (STREAM_HEADER_BYTES, self.length - STREAM_HEADER_BYTES);
         let (little_endian, cut) = (self.little_endian, false);
         Ok(Header { little_endian, start, data_bytes, cut, attributes, features })
@@ -312,13 +318,16 @@ impl Names {
         }
     }
 
-    fn give(self, attributes: &mut [Attribute]) {
-        let events = by_id(attributes);
+    fn give_to_tracepoints(&self, attributes: &mut [Attribute]) {
         for attribute in attributes.iter_mut().filter(|a| a.counter.0 == TRACEPOINT) {
             if let Some(name) = self.by_config.get(&attribute.counter.1) {
                 attribute.name = name.clone();
             }
         }
+    }
+
+    fn give_to_ids(self, attributes: &mut [Attribute]) {
+        let events = by_id(attributes);
         for (id, name) in self.by_id.into_iter().filter(|(_, name)| !name.is_empty()) {
             if let Some(event) = events.get(&id) {
                 attributes[usize::from(*event)].name = name;

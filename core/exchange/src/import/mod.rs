@@ -21,6 +21,7 @@ mod sample;
 mod script;
 mod source;
 mod space;
+mod tracing;
 
 use std::path::PathBuf;
 
