@@ -50,7 +50,6 @@ pub const TRACING_DATA: u32 = 66;
 /// Its body's first word tells how many bytes of AUX data follow the record.
 pub const AUXTRACE: u32 = 71;
 
-const PERF_RECORD_SAMPLE: u32 = 9;
 const ATTRIBUTE: u32 = 64;
 const EVENT_TYPE: u32 = 65;
 const BUILD_ID: u32 = 67;
@@ -177,7 +176,7 @@ impl<R: Read + Seek> Walk<R> {
             let (ids_at, ids_bytes) = (self.word(&bytes, own_bytes), self.word(&bytes, own_bytes + 8));
             room = room.checked_sub(ids_bytes).ok_or("its events claim more ids than it has room for")?;
             let ids = self.bytes(ids_at, ids_bytes).ok_or("an event's ids are not in it")?;
-            attribute.ids = self.words(&ids);
+            attribute.ids = words(&ids, self.little_endian);
             attributes.push(attribute);
             at += each;
         }
@@ -207,78 +206,51 @@ impl<R: Read + Seek> Walk<R> {
 
     /// Looks at every record of a stream, but reads those only that tell of events and features.
     fn stream(&mut self) -> Result<Header, String> {
-        let (mut attributes, mut features) = (Vec::new(), self.no_features());
-        let mut names = Names::default();
+        let little_endian = self.little_endian;
+        let mut stream = Stream::new(little_endian);
         let mut at = STREAM_HEADER_BYTES;
-        while let Some(head) = self.bytes(at, RECORD_HEADER_BYTES as u64) {
-            let kind = half_at(&head, 0, self.little_endian).unwrap_or(0);
-            let size = record_bytes(&head, self.little_endian);
+        let mut head = [0; RECORD_HEADER_BYTES];
+        while self.fill(at, &mut head).is_some() {
+            let kind = half_at(&head, 0, little_endian).unwrap_or(0);
+            let size = record_bytes(&head, little_endian);
             if size < RECORD_HEADER_BYTES || at + size as u64 > self.length {
                 break;
             }
-            let is_wanted = matches!(
-                kind,
-                ATTRIBUTE | EVENT_TYPE | TRACING_DATA | BUILD_ID | AUXTRACE | EVENT_UPDATE | FEATURE
-            );
-            let wanted = if is_wanted { size } else { 0 } as u64;
-            let record = self.bytes(at, wanted).ok_or("it cannot be read")?;
-            let body = record.get(RECORD_HEADER_BYTES..).unwrap_or_default();
+            let record = if Stream::wants(kind) { self.bytes(at, size as u64) } else { None };
+            let record = record.as_deref().unwrap_or(&head);
+            let payload_bytes = payload_bytes(kind, &record[RECORD_HEADER_BYTES..], little_endian);
             at += size as u64;
-            let payload_bytes = payload_bytes(kind, body, self.little_endian);
-            match kind {
-                TRACING_DATA if payload_bytes <= FEATURE_BYTES_MAX => {
-                    names.by_config.extend(tracepoints(&self.bytes(at, payload_bytes).unwrap_or_default()));
-                }
-                ATTRIBUTE if attributes.len() <= usize::from(u16::MAX) => {
-                    attributes.extend(self.attribute(body))
-                }
-                BUILD_ID => features.insert_build_id(&record),
-                FEATURE if body.len() >= 8 => {
-                    let number = u32::try_from(self.word(body, 0)).unwrap_or(u32::MAX);
-                    if WANTED.contains(&number) {
-                        features.insert(number, body[8..].to_vec());
-                    }
-                }
-                EVENT_TYPE | EVENT_UPDATE => names.learn(kind, body, self.little_endian),
-                PERF_RECORD_SAMPLE if attributes.is_empty() => break,
-                _ => {}
-            }
+            let is_read = kind == TRACING_DATA && payload_bytes <= FEATURE_BYTES_MAX;
+            let payload = if is_read { self.bytes(at, payload_bytes) } else { None };
+            stream.take(kind, record, &payload.unwrap_or_default());
             at = at.saturating_add(payload_bytes);
         }
-        names.give_to_tracepoints(&mut attributes);
-        features.name_events(&mut attributes);
-        names.give_to_ids(&mut attributes);
+        let (attributes, features) = stream.finish();
         let (start, data_bytes) = (STREAM_HEADER_BYTES, self.length - STREAM_HEADER_BYTES);
-        let (little_endian, cut) = (self.little_endian, false);
-        Ok(Header { little_endian, start, data_bytes, cut, attributes, features })
-    }
-
-    /// An attribute with its ids, as a record has them.
-    fn attribute(&self, body: &[u8]) -> Option<Attribute> {
-        let (mut attribute, size) = Attribute::parse(body, self.little_endian)?;
-        attribute.ids = self.words(&body[size..]);
-        Some(attribute)
+        Ok(Header { little_endian, start, data_bytes, cut: false, attributes, features })
     }
 
     /// That many bytes; `None` where the file does not have them.
     fn bytes(&mut self, at: u64, count: u64) -> Option<Vec<u8>> {
         at.checked_add(count).filter(|end| *end <= self.length)?;
+        let mut bytes = vec![0; usize::try_from(count).ok()?];
+        self.fill(at, &mut bytes)?;
+        Some(bytes)
+    }
+
+    fn fill(&mut self, at: u64, bytes: &mut [u8]) -> Option<()> {
+        at.checked_add(bytes.len() as u64).filter(|end| *end <= self.length)?;
         // Within the buffer this is an addition.
         let forward = at.wrapping_sub(self.at) as i64;
         self.reader.seek_relative(forward).ok()?;
         self.at = at;
-        let mut bytes = vec![0; usize::try_from(count).ok()?];
-        self.reader.read_exact(&mut bytes).ok()?;
-        self.at += count;
-        Some(bytes)
+        self.reader.read_exact(bytes).ok()?;
+        self.at += bytes.len() as u64;
+        Some(())
     }
 
     fn word(&self, bytes: &[u8], at: usize) -> u64 {
         word_at(bytes, at, self.little_endian).unwrap_or(0)
-    }
-
-    fn words(&self, bytes: &[u8]) -> Vec<u64> {
-        bytes.chunks_exact(8).map(|word| self.word(word, 0)).collect()
     }
 }
 
@@ -295,6 +267,59 @@ pub fn payload_bytes(kind: u32, body: &[u8], little_endian: bool) -> u64 {
         AUXTRACE => word_at(body, 0, little_endian).unwrap_or(0),
         _ => 0,
     }
+}
+
+/// What the records of a stream tell of events and features.
+struct Stream {
+    attributes: Vec<Attribute>,
+    features: Features,
+    names: Names,
+    little_endian: bool,
+}
+
+impl Stream {
+    fn new(little_endian: bool) -> Self {
+        let (attributes, names) = (Vec::new(), Names::default());
+        Stream { attributes, features: Features::new(little_endian), names, little_endian }
+    }
+
+    fn wants(kind: u32) -> bool {
+        matches!(kind, ATTRIBUTE | EVENT_TYPE | TRACING_DATA | BUILD_ID | AUXTRACE | EVENT_UPDATE | FEATURE)
+    }
+
+    /// Takes in a record, with what follows it.
+    fn take(&mut self, kind: u32, record: &[u8], payload: &[u8]) {
+        let body = &record[RECORD_HEADER_BYTES..];
+        match kind {
+            ATTRIBUTE if self.attributes.len() <= usize::from(u16::MAX) => {
+                if let Some((mut attribute, own_bytes)) = Attribute::parse(body, self.little_endian) {
+                    attribute.ids = words(&body[own_bytes..], self.little_endian);
+                    self.attributes.push(attribute);
+                }
+            }
+            TRACING_DATA => self.names.by_config.extend(tracepoints(payload)),
+            BUILD_ID => self.features.insert_build_id(record),
+            EVENT_TYPE | EVENT_UPDATE => self.names.learn(kind, body, self.little_endian),
+            FEATURE => {
+                let number = word_at(body, 0, self.little_endian).and_then(|n| u32::try_from(n).ok());
+                if let Some(number) = number.filter(|number| WANTED.contains(number)) {
+                    self.features.insert(number, body[8..].to_vec());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(mut self) -> (Vec<Attribute>, Features) {
+        self.names.give_to_tracepoints(&mut self.attributes);
+        self.features.name_events(&mut self.attributes);
+        self.names.give_to_ids(&mut self.attributes);
+        (self.attributes, self.features)
+    }
+}
+
+fn words(bytes: &[u8], little_endian: bool) -> Vec<u64> {
+    bytes.chunks_exact(8).filter_map(|word| word_at(word, 0, little_endian)).collect()
 }
 
 /// Names of events that a stream tells apart from its attributes.
