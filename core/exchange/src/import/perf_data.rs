@@ -226,7 +226,9 @@ impl Told {
             if kind == RecordType::LOST_SAMPLES {
                 let count = word_at(body, 0, self.infos[event].endian == Endianness::LittleEndian);
                 let is_filtered = misc & FILTERED != 0;
-                self.events[event].lost_samples += count.filter(|_| !is_filtered).unwrap_or(0);
+                let tally = &mut self.events[event];
+                let count = count.filter(|_| !is_filtered).unwrap_or(0);
+                tally.lost_samples = tally.lost_samples.saturating_add(count);
                 continue;
             }
             let misc = believable_misc(kind, misc, body);
@@ -277,11 +279,11 @@ impl Told {
     /// had no room.
     fn settle_losses(&mut self, header: &Header) {
         let told_twice = header.attributes.iter().any(|a| a.read_format & READ_LOST != 0);
-        let sum = |lost: fn(&EventTally) -> u64| self.events.iter().map(lost).sum::<u64>();
+        let sum = |lost: fn(&EventTally) -> u64| self.events.iter().map(lost).map(u128::from).sum::<u128>();
         let by_event = sum(|e| e.lost_samples) >= sum(|e| e.lost);
         for event in &mut self.events {
             event.lost = match (told_twice, by_event) {
-                (false, _) => event.lost + event.lost_samples,
+                (false, _) => event.lost.saturating_add(event.lost_samples),
                 (true, true) => event.lost_samples,
                 (true, false) => event.lost,
             };
@@ -306,7 +308,10 @@ impl Told {
                 };
                 self.map(m.pid, kernel, (m.address, m.length, m.page_offset), &m.path.as_slice(), build_id);
             }
-            Parsed::Lost(lost) => self.events[event].lost += lost.count,
+            Parsed::Lost(lost) => {
+                let tally = &mut self.events[event];
+                tally.lost = tally.lost.saturating_add(lost.count);
+            }
             Parsed::Throttle(_) => self.events[event].throttled += 1,
             _ => {}
         }
