@@ -15,7 +15,9 @@ impl Told {
     pub(super) fn why_empty(&self) -> Option<String> {
         let stat = "perf stat record wrote it, which counts without sampling".to_owned();
         let aux = "perf inject --itrace makes samples of its AUX data".to_owned();
-        let why = self.cut.iter().cloned().chain(self.left_out());
+        let lost = self.events.iter().map(|e| u128::from(e.lost)).sum::<u128>();
+        let lost = (lost > 0).then(|| format!("{lost} samples were lost when it was recorded"));
+        let why = self.cut.iter().cloned().chain(lost).chain(self.left_out());
         let why = why.chain((self.aux_records > 0).then_some(aux)).chain(self.is_stat.then_some(stat));
         let why = why.collect::<Vec<_>>().join("; ");
         (!why.is_empty()).then_some(why)
