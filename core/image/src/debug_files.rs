@@ -97,7 +97,7 @@ impl Places {
     pub(crate) fn of_alt(&self, link: &AltLink) -> impl Iterator<Item = PathBuf> {
         let folder = self.file.as_deref().and_then(folder_of).unwrap_or_default();
         let named = folder.join(&link.name);
-        let id = BuildId::new(&link.id);
+        let id = link.build_id();
         let mut places = vec![named.clone()];
         let dirs = &self.search.debug_dirs;
         // Distributions put theirs under `.dwz`, some in a folder of the architecture.
@@ -189,6 +189,10 @@ pub(crate) struct AltLink {
 }
 
 impl AltLink {
+    pub(crate) fn build_id(&self) -> Option<BuildId> {
+        BuildId::new(&self.id)
+    }
+
     pub(crate) fn id_hex(&self) -> String {
         self.id.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -212,7 +216,7 @@ pub(crate) fn alt_link(elf: &Elf, bytes: &[u8]) -> Option<AltLink> {
 
 /// Whether a file is the one that the link names, by its id.
 pub(crate) fn is_alt(alt: &Elf, bytes: &[u8], link: &AltLink) -> bool {
-    let by_build_id = alt.build_id.is_some() && alt.build_id == BuildId::new(&link.id);
+    let by_build_id = alt.build_id.is_some() && alt.build_id == link.build_id();
     let content = alt.section(".debug_sup").map(|section| section.bytes(bytes));
     by_build_id || content.and_then(supplementary).is_some_and(|sup| sup.is_alt && sup.id == link.id)
 }

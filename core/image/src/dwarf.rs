@@ -23,12 +23,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use crate::ImageAddress;
 use crate::data::Data;
 use crate::debug_files::Places;
 use crate::demangle::demangle;
 use crate::elf::Elf;
 use crate::kept::Kept;
+use crate::{BuildId, ImageAddress};
 use index::Index;
 use lines::LineTable;
 use names::References;
@@ -239,6 +239,11 @@ impl Dwarf {
             dwarf.set_sup(alt.dwarf());
         }
         dwarf
+    }
+
+    /// The build id of the file that it shares debug information with, where that file was not found.
+    pub(crate) fn missing_alt(&self) -> Option<BuildId> {
+        self.parts.missing_alt(&self.elf, self.bytes())
     }
 
     fn alt(&self) -> Option<&AltFile> {

@@ -93,10 +93,16 @@ impl Image {
             Ok(found) => {
                 return DebugState::Missing(format!("{} has no debug information", found.path.display()));
             }
-            Err(why) => return DebugState::Missing(why.clone()),
+            Err(why) => return DebugState::Missing(self.with_packed(why)),
         };
         let missing = self.dwarf().missing_parts(&|a| self.elf().is_code(a));
         missing.map_or(state, DebugState::Incomplete)
+    }
+
+    /// The build id of the file that its debug information shares entries with (`.gnu_debugaltlink`), where that file was not
+    /// found.
+    pub fn missing_shared_debug(&self) -> Option<BuildId> {
+        self.dwarf().missing_alt()
     }
 
     /// Where it was opened from.
@@ -227,6 +233,15 @@ impl Image {
         match &self.debug {
             Ok(found) if !has_dwarf(self.elf()) => &found.dwarf,
             _ => &self.own,
+        }
+    }
+
+    /// Why there is no debug information, and why the packed symbols cannot be used either.
+    fn with_packed(&self, why: &str) -> String {
+        let section = self.elf().section(minidebug::SECTION);
+        match section.map(|section| minidebug::unpack(section.bytes(self.own.bytes()))) {
+            Some(Err(packed)) => format!("{why}; {packed}"),
+            _ => why.to_owned(),
         }
     }
 

@@ -14,6 +14,7 @@ use super::index::Index;
 use super::sections::{Reader, Sections};
 use super::split::{Skeleton, SplitFile};
 use super::units::{AbbreviationsCache, Units};
+use crate::BuildId;
 use crate::data::Data;
 use crate::debug_files::{self, AltLink, Places};
 use crate::elf::Elf;
@@ -38,7 +39,7 @@ pub(crate) struct Parts {
 enum Alt {
     NotNamed,
     Found(AltFile),
-    Missing(String),
+    Missing { id: Option<BuildId>, why: String },
 }
 
 /// An opened file of what several files share.
@@ -82,12 +83,24 @@ impl Parts {
         let places = self.places.as_ref();
         let open = || match (debug_files::alt_link(elf, bytes), places) {
             (None, _) => Alt::NotNamed,
-            (Some(link), None) => Alt::Missing(format!("{} was not looked for", link.name.display())),
+            (Some(link), None) => Alt::Missing {
+                id: link.build_id(),
+                why: format!("{} was not looked for", link.name.display()),
+            },
             (Some(link), Some(places)) => open_alt(&link, elf, places),
         };
         match self.alt.get_or_init(open) {
             Alt::Found(file) => Some(file),
-            Alt::NotNamed | Alt::Missing(_) => None,
+            Alt::NotNamed | Alt::Missing { .. } => None,
+        }
+    }
+
+    /// The build id of the file that `elf` shares debug information with, where that file was not found.
+    pub(crate) fn missing_alt(&self, elf: &Elf, bytes: &[u8]) -> Option<BuildId> {
+        self.alt(elf, bytes);
+        match self.alt.get()? {
+            Alt::Missing { id, .. } => id.clone(),
+            Alt::Found(_) | Alt::NotNamed => None,
         }
     }
 
@@ -130,7 +143,7 @@ impl Parts {
     /// What is missing, in a sentence. Looks for the files of all units, and does not open them.
     pub(crate) fn missing(&self, dwarf: &gimli::Dwarf<Reader<'_>>, index: &Index) -> Option<String> {
         let alt = match self.alt.get() {
-            Some(Alt::Missing(why)) => {
+            Some(Alt::Missing { why, .. }) => {
                 Some(format!("debug information that several files share is missing: {why}"))
             }
             _ => None,
@@ -205,11 +218,8 @@ fn open_alt(link: &AltLink, elf: &Elf, places: &Places) -> Alt {
     }
     let looked = list(candidates.iter().map(|p| p.display().to_string()));
     let why = if refused.is_empty() { String::new() } else { format!("; {}", list(refused.into_iter())) };
-    Alt::Missing(format!(
-        "{} with build id {} (looked for: {looked}{why})",
-        link.name.display(),
-        link.id_hex()
-    ))
+    let why = format!("{} with build id {} (looked for: {looked}{why})", link.name.display(), link.id_hex());
+    Alt::Missing { id: link.build_id(), why }
 }
 
 /// The first few of what may be thousands, and how many more there are.

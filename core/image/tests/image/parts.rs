@@ -289,6 +289,8 @@ fn shared(folder: &Path, compiler: &str, flags: &str) -> Result<(), String> {
     assert_same(&attached(&one, vec![dir.clone()]), &expected, "debug folder");
 
     let missing = attached(&one, Vec::new());
+    assert!(missing.missing_shared_debug().is_some());
+    assert_eq!(image.missing_shared_debug(), None);
     exercise_image(&missing);
     let why = incomplete(&missing);
     assert!(why.starts_with("debug information that several files share is missing: "), "{why}");
