@@ -5,7 +5,10 @@
 //! inode from /proc) can be one image. Files are looked at with a target's first sample, once. Never here: I/O, which
 //! [`Host`] does.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord, ImageSymbol};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -133,6 +136,8 @@ impl OwnedTag {
 pub struct Identity {
     /// The image it is.
     pub id: ImageId,
+    /// A path that leads to it from here, where that is another than its process's.
+    pub path: Option<PathBuf>,
     /// Whether the path leads to another file, or to none.
     pub deleted: bool,
     /// The file's size.
@@ -146,7 +151,7 @@ pub struct Identity {
 impl Identity {
     /// Of a file that cannot be looked at, or not any more.
     pub fn without_file(id: ImageId) -> Self {
-        Identity { id, deleted: true, size_bytes: None, mtime_ns: None, code: CodeLayout::default() }
+        Identity { id, path: None, deleted: true, size_bytes: None, mtime_ns: None, code: CodeLayout::default() }
     }
 }
 
@@ -201,7 +206,7 @@ impl Images {
                 self.insert(ImageRecord {
                     id: identity.id,
                     kind: ImageKind::File,
-                    path: path.clone(),
+                    path: identity.path.unwrap_or_else(|| path.clone()),
                     deleted: identity.deleted,
                     size_bytes: identity.size_bytes,
                     mtime_ns: identity.mtime_ns,
@@ -219,6 +224,14 @@ impl Images {
     /// The image that a target was found to be.
     pub fn image_of(&self, target: TargetIndex) -> Option<ImageIndex> {
         self.targets[target.0 as usize].image
+    }
+
+    /// The path that a file was mapped from.
+    pub fn path_of(&self, target: TargetIndex) -> Option<&Path> {
+        match &*self.targets[target.0 as usize].target {
+            Target::File { path, .. } => Some(path),
+            _ => None,
+        }
     }
 
     /// Whether a target is a file.

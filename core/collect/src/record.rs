@@ -51,6 +51,7 @@ pub fn record(
         dimensions: options.dimensions,
         counting,
         branch_stacks_hz: options.branch_stacks_hz,
+        keep_images_bytes: None,
         entries_max: ENTRIES_MAX,
         unstored_max: UNSTORED_MAX,
     };
