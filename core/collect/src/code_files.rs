@@ -43,8 +43,8 @@ pub struct CodeFiles {
 /// What may name the code of an address space.
 struct Files {
     pid: u32,
-    /// The process's number in its own pid namespace.
-    inner_pid: u32,
+    /// The process's number in its own pid namespace; `None`: it had ended before we looked.
+    inner_pid: Option<u32>,
     /// When it began, in ns since 1970: older files are another's.
     since_ns: Option<i64>,
     /// Its `/tmp`, where that is not ours.
@@ -54,22 +54,30 @@ struct Files {
 }
 
 impl CodeFiles {
-    /// Finds what will name the code of a process.
-    pub fn note(&mut self, code: CodeId, pid: u32, since_ns: Option<u64>) {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let files = Files {
-            pid,
-            inner_pid: procfs::parse_inner_pid(&status).unwrap_or(pid),
-            since_ns: began_ns(pid).or_else(|| since_ns.map(real_time_ns)),
-            tmp: own_tmp(pid),
-            map: None,
-            dump: None,
+    /// Finds what will name the code of a process, whose parent may be known.
+    pub fn note(&mut self, code: CodeId, pid: u32, parent: Option<CodeId>, since_ns: Option<u64>) {
+        let since_ns = began_ns(pid).or_else(|| since_ns.map(real_time_ns));
+        let files = match fs::read_to_string(format!("/proc/{pid}/status")) {
+            Ok(status) => {
+                let inner_pid = Some(procfs::parse_inner_pid(&status).unwrap_or(pid));
+                Files { pid, inner_pid, since_ns, tmp: own_tmp(pid), map: None, dump: None }
+            }
+            Err(_) => self.of_ended_child(pid, parent, since_ns),
         };
         self.by_code.insert(code, files);
         if self.by_code.len() > OPEN_MAX {
             let oldest = self.by_code.keys().min().copied();
             oldest.and_then(|oldest| self.by_code.remove(&oldest));
         }
+    }
+
+    /// A child that has ended before we looked had its parent's root, and its number in the parent's pid namespace, which is known
+    /// if that is ours.
+    fn of_ended_child(&self, pid: u32, parent: Option<CodeId>, since_ns: Option<i64>) -> Files {
+        let parent = parent.and_then(|parent| self.by_code.get(&parent));
+        let is_in_ours = parent.is_none_or(|parent| parent.inner_pid == Some(parent.pid));
+        let tmp = parent.and_then(|parent| parent.tmp.as_ref()?.try_clone().ok());
+        Files { pid, inner_pid: is_in_ours.then_some(pid), since_ns, tmp, map: None, dump: None }
     }
 
     /// A process mapped a jitdump.
@@ -131,13 +139,13 @@ impl Files {
     /// `/tmp/perf-PID.map` in the process's own root and by its own number, as runtimes write it; else by our number, as some
     /// tool outside may have written it.
     fn open_map(&self) -> Option<File> {
-        let (inner, outer) = (format!("perf-{}.map", self.inner_pid), format!("perf-{}.map", self.pid));
-        let in_tmp = |name: &str| open_regular(None, &Path::new("/tmp").join(name));
-        let own = match &self.tmp {
+        let name = |pid: u32| format!("perf-{pid}.map");
+        let in_tmp = |name: String| open_regular(None, &Path::new("/tmp").join(name));
+        let own = self.inner_pid.map(name).and_then(|inner| match &self.tmp {
             Some(tmp) => open_regular(Some(tmp), Path::new(&inner)),
-            None => in_tmp(&inner),
-        };
-        [own, in_tmp(&outer)].into_iter().flatten().find(|map| self.is_own(map))
+            None => in_tmp(inner),
+        });
+        [own, in_tmp(name(self.pid))].into_iter().flatten().find(|map| self.is_own(map))
     }
 
     /// A file that was written before the process began was left by another one of its number.
@@ -206,7 +214,7 @@ mod tests {
         let yesterday = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400);
         File::options().write(true).open(&path).unwrap().set_modified(yesterday).unwrap();
         let mut files = CodeFiles::default();
-        files.note(CodeId(1), child.id(), None);
+        files.note(CodeId(1), child.id(), None, None);
         let before = named(&mut files, CodeId(1));
         fs::write(&path, "1000 40 own\n").unwrap();
         let after = named(&mut files, CodeId(1));
@@ -221,7 +229,7 @@ mod tests {
     #[test]
     fn files_beyond_the_bound_are_closed() {
         let mut files = CodeFiles::default();
-        (0..OPEN_MAX as u32 + 9).for_each(|code| files.note(CodeId(code), std::process::id(), None));
+        (0..OPEN_MAX as u32 + 9).for_each(|code| files.note(CodeId(code), std::process::id(), None, None));
         assert_eq!(files.by_code.len(), OPEN_MAX);
         files.retain(&|code| code == CodeId(20));
         assert_eq!(files.by_code.len(), 1);

@@ -64,8 +64,9 @@ pub trait Host {
 
     /// A process may run generated code from now on, and may have done so from that time on (CLOCK_MONOTONIC; `None`: from
     /// some time ago): finds what will name it, which may be out of reach once the process has ended.
-    fn note_code(&mut self, code: CodeId, pid: u32, since_ns: Option<u64>) {
-        let _ = (code, pid, since_ns);
+    /// A child inherited code of its parent's.
+    fn note_code(&mut self, code: CodeId, pid: u32, parent: Option<CodeId>, since_ns: Option<u64>) {
+        let _ = (code, pid, parent, since_ns);
     }
 
     /// A process mapped a file that may be a jitdump, which names its code.

@@ -206,8 +206,8 @@ impl Host for LinuxHost {
         Some(length == BYTES && memory == file)
     }
 
-    fn note_code(&mut self, code: CodeId, pid: u32, since_ns: Option<u64>) {
-        self.code_files.note(code, pid, since_ns);
+    fn note_code(&mut self, code: CodeId, pid: u32, parent: Option<CodeId>, since_ns: Option<u64>) {
+        self.code_files.note(code, pid, parent, since_ns);
     }
 
     fn note_jitdump(&mut self, code: CodeId, pid: u32, path: &Path) {

@@ -91,7 +91,7 @@ impl<H: Host> Collector<H> {
     pub(super) fn note_mapping(&mut self, pid: u32, mapping: &Mapping, since_ns: Option<u64>) {
         let path = self.images.path_of(mapping.target).filter(|path| is_jitdump(path)).map(Path::to_owned);
         if mapping.anonymous.is_some() || path.is_some() {
-            self.note_code(pid, since_ns);
+            self.note_code(pid, None, since_ns);
         }
         if let (Some(path), Some(process)) = (path, self.processes.get(pid)) {
             self.host.note_jitdump(process.code, pid, &path);
@@ -104,12 +104,12 @@ impl<H: Host> Collector<H> {
         space.iter().for_each(|mapping| self.note_mapping(pid, mapping, None));
     }
 
-    fn note_code(&mut self, pid: u32, since_ns: Option<u64>) {
+    fn note_code(&mut self, pid: u32, parent: Option<CodeId>, since_ns: Option<u64>) {
         let Some(code) = self.processes.get(pid).map(|p| p.code) else { return };
         if self.jit.codes.contains_key(&code) {
             return;
         }
-        self.host.note_code(code, pid, since_ns);
+        self.host.note_code(code, pid, parent, since_ns);
         // Of one that ran before we looked, what it had written by then is certain.
         let known = if since_ns.is_none() { self.host.code_names_bytes(code) } else { 0 };
         self.jit.codes.insert(code, Code { known, ..Code::default() });
@@ -121,7 +121,7 @@ impl<H: Host> Collector<H> {
         let Some((parent, known)) = parent.and_then(|id| Some((id, self.jit.codes.get(&id)?))) else { return };
         let mut ancestors = vec![(parent, self.host.code_names_bytes(parent))];
         ancestors.extend(known.ancestors.iter().take(ANCESTORS_MAX - 1));
-        self.note_code(pid, Some(since_ns));
+        self.note_code(pid, Some(parent), Some(since_ns));
         if let Some(child) = self.processes.get(pid).and_then(|p| self.jit.codes.get_mut(&p.code)) {
             child.ancestors = ancestors;
         }

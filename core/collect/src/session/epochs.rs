@@ -110,6 +110,11 @@ impl Session {
         self.at_epoch = self.source.tally();
         self.times_at_epoch = self.source.times();
         self.collector.begin_epoch();
+        if let Some(at) = self.names_note.take() {
+            self.store.epoch.notes.remove(at); // It was the other epoch's.
+            let after = [&mut self.stacks_note, &mut self.births_note].into_iter().flatten();
+            after.filter(|other| **other > at).for_each(|other| *other -= 1);
+        }
         self.keeping.began();
     }
 
