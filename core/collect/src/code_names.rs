@@ -50,7 +50,13 @@ impl<'a> Finder<'a> {
     }
 
     /// Takes in an entry that begins at a position of the text; whether there is any use in more.
-    pub fn entry(&mut self, position: u64, start: u64, size_bytes: u64, name: impl FnOnce() -> String) -> bool {
+    pub fn entry(
+        &mut self,
+        position: u64,
+        start: u64,
+        size_bytes: u64,
+        name: impl FnOnce() -> String,
+    ) -> bool {
         if self.window.until.is_some_and(|until| position >= until) {
             return false;
         }

@@ -218,6 +218,7 @@ impl<H: Host> Collector<H> {
             }
             Side::Exec { pid, comm } => {
                 self.dimensions.exec(pid, &comm);
+                self.name_code_of(pid);
                 let execution = self.apps.begin(&comm);
                 self.processes.exec(pid, execution, time_ns);
             }
@@ -330,14 +331,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// Counts samples at a place, or under `unknown`.
-    fn count(
-        &mut self,
-        event: u8,
-        place: Result<Spot, Cause>,
-        pc: u64,
-        execution: ExecutionId,
-        count: u64,
-    ) {
+    fn count(&mut self, event: u8, place: Result<Spot, Cause>, pc: u64, execution: ExecutionId, count: u64) {
         if let Err(cause) = place {
             self.unknown.add(cause, count);
         }
@@ -535,5 +529,7 @@ fn other_place(images: &mut Images, mode: Mode, pc: u64) -> Result<(ImageIndex, 
 mod aggregated_tests;
 #[cfg(test)]
 mod equality_tests;
+#[cfg(test)]
+mod jit_tests;
 #[cfg(test)]
 mod tests;

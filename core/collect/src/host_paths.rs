@@ -28,7 +28,8 @@ pub fn path_from_here(file: &File, pid: u32) -> Option<PathBuf> {
     }
     let fdinfo = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
     let id: u64 = fdinfo.lines().find_map(|l| l.strip_prefix("mnt_id:"))?.trim().parse().ok()?;
-    let (theirs, ours) = (fs::read(format!("/proc/{pid}/mountinfo")).ok()?, fs::read("/proc/self/mountinfo").ok()?);
+    let (theirs, ours) =
+        (fs::read(format!("/proc/{pid}/mountinfo")).ok()?, fs::read("/proc/self/mountinfo").ok()?);
     paths_of(&path, id, &theirs, &ours).into_iter().find(leads_there)
 }
 
@@ -87,7 +88,10 @@ mod tests {
             31 30 8:1 /containers /srv rw - ext4 /dev/sda1 rw\n\
             32 30 0:40 / /var/lib/c/1/merged rw - overlay overlay rw\n";
         let told = |path: &str, id| paths_of(Path::new(path), id, theirs, ours);
-        assert_eq!(told("/bin/app", 21), [PathBuf::from("/containers/a b/bin/app"), "/srv/a b/bin/app".into()]);
+        assert_eq!(
+            told("/bin/app", 21),
+            [PathBuf::from("/containers/a b/bin/app"), "/srv/a b/bin/app".into()]
+        );
         assert_eq!(told("/usr/bin/app", 22), [PathBuf::from("/var/lib/c/1/merged/bin/app")]);
         assert_eq!(told("/usr/bin/app", 23), [PathBuf::new(); 0]);
     }

@@ -151,7 +151,14 @@ pub struct Identity {
 impl Identity {
     /// Of a file that cannot be looked at, or not any more.
     pub fn without_file(id: ImageId) -> Self {
-        Identity { id, path: None, deleted: true, size_bytes: None, mtime_ns: None, code: CodeLayout::default() }
+        Identity {
+            id,
+            path: None,
+            deleted: true,
+            size_bytes: None,
+            mtime_ns: None,
+            code: CodeLayout::default(),
+        }
     }
 }
 

@@ -43,6 +43,7 @@ mod program_headers;
 mod random;
 mod record;
 pub mod records;
+mod refusal;
 mod session;
 #[cfg(test)]
 mod simulation;

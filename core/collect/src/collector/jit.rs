@@ -118,7 +118,9 @@ impl<H: Host> Collector<H> {
     /// A child has its parent's code, and its names as of now.
     pub(super) fn inherit_code(&mut self, pid: u32, parent_pid: u32, since_ns: u64) {
         let parent = self.processes.get(parent_pid).map(|p| p.code);
-        let Some((parent, known)) = parent.and_then(|id| Some((id, self.jit.codes.get(&id)?))) else { return };
+        let Some((parent, known)) = parent.and_then(|id| Some((id, self.jit.codes.get(&id)?))) else {
+            return;
+        };
         let mut ancestors = vec![(parent, self.host.code_names_bytes(parent))];
         ancestors.extend(known.ancestors.iter().take(ANCESTORS_MAX - 1));
         self.note_code(pid, Some(parent), Some(since_ns));
@@ -207,8 +209,12 @@ impl<H: Host> Collector<H> {
             code.known = end.max(known);
         }
         for (ancestor, since) in ancestors {
-            let missing: Vec<u64> =
-                addresses.iter().zip(&names).filter(|(_, n)| **n == CodeName::Unknown).map(|(a, _)| *a).collect();
+            let missing: Vec<u64> = addresses
+                .iter()
+                .zip(&names)
+                .filter(|(_, n)| **n == CodeName::Unknown)
+                .map(|(a, _)| *a)
+                .collect();
             if missing.is_empty() {
                 break;
             }
@@ -233,9 +239,10 @@ impl<H: Host> Collector<H> {
         let Some(code) = self.jit.codes.get_mut(&id).filter(|code| !code.nameless.is_empty()) else { return };
         let named = |address: &u64| *name_of(*address) != CodeName::Unknown;
         let named: Vec<u64> = code.nameless.extract_if(named).collect();
-        let execution = waiting.first().map(|(sample, _)| sample.execution).or_else(|| {
-            self.processes.iter_ever().find(|(_, p)| p.code == id).map(|(_, p)| p.execution)
-        });
+        let execution = waiting
+            .first()
+            .map(|(sample, _)| sample.execution)
+            .or_else(|| self.processes.iter_ever().find(|(_, p)| p.code == id).map(|(_, p)| p.execution));
         let Some(execution) = execution else { return };
         for address in named {
             if let CodeName::Named(symbol) = name_of(address) {
@@ -262,7 +269,9 @@ impl<H: Host> Collector<H> {
         };
         let offset = placed.unwrap_or_else(|| {
             let (offset, may_be_named) = layout.place_nameless(id, address);
-            if let Some(code) = self.jit.codes.get_mut(&id).filter(|c| may_be_named && c.nameless.len() < NAMELESS_MAX) {
+            if let Some(code) =
+                self.jit.codes.get_mut(&id).filter(|c| may_be_named && c.nameless.len() < NAMELESS_MAX)
+            {
                 code.nameless.insert(address);
             }
             offset
@@ -288,7 +297,8 @@ impl<H: Host> Collector<H> {
     pub(super) fn reap_code(&mut self) {
         let live: FxHashSet<CodeId> = self.processes.iter_ever().map(|(_, p)| p.code).collect();
         let of_live = self.jit.codes.iter().filter(|(id, _)| live.contains(id));
-        let ancestors: FxHashSet<CodeId> = of_live.flat_map(|(_, c)| c.ancestors.iter().map(|a| a.0)).collect();
+        let ancestors: FxHashSet<CodeId> =
+            of_live.flat_map(|(_, c)| c.ancestors.iter().map(|a| a.0)).collect();
         let is_needed = |id: CodeId| live.contains(&id) || ancestors.contains(&id);
         self.jit.codes.retain(|id, code| is_needed(*id) || !code.waiting.is_empty());
         self.host.forget_code(&is_needed);

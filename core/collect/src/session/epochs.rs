@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, iter, thread};
 
-use dwell_profile::{
-    CollectorRecord, EpochId, Event, EventRecord, ImageRecord, TableRecord, Writer,
-};
+use dwell_profile::{CollectorRecord, EpochId, Event, EventRecord, ImageRecord, TableRecord, Writer};
 
 use crate::{
     CollectError,

@@ -4,7 +4,9 @@
 //! asked for, else of those that no path leads to (a deleted program, one that was executed from memory, one in a root or mount
 //! namespace of its own): their names would be lost with their processes. Never here: finding files.
 
-use std::{collections::VecDeque, fs, fs::File, os::unix::fs::FileExt, os::unix::fs::MetadataExt, thread::JoinHandle};
+use std::{
+    collections::VecDeque, fs, fs::File, os::unix::fs::FileExt, os::unix::fs::MetadataExt, thread::JoinHandle,
+};
 
 use dwell_profile::{DatabaseError, ImageId, ImageKind, ImageRecord, Kept, Writer};
 use rustc_hash::FxHashSet;

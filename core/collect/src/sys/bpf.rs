@@ -23,7 +23,10 @@ use aya::{
 use rustix::{io::Errno, process::Resource};
 
 use super::event::PerfEvent;
-use crate::entries::{Entry, Pieces};
+use crate::{
+    entries::{Entry, Pieces},
+    refusal::{Rights, Wanted},
+};
 
 mod abi;
 mod array;
@@ -110,6 +113,9 @@ pub enum BpfError {
     /// The kernel forbids it.
     #[error("dwell lacks {0}; run as root or give it CAP_BPF and CAP_PERFMON")]
     Denied(String),
+    /// A seccomp filter forbids it.
+    #[error("a seccomp filter, as containers have, forbids bpf or perf_event_open; allow both calls")]
+    Filtered,
     /// The kernel tells nothing of its types.
     #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux)")]
     NoBtf,
@@ -446,9 +452,15 @@ fn missing(name: &str) -> BpfError {
 /// The error's chain, in one line; of a refusal: which capability is missing.
 fn explain(error: &(dyn std::error::Error + 'static)) -> BpfError {
     let chain: Vec<_> = std::iter::successors(Some(error), |e| e.source()).collect();
-    let lacking = lacking_capabilities();
-    if !lacking.is_empty() && chain.iter().any(|e| is_refusal(*e)) {
-        return BpfError::Denied(lacking.join(" and "));
+    if chain.iter().any(|e| is_refusal(*e)) {
+        let rights = Rights::now(Wanted::Machine);
+        let lacking = rights.lacking_for_bpf();
+        if !lacking.is_empty() {
+            return BpfError::Denied(lacking.join(" and "));
+        }
+        if rights.is_filtered {
+            return BpfError::Filtered;
+        }
     }
     let texts: Vec<String> = chain.iter().map(|e| first_line(&e.to_string())).collect();
     BpfError::Other(texts.join(": "))
@@ -461,22 +473,6 @@ fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
-}
-
-/// Which of the capabilities that sampling by BPF needs we do not have.
-fn lacking_capabilities() -> Vec<&'static str> {
-    const NEEDED: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
-    const SYS_ADMIN: u32 = 21; // Includes both.
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let Some(effective) = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()) else {
-        return Vec::new();
-    };
-    let has = |bit: u32| effective >> bit & 1 == 1;
-    if has(SYS_ADMIN) {
-        return Vec::new();
-    }
-    NEEDED.iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| *name).collect()
 }
 
 #[cfg(test)]
