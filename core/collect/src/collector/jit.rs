@@ -26,8 +26,8 @@ use crate::{
     processes::CodeId,
 };
 
-/// Names of a process's code are looked up no more often than that …
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Names of code that is sampled are looked up no more often than that …
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// … and no more than this part of the time is spent on it.
 const LOOK_PART: u32 = 200;
 /// Addresses of a process that wait for a name: beyond, they stay without one.
@@ -58,8 +58,6 @@ struct Code {
     waiting: FxHashMap<Waiting, u64>,
     /// Addresses of samples that were counted without a name.
     nameless: FxHashSet<u64>,
-    /// When its names may be looked up again.
-    next_look: Option<Instant>,
 }
 
 /// Samples that wait for a name.
@@ -150,14 +148,14 @@ impl<H: Host> Collector<H> {
 
     /// Looks names up of processes that were sampled, where it is time.
     pub fn name_code_when_due(&mut self) {
-        let now = Instant::now();
-        if self.jit.waiting == 0 || self.jit.next_look.is_some_and(|next| now < next) {
+        let began = Instant::now();
+        if self.jit.waiting == 0 || self.jit.next_look.is_some_and(|next| began < next) {
             return;
         }
-        self.jit.next_look = Some(now + LOOK_EVERY);
-        let is_due = |code: &Code| !code.waiting.is_empty() && code.next_look.is_none_or(|next| now >= next);
-        let due: Vec<CodeId> = self.jit.codes.iter().filter(|(_, c)| is_due(c)).map(|(id, _)| *id).collect();
-        due.into_iter().for_each(|code| self.name_code(code));
+        let sampled = self.jit.codes.iter().filter(|(_, code)| !code.waiting.is_empty());
+        let sampled: Vec<CodeId> = sampled.map(|(id, _)| *id).collect();
+        sampled.into_iter().for_each(|code| self.name_code(code));
+        self.jit.next_look = Some(Instant::now() + LOOK_EVERY.max(began.elapsed() * LOOK_PART));
     }
 
     /// Looks all names up that samples wait for.
@@ -179,7 +177,6 @@ impl<H: Host> Collector<H> {
         if code.waiting.is_empty() && code.nameless.is_empty() {
             return;
         }
-        let began = Instant::now();
         let mut waiting: Vec<(Waiting, u64)> = code.waiting.drain().collect();
         waiting.sort_unstable();
         self.jit.waiting -= waiting.len();
@@ -192,9 +189,6 @@ impl<H: Host> Collector<H> {
         self.name_later(id, &name_of, &waiting);
         for (sample, count) in waiting {
             self.count_named(id, sample, name_of(sample.address), count);
-        }
-        if let Some(code) = self.jit.codes.get_mut(&id) {
-            code.next_look = Some(Instant::now() + began.elapsed() * LOOK_PART);
         }
     }
 
