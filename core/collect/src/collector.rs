@@ -22,7 +22,7 @@ mod symbols;
 mod taking;
 mod unknown;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_profile::{DimensionSet, Event, ImageId, ImageKind, Ledger};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -77,6 +77,8 @@ const PID_IDLE: u32 = 0;
 const PID_GONE: u32 = u32::MAX;
 /// Executions that are kept before those that nobody refers to are looked for.
 const EXECUTIONS_MAX: usize = 1 << 14;
+/// Programs that are named whose samples the kernel withholds.
+const WITHHELD_MAX: usize = 16;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 12;
 
@@ -116,6 +118,8 @@ pub struct Collector<H> {
     idle: ExecutionId,
     nobody: ExecutionId,
     gaps: bool,
+    /// Programs whose samples the kernel withholds, once each.
+    withheld: BTreeSet<String>,
     stepping: Stepping,
     stacks: Stacks,
     latest: Option<(u32, u32)>,
@@ -150,6 +154,7 @@ impl<H: Host> Collector<H> {
             idle,
             nobody,
             gaps: false,
+            withheld: BTreeSet::new(),
             stepping: Stepping::default(),
             stacks: Stacks::default(),
             latest: None,
@@ -251,6 +256,7 @@ impl<H: Host> Collector<H> {
             }
             Side::Exit { pid } => {
                 self.name_code_of(pid);
+                self.note_withheld(pid);
                 self.processes.exit(pid, time_ns);
             }
             Side::Lost { event, records, cause } => {
@@ -260,6 +266,22 @@ impl<H: Host> Collector<H> {
             }
             Side::Throttle { event } => self.tally(event, |t| t.throttled += 1),
         }
+    }
+
+    /// Of a process that executes a program with more rights than it has (setuid), the kernel takes a user's events away: the
+    /// execution is the last that they tell, and an end that is none.
+    fn note_withheld(&mut self, pid: u32) {
+        let process = self.processes.get(pid).filter(|p| p.awaits_program && p.space.len() == 0);
+        if let Some(execution) = process.filter(|_| !self.gaps).map(|p| p.execution)
+            && self.withheld.len() < WITHHELD_MAX
+        {
+            self.withheld.insert(self.apps.resolve(execution).app.to_string());
+        }
+    }
+
+    /// The programs whose samples the kernel withheld since the last call.
+    pub fn take_withheld(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.withheld)
     }
 
     fn tally(&mut self, event: u8, change: impl FnOnce(&mut Tally)) {

@@ -68,6 +68,8 @@ pub fn record(
     let mut account = Account::new("start", Clocks::now());
     let interrupted = run(&mut session, &mut running, &options, &mut account, stop, progress);
     session.set_account(account.record_of_a_run(&session));
+    session.close();
+    session.note_withheld(progress);
     let stored = session.finish();
     let exit = running.exit();
     stored.map(|epoch| Recorded { epoch, exit, interrupted })

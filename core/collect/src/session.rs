@@ -243,6 +243,7 @@ impl Session {
         }
         if Instant::now() >= self.next_second {
             self.next_second = Instant::now() + SECOND;
+            self.note_withheld(progress);
             self.keeping.go_on(&self.store.writer(), progress);
             if Instant::now() >= self.next_measurement {
                 self.next_measurement = Instant::now() + MEASURE_EVERY;
@@ -379,6 +380,20 @@ impl Session {
         } else {
             self.births_note = Some(notes.len());
             notes.push(note);
+        }
+    }
+
+    /// Says whose samples the kernel withholds, in the epoch and to the user.
+    pub fn note_withheld(&mut self, progress: &mut dyn FnMut(Progress)) {
+        for program in self.collector.take_withheld() {
+            let note = format!(
+                "the kernel withholds the samples of {program}, which has more rights than dwell (setuid or file capabilities): \
+                 record it as root"
+            );
+            if !self.store.epoch.notes.contains(&note) {
+                self.note(&note);
+                progress(Progress::Warning(note));
+            }
         }
     }
 

@@ -205,7 +205,6 @@ impl<'w> Daemon<'w> {
         }
         if now >= self.next_giving_back {
             self.next_giving_back = now + GIVE_BACK_EVERY;
-            account::look_at_memory();
             heap::give_back();
             heap::give_back_code();
         }
@@ -298,7 +297,6 @@ impl<'w> Daemon<'w> {
         let written = self.session.take_written();
         self.rotation.met(&written);
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
-        account::look_at_memory(); // It is at its most now.
         heap::give_back();
         heap::give_back_code();
         self.compacting.flushed(self.writer, &id, progress); // Which takes memory of its own.
@@ -404,7 +402,7 @@ impl<'w> Daemon<'w> {
             processes,
             images,
             entries,
-            memory_bytes: account::look_at_memory(),
+            memory_bytes: account::memory_bytes(),
             cpu_share: self.session.own_cpu_share(),
             clock_hz: self.session.clock_hz(),
             collector: self.account.record(&self.session, &self.budget),
