@@ -38,6 +38,9 @@ pub enum Target {
     },
     /// The vdso.
     Vdso,
+    /// A file in memory that an event named: a program, if a process executes it, else anonymous memory. No mapping that is known
+    /// is of it.
+    InMemory(Box<Target>),
     /// Anonymous memory, also by way of a nameless file.
     Anonymous,
 }
@@ -80,7 +83,8 @@ impl Target {
         let has_build_id = matches!(owned, OwnedTag::BuildId(_));
         let anonymous = !path.starts_with(b"/") || nameless.iter().any(|n| path.starts_with(n));
         if anonymous && !has_build_id {
-            return Target::Anonymous;
+            let in_memory = || Target::InMemory(Box::new(Target::program_named(name, tag)));
+            return if path.starts_with(b"/memfd:") { in_memory() } else { Target::Anonymous };
         }
         Target::File { path: PathBuf::from(std::ffi::OsStr::from_bytes(path)), deleted, tag: owned }
     }
@@ -95,6 +99,15 @@ impl Target {
             path: PathBuf::from(std::ffi::OsStr::from_bytes(path)),
             deleted,
             tag: OwnedTag::of(tag),
+        }
+    }
+
+    /// What it is as a mapping of a process, which executes it or not.
+    pub fn as_mapped(self, is_program: bool) -> Target {
+        match self {
+            Target::InMemory(program) if is_program => *program,
+            Target::InMemory(_) => Target::Anonymous,
+            other => other,
         }
     }
 

@@ -74,7 +74,8 @@ fn parse_mapping(line: &[u8], program: Option<u64>) -> Option<(MapsLine, bool)> 
     let tag = FileTag::Inode { major: hex(major)? as u32, minor: hex(minor)? as u32, inode };
     let path = rest.trim_ascii_start();
     let is_program = program == Some(inode) && path.starts_with(b"/");
-    let target = if is_program { Target::program_named(path, tag) } else { Target::named(path, tag) };
+    let target =
+        if is_program { Target::program_named(path, tag) } else { Target::named(path, tag).as_mapped(false) };
     Some(((hex(start)?, hex(end)?, hex(offset)?, target), executable))
 }
 

@@ -37,10 +37,13 @@ impl<H: Host> Collector<H> {
     pub(super) fn mapping(
         &mut self,
         pid: u32,
-        (start, end, file_offset, mut target): MapsLine,
+        (start, end, file_offset, target): MapsLine,
         space: &AddressSpace,
         time_ns: Option<u64>,
     ) -> Mapping {
+        // What is mapped first after an execution is its program.
+        let awaits_program = self.processes.get(pid).is_some_and(|p| p.awaits_program);
+        let mut target = target.as_mapped(awaits_program && time_ns.is_some());
         if target.needs_version() {
             let version = self.host.version(&target, Place { pid, start, end }, time_ns);
             target.set_version(version);

@@ -10,7 +10,6 @@ use dwell_profile::{DatabaseError, EpochId, Writer};
 
 use crate::{options::Progress, sys::heap};
 
-
 /// Segments are put together after so many flushes, or after that time if there were several.
 const FLUSHES_PER_COMPACTION: u32 = 16;
 const COMPACT_EVERY: Duration = Duration::from_secs(1200);
