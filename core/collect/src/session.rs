@@ -41,6 +41,7 @@ use crate::{
         times::EventTimes,
     },
     store::Store,
+    sys::heap,
 };
 
 /// How long after its time stamp a record may become visible in its ring.
@@ -141,6 +142,9 @@ impl Session {
             clock_hz: clock.median_hz(),
         };
         let mut chosen = open_source(&wish, tasks)?;
+        if matches!(tasks, Tasks::All) {
+            heap::give_back_code(); // What opening took: reading the kernel's symbols is where a daemon's memory is at its most.
+        }
         let host = LinuxHost::new();
         add_notes(&mut chosen, &host, setup.branches, matches!(tasks, Tasks::All));
         let stacks_note = note_branch_stacks(&mut chosen, setup.branch_stacks_hz);
