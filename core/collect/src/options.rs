@@ -155,7 +155,8 @@ pub struct DaemonOptions {
     pub keep_age: Option<Duration>,
     /// The oldest epochs are removed when all take more, in bytes, unless they were named; `None`: any size.
     pub keep_bytes: Option<u64>,
-    /// Sampled images are copied aside, so that profiles outlive rebuilds, up to so many bytes; `None`: they are not.
+    /// Sampled images are copied aside, so that profiles outlive rebuilds, up to so many bytes; `None`: those alone that no
+    /// path leads to.
     pub keep_images_bytes: Option<u64>,
     /// Entries in memory that make us store before it is time.
     pub entries_max: usize,

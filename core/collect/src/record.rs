@@ -51,6 +51,7 @@ pub fn record(
         dimensions: options.dimensions,
         counting,
         branch_stacks_hz: options.branch_stacks_hz,
+        keep_images_bytes: None,
         entries_max: ENTRIES_MAX,
         unstored_max: UNSTORED_MAX,
     };
@@ -67,6 +68,8 @@ pub fn record(
     let mut account = Account::new("start", Clocks::now());
     let interrupted = run(&mut session, &mut running, &options, &mut account, stop, progress);
     session.set_account(account.record_of_a_run(&session));
+    session.close();
+    session.note_withheld(progress);
     let stored = session.finish();
     let exit = running.exit();
     stored.map(|epoch| Recorded { epoch, exit, interrupted })
