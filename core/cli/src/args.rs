@@ -436,8 +436,8 @@ fn normalize(text: &str) -> Result<Normalize, String> {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").args(["file", "counts"]).required(true))]
 pub struct ImportArgs {
-    /// A perf.data file, of `perf record` or `perf record -o -`, the text of `perf script`, or a profile of pprof's; `-` is
-    /// standard input.
+    /// A perf.data file, of `perf record` or `perf record -o -`, the folder of `perf record --threads`, the text of `perf script`,
+    /// or a profile of pprof's, also packed by gzip, xz or zstd; `-` is standard input.
     #[arg(conflicts_with_all = ["image", "machine", "event", "period", "unit"])]
     pub file: Option<PathBuf>,
     /// The folder that stands for the root of the machine that was sampled.

@@ -233,6 +233,10 @@ fn what_cannot_be_read_is_named() {
     fs::create_dir(&folder).unwrap();
     let error = scene.import(&folder).unwrap_err();
     assert!(error.contains("folder: ") && error.contains("perf record --threads"), "{error}");
+    fs::write(folder.join("data"), b"").unwrap();
+    fs::write(folder.join("data.1"), b"records").unwrap();
+    let error = scene.import(&folder.join("data.1")).unwrap_err();
+    assert!(error.contains("data.1: ") && error.contains("import its folder"), "{error}");
     for (bytes, what) in [
         (&b"BZh91AY&SY"[..], "bunzip2"),
         (b"QPERFSTREAM\0", "hotspot"),

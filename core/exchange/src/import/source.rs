@@ -8,7 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::packed::{self, Packing};
+use super::{
+    header,
+    packed::{self, Packing},
+};
 use crate::ExchangeError;
 
 /// As much of a file's start as its kind is known by.
@@ -50,16 +53,19 @@ pub fn open(path: &Path) -> Result<Source, ExchangeError> {
         return Err(bad(what.to_owned()));
     }
     let folder = file_path.parent().map(Path::to_owned).unwrap_or_default();
+    let name = file_path.file_name().unwrap_or_default().to_string_lossy();
+    if part_number(&name).is_some() && !header::is_perf_data(&start) && folder.join("data").exists() {
+        return Err(bad("a part of what perf record --threads wrote: import its folder".to_owned()));
+    }
     Ok(Source { file, start, packing, ends_early, folder, is_folder })
 }
 
 /// The files `data.0`, `data.1`, … of a folder, in the order of their numbers, with their sizes.
 pub fn parts(folder: &Path) -> io::Result<Vec<(File, u64)>> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let number = |name: &str| name.strip_prefix("data.")?.parse::<u32>().ok();
     let mut paths: Vec<(u32, PathBuf)> = std::fs::read_dir(folder)?
         .flatten()
-        .filter_map(|entry| Some((number(entry.file_name().to_str()?)?, entry.path())))
+        .filter_map(|entry| Some((part_number(entry.file_name().to_str()?)?, entry.path())))
         .collect();
     paths.sort();
     let open = |(_, path): (u32, PathBuf)| {
@@ -68,6 +74,11 @@ pub fn parts(folder: &Path) -> io::Result<Vec<(File, u64)>> {
         Ok((file, bytes))
     };
     paths.into_iter().map(open).collect()
+}
+
+/// N of `data.N`.
+fn part_number(name: &str) -> Option<u32> {
+    name.strip_prefix("data.")?.parse().ok()
 }
 
 /// The file; standard input goes through a temporary one, since its sizes must be checked first.
