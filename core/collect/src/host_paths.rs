@@ -93,7 +93,7 @@ mod tests {
             [PathBuf::from("/containers/a b/bin/app"), "/srv/a b/bin/app".into()]
         );
         assert_eq!(told("/usr/bin/app", 22), [PathBuf::from("/var/lib/c/1/merged/bin/app")]);
-        assert_eq!(told("/usr/bin/app", 23), [PathBuf::new(); 0]);
+        assert!(told("/usr/bin/app", 23).is_empty());
     }
 
     #[test]

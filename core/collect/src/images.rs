@@ -103,7 +103,7 @@ impl Target {
     }
 
     /// What it is as a mapping of a process, which executes it or not.
-    pub fn as_mapped(self, is_program: bool) -> Target {
+    pub fn mapped_as(self, is_program: bool) -> Target {
         match self {
             Target::InMemory(program) if is_program => *program,
             Target::InMemory(_) => Target::Anonymous,

@@ -75,7 +75,7 @@ fn parse_mapping(line: &[u8], program: Option<u64>) -> Option<(MapsLine, bool)> 
     let path = rest.trim_ascii_start();
     let is_program = program == Some(inode) && path.starts_with(b"/");
     let target =
-        if is_program { Target::program_named(path, tag) } else { Target::named(path, tag).as_mapped(false) };
+        if is_program { Target::program_named(path, tag) } else { Target::named(path, tag).mapped_as(false) };
     Some(((hex(start)?, hex(end)?, hex(offset)?, target), executable))
 }
 

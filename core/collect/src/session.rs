@@ -16,6 +16,7 @@ use jiff::Timestamp;
 mod counting;
 mod epochs;
 mod keep;
+mod notes;
 
 pub use counting::Counting;
 pub use epochs::{InKernel, Next};
@@ -50,8 +51,6 @@ const MERGE_WINDOW: Duration = Duration::from_millis(5);
 pub const ENTRIES_MAX: usize = 1 << 18;
 /// Entries that are kept while the database refuses them: about 400 MB.
 pub const UNSTORED_MAX: usize = 1 << 22;
-/// The share of samples that tasks' births cost which is told.
-const TOLD_MISSING: f64 = 0.01;
 /// Progress is told so often.
 const SECOND: Duration = Duration::from_secs(1);
 /// The core clock is measured so often: it takes a while of spinning.
@@ -368,59 +367,6 @@ impl Session {
         self.store.write_epoch(&self.plans, self.collector.tallies(), self.malformed, &self.clock)
     }
 
-    /// Tells how many samples those miss who inherited the events, where it matters. Nothing corrects it: which
-    /// instructions they would have been of is not known.
-    fn note_births(&mut self) {
-        let born = self.source.tally().born - self.at_epoch.born;
-        let missing = born * self.plans.len() as u64 / 2; // Of a period begun anew, half on average.
-        let share = missing as f64 / (missing + self.samples()).max(1) as f64;
-        if share < TOLD_MISSING && self.births_note.is_none() {
-            return;
-        }
-        let notes = &mut self.store.epoch.notes;
-        let note = births_note(born, missing, share);
-        if let Some(at) = self.births_note {
-            notes[at] = note;
-        } else {
-            self.births_note = Some(notes.len());
-            notes.push(note);
-        }
-    }
-
-    /// Says whose samples the kernel withholds, in the epoch and to the user.
-    pub fn note_withheld(&mut self, progress: &mut dyn FnMut(Progress)) {
-        for program in self.collector.take_withheld() {
-            let note = format!(
-                "the kernel withholds the samples of {program}, which has more rights than dwell (setuid or file capabilities): \
-                 record it as root"
-            );
-            if !self.store.epoch.notes.contains(&note) {
-                self.note(&note);
-                progress(Progress::Warning(note));
-            }
-        }
-    }
-
-    /// Says how many samples of generated code have no name since that is not certain.
-    fn note_uncertain_names(&mut self) {
-        let uncertain = self.collector.uncertain_names();
-        if uncertain == 0 && self.names_note.is_none() {
-            return;
-        }
-        let note = format!(
-            "{uncertain} samples of code that was generated in memory have no name: its process replaced it at their addresses \
-             while they were taken"
-        );
-        let notes = &mut self.store.epoch.notes;
-        match self.names_note {
-            Some(at) => notes[at] = note,
-            None => {
-                self.names_note = Some(notes.len());
-                notes.push(note);
-            }
-        }
-    }
-
     /// Stops sampling, counts what is still on its way, stores it and ends the epoch.
     pub fn finish(mut self) -> Result<Epoch, CollectError> {
         self.close();
@@ -536,14 +482,6 @@ fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool, is_whole_mac
         let note = "no branch directions: this kernel gives no registers with samples";
         chosen.notes.push(note.to_owned());
     }
-}
-
-fn births_note(born: u64, missing: u64, share: f64) -> String {
-    format!(
-        "{born} processes and threads were born, each of which the kernel begins to sample at a period's start: some {missing} samples \
-         ({:.1}%) are missing; `record -a` has them",
-        100.0 * share
-    )
 }
 
 /// Tells of branch stacks where a processor might have them; which note it is, if they come.

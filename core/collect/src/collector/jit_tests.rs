@@ -27,7 +27,7 @@ impl Host for MapHost {
     fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
         let mappings = vec![(0x1000, 0x9000, 0, Target::Anonymous)];
         let name = "old".to_owned();
-        (pid == 1).then(|| ProcessSnapshot { name, kernel_thread: false, program: None, mappings })
+        (pid == 1).then_some(ProcessSnapshot { name, kernel_thread: false, program: None, mappings })
     }
 
     fn is_alive(&self, _pid: u32) -> bool {

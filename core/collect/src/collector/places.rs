@@ -43,7 +43,7 @@ impl<H: Host> Collector<H> {
     ) -> Mapping {
         // What is mapped first after an execution is its program.
         let awaits_program = self.processes.get(pid).is_some_and(|p| p.awaits_program);
-        let mut target = target.as_mapped(awaits_program && time_ns.is_some());
+        let mut target = target.mapped_as(awaits_program && time_ns.is_some());
         if target.needs_version() {
             let version = self.host.version(&target, Place { pid, start, end }, time_ns);
             target.set_version(version);
