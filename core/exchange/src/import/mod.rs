@@ -9,6 +9,7 @@ pub mod exercise;
 mod finish;
 mod guard;
 mod jit;
+mod jit_layout;
 mod kallsyms;
 mod kernel;
 mod locate;
