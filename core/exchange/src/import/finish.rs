@@ -102,7 +102,7 @@ impl Told {
         for (app, target) in code {
             jit.add(&app, target, &offsets(sums, target), &self.names);
         }
-        let mut groups: BTreeMap<GroupKey, Vec<(usize, u8, Option<Arc<Moved>>)>> = BTreeMap::new();
+        let mut groups: BTreeMap<GroupKey, Vec<GroupSlot>> = BTreeMap::new();
         for (number, slot) in sums.slots().enumerate() {
             let (app, instance) = applications[slot.execution.0 as usize].clone();
             let image = match generated.contains(&slot.target) {
@@ -232,14 +232,16 @@ fn images(records: BTreeMap<u32, ImageRecord>, jit: BTreeMap<ImageId, ImageRecor
 /// Image, event, application and instance.
 type GroupKey = (ImageId, Event, Arc<str>, u32);
 
+/// A slot's number, its event's number, and which of its places lie elsewhere in the image.
+type GroupSlot = (usize, u8, Option<Arc<Moved>>);
+
 /// What one run of rows is of.
 struct Group {
     image: ImageId,
     event: Event,
     app: Arc<str>,
     instance: u32,
-    /// Numbers of slots, each with its event's number, and which of its places lie elsewhere in the image.
-    slots: Vec<(usize, u8, Option<Arc<Moved>>)>,
+    slots: Vec<GroupSlot>,
 }
 
 /// Rows of a group that are worth adding up before it is complete.
