@@ -3,8 +3,9 @@
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { building } from './cargo.mjs';
 import { forBuilding } from './needs.mjs';
-import { must, Stop, target, top } from './step.mjs';
+import { must, Stop, target, terminal, top } from './step.mjs';
 
 export const dwell = join(target, 'release/dwell');
 
@@ -29,9 +30,12 @@ function latest(folder, end) {
 /** The packed extension, if it was built. */
 export const vsix = () => latest('vscode-extension', '.vsix');
 
+/** Has cargo say how far it is, `120/308`, where somebody sees it. */
+const progress = terminal ? { CARGO_TERM_PROGRESS_WHEN: 'always', CARGO_TERM_PROGRESS_WIDTH: '60' } : {};
+
 /** Builds it all; cargo decides what of its own is fresh, modification times decide the rest. */
 export async function build() {
-  await must('dwell', ['cargo', 'build', '--release', '-p', 'dwell-cli', '-p', 'dwell-node']);
+  await must('dwell', ['cargo', ...building()], { env: progress });
   if (!fresh(latest('core/node', '.node'), [join(target, 'release/libdwell_node.so')])) {
     await must('binding', ['npm', 'run', '-s', 'build', '-w', '@dwell/core']);
   }

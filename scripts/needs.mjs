@@ -18,6 +18,7 @@ const testPackages = {
   chromium: '/usr/bin/chromium',
   'clang-14': '/usr/bin/clang-14',
   debuginfod: '/usr/bin/debuginfod',
+  dwz: '/usr/bin/dwz', // shares debug information between files, as distributions do
   'emacs-nox': '/usr/bin/emacs',
   'elpa-eglot': '/usr/share/emacs/site-lisp/elpa-src/eglot*',
   'elpa-lsp-mode': '/usr/share/emacs/site-lisp/elpa-src/lsp-mode*',
@@ -28,6 +29,7 @@ const testPackages = {
   'libc6-dev-arm64-cross': '/usr/aarch64-linux-gnu/include/stdio.h',
   'libc6-dev-riscv64-cross': '/usr/riscv64-linux-gnu/include/stdio.h',
   'linux-perf': '/usr/bin/perf',
+  llvm: '/usr/bin/llvm-dwp',
   'llvm-14': '/usr/bin/llvm-profdata-14',
   'llvm-19': '/usr/bin/llvm-mca-19', // the version that the machine models cite
   'python3-venv': '/usr/share/doc/python3-venv',
@@ -36,6 +38,8 @@ const testPackages = {
   'qemu-user': '/usr/bin/qemu-aarch64',
   sparse: '/usr/bin/sparse',
   tmux: '/usr/bin/tmux',
+  valgrind: '/usr/bin/callgrind_annotate',
+  'xz-utils': '/usr/bin/xz',
 };
 
 const versionOf = (program) => {

@@ -23,7 +23,9 @@ function mayWatchAll() {
 function show(title, options) {
   console.log(`\n── ${title}: dwell ${options.join(' ')}`);
   const { status } = spawnSync(dwell, options, { cwd: top, stdio: 'inherit' });
-  if (status !== 0) throw new Stop(`dwell ${options[0]} ended with status ${status}`);
+  // A recording ends as its command does; these are dwell's own failures.
+  const isFailure = options[0] === 'record' ? [null, 2, 125, 126, 127].includes(status) : status !== 0;
+  if (isFailure) throw new Stop(`dwell ${options[0]} ended with status ${status}`);
 }
 
 function ask(options) {

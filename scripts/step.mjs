@@ -9,7 +9,8 @@ export const top = fileURLToPath(new URL('..', import.meta.url));
 /** Where cargo builds; everything else that is scratch goes below it as well. */
 export const target = process.env.CARGO_TARGET_DIR ?? join(top, 'target');
 const logs = join(target, 'logs');
-const terminal = process.stdout.isTTY;
+/** Whether somebody sees what a command prints while it runs. */
+export const terminal = process.stdout.isTTY;
 
 export const seconds = (since) => `${((performance.now() - since) / 1000).toFixed(1)} s`;
 

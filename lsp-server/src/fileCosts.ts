@@ -2,6 +2,7 @@
  * `dwell/fileCosts`: a file's lines and procedures with their costs, as the editor shows the file.
  */
 import type { LineCost as CoreLineCost } from './core';
+import { pathOf } from './fileUri';
 import { locate, type FileView } from './fileView';
 import type { FileCostsResult, LineCost, LineCulprit, ProcedureCost, StaleLine } from './protocol';
 import { fileName, shortLabel, type CulpritName } from './text';
@@ -48,7 +49,7 @@ function lineCost(view: FileView, cost: CoreLineCost, line: number): LineCost {
 export function culpritName(uri: string, line: number, culprit: LineCulprit): CulpritName {
   const { cause } = culprit;
   if (culprit.uri === null || culprit.line === null) return { cause, place: null };
-  if (culprit.uri !== uri) return { cause, place: `${fileName(decodeURIComponent(culprit.uri))}:${culprit.line + 1}` };
+  if (culprit.uri !== uri) return { cause, place: `${fileName(pathOf(culprit.uri) ?? culprit.uri)}:${culprit.line + 1}` };
   return { cause, place: culprit.line === line ? null : `:${culprit.line + 1}` };
 }
 

@@ -1,10 +1,10 @@
 /**
  * A file's costs laid over what the editor shows of it: what hints, lenses, hovers and `dwell/fileCosts` have in common.
  */
-import { fileURLToPath, pathToFileURL } from 'node:url';
 import { LSPErrorCodes, ResponseError, type CancellationToken } from 'vscode-languageserver';
 import type { FileCosts } from './core';
 import type { TrackedDocument } from './documents';
+import { pathOf, uriOf } from './fileUri';
 import type { FileAnswer, Profile } from './profile';
 
 /** Where documents are found by their URI. */
@@ -57,13 +57,5 @@ export function locate(view: FileView, file: string | null, line: number | null)
 /** A source file's line (from 1) as a location; null for a path that does not say where it is. */
 export function locationOf(file: string | null, line: number | null): { uri: string; line: number } | null {
   if (file?.startsWith('/') !== true || line === null) return null;
-  return { uri: pathToFileURL(file).href, line: Math.max(0, line - 1) };
-}
-
-export function pathOf(uri: string): string | undefined {
-  try {
-    return fileURLToPath(uri);
-  } catch {
-    return undefined;
-  }
+  return { uri: uriOf(file), line: Math.max(0, line - 1) };
 }

@@ -4,6 +4,7 @@
  */
 import { MarkupKind, type Hover } from 'vscode-languageserver';
 import { culpritName, lineCosts } from './fileCosts';
+import { pathOf } from './fileUri';
 import type { FileView } from './fileView';
 import { showListingCommand, type DiffChange, type LineCost, type LineCulprit, type LineInstruction, type LinePlace, type LineResult, type LineStall } from './protocol';
 import { causeName, code, count, cpi, cyclesRange, escapeMarkdown, fileName, percent, quantity, signedNumber, sourcesText } from './text';
@@ -155,7 +156,7 @@ function culpritLinks(view: FileView, place: LinePlace): string {
 }
 
 function placeName(view: FileView, uri: string, line: number): string {
-  return `${uri === view.uri ? '' : fileName(decodeURIComponent(uri))}:${line + 1}`;
+  return `${uri === view.uri ? '' : fileName(pathOf(uri) ?? uri)}:${line + 1}`;
 }
 
 function listingLink(procedure: string, address: number | undefined): string {

@@ -1,11 +1,12 @@
 //! The command line as clap sees it. What is given here is checked once and becomes typed values; see DESIGN.md §4 for
 //! the contract on verbs and flags.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dwell_collect::DEFAULT_BRANCH_STACKS_HZ;
-use dwell_profile::Dimension;
+use dwell_profile::{Dimension, name_to_text};
 use dwell_query::Normalize;
 
 mod top;
@@ -155,12 +156,17 @@ pub struct RecordArgs {
     #[arg(long, value_name = "HZ", default_value_t = DEFAULT_BRANCH_STACKS_HZ,
           value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub branch_stacks: u32,
-    /// End after so many seconds.
+    /// End after so many seconds; a command goes on, and the exit status is 0.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub duration: Option<u64>,
     /// Command to run and sample.
     #[arg(last = true, value_name = "CMD")]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
+}
+
+/// Reads a name or a part of a path, any bytes, as answers spell it.
+fn spelled() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().map(|given| name_to_text(&given).into_owned())
 }
 
 /// More would be another program than the one that was asked about.
@@ -285,6 +291,7 @@ pub enum EpochVerb {
 #[derive(Debug, Args)]
 pub struct AnnotateArgs {
     /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: the procedure with most samples].
+    #[arg(value_parser = spelled())]
     pub procedure: Option<String>,
     /// Epochs to merge: ids, names, `latest`, `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
@@ -315,6 +322,7 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 pub struct CfgArgs {
     /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS`.
+    #[arg(value_parser = spelled())]
     pub procedure: String,
     /// Epochs to merge: ids, names, `latest`, `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
@@ -337,12 +345,13 @@ pub enum GraphFormat {
 #[derive(Debug, Args)]
 pub struct SummaryArgs {
     /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: all of them].
+    #[arg(value_parser = spelled())]
     pub procedure: Option<String>,
     /// Epochs to merge: ids, names, `latest`, `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// All procedures of the images whose path or id contains this.
-    #[arg(long, value_name = "PART", conflicts_with = "procedure")]
+    #[arg(long, value_name = "PART", conflicts_with = "procedure", value_parser = spelled())]
     pub image: Option<String>,
 }
 
@@ -361,7 +370,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "ROWS", default_value_t = 100)]
     pub rows: usize,
     /// Only images whose path or id contains this.
-    #[arg(long, value_name = "PART")]
+    #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
 }
 
@@ -385,7 +394,7 @@ pub struct StatsArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
     pub min_share: f64,
     /// Only images whose path or id contains this.
-    #[arg(long, value_name = "PART")]
+    #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
 }
 
@@ -398,6 +407,7 @@ pub struct DiffArgs {
     #[arg(value_name = "B")]
     pub b: String,
     /// One procedure, instruction by instruction: `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS`.
+    #[arg(value_parser = spelled())]
     pub procedure: Option<String>,
     #[arg(long, value_name = "BY", default_value = "run", value_parser = normalize, help = NORMALIZE_HELP)]
     pub normalize: Normalize,
@@ -475,7 +485,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Only images whose path or id contains this.
-    #[arg(long, value_name = "PART")]
+    #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
     /// Write to this file [default: standard output].
     #[arg(short, long, value_name = "FILE")]
@@ -491,7 +501,7 @@ pub struct FeedbackArgs {
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Only images whose path or id contains this.
-    #[arg(long, value_name = "PART")]
+    #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
     /// What counts: to compare with other tools, samples may.
     #[arg(long, value_name = "WHAT", default_value = "executions")]

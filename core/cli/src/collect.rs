@@ -3,24 +3,27 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
+    os::unix::process::ExitStatusExt,
     path::Path,
-    process::{Command, ExitStatus},
+    process::{Command, ExitCode, ExitStatus},
     sync::mpsc::{Receiver, channel},
     thread,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
-use dwell_collect::{BackendChoice, DEFAULT_RATE, Progress, Rate, RecordOptions, Recorded, Stop, Target};
+use dwell_collect::{
+    BackendChoice, CollectError, DEFAULT_RATE, Progress, Rate, RecordOptions, Recorded, Stop, Target,
+};
 use dwell_profile::{Database, Epoch, EpochId, Event, EventRecord, PathsRecord, WindowsRecord};
 use dwell_query::{Options, Query};
 use indicatif::ProgressBar;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use serde_json::json;
 
 use crate::{
     args::{BackendArg, RecordArgs, SamplingArgs},
-    complain, print_json,
+    complain, exit, is_broken_pipe, print_json,
     text::{counted, grouped},
 };
 
@@ -48,8 +51,8 @@ impl Counting {
     }
 }
 
-/// One epoch from one run.
-pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
+/// One epoch from one run; the status that tells how the command ended, if there was one.
+pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
     let counting = Counting::of(args);
     let around = args.all && !args.command.is_empty();
     let options = RecordOptions {
@@ -90,16 +93,27 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
         }
     };
     let recorded = recorded?;
-    let exit = around.map(Around::end).transpose()?.flatten().or(recorded.exit);
+    let exit = match around {
+        Some(around) => around.end(recorded.interrupted.then_some(&stop))?,
+        None => recorded.exit,
+    };
     keep_sources(db, &recorded.epoch.id);
-    tell(&recorded, exit, args, json)
+    match tell(&recorded, exit, args, json) {
+        Err(error) if !is_broken_pipe(&error) => Err(error),
+        _ => Ok(exit.or_else(|| left_by(&stop)).map_or(ExitCode::SUCCESS, exit::of_command)),
+    }
+}
+
+/// A command that goes on although it was sent a signal counts as ended by it.
+fn left_by(stop: &Stop) -> Option<ExitStatus> {
+    stop.signal().map(|signal| ExitStatus::from_raw(signal.as_raw()))
 }
 
 fn target(args: &RecordArgs) -> anyhow::Result<Target> {
     Ok(match (args.all, &args.pid[..], &args.command[..]) {
         (true, ..) => Target::System,
         (false, [], []) => bail!("record: nothing to sample: give a command after --, -p PID or -a"),
-        (false, [], command) => Target::Command(command.iter().map(OsString::from).collect()),
+        (false, [], command) => Target::Command(command.to_vec()),
         (false, pids, []) => Target::Processes(pids.to_vec()),
         (false, ..) => bail!("record: a process and a command exclude each other"), // clap sees to that
     })
@@ -141,10 +155,11 @@ struct Around {
 }
 
 impl Around {
-    fn start(words: &[String], stop: &Stop) -> anyhow::Result<Self> {
+    fn start(words: &[OsString], stop: &Stop) -> anyhow::Result<Self> {
         let (program, arguments) = words.split_first().context("no command was given")?;
-        let spawned = Command::new(program).args(arguments).spawn();
-        let mut child = spawned.with_context(|| format!("cannot run '{program}'"))?;
+        let failed =
+            |source| CollectError::Command { command: program.to_string_lossy().into_owned(), source };
+        let mut child = Command::new(program).args(arguments).spawn().map_err(failed)?;
         let pid = Pid::from_child(&child);
         let (sender, status) = channel();
         let stop = stop.clone();
@@ -156,10 +171,12 @@ impl Around {
         Ok(Around { pid, status })
     }
 
-    /// The command's status; one that goes on is told to end and left alone if it does not.
-    fn end(self) -> anyhow::Result<Option<ExitStatus>> {
-        let waited = self.status.recv_timeout(Duration::ZERO).or_else(|_| {
-            let _ = kill_process(self.pid, Signal::TERM); // Where it fails, it has ended.
+    /// The command's status, if it has ended. Where somebody asked to `stop`, a command that goes on is asked to end, and left
+    /// alone if it does not.
+    fn end(self, stop: Option<&Stop>) -> anyhow::Result<Option<ExitStatus>> {
+        let waited = self.status.recv_timeout(Duration::ZERO).or_else(|goes_on| {
+            let stop = stop.ok_or(goes_on)?;
+            stop.pass_on(self.pid);
             self.status.recv_timeout(GRACE)
         });
         waited.ok().transpose().context("the command cannot be waited for")
@@ -222,8 +239,12 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs, json: 
         return print_json(&json!({ "schema": 1, "epoch": epoch.id, "events": events, "notes": epoch.notes,
             "paths": epoch.paths, "windows": epoch.windows, "interrupted": recorded.interrupted, "exit_status": exit.and_then(|e| e.code()) }));
     }
-    if let Some(exit) = exit.filter(|e| !e.success()) {
-        complain(&format!("the command ended with {exit}; its samples are kept"));
+    match exit {
+        Some(exit) if !exit.success() => {
+            complain(&format!("the command ended with {exit}; its samples are kept"))
+        }
+        None if !args.command.is_empty() => complain("the command goes on without being sampled"),
+        _ => {}
     }
     complain(&tallies(epoch));
     if let Some(paths) = epoch.paths.as_ref().filter(|p| args.paths.is_some() || p.bursts > 0) {

@@ -1,7 +1,7 @@
 //! The `dwell` program: arguments in; text, JSON and exit statuses out.
 //!
-//! Exit status 0: done; 1: it failed; 2: wrong usage. Errors go to standard error as `dwell: <what>: <why>`. Never
-//! here: reading ELF files, analysis, sampling; those are the libraries'.
+//! Exit status 0: done; 1: it failed; 2: wrong usage; `record -- CMD` ends as CMD does (see [`exit`]). Errors go to standard
+//! error as `dwell: <what>: <why>`. Never here: reading ELF files, analysis, sampling; those are the libraries'.
 
 mod annotate;
 mod args;
@@ -10,6 +10,7 @@ mod collect;
 mod daemon;
 mod diff;
 mod epochs;
+mod exit;
 mod export;
 mod feedback;
 mod import;
@@ -49,11 +50,11 @@ fn main() -> ExitCode {
     }
     dwell_collect::keep_peak_small();
     match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS, // `dwell top | head` is no failure
         Err(error) => {
             complain(&one_line(&error));
-            ExitCode::FAILURE
+            exit::of_failure(&cli.verb, &error)
         }
     }
 }
@@ -71,10 +72,10 @@ fn explain(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn run(cli: &Cli) -> anyhow::Result<()> {
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let db = || place::database(cli.db.as_deref());
-    match &cli.verb {
-        Verb::Record(args) => collect::record(&db()?, args, cli.json),
+    let done = match &cli.verb {
+        Verb::Record(args) => return collect::record(&db()?, args, cli.json),
         Verb::Daemon(args) => daemon::daemon(&db()?, args),
         Verb::Status(args) => daemon::status(&db()?, args, cli.json),
         Verb::Flush => daemon::flush(&db()?, cli.json),
@@ -96,7 +97,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
             print(&String::from_utf8_lossy(&script))
         }
         Verb::Man { verb } => man(verb.as_deref()),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 fn open(cli: &Cli) -> anyhow::Result<Query> {

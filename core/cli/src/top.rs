@@ -33,9 +33,9 @@ pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By
             title(by)
         ),
     ));
+    let primary = top.primary();
     for row in &top.rows {
-        let samples = row.samples.values().next().copied().unwrap_or(0);
-        let primary = primary(row).unwrap_or(samples);
+        let primary = primary.and_then(|(event, _)| row.samples.get(event)).copied().unwrap_or(0);
         say(format!(
             "{} {:>7.2}% {:>10} {:>9} {:>7}  {}",
             paint(heat(row.share), format!("{:>7.2}%", 100.0 * row.share)),
@@ -53,15 +53,10 @@ pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By
     out
 }
 
-/// Samples of the event that time is measured by.
-fn primary(row: &TopRow) -> Option<u64> {
-    ["cycles", "cpu-clock"].iter().find_map(|e| row.samples.get(*e).copied())
-}
-
 /// Samples at the line that was waited for, which its share is made of.
 fn waited(top: &Top, row: &TopRow) -> u64 {
-    let total = ["cycles", "cpu-clock"].iter().find_map(|e| top.total.get(*e)).or(top.total.values().next());
-    (row.share * total.copied().unwrap_or(0) as f64).round() as u64
+    let total = top.primary().map_or(0, |(_, samples)| samples);
+    (row.share * total as f64).round() as u64
 }
 
 /// A question about these epochs and, of them, the images that contain this.

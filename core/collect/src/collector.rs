@@ -12,6 +12,8 @@ mod aggregated;
 mod code;
 mod dimensions;
 mod discovery;
+mod jit;
+mod jit_layout;
 mod places;
 mod rows;
 mod stacks;
@@ -20,7 +22,7 @@ mod symbols;
 mod taking;
 mod unknown;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_profile::{DimensionSet, Event, ImageId, ImageKind, Ledger};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -40,6 +42,8 @@ use crate::{
 use aggregated::Aggregated;
 use code::Code;
 use dimensions::{Dimensions, ValuesIndex};
+use jit::Jit;
+use places::Spot;
 pub use rows::Rows;
 #[cfg(test)]
 pub(crate) use rows::{Texts, tests::rows};
@@ -71,10 +75,10 @@ const AHEAD_NOT_TAKEN: u8 = u8::MAX;
 const PID_IDLE: u32 = 0;
 /// The kernel's pid for a task that is past its end.
 const PID_GONE: u32 = u32::MAX;
-/// More addresses of JIT code than that wait for their names in no epoch.
-const JIT_ADDRESSES_MAX: usize = 1 << 16;
 /// Executions that are kept before those that nobody refers to are looked for.
 const EXECUTIONS_MAX: usize = 1 << 14;
+/// Programs that are named whose samples the kernel withholds.
+const WITHHELD_MAX: usize = 16;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 12;
 
@@ -106,7 +110,7 @@ pub struct Collector<H> {
     dimensions: Dimensions,
     /// Whether anonymous code is its file's text: by execution and first address.
     copied: FxHashMap<(ExecutionId, u64), bool>,
-    jit_addresses: FxHashMap<u32, (ImageIndex, FxHashSet<u64>)>,
+    jit: Jit,
     /// When what is being counted was sampled.
     sampled: Interval,
     /// The kernel's image, once it was sampled.
@@ -114,6 +118,8 @@ pub struct Collector<H> {
     idle: ExecutionId,
     nobody: ExecutionId,
     gaps: bool,
+    /// Programs whose samples the kernel withholds, once each.
+    withheld: BTreeSet<String>,
     stepping: Stepping,
     stacks: Stacks,
     latest: Option<(u32, u32)>,
@@ -142,12 +148,13 @@ impl<H: Host> Collector<H> {
             aggregated: Aggregated::default(),
             dimensions: Dimensions::default(),
             copied: FxHashMap::default(),
-            jit_addresses: FxHashMap::default(),
+            jit: Jit::default(),
             sampled: Interval { since_ns: 0, until_ns: 0 },
             kernel: None,
             idle,
             nobody,
             gaps: false,
+            withheld: BTreeSet::new(),
             stepping: Stepping::default(),
             stacks: Stacks::default(),
             latest: None,
@@ -216,6 +223,7 @@ impl<H: Host> Collector<H> {
             }
             Side::Exec { pid, comm } => {
                 self.dimensions.exec(pid, &comm);
+                self.name_code_of(pid);
                 let execution = self.apps.begin(&comm);
                 self.processes.exec(pid, execution, time_ns);
             }
@@ -235,7 +243,10 @@ impl<H: Host> Collector<H> {
                 self.dimensions.fork(&mut self.host, pid, parent_pid);
                 if !self.processes.fork(pid, parent_pid, time_ns) {
                     self.discover_one(pid);
-                } else if let Some(parent) = self.processes.get(pid).map(|p| p.execution)
+                    return;
+                }
+                self.inherit_code(pid, parent_pid, time_ns);
+                if let Some(parent) = self.processes.get(pid).map(|p| p.execution)
                     && let Some(child) = self.apps.begin_child(parent)
                 {
                     self.aggregated.inherit(child, parent);
@@ -244,7 +255,8 @@ impl<H: Host> Collector<H> {
                 }
             }
             Side::Exit { pid } => {
-                self.name_jit_code(pid);
+                self.name_code_of(pid);
+                self.note_withheld(pid);
                 self.processes.exit(pid, time_ns);
             }
             Side::Lost { event, records, cause } => {
@@ -254,6 +266,22 @@ impl<H: Host> Collector<H> {
             }
             Side::Throttle { event } => self.tally(event, |t| t.throttled += 1),
         }
+    }
+
+    /// Of a process that executes a program with more rights than it has (setuid), the kernel takes a user's events away: the
+    /// execution is the last that they tell, and an end that is none.
+    fn note_withheld(&mut self, pid: u32) {
+        let process = self.processes.get(pid).filter(|p| p.awaits_program && p.space.len() == 0);
+        if let Some(execution) = process.filter(|_| !self.gaps).map(|p| p.execution)
+            && self.withheld.len() < WITHHELD_MAX
+        {
+            self.withheld.insert(self.apps.resolve(execution).app.to_string());
+        }
+    }
+
+    /// The programs whose samples the kernel withheld since the last call.
+    pub fn take_withheld(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.withheld)
     }
 
     fn tally(&mut self, event: u8, change: impl FnOnce(&mut Tally)) {
@@ -275,6 +303,7 @@ impl<H: Host> Collector<H> {
         // Now: a moment later the file may be gone, and its process.
         self.images.look(mapping.target, mapping.place(pid), &mut self.host);
         self.meet(pid);
+        self.note_mapping(pid, &mapping, Some(time_ns));
         self.processes.map(pid, mapping, time_ns);
     }
 
@@ -283,12 +312,12 @@ impl<H: Host> Collector<H> {
         let execution = self.execution_of(sample.pid);
         let place = match sample.mode {
             Mode::User => self.user_place(sample, execution),
-            Mode::Kernel => self.kernel_place(sample.pc),
-            other => other_place(&mut self.images, other, sample.pc),
+            Mode::Kernel => self.kernel_place(sample.pc).map(Spot::from),
+            other => other_place(&mut self.images, other, sample.pc).map(Spot::from),
         };
-        let (image, offset) = self.count(event, place, sample.pc, execution, 1);
-        if let (Some(registers), Mode::User, true, true) =
-            (&sample.registers, sample.mode, place.is_ok(), self.counts_code(event))
+        self.count(event, place, sample.pc, execution, 1);
+        if let (Some(registers), Mode::User, Ok(Spot::Image(image, offset)), true) =
+            (&sample.registers, sample.mode, place, self.counts_code(event))
         {
             self.observe_branch(image, offset, execution, registers);
         }
@@ -308,7 +337,7 @@ impl<H: Host> Collector<H> {
         self.dimensions.see(&mut self.host, sample.pid, sample.tid, sample.cpu);
         let execution = self.execution_of(sample.pid);
         let place = self.user_place(sample, execution);
-        if let (Some(registers), Ok((image, offset)), true) =
+        if let (Some(registers), Ok(Spot::Image(image, offset)), true) =
             (&sample.registers, place, self.counts_code(event))
         {
             self.observe_branch(image, offset, execution, registers);
@@ -318,21 +347,13 @@ impl<H: Host> Collector<H> {
     /// Time in the kernel is also counted where the user's code entered it. A user's pc that no mapping has (none, as in a
     /// task that is being born) is no loss: the sample itself stands in the kernel.
     fn charge_user(&mut self, pid: u32, execution: ExecutionId, pc: u64) {
-        if let Some((image, offset)) = self.mapped_place(pid, pc, execution) {
-            let execution = self.apps.counted_as(execution);
-            self.add(offset, image, execution, KERNEL_TIME, 1);
+        if let Some(spot) = self.mapped_place(pid, pc, execution) {
+            self.add_at(spot, execution, KERNEL_TIME, 1);
         }
     }
 
-    /// Counts samples at a place, or under `unknown`; where they are now.
-    fn count(
-        &mut self,
-        event: u8,
-        place: Result<(ImageIndex, u64), Cause>,
-        pc: u64,
-        execution: ExecutionId,
-        count: u64,
-    ) -> (ImageIndex, u64) {
+    /// Counts samples at a place, or under `unknown`.
+    fn count(&mut self, event: u8, place: Result<Spot, Cause>, pc: u64, execution: ExecutionId, count: u64) {
         if let Err(cause) = place {
             self.unknown.add(cause, count);
         }
@@ -340,15 +361,37 @@ impl<H: Host> Collector<H> {
             t.samples += count;
             t.unknown += if place.is_err() { count } else { 0 };
         });
-        let (image, offset) = place
-            .unwrap_or_else(|_| (self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]"), pc));
-        let execution = self.apps.counted_as(execution);
-        self.add(offset, image, execution, event, count);
-        (image, offset)
+        let spot = place.unwrap_or_else(|_| Spot::Image(self.unknown_image(), pc));
+        self.add_at(spot, execution, event, count);
+    }
+
+    fn unknown_image(&mut self) -> ImageIndex {
+        self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]")
+    }
+
+    fn add_at(&mut self, spot: Spot, execution: ExecutionId, event: u8, count: u64) {
+        match spot {
+            Spot::Image(image, offset) => {
+                let execution = self.apps.counted_as(execution);
+                self.add(offset, image, execution, event, count);
+            }
+            Spot::Code(code, address) => self.add_waiting(code, address, execution, event, count),
+        }
     }
 
     fn add(&mut self, offset: u64, image: ImageIndex, execution: ExecutionId, event: u8, count: u64) {
-        let dimensions = self.dimensions.current();
+        self.add_with(self.dimensions.current(), offset, image, execution, event, count);
+    }
+
+    fn add_with(
+        &mut self,
+        dimensions: ValuesIndex,
+        offset: u64,
+        image: ImageIndex,
+        execution: ExecutionId,
+        event: u8,
+        count: u64,
+    ) {
         let hint = image.0.wrapping_mul(3).wrapping_add(execution.0).wrapping_add(u32::from(event));
         self.counts.add(Slot { image, execution, dimensions, event }, hint, offset, count);
     }
@@ -367,33 +410,20 @@ impl<H: Host> Collector<H> {
         self.processes.get(pid).map_or(self.nobody, |p| p.execution)
     }
 
-    fn user_place(&mut self, sample: &Sample, execution: ExecutionId) -> Result<(ImageIndex, u64), Cause> {
+    fn user_place(&mut self, sample: &Sample, execution: ExecutionId) -> Result<Spot, Cause> {
         self.latest = Some((sample.pid, sample.tid));
         if let Some(recent) = &mut self.recent {
             recent.push((sample.pid, sample.pc));
         }
-        let place = self.mapped_place(sample.pid, sample.pc, execution).ok_or_else(|| match sample.pid {
+        self.mapped_place(sample.pid, sample.pc, execution).ok_or_else(|| match sample.pid {
             PID_GONE => Cause::NoTask,
             pid => self.why_not_mapped(pid),
-        })?;
-        self.await_jit_name(place.0, sample.pid, sample.pc);
-        Ok(place)
+        })
     }
 
     fn why_not_mapped(&self, pid: u32) -> Cause {
         let empty = self.processes.ever(pid).all(|p| p.space.iter().next().is_none());
         if empty { Cause::NoProcess } else { Cause::NoMapping }
-    }
-
-    /// Code without a file gets its names later, from what its process writes.
-    fn await_jit_name(&mut self, image: ImageIndex, pid: u32, pc: u64) {
-        if self.images.record(image).kind != ImageKind::Jit {
-            return;
-        }
-        let (_, waiting) = self.jit_addresses.entry(pid).or_insert_with(|| (image, FxHashSet::default()));
-        if waiting.len() < JIT_ADDRESSES_MAX {
-            waiting.insert(pc);
-        }
     }
 
     /// The dead become the past, which ends with their interval. Who counted for them is kept: see [`Collector::reap`]. Of
@@ -416,6 +446,7 @@ impl<H: Host> Collector<H> {
         self.executions_kept = self.apps.len();
         self.aggregated.retain(&|id| live.contains(&id));
         self.dimensions.retain(&|pid| self.processes.get(pid).is_some());
+        self.reap_code();
         if self.images.targets() > TARGETS_MAX {
             self.sweep_images();
         }
@@ -436,7 +467,6 @@ impl<H: Host> Collector<H> {
         self.recipes.clear();
         self.stepping.kinds.clear();
         self.stacks.runs.clear();
-        self.jit_addresses.clear();
         self.copied.clear();
         self.kernel = None;
     }
@@ -451,6 +481,7 @@ impl<H: Host> Collector<H> {
         self.stacks.begin_epoch();
         self.stepping.number = 0;
         self.images.forget_symbols();
+        self.jit.begin_epoch();
         self.apps.renumber();
     }
 
@@ -492,7 +523,7 @@ impl<H: Host> Collector<H> {
 
     /// Entries in memory, some perhaps more than once.
     pub fn entries(&self) -> usize {
-        self.counts.len()
+        self.counts.len() + self.jit.len()
     }
 
     /// Processes and images tracked.
@@ -520,5 +551,7 @@ fn other_place(images: &mut Images, mode: Mode, pc: u64) -> Result<(ImageIndex, 
 mod aggregated_tests;
 #[cfg(test)]
 mod equality_tests;
+#[cfg(test)]
+mod jit_tests;
 #[cfg(test)]
 mod tests;

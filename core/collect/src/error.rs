@@ -28,24 +28,18 @@ pub enum CollectError {
         expected: String,
     },
     /// The kernel allows no sampling of the whole machine.
-    #[error(
-        "cannot sample the whole machine: permission denied (perf_event_paranoid is {paranoid}); run as root, give \
-         dwell CAP_PERFMON, or `sysctl kernel.perf_event_paranoid=0`"
-    )]
+    #[error("cannot sample the whole machine: {why}")]
     SystemDenied {
-        /// kernel.perf_event_paranoid.
-        paranoid: String,
+        /// What forbids it, and what to do.
+        why: String,
     },
     /// The kernel allows no sampling at all.
-    #[error(
-        "cannot sample {what}: permission denied (perf_event_paranoid is {paranoid}); run as root, give dwell \
-         CAP_PERFMON, or `sysctl kernel.perf_event_paranoid=2`"
-    )]
+    #[error("cannot sample {what}: {why}")]
     Denied {
         /// `process 7`, `the command`.
         what: String,
-        /// kernel.perf_event_paranoid.
-        paranoid: String,
+        /// What forbids it, and what to do.
+        why: String,
     },
     /// A backend does not work here.
     #[error("cannot collect with backend {backend}: {why}")]

@@ -2,12 +2,13 @@
 //!
 //! Enters: any bytes. Leaves: nothing; a panic is a bug, so is a sum that does not come out. Never here: I/O.
 
-use std::{iter, path::Path};
+use std::iter;
 
 use dwell_profile::{Event, ImageId, ImageSymbol, PathBurst};
 
 use crate::{
     apps::Apart,
+    code_names::{Finder, NamesWindow, find_in_perf_map},
     collector::Collector,
     control::Request,
     entries::{Entry, Interval, Pieces, Place},
@@ -52,8 +53,6 @@ impl Host for NoHost {
         None
     }
 
-    fn note_jitdump(&mut self, _pid: u32, _path: &Path) {}
-
     fn identify(&mut self, target: &Target, _place: host::Place) -> Identity {
         Identity::without_file(ImageId::named(&target.program().unwrap_or_default()))
     }
@@ -72,10 +71,6 @@ impl Host for NoHost {
     }
 
     fn kernel_symbols(&mut self, _image: &ImageId, _offsets: &[u64]) -> Vec<ImageSymbol> {
-        Vec::new()
-    }
-
-    fn jit_symbols(&mut self, _pid: u32, _addresses: &[u64]) -> Vec<ImageSymbol> {
         Vec::new()
     }
 }
@@ -213,8 +208,7 @@ pub fn proc_texts(bytes: &[u8]) {
     // What is cut off anywhere tells the same lines before.
     let cut = bytes.iter().rposition(|b| *b == b'\n').unwrap_or(0);
     assert!(mappings.starts_with(&procfs::parse_maps(&bytes[..cut], None)));
-    procfs::find_in_perf_map(bytes, &[0, 0x1000, u64::MAX]);
-    jitdump::find_in_jitdump(bytes, &[0, 0x1000, u64::MAX]);
+    code_names_in(bytes);
     program_headers::read(|offset, into| {
         let from = bytes.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
         let length = from.len().min(into.len());
@@ -232,6 +226,17 @@ pub fn proc_texts(bytes: &[u8]) {
     for address in [0, 1, layout.text, layout.end, u64::MAX] {
         layout.place(address, now);
         symbols.find(address, layout.text);
+    }
+}
+
+/// Bytes as a perf map and as a jitdump.
+pub fn code_names_in(bytes: &[u8]) {
+    let addresses = [0, 0x1000, 0x7f00_0000_0000, u64::MAX];
+    for window in [NamesWindow::default(), NamesWindow { since: 9, until: Some(90) }] {
+        let mut finder = Finder::new(&addresses, window);
+        find_in_perf_map(bytes, &mut finder, true);
+        jitdump::find_in_jitdump(bytes, &mut finder);
+        finder.finish();
     }
 }
 

@@ -5,8 +5,10 @@ use std::path::Path;
 use dwell_profile::{ImageId, ImageSymbol};
 
 use crate::{
+    code_names::{CodeName, NamesWindow},
     entries::Interval,
     images::{FileVersion, Identity, Target},
+    processes::CodeId,
 };
 
 /// Where a target is mapped: what finds a file that no path leads to.
@@ -60,8 +62,35 @@ pub trait Host {
     /// Whether a process has an identified file's bytes in memory there; `None` where that cannot be seen.
     fn has_in_memory(&mut self, pid: u32, address: u64, image: &ImageId, file_offset: u64) -> Option<bool>;
 
+    /// A process may run generated code from now on, and may have done so from that time on (CLOCK_MONOTONIC; `None`: from
+    /// some time ago): finds what will name it, which may be out of reach once the process has ended.
+    /// A child inherited code of its parent's.
+    fn note_code(&mut self, code: CodeId, pid: u32, parent: Option<CodeId>, since_ns: Option<u64>) {
+        let _ = (code, pid, parent, since_ns);
+    }
+
     /// A process mapped a file that may be a jitdump, which names its code.
-    fn note_jitdump(&mut self, pid: u32, path: &Path);
+    fn note_jitdump(&mut self, code: CodeId, pid: u32, path: &Path) {
+        let _ = (code, pid, path);
+    }
+
+    /// How much there is by now of the text that names this code, in bytes.
+    fn code_names_bytes(&mut self, code: CodeId) -> u64 {
+        let _ = code;
+        0
+    }
+
+    /// The names of addresses (ascending) in generated code, as its process's jitdump, else its perf map file has them, and how
+    /// much of that text was read.
+    fn code_names(&mut self, code: CodeId, addresses: &[u64], window: NamesWindow) -> (Vec<CodeName>, u64) {
+        let _ = (code, window);
+        (vec![CodeName::Unknown; addresses.len()], 0)
+    }
+
+    /// Of all other code no names will be asked for any more.
+    fn forget_code(&mut self, is_needed: &dyn Fn(CodeId) -> bool) {
+        let _ = is_needed;
+    }
 
     /// Looks at a file that was mapped there.
     fn identify(&mut self, target: &Target, place: Place) -> Identity;
@@ -96,9 +125,6 @@ pub trait Host {
 
     /// All that was counted has been handed out: what is kept for that alone may go, and what was not used for long.
     fn handed_out(&mut self) {}
-
-    /// The symbols that a process's jitdump, else its perf map file, gives for the given addresses.
-    fn jit_symbols(&mut self, pid: u32, addresses: &[u64]) -> Vec<ImageSymbol>;
 }
 
 /// An address in the kernel.

@@ -5,9 +5,12 @@
 //! inode from /proc) can be one image. Files are looked at with a target's first sample, once. Never here: I/O, which
 //! [`Host`] does.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord, ImageSymbol};
+use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord, ImageSymbol, name_to_text};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
@@ -35,6 +38,9 @@ pub enum Target {
     },
     /// The vdso.
     Vdso,
+    /// A file in memory that an event named: a program, if a process executes it, else anonymous memory. No mapping that is known
+    /// is of it.
+    InMemory(Box<Target>),
     /// Anonymous memory, also by way of a nameless file.
     Anonymous,
 }
@@ -77,7 +83,8 @@ impl Target {
         let has_build_id = matches!(owned, OwnedTag::BuildId(_));
         let anonymous = !path.starts_with(b"/") || nameless.iter().any(|n| path.starts_with(n));
         if anonymous && !has_build_id {
-            return Target::Anonymous;
+            let in_memory = || Target::InMemory(Box::new(Target::program_named(name, tag)));
+            return if path.starts_with(b"/memfd:") { in_memory() } else { Target::Anonymous };
         }
         Target::File { path: PathBuf::from(std::ffi::OsStr::from_bytes(path)), deleted, tag: owned }
     }
@@ -92,6 +99,15 @@ impl Target {
             path: PathBuf::from(std::ffi::OsStr::from_bytes(path)),
             deleted,
             tag: OwnedTag::of(tag),
+        }
+    }
+
+    /// What it is as a mapping of a process, which executes it or not.
+    pub fn as_mapped(self, is_program: bool) -> Target {
+        match self {
+            Target::InMemory(program) if is_program => *program,
+            Target::InMemory(_) => Target::Anonymous,
+            other => other,
         }
     }
 
@@ -110,7 +126,7 @@ impl Target {
     /// The name of the program, where it is one that a process executes.
     pub fn program(&self) -> Option<String> {
         match self {
-            Target::File { path, .. } => Some(path.file_name()?.to_string_lossy().into_owned()),
+            Target::File { path, .. } => Some(name_to_text(path.file_name()?).into_owned()),
             _ => None,
         }
     }
@@ -133,6 +149,8 @@ impl OwnedTag {
 pub struct Identity {
     /// The image it is.
     pub id: ImageId,
+    /// A path that leads to it from here, where that is another than its process's.
+    pub path: Option<PathBuf>,
     /// Whether the path leads to another file, or to none.
     pub deleted: bool,
     /// The file's size.
@@ -146,7 +164,14 @@ pub struct Identity {
 impl Identity {
     /// Of a file that cannot be looked at, or not any more.
     pub fn without_file(id: ImageId) -> Self {
-        Identity { id, deleted: true, size_bytes: None, mtime_ns: None, code: CodeLayout::default() }
+        Identity {
+            id,
+            path: None,
+            deleted: true,
+            size_bytes: None,
+            mtime_ns: None,
+            code: CodeLayout::default(),
+        }
     }
 }
 
@@ -201,7 +226,7 @@ impl Images {
                 self.insert(ImageRecord {
                     id: identity.id,
                     kind: ImageKind::File,
-                    path: path.clone(),
+                    path: identity.path.unwrap_or_else(|| path.clone()),
                     deleted: identity.deleted,
                     size_bytes: identity.size_bytes,
                     mtime_ns: identity.mtime_ns,
@@ -220,6 +245,14 @@ impl Images {
     /// The image that a target was found to be.
     pub fn image_of(&self, target: TargetIndex) -> Option<ImageIndex> {
         self.targets[target.0 as usize].image
+    }
+
+    /// The path that a file was mapped from.
+    pub fn path_of(&self, target: TargetIndex) -> Option<&Path> {
+        match &*self.targets[target.0 as usize].target {
+            Target::File { path, .. } => Some(path),
+            _ => None,
+        }
     }
 
     /// Whether a target is a file.

@@ -1,11 +1,11 @@
 //! Names of JIT code from a jitdump file, as perf's documentation specifies it (tools/perf/Documentation/jitdump-specification.txt).
 //!
-//! Enters: the file, and the addresses that were sampled. Leaves: the symbols under them. Never here: a panic, whatever the
+//! Enters: the file. Leaves: the code that it tells of, in the order in which it was written. Never here: a panic, whatever the
 //! bytes are; more of the file than one record at a time; the code itself, debug information.
 
 use std::io::{self, BufRead, Read};
 
-use dwell_profile::{ImageOffset, ImageSymbol};
+use crate::code_names::Finder;
 
 const MAGIC: u32 = 0x4A69_5444;
 const FILE_HEADER_BYTES: u32 = 40;
@@ -23,54 +23,43 @@ struct Code {
     name: String,
 }
 
-/// The symbols under the given addresses. Of several that covered an address the last stays: compilers reuse memory.
-/// Reads up to the end, or to what is no record.
-pub fn find_in_jitdump(mut file: impl BufRead, addresses: &[u64]) -> Vec<ImageSymbol> {
-    let mut sorted = addresses.to_vec();
-    sorted.sort_unstable();
-    let mut found: Vec<Option<Code>> = vec![None; sorted.len()];
-    if skip_header(&mut file).is_none() {
-        return Vec::new();
-    }
-    while let Some((kind, fields)) = next_record(&mut file) {
+/// Hands the code that a jitdump tells of to `finder`. Reads up to the end, or to what is no record; returns the position
+/// behind the last whole one.
+pub fn find_in_jitdump(mut file: impl BufRead, finder: &mut Finder<'_>) -> u64 {
+    let Some(mut position) = skip_header(&mut file) else { return 0 };
+    while let Some((kind, bytes, fields)) = next_record(&mut file) {
         let code = match kind {
             CODE_LOAD => loaded(&fields),
-            CODE_MOVE => moved(&fields, &sorted, &found),
-            _ => continue,
+            CODE_MOVE => moved(&fields, finder),
+            _ => None,
         };
-        let Some(code) = code else { continue };
-        let first = sorted.partition_point(|a| *a < code.start);
-        let last = sorted.partition_point(|a| *a < code.start.saturating_add(code.size_bytes));
-        if first < last {
-            found[first..last].fill(Some(code));
+        if let Some(Code { start, size_bytes, name }) = code
+            && !finder.entry(position, start, size_bytes, || name)
+        {
+            return position;
         }
+        position += bytes;
     }
-    let symbol = |code: Code| ImageSymbol {
-        offset: ImageOffset(code.start),
-        size_bytes: code.size_bytes,
-        name: code.name,
-    };
-    let mut symbols: Vec<ImageSymbol> = found.into_iter().flatten().map(symbol).collect();
-    symbols.dedup();
-    symbols
+    position
 }
 
-fn skip_header(file: &mut impl BufRead) -> Option<()> {
+/// The bytes of the header.
+fn skip_header(file: &mut impl BufRead) -> Option<u64> {
     let header = exactly(file, u64::from(FILE_HEADER_BYTES))?;
     let size = word(&header, 8).filter(|size| *size >= FILE_HEADER_BYTES)?;
     skip(file, u64::from(size - FILE_HEADER_BYTES)).ok()?;
-    (word(&header, 0)? == MAGIC).then_some(())
+    (word(&header, 0)? == MAGIC).then_some(u64::from(size))
 }
 
-/// A record's kind, and the beginning of what follows its header.
-fn next_record(file: &mut impl BufRead) -> Option<(u32, Vec<u8>)> {
+/// A record's kind and bytes, and the beginning of what follows its header.
+fn next_record(file: &mut impl BufRead) -> Option<(u32, u64, Vec<u8>)> {
     let header = exactly(file, u64::from(RECORD_HEADER_BYTES))?;
     let (kind, size) = (word(&header, 0)?, word(&header, 4)?);
     let rest = u64::from(size.checked_sub(RECORD_HEADER_BYTES)?);
     let wanted = if matches!(kind, CODE_LOAD | CODE_MOVE) { rest.min(FIELDS_BYTES_MAX) } else { 0 };
     let fields = exactly(file, wanted)?;
     skip(file, rest - wanted).ok()?;
-    Some((kind, fields))
+    Some((kind, u64::from(size), fields))
 }
 
 /// pid, tid, virtual address, code address, size, index, name.
@@ -83,11 +72,9 @@ fn loaded(fields: &[u8]) -> Option<Code> {
 
 /// pid, tid, virtual address, old code address, new code address, size, index. What was sampled at the old place keeps its
 /// name; what is sampled at the new one gets it where the old place was sampled too.
-fn moved(fields: &[u8], sorted: &[u64], found: &[Option<Code>]) -> Option<Code> {
+fn moved(fields: &[u8], finder: &Finder<'_>) -> Option<Code> {
     let (old, start, size_bytes) = (long(fields, 16)?, long(fields, 24)?, long(fields, 32)?);
-    let first = sorted.partition_point(|a| *a < old);
-    let last = sorted.partition_point(|a| *a < old.saturating_add(size_bytes));
-    let name = found.get(first..last)?.iter().flatten().next()?.name.clone();
+    let name = finder.name_within(old, size_bytes)?.to_owned();
     Some(Code { start, size_bytes, name })
 }
 
@@ -113,6 +100,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code_names::{CodeName, NamesWindow};
 
     fn record(kind: u32, fields: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -140,9 +128,17 @@ mod tests {
         bytes
     }
 
-    fn told(bytes: &[u8], addresses: &[u64]) -> Vec<String> {
-        let symbols = find_in_jitdump(bytes, addresses);
-        symbols.iter().map(|s| format!("{}@{:x}+{}", s.name, s.offset.0, s.size_bytes)).collect()
+    /// All was written before the window.
+    const BEFORE: NamesWindow = NamesWindow { since: u64::MAX, until: None };
+
+    fn told(bytes: &[u8], addresses: &[u64], window: NamesWindow) -> Vec<String> {
+        let mut finder = Finder::new(addresses, window);
+        find_in_jitdump(bytes, &mut finder);
+        let tell = |name| match name {
+            CodeName::Named(s) => format!("{}@{:x}+{}", s.name, s.offset.0, s.size_bytes),
+            other => format!("{other:?}"),
+        };
+        finder.finish().into_iter().map(tell).collect()
     }
 
     #[test]
@@ -157,17 +153,21 @@ mod tests {
             record(CODE_MOVE, &relocation),
         ];
         let dumped = dump(&records);
-        let addresses = [0x2009, 0x2001, 0x100f, 0x1010, 0x9003];
+        let addresses = [0x100f, 0x1010, 0x2001, 0x2009, 0x9003];
         assert_eq!(
-            told(&dumped, &addresses),
-            ["first@1000+16", "old@2000+16", "new é@2008+16", "first@9000+16"]
+            told(&dumped, &addresses, BEFORE),
+            ["first@1000+16", "Unknown", "old@2000+16", "new é@2008+16", "first@9000+16"]
         );
         assert_eq!(
-            told(&dumped[..dumped.len() / 2], &[0x1001]),
+            told(&dumped, &addresses, NamesWindow::default()),
+            ["first@1000+16", "Unknown", "old@2000+16", "Ambiguous", "first@9000+16"]
+        );
+        assert_eq!(
+            told(&dumped[..dumped.len() / 2], &[0x1001], BEFORE),
             ["first@1000+16"],
             "cut short: what there is"
         );
-        assert_eq!(told(b"", &[1]), [""; 0]);
+        assert_eq!(told(b"", &[1], BEFORE), ["Unknown"]);
     }
 
     #[test]
@@ -182,7 +182,8 @@ mod tests {
                 bytes[at] = (state >> 33) as u8;
             }
             bytes.truncate((state >> 20) as usize % (whole.len() + 1));
-            let _ = find_in_jitdump(&bytes[..], &[0x1000, 0x2004, u64::MAX]);
+            let mut finder = Finder::new(&[0x1000, 0x2004, u64::MAX], NamesWindow::default());
+            find_in_jitdump(&bytes[..], &mut finder);
         }
     }
 }

@@ -10,6 +10,8 @@
 mod apps;
 pub mod branch;
 mod clocks;
+mod code_files;
+mod code_names;
 mod collector;
 mod control;
 mod daemon;
@@ -21,9 +23,10 @@ pub mod exercise;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod follow;
 mod host;
+mod host_paths;
 mod images;
 mod items;
-pub mod jitdump;
+mod jitdump;
 mod kernel;
 mod kernel_names;
 mod linux_host;
@@ -40,6 +43,7 @@ mod program_headers;
 mod random;
 mod record;
 pub mod records;
+mod refusal;
 mod session;
 #[cfg(test)]
 mod simulation;

@@ -6,7 +6,7 @@
 
 use std::{
     fs::{self, File},
-    io::{BufReader, Seek},
+    io::BufReader,
     mem,
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
@@ -21,13 +21,16 @@ use rustix::{
 };
 
 use crate::{
+    code_files::CodeFiles,
+    code_names::{CodeName, NamesWindow},
     entries::Interval,
     host::{Host, KernelPlace, Place, ProcessSnapshot},
+    host_paths::path_from_here,
     images::{FileVersion, Identity, OwnedTag, Target},
-    jitdump,
     kernel::{KernelLayout, read_kernel},
     kernel_names::KernelNames,
     modules::Modules,
+    processes::CodeId,
     procfs,
     program_headers::{self, CodeLayout, ProgramHeaders},
     source::now_ns,
@@ -41,8 +44,6 @@ const OPEN_FILE_AGE_MAX: Duration = Duration::from_secs(60);
 const SCAN_AGE_MAX: Duration = Duration::from_secs(1);
 /// Remembered looks during a scan.
 const SCANNED_MAX: usize = 1 << 12;
-/// Processes whose jitdumps are kept open.
-const JITDUMPS_MAX: usize = 1 << 6;
 /// How many modules the kernel has is looked at no more often than that.
 const MODULES_GLANCE: Duration = Duration::from_secs(1);
 /// Which they are, when their number changes and, since one may come as another goes, no less often than that. It takes the
@@ -52,10 +53,6 @@ const MODULES_AGE_MAX: Duration = Duration::from_secs(10);
 /// look that was in vain (code that was there for a moment) only after twice that time, up to the second.
 const LAYOUT_AGE_MIN: Duration = Duration::from_secs(10);
 const LAYOUT_AGE_MAX: Duration = Duration::from_secs(1280);
-/// A jitdump larger than that is not read.
-const JITDUMP_BYTES_MAX: u64 = 1 << 30;
-/// A perf map larger than that is not read.
-const PERF_MAP_BYTES_MAX: u64 = 256 << 20;
 
 /// This machine.
 pub struct LinuxHost {
@@ -72,8 +69,7 @@ pub struct LinuxHost {
     vdso: Option<ImageId>,
     files: FxHashMap<ImageId, OpenFile>,
     scanned: FxHashMap<(u64, u64), (Instant, Option<FileVersion>)>,
-    /// Open, since a process's root goes with it while names are still to be told.
-    jitdumps: FxHashMap<u32, File>,
+    code_files: CodeFiles,
 }
 
 struct OpenFile {
@@ -98,7 +94,7 @@ impl LinuxHost {
             vdso: None,
             files: FxHashMap::default(),
             scanned: FxHashMap::default(),
-            jitdumps: FxHashMap::default(),
+            code_files: CodeFiles::default(),
         }
     }
 
@@ -210,20 +206,30 @@ impl Host for LinuxHost {
         Some(length == BYTES && memory == file)
     }
 
-    fn note_jitdump(&mut self, pid: u32, path: &Path) {
-        let is_file = |path: &&PathBuf| fs::metadata(path).is_ok_and(|m| m.is_file());
-        let paths = by_name(path, pid);
-        let Some(file) = paths.iter().find(is_file).and_then(|path| File::open(path).ok()) else { return };
-        if self.jitdumps.len() < JITDUMPS_MAX {
-            self.jitdumps.insert(pid, file);
-        }
+    fn note_code(&mut self, code: CodeId, pid: u32, parent: Option<CodeId>, since_ns: Option<u64>) {
+        self.code_files.note(code, pid, parent, since_ns);
+    }
+
+    fn note_jitdump(&mut self, code: CodeId, pid: u32, path: &Path) {
+        self.code_files.note_jitdump(code, &by_name(path, pid));
+    }
+
+    fn code_names_bytes(&mut self, code: CodeId) -> u64 {
+        self.code_files.bytes(code)
+    }
+
+    fn code_names(&mut self, code: CodeId, addresses: &[u64], window: NamesWindow) -> (Vec<CodeName>, u64) {
+        self.code_files.names(code, addresses, window)
+    }
+
+    fn forget_code(&mut self, is_needed: &dyn Fn(CodeId) -> bool) {
+        self.code_files.retain(is_needed);
     }
 
     fn handed_out(&mut self) {
         self.symbols.take_if(|names| matches!(names, KernelNames::InMemory(_)));
         self.files.retain(|_, open| open.used.elapsed() < OPEN_FILE_AGE_MAX);
         self.scanned.clear();
-        self.jitdumps.retain(|pid, _| Path::new(&format!("/proc/{pid}")).exists());
     }
 
     fn identify(&mut self, target: &Target, place: Place) -> Identity {
@@ -234,9 +240,14 @@ impl Host for LinuxHost {
             return Identity::without_file(id_without_file(path, tag));
         };
         let id = found.image_id(tag);
+        // The path is as the process sees it, perhaps in a root of its own.
+        let is_there = fs::metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == (found.device, found.inode));
+        let path = if is_there { None } else { path_from_here(&found.file, place.pid) };
+        let elsewhere = *deleted || found.elsewhere;
         let (size_bytes, mtime_ns) = (Some(found.size_bytes), Some(found.mtime_ns));
         self.keep_open(&id, found.file);
-        Identity { id, deleted: *deleted || found.elsewhere, size_bytes, mtime_ns, code: found.code }
+        let deleted = elsewhere && path.is_none();
+        Identity { id, path, deleted, size_bytes, mtime_ns, code: found.code }
     }
 
     fn vdso_id(&mut self) -> ImageId {
@@ -299,16 +310,6 @@ impl Host for LinuxHost {
 
     fn file(&self, image: &ImageId) -> Option<File> {
         self.files.get(image)?.file.try_clone().ok()
-    }
-
-    fn jit_symbols(&mut self, pid: u32, addresses: &[u64]) -> Vec<ImageSymbol> {
-        if let Some(mut dump) = self.jitdumps.get(&pid)
-            && dump.metadata().is_ok_and(|m| m.len() <= JITDUMP_BYTES_MAX)
-            && dump.rewind().is_ok()
-        {
-            return jitdump::find_in_jitdump(BufReader::with_capacity(1 << 16, dump), addresses);
-        }
-        read_perf_map(pid).map_or_else(Vec::new, |map| procfs::find_in_perf_map(&map, addresses))
     }
 }
 
@@ -415,12 +416,13 @@ fn look_at_version(path: &Path, deleted: bool, inode: u64, place: Place) -> Opti
     named.or_else(|| by_mapping(place).iter().find_map(look))
 }
 
-fn mtime_ns(metadata: &fs::Metadata) -> i64 {
+/// When a file was written, in ns since 1970.
+pub fn mtime_ns(metadata: &fs::Metadata) -> i64 {
     metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
 }
 
 /// A time of CLOCK_MONOTONIC as one of CLOCK_REALTIME, by what the two tell now.
-fn real_time_ns(monotonic_ns: u64) -> i64 {
+pub fn real_time_ns(monotonic_ns: u64) -> i64 {
     let now = |id| {
         let time = rustix::time::clock_gettime(id);
         time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
@@ -533,13 +535,4 @@ fn read_vdso() -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
     File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
     Some(bytes)
-}
-
-/// `/tmp/perf-PID.map` in the process's own root and by its own number, as runtimes write it.
-fn read_perf_map(pid: u32) -> Option<Vec<u8>> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let inner = procfs::parse_inner_pid(&status).unwrap_or(pid);
-    let paths = [format!("/proc/{pid}/root/tmp/perf-{inner}.map"), format!("/tmp/perf-{pid}.map")];
-    let usable = |p: &&String| fs::metadata(p).is_ok_and(|m| m.is_file() && m.len() <= PERF_MAP_BYTES_MAX);
-    fs::read(paths.iter().find(usable)?).ok()
 }

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Scope};
+use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Scope, name_to_text};
 
 /// Whose code is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Target {
             Target::System => Scope::System,
             Target::Processes(pids) => Scope::Processes(pids.clone()),
             Target::Command(words) => {
-                Scope::Command(words.iter().map(|w| w.to_string_lossy().into_owned()).collect())
+                Scope::Command(words.iter().map(|w| name_to_text(w).into_owned()).collect())
             }
         }
     }
@@ -155,7 +155,8 @@ pub struct DaemonOptions {
     pub keep_age: Option<Duration>,
     /// The oldest epochs are removed when all take more, in bytes, unless they were named; `None`: any size.
     pub keep_bytes: Option<u64>,
-    /// Sampled images are copied aside, so that profiles outlive rebuilds, up to so many bytes; `None`: they are not.
+    /// Sampled images are copied aside, so that profiles outlive rebuilds, up to so many bytes; `None`: those alone that no
+    /// path leads to.
     pub keep_images_bytes: Option<u64>,
     /// Entries in memory that make us store before it is time.
     pub entries_max: usize,

@@ -207,7 +207,7 @@ impl Paths {
 
     /// One who must not step leaves the place to somebody else where nobody can be followed.
     fn note_denial(&mut self, ending: Ending) {
-        self.denied += u32::from(ending == Ending::NotPermitted);
+        self.denied += u32::from(matches!(ending, Ending::NotPermitted | Ending::NoQuietSignal));
         let is_denied = self.denied >= DENIED_MAX && self.record.bursts == 0;
         if !self.may_step && (ending == Ending::CannotFollow || is_denied) {
             self.stepper = None;
@@ -236,8 +236,6 @@ fn count(causes: &mut BTreeMap<String, u64>, cause: &str) {
 fn cause(ending: Ending, pid: u32) -> &'static str {
     match ending {
         Ending::Complete => "complete",
-        Ending::Blocking => "waiting call",
-        Ending::ProcessCall => "new program, process or thread",
         Ending::Signal => "signal",
         Ending::Stopped => "stopped",
         Ending::Exited => "exited",
@@ -251,6 +249,7 @@ fn cause(ending: Ending, pid: u32) -> &'static str {
         Ending::InKernel => "in the kernel",
         Ending::NotPermitted if is_traced(pid) => "already traced",
         Ending::NotPermitted => "not permitted",
+        Ending::NoQuietSignal => "blocks signals",
         Ending::Gone => "gone",
         Ending::CannotFollow => "no code can be made here",
     }

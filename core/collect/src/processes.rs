@@ -21,9 +21,15 @@ const PAST_MAX: usize = 1 << 12;
 /// After a fork bomb the memory of the past is given back down to so many pids.
 const PAST_CAPACITY_KEPT: usize = 1 << 10;
 
+/// What code without a file belongs to: an address space, from a fork or an execution to the next or the end. Threads share it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CodeId(pub u32);
+
 /// A process.
 #[derive(Clone, Debug)]
 pub struct Process {
+    /// Whose its generated code is; [`Processes`] numbers those that it takes in.
+    pub code: CodeId,
     /// Its executable mappings.
     pub space: AddressSpace,
     /// What it executes.
@@ -48,6 +54,7 @@ impl Process {
     pub fn new(execution: ExecutionId, kernel_thread: bool) -> Self {
         let (space, program) = (AddressSpace::default(), None);
         Process {
+            code: CodeId::default(),
             space,
             execution,
             program,
@@ -84,6 +91,8 @@ pub struct Processes {
     turn: u32,
     /// Mappings since they were last counted: no more than so many can be new.
     mapped: usize,
+    /// The latest address space's.
+    last_code: CodeId,
 }
 
 impl Processes {
@@ -194,6 +203,23 @@ impl Processes {
 
     /// From now on a pid is this process.
     pub fn replace(&mut self, pid: u32, process: Process, time_ns: u64) {
+        let code = self.next_code();
+        self.put(pid, Process { code, ..process }, time_ns);
+    }
+
+    /// What /proc shows of a pid, after a loss: the process that it was, or another one.
+    pub fn look_again(&mut self, pid: u32, process: Process, time_ns: u64) {
+        let same = self.by_pid.get(&pid).filter(|known| known.execution == process.execution).map(|p| p.code);
+        let code = same.unwrap_or_else(|| self.next_code());
+        self.put(pid, Process { code, ..process }, time_ns);
+    }
+
+    fn next_code(&mut self) -> CodeId {
+        self.last_code = CodeId(self.last_code.0.wrapping_add(1));
+        self.last_code
+    }
+
+    fn put(&mut self, pid: u32, process: Process, time_ns: u64) {
         self.mapped += process.space.len();
         let process = Process { sampled_in: self.turn, ..process }; // Who is new is not the least recent.
         if let Some(old) = self.by_pid.insert(pid, process) {
@@ -210,7 +236,8 @@ impl Processes {
     /// Takes in a process that was there before we looked, unless it has become known since.
     pub fn discover(&mut self, pid: u32, process: Process) {
         self.mapped += process.space.len();
-        self.by_pid.entry(pid).or_insert(Process { sampled_in: self.turn, ..process });
+        let code = self.next_code();
+        self.by_pid.entry(pid).or_insert(Process { code, sampled_in: self.turn, ..process });
     }
 
     /// A child was born: a copy of its parent. False if the parent is not known.

@@ -1,9 +1,9 @@
 //! The texts of /proc, parsed.
 //!
-//! Enters: bytes of /proc/PID/{maps,stat,status}, of /proc/cpuinfo, of perf map files. Leaves: plain values; what
+//! Enters: bytes of /proc/PID/{maps,stat,status} and of /proc/cpuinfo. Leaves: plain values; what
 //! cannot be read is left out. Never here: I/O.
 
-use dwell_profile::{Cpu, ImageOffset, ImageSymbol};
+use dwell_profile::Cpu;
 
 use crate::{images::Target, records::FileTag};
 
@@ -74,7 +74,8 @@ fn parse_mapping(line: &[u8], program: Option<u64>) -> Option<(MapsLine, bool)> 
     let tag = FileTag::Inode { major: hex(major)? as u32, minor: hex(minor)? as u32, inode };
     let path = rest.trim_ascii_start();
     let is_program = program == Some(inode) && path.starts_with(b"/");
-    let target = if is_program { Target::program_named(path, tag) } else { Target::named(path, tag) };
+    let target =
+        if is_program { Target::program_named(path, tag) } else { Target::named(path, tag).as_mapped(false) };
     Some(((hex(start)?, hex(end)?, hex(offset)?, target), executable))
 }
 
@@ -89,6 +90,8 @@ pub struct Stat<'a> {
     pub kernel_thread: bool,
     /// Whether it has ended and only its status is left.
     pub ended: bool,
+    /// When it was born, in clock ticks since the machine was started.
+    pub began_ticks: Option<u64>,
 }
 
 /// Parses /proc/PID/stat; the name may hold spaces and parentheses.
@@ -100,7 +103,8 @@ pub fn parse_stat(stat: &str) -> Option<Stat<'_>> {
     let ended = matches!(words.next()?, "Z" | "X");
     let parent_pid = words.next()?.parse().ok()?;
     let flags: u64 = words.nth(4)?.parse().ok()?;
-    Some(Stat { comm, parent_pid, kernel_thread: flags & PF_KTHREAD != 0, ended })
+    let began_ticks = words.nth(12).and_then(|word| word.parse().ok());
+    Some(Stat { comm, parent_pid, kernel_thread: flags & PF_KTHREAD != 0, ended, began_ticks })
 }
 
 /// The pid in the innermost namespace, from /proc/PID/status.
@@ -137,36 +141,6 @@ pub fn parse_cpuinfo(cpuinfo: &str, arch: &str, count: u32) -> Cpu {
         clock_hz_range: None,
         machine_model: None,
     }
-}
-
-/// The symbols of a perf map file (`START SIZE name`, hexadecimal) under the given addresses. Of several that cover an
-/// address the last stays: compilers append when they reuse memory.
-pub fn find_in_perf_map(map: &[u8], addresses: &[u64]) -> Vec<ImageSymbol> {
-    let mut sorted = addresses.to_vec();
-    sorted.sort_unstable();
-    let mut found: Vec<Option<ImageSymbol>> = vec![None; sorted.len()];
-    for line in map.split(|b| *b == b'\n') {
-        let Some((start, size_bytes, name)) = parse_perf_map_line(line) else { continue };
-        let first = sorted.partition_point(|a| *a < start);
-        let last = sorted.partition_point(|a| *a < start.saturating_add(size_bytes));
-        if first < last {
-            let name = String::from_utf8_lossy(name).into_owned();
-            found[first..last].fill(Some(ImageSymbol { offset: ImageOffset(start), size_bytes, name }));
-        }
-    }
-    let mut symbols: Vec<ImageSymbol> = found.into_iter().flatten().collect();
-    symbols.dedup();
-    symbols
-}
-
-fn parse_perf_map_line(line: &[u8]) -> Option<(u64, u64, &[u8])> {
-    let mut words = line.splitn(3, |b| *b == b' ');
-    let mut hex = || {
-        let word = std::str::from_utf8(words.next()?).ok()?;
-        u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
-    };
-    let (start, size) = (hex()?, hex()?);
-    Some((start, size, words.next()?.trim_ascii()))
 }
 
 #[cfg(test)]
@@ -227,7 +201,11 @@ mod tests {
     #[test]
     fn stat_survives_hostile_names() {
         let stat = parse_stat("2 (a) b (c)) S 7 0 0 0 -1 2129984 0 0").unwrap();
-        assert_eq!(stat, Stat { comm: "a) b (c)", parent_pid: 7, kernel_thread: true, ended: false });
+        let expected =
+            Stat { comm: "a) b (c)", parent_pid: 7, kernel_thread: true, ended: false, began_ticks: None };
+        assert_eq!(stat, expected);
+        let whole = "2 (a) S 7 0 0 0 -1 2129984 10 11 12 13 14 15 16 17 18 19 20 21 22 23";
+        assert_eq!(parse_stat(whole).unwrap().began_ticks, Some(22));
         assert_eq!(parse_stat("2 (x"), None);
         assert_eq!(parse_inner_pid("Name:\tx\nNSpid:\t400\t12\n"), Some(12));
     }
@@ -245,15 +223,5 @@ mod tests {
         let riscv = "processor\t: 0\nuarch\t\t: sifive,u74-mc\nmvendorid\t: 0x489\n\
                      marchid\t\t: 0x8000000000000007\nmimpid\t\t: 0x4210427\n";
         assert_eq!(tell(riscv, "riscv64"), "riscv64 0x489 'sifive,u74-mc' 1161/7/0");
-    }
-
-    #[test]
-    fn perf_maps_name_addresses() {
-        let map = b"1000 10 old\n1010 20 next one\nxyz\n1000 8 new\n";
-        let told: Vec<String> = find_in_perf_map(map, &[0x1015, 0x1009, 0x1002, 0x5000])
-            .iter()
-            .map(|s| format!("{:x}+{:x} {}", s.offset.0, s.size_bytes, s.name))
-            .collect();
-        assert_eq!(told, ["1000+8 new", "1000+10 old", "1010+20 next one"]);
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use dwell_profile::Writer;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
 use crate::{
     CollectError, Stop,
@@ -51,6 +51,7 @@ pub fn record(
         dimensions: options.dimensions,
         counting,
         branch_stacks_hz: options.branch_stacks_hz,
+        keep_images_bytes: None,
         entries_max: ENTRIES_MAX,
         unstored_max: UNSTORED_MAX,
     };
@@ -67,6 +68,8 @@ pub fn record(
     let mut account = Account::new("start", Clocks::now());
     let interrupted = run(&mut session, &mut running, &options, &mut account, stop, progress);
     session.set_account(account.record_of_a_run(&session));
+    session.close();
+    session.note_withheld(progress);
     let stored = session.finish();
     let exit = running.exit();
     stored.map(|epoch| Recorded { epoch, exit, interrupted })
@@ -91,7 +94,8 @@ fn open_command(
     writer: &Writer,
 ) -> Result<(Session, Running), CollectError> {
     let first = words.first().ok_or(CollectError::NoCommand)?;
-    let failed = |source| CollectError::Command { command: first.to_string_lossy().into_owned(), source };
+    let failed =
+        |source| CollectError::Command { command: dwell_profile::name_to_text(first).into_owned(), source };
     let tracer = setup.counting.paths.as_ref().and_then(Paths::tracer);
     let paused = PausedCommand::fork(words, tracer).map_err(failed)?;
     match Session::open(setup, &Tasks::FromExec(paused.pid()), writer) {
@@ -130,13 +134,10 @@ impl Running {
     }
 
     /// Asks a command to end as well; whether to wait no longer for it. A command that stays is left to itself.
-    fn interrupt(&mut self) -> bool {
+    fn interrupt(&mut self, stop: &Stop) -> bool {
         let Running::Command { child, told_to_end, .. } = self else { return true };
         let told = *told_to_end.get_or_insert_with(|| {
-            // From a terminal it has got the signal already; a second one does no harm.
-            if let Some(pid) = Pid::from_raw(child.id() as i32) {
-                let _ = kill_process(pid, Signal::TERM);
-            }
+            stop.pass_on(Pid::from_child(child));
             Instant::now()
         });
         told.elapsed() > GRACE
@@ -175,9 +176,12 @@ fn run(
         if running.has_ended() {
             return stop.is_asked();
         }
-        let is_over = stop.is_asked() || options.duration.is_some_and(|d| start.elapsed() >= d);
-        if is_over && running.interrupt() {
-            return stop.is_asked();
+        if stop.is_asked() {
+            if running.interrupt(stop) {
+                return true;
+            }
+        } else if options.duration.is_some_and(|d| start.elapsed() >= d) {
+            return false; // A command goes on, as processes do.
         }
     }
 }

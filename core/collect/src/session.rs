@@ -15,9 +15,11 @@ use jiff::Timestamp;
 
 mod counting;
 mod epochs;
+mod keep;
 
 pub use counting::Counting;
 pub use epochs::{InKernel, Next};
+use keep::Keeping;
 
 use crate::{
     CollectError,
@@ -39,6 +41,7 @@ use crate::{
         times::EventTimes,
     },
     store::Store,
+    sys::heap,
 };
 
 /// How long after its time stamp a record may become visible in its ring.
@@ -81,6 +84,8 @@ pub struct Setup {
     pub counting: Counting,
     /// Stacks of branches per second of a busy CPU; 0: none.
     pub branch_stacks_hz: u32,
+    /// Sampled images are copied aside, up to so many bytes; `None`: those alone that no path leads to.
+    pub keep_images_bytes: Option<u64>,
     /// Entries in memory that make us store before it is time.
     pub entries_max: usize,
     /// Entries that are kept while the database refuses them. Beyond, samples are lost, and counted so.
@@ -104,7 +109,10 @@ pub struct Session {
     stacks_note: Option<usize>,
     /// Which of them tells of samples that are missing where tasks were born.
     births_note: Option<usize>,
+    /// Which of them tells of generated code whose names are not certain.
+    names_note: Option<usize>,
     store: Store,
+    keeping: Keeping,
     started: Instant,
     epoch_started: Instant,
     cpu_at_start: Duration,
@@ -134,6 +142,9 @@ impl Session {
             clock_hz: clock.median_hz(),
         };
         let mut chosen = open_source(&wish, tasks)?;
+        if matches!(tasks, Tasks::All) {
+            heap::give_back_code(); // What opening took: reading the kernel's symbols is where a daemon's memory is at its most.
+        }
         let host = LinuxHost::new();
         add_notes(&mut chosen, &host, setup.branches, matches!(tasks, Tasks::All));
         let stacks_note = note_branch_stacks(&mut chosen, setup.branch_stacks_hz);
@@ -163,7 +174,9 @@ impl Session {
             counting: setup.counting,
             stacks_note,
             births_note: None,
+            names_note: None,
             store: Store::begin(writer, epoch, setup.unstored_max)?,
+            keeping: Keeping::new(setup.keep_images_bytes),
             started: Instant::now(),
             epoch_started: Instant::now(),
             cpu_at_start: process_cpu_time(),
@@ -224,6 +237,7 @@ impl Session {
             self.next_forgetting = Instant::now() + FORGET_EVERY;
             self.take_aggregated();
         }
+        self.collector.name_code_when_due();
         self.offer_thread();
         if Instant::now() >= self.next_refresh && self.collector.take_gaps() {
             // Mappings and exits may be among what was lost. Reading all of /proc is dear, and losses come when the
@@ -233,6 +247,8 @@ impl Session {
         }
         if Instant::now() >= self.next_second {
             self.next_second = Instant::now() + SECOND;
+            self.note_withheld(progress);
+            self.keeping.go_on(&self.store.writer(), progress);
             if Instant::now() >= self.next_measurement {
                 self.next_measurement = Instant::now() + MEASURE_EVERY;
                 self.clock.measure();
@@ -332,6 +348,9 @@ impl Session {
     /// The same without what the kernel has aggregated since.
     pub fn store_counted(&mut self) -> Result<(), DatabaseError> {
         let batch = self.collector.take();
+        for record in &batch.images {
+            self.keeping.met(record, || self.collector.file(&record.id)); // Which may be closed a moment later.
+        }
         self.collector.reap(now_ns());
         let stored = self.store.put(batch);
         self.store.epoch.paths = self.paths_record();
@@ -341,6 +360,7 @@ impl Session {
             self.store.epoch.notes[at] = stacks_note(stacks, branches);
         }
         self.note_births();
+        self.note_uncertain_names();
         self.store.running_shares = self.running_shares();
         self.malformed += self.source.take_malformed();
         self.refresh_account();
@@ -367,9 +387,46 @@ impl Session {
         }
     }
 
+    /// Says whose samples the kernel withholds, in the epoch and to the user.
+    pub fn note_withheld(&mut self, progress: &mut dyn FnMut(Progress)) {
+        for program in self.collector.take_withheld() {
+            let note = format!(
+                "the kernel withholds the samples of {program}, which has more rights than dwell (setuid or file capabilities): \
+                 record it as root"
+            );
+            if !self.store.epoch.notes.contains(&note) {
+                self.note(&note);
+                progress(Progress::Warning(note));
+            }
+        }
+    }
+
+    /// Says how many samples of generated code have no name since that is not certain.
+    fn note_uncertain_names(&mut self) {
+        let uncertain = self.collector.uncertain_names();
+        if uncertain == 0 && self.names_note.is_none() {
+            return;
+        }
+        let note = format!(
+            "{uncertain} samples of code that was generated in memory have no name: its process replaced it at their addresses \
+             while they were taken"
+        );
+        let notes = &mut self.store.epoch.notes;
+        match self.names_note {
+            Some(at) => notes[at] = note,
+            None => {
+                self.names_note = Some(notes.len());
+                notes.push(note);
+            }
+        }
+    }
+
     /// Stops sampling, counts what is still on its way, stores it and ends the epoch.
     pub fn finish(mut self) -> Result<Epoch, CollectError> {
         self.close();
+        self.store_counted().map_err(|source| self.not_stored(source))?;
+        let failed = self.keeping.finish(&self.store.writer());
+        failed.into_iter().for_each(|failed| self.note(&failed));
         self.end_epoch()
     }
 

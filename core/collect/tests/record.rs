@@ -371,8 +371,7 @@ fn a_full_disk_loses_nothing_that_was_stored() {
     let ballast = folder.path().join("ballast");
     let asked = RecordOptions {
         flush_every: Duration::from_millis(300),
-        duration: Some(Duration::from_secs(4)),
-        ..options(Target::Command(spinning(&own_path(), 60_000)), 1000)
+        ..options(Target::Command(spinning(&own_path(), 4_000)), 1000)
     };
     let mut told = Vec::new();
     let mut progress = |p: Progress| match p {

@@ -16,11 +16,10 @@ const NAME: &str = "windows_stand_in_once_threads_cannot_be_followed";
 fn recorded() -> Option<(Recorded, Vec<PathBurst>)> {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path().join("db")).unwrap();
-    let words =
-        ["sh", "-c", "i=0; while :; do i=$((i * 7 + 1)); case $i in *1*3*) s=x$i;; esac; j=${s#x}; done"];
+    let script = "i=0; while :; do i=$((i * 7 + 1)); case $i in *1*3*) s=x$i;; esac; j=${s#x}; done";
+    let words = ["timeout", "1.5", "sh", "-c", script];
     let options = RecordOptions {
         rate: Rate::Frequency(2000),
-        duration: Some(Duration::from_millis(1500)),
         paths_percent: 20.0,
         windows_percent: 20.0,
         windows_stand_in: true,

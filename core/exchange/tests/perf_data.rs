@@ -137,7 +137,7 @@ fn several_events_keep_apart() {
     let epochs = query.epochs().unwrap();
     let events: Vec<_> =
         epochs.epochs[0].events.iter().map(|(name, e)| (name.as_str(), e.unit.as_str())).collect();
-    assert_eq!(events, [("cpu-clock", "ns"), ("page-faults", "events")]);
+    assert_eq!(events, [("cpu-clock:u", "ns"), ("page-faults:u", "events"), ("task-clock:u", "ns")]);
 }
 
 #[test]

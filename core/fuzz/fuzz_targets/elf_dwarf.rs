@@ -1,4 +1,5 @@
-//! Any bytes as an image: symbols, instructions and source lines. Must not panic, hang or eat memory.
+//! Any bytes as an image: symbols, instructions and source lines; a file with split or shared debug information is taken for its own
+//! other part. Must not panic, hang or eat memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

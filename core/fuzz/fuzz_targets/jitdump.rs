@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = dwell_collect::jitdump::find_in_jitdump(bytes, &[0, 0x1000, 0x7f00_0000_0000, u64::MAX]);
+    dwell_collect::exercise::code_names_in(bytes);
 });

@@ -12,30 +12,38 @@
 mod index;
 mod lines;
 mod names;
+mod parts;
 mod scopes;
 mod sections;
+mod split;
+mod units;
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-use crate::ImageAddress;
 use crate::data::Data;
+use crate::debug_files::Places;
 use crate::demangle::demangle;
 use crate::elf::Elf;
 use crate::kept::Kept;
+use crate::{BuildId, ImageAddress};
 use index::Index;
 use lines::LineTable;
+use names::References;
+use parts::{AltFile, Parts};
 use scopes::ScopeTable;
 pub(crate) use sections::{Reader, Sections};
+pub(crate) use split::Skeleton;
+use units::AbbreviationsCache;
 
 /// One call of the chain that an address belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     /// The function as the source spells it (C++ with its parameters, Rust with its path).
     pub function: Option<String>,
-    /// The source file: absolute and normalized where the compiler told its directory.
+    /// The source file: absolute and normalized where the compiler told its directory. A text that `text_to_path` reads.
     pub file: Option<Arc<str>>,
     /// The line, from 1. In an outer frame: that of the inlined call.
     pub line: Option<u32>,
@@ -62,6 +70,7 @@ pub(crate) struct Dwarf {
     elf: Elf,
     data: Arc<Data>,
     sections: OnceLock<Sections>,
+    parts: Parts,
     index: OnceLock<Index>,
     /// By path; none: the compiler did not tell.
     md5: Mutex<FxHashMap<Box<str>, Option<[u8; 16]>>>,
@@ -84,11 +93,31 @@ impl Dwarf {
             elf,
             data,
             sections: OnceLock::new(),
+            parts: Parts::default(),
             index: OnceLock::new(),
             md5: Mutex::default(),
             lines: Kept::new(LINE_BYTES_KEPT),
             scopes: Kept::new(SCOPE_BYTES_KEPT),
         }
+    }
+
+    /// Looks for the parts that are in other files in these places, when they are needed.
+    pub(crate) fn look_in(&mut self, places: Places) {
+        self.parts = Parts::in_places(places);
+        self.forget();
+    }
+
+    /// Takes the file itself for all parts that are in other files.
+    pub(crate) fn look_within(&mut self) {
+        self.parts = Parts::within(&self.elf, &self.data);
+        self.forget();
+    }
+
+    /// Forgets what may depend on other files.
+    fn forget(&mut self) {
+        self.index = OnceLock::new();
+        self.lines = Kept::new(LINE_BYTES_KEPT);
+        self.scopes = Kept::new(SCOPE_BYTES_KEPT);
     }
 
     pub(crate) fn elf(&self) -> &Elf {
@@ -103,6 +132,7 @@ impl Dwarf {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.data.memory_bytes()
             + self.sections.get().map_or(0, Sections::memory_bytes)
+            + self.parts.memory_bytes()
             + self.lines.size()
             + self.scopes.size()
     }
@@ -184,9 +214,10 @@ impl Dwarf {
         Some(TableReader { of: self, dwarf, index, is_code, last: RefCell::default() })
     }
 
-    /// The `.dwo` files that hold the rest of split debug information, each name once.
-    pub(crate) fn split_names(&self, is_code: IsCode<'_>) -> &[Box<str>] {
-        &self.index(&self.dwarf(), is_code).split_names
+    /// Which parts in other files are missing, in a sentence.
+    pub(crate) fn missing_parts(&self, is_code: IsCode<'_>) -> Option<String> {
+        let dwarf = self.dwarf();
+        self.parts.missing(&dwarf, self.index(&dwarf, is_code))
     }
 
     /// The MD5 of a source file as the compiler saw it (DWARF 5 §6.2.4.1).
@@ -203,7 +234,20 @@ impl Dwarf {
 
     fn dwarf(&self) -> gimli::Dwarf<Reader<'_>> {
         let bytes = self.bytes();
-        self.sections.get_or_init(|| Sections::load(&self.elf, bytes)).dwarf(bytes)
+        let mut dwarf = self.sections.get_or_init(|| Sections::load(&self.elf, bytes)).dwarf(bytes);
+        if let Some(alt) = self.alt() {
+            dwarf.set_sup(alt.dwarf());
+        }
+        dwarf
+    }
+
+    /// The build id of the file that it shares debug information with, where that file was not found.
+    pub(crate) fn missing_alt(&self) -> Option<BuildId> {
+        self.parts.missing_alt(&self.elf, self.bytes())
+    }
+
+    fn alt(&self) -> Option<&AltFile> {
+        self.parts.alt(&self.elf, self.bytes())
     }
 
     fn index(&self, dwarf: &gimli::Dwarf<Reader<'_>>, is_code: IsCode<'_>) -> &Index {
@@ -241,8 +285,21 @@ impl TableReader<'_> {
     }
 
     fn scopes(&self, unit: usize) -> Arc<ScopeTable> {
-        let read = || self.index.scopes(&self.dwarf, unit, self.is_code);
-        self.of.scopes.get(&unit, read, ScopeTable::memory_bytes)
+        self.of.scopes.get(&unit, || self.read_scopes(unit), ScopeTable::memory_bytes)
+    }
+
+    /// Reads the functions and inlined calls of a unit, from its split part where that can be had; none where the unit
+    /// cannot be read.
+    fn read_scopes(&self, unit: usize) -> ScopeTable {
+        let opened = self.index.units.open(&self.dwarf, unit, &mut AbbreviationsCache::default());
+        let Some(opened) = opened else { return ScopeTable::default() };
+        let whole = opened.unit_ref(&self.dwarf);
+        let alt = self.of.alt().map(AltFile::units);
+        let split = self.of.parts.split(unit, &self.dwarf, whole.unit, &|part, units| {
+            ScopeTable::read(part, References { own: units, alt }, self.is_code)
+        });
+        let references = References { own: &self.index.units, alt };
+        split.unwrap_or_else(|| ScopeTable::read(whole, references, self.is_code))
     }
 }
 

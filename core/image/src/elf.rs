@@ -73,6 +73,11 @@ impl Elf {
         self.sections.iter().find(|s| &*s.name == name)
     }
 
+    /// Whether it has the symbols that a linker writes for debuggers, not the dynamic ones alone.
+    pub(crate) fn has_symbols(&self) -> bool {
+        self.sections.iter().any(|s| s.kind == raw::SHT_SYMTAB && s.size > 0)
+    }
+
     /// The allocated, executable section around an address.
     pub(crate) fn code_section(&self, address: u64) -> Option<&Section> {
         self.sections.iter().find(|s| s.allocated && s.executable && s.contains(address))

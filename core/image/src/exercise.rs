@@ -10,20 +10,28 @@ const PROCEDURE_BYTES_MAX: u64 = 2048;
 /// Reads `bytes` as an image and asks all that can be asked, checking that the answers fit together. Entry point for
 /// fuzzers: whatever the bytes, it returns within bounded time; a panic is a bug.
 pub fn exercise(bytes: &[u8]) {
-    let Ok(image) = Image::parse(bytes) else { return };
+    let Ok(mut image) = Image::parse(bytes) else { return };
+    exercise_image(&image);
+    if image.attach_itself() {
+        exercise_image(&image);
+    }
+}
+
+/// Asks an image all that can be asked, as [`exercise`] does.
+pub fn exercise_image(image: &Image) {
     let procedures = image.procedures();
     assert!(procedures.is_sorted_by(|a, b| a.address < b.address), "one procedure for each address, sorted");
     for procedure in procedures.iter().take(PROCEDURES_MAX) {
         assert!(procedure.size_bytes > 0 && procedure.demangled().len() < 1 << 20);
         assert!(image.procedure_at(procedure.address).is_some());
-        check_instructions(&image, procedure.address, procedure.size_bytes.min(PROCEDURE_BYTES_MAX));
+        check_instructions(image, procedure.address, procedure.size_bytes.min(PROCEDURE_BYTES_MAX));
     }
     for address in [0, 0x1000, u64::MAX - 8, u64::MAX] {
-        check_instructions(&image, ImageAddress(address), 64);
+        check_instructions(image, ImageAddress(address), 64);
         image.procedure_at(ImageAddress(address));
     }
-    if let DebugState::Split { missing } = image.debug_state() {
-        assert!(!missing.is_empty());
+    if let DebugState::Incomplete(missing) = image.debug_state() {
+        assert!(!missing.is_empty() && missing.len() < 1 << 20);
     }
     image.source_md5("/dwell/images/src/calc.c");
 }

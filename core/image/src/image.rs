@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::data::Data;
-use crate::debug_files::{self, DebugSearch, DebugState};
+use crate::debug_files::{self, DebugSearch, DebugState, Places};
 use crate::dwarf::{CompiledFrame, Dwarf, Frame};
 use crate::elf::Elf;
 use crate::procedure::{Procedure, Procedures};
 use crate::relocations::Relocations;
-use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode};
+use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode, minidebug};
 
 /// An ELF file: executable, shared library, vdso, kernel module or kernel.
 ///
@@ -50,13 +50,39 @@ impl Image {
         Ok(Image { path, own, debug, procedures: OnceLock::new(), relocations: OnceLock::new() })
     }
 
-    /// Looks for the image's debug file, unless the image has its own debug information. Answers that were kept are
-    /// forgotten, since the debug file also has symbols.
+    /// Looks for the image's debug file, unless the image has its own debug information, and makes known where the other
+    /// files are that its debug information is in. Answers that were kept are forgotten, since the debug file also has
+    /// symbols.
     pub fn attach_debug(&mut self, search: &DebugSearch) {
-        if !has_dwarf(self.elf()) && !self.elf().relocatable {
-            self.debug = debug_files::find(search, self.elf(), self.own.bytes(), self.path.as_deref());
-            self.procedures = OnceLock::new();
+        if self.elf().relocatable {
+            return;
         }
+        let places = |file: Option<&Path>| Places {
+            search: search.clone(),
+            image: self.path.clone(),
+            file: file.map(Path::to_owned),
+            build_id: self.elf().build_id.clone(),
+        };
+        if has_dwarf(self.elf()) {
+            let places = places(self.path.as_deref());
+            return self.own.look_in(places);
+        }
+        let found = debug_files::find(search, self.elf(), self.own.bytes(), self.path.as_deref());
+        self.debug = found.map(|mut found| {
+            found.dwarf.look_in(places(Some(&found.path)));
+            found
+        });
+        self.procedures = OnceLock::new();
+    }
+
+    /// Takes the image itself for all other files that its debug information is in, if it may be such a file: for fuzzing.
+    pub(crate) fn attach_itself(&mut self) -> bool {
+        let names = [".gnu_debugaltlink", ".debug_sup", ".debug_info.dwo", ".debug_cu_index"];
+        let may_be = names.iter().any(|name| self.elf().section(name).is_some());
+        if may_be {
+            self.own.look_within();
+        }
+        may_be
     }
 
     /// Whether source lines can be told.
@@ -67,12 +93,16 @@ impl Image {
             Ok(found) => {
                 return DebugState::Missing(format!("{} has no debug information", found.path.display()));
             }
-            Err(why) => return DebugState::Missing(why.clone()),
+            Err(why) => return DebugState::Missing(self.with_packed(why)),
         };
-        match self.dwarf().split_names(&|a| self.elf().is_code(a)) {
-            [] => state,
-            names => DebugState::Split { missing: names.iter().map(|n| n.to_string()).collect() },
-        }
+        let missing = self.dwarf().missing_parts(&|a| self.elf().is_code(a));
+        missing.map_or(state, DebugState::Incomplete)
+    }
+
+    /// The build id of the file that its debug information shares entries with (`.gnu_debugaltlink`), where that file was not
+    /// found.
+    pub fn missing_shared_debug(&self) -> Option<BuildId> {
+        self.dwarf().missing_alt()
     }
 
     /// Where it was opened from.
@@ -206,10 +236,30 @@ impl Image {
         }
     }
 
+    /// Why there is no debug information, and why the packed symbols cannot be used either.
+    fn with_packed(&self, why: &str) -> String {
+        let section = self.elf().section(minidebug::SECTION);
+        match section.map(|section| minidebug::unpack(section.bytes(self.own.bytes()))) {
+            Some(Err(packed)) => format!("{why}; {packed}"),
+            _ => why.to_owned(),
+        }
+    }
+
+    /// The file of symbols that the image carries packed.
+    fn packed_symbols(&self) -> Option<(Elf, Vec<u8>)> {
+        let packed = self.elf().section(minidebug::SECTION)?.bytes(self.own.bytes());
+        let bytes = minidebug::unpack(packed).ok()?;
+        let elf = Elf::parse(&bytes).ok()?;
+        (elf.arch == self.arch()).then_some((elf, bytes))
+    }
+
     fn gathered(&self) -> &Procedures {
         self.procedures.get_or_init(|| {
             let debug = self.debug.as_ref().ok().map(|found| (found.dwarf.elf(), found.dwarf.bytes()));
-            Procedures::gather(self.elf(), self.own.bytes(), debug)
+            let debug = debug.filter(|(elf, _)| elf.has_symbols());
+            let packed = if debug.is_none() { self.packed_symbols() } else { None };
+            let packed = packed.as_ref().map(|(elf, bytes)| (elf, &bytes[..]));
+            Procedures::gather(self.elf(), self.own.bytes(), debug.or(packed))
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::data::{Data, open_regular};
 use crate::elf::{self, Elf, Section};
 use crate::symbols::{self, le32, le64};
 use crate::unwind::Unwind;
-use crate::{BuildId, DebugSearch, ImageAddress, ImageError, ImageOffset, demangle, plt};
+use crate::{BuildId, DebugSearch, ImageAddress, ImageError, ImageOffset, demangle, minidebug, plt};
 
 /// Larger files than that are no images: the sizes of hostile ones are anything.
 const FILE_BYTES_MAX: u64 = 4 << 30;
@@ -37,6 +37,7 @@ const OVERLAPS_MAX: usize = 256;
 /// The procedures of a file by address.
 pub struct Outline {
     image: Sparse,
+    /// The file with the rest of the symbols: the debug file, or what the image carries packed.
     debug: Option<Sparse>,
     /// By address, one for each.
     procedures: Vec<Candidate>,
@@ -85,6 +86,7 @@ impl Outline {
             return Ok(None);
         }
         let debug = if image.has_dwarf() { None } else { image.debug_file(search, path) };
+        let debug = debug.filter(|d| d.elf.has_symbols()).or_else(|| image.packed_symbols());
         let unwind = Unwind::read(&image.elf, &|s| image.section(s), &image.file);
         let (procedures, furthest_end, ties) = Default::default();
         let mut outline = Outline { image, debug, procedures, furthest_end, ties, unwind };
@@ -353,8 +355,11 @@ fn drop_labels(merged: &mut Vec<Candidate>) {
 
 impl Sparse {
     fn open(path: &Path) -> Result<Sparse, ImageError> {
+        Sparse::of(open_regular(path).map_err(|error| ImageError::read(path, error))?, path)
+    }
+
+    fn of(file: File, path: &Path) -> Result<Sparse, ImageError> {
         let read = |error| ImageError::read(path, error);
-        let file = open_regular(path).map_err(read)?;
         let length = file.metadata().map_err(read)?.len();
         if length > FILE_BYTES_MAX {
             return Err(ImageError::Unsupported("too large a file".to_owned()));
@@ -381,6 +386,17 @@ impl Sparse {
         let opened = places.iter().filter_map(|place| Sparse::open(place).ok());
         let is_ours = |d: &Sparse| d.elf.arch == self.elf.arch && d.elf.build_id == self.elf.build_id;
         opened.into_iter().find(is_ours)
+    }
+
+    /// The file of symbols that this one carries packed. Unpacked it is a file in memory, so that it is read as any other.
+    fn packed_symbols(&self) -> Option<Sparse> {
+        let packed = self.section(self.elf.section(minidebug::SECTION)?);
+        let bytes = minidebug::unpack(&packed).ok()?;
+        let memory = rustix::fs::memfd_create(minidebug::SECTION, rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+        let file = File::from(memory);
+        file.write_all_at(&bytes, 0).ok()?;
+        let symbols = Sparse::of(file, Path::new(minidebug::SECTION)).ok()?;
+        (symbols.elf.arch == self.elf.arch).then_some(symbols)
     }
 
     /// The bytes of a section; none where it is compressed, too long or not in the file.

@@ -14,7 +14,7 @@ mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dwell_query::{Query, answer};
+use dwell_query::{Query, answer, text_to_path};
 use napi::bindgen_prelude::{AsyncTask, Result};
 use napi_derive::napi;
 
@@ -100,7 +100,7 @@ impl Dwell {
         path: String,
         cancel: Option<&Cancel>,
     ) -> AsyncTask<Ask<answer::FileCosts, FileCosts>> {
-        self.ask(cancel, move |query, cancel| query.file_costs(&epochs, path.as_ref(), cancel))
+        self.ask(cancel, move |query, cancel| query.file_costs(&epochs, &text_to_path(&path), cancel))
     }
 
     /// One source line (from 1) of the file `path`, instruction by instruction.
@@ -112,7 +112,7 @@ impl Dwell {
         line: u32,
         cancel: Option<&Cancel>,
     ) -> AsyncTask<Ask<answer::LineDetail, LineDetail>> {
-        self.ask(cancel, move |query, cancel| query.line_detail(&epochs, path.as_ref(), line, cancel))
+        self.ask(cancel, move |query, cancel| query.line_detail(&epochs, &text_to_path(&path), line, cancel))
     }
 
     /// What changed between two profiles.
@@ -131,7 +131,7 @@ impl Dwell {
         cancel: Option<&Cancel>,
     ) -> AsyncTask<Ask<answer::FileChanges, FileChanges>> {
         let request = requests::diff(request);
-        self.ask(cancel, move |query, cancel| query.file_changes(&request, path.as_ref(), cancel))
+        self.ask(cancel, move |query, cancel| query.file_changes(&request, &text_to_path(&path), cancel))
     }
 
     /// Where the cycles of a procedure, an image or everything go.

@@ -39,7 +39,8 @@ pub struct CollectorRecord {
     pub rate_raised: u64,
     /// Resident memory, in bytes, when this was written.
     pub memory_bytes: u64,
-    /// The most that was seen of it since the collector started.
+    /// The most that it was since the collector started, as the kernel counts it (VmHWM); of processes that it starts for a
+    /// while, nothing is in it.
     pub memory_bytes_max: u64,
     /// The epoch's files, in bytes.
     pub disk_bytes: u64,

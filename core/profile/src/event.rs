@@ -48,7 +48,33 @@ impl Event {
 
     /// Whether its samples measure time at the head of the machine, so that CPI can be had from them.
     pub fn is_time(&self) -> bool {
-        *self == Self::CYCLES || *self == Self::CPU_CLOCK
+        ["cycles", "cpu-clock"].contains(&self.base_name())
+    }
+
+    /// The name of what is counted, without what says how and where: perf's modifiers (`cycles:pp`), the unit that counts
+    /// (`cpu_core/cycles/`), the number of a second event of the same name (`cycles#2`). Of two names that perf has for one
+    /// thing it is the one that Dwell records by: `cpu-clock` for `task-clock`.
+    ///
+    /// An import names each event as perf does, so that events that differ in their modifiers only are counted apart; an
+    /// analysis looks for `instructions`, whatever modifiers they were counted with.
+    pub fn base_name(&self) -> &str {
+        let name = match self.name().rsplit_once('#') {
+            Some((name, number)) if number.bytes().all(|b| b.is_ascii_digit()) => name,
+            _ => self.name(),
+        };
+        let plain = without_modifiers(name);
+        let mut parts = plain.split('/');
+        let counted = match (parts.next(), parts.next(), parts.next()) {
+            (Some(unit), Some(counted), Some(_)) if unit.starts_with("cpu") => without_modifiers(counted),
+            _ => plain,
+        };
+        match counted {
+            "cpu-cycles" => "cycles",
+            "task-clock" => "cpu-clock",
+            "branch-instructions" => "branches",
+            "faults" => "page-faults",
+            _ => counted,
+        }
     }
 
     /// Whether the collector derived it from another event's samples (it has no period of its own).
@@ -56,6 +82,15 @@ impl Event {
         let directions =
             [Self::BRANCH_TAKEN, Self::BRANCH_NOT_TAKEN, Self::AHEAD_TAKEN, Self::AHEAD_NOT_TAKEN];
         *self == Self::KERNEL_TIME || directions.contains(self)
+    }
+}
+
+/// A name of perf's without `:u` and the like.
+fn without_modifiers(name: &str) -> &str {
+    const MODIFIERS: &str = "ukhGHpPSDeIWbR";
+    match name.rsplit_once(':') {
+        Some((plain, modifiers)) if modifiers.chars().all(|c| MODIFIERS.contains(c)) => plain,
+        _ => name,
     }
 }
 
@@ -87,5 +122,34 @@ impl Unit {
             Unit::Nanoseconds => "ns",
             Unit::Events => "events",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_known_whatever_the_modifiers_are() {
+        let bases = [
+            ("cycles", "cycles"),
+            ("cycles:P", "cycles"),
+            ("cycles:ppu#2", "cycles"),
+            ("cpu_core/cycles/", "cycles"),
+            ("cpu_atom/cycles/u", "cycles"),
+            ("cpu_core/cycles:Pu/", "cycles"),
+            ("cpu-cycles:k", "cycles"),
+            ("task-clock:u", "cpu-clock"),
+            ("cpu-clock#3", "cpu-clock"),
+            ("instructions:u", "instructions"),
+            ("sched:sched_switch", "sched:sched_switch"),
+            ("intel_pt//", "intel_pt//"),
+            ("cs_etm/autofdo/u", "cs_etm/autofdo/u"),
+            ("", ""),
+        ];
+        for (name, base) in bases {
+            assert_eq!(Event::named(name).base_name(), base, "{name}");
+        }
+        assert!(Event::named("cycles:k").is_time() && !Event::named("instructions:u").is_time());
     }
 }

@@ -128,9 +128,9 @@ pub struct ImageRecord {
     pub id: ImageId,
     /// What it is.
     pub kind: ImageKind,
-    /// The path it was mapped from (for the rest, a name: `[kernel.kallsyms]`, `[vdso]`, …). Stored as text: bytes
-    /// that are no UTF-8 become U+FFFD.
-    #[serde(serialize_with = "crate::source::path_as_text")]
+    /// The path it was mapped from (for the rest, a name: `[kernel.kallsyms]`, `[vdso]`, …). Stored as the
+    /// text of [`path_to_text`](crate::path_to_text).
+    #[serde(with = "crate::path_text")]
     pub path: PathBuf,
     /// Whether the file had been deleted or replaced when it was seen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

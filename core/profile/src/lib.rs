@@ -17,6 +17,7 @@ mod event;
 mod image_id;
 mod image_places;
 mod ledger;
+mod path_text;
 mod paths;
 mod sample;
 mod segment;
@@ -38,6 +39,7 @@ pub use event::{Event, Unit};
 pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
 pub use image_places::{ImagePlace, ImagePlaces, NamedFrame};
 pub use ledger::{Ledger, Settled};
+pub use path_text::{bytes_to_text, name_to_text, path_to_text, text_to_path};
 pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord, WindowsRecord};
 pub use sample::{Counts, SampleKey};
 pub use segment::{

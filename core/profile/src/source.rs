@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// Size of the largest source file that is kept, in bytes.
 pub const MAX_SOURCE_BYTES: u64 = 16 << 20;
@@ -11,7 +11,7 @@ pub const MAX_SOURCE_BYTES: u64 = 16 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceRecord {
     /// The path as debug information spells it.
-    #[serde(serialize_with = "path_as_text")]
+    #[serde(with = "crate::path_text")]
     pub path: PathBuf,
     /// BLAKE3 of its bytes, 64 hexadecimal digits.
     pub blake3: String,
@@ -38,9 +38,4 @@ impl SourceRecord {
     pub(crate) fn is_well_formed(&self) -> bool {
         self.blake3.len() == 64 && self.blake3.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     }
-}
-
-/// JSON holds texts only: a path that is no UTF-8 is spelled lossily rather than refused with all its samples.
-pub(crate) fn path_as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&path.to_string_lossy())
 }

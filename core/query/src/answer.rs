@@ -9,6 +9,7 @@ mod summary;
 
 use std::collections::BTreeMap;
 
+use dwell_profile::Event;
 use serde::Serialize;
 
 pub use diff::{
@@ -98,6 +99,18 @@ pub struct Top {
     pub omitted_rows: usize,
     /// What one must know to read it: losses, images that are gone or have changed, …
     pub notes: Vec<String>,
+}
+
+impl Top {
+    /// The event that shares are of, with its samples: time where it was sampled, and of several the one with the most
+    /// samples.
+    pub fn primary(&self) -> Option<(&str, u64)> {
+        let rank = |(name, samples): &(&String, &u64)| {
+            let event = Event::named(name);
+            (!event.is_time(), event.is_derived(), std::cmp::Reverse(**samples))
+        };
+        self.total.iter().min_by_key(rank).map(|(name, samples)| (name.as_str(), *samples))
+    }
 }
 
 /// A row of [`Top`]; which keys are present depends on what it is by.

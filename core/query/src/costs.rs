@@ -245,12 +245,15 @@ pub fn analysis(selection: &Selection, image: &Image, sampled: &Sampled, scale: 
     // An event that some of the epochs did not record would be compared with executions of all of them.
     let in_all = |event: &&Event| selection.epochs.iter().all(|e| e.events.contains_key(*event));
     let others = selection.events.iter().filter(|e| !e.is_time() && !e.is_derived()).filter(in_all);
-    let mut event_samples: BTreeMap<Event, (Vec<u64>, u64)> = others
-        .filter_map(|e| {
-            let period = selection.epochs.iter().rev().find_map(|epoch| epoch.events.get(e))?.period;
-            Some((e.clone(), (column(e)?, period)))
-        })
-        .collect();
+    // An analysis knows events by what they count. Of several that count the same (`instructions`, `instructions:u`) it
+    // takes the one with the most samples, which comes first.
+    let mut event_samples: BTreeMap<Event, (Vec<u64>, u64)> = BTreeMap::new();
+    for e in others {
+        let record = selection.epochs.iter().rev().find_map(|epoch| epoch.events.get(e));
+        if let Some((samples, record)) = column(e).zip(record) {
+            event_samples.entry(Event::named(e.base_name())).or_insert((samples, record.period));
+        }
+    }
     // It has the period of the time samples, with which alone it is compared.
     event_samples.extend(column(&Event::KERNEL_TIME).map(|samples| (Event::KERNEL_TIME, (samples, 0))));
     let arch = image.arch();

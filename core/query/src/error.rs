@@ -12,12 +12,14 @@ pub enum QueryError {
     #[error(transparent)]
     Profile(#[from] DatabaseError),
     /// No procedure of that name is in the epoch's images.
-    #[error("procedure '{name}': not found in epoch {epoch}: 'dwell top' lists those with samples")]
+    #[error("procedure '{name}': not found in epoch {epoch}: {}", instead(similar))]
     NoProcedure {
         /// As asked.
         name: String,
         /// The epoch's id.
         epoch: String,
+        /// Procedures whose names only add what compilers and namespaces do, each with how many samples it has: most first.
+        similar: Vec<(String, u64)>,
     },
     /// Several procedures match.
     #[error("procedure '{name}': ambiguous: name one of {}", candidates.join(", "))]
@@ -129,4 +131,17 @@ impl QueryError {
             QueryError::Cancelled => "cancelled",
         }
     }
+}
+
+/// What to ask for instead of a name that is no procedure's.
+fn instead(similar: &[(String, u64)]) -> String {
+    if similar.is_empty() {
+        return "'dwell top' lists those with samples".to_owned();
+    }
+    let one = |(name, samples): &(String, u64)| match samples {
+        0 => format!("'{name}' (no samples)"),
+        1 => format!("'{name}' (1 sample)"),
+        _ => format!("'{name}' ({samples} samples)"),
+    };
+    format!("similar names are {}", similar.iter().map(one).collect::<Vec<_>>().join(", "))
 }

@@ -5,6 +5,7 @@
 
 use dwell_analysis::{Block, InstructionCost, ProcedureAnalysis};
 use dwell_image::{CompiledFrame, Flow, Image, ImageAddress, Instruction, Procedure};
+use dwell_profile::path_to_text;
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -80,7 +81,7 @@ impl Query {
         parts.iter_mut().zip(unseen).for_each(|(part, unseen)| *part *= if unseen { 0.0 } else { 1.0 });
         let reader = Reader { view, image_index: p.image, image, costs: &costs, scale, parts };
         Some(FeedbackProcedure {
-            image: record.path.display().to_string(),
+            image: path_to_text(&record.path).into_owned(),
             build_id: record.id.to_string(),
             symbol: p.name.clone(),
             local_number: None,

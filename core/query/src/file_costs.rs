@@ -8,6 +8,7 @@ use std::{
 
 use dwell_analysis::{Cause, Confidence, StallKind};
 use dwell_image::{Image, ImageAddress};
+use dwell_profile::text_to_path;
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -90,15 +91,15 @@ impl FileIndex {
         let candidates: Vec<&Arc<str>> = self.files.keys().collect();
         let mut same: Vec<Arc<str>> = candidates
             .iter()
-            .filter(|f| is_same(&sources.here(Path::new(f.as_ref()))))
+            .filter(|f| is_same(&sources.here(&text_to_path(f))))
             .map(|f| (*f).clone())
             .collect();
         same.sort();
         if !same.is_empty() {
             return same;
         }
-        let elsewhere = candidates.into_iter().filter(|f| !Path::new(f.as_ref()).exists());
-        let mut ranked: Vec<_> = elsewhere.map(|f| (common_tail(Path::new(f.as_ref()), path), f)).collect();
+        let elsewhere = candidates.into_iter().filter(|f| !text_to_path(f).exists());
+        let mut ranked: Vec<_> = elsewhere.map(|f| (common_tail(&text_to_path(f), path), f)).collect();
         ranked.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
         match ranked[..] {
             [(n, file)] if n >= 2 => vec![file.clone()],

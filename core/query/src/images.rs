@@ -4,7 +4,7 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -20,18 +20,15 @@ pub struct Found {
     pub image: Result<Arc<Image>, String>,
     /// What a reader of procedures must know: it is gone or has changed.
     pub note: Option<String>,
-    lines_note: OnceLock<Option<String>>,
     path: PathBuf,
 }
 
 impl Found {
-    /// What a reader of lines must know besides: there is no debug information, or not all of it. Looks into every unit.
-    pub fn lines_note(&self) -> Option<&str> {
-        let note = || {
-            let state = self.image.as_ref().ok()?.debug_state();
-            debug_note(&state).map(|what| format!("{}: {what}", self.path.display()))
-        };
-        self.lines_note.get_or_init(note).as_deref()
+    /// What a reader of lines must know besides: there is no debug information, or not all of it. Looks into every unit the
+    /// first time. To be asked after the lines, since some files are found to be of another build when they are read.
+    pub fn lines_note(&self) -> Option<String> {
+        let state = self.image.as_ref().ok()?.debug_state();
+        debug_note(&state).map(|what| format!("{}: {what}", self.path.display()))
     }
 }
 
@@ -146,15 +143,15 @@ impl ImageStore {
             ImageKind::Jit => Err("its code was generated in memory and is gone".to_owned()),
             ImageKind::Unknown => Err("no mapping was known for these samples".to_owned()),
         };
-        let (lines_note, path) = (OnceLock::new(), record.path.clone());
-        let about = |what: String| match what.contains(&*record.path.to_string_lossy()) {
+        let path = record.path.clone();
+        let about = |what: String| match what.contains(&*record.path.display().to_string()) {
             true => what,
             false => format!("{}: {what}", record.path.display()),
         };
         match bytes {
             Ok(mut image) => {
                 image.attach_debug(&self.search);
-                Found { image: Ok(Arc::new(image)), note: None, lines_note, path }
+                Found { image: Ok(Arc::new(image)), note: None, path }
             }
             Err(why) => {
                 let wanted =
@@ -163,7 +160,7 @@ impl ImageStore {
                     true => about(why.clone()),
                     false => format!("{}: names and lines are those of the profile", about(why.clone())),
                 };
-                Found { note: wanted.then_some(note), image: Err(why), lines_note, path }
+                Found { note: wanted.then_some(note), image: Err(why), path }
             }
         }
     }
@@ -276,10 +273,7 @@ fn debug_note(state: &DebugState) -> Option<String> {
     match state {
         DebugState::Present | DebugState::Separate(_) => None,
         DebugState::Missing(why) => Some(format!("no source lines: {why}")),
-        DebugState::Split { missing } => Some(format!(
-            "source lines are incomplete: split debug information is missing: {}",
-            missing.join(", ")
-        )),
+        DebugState::Incomplete(why) => Some(format!("inlined calls are incomplete: {why}")),
     }
 }
 
@@ -291,7 +285,7 @@ mod tests {
     fn images_that_were_not_used_for_longest_are_forgotten() {
         let found = |image: Option<Arc<Image>>| {
             let image = image.ok_or_else(String::new);
-            Arc::new(Found { image, note: None, lines_note: OnceLock::new(), path: PathBuf::new() })
+            Arc::new(Found { image, note: None, path: PathBuf::new() })
         };
         let own = Arc::new(Image::open(std::env::current_exe().unwrap()).unwrap());
         own.procedures();

@@ -14,7 +14,7 @@ use dwell_analysis::MachineModel;
 use dwell_image::{Image, ImageAddress};
 use dwell_profile::{
     Counts, Cpu, Database, Epoch, EpochId, Event, EventRecord, Host, ImageId, ImageKind, ImageRecord,
-    SampleKey, Scope, Unit,
+    SampleKey, Scope, Unit, name_to_text, path_to_text,
 };
 use jiff::Timestamp;
 
@@ -96,8 +96,8 @@ impl Subject {
     }
 
     fn is_called(&self, name: &str) -> bool {
-        self.path.as_os_str() == name
-            || self.path.file_name().is_some_and(|n| n == name)
+        path_to_text(&self.path) == name
+            || self.path.file_name().is_some_and(|n| name_to_text(n) == name)
             || self.record.id.as_str() == name
             || Path::new(name).canonicalize().is_ok_and(|p| p == self.path)
     }
@@ -105,7 +105,7 @@ impl Subject {
 
 fn parse(text: &str, path: &Path, images: &[Subject], event: &Event) -> Result<Counts, QueryError> {
     let app: Arc<str> =
-        images.first().and_then(|s| s.path.file_name()).map_or("".into(), |n| n.to_string_lossy().into());
+        images.first().and_then(|s| s.path.file_name()).map_or("".into(), |n| name_to_text(n).into());
     let mut counts = Counts::default();
     let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.starts_with('#'));
     for (index, line) in lines {
@@ -167,7 +167,7 @@ fn epoch(request: &ImportRequest, model: &MachineModel, arch: &str, samples: u64
             machine_model: Some(model.name().to_owned()),
         },
         backend: "import".to_owned(),
-        scope: Scope::Import(request.counts.display().to_string()),
+        scope: Scope::Import(path_to_text(&request.counts).into_owned()),
         events: BTreeMap::from([(Event::named(&request.event), record)]),
         notes: Vec::new(),
         paths: None,

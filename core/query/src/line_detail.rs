@@ -10,6 +10,8 @@ use std::{
     sync::Arc,
 };
 
+use dwell_profile::path_to_text;
+
 use crate::{
     Cancel, Query, QueryError,
     answer::{LineCaller, LineDetail, LineInstruction, LinePlace, LineStall, ListingStall},
@@ -131,7 +133,7 @@ impl Subject<'_> {
             None => (None, None),
             // A culprit in this file moves with it; one whose line was edited keeps its file only.
             Some((file, line)) if *file == *self.of.file => {
-                (Some(self.path.display().to_string()), self.of.map.now(line))
+                (Some(path_to_text(self.path).into_owned()), self.of.map.now(line))
             }
             Some((file, line)) => (Some(file.to_string()), Some(line)),
         };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_analysis::{Block, Cause, Confidence, DataSource, Edge, InstructionCost, Level, StallKind};
+use dwell_profile::path_to_text;
 
 use crate::{
     answer::{
@@ -25,7 +26,7 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
     Listing {
         schema: 1,
         image: ListingImage {
-            path: record.path.display().to_string(),
+            path: path_to_text(&record.path).into_owned(),
             build_id: record.id.to_string(),
             arch: costs.arch().map_or("", |arch| arch.name()).to_owned(),
         },

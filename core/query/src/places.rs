@@ -4,7 +4,7 @@
 //! formats. Cost: the analysis of each procedure that matters, shared between the processors.
 
 use dwell_image::{Image, ImageAddress};
-use dwell_profile::{ImageOffset, ImagePlace, NamedFrame};
+use dwell_profile::{ImageOffset, ImagePlace, NamedFrame, path_to_text};
 
 use crate::{
     Cancel, Query, QueryError,
@@ -73,7 +73,7 @@ impl Query {
         ProcedurePlaces {
             procedure: p.name.clone(),
             demangled: p.demangled.clone(),
-            image: record.path.display().to_string(),
+            image: path_to_text(&record.path).into_owned(),
             build_id: record.id.to_string(),
             address: p.address.filter(|_| begins).map_or(0, |a| a.0),
             image_base: image.and_then(|i| i.address_of(ImageOffset(0))).map_or(0, |a| a.0),

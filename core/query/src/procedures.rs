@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use dwell_image::{Image, ImageAddress};
-use dwell_profile::{ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol};
+use dwell_profile::{
+    ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol, name_to_text, path_to_text,
+};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -13,6 +15,7 @@ use crate::{
     images::ImageStore,
     scales::in_parallel,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
+    similar,
 };
 
 /// What stands where a name would, for samples that no symbol covers.
@@ -76,8 +79,11 @@ pub fn by_name(
         sampled.iter().filter(|p| readings.iter().any(|r| r.fits(selection, p))).collect();
     match matches[..] {
         [one] => Ok(one.clone()),
-        [] => by_symbol(selection, store, sampled, &readings)
-            .ok_or_else(|| QueryError::NoProcedure { name: name.to_owned(), epoch: selection.name() }),
+        [] => by_symbol(selection, store, sampled, &readings).ok_or_else(|| QueryError::NoProcedure {
+            name: name.to_owned(),
+            epoch: selection.name(),
+            similar: similar(selection, store, sampled, &readings),
+        }),
         _ => Err(QueryError::Ambiguous {
             name: name.to_owned(),
             candidates: matches.iter().take(10).map(|p| p.id.clone()).collect(),
@@ -102,7 +108,7 @@ pub fn image_name(record: &ImageRecord) -> String {
     if record.kind == ImageKind::Jit {
         return record.id.to_string(); // mapped from nothing: `//anon` says less than `jit:node`
     }
-    record.path.file_name().map_or_else(|| record.path.display().to_string(), |n| n.to_string_lossy().into())
+    name_to_text(record.path.file_name().unwrap_or(record.path.as_os_str())).into_owned()
 }
 
 /// One way to read `[IMAGE:]NAME`, given that names and paths may hold colons.
@@ -135,11 +141,21 @@ impl Reading<'_> {
 
     fn fits_image(&self, record: &ImageRecord) -> bool {
         let Some(image) = self.image else { return true };
-        record.path.as_os_str() == image || record.id.as_str() == image || image_name(record) == image
+        path_to_text(&record.path) == image || record.id.as_str() == image || image_name(record) == image
     }
 
     fn fits_name(&self, name: &str, demangled: &str) -> bool {
-        self.name == name || self.name == demangled || self.name == without_parameters(demangled)
+        // A part or copy that the compiler made is not the function: it is offered, not taken.
+        let whole = similar::without_clones(demangled).len() == demangled.len();
+        self.name == name || self.name == demangled || whole && self.name == without_parameters(demangled)
+    }
+
+    /// Whether the name is what a procedure is called without what compilers and namespaces add.
+    fn resembles(&self, name: &str, demangled: &str) -> bool {
+        let written = similar::without_clones(demangled);
+        self.name == similar::without_clones(name)
+            || self.name == written
+            || similar::ends_in(&similar::without_arguments(without_parameters(written)), self.name)
     }
 
     fn fits_address(&self, start: ImageAddress, size_bytes: u64) -> bool {
@@ -192,6 +208,40 @@ fn by_symbol(
         let known = sampled.iter().find(|s| s.image == index && s.address == Some(found.address));
         Some(known.cloned().unwrap_or_else(|| from_symbol(index, found)))
     })
+}
+
+/// So many similar names are offered.
+const SIMILAR_MAX: usize = 10;
+
+/// Procedures that a name may have meant, those with samples first.
+fn similar(
+    selection: &Selection,
+    store: &ImageStore,
+    sampled: &[ProcedureSamples],
+    readings: &[Reading<'_>],
+) -> Vec<(String, u64)> {
+    let fits = |record: &ImageRecord, name: &str, demangled: &str| {
+        readings.iter().any(|r| r.fits_image(record) && r.resembles(name, demangled))
+    };
+    let with_samples = sampled
+        .iter()
+        .filter(|p| fits(&selection.images[p.image].record, &p.name, &p.demangled))
+        .map(|p| (p.id.clone(), p.counts.first().copied().unwrap_or(0)));
+    let mut found: Vec<(String, u64)> = with_samples.take(SIMILAR_MAX).collect();
+    for samples in &selection.images {
+        let image = store.find(&samples.record);
+        let procedures = image.image.as_deref().map_or(&[][..], Image::procedures);
+        for p in procedures {
+            if found.len() >= SIMILAR_MAX {
+                return found;
+            }
+            let id = format!("{}:{}", image_name(&samples.record), p.name);
+            if fits(&samples.record, &p.name, p.demangled()) && found.iter().all(|(known, _)| *known != id) {
+                found.push((id, 0));
+            }
+        }
+    }
+    found
 }
 
 fn from_symbol(image: usize, p: &dwell_image::Procedure) -> ProcedureSamples {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use dwell_image::{Image, ImageAddress, Kept};
-use dwell_profile::{Database, Epoch, EpochId, ImageRecord};
+use dwell_profile::{Database, Epoch, EpochId, ImageRecord, name_to_text, text_to_path};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -233,10 +233,8 @@ impl Query {
         };
         let mut listing = listing::listing(&view.selection, &procedure, &costs);
         let record = &view.selection.images[procedure.image].record;
-        listing::add_source_lines(&mut listing, |file| {
-            self.text_as_built(&view, procedure.image, Path::new(file))
-        });
-        listing.notes.extend(self.store.find(record).lines_note().map(str::to_owned));
+        listing::add_source_lines(&mut listing, |file| self.text_as_built(&view, procedure.image, file));
+        listing.notes.extend(self.store.find(record).lines_note());
         Ok(listing)
     }
 
@@ -247,10 +245,10 @@ impl Query {
         let view = self.view(&[epoch.to_string()])?;
         let mut texts = Vec::new();
         for (file, record) in self.sampled_files(&view.selection) {
-            let path = Path::new(file.as_ref());
-            let Ok(text) = source::read(path) else { continue };
-            if self.built_as(record, &file).is(&text, source::mtime_ns(path)) == Some(true) {
-                texts.push((path.to_owned(), text));
+            let path = text_to_path(&file);
+            let Ok(text) = source::read(&path) else { continue };
+            if self.built_as(record, &file).is(&text, source::mtime_ns(&path)) == Some(true) {
+                texts.push((path.into_owned(), text));
             }
         }
         // In batches: each holds the metadata's lock for some fsyncs.
@@ -321,12 +319,12 @@ impl Query {
     }
 
     /// A file's text as it was when the image (an index) was built.
-    pub(crate) fn text_as_built(&self, view: &View, image: usize, file: &Path) -> Option<String> {
+    pub(crate) fn text_as_built(&self, view: &View, image: usize, file: &str) -> Option<String> {
         let samples = &view.selection.images[image];
-        let name = file.to_str()?;
-        let snapshot = source::snapshot(&view.selection, samples, name);
-        let here = self.sources.here(file);
-        source::text_as_built(&self.database, snapshot, &here, &self.built_as(&samples.record, name))
+        let snapshot = source::snapshot(&view.selection, samples, file);
+        let path = text_to_path(file);
+        let here = self.sources.here(&path);
+        source::text_as_built(&self.database, snapshot, &here, &self.built_as(&samples.record, file))
     }
 
     pub(crate) fn compare(&self, image: usize, view: &View, file: &str, path: &Path) -> Compared {
@@ -395,7 +393,7 @@ impl Query {
         cancel: &Cancel,
     ) -> Result<Arc<FileIndex>, QueryError> {
         let procedures = self.procedures(view, cancel)?;
-        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let name = path.file_name().map(name_to_text).unwrap_or_default();
         let slot = view.files.get(&name.as_ref().into(), Once::default, |_| 1);
         let build =
             || FileIndex::build(&view.selection, &self.store, procedures, &name, cancel).map(Arc::new);

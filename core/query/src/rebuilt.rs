@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use dwell_image::build_id_of_file;
-use dwell_profile::{ImageKind, ImageRecord};
+use dwell_profile::{ImageKind, ImageRecord, path_to_text};
 
 use crate::{answer::Program, images::unchanged, selection::Selection};
 
@@ -20,7 +20,7 @@ pub fn programs(selection: &Selection, images: BTreeSet<usize>) -> Vec<Program> 
 
 fn program(selection: &Selection, path: &Path) -> Program {
     let sampled = selection.images.iter().map(|i| &i.record).filter(|r| r.path == path);
-    Program { path: path.display().to_string(), rebuilt: is_other(path, sampled) }
+    Program { path: path_to_text(path).into_owned(), rebuilt: is_other(path, sampled) }
 }
 
 /// What a reader must know of them.

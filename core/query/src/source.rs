@@ -3,16 +3,17 @@
 use std::{
     borrow::Cow,
     collections::HashMap,
+    ops::Range,
     path::{Path, PathBuf},
     time::UNIX_EPOCH,
 };
 
-use dwell_profile::{Database, MAX_SOURCE_BYTES, SourceRecord};
+use dwell_profile::{Database, MAX_SOURCE_BYTES, SourceRecord, path_to_text};
 use md5::{Digest, Md5};
-use similar::{DiffOp, TextDiff};
 
 use crate::{
     answer::SourceState,
+    differences::{Stretch, stretches},
     selection::{ImageSamples, Selection},
 };
 
@@ -137,7 +138,8 @@ pub fn text_as_built(
 /// The snapshot of the file that the debug information spells `file`, from the newest epoch that sampled the image: an
 /// image that was rebuilt since has another id, and the snapshots of its own epochs.
 pub fn snapshot<'s>(selection: &'s Selection, image: &ImageSamples, file: &str) -> Option<&'s SourceRecord> {
-    let of_epoch = |epoch: &usize| selection.sources.get(*epoch)?.iter().find(|s| s.path.as_os_str() == file);
+    let of_epoch =
+        |epoch: &usize| selection.sources.get(*epoch)?.iter().find(|s| path_to_text(&s.path) == file);
     image.epochs.iter().rev().find_map(of_epoch)
 }
 
@@ -176,18 +178,14 @@ fn against_snapshot(database: &Database, record: &SourceRecord, now: &[u8]) -> C
 /// Where the lines of a text are in a later one. As many lines as were taken out in one place and put in there were edited;
 /// of others nothing tells which became which.
 pub fn map_lines(then: &str, now: &str) -> Moved {
-    let diff = TextDiff::from_lines(then, now);
+    let [then, now] = [then, now].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
     let mut moved = Moved::default();
-    let pairs = |old: usize, new: usize, n: usize| (1..=n).map(move |i| ((old + i) as u32, (new + i) as u32));
-    for op in diff.ops() {
-        match *op {
-            DiffOp::Equal { old_index, new_index, len } => {
-                moved.same.extend(pairs(old_index, new_index, len))
-            }
-            DiffOp::Replace { old_index, old_len, new_index, new_len } if old_len == new_len => {
-                moved.edited.extend(pairs(old_index, new_index, old_len));
-            }
-            _ => {}
+    let lines = |a: Range<usize>, b: Range<usize>| a.zip(b).map(|(a, b)| (a as u32 + 1, b as u32 + 1));
+    for stretch in stretches(then.into_iter(), now.into_iter()) {
+        match stretch {
+            Stretch::Same { a, b } => moved.same.extend(lines(a, b)),
+            Stretch::Differs { a, b } if a.len() == b.len() => moved.edited.extend(lines(a, b)),
+            Stretch::Differs { .. } => {}
         }
     }
     moved

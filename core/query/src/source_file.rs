@@ -10,6 +10,8 @@ use std::{
     sync::Arc,
 };
 
+use dwell_profile::path_to_text;
+
 use crate::{
     Cancel, Query, QueryError,
     answer::{FileCosts, SourceState},
@@ -52,7 +54,7 @@ impl Query {
         let view = self.view(epochs)?;
         let procedures = self.procedures(&view, cancel)?;
         let file = self.source_file(&view, path, cancel)?;
-        let asked = path.display().to_string();
+        let asked = path_to_text(path).into_owned();
         let mut sums = LineSums::new(&view.selection, &asked);
         for (p, of, costs) in file.analysed(self, &view, procedures, cancel)? {
             sums.add(p, &costs, &of);

@@ -125,7 +125,7 @@ impl Query {
 /// The primary event's mean period; sets that were sampled twice as often have twice as many samples.
 fn period(selection: &Selection) -> Option<f64> {
     let event = selection.primary()?;
-    if let Some(cycles) = selection.period_cycles().filter(|_| event.name() == "cycles") {
+    if let Some(cycles) = selection.period_cycles().filter(|_| event.base_name() == "cycles") {
         return Some(cycles);
     }
     // Nanoseconds stay: cycles would divide by a clock that wanders.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use dwell_analysis::{Cause, InstructionCost, StallKind, machine::Order};
 use dwell_image::{Arch, Instruction, Operand, RegisterSet};
+use dwell_profile::path_to_text;
 
 use crate::{
     Cancel, Query, QueryError,
@@ -91,7 +92,7 @@ fn of_images(
         return Err(QueryError::NoImage { name: name.clone(), epoch: selection.name() });
     }
     let paths: Vec<_> =
-        images.iter().map(|&i| selection.images[i].record.path.display().to_string()).collect();
+        images.iter().map(|&i| path_to_text(&selection.images[i].record.path).into_owned()).collect();
     Ok((SummaryScope { kind: "image".to_owned(), name: paths.join(", ") }, subjects))
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{MachineModel, machine::Order};
-use dwell_profile::{Dimension, Event, ImageKind, ImagePlace, ImageRecord};
+use dwell_profile::{Dimension, Event, ImageKind, ImagePlace, ImageRecord, path_to_text};
 
 use crate::{
     Cancel, QueryError, SampleFilter,
@@ -237,7 +237,7 @@ fn primary(counts: &CountsByEvent) -> f64 {
 /// Whether the image's path or id contains the part that is asked for.
 pub fn wants(part: &Option<String>, record: &ImageRecord) -> bool {
     let Some(part) = part else { return true };
-    record.path.to_string_lossy().contains(part.as_str()) || record.id.as_str().contains(part.as_str())
+    path_to_text(&record.path).contains(part.as_str()) || record.id.as_str().contains(part.as_str())
 }
 
 fn row_key(row: &TopRow) -> impl Ord + use<'_> {
@@ -267,14 +267,14 @@ pub fn tells_executions(selection: &Selection) -> bool {
     let in_order = selection.epochs.last().is_some_and(|e| model(e).order == Order::InOrder);
     in_order
         || !selection.stepped.is_empty()
-        || selection.events.iter().any(|e| e.is_derived() || *e == Event::INSTRUCTIONS)
+        || selection.events.iter().any(|e| e.is_derived() || e.base_name() == Event::INSTRUCTIONS.name())
 }
 
 fn image_row(record: &ImageRecord) -> TopRow {
     TopRow {
         image: Some(match record.kind {
             ImageKind::Jit => record.id.to_string(),
-            _ => record.path.display().to_string(),
+            _ => path_to_text(&record.path).into_owned(),
         }),
         build_id: Some(record.id.to_string()),
         ..TopRow::default()
@@ -386,7 +386,7 @@ pub fn image_notes(selection: &Selection, store: &ImageStore, request: &TopReque
         let found = store.find(&i.record);
         let note = found.note.clone().or_else(|| {
             let lines = request.by == TopBy::Line;
-            if lines { found.lines_note().map(str::to_owned) } else { None }
+            if lines { found.lines_note() } else { None }
         })?;
         Some(format!("{note} ({:.1}% of the samples)", 100.0 * selection.share(&i.total)))
     });

@@ -226,6 +226,26 @@ fn a_procedure_is_found_by_any_of_its_names() {
 }
 
 #[test]
+fn a_name_that_compilers_and_namespaces_added_to_is_offered() {
+    let scene = Scene::new();
+    let renames = ["walk=walk.constprop.0", "other=_ZN2ns5otherEi.cold", "main=walk.cold"];
+    let renames = renames.iter().flat_map(|names| ["--redefine-sym", names]);
+    let status = Command::new("objcopy").args(renames).arg(&scene.program).status().unwrap();
+    assert!(status.success());
+    let offered = |name: &str| scene.listing(name).unwrap_err().to_string();
+    let walk = offered("walk");
+    let (with, without) = ("'walk:walk.constprop.0' (", "'walk:walk.cold' (no samples)");
+    assert!(walk.contains("not found in epoch") && walk.lines().count() == 1, "{walk}");
+    assert!(walk.find(with).zip(walk.find(without)).is_some_and(|(first, second)| first < second), "{walk}");
+    assert!(offered("walk:walk").contains(with));
+    for name in ["other", "ns::other", "ns::other(int)", "_ZN2ns5otherEi"] {
+        assert!(offered(name).contains("'walk:_ZN2ns5otherEi.cold' ("), "{name}: {}", offered(name));
+    }
+    assert!(scene.listing("walk:walk.constprop.0").is_ok(), "what is offered is found");
+    assert!(offered("alk").contains("'dwell top' lists"), "{}", offered("alk"));
+}
+
+#[test]
 fn inlined_lines_cost_where_they_are_written() {
     let scene = Scene::new();
     let costs = scene.query().file_costs(&[], &scene.source, &Cancel::new()).unwrap();

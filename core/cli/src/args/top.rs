@@ -25,7 +25,7 @@ pub struct TopArgs {
     #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
     pub limit: usize,
     /// Only images whose path or id contains this.
-    #[arg(long, value_name = "PART")]
+    #[arg(long, value_name = "PART", value_parser = super::spelled())]
     pub image: Option<String>,
     /// Only the kernel and its modules.
     #[arg(long, conflicts_with = "user")]
@@ -34,7 +34,7 @@ pub struct TopArgs {
     #[arg(long)]
     pub user: bool,
     /// Only this application (its executable's name).
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = super::spelled())]
     pub app: Option<String>,
     /// Only threads of this name, of an epoch that kept them (--dimensions).
     #[arg(long, value_name = "NAME")]

@@ -132,8 +132,7 @@ fn clock(time: &str) -> String {
 fn tiles(material: &Material) -> Vec<Tile> {
     let mut tiles = Vec::new();
     let event = |name: &str| material.epochs.iter().filter_map(|e| e.events.get(name)).collect::<Vec<_>>();
-    let time = ["cycles", "cpu-clock"].into_iter().find(|n| !event(n).is_empty());
-    if let Some(name) = time {
+    if let Some((name, _)) = material.procedures.primary() {
         let sum = |of: fn(&dwell_query::answer::EventSummary) -> u64| {
             event(name).iter().map(|e| of(e)).sum::<u64>()
         };
@@ -170,16 +169,13 @@ fn file_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-fn primary(row: &TopRow) -> u64 {
-    let time = ["cycles", "cpu-clock"].iter().find_map(|e| row.samples.get(*e));
-    time.or(row.samples.values().next()).copied().unwrap_or(0)
-}
-
 fn procedure_row(row: &TopRow, material: &Material) -> ProcedureRow {
     let section = material.listed.iter().position(|l| Some(&l.id) == row.id.as_ref());
     let summary = section.and_then(|s| material.listed[s].summary.as_ref());
     let (why, class) = summary.and_then(worst).unwrap_or((String::new(), "unknown"));
     let path = row.image.clone().unwrap_or_default();
+    let primary = material.procedures.primary().and_then(|(event, _)| row.samples.get(event));
+    let samples = primary.copied().unwrap_or(0);
     ProcedureRow {
         section,
         name: row.demangled.clone().unwrap_or_default(),
@@ -187,8 +183,8 @@ fn procedure_row(row: &TopRow, material: &Material) -> ProcedureRow {
         path,
         share: 100.0 * row.share,
         percent: format!("{:.2}%", 100.0 * row.share),
-        samples: primary(row),
-        samples_told: grouped(primary(row)),
+        samples,
+        samples_told: grouped(samples),
         cycles: row.cycles.unwrap_or(-1.0),
         cycles_told: si_or_dash(row.cycles),
         cpi: row.cpi.unwrap_or(-1.0),

@@ -80,7 +80,7 @@ fn heading(app: &App) -> Line<'static> {
 fn told(top: &Top, epochs: &[EpochSummary]) -> Vec<Span<'static>> {
     let name =
         epochs.iter().map(|e| e.name.clone().unwrap_or_else(|| e.id.clone())).collect::<Vec<_>>().join("+");
-    let (event, samples) = primary(top);
+    let (event, samples) = top.primary().unwrap_or_default();
     let state = if epochs.iter().any(|e| e.end.is_none()) { "live" } else { "ended" };
     let mut spans = vec![
         Span::styled(name, STRONG),
@@ -92,11 +92,6 @@ fn told(top: &Top, epochs: &[EpochSummary]) -> Vec<Span<'static>> {
         spans.push(Span::styled(format!(", {} lost", grouped(lost)), STRONG.fg(Color::Red)));
     }
     spans
-}
-
-fn primary(top: &Top) -> (&str, u64) {
-    let time = ["cycles", "cpu-clock"].iter().find_map(|e| top.total.get_key_value(*e));
-    time.or(top.total.iter().next()).map_or(("", 0), |(e, n)| (e, *n))
 }
 
 /// The way here, and what the rows are.
@@ -139,7 +134,11 @@ fn table(app: &mut App, frame: &mut Frame, area: Rect) {
     let bar = if area.width >= 100 { 16 } else { 8 };
     let shown = app.rows();
     let most = shown.iter().map(|r| r.share).fold(1e-9, f64::max);
-    let rows: Vec<Row> = shown.iter().map(|r| row(r, by, most, bar)).collect();
+    let primary = match &app.place().known {
+        Some(Known::Rows { top, .. }) => top.primary().map(|(event, _)| event),
+        _ => None,
+    };
+    let rows: Vec<Row> = shown.iter().map(|r| row(r, primary, by, most, bar)).collect();
     let count = rows.len();
     let head =
         Row::new(["", "share", "samples", "cycles", "CPI", kind(by)].map(|t| Cell::from(right(t, by))))
@@ -170,9 +169,8 @@ fn right(title: &str, by: TopBy) -> Line<'static> {
     if title == kind(by) { line } else { line.alignment(Alignment::Right) }
 }
 
-fn row<'a>(row: &TopRow, by: TopBy, most: f64, bar_width: usize) -> Row<'a> {
-    let time = ["cycles", "cpu-clock"].iter().find_map(|e| row.samples.get(*e));
-    let samples = time.or(row.samples.values().next()).copied().unwrap_or(0);
+fn row<'a>(row: &TopRow, primary: Option<&str>, by: TopBy, most: f64, bar_width: usize) -> Row<'a> {
+    let samples = primary.and_then(|event| row.samples.get(event)).copied().unwrap_or(0);
     let heat = match row.share {
         s if s >= 0.1 => Style::new().fg(Color::Red),
         s if s >= 0.01 => Style::new().fg(Color::Yellow),

@@ -12,14 +12,14 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::{Cause, Collector, PID_GONE, PID_IDLE, code::RECIPES_OF_HOT_MAX};
+use super::{Cause, Collector, PID_GONE, PID_IDLE, Spot, code::RECIPES_OF_HOT_MAX};
 use crate::{
     apps::ExecutionId,
     entries::{Entry, Interval, Place},
     host::{self, Host},
     images::ImageIndex,
     mappings::{AddressSpace, TargetIndex},
-    processes::Process,
+    processes::{CodeId, Process},
 };
 
 /// Entries that may wait for the end of their interval; more are ambiguous at once.
@@ -69,7 +69,7 @@ enum Owner {
 struct Lives {
     /// The low half of the id.
     executable: u32,
-    spaces: Vec<(AddressSpace, ExecutionId)>,
+    spaces: Vec<(AddressSpace, CodeId, ExecutionId)>,
     /// Of its latest.
     execution: ExecutionId,
     /// Whether they are all.
@@ -271,14 +271,14 @@ impl<H: Host> Collector<H> {
     }
 
     fn count_in_kernel(&mut self, entry: &Entry, pc: u64, execution: ExecutionId) {
-        let place = self.kernel_place(pc);
+        let place = self.kernel_place(pc).map(Spot::from);
         self.count(entry.event, place, pc, execution, entry.count);
     }
 
     fn settle_in_executable(&mut self, entry: &Entry, id: u64, offset: u64, now_or_never: bool) -> bool {
         let (place, execution) = match self.owner(id, entry.pid, offset) {
             Owner::Program { target, execution } => {
-                (self.program_place(entry.pid, target, offset), execution)
+                (self.program_place(entry.pid, target, offset).map(Spot::from), execution)
             }
             _ if !now_or_never => return false,
             Owner::Several => (Err(Cause::Ambiguous), self.nobody),
@@ -479,9 +479,9 @@ impl<H: Host> Collector<H> {
         let lives = self.lives(entry.pid, executable);
         let mut explained = None;
         let mut others = Vec::new();
-        for (space, execution) in &lives.spaces {
+        for (space, code, execution) in &lives.spaces {
             let Some(mapping) = space.find(pc) else { continue };
-            let one = (self.place_in(mapping, entry.pid, pc, *execution), *execution);
+            let one = (self.place_in(mapping, entry.pid, *code, pc, *execution), *execution);
             match explained {
                 None => explained = Some(one),
                 Some(first) if first != one && !others.contains(&one) => others.push(one),
@@ -499,9 +499,6 @@ impl<H: Host> Collector<H> {
             }
             Some(_) => (Err(Cause::Ambiguous), self.nobody),
         };
-        if let Ok((image, _)) = place {
-            self.await_jit_name(image, entry.pid, pc);
-        }
         self.count(entry.event, place, pc, execution, entry.count);
         true
     }
@@ -524,8 +521,8 @@ impl<H: Host> Collector<H> {
     }
 
     /// Its address spaces, each with its execution, as far as that is known now.
-    fn spaces(&self, pid: u32, executable: u32) -> Vec<(AddressSpace, ExecutionId)> {
-        let space = |p: &Process| (p.space.clone(), p.execution);
+    fn spaces(&self, pid: u32, executable: u32) -> Vec<(AddressSpace, CodeId, ExecutionId)> {
+        let space = |p: &Process| (p.space.clone(), p.code, p.execution);
         let mut all = self.processes.ever(pid);
         if let (Some(only), None) = (all.next(), all.next()) {
             return vec![space(only)];

@@ -20,7 +20,7 @@ const REMEMBERED_MAX: usize = 1 << 16;
 const GROUP_AGE_MAX_NS: u64 = 1_000_000_000;
 
 /// Which values a count is of: an index, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ValuesIndex(u32);
 
 impl ValuesIndex {

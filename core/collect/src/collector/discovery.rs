@@ -30,6 +30,7 @@ impl<H: Host> Collector<H> {
         let process = self.process_in(pid, snapshot, execution);
         self.processes.discover(pid, process);
         self.meet(pid);
+        self.note_mappings(pid);
         true
     }
 
@@ -71,8 +72,9 @@ impl<H: Host> Collector<H> {
             }
             let execution = self.execution_in(pid, &snapshot);
             let process = self.process_in(pid, snapshot, execution);
-            self.processes.replace(pid, process, now_ns);
+            self.processes.look_again(pid, process, now_ns);
             self.meet(pid);
+            self.note_mappings(pid);
             self.processes.forget_least_recent(MAPPINGS_MAX);
         }
     }

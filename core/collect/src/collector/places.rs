@@ -10,8 +10,24 @@ use crate::{
     host::{Host, Place},
     images::{ImageIndex, Target},
     mappings::{AddressSpace, Anonymous, Mapping},
+    processes::CodeId,
     procfs::MapsLine,
 };
+
+/// Where a sample of user code is, as far as its own time tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spot {
+    /// At an offset of an image.
+    Image(ImageIndex, u64),
+    /// At an address of code that a process generated: its names decide where it stands.
+    Code(CodeId, u64),
+}
+
+impl From<(ImageIndex, u64)> for Spot {
+    fn from((image, offset): (ImageIndex, u64)) -> Self {
+        Spot::Image(image, offset)
+    }
+}
 
 /// Remembered looks at anonymous code; beyond that it is looked at again.
 const COPIED_MAX: usize = 1 << 12;
@@ -21,18 +37,16 @@ impl<H: Host> Collector<H> {
     pub(super) fn mapping(
         &mut self,
         pid: u32,
-        (start, end, file_offset, mut target): MapsLine,
+        (start, end, file_offset, target): MapsLine,
         space: &AddressSpace,
         time_ns: Option<u64>,
     ) -> Mapping {
+        // What is mapped first after an execution is its program.
+        let awaits_program = self.processes.get(pid).is_some_and(|p| p.awaits_program);
+        let mut target = target.as_mapped(awaits_program && time_ns.is_some());
         if target.needs_version() {
             let version = self.host.version(&target, Place { pid, start, end }, time_ns);
             target.set_version(version);
-        }
-        if let Target::File { path, .. } = &target
-            && is_jitdump(path)
-        {
-            self.host.note_jitdump(pid, path);
         }
         if target != Target::Anonymous {
             let target = self.images.intern(target);
@@ -63,29 +77,38 @@ impl<H: Host> Collector<H> {
         Ok((image, place.offset))
     }
 
-    pub(super) fn mapped_place(
+    pub(super) fn mapped_place(&mut self, pid: u32, pc: u64, execution: ExecutionId) -> Option<Spot> {
+        self.recall(pid);
+        let process = self.processes.get(pid)?;
+        let (code, mapping) = (process.code, process.space.find(pc)?.clone());
+        Some(self.place_in(&mapping, pid, code, pc, execution))
+    }
+
+    /// The same for what is no sample and cannot wait for names.
+    pub(super) fn settled_place(
         &mut self,
         pid: u32,
         pc: u64,
         execution: ExecutionId,
     ) -> Option<(ImageIndex, u64)> {
-        self.recall(pid);
-        let mapping = self.processes.get(pid)?.space.find(pc)?.clone();
-        Some(self.place_in(&mapping, pid, pc, execution))
+        Some(match self.mapped_place(pid, pc, execution)? {
+            Spot::Image(image, offset) => (image, offset),
+            Spot::Code(_, address) => self.jit_place(address, execution),
+        })
     }
 
     pub(super) fn place_in(
         &mut self,
         mapping: &Mapping,
         pid: u32,
+        code: CodeId,
         pc: u64,
         execution: ExecutionId,
-    ) -> (ImageIndex, u64) {
+    ) -> Spot {
         if let Some(image) = self.images.look(mapping.target, mapping.place(pid), &mut self.host) {
-            return (image, mapping.offset_of(pc));
+            return Spot::Image(image, mapping.offset_of(pc));
         }
-        self.copied_text(mapping, pid, pc, execution)
-            .unwrap_or_else(|| (self.images.jit(&self.apps.resolve(execution).app), pc))
+        self.copied_text(mapping, pid, pc, execution).map_or(Spot::Code(code, pc), Spot::from)
     }
 
     /// Whether anonymous memory is the text of the file that it was laid over (copied to huge pages), or JIT code: what it
@@ -120,10 +143,4 @@ impl<H: Host> Collector<H> {
         };
         copied.then_some((image, file_offset))
     }
-}
-
-/// The marker by which perf finds these files: `jit-PID.dump`, mapped executable.
-fn is_jitdump(path: &std::path::Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with("jit-") && name.ends_with(".dump"))
 }

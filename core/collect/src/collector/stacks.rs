@@ -41,7 +41,7 @@ impl<H: Host> Collector<H> {
         self.stacks.stacks += 1;
         let execution = self.execution_of(raw.pid);
         let mut place = |address| {
-            let (image, offset) = self.mapped_place(raw.pid, address, execution)?;
+            let (image, offset) = self.settled_place(raw.pid, address, execution)?;
             let is_file = self.images.record(image).kind == ImageKind::File;
             is_file.then_some(CodePlace { image, offset })
         };

@@ -60,7 +60,7 @@ impl<H: Host> Collector<H> {
         let mut executions = Vec::with_capacity(raw.counts.len());
         for &(pc, count) in &raw.counts {
             // What no image holds cannot be found again.
-            if let Some((image, offset)) = self.mapped_place(raw.pid, pc, execution) {
+            if let Some((image, offset)) = self.settled_place(raw.pid, pc, execution) {
                 self.stepping.images.insert(image);
                 let image = self.images.record(image).id.clone();
                 executions.push((PathPlace { image, offset: ImageOffset(offset) }, count));
@@ -81,7 +81,7 @@ impl<H: Host> Collector<H> {
         let mut places: FxHashMap<u64, CodePlace<ImageIndex>> = FxHashMap::default();
         for pc in &raw.pcs {
             if !places.contains_key(pc) {
-                let (image, offset) = self.mapped_place(raw.pid, *pc, execution).unwrap_or_else(|| {
+                let (image, offset) = self.settled_place(raw.pid, *pc, execution).unwrap_or_else(|| {
                     (self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]"), *pc)
                 });
                 places.insert(*pc, CodePlace { image, offset });

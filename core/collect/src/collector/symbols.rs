@@ -1,6 +1,6 @@
 //! The collector's part in names: symbols of images that leave no file behind, kept within what a segment can hold.
 //!
-//! Enters: sampled places of the kernel, of modules and of JIT code. Leaves: image records that name them. Never here: the
+//! Enters: sampled places of the kernel and of modules, symbols of JIT code. Leaves: image records that name them. Never here: the
 //! texts that symbols come from (those are [`Host`]'s).
 
 use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
@@ -9,10 +9,10 @@ use super::Collector;
 use crate::{host::Host, images::ImageIndex};
 
 /// The names of symbols are cut after that; a segment's texts may be no longer.
-const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;
+pub(super) const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;
 /// Symbols of an image, and the bytes of all their names; a segment's image records must stay readable.
 pub(super) const SYMBOLS_MAX: usize = 1 << 16;
-const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
+pub(super) const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
 
 impl<H: Host> Collector<H> {
     pub(super) fn record_with_symbols(&mut self, image: ImageIndex, mut offsets: Vec<u64>) -> ImageRecord {
@@ -26,14 +26,6 @@ impl<H: Host> Collector<H> {
             self.add_symbols(image, found);
         }
         self.images.take_record(image)
-    }
-
-    /// Looks the waiting addresses of a process's anonymous code up in its perf map.
-    pub(super) fn name_jit_code(&mut self, pid: u32) {
-        let Some((image, addresses)) = self.jit_addresses.remove(&pid) else { return };
-        let addresses: Vec<u64> = addresses.into_iter().collect();
-        let found = self.host.jit_symbols(pid, &addresses);
-        self.add_symbols(image, found);
     }
 
     /// An image keeps the symbols that a segment has room for in an epoch, the first to be sampled before others.
@@ -64,7 +56,7 @@ fn is_named(symbols: &[ImageSymbol], offset: u64) -> bool {
     symbol.is_some_and(|s| offset - s.offset.0 < s.size_bytes)
 }
 
-fn cut(text: &mut String, bytes_max: usize) {
+pub(super) fn cut(text: &mut String, bytes_max: usize) {
     if text.len() > bytes_max {
         let end = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at));
         text.truncate(end.unwrap_or(0));

@@ -25,8 +25,7 @@ pub struct Batch {
 impl<H: Host> Collector<H> {
     /// Hands out what was counted since the last time.
     pub fn take(&mut self) -> Batch {
-        let pids: Vec<u32> = self.jit_addresses.keys().copied().collect();
-        pids.into_iter().for_each(|pid| self.name_jit_code(pid));
+        self.name_all_code();
         self.take_stacks();
         let counted = std::mem::take(&mut self.counts).finish();
         let events = self.all_events();

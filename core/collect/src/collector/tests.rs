@@ -8,11 +8,13 @@ use dwell_profile::{Dimension, DimensionSet, ImageOffset, ImageSymbol, SampleKey
 use super::{symbols::SYMBOLS_MAX, *};
 use crate::{
     branch::Registers,
+    code_names::{CodeName, NamesWindow},
     entries::Interval,
     host::{KernelPlace, Place, ProcessSnapshot},
     images::{FileVersion, Identity, OwnedTag, Target},
     items::{RawBurst, RawWindow},
     merge::Merger,
+    processes::CodeId,
     program_headers::CodeLayout,
 };
 
@@ -54,8 +56,6 @@ impl Host for FakeHost {
         (image.as_str() == "/bin/huge").then_some(pid == 1 && address.is_multiple_of(2))
     }
 
-    fn note_jitdump(&mut self, _pid: u32, _path: &std::path::Path) {}
-
     fn identify(&mut self, target: &Target, _place: Place) -> Identity {
         let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
         let path = path.display().to_string();
@@ -64,7 +64,7 @@ impl Host for FakeHost {
             path => ImageId::named(path),
         };
         let code = CodeLayout::plain(if path.starts_with("/bin/program") { 0x1000_0000 } else { 0x10_0000 });
-        Identity { id, deleted: false, size_bytes: None, mtime_ns: None, code }
+        Identity { id, path: None, deleted: false, size_bytes: None, mtime_ns: None, code }
     }
 
     fn vdso_id(&mut self) -> ImageId {
@@ -93,11 +93,9 @@ impl Host for FakeHost {
             .collect()
     }
 
-    fn jit_symbols(&mut self, _pid: u32, addresses: &[u64]) -> Vec<ImageSymbol> {
-        addresses
-            .iter()
-            .map(|a| ImageSymbol { offset: ImageOffset(*a), size_bytes: 1, name: format!("j{a}") })
-            .collect()
+    fn code_names(&mut self, _code: CodeId, addresses: &[u64], _window: NamesWindow) -> (Vec<CodeName>, u64) {
+        let symbol = |a: &u64| ImageSymbol { offset: ImageOffset(*a), size_bytes: 1, name: format!("j{a}") };
+        (addresses.iter().map(|a| CodeName::Named(symbol(a))).collect(), 1)
     }
 }
 

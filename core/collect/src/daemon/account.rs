@@ -3,11 +3,7 @@
 //! Enters: what the session, the budget and the clocks tell. Leaves: a [`CollectorRecord`], for `epoch.json` and for
 //! `dwell status`. Never here: decisions.
 
-use std::{
-    fs,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::{fs, time::Duration};
 
 use dwell_profile::CollectorRecord;
 
@@ -140,7 +136,7 @@ impl Account {
     /// The same of a collector without a budget, which measures no interrupts: its cost is its own CPU time alone.
     pub fn record_of_a_run(&self, session: &Session) -> CollectorRecord {
         let (user, kernel) = usage::cpu_time();
-        let memory_bytes = look_at_memory();
+        let (memory_bytes, memory_bytes_max) = resident_bytes();
         let awake_ns = Clocks::now().awake_since(&self.epoch_start).as_nanos() as u64;
         let (late_records, skew_ns_max) = session.late();
         let elapsed_ns = awake_ns.saturating_sub(self.paused_ns);
@@ -163,7 +159,7 @@ impl Account {
             rate_lowered: 0,
             rate_raised: 0,
             memory_bytes,
-            memory_bytes_max: MEMORY_BYTES_MAX.load(Ordering::Relaxed),
+            memory_bytes_max,
             disk_bytes: self.disk_bytes,
             stores_failed: session.stores_failed(),
             events_reopened: self.reopened,
@@ -181,19 +177,31 @@ impl Account {
     }
 }
 
-/// The most resident memory that was seen of this process: compactions look at it from a thread of their own.
-static MEMORY_BYTES_MAX: AtomicU64 = AtomicU64::new(0);
-
-/// Resident memory now, in bytes, whose most is kept.
-pub fn look_at_memory() -> u64 {
-    let memory_bytes = resident_bytes();
-    MEMORY_BYTES_MAX.fetch_max(memory_bytes, Ordering::Relaxed);
-    memory_bytes
+/// Resident memory of this process in bytes: now, and the most that it ever was, as the kernel counts both.
+fn resident_bytes() -> (u64, u64) {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+        value.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
+    };
+    let now = field("VmRSS:");
+    (now, field("VmHWM:").max(now))
 }
 
-/// The second field of /proc/self/statm, in pages.
-fn resident_bytes() -> u64 {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split_whitespace().nth(1).and_then(|w| w.parse().ok()).unwrap_or(0);
-    pages * rustix::param::page_size() as u64
+/// Resident memory now, in bytes.
+pub fn memory_bytes() -> u64 {
+    resident_bytes().0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_memory_is_what_the_kernel_says() {
+        let large = std::hint::black_box(vec![1_u8; 64 << 20]);
+        drop(large);
+        let (now, most) = resident_bytes();
+        assert!(now > 1 << 20 && most >= 64 << 20, "{now} {most}");
+    }
 }

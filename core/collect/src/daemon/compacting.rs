@@ -10,8 +10,6 @@ use dwell_profile::{DatabaseError, EpochId, Writer};
 
 use crate::{options::Progress, sys::heap};
 
-use super::account;
-
 /// Segments are put together after so many flushes, or after that time if there were several.
 const FLUSHES_PER_COMPACTION: u32 = 16;
 const COMPACT_EVERY: Duration = Duration::from_secs(1200);
@@ -65,7 +63,6 @@ impl Compacting {
         let writer = writer.clone();
         self.running = Some(std::thread::spawn(move || {
             let compacted = writer.compact(&epoch);
-            account::look_at_memory(); // What it took is not given back yet.
             heap::give_back();
             heap::give_back_code(); // It is long until the next flush.
             match compacted {

@@ -7,7 +7,6 @@
 pub(crate) mod account;
 mod budget;
 mod compacting;
-mod keep;
 mod notify;
 mod retain;
 mod rotate;
@@ -17,7 +16,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use dwell_profile::{Epoch, ImageKind, Scope, Writer};
+use dwell_profile::{Epoch, Scope, Writer};
 
 use crate::{
     CollectError, Renew, Stop,
@@ -35,7 +34,6 @@ use crate::{
 use account::Account;
 use budget::{Budget, Load};
 use compacting::Compacting;
-use keep::Keeping;
 use notify::Supervisor;
 use retain::{Limits, retain};
 use rotate::{Rotation, Schedule};
@@ -110,7 +108,6 @@ struct Daemon<'w> {
     compacting: Compacting,
     budget: Budget,
     rotation: Rotation,
-    keeping: Keeping,
     account: Account,
     clocks: ClockWatch,
     silence: Silence,
@@ -176,7 +173,6 @@ impl<'w> Daemon<'w> {
             flushing: Flushing::new(options.flush_every),
             compacting: Compacting::default(),
             rotation: Rotation::new(schedule),
-            keeping: Keeping::new(options.keep_images_bytes),
             account: Account::new("start", clocks),
             clocks: ClockWatch::new(clocks),
             silence: Silence::default(),
@@ -206,11 +202,9 @@ impl<'w> Daemon<'w> {
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
             self.look_at_clocks(progress);
-            self.keeping.go_on(self.writer, progress);
         }
         if now >= self.next_giving_back {
             self.next_giving_back = now + GIVE_BACK_EVERY;
-            account::look_at_memory();
             heap::give_back();
             heap::give_back_code();
         }
@@ -302,11 +296,7 @@ impl<'w> Daemon<'w> {
         let id = self.session.epoch().id.clone();
         let written = self.session.take_written();
         self.rotation.met(&written);
-        for record in written.iter().filter(|r| r.kind == ImageKind::File) {
-            self.keeping.met(&record.id, || self.session.file(&record.id));
-        }
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
-        account::look_at_memory(); // It is at its most now.
         heap::give_back();
         heap::give_back_code();
         self.compacting.flushed(self.writer, &id, progress); // Which takes memory of its own.
@@ -346,7 +336,6 @@ impl<'w> Daemon<'w> {
         }
         self.account.begin_epoch(why, counted);
         self.rotation.began();
-        self.keeping.began();
         self.tell();
         self.compacting.ended(self.writer, &ended, progress);
         if why != ASKED {
@@ -413,7 +402,7 @@ impl<'w> Daemon<'w> {
             processes,
             images,
             entries,
-            memory_bytes: account::look_at_memory(),
+            memory_bytes: account::memory_bytes(),
             cpu_share: self.session.own_cpu_share(),
             clock_hz: self.session.clock_hz(),
             collector: self.account.record(&self.session, &self.budget),
@@ -470,7 +459,6 @@ impl<'w> Daemon<'w> {
         self.account.begin_epoch("events: they had fallen silent", counted);
         self.account.reopened += 1;
         self.rotation.began();
-        self.keeping.began();
         self.tell();
         self.compacting.ended(self.writer, &ended, progress);
         progress(Progress::Ended(ended));
@@ -485,7 +473,6 @@ impl<'w> Daemon<'w> {
             self.compacting.ended(self.writer, &epoch.id, progress);
         }
         self.compacting.wait(progress);
-        self.keeping.wait(progress);
         ended
     }
 }
@@ -507,6 +494,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         dimensions: options.dimensions,
         counting: Counting::default(),
         branch_stacks_hz: 0,
+        keep_images_bytes: options.keep_images_bytes,
         entries_max: options.entries_max,
         unstored_max: options.unstored_max,
     }

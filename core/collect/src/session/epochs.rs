@@ -1,10 +1,8 @@
 //! A running collection's epochs: one ends, the next begins, perhaps at another rate; and what is told of them.
 
-use std::{collections::BTreeMap, fs::File, iter, thread};
+use std::{collections::BTreeMap, iter, thread};
 
-use dwell_profile::{
-    CollectorRecord, EpochId, Event, EventRecord, ImageId, ImageRecord, TableRecord, Writer,
-};
+use dwell_profile::{CollectorRecord, EpochId, Event, EventRecord, ImageRecord, TableRecord, Writer};
 
 use crate::{
     CollectError,
@@ -110,6 +108,12 @@ impl Session {
         self.at_epoch = self.source.tally();
         self.times_at_epoch = self.source.times();
         self.collector.begin_epoch();
+        if let Some(at) = self.names_note.take() {
+            self.store.epoch.notes.remove(at); // It was the other epoch's.
+            let after = [&mut self.stacks_note, &mut self.births_note].into_iter().flatten();
+            after.filter(|other| **other > at).for_each(|other| *other -= 1);
+        }
+        self.keeping.began();
     }
 
     /// What the collector tells of itself in the epoch from the next time that it is stored on.
@@ -157,11 +161,6 @@ impl Session {
     /// The images of what was stored since the last call, without symbols.
     pub fn take_written(&mut self) -> Vec<ImageRecord> {
         self.store.take_written()
-    }
-
-    /// The file of an image, while it is at hand.
-    pub fn file(&self, image: &ImageId) -> Option<File> {
-        self.collector.file(image)
     }
 
     /// Records that came after their turn since the start, and by how much at most, in ns.

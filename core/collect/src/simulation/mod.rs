@@ -55,12 +55,11 @@ impl Host for SimulatedHost {
         }
     }
 
-    fn note_jitdump(&mut self, _pid: u32, _path: &std::path::Path) {}
-
     fn identify(&mut self, target: &Target, _place: Place) -> Identity {
         let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
         Identity {
             id: ImageId::named(&path.display().to_string()),
+            path: None,
             deleted: false,
             size_bytes: None,
             mtime_ns: None,
@@ -82,10 +81,6 @@ impl Host for SimulatedHost {
     }
 
     fn kernel_symbols(&mut self, _image: &ImageId, _offsets: &[u64]) -> Vec<ImageSymbol> {
-        Vec::new()
-    }
-
-    fn jit_symbols(&mut self, _pid: u32, _addresses: &[u64]) -> Vec<ImageSymbol> {
         Vec::new()
     }
 }

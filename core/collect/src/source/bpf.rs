@@ -154,7 +154,7 @@ impl BpfSource {
 
 /// Has a sampled event counted in the tables of its CPU; makes them, for all CPUs at first, then for one that came.
 fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[u32], plans: &[Plan], registers: bool) -> Attach {
-    let (tables, cpus) = (Rc::clone(tables), cpus.to_vec());
+    let (tables, cpus, events) = (Rc::clone(tables), cpus.to_vec(), plans.len());
     let sizes = sizes(cpus.len(), plans);
     let registers = if registers { registers_wish(plans) } else { RegistersWish::default() };
     Box::new(move |event, index, cpu| {
@@ -162,7 +162,7 @@ fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[u32], plans: &[Plan], re
         let failed = |error: BpfError| lacks(&error.to_string());
         if !tables.iter().any(|t| t.cpus().contains(&cpu)) {
             let wanted = if tables.is_empty() { &cpus[..] } else { &[cpu] };
-            let mut made = BpfTables::load(wanted, sizes, registers).map_err(failed)?;
+            let mut made = BpfTables::load(wanted, sizes, registers, events).map_err(failed)?;
             if tables.is_empty() {
                 // Where the kernel has no such tracepoint, executables are learned from what their processes are.
                 let _ = made.tell_executions();

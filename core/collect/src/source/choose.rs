@@ -246,7 +246,7 @@ mod tests {
         let tries = std::cell::Cell::new(0);
         let opened = open_best::<()>(|_| {
             tries.set(tries.get() + 1);
-            Err(CollectError::SystemDenied { paranoid: "4".into() })
+            Err(CollectError::SystemDenied { why: String::new() })
         });
         assert!(matches!(opened, Err(CollectError::SystemDenied { .. })) && tries.get() == 1);
     }

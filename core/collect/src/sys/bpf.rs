@@ -10,7 +10,7 @@
 use std::{
     io,
     mem::offset_of,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -23,9 +23,13 @@ use aya::{
 use rustix::{io::Errno, process::Resource};
 
 use super::event::PerfEvent;
-use crate::entries::{Entry, Pieces};
+use crate::{
+    entries::{Entry, Pieces},
+    refusal::{Rights, Wanted},
+};
 
 mod abi;
+mod apart;
 mod array;
 
 use abi::{Bucket, Control, Head, RawEntry, SPILL_FREE, SPILL_FULL, Spill};
@@ -110,6 +114,9 @@ pub enum BpfError {
     /// The kernel forbids it.
     #[error("dwell lacks {0}; run as root or give it CAP_BPF and CAP_PERFMON")]
     Denied(String),
+    /// A seccomp filter forbids it.
+    #[error("a seccomp filter, as containers have, forbids bpf or perf_event_open; allow both calls")]
+    Filtered,
     /// The kernel tells nothing of its types.
     #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux)")]
     NoBtf,
@@ -133,9 +140,17 @@ impl Spilled {
     }
 }
 
+/// The program, wherever it was loaded.
+enum Program {
+    /// Here.
+    Here(Box<Ebpf>),
+    /// In a process apart, which has ended: what is attached for each event, and what tells of executions, with its link.
+    Apart { events: Vec<OwnedFd>, executed: Option<OwnedFd>, link: Option<OwnedFd> },
+}
+
 /// A loaded program, and tables for some CPUs.
 pub struct BpfTables {
-    program: Ebpf,
+    program: Program,
     notices: RingBuf<MapData>,
     control: Array<Control>,
     heads: Array<Head>,
@@ -146,12 +161,66 @@ pub struct BpfTables {
 }
 
 impl BpfTables {
-    /// Loads the program with tables for these CPUs.
-    pub fn load(cpus: &[u32], sizes: Sizes, registers: RegistersWish) -> Result<Self, BpfError> {
+    /// Loads the program with tables for these CPUs, to be attached to so many events.
+    pub fn load(
+        cpus: &[u32],
+        sizes: Sizes,
+        registers: RegistersWish,
+        events: usize,
+    ) -> Result<Self, BpfError> {
         let notices_bytes = (cpus.len() as u32 * NOTICES_BYTES).next_power_of_two();
-        let loaded = Self::load_with_types(cpus, sizes, registers, notices_bytes);
+        let load = || Self::load_with_types(cpus, sizes, registers, notices_bytes);
+        if let Some(loaded) = Self::load_apart(cpus, sizes, events, load) {
+            return Ok(loaded);
+        }
+        let loaded = load(); // Or why it cannot be.
         give_memory_back();
         loaded
+    }
+
+    /// Has a child load it: the kernel's types take more memory than all else. `None` where that could not be.
+    fn load_apart(
+        cpus: &[u32],
+        sizes: Sizes,
+        events: usize,
+        load: impl FnOnce() -> Result<Self, BpfError>,
+    ) -> Option<Self> {
+        let made = apart::made_apart(|| {
+            let mut tables = load().ok()?;
+            let fds = tables.descriptors(events);
+            std::mem::forget(tables); // They stay open.
+            fds
+        })?;
+        let mut made = made.into_iter();
+        let notices = MapData::from_fd(made.next()?).ok()?;
+        let notices = RingBuf::try_from(Map::RingBuf(notices)).ok()?;
+        let [control, heads, overflow, buckets] = [made.next()?, made.next()?, made.next()?, made.next()?];
+        let attached: Vec<OwnedFd> = made.by_ref().take(events).collect();
+        Some(BpfTables {
+            program: Program::Apart { events: attached, executed: made.next(), link: None },
+            notices,
+            control: Array::map(control.as_fd(), 1).ok()?,
+            heads: Array::map(heads.as_fd(), heads_of(cpus) as usize).ok()?,
+            buckets,
+            overflow: Array::map(overflow.as_fd(), cpus.len() * 4 * sizes.capacity as usize).ok()?,
+            cpus: cpus.to_vec(),
+            sizes,
+        })
+    }
+
+    /// What another process needs to go on with: the maps, the program of each event, that of executions if there can be one.
+    fn descriptors(&mut self, events: usize) -> Option<Vec<RawFd>> {
+        let mut fds = vec![self.notices.as_fd().as_raw_fd()];
+        let Program::Here(program) = &self.program else { return None };
+        for name in ["control", "heads", "overflow"] {
+            fds.push(array(program, name).ok()?.as_raw_fd());
+        }
+        fds.push(self.buckets.as_raw_fd());
+        for index in 0..events {
+            fds.push(self.event_program(index as u8).ok()?.as_raw_fd());
+        }
+        fds.extend(self.executed_program().ok().and_then(|p| Some(p.fd().ok()?.as_fd().as_raw_fd())));
+        Some(fds)
     }
 
     fn load_with_types(
@@ -165,7 +234,7 @@ impl BpfTables {
         }
         allow_locked_memory();
         let slots = cpus.len() as u32;
-        let heads = 2 * (cpus.iter().max().copied().unwrap_or(0) + 1);
+        let heads = heads_of(cpus);
         let mut program = EbpfLoader::new()
             .override_global("dwell_bucket_bits", &sizes.bucket_bits, true)
             .override_global("dwell_capacity", &sizes.capacity, true)
@@ -186,7 +255,7 @@ impl BpfTables {
                 .try_clone_to_owned()
                 .map_err(|error| explain(&error))?,
             overflow: map(&program, "overflow", cpus.len() * 4 * sizes.capacity as usize)?,
-            program,
+            program: Program::Here(Box::new(program)),
             cpus: cpus.to_vec(),
             sizes,
         };
@@ -222,9 +291,19 @@ impl BpfTables {
 
     /// Has the event of this index, on one of the CPUs, counted in the tables.
     pub fn attach(&mut self, event: &PerfEvent, index: u8) -> Result<(), BpfError> {
+        if let Program::Apart { events, .. } = &self.program {
+            let program = events.get(usize::from(index)).ok_or_else(|| missing(&format!("event{index}")))?;
+            return event.set_bpf(program.as_fd()).map_err(|error| explain(&error));
+        }
+        let program = self.event_program(index)?;
+        event.set_bpf(program).map_err(|error| explain(&error))
+    }
+
+    /// The program of an event, loaded here.
+    fn event_program(&mut self, index: u8) -> Result<BorrowedFd<'_>, BpfError> {
         let name = format!("event{index}");
-        let program: &mut perf_event::PerfEvent = self
-            .program
+        let Program::Here(program) = &mut self.program else { return Err(missing(&name)) };
+        let program: &mut perf_event::PerfEvent = program
             .program_mut(&name)
             .ok_or_else(|| missing(&name))?
             .try_into()
@@ -232,8 +311,7 @@ impl BpfTables {
         if program.fd().is_err() {
             program.load().map_err(|error| explain(&error))?;
         }
-        let fd = program.fd().map_err(|error| explain(&error))?;
-        event.set_bpf(fd.as_fd()).map_err(|error| explain(&error))
+        Ok(program.fd().map_err(|error| explain(&error))?.as_fd())
     }
 
     /// Readable when an overflow buffer has become full.
@@ -355,21 +433,29 @@ impl BpfTables {
 
     /// Has the program tell of executions from now on; from one of several tables it suffices.
     pub fn tell_executions(&mut self) -> Result<(), BpfError> {
-        let told = self.load_executed();
+        if let Program::Apart { executed, link, .. } = &mut self.program {
+            let executed = executed.as_ref().ok_or_else(|| missing("executed"))?;
+            *link = Some(apart::attach_to_tracepoint(executed).map_err(|error| explain(&error))?);
+            return Ok(());
+        }
+        let attached = self
+            .executed_program()
+            .and_then(|program| program.attach().map(|_| ()).map_err(|error| explain(&error)));
         give_memory_back();
-        told
+        attached
     }
 
-    fn load_executed(&mut self) -> Result<(), BpfError> {
+    /// The program that tells of executions, loaded here.
+    fn executed_program(&mut self) -> Result<&mut BtfTracePoint, BpfError> {
+        let Program::Here(program) = &mut self.program else { return Err(missing("executed")) };
         let btf = Btf::from_sys_fs().map_err(|error| explain(&error))?;
-        let program: &mut BtfTracePoint = self
-            .program
+        let program: &mut BtfTracePoint = program
             .program_mut("executed")
             .ok_or_else(|| missing("executed"))?
             .try_into()
             .map_err(|error: ProgramError| explain(&error))?;
         program.load("sched_process_exec", &btf).map_err(|error| explain(&error))?;
-        program.attach().map(|_| ()).map_err(|error| explain(&error))
+        Ok(program)
     }
 
     /// Executions that [`BpfTables::tell_executions`] asked for and that found no room.
@@ -396,6 +482,11 @@ impl BpfTables {
 
 /// Of each CPU: room for the registers of two seconds or more, and more of later ones. Half full of executions, it wakes us up.
 const NOTICES_BYTES: u32 = 64 << 10;
+
+/// Places of heads, of all CPUs up to the last of these.
+fn heads_of(cpus: &[u32]) -> u32 {
+    2 * (cpus.iter().max().copied().unwrap_or(0) + 1)
+}
 
 fn head_index(cpu: u32, side: u32) -> usize {
     (cpu * 2 + side) as usize
@@ -446,9 +537,15 @@ fn missing(name: &str) -> BpfError {
 /// The error's chain, in one line; of a refusal: which capability is missing.
 fn explain(error: &(dyn std::error::Error + 'static)) -> BpfError {
     let chain: Vec<_> = std::iter::successors(Some(error), |e| e.source()).collect();
-    let lacking = lacking_capabilities();
-    if !lacking.is_empty() && chain.iter().any(|e| is_refusal(*e)) {
-        return BpfError::Denied(lacking.join(" and "));
+    if chain.iter().any(|e| is_refusal(*e)) {
+        let rights = Rights::now(Wanted::Machine);
+        let lacking = rights.lacking_for_bpf();
+        if !lacking.is_empty() {
+            return BpfError::Denied(lacking.join(" and "));
+        }
+        if rights.is_filtered {
+            return BpfError::Filtered;
+        }
     }
     let texts: Vec<String> = chain.iter().map(|e| first_line(&e.to_string())).collect();
     BpfError::Other(texts.join(": "))
@@ -461,22 +558,6 @@ fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
-}
-
-/// Which of the capabilities that sampling by BPF needs we do not have.
-fn lacking_capabilities() -> Vec<&'static str> {
-    const NEEDED: [(u32, &str); 2] = [(39, "CAP_BPF"), (38, "CAP_PERFMON")];
-    const SYS_ADMIN: u32 = 21; // Includes both.
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let Some(effective) = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()) else {
-        return Vec::new();
-    };
-    let has = |bit: u32| effective >> bit & 1 == 1;
-    if has(SYS_ADMIN) {
-        return Vec::new();
-    }
-    NEEDED.iter().filter(|(bit, _)| !has(*bit)).map(|(_, name)| *name).collect()
 }
 
 #[cfg(test)]

@@ -82,6 +82,9 @@ pub struct Processor {
     vectors: encode::Vectors,
 }
 
+// SAFETY: the mapping belongs to this value alone, whichever thread has it.
+unsafe impl Send for Processor {}
+
 /// The registers of the instruction that is being executed, for [`on_fault`].
 static RUNNING: AtomicPtr<Registers> = AtomicPtr::new(ptr::null_mut());
 

@@ -4,15 +4,17 @@
 //! to choose, when, what the addresses mean. x86-64 only.
 //!
 //! Two ways ([`How`]): the thread is stopped for a moment and *followed* on copies of its registers and memory
-//! ([`crate::follow`]), or really *stepped* by ptrace, which takes a hundred times as long, but goes through system calls.
+//! ([`crate::follow`]), or really *stepped* by ptrace, which takes a hundred times as long. Either way the burst ends before
+//! the first system call, and the thread is stopped in user mode only (`helper/halt.rs`): no call of the program is ever
+//! interrupted.
 //!
 //! *A process apart*, because a thread that was single-stepped and whose tracer is killed at that moment keeps the
 //! trap flag and dies of SIGTRAP (measured on Linux 6.18: kill -9 of the tracer ended the target). So whatever ends
 //! the collector, Ctrl-C or `kill -9`, the helper finishes its burst (milliseconds), detaches, reads the end of its
 //! channel and goes. It has a name and a session of its own, lest a signal meant for us reach it.
 //!
-//! The helper is forked, not executed, from a process that may have threads: it takes no lock of theirs. What it
-//! allocates, for following, glibc's and musl's allocators allow after a fork. Should it panic, it ends.
+//! The helper is forked, not executed, from a process that may have threads: it takes no lock of theirs. That it
+//! allocates and makes threads of its own, glibc and musl allow after a fork. Should it panic, it ends.
 
 use std::{
     io, mem,
@@ -26,10 +28,6 @@ pub const STEPS_MAX: usize = 8192;
 pub const BURSTS_MAX: usize = 16;
 /// A burst is over after that time: a stepped thread makes the others wait.
 const BURST_NS_MAX: u64 = 200_000_000;
-/// A system call that takes longer ends the burst.
-const CALL_NS_MAX: u64 = 2_000_000;
-/// How often the helper's timer gets it out of a wait to look at the time.
-const TIMER_US: i64 = 2_000;
 /// Stops at one and the same instruction (`rep movs` stops for each element) after which a burst is over.
 const REPEATS_MAX: u32 = 256;
 
@@ -56,10 +54,6 @@ pub enum How {
 pub enum Ending {
     /// It has as many steps as were asked for.
     Complete,
-    /// The thread was about to wait, or did, in a system call.
-    Blocking,
-    /// The thread was about to execute another program, to fork, to make a thread or to end.
-    ProcessCall,
     /// A signal arrived; the thread has got it.
     Signal,
     /// The thread was stopped (job control).
@@ -72,7 +66,7 @@ pub enum Ending {
     Repeating,
     /// It took too long.
     Late,
-    /// A system call would come next, which cannot be followed.
+    /// A system call comes next.
     SystemCall,
     /// An instruction that cannot be followed would come next, or one that reads what cannot be read.
     Unfollowable,
@@ -80,10 +74,12 @@ pub enum Ending {
     Differs,
     /// Refused: the thread was not running when its time came.
     NotRunning,
-    /// Refused: the thread was in the kernel when its time came.
+    /// Refused: the thread had just entered the kernel when it stopped.
     InKernel,
     /// Refused: we may not, or another debugger has it.
     NotPermitted,
+    /// Refused: the thread blocks, or the program handles, every signal that could stop it unnoticed.
+    NoQuietSignal,
     /// Refused: there is no such thread any more.
     Gone,
     /// Refused: no code can be made here, so that no thread can be followed.
@@ -91,10 +87,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 17] = [
+    const ALL: [Ending; 16] = [
         Ending::Complete,
-        Ending::Blocking,
-        Ending::ProcessCall,
         Ending::Signal,
         Ending::Stopped,
         Ending::Exited,
@@ -107,6 +101,7 @@ impl Ending {
         Ending::NotRunning,
         Ending::InKernel,
         Ending::NotPermitted,
+        Ending::NoQuietSignal,
         Ending::Gone,
         Ending::CannotFollow,
     ];
@@ -153,14 +148,13 @@ pub struct Order {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Request {
-    tid: libc::pid_t,
+    pid: u32,
+    tid: u32,
     how: u32,
     steps_max: u32,
     bursts: u32,
     delay_ns: u64,
     seed: u64,
-    /// `/proc/PID/task/TID/stat`, ended by 0.
-    stat_path: [u8; 48],
 }
 
 /// How many bursts are in [`Shared`].
@@ -215,7 +209,7 @@ impl Stepper {
             return Err(io::Error::last_os_error());
         }
         let shared = mapped.cast::<Shared>();
-        // SAFETY: the child calls `serve` alone, which is async-signal-safe and does not return.
+        // SAFETY: the child calls `serve` alone, which does not return; what it needs of the C library works after a fork.
         let helper = unsafe { libc::fork() };
         if helper == 0 {
             helper::serve(theirs.as_raw_fd(), shared)
@@ -237,17 +231,15 @@ impl Stepper {
     /// Asks for bursts of thread `tid` of process `pid`. One order at a time: [`Stepper::reply`] must have answered the
     /// last one.
     pub fn request(&mut self, pid: u32, tid: u32, order: &Order) -> io::Result<()> {
-        let mut request = Request {
-            tid: tid as libc::pid_t,
+        let request = Request {
+            pid,
+            tid,
             how: order.how as u32,
             steps_max: order.steps_max.min(STEPS_MAX) as u32,
             bursts: order.bursts.clamp(1, BURSTS_MAX) as u32,
             delay_ns: order.delay_ns,
             seed: order.seed,
-            stat_path: [0; 48],
         };
-        let path = format!("/proc/{pid}/task/{tid}/stat");
-        request.stat_path[..path.len()].copy_from_slice(path.as_bytes()); // At most 37 bytes.
         // SAFETY: the request is live, and plain bytes without padding that matters.
         let sent = unsafe {
             let bytes = (&raw const request).cast();
@@ -323,220 +315,4 @@ mod helper {
 mod helper;
 
 #[cfg(all(test, target_arch = "x86_64"))]
-mod tests {
-    use std::process::{Child, Command, Stdio};
-
-    use super::*;
-
-    /// A child that no failing test leaves behind.
-    struct Target(Child);
-
-    impl Drop for Target {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
-    fn spawn(script: &str) -> Target {
-        Target(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
-    }
-
-    fn request(stepper: &mut Stepper, child: &Child, how: How, steps_max: usize, delay_ns: u64) {
-        let order = Order { how, steps_max, bursts: 1, delay_ns, seed: u64::from(child.id()) };
-        stepper.request(child.id(), child.id(), &order).unwrap();
-    }
-
-    fn reply(stepper: &mut Stepper) -> Steps {
-        stepper.reply(10_000).unwrap().unwrap().pop().unwrap()
-    }
-
-    /// A burst of the child's only thread; asks again while it is not running yet.
-    fn burst(stepper: &mut Stepper, child: &Target) -> Steps {
-        burst_how(stepper, child, How::Step)
-    }
-
-    fn burst_how(stepper: &mut Stepper, child: &Target, how: How) -> Steps {
-        for _ in 0..200 {
-            request(stepper, &child.0, how, 500, 1_000_000);
-            let steps = reply(stepper);
-            if !matches!(steps.ending, Ending::NotRunning | Ending::InKernel) {
-                return steps;
-            }
-        }
-        panic!("it never ran");
-    }
-
-    fn state(pid: u32) -> char {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
-    }
-
-    #[test]
-    fn a_running_thread_is_stepped_and_runs_on() {
-        let mut stepper = Stepper::fork().unwrap();
-        let child = spawn("while :; do :; done");
-        for _ in 0..5 {
-            let steps = burst(&mut stepper, &child);
-            match steps.ending {
-                Ending::Complete => assert_eq!(steps.pcs.len(), 501),
-                // On a busy machine each step may wait for a CPU.
-                ending => assert!(ending == Ending::Late && steps.pcs.len() > 10, "{steps:?}"),
-            }
-            assert!(steps.end_ns > steps.begin_ns);
-            let stayed = steps.pcs.windows(2).filter(|w| w[0] == w[1]).count();
-            assert!(stayed < steps.pcs.len() / 5, "{stayed}: {steps:?}");
-        }
-        drop(stepper);
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        assert_eq!(state(child.0.id()), 'R');
-    }
-
-    #[test]
-    fn a_followed_thread_would_have_gone_where_it_goes() {
-        let mut stepper = Stepper::fork().unwrap();
-        let child =
-            spawn("i=0; while :; do i=$((i * 7 + 1)); case $i in *1*3*) s=x$i;; esac; j=${s#x}; done");
-        let mut checked = 0;
-        for _ in 0..20 {
-            let steps = burst_how(&mut stepper, &child, How::Check);
-            assert_ne!(steps.ending, Ending::Differs, "{:x?}", &steps.pcs[steps.pcs.len() - 3..]);
-            checked += steps.pcs.len();
-        }
-        assert!(checked > 500, "{checked}");
-        let steps = burst_how(&mut stepper, &child, How::Follow);
-        assert!(steps.is_followed && steps.pcs.len() > 1, "{steps:?}");
-        drop(stepper);
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        assert_eq!(state(child.0.id()), 'R');
-    }
-
-    #[test]
-    fn bursts_come_several_at_a_time() {
-        let mut stepper = Stepper::fork().unwrap();
-        let child = spawn("while :; do :; done");
-        burst(&mut stepper, &child);
-        let order = Order { how: How::Follow, steps_max: 300, bursts: 8, delay_ns: 1_000_000, seed: 5 };
-        stepper.request(child.0.id(), child.0.id(), &order).unwrap();
-        let bursts = stepper.reply(10_000).unwrap().unwrap();
-        assert_eq!(bursts.len(), 8);
-        assert!(bursts.windows(2).all(|w| w[0].end_ns <= w[1].begin_ns));
-    }
-
-    #[test]
-    fn whoever_waits_or_is_gone_is_left_alone() {
-        let mut stepper = Stepper::fork().unwrap();
-        let mut child = spawn("exec sleep 60");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        request(&mut stepper, &child.0, How::Step, 100, 0);
-        assert_eq!(reply(&mut stepper).ending, Ending::NotRunning);
-        child.0.kill().unwrap();
-        child.0.wait().unwrap();
-        request(&mut stepper, &child.0, How::Step, 100, 0);
-        assert!(reply(&mut stepper).ending.is_refusal());
-    }
-
-    #[test]
-    fn a_status_reaches_the_parent_through_bursts_forks_and_signals() {
-        let mut stepper = Stepper::fork().unwrap();
-        let script = "trap 'n=1' USR1; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); kill -USR1 $$; (exit 3); done; exit 7";
-        let mut child = spawn(script);
-        let mut endings = std::collections::BTreeSet::new();
-        let status = loop {
-            request(&mut stepper, &child.0, How::Step, 1000, 0);
-            endings.insert(reply(&mut stepper).ending);
-            if let Some(status) = child.0.try_wait().unwrap() {
-                break status;
-            }
-        };
-        assert_eq!(status.code(), Some(7), "{endings:?}");
-    }
-
-    #[test]
-    fn a_killed_owner_leaves_the_thread_running() {
-        // The helper outlives its owner until the burst is over. Here the owner goes without a word: its end of the
-        // channel closes while a burst is on.
-        let mut stepper = Stepper::fork().unwrap();
-        let child = spawn("while :; do :; done");
-        burst(&mut stepper, &child);
-        request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        drop(stepper);
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        assert_eq!(state(child.0.id()), 'R');
-    }
-
-    #[test]
-    fn a_signal_in_a_burst_is_delivered() {
-        let mut stepper = Stepper::fork().unwrap();
-        let mut child = spawn("while :; do :; done");
-        burst(&mut stepper, &child);
-        request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
-        std::thread::sleep(std::time::Duration::from_millis(2));
-        // One that a shell's background jobs, tests among them, do not ignore.
-        // SAFETY: a signal to our own child.
-        unsafe { libc::kill(child.0.id() as i32, libc::SIGTERM) };
-        let status = child.0.wait().unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
-        let ending = reply(&mut stepper).ending;
-        assert!(ending == Ending::Signal || ending.is_refusal() || ending == Ending::Exited, "{ending:?}");
-    }
-
-    #[test]
-    fn whoever_is_killed_while_it_is_followed_ends() {
-        let mut stepper = Stepper::fork().unwrap();
-        for round in 0..20 {
-            let mut child = spawn("while :; do :; done");
-            burst(&mut stepper, &child);
-            let order = Order {
-                how: How::Follow,
-                steps_max: STEPS_MAX,
-                bursts: BURSTS_MAX,
-                delay_ns: 1000,
-                seed: round,
-            };
-            stepper.request(child.0.id(), child.0.id(), &order).unwrap();
-            std::thread::sleep(std::time::Duration::from_micros(500 + 100 * round));
-            child.0.kill().unwrap();
-            stepper.reply(10_000).unwrap().unwrap();
-            let has_ended = (0..1000).any(|_| {
-                std::thread::sleep(std::time::Duration::from_millis(2));
-                child.0.try_wait().unwrap().is_some()
-            });
-            assert!(has_ended, "round {round}");
-        }
-    }
-
-    #[test]
-    fn a_stopped_thread_stays_stopped_until_it_is_continued() {
-        let mut stepper = Stepper::fork().unwrap();
-        let child = spawn("while :; do :; done");
-        burst(&mut stepper, &child);
-        request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
-        // SAFETY: signals to our own child.
-        let kill = |signal| unsafe { libc::kill(child.0.id() as i32, signal) };
-        kill(libc::SIGSTOP);
-        reply(&mut stepper);
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        assert_eq!(state(child.0.id()), 'T');
-        kill(libc::SIGCONT);
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        assert_eq!(state(child.0.id()), 'R');
-    }
-
-    #[test]
-    fn whom_a_debugger_has_is_refused() {
-        let mut stepper = Stepper::fork().unwrap();
-        let child = spawn("while :; do :; done");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        let tid = child.0.id() as libc::pid_t;
-        // SAFETY: attaches to our own child, which runs on.
-        assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }, 0);
-        let mut ending = Ending::NotRunning;
-        while ending == Ending::NotRunning {
-            request(&mut stepper, &child.0, How::Step, 100, 0);
-            ending = reply(&mut stepper).ending;
-        }
-        assert_eq!(ending, Ending::NotPermitted);
-    }
-}
+mod tests;

@@ -28,12 +28,13 @@ pub fn write(places: &Places) -> String {
     let mut out = String::new();
     let mut say = |line: String| writeln!(out, "{line}").expect("a String takes every text");
     let cycles = if places.period_cycles.is_some() { "Cycles" } else { "Samples" };
+    // callgrind_annotate takes `events` for the header's last line.
     say(format!(
-        "# callgrind format\nversion: 1\ncreator: dwell {}\ncmd: {}\npositions: instr line\nevents: {cycles} Ir",
+        "# callgrind format\nversion: 1\ncreator: dwell {}\ncmd: {}\npositions: instr line\n\
+         event: Ir : Instructions executed (estimated)\nevents: {cycles} Ir",
         env!("CARGO_PKG_VERSION"),
         places.epochs.join("+")
     ));
-    say("event: Ir : Instructions executed (estimated)".to_owned());
     let (mut objects, mut files, mut functions) = (Names::default(), Names::default(), Names::default());
     let mut totals = (0, 0);
     for procedure in &places.procedures {

@@ -6,24 +6,46 @@ use std::collections::BTreeMap;
 
 use dwell_profile::{Cpu, Epoch, EpochId, Event, EventRecord, Host, Scope, Unit, stacks_note};
 use jiff::Timestamp;
-use linux_perf_data::linux_perf_event_reader::{
-    HardwareEventId, PerfEventAttr, PerfEventType, SoftwareCounterType,
-};
+use linux_perf_data::linux_perf_event_reader::{PerfEventAttr, PerfEventType, SoftwareCounterType};
 
 use super::{ImportFile, perf_data::Told};
 
 impl Told {
+    /// Why there are no samples; `None` where nothing tells of any.
+    pub(super) fn why_empty(&self) -> Option<String> {
+        let stat = "perf stat record wrote it, which counts without sampling".to_owned();
+        let aux = "perf inject --itrace makes samples of its AUX data".to_owned();
+        let lost = self.events.iter().map(|e| u128::from(e.lost)).sum::<u128>();
+        let lost = (lost > 0).then(|| format!("{lost} samples were lost when it was recorded"));
+        let why = self.cut.iter().cloned().chain(lost).chain(self.left_out());
+        let why = why.chain((self.aux_records > 0).then_some(aux)).chain(self.is_stat.then_some(stat));
+        let why = why.collect::<Vec<_>>().join("; ");
+        (!why.is_empty()).then_some(why)
+    }
+
+    /// Records that were not taken in, by cause.
+    fn left_out(&self) -> impl Iterator<Item = String> {
+        let causes = [
+            (self.unreadable, "records could not be read and were left out"),
+            (self.strangers, "samples bear the id of no event of the file's and were left out"),
+            (self.aux_records, "records of AUX data (Intel PT, ARM SPE, …) were left out"),
+        ];
+        causes.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"))
+    }
+
     /// What the file lacks, and what was left out.
     pub(super) fn notes(&self) -> Vec<String> {
         let cut = self.cut.as_ref().map(|why| format!("{why}: what it holds up to there was imported"));
-        let mut notes: Vec<String> = cut.into_iter().collect();
+        let mut notes: Vec<String> = cut.into_iter().chain(self.left_out()).collect();
         let mut count = |n: u64, what: &str| {
             if n > 0 {
                 notes.push(format!("{n} {what}"));
             }
         };
-        count(self.unreadable, "records could not be read and were left out");
-        count(self.aux_records, "records of AUX data (Intel PT, ARM SPE, …) were left out");
+        count(
+            self.members,
+            "samples are of events that were counted when the first of their group was sampled (perf record :S)",
+        );
         count(self.call_chains, "samples have call chains, which were left out");
         if self.branch_stacks > 0 {
             notes.push(stacks_note(self.branch_stacks, self.stacks.branches));
@@ -104,33 +126,9 @@ impl Told {
     }
 }
 
-/// The event's name as we spell it: perf's modifiers (`cycles:u`, `cpu_core/cycles/`) say where it was counted, not what.
-pub fn event_of(name: &str, attribute: Option<&PerfEventAttr>) -> Event {
-    match attribute.map(|a| &a.type_) {
-        Some(PerfEventType::Hardware(HardwareEventId::CpuCycles, _)) => Event::CYCLES,
-        Some(PerfEventType::Hardware(HardwareEventId::Instructions, _)) => Event::INSTRUCTIONS,
-        Some(PerfEventType::Hardware(HardwareEventId::CacheReferences, _)) => {
-            Event::named("cache-references")
-        }
-        Some(PerfEventType::Hardware(HardwareEventId::CacheMisses, _)) => Event::named("cache-misses"),
-        Some(PerfEventType::Hardware(HardwareEventId::BranchInstructions, _)) => Event::named("branches"),
-        Some(PerfEventType::Hardware(HardwareEventId::BranchMisses, _)) => Event::named("branch-misses"),
-        Some(PerfEventType::Software(SoftwareCounterType::CpuClock | SoftwareCounterType::TaskClock)) => {
-            Event::CPU_CLOCK
-        }
-        _ => {
-            let plain = name.rsplit_once(':').map_or(name, |(plain, modifiers)| {
-                if modifiers.chars().all(|c| "ukhGHpPSDeIW".contains(c)) { plain } else { name }
-            });
-            match plain {
-                "" => Event::named("event"),
-                "task-clock" => Event::CPU_CLOCK,
-                // Hybrid processors spell `cpu_core/cycles/`.
-                _ if plain.split('/').nth(1) == Some("cycles") => Event::CYCLES,
-                _ => Event::named(plain),
-            }
-        }
-    }
+/// The event by the name that perf, or the text of another tool, has for it.
+pub fn event_of(name: &str) -> Event {
+    if name.is_empty() { Event::named("event") } else { Event::named(name) }
 }
 
 fn unit_of(event: &Event, attribute: Option<&PerfEventAttr>) -> Unit {
@@ -138,8 +136,8 @@ fn unit_of(event: &Event, attribute: Option<&PerfEventAttr>) -> Unit {
         Some(PerfEventType::Software(SoftwareCounterType::CpuClock | SoftwareCounterType::TaskClock)) => {
             Unit::Nanoseconds
         }
-        None if *event == Event::CPU_CLOCK => Unit::Nanoseconds,
-        _ if *event == Event::CYCLES => Unit::Cycles,
+        None if event.base_name() == Event::CPU_CLOCK.name() => Unit::Nanoseconds,
+        _ if event.base_name() == Event::CYCLES.name() => Unit::Cycles,
         _ => Unit::Events,
     }
 }

@@ -6,14 +6,32 @@ use std::io::Cursor;
 
 use jiff::Timestamp;
 
-use super::{ImportFile, guard, locate::Locator, perf_data, perf_data::Told, pprof, script};
+use super::{
+    ImportFile, header,
+    locate::Locator,
+    packed::{self, Packing},
+    perf_data,
+    perf_data::Told,
+    pprof, script,
+};
 
-/// A perf.data file or stream, branch stacks and all.
+/// A compressed file becomes that large at most.
+const UNPACKED_BYTES_MAX: u64 = 1 << 24;
+
+/// A perf.data file or stream, compressed or not, branch stacks and all; a folder of it and once more its records.
 pub fn perf_data(bytes: &[u8]) {
+    let mut unpacked = Vec::new();
+    let packing = Packing::of(bytes);
+    if packing.is_some_and(|p| packed::pour(p, bytes, &mut unpacked, UNPACKED_BYTES_MAX).is_err()) {
+        return;
+    }
+    let bytes = if packing.is_some() { &unpacked[..] } else { bytes };
     let mut file = Cursor::new(bytes);
-    let Ok(shape) = guard::check(&mut file) else { return };
-    file.set_position(0);
-    with_locator(|_| perf_data::parse(file, shape, &ImportFile::default()));
+    let Ok(header) = header::read(&mut file) else { return };
+    let records = bytes.get(header.start as usize..).unwrap_or_default();
+    for more in [Vec::new(), vec![(Cursor::new(records), records.len() as u64)]] {
+        with_locator(|_| perf_data::parse(file.clone(), &header, more, &ImportFile::default()));
+    }
 }
 
 /// The text of `perf script`.

@@ -66,7 +66,7 @@ impl Told {
                 self.names.left_out
             ));
         }
-        let events: Vec<Event> = self.attributes.iter().map(|(name, a)| event_of(name, a.as_ref())).collect();
+        let events: Vec<Event> = self.attributes.iter().map(|(name, _)| event_of(name)).collect();
         let (groups, jit) = self.groups(&sums, &records, &generated, &events);
         let hot = if locator.may_fetch() { hottest(&sums) } else { BTreeSet::new() };
         records
@@ -83,7 +83,8 @@ impl Told {
         let burst = branches::burst(stacks, &records);
         let epoch = self.epoch(request, &events, notes, now);
         let images = images(records, jit);
-        Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), burst, missing }
+        let samples = self.events.iter().map(|e| e.samples).sum::<u64>() - self.members;
+        Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), burst, missing, samples }
     }
 
     /// Slots by what their rows are counted by in the database, in its order.
@@ -201,14 +202,14 @@ fn is_alike(a: &str, b: &str) -> bool {
 const HOT_SHARE: f64 = 0.005;
 
 fn hottest(sums: &Settled<Slot>) -> BTreeSet<u32> {
-    let mut by_target: BTreeMap<(u8, u32), u128> = BTreeMap::new();
-    let mut totals: BTreeMap<u8, u128> = BTreeMap::new();
+    let mut by_target: BTreeMap<(u16, u32), u128> = BTreeMap::new();
+    let mut totals: BTreeMap<u16, u128> = BTreeMap::new();
     for (number, slot) in sums.slots().enumerate() {
         let sum: u128 = sums.of(number).map(|(_, periods)| u128::from(periods)).sum();
         *by_target.entry((slot.event, slot.target)).or_default() += sum;
         *totals.entry(slot.event).or_default() += sum;
     }
-    let is_hot = |event: u8, sum: u128| sum as f64 >= HOT_SHARE * totals[&event] as f64;
+    let is_hot = |event: u16, sum: u128| sum as f64 >= HOT_SHARE * totals[&event] as f64;
     by_target.into_iter().filter(|((event, _), sum)| is_hot(*event, *sum)).map(|((_, t), _)| t).collect()
 }
 
@@ -233,7 +234,7 @@ fn images(records: BTreeMap<u32, ImageRecord>, jit: BTreeMap<ImageId, ImageRecor
 type GroupKey = (ImageId, Event, Arc<str>, u32);
 
 /// A slot's number, its event's number, and which of its places lie elsewhere in the image.
-type GroupSlot = (usize, u8, Option<Arc<Moved>>);
+type GroupSlot = (usize, u16, Option<Arc<Moved>>);
 
 /// What one run of rows is of.
 struct Group {

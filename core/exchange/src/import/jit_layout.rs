@@ -13,6 +13,8 @@ use rustc_hash::FxHashMap;
 
 use super::names::Names;
 
+/// Offsets below are addresses; no process has code at higher ones.
+const ADDRESSES_BELOW: u64 = 1 << 57;
 /// From here on code lies whose address was taken: so many bytes for each procedure.
 const MOVED_FROM: u64 = 1 << 62;
 const MOVED_BYTES: u64 = 1 << 32;
@@ -83,7 +85,7 @@ impl Layout {
         let procedure =
             place.and_then(ImagePlace::procedure).map(|frame: &NamedFrame| frame.function.clone());
         let known = self.taken.entry(address).or_insert_with(|| procedure.clone());
-        let is_there = *known == procedure && address < MOVED_FROM;
+        let is_there = *known == procedure && address < ADDRESSES_BELOW;
         let (offset, start) = match (&procedure, place) {
             _ if is_there => (address, place.and_then(|place| place.start)),
             (Some(procedure), Some(place)) => {

@@ -122,9 +122,15 @@ impl<'a> Locator<'a> {
     pub fn fetch_debug_info(&self, record: &ImageRecord) {
         let (Some(debuginfod), Some(id)) = (self.debuginfod, record.id.build_id()) else { return };
         let Some(Ok(mut image)) = self.place(record).map(Image::open) else { return };
-        image.attach_debug(&DebugSearch { debug_dirs: self.request.debug_dirs.clone() });
+        let folders = self.request.debug_dirs.iter().chain([&self.request.servers.cache]);
+        let search = DebugSearch { debug_dirs: folders.cloned().collect() };
+        image.attach_debug(&search);
         if matches!(image.debug_state(), DebugState::Missing(_)) {
             debuginfod.fetch(&id, Artifact::DebugInfo);
+            image.attach_debug(&search);
+        }
+        if let Some(shared) = image.missing_shared_debug() {
+            debuginfod.fetch(&shared, Artifact::DebugInfo);
         }
     }
 

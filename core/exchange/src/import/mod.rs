@@ -1,25 +1,30 @@
 //! `import FILE`: an epoch out of a perf.data file.
 //!
-//! The way of a sample: [`guard`] (are sizes sane?) → [`records`] (in order) → [`perf_data`] (what they say) → [`sample`] (its fields) → [`space`]
+//! The way of a sample: [`source`] (which file? [`packed`]?) → [`header`] (which events?) → [`records`] (in order) → [`perf_data`] (what they say) → [`sample`] (its fields) → [`space`]
 //! (process → mapping) → [`Ledger`](dwell_profile::Ledger) (sums; [`BranchSums`](dwell_profile::BranchSums) of branch stacks) → [`locate`] (mapping → image) → [`finish`] (rows) → the database.
 
+mod attribute;
 mod branches;
 mod epoch;
 pub mod exercise;
+mod features;
 mod finish;
-mod guard;
+mod header;
 mod jit;
 mod jit_layout;
 mod kallsyms;
 mod kernel;
 mod locate;
 mod names;
+mod packed;
 mod perf_data;
 mod pprof;
 mod records;
 mod sample;
 mod script;
+mod source;
 mod space;
+mod tracing;
 
 use std::path::PathBuf;
 
@@ -32,7 +37,7 @@ use crate::{Debuginfod, ExchangeError, Fetched, Limits};
 /// What to import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportFile {
-    /// The file; `-` is standard input.
+    /// The file, or the folder of `perf record --threads`; `-` is standard input.
     pub path: PathBuf,
     /// The folder that stands for the root of the machine that was sampled.
     pub symfs: Option<PathBuf>,
@@ -68,7 +73,7 @@ pub struct Imported {
     pub schema: u32,
     /// The new epoch's id.
     pub epoch: EpochId,
-    /// Samples stored.
+    /// Samples of the file that are stored.
     pub samples: u64,
     /// What the file lacks, and what had to be left out.
     pub notes: Vec<String>,
@@ -85,12 +90,14 @@ struct Gathered {
     burst: Option<PathBurst>,
     /// Which images are not here. Not among the epoch's notes: whoever reads it looks again, and may find them.
     missing: Vec<String>,
+    /// Samples that the file has. Its events have more where one of a group told of the others.
+    samples: u64,
 }
 
 /// Rows of one segment: a half of what a segment may hold.
 const ROWS: usize = dwell_profile::MAX_SEGMENT_ROWS / 2;
 
-/// Stores a perf.data file (of a file or a pipe, compressed or not) as an epoch of its own.
+/// Stores a perf.data file (of a file, a folder or a pipe, compressed or not) as an epoch of its own.
 pub fn import_perf_data(
     database: &Database,
     request: &ImportFile,
@@ -104,7 +111,7 @@ pub fn import_perf_data(
     notes.extend(debuginfod.iter().flat_map(Debuginfod::take_problems));
     let fetched = debuginfod.iter().flat_map(Debuginfod::take_fetched).collect();
     let id = gathered.epoch.id.clone();
-    let samples = gathered.epoch.events.values().map(|e| e.samples).sum();
+    let samples = gathered.samples;
     let mut writer = database.writer()?.begin(gathered.epoch)?;
     let mut rows = gathered.rows;
     while !rows.are_over() {

@@ -1,38 +1,39 @@
 //! perf.data, read record by record.
 //!
-//! Enters: a file that [`guard`](super::guard) let through. Leaves: an epoch with counts and images. Never here: more than
+//! Enters: a file whose [`header`] was read. Leaves: an epoch with counts and images. Never here: more than
 //! one round of records in memory. Samples are weighted by their period (`perf record -F` changes it), so that shares are
 //! of time; the weights are whole samples again at the end, their sum unchanged.
 
 use std::{
-    fs::File,
-    io::{self, BufReader, Read, Seek, SeekFrom},
-    path::Path,
+    io::{BufReader, Read, Seek, SeekFrom},
     time::Duration,
 };
 
 use dwell_profile::{BranchSums, BuildId, CodePlace, ImageId, ImageKind, Ledger, NamedFrame};
 use jiff::Timestamp;
 use linux_perf_data::{
-    DsoKey, PerfFile, PerfFileReader,
+    DsoKey,
     linux_perf_event_reader::{
-        CpuMode, EventRecord as Parsed, Mmap2FileId, PerfEventAttr, RawEventRecord, RecordParseInfo,
-        RecordType,
+        AttrFlags, CpuMode, Endianness, EventRecord as Parsed, Mmap2FileId, PerfEventAttr, RawEventRecord,
+        RecordParseInfo, RecordType,
     },
 };
 use rustc_hash::FxHashMap;
 
 use super::{
     Gathered, ImportFile,
-    guard::{self, Shape},
+    attribute::{Attribute, READ_LOST, by_id},
+    header::{self, Header},
     kallsyms::{Kallsyms, Reading},
     kernel::KernelSpace,
     locate::{Locator, Named},
     names::Names,
+    packed::Packing,
     pprof,
     records::{Record, Records},
-    sample::{Layout, Sample},
+    sample::{Layout, Sample, word_at},
     script,
+    source::{self, Source},
     space::{Execution, Mapping, Spaces},
 };
 use crate::{Debuginfod, ExchangeError};
@@ -46,115 +47,75 @@ pub fn gather(
     let path = &request.path;
     let io = |source| ExchangeError::Io { path: path.clone(), source };
     let bad = |why: String| ExchangeError::BadPerfData { path: path.clone(), why };
-    let mut file = open(path).map_err(io)?;
-    let written = file.metadata().ok().and_then(|m| m.modified().ok());
+    let source = source::open(path)?;
+    let written = source.file.metadata().ok().and_then(|m| m.modified().ok());
     let locator = Locator::new(request, debuginfod, written);
-    if let Some(told) = others(&mut file, &locator).map_err(io)? {
-        let told = told.map_err(bad)?;
-        if told.events.iter().all(|e| e.samples == 0) {
-            return Err(ExchangeError::NoSamples { path: path.clone(), why: told.cut });
+    let (is_folder, ends_early) = (source.is_folder, source.ends_early.clone());
+    let mut told = match others(source, &locator) {
+        Ok(told) => told.map_err(bad)?,
+        Err(Source { mut file, folder, .. }) => {
+            let header = header::read(&mut file).map_err(bad)?;
+            let in_parts = is_folder || header.features.is_folder();
+            let more = if in_parts { source::parts(&folder).map_err(io)? } else { Vec::new() };
+            // What the parser gets wrong must not end a session: its panic is an error of the file.
+            let parse = std::panic::AssertUnwindSafe(|| parse(file, &header, more, request));
+            let told = std::panic::catch_unwind(parse);
+            told.unwrap_or_else(|_| Err("its parser gave up on it".to_owned())).map_err(bad)?
         }
-        return Ok(told.finish(request, &locator, now));
+    };
+    if ends_early.is_some() {
+        told.cut = ends_early;
     }
-    let shape = guard::check(&mut file).map_err(bad)?;
-    file.seek(SeekFrom::Start(0)).map_err(io)?;
-    // What the parser gets wrong must not end a session: its panic is an error of the file.
-    let parsed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| parse(file, shape, request)));
-    let told = parsed.unwrap_or_else(|_| Err("its parser gave up on it".to_owned())).map_err(bad)?;
     if told.events.iter().all(|e| e.samples == 0) {
-        return Err(ExchangeError::NoSamples { path: path.clone(), why: told.cut });
+        return Err(ExchangeError::NoSamples { path: path.clone(), why: told.why_empty() });
     }
     Ok(told.finish(request, &locator, now))
 }
 
-/// What is no perf.data file, but may be the text of `perf script` or a profile of pprof's.
-fn others(file: &mut File, locator: &Locator<'_>) -> io::Result<Option<Result<Told, String>>> {
-    let mut start = Vec::new();
-    file.by_ref().take(256).read_to_end(&mut start)?;
-    file.seek(SeekFrom::Start(0))?;
-    if start.starts_with(b"PERFILE") || start.starts_with(b"2ELIF") {
-        return Ok(None);
+/// What is no perf.data file, but may be the text of `perf script` or a profile of pprof's; else the source again.
+fn others(source: Source, locator: &Locator<'_>) -> Result<Result<Told, String>, Source> {
+    let start = &source.start;
+    if header::is_perf_data(start) {
+        return Err(source);
     }
-    let text = script::is_text(&start);
-    Ok(match () {
-        () if text && !start.starts_with(b"\n") => Some(script::read(BufReader::new(file), locator)),
-        () if pprof::is_pprof(&start) => Some(pprof::read(file, locator)),
-        () => None,
-    })
+    let was_gzip = source.packing == Some(Packing::Gzip);
+    match () {
+        () if script::is_text(start) && !start.starts_with(b"\n") => {
+            Ok(script::read(BufReader::new(source.file), locator))
+        }
+        // A profile that is not compressed is known by the tag of its first field alone.
+        () if was_gzip || pprof::is_pprof(start) => {
+            let why = |why| if was_gzip { format!("gzip packed no perf.data file, and {why}") } else { why };
+            Ok(pprof::read(source.file, locator).map_err(why))
+        }
+        () => Err(source),
+    }
 }
 
-pub(super) fn parse(mut file: impl Read + Seek, shape: Shape, request: &ImportFile) -> Result<Told, String> {
-    let text = |e: linux_perf_data::Error| e.to_string();
-    let (start, bytes, cut, description) = match shape {
-        Shape::Pipe { start, data_bytes } => {
-            let reader = PerfFileReader::parse_pipe(BufReader::new((&mut file).take(start)));
-            (start, data_bytes, false, reader.map_err(text)?.perf_file)
-        }
-        Shape::File { start, data_bytes, cut, .. } => {
-            let patched = Patched { file: &mut file, at: 0, shape };
-            let reader = PerfFileReader::parse_file(BufReader::new(patched));
-            (start, data_bytes, cut, reader.map_err(text)?.perf_file)
-        }
-    };
-    file.seek(SeekFrom::Start(start)).map_err(|e| e.to_string())?;
-    let mut told = Told::new(&description)?;
-    told.features(&description);
+/// Reads all records of a file, and of those that go on where it ends.
+pub(super) fn parse<R: Read + Seek>(
+    mut file: R,
+    header: &Header,
+    more: Vec<(R, u64)>,
+    request: &ImportFile,
+) -> Result<Told, String> {
+    file.seek(SeekFrom::Start(header.start)).map_err(|e| e.to_string())?;
+    let mut told = Told::new(header);
     told.look_for_kallsyms(request);
-    let mut records = Records::new(file, bytes, &description);
+    let is_alone = header.features.is_folder() && more.is_empty();
+    let mut records = Records::new(file, header, more);
     told.records(&mut records);
     told.aux_records = records.aux_records;
+    told.strangers = records.strangers;
+    told.settle_losses(header);
     told.cut = match records.failed {
         Some(why) => Some(format!("its records end early ({why})")),
-        None => (cut || records.cut).then(|| "the file is cut off".to_owned()),
+        None if is_alone => {
+            Some("the files data.0, data.1, … that its records are in are not beside it".to_owned())
+        }
+        None => (header.cut || records.cut).then(|| "the file is cut off".to_owned()),
     };
     Ok(told)
-}
-
-/// The file; standard input goes through a temporary one, since its sizes must be checked first.
-fn open(path: &Path) -> io::Result<File> {
-    if path.as_os_str() != "-" {
-        return File::open(path);
-    }
-    let mut spool = tempfile::tempfile()?;
-    io::copy(&mut io::stdin().lock(), &mut spool)?;
-    Ok(spool)
-}
-
-const DATA_SIZE_END: u64 = guard::DATA_SIZE_AT + 8;
-
-/// A file whose header tells the truth about the records that are there: `perf record` that was killed left zero, a file
-/// that was cut promises more. In both the features after the records are missing.
-struct Patched<F> {
-    file: F,
-    at: u64,
-    shape: Shape,
-}
-
-impl<F: Read> Read for Patched<F> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read(buffer)?;
-        if let Shape::File { data_bytes, cut: true, little_endian, .. } = self.shape {
-            let size = if little_endian { data_bytes.to_le_bytes() } else { data_bytes.to_be_bytes() };
-            for (i, byte) in buffer[..count].iter_mut().enumerate() {
-                match self.at + i as u64 {
-                    at @ guard::DATA_SIZE_AT..DATA_SIZE_END => {
-                        *byte = size[(at - guard::DATA_SIZE_AT) as usize];
-                    }
-                    guard::FEATURES_AT..guard::HEADER_END => *byte = 0,
-                    _ => {}
-                }
-            }
-        }
-        self.at += count as u64;
-        Ok(count)
-    }
-}
-
-impl<F: Seek> Seek for Patched<F> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.at = self.file.seek(to)?;
-        Ok(self.at)
-    }
 }
 
 /// What a sample is counted by, beside its offset, before images are known.
@@ -162,7 +123,7 @@ impl<F: Seek> Seek for Patched<F> {
 pub(super) struct Slot {
     pub target: u32,
     pub execution: Execution,
-    pub event: u8,
+    pub event: u16,
 }
 
 /// What is sampled: a file, or what stands for one.
@@ -191,6 +152,8 @@ pub(super) enum Target {
 pub(super) struct EventTally {
     pub samples: u64,
     pub lost: u64,
+    /// Of PERF_RECORD_LOST_SAMPLES.
+    pub lost_samples: u64,
     pub throttled: u64,
     pub unknown: u64,
     pub periods: u128,
@@ -212,6 +175,9 @@ pub(super) struct Told {
     pub(super) kernel_names: Option<Reading>,
     layouts: Vec<Layout>,
     infos: Vec<RecordParseInfo>,
+    by_id: FxHashMap<u64, u16>,
+    /// What each counter stood at last, by its id, and by thread where each has a counter of its own.
+    counters: FxHashMap<(u64, i32), u64>,
     /// Sums of periods.
     pub(super) sums: Ledger<Slot>,
     pub(super) stacks: BranchSums<u32>,
@@ -229,6 +195,12 @@ pub(super) struct Told {
     pub call_chains: u64,
     pub aux_records: u64,
     pub unreadable: u64,
+    /// Samples that bear the id of no event.
+    pub strangers: u64,
+    /// Samples of events whose counters another event's sample told: `perf record -e '{a,b}:S'`.
+    pub members: u64,
+    /// Whether it counts without sampling.
+    pub(super) is_stat: bool,
     /// Why records are missing at its end.
     pub cut: Option<String>,
     /// What else one must know.
@@ -237,31 +209,44 @@ pub(super) struct Told {
 
 impl Told {
     /// What a file says of itself before its records.
-    fn new(file: &PerfFile) -> Result<Told, String> {
-        let (attributes, endian) = (file.event_attributes(), file.endian());
-        if attributes.len() > usize::from(u8::MAX) {
-            return Err(format!("it has {} events", attributes.len()));
-        }
-        let named = |a: &linux_perf_data::AttributeDescription| {
-            (a.name().unwrap_or_default().to_owned(), Some(*a.attributes()))
-        };
-        Ok(Told {
-            attributes: attributes.iter().map(named).collect(),
+    fn new(header: &Header) -> Told {
+        let (attributes, features) = (&header.attributes, &header.features);
+        let info = |a: &Attribute| RecordParseInfo::new(&a.attr, header.endian());
+        Told {
+            attributes: attributes.iter().map(|a| (a.name.clone(), Some(a.attr))).collect(),
             events: vec![EventTally::default(); attributes.len()],
-            layouts: attributes.iter().map(|a| Layout::new(a.attributes(), endian)).collect(),
-            infos: attributes.iter().map(|a| RecordParseInfo::new(a.attributes(), endian)).collect(),
+            layouts: attributes.iter().map(|a| Layout::new(a, header.little_endian)).collect(),
+            infos: attributes.iter().map(info).collect(),
+            by_id: by_id(attributes),
             sums: Ledger::beside(),
+            host: features.host(),
+            release: features.release(),
+            arch: features.arch(),
+            cpu: features.cpu(),
+            command: features.command(),
+            took: features.took(),
+            cpus: features.cpus().unwrap_or(1),
+            build_ids: features.build_ids(),
+            is_stat: features.is_stat(),
             ..Told::default()
-        })
+        }
     }
 
     fn records(&mut self, records: &mut Records<impl Read + Seek>) {
         while let Some(Record { kind, misc, event, body }) = records.next() {
             if kind == RecordType::SAMPLE {
                 match self.layouts[event].read(body) {
-                    Some(sample) => self.sample(event, CpuMode::from_misc(misc), &sample),
+                    Some(sample) => self.deliver(event, CpuMode::from_misc(misc), &sample),
                     None => self.unreadable += 1,
                 }
+                continue;
+            }
+            if kind == RecordType::LOST_SAMPLES {
+                let count = word_at(body, 0, self.infos[event].endian == Endianness::LittleEndian);
+                let is_filtered = misc & FILTERED != 0;
+                let tally = &mut self.events[event];
+                let count = count.filter(|_| !is_filtered).unwrap_or(0);
+                tally.lost_samples = tally.lost_samples.saturating_add(count);
                 continue;
             }
             let misc = believable_misc(kind, misc, body);
@@ -277,6 +262,49 @@ impl Told {
                 Ok(parsed) => self.record(event, parsed),
                 Err(_) => self.unreadable += 1,
             }
+        }
+    }
+
+    /// Counts a sample, and where it has the counters of its group, one for each that went on since the sample before: a group
+    /// is sampled by its first event, and perf takes the place of the sample for that of all (`evlist__deliver_sample`).
+    fn deliver(&mut self, event: usize, mode: CpuMode, sample: &Sample<'_>) {
+        let Some(values) = sample.values else { return self.sample(event, mode, sample) };
+        let by_thread = self.attributes[event].1.is_some_and(|a| a.flags.contains(AttrFlags::INHERIT));
+        let thread = if by_thread { sample.tid } else { -1 };
+        for (id, value) in values.iter() {
+            let Some(id) = id else { return self.sample(event, mode, sample) };
+            let Some(&member) = self.by_id.get(&id) else {
+                self.strangers += 1;
+                continue;
+            };
+            let last = std::mem::replace(self.counters.entry((id, thread)).or_default(), value);
+            let period = value.saturating_sub(last);
+            if period == 0 {
+                continue;
+            }
+            if usize::from(member) == event {
+                self.sample(event, mode, &Sample { period, ..*sample });
+                continue;
+            }
+            self.members += 1;
+            let (pid, ip) = (sample.pid, sample.ip);
+            self.sample(usize::from(member), mode, &Sample { pid, ip, period, ..Sample::default() });
+        }
+    }
+
+    /// A kernel from 6.0 on tells for each event how many of its samples were lost, at the end of the recording; what it
+    /// told on the way, of whole buffers, are the same losses. Those of earlier kernels are others: a unit of the processor
+    /// had no room.
+    fn settle_losses(&mut self, header: &Header) {
+        let told_twice = header.attributes.iter().any(|a| a.read_format & READ_LOST != 0);
+        let sum = |lost: fn(&EventTally) -> u64| self.events.iter().map(lost).map(u128::from).sum::<u128>();
+        let by_event = sum(|e| e.lost_samples) >= sum(|e| e.lost);
+        for event in &mut self.events {
+            event.lost = match (told_twice, by_event) {
+                (false, _) => event.lost.saturating_add(event.lost_samples),
+                (true, true) => event.lost_samples,
+                (true, false) => event.lost,
+            };
         }
     }
 
@@ -298,7 +326,10 @@ impl Told {
                 };
                 self.map(m.pid, kernel, (m.address, m.length, m.page_offset), &m.path.as_slice(), build_id);
             }
-            Parsed::Lost(lost) => self.events[event].lost += lost.count,
+            Parsed::Lost(lost) => {
+                let tally = &mut self.events[event];
+                tally.lost = tally.lost.saturating_add(lost.count);
+            }
             Parsed::Throttle(_) => self.events[event].throttled += 1,
             _ => {}
         }
@@ -442,32 +473,12 @@ impl Told {
         tally.period_min = if first { period } else { tally.period_min.min(period) };
         tally.period_max = tally.period_max.max(period);
         let hint = target ^ execution.0 << 2;
-        self.sums.add(Slot { target, execution, event: event as u8 }, hint, offset, periods);
-    }
-
-    /// What the sections behind the records tell; each may be missing.
-    fn features(&mut self, file: &PerfFile) {
-        let owned = |text: Result<Option<&str>, _>| text.ok().flatten().map(str::to_owned);
-        self.host = owned(file.hostname());
-        self.release = owned(file.os_release());
-        self.arch = owned(file.arch());
-        let id = file.cpu_id().ok().flatten().unwrap_or_default();
-        self.cpu = [file.cpu_desc().ok().flatten().unwrap_or_default()]
-            .into_iter()
-            .chain(id.split(','))
-            .map(str::to_owned)
-            .collect();
-        self.command =
-            file.cmdline().ok().flatten().unwrap_or_default().into_iter().map(str::to_owned).collect();
-        let times = file.sample_time_range().ok().flatten();
-        self.took =
-            times.map(|t| Duration::from_nanos(t.last_sample_time.saturating_sub(t.first_sample_time)));
-        self.cpus = file.nr_cpus().ok().flatten().map_or(1, |n| n.nr_cpus_online);
-        let ids = file.build_ids().unwrap_or_default();
-        self.build_ids =
-            ids.into_iter().filter_map(|(key, info)| Some((key, BuildId::new(&info.build_id)?))).collect();
+        self.sums.add(Slot { target, execution, event: event as u16 }, hint, offset, periods);
     }
 }
+
+/// PERF_RECORD_MISC_LOST_SAMPLES_BPF: a filter of the user's left them out.
+const FILTERED: u16 = 1 << 15;
 
 /// A mapping's flags without the one for a build id where there is none: a kernel that writes a mapping for one event with build
 /// ids and then for another one without leaves the flag set, and a device's number stands where the length would (seen

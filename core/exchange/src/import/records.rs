@@ -1,30 +1,30 @@
 //! Records of a perf.data file in order of time.
 //!
 //! Enters: the bytes from the first record on, and what the events' attributes say of ids and times. Leaves: every record of
-//! the kernel's, once, sorted by time; how many of AUX data there were. Never here: what a record means; a size that was not
-//! held against what is there.
+//! the kernel's, once, sorted by time; how many of AUX data there were, and samples of no event. Never here: what a record
+//! means; a size that was not held against what is there.
 //!
 //! perf writes in rounds: each takes what every CPU's ring holds, and PERF_RECORD_FINISHED_ROUND ends it. Nothing that comes
 //! later is older than the youngest record of the round before (`tools/perf/util/ordered-events.c`), so that much is in order
 //! then. Each ring is in order already: the sort finds runs. Memory: two rounds, 16 bytes for a record and the record.
+//! `perf record --threads` writes a file for each thread and ends no rounds: all records are one round then.
 
 use std::io::{Read, Seek, SeekFrom};
 
-use linux_perf_data::{
-    PerfFile,
-    linux_perf_event_reader::{Endianness, RecordParseInfo, RecordType},
-};
+use linux_perf_data::linux_perf_event_reader::{RecordParseInfo, RecordType};
 use rustc_hash::FxHashMap;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
-use super::sample::word_at;
+use super::{
+    attribute::by_id,
+    header::{AUXTRACE, Header, TRACING_DATA, payload_bytes, record_bytes},
+    sample::word_at,
+};
 
 const HEADER_BYTES: usize = 8;
 /// PERF_RECORD_FINISHED_ROUND and others of perf's own.
 const FINISHED_ROUND: u32 = 68;
 const AUXTRACE_INFO: u32 = 70;
-/// Its body's first word tells how many bytes of AUX data follow the record.
-const AUXTRACE: u32 = 71;
 const COMPRESSED: u32 = 81;
 /// The same with the number of compressed bytes before them.
 const COMPRESSED2: u32 = 83;
@@ -38,6 +38,8 @@ const UNPACKED_RATIO_MAX: usize = 256;
 const UNPACKED_ROOM: usize = 1 << 20;
 /// Bytes unpacked at a time.
 const UNPACKED_BYTES: usize = 1 << 16;
+/// A record's size beside it.
+const SIZE_BYTES: usize = 2;
 /// Simpleperf writes no rounds, but almost in order: as many records as that are a round.
 const SIMPLEPERF_ROUND: usize = 1024;
 
@@ -57,6 +59,10 @@ pub struct Record<'a> {
 /// All records, one by one.
 pub struct Records<R> {
     input: Input<R>,
+    /// Files that go on where the first one ends.
+    more: std::vec::IntoIter<(R, u64)>,
+    /// Whether all is one round.
+    is_one_round: bool,
     unpacker: Option<Unpacker>,
     heads: Heads,
     order: Order,
@@ -65,6 +71,8 @@ pub struct Records<R> {
     ended: bool,
     /// Records of AUX data.
     pub aux_records: u64,
+    /// Samples that bear the id of no event.
+    pub strangers: u64,
     /// Whether the records do not end where they should.
     pub cut: bool,
     /// Why they end before that.
@@ -72,17 +80,20 @@ pub struct Records<R> {
 }
 
 impl<R: Read + Seek> Records<R> {
-    /// `reader` stands at the first record; `bytes` follow it.
-    pub fn new(reader: R, bytes: u64, file: &PerfFile) -> Self {
-        let simpleperf = file.simpleperf_meta_info().ok().flatten().is_some();
+    /// `reader` stands at the first record; the header says how many bytes follow it. Those of `more` are all records, of so
+    /// many bytes.
+    pub fn new(reader: R, header: &Header, more: Vec<(R, u64)>) -> Self {
         Records {
-            input: Input { reader, left: bytes, buffer: vec![0; INPUT_BYTES], at: 0, end: 0 },
+            input: Input { reader, left: header.data_bytes, buffer: vec![0; INPUT_BYTES], at: 0, end: 0 },
+            is_one_round: !more.is_empty(),
+            more: more.into_iter(),
             unpacker: None,
-            heads: Heads::new(file),
+            heads: Heads::new(header),
             order: Order::default(),
-            round: simpleperf.then_some(SIMPLEPERF_ROUND),
+            round: header.features.is_simpleperf().then_some(SIMPLEPERF_ROUND),
             ended: false,
             aux_records: 0,
+            strangers: 0,
             cut: false,
             failed: None,
         }
@@ -107,11 +118,16 @@ impl<R: Read + Seek> Records<R> {
         let mut count = 0;
         loop {
             let Some(record) = self.input.record(self.heads.little_endian).map_err(|e| e.to_string())? else {
+                self.input.check_end(self.heads.little_endian)?;
                 self.cut |= !self.input.is_at_end();
+                if self.begin_next() {
+                    continue;
+                }
                 self.end();
                 return Ok(());
             };
             match self.heads.head(record).kind {
+                FINISHED_ROUND if self.is_one_round => {}
                 FINISHED_ROUND if self.order.finish_round() => return Ok(()),
                 FINISHED_ROUND => count = 0,
                 kind @ (COMPRESSED | COMPRESSED2) => {
@@ -120,21 +136,23 @@ impl<R: Read + Seek> Records<R> {
                         Some(unpacker) => unpacker,
                         none => none.insert(Unpacker::new()?),
                     };
-                    unpacker.unpack(packed, &self.heads, &mut self.order, &mut self.aux_records)?;
+                    unpacker.unpack(packed, &self.heads, &mut self.order, &mut self.strangers)?;
                 }
-                AUXTRACE => {
-                    self.aux_records += 1;
-                    let aux_bytes = word_at(record, HEADER_BYTES, self.heads.little_endian).unwrap_or(0);
-                    if !self.input.skip(aux_bytes).map_err(|e| e.to_string())? {
+                kind @ (AUXTRACE | TRACING_DATA) => {
+                    self.aux_records += u64::from(kind == AUXTRACE);
+                    let payload = payload_bytes(kind, &record[HEADER_BYTES..], self.heads.little_endian);
+                    if !self.input.skip(payload).map_err(|e| e.to_string())? {
                         self.cut = true;
-                        self.end();
-                        return Ok(());
+                        self.input.left = 0;
                     }
                 }
-                kind => take(kind, record, &self.heads, &mut self.order, &mut self.aux_records),
+                kind => {
+                    self.aux_records += u64::from(kind == AUXTRACE_INFO);
+                    take(kind, record, &self.heads, &mut self.order, &mut self.strangers);
+                }
             }
             count += 1;
-            if self.round.is_some_and(|round| count >= round) {
+            if !self.is_one_round && self.round.is_some_and(|round| count >= round) {
                 count = 0;
                 if self.order.finish_round() {
                     return Ok(());
@@ -143,19 +161,29 @@ impl<R: Read + Seek> Records<R> {
         }
     }
 
+    /// Goes on with the next file, whose compressed records are a stream of their own.
+    fn begin_next(&mut self) -> bool {
+        let Some((reader, bytes)) = self.more.next() else { return false };
+        (self.input.reader, self.input.left) = (reader, bytes);
+        (self.input.at, self.input.end) = (0, 0);
+        self.unpacker = None;
+        true
+    }
+
     fn end(&mut self) {
         self.ended = true;
         self.order.finish();
     }
 }
 
-/// Keeps a record of the kernel's, counts one of AUX data.
-fn take(kind: u32, record: &[u8], heads: &Heads, order: &mut Order, aux_records: &mut u64) {
+/// Keeps a record of the kernel's, unless it is a sample of no event.
+fn take(kind: u32, record: &[u8], heads: &Heads, order: &mut Order, strangers: &mut u64) {
     if kind < USER_TYPES {
-        let (event, key) = heads.event_and_key(kind, &record[HEADER_BYTES..]);
-        order.push(key, event, record);
+        match heads.event_and_key(kind, &record[HEADER_BYTES..]) {
+            Some((event, key)) => order.push(key, event, record),
+            None => *strangers += 1,
+        }
     }
-    *aux_records += u64::from(kind == AUXTRACE_INFO || kind == AUXTRACE);
 }
 
 /// The file's bytes, record by record.
@@ -172,14 +200,25 @@ struct Input<R> {
 impl<R: Read + Seek> Input<R> {
     /// The next whole record, its header too.
     fn record(&mut self, little_endian: bool) -> std::io::Result<Option<&[u8]>> {
-        let mut size = record_bytes(&self.buffer[self.at..self.end], little_endian);
+        let mut size = whole_record_bytes(&self.buffer[self.at..self.end], little_endian);
         if size.is_none() {
             self.fill()?;
-            size = record_bytes(&self.buffer[self.at..self.end], little_endian);
+            size = whole_record_bytes(&self.buffer[self.at..self.end], little_endian);
         }
         let Some(size) = size else { return Ok(None) };
         self.at += size;
         Ok(Some(&self.buffer[self.at - size..self.at]))
+    }
+
+    /// An error where the next bytes are no record, rather than a part of one.
+    fn check_end(&self, little_endian: bool) -> Result<(), String> {
+        let rest = &self.buffer[self.at..self.end];
+        match record_bytes(rest, little_endian) {
+            size if size < HEADER_BYTES && rest.len() >= HEADER_BYTES => {
+                Err(format!("a record claims {size} bytes"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether nothing is left.
@@ -222,9 +261,8 @@ impl<R: Read + Seek> Input<R> {
 }
 
 /// The size of the record that `bytes` begin with; `None` where it is not all there or is none.
-fn record_bytes(bytes: &[u8], little_endian: bool) -> Option<usize> {
-    let size: [u8; 2] = bytes.get(6..HEADER_BYTES)?.try_into().ok()?;
-    let size = usize::from(if little_endian { u16::from_le_bytes(size) } else { u16::from_be_bytes(size) });
+fn whole_record_bytes(bytes: &[u8], little_endian: bool) -> Option<usize> {
+    let size = record_bytes(bytes, little_endian);
     (size >= HEADER_BYTES && size <= bytes.len()).then_some(size)
 }
 
@@ -248,7 +286,7 @@ impl Unpacker {
         packed: &[u8],
         heads: &Heads,
         order: &mut Order,
-        aux_records: &mut u64,
+        strangers: &mut u64,
     ) -> Result<(), String> {
         let mut input = InBuffer::around(packed);
         self.room = self.room.saturating_add(packed.len().saturating_mul(UNPACKED_RATIO_MAX));
@@ -262,9 +300,9 @@ impl Unpacker {
             step.map_err(|e| format!("a compressed record cannot be unpacked: {e}"))?;
             self.room = self.room.checked_sub(got).ok_or("compressed records claim to be endless")?;
             let mut at = 0;
-            while let Some(size) = record_bytes(&self.unpacked[at..], heads.little_endian) {
+            while let Some(size) = whole_record_bytes(&self.unpacked[at..], heads.little_endian) {
                 let record = &self.unpacked[at..at + size];
-                take(heads.head(record).kind, record, heads, order, aux_records);
+                take(heads.head(record).kind, record, heads, order, strangers);
                 at += size;
             }
             self.unpacked.drain(..at);
@@ -289,18 +327,16 @@ struct Head {
 struct Heads {
     little_endian: bool,
     infos: Vec<RecordParseInfo>,
-    events: FxHashMap<u64, u8>,
+    events: FxHashMap<u64, u16>,
 }
 
 impl Heads {
-    fn new(file: &PerfFile) -> Self {
-        let attributes = file.event_attributes();
-        let all = attributes.iter().enumerate();
-        let ids = all.flat_map(|(event, a)| a.ids().iter().map(move |id| (*id, event as u8)));
+    fn new(header: &Header) -> Self {
+        let info = |attr| RecordParseInfo::new(attr, header.endian());
         Heads {
-            little_endian: file.endian() == Endianness::LittleEndian,
-            infos: attributes.iter().map(|a| RecordParseInfo::new(a.attributes(), file.endian())).collect(),
-            events: ids.collect(),
+            little_endian: header.little_endian,
+            infos: header.attributes.iter().map(|a| info(&a.attr)).collect(),
+            events: by_id(&header.attributes),
         }
     }
 
@@ -312,9 +348,9 @@ impl Heads {
         }
     }
 
-    /// The event's index, and what records are sorted by: those without a time come first. All events have their ids at one
-    /// place, or there is but one (the parser of the attributes saw to it).
-    fn event_and_key(&self, kind: u32, body: &[u8]) -> (u8, u64) {
+    /// The event's index, and what records are sorted by: those without a time come first. `None` for a sample that bears the
+    /// id of no event. All events have their ids at one place, or there is but one (the reader of the header saw to it).
+    fn event_and_key(&self, kind: u32, body: &[u8]) -> Option<(u16, u64)> {
         let sample = kind == RecordType::SAMPLE.0;
         let word = |from_start: Option<u8>, from_end: Option<u8>| {
             let at = match sample {
@@ -329,12 +365,16 @@ impl Heads {
             let place = &self.infos[0].id_parse_info;
             let id =
                 word(place.sample_record_id_offset_from_start, place.nonsample_record_id_offset_from_end);
-            id.and_then(|id| self.events.get(&id)).copied().unwrap_or(0)
+            // What perf wrote itself has the id 0.
+            match id.filter(|id| *id != 0).map(|id| self.events.get(&id)) {
+                Some(None) if sample => return None,
+                event => event.flatten().copied().unwrap_or(0),
+            }
         };
         let info = &self.infos[usize::from(event)];
         let time =
             word(info.sample_record_time_offset_from_start, info.nonsample_record_time_offset_from_end);
-        (event, time.map_or(0, |time| time.saturating_add(1)))
+        Some((event, time.map_or(0, |time| time.saturating_add(1))))
     }
 
     /// The compressed bytes of a record.
@@ -352,29 +392,28 @@ impl Heads {
 #[derive(Clone, Copy)]
 struct Entry {
     key: u64,
-    /// Where it is among the bytes, in how many of them, which event's: 40, 16 and 8 bits.
+    /// Where it is among the bytes, and which event's: 48 and 16 bits.
     place: u64,
 }
 
 impl Entry {
-    fn new(key: u64, start: usize, size: usize, event: u8) -> Entry {
-        Entry { key, place: (start as u64) << 24 | (size as u64) << 8 | u64::from(event) }
+    fn new(key: u64, start: usize, event: u16) -> Entry {
+        Entry { key, place: (start as u64) << 16 | u64::from(event) }
     }
 
-    fn bytes(self) -> std::ops::Range<usize> {
-        let start = (self.place >> 24) as usize;
-        start..start + usize::from((self.place >> 8) as u16)
+    fn start(self) -> usize {
+        (self.place >> 16) as usize
     }
 
-    fn event(self) -> u8 {
-        self.place as u8
+    fn event(self) -> u16 {
+        self.place as u16
     }
 }
 
 /// Puts records in order.
 #[derive(Default)]
 struct Order {
-    /// Records as they came.
+    /// Records as they came, each after the two bytes of its size.
     bytes: Vec<u8>,
     /// Those that may not be handed out yet, as they came.
     waiting: Vec<Entry>,
@@ -387,8 +426,9 @@ struct Order {
 }
 
 impl Order {
-    fn push(&mut self, key: u64, event: u8, record: &[u8]) {
-        self.waiting.push(Entry::new(key, self.bytes.len(), record.len(), event));
+    fn push(&mut self, key: u64, event: u16, record: &[u8]) {
+        self.waiting.push(Entry::new(key, self.bytes.len(), event));
+        self.bytes.extend_from_slice(&(record.len() as u16).to_ne_bytes());
         self.bytes.extend_from_slice(record);
         self.youngest = self.youngest.max(key);
     }
@@ -415,20 +455,27 @@ impl Order {
     }
 
     fn next(&mut self) -> Option<(usize, &[u8])> {
-        let entry = self.due.get(self.next)?;
+        let entry = *self.due.get(self.next)?;
         self.next += 1;
-        Some((usize::from(entry.event()), &self.bytes[entry.bytes()]))
+        Some((usize::from(entry.event()), &self.bytes[self.place(entry)][SIZE_BYTES..]))
+    }
+
+    /// Where a record is, with its size.
+    fn place(&self, entry: Entry) -> std::ops::Range<usize> {
+        let size = self.bytes[entry.start()..].first_chunk().copied().map_or(0, u16::from_ne_bytes);
+        entry.start()..entry.start() + SIZE_BYTES + usize::from(size)
     }
 
     /// Drops what was handed out.
     fn make_room(&mut self) {
         debug_assert!(self.is_drained());
         let mut end = 0;
-        for entry in &mut self.waiting {
-            let bytes = entry.bytes();
+        for at in 0..self.waiting.len() {
+            let entry = self.waiting[at];
+            let bytes = self.place(entry);
             let size = bytes.len();
             self.bytes.copy_within(bytes, end);
-            *entry = Entry::new(entry.key, end, size, entry.event());
+            self.waiting[at] = Entry::new(entry.key, end, entry.event());
             end += size;
         }
         self.bytes.truncate(end);

@@ -7,11 +7,10 @@
 
 use dwell_profile::BranchEntry;
 use linux_perf_data::linux_perf_event_reader::{
-    BranchSampleFormat, Endianness, PerfEventAttr, ReadFormat, SampleFormat, SamplingPolicy,
+    BranchSampleFormat, ReadFormat, SampleFormat, SamplingPolicy,
 };
 
-/// PERF_FORMAT_LOST, of Linux 6.0.
-const READ_LOST: u64 = 1 << 4;
+use super::attribute::{Attribute, READ_LOST};
 
 /// The fields of fixed size, 8 bytes each, in their order.
 const FIXED: [SampleFormat; 9] = [
@@ -36,7 +35,8 @@ pub struct Layout {
     period_at: Option<usize>,
     /// … and how many bytes the fields of fixed size take.
     fixed_bytes: usize,
-    read: ReadFormat,
+    /// `read_format`, in full: the parser's type drops what it does not know.
+    read_format: u64,
     has_branch_index: bool,
     little_endian: bool,
     /// The period of samples that do not tell it.
@@ -48,14 +48,36 @@ pub struct Layout {
 pub struct Sample<'a> {
     /// The process; −1 where the sample does not tell.
     pub pid: i32,
+    /// The thread; −1 where the sample does not tell.
+    pub tid: i32,
     /// Where the processor was; `None` where the sample does not tell.
     pub ip: Option<u64>,
     /// Occurrences of the event that it stands for.
     pub period: u64,
+    /// What counters stood at, its own one's or all of a group's, where it was asked for.
+    pub values: Option<Values<'a>>,
     /// Whether it has the calls that led there.
     pub has_call_chain: bool,
     /// The last branches that were taken, the latest first.
     pub branches: Branches<'a>,
+}
+
+/// Values of counters as they are in the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Values<'a> {
+    bytes: &'a [u8],
+    bytes_each: usize,
+    id_at: Option<usize>,
+    little_endian: bool,
+}
+
+impl Values<'_> {
+    /// The counter's id, where it is there, and what the counter stood at.
+    pub fn iter(&self) -> impl Iterator<Item = (Option<u64>, u64)> + '_ {
+        let word = |bytes: &[u8], at: usize| word_at(bytes, at, self.little_endian);
+        let value = move |bytes| (self.id_at.and_then(|at| word(bytes, at)), word(bytes, 0).unwrap_or(0));
+        self.bytes.chunks_exact(self.bytes_each.max(1)).map(value)
+    }
 }
 
 /// Branches as they are in the record: 24 bytes each.
@@ -85,7 +107,8 @@ impl Branches<'_> {
 
 impl Layout {
     /// Of an event's samples.
-    pub fn new(attribute: &PerfEventAttr, endian: Endianness) -> Self {
+    pub fn new(attribute: &Attribute, little_endian: bool) -> Self {
+        let (attribute, read_format) = (&attribute.attr, attribute.read_format);
         let format = attribute.sample_format;
         let mut fixed_bytes = 0;
         let [_, ip_at, pid_at, .., period_at] = FIXED.map(|part| {
@@ -100,9 +123,9 @@ impl Layout {
             pid_at,
             period_at,
             fixed_bytes,
-            read: attribute.read_format,
+            read_format,
             has_branch_index: attribute.branch_sample_format.contains(BranchSampleFormat::HW_INDEX),
-            little_endian: endian == Endianness::LittleEndian,
+            little_endian,
             period: match attribute.sampling_policy {
                 SamplingPolicy::Period(period) => period.get(),
                 _ => 1,
@@ -117,11 +140,12 @@ impl Layout {
         let pid = |at: usize| half_at(fixed, at, self.little_endian);
         let mut sample = Sample {
             pid: self.pid_at.and_then(pid).map_or(-1, |pid| pid as i32),
+            tid: self.pid_at.and_then(|at| pid(at + 4)).map_or(-1, |tid| tid as i32),
             ip: word(self.ip_at),
             period: word(self.period_at).unwrap_or(self.period).max(1),
             ..Sample::default()
         };
-        if self.format.intersects(SampleFormat::BRANCH_STACK | SampleFormat::CALLCHAIN) {
+        if self.format.intersects(SampleFormat::READ | SampleFormat::BRANCH_STACK | SampleFormat::CALLCHAIN) {
             let mut cursor = Cursor { rest, little_endian: self.little_endian };
             self.read_variable(&mut cursor, &mut sample)?;
         }
@@ -130,7 +154,7 @@ impl Layout {
 
     fn read_variable<'a>(&self, cursor: &mut Cursor<'a>, sample: &mut Sample<'a>) -> Option<()> {
         if self.format.contains(SampleFormat::READ) {
-            self.skip_read(cursor)?;
+            sample.values = Some(self.read_values(cursor)?);
         }
         if self.format.contains(SampleFormat::CALLCHAIN) {
             let calls = cursor.word()?;
@@ -151,19 +175,30 @@ impl Layout {
     }
 
     /// A counter's value, or those of a group.
-    fn skip_read(&self, cursor: &mut Cursor<'_>) -> Option<()> {
-        let has = |part| u64::from(self.read.contains(part));
-        let times = has(ReadFormat::TOTAL_TIME_ENABLED) + has(ReadFormat::TOTAL_TIME_RUNNING);
-        let each = 1 + has(ReadFormat::ID) + u64::from(self.read.bits() & READ_LOST != 0);
-        if self.read.contains(ReadFormat::GROUP) {
-            let counters = cursor.word()?;
-            cursor.take(times.checked_add(counters.checked_mul(each)?)?, 8)?;
-        } else {
-            cursor.take(times + each, 8)?;
+    fn read_values<'a>(&self, cursor: &mut Cursor<'a>) -> Option<Values<'a>> {
+        let has = |bits: u64| usize::from(self.read_format & bits != 0);
+        let times = has(ReadFormat::TOTAL_TIME_ENABLED.bits()) + has(ReadFormat::TOTAL_TIME_RUNNING.bits());
+        let (id, lost) = (has(ReadFormat::ID.bits()), has(READ_LOST));
+        let is_group = has(ReadFormat::GROUP.bits()) == 1;
+        // A group has the times once, a single counter has them between its value and its id.
+        let (counters, before_id) = match is_group {
+            true => (cursor.word()?, 0),
+            false => (1, times),
+        };
+        if is_group {
+            cursor.take(times as u64, WORD_BYTES)?;
         }
-        Some(())
+        let bytes_each = (1 + before_id + id + lost) * WORD_BYTES;
+        Some(Values {
+            bytes: cursor.take(counters, bytes_each)?,
+            bytes_each,
+            id_at: (id == 1).then_some((1 + before_id) * WORD_BYTES),
+            little_endian: self.little_endian,
+        })
     }
 }
+
+const WORD_BYTES: usize = 8;
 
 struct Cursor<'a> {
     rest: &'a [u8],
@@ -198,7 +233,8 @@ pub fn word_at(bytes: &[u8], at: usize, little_endian: bool) -> Option<u64> {
     Some(if little_endian { u64::from_le_bytes(*bytes) } else { u64::from_be_bytes(*bytes) })
 }
 
-fn half_at(bytes: &[u8], at: usize, little_endian: bool) -> Option<u32> {
+/// The 4 bytes at `at` as an integer.
+pub fn half_at(bytes: &[u8], at: usize, little_endian: bool) -> Option<u32> {
     let bytes = bytes.get(at..)?.first_chunk()?;
     Some(if little_endian { u32::from_le_bytes(*bytes) } else { u32::from_be_bytes(*bytes) })
 }

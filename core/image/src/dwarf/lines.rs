@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dwell_profile::bytes_to_text;
 use gimli::{AttributeValue, ColumnType, FileEntry, LineProgramHeader, UnitRef};
 use rustc_hash::FxHashMap;
 
@@ -171,7 +172,7 @@ pub(crate) fn file_names<'a>(unit: UnitRef<'_, Reader<'a>>) -> impl Iterator<Ite
     let listed =
         header.into_iter().flat_map(|h| h.file_names()).filter_map(|f| unit.attr_string(f.path_name()).ok());
     let names: Vec<Reader<'a>> = own.into_iter().chain(listed).collect();
-    let last = |name: Reader<'_>| paths::last(&String::from_utf8_lossy(cut(&name))).into();
+    let last = |name: Reader<'_>| paths::last(&bytes_to_text(cut(&name))).into();
     names.into_iter().map(last)
 }
 
@@ -231,7 +232,7 @@ impl FileNames {
     ) -> String {
         let mut path = String::new();
         for part in [unit.comp_dir].into_iter().chain(parts).flatten() {
-            paths::push(&mut path, &String::from_utf8_lossy(cut(&part)));
+            paths::push(&mut path, &bytes_to_text(cut(&part)));
         }
         self.budget_bytes = self.budget_bytes.saturating_sub(path.len());
         paths::normalize(&path)

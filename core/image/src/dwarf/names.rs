@@ -1,9 +1,9 @@
 //! The name of a function: its own, or that of the entry it is an instance of, perhaps in another unit.
 
-use gimli::{AttributeValue, UnitOffset, UnitRef};
+use gimli::{AttributeValue, DebugInfoOffset, UnitOffset, UnitRef};
 use rustc_hash::FxHashMap;
 
-use super::index::{AbbreviationsCache, Index, OwnedUnit};
+use super::units::{AbbreviationsCache, OwnedUnit, Units};
 use super::{NameTable, Reader};
 
 /// An instance of an instance of … ends here: references of a hostile file may go in circles.
@@ -14,15 +14,44 @@ const NAMES_BYTES_MAX: usize = 64 << 20;
 /// Other units kept open for references into them.
 const FOREIGN_UNITS_MAX: usize = 64;
 
+/// The file that an entry is in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum InFile {
+    /// The file of the unit that is read.
+    Own,
+    /// The file of what several files share (DWARF 5 §7.3.6).
+    Alt,
+}
+
+/// A unit by the file that it is in and its number there.
+type UnitPlace = (InFile, usize);
 /// (unit, offset of the entry in it)
-type Place = (usize, usize);
+type Place = (UnitPlace, usize);
+
+/// The units that entries refer to.
+#[derive(Clone, Copy)]
+pub(crate) struct References<'i> {
+    /// Those of the file that the entries are in.
+    pub(crate) own: &'i Units,
+    /// Those of the file that it shares entries with.
+    pub(crate) alt: Option<&'i Units>,
+}
+
+impl<'i> References<'i> {
+    fn units(&self, file: InFile) -> Option<&'i Units> {
+        match file {
+            InFile::Own => Some(self.own),
+            InFile::Alt => self.alt,
+        }
+    }
+}
 
 pub(crate) struct Names<'u, 'a, 'i> {
     unit: UnitRef<'u, Reader<'a>>,
-    index: &'i Index,
-    own: usize,
-    foreign: FxHashMap<usize, Option<OwnedUnit<'a>>>,
-    abbreviations: AbbreviationsCache,
+    references: References<'i>,
+    own: UnitPlace,
+    foreign: FxHashMap<UnitPlace, Option<OwnedUnit<'a>>>,
+    abbreviations: [AbbreviationsCache; 2],
     /// The number of its name and the line it is declared at (0: none) by the entry that has the name.
     resolved: FxHashMap<Place, (Option<u32>, u32)>,
     bytes: usize,
@@ -44,14 +73,14 @@ struct Said<'a> {
 }
 
 impl<'u, 'a, 'i> Names<'u, 'a, 'i> {
-    pub(crate) fn new(unit: UnitRef<'u, Reader<'a>>, index: &'i Index) -> Self {
-        let own = unit.header.debug_info_offset().and_then(|o| index.unit_around(o)).unwrap_or(usize::MAX);
+    pub(crate) fn new(unit: UnitRef<'u, Reader<'a>>, references: References<'i>) -> Self {
+        let own = unit.header.debug_info_offset().and_then(|o| references.own.around(o));
         Names {
             unit,
-            index,
-            own,
+            references,
+            own: (InFile::Own, own.unwrap_or(usize::MAX)),
             foreign: FxHashMap::default(),
-            abbreviations: AbbreviationsCache::default(),
+            abbreviations: Default::default(),
             resolved: FxHashMap::default(),
             bytes: 0,
             table: NameTable::default(),
@@ -128,32 +157,45 @@ impl<'u, 'a, 'i> Names<'u, 'a, 'i> {
     }
 
     /// The entry that a reference in `unit` names.
-    fn place(&self, unit: usize, reference: AttributeValue<Reader<'a>>) -> Option<Place> {
+    fn place(&self, unit: UnitPlace, reference: AttributeValue<Reader<'a>>) -> Option<Place> {
         match reference {
             AttributeValue::UnitRef(offset) => Some((unit, offset.0)),
-            AttributeValue::DebugInfoRef(offset) => {
-                let unit = self.index.unit_around(offset)?;
-                Some((unit, offset.0.checked_sub(self.index.offset_of_unit(unit)?)?))
-            }
+            AttributeValue::DebugInfoRef(offset) => self.place_in(unit.0, offset),
+            AttributeValue::DebugInfoRefSup(offset) => self.place_in(InFile::Alt, offset),
             _ => None,
         }
     }
 
-    fn open(&mut self, unit: usize) {
+    fn place_in(&self, file: InFile, offset: DebugInfoOffset) -> Option<Place> {
+        let units = self.references.units(file)?;
+        let unit = units.around(offset)?;
+        Some(((file, unit), offset.0.checked_sub(units.offset_of(unit)?)?))
+    }
+
+    fn open(&mut self, unit: UnitPlace) {
         if unit == self.own || self.foreign.contains_key(&unit) {
             return;
         }
         if self.foreign.len() >= FOREIGN_UNITS_MAX {
             self.foreign.clear();
         }
-        let opened = self.index.unit(self.unit.dwarf, unit, &mut self.abbreviations);
+        let cache = &mut self.abbreviations[unit.0 as usize];
+        let units = self.references.units(unit.0).zip(dwarf_of(self.unit, unit.0));
+        let opened = units.and_then(|(units, dwarf)| units.open(dwarf, unit.1, cache));
         self.foreign.insert(unit, opened);
     }
 
-    fn unit_ref(&self, unit: usize) -> Option<UnitRef<'_, Reader<'a>>> {
+    fn unit_ref(&self, unit: UnitPlace) -> Option<UnitRef<'_, Reader<'a>>> {
         if unit == self.own {
             return Some(self.unit);
         }
-        Some(self.foreign.get(&unit)?.as_ref()?.unit_ref(self.unit.dwarf))
+        Some(self.foreign.get(&unit)?.as_ref()?.unit_ref(dwarf_of(self.unit, unit.0)?))
+    }
+}
+
+fn dwarf_of<'u, 'a>(unit: UnitRef<'u, Reader<'a>>, file: InFile) -> Option<&'u gimli::Dwarf<Reader<'a>>> {
+    match file {
+        InFile::Own => Some(unit.dwarf),
+        InFile::Alt => unit.dwarf.sup(),
     }
 }

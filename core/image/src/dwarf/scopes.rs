@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 
 use gimli::{AttributeValue, RangeListsOffset, UnitRef};
 
-use super::index::{Index, range_budget};
-use super::names::Names;
+use super::index::range_budget;
+use super::names::{Names, References};
 use super::{NameTable, Reader};
 
 /// A longer chain of inlined calls is cut.
@@ -74,13 +74,13 @@ impl ScopeTable {
     /// Time: O(n log n) in the unit's size. A broken entry ends the table.
     pub(crate) fn read(
         unit: UnitRef<'_, Reader<'_>>,
-        index: &Index,
+        references: References<'_>,
         is_code: &dyn Fn(u64) -> bool,
     ) -> ScopeTable {
         let mut builder = Builder {
             unit,
             is_code,
-            names: Names::new(unit, index),
+            names: Names::new(unit, references),
             budget: range_budget(unit.dwarf),
             scopes: Vec::new(),
             paint: Paint::default(),

@@ -39,9 +39,41 @@ const NEEDED: [SectionId; 10] = [
     SectionId::DebugTypes,
 ];
 
+/// The sections that inlined calls need of split debug information, and those that the index of a package has columns for:
+/// a unit whose part of one of them is not there would be refused.
+const NEEDED_SPLIT: [SectionId; 12] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugMacinfo,
+    SectionId::DebugMacro,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+    SectionId::DebugTypes,
+    SectionId::DebugCuIndex,
+];
+
+/// One for each unit of types that was compiled beside a unit, in a file that no linker saw.
+const INFO_SECTIONS_MAX: usize = 1 << 16;
+
 impl Sections {
     pub(crate) fn load(elf: &Elf, bytes: &[u8]) -> Sections {
-        Sections(NEEDED.iter().filter_map(|id| Some((*id, load(elf, bytes, *id)?))).collect())
+        let load = |id: &SectionId| Some((*id, load(elf, bytes, id.name()).next()?));
+        Sections(NEEDED.iter().filter_map(load).collect())
+    }
+
+    /// Loads those of a `.dwo` file or a `.dwp` package.
+    pub(crate) fn load_split(elf: &Elf, bytes: &[u8]) -> Sections {
+        let mut sections = Vec::new();
+        for id in NEEDED_SPLIT {
+            let Some(name) = id.dwo_name() else { continue };
+            let all = if id == SectionId::DebugInfo { INFO_SECTIONS_MAX } else { 1 };
+            sections.extend(load(elf, bytes, name).take(all).map(|bytes| (id, bytes)));
+        }
+        Sections(sections)
     }
 
     /// Of those that had to be decompressed.
@@ -55,29 +87,51 @@ impl Sections {
 
     /// A view of the sections; cheap, made anew for each question.
     pub(crate) fn dwarf<'a>(&'a self, file: &'a [u8]) -> gimli::Dwarf<Reader<'a>> {
-        let section = |id: SectionId| {
-            let bytes = self.0.iter().find(|(i, _)| *i == id).map(|(_, b)| match b {
-                Bytes::InFile(range) => file.get(range.clone()).unwrap_or_default(),
-                Bytes::Own(bytes) => bytes,
-            });
-            Ok::<_, gimli::Error>(EndianSlice::new(bytes.unwrap_or_default(), LittleEndian))
-        };
+        let section = |id| Ok::<_, gimli::Error>(self.all(id, file).next().unwrap_or_default());
         gimli::Dwarf::load(section).unwrap_or_default()
+    }
+
+    /// Views of a `.dwo` file, one for each of its sections of entries.
+    pub(crate) fn split<'a>(&'a self, file: &'a [u8]) -> Vec<gimli::Dwarf<Reader<'a>>> {
+        let with_entries = |info: Reader<'a>| {
+            let mut dwarf = self.dwarf(file);
+            dwarf.debug_info = info.into();
+            dwarf
+        };
+        self.all(SectionId::DebugInfo, file).map(with_entries).collect()
+    }
+
+    /// A view of a `.dwp` package; `None` where it has no index of units.
+    pub(crate) fn package<'a>(&'a self, file: &'a [u8]) -> Option<gimli::DwarfPackage<Reader<'a>>> {
+        self.all(SectionId::DebugCuIndex, file).next()?;
+        let section = |id| Ok::<_, gimli::Error>(self.all(id, file).next().unwrap_or_default());
+        gimli::DwarfPackage::load(section, Reader::default()).ok()
+    }
+
+    fn all<'a>(&'a self, id: SectionId, file: &'a [u8]) -> impl Iterator<Item = Reader<'a>> {
+        let bytes = self.0.iter().filter(move |(i, _)| *i == id).map(move |(_, b)| match b {
+            Bytes::InFile(range) => file.get(range.clone()).unwrap_or_default(),
+            Bytes::Own(bytes) => bytes,
+        });
+        bytes.map(|bytes| EndianSlice::new(bytes, LittleEndian))
     }
 }
 
-fn load(elf: &Elf, bytes: &[u8], id: SectionId) -> Option<Bytes> {
-    if let Some(section) = elf.section(id.name()) {
-        let range = section.file_range()?;
-        let content = bytes.get(range.clone())?;
-        return match section.compressed {
-            true => decompress(elf_compressed(content)?).map(Bytes::Own),
-            false => Some(Bytes::InFile(range)),
-        };
+/// All sections of that name; those that GNU tools renamed before ELF knew compressed ones where there are none.
+fn load<'e>(elf: &'e Elf, bytes: &'e [u8], name: &'e str) -> impl Iterator<Item = Bytes> + 'e {
+    let plain = elf.sections.iter().filter(move |s| &*s.name == name);
+    let renamed = elf.section(&format!(".z{}", &name[1..])).filter(|_| elf.section(name).is_none());
+    let renamed = renamed.and_then(|s| gnu_compressed(s, bytes)).and_then(decompress).map(Bytes::Own);
+    plain.filter_map(|section| content(section, bytes)).chain(renamed)
+}
+
+fn content(section: &Section, bytes: &[u8]) -> Option<Bytes> {
+    let range = section.file_range()?;
+    let content = bytes.get(range.clone())?;
+    match section.compressed {
+        true => decompress(elf_compressed(content)?).map(Bytes::Own),
+        false => Some(Bytes::InFile(range)),
     }
-    // Before ELF knew compressed sections, GNU tools renamed them.
-    let old_name = format!(".z{}", &id.name()[1..]);
-    elf.section(&old_name).and_then(|s| gnu_compressed(s, bytes)).and_then(decompress).map(Bytes::Own)
 }
 
 /// An ELF compression header (gABI, "Section Compression") and what follows.

@@ -121,6 +121,12 @@ impl Database {
         Some(self.layout.images().join(format!("{name}.zst")))
     }
 
+    /// What all kept images take, in bytes.
+    pub fn kept_images_bytes(&self) -> u64 {
+        let entries = fs::read_dir(self.layout.images()).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.metadata().ok()).map(|m| m.len()).sum()
+    }
+
     fn drop_oldest_images(&self, bytes_max: u64) -> Result<(), DatabaseError> {
         let folder = self.layout.images();
         let mut all = Vec::new();

@@ -9,6 +9,7 @@ use parquet::{
 
 use crate::{
     Counts, Dimension, DimensionSet, EpochId, ImageId, ImageRecord, SampleKey, database::SegmentRange,
+    path_to_text,
 };
 
 use super::{
@@ -33,7 +34,7 @@ pub(crate) fn encode(
     let dimensions = dimensions(rows.iter().map(|(key, _)| *key));
     let schema = columns::schema(dimensions);
     let mut file = SerializedFileWriter::new(Vec::new(), schema, columns::PROPERTIES.clone())?;
-    let paths = images.iter().map(|r| (&r.id, ByteArray::from(&*r.path.to_string_lossy()))).collect();
+    let paths = images.iter().map(|r| (&r.id, ByteArray::from(&*path_to_text(&r.path)))).collect();
     for group in rows.chunks(ROW_GROUP_ROWS) {
         write_group(file.next_row_group()?, group, dimensions, &paths)?;
     }

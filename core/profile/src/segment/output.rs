@@ -10,7 +10,7 @@ use parquet::{
 };
 use rustc_hash::FxHashMap;
 
-use crate::{Dimension, DimensionSet, ImageRecord};
+use crate::{Dimension, DimensionSet, ImageRecord, path_to_text};
 
 use super::{
     SegmentError,
@@ -62,7 +62,7 @@ impl Output {
     pub(super) fn new(images: &[ImageRecord], dimensions: DimensionSet) -> Result<Self, SegmentError> {
         let (schema, properties) = (columns::schema(dimensions), columns::PROPERTIES.clone());
         let file = SerializedFileWriter::new(Vec::new(), schema, properties)?;
-        let path = |r: &ImageRecord| (r.id.as_str().to_owned(), r.path.to_string_lossy().into_owned());
+        let path = |r: &ImageRecord| (r.id.as_str().to_owned(), path_to_text(&r.path).into_owned());
         Ok(Output {
             columns: file.schema_descr().columns().to_vec(),
             file,

@@ -1,11 +1,12 @@
 //! Instructions of two builds of one procedure, laid beside each other.
 //!
 //! Enters: two lists of instructions. Leaves: pairs. Addresses say nothing across a rebuild, so instructions are compared
-//! by their text without them (patience diff: B. Cohen; as `git diff --patience`); where neither side has that text, by
-//! their mnemonics, since a rebuild renames registers. Complexity: O((n + m) d), d instructions being unlike.
+//! by their text without them ([`crate::differences`]); where neither side has that text, by their mnemonics, since a rebuild
+//! renames registers.
 
 use dwell_image::{Flow, Instruction};
-use similar::{Algorithm, DiffOp, capture_diff_slices};
+
+use crate::differences::{Stretch, stretches};
 
 /// An instruction of A (its index), of B, or of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,24 +23,16 @@ pub struct Pair {
 pub fn align(a: &[Instruction], b: &[Instruction]) -> Vec<Pair> {
     let [texts_a, texts_b] = [a, b].map(|side| side.iter().map(text).collect::<Vec<_>>());
     let mut pairs = Vec::with_capacity(a.len().max(b.len()));
-    for op in capture_diff_slices(Algorithm::Patience, &texts_a, &texts_b) {
-        match op {
-            DiffOp::Equal { old_index, new_index, len } => {
-                pairs.extend((0..len).map(|i| both(old_index + i, new_index + i, true)));
-            }
-            DiffOp::Replace { old_index, old_len, new_index, new_len } => {
-                let (from_a, from_b) = (&a[old_index..][..old_len], &b[new_index..][..new_len]);
-                pairs.extend(by_mnemonic(from_a, from_b).into_iter().map(|p| Pair {
-                    a: p.a.map(|i| old_index + i),
-                    b: p.b.map(|i| new_index + i),
+    for stretch in stretches(texts_a.iter(), texts_b.iter()) {
+        match stretch {
+            Stretch::Same { a, b } => pairs.extend(a.zip(b).map(|(a, b)| both(a, b, true))),
+            Stretch::Differs { a: of_a, b: of_b } => {
+                let unlike = by_mnemonic(&a[of_a.clone()], &b[of_b.clone()]);
+                pairs.extend(unlike.into_iter().map(|p| Pair {
+                    a: p.a.map(|i| of_a.start + i),
+                    b: p.b.map(|i| of_b.start + i),
                     same: false,
                 }));
-            }
-            DiffOp::Delete { old_index, old_len, .. } => {
-                pairs.extend((0..old_len).map(|i| removed(old_index + i)))
-            }
-            DiffOp::Insert { new_index, new_len, .. } => {
-                pairs.extend((0..new_len).map(|i| added(new_index + i)))
             }
         }
     }
@@ -48,17 +41,11 @@ pub fn align(a: &[Instruction], b: &[Instruction]) -> Vec<Pair> {
 }
 
 fn by_mnemonic(a: &[Instruction], b: &[Instruction]) -> Vec<Pair> {
-    let [of_a, of_b] = [a, b].map(|side| side.iter().map(|i| &*i.mnemonic).collect::<Vec<_>>());
     let mut pairs = Vec::new();
-    for op in capture_diff_slices(Algorithm::Myers, &of_a, &of_b) {
-        match op {
-            DiffOp::Equal { old_index, new_index, len } => {
-                pairs.extend((0..len).map(|i| both(old_index + i, new_index + i, false)));
-            }
-            _ => {
-                pairs.extend(op.old_range().map(removed));
-                pairs.extend(op.new_range().map(added));
-            }
+    for stretch in stretches(a.iter().map(|i| &*i.mnemonic), b.iter().map(|i| &*i.mnemonic)) {
+        match stretch {
+            Stretch::Same { a, b } => pairs.extend(a.zip(b).map(|(a, b)| both(a, b, false))),
+            Stretch::Differs { a, b } => pairs.extend(a.map(removed).chain(b.map(added))),
         }
     }
     pairs

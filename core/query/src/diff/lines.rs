@@ -93,7 +93,7 @@ impl<'a> Lines<'a> {
         query: &Query,
         moved: &HashMap<Arc<str>, Arc<str>>,
     ) -> HashMap<Arc<str>, HashMap<u32, u32>> {
-        let text = |view: &View, image: usize, file: &str| query.text_as_built(view, image, Path::new(file));
+        let text = |view: &View, image: usize, file: &str| query.text_as_built(view, image, file);
         let files = self.images[0].iter().filter_map(|(before, a)| {
             let now = moved.get(before).unwrap_or(before);
             Some((before, *a, now, *self.images[1].get(now)?))

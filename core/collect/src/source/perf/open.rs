@@ -2,7 +2,7 @@
 //!
 //! Enters: plans and whose code. Leaves: [`PerfSource`]'s events, disabled or as the rest are. Never here: records.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io};
 
 use perf_event_open_sys::bindings as abi;
 use rustix::{
@@ -16,7 +16,8 @@ use crate::{
     events::{Plan, known_names},
     linux_host::{threads_of, tree_of},
     period::RandomPeriod,
-    source::{Tasks, now_ns, paranoid, times::EventTimes},
+    refusal::{self, Rights, Wanted},
+    source::{Tasks, now_ns, times::EventTimes},
     sys::{
         event::{Attributes, PerfEvent},
         ring::Ring,
@@ -142,15 +143,16 @@ impl PerfSource {
             let Err(error) = PerfEvent::open(&attributes, task, cpu) else { break };
             match Errno::from_io_error(&error) {
                 Some(Errno::ACCESS | Errno::PERM) if matches!(tasks, Tasks::All) => {
-                    return Err(CollectError::SystemDenied { paranoid: paranoid() });
+                    let why = refusal::explain(&error, Wanted::Machine, &Rights::now(Wanted::Machine));
+                    return Err(CollectError::SystemDenied { why });
                 }
                 Some(Errno::ACCESS | Errno::PERM) if !attributes.exclude_kernel => {
                     attributes.exclude_kernel = true
                 }
                 Some(Errno::ACCESS | Errno::PERM) => {
-                    let what = task.map_or("the command".to_owned(), |t| format!("process {t}"));
-                    return Err(CollectError::Denied { what, paranoid: paranoid() });
+                    return Err(denied(&error, tasks, task));
                 }
+                Some(Errno::NOSYS) => return Err(denied(&error, tasks, task)),
                 Some(Errno::INVAL) if attributes.lost => attributes.lost = false, // The newest of what is asked for.
                 Some(Errno::INVAL | Errno::TOOBIG) if attributes.build_ids => attributes.build_ids = false,
                 Some(Errno::INVAL | Errno::OPNOTSUPP) if attributes.registers => attributes.registers = false,
@@ -244,6 +246,21 @@ pub(super) fn task_ids(tasks: &Tasks) -> Vec<Option<u32>> {
             threads.into_iter().map(Some).collect()
         }
     }
+}
+
+/// The kernel allows no sampling of a task: why, and what to do.
+fn denied(error: &io::Error, tasks: &Tasks, task: Option<u32>) -> CollectError {
+    let wanted = match (tasks, task) {
+        (Tasks::Running(_), Some(task)) => Wanted::Process(task),
+        (Tasks::All, _) => Wanted::Machine,
+        _ => Wanted::Command,
+    };
+    let what = match wanted {
+        Wanted::Process(task) => format!("process {task}"),
+        Wanted::Machine => "the whole machine".to_owned(),
+        Wanted::Command => "the command".to_owned(),
+    };
+    CollectError::Denied { what, why: refusal::explain(error, wanted, &Rights::now(wanted)) }
 }
 
 /// Whether the kernel says so that this machine has no such event; of a cache's, of which it knows that none is counted, by EINVAL.

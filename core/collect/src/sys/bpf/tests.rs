@@ -16,7 +16,7 @@ fn folder() -> PathBuf {
 
 /// Tables for two CPUs, or none where this machine does not let us.
 pub fn tables(test: &str, sizes: Sizes) -> Option<BpfTables> {
-    match BpfTables::load(&[0, 1], sizes, RegistersWish::default()) {
+    match BpfTables::load_with_types(&[0, 1], sizes, RegistersWish::default(), 2 * NOTICES_BYTES) {
         Ok(tables) => Some(tables),
         Err(error) => {
             eprintln!("SKIPPED {test}: BPF: {error}");
@@ -268,7 +268,7 @@ pub fn on_host(trace: &[Recorded], sizes: Sizes) -> Vec<(u64, u64)> {
 }
 
 pub fn in_bpf(tables: &mut BpfTables, trace: &[Recorded]) {
-    let program: &mut RawTracePoint = tables.program.program_mut("replay").unwrap().try_into().unwrap();
+    let program: &mut RawTracePoint = here(tables).program_mut("replay").unwrap().try_into().unwrap();
     program.load().unwrap();
     let last: Vec<Option<usize>> = (0..2).map(|cpu| trace.iter().rposition(|s| s.cpu == cpu)).collect();
     for (at, sample) in trace.iter().enumerate() {
@@ -351,4 +351,12 @@ fn executions_that_there_is_no_room_to_tell_of_are_counted() {
     let (mut told, lost) = (0, tables.executions_lost());
     tables.take_notices(&mut |_| told += 1);
     assert!(lost >= 50 && told + lost as usize >= executions, "{told} and {lost} of {executions}");
+}
+
+/// The program of tables that were loaded here.
+fn here(tables: &mut BpfTables) -> &mut Ebpf {
+    match &mut tables.program {
+        Program::Here(program) => program,
+        Program::Apart { .. } => panic!("it was loaded apart"),
+    }
 }

@@ -10,7 +10,7 @@ use crate::{
         Thread,
         memory::{Fetch, Memory, PAGE_BYTES},
     },
-    sys::native::Registers,
+    sys::{native::Registers, stepper::Ending},
 };
 
 /// What `PTRACE_GETREGSET` calls the vector registers.
@@ -22,22 +22,28 @@ const FLAGS: u64 = 0xcd5;
 /// Where SSE registers are in the state, and how many the oldest part has.
 const XMM_AT: usize = 160;
 
-/// `None` where it is gone.
-pub fn thread(tid: libc::pid_t) -> Option<Thread<Remote>> {
+/// The code segment of 64-bit programs.
+const USER_CS: u64 = 0x33;
+
+/// The thread's registers, and a way to its memory. Code of 32 bits cannot be followed.
+pub fn thread(tid: libc::pid_t) -> Result<Thread<Remote>, Ending> {
     // SAFETY: the kernel writes the live struct, for which zeros are valid.
     let user = unsafe {
         let mut user: libc::user_regs_struct = mem::zeroed();
         let got = libc::ptrace(libc::PTRACE_GETREGS, tid, 0, &raw mut user);
-        (got == 0).then_some(user)?
+        (got == 0).then_some(user).ok_or(Ending::Exited)?
     };
+    if user.cs != USER_CS {
+        return Err(Ending::Unfollowable);
+    }
     let mut registers = Box::new(Registers::new());
     registers.general = [
         user.rax, user.rcx, user.rdx, user.rbx, user.rsp, user.rbp, user.rsi, user.rdi, user.r8, user.r9,
         user.r10, user.r11, user.r12, user.r13, user.r14, user.r15,
     ];
     registers.flags = user.eflags & FLAGS;
-    vectors(tid, &mut registers)?;
-    Some(Thread {
+    vectors(tid, &mut registers).ok_or(Ending::Exited)?;
+    Ok(Thread {
         registers,
         pc: user.rip,
         fs: user.fs_base,

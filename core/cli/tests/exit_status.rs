@@ -1,0 +1,108 @@
+//! `dwell record -- CMD` ends as CMD does, and keeps its own failures apart.
+
+mod support;
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use support::{Ended, Scratch, can_sample};
+
+fn record(scratch: &Scratch, options: &[&str], script: &str) -> Ended {
+    let words = [&["--json", "record", "-e", "cpu-clock"], options, &["--", "sh", "-c", script]].concat();
+    scratch.dwell(&words)
+}
+
+/// The answer in JSON exists whatever the command returned.
+fn answer(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+}
+
+#[test]
+fn it_ends_as_the_command_does() {
+    if !can_sample("it_ends_as_the_command_does") {
+        return;
+    }
+    let cases: [(&[&str], &str, i32, Value); 7] = [
+        (&[], "exit 0", 0, 0.into()),
+        (&[], "exit 7", 7, 7.into()),
+        (&[], "exit 255", 255, 255.into()),
+        (&[], "kill -SEGV $$", 128 + 11, Value::Null),
+        (&[], "kill -KILL $$", 128 + 9, Value::Null),
+        (&["-a", "--backend", "perf"], "exit 3", 3, 3.into()),
+        (&["--paths", "0", "--windows", "0"], "exit 4", 4, 4.into()),
+    ];
+    let scratch = Scratch::new();
+    for (options, script, status, told) in cases {
+        let ended = record(&scratch, options, script);
+        if options.contains(&"-a") && ended.stderr.contains("kernel.perf_event_paranoid") {
+            println!("SKIPPED it_ends_as_the_command_does -a: {}", ended.stderr.trim());
+            continue;
+        }
+        assert_eq!(ended.status, Some(status), "{script} {ended:?}");
+        assert_eq!(answer(&ended)["exit_status"], told, "{script} {ended:?}");
+    }
+}
+
+#[test]
+fn its_own_failures_are_apart() {
+    let scratch = Scratch::new();
+    let not_executable = scratch.path("text");
+    fs::write(&not_executable, "no program").unwrap();
+    let occupied = scratch.path("occupied");
+    fs::write(&occupied, "no database").unwrap();
+    let [not_executable, occupied] = [&not_executable, &occupied].map(|path| path.to_str().unwrap());
+    let cases: [(&[&str], i32); 5] = [
+        (&["record", "--", "/no/such/program"], 127),
+        (&["record", "--", not_executable], 126),
+        (&["record", "-e", "no-such-event", "--", "true"], 125),
+        (&["--db", occupied, "record", "--", "false"], 125),
+        (&["record", "--no-such-flag", "--", "true"], 2),
+    ];
+    for (words, status) in cases {
+        let ended = scratch.dwell(words);
+        assert_eq!(ended.status, Some(status), "{words:?} {ended:?}");
+        assert!(ended.stderr.starts_with("dwell: "), "{ended:?}");
+    }
+}
+
+#[test]
+fn after_the_duration_the_command_goes_on() {
+    if !can_sample("after_the_duration_the_command_goes_on") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let done = scratch.path("done");
+    let script = format!("sleep 2; echo done >'{}'", done.display());
+    // Its output would otherwise be waited for.
+    let ended = record(&scratch, &["--duration", "1"], &format!("exec >/dev/null 2>&1; {script}"));
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(answer(&ended)["exit_status"], Value::Null);
+    assert!(!done.exists());
+    let start = Instant::now();
+    while !done.exists() {
+        assert!(start.elapsed() < Duration::from_secs(30), "the command was ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_signal_reaches_the_command_and_is_its_end() {
+    if !can_sample("a_signal_reaches_the_command_and_is_its_end") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let marker = scratch.path("started");
+    let script = format!("echo >'{}'; sleep 30", marker.display());
+    let mut command = scratch.command(&["record", "-e", "cpu-clock", "--", "sh", "-c", &script]);
+    let mut dwell = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while !marker.exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let killed = Command::new("kill").args(["-TERM", &dwell.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(dwell.wait().unwrap().code(), Some(128 + 15));
+}

@@ -1,0 +1,343 @@
+//! Code that was generated in memory, by processes that fork, execute and write their maps when they like: no sample may stand
+//! under a name that was not its own.
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use dwell_profile::{ImageId, ImageRecord, ImageSymbol};
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::{
+    code_names::{CodeName, Finder, NamesWindow, find_in_perf_map},
+    host::{KernelPlace, Place, ProcessSnapshot},
+    images::{FileVersion, Identity, Target},
+    processes::CodeId,
+};
+
+/// Perf maps by pid.
+type Maps = Rc<RefCell<BTreeMap<u32, String>>>;
+
+#[derive(Default)]
+struct MapHost {
+    maps: Maps,
+    pids: BTreeMap<CodeId, u32>,
+}
+
+impl Host for MapHost {
+    fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
+        let mappings = vec![(0x1000, 0x9000, 0, Target::Anonymous)];
+        let name = "old".to_owned();
+        (pid == 1).then(|| ProcessSnapshot { name, kernel_thread: false, program: None, mappings })
+    }
+
+    fn is_alive(&self, _pid: u32) -> bool {
+        false
+    }
+
+    fn version(&mut self, _target: &Target, _place: Place, _mapped_ns: Option<u64>) -> Option<FileVersion> {
+        None
+    }
+
+    fn has_in_memory(&mut self, _pid: u32, _address: u64, _image: &ImageId, _offset: u64) -> Option<bool> {
+        None
+    }
+
+    fn identify(&mut self, target: &Target, _place: Place) -> Identity {
+        Identity::without_file(ImageId::named(&target.program().unwrap_or_default()))
+    }
+
+    fn vdso_id(&mut self) -> ImageId {
+        ImageId::named("vdso")
+    }
+
+    fn code(&mut self, _image: &ImageId, _offset: u64, _bytes: &mut [u8]) -> usize {
+        0
+    }
+
+    fn kernel_place(&mut self, _address: u64, _interval: Interval) -> Option<KernelPlace> {
+        None
+    }
+
+    fn kernel_symbols(&mut self, _image: &ImageId, _offsets: &[u64]) -> Vec<ImageSymbol> {
+        Vec::new()
+    }
+
+    fn note_code(&mut self, code: CodeId, pid: u32, _parent: Option<CodeId>, _since_ns: Option<u64>) {
+        self.pids.insert(code, pid);
+    }
+
+    fn code_names_bytes(&mut self, code: CodeId) -> u64 {
+        self.pids.get(&code).and_then(|pid| Some(self.maps.borrow().get(pid)?.len() as u64)).unwrap_or(0)
+    }
+
+    fn code_names(&mut self, code: CodeId, addresses: &[u64], window: NamesWindow) -> (Vec<CodeName>, u64) {
+        let (mut finder, maps) = (Finder::new(addresses, window), self.maps.borrow());
+        let map = self.pids.get(&code).and_then(|pid| maps.get(pid));
+        let end = map.map_or(0, |map| find_in_perf_map(map.as_bytes(), &mut finder, true));
+        (finder.finish(), end)
+    }
+
+    fn forget_code(&mut self, is_needed: &dyn Fn(CodeId) -> bool) {
+        self.pids.retain(|code, _| is_needed(*code));
+    }
+}
+
+/// A machine where things happen one after the other.
+struct Bench {
+    collector: Collector<MapHost>,
+    maps: Maps,
+    now: u64,
+    images: BTreeMap<ImageId, ImageRecord>,
+    counts: BTreeMap<(ImageId, String, u64), u64>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let maps = Maps::default();
+        let host = MapHost { maps: maps.clone(), ..MapHost::default() };
+        let collector = Collector::new(host, vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()));
+        Bench { collector, maps, now: 0, images: BTreeMap::new(), counts: BTreeMap::new() }
+    }
+
+    fn apply(&mut self, item: Item) {
+        self.now += 1;
+        self.collector.apply(self.now, item);
+    }
+
+    fn side(&mut self, side: Side) {
+        self.apply(Item::Side(Box::new(side)));
+    }
+
+    /// A program that has room for code.
+    fn exec(&mut self, pid: u32) {
+        self.side(Side::Exec { pid, comm: "server".into() });
+        let room =
+            Side::Map { pid, start: 0x1000, length: 0x8000, file_offset: 0, target: Target::Anonymous };
+        self.side(room);
+    }
+
+    fn fork(&mut self, parent_pid: u32, pid: u32) {
+        self.side(Side::Fork { pid, parent_pid });
+    }
+
+    fn write(&mut self, pid: u32, line: &str) {
+        *self.maps.borrow_mut().entry(pid).or_default() += &format!("{line}\n");
+    }
+
+    fn samples(&mut self, pid: u32, pc: u64, count: u64) {
+        for _ in 0..count {
+            let sample = Sample { mode: Mode::User, pc, pid, tid: pid, cpu: 0, registers: None };
+            self.apply(Item::Sample(0, sample));
+        }
+    }
+
+    /// What a segment is written of.
+    fn flush(&mut self) {
+        let batch = self.collector.take();
+        ImageRecord::absorb_all(&mut self.images, batch.images);
+        for (key, count) in batch.rows.counts() {
+            *self.counts.entry((key.image, key.app.to_string(), key.offset.0)).or_default() += count;
+        }
+        self.collector.reap(self.now);
+    }
+
+    /// Samples by name, as a reader of the segments has them, and how many symbols and images there are.
+    fn check(mut self, expected: Expect) {
+        self.flush();
+        let mut by_name: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let mut symbols = 0;
+        for record in self.images.values() {
+            symbols += record.symbols.len();
+            let ends = record.symbols.windows(2).all(|w| w[0].offset.0 + w[0].size_bytes <= w[1].offset.0);
+            assert!(ends, "symbols overlap: {:?}", record.symbols);
+        }
+        for ((image, _, offset), count) in &self.counts {
+            let covers =
+                |s: &&ImageSymbol| offset.checked_sub(s.offset.0).is_some_and(|at| at < s.size_bytes);
+            let symbol = self.images[image].symbols.iter().find(covers);
+            let name = symbol.map_or("-".to_owned(), |s| s.name.clone());
+            *by_name.entry((image.to_string(), name)).or_default() += count;
+        }
+        let total: u64 = self.counts.values().sum();
+        assert_eq!(total, self.collector.tallies()[0].samples, "samples in are samples counted");
+        let told = by_name.iter().map(|((image, name), count)| format!("{image} {name} {count}\n"));
+        let uncertain = self.collector.uncertain_names();
+        let told: String = told.chain([format!("{symbols} symbols, {uncertain} uncertain\n")]).collect();
+        expected.assert_eq(&told);
+    }
+}
+
+#[test]
+fn workers_of_one_program_have_code_of_their_own_at_one_address() {
+    let mut b = Bench::new();
+    b.exec(10);
+    for (pid, name, count) in [(11, "parse", 5), (12, "render", 3), (13, "query", 2), (14, "parse", 1)] {
+        b.fork(10, pid);
+        b.write(pid, &format!("1000 40 {name}"));
+        b.samples(pid, 0x1004, count);
+    }
+    b.side(Side::Exit { pid: 12 });
+    b.samples(12, 0x1004, 1); // On its way when the process ended.
+    b.check(expect![[r#"
+        jit:server parse 6
+        jit:server query 2
+        jit:server render 4
+        3 symbols, 0 uncertain
+    "#]]);
+}
+
+#[test]
+fn a_child_has_its_parents_names_until_it_writes_its_own() {
+    let mut b = Bench::new();
+    b.exec(10);
+    b.write(10, "1000 40 shared");
+    b.fork(10, 11);
+    b.samples(11, 0x1004, 2);
+    b.fork(11, 12); // A grandchild.
+    b.samples(12, 0x1004, 3);
+    b.write(10, "1000 40 recompiled"); // By the parent, or by a child whose descriptor is the parent's: nobody knows.
+    b.samples(10, 0x1008, 1);
+    b.fork(10, 13);
+    b.samples(13, 0x1004, 4);
+    b.write(13, "2000 40 own"); // It writes its own: what the parent writes from now on is the parent's.
+    b.write(10, "1000 40 again");
+    b.samples(13, 0x2004, 1);
+    b.check(expect![[r#"
+        jit:server - 6
+        jit:server own 1
+        jit:server recompiled 4
+        2 symbols, 6 uncertain
+    "#]]);
+}
+
+#[test]
+fn an_execution_ends_code_and_names() {
+    let mut b = Bench::new();
+    b.exec(10);
+    b.write(10, "1000 40 before");
+    b.samples(10, 0x1004, 1);
+    b.exec(10);
+    b.maps.borrow_mut().clear();
+    b.samples(10, 0x1004, 2);
+    b.check(expect![[r#"
+        jit:server - 2
+        jit:server before 1
+        1 symbols, 0 uncertain
+    "#]]);
+}
+
+#[test]
+fn code_that_was_replaced_has_no_name_for_the_time_between_two_looks_only() {
+    let mut b = Bench::new();
+    b.exec(10);
+    b.write(10, "1000 40 first");
+    b.samples(10, 0x1004, 3);
+    b.flush();
+    b.samples(10, 0x1004, 1); // Whether these are …
+    b.write(10, "1000 20 second");
+    b.samples(10, 0x1004, 1); // … the first's or the second's is not known.
+    b.samples(10, 0x1024, 1); // This is the first's: nothing else was there.
+    b.flush();
+    b.samples(10, 0x1004, 5);
+    b.check(expect![[r#"
+        jit:server - 2
+        jit:server first 4
+        jit:server second 5
+        2 symbols, 2 uncertain
+    "#]]);
+}
+
+#[test]
+fn names_that_are_written_late_hold_for_their_own_process() {
+    let mut b = Bench::new();
+    b.exec(10);
+    b.exec(20);
+    b.samples(10, 0x1004, 1);
+    b.samples(20, 0x2004, 1);
+    b.flush();
+    b.write(10, "1000 40 late");
+    b.write(10, "2000 40 elsewhere");
+    b.side(Side::Exit { pid: 10 });
+    b.check(expect![[r#"
+        jit:server - 1
+        jit:server late 1
+        1 symbols, 0 uncertain
+    "#]]);
+}
+
+#[test]
+fn of_a_process_that_ran_already_the_last_name_holds() {
+    let mut b = Bench::new();
+    b.write(1, "1000 40 first\n1000 40 last");
+    b.collector.discover([1]);
+    b.samples(1, 0x1004, 3);
+    b.check(expect![[r#"
+        jit:old last 3
+        1 symbols, 0 uncertain
+    "#]]);
+}
+
+#[test]
+fn a_new_epoch_has_its_names_anew() {
+    let mut b = Bench::new();
+    b.exec(10);
+    b.write(10, "1000 40 name");
+    b.samples(10, 0x1004, 1);
+    b.flush();
+    b.collector.begin_epoch();
+    (b.images, b.counts) = Default::default();
+    b.samples(10, 0x1004, 2);
+    b.check(expect![[r#"
+        jit:server name 2
+        1 symbols, 0 uncertain
+    "#]]);
+}
+
+#[test]
+fn a_thousand_processes_with_equal_names_are_one_image_with_one_set_of_names() {
+    let mut b = Bench::new();
+    b.exec(10);
+    for pid in 100..1100 {
+        b.fork(10, pid);
+        b.write(pid, "1000 40 first\n2000 40 second");
+        b.write(pid, &format!("3000 40 {}", ["even", "odd"][pid as usize % 2]));
+        [0x1004, 0x2004, 0x3004].into_iter().for_each(|pc| b.samples(pid, pc, 1));
+        b.side(Side::Exit { pid });
+        b.now += 3_000_000_000;
+        if pid % 100 == 0 {
+            b.flush();
+        }
+    }
+    b.flush();
+    assert!(b.collector.host.pids.len() < 10, "what is gone is forgotten");
+    b.check(expect![[r#"
+        jit:server even 500
+        jit:server first 1000
+        jit:server odd 500
+        jit:server second 1000
+        4 symbols, 0 uncertain
+    "#]]);
+}
+
+#[test]
+fn what_the_kernel_aggregated_stands_under_its_own_processes_names() {
+    use crate::entries::{Entry, Place};
+    let mut b = Bench::new();
+    b.collector.keep_spaces();
+    b.exec(10);
+    for (pid, name) in [(11, "parse"), (12, "render")] {
+        b.fork(10, pid);
+        b.write(pid, &format!("1000 40 {name}"));
+    }
+    b.side(Side::Exit { pid: 11 }); // Its entries come later.
+    let place = Place::Process { pc: 0x1004, executable: 0 };
+    let entry = |pid, count| Entry { place, pid, event: 0, cpu: crate::records::NO_CPU, count };
+    let interval = Interval { since_ns: 0, until_ns: b.now };
+    b.collector.apply_entries(&[entry(11, 7), entry(12, 3)], interval);
+    b.collector.end_interval(b.now);
+    b.check(expect![[r#"
+        jit:server parse 7
+        jit:server render 3
+        2 symbols, 0 uncertain
+    "#]]);
+}

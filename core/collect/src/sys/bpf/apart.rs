@@ -1,0 +1,122 @@
+//! Loading in a process apart, which ends when it has: the kernel's types take 17 MB while they are read, more than all else of a
+//! collector.
+//!
+//! Enters: what loads. Leaves: the descriptors that it made, taken over from the child. Never here: what they are; a wait without
+//! an end. Where it cannot be done (no permission to take descriptors over), the caller loads by itself.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::fd::{AsFd, FromRawFd, OwnedFd, RawFd},
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    pipe::{PipeFlags, pipe_with},
+    process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open},
+};
+
+/// Loading takes a tenth of a second; what takes longer than that does not end.
+const TIME_MAX: Duration = Duration::from_secs(20);
+/// More descriptors are not handed over.
+const FDS_MAX: usize = 32;
+
+/// A child process, which ends with this value.
+struct Child(Pid);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+        let mut status = 0;
+        // SAFETY: waits for our own child; `status` is valid for writes.
+        unsafe { libc::waitpid(self.0.as_raw_nonzero().get(), &mut status, 0) };
+    }
+}
+
+/// Has a child load; the descriptors that it made, `None` where it could not. `make` returns those that are open in the child.
+pub fn made_apart(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<OwnedFd>> {
+    let (told, tell) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+    // SAFETY: the child runs `make`, which takes no lock but the allocator's (glibc's fork takes care of that), and never
+    // returns from here.
+    match unsafe { libc::fork() } {
+        ..0 => None,
+        0 => {
+            // SAFETY: takes no pointers; the child is to end with its parent.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)).ok().flatten();
+            let bytes: Vec<u8> = made.unwrap_or_default().iter().flat_map(|fd| fd.to_ne_bytes()).collect();
+            let _ = File::from(tell).write_all(&bytes);
+            // The descriptors are open until the parent has taken them over, and kills us.
+            std::thread::sleep(if bytes.is_empty() { Duration::ZERO } else { TIME_MAX });
+            // SAFETY: ends the child without what its parent has registered for its own end.
+            unsafe { libc::_exit(0) }
+        }
+        pid => {
+            drop(tell);
+            let child = Child(Pid::from_raw(pid)?);
+            take_over(&child, &File::from(told))
+        }
+    }
+}
+
+fn take_over(child: &Child, mut told: &File) -> Option<Vec<OwnedFd>> {
+    let timeout = Timespec { tv_sec: TIME_MAX.as_secs() as i64, tv_nsec: 0 };
+    let mut wait = [PollFd::new(told, PollFlags::IN)];
+    if poll(&mut wait, Some(&timeout)).ok()? == 0 {
+        return None;
+    }
+    let mut bytes = [0; FDS_MAX * size_of::<RawFd>()];
+    let read = told.read(&mut bytes).ok()?; // A pipe hands over at once what was written at once.
+    let numbers = bytes[..read].as_chunks::<{ size_of::<RawFd>() }>().0;
+    let pidfd = pidfd_open(child.0, PidfdFlags::empty()).ok()?;
+    let take = |number: &[u8; 4]| {
+        pidfd_getfd(pidfd.as_fd(), RawFd::from_ne_bytes(*number), PidfdGetfdFlags::empty()).ok()
+    };
+    let taken: Option<Vec<OwnedFd>> = numbers.iter().map(take).collect();
+    taken.filter(|taken| !taken.is_empty())
+}
+
+/// Attaches a loaded program to the tracepoint that it was loaded for, until the descriptor is closed.
+pub fn attach_to_tracepoint(program: &OwnedFd) -> std::io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+    /// Its part of `union bpf_attr`.
+    #[repr(C)]
+    struct Attr {
+        name: u64,
+        program: u32,
+        padding: u32,
+        cookie: u64,
+    }
+    let attr = Attr { name: 0, program: program.as_raw_fd() as u32, padding: 0, cookie: 0 };
+    // SAFETY: the kernel reads as many bytes from the pointer as it is told that there are.
+    let fd =
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_RAW_TRACEPOINT_OPEN, &raw const attr, size_of::<Attr>()) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that the kernel has just made for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn descriptors_of_a_child_become_ours() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"made").unwrap();
+        let made = made_apart(|| Some(vec![file.as_raw_fd(), file.as_raw_fd()]));
+        let Some(made) = made else {
+            return eprintln!("SKIPPED descriptors_of_a_child_become_ours: no permission to take them over");
+        };
+        assert_eq!(made.len(), 2);
+        assert_eq!(File::from(made.into_iter().next().unwrap()).metadata().unwrap().len(), 4);
+        assert!(made_apart(|| None).is_none());
+        assert!(made_apart(|| panic!("in a child")).is_none());
+    }
+}

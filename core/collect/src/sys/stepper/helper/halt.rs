@@ -1,0 +1,330 @@
+//! Stopping a thread where no system call of it can notice.
+//!
+//! Enters: a thread that runs. Leaves: the thread, traced by the calling thread of ours, in a stop in user mode. Never here:
+//! an interrupt of a thread that may be in the kernel.
+//!
+//! `PTRACE_INTERRUPT` and `SIGSTOP` reach a thread wherever it is. In the kernel they end a call that waits, and many calls
+//! then fail with EINTR or transfer less than they would have (signal(7) lists them). So the thread gets a timer of its own
+//! ([`Alarm`]): a perf event that counts while the thread runs, overflows in user mode only, and then makes the kernel send the
+//! thread a signal. This happens in the timer's interrupt, so the signal is taken before the next instruction of the program.
+//! The tracer gets it instead of the thread, and takes it back.
+//!
+//! - *The signal* is one that is ignored by default and that the program does not handle ([`Signals::quiet`]), so that nothing
+//!   happens even if we are killed at that moment.
+//! - *A thread that does not come to run in user mode* is left after [`PATIENCE_NS`], or as soon as it sleeps. `PTRACE_DETACH`
+//!   would need a stop, but the end of the *tracing thread* detaches without one. So each burst has a thread of its own.
+//! - *While a thread is traced* even ignored signals wake it. If such a signal, or ours where the kernel delivers it late, ended
+//!   a call with EINTR, the call is put back ([`put_back`]). The thread had been in it for a few hundred microseconds at most.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+};
+
+use perf_event_open_sys::{self as perf, bindings as abi};
+
+use super::{
+    now_ns,
+    tracee::{Stop, Tracee},
+};
+use crate::sys::stepper::Ending;
+
+/// The thread stops after so much time of its own; if it is in the kernel then, after as much again.
+const ALARM_NS: u64 = 50_000;
+/// A thread that runs but does not stop, since it waits for a CPU or stays in the kernel, is left after that time.
+const PATIENCE_NS: u64 = 50_000_000;
+/// How often a thread that does not stop is looked at.
+const LOOK_NS: u64 = 200_000;
+/// Signals that do nothing unless the program handles them. SIGCHLD and SIGCONT are not among them: programs wait for the one,
+/// and the other has effects when it is sent.
+const QUIET: [libc::c_int; 2] = [libc::SIGURG, libc::SIGWINCH];
+/// Signals that are ignored where the program says nothing.
+const IGNORED_BY_DEFAULT: [libc::c_int; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+/// `fcntl`'s commands for signals from files, which the libc crate lacks (asm-generic/fcntl.h).
+const F_SETSIG: libc::c_int = 10;
+const F_SETOWN_EX: libc::c_int = 15;
+/// The owner of a file's signals is a thread.
+const F_OWNER_TID: libc::c_int = 0;
+/// The result of a call by which the kernel knows that it must be made again; never seen by programs.
+const ERESTARTNOINTR: i64 = 513;
+
+/// Stops the thread in user mode. An error says why not; a thread that is still traced then is let go by the end of the calling
+/// thread.
+pub fn halt(pid: u32, tid: u32) -> Result<Tracee, Ending> {
+    let thread = Thread { pid, tid };
+    let state = thread.state().ok_or(Ending::Gone)?;
+    if !state.is_running {
+        return Err(Ending::NotRunning);
+    }
+    let signal = state.signals.quiet().ok_or(Ending::NoQuietSignal)?;
+    let alarm = Alarm::new(tid, signal).map_err(|error| refusal(&error))?;
+    let tracee = Tracee::seize(tid)?;
+    alarm.start().map_err(|error| refusal(&error))?;
+    let mut alarm = Some(alarm);
+    let mut deadline_ns = now_ns() + PATIENCE_NS;
+    let mut other = None;
+    loop {
+        let stop = match tracee.wait_for(LOOK_NS) {
+            Some(stop) => stop,
+            None if now_ns() < deadline_ns && thread.is_running() => continue,
+            // The alarm may have gone off just before it was closed: then the thread is about to stop.
+            None if alarm.take().is_some() && thread.is_pending(signal) => {
+                (deadline_ns, other) = (now_ns() + PATIENCE_NS, Some(Ending::NotRunning));
+                continue;
+            }
+            None => return Err(other.unwrap_or(Ending::NotRunning)),
+        };
+        match stop {
+            Stop::Signal(s) if s == signal && tracee.is_alarm() => {
+                drop(alarm.take());
+                return take_back(tracee, &thread, other);
+            }
+            Stop::Signal(s) => {
+                put_back(&tracee, &thread, Some(s));
+                drop(alarm.take()); // It stands still, so the alarm has gone off by now or never will.
+                if !thread.is_pending(signal) {
+                    tracee.detach(s);
+                    return Err(Ending::Signal);
+                }
+                other = Some(Ending::Signal);
+                tracee.resume(s);
+            }
+            Stop::Group | Stop::Ours => {
+                tracee.detach(0);
+                return Err(Ending::Stopped);
+            }
+            Stop::Ended => return Err(Ending::Exited),
+        }
+    }
+}
+
+/// Replaces the stop for the alarm's signal by one that stands for nothing, which our death would simply end. `left` is why
+/// the thread is to be let go all the same.
+fn take_back(tracee: Tracee, thread: &Thread, left: Option<Ending>) -> Result<Tracee, Ending> {
+    tracee.interrupt(); // It is stopped, so nothing of its own is interrupted.
+    tracee.resume(0);
+    let refusal = match tracee.wait() {
+        Stop::Ours if tracee.is_in_call() => {
+            put_back(&tracee, thread, None);
+            Some(Ending::InKernel)
+        }
+        Stop::Ours => left,
+        Stop::Signal(signal) => {
+            tracee.detach(signal);
+            return Err(Ending::Signal);
+        }
+        Stop::Group => Some(Ending::Stopped),
+        Stop::Ended => return Err(Ending::Exited),
+    };
+    match refusal {
+        None => Ok(tracee),
+        Some(refusal) => {
+            tracee.detach(0);
+            Err(refusal)
+        }
+    }
+}
+
+/// Has a call that ended with EINTR made again, as the kernel does with those that it restarts by itself: unless the thread
+/// is about to get a signal, `delivered` or another, by which the call would have ended without us as well.
+fn put_back(tracee: &Tracee, thread: &Thread, delivered: Option<libc::c_int>) {
+    let is_interrupted = tracee.is_in_call() && tracee.result() == Some(-i64::from(libc::EINTR));
+    if !is_interrupted {
+        return;
+    }
+    let Some(State { signals, .. }) = thread.state() else { return };
+    let has_effect = |signal| !signals.is_ignored(signal);
+    if !delivered.is_some_and(has_effect) && !signals.deliverable().any(has_effect) {
+        tracee.set_result(-ERESTARTNOINTR);
+    }
+}
+
+fn refusal(error: &io::Error) -> Ending {
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => Ending::Gone,
+        Some(libc::EACCES | libc::EPERM) => Ending::NotPermitted,
+        _ => Ending::CannotFollow,
+    }
+}
+
+/// A timer that counts while a thread runs and, once, sends it a signal in user mode. Dropping it closes it.
+struct Alarm {
+    event: OwnedFd,
+}
+
+impl Alarm {
+    fn new(tid: u32, signal: libc::c_int) -> io::Result<Alarm> {
+        let mut attr = abi::perf_event_attr {
+            size: size_of::<abi::perf_event_attr>() as u32,
+            type_: abi::PERF_TYPE_SOFTWARE,
+            config: u64::from(abi::PERF_COUNT_SW_CPU_CLOCK),
+            ..Default::default()
+        };
+        attr.__bindgen_anon_1.sample_period = ALARM_NS;
+        attr.set_disabled(1);
+        attr.set_exclude_kernel(1);
+        attr.set_exclude_hv(1);
+        let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
+        // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most its `size`
+        // field.
+        let fd = check(unsafe { perf::perf_event_open(&mut attr, tid as libc::pid_t, -1, -1, flags) })?;
+        // SAFETY: the kernel just gave us this descriptor, so nobody else owns it.
+        let event = unsafe { OwnedFd::from_raw_fd(fd) };
+        let owner: [libc::c_int; 2] = [F_OWNER_TID, tid as libc::c_int]; // struct f_owner_ex
+        // SAFETY: the owner is live; the other calls take no pointer.
+        unsafe {
+            check(libc::fcntl(fd, F_SETOWN_EX, owner.as_ptr()))?;
+            check(libc::fcntl(fd, F_SETSIG, signal))?;
+            check(libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC))?;
+        }
+        Ok(Alarm { event })
+    }
+
+    /// Lets it run until it has gone off once.
+    fn start(&self) -> io::Result<()> {
+        // SAFETY: takes no pointer.
+        check(unsafe { perf::ioctls::REFRESH(self.event.as_raw_fd(), 1) }).map(drop)
+    }
+}
+
+/// A thread as `/proc` shows it.
+struct Thread {
+    pid: u32,
+    tid: u32,
+}
+
+/// Its state.
+struct State {
+    /// It is on a CPU or waits for one.
+    is_running: bool,
+    signals: Signals,
+}
+
+impl Thread {
+    /// `None` where there is no such thread.
+    fn state(&self) -> Option<State> {
+        let status = std::fs::read_to_string(format!("/proc/{}/task/{}/status", self.pid, self.tid)).ok()?;
+        let field = |name: &str| {
+            status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+        };
+        let mask = |name| field(name).and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0);
+        Some(State {
+            is_running: field("State")?.starts_with('R'),
+            signals: Signals {
+                pending: mask("SigPnd"),
+                pending_for_process: mask("ShdPnd"),
+                blocked: mask("SigBlk"),
+                ignored: mask("SigIgn"),
+                caught: mask("SigCgt"),
+            },
+        })
+    }
+
+    fn is_running(&self) -> bool {
+        self.state().is_some_and(|state| state.is_running)
+    }
+
+    /// Whether the signal was sent to the thread, which has not taken it yet but will.
+    fn is_pending(&self, signal: libc::c_int) -> bool {
+        self.state().is_some_and(|s| s.signals.pending & !s.signals.blocked & bit(signal) != 0)
+    }
+}
+
+/// Sets of signals, a bit for each.
+#[derive(Clone, Copy, Default)]
+struct Signals {
+    pending: u64,
+    pending_for_process: u64,
+    blocked: u64,
+    ignored: u64,
+    caught: u64,
+}
+
+impl Signals {
+    /// The signal to stop the thread by. SIGURG where a program handles it is left alone: ours would take the place of one that
+    /// is sent at the same moment, and the Go runtime waits for each. Where programs handle SIGWINCH as well, as Go's do, they
+    /// ask for the window's size at each.
+    fn quiet(self) -> Option<libc::c_int> {
+        let is_free = |signal: &libc::c_int| self.blocked & bit(*signal) == 0;
+        let unhandled = QUIET.into_iter().filter(is_free).find(|signal| self.caught & bit(*signal) == 0);
+        unhandled.or(Some(libc::SIGWINCH).filter(is_free))
+    }
+
+    /// Pending signals that the thread takes before it goes on.
+    fn deliverable(self) -> impl Iterator<Item = libc::c_int> {
+        let deliverable = (self.pending | self.pending_for_process) & !self.blocked;
+        (1..=64).filter(move |signal| deliverable & bit(*signal) != 0)
+    }
+
+    /// Whether the signal does nothing.
+    fn is_ignored(self, signal: libc::c_int) -> bool {
+        let by_default = IGNORED_BY_DEFAULT.contains(&signal) && self.caught & bit(signal) == 0;
+        by_default || self.ignored & bit(signal) != 0
+    }
+}
+
+fn bit(signal: libc::c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::stepper::tests::Waits;
+
+    #[test]
+    fn a_signal_is_chosen_that_nobody_would_notice() {
+        let [urgent, window] = [bit(libc::SIGURG), bit(libc::SIGWINCH)];
+        let quiet = |blocked, caught| Signals { blocked, caught, ..Signals::default() }.quiet();
+        assert_eq!(quiet(0, 0), Some(libc::SIGURG));
+        assert_eq!(quiet(urgent, 0), Some(libc::SIGWINCH));
+        assert_eq!(quiet(0, urgent), Some(libc::SIGWINCH));
+        assert_eq!(quiet(0, window), Some(libc::SIGURG));
+        // As the Go runtime has it.
+        assert_eq!(quiet(0, urgent | window), Some(libc::SIGWINCH));
+        assert_eq!(quiet(window, urgent), None);
+        assert_eq!(quiet(urgent | window, 0), None);
+    }
+
+    #[test]
+    fn what_is_ignored_has_no_effect() {
+        let signals =
+            Signals { ignored: bit(libc::SIGUSR1), caught: bit(libc::SIGCHLD), ..Signals::default() };
+        let is_ignored =
+            [libc::SIGUSR1, libc::SIGCHLD, libc::SIGURG, libc::SIGTERM].map(|s| signals.is_ignored(s));
+        assert_eq!(is_ignored, [true, false, true, false]);
+        let pending = Signals { pending: bit(10), pending_for_process: bit(12), blocked: bit(12), ..signals };
+        assert_eq!(pending.deliverable().collect::<Vec<_>>(), [10]);
+    }
+
+    /// What is avoided by the alarm, on purpose: threads are interrupted wherever they are, nearly always in `epoll_wait`.
+    #[test]
+    fn an_interrupted_call_is_made_again() {
+        let waits = Waits::build();
+        let child = waits.start("0.5", 2, 1);
+        let pid = child.id();
+        let mut put = 0;
+        while let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {
+            let tids: Vec<u32> =
+                threads.flatten().filter_map(|t| t.file_name().to_str()?.parse().ok()).collect();
+            if tids == [pid] && put > 0 {
+                break;
+            }
+            for tid in tids.into_iter().filter(|tid| *tid != pid) {
+                let Ok(tracee) = Tracee::seize(tid) else { continue };
+                tracee.interrupt();
+                if tracee.wait() == Stop::Ours {
+                    put_back(&tracee, &Thread { pid, tid }, None);
+                    put += u32::from(tracee.result() == Some(-ERESTARTNOINTR));
+                    tracee.detach(0);
+                }
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && put > 10, "{put} {output:?}");
+    }
+}

@@ -1,0 +1,279 @@
+//! Bursts of real programs: what they find out, and that the programs notice nothing.
+
+use std::{
+    collections::BTreeMap,
+    process::{Child, Command, Stdio},
+};
+
+use super::*;
+
+/// A child that no failing test leaves behind.
+struct Target(Child);
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn spawn(script: &str) -> Target {
+    Target(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
+}
+
+fn request(stepper: &mut Stepper, child: &Child, how: How, steps_max: usize, delay_ns: u64) {
+    let order = Order { how, steps_max, bursts: 1, delay_ns, seed: u64::from(child.id()) };
+    stepper.request(child.id(), child.id(), &order).unwrap();
+}
+
+fn reply(stepper: &mut Stepper) -> Steps {
+    stepper.reply(10_000).unwrap().unwrap().pop().unwrap()
+}
+
+/// A burst of the child's only thread; asks again while it is not running yet.
+fn burst(stepper: &mut Stepper, child: &Target) -> Steps {
+    burst_how(stepper, child, How::Step)
+}
+
+fn burst_how(stepper: &mut Stepper, child: &Target, how: How) -> Steps {
+    for _ in 0..200 {
+        request(stepper, &child.0, how, 500, 1_000_000);
+        let steps = reply(stepper);
+        if !matches!(steps.ending, Ending::NotRunning | Ending::InKernel) {
+            return steps;
+        }
+    }
+    panic!("it never ran");
+}
+
+fn state(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+#[test]
+fn a_running_thread_is_stepped_and_runs_on() {
+    let mut stepper = Stepper::fork().unwrap();
+    let child = spawn("while :; do :; done");
+    for _ in 0..5 {
+        let steps = burst(&mut stepper, &child);
+        match steps.ending {
+            Ending::Complete => assert_eq!(steps.pcs.len(), 501),
+            // On a busy machine each step may wait for a CPU.
+            ending => assert!(ending == Ending::Late && steps.pcs.len() > 10, "{steps:?}"),
+        }
+        assert!(steps.end_ns > steps.begin_ns);
+        let stayed = steps.pcs.windows(2).filter(|w| w[0] == w[1]).count();
+        assert!(stayed < steps.pcs.len() / 5, "{stayed}: {steps:?}");
+    }
+    drop(stepper);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(state(child.0.id()), 'R');
+}
+
+#[test]
+fn a_followed_thread_would_have_gone_where_it_goes() {
+    let mut stepper = Stepper::fork().unwrap();
+    let child = spawn("i=0; while :; do i=$((i * 7 + 1)); case $i in *1*3*) s=x$i;; esac; j=${s#x}; done");
+    let mut checked = 0;
+    for _ in 0..20 {
+        let steps = burst_how(&mut stepper, &child, How::Check);
+        assert_ne!(steps.ending, Ending::Differs, "{:x?}", &steps.pcs[steps.pcs.len() - 3..]);
+        checked += steps.pcs.len();
+    }
+    assert!(checked > 500, "{checked}");
+    let steps = burst_how(&mut stepper, &child, How::Follow);
+    assert!(steps.is_followed && steps.pcs.len() > 1, "{steps:?}");
+    drop(stepper);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(state(child.0.id()), 'R');
+}
+
+#[test]
+fn bursts_come_several_at_a_time() {
+    let mut stepper = Stepper::fork().unwrap();
+    let child = spawn("while :; do :; done");
+    burst(&mut stepper, &child);
+    let order = Order { how: How::Follow, steps_max: 300, bursts: 8, delay_ns: 1_000_000, seed: 5 };
+    stepper.request(child.0.id(), child.0.id(), &order).unwrap();
+    let bursts = stepper.reply(10_000).unwrap().unwrap();
+    assert_eq!(bursts.len(), 8);
+    assert!(bursts.windows(2).all(|w| w[0].end_ns <= w[1].begin_ns));
+}
+
+#[test]
+fn whoever_waits_or_is_gone_is_left_alone() {
+    let mut stepper = Stepper::fork().unwrap();
+    let mut child = spawn("exec sleep 60");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    request(&mut stepper, &child.0, How::Step, 100, 0);
+    assert_eq!(reply(&mut stepper).ending, Ending::NotRunning);
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    request(&mut stepper, &child.0, How::Step, 100, 0);
+    assert!(reply(&mut stepper).ending.is_refusal());
+}
+
+#[test]
+fn a_status_reaches_the_parent_through_bursts_forks_and_signals() {
+    let mut stepper = Stepper::fork().unwrap();
+    let script =
+        "trap 'n=1' USR1; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); kill -USR1 $$; (exit 3); done; exit 7";
+    let mut child = spawn(script);
+    let mut endings = std::collections::BTreeSet::new();
+    let status = loop {
+        request(&mut stepper, &child.0, How::Step, 1000, 0);
+        endings.insert(reply(&mut stepper).ending);
+        if let Some(status) = child.0.try_wait().unwrap() {
+            break status;
+        }
+    };
+    assert_eq!(status.code(), Some(7), "{endings:?}");
+}
+
+#[test]
+fn a_killed_owner_leaves_the_thread_running() {
+    // The helper outlives its owner until the burst is over. Here the owner goes without a word: its end of the
+    // channel closes while a burst is on.
+    let mut stepper = Stepper::fork().unwrap();
+    let child = spawn("while :; do :; done");
+    burst(&mut stepper, &child);
+    request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    drop(stepper);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(state(child.0.id()), 'R');
+}
+
+#[test]
+fn a_signal_in_a_burst_is_delivered() {
+    let mut stepper = Stepper::fork().unwrap();
+    let mut child = spawn("while :; do :; done");
+    burst(&mut stepper, &child);
+    request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    // One that a shell's background jobs, tests among them, do not ignore.
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(child.0.id() as i32, libc::SIGTERM) };
+    let status = child.0.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
+    let ending = reply(&mut stepper).ending;
+    assert!(ending == Ending::Signal || ending.is_refusal() || ending == Ending::Exited, "{ending:?}");
+}
+
+#[test]
+fn whoever_is_killed_while_it_is_followed_ends() {
+    let mut stepper = Stepper::fork().unwrap();
+    for round in 0..20 {
+        let mut child = spawn("while :; do :; done");
+        burst(&mut stepper, &child);
+        let order =
+            Order { how: How::Follow, steps_max: STEPS_MAX, bursts: BURSTS_MAX, delay_ns: 1000, seed: round };
+        stepper.request(child.0.id(), child.0.id(), &order).unwrap();
+        std::thread::sleep(std::time::Duration::from_micros(500 + 100 * round));
+        child.0.kill().unwrap();
+        stepper.reply(10_000).unwrap().unwrap();
+        let has_ended = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            child.0.try_wait().unwrap().is_some()
+        });
+        assert!(has_ended, "round {round}");
+    }
+}
+
+#[test]
+fn a_stopped_thread_stays_stopped_until_it_is_continued() {
+    let mut stepper = Stepper::fork().unwrap();
+    let child = spawn("while :; do :; done");
+    burst(&mut stepper, &child);
+    request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
+    // SAFETY: signals to our own child.
+    let kill = |signal| unsafe { libc::kill(child.0.id() as i32, signal) };
+    kill(libc::SIGSTOP);
+    reply(&mut stepper);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(state(child.0.id()), 'T');
+    kill(libc::SIGCONT);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(state(child.0.id()), 'R');
+}
+
+#[test]
+fn whom_a_debugger_has_is_refused() {
+    let mut stepper = Stepper::fork().unwrap();
+    let child = spawn("while :; do :; done");
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let tid = child.0.id() as libc::pid_t;
+    // SAFETY: attaches to our own child, which runs on.
+    assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }, 0);
+    let mut ending = Ending::NotRunning;
+    while ending == Ending::NotRunning {
+        request(&mut stepper, &child.0, How::Step, 100, 0);
+        ending = reply(&mut stepper).ending;
+    }
+    assert_eq!(ending, Ending::NotPermitted);
+}
+
+/// The program of `waits.c`.
+pub struct Waits {
+    folder: tempfile::TempDir,
+}
+
+impl Waits {
+    /// Compiles it.
+    pub fn build() -> Waits {
+        let folder = tempfile::tempdir().unwrap();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waits.c");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-pthread", "-Wall", "-Wextra", "-Werror", source, "-o"])
+            .arg(folder.path().join("waits"))
+            .arg("-lrt");
+        assert!(gcc.status().expect("gcc runs").success());
+        Waits { folder }
+    }
+
+    /// Runs it for some of its calls, for so many seconds.
+    pub fn start(&self, seconds: &str, first: u32, count: u32) -> Child {
+        let arguments = [seconds.to_owned(), first.to_string(), count.to_string()];
+        let program = self.folder.path().join("waits");
+        Command::new(program).args(arguments).stdout(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+/// The calls that a signal would end (signal(7) lists them) return what they would without us, whenever a burst begins: while
+/// the thread computes, enters a call or leaves one. `waits.c` makes each of them over and over, some at a time.
+#[test]
+fn no_system_call_notices_a_burst() {
+    let waits = Waits::build();
+    let mut stepper = Stepper::fork().unwrap();
+    let mut endings: BTreeMap<Ending, u32> = BTreeMap::new();
+    for first in (0..).step_by(5) {
+        let child = waits.start("0.5", first, 5);
+        bursts_until_the_end(&mut stepper, child.id(), &mut endings);
+        let output = child.wait_with_output().unwrap();
+        if output.status.code() == Some(4) {
+            break; // There are no more.
+        }
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{:?} {said} {endings:?}", output.status);
+    }
+    println!("{endings:?}");
+    let bursts: u32 = endings.iter().filter(|(ending, _)| !ending.is_refusal()).map(|(_, n)| n).sum();
+    assert!(bursts > 100, "{endings:?}");
+}
+
+/// Asks for bursts of one thread of the process after the other.
+fn bursts_until_the_end(stepper: &mut Stepper, pid: u32, endings: &mut BTreeMap<Ending, u32>) {
+    let mut seed = 1;
+    while let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {
+        if state(pid) == 'Z' {
+            break;
+        }
+        for tid in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+            seed += 1;
+            let order = Order { how: How::Follow, steps_max: 100, bursts: 1, delay_ns: 0, seed };
+            stepper.request(pid, tid, &order).unwrap();
+            *endings.entry(reply(stepper).ending).or_default() += 1;
+        }
+    }
+}

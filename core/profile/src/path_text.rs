@@ -1,0 +1,137 @@
+//! Paths as texts that can be read back: formats, answers and editors hold texts, while a file's name may be any bytes.
+//!
+//! Enters: a path, or bytes as debug information has them. Leaves: a text, the path itself where it is UTF-8. A byte that is no
+//! part of UTF-8 becomes U+FFFD and its two uppercase hexadecimal digits, and so does each byte of a U+FFFD that the path has
+//! itself, so that every path comes back as it was. A text from before, whose U+FFFD stand alone, is read as it is.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Deserializer, Serializer};
+
+const MARK: char = '\u{fffd}';
+
+/// The text of a path.
+pub fn path_to_text(path: &Path) -> Cow<'_, str> {
+    bytes_to_text(path.as_os_str().as_bytes())
+}
+
+/// The text of a path that is given as bytes.
+pub fn bytes_to_text(path: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(path) {
+        Ok(text) if !text.contains(MARK) => Cow::Borrowed(text),
+        _ => Cow::Owned(escaped(path)),
+    }
+}
+
+fn escaped(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len() + 16);
+    let escape = |text: &mut String, bytes: &[u8]| {
+        bytes.iter().for_each(|byte| text.push_str(&format!("{MARK}{byte:02X}")));
+    };
+    for chunk in path.utf8_chunks() {
+        let mut parts = chunk.valid().split(MARK);
+        text.push_str(parts.next().unwrap_or_default());
+        for part in parts {
+            escape(&mut text, MARK.encode_utf8(&mut [0; 4]).as_bytes());
+            text.push_str(part);
+        }
+        escape(&mut text, chunk.invalid());
+    }
+    text
+}
+
+/// The path of a text.
+pub fn text_to_path(text: &str) -> Cow<'_, Path> {
+    if !text.contains(MARK) {
+        return Cow::Borrowed(Path::new(text));
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(MARK) {
+        bytes.extend_from_slice(before.as_bytes());
+        rest = match escaped_byte(after) {
+            Some(byte) => {
+                bytes.push(byte);
+                &after[2..]
+            }
+            None => {
+                bytes.extend_from_slice(MARK.encode_utf8(&mut [0; 4]).as_bytes());
+                after
+            }
+        };
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    Cow::Owned(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
+
+/// The byte whose digits a text begins with. Only bytes outside ASCII are ever escaped.
+fn escaped_byte(text: &str) -> Option<u8> {
+    let digits = text.get(..2).filter(|d| d.bytes().all(|b| matches!(b, b'0'..=b'9' | b'A'..=b'F')))?;
+    u8::from_str_radix(digits, 16).ok().filter(|byte| !byte.is_ascii())
+}
+
+/// Writes a path as its text, for fields of records.
+pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path_to_text(path))
+}
+
+/// Reads a path from its text.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    Ok(text_to_path(&String::deserialize(deserializer)?).into_owned())
+}
+
+/// The text of a file's name.
+pub fn name_to_text(name: &OsStr) -> Cow<'_, str> {
+    bytes_to_text(name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn path(bytes: &[u8]) -> &Path {
+        Path::new(OsStr::from_bytes(bytes))
+    }
+
+    #[test]
+    fn texts_stay_and_other_bytes_are_spelled_out() {
+        for (bytes, text) in [
+            (&b"/tmp/prog"[..], "/tmp/prog"),
+            ("/tmp/pr\u{f6}g".as_bytes(), "/tmp/pr\u{f6}g"),
+            (b"/tmp/pr\xe9g", "/tmp/pr\u{fffd}E9g"),
+            (b"\xff\xc3", "\u{fffd}FF\u{fffd}C3"),
+            ("a\u{fffd}b".as_bytes(), "a\u{fffd}EF\u{fffd}BF\u{fffd}BDb"),
+            (b"", ""),
+        ] {
+            assert_eq!(path_to_text(path(bytes)), text);
+            assert_eq!(text_to_path(text), path(bytes));
+        }
+    }
+
+    #[test]
+    fn texts_from_before_are_read_as_they_are() {
+        for text in
+            ["/tmp/pr\u{fffd}g", "a\u{fffd}", "\u{fffd}4", "\u{fffd}41", "\u{fffd}e9", "\u{fffd}\u{e9}"]
+        {
+            assert_eq!(text_to_path(text), Path::new(text));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_path_comes_back(bytes: Vec<u8>) {
+            let text = bytes_to_text(&bytes);
+            prop_assert_eq!(&*text_to_path(&text), path(&bytes));
+        }
+
+        #[test]
+        fn every_text_gives_some_path(text: String) {
+            text_to_path(&text);
+        }
+    }
+}

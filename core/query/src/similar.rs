@@ -1,0 +1,119 @@
+//! What compilers and namespaces add to the name that a function has in its source.
+//!
+//! Enters: names of procedures, mangled or as the source spells them. Leaves: the part that a person would type. Never here: a
+//! decision; whoever asked for less than a name is offered the whole ones.
+
+use std::borrow::Cow;
+
+/// What GCC and LLVM append to the names of parts and copies of functions, beside numbers.
+const CLONES: [&str; 17] = [
+    "constprop",
+    "isra",
+    "part",
+    "cold",
+    "hot",
+    "warm",
+    "unlikely",
+    "split",
+    "clone",
+    "lto_priv",
+    "localalias",
+    "llvm",
+    "ipa",
+    "simdclone",
+    "resolver",
+    "default",
+    "destroy",
+];
+
+/// A name without what is appended to parts and copies of functions: `f.constprop.0.cold`, `f() [clone .part.0]`.
+pub fn without_clones(name: &str) -> &str {
+    let mut rest = name;
+    loop {
+        let bracket = rest.rsplit_once(" [clone ").filter(|(_, clone)| clone.ends_with(']'));
+        let bracket = bracket.or_else(|| rest.rsplit_once(" (.").filter(|(_, clone)| clone.ends_with(')')));
+        let suffix = rest.rsplit_once('.').filter(|(before, clone)| !before.is_empty() && is_clone(clone));
+        match bracket.or(suffix) {
+            Some((before, _)) => rest = before,
+            None => return rest,
+        }
+    }
+}
+
+fn is_clone(suffix: &str) -> bool {
+    let number = !suffix.is_empty() && suffix.bytes().all(|b| b.is_ascii_digit());
+    number || CLONES.contains(&suffix) || suffix.starts_with("__uniq")
+}
+
+/// A name as the source spells it without the arguments of its templates.
+pub fn without_arguments(name: &str) -> Cow<'_, str> {
+    // Operators spell themselves with these brackets.
+    if !name.contains('<') || name.contains("operator<") || name.contains("operator>") {
+        return Cow::Borrowed(name);
+    }
+    let mut depth = 0_usize;
+    let mut kept = String::new();
+    for c in name.chars() {
+        match c {
+            '<' => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            c if depth == 0 => kept.push(c),
+            _ => {}
+        }
+    }
+    Cow::Owned(kept)
+}
+
+/// Whether `name` is `last` after namespaces, packages or the type that it returns.
+pub fn ends_in(name: &str, last: &str) -> bool {
+    let before = name.strip_suffix(last).filter(|_| !last.is_empty());
+    before.is_some_and(|before| {
+        before.is_empty() || ["::", ".", " ", "*", "&"].iter().any(|end| before.ends_with(end))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ends_in, without_arguments, without_clones};
+
+    #[test]
+    fn names_lose_what_compilers_append() {
+        for (name, plain) in [
+            ("spin_a.constprop.0", "spin_a"),
+            ("spin_a.constprop.0.cold", "spin_a"),
+            ("f.isra.0.part.3", "f"),
+            ("f.lto_priv.0", "f"),
+            ("f.llvm.1234567890", "f"),
+            ("f.__uniq.99.llvm.1", "f"),
+            ("_ZL1fi.cold", "_ZL1fi"),
+            ("f(int) [clone .constprop.0] [clone .cold]", "f(int)"),
+            ("f(int) (.cold)", "f(int)"),
+            ("main.handler", "main.handler"),
+            ("f", "f"),
+            (".cold", ".cold"),
+        ] {
+            assert_eq!(without_clones(name), plain);
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_name_is_enough_to_be_offered() {
+        for (name, asked) in [
+            ("a::b::f", "f"),
+            ("a::b::f", "b::f"),
+            ("main.handler", "handler"),
+            ("Node const* trees::find", "find"),
+            ("f", "f"),
+        ] {
+            assert!(ends_in(name, asked), "{name} {asked}");
+        }
+        for (name, asked) in [("a::brief", "f"), ("off", "f"), ("a::f", "")] {
+            assert!(!ends_in(name, asked), "{name} {asked}");
+        }
+        assert_eq!(
+            without_arguments("std::vector<std::pair<int, int> >::push_back"),
+            "std::vector::push_back"
+        );
+        assert_eq!(without_arguments("a::operator<"), "a::operator<");
+    }
+}

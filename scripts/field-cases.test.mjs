@@ -1,0 +1,220 @@
+// What users have run into, here or with other profilers: for each case a real program, dwell as they would run it, and the right
+// answer. `DWELL=FILE node --test scripts/field-cases.test.mjs` tries another binary.
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { target, top } from './step.mjs';
+
+const dwell = process.env.DWELL ?? [join(target, 'release/dwell'), join(target, 'debug/dwell')].find(existsSync);
+const sources = join(top, 'test-fixtures/field-cases');
+const isRoot = process.getuid() === 0;
+
+/** Whether a program is on PATH. */
+const has = (program) => spawnSync('sh', ['-c', `command -v ${program}`]).status === 0;
+const lacks = (...programs) => {
+  const missing = programs.find((program) => !has(program));
+  return missing ? `no ${missing}` : false;
+};
+
+/** A folder and a database of a case's own. */
+class Case {
+  constructor() {
+    this.folder = mkdtempSync(join(tmpdir(), 'dwell-case-'));
+  }
+
+  path(name) {
+    return join(this.folder, name);
+  }
+
+  /** Runs a program there; what it said and how it ended. */
+  run(program, ...words) {
+    const { status, stdout, stderr } = spawnSync(program, words, { cwd: this.folder, encoding: 'utf8', maxBuffer: 1 << 28 });
+    return { status, stdout, stderr };
+  }
+
+  dwell(...words) {
+    return this.run(dwell, '--db', this.path('db'), ...words);
+  }
+
+  /** The same, where it must succeed. */
+  told(...words) {
+    const done = this.dwell(...words);
+    assert.equal(done.status, 0, `dwell ${words.join(' ')}: ${done.stderr}`);
+    return done;
+  }
+
+  json(...words) {
+    return JSON.parse(this.told('--json', ...words).stdout);
+  }
+
+  /** Compiles a source of this folder's. */
+  build(source, ...options) {
+    const program = this.path(source.replace(/\.\w+$/, ''));
+    execFileSync(source.endsWith('.cc') ? 'g++' : 'gcc', ['-O2', '-o', program, ...options, join(sources, source)], { cwd: this.folder });
+    return program;
+  }
+
+  /** Shares of procedures in percent of all samples, by name. */
+  shares() {
+    const { rows } = this.json('top', '--limit', '0');
+    return (name) => 100 * rows.filter((row) => row.procedure === name).reduce((sum, row) => sum + row.share, 0);
+  }
+}
+
+/** A case, in a folder that is gone afterwards. */
+function fieldCase(name, skip, body) {
+  test(name, { skip }, () => {
+    const one = new Case();
+    try {
+      body(one);
+    } finally {
+      rmSync(one.folder, { recursive: true, force: true });
+    }
+  });
+}
+
+const near = (value, right, tolerance, what) => assert.ok(Math.abs(value - right) <= tolerance, `${what}: ${value}, not about ${right}`);
+
+/** Samples of each event by `perf script`, which prints a line for each. */
+function samplesByPerf(one, file) {
+  const { stdout } = one.run('perf', 'script', '-i', file, '-G', '-F', 'event');
+  const events = stdout.split('\n').map((line) => line.trim().replace(/:$/, '')).filter(Boolean);
+  return events.reduce((counts, event) => ({ ...counts, [event]: (counts[event] ?? 0) + 1 }), {});
+}
+
+/** Samples of each event that an import found. */
+function imported(one, file) {
+  one.told('import', file);
+  const { events } = one.json('epoch', 'list').epochs.at(-1);
+  return Object.fromEntries(Object.entries(events).map(([event, { samples }]) => [event, samples]));
+}
+
+fieldCase('system calls of a command that is followed do not fail', false, (one) => {
+  const program = one.build('timeouts.c');
+  assert.equal(one.run(program, '1').status, 0);
+  assert.equal(one.dwell('record', '--paths', '10', '--', program, '4').status, 0);
+});
+
+fieldCase('record ends as its command does', false, (one) => {
+  const status = (script) => one.dwell('record', '--', 'sh', '-c', script).status;
+  assert.deepEqual([0, 1, 7].map((n) => status(`exit ${n}`)), [0, 1, 7]);
+  assert.equal(status('kill -SEGV $$'), 128 + 11);
+  assert.equal(one.dwell('record', '--', '/no/such/program').status, 127);
+});
+
+fieldCase('generated code of forked workers has the names of each', false, (one) => {
+  one.told('record', '--', one.build('prefork.c'), 'parse', '90', 'render', '30', 'query', '60');
+  const share = one.shares();
+  near(share('parse'), 50, 8, 'parse');
+  near(share('render'), 17, 8, 'render');
+  near(share('query'), 33, 8, 'query');
+});
+
+fieldCase('events that differ in their modifiers stay apart', lacks('perf'), (one) => {
+  const program = one.build('functions.c');
+  const recorded = one.run('perf', 'record', '-q', '-o', 'p.data', '-e', 'cpu-clock', '-e', 'cpu-clock:u', '--', program, '2000');
+  assert.equal(recorded.status, 0, recorded.stderr);
+  const right = samplesByPerf(one, 'p.data');
+  assert.equal(Object.keys(right).length, 2, JSON.stringify(right));
+  assert.deepEqual(imported(one, 'p.data'), right);
+});
+
+fieldCase('groups of events have all their samples', lacks('perf'), (one) => {
+  const program = one.build('functions.c');
+  const recorded = one.run('perf', 'record', '-q', '-g', '-o', 'p.data', '-e', '{cpu-clock,page-faults}:S', '--', program, '2000');
+  assert.equal(recorded.status, 0, recorded.stderr);
+  const right = samplesByPerf(one, 'p.data');
+  const found = imported(one, 'p.data');
+  assert.ok(right['cpu-clock'] > 100, JSON.stringify(right));
+  assert.equal(found['cpu-clock'], right['cpu-clock']);
+});
+
+fieldCase('a stream with tracepoints has all its samples', isRoot ? lacks('perf') : 'tracepoints need root', (one) => {
+  const program = one.build('functions.c');
+  const recorded = one.run('sh', '-c', `perf record -q -e cpu-clock,sched:sched_switch -o - -- ${program} 2000 >p.data`);
+  if (recorded.status !== 0) return assert.match(recorded.stderr, /tracefs|sched_switch/);
+  assert.deepEqual(imported(one, 'p.data'), samplesByPerf(one, 'p.data'));
+});
+
+for (const [tool, ending] of [['gzip', 'gz'], ['xz', 'xz'], ['zstd', 'zst']]) {
+  fieldCase(`a file packed by ${tool} is read`, lacks('perf', tool), (one) => {
+    one.run('perf', 'record', '-q', '-o', 'p.data', '-e', 'cpu-clock', '--', one.build('functions.c'), '2000');
+    assert.equal(one.run(tool, '-k', 'p.data').status, 0);
+    const plain = imported(one, 'p.data');
+    assert.deepEqual(imported(one, `p.data.${ending}`), plain);
+  });
+}
+
+fieldCase('32-bit programs have their names', lacks('perf'), (one) => {
+  const program = 'void _start(void) { for (volatile unsigned i = 0; i < 200000000; i++) ; __asm__("mov $1,%eax; xor %ebx,%ebx; int $0x80"); }\n';
+  writeFileSync(one.path('small.c'), program);
+  const words = ['-m32', '-g', '-O1', '-nostdlib', '-static', '-fno-pie', '-no-pie', '-Wl,--build-id', 'small.c', '-o', 'small'];
+  const built = one.run('gcc', ...words);
+  assert.equal(built.status, 0, built.stderr);
+  one.run('perf', 'record', '-q', '-o', 'p.data', '-e', 'cpu-clock', '--', './small');
+  const imported = one.told('import', 'p.data');
+  assert.doesNotMatch(imported.stderr, /another build/);
+  near(one.shares()('_start'), 100, 10, '_start');
+});
+
+fieldCase('a profile of pprof keeps its names without the program', false, (one) => {
+  // What Go's runtime writes: functions and files by name, addresses of a program that is not here.
+  one.told('import', join(top, 'core/exchange/tests/data/go-cpu.pprof'));
+  assert.ok(one.shares()('main.burn') > 50);
+});
+
+fieldCase('a program under a root of its own has its names', isRoot ? false : 'chroot needs root', (one) => {
+  const program = one.build('functions.c', '-static');
+  mkdirSync(one.path('root'));
+  copyFileSync(program, one.path('root/app'));
+  execFileSync('chmod', ['755', one.path('root/app')]);
+  one.told('record', '--', 'chroot', one.path('root'), '/app', '4000');
+  const share = one.shares();
+  near(share('eight'), 53, 8, 'eight');
+  near(share('four'), 27, 8, 'four');
+});
+
+fieldCase('names of static functions come from .gnu_debugdata', lacks('xz', 'objcopy'), (one) => {
+  const full = one.build('functions.c', '-g', '-fno-ipa-cp');
+  const script = `nm -D "$1" --format=posix --defined-only | cut -d' ' -f1 | sort >dynamic
+    nm "$1" --format=posix --defined-only | awk '$2 ~ /[TtD]/ { print $1 }' | sort >code
+    comm -13 dynamic code >keep
+    objcopy --only-keep-debug "$1" debug && objcopy -S --remove-section .comment --keep-symbols=keep debug small && xz small
+    cp "$1" stripped && strip --strip-all stripped && objcopy --add-section .gnu_debugdata=small.xz stripped`;
+  const made = one.run('sh', '-ec', script, 'sh', full);
+  assert.equal(made.status, 0, made.stderr);
+  one.told('record', '--', one.path('stripped'), '4000');
+  near(one.shares()('four'), 27, 8, 'four');
+});
+
+fieldCase('inlined calls come from split debug information', false, (one) => {
+  const object = one.path('inlined.o');
+  execFileSync('g++', ['-g', '-O2', '-gsplit-dwarf', '-c', '-o', object, join(sources, 'inlined.cc')], { cwd: one.folder });
+  execFileSync('g++', [object, '-o', one.path('inlined')]);
+  assert.ok(existsSync(one.path('inlined.dwo')));
+  one.told('record', '--', one.path('inlined'), '10');
+  assert.match(one.told('export', '-f', 'folded').stdout, /hash_all\(unsigned int\);Hash::add/);
+  const listing = one.told('annotate', 'hash_all');
+  assert.doesNotMatch(listing.stdout + listing.stderr, /split debug information is missing/);
+});
+
+fieldCase('advice names what would help', isRoot ? false : 'asks as root', (one) => {
+  const paranoid = Number(readFileSync('/proc/sys/kernel/perf_event_paranoid', 'utf8'));
+  const refused = one.run(one.build('no-perf-events.c'), dwell, '--db', one.path('db'), 'record', '--', 'true');
+  if (refused.status === 99) return;
+  assert.equal(refused.status, 125, refused.stderr);
+  assert.match(refused.stderr, /seccomp/);
+  assert.doesNotMatch(refused.stderr, new RegExp(`run as root|perf_event_paranoid ?<?= ?${paranoid}\\b`));
+});
+
+fieldCase("callgrind's reader reads our export", lacks('callgrind_annotate'), (one) => {
+  one.told('record', '--', one.build('functions.c'), '2000');
+  one.told('export', '-f', 'callgrind', '-o', 'p.callgrind');
+  const read = one.run('callgrind_annotate', 'p.callgrind');
+  assert.equal(read.status, 0, read.stderr);
+  assert.doesNotMatch(read.stdout + read.stderr, /WARNING|malformed/);
+  assert.match(read.stdout, /eight/);
+});
