@@ -356,7 +356,7 @@ a: b 7: 1  200/200 [000]  2093.364957:    5000000 cycles:u: \n\t    7f2f34aef400
         (
             "java 7 1.1000: 1 cycles: \n\t    7f0000001010 Lfoo; (/tmp/perf-7.map)\n\n\
              java 8 1.2000: 1 cycles: \n\t    7f0000001010 Lbar; (/tmp/perf-8.map)\n\n",
-            &[("jit:java:7 Lfoo;", 1), ("jit:java:8 Lbar;", 1)],
+            &[("jit:java Lfoo;", 1), ("jit:java Lbar;", 1)],
         ),
     ] {
         let imported = scene.import(text.as_bytes());
@@ -397,11 +397,7 @@ fn generated_code_has_the_names_of_its_own_process() {
     fs::write(scene.path("perf-5000001.map"), "7f0000001000 100 one\n").unwrap();
     fs::write(scene.path("perf-5000002.map"), "7f0000001000 100 two of it\n").unwrap();
     scene.import(text.concat().as_bytes());
-    let rows = [
-        ("jit:worker:5000001 one", 1),
-        ("jit:worker:5000002 two of it", 1),
-        ("jit:worker:5000002 [no symbol]", 1),
-    ];
+    let rows = [("jit:worker one", 1), ("jit:worker two of it", 1), ("jit:worker [no symbol]", 1)];
     assert_eq!(scene.procedures(), wanted(&rows));
     // One process keeps the plain name; a link is not followed, as it may lead anywhere.
     let alone = [mapped(5000001), sample(5000001, "7f0000001010")].concat();

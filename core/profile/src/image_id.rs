@@ -59,7 +59,6 @@ impl fmt::Display for BuildId {
 /// | `vdso:<hex>` or `vdso` | the kernel's code mapped into processes |
 /// | `file:<dev>:<inode>:<size>:<mtime ns>` | a file without a build id (numbers in decimal) |
 /// | `jit:<application>` | anonymous code of that application, its symbols from a perf map if it wrote one |
-/// | `jit:<application>:<pid>` | the same of one process, where an imported profile has several |
 /// | `named:<path>` | places that an imported profile named without their addresses ([`ImagePlaces::numbered`]) |
 /// | `unknown` | samples that no mapping explains |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -20,7 +20,8 @@ use linux_perf_data::{DsoKey, linux_perf_event_reader::CpuMode};
 use super::{
     Gathered, ImportFile, branches,
     epoch::event_of,
-    jit::{JitIds, JitOwners, PerfMaps},
+    jit::PerfMaps,
+    jit_layout::{JitImages, JitTargets, Moved},
     locate::{Locator, Named},
     perf_data::{EventTally, Slot, Target, Told},
 };
@@ -35,7 +36,7 @@ impl Told {
         let mut missing = Vec::new();
         let sums = std::mem::take(&mut self.sums).finish();
         let maps = PerfMaps::new(request, locator.written(), self.took);
-        let owners = self.name_jit_code(&maps, &sums, &mut missing);
+        let generated = self.name_jit_code(&maps, &sums, &mut missing);
         let mut records: BTreeMap<u32, ImageRecord> = BTreeMap::new();
         for slot in sums.slots() {
             if records.contains_key(&slot.target) {
@@ -66,7 +67,7 @@ impl Told {
             ));
         }
         let events: Vec<Event> = self.attributes.iter().map(|(name, _)| event_of(name)).collect();
-        let (groups, jit) = self.groups(&sums, &records, &owners, &events);
+        let (groups, jit) = self.groups(&sums, &records, &generated, &events);
         let hot = if locator.may_fetch() { hottest(&sums) } else { BTreeSet::new() };
         records
             .iter()
@@ -91,33 +92,31 @@ impl Told {
         &self,
         sums: &Settled<Slot>,
         records: &BTreeMap<u32, ImageRecord>,
-        owners: &JitOwners,
+        generated: &JitTargets,
         events: &[Event],
     ) -> (Vec<Group>, BTreeMap<ImageId, ImageRecord>) {
         let applications = self.spaces.applications();
-        let app_of = |slot: &Slot| &applications[slot.execution.0 as usize].0;
-        let generated = sums.slots().filter_map(|s| Some((app_of(&s).clone(), *owners.get(&s.target)?)));
-        let ids = JitIds::new(generated);
-        let mut jit: BTreeMap<ImageId, ImageRecord> = BTreeMap::new();
-        let mut groups: BTreeMap<GroupKey, Vec<(usize, u16)>> = BTreeMap::new();
+        let app_of = |slot: &Slot| applications[slot.execution.0 as usize].0.clone();
+        let mut jit = JitImages::default();
+        let code: BTreeSet<_> =
+            sums.slots().filter(|s| generated.contains(&s.target)).map(|s| (app_of(&s), s.target)).collect();
+        for (app, target) in code {
+            jit.add(&app, target, &offsets(sums, target), &self.names);
+        }
+        let mut groups: BTreeMap<GroupKey, Vec<GroupSlot>> = BTreeMap::new();
         for (number, slot) in sums.slots().enumerate() {
             let (app, instance) = applications[slot.execution.0 as usize].clone();
-            let image = match owners.get(&slot.target) {
-                Some(owner) => {
-                    let id = ids.id(&app, *owner);
-                    let named = || ImageRecord::new(id.clone(), ImageKind::Jit, "//anon");
-                    let record = jit.entry(id.clone()).or_insert_with(named);
-                    record.places.absorb(self.names.of(slot.target));
-                    id
-                }
-                None => records[&slot.target].id.clone(),
+            let image = match generated.contains(&slot.target) {
+                true => JitImages::id(&app),
+                false => records[&slot.target].id.clone(),
             };
+            let moved = jit.moved(&app, slot.target);
             let instance = if instance <= APART_MAX { instance } else { 0 };
             let event = events[usize::from(slot.event)].clone();
-            groups.entry((image, event, app, instance)).or_default().push((number, slot.event));
+            groups.entry((image, event, app, instance)).or_default().push((number, slot.event, moved));
         }
         let group = |((image, event, app, instance), slots)| Group { image, event, app, instance, slots };
-        (groups.into_iter().map(group).collect(), jit)
+        (groups.into_iter().map(group).collect(), jit.records())
     }
 
     fn image(&self, target: u32, locator: &Locator<'_>) -> (ImageRecord, Option<String>) {
@@ -234,14 +233,16 @@ fn images(records: BTreeMap<u32, ImageRecord>, jit: BTreeMap<ImageId, ImageRecor
 /// Image, event, application and instance.
 type GroupKey = (ImageId, Event, Arc<str>, u32);
 
+/// A slot's number, its event's number, and which of its places lie elsewhere in the image.
+type GroupSlot = (usize, u16, Option<Arc<Moved>>);
+
 /// What one run of rows is of.
 struct Group {
     image: ImageId,
     event: Event,
     app: Arc<str>,
     instance: u32,
-    /// Numbers of slots, each with its event's number.
-    slots: Vec<(usize, u16)>,
+    slots: Vec<GroupSlot>,
 }
 
 /// Rows of a group that are worth adding up before it is complete.
@@ -305,19 +306,20 @@ impl Rows {
         let mut rows = Vec::new();
         // Executions of a program are sampled at much the same places: added up on the way they take a fraction of the room.
         let mut room = ROWS_SETTLED_MIN;
-        for &(number, event) in &group.slots {
-            let event = usize::from(event);
+        for (number, event, moved) in &group.slots {
+            let event = usize::from(*event);
             let tally = &self.events[event];
             let whole =
                 |sum: u128| (sum * u128::from(tally.samples) + tally.periods / 2) / tally.periods.max(1);
             let mut before = self.before[event];
             let mut counted = whole(before);
-            for (offset, periods) in self.sums.of(number) {
+            for (offset, periods) in self.sums.of(*number) {
                 before += u128::from(periods);
                 let count = whole(before) - counted;
                 counted += count;
                 if count > 0 {
-                    rows.push((ImageOffset(offset), count as u64));
+                    let moved = moved.as_ref().and_then(|moved| moved.get(&offset));
+                    rows.push((ImageOffset(moved.copied().unwrap_or(offset)), count as u64));
                 }
             }
             self.before[event] = before;
@@ -355,7 +357,7 @@ mod tests {
             event: Event::CYCLES,
             app: "app".into(),
             instance: 0,
-            slots: vec![(number, 0)],
+            slots: vec![(number, 0, None)],
         };
         Rows::new((0..places.len()).map(group).collect(), sums.finish(), vec![tally])
     }

@@ -5,20 +5,20 @@
 //! fit the profile's: a process of the same number may have left it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs::{File, Metadata},
     io::{BufRead, BufReader, Read},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use dwell_profile::{ImageId, Settled};
+use dwell_profile::Settled;
 
 use super::{
     ImportFile,
     finish::offsets,
+    jit_layout::JitTargets,
     names::{Names, Said},
     perf_data::{Slot, Target, Told},
 };
@@ -79,40 +79,32 @@ fn is_ours(path: &Path) -> Option<Metadata> {
     (meta.uid() == 0 || meta.uid() == own).then_some(meta)
 }
 
-/// Whose code each target of generated code is: the process whose map names it; `None` where nothing does.
-pub type JitOwners = BTreeMap<u32, Option<i32>>;
-
 impl Told {
-    /// Names the generated code that was sampled by the maps of its processes; where the profile's own names are there, by these.
+    /// Names the generated code that was sampled by the maps of its processes, where the profile itself does not; the targets of such
+    /// code.
     pub(super) fn name_jit_code(
         &mut self,
         maps: &PerfMaps<'_>,
         sums: &Settled<Slot>,
         missing: &mut Vec<String>,
-    ) -> JitOwners {
-        let targets: BTreeSet<u32> = sums.slots().map(|slot| slot.target).collect();
-        let mut owners = JitOwners::new();
+    ) -> JitTargets {
+        let mut targets: JitTargets = sums.slots().map(|slot| slot.target).collect();
+        targets.retain(|target| matches!(self.targets[*target as usize], Target::Jit { .. }));
         let mut nameless = BTreeSet::new();
-        for target in targets {
+        for &target in &targets {
             let Target::Jit { process, owner } = self.targets[target as usize] else { continue };
             if self.names.has(target) {
-                owners.insert(target, Some(process));
                 continue;
             }
-            let mut found = None;
             // What was generated before a fork is in the parent's map.
-            for pid in [process, owner] {
-                let Some(map) = maps.find(pid, self.spaces.is_born(pid)) else { continue };
-                match name(&mut self.names, target, &offsets(sums, target), &map) {
-                    Ok(_) => found = Some(pid),
-                    Err(e) => missing.push(format!("{}: {e}", map.display())),
+            let found = [process, owner].into_iter().find_map(|pid| maps.find(pid, self.spaces.is_born(pid)));
+            match found.map(|map| (name(&mut self.names, target, &offsets(sums, target), &map), map)) {
+                Some((Ok(()), _)) => {}
+                Some((Err(e), map)) => missing.push(format!("{}: {e}", map.display())),
+                None => {
+                    nameless.insert(process);
                 }
-                break;
             }
-            if found.is_none() {
-                nameless.insert(process);
-            }
-            owners.insert(target, found);
         }
         if let Some(first) = nameless.first() {
             missing.push(format!(
@@ -120,38 +112,12 @@ impl Told {
                 nameless.len()
             ));
         }
-        owners
+        targets
     }
 }
 
-/// The ids of images of generated code: one for each application, but for each process where several have names of their own, since
-/// they may have other code at the same address.
-pub struct JitIds {
-    apart: BTreeSet<Arc<str>>,
-}
-
-impl JitIds {
-    /// For whatever code was sampled: the application, and whose it is.
-    pub fn new(code: impl Iterator<Item = (Arc<str>, Option<i32>)>) -> Self {
-        let mut owners: BTreeMap<Arc<str>, BTreeSet<Option<i32>>> = BTreeMap::new();
-        code.for_each(|(app, owner)| {
-            owners.entry(app).or_default().insert(owner);
-        });
-        let apart = owners.into_iter().filter(|(_, owners)| owners.len() > 1).map(|(app, _)| app).collect();
-        JitIds { apart }
-    }
-
-    /// The image of an application's code.
-    pub fn id(&self, app: &Arc<str>, owner: Option<i32>) -> ImageId {
-        ImageId::named(&match owner {
-            Some(pid) if self.apart.contains(app) => format!("jit:{app}:{pid}"),
-            _ => format!("jit:{app}"),
-        })
-    }
-}
-
-/// Names the sampled addresses (ascending) of a target by a map; how many have no name. What the map says last holds.
-pub fn name(names: &mut Names, target: u32, addresses: &[u64], map: &Path) -> std::io::Result<usize> {
+/// Names the sampled addresses (ascending) of a target by a map. What the map says last holds.
+pub fn name(names: &mut Names, target: u32, addresses: &[u64], map: &Path) -> std::io::Result<()> {
     let mut found: Vec<Option<(u64, Box<str>)>> = vec![None; addresses.len()];
     let (mut map, mut line, mut left) = (BufReader::new(File::open(map)?), Vec::new(), NAMED_MAX);
     while Read::take(&mut map, LINE_BYTES_MAX).read_until(b'\n', &mut line)? > 0 && left > 0 {
@@ -164,17 +130,12 @@ pub fn name(names: &mut Names, target: u32, addresses: &[u64], map: &Path) -> st
         }
         line.clear();
     }
-    let mut nameless = 0;
     for (address, found) in addresses.iter().zip(found) {
-        match found {
-            Some((start, function)) => {
-                let frame = names.frame(Said { function: &function, ..Said::default() });
-                names.add(target, *address, Some(start), vec![frame]);
-            }
-            None => nameless += 1,
-        }
+        let Some((start, function)) = found else { continue };
+        let frame = names.frame(Said { function: &function, ..Said::default() });
+        names.add(target, *address, Some(start), vec![frame]);
     }
-    Ok(nameless)
+    Ok(())
 }
 
 /// `START SIZE name`, in hexadecimal digits; the name may have spaces.
@@ -201,13 +162,12 @@ mod tests {
         .unwrap();
         let mut names = Names::default();
         let addresses = [0xfff, 0x1000, 0x1084, 0x10a0, 0x1100, 0x2000, u64::MAX];
-        let nameless = name(&mut names, 0, &addresses, &map).unwrap();
+        name(&mut names, 0, &addresses, &map).unwrap();
         let places = names.of(0);
         let all: Vec<_> = places.all.iter().map(|p| (p.offset.0, &*p.frames[0].function)).collect();
         assert_eq!(
             all,
             [(0x1000, "old one"), (0x1084, "new"), (0x10a0, "old one"), (0x2000, "tiny"), (u64::MAX, "top")]
         );
-        assert_eq!(nameless, 2);
     }
 }

@@ -11,6 +11,7 @@ mod features;
 mod finish;
 mod header;
 mod jit;
+mod jit_layout;
 mod kallsyms;
 mod kernel;
 mod locate;

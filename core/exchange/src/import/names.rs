@@ -107,6 +107,11 @@ impl Names {
         self.by_target.get(&target).is_some_and(|places| !places.is_empty())
     }
 
+    /// What was said of an offset of a target.
+    pub fn at(&self, target: u32, offset: u64) -> Option<&ImagePlace> {
+        self.by_target.get(&target)?.get(&offset)
+    }
+
     /// The places of a target.
     pub fn of(&self, target: u32) -> ImagePlaces {
         let all = self.by_target.get(&target).map_or_else(Vec::new, |all| all.values().cloned().collect());
