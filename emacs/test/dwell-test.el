@@ -30,6 +30,10 @@
           (should (string-match-p "\\`file:///[!-~]+\\'" (dwell--uri file)))
           (should (equal (dwell--file (dwell--uri file)) (file-truename file))))
       (delete-directory directory t)))
+  ;; A name in Latin-1 keeps its byte.
+  (let ((file (decode-coding-string "/no/pr\351g.c" 'utf-8)))
+    (should (equal (dwell--uri file) "file:///no/pr%E9g.c"))
+    (should (equal (encode-coding-string (dwell--file (dwell--uri file)) 'utf-8) "/no/pr\351g.c")))
   (should-not (dwell--file "dwell:/listing")))
 
 ;;;; Lines

@@ -164,9 +164,10 @@ pub struct RecordArgs {
     pub command: Vec<OsString>,
 }
 
-/// Reads a name or a part of a path, any bytes, as answers spell it.
+/// Reads a name or a part of a path as answers spell it: a text as it is, other bytes as they are shown.
 fn spelled() -> impl TypedValueParser<Value = String> {
-    OsStringValueParser::new().map(|given| name_to_text(&given).into_owned())
+    OsStringValueParser::new()
+        .map(|given| given.into_string().unwrap_or_else(|other| name_to_text(&other).into_owned()))
 }
 
 /// More would be another program than the one that was asked about.

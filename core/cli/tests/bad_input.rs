@@ -84,7 +84,8 @@ fn names_that_are_no_utf8() {
     assert!(lines.keys().any(|file| file.ends_with("/s\u{fffd}E9.c")), "{lines:?}");
     let list = scratch.command(&["list"]).arg(&source).output().unwrap();
     let hot = support::line_text("divide.c", support::hot_line("divide.c"));
-    assert!(list.status.success() && String::from_utf8_lossy(&list.stdout).contains(&hot), "{list:?}");
+    // The text is cut where the terminal ends.
+    assert!(list.status.success() && String::from_utf8_lossy(&list.stdout).contains(&hot[..20]), "{list:?}");
 }
 
 #[test]

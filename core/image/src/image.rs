@@ -246,11 +246,11 @@ impl Image {
     }
 
     /// The file of symbols that the image carries packed.
-    fn packed_symbols(&self) -> Option<(Elf, Vec<u8>)> {
+    fn packed_symbols(&self) -> Option<(Elf, Data)> {
         let packed = self.elf().section(minidebug::SECTION)?.bytes(self.own.bytes());
-        let bytes = minidebug::unpack(packed).ok()?;
-        let elf = Elf::parse(&bytes).ok()?;
-        (elf.arch == self.arch()).then_some((elf, bytes))
+        let symbols = Data::Memory(minidebug::unpack(packed).ok()?);
+        let elf = Elf::parse(symbols.bytes()).ok()?;
+        (elf.arch == self.arch()).then_some((elf, symbols))
     }
 
     fn gathered(&self) -> &Procedures {
@@ -258,7 +258,7 @@ impl Image {
             let debug = self.debug.as_ref().ok().map(|found| (found.dwarf.elf(), found.dwarf.bytes()));
             let debug = debug.filter(|(elf, _)| elf.has_symbols());
             let packed = if debug.is_none() { self.packed_symbols() } else { None };
-            let packed = packed.as_ref().map(|(elf, bytes)| (elf, &bytes[..]));
+            let packed = packed.as_ref().map(|(elf, symbols)| (elf, symbols.bytes()));
             Procedures::gather(self.elf(), self.own.bytes(), debug.or(packed))
         })
     }

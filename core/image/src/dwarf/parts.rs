@@ -167,12 +167,12 @@ impl Parts {
                 refused.get(unit).cloned().or_else(|| Some(skeleton(*unit)?.name.display().to_string()))
             })
             .collect();
-        let looked = match &self.places {
-            Some(places) => {
-                list(places.of_package().chain(places.of_split(&first)).map(|p| p.display().to_string()))
-            }
-            None => "nowhere".to_owned(),
-        };
+        let text = |place: PathBuf| place.display().to_string();
+        let looked = self.places.as_ref().map_or("nowhere".to_owned(), |places| {
+            let package =
+                places.of_package().next().map_or(String::new(), |p| format!("; as a package: {}", text(p)));
+            list(places.of_split(&first).map(text)) + &package
+        });
         let (count, all) = (missing.len(), index.skeletons.len());
         let names = list(names.into_iter());
         Some(format!(
