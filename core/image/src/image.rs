@@ -248,7 +248,7 @@ impl Image {
     /// The file of symbols that the image carries packed.
     fn packed_symbols(&self) -> Option<(Elf, Data)> {
         let packed = self.elf().section(minidebug::SECTION)?.bytes(self.own.bytes());
-        let symbols = Data::Memory(minidebug::unpack(packed).ok()?);
+        let symbols = Data::Memory(minidebug::unpack(packed).ok()?).widened();
         let elf = Elf::parse(symbols.bytes()).ok()?;
         (elf.arch == self.arch()).then_some((elf, symbols))
     }
