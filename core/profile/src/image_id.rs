@@ -58,12 +58,8 @@ impl fmt::Display for BuildId {
 /// | `module:<name>` | a kernel module |
 /// | `vdso:<hex>` or `vdso` | the kernel's code mapped into processes |
 /// | `file:<dev>:<inode>:<size>:<mtime ns>` | a file without a build id (numbers in decimal) |
-<<<<<<< HEAD
-/// | `jit:<application>` | anonymous code of that application, its symbols from a perf map if it wrote one |
-/// | `named:<path>` | places that an imported profile named without their addresses ([`ImagePlaces::numbered`]) |
-=======
 /// | `jit:<application>` | anonymous code of that application, its symbols from a perf map if it wrote one; FORMAT.md says what its offsets are |
->>>>>>> wt/collect
+/// | `named:<path>` | places that an imported profile named without their addresses ([`ImagePlaces::numbered`]) |
 /// | `unknown` | samples that no mapping explains |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
