@@ -67,6 +67,7 @@
   "Return SHARE in percent."
   (cond ((< 0 share 0.0005) "<0.1%")
         ((>= share 0.9995) (format "%.0f%%" (* 100 share))) ; changes may be of more than all
+        ((< -0.0005 share 0) "0.0%") ; no negative zero
         (t (format "%.1f%%" (* 100 share)))))
 
 (defun dwell--format-count (count)

@@ -23,7 +23,8 @@ export interface CulpritName {
 export function percent(share: number): string {
   const value = share * 100;
   if (value > 0 && value < 0.05) return '<0.1%';
-  return `${value.toFixed(value >= 99.95 ? 0 : 1)}%`;
+  if (value >= 99.95) return `${value.toFixed(0)}%`;
+  return `${(Math.round(10 * value) / 10 || 0).toFixed(1)}%`; // No negative zero.
 }
 
 const magnitudes: readonly [number, string][] = [[1e15, 'P'], [1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']];

@@ -7,7 +7,7 @@ const titleLengthMax = 40;
 /** `41.2%`; `<0.1%` for what would read as nothing. */
 export function percent(share: number): string {
   if (share > 0 && share < 0.0005) return '<0.1%';
-  return `${(share * 100).toFixed(1)}%`;
+  return `${(Math.round(1000 * share) / 10 || 0).toFixed(1)}%`; // No negative zero.
 }
 
 /** `12,345`. */

@@ -7,7 +7,7 @@ use dwell_query::answer::{Diff, DiffChange, DiffFactors, DiffInstruction, DiffPl
 
 use crate::{
     stats::probability,
-    text::{BOLD, DIM, HOT, counted, fit, grouped, paint},
+    text::{BOLD, DIM, HOT, counted, fit, grouped, paint, percent},
 };
 
 const FASTER: Style = AnsiColor::Green.on_default().bold();
@@ -132,6 +132,12 @@ fn titles() -> String {
     format!("{:>8} {:>9} {:>9} {:>7} {:>7} {:>7} {:>7}", "change", "A", "B", "ratio", "count", "CPI", "p")
 }
 
+/// `+1.25%`; a change that rounds to zero has no sign.
+fn signed_percent(share: f64) -> String {
+    let text = percent(share, 2);
+    if share < 0.0 || text == "0.00%" { text } else { format!("+{text}") }
+}
+
 fn columns(change: &DiffChange, factors: &DiffFactors, doubt: &str) -> String {
     let times = |ratio: Option<f64>, doubt: &str| {
         ratio.map_or("–".to_owned(), |r| format!("{}×{r:.2}", doubt.trim()))
@@ -139,7 +145,7 @@ fn columns(change: &DiffChange, factors: &DiffFactors, doubt: &str) -> String {
     let count = |samples: f64| grouped(samples.round() as u64);
     format!(
         "{} {:>9} {:>9} {:>7} {:>7} {:>7} {:>7}",
-        paint(style(change), format!("{:>+7.2}%", 100.0 * change.change_share)),
+        paint(style(change), format!("{:>8}", signed_percent(change.change_share))),
         count(change.samples_a),
         count(change.samples_b),
         times(change.ratio, ""),

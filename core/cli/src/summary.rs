@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use dwell_query::answer::{Summary, SummaryPart};
 
-use crate::text::{BOLD, DIM, counted, grouped, heat, paint, si};
+use crate::text::{self, BOLD, DIM, counted, grouped, heat, paint, si};
 
 /// The table.
 pub fn render(summary: &Summary) -> String {
@@ -58,8 +58,8 @@ impl Page {
     }
 
     fn range(&mut self, title: &str, least: f64, most: f64) {
-        let most_percent = paint(heat(most), format!("{:>6.1}%", cleared(100.0 * most)));
-        self.say(format!("***   {title:<28}{:>6.1}% to {most_percent}", cleared(100.0 * least)));
+        let most_percent = paint(heat(most), format!("{:>7}", text::percent(most, 1)));
+        self.say(format!("***   {title:<28}{:>7} to {most_percent}", text::percent(least, 1)));
     }
 
     fn part(&mut self, title: &str, tenths: i64) {
@@ -131,11 +131,6 @@ fn apportion(total: i64, shares: &[f64]) -> Vec<i64> {
 fn percent(tenths: i64) -> String {
     let sign = if tenths < 0 { "-" } else { "" };
     format!("{sign}{}.{}%", tenths.abs() / 10, tenths.abs() % 10)
-}
-
-/// Without the sign of a negative zero.
-fn cleared(percent: f64) -> f64 {
-    if percent.abs() < 0.05 { 0.0 } else { percent }
 }
 
 /// A cause as Figure 4 calls it.

@@ -85,6 +85,13 @@ pub fn cpi(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |v| format!("{v:.2}"))
 }
 
+/// A share in percent. What rounds to zero has no sign: sums of shares are off by a trifle.
+pub fn percent(share: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}%", 100.0 * share);
+    let is_zero = text.bytes().all(|b| !(b'1'..=b'9').contains(&b));
+    if is_zero { text.trim_start_matches('-').to_owned() } else { text }
+}
+
 /// `text` cut to `width` columns, its end kept for paths.
 pub fn fit(text: &str, width: usize) -> String {
     let count = text.chars().count();
@@ -186,5 +193,9 @@ mod tests {
             ["0", "7", "0.25", "12.3", "999", "1.00 k", "4.10 G"]
         );
         assert_eq!(fit("abcdef", 4), "abc…");
+        assert_eq!(
+            [0.0, -0.0, -0.0004, -0.0006, 0.4128].map(|s| percent(s, 1)),
+            ["0.0%", "0.0%", "0.0%", "-0.1%", "41.3%"]
+        );
     }
 }

@@ -88,7 +88,7 @@ pub fn is_kernel(row: &TopRow) -> bool {
 pub fn shares(images: &Top) -> (f64, f64) {
     let kernel: f64 = images.rows.iter().filter(|r| is_kernel(r)).map(|r| r.share).sum();
     let all: f64 = images.rows.iter().map(|r| r.share).sum();
-    (all - kernel, kernel)
+    ((all - kernel).max(0.0), kernel)
 }
 
 /// `user 83.1%, kernel 16.9%`; nothing where no kernel was sampled.

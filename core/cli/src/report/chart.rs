@@ -2,7 +2,7 @@
 
 use dwell_query::answer::{Listing, Summary};
 
-use crate::text::cause;
+use crate::text::{cause, percent};
 
 /// A part of a stacked bar.
 pub struct Part {
@@ -103,16 +103,16 @@ fn parts(s: &Summary) -> Vec<Part> {
     let part = |(class, title, share): (&'static str, &'static str, f64)| {
         let width = 1000.0 * share.max(0.0) / whole;
         x += width;
-        Part { class, title, x: x - width, width, percent: format!("{:.1}%", 100.0 * share) }
+        Part { class, title, x: x - width, width, percent: percent(share, 1) }
     };
     shares.into_iter().filter(|(_, _, share)| share.abs() >= SHARE_SEEN).map(part).collect()
 }
 
 fn range(class: &'static str, title: &str, least: f64, most: f64) -> Range {
     let told = if 100.0 * (most - least) < 0.05 {
-        format!("{:.1}%", 100.0 * most)
+        percent(most, 1)
     } else {
-        format!("{:.1} – {:.1}%", 100.0 * least, 100.0 * most)
+        format!("{} – {}", percent(least, 1).trim_end_matches('%'), percent(most, 1))
     };
     let thousandths = |share: f64| 1000.0 * share.clamp(0.0, 1.0);
     Range { class, title: title.to_owned(), least: thousandths(least), most: thousandths(most), told }
