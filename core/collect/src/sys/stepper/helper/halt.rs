@@ -13,6 +13,8 @@
 //!   happens even if we are killed at that moment.
 //! - *A thread that does not come to run in user mode* is left after [`PATIENCE_NS`], or as soon as it sleeps. `PTRACE_DETACH`
 //!   would need a stop, but the end of the *tracing thread* detaches without one. So each burst has a thread of its own.
+//! - *A setuid program* that a traced thread executes starts without its rights, unless its tracer may trace everybody. So a tracer
+//!   that may not leaves threads alone that were just born ([`AGE_TICKS_MIN`]): such a child is likely to execute something.
 //! - *While a thread is traced* even ignored signals wake it. If such a signal, or ours where the kernel delivers it late, ended
 //!   a call with EINTR, the call is put back ([`put_back`]). The thread had been in it for a few hundred microseconds at most.
 
@@ -24,7 +26,7 @@ use std::{
 use perf_event_open_sys::{self as perf, bindings as abi};
 
 use super::{
-    now_ns,
+    now_ns, time_ns,
     tracee::{Stop, Tracee},
 };
 use crate::sys::stepper::Ending;
@@ -33,6 +35,10 @@ use crate::sys::stepper::Ending;
 const ALARM_NS: u64 = 50_000;
 /// A thread that runs but does not stop, since it waits for a CPU or stays in the kernel, is left after that time.
 const PATIENCE_NS: u64 = 50_000_000;
+/// A thread that is younger, in ticks of a hundredth of a second, is one that may be about to execute a program.
+const AGE_TICKS_MIN: u64 = 3;
+/// The kernel's unit of times in /proc, on every architecture that we know (USER_HZ).
+const TICKS_PER_SECOND: u64 = 100;
 /// How often a thread that does not stop is looked at.
 const LOOK_NS: u64 = 200_000;
 /// Signals that do nothing unless the program handles them. SIGCHLD and SIGCONT are not among them: programs wait for the one,
@@ -53,7 +59,7 @@ const ERESTARTNOINTR: i64 = 513;
 pub fn halt(pid: u32, tid: u32) -> Result<Tracee, Ending> {
     let thread = Thread { pid, tid };
     let state = thread.state().ok_or(Ending::Gone)?;
-    if !state.is_running {
+    if !state.is_running || (!may_trace_everybody() && thread.age_ticks() < AGE_TICKS_MIN) {
         return Err(Ending::NotRunning);
     }
     let signal = state.signals.quiet().ok_or(Ending::NoQuietSignal)?;
@@ -139,6 +145,12 @@ fn put_back(tracee: &Tracee, thread: &Thread, delivered: Option<libc::c_int>) {
     }
 }
 
+/// Whether we trace whom we like, so that programs that our tracees execute keep their rights.
+fn may_trace_everybody() -> bool {
+    // SAFETY: takes no pointer and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 fn refusal(error: &io::Error) -> Ending {
     match error.raw_os_error() {
         Some(libc::ESRCH) => Ending::Gone,
@@ -220,6 +232,15 @@ impl Thread {
         })
     }
 
+    /// Ticks since it began; 0 where that is not known.
+    fn age_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/task/{}/stat", self.pid, self.tid));
+        // `pid (comm) S …`, where comm may hold parentheses; its start is the 22nd field.
+        let began = stat.ok().and_then(|text| text.rsplit_once(')')?.1.split(' ').nth(20)?.parse().ok());
+        let now = time_ns(libc::CLOCK_BOOTTIME) / (1_000_000_000 / TICKS_PER_SECOND);
+        began.map_or(0, |began| now.saturating_sub(began))
+    }
+
     fn is_running(&self) -> bool {
         self.state().is_some_and(|state| state.is_running)
     }
@@ -288,6 +309,15 @@ mod tests {
         assert_eq!(quiet(0, urgent | window), Some(libc::SIGWINCH));
         assert_eq!(quiet(window, urgent), None);
         assert_eq!(quiet(urgent | window, 0), None);
+    }
+
+    #[test]
+    fn a_thread_grows_older() {
+        let thread = Thread { pid: std::process::id(), tid: std::process::id() };
+        let age = thread.age_ticks();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!((age + 2..age + 1000).contains(&thread.age_ticks()), "{age} {}", thread.age_ticks());
+        assert_eq!(Thread { pid: 0, tid: 0 }.age_ticks(), 0);
     }
 
     #[test]
