@@ -1,4 +1,4 @@
-//! How `dwell record -- CMD` ends: as CMD did, so that whoever runs something under it sees what became of it.
+//! The exit status of `dwell record -- CMD`: it is that of CMD, so that whoever runs a program under it sees what became of it.
 //!
 //! | status | what happened |
 //! | --- | --- |
@@ -23,7 +23,7 @@ use crate::args::Verb;
 const OWN_FAILURE: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// What a shell adds to the number of the signal that ended a command.
+/// The number that shells add to that of the signal that ended a command.
 const SIGNALS: u8 = 128;
 
 /// The status that says how a command ended.

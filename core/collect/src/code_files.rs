@@ -40,7 +40,7 @@ pub struct CodeFiles {
     by_code: FxHashMap<CodeId, Files>,
 }
 
-/// What may name the code of an address space.
+/// The files that may name the code of an address space.
 struct Files {
     pid: u32,
     /// The process's number in its own pid namespace; `None`: it had ended before we looked.

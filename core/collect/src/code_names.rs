@@ -17,9 +17,9 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// The bytes of a text of names that concern samples of one window of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamesWindow {
-    /// What lies before was written before the window began.
+    /// The offset at which the window begins: text before it is older.
     pub since: u64,
-    /// What lies behind concerns others: a child has its parent's code as of the fork.
+    /// The offset at which the window ends, if it does: a child has its parent's code as of the fork, and no later names of it.
     pub until: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ pub enum CodeName {
     /// No entry covers it.
     #[default]
     Unknown,
-    /// It has this name.
+    /// The address is in the code of this name.
     Named(ImageSymbol),
     /// Several names are possible.
     Ambiguous,

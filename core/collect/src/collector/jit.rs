@@ -96,7 +96,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// The same of all that a process had mapped before we looked.
+    /// Notes all mappings that a process had before we looked at it.
     pub(super) fn note_mappings(&mut self, pid: u32) {
         let Some(space) = self.processes.get(pid).map(|p| p.space.clone()) else { return };
         space.iter().for_each(|mapping| self.note_mapping(pid, mapping, None));
@@ -276,7 +276,7 @@ impl<H: Host> Collector<H> {
         self.add_with(sample.dimensions, offset, image, execution, sample.event, count);
     }
 
-    /// Where code that runs now stands in its application's image, as far as that is known: for what is no sample.
+    /// Returns the place of code that runs now in its application's image, for observations that are no samples.
     pub(super) fn jit_place(&mut self, address: u64, execution: ExecutionId) -> (ImageIndex, u64) {
         let app = self.apps.resolve(execution).app;
         (self.images.jit(&app), JitLayout::place_uncertain(address))

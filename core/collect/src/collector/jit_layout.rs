@@ -1,4 +1,4 @@
-//! Where in an application's image the code that its processes generated stands: at its address, unless that is taken.
+//! The offsets of generated code in the image of its application: the code's address, unless other code has that offset.
 //!
 //! Enters: names and addresses of code, each with the address space that it is of. Leaves: offsets in the image, and the symbols
 //! that are new. Never here: one offset for two names, symbols that overlap, more symbols than a segment can hold.
