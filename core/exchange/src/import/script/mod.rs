@@ -6,10 +6,13 @@
 
 mod lines;
 
-use std::io::{self, BufRead};
+use std::{
+    io::{self, BufRead},
+    os::unix::ffi::OsStrExt,
+};
 
 use dwell_image::Image;
-use dwell_profile::{ImageId, ImageKind, NamedFrame};
+use dwell_profile::{ImageId, ImageKind, NamedFrame, bytes_to_text, text_to_path};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -39,7 +42,7 @@ pub fn read(mut text: impl BufRead, locator: &Locator<'_>) -> Result<Told, Strin
         let bytes = io::Read::take(&mut text, LINE_BYTES_MAX).read_until(b'\n', &mut line);
         match bytes.map_err(|e| e.to_string())? {
             0 => break,
-            _ => reader.line(String::from_utf8_lossy(&line).trim_end()),
+            _ => reader.line(bytes_to_text(&line).trim_end()),
         }
     }
     reader.end_sample();
@@ -280,9 +283,11 @@ impl<'a> Reader<'a> {
         match (is_named, image.is_empty()) {
             (false, true) => None,
             (true, true) => Some(self.told.numbered(NO_IMAGE, frames, within.unwrap_or(0))),
-            (true, false) => Some(self.told.numbered(plain(&image).as_bytes(), frames, within.unwrap_or(0))),
+            (true, false) => {
+                Some(self.told.numbered(&path_bytes(plain(&image)), frames, within.unwrap_or(0)))
+            }
             // The image is known, the place in it is not.
-            (false, false) => Some(self.told.numbered(plain(&image).as_bytes(), frames, address)),
+            (false, false) => Some(self.told.numbered(&path_bytes(plain(&image)), frames, address)),
         }
     }
 
@@ -309,7 +314,7 @@ impl<'a> Reader<'a> {
 
     fn by_name(&mut self, name: &str, within: Option<u64>, image: &str) -> Option<(u32, u64)> {
         let within = within.filter(|_| !name.is_empty())?;
-        let file = Named { path: plain(image).as_bytes().to_vec(), build_id: None };
+        let file = Named { path: path_bytes(plain(image)), build_id: None };
         let find = || self.locator.open(&file).map(|image| symbols(&image));
         let symbols = self.images.entry(image.to_owned()).or_insert_with(find).as_ref()?;
         let (start, size_bytes) = *symbols.get(name)?;
@@ -422,7 +427,12 @@ fn mapping(told: &mut Told, text: &str) -> Option<()> {
     let (protection, path) = rest.split_once(' ')?;
     if protection.contains('x') {
         let place = (hex(start)?, hex(length)?, hex(offset)?);
-        told.map(pid, pid == -1, place, path.trim().as_bytes(), None);
+        told.map(pid, pid == -1, place, &path_bytes(path.trim()), None);
     }
     Some(())
+}
+
+/// The bytes of a path in a line, which was read by [`bytes_to_text`].
+fn path_bytes(text: &str) -> Vec<u8> {
+    text_to_path(text).as_os_str().as_bytes().to_vec()
 }
