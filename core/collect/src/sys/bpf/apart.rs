@@ -7,14 +7,16 @@
 use std::{
     fs::File,
     io::{Read, Write},
-    os::fd::{AsFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
     time::Duration,
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     pipe::{PipeFlags, pipe_with},
-    process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open},
+    process::{
+        Pid, PidfdFlags, PidfdGetfdFlags, Signal, getpid, getppid, kill_process, pidfd_getfd, pidfd_open,
+    },
 };
 
 /// Loading takes a tenth of a second; what takes longer than that does not end.
@@ -37,13 +39,13 @@ impl Drop for Child {
 /// Has a child load; the descriptors that it made, `None` where it could not. `make` returns those that are open in the child.
 pub fn made_apart(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<OwnedFd>> {
     let (told, tell) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+    let parent = getpid();
     // SAFETY: the child runs `make`, which takes no lock but the allocator's (glibc's fork takes care of that), and never
     // returns from here.
     match unsafe { libc::fork() } {
         ..0 => None,
         0 => {
-            // SAFETY: takes no pointers; the child is to end with its parent.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            only_with(parent, &tell);
             let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)).ok().flatten();
             let bytes: Vec<u8> = made.unwrap_or_default().iter().flat_map(|fd| fd.to_ne_bytes()).collect();
             let _ = File::from(tell).write_all(&bytes);
@@ -57,6 +59,22 @@ pub fn made_apart(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<Owned
             let child = Child(Pid::from_raw(pid)?);
             take_over(&child, &File::from(told))
         }
+    }
+}
+
+/// The child ends with its parent, and holds none of its files open but the pipe: a killed parent's locks must be free at once.
+fn only_with(parent: Pid, tell: &OwnedFd) {
+    let (kept, last) = (tell.as_raw_fd() as libc::c_uint, libc::c_uint::MAX);
+    // SAFETY: takes no pointers. Nothing that owns a descriptor of the parent's runs in the child, but for what keeps `tell`.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if getppid() != Some(parent) {
+            libc::_exit(0); // It ended before the kernel was told so.
+        }
+        if kept > 3 {
+            libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, kept - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, kept.max(2) + 1, last, 0);
     }
 }
 
@@ -79,7 +97,6 @@ fn take_over(child: &Child, mut told: &File) -> Option<Vec<OwnedFd>> {
 
 /// Attaches a loaded program to the tracepoint that it was loaded for, until the descriptor is closed.
 pub fn attach_to_tracepoint(program: &OwnedFd) -> std::io::Result<OwnedFd> {
-    use std::os::fd::AsRawFd;
     const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
     /// Its part of `union bpf_attr`.
     #[repr(C)]
@@ -102,15 +119,24 @@ pub fn attach_to_tracepoint(program: &OwnedFd) -> std::io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
     use super::*;
 
     #[test]
     fn descriptors_of_a_child_become_ours() {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"made").unwrap();
-        let made = made_apart(|| Some(vec![file.as_raw_fd(), file.as_raw_fd()]));
+        let other = File::open("/dev/null").unwrap();
+        let made = made_apart(|| {
+            // SAFETY: asks about a number.
+            assert_eq!(
+                unsafe { libc::fcntl(other.as_raw_fd(), libc::F_GETFD) },
+                -1,
+                "the parent's files are closed"
+            );
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(b"made").unwrap();
+            let fd = file.as_raw_fd();
+            std::mem::forget(file);
+            Some(vec![fd, fd])
+        });
         let Some(made) = made else {
             return eprintln!("SKIPPED descriptors_of_a_child_become_ours: no permission to take them over");
         };
