@@ -91,8 +91,13 @@ fn read(program: &str, arguments: &[&str], format: Format) -> Option<String> {
     std::fs::write(&file, export(&places(), format)).unwrap();
     match Command::new(program).args(arguments).arg(&file).env("PPROF_TMPDIR", folder.path()).output() {
         Ok(ended) => {
-            assert!(ended.status.success(), "{program}: {}", String::from_utf8_lossy(&ended.stderr));
-            Some(String::from_utf8(ended.stdout).unwrap())
+            let complaints = String::from_utf8_lossy(&ended.stderr);
+            assert!(ended.status.success(), "{program}: {complaints}");
+            let told = String::from_utf8(ended.stdout).unwrap();
+            let is_quiet =
+                ["WARNING", "malformed"].iter().all(|word| !(complaints.to_string() + &told).contains(word));
+            assert!(is_quiet, "{program}: {complaints} {told}");
+            Some(told)
         }
         Err(error) => {
             println!("SKIPPED export read by {program}: {error}");

@@ -245,25 +245,50 @@ impl Waits {
 #[test]
 fn no_system_call_notices_a_burst() {
     let waits = Waits::build();
-    let mut stepper = Stepper::fork().unwrap();
-    let mut endings: BTreeMap<Ending, u32> = BTreeMap::new();
-    for first in (0..).step_by(5) {
-        let child = waits.start("0.5", first, 5);
-        bursts_until_the_end(&mut stepper, child.id(), &mut endings);
+    let mut endings = Endings::new();
+    let calls_at_once = 5;
+    let mut first = 0;
+    while waits.is_unchanged_by_bursts("0.5", first, calls_at_once, &mut endings) {
+        first += calls_at_once;
+    }
+    assert!(first > 30 && bursts(&endings) > 100, "{first} {endings:?}");
+}
+
+/// A program of some eighty threads that are in all these calls at once. `DWELL_BURST_SECONDS` is how long it runs.
+#[test]
+fn a_program_of_many_threads_notices_no_burst() {
+    let seconds = std::env::var("DWELL_BURST_SECONDS").unwrap_or("2".to_owned());
+    let mut endings = Endings::new();
+    assert!(Waits::build().is_unchanged_by_bursts(&seconds, 0, 100, &mut endings));
+    println!("{} bursts in {seconds} s: {endings:?}", bursts(&endings));
+    assert!(bursts(&endings) > 5, "{endings:?}");
+}
+
+/// How often bursts ended so.
+type Endings = BTreeMap<Ending, u32>;
+
+fn bursts(endings: &Endings) -> u32 {
+    endings.iter().filter(|(ending, _)| !ending.is_refusal()).map(|(_, n)| n).sum()
+}
+
+impl Waits {
+    /// Runs some of the calls while bursts are taken; whether there are such calls.
+    fn is_unchanged_by_bursts(&self, seconds: &str, first: u32, count: u32, endings: &mut Endings) -> bool {
+        let mut stepper = Stepper::fork().unwrap();
+        let child = self.start(seconds, first, count);
+        bursts_until_the_end(&mut stepper, child.id(), endings);
         let output = child.wait_with_output().unwrap();
         if output.status.code() == Some(4) {
-            break; // There are no more.
+            return false;
         }
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{:?} {said} {endings:?}", output.status);
+        true
     }
-    println!("{endings:?}");
-    let bursts: u32 = endings.iter().filter(|(ending, _)| !ending.is_refusal()).map(|(_, n)| n).sum();
-    assert!(bursts > 100, "{endings:?}");
 }
 
 /// Asks for bursts of one thread of the process after the other.
-fn bursts_until_the_end(stepper: &mut Stepper, pid: u32, endings: &mut BTreeMap<Ending, u32>) {
+fn bursts_until_the_end(stepper: &mut Stepper, pid: u32, endings: &mut Endings) {
     let mut seed = 1;
     while let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {
         if state(pid) == 'Z' {
