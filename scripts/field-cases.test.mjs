@@ -107,7 +107,7 @@ fieldCase('record ends as its command does', false, (one) => {
 });
 
 fieldCase('generated code of forked workers has the names of each', false, (one) => {
-  one.told('record', '--', one.build('prefork.c'), 'parse', '90', 'render', '30', 'query', '60');
+  one.told('record', '--', one.build('prefork.c'), 'parse', '270', 'render', '90', 'query', '180');
   const share = one.shares();
   near(share('parse'), 50, 8, 'parse');
   near(share('render'), 17, 8, 'render');
@@ -199,7 +199,7 @@ fieldCase('a program under a root of its own has its names', isRoot ? false : 'c
   mkdirSync(one.path('root'));
   copyFileSync(program, one.path('root/app'));
   execFileSync('chmod', ['755', one.path('root/app')]);
-  one.told('record', '--', 'chroot', one.path('root'), '/app', '4000');
+  one.told('record', '--', 'chroot', one.path('root'), '/app', '40000');
   const share = one.shares();
   near(share('eight'), 53, 8, 'eight');
   near(share('four'), 27, 8, 'four');
@@ -214,7 +214,7 @@ fieldCase('names of static functions come from .gnu_debugdata', lacks('xz', 'obj
     cp "$1" stripped && strip --strip-all stripped && objcopy --add-section .gnu_debugdata=small.xz stripped`;
   const made = one.run('sh', '-ec', script, 'sh', full);
   assert.equal(made.status, 0, made.stderr);
-  one.told('record', '--', one.path('stripped'), '4000');
+  one.told('record', '--', one.path('stripped'), '40000');
   near(one.shares()('four'), 27, 8, 'four');
 });
 
