@@ -207,7 +207,8 @@ impl Paths {
 
     /// One who must not step leaves the place to somebody else where nobody can be followed.
     fn note_denial(&mut self, ending: Ending) {
-        self.denied += u32::from(matches!(ending, Ending::NotPermitted | Ending::NoQuietSignal));
+        self.denied +=
+            u32::from(matches!(ending, Ending::NotPermitted | Ending::NoQuietSignal | Ending::HasChildren));
         let is_denied = self.denied >= DENIED_MAX && self.record.bursts == 0;
         if !self.may_step && (ending == Ending::CannotFollow || is_denied) {
             self.stepper = None;
@@ -250,6 +251,7 @@ fn cause(ending: Ending, pid: u32) -> &'static str {
         Ending::NotPermitted if is_traced(pid) => "already traced",
         Ending::NotPermitted => "not permitted",
         Ending::NoQuietSignal => "blocks signals",
+        Ending::HasChildren => "has children",
         Ending::Gone => "gone",
         Ending::CannotFollow => "no code can be made here",
     }

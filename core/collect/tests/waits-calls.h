@@ -517,8 +517,9 @@ static const struct kind {
 	{"mq_receive", mq_setup, do_mq_receive, feed_mq_receive},
 	{"mq_timedreceive", mq_setup, do_mq_timedreceive, 0},
 	{"mq_send", mq_setup, do_mq_send, feed_mq_send},
-	{"wait4", no_setup, do_wait4, 0},
-	{"waitid", no_setup, do_waitid, 0},
 	{"open of a FIFO", fifo_setup, do_open_fifo, feed_fifo},
 	{"getrandom", no_setup, do_getrandom, 0},
+	// These two last: processes of several threads that have children are not followed.
+	{"wait4", no_setup, do_wait4, 0},
+	{"waitid", no_setup, do_waitid, 0},
 };

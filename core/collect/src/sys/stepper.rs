@@ -80,6 +80,8 @@ pub enum Ending {
     NotPermitted,
     /// Refused: the thread blocks, or the program handles, every signal that could stop it unnoticed.
     NoQuietSignal,
+    /// Refused: the end of a child could concern other threads of the process meanwhile.
+    HasChildren,
     /// Refused: there is no such thread any more.
     Gone,
     /// Refused: no code can be made here, so that no thread can be followed.
@@ -87,7 +89,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 16] = [
+    const ALL: [Ending; 17] = [
         Ending::Complete,
         Ending::Signal,
         Ending::Stopped,
@@ -102,6 +104,7 @@ impl Ending {
         Ending::InKernel,
         Ending::NotPermitted,
         Ending::NoQuietSignal,
+        Ending::HasChildren,
         Ending::Gone,
         Ending::CannotFollow,
     ];

@@ -254,12 +254,13 @@ fn no_system_call_notices_a_burst() {
     assert!(first > 30 && bursts(&endings) > 100, "{first} {endings:?}");
 }
 
-/// A program of some eighty threads that are in all these calls at once. `DWELL_BURST_SECONDS` is how long it runs.
+/// A program of some sixty threads that are in all these calls at once, but for those that wait for children, since it would not
+/// be followed. `DWELL_BURST_SECONDS` is how long it runs.
 #[test]
 fn a_program_of_many_threads_notices_no_burst() {
     let seconds = std::env::var("DWELL_BURST_SECONDS").unwrap_or("2".to_owned());
     let mut endings = Endings::new();
-    assert!(Waits::build().is_unchanged_by_bursts(&seconds, 0, 100, &mut endings));
+    assert!(Waits::build().is_unchanged_by_bursts(&seconds, 0, 38, &mut endings));
     println!("{} bursts in {seconds} s: {endings:?}", bursts(&endings));
     assert!(bursts(&endings) > 5, "{endings:?}");
 }

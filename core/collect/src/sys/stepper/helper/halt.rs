@@ -15,6 +15,10 @@
 //!   would need a stop, but the end of the *tracing thread* detaches without one. So each burst has a thread of its own.
 //! - *A setuid program* that a traced thread executes starts without its rights, unless its tracer may trace everybody. So a tracer
 //!   that may not leaves threads alone that were just born ([`AGE_TICKS_MIN`]): such a child is likely to execute something.
+//! - *An ignored SIGCHLD* becomes a real signal while the thread that forked the child is traced: it may end a call of another
+//!   thread, and `sigtimedwait` of any thread fails while the signal is pending. So threads of a process that has or had children
+//!   are left alone, unless there is only one or the program handles the signal. (A signal that is ignored and sent by `kill` to a
+//!   process whose main thread is traced at that moment does the same; that is not known before.)
 //! - *While a thread is traced* even ignored signals wake it. If such a signal, or ours where the kernel delivers it late, ended
 //!   a call with EINTR, the call is put back ([`put_back`]). The thread had been in it for a few hundred microseconds at most.
 
@@ -61,6 +65,9 @@ pub fn halt(pid: u32, tid: u32) -> Result<Tracee, Ending> {
     let state = thread.state().ok_or(Ending::Gone)?;
     if !state.is_running || (!may_trace_everybody() && thread.age_ticks() < AGE_TICKS_MIN) {
         return Err(Ending::NotRunning);
+    }
+    if thread.is_parent_among_others(&state) {
+        return Err(Ending::HasChildren);
     }
     let signal = state.signals.quiet().ok_or(Ending::NoQuietSignal)?;
     let alarm = Alarm::new(tid, signal).map_err(|error| refusal(&error))?;
@@ -114,7 +121,11 @@ fn take_back(tracee: Tracee, thread: &Thread, left: Option<Ending>) -> Result<Tr
             put_back(&tracee, thread, None);
             Some(Ending::InKernel)
         }
-        Stop::Ours => left,
+        // It may have become a parent since it was looked at.
+        Stop::Ours => left.or_else(|| {
+            let state = thread.state()?;
+            thread.is_parent_among_others(&state).then_some(Ending::HasChildren)
+        }),
         Stop::Signal(signal) => {
             tracee.detach(signal);
             return Err(Ending::Signal);
@@ -209,6 +220,8 @@ struct Thread {
 struct State {
     /// It is on a CPU or waits for one.
     is_running: bool,
+    /// How many threads its process has.
+    threads: u32,
     signals: Signals,
 }
 
@@ -222,6 +235,7 @@ impl Thread {
         let mask = |name| field(name).and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0);
         Some(State {
             is_running: field("State")?.starts_with('R'),
+            threads: field("Threads")?.parse().ok()?,
             signals: Signals {
                 pending: mask("SigPnd"),
                 pending_for_process: mask("ShdPnd"),
@@ -232,11 +246,20 @@ impl Thread {
         })
     }
 
+    /// Whether a child's end could concern other threads of the process: it has children, or has waited for some, and so is likely
+    /// to fork again. Where children are not told (`CONFIG_PROC_CHILDREN`) it may have some.
+    fn is_parent_among_others(&self, state: &State) -> bool {
+        if state.threads == 1 || !state.signals.is_ignored(libc::SIGCHLD) {
+            return false;
+        }
+        let children = std::fs::read(format!("/proc/{}/task/{}/children", self.pid, self.tid));
+        let faults_of_children = stat_field(&format!("/proc/{}/stat", self.pid), CHILDREN_FAULTS);
+        children.map_or(true, |children| !children.is_empty()) || faults_of_children != Some(0)
+    }
+
     /// Ticks since it began; 0 where that is not known.
     fn age_ticks(&self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/task/{}/stat", self.pid, self.tid));
-        // `pid (comm) S …`, where comm may hold parentheses; its start is the 22nd field.
-        let began = stat.ok().and_then(|text| text.rsplit_once(')')?.1.split(' ').nth(20)?.parse().ok());
+        let began = stat_field(&format!("/proc/{}/task/{}/stat", self.pid, self.tid), BEGIN_TICKS);
         let now = time_ns(libc::CLOCK_BOOTTIME) / (1_000_000_000 / TICKS_PER_SECOND);
         began.map_or(0, |began| now.saturating_sub(began))
     }
@@ -249,6 +272,16 @@ impl Thread {
     fn is_pending(&self, signal: libc::c_int) -> bool {
         self.state().is_some_and(|s| s.signals.pending & !s.signals.blocked & bit(signal) != 0)
     }
+}
+
+/// Fields of `stat` as proc(5) counts them: page faults of children that were waited for, and the start.
+const CHILDREN_FAULTS: usize = 11;
+const BEGIN_TICKS: usize = 22;
+
+/// A field of a file `stat` behind the second, which is a name in parentheses and may hold any character.
+fn stat_field(path: &str, field: usize) -> Option<u64> {
+    let text = std::fs::read_to_string(path).ok()?;
+    text.rsplit_once(')')?.1.split_whitespace().nth(field - 3)?.parse().ok()
 }
 
 /// Sets of signals, a bit for each.
