@@ -27,7 +27,7 @@ fn request(stepper: &mut Stepper, child: &Child, how: How, steps_max: usize, del
 }
 
 fn reply(stepper: &mut Stepper) -> Steps {
-    stepper.reply(10_000).unwrap().unwrap().pop().unwrap()
+    stepper.reply(60_000).unwrap().unwrap().pop().unwrap()
 }
 
 /// A burst of the child's only thread; asks again while it is not running yet.
