@@ -30,7 +30,7 @@ pub enum CollectError {
     /// The kernel allows no sampling of the whole machine.
     #[error("cannot sample the whole machine: {why}")]
     SystemDenied {
-        /// What forbids it, and what to do.
+        /// The reason for the refusal, and the remedy.
         why: String,
     },
     /// The kernel allows no sampling at all.
@@ -38,7 +38,7 @@ pub enum CollectError {
     Denied {
         /// `process 7`, `the command`.
         what: String,
-        /// What forbids it, and what to do.
+        /// The reason for the refusal, and the remedy.
         why: String,
     },
     /// A backend does not work here.

@@ -74,7 +74,7 @@ pub trait Host {
         let _ = (code, pid, path);
     }
 
-    /// How much there is by now of the text that names this code, in bytes.
+    /// Returns the current length of the text that names this code, in bytes.
     fn code_names_bytes(&mut self, code: CodeId) -> u64 {
         let _ = code;
         0
@@ -87,7 +87,7 @@ pub trait Host {
         (vec![CodeName::Unknown; addresses.len()], 0)
     }
 
-    /// Of all other code no names will be asked for any more.
+    /// Forgets all other code: its names will not be asked for again.
     fn forget_code(&mut self, is_needed: &dyn Fn(CodeId) -> bool) {
         let _ = is_needed;
     }

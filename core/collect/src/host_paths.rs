@@ -42,7 +42,7 @@ struct Mount {
     point: PathBuf,
 }
 
-/// What may lead here to what lies at `path` in the mount `id` of another namespace.
+/// Returns paths in our namespace that may lead to the file at `path` in the mount `id` of another namespace.
 fn paths_of(path: &Path, id: u64, theirs: &[u8], ours: &[u8]) -> Vec<PathBuf> {
     let Some(mount) = mounts(theirs).find(|mount| mount.id == id) else { return Vec::new() };
     let Ok(below) = path.strip_prefix(&mount.point) else { return Vec::new() };

@@ -21,7 +21,7 @@ const NAMELESS: u64 = 1 << 63;
 /// Addresses without a name that may still get one.
 const NAMELESS_MAX: usize = 1 << 16;
 
-/// What stands where in the image of an application's generated code.
+/// The layout of the image that holds an application's generated code.
 #[derive(Debug, Default)]
 pub(super) struct JitLayout {
     /// By their start, disjoint: the end and the name of what stands at its own address.

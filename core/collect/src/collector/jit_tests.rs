@@ -131,7 +131,7 @@ impl Bench {
         }
     }
 
-    /// What a segment is written of.
+    /// The input that a segment is written from.
     fn flush(&mut self) {
         let batch = self.collector.take();
         ImageRecord::absorb_all(&mut self.images, batch.images);

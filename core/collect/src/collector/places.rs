@@ -14,7 +14,7 @@ use crate::{
     procfs::MapsLine,
 };
 
-/// Where a sample of user code is, as far as its own time tells.
+/// The place of a sample of user code, as far as it is known when the sample is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
     /// At an offset of an image.
@@ -84,7 +84,7 @@ impl<H: Host> Collector<H> {
         Some(self.place_in(&mapping, pid, code, pc, execution))
     }
 
-    /// The same for what is no sample and cannot wait for names.
+    /// Returns the place of an observation that is no sample, and so cannot wait for names.
     pub(super) fn settled_place(
         &mut self,
         pid: u32,
