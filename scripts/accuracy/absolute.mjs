@@ -76,6 +76,7 @@ export async function judgeAbsolute({ role = 'judge', programs: names, way, quic
   const folder = join(root, 'absolute');
   const runs = withTruth(usable, { at, folder, json });
   const results = [];
+  // One program that fails is one row less, not a table less.
   for (const name of chosen.filter((each) => ways[each].how !== 'daemon')) {
     for (const run of runs) results.push(...await recorded(run, name, { dwell, folder, anew, json }));
   }
@@ -105,9 +106,16 @@ async function recorded(run, way, { dwell: binary, folder, anew, json }) {
   // Processes that come and go are not attached to.
   if (program.processes && ways[way].how === 'attach') return [];
   const start = performance.now();
-  const recording = await recordingOf(program, way, { truth, at, dwell: binary, folder: join(folder, program.name), anew });
-  if (!json) console.error(`✓ ${way} ${program.name} (${seconds(start)})`);
-  return [resultOf(run, way, recording, answerOf(binary, recording.database))];
+  try {
+    const recording = await recordingOf(program, way, { truth, at, dwell: binary, folder: join(folder, program.name), anew });
+    const result = resultOf(run, way, recording, answerOf(binary, recording.database));
+    if (!json) console.log(`✓ ${way} ${program.name} (${seconds(start)})`);
+    return [result];
+  } catch (error) {
+    if (!(error instanceof Stop)) throw error;
+    console.error(`SKIPPED ${program.name}, ${way}: ${error.message}`);
+    return [];
+  }
 }
 
 async function daemon(runs, { dwell: binary, folder, anew }) {

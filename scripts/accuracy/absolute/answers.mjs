@@ -11,6 +11,8 @@ import { Stop, top } from '../../step.mjs';
 /** Procedures are read until so much of the samples is there: the rest is many with a handful each. */
 const read_share = 0.98;
 const read_max = 400;
+/** How `top` names samples that no symbol covers. */
+const no_symbol = '[no symbol]';
 
 /**
  * @typedef {{ address: number, samples: number, block: number, slots: number, repeats: boolean, executions: number | null, min: number | null, max: number | null, relative: number | null }} Instruction
@@ -39,18 +41,18 @@ function ask(dwell, ...arguments_) {
 export function answerOf(dwell, database, { apps } = {}) {
   const rows = ask(dwell, '--db', database, 'top', '--json', '-n', '0', '--cpi');
   const own = apps ? ownSamples(dwell, database, apps) : null;
-  const listings = [];
   const answer = { samples: 0, period_cycles: 0, width: 1, knows_scale: false, procedures: [] };
   const event = timeEvent(rows.total);
   const samplesOf = ({ id, samples }) => (own ? (own.get(id) ?? 0) : (samples[event] ?? 0));
   answer.samples = own ? [...own.values()].reduce((sum, samples) => sum + samples, 0) : (rows.total[event] ?? 0);
   let read = 0;
   for (const row of rows.rows.toSorted((a, b) => samplesOf(b) - samplesOf(a))) {
-    if (samplesOf(row) === 0 || read >= read_share * answer.samples || listings.length >= read_max) break;
+    if (samplesOf(row) === 0 || read >= read_share * answer.samples || answer.procedures.length >= read_max) break;
     read += samplesOf(row);
     if (!row.image?.startsWith('/')) continue;
+    // What no symbol covers has no listing: its samples count, as ones that nothing is claimed of.
+    if (row.procedure === no_symbol) continue;
     const listing = ask(dwell, '--db', database, 'annotate', '--json', '--no-source', '--raw', row.id);
-    listings.push(listing);
     answer.period_cycles = listing.period_cycles;
     answer.width = widthOf(listing.machine_model);
     answer.knows_scale ||= listing.scale !== undefined;
