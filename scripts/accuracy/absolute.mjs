@@ -108,7 +108,7 @@ async function recorded(run, way, { dwell: binary, folder, anew, json }) {
   const start = performance.now();
   try {
     const recording = await recordingOf(program, way, { truth, at, dwell: binary, folder: join(folder, program.name), anew });
-    const result = resultOf(run, way, recording, answerOf(binary, recording.database));
+    const result = resultOf(run, way, recording, await answerOf(binary, recording.database));
     if (!json) console.log(`✓ ${way} ${program.name} (${seconds(start)})`);
     return [result];
   } catch (error) {
@@ -120,11 +120,13 @@ async function recorded(run, way, { dwell: binary, folder, anew, json }) {
 
 async function daemon(runs, { dwell: binary, folder, anew }) {
   const recordings = await daemonRecording(runs.filter(({ program }) => !program.processes), { dwell: binary, folder, anew });
-  return runs.filter(({ program }) => recordings.has(program.name)).map((run) => {
+  const results = [];
+  for (const run of runs.filter(({ program }) => recordings.has(program.name))) {
     const recording = recordings.get(run.program.name);
-    const apps = [appOf(run)];
-    return resultOf(run, 'daemon-30', recording, answerOf(binary, recording.database, { apps }));
-  });
+    const answer = await answerOf(binary, recording.database, { apps: [appOf(run)] });
+    results.push(resultOf(run, 'daemon-30', recording, answer));
+  }
+  return results;
 }
 
 /** The application's name: that of its executable. */

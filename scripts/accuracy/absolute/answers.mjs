@@ -3,14 +3,16 @@
 // Enters: a database. Leaves: an `Answer`. By the contract "scale" (core/cli/JSON.md says what the fields are); a dwell that
 // does not know it yet claims nothing: its executions count as relative ones.
 
-import { spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { Stop, top } from '../../step.mjs';
 
 /** Procedures are read until so much of the samples is there: the rest is many with a handful each. */
-const read_share = 0.98;
-const read_max = 400;
+const read_share = 0.95;
+const read_max = 150;
 /** How `top` names samples that no symbol covers. */
 const no_symbol = '[no symbol]';
 
@@ -24,11 +26,40 @@ const no_symbol = '[no symbol]';
  * `samples`: of time, of the whole application; `width`: instructions that retire in a cycle at most
  */
 
+const execute = promisify(execFile);
+
 /** Asks dwell for one object. */
-function ask(dwell, ...arguments_) {
-  const { status, stdout, stderr, error } = spawnSync(dwell, arguments_, { encoding: 'utf8', maxBuffer: 2 ** 30 });
-  if (status !== 0) throw new Stop(`dwell ${arguments_.slice(2).join(' ')}: ${error?.message ?? stderr.trim().split('\n').pop()}`);
-  return JSON.parse(stdout);
+async function ask(dwell, ...arguments_) {
+  try {
+    const { stdout } = await execute(dwell, arguments_, { encoding: 'utf8', maxBuffer: 2 ** 30 });
+    return JSON.parse(stdout);
+  } catch ({ message, stderr }) {
+    throw new Stop(`dwell ${arguments_.slice(2).join(' ')}: ${stderr?.trim().split('\n').pop() || message}`);
+  }
+}
+
+/** Maps a list, as many at a time as there are processors. */
+async function mapAtOnce(list, map) {
+  const results = [];
+  let next = 0;
+  const worker = async () => {
+    for (let at = next++; at < list.length; at = next++) results[at] = await map(list[at]);
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, worker));
+  return results;
+}
+
+/** The rows that hold most samples. */
+function hottest(rows, samplesOf, all) {
+  let read = 0;
+  const chosen = [];
+  for (const row of rows.toSorted((a, b) => samplesOf(b) - samplesOf(a))) {
+    if (samplesOf(row) === 0 || read >= read_share * all || chosen.length >= read_max) break;
+    read += samplesOf(row);
+    // What no symbol covers, and the kernel, have no listing here: their samples count, as ones that nothing is claimed of.
+    if (row.image?.startsWith('/') && row.procedure !== no_symbol) chosen.push(row);
+  }
+  return chosen;
 }
 
 /**
@@ -36,37 +67,27 @@ function ask(dwell, ...arguments_) {
  * @param {string} dwell
  * @param {string} database
  * @param {{ apps?: string[] }} options only these applications, where a recording is of the whole machine
- * @returns {Answer}
+ * @returns {Promise<Answer>}
  */
-export function answerOf(dwell, database, { apps } = {}) {
-  const rows = ask(dwell, '--db', database, 'top', '--json', '-n', '0', '--cpi');
-  const own = apps ? ownSamples(dwell, database, apps) : null;
-  const answer = { samples: 0, period_cycles: 0, width: 1, knows_scale: false, procedures: [] };
-  const event = timeEvent(rows.total);
+export async function answerOf(dwell, database, { apps } = {}) {
+  const { rows, total } = await ask(dwell, '--db', database, 'top', '--json', '-n', '0', '--cpi');
+  const own = apps ? await ownSamples(dwell, database, apps) : null;
+  const event = timeEvent(total);
   const samplesOf = ({ id, samples }) => (own ? (own.get(id) ?? 0) : (samples[event] ?? 0));
-  answer.samples = own ? [...own.values()].reduce((sum, samples) => sum + samples, 0) : (rows.total[event] ?? 0);
-  let read = 0;
-  for (const row of rows.rows.toSorted((a, b) => samplesOf(b) - samplesOf(a))) {
-    if (samplesOf(row) === 0 || read >= read_share * answer.samples || answer.procedures.length >= read_max) break;
-    read += samplesOf(row);
-    if (!row.image?.startsWith('/')) continue;
-    // What no symbol covers has no listing: its samples count, as ones that nothing is claimed of.
-    if (row.procedure === no_symbol) continue;
-    const listing = ask(dwell, '--db', database, 'annotate', '--json', '--no-source', '--raw', row.id);
-    answer.period_cycles = listing.period_cycles;
-    answer.width = widthOf(listing.machine_model);
-    answer.knows_scale ||= listing.scale !== undefined;
-    answer.procedures.push({ ...procedureOf(listing, event), own: samplesOf(row), samples: row.samples[event] ?? 0, cpi: row.cpi ?? null, cpi_min: row.cpi_min ?? row.cpi ?? null });
-  }
-  return answer;
+  const samples = own ? [...own.values()].reduce((sum, each) => sum + each, 0) : (total[event] ?? 0);
+  const chosen = hottest(rows, samplesOf, samples);
+  const listings = await mapAtOnce(chosen, ({ id }) => ask(dwell, '--db', database, 'annotate', '--json', '--no-source', '--raw', id));
+  const procedures = chosen.map((row, at) => ({ ...procedureOf(listings[at], event), own: samplesOf(row), samples: row.samples[event] ?? 0, cpi: row.cpi ?? null, cpi_min: row.cpi_min ?? row.cpi ?? null }));
+  const [first] = listings;
+  return { samples, period_cycles: first?.period_cycles ?? 0, width: first ? widthOf(first.machine_model) : 1, knows_scale: first?.scale !== undefined, procedures };
 }
 
 const timeEvent = (total) => ['cycles', 'cpu-clock', 'task-clock'].find((event) => event in total);
 
-function ownSamples(dwell, database, apps) {
+async function ownSamples(dwell, database, apps) {
   const own = new Map();
   for (const app of apps) {
-    const { rows, total } = ask(dwell, '--db', database, 'top', '--json', '-n', '0', '--app', app);
+    const { rows, total } = await ask(dwell, '--db', database, 'top', '--json', '-n', '0', '--app', app);
     for (const { id, samples } of rows) own.set(id, (own.get(id) ?? 0) + (samples[timeEvent(total)] ?? 0));
   }
   return own;
