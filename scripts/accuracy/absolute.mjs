@@ -24,7 +24,7 @@ const rust = join(dirname(fileURLToPath(import.meta.url)), 'programs/rust');
 const builds = {
   'kernels.c': (out) => ['gcc', '-O2', '-g', '-o', join(out, 'kernels'), join(here, 'kernels.c')],
   rust: (out) => ['bash', '-c', 'cargo build -q --release --locked --manifest-path "$0/Cargo.toml" --target-dir "$1/cargo" --bin deflate --bin regexes && cp "$1"/cargo/release/{deflate,regexes} "$1"', rust, out],
-  go: (out) => ['bash', '-c', 'cd "$0" && go build -o "$1/indexer" .', join(here, 'go'), out],
+  go: (out) => ['bash', '-c', 'cd "$0" && go build -buildvcs=false -o "$1/indexer" .', join(here, 'go'), out],
 };
 
 const onPath = (program) => program.includes('/') ? existsSync(program) : process.env.PATH.split(':').some((folder) => existsSync(join(folder, program)));

@@ -70,7 +70,8 @@ function hottest(rows, samplesOf, all) {
  * @returns {Promise<Answer>}
  */
 export async function answerOf(dwell, database, { apps } = {}) {
-  const { rows, total } = await ask(dwell, '--db', database, 'top', '--json', '-n', '0', '--cpi');
+  // CPI of a whole machine's procedures takes minutes: there blocks alone are judged.
+  const { rows, total } = await ask(dwell, '--db', database, 'top', '--json', '-n', '0', ...(apps ? [] : ['--cpi']));
   const own = apps ? await ownSamples(dwell, database, apps) : null;
   const event = timeEvent(total);
   const samplesOf = ({ id, samples }) => (own ? (own.get(id) ?? 0) : (samples[event] ?? 0));
