@@ -16,11 +16,13 @@ use rustc_hash::FxHashMap;
 
 use dwell_image::{Flow, ImageAddress, Instruction};
 
-use crate::{Block, Counted, ProcedureAnalysis, Transfer};
+use crate::{Block, Counted, OuterScale, ProcedureAnalysis, Scale, ScaleKind, Transfer, linear::Signs};
 
 /// Standard deviation of a procedure's own scale, as a logarithm.
 const OWN_DEVIATION: f64 = 0.6;
-/// The same where instructions were counted.
+/// The same of what all guesses of scales err by together.
+const COMMON_DEVIATION: f64 = 2.0;
+/// The same at least, where the procedure's own evidence fixes it.
 const COUNTED_DEVIATION: f64 = 0.01;
 /// The same of entries over calls, where all calls are known.
 const CALLS_DEVIATION: f64 = 0.15;
@@ -33,6 +35,8 @@ const WINDOWS_DEVIATION: f64 = 0.1;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 3.0;
 const ROUNDS: usize = 12;
+/// Draws from which deviations are estimated.
+const DRAWS: usize = 32;
 /// No factor is larger than e to this, or smaller than e to its negative.
 const LOG_MAX: f64 = 20.0;
 
@@ -71,8 +75,12 @@ pub struct Shape {
     pub transfers: f64,
     /// … and by the steps, which count on one scale throughout the program.
     pub stepped: f64,
-    /// Its frequencies were counted: their scale is known.
-    pub is_counted: bool,
+    /// Standard deviation of its own scale's logarithm, where its own evidence fixes that.
+    pub own_deviation: Option<f64>,
+    /// How many times larger its frequencies can be before the processor could not have done it.
+    pub headroom: f64,
+    /// Time samples.
+    pub samples: f64,
     /// What counted windows say of its scale.
     pub windows: Vec<WindowShape>,
 }
@@ -119,9 +127,11 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
             }
         }
     }
-    let is_counted = analysis.basis.retired > 0;
+    let Scale { kind, deviation, headroom, .. } = analysis.scale;
+    let own_deviation = (kind == ScaleKind::Absolute).then(|| deviation.max(COUNTED_DEVIATION));
     let windows = window_shapes(analysis, counted);
-    Shape { entries: entered.max(0.0), calls, transfers, stepped, is_counted, windows }
+    let samples = analysis.instructions.iter().map(|i| i.head_samples).sum();
+    Shape { entries: entered.max(0.0), calls, transfers, stepped, own_deviation, headroom, samples, windows }
 }
 
 fn window_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<WindowShape> {
@@ -142,8 +152,8 @@ fn window_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<Windo
     sums.into_iter().map(of).collect()
 }
 
-/// The factor of each procedure's frequencies.
-pub fn scales(shapes: &[Shape]) -> Vec<f64> {
+/// The scale of each procedure's frequencies, as far as the others tell it.
+pub fn scales(shapes: &[Shape]) -> Vec<OuterScale> {
     let problem = Problem::new(shapes);
     let mut logs = vec![0.0; shapes.len()];
     for _ in 0..ROUNDS {
@@ -158,15 +168,84 @@ pub fn scales(shapes: &[Shape]) -> Vec<f64> {
             break;
         }
     }
+    let deviations = problem.deviations(&logs);
     let factors: Vec<f64> = logs.iter().map(|l| l.clamp(-LOG_MAX, LOG_MAX).exp()).collect();
     debug_assert_eq!(verify_scales(&factors, shapes), Ok(()));
-    factors
+    let joined = joined(shapes);
+    let common = common_headroom(shapes, &factors, |p| joined[p] && !is_absolute(deviations[p])).min(1.0);
+    let anchors = shapes.iter().filter(|s| s.own_deviation.is_some()).count();
+    let of = |procedure: usize| {
+        let deviation = deviations[procedure];
+        let kind = match () {
+            () if is_absolute(deviation) => ScaleKind::Absolute,
+            () if joined[procedure] => ScaleKind::Program,
+            () => ScaleKind::Procedure,
+        };
+        let is_joined = shapes[procedure].own_deviation.is_none() && kind > ScaleKind::Procedure;
+        OuterScale {
+            factor: factors[procedure] * if kind == ScaleKind::Program { common } else { 1.0 },
+            deviation: if kind == ScaleKind::Absolute { deviation } else { f64::INFINITY },
+            evidence: is_joined.then(|| evidence(&shapes[procedure], kind, anchors)).into_iter().collect(),
+            kind,
+        }
+    };
+    (0..shapes.len()).map(of).collect()
+}
+
+/// Whether a scale with this deviation may be absolute; the procedure's own uncertainty is yet to be added.
+fn is_absolute(deviation: f64) -> bool {
+    const DEVIATION_MAX: f64 = 0.2;
+    deviation <= DEVIATION_MAX
+}
+
+/// What joins a procedure to others, in words.
+fn evidence(shape: &Shape, kind: ScaleKind, anchors: usize) -> String {
+    let ways = match (shape.stepped > 0.0, !shape.windows.is_empty()) {
+        (true, true) => "calls, bursts and counted windows",
+        (true, false) => "calls and bursts",
+        (false, true) => "calls and counted windows",
+        (false, false) => "calls",
+    };
+    match kind {
+        ScaleKind::Absolute => {
+            format!("{ways} that join it to {anchors} functions whose executions were counted")
+        }
+        _ => format!("{ways} that join it to other functions"),
+    }
+}
+
+/// Which procedures something joins to others.
+fn joined(shapes: &[Shape]) -> Vec<bool> {
+    let mut joined: Vec<bool> = shapes
+        .iter()
+        .map(|s| !s.calls.is_empty() || is_sound(s.stepped) && is_sound(s.transfers) || !s.windows.is_empty())
+        .collect();
+    shapes.iter().flat_map(|s| &s.calls).for_each(|&(callee, _)| joined[callee] = true);
+    joined
+}
+
+/// How many times larger the frequencies of all procedures that `takes_part` can be before too many of their samples are in procedures
+/// that cannot have done it.
+fn common_headroom(shapes: &[Shape], factors: &[f64], takes_part: impl Fn(usize) -> bool) -> f64 {
+    const IMPOSSIBLE_PART_MAX: f64 = 0.05;
+    let room = |p: usize| (shapes[p].headroom / factors[p], shapes[p].samples);
+    let mut rooms: Vec<(f64, f64)> =
+        (0..shapes.len()).filter(|&p| takes_part(p)).map(room).filter(|r| r.0 > 0.0 && r.1 > 0.0).collect();
+    rooms.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let most = IMPOSSIBLE_PART_MAX * rooms.iter().map(|r| r.1).sum::<f64>();
+    let mut below = 0.0;
+    let first = rooms.iter().find(|(_, samples)| {
+        below += samples;
+        below > most
+    });
+    first.map_or(1.0, |r| r.0)
 }
 
 /// Checks that each procedure has a factor within bounds, and that those of which neither calls nor steps nor windows tell
 /// anything keep their own scale.
 fn verify_scales(factors: &[f64], shapes: &[Shape]) -> Result<(), String> {
-    let mut is_told = vec![false; shapes.len()];
+    // Where a scale is known, all guesses move by what they err by together.
+    let mut is_told = vec![shapes.iter().any(|s| s.own_deviation.is_some()); shapes.len()];
     for (at, shape) in shapes.iter().enumerate() {
         is_told[at] |= !shape.calls.is_empty() || shape.stepped > 0.0 || !shape.windows.is_empty();
         shape.calls.iter().for_each(|&(callee, _)| is_told[callee] = true);
@@ -206,7 +285,7 @@ fn is_sound(frequency: f64) -> bool {
 }
 
 fn own_stiffness(shape: &Shape) -> f64 {
-    let deviation = if shape.is_counted { COUNTED_DEVIATION } else { OWN_DEVIATION };
+    let deviation = shape.own_deviation.unwrap_or(OWN_DEVIATION);
     1.0 / (deviation * deviation)
 }
 
@@ -217,6 +296,8 @@ struct Problem {
     scales: usize,
     /// By procedure: of its own scale.
     own_stiffness: Vec<f64>,
+    /// By procedure: whether its own scale is a guess. Guesses err alike, so that they move along where others are known.
+    is_guess: Vec<bool>,
 }
 
 impl Problem {
@@ -260,6 +341,7 @@ impl Problem {
             stepped,
             balances: calls.into_iter().enumerate().filter_map(balance).collect(),
             own_stiffness: shapes.iter().map(own_stiffness).collect(),
+            is_guess: shapes.iter().map(|s| s.own_deviation.is_none()).collect(),
         }
     }
 
@@ -274,42 +356,153 @@ impl Problem {
         sums.into_iter().map(|(sum, total)| sum / total).collect()
     }
 
+    /// What all guesses err by: nothing where no scale is known, since nothing tells then.
+    fn common_error(&self, x: &[f64]) -> f64 {
+        if !self.is_guess.contains(&false) {
+            return 0.0;
+        }
+        let (mut sum, mut total) = (0.0, 1.0 / (COMMON_DEVIATION * COMMON_DEVIATION));
+        for p in (0..x.len()).filter(|&p| self.is_guess[p]) {
+            sum += self.own_stiffness[p] * x[p];
+            total += self.own_stiffness[p];
+        }
+        sum / total
+    }
+
+    /// The pull of each procedure's own scale for these changes of logarithms; guesses move along with what they err by together.
+    fn own(&self, x: &[f64]) -> Vec<f64> {
+        let error = self.common_error(x);
+        let of =
+            |(p, x): (usize, &f64)| self.own_stiffness[p] * (x - if self.is_guess[p] { error } else { 0.0 });
+        x.iter().enumerate().map(of).collect()
+    }
+
     fn step(&self, logs: &[f64]) -> Vec<f64> {
-        // By balance: its stiffness and its change for the changes of those that take part.
-        let mut rows: Vec<(f64, Vec<(usize, f64)>)> = Vec::with_capacity(self.balances.len());
-        let mut force: Vec<f64> = logs.iter().zip(&self.own_stiffness).map(|(l, own)| -own * l).collect();
-        for balance in &self.balances {
+        let system = self.linearized(logs);
+        system.solve(&system.force(logs))
+    }
+
+    /// By procedure: the standard deviation of its scale's logarithm, from draws as
+    /// [`likely_flow`](crate::frequency) takes them of blocks; larger by as much as the evidence contradicts itself.
+    fn deviations(&self, logs: &[f64]) -> Vec<f64> {
+        if !self.is_guess.contains(&false) {
+            return vec![f64::INFINITY; logs.len()];
+        }
+        let system = self.linearized(logs);
+        let mut signs = Signs::new();
+        let mut squares = vec![0.0; logs.len()];
+        for _ in 0..DRAWS {
+            let moved = system.solve(&system.draw(&mut signs));
+            squares.iter_mut().zip(&moved).for_each(|(s, m)| *s += m * m);
+        }
+        let times = system.disagreement(logs);
+        squares.into_iter().map(|s| times * (s / DRAWS as f64).sqrt()).collect()
+    }
+
+    fn linearized(&self, logs: &[f64]) -> System<'_> {
+        let row = |balance: &Balance| {
             let counts: Vec<f64> = balance.calls.iter().map(|&(p, count)| count * logs[p].exp()).collect();
             let total: f64 = counts.iter().sum();
             let residual = logs[balance.callee] + balance.entries_log - total.max(f64::MIN_POSITIVE).ln();
             let stiffness = (FREEDOM + 1.0) / (FREEDOM * balance.variance + residual * residual);
-            let mut row = vec![(balance.callee, 1.0)];
-            row.extend(balance.calls.iter().zip(&counts).map(|(&(p, _), count)| (p, -count / total)));
-            row.iter().for_each(|&(p, d)| force[p] -= stiffness * residual * d);
-            rows.push((stiffness, row));
+            let mut changes = vec![(balance.callee, 1.0)];
+            changes.extend(balance.calls.iter().zip(&counts).map(|(&(p, _), count)| (p, -count / total)));
+            Row { stiffness, residual, changes }
+        };
+        System { problem: self, rows: self.balances.iter().map(row).collect() }
+    }
+}
+
+/// A balance near a point: how its residual changes with the procedures' logarithms.
+struct Row {
+    stiffness: f64,
+    residual: f64,
+    changes: Vec<(usize, f64)>,
+}
+
+/// The problem near a point.
+struct System<'a> {
+    problem: &'a Problem,
+    rows: Vec<Row>,
+}
+
+impl System<'_> {
+    fn solve(&self, force: &[f64]) -> Vec<f64> {
+        crate::linear::conjugate_gradients(|x| self.apply(x), force, &self.diagonal(), 40)
+    }
+
+    /// The pull on each logarithm at the point.
+    fn force(&self, logs: &[f64]) -> Vec<f64> {
+        let Problem { stepped, .. } = self.problem;
+        let mut force: Vec<f64> = self.problem.own(logs).iter().map(|own| -own).collect();
+        for Row { stiffness, residual, changes } in &self.rows {
+            changes.iter().for_each(|&(p, d)| force[p] -= stiffness * residual * d);
         }
-        let scales = self.mean(&|s| s.log - logs[s.procedure]);
-        for s in &self.stepped {
+        let scales = self.problem.mean(&|s| s.log - logs[s.procedure]);
+        for s in stepped {
             force[s.procedure] += s.stiffness * (s.log - logs[s.procedure] - scales[s.scale]);
         }
-        let apply = |x: &[f64]| -> Vec<f64> {
-            let mut product: Vec<f64> = x.iter().zip(&self.own_stiffness).map(|(x, own)| own * x).collect();
-            let moved = self.mean(&|s| x[s.procedure]);
-            for s in &self.stepped {
-                product[s.procedure] += s.stiffness * (x[s.procedure] - moved[s.scale]);
-            }
-            for (stiffness, row) in &rows {
-                let change: f64 = row.iter().map(|&(p, d)| x[p] * d).sum();
-                row.iter().for_each(|&(p, d)| product[p] += stiffness * change * d);
-            }
-            product
-        };
-        let mut diagonal = self.own_stiffness.clone();
-        self.stepped.iter().for_each(|s| diagonal[s.procedure] += s.stiffness);
-        for (stiffness, row) in &rows {
-            row.iter().for_each(|&(p, d)| diagonal[p] += stiffness * d * d);
+        force
+    }
+
+    fn apply(&self, x: &[f64]) -> Vec<f64> {
+        let mut product = self.problem.own(x);
+        let moved = self.problem.mean(&|s| x[s.procedure]);
+        for s in &self.problem.stepped {
+            product[s.procedure] += s.stiffness * (x[s.procedure] - moved[s.scale]);
         }
-        crate::linear::conjugate_gradients(apply, &force, &diagonal, 40)
+        for Row { stiffness, changes, .. } in &self.rows {
+            let change: f64 = changes.iter().map(|&(p, d)| x[p] * d).sum();
+            changes.iter().for_each(|&(p, d)| product[p] += stiffness * change * d);
+        }
+        product
+    }
+
+    fn diagonal(&self) -> Vec<f64> {
+        let mut diagonal = self.problem.own_stiffness.clone();
+        self.problem.stepped.iter().for_each(|s| diagonal[s.procedure] += s.stiffness);
+        for Row { stiffness, changes, .. } in &self.rows {
+            changes.iter().for_each(|&(p, d)| diagonal[p] += stiffness * d * d);
+        }
+        diagonal
+    }
+
+    /// Errors of all evidence by chance, as a pull on each logarithm.
+    fn draw(&self, signs: &mut Signs) -> Vec<f64> {
+        let problem = self.problem;
+        let own: Vec<f64> = problem.own_stiffness.iter().map(|w| signs.next() / w.sqrt()).collect();
+        let mut force = problem.own(&own);
+        let errors: Vec<f64> = problem.stepped.iter().map(|s| signs.next() / s.stiffness.sqrt()).collect();
+        let mut means = vec![(0.0, f64::MIN_POSITIVE); problem.scales];
+        for (s, error) in problem.stepped.iter().zip(&errors) {
+            means[s.scale].0 += s.stiffness * error;
+            means[s.scale].1 += s.stiffness;
+        }
+        for (s, error) in problem.stepped.iter().zip(&errors) {
+            let (sum, total) = means[s.scale];
+            force[s.procedure] += s.stiffness * (error - sum / total);
+        }
+        for Row { stiffness, changes, .. } in &self.rows {
+            let error = signs.next() * stiffness.sqrt();
+            changes.iter().for_each(|&(p, d)| force[p] += error * d);
+        }
+        force
+    }
+
+    /// By how much calls, steps and windows contradict each other, in units of their own errors, and no less than 1.
+    fn disagreement(&self, logs: &[f64]) -> f64 {
+        let problem = self.problem;
+        let scales = problem.mean(&|s| s.log - logs[s.procedure]);
+        let stepped = problem.stepped.iter().map(|s| {
+            let residual = s.log - logs[s.procedure] - scales[s.scale];
+            s.stiffness * residual * residual
+        });
+        let balances = self.rows.iter().map(|r| r.stiffness * r.residual * r.residual);
+        let data = problem.stepped.len() + self.rows.len();
+        let unknowns = logs.len() + problem.scales;
+        let freedom = data.saturating_sub(unknowns).max(1) as f64;
+        let sum: f64 = stepped.chain(balances).sum();
+        (sum / freedom).sqrt().max(1.0)
     }
 }
 
@@ -317,9 +510,13 @@ impl Problem {
 mod tests {
     use super::*;
 
+    fn factors(shapes: &[Shape]) -> Vec<f64> {
+        scales(shapes).iter().map(|s| s.factor).collect()
+    }
+
     /// `main` calls `a` ten times and `b` once; each has its own wrong scale, and `b`'s callee `c` is called by both.
     fn shape(entries: f64, calls: &[(usize, f64)]) -> Shape {
-        Shape { entries, calls: calls.to_vec(), ..Shape::default() }
+        Shape { entries, calls: calls.to_vec(), headroom: 1.0, ..Shape::default() }
     }
 
     fn assert_near(factors: &[f64], expected: &[f64], within: f64) {
@@ -337,14 +534,14 @@ mod tests {
             shape(0.5, &[(3, 2.0)]),   // half
             shape(30.0, &[]),
         ];
-        let factors = scales(&shapes);
+        let factors = factors(&shapes);
         assert_near(&factors, &[1.0, 0.5, 2.0, 24.0 / 30.0], 0.15);
     }
 
     #[test]
     fn steps_join_scales() {
         let stepped = |transfers, stepped| Shape { transfers, stepped, ..Shape::default() };
-        let factors = scales(&[stepped(10.0, 1e5), stepped(10.0, 3e5), stepped(10.0, 1e4)]);
+        let factors = factors(&[stepped(10.0, 1e5), stepped(10.0, 3e5), stepped(10.0, 1e4)]);
         assert_near(&factors, &[1.0, 3.0, 0.1], 0.1);
     }
 
@@ -353,7 +550,7 @@ mod tests {
         let window = |group, ratio: f64| WindowShape { group, log: ratio.ln(), variance: 0.001 };
         let counted = |windows: &[WindowShape]| Shape { windows: windows.to_vec(), ..Shape::default() };
         // The first two run together, the other two in a phase of their own, on another scale.
-        let factors = scales(&[
+        let factors = factors(&[
             counted(&[window(1, 1e5)]),
             counted(&[window(1, 3e5)]),
             counted(&[window(7, 1e-2)]),
@@ -366,9 +563,44 @@ mod tests {
 
     #[test]
     fn nothing_known_changes_nothing() {
-        assert_eq!(scales(&[shape(0.0, &[]), shape(3.0, &[])]), [1.0, 1.0]);
+        assert_eq!(factors(&[shape(0.0, &[]), shape(3.0, &[])]), [1.0, 1.0]);
         assert!(scales(&[]).is_empty());
         let odd = [shape(f64::MAX, &[(1, f64::MAX)]), shape(1e-300, &[(0, 1e-300), (1, 5.0)])];
-        assert!(scales(&odd).iter().all(|f| f.is_finite() && *f > 0.0));
+        assert!(factors(&odd).iter().all(|f| f.is_finite() && *f > 0.0));
+    }
+
+    #[test]
+    fn a_counted_procedure_makes_those_absolute_that_are_joined_to_it() {
+        let stepped = |transfers, own_deviation| Shape {
+            transfers,
+            stepped: 1e5,
+            own_deviation,
+            samples: 1000.0,
+            headroom: 10.0,
+            ..Shape::default()
+        };
+        // The second's guess is four times too high, and so is the third's; nothing joins the last to the others.
+        let shapes = [stepped(10.0, Some(0.02)), stepped(40.0, None), stepped(40.0, None), shape(7.0, &[])];
+        let scales = scales(&shapes);
+        assert_near(&factors(&shapes)[..3], &[1.0, 0.25, 0.25], 0.1);
+        assert!((scales[0].factor).ln().abs() < 0.02, "{scales:?}");
+        let kinds: Vec<ScaleKind> = scales.iter().map(|s| s.kind).collect();
+        let absolute = ScaleKind::Absolute;
+        assert_eq!(kinds, [absolute, absolute, absolute, ScaleKind::Procedure]);
+        assert!((0.05..0.15).contains(&scales[1].deviation), "{scales:?}");
+    }
+
+    #[test]
+    fn without_counts_the_program_keeps_to_what_is_possible() {
+        let stepped = |transfers, headroom| Shape {
+            transfers,
+            stepped: 1e5,
+            samples: 9.0,
+            headroom,
+            ..Shape::default()
+        };
+        let scales = scales(&[stepped(10.0, 0.5), stepped(10.0, 3.0)]);
+        assert!(scales.iter().all(|s| s.kind == ScaleKind::Program), "{scales:?}");
+        assert!(scales.iter().all(|s| (s.factor - 0.5).abs() < 0.01), "{scales:?}");
     }
 }
