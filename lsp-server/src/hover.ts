@@ -7,11 +7,12 @@ import { culpritsOf, lineCosts, placeOf } from './fileCosts';
 import { pathOf } from './fileUri';
 import type { FileView } from './fileView';
 import {
-  showLegendCommand, showListingCommand, type DiffChange, type LineCost, type LineInstruction, type LinePlace, type LineResult, type LineTie,
+  showLegendCommand, showListingCommand, type DiffChange, type LineCost, type LineInstruction, type LinePlace, type LineResult, type LineStall,
+  type LineTie,
 } from './protocol';
-import { bubble, cyclesColumn, isBubble, scaleText, stallAmount } from './scale';
+import { asOne, bubble, cyclesColumn, isBubble, scaleText, stallAmount } from './scale';
 import {
-  causeName, code, count, cpi, cyclesEach, cyclesRange, duration, entriesText, escapeMarkdown, fileName, percent, quantity, shortCycles,
+  alternatives, causeName, code, count, cpi, cyclesEach, cyclesRange, duration, entriesText, escapeMarkdown, fileName, percent, quantity, shortCycles,
   signedNumber, sourcesText,
 } from './text';
 
@@ -84,7 +85,7 @@ function countLine(cost: LineCost): string {
   const each = cyclesEach(cost, 'cycles per instruction');
   const range = actual !== null && min !== null && max !== null ? `90 % interval ${shortCycles(min)} to ${shortCycles(max)}` : '';
   const notes = [range, best === null ? '' : `ideal ${shortCycles(best)}`].filter((part) => part !== '').join(', ');
-  const entries = entriesText(perEntry);
+  const entries = entriesText(perEntry, ' times');
   const told = Object.entries(samples).filter(([event]) => !event.startsWith('branch-'));
   return [
     ...(each === undefined ? [] : [`${each}${notes === '' ? '' : ` (${notes})`}`]),
@@ -165,28 +166,37 @@ function placeMarkdown(view: FileView, place: LinePlace, commandLinks: boolean):
   return `${head}\n\`\`\`dwell-listing\n${lines.join('\n')}\n\`\`\`${culpritLinks(view, place)}`;
 }
 
-/** The bubbles that stand before an instruction, then the instruction. */
+/** The bubbles that stand before an instruction, static ones first, then the instruction. */
 function instructionLines(instruction: LineInstruction): string[] {
   const { address, text, samples, cpi: actual, cpiMin: least, stalls } = instruction;
-  const bubbles = stalls.filter(isBubble).map((stall) => {
-    const by = stall.culpritAddress === null ? '' : ` ← ${stall.culpritAddress.toString(16)} ${stall.culpritText ?? ''}`.trimEnd();
-    const from = sourcesText(stall.sources, stall.levels);
-    return `          ${bubble(stall, 12)} ${stallAmount(stall)} ${causeName(stall.cause)}${from === '' ? '' : ` ${from}`}${by}`;
-  });
+  const waits = (['static', 'dynamic'] as const).flatMap((kind) => stallLine(stalls.filter((stall) => stall.kind === kind && isBubble(stall))));
   const cycles = samples < 0.5 ? '·' : cyclesColumn(actual, least);
   const fitted = text.length > textWidth ? `${text.slice(0, textWidth - 1)}…` : text;
   const line = `${address.toString(16).padEnd(10)}${fitted.padEnd(textWidth)}${(samples < 0.5 ? '' : count(samples)).padStart(9)}${cycles.padStart(9)}`;
-  return [...bubbles, line.trimEnd()];
+  return [...waits, line.trimEnd()];
 }
 
-/** The lines to blame, since a code block holds no links. */
+/** Causes of one stall in a line: they are alternatives, and lines of their own would seem to add up. */
+function stallLine(stalls: readonly LineStall[]): string[] {
+  if (stalls.length === 0) return [];
+  const together = asOne(stalls);
+  const causes = alternatives([...new Set(stalls.map(({ cause }) => causeName(cause)))]);
+  const [from = ''] = stalls.map(({ sources, levels }) => sourcesText(sources, levels)).filter((words) => words !== '');
+  const culprits = new Map(stalls.flatMap(({ culpritAddress: at, culpritText }) => (at === null ? [] : [[at, `${at.toString(16)} ${culpritText ?? ''}`.trimEnd()]])));
+  const by = culprits.size === 0 ? '' : `← ${[...culprits.values()].join(', ')}`;
+  return [['         ', bubble(together, 12), stallAmount(together), causes, from, by].filter((part) => part !== '').join(' ')];
+}
+
+/** The lines to blame, each with what it is blamed for, since a code block holds no links. */
 function culpritLinks(view: FileView, place: LinePlace): string {
-  const links = new Map<string, string>();
+  const causes = new Map<string, Set<string>>();
   for (const { uri, line, cause } of place.instructions.flatMap(({ stalls }) => stalls)) {
     if (uri === null || line === null) continue;
-    links.set(`${uri}#L${line + 1}`, `[${escapeMarkdown(placeName(view, uri, line))}](${uri}#L${line + 1}) (${causeName(cause)})`);
+    const link = `[${escapeMarkdown(placeName(view, uri, line))}](${uri}#L${line + 1})`;
+    causes.set(link, (causes.get(link) ?? new Set()).add(causeName(cause)));
   }
-  return links.size === 0 ? '' : `\n\nCulprits: ${[...links.values()].slice(0, culpritsShown).join(', ')}`;
+  const links = [...causes].slice(0, culpritsShown).map(([link, of]) => `${link} (${alternatives([...of])})`);
+  return links.length === 0 ? '' : `\n\nCulprits: ${links.join(', ')}`;
 }
 
 function placeName(view: FileView, uri: string, line: number): string {

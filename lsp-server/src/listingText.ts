@@ -4,7 +4,7 @@
  * time, ratios and bounds stand for executions and CPI. Each line of text knows the address, the source line and the culprits it is about.
  */
 import type { Listing, ListingInstruction, ListingStall, Summary } from './core';
-import { bubble, cyclesColumn, isBubble, scaleText, stallAmount, type Stall } from './scale';
+import { asOne, bubble, cyclesColumn, isBubble, scaleText, stallAmount, type Stall } from './scale';
 import { summaryText } from './summary';
 import { count, cpi, duration, entriesText, fileName, percent, quantity, shortCycles, sourcesText } from './text';
 
@@ -154,25 +154,16 @@ function letterOf(cause: string): readonly [string, string] {
 function bubbles(instruction: ListingInstruction, legend: Set<string>): TextLine[] {
   return (['static', 'dynamic'] as const).flatMap((kind) => {
     const stalls = instruction.stalls.filter((stall) => stall.kind === kind);
-    const together = asOne(stalls);
-    if (together === undefined || !isBubble(together)) return [];
+    const together = asOne(stalls.map(stallOf));
+    if (stalls.length === 0 || !isBubble(together)) return [];
     const text = `${stalls.map((stall) => letterOf(stall.cause)[0]).join('')} ${bubble(together, 24)} ${stallAmount(together)}${origin(stalls)}${explain(stalls, legend)}`;
     const culprits = culpritsOf(stalls);
     return [{ ...plain(' '.repeat(addressWidth) + text), file: instruction.file, line: instruction.line, culprits }];
   });
 }
 
-/** Causes of one stall: at least what they explain for certain together, at most what the one that may explain most does. */
-function asOne(stalls: readonly ListingStall[]): Stall | undefined {
-  if (stalls.length === 0) return undefined;
-  const sum = (of: (stall: ListingStall) => number): number => stalls.reduce((total, stall) => total + of(stall), 0);
-  const cycles = stalls.flatMap(({ cycles_max: most }) => most ?? []);
-  return {
-    cyclesMin: sum((stall) => stall.cycles_min),
-    cyclesMax: cycles.length === 0 ? null : Math.max(...cycles),
-    shareMin: sum((stall) => stall.share_min),
-    shareMax: Math.max(...stalls.map((stall) => stall.share_max)),
-  };
+function stallOf({ cycles_min: cyclesMin, cycles_max: cyclesMax, share_min: shareMin, share_max: shareMax }: ListingStall): Stall {
+  return { cyclesMin, cyclesMax, shareMin, shareMax };
 }
 
 /** Why the instruction entered the kernel, and for how long: samples are counted; without a scale cycles are not known. */

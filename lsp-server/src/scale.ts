@@ -24,6 +24,19 @@ export interface Stall {
   shareMax: number;
 }
 
+/** Causes of one stall are alternatives: at least what they explain for certain together, at most what the one that may explain most
+ *  does. */
+export function asOne(stalls: readonly Stall[]): Stall {
+  const sum = (of: (stall: Stall) => number): number => stalls.reduce((total, stall) => total + of(stall), 0);
+  const cycles = stalls.flatMap(({ cyclesMax }) => cyclesMax ?? []);
+  return {
+    cyclesMin: sum(({ cyclesMin }) => cyclesMin),
+    cyclesMax: cycles.length === 0 ? null : Math.max(...cycles),
+    shareMin: sum(({ shareMin }) => shareMin),
+    shareMax: Math.max(0, ...stalls.map(({ shareMax }) => shareMax)),
+  };
+}
+
 /** Whether it is long enough to be shown. */
 export function isBubble({ cyclesMax, shareMax }: Stall): boolean {
   return cyclesMax === null ? shareMax >= 0.05 : cyclesMax >= 0.05;

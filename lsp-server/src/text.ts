@@ -98,7 +98,7 @@ export function sourcesText(sources: readonly { level: string; part: number | nu
 }
 
 /** `a`, `a or b`, `a, b or c`. */
-function alternatives(names: readonly string[]): string {
+export function alternatives(names: readonly string[]): string {
   const last = names.at(-1) ?? '';
   return names.length < 2 ? last : `${names.slice(0, -1).join(', ')} or ${last}`;
 }
@@ -147,12 +147,12 @@ function cyclesAndIdeal(cost: Cpi): string | undefined {
   return each === undefined || cost.bestCaseCpi === null ? each : `${each} (ideal ${shortCycles(cost.bestCaseCpi)})`;
 }
 
-/** `2.0 per entry of the loop`; of code that runs once for each entry nothing. */
-export function entriesText(perEntry: PerEntry | null | undefined): string | undefined {
+/** `2.0 per entry of the loop`; of code that runs once for each entry nothing. `unit`: what stands behind the number. */
+export function entriesText(perEntry: PerEntry | null | undefined, unit = ''): string | undefined {
   if (perEntry === null || perEntry === undefined || Math.abs(perEntry.executions - 1) < 0.05) return undefined;
   const { executions, of } = perEntry;
   const times = executions >= 99.5 ? quantity(executions) : executions.toFixed(executions < 0.995 ? 2 : 1);
-  return `${times} per entry of the ${of}`;
+  return `${times}${unit} per entry of the ${of}`;
 }
 
 /** `28 % · 3.0 s · waits for memory (D-cache or DTLB miss) ← :41 · 66 cycles/instr (ideal 1.3)`: time first, since it was measured,
@@ -169,7 +169,7 @@ export function lineEnd(cost: Cost): string {
 }
 
 /** The same within `hintLengthMax`. What is estimated goes first, then the seconds, then words of the cause and the culprit's place:
- *  they are in the hover. The cause itself stays. */
+ *  they are in the hover. A cause itself stays. */
 export function shortLabel(cost: Cost): string {
   const { share, seconds, ties: [tie] = [] } = cost;
   const first = shortShare(share);
@@ -180,6 +180,7 @@ export function shortLabel(cost: Cost): string {
   const forms = [
     [first, time, cause && arrow(cause, place), cyclesAndIdeal(cost)],
     [first, time, cause && arrow(cause, place)],
+    ...causes.slice(1, 2).map((words) => [first, time, arrow(words, place)]),
     ...causes.map((words) => [first, arrow(words, place)]),
     ...causes.map((words) => [first, words]),
   ];
