@@ -63,7 +63,7 @@ function small(file) {
 
 async function views(workbench, shot) {
   const { page } = workbench;
-  await workbench.until('hints', () => workbench.inlayHints());
+  await workbench.until('hints', () => workbench.lineEnds());
   await workbench.command('View: Show Dwell');
   const list = await workbench.webviewTitled('Hot Procedures');
   await list.locator('.row', { hasText: 'chase' }).first().click();
@@ -100,7 +100,7 @@ async function views(workbench, shot) {
 
 async function goToHottest(workbench) {
   await workbench.page.keyboard.press('Control+1');
-  const hints = await workbench.inlayHints();
+  const hints = await workbench.lineEnds();
   const share = ({ text }) => Number.parseFloat(/[\d.]+%/.exec(text)?.[0] ?? '0');
   const [hottest] = hints.sort((a, b) => share(b) - share(a));
   await workbench.page.keyboard.press('Control+G');
@@ -115,10 +115,10 @@ async function edited(workbench, shot) {
   await goToHottest(workbench);
   await page.keyboard.press('End');
   await page.keyboard.type(' // edited');
-  await workbench.until('the word', () => workbench.inlayHints(), (hints) => hints.some(({ text }) => text.includes('edited')));
+  await workbench.until('the word', () => workbench.lineEnds(), (hints) => hints.some(({ text }) => text.includes('edited')));
   await shot('edited');
   await workbench.command('File: Revert File');
-  await workbench.until('the costs', () => workbench.inlayHints(), (hints) => hints.length > 0 && !hints.some(({ text }) => text.includes('edited')));
+  await workbench.until('the costs', () => workbench.lineEnds(), (hints) => hints.length > 0 && !hints.some(({ text }) => text.includes('edited')));
 }
 
 /** The hover of the line with the most to tell, opened by keyboard. */
@@ -142,7 +142,7 @@ async function comparison(workbench, shot) {
   await workbench.until('changes', () => workbench.treeRows('Comparison').count(), (rows) => rows > 3);
   // To the source, whose lines tell the change now.
   await page.keyboard.press('Control+1');
-  await workbench.until('changes on lines', () => workbench.inlayHints(), (hints) => hints.some(({ text }) => /^[+−]/.test(text)));
+  await workbench.until('changes on lines', () => workbench.lineEnds(), (hints) => hints.some(({ text }) => /^[+−]/.test(text)));
   await shot('comparison');
   await workbench.treeRows('Comparison').filter({ hasText: 'chase' }).first().click();
   await page.locator('.monaco-diff-editor').waitFor();
