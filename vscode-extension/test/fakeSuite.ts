@@ -135,12 +135,15 @@ export function run(): Promise<void> {
 
     'starts a server again that died, with what was shown before': async () => {
       const document = await source();
-      await vscode.window.showTextDocument(document);
+      const editor = await vscode.window.showTextDocument(document);
+      const line = lineWith(document, 'HOT');
       await until('line ends', () => lineEnds(document), (answer) => answer.length === 1);
       // It cannot answer; the message that says so waits for nobody.
       await vscode.commands.executeCommand('dwell.record', 'die');
-      await until('none', () => lineEnds(document), (answer) => answer.length === 0);
-      await until('line ends again', () => lineEnds(document), (answer) => answer.length === 1);
+      // What was drawn stays meanwhile; only a new server knows where the line has gone.
+      await editor.edit((edit) => { edit.insert(new vscode.Position(0, 0), '// one more line\n'); });
+      await until('an answer of the new server', () => lineEnds(document), ([end]) => end?.line === line + 1);
+      await vscode.commands.executeCommand('workbench.action.revertAndCloseActiveEditor');
       await vscode.commands.executeCommand('dwell.refresh');
     },
 
