@@ -14,6 +14,8 @@ mod code_files;
 mod code_names;
 mod collector;
 mod control;
+#[expect(dead_code)]
+mod counts;
 mod daemon;
 mod entries;
 mod error;
