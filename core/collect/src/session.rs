@@ -530,6 +530,7 @@ fn new_epoch(
         notes,
         paths: None,
         windows: None,
+        counts: None,
         collector: None,
     }
 }

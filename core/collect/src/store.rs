@@ -217,6 +217,7 @@ pub(crate) mod tests {
             notes: Vec::new(),
             paths: None,
             windows: None,
+            counts: None,
             collector: None,
         }
     }
