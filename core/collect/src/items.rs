@@ -25,6 +25,9 @@ pub enum Item {
     Burst(Box<RawBurst>),
     /// A thread's executions of a few places were counted.
     Window(Box<RawWindow>),
+    /// The exits of a loop that a thread was in were watched.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    Exits(Box<RawExits>),
 }
 
 /// Branches that a thread took.
@@ -47,6 +50,26 @@ pub struct RawWindow {
     pub until_ns: u64,
     /// By address.
     pub counts: Vec<(u64, u64)>,
+}
+
+/// How often a thread left a loop in a stretch of its time.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawExits {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The counter that the loop has.
+    pub counter: crate::counts::pairs::CounterId,
+    /// From when …
+    pub since_ns: u64,
+    /// … until when its samples show the watching.
+    pub until_ns: u64,
+    /// How long the thread ran meanwhile.
+    pub running_ns: u64,
+    /// How often control reached an exit.
+    pub executions: u64,
 }
 
 /// What a thread did while it was single-stepped, or would do.

@@ -14,7 +14,7 @@ mod code_files;
 mod code_names;
 mod collector;
 mod control;
-#[expect(dead_code)]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod counts;
 mod daemon;
 mod entries;

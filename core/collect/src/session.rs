@@ -158,6 +158,10 @@ impl Session {
         if setup.counting.windows.is_some() {
             collector.keep_recent();
         }
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        if setup.counting.exits.is_some() && !source.features().aggregates {
+            collector.keep_loops();
+        }
         if source.features().aggregates {
             collector.keep_spaces();
         }
@@ -354,6 +358,7 @@ impl Session {
         let stored = self.store.put(batch);
         self.store.epoch.paths = self.paths_record();
         self.store.epoch.windows = self.windows_record();
+        self.store.epoch.counts = self.counts_record();
         if let Some(at) = self.stacks_note {
             let (stacks, branches) = self.collector.branch_stacks();
             self.store.epoch.notes[at] = stacks_note(stacks, branches);
@@ -530,6 +535,7 @@ fn new_epoch(
         notes,
         paths: None,
         windows: None,
+        counts: None,
         collector: None,
     }
 }

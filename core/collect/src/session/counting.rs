@@ -3,7 +3,7 @@
 //! Enters: what was asked for, the thread sampled last. Leaves: path bursts and counted windows among the records, and what is
 //! told of them. Never here: how threads are followed ([`crate::paths`]) and executions counted ([`crate::windows`]).
 
-use dwell_profile::{PathsRecord, WindowsRecord};
+use dwell_profile::{CountsRecord, PathsRecord, WindowsRecord};
 
 use crate::{CollectError, items::Item, options::RecordOptions, paths::Paths, windows::Windows};
 
@@ -16,6 +16,9 @@ pub struct Counting {
     pub paths: Option<Paths>,
     /// Counts executions now and then.
     pub windows: Option<Windows>,
+    /// Watches the exits of loops whose registers count; without it no counter is believed.
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    pub exits: Option<crate::counts::exits::ExitWatcher>,
     /// Once threads cannot be followed, windows are to be counted for so many percent of the target's CPU time.
     pub stand_in_percent: Option<f64>,
 }
@@ -34,6 +37,8 @@ impl Counting {
         Ok(Counting {
             paths,
             windows: (now > 0.0).then(|| Windows::start(now)),
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            exits: Some(crate::counts::exits::ExitWatcher::start()),
             stand_in_percent: (later > 0.0).then_some(later),
         })
     }
@@ -52,6 +57,8 @@ impl Session {
         }
         self.stand_in();
         self.count_windows(latest, cpu_ns);
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        self.watch_exits(cpu_ns);
     }
 
     /// Goes over to windows where threads turn out not to be followed.
@@ -76,6 +83,32 @@ impl Session {
                 self.merger.push(begin_ns, Item::Window(Box::new(window)));
             }
         }
+    }
+
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    /// Watches the exits of a loop that the latest samples are in, if it is time. The window begins after every record that was
+    /// applied.
+    fn watch_exits(&mut self, cpu_ns: f64) {
+        let Some(exits) = self.counting.exits.as_mut().filter(|exits| exits.is_due(cpu_ns)) else { return };
+        let Some(watch) = self.collector.loop_to_watch().filter(|w| w.pid != std::process::id()) else {
+            return;
+        };
+        if let Some((begin_ns, raw)) = exits.watch(&watch, cpu_ns) {
+            self.merger.push(begin_ns, Item::Exits(Box::new(raw)));
+        }
+    }
+
+    pub(super) fn counts_record(&self) -> Option<CountsRecord> {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        if let Some(exits) = &self.counting.exits {
+            let mut record = CountsRecord { cpu_ns: self.cpu_ns() as u64, ..exits.record().clone() };
+            self.collector.add_loops_to(&mut record);
+            if self.counting.windows.is_none() {
+                record.samples_dropped = self.collector.stepping().window_samples;
+            }
+            return Some(record);
+        }
+        None
     }
 
     pub(super) fn paths_record(&self) -> Option<PathsRecord> {
