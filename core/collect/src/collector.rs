@@ -339,6 +339,9 @@ impl<H: Host> Collector<H> {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             self.note_loops(event, sample, (image, offset), execution, registers);
         }
+        if sample.mode == Mode::User && !matches!(place, Ok(Spot::Image(..))) {
+            self.interrupt_loops(sample.tid); // It was elsewhere, where loops are not known.
+        }
         let is_time = self.events.get(usize::from(event)).is_some_and(Event::is_time);
         if let (Some(registers), Mode::Kernel, true) = (&sample.registers, sample.mode, is_time) {
             self.charge_user(sample.pid, execution, registers.entered_from());

@@ -114,9 +114,9 @@ impl Loops {
         self.pairs.interrupt(tid);
     }
 
-    fn app_samples(&self, app: &App, execution: Option<ExecutionId>) -> u64 {
-        let live = execution.and_then(|e| self.samples.get(&e)).copied().unwrap_or(0);
-        self.samples_of_apps.get(app).copied().unwrap_or(0) + live
+    /// Time samples of an application, as far as they are settled.
+    fn app_samples(&self, app: &App) -> u64 {
+        self.samples_of_apps.get(app).copied().unwrap_or(0)
     }
 }
 
@@ -220,11 +220,11 @@ impl<H: Host> Collector<H> {
     /// A counter whose exits are worth watching, of the thread that was sampled in a loop last.
     pub fn loop_to_watch(&mut self) -> Option<Watch> {
         let latest = self.loops.latest.take()?;
-        self.settle_loops();
+        self.settle_loops(Some(latest.execution));
         let of = self.apps.resolve(latest.execution);
         let app: App = (of.app.clone(), of.instance);
         let loops = &mut self.loops;
-        let app_samples = loops.app_samples(&app, None);
+        let app_samples = loops.app_samples(&app);
         let within: Vec<CounterId> = loops.pairs.last(latest.tid).map(|(counter, _)| counter).collect();
         let mut best: Option<(u64, CounterId)> = None;
         for id in within {
@@ -269,14 +269,19 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Adds up what was seen by application: executions may be forgotten afterwards.
-    fn settle_loops(&mut self) {
+    /// Adds up by application what was seen of an execution, or of all: executions may be forgotten afterwards. Before they are
+    /// stored others may not have their names yet.
+    fn settle_loops(&mut self, only: Option<ExecutionId>) {
         let loops = &mut self.loops;
-        for (execution, samples) in std::mem::take(&mut loops.samples) {
+        let is_due = |execution: ExecutionId| only.is_none_or(|only| only == execution);
+        let (samples, rest): (FxHashMap<_, _>, FxHashMap<_, _>) =
+            std::mem::take(&mut loops.samples).into_iter().partition(|(execution, _)| is_due(*execution));
+        loops.samples = rest;
+        for (execution, samples) in samples {
             let of = self.apps.resolve(execution);
             *loops.samples_of_apps.entry((of.app.clone(), of.instance)).or_default() += samples;
         }
-        for ((counter, execution), tally) in loops.pairs.take() {
+        for ((counter, execution), tally) in loops.pairs.take(&is_due) {
             let of = self.apps.resolve(execution);
             loops.totals.entry((counter, (of.app.clone(), of.instance))).or_default().tally.add(&tally);
         }
@@ -284,14 +289,14 @@ impl<H: Host> Collector<H> {
 
     /// What was counted since the last call.
     pub(super) fn take_loop_counts(&mut self) -> Vec<ExecutionCount> {
-        self.settle_loops();
+        self.settle_loops(None);
         let loops = &mut self.loops;
         loops.refused.clear();
         // Of a block: the counters that are believed, with executions and deviation.
         let mut found: BTreeMap<(ImageIndex, u64, App), Vec<(CounterId, f64, f64)>> = BTreeMap::new();
         for ((id, app), total) in &loops.totals {
             let counter = &loops.counters[id.0 as usize];
-            let app_samples = loops.app_samples(app, None);
+            let app_samples = loops.app_samples(app);
             match total.tally.judge(counter, &total.exits, app_samples) {
                 Ok((executions, deviation)) => {
                     let block = counter.body.iter().rfind(|block| block.start <= counter.writer);

@@ -336,9 +336,15 @@ impl Pairs {
         self.threads.get(&tid).into_iter().flatten().map(|open| (open.counter, &open.registers))
     }
 
-    /// What was seen since the last call.
-    pub fn take(&mut self) -> FxHashMap<(CounterId, ExecutionId), Tally> {
-        std::mem::take(&mut self.tallies)
+    /// What was seen of some executions since the last call.
+    pub fn take(
+        &mut self,
+        is_wanted: &dyn Fn(ExecutionId) -> bool,
+    ) -> FxHashMap<(CounterId, ExecutionId), Tally> {
+        let all = std::mem::take(&mut self.tallies).into_iter();
+        let (taken, rest) = all.partition(|((_, execution), _)| is_wanted(*execution));
+        self.tallies = rest;
+        taken
     }
 }
 
