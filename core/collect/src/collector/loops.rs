@@ -39,6 +39,9 @@ const DISAGREEMENT_MAX: f64 = 0.05;
 /// An application and the number of its execution.
 type App = (Arc<str>, u32);
 
+/// The counters of a block that are believed, each with executions and the deviation of their logarithm.
+type OfBlock = Vec<(CounterId, f64, f64)>;
+
 /// A sampled place.
 enum Place {
     /// So many samples were there.
@@ -292,8 +295,7 @@ impl<H: Host> Collector<H> {
         self.settle_loops(None);
         let loops = &mut self.loops;
         loops.refused.clear();
-        // Of a block: the counters that are believed, with executions and deviation.
-        let mut found: BTreeMap<(ImageIndex, u64, App), Vec<(CounterId, f64, f64)>> = BTreeMap::new();
+        let mut found: BTreeMap<(ImageIndex, u64, App), OfBlock> = BTreeMap::new();
         for ((id, app), total) in &loops.totals {
             let counter = &loops.counters[id.0 as usize];
             let app_samples = loops.app_samples(app);

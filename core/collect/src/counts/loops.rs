@@ -162,7 +162,7 @@ pub fn counters(start: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> Ve
         }
     }
     found.sort_by_key(|counter| (counter.writer, counter.register));
-    debug_assert!(found.iter().all(|counter| verify_counter(counter)));
+    debug_assert!(found.iter().all(verify_counter));
     found
 }
 

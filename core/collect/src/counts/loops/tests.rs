@@ -1,3 +1,5 @@
+//! Loops of many kinds, read from the listing of an assembled file, and random code.
+
 use std::fmt::Write;
 
 use expect_test::{Expect, expect};

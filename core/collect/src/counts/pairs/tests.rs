@@ -1,3 +1,5 @@
+//! Pairs on simulated threads: what a shape of loop gives is right or absent.
+
 use super::*;
 use crate::{counts::loops::RegisterSet, random::Random};
 
@@ -14,7 +16,7 @@ fn counter(step: i64, width_bits: u32) -> Counter {
         step: Step::Constant(step),
         parts: 1,
         width_bits,
-        body: vec![0..16],
+        body: std::iter::once(0..16).collect(),
         exits: vec![16],
         invariants: RegisterSet::all().without([rdi].into_iter().collect()),
         has_calls: false,
