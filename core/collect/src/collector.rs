@@ -14,6 +14,7 @@ mod dimensions;
 mod discovery;
 mod jit;
 mod jit_layout;
+mod odometers;
 mod places;
 mod rows;
 mod stacks;
@@ -125,6 +126,7 @@ pub struct Collector<H> {
     latest: Option<(u32, u32)>,
     /// Samples in user mode, where somebody takes them.
     recent: Option<Vec<(u32, u64)>>,
+    odometers: odometers::OdometerState,
 }
 
 impl<H: Host> Collector<H> {
@@ -159,6 +161,7 @@ impl<H: Host> Collector<H> {
             stacks: Stacks::default(),
             latest: None,
             recent: None,
+            odometers: odometers::OdometerState::default(),
         }
     }
 
@@ -183,7 +186,11 @@ impl<H: Host> Collector<H> {
             Item::Sample(_, sample) if self.is_in_window(sample.tid, time_ns) => {
                 self.stepping.tally.window_samples += 1
             }
+            Item::Sample(_, sample) if self.is_watched(sample.pid, time_ns) => {
+                self.odometers.samples_dropped += 1
+            }
             Item::Sample(event, sample) => self.sample(event, &sample),
+            Item::Watched { pid, until_ns } => self.odometers.watched = Some((pid, until_ns)),
             Item::Branches(stack) => self.stack(&stack),
             Item::Registers(event, sample) => self.registers(event, &sample),
             Item::Side(side) => self.side(time_ns, *side),
@@ -316,6 +323,7 @@ impl<H: Host> Collector<H> {
             other => other_place(&mut self.images, other, sample.pc).map(Spot::from),
         };
         self.count(event, place, sample.pc, execution, 1);
+        self.note_seen(event, sample, execution);
         if let (Some(registers), Mode::User, Ok(Spot::Image(image, offset)), true) =
             (&sample.registers, sample.mode, place, self.counts_code(event))
         {
@@ -479,6 +487,7 @@ impl<H: Host> Collector<H> {
         self.dimensions.begin_epoch();
         self.stepping.tally = SteppingTally::default();
         self.stacks.begin_epoch();
+        self.odometers.begin_epoch();
         self.stepping.number = 0;
         self.images.forget_symbols();
         self.jit.begin_epoch();
