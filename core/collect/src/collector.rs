@@ -16,6 +16,7 @@ mod jit;
 mod jit_layout;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod loops;
+mod odometers;
 mod places;
 mod rows;
 mod stacks;
@@ -133,6 +134,7 @@ pub struct Collector<H> {
     recent: Option<Vec<(u32, u64)>>,
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     loops: Loops,
+    odometers: odometers::OdometerState,
 }
 
 impl<H: Host> Collector<H> {
@@ -169,6 +171,7 @@ impl<H: Host> Collector<H> {
             recent: None,
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             loops: Loops::default(),
+            odometers: odometers::OdometerState::default(),
         }
     }
 
@@ -195,7 +198,12 @@ impl<H: Host> Collector<H> {
                 self.interrupt_loops(sample.tid);
                 self.stepping.tally.window_samples += 1
             }
+            Item::Sample(_, sample) if self.is_watched(sample.pid, time_ns) => {
+                self.interrupt_loops(sample.tid);
+                self.odometers.samples_dropped += 1
+            }
             Item::Sample(event, sample) => self.sample(event, &sample),
+            Item::Watched { pid, until_ns } => self.odometers.watched = Some((pid, until_ns)),
             Item::Branches(stack) => self.stack(&stack),
             Item::Registers(event, sample) => self.registers(event, &sample),
             Item::Side(side) => self.side(time_ns, *side),
@@ -332,6 +340,7 @@ impl<H: Host> Collector<H> {
         self.count(event, place, sample.pc, execution, 1);
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         self.note_time(event, execution);
+        self.note_seen(event, sample, execution);
         if let (Some(registers), Mode::User, Ok(Spot::Image(image, offset)), true) =
             (&sample.registers, sample.mode, place, self.counts_code(event))
         {
@@ -511,6 +520,7 @@ impl<H: Host> Collector<H> {
         self.stacks.begin_epoch();
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         self.loops.clear();
+        self.odometers.begin_epoch();
         self.stepping.number = 0;
         self.images.forget_symbols();
         self.jit.begin_epoch();

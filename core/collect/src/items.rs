@@ -23,6 +23,13 @@ pub enum Item {
     Side(Box<Side>),
     /// A thread was followed, or began to be single-stepped.
     Burst(Box<RawBurst>),
+    /// A watchpoint disturbed a process: its samples until then show that.
+    Watched {
+        /// The process.
+        pid: u32,
+        /// Until when.
+        until_ns: u64,
+    },
     /// A thread's executions of a few places were counted.
     Window(Box<RawWindow>),
     /// The exits of a loop that a thread was in were watched.

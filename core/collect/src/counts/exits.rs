@@ -99,8 +99,12 @@ impl ExitWatcher {
         Some((since_ns, raw))
     }
 
-    /// What was done so far.
-    pub fn record(&self) -> &CountsRecord {
-        &self.record
+    /// Adds what was done so far to a record.
+    pub fn add_to(&self, record: &mut CountsRecord) {
+        record.budget_percent += self.record.budget_percent;
+        record.cost_ns += self.record.cost_ns;
+        for (cause, number) in &self.record.refused {
+            *record.refused.entry(cause.clone()).or_default() += number;
+        }
     }
 }

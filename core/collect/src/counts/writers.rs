@@ -140,12 +140,6 @@ impl Run {
         let between = &self.instructions[of.min(at)..of.max(at)];
         between.iter().all(|instruction| instruction.written & 1 << base == 0)
     }
-
-    /// The address of the instruction that ends at `pc`, if one of the run does.
-    pub fn before(&self, pc: u64) -> Option<u64> {
-        let at = self.instructions.iter().position(|instruction| instruction.pc == pc)?;
-        Some(self.instructions[at.checked_sub(1)?].pc)
-    }
 }
 
 /// What is known while code is gone through.
