@@ -3,7 +3,8 @@
 //! Enters: values with the times of their reads, moments at which a watchpoint disturbed the program, and confirmations that the word's
 //! writers are still the same. Leaves: [`Counted`]: how much was added in spans of undisturbed time. Never here: I/O, clocks.
 //!
-//! A word that goes back was set anew (or its memory is another's by now): what was read since the last confirmation does not count.
+//! A word that goes back was set anew (or its memory is another's by now): it is not believed, nor is what it counted before. (Counting
+//! between such moments gave 0.67 of the truth in xz: they come where the rate is another.)
 //! The interval to the next read is at most half the time since the word last went back, so that at any steady rate a word that is set to
 //! zero is below its last value when it is read next: it cannot be set unseen. What was never confirmed never counts.
 
@@ -13,8 +14,6 @@ pub const INTERVAL_NS_MAX: u64 = 250_000_000;
 pub const INTERVAL_NS_MIN: u64 = 1_000_000;
 /// Reads that moved before a word is judged.
 const JUDGED_MOVES: u32 = 20;
-/// Share of these that may go back.
-const BACKWARD_SHARE_MAX: f64 = 0.15;
 /// The rate that nine of ten reads are below, over the one that one of ten is below.
 const SPREAD_MAX: f64 = 40.0;
 /// Rates that are remembered.
@@ -46,6 +45,8 @@ pub struct Series {
     bits: u32,
     step: i64,
     last: Option<(u64, u64)>,
+    /// The last value before a watchpoint was set, until the next is read.
+    before_cut: Option<u64>,
     /// When the span began that goes on.
     span_ns: u64,
     /// Since when it did not go back.
@@ -65,6 +66,7 @@ impl Series {
             bits: 8 * u32::from(size),
             step,
             last: None,
+            before_cut: None,
             span_ns: 0,
             forward_ns: None,
             unconfirmed: Counted::default(),
@@ -85,6 +87,10 @@ impl Series {
         let Some((last_ns, last)) = self.last.replace((time_ns, value)) else {
             self.span_ns = time_ns;
             self.forward_ns.get_or_insert(time_ns);
+            if self.before_cut.take().is_some_and(|before| self.difference(before, value) < 0) {
+                self.backward += 1;
+                self.judge();
+            }
             return;
         };
         let elapsed_ns = time_ns.saturating_sub(last_ns).max(1) as f64;
@@ -116,10 +122,10 @@ impl Series {
     }
 
     fn judge(&mut self) {
-        if self.moves >= JUDGED_MOVES && self.doubt.is_none() {
-            if f64::from(self.backward) > BACKWARD_SHARE_MAX * f64::from(self.moves) {
-                self.doubt = Some(Doubt::GoesBack);
-            } else if self.rates.len() >= JUDGED_MOVES as usize && self.rates.len().is_power_of_two() {
+        if self.backward > 0 {
+            self.doubt = Some(Doubt::GoesBack);
+        } else if self.moves >= JUDGED_MOVES && self.doubt.is_none() {
+            if self.rates.len() >= JUDGED_MOVES as usize && self.rates.len().is_power_of_two() {
                 let mut rates = self.rates.clone();
                 rates.sort_unstable_by(f64::total_cmp);
                 let at = |share: f64| rates[(share * (rates.len() - 1) as f64) as usize];
@@ -132,10 +138,11 @@ impl Series {
 
     /// A watchpoint is about to disturb the program: what is added from the last read on does not count.
     pub fn cut(&mut self) {
-        if let Some((last_ns, _)) = self.last.take()
-            && last_ns > self.span_ns
-        {
-            self.unconfirmed.spans.push((self.span_ns, last_ns));
+        if let Some((last_ns, last)) = self.last.take() {
+            self.before_cut = Some(last);
+            if last_ns > self.span_ns {
+                self.unconfirmed.spans.push((self.span_ns, last_ns));
+            }
         }
     }
 
@@ -227,6 +234,7 @@ mod tests {
         for millis in [3.0, 10.0, 37.0, 100.0, 333.0, 1500.0] {
             let every = millis / 1e3;
             let (ratio, doubt) = simulate(8, 1, |t| ((t % every) * rate) as u64, |t| t * rate);
+            assert_eq!(doubt, Some(Doubt::GoesBack), "{millis} ms");
             assert!(ratio.is_none_or(|r| (r - 1.0).abs() < 0.02), "{millis} ms: {ratio:?} {doubt:?}");
         }
     }
@@ -256,9 +264,7 @@ mod tests {
         assert_eq!(series.confirm(), Counted { added: 29_000, spans: vec![(0, 29 * MS)] });
         (40..50).for_each(|at| series.read(at * MS, at * 1000));
         series.read(50 * MS, 3);
-        (51..60).for_each(|at| series.read(at * MS, at * 1000));
         series.cut();
-        let left = series.confirm();
-        assert!(left.spans == [(50 * MS, 59 * MS)], "{left:?}");
+        assert_eq!((series.doubt(), series.confirm()), (Some(Doubt::GoesBack), Counted::default()));
     }
 }

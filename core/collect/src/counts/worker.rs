@@ -294,7 +294,7 @@ impl Worker {
         let jitter = 0.75 + 0.5 * self.random.uniform();
         tracked.next_read_ns = time_ns + (interval_ns as f64 * jitter) as u64 * slower;
         if !may_spend {
-            tracked.next_round_ns = tracked.next_round_ns.max(time_ns + INTERVAL_NS_MAX / 8);
+            tracked.next_round_ns = tracked.next_round_ns.max(time_ns + INTERVAL_NS_MAX);
         }
         self.shared.output().record.reads += u64::from(!words.is_empty());
         refused.into_iter().for_each(|cause| self.refuse(cause));
@@ -394,8 +394,12 @@ impl Worker {
                         tally.add(counted.added, all as u64);
                     }
                 }
+                // A word that will go back is not believed, so that all is told at the end.
+                if self.complete_ns != u64::MAX {
+                    continue;
+                }
                 let is_first = !tally.has_counted();
-                let Some((samples, executions)) = tally.take() else { continue };
+                let Some((samples, executions)) = tally.take(of_execution.len() as u64) else { continue };
                 words += u64::from(is_first && !executions.is_empty());
                 counts.extend(executions.into_iter().map(|(pc, executions, deviation)| RawCount {
                     pid: *pid,

@@ -11,6 +11,9 @@ use crate::{
 
 use super::Session;
 
+/// Samples are handed to the odometers no more often: each time wakes their thread.
+const OFFER_EVERY_NS: u64 = 50_000_000;
+
 /// What finds out executions beside samples; by default nothing.
 #[derive(Default)]
 pub struct Counting {
@@ -27,6 +30,8 @@ pub struct Counting {
     pub odometers_percent: f64,
     /// Reads words of memory in which programs count; once sampling begins.
     pub odometers: Option<Odometers>,
+    /// Samples before that time were handed to them, and a little more.
+    offer_next_ns: u64,
 }
 
 impl Counting {
@@ -48,6 +53,7 @@ impl Counting {
             stand_in_percent: (later > 0.0).then_some(later),
             odometers_percent: options.odometers_percent,
             odometers: None,
+            offer_next_ns: 0,
         })
     }
 }
@@ -131,8 +137,13 @@ impl Session {
     pub(super) fn exchange_odometers(&mut self, complete_ns: u64) {
         let cpu_ns = self.cpu_ns();
         let Some(odometers) = &mut self.counting.odometers else { return };
+        let is_last = complete_ns == u64::MAX;
+        if !is_last && complete_ns < self.counting.offer_next_ns {
+            return;
+        }
+        self.counting.offer_next_ns = complete_ns.saturating_add(OFFER_EVERY_NS);
         let seen = self.collector.take_seen();
-        if complete_ns == u64::MAX {
+        if is_last {
             odometers.finish(seen, cpu_ns);
         } else {
             odometers.offer(seen, complete_ns, cpu_ns);
