@@ -1,7 +1,10 @@
 // `npm run accuracy [-- OPTION…] [PROGRAM…]`: makes the captures that are not there yet, and judges the analysis by them.
 //
-// --set NAME    native, inorder-aarch64, inorder-riscv64, random; may be repeated; without it all. random has no captures: it is
-//               the random programs with known frequencies and stalls that core/analysis's own tests simulate
+// --set NAME    native, native-default, absolute, inorder-aarch64, inorder-riscv64, random; may be repeated; without it all. random
+//               has no captures: it is the random programs with known frequencies and stalls that core/analysis's own tests simulate.
+//               absolute records with `dwell` itself and judges its answers (scripts/accuracy/absolute.mjs)
+// --way NAME    absolute: own-2, own-10, own-40, attach-10, daemon-30 (seconds of CPU time); may be repeated; without it all
+// --anew        absolute: record again what was recorded before
 // --role ROLE   judge (default), tune, kernel, all: whom the tables are about
 // --quick       a few programs, few samples, in a place of their own: to see that it works, not how well
 // --json        one object instead of tables
@@ -13,6 +16,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { judgeAbsolute } from './accuracy/absolute.mjs';
 import { measureBlocks } from './accuracy/mca.mjs';
 import { native_windows, sets } from './accuracy/sets.mjs';
 import { main } from './build.mjs';
@@ -25,9 +29,9 @@ function options() {
     const text = { type: 'string' };
     const { values, positionals } = parseArgs({
       allowPositionals: true,
-      options: { set: { ...text, multiple: true }, role: text, quick: { type: 'boolean' }, json: { type: 'boolean' } },
+      options: { set: { ...text, multiple: true }, role: text, quick: { type: 'boolean' }, json: { type: 'boolean' }, way: { ...text, multiple: true }, anew: { type: 'boolean' } },
     });
-    return { ...values, names: values.set ?? [...Object.keys(sets), 'random'], programs: positionals };
+    return { ...values, names: values.set ?? [...Object.keys(sets), 'absolute', 'random'], programs: positionals };
   } catch (error) {
     throw new Stop(error.message);
   }
@@ -68,13 +72,17 @@ async function judgeRandom({ json }) {
 
 await main(async () => {
   const asked = options();
-  const strange = asked.names.filter((name) => name !== 'random' && !(name in sets));
-  if (strange.length > 0) throw new Stop(`no such set: ${strange.join(', ')}; there are ${Object.keys(sets).join(', ')}, random`);
+  const strange = asked.names.filter((name) => !['absolute', 'random'].includes(name) && !(name in sets));
+  if (strange.length > 0) throw new Stop(`no such set: ${strange.join(', ')}; there are ${Object.keys(sets).join(', ')}, absolute, random`);
   const names = asked.names.filter((name) => name in sets);
   checkTools(names);
   if (asked.names.includes('random')) await judgeRandom(asked);
-  if (names.length === 0) return;
   const root = join(target, asked.quick ? 'accuracy-quick' : 'accuracy');
+  if (asked.names.includes('absolute')) {
+    await must('dwell', ['cargo', 'build', '--release', '-p', 'dwell-cli'], { quiet: asked.json });
+    await judgeAbsolute({ ...asked, root });
+  }
+  if (names.length === 0) return;
   await must('dwell and its evaluator', ['cargo', 'build', '--release', '-p', 'dwell-cli', '-p', 'dwell-accuracy'], { quiet: asked.json });
   for (const name of names) await make(name, root, asked);
   judge(root, { ...asked, set: asked.set && names });

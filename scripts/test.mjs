@@ -16,7 +16,7 @@ const steps = [
   // --show-output: a test that could not run here says so in its output, which cargo hides when it passes.
   { name: 'cargo test', command: ['cargo', 'test', '--workspace', '--no-fail-fast', '--', '--show-output'], kinds: ['cargo'] },
   { name: 'tidy', command: ['cargo', 'run', '-q', '-p', 'dwell-xtask', '--', 'tidy'] },
-  { name: 'scripts', command: ['node', '--test', 'scripts/build.test.mjs', 'scripts/counts.test.mjs', 'scripts/export.test.mjs', 'scripts/report.test.mjs', 'scripts/accuracy/callgrind.test.mjs', 'scripts/accuracy/inorder.test.mjs'], kinds: ['node'] },
+  { name: 'scripts', command: ['node', '--test', 'scripts/build.test.mjs', 'scripts/counts.test.mjs', 'scripts/export.test.mjs', 'scripts/report.test.mjs', 'scripts/accuracy/callgrind.test.mjs', 'scripts/accuracy/inorder.test.mjs', 'scripts/accuracy/absolute.test.mjs'], kinds: ['node'] },
   { name: 'field cases', command: ['node', '--test', 'scripts/field-cases.test.mjs'], kinds: ['node'] },
   { name: 'sample table', command: ['make', '-s', '-C', 'kmod', 'check', `BUILD=${join(target, 'kmod')}`], kinds: ['tap'] },
   { name: 'kernel module', command: ['node', 'scripts/vm/module.mjs'], kinds: ['tap'] },

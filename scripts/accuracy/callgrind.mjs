@@ -11,7 +11,7 @@
 
 /** Adds up what one dump says, line by line. Throws on a line that it does not understand. */
 class Reader {
-  #belongs;
+  #profileOf;
   #names = new Map();
   /** Columns of a position, of which the instruction's address is the first. */
   #columns = 2;
@@ -22,10 +22,8 @@ class Reader {
   #calledObject = null;
   #headed = false;
 
-  constructor(belongs) {
-    this.#belongs = belongs;
-    /** @type {Profile} */
-    this.profile = { executions: new Map(), transfers: new Map() };
+  constructor(profileOf) {
+    this.#profileOf = profileOf;
   }
 
   /** @param {string} line */
@@ -114,18 +112,18 @@ class Reader {
     const [address] = this.#position;
     const pending = this.#pending;
     this.#pending = null;
-    if (!this.#belongs(this.#object, address)) return;
+    const profile = this.#profileOf(this.#object, address);
+    if (!profile) return;
     if (pending) {
       // A call's own line carries what the callee cost, which is not ours; nor are calls of other objects.
-      if (this.#belongs(pending.object, pending.to)) this.#transfer(address, pending);
+      if (this.#profileOf(pending.object, pending.to) === profile) this.#transfer(profile, address, pending);
       return;
     }
-    const { executions } = this.profile;
+    const { executions } = profile;
     executions.set(address, (executions.get(address) ?? 0) + Number(fields[this.#columns] ?? 0));
   }
 
-  #transfer(from, { to, count }) {
-    const { transfers } = this.profile;
+  #transfer({ transfers }, from, { to, count }) {
     if (!transfers.has(from)) transfers.set(from, new Map());
     const ways = transfers.get(from);
     ways.set(to, (ways.get(to) ?? 0) + count);
@@ -139,7 +137,24 @@ class Reader {
  * @returns {Profile}
  */
 export function readCallgrind(text, belongs) {
-  const reader = new Reader(belongs);
+  const profile = { executions: new Map(), transfers: new Map() };
+  const reader = new Reader((object, address) => (belongs(object, address) ? profile : null));
   for (const line of text.split('\n')) reader.line(line);
-  return reader.profile;
+  return profile;
+}
+
+/**
+ * Reads a whole dump, each object apart; what belongs to no object is left out.
+ * @param {Iterable<string>} lines
+ * @returns {Map<string, Profile>} by the object's path
+ */
+export function readObjects(lines) {
+  const objects = new Map();
+  const reader = new Reader((object) => {
+    if (!object.startsWith('/')) return null;
+    if (!objects.has(object)) objects.set(object, { executions: new Map(), transfers: new Map() });
+    return objects.get(object);
+  });
+  for (const line of lines) reader.line(line);
+  return objects;
 }

@@ -5,17 +5,17 @@ import { join } from 'node:path';
 import { randomFrom, seedOf } from './random.mjs';
 
 const letters = 'etaoinshrdlucmfwypvbgkjqxz';
-const pick = (random, list) => list[Math.floor(random() * list.length)];
+export const pick = (random, list) => list[Math.floor(random() * list.length)];
 /** Small numbers often, large ones seldom, as words in a text are. */
-const skewed = (random, size) => Math.min(size - 1, Math.floor(size ** random() - 1));
+export const skewed = (random, size) => Math.min(size - 1, Math.floor(size ** random() - 1));
 
-function words(random, size) {
+export function words(random, size) {
   const word = () => Array.from({ length: 2 + skewed(random, 12) }, () => letters[skewed(random, 26)]).join('');
   return Array.from({ length: size }, word);
 }
 
 /** English-like lines: words of skewed frequency, some numbers, some repeated sentences. */
-function text(random, bytes) {
+export function text(random, bytes) {
   const dictionary = words(random, 8000);
   const sentences = [];
   const out = [];
@@ -31,7 +31,7 @@ function text(random, bytes) {
 }
 
 /** What binaries are like: records of small fields with slow counters, and noise. */
-function records(random, bytes) {
+export function records(random, bytes) {
   const out = Buffer.alloc(bytes);
   for (let at = 0, number = 0; at + 32 <= bytes; at += 32, number++) {
     out.writeUInt32LE(number, at);
@@ -42,7 +42,7 @@ function records(random, bytes) {
   return out;
 }
 
-function xml(random, bytes) {
+export function xml(random, bytes) {
   const names = words(random, 40);
   const out = ['<?xml version="1.0" encoding="UTF-8"?>\n<top>'];
   const open = [];
@@ -62,7 +62,7 @@ function xml(random, bytes) {
   return `${out.join('')}${open.toReversed().map((name) => `</${name}>`).join('')}</top>\n`;
 }
 
-function json(random, bytes) {
+export function json(random, bytes) {
   const names = words(random, 60);
   const value = (depth) => {
     const way = random();
@@ -95,10 +95,10 @@ const inputs = {
   'numbers.txt': (random) => numbers(random, 150_000),
 };
 
-/** Makes the inputs that are not in the folder yet. */
-export function makeInputs(folder) {
+/** Makes those files that are not in the folder yet. Each has a generator of its own, seeded by its name. */
+export function makeInputs(folder, files = inputs) {
   mkdirSync(folder, { recursive: true });
-  for (const [name, make] of Object.entries(inputs)) {
+  for (const [name, make] of Object.entries(files)) {
     const path = join(folder, name);
     if (!existsSync(path)) writeFileSync(path, make(randomFrom(seedOf(name))));
   }

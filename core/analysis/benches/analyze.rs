@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, hint::black_box};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use dwell_analysis::{Counted, MachineModel, ProcedureInput, Transfer, analyze};
+use dwell_analysis::{Counted, MachineModel, OuterScale, ProcedureInput, Transfer, analyze};
 use dwell_image::{Arch, Flow, ImageAddress, Instruction, MemoryOperand, Operand, Register, RegisterSet};
 use dwell_profile::Event;
 
@@ -85,7 +85,8 @@ fn bench(c: &mut Criterion) {
                 branch_directions: &directions,
                 transfers,
                 counted,
-                frequency_scale: 1.0,
+                absolute: &[],
+                outer: OuterScale::default(),
             };
             group.throughput(Throughput::Elements(size as u64));
             group.sample_size(20).bench_function(BenchmarkId::new(format!("{machine}{help}"), size), |b| {

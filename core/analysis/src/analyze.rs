@@ -3,7 +3,10 @@
 use dwell_profile::Event;
 
 use crate::{
-    Basis, Block, Confidence, Edge, InstructionCost, ProcedureAnalysis, ProcedureInput, Stall, StallKind,
+    Basis, Block, Confidence, Edge, InstructionCost, Interval, ProcedureAnalysis, ProcedureInput, Scale,
+    ScaleKind, Stall, StallKind,
+    bounds::Bounds,
+    certainty::Certainty,
     cfg::Cfg,
     culprits::{self, Facts, Scene, Stalled},
     equivalence::Equivalence,
@@ -36,6 +39,7 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
             missing_edges: false,
             notes: vec!["no estimate: the procedure has no instructions".into()],
             basis: Basis::default(),
+            scale: Scale::default(),
         };
     }
     let samples = padded(input.time_samples, n);
@@ -53,10 +57,12 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
         transfers: input.transfers,
         counted: input.counted,
         retired: retired(input),
+        absolute: input.absolute,
+        is_anchored: input.outer.kind == ScaleKind::Absolute,
     });
-    if input.frequency_scale.is_finite() && input.frequency_scale > 0.0 {
-        estimates.scale(input.frequency_scale);
-    }
+    let repeated = |block: usize| repeated_part(&cfg, &estimates, block);
+    let bounds = Bounds::of(model, &schedule, &cfg, repeated);
+    let certainty = Certainty::settle(&mut estimates, bounds, &cfg, &input.outer);
     let facts = Facts::of(model, input.instructions, &cfg, &schedule, &estimates);
     let scene = Scene {
         model,
@@ -70,7 +76,7 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
         period_cycles: input.period_cycles,
         facts: &facts,
     };
-    let analysis = assemble(&scene, &equivalence);
+    let analysis = assemble(&scene, &equivalence, &certainty);
     debug_assert_eq!(verify_analysis(&analysis, n), Ok(()));
     analysis
 }
@@ -90,20 +96,27 @@ fn padded<T: Copy + Default>(counts: &[T], n: usize) -> Vec<T> {
     counts
 }
 
-fn assemble(scene: &Scene, equivalence: &Equivalence) -> ProcedureAnalysis {
+fn assemble(scene: &Scene, equivalence: &Equivalence, certainty: &Certainty) -> ProcedureAnalysis {
     let Scene { cfg, schedule, estimates, .. } = *scene;
     let mut instructions = Vec::with_capacity(scene.instructions.len());
     let mut blocks = Vec::with_capacity(cfg.blocks.len());
     for (index, range) in cfg.blocks.iter().enumerate() {
-        instructions.extend(range.clone().map(|i| instruction_cost(scene, index, i)));
         let len = range.len() as f64;
         let head_samples: f64 = range.clone().map(|i| estimates.head_samples[i]).sum();
         let frequency = estimates.blocks[index].map(|e| e.frequency);
+        let frequency_interval = certainty.frequency_interval(index, frequency, head_samples);
+        let of_block = (index, frequency_interval);
+        instructions.extend(range.clone().map(|i| instruction_cost(scene, certainty, of_block, i)));
+        let least = certainty.bounds.blocks[index].max(certainty.bounds.slot * len);
+        let cycles = frequency.filter(|&f| tells_cycles(head_samples, f)).map(|f| finite(head_samples / f));
+        let interval = certainty.cycles_interval(index, frequency, head_samples, least);
         blocks.push(Block {
             instructions: range.clone(),
             frequency,
+            frequency_interval,
             confidence: estimates.blocks[index].map_or(Confidence::Low, |e| e.confidence),
-            cpi: frequency.filter(|&f| tells_cycles(head_samples, f)).map(|f| finite(head_samples / f / len)),
+            cpi: cycles.map(|cycles| cycles.max(least) / len),
+            cpi_interval: Interval { min: interval.min / len, max: interval.max / len },
             best_case_cpi: schedule.best_case_cycles[index] / len,
             class: equivalence.block_class[index],
         });
@@ -115,7 +128,16 @@ fn assemble(scene: &Scene, equivalence: &Equivalence) -> ProcedureAnalysis {
         missing_edges: cfg.missing_edges,
         notes: estimates.notes.clone(),
         basis: estimates.basis,
+        scale: certainty.scale.clone(),
     }
+}
+
+/// The part of a block's executions that directly follow another one of it.
+fn repeated_part(cfg: &Cfg, estimates: &Estimates, block: usize) -> f64 {
+    let frequency = estimates.blocks[block].map_or(0.0, |e| e.frequency);
+    let own = cfg.successors[block].iter().filter(|&&e| cfg.edges[e].to == block);
+    let repeated: f64 = own.filter_map(|&e| estimates.edges[e]).map(|e| e.frequency).sum();
+    if frequency > 0.0 { repeated / frequency } else { 0.0 }
 }
 
 /// Whether samples tell a block's cycles. Up to three may be missed by chance (with 95% confidence), so a block without
@@ -139,7 +161,12 @@ fn inner_edges(cfg: &Cfg, estimates: &Estimates) -> Vec<Edge> {
         .collect()
 }
 
-fn instruction_cost(scene: &Scene, block: usize, i: usize) -> InstructionCost {
+fn instruction_cost(
+    scene: &Scene,
+    certainty: &Certainty,
+    (block, frequency_interval): (usize, Option<Interval>),
+    i: usize,
+) -> InstructionCost {
     let estimate = scene.estimates.blocks[block];
     let head_samples = scene.estimates.head_samples[i];
     let frequency = estimate.map(|e| e.frequency);
@@ -153,10 +180,14 @@ fn instruction_cost(scene: &Scene, block: usize, i: usize) -> InstructionCost {
             stalls.extend(culprits::explain(&Stalled::new(scene, block, i, excess)));
         }
     }
+    let slot = certainty.bounds.slots[i];
     InstructionCost {
         frequency,
+        frequency_interval,
         confidence: estimate.map_or(Confidence::Low, |e| e.confidence),
-        cpi,
+        // Below that it issued or retired together with its predecessor (DCPI Figure 2, "dual issue").
+        cpi: cpi.filter(|&cpi| cpi >= certainty.bounds.slot),
+        cpi_interval: certainty.cycles_interval(block, frequency, head_samples, slot),
         issue_cycles_min: scene.schedule.issue_cycles_min[i],
         best_case_cycles: expected_cycles(scene, i),
         gain_cycles: frequency.map_or(0.0, |f| gain_cycles(scene, i, f)),

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::{Interval, Scale};
+
 /// Frequency, CPI and stalls of one procedure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcedureAnalysis {
@@ -17,6 +19,8 @@ pub struct ProcedureAnalysis {
     pub notes: Vec<String>,
     /// What the frequencies rest on beside cycles.
     pub basis: Basis,
+    /// What is known of the scale of all frequencies.
+    pub scale: Scale,
 }
 
 /// Evidence of frequencies beside the cycles that every procedure has.
@@ -30,6 +34,8 @@ pub struct Basis {
     pub counted: u64,
     /// Samples of retired instructions.
     pub retired: u64,
+    /// Instructions whose executions were counted while the program ran undisturbed.
+    pub absolute: u64,
 }
 
 /// A basic block.
@@ -37,13 +43,18 @@ pub struct Basis {
 pub struct Block {
     /// Indices of its instructions.
     pub instructions: Range<usize>,
-    /// Executions over the sampling period (DCPI §6: F); `None` where nothing is known.
+    /// Executions over the sampling period (DCPI §6: F), up to the factor that [`ProcedureAnalysis::scale`] leaves open; `None`
+    /// where nothing is known.
     pub frequency: Option<f64>,
+    /// The 90 % interval of `frequency`; `None` unless the scale is absolute.
+    pub frequency_interval: Option<Interval>,
     /// How far to trust `frequency`.
     pub confidence: Confidence,
-    /// Cycles per instruction, measured; `None` without a frequency, and where it is too rare for its lack of samples to
-    /// mean anything.
+    /// Cycles per instruction, if the scale of `frequency` is right, and never less than the processor needs; `None` without a
+    /// frequency, and where it is too rare for its lack of samples to mean anything.
     pub cpi: Option<f64>,
+    /// The 90 % interval of the cycles per instruction; without an absolute scale, what the processor cannot do bounds it.
+    pub cpi_interval: Interval,
     /// Cycles per instruction had there been no dynamic stall.
     pub best_case_cpi: f64,
     /// Its frequency-equivalence class (DCPI §6.1.2).
@@ -68,10 +79,15 @@ pub struct Edge {
 pub struct InstructionCost {
     /// Its block's frequency.
     pub frequency: Option<f64>,
+    /// Its block's interval.
+    pub frequency_interval: Option<Interval>,
     /// Its block's confidence.
     pub confidence: Confidence,
-    /// Average cycles at the head of the machine per execution; `None` without a frequency.
+    /// Average cycles at the head of the machine per execution, if the scale of `frequency` is right; `None` without a frequency, and
+    /// where it is less than a slot of the machine: the instruction issued or retired together with its predecessor.
     pub cpi: Option<f64>,
+    /// As for blocks.
+    pub cpi_interval: Interval,
     /// The least it can take there (DCPI's M): 0 where it issues or retires together with its predecessor.
     pub issue_cycles_min: f64,
     /// What an execution takes without dynamic stalls (in order: M, and what predecessors leave behind on average; out of order: its

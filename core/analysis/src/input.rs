@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use dwell_image::{Arch, ImageAddress, Instruction};
 use dwell_profile::Event;
 
+use crate::OuterScale;
+
 /// One procedure's instructions and samples. Vectors of counts are indexed like `instructions`.
 #[derive(Clone, Debug)]
 pub struct ProcedureInput<'a> {
@@ -27,9 +29,10 @@ pub struct ProcedureInput<'a> {
     pub transfers: &'a [Transfer],
     /// Executions that were counted, in no particular order; empty where none were.
     pub counted: &'a [Counted],
-    /// What to multiply the procedure's frequencies by, so that they agree with those of its callers and callees: one of
-    /// [`program::scales`](crate::program::scales), else 1.
-    pub frequency_scale: f64,
+    /// Executions that were counted while the program ran undisturbed, in no particular order; empty where none were.
+    pub absolute: &'a [AbsoluteCount],
+    /// What the rest of the program says of the procedure's scale: one of [`program::scales`](crate::program::scales).
+    pub outer: OuterScale,
 }
 
 /// How often control was seen to go from an instruction of the procedure to one that is not simply the next: a conditional
@@ -55,6 +58,26 @@ pub struct Counted {
     pub deviation: f64,
     /// Which of the program's groups of places that run together ([`windows`](crate::windows)).
     pub group: usize,
+}
+
+/// How often one instruction was executed over the sampling period, counted and not estimated from samples: by a word of memory to
+/// which the program adds, or a register that a loop steps. Different from [`Counted`], its scale is known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AbsoluteCount {
+    /// Index of the instruction.
+    pub at: usize,
+    /// Executions divided by the sampling period, as [`Block::frequency`](crate::Block::frequency) is.
+    pub frequency: f64,
+    /// Standard deviation of its logarithm.
+    pub deviation: f64,
+}
+
+impl AbsoluteCount {
+    /// Whether the analysis can use it.
+    pub(crate) fn is_sound(&self) -> bool {
+        let is_number = |x: f64| x > 1e-100 && x < 1e100;
+        is_number(self.frequency) && is_number(self.deviation)
+    }
 }
 
 impl Counted {

@@ -5,6 +5,8 @@
 
 mod analyze;
 mod answer;
+mod bounds;
+mod certainty;
 pub mod cfg;
 mod culprits;
 mod directions;
@@ -16,6 +18,7 @@ mod jump_table;
 mod linear;
 pub mod machine;
 pub mod program;
+mod scale;
 pub mod schedule;
 pub mod windows;
 
@@ -26,6 +29,7 @@ pub use answer::{
 };
 pub use culprits::events_that_bound;
 pub use directions::directions;
-pub use input::{Counted, ProcedureInput, Transfer};
+pub use input::{AbsoluteCount, Counted, ProcedureInput, Transfer};
 pub use jump_table::recover_jump_targets;
 pub use machine::MachineModel;
+pub use scale::{Interval, OuterScale, Scale, ScaleKind};

@@ -44,6 +44,24 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
+/// Random signs by xorshift (Marsaglia, Journal of Statistical Software 8, 2003), the same each time.
+pub struct Signs(u64);
+
+impl Signs {
+    /// Starts anew.
+    pub fn new() -> Signs {
+        Signs(0x9E37_79B9_7F4A_7C15)
+    }
+
+    /// 1 or −1.
+    pub fn next(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        if self.0 >> 63 == 0 { 1.0 } else { -1.0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

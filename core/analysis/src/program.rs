@@ -10,28 +10,20 @@
 //! the calls with Student's t, since pointers and other images may call as well. Gauss-Newton, with conjugate gradients for
 //! its linear systems.
 
+mod problem;
+
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
 use dwell_image::{Flow, ImageAddress, Instruction};
 
-use crate::{Block, Counted, ProcedureAnalysis, Transfer};
+use problem::Problem;
 
-/// Standard deviation of a procedure's own scale, as a logarithm.
-const OWN_DEVIATION: f64 = 0.6;
-/// The same where instructions were counted.
+use crate::{Block, Counted, OuterScale, ProcedureAnalysis, Scale, ScaleKind, Transfer};
+
+/// Standard deviation of a scale's logarithm at least, where the procedure's own evidence fixes it.
 const COUNTED_DEVIATION: f64 = 0.01;
-/// The same of entries over calls, where all calls are known.
-const CALLS_DEVIATION: f64 = 0.15;
-/// The same of executions by single steps over one's own, at best …
-const STEPPED_DEVIATION: f64 = 0.05;
-/// … and the transfers that are worth as much as one burst, whose steps are not independent.
-const STEPPED_BURST: f64 = 40.0;
-/// The same of executions in counted windows over one's own, at best.
-const WINDOWS_DEVIATION: f64 = 0.1;
-/// Degrees of freedom of Student's t.
-const FREEDOM: f64 = 3.0;
 const ROUNDS: usize = 12;
 /// No factor is larger than e to this, or smaller than e to its negative.
 const LOG_MAX: f64 = 20.0;
@@ -71,8 +63,12 @@ pub struct Shape {
     pub transfers: f64,
     /// … and by the steps, which count on one scale throughout the program.
     pub stepped: f64,
-    /// Its frequencies were counted: their scale is known.
-    pub is_counted: bool,
+    /// Standard deviation of its own scale's logarithm, where its own evidence fixes that.
+    pub own_deviation: Option<f64>,
+    /// How many times larger its frequencies can be before the processor could not have done it.
+    pub headroom: f64,
+    /// Time samples.
+    pub samples: f64,
     /// What counted windows say of its scale.
     pub windows: Vec<WindowShape>,
 }
@@ -119,9 +115,11 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
             }
         }
     }
-    let is_counted = analysis.basis.retired > 0;
+    let Scale { kind, deviation, headroom, .. } = analysis.scale;
+    let own_deviation = (kind == ScaleKind::Absolute).then(|| deviation.max(COUNTED_DEVIATION));
     let windows = window_shapes(analysis, counted);
-    Shape { entries: entered.max(0.0), calls, transfers, stepped, is_counted, windows }
+    let samples = analysis.instructions.iter().map(|i| i.head_samples).sum();
+    Shape { entries: entered.max(0.0), calls, transfers, stepped, own_deviation, headroom, samples, windows }
 }
 
 fn window_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<WindowShape> {
@@ -142,8 +140,8 @@ fn window_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<Windo
     sums.into_iter().map(of).collect()
 }
 
-/// The factor of each procedure's frequencies.
-pub fn scales(shapes: &[Shape]) -> Vec<f64> {
+/// The scale of each procedure's frequencies, as far as the others tell it.
+pub fn scales(shapes: &[Shape]) -> Vec<OuterScale> {
     let problem = Problem::new(shapes);
     let mut logs = vec![0.0; shapes.len()];
     for _ in 0..ROUNDS {
@@ -158,15 +156,84 @@ pub fn scales(shapes: &[Shape]) -> Vec<f64> {
             break;
         }
     }
+    let deviations = problem.deviations(&logs);
     let factors: Vec<f64> = logs.iter().map(|l| l.clamp(-LOG_MAX, LOG_MAX).exp()).collect();
     debug_assert_eq!(verify_scales(&factors, shapes), Ok(()));
-    factors
+    let joined = joined(shapes);
+    let common = common_headroom(shapes, &factors, |p| joined[p] && !is_absolute(deviations[p])).min(1.0);
+    let anchors = shapes.iter().filter(|s| s.own_deviation.is_some()).count();
+    let of = |procedure: usize| {
+        let deviation = deviations[procedure];
+        let kind = match () {
+            () if is_absolute(deviation) => ScaleKind::Absolute,
+            () if joined[procedure] => ScaleKind::Program,
+            () => ScaleKind::Procedure,
+        };
+        let is_joined = shapes[procedure].own_deviation.is_none() && kind > ScaleKind::Procedure;
+        OuterScale {
+            factor: factors[procedure] * if kind == ScaleKind::Program { common } else { 1.0 },
+            deviation: if kind == ScaleKind::Absolute { deviation } else { f64::INFINITY },
+            evidence: is_joined.then(|| evidence(&shapes[procedure], kind, anchors)).into_iter().collect(),
+            kind,
+        }
+    };
+    (0..shapes.len()).map(of).collect()
+}
+
+/// Whether a scale with this deviation may be absolute; the procedure's own uncertainty is yet to be added.
+fn is_absolute(deviation: f64) -> bool {
+    const DEVIATION_MAX: f64 = 0.2;
+    deviation <= DEVIATION_MAX
+}
+
+/// What joins a procedure to others, in words.
+fn evidence(shape: &Shape, kind: ScaleKind, anchors: usize) -> String {
+    let ways = match (shape.stepped > 0.0, !shape.windows.is_empty()) {
+        (true, true) => "calls, bursts and counted windows",
+        (true, false) => "calls and bursts",
+        (false, true) => "calls and counted windows",
+        (false, false) => "calls",
+    };
+    match kind {
+        ScaleKind::Absolute => {
+            format!("{ways} that join it to {anchors} functions whose executions were counted")
+        }
+        _ => format!("{ways} that join it to other functions"),
+    }
+}
+
+/// Which procedures something joins to others.
+fn joined(shapes: &[Shape]) -> Vec<bool> {
+    let mut joined: Vec<bool> = shapes
+        .iter()
+        .map(|s| !s.calls.is_empty() || is_sound(s.stepped) && is_sound(s.transfers) || !s.windows.is_empty())
+        .collect();
+    shapes.iter().flat_map(|s| &s.calls).for_each(|&(callee, _)| joined[callee] = true);
+    joined
+}
+
+/// How many times larger the frequencies of all procedures that `takes_part` can be before too many of their samples are in procedures
+/// that cannot have done it.
+fn common_headroom(shapes: &[Shape], factors: &[f64], takes_part: impl Fn(usize) -> bool) -> f64 {
+    const IMPOSSIBLE_PART_MAX: f64 = 0.05;
+    let room = |p: usize| (shapes[p].headroom / factors[p], shapes[p].samples);
+    let mut rooms: Vec<(f64, f64)> =
+        (0..shapes.len()).filter(|&p| takes_part(p)).map(room).filter(|r| r.0 > 0.0 && r.1 > 0.0).collect();
+    rooms.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let most = IMPOSSIBLE_PART_MAX * rooms.iter().map(|r| r.1).sum::<f64>();
+    let mut below = 0.0;
+    let first = rooms.iter().find(|(_, samples)| {
+        below += samples;
+        below > most
+    });
+    first.map_or(1.0, |r| r.0)
 }
 
 /// Checks that each procedure has a factor within bounds, and that those of which neither calls nor steps nor windows tell
 /// anything keep their own scale.
 fn verify_scales(factors: &[f64], shapes: &[Shape]) -> Result<(), String> {
-    let mut is_told = vec![false; shapes.len()];
+    // Where a scale is known, all guesses move by what they err by together.
+    let mut is_told = vec![shapes.iter().any(|s| s.own_deviation.is_some()); shapes.len()];
     for (at, shape) in shapes.iter().enumerate() {
         is_told[at] |= !shape.calls.is_empty() || shape.stepped > 0.0 || !shape.windows.is_empty();
         shape.calls.iter().for_each(|&(callee, _)| is_told[callee] = true);
@@ -182,144 +249,22 @@ fn verify_scales(factors: &[f64], shapes: &[Shape]) -> Result<(), String> {
     }
 }
 
-/// Entries of one procedure against the calls of others.
-struct Balance {
-    callee: usize,
-    entries_log: f64,
-    calls: Vec<(usize, f64)>,
-    variance: f64,
-}
-
-/// Executions by single steps or counted windows against one's own.
-struct Stepped {
-    procedure: usize,
-    /// What shares a scale: steps, or a group of counted places.
-    scale: usize,
-    /// Logarithm of steps over own.
-    log: f64,
-    stiffness: f64,
-}
-
 /// A frequency that is neither nothing nor an overflow.
 fn is_sound(frequency: f64) -> bool {
     frequency > 1e-150 && frequency < 1e150
-}
-
-fn own_stiffness(shape: &Shape) -> f64 {
-    let deviation = if shape.is_counted { COUNTED_DEVIATION } else { OWN_DEVIATION };
-    1.0 / (deviation * deviation)
-}
-
-struct Problem {
-    balances: Vec<Balance>,
-    stepped: Vec<Stepped>,
-    /// Of what was stepped or counted.
-    scales: usize,
-    /// By procedure: of its own scale.
-    own_stiffness: Vec<f64>,
-}
-
-impl Problem {
-    fn new(shapes: &[Shape]) -> Problem {
-        let mut calls: Vec<FxHashMap<usize, f64>> = vec![FxHashMap::default(); shapes.len()];
-        for (caller, shape) in shapes.iter().enumerate() {
-            for &(callee, count) in shape.calls.iter().filter(|c| is_sound(c.1)) {
-                *calls[callee].entry(caller).or_default() += count;
-            }
-        }
-        let balance = |(callee, calls): (usize, FxHashMap<usize, f64>)| {
-            let entries = shapes[callee].entries;
-            let mut calls: Vec<(usize, f64)> = calls.into_iter().collect();
-            calls.sort_unstable_by_key(|c| c.0);
-            let is_known = is_sound(entries) && !calls.is_empty();
-            is_known.then(|| Balance {
-                callee,
-                entries_log: entries.ln(),
-                calls,
-                variance: CALLS_DEVIATION * CALLS_DEVIATION,
-            })
-        };
-        let stepped = |(procedure, shape): (usize, &Shape)| {
-            let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + STEPPED_BURST / shape.stepped;
-            let is_known = is_sound(shape.stepped) && is_sound(shape.transfers);
-            let log = (shape.stepped / shape.transfers).ln();
-            is_known.then_some(Stepped { procedure, scale: 0, log, stiffness: 1.0 / variance })
-        };
-        let mut stepped: Vec<Stepped> = shapes.iter().enumerate().filter_map(stepped).collect();
-        let mut groups = FxHashMap::default();
-        for (procedure, shape) in shapes.iter().enumerate() {
-            for window in &shape.windows {
-                let next = groups.len() + 1;
-                let scale = *groups.entry(window.group).or_insert(next);
-                let stiffness = 1.0 / (WINDOWS_DEVIATION * WINDOWS_DEVIATION + window.variance);
-                stepped.push(Stepped { procedure, scale, log: window.log, stiffness });
-            }
-        }
-        Problem {
-            scales: groups.len() + 1,
-            stepped,
-            balances: calls.into_iter().enumerate().filter_map(balance).collect(),
-            own_stiffness: shapes.iter().map(own_stiffness).collect(),
-        }
-    }
-
-    /// By scale of what was stepped or counted, the mean of `of`: these scales move along with the procedures.
-    fn mean(&self, of: &dyn Fn(&Stepped) -> f64) -> Vec<f64> {
-        let mut sums = vec![(0.0, f64::MIN_POSITIVE); self.scales];
-        for s in &self.stepped {
-            let (sum, total) = &mut sums[s.scale];
-            *sum += s.stiffness * of(s);
-            *total += s.stiffness;
-        }
-        sums.into_iter().map(|(sum, total)| sum / total).collect()
-    }
-
-    fn step(&self, logs: &[f64]) -> Vec<f64> {
-        // By balance: its stiffness and its change for the changes of those that take part.
-        let mut rows: Vec<(f64, Vec<(usize, f64)>)> = Vec::with_capacity(self.balances.len());
-        let mut force: Vec<f64> = logs.iter().zip(&self.own_stiffness).map(|(l, own)| -own * l).collect();
-        for balance in &self.balances {
-            let counts: Vec<f64> = balance.calls.iter().map(|&(p, count)| count * logs[p].exp()).collect();
-            let total: f64 = counts.iter().sum();
-            let residual = logs[balance.callee] + balance.entries_log - total.max(f64::MIN_POSITIVE).ln();
-            let stiffness = (FREEDOM + 1.0) / (FREEDOM * balance.variance + residual * residual);
-            let mut row = vec![(balance.callee, 1.0)];
-            row.extend(balance.calls.iter().zip(&counts).map(|(&(p, _), count)| (p, -count / total)));
-            row.iter().for_each(|&(p, d)| force[p] -= stiffness * residual * d);
-            rows.push((stiffness, row));
-        }
-        let scales = self.mean(&|s| s.log - logs[s.procedure]);
-        for s in &self.stepped {
-            force[s.procedure] += s.stiffness * (s.log - logs[s.procedure] - scales[s.scale]);
-        }
-        let apply = |x: &[f64]| -> Vec<f64> {
-            let mut product: Vec<f64> = x.iter().zip(&self.own_stiffness).map(|(x, own)| own * x).collect();
-            let moved = self.mean(&|s| x[s.procedure]);
-            for s in &self.stepped {
-                product[s.procedure] += s.stiffness * (x[s.procedure] - moved[s.scale]);
-            }
-            for (stiffness, row) in &rows {
-                let change: f64 = row.iter().map(|&(p, d)| x[p] * d).sum();
-                row.iter().for_each(|&(p, d)| product[p] += stiffness * change * d);
-            }
-            product
-        };
-        let mut diagonal = self.own_stiffness.clone();
-        self.stepped.iter().for_each(|s| diagonal[s.procedure] += s.stiffness);
-        for (stiffness, row) in &rows {
-            row.iter().for_each(|&(p, d)| diagonal[p] += stiffness * d * d);
-        }
-        crate::linear::conjugate_gradients(apply, &force, &diagonal, 40)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn factors(shapes: &[Shape]) -> Vec<f64> {
+        scales(shapes).iter().map(|s| s.factor).collect()
+    }
+
     /// `main` calls `a` ten times and `b` once; each has its own wrong scale, and `b`'s callee `c` is called by both.
     fn shape(entries: f64, calls: &[(usize, f64)]) -> Shape {
-        Shape { entries, calls: calls.to_vec(), ..Shape::default() }
+        Shape { entries, calls: calls.to_vec(), headroom: 1.0, ..Shape::default() }
     }
 
     fn assert_near(factors: &[f64], expected: &[f64], within: f64) {
@@ -337,14 +282,14 @@ mod tests {
             shape(0.5, &[(3, 2.0)]),   // half
             shape(30.0, &[]),
         ];
-        let factors = scales(&shapes);
+        let factors = factors(&shapes);
         assert_near(&factors, &[1.0, 0.5, 2.0, 24.0 / 30.0], 0.15);
     }
 
     #[test]
     fn steps_join_scales() {
         let stepped = |transfers, stepped| Shape { transfers, stepped, ..Shape::default() };
-        let factors = scales(&[stepped(10.0, 1e5), stepped(10.0, 3e5), stepped(10.0, 1e4)]);
+        let factors = factors(&[stepped(10.0, 1e5), stepped(10.0, 3e5), stepped(10.0, 1e4)]);
         assert_near(&factors, &[1.0, 3.0, 0.1], 0.1);
     }
 
@@ -353,7 +298,7 @@ mod tests {
         let window = |group, ratio: f64| WindowShape { group, log: ratio.ln(), variance: 0.001 };
         let counted = |windows: &[WindowShape]| Shape { windows: windows.to_vec(), ..Shape::default() };
         // The first two run together, the other two in a phase of their own, on another scale.
-        let factors = scales(&[
+        let factors = factors(&[
             counted(&[window(1, 1e5)]),
             counted(&[window(1, 3e5)]),
             counted(&[window(7, 1e-2)]),
@@ -366,9 +311,44 @@ mod tests {
 
     #[test]
     fn nothing_known_changes_nothing() {
-        assert_eq!(scales(&[shape(0.0, &[]), shape(3.0, &[])]), [1.0, 1.0]);
+        assert_eq!(factors(&[shape(0.0, &[]), shape(3.0, &[])]), [1.0, 1.0]);
         assert!(scales(&[]).is_empty());
         let odd = [shape(f64::MAX, &[(1, f64::MAX)]), shape(1e-300, &[(0, 1e-300), (1, 5.0)])];
-        assert!(scales(&odd).iter().all(|f| f.is_finite() && *f > 0.0));
+        assert!(factors(&odd).iter().all(|f| f.is_finite() && *f > 0.0));
+    }
+
+    #[test]
+    fn a_counted_procedure_makes_those_absolute_that_are_joined_to_it() {
+        let stepped = |transfers, own_deviation| Shape {
+            transfers,
+            stepped: 1e5,
+            own_deviation,
+            samples: 1000.0,
+            headroom: 10.0,
+            ..Shape::default()
+        };
+        // The second's guess is four times too high, and so is the third's; nothing joins the last to the others.
+        let shapes = [stepped(10.0, Some(0.02)), stepped(40.0, None), stepped(40.0, None), shape(7.0, &[])];
+        let scales = scales(&shapes);
+        assert_near(&factors(&shapes)[..3], &[1.0, 0.25, 0.25], 0.1);
+        assert!((scales[0].factor).ln().abs() < 0.02, "{scales:?}");
+        let kinds: Vec<ScaleKind> = scales.iter().map(|s| s.kind).collect();
+        let absolute = ScaleKind::Absolute;
+        assert_eq!(kinds, [absolute, absolute, absolute, ScaleKind::Procedure]);
+        assert!((0.05..0.15).contains(&scales[1].deviation), "{scales:?}");
+    }
+
+    #[test]
+    fn without_counts_the_program_keeps_to_what_is_possible() {
+        let stepped = |transfers, headroom| Shape {
+            transfers,
+            stepped: 1e5,
+            samples: 9.0,
+            headroom,
+            ..Shape::default()
+        };
+        let scales = scales(&[stepped(10.0, 0.5), stepped(10.0, 3.0)]);
+        assert!(scales.iter().all(|s| s.kind == ScaleKind::Program), "{scales:?}");
+        assert!(scales.iter().all(|s| (s.factor - 0.5).abs() < 0.01), "{scales:?}");
     }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use dwell_collect::{
-    BackendChoice, CollectError, DEFAULT_ODOMETERS_PERCENT, DEFAULT_RATE, Progress, Rate, RecordOptions,
+    BackendChoice, CollectError, ODOMETERS_PERCENT, DEFAULT_RATE, Progress, Rate, RecordOptions,
     Recorded, Stop, Target,
 };
 use dwell_profile::{CountsRecord, Database, Epoch, EpochId, Event, EventRecord, PathsRecord, WindowsRecord};
@@ -67,7 +67,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         paths_percent: counting.paths,
         windows_percent: counting.windows,
         windows_stand_in: counting.windows_stand_in,
-        odometers_percent: if args.no_odometers { 0.0 } else { DEFAULT_ODOMETERS_PERCENT },
+        odometers_percent: if args.odometers { ODOMETERS_PERCENT } else { 0.0 },
         branch_stacks_hz: args.branch_stacks,
         ..RecordOptions::new(target(args)?)
     };

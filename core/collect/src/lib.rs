@@ -61,7 +61,7 @@ pub use daemon::daemon;
 pub use error::CollectError;
 pub use events::known_names as known_events;
 pub use options::{
-    BackendChoice, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_ODOMETERS_PERCENT, DEFAULT_RATE, DaemonOptions,
+    BackendChoice, DEFAULT_BRANCH_STACKS_HZ, ODOMETERS_PERCENT, DEFAULT_RATE, DaemonOptions,
     Progress, Rate, RecordOptions, Recorded, Target,
 };
 pub use record::record;

@@ -67,7 +67,7 @@ pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
 pub const DEFAULT_BRANCH_STACKS_HZ: u32 = 250;
 
 /// Percent of the target's CPU time that counting executions by words in memory may cost.
-pub const DEFAULT_ODOMETERS_PERCENT: f64 = 0.6;
+pub const ODOMETERS_PERCENT: f64 = 0.6;
 
 /// How `record` collects.
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ impl RecordOptions {
             dimensions: DimensionSet::NONE,
             paths_percent: 0.0,
             windows_percent: 0.0,
-            odometers_percent: DEFAULT_ODOMETERS_PERCENT,
+            odometers_percent: 0.0,
             windows_stand_in: false,
             branch_stacks_hz: DEFAULT_BRANCH_STACKS_HZ,
         }

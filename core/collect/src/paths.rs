@@ -39,11 +39,15 @@ const DELAY_NS: u64 = 5_000_000;
 /// A refused thread is gone or waits; try the next one after that much CPU time.
 const RETRY_CPU_NS: f64 = 5e6;
 /// At the end, a burst that goes on is waited for that long.
-const LAST_MS: i32 = 500;
+const LAST_MS: u32 = 500;
 /// A burst that takes longer, since the thread cannot even be stopped, is no longer waited for by the samples.
 const WAIT_NS_MAX: u64 = 2_000_000_000;
 /// Refusals in a row of the right to follow, before a burst, after which one who must not step gives up.
 const DENIED_MAX: u32 = 8;
+/// Why a thread that made its steps has samples that show them: they were counted before the answer came.
+const LATE: &str = "answered late";
+/// Why bursts that were asked for at the end are missing.
+const UNANSWERED: &str = "no answer before the end";
 /// Why there are no more bursts, where the helper was killed.
 const HELPER_ENDED: &str = "the stepping process ended";
 
@@ -72,6 +76,13 @@ struct Asked {
     tid: u32,
     at_ns: u64,
     cpu_ns: f64,
+}
+
+impl Asked {
+    /// Whether samples still wait for the answer.
+    fn is_waited_for(&self) -> bool {
+        now_ns().saturating_sub(self.at_ns) < WAIT_NS_MAX
+    }
 }
 
 impl Paths {
@@ -109,7 +120,7 @@ impl Paths {
     /// Samples from that time on may be those of a thread while it is stepped: they must wait for the answer, but not
     /// for ever, since a thread that waits for a disk uninterruptibly keeps the helper waiting too.
     pub fn since_ns(&self) -> Option<u64> {
-        self.asked.map(|a| a.at_ns).filter(|at_ns| now_ns().saturating_sub(*at_ns) < WAIT_NS_MAX)
+        self.asked.filter(Asked::is_waited_for).map(|a| a.at_ns)
     }
 
     /// Asks for bursts of that thread if it is time: `cpu_ns` is the target's CPU time so far.
@@ -146,12 +157,16 @@ impl Paths {
         self.take_within(0)
     }
 
-    /// The same at the end of collection: waits for them, but not for ever.
+    /// The bursts that were asked for at the end of collection: waits for them, but not for ever.
     pub fn take_last(&mut self) -> Vec<(u64, RawBurst)> {
-        self.take_within(LAST_MS)
+        let bursts = self.take_within(LAST_MS);
+        if self.asked.take().is_some() {
+            count(&mut self.record.refused, UNANSWERED);
+        }
+        bursts
     }
 
-    fn take_within(&mut self, timeout_ms: i32) -> Vec<(u64, RawBurst)> {
+    fn take_within(&mut self, timeout_ms: u32) -> Vec<(u64, RawBurst)> {
         let (Some(asked), Some(stepper)) = (self.asked, &mut self.stepper) else { return Vec::new() };
         let bursts = match stepper.reply(timeout_ms) {
             Ok(Some(bursts)) => bursts,
@@ -186,6 +201,9 @@ impl Paths {
         if self.is_followed && !steps.is_followed {
             // It cannot be done here: nobody was followed.
             (self.is_followed, self.cost_ns) = (false, COST_NS_STEPPED);
+        }
+        if !steps.is_followed && !asked.is_waited_for() {
+            count(&mut self.record.cut_short, LATE);
         }
         if steps.is_followed {
             steps.pcs.drain(..(steps.pcs.len() / 2).min(STEPS_BEFORE));

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{
-    Block, Confidence, Counted, InstructionCost, MachineModel, ProcedureAnalysis, ProcedureInput, Transfer,
-    analyze, directions, recover_jump_targets,
+    Block, Confidence, Counted, InstructionCost, Interval, MachineModel, OuterScale, ProcedureAnalysis,
+    ProcedureInput, Transfer, analyze, directions, recover_jump_targets,
 };
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::{Event, ImagePlace};
@@ -43,6 +43,8 @@ pub struct Totals {
     pub best_case: f64,
     /// The greatest frequency.
     pub frequency_max: Option<f64>,
+    /// The least cycles that an instruction takes on the processor.
+    pub slot_cycles: f64,
 }
 
 impl Totals {
@@ -52,12 +54,13 @@ impl Totals {
         self.estimated_samples += more.estimated_samples;
         self.executed += more.executed;
         self.best_case += more.best_case;
+        self.slot_cycles = self.slot_cycles.max(more.slot_cycles);
         self.frequency_max = [self.frequency_max, more.frequency_max].into_iter().flatten().reduce(f64::max);
     }
 
-    /// Cycles per instruction; `None` without a frequency.
+    /// Cycles per instruction, never less than the processor needs; `None` without a frequency.
     pub fn cpi(&self) -> Option<f64> {
-        (self.executed > 0.0).then(|| self.estimated_samples / self.executed)
+        (self.executed > 0.0).then(|| (self.estimated_samples / self.executed).max(self.slot_cycles))
     }
 
     /// The same without dynamic stalls.
@@ -65,6 +68,9 @@ impl Totals {
         (self.executed > 0.0).then(|| self.best_case / self.executed)
     }
 }
+
+/// The cycles per instruction of what nothing is known of.
+const UNKNOWN: Interval = Interval { min: 0.0, max: f64::INFINITY };
 
 /// What is known of a procedure before it is analysed.
 pub struct Sampled {
@@ -103,7 +109,7 @@ impl ProcedureCosts {
         selection: &Selection,
         procedure: &ProcedureSamples,
         image: Arc<Image>,
-        scale: f64,
+        scale: OuterScale,
     ) -> Option<Self> {
         let sampled = Sampled::new(selection, procedure, &image)?;
         let lines = image.lines_at(sampled.instructions.iter().map(|i| i.address));
@@ -133,8 +139,10 @@ impl ProcedureCosts {
         let address = |p| if places.numbered { 0 } else { samples.points.offset(p).0 };
         let cost = |counts: &CountsByEvent| InstructionCost {
             frequency: None,
+            frequency_interval: None,
             confidence: Confidence::Low,
             cpi: None,
+            cpi_interval: UNKNOWN,
             issue_cycles_min: 0.0,
             best_case_cycles: 0.0,
             gain_cycles: 0.0,
@@ -153,8 +161,10 @@ impl ProcedureCosts {
                 blocks: vec![Block {
                     instructions: 0..counts.len(),
                     frequency: None,
+                    frequency_interval: None,
                     confidence: Confidence::Low,
                     cpi: None,
+                    cpi_interval: UNKNOWN,
                     best_case_cpi: 0.0,
                     class: 0,
                 }],
@@ -163,6 +173,7 @@ impl ProcedureCosts {
                 missing_edges: true,
                 notes: vec![note.to_owned()],
                 basis: Default::default(),
+                scale: Default::default(),
             },
             samples: counts,
         })
@@ -170,7 +181,8 @@ impl ProcedureCosts {
 
     /// Totals over the instructions at `indices`.
     pub fn totals(&self, indices: impl IntoIterator<Item = usize>) -> Totals {
-        let mut totals = Totals::default();
+        let width = self.model.issue_width.min(self.model.retire_width).max(1);
+        let mut totals = Totals { slot_cycles: 1.0 / f64::from(width), ..Totals::default() };
         for i in indices {
             let cost = &self.analysis.instructions[i];
             totals.head_samples += cost.head_samples;
@@ -226,8 +238,13 @@ fn spread(
     spread
 }
 
-/// The analysis of one procedure, its frequencies multiplied by `scale`.
-pub fn analysis(selection: &Selection, image: &Image, sampled: &Sampled, scale: f64) -> ProcedureAnalysis {
+/// The analysis of one procedure, its frequencies brought to `scale`.
+pub fn analysis(
+    selection: &Selection,
+    image: &Image,
+    sampled: &Sampled,
+    scale: OuterScale,
+) -> ProcedureAnalysis {
     let Sampled { model, instructions, samples, transfers, counted } = sampled;
     let column = |event: &Event| -> Option<Vec<u64>> {
         let index = selection.events.iter().position(|e| e == event)?;
@@ -268,7 +285,8 @@ pub fn analysis(selection: &Selection, image: &Image, sampled: &Sampled, scale: 
         branch_directions: &directions(instructions, &at_branch, &ahead),
         transfers,
         counted,
-        frequency_scale: scale,
+        absolute: &[],
+        outer: scale,
     };
     analyze(&input, model)
 }

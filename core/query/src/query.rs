@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use dwell_analysis::OuterScale;
 use dwell_image::{Image, ImageAddress, Kept};
 use dwell_profile::{Database, Epoch, EpochId, ImageRecord, name_to_text, text_to_path};
 use rustc_hash::FxHashMap;
@@ -439,7 +440,7 @@ impl Query {
 
 impl Query {
     /// What to multiply the procedure's frequencies by, so that they agree with its callers' and callees'.
-    fn scale(&self, view: &View, procedure: &ProcedureSamples, image: &Image) -> f64 {
+    fn scale(&self, view: &View, procedure: &ProcedureSamples, image: &Image) -> OuterScale {
         let slot = lock(&view.scales).entry(procedure.image).or_default().clone();
         let scales = slot.get_or_try(|| {
             let all = self.procedures(view, &Cancel::default())?;
@@ -447,7 +448,7 @@ impl Query {
             Ok::<Scales, QueryError>(scales::of_image(&view.selection, image, &own))
         });
         let scale = scales.ok().zip(procedure.address).and_then(|(s, address)| s.get(&address.0));
-        scale.copied().unwrap_or(1.0)
+        scale.cloned().unwrap_or_default()
     }
 }
 

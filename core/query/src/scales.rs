@@ -4,7 +4,7 @@
 //! the hottest [`PROCEDURES_MAX`] procedures, shared between the processors; once for each image and selection.
 
 use dwell_analysis::{
-    ProcedureAnalysis,
+    OuterScale, ProcedureAnalysis,
     machine::Order,
     program::{self, Member},
 };
@@ -22,8 +22,8 @@ const PROCEDURES_MAX: usize = 300;
 /// Samples below which a procedure has nothing to say about others.
 const SAMPLES_MIN: u64 = 10;
 
-/// By procedure's address: what to multiply its frequencies by.
-pub type Scales = FxHashMap<u64, f64>;
+/// By procedure's address: what the others tell of the scale of its frequencies.
+pub type Scales = FxHashMap<u64, OuterScale>;
 
 /// The scales of `procedures`, the hottest first. Empty in order, where cycles fix each procedure's own.
 pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSamples]) -> Scales {
@@ -31,8 +31,8 @@ pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSa
     let hot: Vec<&ProcedureSamples> = hot.take(PROCEDURES_MAX).copied().collect();
     let analysed: Vec<(u64, Sampled, ProcedureAnalysis)> = in_parallel(&hot, |procedure| {
         let sampled = Sampled::new(selection, procedure, image)?;
-        let analysis =
-            (sampled.model.order == Order::OutOfOrder).then(|| analysis(selection, image, &sampled, 1.0))?;
+        let analysis = (sampled.model.order == Order::OutOfOrder)
+            .then(|| analysis(selection, image, &sampled, OuterScale::default()))?;
         Some((procedure.address?.0, sampled, analysis))
     });
     let members: Vec<Member> = analysed

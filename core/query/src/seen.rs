@@ -45,8 +45,10 @@ mod tests {
         let block = |frequency, class| Block {
             instructions: 0..1,
             frequency: Some(frequency),
+            frequency_interval: None,
             confidence: Confidence::Low,
             cpi: None,
+            cpi_interval: dwell_analysis::Interval { min: 0.0, max: f64::INFINITY },
             best_case_cpi: 1.0,
             class,
         };

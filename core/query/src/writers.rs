@@ -98,7 +98,18 @@ mod tests {
 
     fn block(instructions: std::ops::Range<usize>) -> Block {
         let (frequency, confidence, cpi) = (None, Confidence::Low, None);
-        Block { instructions, frequency, confidence, cpi, best_case_cpi: 1.0, class: 0 }
+        let cpi_interval = dwell_analysis::Interval { min: 0.0, max: f64::INFINITY };
+        let frequency_interval = None;
+        Block {
+            instructions,
+            frequency,
+            frequency_interval,
+            confidence,
+            cpi,
+            cpi_interval,
+            best_case_cpi: 1.0,
+            class: 0,
+        }
     }
 
     fn operands(index: usize) -> Vec<(String, Vec<u64>)> {

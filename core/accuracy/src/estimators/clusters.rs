@@ -24,6 +24,8 @@ pub fn estimate(evidence: &Evidence, procedure: &Procedure, period_cycles: f64) 
         directions: &procedure.directions,
         transfers: &[],
         counted: &[],
+        absolute: &[],
+        is_anchored: false,
         retired: None,
     });
     let executions = |e: Option<frequency::Estimate>| e.map(|e| e.frequency * period_cycles);

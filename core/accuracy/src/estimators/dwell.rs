@@ -1,7 +1,7 @@
 //! Ours, as shipped: the analysis of every procedure, and what it says of frequencies.
 
 use dwell_analysis::{
-    Counted, MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze,
+    Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, Transfer, analyze,
     machine::Order,
     program::{self, Member},
 };
@@ -61,11 +61,12 @@ const PROCEDURES_MAX: usize = 300;
 /// procedures share one scale, by their calls; in order cycles fix each one's.
 pub fn analyses(evidence: &Evidence, model: &MachineModel, help: Help) -> Vec<ProcedureAnalysis> {
     let given: Vec<Given> = evidence.procedures.iter().map(|p| give(p, help)).collect();
-    let one = |p: usize, scale: f64| {
+    let one = |p: usize, outer: OuterScale| {
         let procedure = &evidence.procedures[p];
-        analyze(&input(evidence, procedure, &given[p], scale), model)
+        analyze(&input(evidence, procedure, &given[p], outer), model)
     };
-    let mut analyses: Vec<ProcedureAnalysis> = (0..given.len()).map(|p| one(p, 1.0)).collect();
+    let mut analyses: Vec<ProcedureAnalysis> =
+        (0..given.len()).map(|p| one(p, OuterScale::default())).collect();
     if model.order == Order::InOrder {
         return analyses;
     }
@@ -113,7 +114,7 @@ fn input<'a>(
     evidence: &Evidence,
     procedure: &'a Procedure,
     given: &'a Given,
-    frequency_scale: f64,
+    outer: OuterScale,
 ) -> ProcedureInput<'a> {
     ProcedureInput {
         arch: evidence.arch,
@@ -125,7 +126,8 @@ fn input<'a>(
         branch_directions: given.directions,
         transfers: given.transfers,
         counted: &given.counted,
-        frequency_scale,
+        absolute: &[],
+        outer,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What estimates rest on beside samples of time, counted and in words.
 
-use super::{Evidence, counted};
+use super::{Evidence, absolute, counted};
 use crate::Basis;
 
 /// How much there is of each kind of evidence.
@@ -10,6 +10,7 @@ pub fn of(evidence: &Evidence) -> Basis {
         directions: sum(&mut evidence.directions.iter().flat_map(|&(t, n)| [t, n])),
         steps: evidence.transfers.iter().filter(|t| t.is_sound()).fold(0.0, |sum, t| sum + t.count),
         counted: counted::sound(evidence.counted).count() as u64,
+        absolute: absolute::number(evidence),
         retired: evidence.retired.map_or(0, |r| sum(&mut r.samples.iter().copied())),
     }
 }
@@ -17,6 +18,12 @@ pub fn of(evidence: &Evidence) -> Basis {
 /// Retired instructions, in words.
 pub fn retired(basis: &Basis) -> String {
     format!("{} of retired instructions", number(basis.retired, "sample"))
+}
+
+/// Absolute counts, in words.
+pub fn absolute(basis: &Basis) -> Option<String> {
+    (basis.absolute > 0)
+        .then(|| format!("executions of {} counted while the program ran", number(basis.absolute, "place")))
 }
 
 /// Transfers and windows, in words.

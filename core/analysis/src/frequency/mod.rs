@@ -6,6 +6,7 @@
 //! (docs/measured.md): branch probabilities from sampled directions, flow conservation, one scale for the procedure.
 //! Frequencies are in samples' units: executions divided by the sampling period (DCPI's F).
 
+mod absolute;
 mod basis;
 pub mod cluster;
 mod confidence;
@@ -27,7 +28,7 @@ mod stepped;
 mod usual;
 
 use crate::{
-    Basis, Confidence, Counted, Transfer,
+    AbsoluteCount, Basis, Confidence, Counted, Scale, ScaleKind, Transfer,
     cfg::Cfg,
     equivalence::Equivalence,
     machine::{MachineModel, Order, SkidRule},
@@ -55,6 +56,10 @@ pub struct Evidence<'a> {
     pub counted: &'a [Counted],
     /// Samples of retired instructions, where they were counted.
     pub retired: Option<Retired<'a>>,
+    /// Executions whose scale is known.
+    pub absolute: &'a [AbsoluteCount],
+    /// Whether the scale is known from outside of the procedure, so that it matters how sure each frequency is.
+    pub is_anchored: bool,
 }
 
 /// Samples of the event `instructions`.
@@ -89,6 +94,11 @@ pub struct Estimates {
     pub notes: Vec<String>,
     /// What they rest on.
     pub basis: Basis,
+    /// What is known of their scale.
+    pub scale: Scale,
+    /// By block, where somebody needs it: the standard deviation of its frequency's logarithm, with that of the scale where the
+    /// procedure's own evidence fixes it; without it confidence tells.
+    pub deviations: Vec<f64>,
 }
 
 /// Below this a procedure's estimates are guesses, and a note says so.
@@ -118,13 +128,25 @@ pub fn estimate(evidence: &Evidence) -> Estimates {
             .flatten()
             .for_each(|e| e.confidence = Confidence::Low);
     }
+    let is_enough = total >= FEW_SAMPLES;
+    if is_enough && (evidence.model.order == Order::InOrder || estimates.basis.retired > 0) {
+        let kinds = [(estimates.basis.retired > 0).then(|| basis::retired(&estimates.basis))];
+        let time =
+            (evidence.model.order == Order::InOrder).then(|| "time, which fixes frequencies in order".into());
+        estimates.scale = Scale {
+            kind: ScaleKind::Absolute,
+            deviation: 0.0,
+            headroom: 1.0,
+            evidence: kinds.into_iter().flatten().chain(time).collect(),
+        };
+    }
     debug_assert_eq!(estimates.verify(), Ok(()));
     estimates
 }
 
 impl Estimates {
     /// Multiplies all frequencies.
-    pub fn scale(&mut self, factor: f64) {
+    pub fn multiply(&mut self, factor: f64) {
         if self.basis.retired > 0 {
             return; // counted, not guessed
         }

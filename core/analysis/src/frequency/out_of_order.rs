@@ -14,12 +14,12 @@
 //!    one factor. Hence all of these are of low confidence.
 
 use super::{
-    Estimate, Estimates, Evidence, basis, counted,
+    Estimate, Estimates, Evidence, absolute, basis, counted,
     likely_flow::{self, Count, Fitter, Flow, Suggestion},
     retired, skid, stepped, usual,
 };
 use crate::{
-    Basis,
+    Basis, Scale, ScaleKind,
     cfg::{CfgEdge, EdgeKind, Node},
 };
 
@@ -56,20 +56,38 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let seen = seen_edges(evidence);
     let counts = counts(evidence);
     let fitter = Fitter::new(cfg)?;
-    for steps_max in STEPS_MAX {
+    let is_absolute = evidence.retired.is_none() && absolute::number(evidence) > 0;
+    let mut deviations = Vec::new();
+    for (round, steps_max) in STEPS_MAX.into_iter().enumerate() {
         head_samples = skid::undo(evidence, &shares);
         let classes = ClassCycles::of(evidence, &head_samples, flow.as_ref());
         let guess = guess_edges(evidence, &classes, flow.as_ref());
         let suggestions = suggestions(evidence, &classes);
-        let shown =
-            likely_flow::Evidence { seen: &seen, guess: &guess, suggestions: &suggestions, counts: &counts };
+        let shown = likely_flow::Evidence {
+            seen: &seen,
+            guess: &guess,
+            suggestions: &suggestions,
+            counts: &counts,
+            flow_scale: counts.last().map_or(0, |c| if is_absolute { c.scale } else { 0 }),
+        };
         let fitted = fitter.fit(&shown, steps_max)?;
+        let is_last = round + 1 == STEPS_MAX.len();
+        if is_last && (is_absolute || evidence.is_anchored) {
+            deviations = fitted.deviations();
+        }
         // What was counted needs no guess of the scale.
-        let solved = if evidence.retired.is_some() { fitted } else { scale(fitted, evidence, &classes) };
+        let is_scaled = evidence.retired.is_some() || is_absolute;
+        let solved = if is_scaled { fitted.flow } else { scale(fitted.flow, evidence, &classes) };
         shares = skid::edge_shares(cfg, &solved.edges);
         flow = Some(solved);
     }
     let flow = flow?;
+    if is_absolute {
+        let of_scale: Vec<Count> =
+            counts.iter().filter(|c| Some(c.scale) == counts.last().map(|c| c.scale)).copied().collect();
+        let times = absolute::disagreement(&of_scale, &flow);
+        deviations.iter_mut().for_each(|d| *d *= times);
+    }
     // However well the ratios between blocks are known, samples of time alone leave the scale a guess.
     let confidences = retired::Confidences::of(evidence);
     let estimate = |(&frequency, &class): (&f64, &usize)| {
@@ -83,6 +101,8 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
         head_samples,
         notes: vec![note(&basis)],
         basis,
+        scale: own_scale(is_absolute, &basis),
+        deviations,
     })
 }
 
@@ -92,8 +112,25 @@ fn counts(evidence: &Evidence) -> Vec<Count> {
         return retired::counts(evidence);
     }
     let mut counts = stepped::counts(evidence);
-    counts.extend(counted::counts(evidence, usize::from(!counts.is_empty())));
+    counts.extend(counted::counts(evidence, next_scale(&counts)));
+    counts.extend(absolute::counts(evidence, next_scale(&counts)));
     counts
+}
+
+/// The scale that the procedure's own counts fix.
+fn own_scale(is_absolute: bool, basis: &Basis) -> Scale {
+    if !is_absolute {
+        return Scale::default();
+    }
+    Scale {
+        kind: ScaleKind::Absolute,
+        evidence: basis::absolute(basis).into_iter().collect(),
+        ..Scale::default()
+    }
+}
+
+fn next_scale(counts: &[Count]) -> usize {
+    counts.iter().map(|c| c.scale + 1).max().unwrap_or(0)
 }
 
 /// What cycles alone say of each class.
@@ -294,6 +331,12 @@ fn scale(mut flow: Flow, evidence: &Evidence, classes: &ClassCycles) -> Flow {
 fn note(basis: &Basis) -> String {
     if basis.retired > 0 {
         return format!("frequencies rest on {}", basis::retired(basis));
+    }
+    if let Some(absolute) = basis::absolute(basis) {
+        let others: Vec<String> =
+            basis::directions(basis).into_iter().chain(basis::relative(basis)).collect();
+        let all = [vec![absolute], others].concat();
+        return format!("frequencies rest on {}", basis::enumeration(&all).unwrap_or_default());
     }
     let seen: Vec<String> = basis::directions(basis).into_iter().chain(basis::relative(basis)).collect();
     match basis::enumeration(&seen) {

@@ -71,6 +71,7 @@ pub fn alone(evidence: &Evidence) -> Option<Estimates> {
         head_samples: skid::undo(evidence, &shares),
         notes: vec!["an indirect jump's targets are unknown: every block is estimated on its own".into()],
         basis: Basis { retired: sum, ..Basis::default() },
+        ..Estimates::default()
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dwell_analysis::{
-    Confidence, Counted, MachineModel, ProcedureInput, Transfer, analyze,
+    Confidence, Counted, MachineModel, OuterScale, ProcedureInput, Transfer, analyze,
     program::{self, Member},
     verify_analysis,
 };
@@ -124,7 +124,7 @@ fn calls_and_returns_in_bursts_join_procedures() {
     let member =
         |transfers| Member { instructions: &case.instructions, analysis: &analysis, transfers, counted: &[] };
     let scales = program::scales(&program::shapes(&[member(&often), member(&seldom)]));
-    assert!((scales[0] / scales[1] / 3.0).ln().abs() < 0.05, "{scales:?}");
+    assert!((scales[0].factor / scales[1].factor / 3.0).ln().abs() < 0.05, "{scales:?}");
 }
 
 #[test]
@@ -178,7 +178,8 @@ proptest! {
             branch_directions: &[],
             transfers: &transfers,
             counted: &counted,
-            frequency_scale: scale,
+            absolute: &[],
+            outer: OuterScale { factor: scale, ..OuterScale::default() },
         };
         let analysis = analyze(&input, MachineModel::named(name).unwrap());
         prop_assert_eq!(verify_analysis(&analysis, instructions.len()), Ok(()));
@@ -189,6 +190,6 @@ proptest! {
             counted: &counted,
         };
         let scales = program::scales(&program::shapes(&[member, member]));
-        prop_assert!(scales.iter().all(|s| s.is_finite() && *s > 0.0), "{:?}", scales);
+        prop_assert!(scales.iter().all(|s| s.factor.is_finite() && s.factor > 0.0), "{:?}", scales);
     }
 }

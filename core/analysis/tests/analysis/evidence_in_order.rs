@@ -76,7 +76,7 @@ fn time_alone_leaves_stalled_sides_open() {
         |_| (),
         expect![[r#"
         1000 Low, 4004 High, 3981 Low, 23 Low, 4004 High, 1000 Low
-        Basis { directions: 0, steps: 0.0, counted: 0, retired: 0 }
+        Basis { directions: 0, steps: 0.0, counted: 0, retired: 0, absolute: 0 }
     "#]],
     );
 }
@@ -89,7 +89,7 @@ fn instructions_fix_them() {
         |case| case.events.extend([event(1.0, 1_000_000)]),
         expect![[r#"
         1000 High, 4000 High, 3000 High, 1000 High, 4000 High, 1000 High
-        Basis { directions: 0, steps: 0.0, counted: 0, retired: 41000 }
+        Basis { directions: 0, steps: 0.0, counted: 0, retired: 41000, absolute: 0 }
         frequencies rest on cycles and 41000 samples of retired instructions"#]],
     );
     // Ten times as seldom.
@@ -97,7 +97,7 @@ fn instructions_fix_them() {
         |case| case.events.extend([event(0.1, 10_000_000)]),
         expect![[r#"
         1000 High, 4000 High, 3000 High, 1000 Low, 4000 High, 1000 High
-        Basis { directions: 0, steps: 0.0, counted: 0, retired: 4100 }
+        Basis { directions: 0, steps: 0.0, counted: 0, retired: 4100, absolute: 0 }
         frequencies rest on cycles and 4100 samples of retired instructions"#]],
     );
 }
@@ -108,7 +108,7 @@ fn steps_fix_them() {
         |case| case.transfers = transfers(&INSIDE),
         expect![[r#"
         1000 Low, 4000 High, 3000 Low, 1000 Low, 4000 High, 1000 Low
-        Basis { directions: 0, steps: 27500.0, counted: 0, retired: 0 }
+        Basis { directions: 0, steps: 27500.0, counted: 0, retired: 0, absolute: 0 }
         frequencies rest on cycles and 27500 stepped transfers"#]],
     );
     // The return is told of too.
@@ -117,7 +117,7 @@ fn steps_fix_them() {
         |case| case.transfers = transfers(&all),
         expect![[r#"
         1000 High, 4000 High, 3000 Low, 1000 Low, 4000 High, 1000 High
-        Basis { directions: 0, steps: 30000.0, counted: 0, retired: 0 }
+        Basis { directions: 0, steps: 30000.0, counted: 0, retired: 0, absolute: 0 }
         frequencies rest on cycles and 30000 stepped transfers"#]],
     );
 }
@@ -128,7 +128,7 @@ fn windows_fix_them() {
         |case| case.counted = vec![counted(4, 7.0, 5), counted(9, 7.0, 5)],
         expect![[r#"
         1000 Low, 4000 High, 3000 Low, 1000 Low, 4000 High, 1000 Low
-        Basis { directions: 0, steps: 0.0, counted: 2, retired: 0 }
+        Basis { directions: 0, steps: 0.0, counted: 2, retired: 0, absolute: 0 }
         frequencies rest on cycles and counted windows of 2 places"#]],
     );
     // Both sides stall, but together they are as many as the loop's turns.
@@ -136,7 +136,7 @@ fn windows_fix_them() {
         |case| case.counted = vec![counted(4, 7.0, 5), counted(8, 7.0, 5)],
         expect![[r#"
         1000 Low, 4000 High, 3000 Low, 1000 Low, 4000 High, 1000 Low
-        Basis { directions: 0, steps: 0.0, counted: 2, retired: 0 }
+        Basis { directions: 0, steps: 0.0, counted: 2, retired: 0, absolute: 0 }
         frequencies rest on cycles and counted windows of 2 places"#]],
     );
     // A place whose scale no other shares.
@@ -144,7 +144,7 @@ fn windows_fix_them() {
         |case| case.counted = vec![counted(4, 7.0, 5), counted(9, 7.0, 6)],
         expect![[r#"
         1000 Low, 4004 High, 3981 Low, 23 Low, 4004 High, 1000 Low
-        Basis { directions: 0, steps: 0.0, counted: 2, retired: 0 }
+        Basis { directions: 0, steps: 0.0, counted: 2, retired: 0, absolute: 0 }
         frequencies rest on cycles and counted windows of 2 places"#]],
     );
 }
@@ -159,7 +159,7 @@ fn all_of_it_is_taken() {
         },
         expect![[r#"
             1000 High, 4000 High, 3000 High, 1000 High, 4000 High, 1000 High
-            Basis { directions: 0, steps: 27500.0, counted: 2, retired: 41000 }
+            Basis { directions: 0, steps: 27500.0, counted: 2, retired: 41000, absolute: 0 }
             frequencies rest on cycles, 41000 samples of retired instructions, 27500 stepped transfers and counted windows of 2 places"#]],
     );
 }
@@ -173,7 +173,7 @@ fn instructions_count_without_a_graph() {
     case.events.insert(Event::INSTRUCTIONS, (vec![1000; 3], 1_000_000));
     expect![[r#"
         1000 High
-        Basis { directions: 0, steps: 0.0, counted: 0, retired: 3000 }
+        Basis { directions: 0, steps: 0.0, counted: 0, retired: 3000, absolute: 0 }
         an indirect jump's targets are unknown: every block is estimated on its own
         frequencies rest on cycles and 3000 samples of retired instructions"#]]
     .assert_eq(&told(&case.analyze()));

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use dwell_analysis::{MachineModel, ProcedureInput, analyze, recover_jump_targets, verify_analysis};
+use dwell_analysis::{
+    MachineModel, OuterScale, ProcedureInput, analyze, recover_jump_targets, verify_analysis,
+};
 use dwell_image::{Arch, Flow, ImageAddress, Instruction, MemoryOperand, Operand, Register, RegisterSet};
 use expect_test::expect;
 use proptest::prelude::*;
@@ -85,7 +87,8 @@ proptest! {
                 event_samples: &BTreeMap::new(),
                 branch_directions: &directions,
                 transfers: &[], counted: &[],
-                frequency_scale: 1.0,
+                absolute: &[],
+            outer: OuterScale::default(),
             };
             let analysis = analyze(&input, model);
             prop_assert_eq!(verify_analysis(&analysis, instructions.len()), Ok(()));

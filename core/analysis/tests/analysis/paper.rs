@@ -122,6 +122,8 @@ fn clusters(case: &Case) -> (Schedule, cluster::Points, cluster::Found) {
         transfers: &[],
         counted: &[],
         retired: None,
+        absolute: &[],
+        is_anchored: false,
     };
     let whole = frequency::by_clusters(&evidence).blocks[1].unwrap().frequency;
     assert_eq!(whole, found.frequency, "the loop is one class");

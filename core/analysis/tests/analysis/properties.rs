@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use dwell_analysis::{
-    Confidence, Counted, MachineModel, ProcedureAnalysis, ProcedureInput, Transfer, analyze,
+    Confidence, Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, Transfer, analyze,
     cfg::Cfg,
     equivalence::Equivalence,
     frequency::{self, Evidence, Retired},
@@ -53,7 +53,8 @@ fn analysed(machine: &str, arch: Arch, code: &[Instruction], samples: &[u64]) ->
         branch_directions: &[],
         transfers: &[],
         counted: &[],
-        frequency_scale: 1.0,
+        absolute: &[],
+        outer: OuterScale::default(),
     };
     analyze(&input, MachineModel::named(machine).expect("a model"))
 }
@@ -110,7 +111,8 @@ proptest! {
                 event_samples: &events,
                 branch_directions: &seen,
                 transfers: &[], counted: &[],
-                frequency_scale: 1.0,
+                absolute: &[],
+            outer: OuterScale::default(),
             };
             let analysis = analyze(&input, MachineModel::named(machine).expect("a model"));
             prop_assert_eq!(verify_analysis(&analysis, instructions.len()), Ok(()));
@@ -139,7 +141,7 @@ proptest! {
             let evidence = Evidence {
                 model, cfg: &cfg, equivalence: &equivalence, schedule: &schedule,
                 samples: &samples[..n], directions: &seen[..n],
-                transfers: &transfers, counted: &counted, retired,
+                transfers: &transfers, counted: &counted, retired, absolute: &[], is_anchored: false,
             };
             let estimates = frequency::estimate(&evidence);
             prop_assert_eq!(estimates.verify(), Ok(()));
@@ -200,6 +202,7 @@ proptest! {
         let estimate = |samples: &[u64]| frequency::by_clusters(&Evidence {
             model, cfg: &cfg, equivalence: &equivalence, schedule: &schedule,
             samples, directions: &vec![(0, 0); samples.len()], transfers: &[], counted: &[], retired: None,
+            absolute: &[], is_anchored: false,
         });
         let once = &samples[..code.len()];
         let twice: Vec<u64> = once.iter().map(|s| 2 * s).collect();
@@ -323,7 +326,7 @@ fn one_sample_in_order_is_a_guess() {
     expect![[r#"
         frequency 1 Low, cpi 0.50, best 0.50
              1.0 1 add x1, x1, x2
-             0.0 0 ret
+               - 0 ret
         note: a guess: the procedure has 1 sample
     "#]]
     .assert_eq(&listing(&case));

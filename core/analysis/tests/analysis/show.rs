@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use dwell_analysis::{
-    Counted, MachineModel, ProcedureAnalysis, ProcedureInput, StallKind, Transfer, analyze,
+    Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, StallKind, Transfer, analyze,
     cfg::{Cfg, Node},
     equivalence::Equivalence,
 };
@@ -52,7 +52,8 @@ impl Case<'_> {
             branch_directions: &self.directions,
             transfers: &self.transfers,
             counted: &self.counted,
-            frequency_scale: 1.0,
+            absolute: &[],
+            outer: OuterScale::default(),
         };
         analyze(&input, MachineModel::named(self.machine).expect("a model"))
     }

@@ -11,7 +11,7 @@
 //! *A process apart*, because a thread that was single-stepped and whose tracer is killed at that moment keeps the
 //! trap flag and dies of SIGTRAP (measured on Linux 6.18: kill -9 of the tracer ended the target). So whatever ends
 //! the collector, Ctrl-C or `kill -9`, the helper finishes its burst (milliseconds), detaches, reads the end of its
-//! channel and goes. It has a name and a session of its own, lest a signal meant for us reach it.
+//! channel and goes. It has a name and a process group of its own, lest a signal meant for us reach it.
 //!
 //! The helper is forked, not executed, from a process that may have threads: it takes no lock of theirs. That it
 //! allocates and makes threads of its own, glibc and musl allow after a fork. Should it panic, it ends.
@@ -20,6 +20,7 @@ use std::{
     io, mem,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     ptr,
+    time::{Duration, Instant},
 };
 
 /// Steps of the longest burst.
@@ -151,6 +152,7 @@ pub struct Order {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Request {
+    number: u64,
     pid: u32,
     tid: u32,
     how: u32,
@@ -160,8 +162,13 @@ struct Request {
     seed: u64,
 }
 
-/// How many bursts are in [`Shared`].
-type Reply = u32;
+/// The answer to the request of that number.
+#[repr(C)]
+struct Reply {
+    number: u64,
+    /// How many bursts are in [`Shared`].
+    bursts: u32,
+}
 
 /// One burst.
 #[repr(C)]
@@ -186,6 +193,8 @@ pub struct Stepper {
     channel: OwnedFd,
     shared: *mut Shared,
     helper: libc::pid_t,
+    /// The number of the latest request.
+    asked: u64,
 }
 
 // SAFETY: the mapping belongs to this value alone; the helper writes it only between a request and its reply.
@@ -223,7 +232,7 @@ impl Stepper {
             unsafe { libc::munmap(mapped, mem::size_of::<Shared>()) };
             return Err(error);
         }
-        Ok(Stepper { channel: ours, shared, helper })
+        Ok(Stepper { channel: ours, shared, helper, asked: 0 })
     }
 
     /// The helper's process id: who must be allowed to trace.
@@ -231,10 +240,12 @@ impl Stepper {
         self.helper as u32
     }
 
-    /// Asks for bursts of thread `tid` of process `pid`. One order at a time: [`Stepper::reply`] must have answered the
-    /// last one.
+    /// Asks for bursts of thread `tid` of process `pid`. One order at a time: if [`Stepper::reply`] has not answered the
+    /// last one yet, its bursts are lost.
     pub fn request(&mut self, pid: u32, tid: u32, order: &Order) -> io::Result<()> {
+        self.asked += 1;
         let request = Request {
+            number: self.asked,
             pid,
             tid,
             how: order.how as u32,
@@ -251,22 +262,36 @@ impl Stepper {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The answer, waiting for it up to `timeout_ms`; `None` while bursts go on. An error: the helper is gone.
-    pub fn reply(&mut self, timeout_ms: i32) -> io::Result<Option<Vec<Steps>>> {
+    /// The answer to the latest request, waiting for it up to `timeout_ms`; `None` while bursts go on. An error: the helper is
+    /// gone.
+    pub fn reply(&mut self, timeout_ms: u32) -> io::Result<Option<Vec<Steps>>> {
+        let end = Instant::now() + Duration::from_millis(timeout_ms.into());
+        while let Some(reply) = self.next_reply(end.saturating_duration_since(Instant::now()))? {
+            if reply.number == self.asked {
+                return Ok(Some(
+                    (0..(reply.bursts as usize).min(BURSTS_MAX)).map(|i| self.burst(i)).collect(),
+                ));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_reply(&self, timeout: Duration) -> io::Result<Option<Reply>> {
         let fd = self.channel.as_raw_fd();
         let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let timeout_ms = timeout.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32;
         // SAFETY: one live pollfd.
         if unsafe { libc::poll(&raw mut polled, 1, timeout_ms) } < 1 {
             return Ok(None);
         }
-        let mut bursts: Reply = 0;
+        let mut reply = Reply { number: 0, bursts: 0 };
         let size = mem::size_of::<Reply>();
         // SAFETY: the kernel writes at most `size` bytes to the live reply, for which any bytes are valid.
-        let received = unsafe { libc::recv(fd, (&raw mut bursts).cast(), size, libc::MSG_DONTWAIT) };
+        let received = unsafe { libc::recv(fd, (&raw mut reply).cast(), size, libc::MSG_DONTWAIT) };
         if received != size as isize {
             return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the stepping process ended"));
         }
-        Ok(Some((0..(bursts as usize).min(BURSTS_MAX)).map(|i| self.burst(i)).collect()))
+        Ok(Some(reply))
     }
 
     fn burst(&self, index: usize) -> Steps {

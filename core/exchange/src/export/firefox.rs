@@ -2,7 +2,8 @@
 //!
 //! The format: docs-developer/processed-profile-format.md of firefox-devtools/profiler; this is version 55, which later ones
 //! upgrade. Frames carry lines (the source view) and addresses within their symbols' libraries (the assembly view, which asks
-//! a symbol server such as `samply load` for the bytes). Samples have no times here, so they follow each other as procedures do.
+//! a symbol server such as `samply load` for the bytes). Samples have no times here, so they follow each other as procedures do,
+//! one each millisecond; the profile says when that begins and ends, since without samples nothing else would.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +34,7 @@ pub fn write(places: &Places) -> String {
     let threads: Vec<Value> =
         (0..places.events.len()).map(|event| thread(places, event, &libraries)).collect();
     let event = places.events.first();
+    let longest = (0..places.events.len()).map(|event| sampled(places, event).count()).max().unwrap_or(0);
     let interval_ms = event.filter(|e| e.unit == "ns").map_or(1.0, |e| e.period as f64 / 1e6);
     let file = json!({
         "meta": {
@@ -40,6 +42,7 @@ pub fn write(places: &Places) -> String {
             "product": "dwell", "interval": interval_ms, "startTime": places.start_ns as f64 / 1e6,
             "symbolicated": true, "categories": categories(), "markerSchema": [], "extensions":
                 { "length": 0, "baseURL": [], "id": [], "name": [] },
+            "profilingStartTime": 0, "profilingEndTime": longest + 1,
             "pausedRanges": [], "usesOnlyOneStackType": true, "sourceCodeIsNotOnSearchfox": true,
             "sampleUnits": { "time": "ms", "eventDelay": "ms", "threadCPUDelta": "ns" },
             "importedFrom": concat!("dwell ", env!("CARGO_PKG_VERSION")),
@@ -49,6 +52,12 @@ pub fn write(places: &Places) -> String {
         "pages": [], "profilerOverhead": [], "counters": [],
     });
     file.to_string() + "\n"
+}
+
+/// The instructions that have samples of an event.
+fn sampled(places: &Places, event: usize) -> impl Iterator<Item = (&ProcedurePlaces, &InstructionPlace)> {
+    let all = places.procedures.iter().flat_map(|p| p.instructions.iter().map(move |i| (p, i)));
+    all.filter(move |(_, i)| i.samples[event] > 0)
 }
 
 #[derive(Default)]
@@ -158,11 +167,9 @@ fn thread(places: &Places, event: usize, libraries: &Libraries) -> Value {
         stacks: Table::new(),
     };
     let (mut stacks, mut weights) = (Vec::new(), Vec::new());
-    for p in &places.procedures {
-        for i in p.instructions.iter().filter(|i| i.samples[event] > 0) {
-            stacks.push(thread.stack(p, i));
-            weights.push(i.samples[event]);
-        }
+    for (p, i) in sampled(places, event) {
+        stacks.push(thread.stack(p, i));
+        weights.push(i.samples[event]);
     }
     thread.value(&places.events[event].name, &places.epochs.join("+"), event, &stacks, &weights)
 }

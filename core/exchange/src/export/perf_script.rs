@@ -1,8 +1,8 @@
 //! What `perf script` prints: a record for each sample, innermost call first, for tools that read that text.
 //!
-//! `stackcollapse-perf.pl` and `inferno-collapse-perf` count records, so a sample of the first event is one record. Process,
-//! CPU and time are not kept by Dwell: the image's file name stands for the command, whose records follow each other by the
-//! period, since readers take the time up to a command's next record for the record's.
+//! Readers count records, or add up their periods as `inferno-collapse-perf` does, so a sample of the first event is one record.
+//! Process, CPU and time are not kept by Dwell: the image's file name stands for the command, whose records follow each other by
+//! the period, since readers take the time up to a command's next record for the record's.
 
 use std::{collections::BTreeMap, fmt::Write};
 

@@ -1,9 +1,13 @@
 //! Each format as its real reader reads it, where that is installed; the texts as they are.
 
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use dwell_query::answer::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces};
 use expect_test::expect;
+use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
 
 use super::{Format, export};
 
@@ -146,7 +150,6 @@ fn perf_script() {
 
 #[test]
 fn otlp_decodes_by_the_published_schema_and_every_index_is_in_its_table() {
-    use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
     let data = <ProfilesData as prost::Message>::decode(&export(&places(), Format::Otlp)[..]).unwrap();
     let d = data.dictionary.unwrap();
     let profiles = &data.resource_profiles[0].scope_profiles[0].profiles;
@@ -187,6 +190,99 @@ fn otlp_decodes_by_the_published_schema_and_every_index_is_in_its_table() {
         .map(|l| (name(d.function_table[l.function_index as usize].name_strindex), l.line))
         .collect();
     assert_eq!(names, [("mix", 9), ("hot", 5)], "innermost first");
+}
+
+/// The program in `tests/otlp-collector`, built with the collector's own library. `None` where it cannot be had, which is printed.
+fn collector(folder: &Path) -> Option<PathBuf> {
+    let go = |arguments: &[&str]| {
+        let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/otlp-collector");
+        let mut command = Command::new("go");
+        command
+            .current_dir(sources)
+            .env("GOTOOLCHAIN", "local")
+            .env("GOFLAGS", "-buildvcs=false")
+            .args(arguments);
+        match command.output() {
+            Ok(ended) if ended.status.success() => Ok(()),
+            Ok(ended) => Err(String::from_utf8_lossy(&ended.stderr).trim().replace('\n', "; ")),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    // Older than its sources ask for, or without a network and the modules.
+    if let Err(why) = go(&["mod", "download"]) {
+        println!("SKIPPED the_opentelemetry_collector_reads_it: go mod download: {why}");
+        return None;
+    }
+    let program = folder.join("collector");
+    go(&["build", "-o", program.to_str().unwrap(), "."]).unwrap();
+    Some(program)
+}
+
+/// What a message means: a part that is missing is its default, which the collector writes out.
+fn with_defaults(message: &[u8]) -> ProfilesData {
+    let mut data = <ProfilesData as prost::Message>::decode(message).unwrap();
+    for resource in &mut data.resource_profiles {
+        resource.resource.get_or_insert_default();
+    }
+    for attribute in &mut data.dictionary.as_mut().unwrap().attribute_table {
+        attribute.value.get_or_insert_default();
+    }
+    data
+}
+
+#[test]
+fn the_opentelemetry_collector_reads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = collector(folder.path()) else { return };
+    let [sent, onward] = ["sent", "onward"].map(|name| folder.path().join(name));
+    std::fs::write(&sent, export(&places(), Format::Otlp)).unwrap();
+    let ended = Command::new(program).args([&sent, &onward]).output().unwrap();
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{}", String::from_utf8_lossy(&ended.stderr));
+    expect![[r#"
+        samples: 100 count of cpu-clock, one each 1000000 nanoseconds, in 5000000000 ns
+          10 0x2000 cold;1@/src/a.c:12
+          20 0x1004 mix@/src/a.c:9 hot@/src/a.c:5
+          70 0x1000 hot@/src/a.c:4
+        page-faults: 10 count of page-faults, one each 1 events, in 5000000000 ns
+          1 0x2000 cold;1@/src/a.c:12
+          2 0x1004 mix@/src/a.c:9 hot@/src/a.c:5
+          7 0x1000 hot@/src/a.c:4
+        instructions: 203 count of instructions, one each 1 events, in 5000000000 ns
+          100 0x1000 hot@/src/a.c:4
+          100 0x1004 mix@/src/a.c:9 hot@/src/a.c:5
+          3 0x2000 cold;1@/src/a.c:12
+        /usr/bin/prog: process.executable.build_id.gnu abcdef
+    "#]]
+    .assert_eq(&String::from_utf8(ended.stdout).unwrap());
+    let [sent, onward] = [sent, onward].map(|file| with_defaults(&std::fs::read(file).unwrap()));
+    assert_eq!(sent, onward, "the collector knows each field");
+}
+
+/// Inferno adds up the periods of records: a sample of `cpu-clock` is a million nanoseconds.
+#[test]
+fn inferno_folds_perf_script_to_our_folded_stacks() {
+    use inferno::collapse::{Collapse, perf::Folder};
+    let mut folded = Vec::new();
+    Folder::default().collapse(&export(&places(), Format::PerfScript)[..], &mut folded).unwrap();
+    let folded = String::from_utf8(folded).unwrap();
+    assert_eq!(folded.replace("000000\n", "\n"), text(Format::Folded));
+}
+
+#[test]
+fn inferno_draws_a_flame_graph_with_every_sample() {
+    let mut graph = Vec::new();
+    let mut options = inferno::flamegraph::Options::default();
+    inferno::flamegraph::from_lines(&mut options, text(Format::Folded).lines(), &mut graph).unwrap();
+    let graph = String::from_utf8(graph).unwrap();
+    let titles = graph.split("<title>").skip(1).map(|rest| rest.split("</title>").next().unwrap());
+    expect![[r#"
+        cold:1 (10 samples, 10.00%)
+        all (100 samples, 100%)
+        prog (100 samples, 100.00%)
+        hot (90 samples, 90.00%)
+        mix (20 samples, 20.00%)
+    "#]]
+    .assert_eq(&titles.map(|title| format!("{title}\n")).collect::<String>());
 }
 
 /// A profile as the format's own library writes it.

@@ -24,22 +24,22 @@ fn in_order_data_cache_miss_of_the_load_that_feeds_the_store() {
         expect![[r#"
             frequency 1003 High, cpi 2.18, best 0.59
                  1.0 1 ldr x4, [x1]
-                 0.0 0 add x0, x0, 4
+                   - 0 add x0, x0, 4
                  1.0 1 ldr x5, [x1, 8]
                   static Slotting 0.5..0.5 by ldr x5, [x1, 8]
                  1.0 1 ldr x6, [x1, 16]
-                 0.0 0 add x1, x1, 32
+                   - 0 add x1, x1, 32
                   dynamic DCacheMiss 0.0..17.0 by ldr x4, [x1]
                   dynamic WriteBuffer 0.0..17.0 by str x4, [x2]
                 18.0 1 str x4, [x2]
-                 0.0 0 add x7, x7, 1
+                   - 0 add x7, x7, 1
                  1.0 1 str x5, [x2, 8]
-                 0.0 0 add x2, x2, 32
+                   - 0 add x2, x2, 32
                  1.0 1 cmp x0, x3
                   static Dependency 0.5..0.5 by cmp x0, x3
                  1.0 1 b.ne loop
             frequency 0 Low, cpi -, best 0.50
-                 0.0 1 ret
+                   - 1 ret
         "#]],
     );
 }
@@ -56,17 +56,17 @@ fn pointer_chase() {
         &[0, 6, 9990, 0, 4],
         &[(3, 999, 1)],
         expect![[r#"
-            frequency 0 Low, cpi 0.03, best 0.17
-                 0.0 1 mov rcx, 1000
+            frequency 0 Low, cpi 0.17, best 0.17
+                   - 1 mov rcx, 1000
             frequency 222 Low, cpi 15.00, best 1.33
                   static Dependency 3.7..3.7 by mov rax, [rax]
                   dynamic DCacheMiss 0.0..41.1 by mov rax, [rax]
                   dynamic DtlbMiss 0.0..41.1 by mov rax, [rax]
                 44.9 1 mov rax, [rax]
-                 0.0 0 dec rcx
-                 0.0 0 jne loop
+                   - 0 dec rcx
+                   - 0 jne loop
             frequency 0 Low, cpi -, best 0.17
-                 0.0 1 ret
+                   - 1 ret
             note: frequencies are relative: they rest on 1000 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );

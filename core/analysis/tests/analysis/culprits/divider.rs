@@ -22,12 +22,12 @@ fn in_order_divider_is_slower_than_its_least() {
                   static Dependency 11.5..11.5 by sdiv x1, x2, x3
                   dynamic Divider 12.9..12.9 by sdiv x1, x2, x3
                 24.9 12 add x4, x1, x4
-                 0.0 0 add x5, x5, 1
+                   - 0 add x5, x5, 1
                  1.0 1 eor x6, x6, x5
-                 0.0 0 cmp x5, x7
+                   - 0 cmp x5, x7
                  1.0 1 b.ne loop
             frequency 0 Low, cpi -, best 0.50
-                 0.0 1 ret
+                   - 1 ret
         "#]],
     );
 }
@@ -46,16 +46,16 @@ fn divide_chain_is_static_first() {
         &[(4, 1000, 1)],
         expect![[r#"
             frequency 909 Low, cpi 2.20, best 2.20
-                 0.0 1 xor edx, edx
+                   - 1 xor edx, edx
                   static Dependency 9.4..9.4 by add rax, rcx
                   dynamic Divider 0.9..0.9 by div rbx
                 10.4 0 div rbx
                   static Dependency 0.9..0.9 by div rbx
                  0.5 0 add rax, rcx
-                 0.1 0 dec rsi
-                 0.0 0 jne loop
+                   - 0 dec rsi
+                   - 0 jne loop
             frequency 1 Low, cpi -, best 0.17
-                 0.0 1 ret
+                   - 1 ret
             note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );

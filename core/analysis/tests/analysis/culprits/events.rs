@@ -34,12 +34,12 @@ fn event_samples_bound_a_cause() {
               dynamic DCacheMiss 14.3..14.3 by ldr x1, [x2]
               dynamic Unexplained 12.6..12.6
             29.9 3 add x3, x3, x1
-             0.0 0 add x4, x4, 1
+               - 0 add x4, x4, 1
              1.0 1 eor x5, x5, x4
-             0.0 0 cmp x4, x7
+               - 0 cmp x4, x7
              1.0 1 b.ne loop
         frequency 0 Low, cpi -, best 0.50
-             0.0 1 ret
+               - 1 ret
     "#]];
     expected.assert_eq(&listing(&case));
 }
@@ -70,7 +70,7 @@ fn counted_mispredictions_bound_what_they_cost() {
         frequency 1000 Medium, cpi 0.50, best 0.75
              1.0 1 cmp x1, x2
               static Dependency 0.5..0.5 by cmp x1, x2
-             0.0 1 b.eq other
+               - 1 b.eq other
         frequency 500 High, cpi 1.00, best 0.75
              1.0 1 add x3, x3, x4
               static Dependency 0.5..0.5 by add x3, x3, x4
@@ -84,7 +84,7 @@ fn counted_mispredictions_bound_what_they_cost() {
               dynamic Unexplained 1.0..1.0
              1.0 0 b.ne loop
         frequency 0 Low, cpi -, best 0.50
-             0.0 1 ret
+               - 1 ret
     "#]];
     expected.assert_eq(&listing(&case));
 }

@@ -41,7 +41,7 @@ fn in_order_instruction_cache_miss_at_the_start_of_a_line() {
                   static Dependency 0.5..0.5 by cmp x6, x7
                  1.0 1 b.ne loop
             frequency 0 Low, cpi -, best 0.50
-                 0.0 1 ret
+                   - 1 ret
         "#]],
     );
 }

@@ -20,15 +20,15 @@ fn system_call() {
         &[(4, 1000, 1)],
         expect![[r#"
             frequency 6975 Low, cpi 0.27, best 0.20
-                 0.0 1 mov eax, edx
+                   - 1 mov eax, edx
                   dynamic System 1.1..1.1 by syscall
                  1.3 0 syscall
                   static Dependency 0.3..0.3 by add rbx, 1
-                 0.0 0 add rbx, 1
-                 0.0 0 cmp rbx, rsi
-                 0.0 0 jne loop
+                   - 0 add rbx, 1
+                   - 0 cmp rbx, rsi
+                   - 0 jne loop
             frequency 2 Low, cpi -, best 0.17
-                 0.0 1 ret
+                   - 1 ret
             note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );
@@ -72,15 +72,15 @@ fn time_in_the_kernel() {
         frequency 1000 High, cpi 0.67, best 0.58
               in the kernel: PageFault 4.0
              1.0 1 str x1, [x2]
-             0.0 0 add x8, x8, 1
+               - 0 add x8, x8, 1
               in the kernel: System 0.9
              1.0 1 svc
               static Slotting 0.5..0.5 by svc
              1.0 1 eor x1, x1, x8
-             0.0 0 cmp x8, x9
+               - 0 cmp x8, x9
              1.0 1 b.ne loop
         frequency 0 Low, cpi -, best 0.50
-             0.0 1 ret
+               - 1 ret
     "#]]
     .assert_eq(&listing(&case));
 }

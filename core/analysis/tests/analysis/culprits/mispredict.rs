@@ -26,7 +26,7 @@ fn in_order_mispredicted_branch_at_the_heads_it_leads_to() {
         expect![[r#"
             frequency 1003 High, cpi 1.25, best 1.12
                  1.0 1 ldr x1, [x2]
-                 0.0 0 add x2, x2, 8
+                   - 0 add x2, x2, 8
                   static Dependency 2.0..2.0 by ldr x1, [x2]
                  3.0 3 cmp x1, x3
                   static Dependency 0.5..0.5 by cmp x1, x3
@@ -36,7 +36,7 @@ fn in_order_mispredicted_branch_at_the_heads_it_leads_to() {
                  6.9 1 add x4, x4, x1
                   static Dependency 0.5..0.5 by add x4, x4, x1
                  1.0 1 eor x5, x5, x4
-                 0.0 0 b join
+                   - 0 b join
             frequency 499 Low, cpi 3.91, best 0.75
                   dynamic BranchMispredict 5.8..5.8 by b.ne other
                  6.8 1 add x6, x6, x1
@@ -47,7 +47,7 @@ fn in_order_mispredicted_branch_at_the_heads_it_leads_to() {
                   static Dependency 0.5..0.5 by cmp x2, x8
                  1.0 1 b.ne loop
             frequency 0 Low, cpi -, best 0.50
-                 0.0 1 ret
+                   - 1 ret
         "#]],
     );
 }
@@ -74,13 +74,13 @@ fn mispredicted_branches() {
         &[(3, 500, 480), (10, 990, 1)],
         expect![[r#"
             frequency 2025 Low, cpi 0.27, best 0.12
-                 0.1 1 mov rax, [rdi]
-                 0.1 0 add rdi, 8
+                   - 1 mov rax, [rdi]
+                   - 0 add rdi, 8
                   dynamic DCacheMiss 0.0..0.6 by mov rax, [rdi]
                   dynamic BranchMispredict 0.0..0.6 by jl other
                   dynamic DtlbMiss 0.0..0.4 by mov rax, [rdi]
                  0.8 0 cmp rax, rbx
-                 0.0 0 jl other
+                   - 0 jl other
             frequency 987 Low, cpi 0.72, best 0.17
                   dynamic BranchMispredict 1.4..1.4 by jl other
                  1.5 1 add rcx, rax
@@ -90,11 +90,11 @@ fn mispredicted_branches() {
                   dynamic BranchMispredict 1.3..1.3 by jl other
                  1.4 1 add rdx, rax
                  0.2 0 add r8, 1
-            frequency 2025 Low, cpi 0.12, best 0.08
+            frequency 2025 Low, cpi 0.17, best 0.08
                  0.2 1 cmp rdi, rsi
-                 0.0 0 jne loop
+                   - 0 jne loop
             frequency 1 Low, cpi -, best 0.17
-                 0.0 1 ret
+                   - 1 ret
             note: frequencies are relative: they rest on 1971 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );
@@ -118,19 +118,19 @@ fn a_branch_that_always_goes_one_way_is_innocent() {
         &[(3, 100_000, 1), (7, 99_000, 1)],
         expect![[r#"
             frequency 3226 Low, cpi 0.29, best 0.12
-                 0.1 1 mov rax, [rdi]
+                   - 1 mov rax, [rdi]
                   dynamic Unexplained 0.8..0.8
                  0.9 0 add rdi, 8
-                 0.2 0 cmp rax, rbx
-                 0.0 0 jl other
-            frequency 0 Low, cpi 0.08, best 0.17
-                 0.0 1 add rcx, rax
-                 0.2 0 add r9, 1
-            frequency 3226 Low, cpi 0.08, best 0.08
-                 0.2 1 cmp rdi, rsi
-                 0.0 0 jne loop
+                   - 0 cmp rax, rbx
+                   - 0 jl other
+            frequency 0 Low, cpi 0.17, best 0.17
+                   - 1 add rcx, rax
+                   - 0 add r9, 1
+            frequency 3226 Low, cpi 0.17, best 0.08
+                   - 1 cmp rdi, rsi
+                   - 0 jne loop
             frequency 0 Low, cpi -, best 0.17
-                 0.0 1 ret
+                   - 1 ret
             note: frequencies are relative: they rest on 199002 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );

@@ -24,9 +24,9 @@ fn locked_operation() {
                 19.6 1 lock add [rdi], rax
                  0.2 0 add rbx, 1
                  0.2 0 cmp rbx, rsi
-                 0.0 0 jne loop
+                   - 0 jne loop
             frequency 0 Low, cpi -, best 0.17
-                 0.0 1 ret
+                   - 1 ret
             note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );

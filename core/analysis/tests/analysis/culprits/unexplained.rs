@@ -31,7 +31,7 @@ fn a_stall_that_nothing_explains_says_so() {
                   static Dependency 0.5..0.5 by cmp x4, x7
                  1.0 1 b.ne loop
             frequency 0 Low, cpi -, best 0.50
-                 0.0 1 ret
+                   - 1 ret
         "#]],
     );
 }
@@ -47,11 +47,11 @@ fn string_instructions_keep_their_samples() {
         &[],
         expect![[r#"
             frequency 10000 Low, cpi 0.33, best 0.22
-                 0.0 1 mov rcx, rsi
+                   - 1 mov rcx, rsi
                   static FunctionalUnit 0.2..0.2 by rep stosq
                   dynamic Unexplained 0.7..0.7
                  1.0 0 rep stosq
-                 0.0 0 ret
+                   - 0 ret
             note: frequencies rest on cycles alone, which on an out-of-order machine say little about them
         "#]],
     );

@@ -22,11 +22,11 @@ fn store_miss() {
                   dynamic ICacheMiss 0.0..0.7
                  8.9 1 mov [rdi], rax
                   static Dependency 0.5..0.5 by add rdi, 4096
-                 0.1 0 add rdi, 4096
-                 0.1 0 cmp rdi, rsi
-                 0.0 0 jne loop
+                   - 0 add rdi, 4096
+                   - 0 cmp rdi, rsi
+                   - 0 jne loop
             frequency 1 Low, cpi -, best 0.17
-                 0.0 1 ret
+                   - 1 ret
             note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
         "#]],
     );

@@ -7,6 +7,10 @@ use std::{
 
 use super::*;
 
+/// A reply takes no longer unless the helper itself gets no CPU: 5 s for a thread that has a signal to take, a second for one that
+/// was killed, and less for all else (`helper/halt.rs`).
+const REPLY_MS_MAX: u32 = 10_000;
+
 /// A child that no failing test leaves behind.
 struct Target(Child);
 
@@ -27,7 +31,7 @@ fn request(stepper: &mut Stepper, child: &Child, how: How, steps_max: usize, del
 }
 
 fn reply(stepper: &mut Stepper) -> Steps {
-    stepper.reply(60_000).unwrap().unwrap().pop().unwrap()
+    stepper.reply(REPLY_MS_MAX).unwrap().unwrap().pop().unwrap()
 }
 
 /// A burst of the child's only thread; asks again while it is not running yet.
@@ -96,9 +100,33 @@ fn bursts_come_several_at_a_time() {
     burst(&mut stepper, &child);
     let order = Order { how: How::Follow, steps_max: 300, bursts: 8, delay_ns: 1_000_000, seed: 5 };
     stepper.request(child.0.id(), child.0.id(), &order).unwrap();
-    let bursts = stepper.reply(10_000).unwrap().unwrap();
+    let bursts = stepper.reply(REPLY_MS_MAX).unwrap().unwrap();
     assert_eq!(bursts.len(), 8);
     assert!(bursts.windows(2).all(|w| w[0].end_ns <= w[1].begin_ns));
+}
+
+#[test]
+fn the_answer_to_an_earlier_request_is_not_taken_for_the_latest() {
+    let mut stepper = Stepper::fork().unwrap();
+    let child = spawn("while :; do :; done");
+    for bursts in [1, 2, 3] {
+        let order = Order { how: How::Follow, steps_max: 100, bursts, delay_ns: 1_000_000, seed: 1 };
+        stepper.request(child.0.id(), child.0.id(), &order).unwrap();
+    }
+    assert_eq!(stepper.reply(REPLY_MS_MAX).unwrap().unwrap().len(), 3);
+    assert!(stepper.reply(0).unwrap().is_none());
+}
+
+#[test]
+fn the_helper_has_a_process_group_of_its_own_in_our_session() {
+    let mut stepper = Stepper::fork().unwrap();
+    let child = spawn("exec sleep 60");
+    request(&mut stepper, &child.0, How::Step, 100, 0);
+    reply(&mut stepper); // It is set up by now.
+    let helper = stepper.pid() as libc::pid_t;
+    // SAFETY: none of these takes a pointer.
+    let (group, session, ours) = unsafe { (libc::getpgid(helper), libc::getsid(helper), libc::getsid(0)) };
+    assert_eq!((group, session), (helper, ours));
 }
 
 #[test]
@@ -172,7 +200,7 @@ fn whoever_is_killed_while_it_is_followed_ends() {
         stepper.request(child.0.id(), child.0.id(), &order).unwrap();
         std::thread::sleep(std::time::Duration::from_micros(500 + 100 * round));
         child.0.kill().unwrap();
-        stepper.reply(10_000).unwrap().unwrap();
+        stepper.reply(REPLY_MS_MAX).unwrap().unwrap();
         let has_ended = (0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(2));
             child.0.try_wait().unwrap().is_some()
@@ -245,13 +273,13 @@ impl Waits {
 #[test]
 fn no_system_call_notices_a_burst() {
     let waits = Waits::build();
-    let mut endings = Endings::new();
+    let mut seen = Seen::default();
     let calls_at_once = 5;
     let mut first = 0;
-    while waits.is_unchanged_by_bursts("0.5", first, calls_at_once, &mut endings) {
+    while waits.is_unchanged_by_bursts("0.5", first, calls_at_once, &mut seen) {
         first += calls_at_once;
     }
-    assert!(first > 30 && bursts(&endings) > 100, "{first} {endings:?}");
+    assert!(first > 30 && seen.bursts() > 100, "{first} {seen:?}");
 }
 
 /// A program of some sixty threads that are in all these calls at once, but for those that wait for children, since it would not
@@ -259,37 +287,45 @@ fn no_system_call_notices_a_burst() {
 #[test]
 fn a_program_of_many_threads_notices_no_burst() {
     let seconds = std::env::var("DWELL_BURST_SECONDS").unwrap_or("2".to_owned());
-    let mut endings = Endings::new();
-    assert!(Waits::build().is_unchanged_by_bursts(&seconds, 0, 38, &mut endings));
-    println!("{} bursts in {seconds} s: {endings:?}", bursts(&endings));
-    assert!(bursts(&endings) > 5, "{endings:?}");
+    let mut seen = Seen::default();
+    assert!(Waits::build().is_unchanged_by_bursts(&seconds, 0, 38, &mut seen));
+    println!("{} bursts in {seconds} s: {seen:?}", seen.bursts());
+    assert!(seen.bursts() > 5, "{seen:?}");
 }
 
-/// How often bursts ended so.
-type Endings = BTreeMap<Ending, u32>;
+/// What came of many requests.
+#[derive(Debug, Default)]
+struct Seen {
+    /// How often bursts ended so.
+    endings: BTreeMap<Ending, u32>,
+    /// How long the slowest answer took.
+    slowest: Duration,
+}
 
-fn bursts(endings: &Endings) -> u32 {
-    endings.iter().filter(|(ending, _)| !ending.is_refusal()).map(|(_, n)| n).sum()
+impl Seen {
+    fn bursts(&self) -> u32 {
+        self.endings.iter().filter(|(ending, _)| !ending.is_refusal()).map(|(_, n)| n).sum()
+    }
 }
 
 impl Waits {
     /// Runs some of the calls while bursts are taken; whether there are such calls.
-    fn is_unchanged_by_bursts(&self, seconds: &str, first: u32, count: u32, endings: &mut Endings) -> bool {
+    fn is_unchanged_by_bursts(&self, seconds: &str, first: u32, count: u32, seen: &mut Seen) -> bool {
         let mut stepper = Stepper::fork().unwrap();
         let child = self.start(seconds, first, count);
-        bursts_until_the_end(&mut stepper, child.id(), endings);
+        bursts_until_the_end(&mut stepper, child.id(), seen);
         let output = child.wait_with_output().unwrap();
         if output.status.code() == Some(4) {
             return false;
         }
         let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{:?} {said} {endings:?}", output.status);
+        assert!(output.status.success(), "{:?} {said} {seen:?}", output.status);
         true
     }
 }
 
 /// Asks for bursts of one thread of the process after the other.
-fn bursts_until_the_end(stepper: &mut Stepper, pid: u32, endings: &mut Endings) {
+fn bursts_until_the_end(stepper: &mut Stepper, pid: u32, seen: &mut Seen) {
     let mut seed = 1;
     while let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {
         if state(pid) == 'Z' {
@@ -298,8 +334,10 @@ fn bursts_until_the_end(stepper: &mut Stepper, pid: u32, endings: &mut Endings) 
         for tid in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             seed += 1;
             let order = Order { how: How::Follow, steps_max: 100, bursts: 1, delay_ns: 0, seed };
+            let asked = Instant::now();
             stepper.request(pid, tid, &order).unwrap();
-            *endings.entry(reply(stepper).ending).or_default() += 1;
+            *seen.endings.entry(reply(stepper).ending).or_default() += 1;
+            seen.slowest = seen.slowest.max(asked.elapsed());
         }
     }
 }

@@ -39,12 +39,17 @@ use crate::sys::stepper::Ending;
 const ALARM_NS: u64 = 50_000;
 /// A thread that runs but does not stop, since it waits for a CPU or stays in the kernel, is left after that time.
 const PATIENCE_NS: u64 = 50_000_000;
+/// A thread that the alarm's signal was sent to is waited for longer: if the signal came late, while the thread was entering a
+/// call, and we left before the thread took it, the call would end with EINTR.
+const PENDING_NS_MAX: u64 = 5_000_000_000;
 /// A thread that is younger, in ticks of a hundredth of a second, is one that may be about to execute a program.
 const AGE_TICKS_MIN: u64 = 3;
 /// The kernel's unit of times in /proc, on every architecture that we know (USER_HZ).
 const TICKS_PER_SECOND: u64 = 100;
 /// How often a thread that does not stop is looked at.
 const LOOK_NS: u64 = 200_000;
+/// The same once it is to be left and has only the signal to take.
+const LEAVING_LOOK_NS: u64 = 2_000_000;
 /// Signals that do nothing unless the program handles them. SIGCHLD and SIGCONT are not among them: programs wait for the one,
 /// and the other has effects when it is sent.
 const QUIET: [libc::c_int; 2] = [libc::SIGURG, libc::SIGWINCH];
@@ -61,6 +66,10 @@ const ERESTARTNOINTR: i64 = 513;
 /// Stops the thread in user mode. An error says why not; a thread that is still traced then is let go by the end of the calling
 /// thread.
 pub fn halt(pid: u32, tid: u32) -> Result<Tracee, Ending> {
+    halt_within(pid, tid, PATIENCE_NS)
+}
+
+fn halt_within(pid: u32, tid: u32, patience_ns: u64) -> Result<Tracee, Ending> {
     let thread = Thread { pid, tid };
     let state = thread.state().ok_or(Ending::Gone)?;
     if !state.is_running || (!may_trace_everybody() && thread.age_ticks() < AGE_TICKS_MIN) {
@@ -74,32 +83,36 @@ pub fn halt(pid: u32, tid: u32) -> Result<Tracee, Ending> {
     let tracee = Tracee::seize(tid)?;
     alarm.start().map_err(|error| refusal(&error))?;
     let mut alarm = Some(alarm);
-    let mut deadline_ns = now_ns() + PATIENCE_NS;
-    let mut other = None;
+    let leave_ns = now_ns() + patience_ns;
+    let mut left = None;
     loop {
-        let stop = match tracee.wait_for(LOOK_NS) {
+        let is_wanted = alarm.is_some();
+        let stop = match tracee.wait_for(if is_wanted { LOOK_NS } else { LEAVING_LOOK_NS }) {
             Some(stop) => stop,
-            None if now_ns() < deadline_ns && thread.is_running() => continue,
-            // The alarm may have gone off just before it was closed: then the thread is about to stop.
-            None if alarm.take().is_some() && thread.is_pending(signal) => {
-                (deadline_ns, other) = (now_ns() + PATIENCE_NS, Some(Ending::NotRunning));
-                continue;
+            None if is_wanted && now_ns() < leave_ns && thread.is_running() => continue,
+            // The alarm may have gone off just before it is closed here: then the thread is about to stop.
+            None => {
+                alarm = None;
+                let left = *left.get_or_insert(Ending::NotRunning);
+                if now_ns() < leave_ns + PENDING_NS_MAX && thread.is_pending(signal) {
+                    continue;
+                }
+                return Err(left);
             }
-            None => return Err(other.unwrap_or(Ending::NotRunning)),
         };
         match stop {
             Stop::Signal(s) if s == signal && tracee.is_alarm() => {
                 drop(alarm.take());
-                return take_back(tracee, &thread, other);
+                return take_back(tracee, &thread, left, patience_ns);
             }
             Stop::Signal(s) => {
                 put_back(&tracee, &thread, Some(s));
-                drop(alarm.take()); // It stands still, so the alarm has gone off by now or never will.
+                alarm = None; // It stands still, so the alarm has gone off by now or never will.
                 if !thread.is_pending(signal) {
                     tracee.detach(s);
                     return Err(Ending::Signal);
                 }
-                other = Some(Ending::Signal);
+                left = Some(Ending::Signal);
                 tracee.resume(s);
             }
             Stop::Group | Stop::Ours => {
@@ -111,35 +124,40 @@ pub fn halt(pid: u32, tid: u32) -> Result<Tracee, Ending> {
     }
 }
 
-/// Replaces the stop for the alarm's signal by one that stands for nothing, which our death would simply end. `left` is why
-/// the thread is to be let go all the same.
-fn take_back(tracee: Tracee, thread: &Thread, left: Option<Ending>) -> Result<Tracee, Ending> {
+/// Replaces the stop for the alarm's signal, in which the thread stands, by one that stands for nothing, which our death would
+/// simply end. `left` is why the thread is to be let go all the same.
+fn take_back(
+    tracee: Tracee,
+    thread: &Thread,
+    left: Option<Ending>,
+    patience_ns: u64,
+) -> Result<Tracee, Ending> {
+    if tracee.is_in_call() {
+        put_back(&tracee, thread, None);
+    }
+    if let Some(refusal) = left.or(tracee.is_in_call().then_some(Ending::InKernel)) {
+        tracee.detach(0);
+        return Err(refusal);
+    }
     tracee.interrupt(); // It is stopped, so nothing of its own is interrupted.
     tracee.resume(0);
-    let refusal = match tracee.wait() {
-        Stop::Ours if tracee.is_in_call() => {
-            put_back(&tracee, thread, None);
-            Some(Ending::InKernel)
-        }
-        // It may have become a parent since it was looked at.
-        Stop::Ours => left.or_else(|| {
-            let state = thread.state()?;
-            thread.is_parent_among_others(&state).then_some(Ending::HasChildren)
-        }),
-        Stop::Signal(signal) => {
+    let refusal = match tracee.wait_for(patience_ns) {
+        Some(Stop::Ours) => match thread.state() {
+            // It may have become a parent since it was looked at.
+            Some(state) if thread.is_parent_among_others(&state) => Ending::HasChildren,
+            _ => return Ok(tracee),
+        },
+        Some(Stop::Signal(signal)) => {
             tracee.detach(signal);
             return Err(Ending::Signal);
         }
-        Stop::Group => Some(Ending::Stopped),
-        Stop::Ended => return Err(Ending::Exited),
+        Some(Stop::Group) => Ending::Stopped,
+        Some(Stop::Ended) => return Err(Ending::Exited),
+        // It has got no CPU. The end of the tracing thread cancels the stop that it is on its way to.
+        None => return Err(Ending::NotRunning),
     };
-    match refusal {
-        None => Ok(tracee),
-        Some(refusal) => {
-            tracee.detach(0);
-            Err(refusal)
-        }
-    }
+    tracee.detach(0);
+    Err(refusal)
 }
 
 /// Has a call that ended with EINTR made again, as the kernel does with those that it restarts by itself: unless the thread
@@ -170,6 +188,33 @@ fn refusal(error: &io::Error) -> Ending {
     }
 }
 
+/// An event of our own that never counts. While there is one, opening an alarm is quick. The first event of a thread on a machine
+/// has the kernel watch context switches, and the opener waits for an RCU grace period, which takes seconds when threads that
+/// were preempted within the kernel get no CPU.
+pub fn keep_switches_watched() -> Option<OwnedFd> {
+    open_event(0).ok()
+}
+
+/// An event that is off: a clock of a thread's time in user mode (0: of the calling thread's).
+fn open_event(tid: u32) -> io::Result<OwnedFd> {
+    let mut attr = abi::perf_event_attr {
+        size: size_of::<abi::perf_event_attr>() as u32,
+        type_: abi::PERF_TYPE_SOFTWARE,
+        config: u64::from(abi::PERF_COUNT_SW_CPU_CLOCK),
+        ..Default::default()
+    };
+    attr.__bindgen_anon_1.sample_period = ALARM_NS;
+    attr.set_disabled(1);
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most its `size`
+    // field.
+    let fd = check(unsafe { perf::perf_event_open(&mut attr, tid as libc::pid_t, -1, -1, flags) })?;
+    // SAFETY: the kernel just gave us this descriptor, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// A timer that counts while a thread runs and, once, sends it a signal in user mode. Dropping it closes it.
 struct Alarm {
     event: OwnedFd,
@@ -177,22 +222,8 @@ struct Alarm {
 
 impl Alarm {
     fn new(tid: u32, signal: libc::c_int) -> io::Result<Alarm> {
-        let mut attr = abi::perf_event_attr {
-            size: size_of::<abi::perf_event_attr>() as u32,
-            type_: abi::PERF_TYPE_SOFTWARE,
-            config: u64::from(abi::PERF_COUNT_SW_CPU_CLOCK),
-            ..Default::default()
-        };
-        attr.__bindgen_anon_1.sample_period = ALARM_NS;
-        attr.set_disabled(1);
-        attr.set_exclude_kernel(1);
-        attr.set_exclude_hv(1);
-        let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
-        // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most its `size`
-        // field.
-        let fd = check(unsafe { perf::perf_event_open(&mut attr, tid as libc::pid_t, -1, -1, flags) })?;
-        // SAFETY: the kernel just gave us this descriptor, so nobody else owns it.
-        let event = unsafe { OwnedFd::from_raw_fd(fd) };
+        let event = open_event(tid)?;
+        let fd = event.as_raw_fd();
         let owner: [libc::c_int; 2] = [F_OWNER_TID, tid as libc::c_int]; // struct f_owner_ex
         // SAFETY: the owner is live; the other calls take no pointer.
         unsafe {
@@ -364,6 +395,43 @@ mod tests {
         assert_eq!(pending.deliverable().collect::<Vec<_>>(), [10]);
     }
 
+    /// Threads are left at any moment between the request to stop and the second stop: nobody is traced then, no signal of ours is
+    /// pending, and no call notices anything.
+    #[test]
+    fn a_thread_that_is_left_before_it_stops_notices_nothing() {
+        let waits = Waits::build();
+        let mut child = waits.start("0.5", 2, 5);
+        let pid = child.id();
+        let mut left = 0;
+        while child.try_wait().unwrap().is_none() {
+            for (index, tid) in threads_of(pid).unwrap_or_default().into_iter().enumerate() {
+                let thread = Thread { pid, tid };
+                let was_running = thread.is_running();
+                let patience_ns = [0, 1_000, 30_000, 60_000, 100_000][index % 5];
+                // The tracing thread ends here, and so lets the thread go.
+                let halt = move || halt_within(pid, tid, patience_ns).map(|tracee| tracee.detach(0));
+                let end = std::thread::spawn(halt).join().unwrap();
+                left += u32::from(was_running && end == Err(Ending::NotRunning));
+                // The kernel lets it go a little after the tracing thread is known to have ended.
+                let path = format!("/proc/{pid}/task/{tid}/status");
+                let is_free =
+                    || std::fs::read_to_string(&path).map_or(true, |s| s.contains("TracerPid:\t0\n"));
+                let wait = |_: &u32| std::thread::sleep(std::time::Duration::from_millis(1));
+                assert!((0..5000).inspect(wait).any(|_| is_free()), "{tid} is traced: {end:?}");
+                let pending = thread.state().map_or(0, |state| state.signals.pending);
+                assert_eq!(pending & (bit(libc::SIGURG) | bit(libc::SIGWINCH)), 0, "{end:?}");
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && left > 10, "{left} {output:?}");
+    }
+
+    /// The threads of a process, unless it has ended.
+    fn threads_of(pid: u32) -> Option<Vec<u32>> {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        Some(threads.flatten().filter_map(|t| t.file_name().to_str()?.parse().ok()).collect())
+    }
+
     /// What is avoided by the alarm, on purpose: threads are interrupted wherever they are, nearly always in `epoll_wait`.
     #[test]
     fn an_interrupted_call_is_made_again() {
@@ -371,9 +439,7 @@ mod tests {
         let child = waits.start("0.5", 2, 1);
         let pid = child.id();
         let mut put = 0;
-        while let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {
-            let tids: Vec<u32> =
-                threads.flatten().filter_map(|t| t.file_name().to_str()?.parse().ok()).collect();
+        while let Some(tids) = threads_of(pid) {
             if tids == [pid] && put > 0 {
                 break;
             }

@@ -15,6 +15,9 @@ const SI_KERNEL: i32 = 0x80;
 /// `si_code` of the signal that a perf event sends when it has overflowed as often as it was to.
 const POLL_HUP: i32 = 6;
 
+/// How long a thread that was killed while it stood still is waited for. It may have to wait for a CPU before it can end.
+const END_NS_MAX: u64 = 1_000_000_000;
+
 /// A traced thread. One that is not detached from goes on when the tracing thread ends.
 pub struct Tracee {
     tid: libc::pid_t,
@@ -50,10 +53,11 @@ impl Tracee {
     }
 
     /// Lets the thread go. One that was killed while it stood still is ours to wait for: until then its process has not
-    /// ended for its parent, nor can another thread of it execute a program.
+    /// ended for its parent, nor can another thread of it execute a program. If it does not end in time, the end of the tracing
+    /// thread lets it go.
     pub fn detach(&self, signal: libc::c_int) {
         while self.ptrace(libc::PTRACE_DETACH, 0, signal as usize) < 0 {
-            if self.wait() == Stop::Ended {
+            if matches!(self.wait_for(END_NS_MAX), None | Some(Stop::Ended)) {
                 return;
             }
         }
@@ -69,7 +73,8 @@ impl Tracee {
         self.ptrace(libc::PTRACE_CONT, 0, signal as usize);
     }
 
-    /// Lets a stopped thread execute one instruction, which must not be a system call; its next stop.
+    /// Lets a stopped thread execute one instruction, which must not be a system call; its next stop. This wait has no bound:
+    /// it ends when the thread has got a CPU. A thread that were left before would keep the trap flag and die of SIGTRAP.
     pub fn step(&self) -> Stop {
         if self.ptrace(libc::PTRACE_SINGLESTEP, 0, 0) < 0 {
             return Stop::Ended;
@@ -77,7 +82,7 @@ impl Tracee {
         self.wait()
     }
 
-    /// The next stop.
+    /// The next stop, however long it takes.
     pub fn wait(&self) -> Stop {
         loop {
             if let Some(stop) = self.next_stop(0) {

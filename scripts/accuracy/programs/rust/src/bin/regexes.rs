@@ -1,9 +1,8 @@
-//! regex: several expressions over FILE, with captures and without. Prints what was counted.
+//! regex: several expressions over each FILE, with captures and without. Prints what was counted.
 
 use regex::Regex;
 
-fn main() {
-    let path = std::env::args().nth(1).expect("usage: regexes FILE");
+fn work(path: &str) {
     let text = std::fs::read_to_string(path).expect("a readable file");
     let find = |pattern: &str| Regex::new(pattern).expect("an expression").find_iter(&text).count();
     let words = find(r"\b[a-m]\w+[n-z]\b");
@@ -17,4 +16,10 @@ fn main() {
         .sum();
     let replaced = Regex::new(r"e+").expect("an expression").replace_all(&text, "3").len();
     println!("{words} {numbers} {either} {captured} {replaced}");
+}
+
+fn main() {
+    for path in std::env::args().skip(1) {
+        work(&path);
+    }
 }

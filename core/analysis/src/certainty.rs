@@ -1,0 +1,202 @@
+//! What may be said of the estimates of a procedure: the kind of their scale, and an interval for each figure.
+//!
+//! Enters: estimates, the schedule, what the rest of the program says of the scale. Leaves: the same estimates, none of them above what
+//! the processor can do in the time that was sampled, with the scale and the interval of each. Complexity: O(n log n). Never here: a claim
+//! that is narrower than its evidence.
+
+use crate::{
+    Confidence, Interval, OuterScale, Scale, ScaleKind,
+    bounds::{Bounds, samples_max},
+    cfg::Cfg,
+    frequency::{Estimate, Estimates},
+};
+
+/// A scale is absolute where the estimates' logarithms have no greater standard deviation than this, as a root mean square over time
+/// samples: a 90 % interval of a factor of 1.6 between its ends.
+const ABSOLUTE_DEVIATION_MAX: f64 = 0.143;
+/// Estimates contradict what the processor can do where blocks with more than this part of the time exceed it …
+const IMPOSSIBLE_PART_MAX: f64 = 0.05;
+/// … by more than so many standard deviations of theirs.
+const IMPOSSIBLE_DEVIATIONS: f64 = 2.0;
+/// Standard deviation of a ratio of two blocks' frequencies where nothing says how sure they are.
+const RATIO_DEVIATION: f64 = 0.35;
+/// The most samples to expect where there are none, at 90 %: −ln 0.05.
+const CHANCE_SAMPLES_MAX: f64 = 3.0;
+/// Standard deviation by confidence, where the evidence is time in order or counted instructions.
+const LOW_DEVIATION: f64 = 0.15;
+const MEDIUM_DEVIATION: f64 = 0.06;
+const HIGH_DEVIATION: f64 = 0.04;
+
+/// How sure each figure of a procedure is.
+pub struct Certainty {
+    /// The kind of scale, with its evidence.
+    pub scale: Scale,
+    /// What the processor cannot do.
+    pub bounds: Bounds,
+    /// By block: the standard deviation of its frequency's logarithm, the scale's included; infinite without an absolute scale.
+    deviations: Vec<f64>,
+}
+
+impl Certainty {
+    /// Brings the estimates to the scale that is known, cuts them to what is possible, and says how sure they are.
+    pub fn settle(estimates: &mut Estimates, bounds: Bounds, cfg: &Cfg, outer: &OuterScale) -> Certainty {
+        let samples = block_samples(estimates, cfg);
+        if estimates.scale.kind != ScaleKind::Absolute {
+            // Nothing in the procedure fixes the factor, so that it can be brought to where the frequencies are possible.
+            estimates.multiply(headroom(estimates, &bounds, &samples).min(1.0));
+        }
+        if outer.factor.is_finite() && outer.factor > 0.0 {
+            estimates.multiply(outer.factor);
+        }
+        let (mut scale, deviations) = scale(estimates, &samples, outer);
+        let is_impossible = || is_impossible(estimates, &bounds, &samples, &deviations);
+        if scale.kind == ScaleKind::Absolute && is_impossible() {
+            let why = "what was counted is more than the processor can do in the time that was sampled";
+            scale = Scale { evidence: vec![why.into()], ..not_absolute(outer) };
+        }
+        scale.headroom = headroom(estimates, &bounds, &samples);
+        // In order, and where instructions were counted, each estimate rests on its own block's samples already.
+        if scale.kind == ScaleKind::Absolute && !estimates.deviations.is_empty() {
+            cut(estimates, &bounds, &samples, cfg);
+        }
+        Certainty { scale, bounds, deviations }
+    }
+
+    /// The interval of a block's frequency; `None` without an absolute scale.
+    pub fn frequency_interval(&self, block: usize, frequency: Option<f64>, samples: f64) -> Option<Interval> {
+        let frequency = frequency.filter(|_| self.is_absolute())?;
+        let interval = Interval::about(frequency, self.deviations[block]);
+        Some(interval.within(0.0, self.bounds.frequency_max(block, samples)))
+    }
+
+    /// The interval of the cycles per execution of something in a block that had so many samples and takes `least` cycles.
+    pub fn cycles_interval(
+        &self,
+        block: usize,
+        frequency: Option<f64>,
+        samples: f64,
+        least: f64,
+    ) -> Interval {
+        let unknown = Interval { min: least, max: f64::INFINITY };
+        let Some(frequency) = frequency.filter(|f| *f > 0.0) else { return unknown };
+        let cycles = (samples / frequency).min(f64::MAX);
+        if !self.is_absolute() {
+            let most = self.scale.headroom.max(1.0) * Interval::about(1.0, RATIO_DEVIATION).max;
+            return Interval { min: (cycles / most).max(least), ..unknown };
+        }
+        if samples < 1.0 {
+            let max = CHANCE_SAMPLES_MAX / frequency;
+            return Interval { min: least, max: max.max(least) };
+        }
+        let deviation = (self.deviations[block].powi(2) + 1.0 / samples).sqrt();
+        Interval::about(cycles, deviation).within(least, f64::INFINITY)
+    }
+
+    /// Whether the scale is absolute.
+    pub fn is_absolute(&self) -> bool {
+        self.scale.kind == ScaleKind::Absolute
+    }
+}
+
+/// By block, the time samples that were its own.
+fn block_samples(estimates: &Estimates, cfg: &Cfg) -> Vec<f64> {
+    cfg.blocks.iter().map(|range| range.clone().map(|i| estimates.head_samples[i]).sum()).collect()
+}
+
+/// The kind of scale, and by block the standard deviation of its frequency's logarithm.
+fn scale(estimates: &Estimates, samples: &[f64], outer: &OuterScale) -> (Scale, Vec<f64>) {
+    let own = &estimates.scale;
+    let deviations: Vec<f64> = match (own.kind, outer.kind) {
+        // The procedure's own counts: the deviations hold that of the scale.
+        (ScaleKind::Absolute, _) if !estimates.deviations.is_empty() => estimates.deviations.clone(),
+        (ScaleKind::Absolute, _) => {
+            let of = |e: &Option<Estimate>| e.map_or(LOW_DEVIATION, |e| deviation(e.confidence));
+            estimates.blocks.iter().map(of).collect()
+        }
+        (_, ScaleKind::Absolute) if !estimates.deviations.is_empty() => {
+            estimates.deviations.iter().map(|d| d.hypot(outer.deviation)).collect()
+        }
+        _ => vec![f64::INFINITY; samples.len()],
+    };
+    let total: f64 = samples.iter().sum();
+    let squares: f64 =
+        samples.iter().zip(&deviations).filter(|(s, _)| **s > 0.0).map(|(s, d)| s * d * d).sum();
+    let deviation = (squares / total.max(f64::MIN_POSITIVE)).sqrt();
+    let is_counted_or_in_order = own.kind == ScaleKind::Absolute && estimates.deviations.is_empty();
+    if total > 0.0 && (is_counted_or_in_order || deviation <= ABSOLUTE_DEVIATION_MAX) {
+        let evidence = own.evidence.iter().chain(&outer.evidence).cloned().collect();
+        return (Scale { kind: ScaleKind::Absolute, deviation, evidence, headroom: 1.0 }, deviations);
+    }
+    (not_absolute(outer), vec![f64::INFINITY; samples.len()])
+}
+
+/// The scale of a procedure whose factor is not known well enough.
+fn not_absolute(outer: &OuterScale) -> Scale {
+    let kind = outer.kind.min(ScaleKind::Program);
+    let evidence = if outer.kind == ScaleKind::Program { outer.evidence.clone() } else { Vec::new() };
+    Scale { kind, deviation: f64::INFINITY, evidence, headroom: 1.0 }
+}
+
+fn deviation(confidence: Confidence) -> f64 {
+    match confidence {
+        Confidence::Low => LOW_DEVIATION,
+        Confidence::Medium => MEDIUM_DEVIATION,
+        Confidence::High => HIGH_DEVIATION,
+    }
+}
+
+/// Whether too much of the time is in blocks whose estimate is more than the processor can do.
+fn is_impossible(estimates: &Estimates, bounds: &Bounds, samples: &[f64], deviations: &[f64]) -> bool {
+    let exceeds = |block: usize| {
+        let times = (IMPOSSIBLE_DEVIATIONS * deviations[block]).exp();
+        let frequency = estimates.blocks[block].map_or(0.0, |e| e.frequency);
+        frequency > times * bounds.frequency_max(block, samples[block])
+    };
+    let impossible: f64 = (0..samples.len()).filter(|&b| exceeds(b)).map(|b| samples[b]).sum();
+    impossible > IMPOSSIBLE_PART_MAX * samples.iter().sum::<f64>()
+}
+
+/// How many times larger all frequencies can be before too much of the time is in blocks that exceed what is possible.
+fn headroom(estimates: &Estimates, bounds: &Bounds, samples: &[f64]) -> f64 {
+    let room = |(block, e): (usize, &Option<Estimate>)| {
+        let frequency = e.map(|e| e.frequency).filter(|f| *f > 0.0)?;
+        Some((bounds.frequency_max(block, samples[block]) / frequency, samples[block]))
+    };
+    let mut rooms: Vec<(f64, f64)> = estimates.blocks.iter().enumerate().filter_map(room).collect();
+    rooms.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let most = IMPOSSIBLE_PART_MAX * rooms.iter().map(|r| r.1).sum::<f64>();
+    let mut below = 0.0;
+    let first = rooms.iter().find(|(_, samples)| {
+        below += samples;
+        below > most
+    });
+    first.map_or(1.0, |r| r.0).max(f64::MIN_POSITIVE)
+}
+
+/// Cuts each frequency to what its block, and all of them to what the procedure, can have done in the time that was sampled.
+fn cut(estimates: &mut Estimates, bounds: &Bounds, samples: &[f64], cfg: &Cfg) {
+    let most: Vec<f64> = (0..samples.len()).map(|b| bounds.frequency_max(b, samples[b])).collect();
+    for (estimate, most) in estimates.blocks.iter_mut().zip(&most) {
+        estimate.iter_mut().for_each(|e| e.frequency = e.frequency.min(*most));
+    }
+    let of_end = |block: usize| most.get(block).copied().unwrap_or(f64::MAX);
+    for (estimate, edge) in estimates.edges.iter_mut().zip(&cfg.edges) {
+        let most = of_end(edge.from).min(of_end(edge.to));
+        estimate.iter_mut().for_each(|e| e.frequency = e.frequency.min(most));
+    }
+    let least: f64 = estimates
+        .blocks
+        .iter()
+        .zip(&bounds.blocks)
+        .map(|(e, least)| e.map_or(0.0, |e| e.frequency * least))
+        .sum();
+    let possible = samples_max(samples.iter().sum());
+    if least > possible {
+        estimates
+            .blocks
+            .iter_mut()
+            .chain(&mut estimates.edges)
+            .flatten()
+            .for_each(|e| e.frequency *= possible / least);
+    }
+}

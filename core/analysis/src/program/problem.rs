@@ -1,0 +1,269 @@
+//! The least-squares problem that joins the scales of a program's procedures.
+//!
+//! Input: the procedures' shapes. Output: steps towards the logarithms of their factors, and how sure these are. Complexity: a bounded
+//! number of passes over procedures and calls for each step.
+
+use rustc_hash::FxHashMap;
+
+use super::{Shape, is_sound};
+use crate::linear::{Signs, conjugate_gradients};
+
+/// Standard deviation of a procedure's own scale, as a logarithm.
+const OWN_DEVIATION: f64 = 0.6;
+/// The same of what all guesses of scales err by together.
+const COMMON_DEVIATION: f64 = 2.0;
+/// The same of entries over calls, where all calls are known.
+const CALLS_DEVIATION: f64 = 0.15;
+/// The same of executions by single steps over one's own, at best …
+const STEPPED_DEVIATION: f64 = 0.05;
+/// … and the transfers that are worth as much as one burst, whose steps are not independent.
+const STEPPED_BURST: f64 = 40.0;
+/// The same of executions in counted windows over one's own, at best.
+const WINDOWS_DEVIATION: f64 = 0.1;
+/// Degrees of freedom of Student's t.
+const FREEDOM: f64 = 3.0;
+/// Draws from which deviations are estimated.
+const DRAWS: usize = 32;
+
+/// Entries of one procedure against the calls of others.
+struct Balance {
+    callee: usize,
+    entries_log: f64,
+    calls: Vec<(usize, f64)>,
+    variance: f64,
+}
+
+/// Executions by single steps or counted windows against one's own.
+struct Stepped {
+    procedure: usize,
+    /// What shares a scale: steps, or a group of counted places.
+    scale: usize,
+    /// Logarithm of steps over own.
+    log: f64,
+    stiffness: f64,
+}
+
+fn own_stiffness(shape: &Shape) -> f64 {
+    let deviation = shape.own_deviation.unwrap_or(OWN_DEVIATION);
+    1.0 / (deviation * deviation)
+}
+
+/// The procedures' scales and what is known of them.
+pub struct Problem {
+    balances: Vec<Balance>,
+    stepped: Vec<Stepped>,
+    /// Of what was stepped or counted.
+    scales: usize,
+    /// By procedure: of its own scale.
+    own_stiffness: Vec<f64>,
+    /// By procedure: whether its own scale is a guess. Guesses err alike, so that they move along where others are known.
+    is_guess: Vec<bool>,
+}
+
+impl Problem {
+    /// The problem of these procedures.
+    pub fn new(shapes: &[Shape]) -> Problem {
+        let mut calls: Vec<FxHashMap<usize, f64>> = vec![FxHashMap::default(); shapes.len()];
+        for (caller, shape) in shapes.iter().enumerate() {
+            for &(callee, count) in shape.calls.iter().filter(|c| is_sound(c.1)) {
+                *calls[callee].entry(caller).or_default() += count;
+            }
+        }
+        let balance = |(callee, calls): (usize, FxHashMap<usize, f64>)| {
+            let entries = shapes[callee].entries;
+            let mut calls: Vec<(usize, f64)> = calls.into_iter().collect();
+            calls.sort_unstable_by_key(|c| c.0);
+            let is_known = is_sound(entries) && !calls.is_empty();
+            is_known.then(|| Balance {
+                callee,
+                entries_log: entries.ln(),
+                calls,
+                variance: CALLS_DEVIATION * CALLS_DEVIATION,
+            })
+        };
+        let stepped = |(procedure, shape): (usize, &Shape)| {
+            let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + STEPPED_BURST / shape.stepped;
+            let is_known = is_sound(shape.stepped) && is_sound(shape.transfers);
+            let log = (shape.stepped / shape.transfers).ln();
+            is_known.then_some(Stepped { procedure, scale: 0, log, stiffness: 1.0 / variance })
+        };
+        let mut stepped: Vec<Stepped> = shapes.iter().enumerate().filter_map(stepped).collect();
+        let mut groups = FxHashMap::default();
+        for (procedure, shape) in shapes.iter().enumerate() {
+            for window in &shape.windows {
+                let next = groups.len() + 1;
+                let scale = *groups.entry(window.group).or_insert(next);
+                let stiffness = 1.0 / (WINDOWS_DEVIATION * WINDOWS_DEVIATION + window.variance);
+                stepped.push(Stepped { procedure, scale, log: window.log, stiffness });
+            }
+        }
+        Problem {
+            scales: groups.len() + 1,
+            stepped,
+            balances: calls.into_iter().enumerate().filter_map(balance).collect(),
+            own_stiffness: shapes.iter().map(own_stiffness).collect(),
+            is_guess: shapes.iter().map(|s| s.own_deviation.is_none()).collect(),
+        }
+    }
+
+    /// By scale of what was stepped or counted, the mean of `of`: these scales move along with the procedures.
+    fn mean(&self, of: &dyn Fn(&Stepped) -> f64) -> Vec<f64> {
+        let mut sums = vec![(0.0, f64::MIN_POSITIVE); self.scales];
+        for s in &self.stepped {
+            let (sum, total) = &mut sums[s.scale];
+            *sum += s.stiffness * of(s);
+            *total += s.stiffness;
+        }
+        sums.into_iter().map(|(sum, total)| sum / total).collect()
+    }
+
+    /// What all guesses err by: nothing where no scale is known, since nothing tells then.
+    fn common_error(&self, x: &[f64]) -> f64 {
+        if !self.is_guess.contains(&false) {
+            return 0.0;
+        }
+        let (mut sum, mut total) = (0.0, 1.0 / (COMMON_DEVIATION * COMMON_DEVIATION));
+        for p in (0..x.len()).filter(|&p| self.is_guess[p]) {
+            sum += self.own_stiffness[p] * x[p];
+            total += self.own_stiffness[p];
+        }
+        sum / total
+    }
+
+    /// The pull of each procedure's own scale for these changes of logarithms; guesses move along with what they err by together.
+    fn own(&self, x: &[f64]) -> Vec<f64> {
+        let error = self.common_error(x);
+        let of =
+            |(p, x): (usize, &f64)| self.own_stiffness[p] * (x - if self.is_guess[p] { error } else { 0.0 });
+        x.iter().enumerate().map(of).collect()
+    }
+
+    /// The step from these logarithms towards better ones.
+    pub fn step(&self, logs: &[f64]) -> Vec<f64> {
+        let system = self.linearized(logs);
+        system.solve(&system.force(logs))
+    }
+
+    /// By procedure: the standard deviation of its scale's logarithm, from draws as
+    /// [`likely_flow`](crate::frequency) takes them of blocks; larger by as much as the evidence contradicts itself.
+    pub fn deviations(&self, logs: &[f64]) -> Vec<f64> {
+        if !self.is_guess.contains(&false) {
+            return vec![f64::INFINITY; logs.len()];
+        }
+        let system = self.linearized(logs);
+        let mut signs = Signs::new();
+        let mut squares = vec![0.0; logs.len()];
+        for _ in 0..DRAWS {
+            let moved = system.solve(&system.draw(&mut signs));
+            squares.iter_mut().zip(&moved).for_each(|(s, m)| *s += m * m);
+        }
+        let times = system.disagreement(logs);
+        squares.into_iter().map(|s| times * (s / DRAWS as f64).sqrt()).collect()
+    }
+
+    fn linearized(&self, logs: &[f64]) -> System<'_> {
+        let row = |balance: &Balance| {
+            let counts: Vec<f64> = balance.calls.iter().map(|&(p, count)| count * logs[p].exp()).collect();
+            let total: f64 = counts.iter().sum();
+            let residual = logs[balance.callee] + balance.entries_log - total.max(f64::MIN_POSITIVE).ln();
+            let stiffness = (FREEDOM + 1.0) / (FREEDOM * balance.variance + residual * residual);
+            let mut changes = vec![(balance.callee, 1.0)];
+            changes.extend(balance.calls.iter().zip(&counts).map(|(&(p, _), count)| (p, -count / total)));
+            Row { stiffness, residual, changes }
+        };
+        System { problem: self, rows: self.balances.iter().map(row).collect() }
+    }
+}
+
+/// A balance near a point: how its residual changes with the procedures' logarithms.
+struct Row {
+    stiffness: f64,
+    residual: f64,
+    changes: Vec<(usize, f64)>,
+}
+
+/// The problem near a point.
+struct System<'a> {
+    problem: &'a Problem,
+    rows: Vec<Row>,
+}
+
+impl System<'_> {
+    fn solve(&self, force: &[f64]) -> Vec<f64> {
+        conjugate_gradients(|x| self.apply(x), force, &self.diagonal(), 40)
+    }
+
+    /// The pull on each logarithm at the point.
+    fn force(&self, logs: &[f64]) -> Vec<f64> {
+        let Problem { stepped, .. } = self.problem;
+        let mut force: Vec<f64> = self.problem.own(logs).iter().map(|own| -own).collect();
+        for Row { stiffness, residual, changes } in &self.rows {
+            changes.iter().for_each(|&(p, d)| force[p] -= stiffness * residual * d);
+        }
+        let scales = self.problem.mean(&|s| s.log - logs[s.procedure]);
+        for s in stepped {
+            force[s.procedure] += s.stiffness * (s.log - logs[s.procedure] - scales[s.scale]);
+        }
+        force
+    }
+
+    fn apply(&self, x: &[f64]) -> Vec<f64> {
+        let mut product = self.problem.own(x);
+        let moved = self.problem.mean(&|s| x[s.procedure]);
+        for s in &self.problem.stepped {
+            product[s.procedure] += s.stiffness * (x[s.procedure] - moved[s.scale]);
+        }
+        for Row { stiffness, changes, .. } in &self.rows {
+            let change: f64 = changes.iter().map(|&(p, d)| x[p] * d).sum();
+            changes.iter().for_each(|&(p, d)| product[p] += stiffness * change * d);
+        }
+        product
+    }
+
+    fn diagonal(&self) -> Vec<f64> {
+        let mut diagonal = self.problem.own_stiffness.clone();
+        self.problem.stepped.iter().for_each(|s| diagonal[s.procedure] += s.stiffness);
+        for Row { stiffness, changes, .. } in &self.rows {
+            changes.iter().for_each(|&(p, d)| diagonal[p] += stiffness * d * d);
+        }
+        diagonal
+    }
+
+    /// Errors of all evidence by chance, as a pull on each logarithm.
+    fn draw(&self, signs: &mut Signs) -> Vec<f64> {
+        let problem = self.problem;
+        let own: Vec<f64> = problem.own_stiffness.iter().map(|w| signs.next() / w.sqrt()).collect();
+        let mut force = problem.own(&own);
+        let errors: Vec<f64> = problem.stepped.iter().map(|s| signs.next() / s.stiffness.sqrt()).collect();
+        let mut means = vec![(0.0, f64::MIN_POSITIVE); problem.scales];
+        for (s, error) in problem.stepped.iter().zip(&errors) {
+            means[s.scale].0 += s.stiffness * error;
+            means[s.scale].1 += s.stiffness;
+        }
+        for (s, error) in problem.stepped.iter().zip(&errors) {
+            let (sum, total) = means[s.scale];
+            force[s.procedure] += s.stiffness * (error - sum / total);
+        }
+        for Row { stiffness, changes, .. } in &self.rows {
+            let error = signs.next() * stiffness.sqrt();
+            changes.iter().for_each(|&(p, d)| force[p] += error * d);
+        }
+        force
+    }
+
+    /// By how much calls, steps and windows contradict each other, in units of their own errors, and no less than 1.
+    fn disagreement(&self, logs: &[f64]) -> f64 {
+        let problem = self.problem;
+        let scales = problem.mean(&|s| s.log - logs[s.procedure]);
+        let stepped = problem.stepped.iter().map(|s| {
+            let residual = s.log - logs[s.procedure] - scales[s.scale];
+            s.stiffness * residual * residual
+        });
+        let balances = self.rows.iter().map(|r| r.stiffness * r.residual * r.residual);
+        let data = problem.stepped.len() + self.rows.len();
+        let unknowns = logs.len() + problem.scales;
+        let freedom = data.saturating_sub(unknowns).max(1) as f64;
+        let sum: f64 = stepped.chain(balances).sum();
+        (sum / freedom).sqrt().max(1.0)
+    }
+}

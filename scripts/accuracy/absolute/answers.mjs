@@ -1,0 +1,135 @@
+// What `dwell` answers of a recording, as plain data: procedures, their scale, and for each instruction samples and estimates.
+//
+// Enters: a database. Leaves: an `Answer`. By the contract "scale" (core/cli/JSON.md says what the fields are); a dwell that
+// does not know it yet claims nothing: its executions count as relative ones.
+
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { Stop, top } from '../../step.mjs';
+
+/** Procedures are read until so much of the samples is there: the rest is many with a handful each. */
+const read_share = 0.95;
+const read_max = 150;
+/** How `top` names samples that no symbol covers. */
+const no_symbol = '[no symbol]';
+
+/**
+ * @typedef {{ address: number, samples: number, block: number, slots: number, repeats: boolean, executions: number | null, min: number | null, max: number | null, relative: number | null }} Instruction
+ * `slots`: places at retirement, 0 for what is fused with the instruction before it; `block`: number of its block
+ * @typedef {{ address: number, cpi: number | null, cpi_min: number | null, executions: number | null }} Block
+ * @typedef {{ name: string, image: string, kind: 'absolute'|'program'|'procedure', evidence: string[], samples: number, own: number, cpi: number | null, cpi_min: number | null, instructions: Instruction[], blocks: Block[] }} Procedure
+ * `own`: samples of the judged application alone; cpi and cpi_min: those of `top`
+ * @typedef {{ samples: number, period_cycles: number, width: number, knows_scale: boolean, procedures: Procedure[] }} Answer
+ * `samples`: of time, of the whole application; `width`: instructions that retire in a cycle at most
+ */
+
+const execute = promisify(execFile);
+
+/** Asks dwell for one object. */
+async function ask(dwell, ...arguments_) {
+  try {
+    const { stdout } = await execute(dwell, arguments_, { encoding: 'utf8', maxBuffer: 2 ** 30 });
+    return JSON.parse(stdout);
+  } catch ({ message, stderr }) {
+    throw new Stop(`dwell ${arguments_.slice(2).join(' ')}: ${stderr?.trim().split('\n').pop() || message}`);
+  }
+}
+
+/** Maps a list, as many at a time as there are processors. */
+async function mapAtOnce(list, map) {
+  const results = [];
+  let next = 0;
+  const worker = async () => {
+    for (let at = next++; at < list.length; at = next++) results[at] = await map(list[at]);
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, worker));
+  return results;
+}
+
+/** The rows that hold most samples. */
+function hottest(rows, samplesOf, all) {
+  let read = 0;
+  const chosen = [];
+  for (const row of rows.toSorted((a, b) => samplesOf(b) - samplesOf(a))) {
+    if (samplesOf(row) === 0 || read >= read_share * all || chosen.length >= read_max) break;
+    read += samplesOf(row);
+    // What no symbol covers, and the kernel, have no listing here: their samples count, as ones that nothing is claimed of.
+    if (row.image?.startsWith('/') && row.procedure !== no_symbol) chosen.push(row);
+  }
+  return chosen;
+}
+
+/**
+ * Reads all that matters of a recording.
+ * @param {string} dwell
+ * @param {string} database
+ * @param {{ apps?: string[] }} options only these applications, where a recording is of the whole machine
+ * @returns {Promise<Answer>}
+ */
+export async function answerOf(dwell, database, { apps } = {}) {
+  // CPI of a whole machine's procedures takes minutes: there blocks alone are judged.
+  const { rows, total } = await ask(dwell, '--db', database, 'top', '--json', '-n', '0', ...(apps ? [] : ['--cpi']));
+  const own = apps ? await ownSamples(dwell, database, apps) : null;
+  const event = timeEvent(total);
+  const samplesOf = ({ id, samples }) => (own ? (own.get(id) ?? 0) : (samples[event] ?? 0));
+  const samples = own ? [...own.values()].reduce((sum, each) => sum + each, 0) : (total[event] ?? 0);
+  const chosen = hottest(rows, samplesOf, samples);
+  const listings = await mapAtOnce(chosen, ({ id }) => ask(dwell, '--db', database, 'annotate', '--json', '--no-source', '--raw', id));
+  const procedures = chosen.map((row, at) => ({ ...procedureOf(listings[at], event), own: samplesOf(row), samples: row.samples[event] ?? 0, cpi: row.cpi ?? null, cpi_min: row.cpi_min ?? row.cpi ?? null }));
+  const [first] = listings;
+  return { samples, period_cycles: first?.period_cycles ?? 0, width: first ? widthOf(first.machine_model) : 1, knows_scale: first?.scale !== undefined, procedures };
+}
+
+const timeEvent = (total) => ['cycles', 'cpu-clock', 'task-clock'].find((event) => event in total);
+
+async function ownSamples(dwell, database, apps) {
+  const own = new Map();
+  for (const app of apps) {
+    const { rows, total } = await ask(dwell, '--db', database, 'top', '--json', '-n', '0', '--app', app);
+    for (const { id, samples } of rows) own.set(id, (own.get(id) ?? 0) + (samples[timeEvent(total)] ?? 0));
+  }
+  return own;
+}
+
+const widths = new Map();
+function widthOf(model) {
+  if (!widths.has(model)) widths.set(model, JSON.parse(readFileSync(join(top, 'core/analysis/machines', `${model}.json`), 'utf8')).retire_width);
+  return widths.get(model);
+}
+
+/** A listing as plain data. @returns {Procedure} */
+export function procedureOf(listing, event) {
+  const { procedure, image, scale, blocks, instructions } = listing;
+  const starts = blocks.map(({ address }) => address);
+  const blockAt = (address) => starts.findLastIndex((start) => start <= address);
+  const relativeOf = (each) => (each.executions_relative !== undefined ? each.executions_relative : each.executions);
+  // Without a scale in the contract's sense nothing is claimed, whatever number stands there.
+  const kind = scale?.kind ?? 'program';
+  return {
+    name: procedure.demangled ?? procedure.name,
+    image: image.path,
+    kind,
+    evidence: scale?.evidence ?? [],
+    instructions: instructions.map((each, index) => ({
+      address: each.address,
+      samples: each.samples[event] ?? 0,
+      block: blockAt(each.address),
+      slots: fusesWith(instructions[index - 1]?.text, each.text) ? 0 : 1,
+      repeats: /^rep/.test(each.text),
+      executions: each.executions,
+      min: each.executions_min ?? null,
+      max: each.executions_max ?? null,
+      relative: relativeOf(each) ?? null,
+    })),
+    blocks: blocks.map(({ address, cpi, cpi_min, executions }) => ({ address, cpi: cpi ?? null, cpi_min: cpi_min ?? cpi ?? null, executions: executions ?? null })),
+  };
+}
+
+/** Whether this instruction may retire in the place of the one before it: a branch behind what sets its flags, and padding. */
+function fusesWith(before, text) {
+  if (/^(nop|endbr)/.test(text)) return true;
+  return /^j(?!mp)/.test(text) && /^(cmp|test|add|sub|and|or|xor|inc|dec)\b/.test(before ?? '');
+}

@@ -1,0 +1,144 @@
+// Estimates beside the truth → shares. Pure: nothing is read or run here. O(instructions) for each procedure, but for the factors.
+//
+// An estimate is within x % if estimate / truth − 1 lies in ±x %. Weights are time samples as they landed, on instructions that have a truth.
+// A `rep` instruction, whose turns callgrind counts, has that of its neighbour in the block.
+
+/** @typedef {import('./answers.mjs').Answer} Answer */
+/** @typedef {{ weight: number, estimate: number | null, truth: number }} Point */
+
+export const bounds = [0.05, 0.1, 0.2];
+/** Narrow intervals: largest over smallest. */
+export const widths = [1.3, 1.6];
+/** Of a procedure's samples the judged application has at least so many, or its truth is not this program's alone. */
+const own_share_min = 0.98;
+/** As core/accuracy's: a factor puts as much within 10 % as any does, but for this part of all; among those the one with most within 5 %. */
+const fitted_tolerance = 0.005;
+/** Below this share of the least a figure is impossible: rounding in the text of an answer is no fault. */
+const rounding = 0.995;
+
+const share = (part, whole) => (whole > 0 ? part / whole : null);
+const sum = (list, of) => list.reduce((total, each) => total + of(each), 0);
+// An error of exactly 10 % is within 10 %, whatever the last bit of a quotient says.
+const within = ({ estimate, truth }, bound, factor = 1) => estimate !== null && truth > 0 && Math.abs((estimate * factor) / truth - 1) <= bound + 1e-9;
+const shares = (points, factor = 1) => bounds.map((bound) => share(sum(points.filter((point) => within(point, bound, factor)), ({ weight }) => weight), sum(points, ({ weight }) => weight)));
+
+/** The factor that suits most of the points: O(n log n). */
+export function bestFactor(points) {
+  const usable = points.filter(({ estimate, truth }) => estimate > 0 && truth > 0).map(({ weight, estimate, truth }) => ({ weight, log: Math.log(truth / estimate) }));
+  if (usable.length === 0) return 1;
+  // A point is within x % for factors whose logarithm lies in an interval about its own; the sums change at their ends alone.
+  const ends = (bound, index) => usable.flatMap(({ weight, log }) => [{ at: log + Math.log(1 - bound), change: weight, index }, { at: log + Math.log(1 + bound), change: -weight, index }]);
+  const all = [...ends(0.05, 0), ...ends(0.1, 1)].toSorted((a, b) => a.at - b.at || b.change - a.change);
+  const now = [0, 0];
+  const ranges = all.map(({ change, index, at }, i) => {
+    now[index] += change;
+    return { middle: (at + (all[i + 1]?.at ?? at)) / 2, five: now[0], ten: now[1] };
+  });
+  const enough = Math.max(...ranges.map(({ ten }) => ten)) - fitted_tolerance * sum(points, ({ weight }) => weight) - 1e-9;
+  const best = ranges.filter(({ ten }) => ten >= enough).reduce((most, range) => (range.five > most.five + 1e-9 ? range : most));
+  return Math.exp(best.middle);
+}
+
+/** Adds the truth to a procedure's instructions; those without any are left out. */
+function judged(procedure, truthAt) {
+  const { instructions } = procedure;
+  const plain = instructions.map(({ repeats, address }) => (repeats ? null : truthAt(procedure.image, address)));
+  const ofBlock = new Map();
+  instructions.forEach(({ block }, i) => plain[i] !== null && !ofBlock.has(block) && ofBlock.set(block, plain[i]));
+  return instructions
+    .map((each, i) => ({ ...each, truth: each.repeats ? (ofBlock.get(each.block) ?? null) : plain[i] }))
+    .filter(({ truth, samples }) => truth !== null && samples > 0);
+}
+
+/** What a core cannot do: see `impossible`. */
+const least = (instructions, width) => share(sum(instructions, ({ slots }) => slots), instructions.length * width) ?? 0;
+
+/**
+ * Figures that no core with this width can have, each as a line. The bound is on places at retirement: instructions, a flag-setting one
+ * and the branch behind it counting as one, padding as none, `width` of them a cycle. It is too small rather than too large.
+ * @param {Answer} answer
+ * @returns {string[]}
+ */
+export function impossible({ procedures, width, period_cycles }) {
+  return procedures.flatMap((procedure) => {
+    const { name, instructions, blocks, samples, cpi, cpi_min } = procedure;
+    const found = [];
+    const below = (what, value, bound) => value !== null && value < bound * rounding && found.push(`${name}: ${what} ${value.toFixed(4)} < ${bound.toFixed(4)}`);
+    const counts = instructions.map((each) => ({ ...each, count: each.executions ?? 0 }));
+    const retired = sum(counts, ({ count }) => count);
+    const places = sum(counts, ({ count, slots }) => count * slots);
+    const procedureBound = retired > 0 ? places / (retired * width) : Math.min(1 / (2 * width), least(instructions, width));
+    below('CPI in top', cpi, procedureBound);
+    below('least CPI in top', cpi_min, procedureBound);
+    blocks.forEach(({ address, cpi: each, cpi_min: lowest }, index) => {
+      const bound = least(instructions.filter(({ block }) => block === index), width);
+      below(`CPI of the block ${address.toString(16)}`, each, bound);
+      below(`least CPI of the block ${address.toString(16)}`, lowest, bound);
+    });
+    // Time is a number of samples, so three of its deviations are allowed.
+    const time = (samples + 3 * Math.sqrt(samples) + 3) * period_cycles;
+    if (places / width > time) found.push(`${name}: ${(places / width).toExponential(2)} cycles at least, ${time.toExponential(2)} sampled`);
+    return found;
+  });
+}
+
+/** Numbers that stand where none may, since their scale is not known. */
+const unfounded = ({ procedures, knows_scale }) =>
+  !knows_scale ? 0 : procedures.filter(({ kind, cpi, instructions, blocks }) => kind !== 'absolute' && (cpi !== null || [...instructions, ...blocks].some(({ executions }) => executions !== null))).length;
+
+/**
+ * Judges one answer.
+ * @param {Answer} answer
+ * @param {(image: string, address: number) => number | null} truthAt executions in what was recorded; null: not known
+ * @param {{ hot?: string }} options a kernel's function whose hot loop is judged by itself
+ */
+export function score(answer, truthAt, { hot } = {}) {
+  const procedures = answer.procedures.filter(({ own, samples }) => own >= own_share_min * samples).map((procedure) => ({ ...procedure, points: judged(procedure, truthAt) }));
+  const points = procedures.flatMap((procedure) => procedure.points.map((point) => ({ ...point, kind: procedure.kind })));
+  const weighted = (list) => list.map(({ samples, truth, ...others }) => ({ weight: samples, truth, ...others }));
+  const all = weighted(points);
+  const claimed = all.filter(({ kind }) => kind === 'absolute').map((point) => ({ ...point, estimate: point.executions }));
+  const ranged = claimed.filter(({ min, max }) => min !== null && max !== null);
+  const weightOf = (list) => sum(list, ({ weight }) => weight);
+  const relative = all.map((point) => ({ ...point, estimate: point.relative }));
+  const scaled = relative.map((point) => (point.kind === 'procedure' ? { ...point, estimate: null } : point));
+  const programFactor = bestFactor(scaled);
+  const eachProcedure = procedures.flatMap((procedure) => {
+    const own = weighted(procedure.points).map((point) => ({ ...point, estimate: point.relative }));
+    const factor = bestFactor(own);
+    return own.map((point) => ({ ...point, estimate: point.estimate === null ? null : point.estimate * factor }));
+  });
+  return {
+    samples: answer.samples,
+    truth: share(weightOf(all), answer.samples),
+    claimed: share(sum(answer.procedures.filter(({ kind }) => kind === 'absolute'), ({ own }) => own), answer.samples),
+    claimed_truth: weightOf(claimed),
+    absolute: shares(claimed),
+    covered: share(weightOf(ranged.filter(({ min, max, truth }) => truth >= min && truth <= max)), weightOf(claimed)),
+    narrow: widths.map((width) => share(weightOf(ranged.filter(({ min, max }) => max <= width * min)), weightOf(claimed))),
+    program: shares(scaled, programFactor),
+    procedure: shares(eachProcedure),
+    // As if all numbers were claimed: where today's dwell stands.
+    unclaimed: shares(all.map((point) => ({ ...point, estimate: point.executions ?? null }))),
+    impossible: impossible(answer),
+    unfounded: unfounded(answer),
+    ...(hot && { hot: hotLoop(procedures, hot) }),
+  };
+}
+
+/** Estimate over truth of a kernel's hot loop: the block with most samples of the function that is named so. */
+function hotLoop(procedures, hot) {
+  const procedure = procedures.find(({ name }) => name === hot);
+  if (!procedure || procedure.points.length === 0) return null;
+  const bySamples = groupBy(procedure.points);
+  const loop = [...bySamples.values()].toSorted((a, b) => sum(b, ({ samples }) => samples) - sum(a, ({ samples }) => samples))[0];
+  const { executions, min, max, truth, relative } = loop[0];
+  const ratio = (value) => (value === null ? null : value / truth);
+  return { kind: procedure.kind, ratio: ratio(executions), min: ratio(min), max: ratio(max), relative: ratio(relative) };
+}
+
+function groupBy(points) {
+  const groups = new Map();
+  for (const point of points) groups.set(point.block, [...(groups.get(point.block) ?? []), point]);
+  return groups;
+}
