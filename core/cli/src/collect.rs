@@ -13,8 +13,8 @@ use std::{
 
 use anyhow::{Context, bail};
 use dwell_collect::{
-    BackendChoice, CollectError, ODOMETERS_PERCENT, DEFAULT_RATE, Progress, Rate, RecordOptions,
-    Recorded, Stop, Target,
+    BackendChoice, CollectError, DEFAULT_RATE, ODOMETERS_PERCENT, Progress, Rate, RecordOptions, Recorded,
+    Stop, Target,
 };
 use dwell_profile::{CountsRecord, Database, Epoch, EpochId, Event, EventRecord, PathsRecord, WindowsRecord};
 use dwell_query::{Options, Query};

@@ -38,7 +38,7 @@ fn a_long_loop_counts_itself() {
     let target = Target::Command(words.iter().map(Into::into).collect());
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path().join("db")).unwrap();
-    let options = RecordOptions::new(target);
+    let options = RecordOptions { odometers_percent: 0.6, ..RecordOptions::new(target) };
     let recorded = match record(options, &database.writer().unwrap(), &Stop::new(), &mut |_| ()) {
         Err(error @ (CollectError::Denied { .. } | CollectError::Open { .. })) => {
             return println!("SKIPPED {name}: {error}");

@@ -124,14 +124,15 @@ impl Series {
     fn judge(&mut self) {
         if self.backward > 0 {
             self.doubt = Some(Doubt::GoesBack);
-        } else if self.moves >= JUDGED_MOVES && self.doubt.is_none() {
-            if self.rates.len() >= JUDGED_MOVES as usize && self.rates.len().is_power_of_two() {
-                let mut rates = self.rates.clone();
-                rates.sort_unstable_by(f64::total_cmp);
-                let at = |share: f64| rates[(share * (rates.len() - 1) as f64) as usize];
-                if at(0.9) > SPREAD_MAX * at(0.1) {
-                    self.doubt = Some(Doubt::Varies);
-                }
+            return;
+        }
+        let is_time = self.rates.len() >= JUDGED_MOVES as usize && self.rates.len().is_power_of_two();
+        if self.moves >= JUDGED_MOVES && self.doubt.is_none() && is_time {
+            let mut rates = self.rates.clone();
+            rates.sort_unstable_by(f64::total_cmp);
+            let at = |share: f64| rates[(share * (rates.len() - 1) as f64) as usize];
+            if at(0.9) > SPREAD_MAX * at(0.1) {
+                self.doubt = Some(Doubt::Varies);
             }
         }
     }

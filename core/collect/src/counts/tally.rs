@@ -29,6 +29,9 @@ const UNCOVERED_DEVIATION: f64 = 0.7;
 /// Executions below which a count says too little.
 const EXECUTIONS_MIN: f64 = 2000.0;
 
+/// An instruction's address, its executions, and the standard deviation of their logarithm.
+type Executed = (u64, f64, f64);
+
 /// What a round of the watchpoint saw of a word.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
@@ -150,7 +153,7 @@ impl Tally {
 
     /// Executions by instruction, and the samples they stand for, since the last call: address, executions, logarithmic error.
     /// Nothing while that is too little, or too small a part of the execution's samples so far.
-    pub fn take(&mut self, samples_of_execution: u64) -> Option<(u64, Vec<(u64, f64, f64)>)> {
+    pub fn take(&mut self, samples_of_execution: u64) -> Option<(u64, Vec<Executed>)> {
         let shares = self.shares();
         let per_write: f64 =
             shares.iter().map(|(pc, share, _)| share * self.writers[pc].step.unsigned_abs() as f64).sum();
