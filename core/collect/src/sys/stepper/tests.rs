@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::Read,
     process::{Child, Command, Stdio},
 };
 
@@ -21,8 +22,12 @@ impl Drop for Target {
     }
 }
 
+/// A shell that runs the script. It has started: what the system calls of its start would do to a burst is over.
 fn spawn(script: &str) -> Target {
-    Target(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
+    let script = format!("echo; {script}");
+    let mut child = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    Target(child)
 }
 
 fn request(stepper: &mut Stepper, child: &Child, how: How, steps_max: usize, delay_ns: u64) {
