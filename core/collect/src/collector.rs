@@ -14,7 +14,6 @@ mod dimensions;
 mod discovery;
 mod jit;
 mod jit_layout;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod loops;
 mod odometers;
 mod places;
@@ -46,9 +45,7 @@ use aggregated::Aggregated;
 use code::Code;
 use dimensions::{Dimensions, ValuesIndex};
 use jit::Jit;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use loops::Loops;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub use loops::Watch;
 use places::Spot;
 pub use rows::Rows;
@@ -132,7 +129,6 @@ pub struct Collector<H> {
     latest: Option<(u32, u32)>,
     /// Samples in user mode, where somebody takes them.
     recent: Option<Vec<(u32, u64)>>,
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     loops: Loops,
     odometers: odometers::OdometerState,
 }
@@ -169,7 +165,6 @@ impl<H: Host> Collector<H> {
             stacks: Stacks::default(),
             latest: None,
             recent: None,
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             loops: Loops::default(),
             odometers: odometers::OdometerState::default(),
         }
@@ -209,7 +204,6 @@ impl<H: Host> Collector<H> {
             Item::Side(side) => self.side(time_ns, *side),
             Item::Burst(burst) => self.burst(&burst),
             Item::Window(window) => self.window(&window),
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             Item::Exits(exits) => self.loop_exits(&exits),
         }
     }
@@ -338,14 +332,12 @@ impl<H: Host> Collector<H> {
             other => other_place(&mut self.images, other, sample.pc).map(Spot::from),
         };
         self.count(event, place, sample.pc, execution, 1);
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         self.note_time(event, execution);
         self.note_seen(event, sample, execution);
         if let (Some(registers), Mode::User, Ok(Spot::Image(image, offset)), true) =
             (&sample.registers, sample.mode, place, self.counts_code(event))
         {
             self.observe_branch(image, offset, execution, registers);
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             self.note_loops(event, sample, (image, offset), execution, registers);
         }
         if sample.mode == Mode::User && !matches!(place, Ok(Spot::Image(..))) {
@@ -359,9 +351,7 @@ impl<H: Host> Collector<H> {
 
     /// What a thread does while it is disturbed is no pair's.
     fn interrupt_loops(&mut self, tid: u32) {
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         self.loops.interrupt(tid);
-        let _ = tid;
     }
 
     /// Samples of other events stand where those happen, which says nothing of how often a branch goes which way.
@@ -502,7 +492,6 @@ impl<H: Host> Collector<H> {
         self.processes.retarget(&|target| moved.get(&target).copied());
         self.aggregated.retarget(&|target| moved.get(&target).copied());
         self.recipes.clear();
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         self.loops.clear();
         self.stepping.kinds.clear();
         self.stacks.runs.clear();
@@ -518,7 +507,6 @@ impl<H: Host> Collector<H> {
         self.dimensions.begin_epoch();
         self.stepping.tally = SteppingTally::default();
         self.stacks.begin_epoch();
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         self.loops.clear();
         self.odometers.begin_epoch();
         self.stepping.number = 0;

@@ -33,7 +33,6 @@ pub enum Item {
     /// A thread's executions of a few places were counted.
     Window(Box<RawWindow>),
     /// The exits of a loop that a thread was in were watched.
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     Exits(Box<RawExits>),
 }
 
@@ -60,7 +59,6 @@ pub struct RawWindow {
 }
 
 /// How often a thread left a loop in a stretch of its time.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawExits {
     /// Its process.

@@ -14,7 +14,6 @@ mod code_files;
 mod code_names;
 mod collector;
 mod control;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod counts;
 mod daemon;
 mod entries;

@@ -158,7 +158,6 @@ impl Session {
         if setup.counting.windows.is_some() {
             collector.keep_recent();
         }
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         if setup.counting.exits.is_some() && !source.features().aggregates {
             collector.keep_loops();
         }

@@ -34,9 +34,7 @@ impl<H: Host> Collector<H> {
         let texts: Vec<Texts> = counted.slots().map(|slot| self.texts(slot, &events)).collect();
         let mut offsets = self.offsets(&counted);
         self.dimensions.forget_values();
-        #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), expect(unused_mut))]
         let mut executions = self.take_executions();
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         executions.extend(self.take_loop_counts());
         for image in self.stepping.images.drain().chain(self.images.with_new_symbols()) {
             offsets.entry(image).or_default();

@@ -18,12 +18,24 @@ use std::{
     ops::Range,
 };
 
-use iced_x86::InstructionInfoFactory;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+#[cfg(target_arch = "x86_64")]
 mod decode;
+/// Code of other architectures is not decoded: there are no loops.
+#[cfg(not(target_arch = "x86_64"))]
+mod decode {
+    #[derive(Default)]
+    pub struct InstructionDecoder;
 
-use decode::{Add, Flow, Instruction, decode};
+    impl InstructionDecoder {
+        pub fn decode(&mut self, _bytes: &[u8], _at: u64) -> Option<super::Instruction> {
+            None
+        }
+    }
+}
+
+use decode::InstructionDecoder;
 
 use crate::branch::Registers;
 
@@ -174,6 +186,47 @@ fn verify_counter(counter: &Counter) -> bool {
     ascends && counts && leaves && counter.holds(counter.writer)
 }
 
+/// Where control goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// To the next instruction.
+    Next,
+    /// To a function, and then to the next instruction.
+    Call,
+    /// There.
+    Jump(u64),
+    /// There or to the next instruction.
+    Branch(u64),
+    /// Elsewhere: it returns, jumps indirectly, or stops.
+    End,
+}
+
+/// An addition to a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Add {
+    /// The register.
+    pub register: Register,
+    /// What is added.
+    pub step: Step,
+    /// Bits that are written: 32 (and the others cleared) or 64.
+    pub width_bits: u32,
+}
+
+/// What matters of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// The offset after it.
+    pub next: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// Where control goes.
+    pub flow: Flow,
+    /// General registers that it may write; for a call those that the function may.
+    pub writes: RegisterSet,
+    /// The addition that it is, if it is one.
+    pub add: Option<Add>,
+}
+
 /// Straight-line code.
 struct Block {
     range: Range<u64>,
@@ -202,11 +255,11 @@ impl Graph {
         let mut found: FxHashMap<u64, Instruction> = FxHashMap::default();
         let mut leaders: FxHashSet<u64> = FxHashSet::default();
         let mut left = VecDeque::from([start]);
-        let mut factory = InstructionInfoFactory::new();
+        let mut decoder = InstructionDecoder::default();
         while let Some(mut at) = left.pop_front() {
             // Nearest first, so that a loop is complete long before what lies behind it.
             while found.len() < INSTRUCTIONS_MAX && !found.contains_key(&at) {
-                let Some(instruction) = decode(&mut factory, &code.bytes(at), at) else { break };
+                let Some(instruction) = decoder.decode(&code.bytes(at), at) else { break };
                 let (flow, next) = (instruction.flow, instruction.next);
                 found.insert(at, instruction);
                 match flow {

@@ -22,7 +22,6 @@ pub struct Counting {
     /// Counts executions now and then.
     pub windows: Option<Windows>,
     /// Watches the exits of loops whose registers count; without it no counter is believed.
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     pub exits: Option<crate::counts::exits::ExitWatcher>,
     /// Once threads cannot be followed, windows are to be counted for so many percent of the target's CPU time.
     pub stand_in_percent: Option<f64>,
@@ -48,7 +47,6 @@ impl Counting {
         Ok(Counting {
             paths,
             windows: (now > 0.0).then(|| Windows::start(now)),
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             exits: (options.odometers_percent > 0.0).then(crate::counts::exits::ExitWatcher::start),
             stand_in_percent: (later > 0.0).then_some(later),
             odometers_percent: options.odometers_percent,
@@ -71,7 +69,6 @@ impl Session {
         }
         self.stand_in();
         self.count_windows(latest, cpu_ns);
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         self.watch_exits(cpu_ns);
     }
 
@@ -101,7 +98,6 @@ impl Session {
 
     /// Watches the exits of a loop that the latest samples are in, if it is time. The window begins after every record that was
     /// applied.
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     fn watch_exits(&mut self, cpu_ns: f64) {
         let Some(exits) = self.counting.exits.as_mut().filter(|exits| exits.is_due(cpu_ns)) else { return };
         let Some(watch) = self.collector.loop_to_watch().filter(|w| w.pid != std::process::id()) else {
@@ -155,10 +151,7 @@ impl Session {
 
     pub(super) fn counts_record(&self) -> Option<CountsRecord> {
         let odometers = self.counting.odometers.as_ref().map(Odometers::record);
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         let has_any = odometers.is_some() || self.counting.exits.is_some();
-        #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-        let has_any = odometers.is_some();
         if !has_any {
             return None;
         }
@@ -168,7 +161,6 @@ impl Session {
         if unplaced > 0 {
             record.refused.insert("its process had ended or executes another program".to_owned(), unplaced);
         }
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         if let Some(exits) = &self.counting.exits {
             exits.add_to(&mut record);
             self.collector.add_loops_to(&mut record);

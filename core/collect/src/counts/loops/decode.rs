@@ -7,51 +7,25 @@ use iced_x86::{
     OpKind, Register as IcedRegister,
 };
 
-use super::{Register, RegisterSet, Step};
+use super::{Add, Flow, Instruction, Register, RegisterSet, Step};
 
-/// Where control goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// To the next instruction.
-    Next,
-    /// To a function, and then to the next instruction.
-    Call,
-    /// There.
-    Jump(u64),
-    /// There or to the next instruction.
-    Branch(u64),
-    /// Elsewhere: it returns, jumps indirectly, or stops.
-    End,
+/// What decoding needs, kept from one instruction to the next.
+pub struct InstructionDecoder(InstructionInfoFactory);
+
+impl Default for InstructionDecoder {
+    fn default() -> Self {
+        InstructionDecoder(InstructionInfoFactory::new())
+    }
 }
 
-/// An addition to a register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Add {
-    /// The register.
-    pub register: Register,
-    /// What is added.
-    pub step: Step,
-    /// Bits that are written: 32 (and the others cleared) or 64.
-    pub width_bits: u32,
+impl InstructionDecoder {
+    /// Decodes the instruction at an offset; `None` where there is none.
+    pub fn decode(&mut self, bytes: &[u8], at: u64) -> Option<Instruction> {
+        decode(&mut self.0, bytes, at)
+    }
 }
 
-/// What matters of an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Instruction {
-    /// The offset after it.
-    pub next: u64,
-    /// Its bytes.
-    pub length: u64,
-    /// Where control goes.
-    pub flow: Flow,
-    /// General registers that it may write; for a call those that the function may.
-    pub writes: RegisterSet,
-    /// The addition that it is, if it is one.
-    pub add: Option<Add>,
-}
-
-/// Decodes the instruction at an offset; `None` where there is none.
-pub fn decode(factory: &mut InstructionInfoFactory, bytes: &[u8], at: u64) -> Option<Instruction> {
+fn decode(factory: &mut InstructionInfoFactory, bytes: &[u8], at: u64) -> Option<Instruction> {
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
     let decoded = decoder.decode();
     if decoder.last_error() != DecoderError::None || decoded.code() == Code::INVALID {
