@@ -102,18 +102,20 @@ export interface DiffChange {
 
 /** The change factored: samples = executions × cycles per execution. */
 export interface DiffFactors {
-  /** Instructions executed (of an instruction: its executions) in A … */
+  /** Instructions executed (of an instruction: its executions) in A; `null` unless the scale is absolute … */
   executionsA: number | null
   /** … and in B. */
   executionsB: number | null
-  /** Cycles per instruction in A … */
+  /** Cycles per instruction in A, likewise … */
   cpiA: number | null
   /** … and in B. */
   cpiB: number | null
-  /** B's executions over exposure, over A's: did it run more often? */
+  /** B's executions over exposure, over A's: did it run more often? `null` unless the scales of both sides are absolute. */
   countRatio: number | null
-  /** B's CPI over A's: did it take longer each time? */
+  /** B's CPI over A's: did it take longer each time? `null` likewise. */
   costRatio: number | null
+  /** Whether the evidence tells count and cost apart: which of the two changed further is certain at 90 %. */
+  tellsApart: boolean
 }
 
 /** One instruction of either side, or of both. */
@@ -316,18 +318,34 @@ export interface LineCost {
   samples: Record<string, number>
   /** Of the epoch's time samples, 0 to 1. */
   share: number
-  /** Estimated cycles over the epoch; `null` where the clock is unknown. */
+  /** Cycles over the epoch; `null` where the clock is unknown. */
   cycles: number | null
-  /** Estimated executions of the line's most executed instruction. */
+  /** CPU time over the epoch in seconds; `null` where nothing tells. */
+  seconds: number | null
+  /** The least that is known of the scale of its executions. */
+  scale: 'absolute' | 'program' | 'procedure'
+  /** Executions of the line's most executed instruction; `null` unless the scale is absolute. */
   executions: number | null
-  /** Cycles per instruction. */
+  /** The 90 % interval of the same … */
+  executionsMin: number | null
+  /** … `null` likewise. */
+  executionsMax: number | null
+  /** Executions of its most executed instruction for each entry of what that lies in. */
+  perEntry: PerEntry | null
+  /** Cycles per instruction; `null` unless the scale is absolute. */
   cpi: number | null
-  /** The same without dynamic stalls. */
+  /** The 90 % interval of the same; without an absolute scale, the least that is possible. */
+  cpiMin: number
+  /** `null`: nothing bounds it. */
+  cpiMax: number | null
+  /** Cycles per instruction without dynamic stalls: the model's. */
   bestCaseCpi: number | null
   /** How far to trust them. */
   confidence: 'low' | 'medium' | 'high'
   /** Leading causes of lost cycles, most costly first. */
   culprits: Array<LineCulprit>
+  /** The same causes, those that cannot be told apart together, most costly first. */
+  ties: Array<LineTie>
   /** `IMAGE:NAME` of the procedures the line's instructions lie in, most samples first. */
   procedures: Array<string>
 }
@@ -370,10 +388,16 @@ export interface LineInstruction {
   text: string
   /** Time samples during which it was at the head of the machine. */
   headSamples: number
-  /** Executions over the epoch. */
+  /** Executions over the epoch; `null` unless the scale is absolute. */
   executions: number | null
-  /** Cycles at the head of the machine, per execution. */
+  /** Executions up to what the scale leaves open. */
+  executionsRelative: number | null
+  /** Cycles at the head of the machine, per execution; `null` unless the scale is absolute. */
   cpi: number | null
+  /** As for places. */
+  cpiMin: number
+  /** As for places. */
+  cpiMax: number | null
   /** How far to trust them. */
   confidence: 'low' | 'medium' | 'high'
   /** Why it took longer, static causes first. */
@@ -390,8 +414,14 @@ export interface LinePlace {
   callers: Array<LineCaller>
   /** Of the epoch's time samples, 0 to 1. */
   share: number
-  /** Cycles per instruction. */
+  /** The kind of the scale of its executions. */
+  scale: 'absolute' | 'program' | 'procedure'
+  /** Cycles per instruction; `null` unless the scale is absolute. */
   cpi: number | null
+  /** The 90 % interval of the same; without an absolute scale, the least that is possible. */
+  cpiMin: number
+  /** `null`: nothing bounds it. */
+  cpiMax: number | null
   /** By ascending address. */
   instructions: Array<LineInstruction>
   /** Instructions that cost least, beyond the most that are told. */
@@ -406,8 +436,14 @@ export interface LineStall {
   cause: string
   /** Cycles per execution, at least … */
   cyclesMin: number
-  /** … and at most. */
-  cyclesMax: number
+  /** … and at most; `null` of a dynamic stall unless the scale is absolute. */
+  cyclesMax: number | null
+  /** Of the instruction's time, at least … */
+  shareMin: number
+  /** … and at most, 0 to 1. */
+  shareMax: number
+  /** As in `ListingStall`. */
+  levels: Array<'L2' | 'LLC' | 'DRAM'>
   /** As in `ListingStall`. */
   sources: Array<ListingSource>
   /** Address of the instruction to blame … */
@@ -418,6 +454,20 @@ export interface LineStall {
   file: string | null
   /** … and its line, from 1; in the file that was asked about, as it is now. */
   line: number | null
+}
+
+/** Causes that may explain the same lost cycles of a line, and that nothing tells apart. */
+export interface LineTie {
+  /** What the line waits for: `waits for memory (D-cache or DTLB miss)`. */
+  text: string
+  /** Indices of its causes among the line's culprits, the likeliest first. */
+  culprits: Array<number>
+  /** Of the line's time that they explain together at most, 0 to 1. */
+  shareMax: number
+  /** Cycles over the epoch, at least … */
+  cyclesMin: number | null
+  /** … and at most. */
+  cyclesMax: number | null
 }
 
 /** One procedure's instructions with their costs: `dwell annotate --json`. */
@@ -438,6 +488,8 @@ export interface Listing {
   time_event: string
   /** Cycles between two time samples; `null` where the clock is unknown. */
   period_cycles: number | null
+  /** What is known of the scale of executions. */
+  scale: ListingScale
   /** By ascending address. */
   blocks: Array<ListingBlock>
   /** By ascending address. */
@@ -452,14 +504,26 @@ export interface Listing {
 export interface ListingBlock {
   /** First byte. */
   address: number
-  /** Executions over the sampling period. */
+  /** Executions over the sampling period, up to what the scale leaves open. */
   frequency: number | null
-  /** Executions over the epoch. */
+  /** Executions over the epoch; `null` unless the scale is absolute. */
   executions: number | null
+  /** The 90 % interval of the same … */
+  executions_min: number | null
+  /** … `null` likewise. */
+  executions_max: number | null
+  /** Executions up to what the scale leaves open: only their ratios mean something. */
+  executions_relative: number | null
+  /** Executions for each entry of what the block lies in. */
+  per_entry: PerEntry | null
   /** How far to trust them. */
   confidence: 'low' | 'medium' | 'high'
-  /** Measured cycles per instruction. */
+  /** Measured cycles per instruction; `null` unless the scale is absolute. */
   cpi: number | null
+  /** The 90 % interval of the same; without an absolute scale, the least that is possible. */
+  cpi_min: number
+  /** `null`: nothing bounds it. */
+  cpi_max: number | null
   /** The same without dynamic stalls. */
   best_case_cpi: number
   /** Where control goes next. */
@@ -490,10 +554,20 @@ export interface ListingInstruction {
   samples: Record<string, number>
   /** Time samples during which it was at the head of the machine. */
   head_samples: number
-  /** Executions over the epoch. */
+  /** Executions over the epoch; `null` unless the scale is absolute. */
   executions: number | null
-  /** Cycles at the head of the machine, per execution. */
+  /** As for blocks. */
+  executions_min: number | null
+  /** As for blocks. */
+  executions_max: number | null
+  /** As for blocks. */
+  executions_relative: number | null
+  /** Cycles at the head of the machine, per execution; `null` unless the scale is absolute. */
   cpi: number | null
+  /** As for blocks. */
+  cpi_min: number
+  /** As for blocks. */
+  cpi_max: number | null
   /** The least of them. */
   issue_cycles_min: number
   /** Cycles by which it was faster than the model's best case, unexplained; 0 where it was not. */
@@ -514,8 +588,8 @@ export interface ListingKernel {
   cause: string
   /** Time samples in the kernel. */
   samples: number
-  /** Cycles per execution. */
-  cycles: number
+  /** Cycles per execution; `null` unless the scale is absolute. */
+  cycles: number | null
 }
 
 /** See `ListingInstruction`. */
@@ -542,12 +616,23 @@ export interface ListingProcedure {
   share: number
 }
 
+/** What is known of the scale of a procedure's executions. */
+export interface ListingScale {
+  /**
+   * `absolute`: executions are numbers; `program`: ratios between procedures of the program are known; `procedure`: ratios within
+   * the procedure.
+   */
+  kind: 'absolute' | 'program' | 'procedure'
+  /** What that rests on, in words. */
+  evidence: Array<string>
+}
+
 /** See `ListingStall`. */
 export interface ListingSource {
   /** Where the data may have come from. */
   level: 'l2' | 'last-level' | 'memory'
-  /** The part of executions whose data must have come from there, were it the only one. */
-  part: number
+  /** The part of executions whose data must have come from there, were it the only one; `null` unless the scale is absolute. */
+  part: number | null
 }
 
 /** See `ListingInstruction`. */
@@ -558,11 +643,20 @@ export interface ListingStall {
   cause: string
   /** Cycles per execution, at least … */
   cycles_min: number
-  /** … and at most. */
+  /**
+   * … and at most. Of a dynamic stall, unless the scale is absolute, that is what it would be if `executions_relative` were
+   * absolute: no bound.
+   */
   cycles_max: number
+  /** Of the instruction's time, at least … */
+  share_min: number
+  /** … and at most, 0 to 1. */
+  share_max: number
   /** Address of the instruction to blame. */
   culprit_address: number | null
-  /** Of a `d-cache-miss`: the levels that alone can explain `cycles_max`, nearest first; nearer ones cannot. */
+  /** Of a `d-cache-miss`: the levels that alone can explain it, nearest first; nearer ones cannot. */
+  levels: Array<'L2' | 'LLC' | 'DRAM'>
+  /** The same levels with what each would have to do. */
   sources: Array<ListingSource>
 }
 
@@ -574,6 +668,8 @@ export interface ListingSuccessor {
   frequency: number | null
   /** As for blocks. */
   executions: number | null
+  /** As for blocks. */
+  executions_relative: number | null
 }
 
 /** What `Dwell.open` needs. */
@@ -584,6 +680,14 @@ export interface OpenOptions {
   debugDirs?: Array<string>
   /** Pairs of a folder of sources as the debug information spells it, and where it is here; the first that fits counts. */
   sourceMap?: Array<[string, string]>
+}
+
+/** Executions for each entry of what they lie in. */
+export interface PerEntry {
+  /** How many. */
+  executions: number
+  /** What is entered. */
+  of: 'loop' | 'procedure'
 }
 
 /** A sampling period. */
@@ -618,11 +722,19 @@ export interface ProcedureCost {
   samples: Record<string, number>
   /** Of the epoch's time samples, 0 to 1. */
   share: number
-  /** Estimated cycles. */
+  /** Cycles; `null` where the clock is unknown. */
   cycles: number | null
-  /** Cycles per instruction. */
+  /** CPU time in seconds; `null` where nothing tells. */
+  seconds: number | null
+  /** The kind of the scale of its executions. */
+  scale: 'absolute' | 'program' | 'procedure'
+  /** Cycles per instruction; `null` unless the scale is absolute. */
   cpi: number | null
-  /** The same without dynamic stalls. */
+  /** The 90 % interval of the same; without an absolute scale, the least that is possible. */
+  cpiMin: number
+  /** `null`: nothing bounds it. */
+  cpiMax: number | null
+  /** Cycles per instruction without dynamic stalls: the model's. */
   bestCaseCpi: number | null
 }
 
@@ -763,10 +875,16 @@ export interface Summary {
   proceduresLeftOut: number
   /** Estimated cycles of the tallied samples. */
   cycles: number | null
-  /** Estimated instructions executed. */
+  /** The least that is known of the scale of executions; `null` where nothing was tallied. */
+  scale: 'absolute' | 'program' | 'procedure' | null | null
+  /** Instructions executed; `null` unless the scale is absolute. */
   instructions: number | null
-  /** Cycles per instruction. */
+  /** Cycles per instruction; `null` unless the scale is absolute. */
   cpi: number | null
+  /** The 90 % interval of the same; without an absolute scale, the least that is possible. */
+  cpiMin: number | null
+  /** `null`: nothing bounds it. */
+  cpiMax: number | null
   /** The same without dynamic stalls. */
   bestCaseCpi: number | null
   /** Each dynamic cause, in the order of Figure 4; ranges of several causes overlap. */
@@ -887,8 +1005,14 @@ export interface TopRow {
   cumulativeShare: number
   /** Estimated cycles; `null` where the clock is unknown. */
   cycles: number | null
-  /** Cycles per instruction; `null` without an estimate. */
+  /** The kind of the scale of its executions, where it was analysed. */
+  scale: 'absolute' | 'program' | 'procedure' | null | null
+  /** Cycles per instruction; `null` unless the scale is absolute. */
   cpi: number | null
+  /** The least that it can be at 90 % … */
+  cpiMin: number | null
+  /** … and the most; `null`: nothing bounds it. */
+  cpiMax: number | null
   /** Where its cycles go, where that was asked for and is known. */
   split: CycleSplit | null
 }

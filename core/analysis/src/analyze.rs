@@ -9,6 +9,7 @@ use crate::{
     certainty::Certainty,
     cfg::Cfg,
     culprits::{self, Facts, Scene, Stalled},
+    entries::per_entry,
     equivalence::Equivalence,
     frequency::{self, Estimates, Evidence, Retired},
     machine::{MachineModel, Order},
@@ -100,6 +101,7 @@ fn assemble(scene: &Scene, equivalence: &Equivalence, certainty: &Certainty) -> 
     let Scene { cfg, schedule, estimates, .. } = *scene;
     let mut instructions = Vec::with_capacity(scene.instructions.len());
     let mut blocks = Vec::with_capacity(cfg.blocks.len());
+    let per_entry = per_entry(cfg, estimates, &scene.facts.loops);
     for (index, range) in cfg.blocks.iter().enumerate() {
         let len = range.len() as f64;
         let head_samples: f64 = range.clone().map(|i| estimates.head_samples[i]).sum();
@@ -118,6 +120,7 @@ fn assemble(scene: &Scene, equivalence: &Equivalence, certainty: &Certainty) -> 
             cpi: cycles.map(|cycles| cycles.max(least) / len),
             cpi_interval: Interval { min: interval.min / len, max: interval.max / len },
             best_case_cpi: schedule.best_case_cycles[index] / len,
+            per_entry: per_entry[index],
             class: equivalence.block_class[index],
         });
     }
@@ -171,23 +174,25 @@ fn instruction_cost(
     let head_samples = scene.estimates.head_samples[i];
     let frequency = estimate.map(|e| e.frequency);
     let cpi = frequency.filter(|&f| f > 0.0).map(|f| finite(head_samples / f));
+    let slot = certainty.bounds.slots[i];
+    let cpi_interval = certainty.cycles_interval(block, frequency, head_samples, slot);
     let mut stalls = static_stalls(scene, i);
     if let (Some(cpi), Some(frequency)) = (cpi, frequency) {
         let excess = cpi - expected_cycles(scene, i);
         let error = head_samples.max(1.0).sqrt() / frequency;
         let (cycles_min, errors_min) = stall_min(scene.model.order);
         if excess >= cycles_min && excess >= errors_min * error {
-            stalls.extend(culprits::explain(&Stalled::new(scene, block, i, excess)));
+            let certain_part = (cpi_interval.min / cpi).min(1.0);
+            stalls.extend(culprits::explain(&Stalled::new(scene, i, excess, certain_part)));
         }
     }
-    let slot = certainty.bounds.slots[i];
     InstructionCost {
         frequency,
         frequency_interval,
         confidence: estimate.map_or(Confidence::Low, |e| e.confidence),
         // Below that it issued or retired together with its predecessor (DCPI Figure 2, "dual issue").
         cpi: cpi.filter(|&cpi| cpi >= certainty.bounds.slot),
-        cpi_interval: certainty.cycles_interval(block, frequency, head_samples, slot),
+        cpi_interval,
         issue_cycles_min: scene.schedule.issue_cycles_min[i],
         best_case_cycles: expected_cycles(scene, i),
         gain_cycles: frequency.map_or(0.0, |f| gain_cycles(scene, i, f)),

@@ -57,8 +57,28 @@ pub struct Block {
     pub cpi_interval: Interval,
     /// Cycles per instruction had there been no dynamic stall.
     pub best_case_cpi: f64,
+    /// How often it runs for each entry of what it lies in, whatever the scale.
+    pub per_entry: Option<PerEntry>,
     /// Its frequency-equivalence class (DCPI §6.1.2).
     pub class: usize,
+}
+
+/// Executions for each time that what they lie in is entered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerEntry {
+    /// How many.
+    pub executions: f64,
+    /// What is entered.
+    pub entered: Entered,
+}
+
+/// What executions are a ratio to the entries of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// The innermost loop around them.
+    Loop,
+    /// The procedure, for want of a loop.
+    Procedure,
 }
 
 /// An edge between two blocks.
@@ -130,7 +150,8 @@ pub struct Stall {
     /// Index of the instruction that is to blame, where one is.
     pub culprit: Option<usize>,
     /// Of data that was not in the first-level cache: where it may have come from, nearest first. Each of these levels
-    /// alone can explain `cycles_max`; nearer ones cannot. Empty for all other causes.
+    /// alone can explain what was lost; nearer ones cannot, whatever frequency the interval of the cycles allows. Empty for all
+    /// other causes.
     pub sources: Vec<DataSource>,
 }
 
@@ -139,7 +160,7 @@ pub struct Stall {
 pub struct DataSource {
     /// Which one.
     pub level: Level,
-    /// The part of executions that must have come from it, were it the only one.
+    /// The part of executions that must have come from it to explain `cycles_max`, were it the only one.
     pub part: f64,
 }
 

@@ -18,8 +18,6 @@ const ABSOLUTE_DEVIATION_MAX: f64 = 0.143;
 const IMPOSSIBLE_PART_MAX: f64 = 0.05;
 /// … by more than so many standard deviations of theirs.
 const IMPOSSIBLE_DEVIATIONS: f64 = 2.0;
-/// Standard deviation of a ratio of two blocks' frequencies where nothing says how sure they are.
-const RATIO_DEVIATION: f64 = 0.35;
 /// The most samples to expect where there are none, at 90 %: −ln 0.05.
 const CHANCE_SAMPLES_MAX: f64 = 3.0;
 /// Standard deviation by confidence, where the evidence is time in order or counted instructions.
@@ -81,8 +79,7 @@ impl Certainty {
         let Some(frequency) = frequency.filter(|f| *f > 0.0) else { return unknown };
         let cycles = (samples / frequency).min(f64::MAX);
         if !self.is_absolute() {
-            let most = self.scale.headroom.max(1.0) * Interval::about(1.0, RATIO_DEVIATION).max;
-            return Interval { min: (cycles / most).max(least), ..unknown };
+            return Interval { min: (cycles / self.scale.times_max()).max(least), ..unknown };
         }
         if samples < 1.0 {
             let max = CHANCE_SAMPLES_MAX / frequency;

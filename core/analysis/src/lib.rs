@@ -10,6 +10,7 @@ mod certainty;
 pub mod cfg;
 mod culprits;
 mod directions;
+mod entries;
 pub mod equivalence;
 pub mod frequency;
 mod graph;
@@ -24,8 +25,8 @@ pub mod windows;
 
 pub use analyze::{analyze, verify_analysis};
 pub use answer::{
-    Basis, Block, Cause, Confidence, DataSource, Edge, InstructionCost, KernelTime, Level, ProcedureAnalysis,
-    Stall, StallKind,
+    Basis, Block, Cause, Confidence, DataSource, Edge, Entered, InstructionCost, KernelTime, Level, PerEntry,
+    ProcedureAnalysis, Stall, StallKind,
 };
 pub use culprits::events_that_bound;
 pub use directions::directions;

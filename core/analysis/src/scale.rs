@@ -17,6 +17,16 @@ pub struct Scale {
     pub evidence: Vec<String>,
 }
 
+/// Standard deviation of a ratio of two blocks' frequencies where nothing says how sure they are.
+const RATIO_DEVIATION: f64 = 0.35;
+
+impl Scale {
+    /// How many times as large as estimated a frequency can be without an absolute scale.
+    pub fn times_max(&self) -> f64 {
+        self.headroom.max(1.0) * Interval::about(1.0, RATIO_DEVIATION).max
+    }
+}
+
 /// Which frequencies can be compared with each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ScaleKind {
@@ -66,6 +76,11 @@ impl Interval {
     pub fn about(estimate: f64, deviation: f64) -> Interval {
         let times = (ENDS * deviation).min(700.0).exp();
         Interval { min: estimate / times, max: (estimate * times).min(f64::MAX) }
+    }
+
+    /// How far, as a logarithm, either end is from the middle.
+    pub fn half_width(self) -> f64 {
+        (self.max / self.min).ln() / 2.0
     }
 
     /// The same interval, cut to what is possible.

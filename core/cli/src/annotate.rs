@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, fmt::Write, path::Path};
 
 use anstyle::Style;
-use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingStall};
+use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingScale, ListingStall};
 
 use crate::text::{
-    BOLD, CULPRIT, DIM, SOURCE, cause, counted, cpi, fit, grouped, heat, origin, paint, si, si_or_dash,
+    BOLD, CULPRIT, DIM, SOURCE, cause, counted, cycles_each, executed, fit, grouped, heat, in_kernel, origin,
+    paint, si, stalled,
 };
 
 /// How to show it.
@@ -88,6 +89,7 @@ impl<'a> Page<'a> {
                 period.map_or("?".to_owned(), |p| format!("{} {}", grouped(p.value), p.unit))
             ),
         ));
+        self.say(paint(DIM, scale_told(&l.scale)));
         self.say("");
         let width = self.text_width();
         let head = format!(
@@ -115,7 +117,8 @@ impl<'a> Page<'a> {
         let sampled = instructions.iter().map(|i| i.head_samples).sum::<f64>() >= 0.5;
         let actual = match block.cpi {
             _ if !sampled => "no samples".to_owned(),
-            None => "no estimate".to_owned(),
+            None if block.frequency.is_none() => "no estimate".to_owned(),
+            None => format!("actual ≥ {:.2} CPI", block.cpi_min),
             Some(c) => format!("actual {:.1}/{n} = {c:.2} CPI", c * n),
         };
         let gain: f64 = instructions.iter().map(|i| i.gain_cycles).sum();
@@ -124,8 +127,8 @@ impl<'a> Page<'a> {
         self.say(paint(
             DIM,
             format!(
-                "*** best case {best} CPI, {actual}{gain}, executed {} times ({} confidence)",
-                si_or_dash(block.executions),
+                "*** best case {best} CPI, {actual}{gain}, {} ({} confidence)",
+                executed(block.executions, block.per_entry.as_ref()),
                 block.confidence
             ),
         ));
@@ -153,28 +156,22 @@ impl<'a> Page<'a> {
     fn bubbles(&mut self, instruction: &ListingInstruction) {
         let of_kind = |kind: &str| instruction.stalls.iter().filter(|s| s.kind == kind).collect::<Vec<_>>();
         for stalls in [of_kind("static"), of_kind("dynamic")] {
-            let longest = stalls.iter().map(|s| s.cycles_max).fold(0.0, f64::max);
-            if longest < 0.05 {
-                continue;
-            }
+            let Some((longest, duration)) = stalled(&self.listing.scale, &stalls, "cy") else { continue };
             let letters: String = stalls.iter().map(|s| cause(&s.cause).0).collect();
             let bar = "•".repeat(1 + (2.0 * longest.log2().max(0.0)).min(24.0) as usize);
             let style = if longest >= 4.0 { heat(1.0) } else { Style::new() };
-            let duration = duration(&stalls, longest);
             let explained = self.explain(&stalls);
             let line = format!("{:>ADDRESS$}{}", "", paint(style, format!("{letters} {bar} {duration}")));
             self.say(format!("{line}{}{}", led_by_space(origin(&stalls)), paint(DIM, explained)));
         }
     }
 
-    /// Above an instruction that entered the kernel: why, and how long that took. Samples are counted; how many cycles that
-    /// makes for each execution is as uncertain (`~`) as executions are.
+    /// Above an instruction that entered the kernel: why, and how long that took.
     fn kernel(&mut self, instruction: &ListingInstruction) {
-        let Some(kernel) = instruction.kernel.as_ref().filter(|k| k.cycles >= 0.05) else { return };
+        let Some(kernel) = &instruction.kernel else { return };
+        let Some(told) = in_kernel(kernel, "cy") else { return };
         let (letter, name) = cause(&kernel.cause);
-        let guess = if instruction.confidence == "low" { "~" } else { "" };
-        let (cycles, samples) = (si(kernel.cycles), grouped(kernel.samples));
-        let text = format!("{letter} {guess}{cycles} cy in the kernel, {samples} samples");
+        let text = format!("{letter} {told}");
         self.say(format!("{:>ADDRESS$}{}{}", "", paint(heat(1.0), text), paint(DIM, format!("   {name}"))));
     }
 
@@ -198,7 +195,10 @@ impl<'a> Page<'a> {
         let width = self.text_width();
         let count = if samples == 0 { String::new() } else { grouped(samples) };
         // Issued or retired together with its predecessor (the paper's "(dual issue)"), or too short to be seen.
-        let cycles = if samples == 0 || i.text.is_empty() { "·".to_owned() } else { cpi(i.cpi) };
+        let cycles = match samples == 0 || i.text.is_empty() {
+            true => "·".to_owned(),
+            false => cycles_each(i.cpi, i.executions_relative.map(|_| i.cpi_min)),
+        };
         let line = format!(
             "{:<ADDRESS$}{:<width$}{}{:>8}  {}",
             if i.address == 0 && i.text.is_empty() { "–".to_owned() } else { format!("{:x}", i.address) },
@@ -236,10 +236,19 @@ impl<'a> Page<'a> {
     }
 }
 
-/// `18.0 cy`, or `2.0 to 18.0 cy` where several causes may share it.
-fn duration(stalls: &[&ListingStall], longest: f64) -> String {
-    let least = if let [one] = stalls { one.cycles_min } else { longest };
-    if longest - least < 0.05 { format!("{longest:.1} cy") } else { format!("{least:.1} to {longest:.1} cy") }
+/// What executions and CPI are worth, in a line.
+fn scale_told(scale: &ListingScale) -> String {
+    let told = match scale.kind.as_str() {
+        "absolute" => "executions are absolute numbers",
+        "program" => {
+            "executions are known as ratios between procedures of the program; CPI has lower bounds only"
+        }
+        _ => "executions are known as ratios within the procedure; CPI has lower bounds only",
+    };
+    match scale.evidence.is_empty() {
+        true => told.to_owned(),
+        false => format!("{told} ({})", scale.evidence.join("; ")),
+    }
 }
 
 fn led_by_space(text: String) -> String {

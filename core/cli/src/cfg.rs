@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use dwell_query::answer::{Listing, ListingBlock, ListingInstruction};
 
-use crate::text::{cause, si_or_dash};
+use crate::text::{cause, cycles_each, executed};
 
 /// Instructions of a block that are shown; the rest is a number.
 const INSTRUCTIONS_MAX: usize = 24;
@@ -36,11 +36,11 @@ fn drawn(listing: &Listing) -> Vec<Drawn<'_>> {
             let to = listing.instructions.partition_point(|i| i.address < end);
             let own = &listing.instructions[from..to];
             let share = own.iter().map(|i| i.head_samples).sum::<f64>() / all.max(1.0);
-            let cpi = block.cpi.map_or("–".to_owned(), |c| format!("{c:.2}"));
             let head = format!(
-                "{:.1}%   executed {}   CPI {cpi} (best {:.2})   {} confidence",
+                "{:.1}%   {}   CPI {} (best {:.2})   {} confidence",
                 100.0 * share,
-                si_or_dash(block.executions),
+                executed(block.executions, block.per_entry.as_ref()),
+                cycles_each(block.cpi, block.frequency.map(|_| block.cpi_min)),
                 block.best_case_cpi,
                 block.confidence
             );
@@ -54,9 +54,12 @@ fn drawn(listing: &Listing) -> Vec<Drawn<'_>> {
 }
 
 fn line(i: &ListingInstruction) -> String {
-    let cpi = i.cpi.filter(|_| i.head_samples >= 0.5).map_or(String::new(), |c| format!("{c:.2}"));
+    let cpi = match i.head_samples >= 0.5 && i.executions_relative.is_some() {
+        true => cycles_each(i.cpi, Some(i.cpi_min)),
+        false => String::new(),
+    };
     let worst =
-        i.stalls.iter().filter(|s| s.kind == "dynamic").max_by(|a, b| a.cycles_max.total_cmp(&b.cycles_max));
+        i.stalls.iter().filter(|s| s.kind == "dynamic").max_by(|a, b| a.share_max.total_cmp(&b.share_max));
     let why = worst.map_or(String::new(), |s| format!("  {}", cause(&s.cause).1));
     format!("{:>8x}  {:<44} {cpi:>8}{why}", i.address, crate::text::fit(&i.text, 44))
 }
@@ -173,7 +176,7 @@ fn edges(blocks: &[Drawn]) -> Vec<DrawnEdge> {
     for (from, d) in blocks.iter().enumerate() {
         for s in &d.block.successors {
             let Ok(to) = blocks.binary_search_by_key(&s.to, |b| b.block.address) else { continue };
-            let executions = s.executions.or(s.frequency).unwrap_or(0.0);
+            let executions = s.executions_relative.or(s.frequency).unwrap_or(0.0);
             edges.push(DrawnEdge { from, to, executions, left: to <= from, falls: to == from + 1, lane: 0 });
         }
     }

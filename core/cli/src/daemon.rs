@@ -149,7 +149,7 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
             &json!({ "schema": 1, "epoch": epoch.id, "name": epoch.name, "backend": epoch.backend,
             "start": epoch.start, "end": epoch.end, "events": epoch.events, "unknown_share": unknown,
             "resolved_share": 1.0 - unknown, "clock_hz": epoch.cpu.clock_hz, "collector": epoch.collector,
-            "paths": epoch.paths, "windows": epoch.windows, "notes": epoch.notes }),
+            "paths": epoch.paths, "windows": epoch.windows, "counts": epoch.counts, "notes": epoch.notes }),
         );
     }
     let until =

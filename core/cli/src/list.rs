@@ -2,14 +2,14 @@
 
 use std::{fmt::Write, path::Path};
 
-use dwell_query::answer::{FileCosts, LineCost};
+use dwell_query::answer::{FileCosts, LineCost, LineCulprit};
 
-use crate::text::{BOLD, DIM, SOURCE, cause, cpi, fit, heat, paint, si_or_dash};
+use crate::text::{BOLD, DIM, SOURCE, fit, heat, paint, seconds};
 
 /// Lines without a cost that are shown around one with a cost, unless all are.
 const AROUND: usize = 3;
 /// Columns before a line's text.
-const COLUMNS: usize = 6 + 1 + 7 + 1 + 9 + 1 + 9 + 1 + 6 + 2;
+const COLUMNS: usize = 6 + 1 + 2 + 7 + 1 + 7 + 2;
 
 /// The file's text, each line with its costs; `full` shows lines far from any cost too.
 pub fn render(costs: &FileCosts, text: &str, full: bool, width: usize) -> String {
@@ -17,7 +17,7 @@ pub fn render(costs: &FileCosts, text: &str, full: bool, width: usize) -> String
     let mut say = |line: String| writeln!(out, "{}", line.trim_end()).expect("a String takes every text");
     let share: f64 = costs.lines.iter().map(|l| l.share).sum();
     say(paint(BOLD, format!("{}: {:.1}% of the samples", costs.file, 100.0 * share)));
-    say(paint(BOLD, format!("{:>6} {:>7} {:>9} {:>9} {:>6}", "line", "share", "cycles", "executed", "CPI")));
+    say(paint(BOLD, format!("{:>6}    {:>7} {:>7}", "line", "share", "time")));
     let lines: Vec<&str> = text.lines().collect();
     let near = |n: usize| costs.lines.iter().any(|l| n.abs_diff(l.line as usize) <= AROUND);
     let mut folded = 0;
@@ -30,31 +30,75 @@ pub fn render(costs: &FileCosts, text: &str, full: bool, width: usize) -> String
             say(paint(DIM, format!("{:>6}", "…")));
         }
         let cost = costs.lines.iter().find(|l| l.line as usize == n);
-        say(line(n, cost, text, width.saturating_sub(COLUMNS)));
+        say(line(n, cost, text, &costs.file, width));
     }
     costs.notes.iter().for_each(|n| say(paint(DIM, format!("note: {n}"))));
     out
 }
 
-fn line(n: usize, cost: Option<&LineCost>, text: &str, room: usize) -> String {
+fn line(n: usize, cost: Option<&LineCost>, text: &str, file: &str, room: usize) -> String {
     let text = text.replace('\t', "    ");
     let Some(cost) = cost else {
-        return format!(
-            "{} {}",
-            paint(DIM, format!("{n:>6}")),
-            format_args!("{:36}{}", "", fit(&text, room))
-        );
+        let room = room.saturating_sub(COLUMNS);
+        return format!("{} {:17}  {}", paint(DIM, format!("{n:>6}")), "", fit(&text, room));
     };
-    let culprit = cost.culprits.first().map_or(String::new(), |c| format!("   ← {}", cause(&c.cause).1));
+    let told = told(cost, file);
+    let text_room = room.saturating_sub(COLUMNS + told.chars().count() + 3).max(20);
     format!(
-        "{n:>6} {} {:>9} {:>9} {:>6}  {}{}",
+        "{n:>6} {:<2}{} {:>7}  {}   {}",
+        bar(cost.share),
         paint(heat(cost.share), format!("{:>6.2}%", 100.0 * cost.share)),
-        si_or_dash(cost.cycles),
-        si_or_dash(cost.executions),
-        cpi(cost.cpi),
-        paint(SOURCE, fit(&text, room.saturating_sub(culprit.chars().count()).max(20))),
-        paint(DIM, culprit),
+        seconds(cost.seconds),
+        paint(SOURCE, fit(&text, text_room)),
+        paint(DIM, told),
     )
+}
+
+/// `waits for memory (D-cache or DTLB miss) ← :41 · 66 cycles/instr (ideal 1.3)`: the causes that explain most, and what an instruction
+/// costs where that is known.
+fn told(cost: &LineCost, file: &str) -> String {
+    let cause = cost.ties.first().map(|tie| {
+        let culprit = tie.culprits.first().map(|&c| &cost.culprits[c]);
+        format!("{}{}", tie.text, culprit.map_or(String::new(), |c| place(c, cost.line, file)))
+    });
+    let ideal = cost.best_case_cpi.map_or(String::new(), |best| format!(" (ideal {})", each(best)));
+    let cycles = match cost.cpi {
+        Some(cpi) => Some(format!("{} cycles/instr{ideal}", each(cpi))),
+        // A bound that is not above the ideal says nothing.
+        None if cost.best_case_cpi.is_some_and(|best| cost.cpi_min > 1.5 * best) => {
+            Some(format!("≥ {} cycles/instr{ideal}", each(cost.cpi_min)))
+        }
+        None => None,
+    };
+    let parts: Vec<String> = cause.into_iter().chain(cycles).collect();
+    if parts.is_empty() { String::new() } else { format!("← {}", parts.join(" · ")) }
+}
+
+/// ` ← :41`, ` ← hash.h:12`: where the instruction to blame is, unless that is the line itself.
+fn place(culprit: &LineCulprit, own: u32, file: &str) -> String {
+    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    match (&culprit.file, culprit.line) {
+        (Some(of), Some(line)) if name(of) != name(file) => format!(" ← {}:{line}", name(of)),
+        (_, Some(line)) if line != own => format!(" ← :{line}"),
+        _ => String::new(),
+    }
+}
+
+/// `66`, `1.3`, `0.50`.
+fn each(cycles: f64) -> String {
+    match cycles {
+        c if c >= 9.95 => format!("{c:.0}"),
+        c if c >= 0.995 => format!("{c:.1}"),
+        c => format!("{c:.2}"),
+    }
+}
+
+/// A share as eighths of two blocks: half of the time fills one, as a line seldom has more.
+fn bar(share: f64) -> String {
+    const PARTS: [&str; 9] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
+    let eighths = (16.0 * share.clamp(0.0, 1.0)).round() as usize;
+    let (whole, rest) = (eighths / 8, eighths % 8);
+    format!("{}{}", "█".repeat(whole), PARTS[rest])
 }
 
 /// The file as it is now.

@@ -47,11 +47,13 @@ impl Page {
         self.say(paint(BOLD, format!("*** {name}")));
         // In samples where the clock is unknown: their ratio is the same.
         let instructions = s.instructions.or_else(|| s.cpi.map(|cpi| s.samples_tallied / cpi));
-        let instructions = instructions.unwrap_or(0.0);
-        for (what, cpi) in [("Best-case", s.best_case_cpi), ("Actual", s.cpi)] {
-            let ratio = cpi.map_or("no estimate".to_owned(), |cpi| {
-                format!("{} / {} = {cpi:.2} CPI", si(cpi * instructions), si(instructions))
-            });
+        for (what, cpi, least) in [("Best-case", s.best_case_cpi, None), ("Actual", s.cpi, s.cpi_min)] {
+            let ratio = match (cpi, instructions, least) {
+                (Some(cpi), Some(n), _) => format!("{} / {} = {cpi:.2} CPI", si(cpi * n), si(n)),
+                (Some(cpi), None, _) => format!("{cpi:.2} CPI"),
+                (None, _, Some(least)) => format!("≥ {least:.2} CPI; how often the code ran is not known"),
+                (None, _, None) => "no estimate".to_owned(),
+            };
             self.say(format!("*** {what:<12}{ratio}"));
         }
         self.say("***");

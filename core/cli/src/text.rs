@@ -1,7 +1,7 @@
 //! Numbers and widths for people.
 
 use anstyle::{AnsiColor, Style};
-use dwell_query::answer::{ListingSource, ListingStall};
+use dwell_query::answer::{ListingKernel, ListingPerEntry, ListingScale, ListingSource, ListingStall};
 
 /// Quiet: what is there to be looked up.
 pub const DIM: Style = Style::new().dimmed();
@@ -80,11 +80,6 @@ pub fn si_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), si)
 }
 
-/// Two decimals, or a dash where there is no estimate.
-pub fn cpi(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |v| format!("{v:.2}"))
-}
-
 /// A share in percent. What rounds to zero has no sign: sums of shares are off by a trifle.
 pub fn percent(share: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}%", 100.0 * share);
@@ -131,24 +126,107 @@ pub fn cause(name: &str) -> (char, &str) {
     }
 }
 
-/// `from L2 (92% of executions) or memory (10%)`: where the data of the longest data miss among these may have come from; empty
-/// where there is none.
+/// `from L2 (92% of executions) or memory (10%)`, `from L2, LLC or memory` where the scale is not known: where the data of the longest
+/// data miss among these may have come from; empty where there is none.
 pub fn origin(stalls: &[&ListingStall]) -> String {
     let missed = stalls.iter().filter(|s| !s.sources.is_empty());
-    let Some(longest) = missed.max_by(|a, b| a.cycles_max.total_cmp(&b.cycles_max)) else {
+    let Some(longest) = missed.max_by(|a, b| a.share_max.total_cmp(&b.share_max)) else {
         return String::new();
     };
-    let part = |s: &ListingSource| match s.part {
-        part if part < 0.01 => "<1%".to_owned(),
-        part => format!("{:.0}%", 100.0 * part),
+    let name = |(i, s): (usize, &ListingSource)| {
+        let part =
+            s.part.map(|part| if part < 0.01 { "<1%".to_owned() } else { format!("{:.0}%", 100.0 * part) });
+        match part {
+            Some(part) if i == 0 => format!("{} ({part} of executions)", level(&s.level)),
+            Some(part) => format!("{} ({part})", level(&s.level)),
+            None => level(&s.level).to_owned(),
+        }
     };
-    let (first, rest) = longest.sources.split_first().expect("it has some");
-    let mut text = format!("from {} ({} of executions)", level(&first.level), part(first));
-    for (i, source) in rest.iter().enumerate() {
-        let joint = if i + 1 == rest.len() { " or" } else { "," };
-        text += &format!("{joint} {} ({})", level(&source.level), part(source));
+    let names: Vec<String> = longest.sources.iter().enumerate().map(name).collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("from {} or {last}", rest.join(", ")),
+        _ => format!("from {}", names.concat()),
     }
-    text
+}
+
+/// Cycles per execution: `1.23`; `≥0.56` where the scale is not known; a dash where nothing is.
+pub fn cycles_each(cpi: Option<f64>, cpi_min: Option<f64>) -> String {
+    match (cpi, cpi_min) {
+        (Some(cpi), _) => format!("{cpi:.2}"),
+        (None, Some(min)) => format!("≥{min:.2}"),
+        (None, None) => "–".to_owned(),
+    }
+}
+
+/// `executed 1.20 M times`; where the scale is not known, `2.0 per entry of the loop`.
+pub fn executed(executions: Option<f64>, per_entry: Option<&ListingPerEntry>) -> String {
+    match (executions, per_entry) {
+        (Some(executions), _) => format!("executed {} times", si(executions)),
+        (None, Some(ratio)) => format!("executed {} per entry of the {}", times(ratio.executions), ratio.of),
+        (None, None) => "executions unknown".to_owned(),
+    }
+}
+
+/// The same for a column: `1.20 M`, `2.0/entry`.
+pub fn executed_short(executions: Option<f64>, per_entry: Option<&ListingPerEntry>) -> String {
+    match (executions, per_entry) {
+        (Some(executions), _) => si(executions),
+        (None, Some(ratio)) => format!("{}/entry", times(ratio.executions)),
+        (None, None) => "–".to_owned(),
+    }
+}
+
+/// A ratio: `2.0`, `0.013`, `1.20 k`.
+fn times(ratio: f64) -> String {
+    match ratio {
+        r if r >= 999.5 => si(r),
+        r if r >= 0.095 || r == 0.0 => format!("{r:.1}"),
+        r => format!("{r:.3}"),
+    }
+}
+
+/// CPU time: `3.0 s`, `12 ms`.
+pub fn seconds(seconds: Option<f64>) -> String {
+    match seconds {
+        None => "–".to_owned(),
+        Some(s) if s >= 99.5 => format!("{} s", grouped(s.round() as u64)),
+        Some(s) if s >= 0.995 => format!("{s:.1} s"),
+        Some(s) if s >= 0.000_995 => format!("{:.0} ms", 1000.0 * s),
+        Some(s) => format!("{:.0} µs", 1e6 * s),
+    }
+}
+
+/// How long stalls of one instruction and one kind last, and the cycles that a bar of them may show; `None` where they are too short to
+/// be told. `18.0 cy`, `2.0 to 18.0 cy` where several causes may share it, `20 to 95% of its time` where the scale is not known.
+pub fn stalled(scale: &ListingScale, stalls: &[&ListingStall], cycles: &str) -> Option<(f64, String)> {
+    let longest = stalls.iter().max_by(|a, b| a.share_max.total_cmp(&b.share_max))?;
+    if scale.kind != "absolute" && longest.kind == "dynamic" {
+        let least = if let [one] = stalls { one.share_min } else { 0.0 };
+        let (least, most) = (100.0 * least, 100.0 * longest.share_max);
+        let part = if most - least < 0.5 { String::new() } else { format!("{least:.0} to ") };
+        let told = format!("{part}{most:.0}% of its time");
+        return (most >= 0.5).then_some((longest.cycles_min, told));
+    }
+    let most = stalls.iter().map(|s| s.cycles_max).fold(0.0, f64::max);
+    let least = if let [one] = stalls { one.cycles_min } else { most };
+    let told = match most - least < 0.05 {
+        true => format!("{most:.1} {cycles}"),
+        false => format!("{least:.1} to {most:.1} {cycles}"),
+    };
+    (most >= STALL_MIN).then_some((most, told))
+}
+
+/// Stalls below are not told, in cycles.
+const STALL_MIN: f64 = 0.05;
+
+/// How long an instruction's time in the kernel lasts: `120 cy in the kernel, 34 samples`; `None` where that is too short.
+pub fn in_kernel(kernel: &ListingKernel, cycles: &str) -> Option<String> {
+    let samples = counted(kernel.samples as usize, "sample");
+    match kernel.cycles {
+        Some(each) if each < STALL_MIN => None,
+        Some(each) => Some(format!("{} {cycles} in the kernel, {samples}", si(each))),
+        None => Some(format!("{samples} in the kernel")),
+    }
 }
 
 /// A level of the memory as people read it.
@@ -166,22 +244,40 @@ mod tests {
 
     #[test]
     fn origins_of_data() {
-        let stall = |cycles_max, sources: &[(&str, f64)]| ListingStall {
+        let stall = |share_max, sources: &[(&str, Option<f64>)]| ListingStall {
             kind: "dynamic".into(),
             cause: "d-cache-miss".into(),
             cycles_min: 0.0,
-            cycles_max,
+            cycles_max: 1.0,
+            share_min: 0.0,
+            share_max,
             culprit_address: None,
+            levels: Vec::new(),
             sources: sources
                 .iter()
                 .map(|&(level, part)| ListingSource { level: level.into(), part })
                 .collect(),
         };
-        let short = stall(9.0, &[("l2", 0.75), ("last-level", 0.2), ("memory", 0.004)]);
-        let long = stall(90.0, &[("memory", 0.9)]);
+        let short = stall(0.1, &[("l2", Some(0.75)), ("last-level", Some(0.2)), ("memory", Some(0.004))]);
+        let long = stall(0.9, &[("memory", Some(0.9))]);
         assert_eq!(origin(&[&short]), "from L2 (75% of executions), LLC (20%) or memory (<1%)");
         assert_eq!(origin(&[&short, &long]), "from memory (90% of executions)");
-        assert_eq!(origin(&[&stall(1.0, &[])]), "");
+        assert_eq!(origin(&[&stall(0.1, &[])]), "");
+        let scale = ListingScale { kind: "procedure".into(), evidence: Vec::new() };
+        let unknown = stall(0.5, &[("l2", None), ("last-level", None), ("memory", None)]);
+        assert_eq!(origin(&[&unknown]), "from L2, LLC or memory");
+        assert_eq!(stalled(&scale, &[&unknown], "cy"), Some((0.0, "0 to 50% of its time".to_owned())));
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_bound_or_a_ratio() {
+        let ratio = |executions| ListingPerEntry { executions, of: "loop".into() };
+        assert_eq!(executed(Some(1.2e6), Some(&ratio(2.0))), "executed 1.20 M times");
+        assert_eq!(executed(None, Some(&ratio(2.0))), "executed 2.0 per entry of the loop");
+        assert_eq!([0.0, 0.02, 12.34, 4321.0].map(times), ["0.0", "0.020", "12.3", "4.32 k"]);
+        assert_eq!(cycles_each(None, Some(0.5)), "≥0.50");
+        let told = [None, Some(123.4), Some(3.04), Some(0.0124), Some(1.2e-5)].map(seconds);
+        assert_eq!(told, ["–", "123 s", "3.0 s", "12 ms", "12 µs"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     args::By,
-    text::{BOLD, DIM, counted, cpi, fit, grouped, heat, paint, si_or_dash},
+    text::{BOLD, DIM, counted, cycles_each, fit, grouped, heat, paint, si_or_dash},
 };
 
 /// The table; `epochs` are those that were merged, `domains` tells user and kernel apart.
@@ -42,7 +42,7 @@ pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By
             100.0 * row.cumulative_share,
             grouped(if by == By::Line { waited(top, row) } else { primary }),
             si_or_dash(row.cycles),
-            cpi(row.cpi),
+            cycles_each(row.cpi, row.cpi_min),
             name(row, by, name_width),
         ));
     }

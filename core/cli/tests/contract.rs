@@ -40,6 +40,23 @@ fn hold(value: &Value, shape: &Value, path: &str) {
     }
 }
 
+/// Holds an estimate to what the scale of its listing allows.
+fn hold_scale(listing: &Value, estimate: &Value) {
+    let is_absolute = listing["scale"]["kind"] == "absolute";
+    let number = |key: &str| estimate[key].as_f64();
+    for key in ["executions", "executions_min", "executions_max", "cpi", "cpi_max"] {
+        assert!(is_absolute || number(key).is_none(), "{key}: {estimate:#}");
+    }
+    if let (Some(min), Some(executions), Some(max)) =
+        (number("executions_min"), number("executions"), number("executions_max"))
+    {
+        assert!(min <= executions && executions <= max, "{estimate:#}");
+    }
+    let cpi_min = number("cpi_min").unwrap();
+    assert!(number("cpi_max").is_none_or(|max| cpi_min <= max), "{estimate:#}");
+    assert!(number("cpi").is_none_or(|cpi| cpi_min <= cpi), "{estimate:#}");
+}
+
 #[test]
 fn threads_cpus_and_groups_are_kept_on_request() {
     if !can_sample("the dimensions of samples") {
@@ -117,7 +134,7 @@ fn answers_have_their_shapes() {
         ("app", json!({ "app": "", "instance": 1 })),
         ("instance", json!({ "app": "", "instance": 1 })),
     ] {
-        let mut row = json!({ "samples": { "*": 1 }, "share": 0.5, "cumulative_share": 0.5, "cycles": null, "cpi": null });
+        let mut row = json!({ "samples": { "*": 1 }, "share": 0.5, "cumulative_share": 0.5, "cycles": null, "cpi": null, "cpi_min": null, "cpi_max": null });
         row.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
         let top = scratch.json(&["top", "--by", by]);
         hold(&top["rows"][0], &row, by);
@@ -164,9 +181,12 @@ fn answers_have_their_shapes() {
 
     let listing = scratch.json(&["annotate", "mispredict:walk"]);
     let confidence = "low|medium|high";
-    let stall = json!({ "kind": "static|dynamic", "cause": "", "cycles_min": 0.5, "cycles_max": 0.5, "culprit_address": null, "sources": [{ "level": "l2|last-level|memory", "part": 0.5 }] });
+    let stall = json!({ "kind": "static|dynamic", "cause": "", "cycles_min": 0.5, "cycles_max": 0.5, "share_min": 0.5, "share_max": 0.5, "culprit_address": null, "levels": ["L2|LLC|DRAM"], "sources": [{ "level": "l2|last-level|memory", "part": null }] });
+    let estimates = json!({ "executions": null, "executions_min": null, "executions_max": null, "executions_relative": null,
+        "cpi": null, "cpi_min": 0.5, "cpi_max": null });
     let shape = json!({
         "schema": 1,
+        "scale": { "kind": "absolute|program|procedure", "evidence": [""] },
         "image": { "path": "", "build_id": "", "arch": "x86_64|aarch64|riscv64" },
         "procedure": { "name": "", "demangled": "", "address": 1, "size": 1 },
         "epoch": "",
@@ -182,6 +202,10 @@ fn answers_have_their_shapes() {
         }],
     });
     hold(&listing, &shape, "annotate");
+    for of in ["blocks", "instructions"] {
+        hold(&listing[of], &json!([estimates]), of);
+        listing[of].as_array().unwrap().iter().for_each(|estimate| hold_scale(&listing, estimate));
+    }
     let addresses: Vec<_> =
         listing["instructions"].as_array().unwrap().iter().map(|i| i["address"].as_u64()).collect();
     assert!(addresses.is_sorted() && addresses.len() > 5);

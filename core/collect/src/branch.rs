@@ -37,6 +37,11 @@ impl Registers {
         Registers(values)
     }
 
+    /// A general register of x86-64, by its hardware number (0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, 8… r8…).
+    pub fn general(&self, number: u8) -> u64 {
+        self.0[position(number)]
+    }
+
     /// Of a sample in the kernel: the user's instruction that faulted, made a system call or was interrupted. On x86-64
     /// `syscall` leaves its successor in rcx and the flags in r11, which tells it from the others; on AArch64 a system call
     /// shows as its successor.

@@ -14,6 +14,8 @@ mod dimensions;
 mod discovery;
 mod jit;
 mod jit_layout;
+mod loops;
+mod odometers;
 mod places;
 mod rows;
 mod stacks;
@@ -43,6 +45,8 @@ use aggregated::Aggregated;
 use code::Code;
 use dimensions::{Dimensions, ValuesIndex};
 use jit::Jit;
+use loops::Loops;
+pub use loops::Watch;
 use places::Spot;
 pub use rows::Rows;
 #[cfg(test)]
@@ -125,6 +129,8 @@ pub struct Collector<H> {
     latest: Option<(u32, u32)>,
     /// Samples in user mode, where somebody takes them.
     recent: Option<Vec<(u32, u64)>>,
+    loops: Loops,
+    odometers: odometers::OdometerState,
 }
 
 impl<H: Host> Collector<H> {
@@ -159,6 +165,8 @@ impl<H: Host> Collector<H> {
             stacks: Stacks::default(),
             latest: None,
             recent: None,
+            loops: Loops::default(),
+            odometers: odometers::OdometerState::default(),
         }
     }
 
@@ -178,17 +186,25 @@ impl<H: Host> Collector<H> {
         self.sampled = Interval { since_ns: time_ns, until_ns: time_ns };
         match item {
             Item::Sample(_, sample) if self.is_stepped(sample.tid, time_ns) => {
+                self.interrupt_loops(sample.tid);
                 self.stepping.tally.samples += 1
             }
             Item::Sample(_, sample) if self.is_in_window(sample.tid, time_ns) => {
+                self.interrupt_loops(sample.tid);
                 self.stepping.tally.window_samples += 1
             }
+            Item::Sample(_, sample) if self.is_watched(sample.pid, time_ns) => {
+                self.interrupt_loops(sample.tid);
+                self.odometers.samples_dropped += 1
+            }
             Item::Sample(event, sample) => self.sample(event, &sample),
+            Item::Watched { pid, until_ns } => self.odometers.watched = Some((pid, until_ns)),
             Item::Branches(stack) => self.stack(&stack),
             Item::Registers(event, sample) => self.registers(event, &sample),
             Item::Side(side) => self.side(time_ns, *side),
             Item::Burst(burst) => self.burst(&burst),
             Item::Window(window) => self.window(&window),
+            Item::Exits(exits) => self.loop_exits(&exits),
         }
     }
 
@@ -316,15 +332,26 @@ impl<H: Host> Collector<H> {
             other => other_place(&mut self.images, other, sample.pc).map(Spot::from),
         };
         self.count(event, place, sample.pc, execution, 1);
+        self.note_time(event, execution);
+        self.note_seen(event, sample, execution);
         if let (Some(registers), Mode::User, Ok(Spot::Image(image, offset)), true) =
             (&sample.registers, sample.mode, place, self.counts_code(event))
         {
             self.observe_branch(image, offset, execution, registers);
+            self.note_loops(event, sample, (image, offset), execution, registers);
+        }
+        if sample.mode == Mode::User && !matches!(place, Ok(Spot::Image(..))) {
+            self.interrupt_loops(sample.tid); // It was elsewhere, where loops are not known.
         }
         let is_time = self.events.get(usize::from(event)).is_some_and(Event::is_time);
         if let (Some(registers), Mode::Kernel, true) = (&sample.registers, sample.mode, is_time) {
             self.charge_user(sample.pid, execution, registers.entered_from());
         }
+    }
+
+    /// What a thread does while it is disturbed is no pair's.
+    fn interrupt_loops(&mut self, tid: u32) {
+        self.loops.interrupt(tid);
     }
 
     /// Samples of other events stand where those happen, which says nothing of how often a branch goes which way.
@@ -465,6 +492,7 @@ impl<H: Host> Collector<H> {
         self.processes.retarget(&|target| moved.get(&target).copied());
         self.aggregated.retarget(&|target| moved.get(&target).copied());
         self.recipes.clear();
+        self.loops.clear();
         self.stepping.kinds.clear();
         self.stacks.runs.clear();
         self.copied.clear();
@@ -479,6 +507,8 @@ impl<H: Host> Collector<H> {
         self.dimensions.begin_epoch();
         self.stepping.tally = SteppingTally::default();
         self.stacks.begin_epoch();
+        self.loops.clear();
+        self.odometers.begin_epoch();
         self.stepping.number = 0;
         self.images.forget_symbols();
         self.jit.begin_epoch();

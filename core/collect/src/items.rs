@@ -23,8 +23,17 @@ pub enum Item {
     Side(Box<Side>),
     /// A thread was followed, or began to be single-stepped.
     Burst(Box<RawBurst>),
+    /// A watchpoint disturbed a process: its samples until then show that.
+    Watched {
+        /// The process.
+        pid: u32,
+        /// Until when.
+        until_ns: u64,
+    },
     /// A thread's executions of a few places were counted.
     Window(Box<RawWindow>),
+    /// The exits of a loop that a thread was in were watched.
+    Exits(Box<RawExits>),
 }
 
 /// Branches that a thread took.
@@ -47,6 +56,25 @@ pub struct RawWindow {
     pub until_ns: u64,
     /// By address.
     pub counts: Vec<(u64, u64)>,
+}
+
+/// How often a thread left a loop in a stretch of its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawExits {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The counter that the loop has.
+    pub counter: crate::counts::pairs::CounterId,
+    /// From when …
+    pub since_ns: u64,
+    /// … until when its samples show the watching.
+    pub until_ns: u64,
+    /// How long the thread ran meanwhile.
+    pub running_ns: u64,
+    /// How often control reached an exit.
+    pub executions: u64,
 }
 
 /// What a thread did while it was single-stepped, or would do.

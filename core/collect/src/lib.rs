@@ -14,6 +14,7 @@ mod code_files;
 mod code_names;
 mod collector;
 mod control;
+mod counts;
 mod daemon;
 mod entries;
 mod error;
@@ -59,8 +60,8 @@ pub use daemon::daemon;
 pub use error::CollectError;
 pub use events::known_names as known_events;
 pub use options::{
-    BackendChoice, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE, DaemonOptions, Progress, Rate, RecordOptions,
-    Recorded, Target,
+    BackendChoice, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE, DaemonOptions, ODOMETERS_PERCENT, Progress, Rate,
+    RecordOptions, Recorded, Target,
 };
 pub use record::record;
 pub use source::Backend;

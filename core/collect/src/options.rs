@@ -66,6 +66,10 @@ pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
 /// registers of the processor for it; if that and the interrupt take 20 µs, 250 are 0.5%. The collector takes 1 to 4 µs for each (`cargo test --workspace --test recorded_stacks -- --nocapture`, at opt-level 1).
 pub const DEFAULT_BRANCH_STACKS_HZ: u32 = 250;
 
+/// Percent of the target's CPU time that counting executions by words in memory may cost, where it is asked for. It is not by
+/// default: some counts are still off by more than they state, and no answer uses them.
+pub const ODOMETERS_PERCENT: f64 = 0.6;
+
 /// How `record` collects.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
@@ -95,6 +99,8 @@ pub struct RecordOptions {
     /// Percent of the target's CPU time that counting executions by hardware breakpoints may cost, for counted windows; 0:
     /// none.
     pub windows_percent: f64,
+    /// Percent of the target's CPU time that counting executions by words in memory may cost; 0: none are read.
+    pub odometers_percent: f64,
     /// Windows only stand in for bursts: they are counted where threads cannot be followed, and no thread is single-stepped.
     pub windows_stand_in: bool,
     /// Stacks of branches (LBR, BRBE) per second of a busy CPU, where hardware events are sampled through rings and the
@@ -118,6 +124,7 @@ impl RecordOptions {
             dimensions: DimensionSet::NONE,
             paths_percent: 0.0,
             windows_percent: 0.0,
+            odometers_percent: 0.0,
             windows_stand_in: false,
             branch_stacks_hz: DEFAULT_BRANCH_STACKS_HZ,
         }

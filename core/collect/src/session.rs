@@ -158,10 +158,13 @@ impl Session {
         if setup.counting.windows.is_some() {
             collector.keep_recent();
         }
+        if setup.counting.exits.is_some() && !source.features().aggregates {
+            collector.keep_loops();
+        }
         if source.features().aggregates {
             collector.keep_spaces();
         }
-        Ok(Session {
+        let mut session = Session {
             at_epoch: source.tally(),
             times_at_epoch: Vec::new(),
             source,
@@ -186,7 +189,9 @@ impl Session {
             was_cut: false,
             entries_max: setup.entries_max,
             unstored_max: setup.unstored_max,
-        })
+        };
+        session.start_odometers();
+        Ok(session)
     }
 
     /// Takes in the processes that run already and starts sampling. Who is born, executes or maps meanwhile is told by the
@@ -226,7 +231,11 @@ impl Session {
         let complete_ns = self.source.drain(&mut self.merger);
         let bursts = self.counting.paths.as_mut().map(Paths::take);
         let stepping_since_ns = self.take_in(bursts.unwrap_or_default());
-        self.apply_until(complete_ns.saturating_sub(MERGE_WINDOW.as_nanos() as u64).min(stepping_since_ns));
+        let watching_since_ns = self.drop_watched();
+        let horizon_ns = complete_ns.saturating_sub(MERGE_WINDOW.as_nanos() as u64);
+        let horizon_ns = horizon_ns.min(stepping_since_ns).min(watching_since_ns);
+        self.apply_until(horizon_ns);
+        self.exchange_odometers(horizon_ns);
         self.source.tend(&mut |warning| progress(Progress::Warning(warning)));
         if let Some(executables) = self.collector.take_by_process() {
             self.source.by_process(&executables);
@@ -354,6 +363,7 @@ impl Session {
         let stored = self.store.put(batch);
         self.store.epoch.paths = self.paths_record();
         self.store.epoch.windows = self.windows_record();
+        self.store.epoch.counts = self.counts_record();
         if let Some(at) = self.stacks_note {
             let (stacks, branches) = self.collector.branch_stacks();
             self.store.epoch.notes[at] = stacks_note(stacks, branches);
@@ -387,7 +397,9 @@ impl Session {
         self.source.drain(&mut self.merger); // Tells what that lost.
         let bursts = self.counting.paths.as_mut().map(Paths::take_last);
         self.take_in(bursts.unwrap_or_default());
+        self.drop_watched();
         self.apply_until(u64::MAX);
+        self.exchange_odometers(u64::MAX);
         self.malformed += self.source.take_malformed();
         self.source = Box::new(Closed::of(&mut *self.source));
     }
@@ -530,6 +542,7 @@ fn new_epoch(
         notes,
         paths: None,
         windows: None,
+        counts: None,
         collector: None,
     }
 }

@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use dwell_profile::{
-    Counts, DatabaseError, Epoch, EpochWriter, Event, EventRecord, ImageId, ImageRecord, PathBurst, Writer,
+    Counts, DatabaseError, Epoch, EpochWriter, Event, EventRecord, ExecutionCount, ImageId, ImageRecord,
+    PathBurst, Writer,
 };
 use jiff::Timestamp;
 
@@ -19,6 +20,8 @@ use crate::{
 
 /// Path bursts that are kept while the database refuses them; each is a few KB, and none is worth more than samples.
 const PATHS_MAX: usize = 1 << 12;
+/// Execution counts that are kept while the database refuses them.
+const EXECUTIONS_MAX: usize = 1 << 16;
 
 /// An epoch on disk, and what is not there yet.
 pub struct Store {
@@ -28,6 +31,7 @@ pub struct Store {
     counts: Counts,
     images: BTreeMap<ImageId, ImageRecord>,
     paths: Vec<PathBurst>,
+    executions: Vec<ExecutionCount>,
     /// Images of the segments that were written, without their symbols, until somebody takes them.
     written: BTreeMap<ImageId, ImageRecord>,
     unstored_max: usize,
@@ -53,6 +57,7 @@ impl Store {
             counts: Counts::default(),
             images: BTreeMap::new(),
             paths: Vec::new(),
+            executions: Vec::new(),
             written: BTreeMap::new(),
             unstored_max,
             began_boot_ns: Clocks::now().boot_ns,
@@ -67,6 +72,8 @@ impl Store {
         ImageRecord::absorb_all(&mut self.images, batch.images);
         self.paths.extend(batch.paths);
         self.paths.truncate(PATHS_MAX);
+        self.executions.extend(batch.executions);
+        self.executions.truncate(EXECUTIONS_MAX);
         let stored = self.append(&batch.rows);
         self.failures += u64::from(stored.is_err());
         stored
@@ -106,6 +113,8 @@ impl Store {
     fn append_paths(&mut self) -> Result<(), DatabaseError> {
         self.writer.append_paths(&self.paths)?;
         self.paths.clear();
+        self.writer.append_execution_counts(&self.executions)?;
+        self.executions.clear();
         Ok(())
     }
 
@@ -217,6 +226,7 @@ pub(crate) mod tests {
             notes: Vec::new(),
             paths: None,
             windows: None,
+            counts: None,
             collector: None,
         }
     }

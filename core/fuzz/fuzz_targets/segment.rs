@@ -1,4 +1,4 @@
-//! Any bytes as a segment of the database or a file of path bursts, its checksum left out: a fuzzer would never get past it. Must not panic, hang or eat memory.
+//! Any bytes as a segment of the database, or a file of path bursts or execution counts, its checksum left out: a fuzzer would never get past it. Must not panic, hang or eat memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -21,5 +21,6 @@ fuzz_target!(
             assert!(sums == runs);
         }
         let _ = dwell_profile::read_paths_unverified(bytes);
+        let _ = dwell_profile::read_counts_unverified(bytes);
     }
 );

@@ -99,7 +99,10 @@ impl From<answer::TopRow> for TopRow {
             share: a.share,
             cumulative_share: a.cumulative_share,
             cycles: a.cycles,
+            scale: a.scale,
             cpi: a.cpi,
+            cpi_min: a.cpi_min,
+            cpi_max: a.cpi_max,
             split: a.split.map(|s| CycleSplit {
                 execution: s.execution,
                 r#static: s.r#static,
@@ -120,6 +123,7 @@ impl From<answer::Listing> for Listing {
             period: by_event(a.period),
             time_event: a.time_event,
             period_cycles: a.period_cycles,
+            scale: ListingScale { kind: a.scale.kind, evidence: a.scale.evidence },
             blocks: all(a.blocks),
             instructions: all(a.instructions),
             source_lines: a.source_lines.into_iter().map(|(file, lines)| (file, by_number(lines))).collect(),
@@ -153,8 +157,14 @@ impl From<answer::ListingBlock> for ListingBlock {
             address: number(a.address),
             frequency: a.frequency,
             executions: a.executions,
+            executions_min: a.executions_min,
+            executions_max: a.executions_max,
+            executions_relative: a.executions_relative,
+            per_entry: a.per_entry.map(Into::into),
             confidence: a.confidence,
             cpi: a.cpi,
+            cpi_min: a.cpi_min,
+            cpi_max: a.cpi_max,
             best_case_cpi: a.best_case_cpi,
             successors: all(a.successors),
         }
@@ -163,7 +173,18 @@ impl From<answer::ListingBlock> for ListingBlock {
 
 impl From<answer::ListingSuccessor> for ListingSuccessor {
     fn from(a: answer::ListingSuccessor) -> Self {
-        ListingSuccessor { to: number(a.to), frequency: a.frequency, executions: a.executions }
+        ListingSuccessor {
+            to: number(a.to),
+            frequency: a.frequency,
+            executions: a.executions,
+            executions_relative: a.executions_relative,
+        }
+    }
+}
+
+impl From<answer::ListingPerEntry> for PerEntry {
+    fn from(a: answer::ListingPerEntry) -> Self {
+        PerEntry { executions: a.executions, of: a.of }
     }
 }
 
@@ -177,7 +198,12 @@ impl From<answer::ListingInstruction> for ListingInstruction {
             samples: counts(a.samples),
             head_samples: a.head_samples,
             executions: a.executions,
+            executions_min: a.executions_min,
+            executions_max: a.executions_max,
+            executions_relative: a.executions_relative,
             cpi: a.cpi,
+            cpi_min: a.cpi_min,
+            cpi_max: a.cpi_max,
             issue_cycles_min: a.issue_cycles_min,
             gain_cycles: a.gain_cycles,
             confidence: a.confidence,
@@ -207,7 +233,10 @@ impl From<answer::ListingStall> for ListingStall {
             cause: a.cause,
             cycles_min: a.cycles_min,
             cycles_max: a.cycles_max,
+            share_min: a.share_min,
+            share_max: a.share_max,
             culprit_address: a.culprit_address.map(number),
+            levels: a.levels,
             sources: all(a.sources),
         }
     }
@@ -261,11 +290,19 @@ impl From<answer::LineCost> for LineCost {
             samples: counts(a.samples),
             share: a.share,
             cycles: a.cycles,
+            seconds: a.seconds,
+            scale: a.scale,
             executions: a.executions,
+            executions_min: a.executions_min,
+            executions_max: a.executions_max,
+            per_entry: a.per_entry.map(Into::into),
             cpi: a.cpi,
+            cpi_min: a.cpi_min,
+            cpi_max: a.cpi_max,
             best_case_cpi: a.best_case_cpi,
             confidence: a.confidence,
             culprits: all(a.culprits),
+            ties: all(a.ties),
             procedures: a.procedures,
         }
     }
@@ -285,6 +322,18 @@ impl From<answer::LineCulprit> for LineCulprit {
     }
 }
 
+impl From<answer::LineTie> for LineTie {
+    fn from(a: answer::LineTie) -> Self {
+        LineTie {
+            text: a.text,
+            culprits: a.culprits.into_iter().map(rows).collect(),
+            share_max: a.share_max,
+            cycles_min: a.cycles_min,
+            cycles_max: a.cycles_max,
+        }
+    }
+}
+
 impl From<answer::ProcedureCost> for ProcedureCost {
     fn from(a: answer::ProcedureCost) -> Self {
         ProcedureCost {
@@ -294,7 +343,11 @@ impl From<answer::ProcedureCost> for ProcedureCost {
             samples: counts(a.samples),
             share: a.share,
             cycles: a.cycles,
+            seconds: a.seconds,
+            scale: a.scale,
             cpi: a.cpi,
+            cpi_min: a.cpi_min,
+            cpi_max: a.cpi_max,
             best_case_cpi: a.best_case_cpi,
         }
     }

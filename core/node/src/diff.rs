@@ -140,18 +140,20 @@ impl From<answer::DiffChange> for DiffChange {
 /// The change factored: samples = executions × cycles per execution.
 #[napi(object, use_nullable = true)]
 pub struct DiffFactors {
-    /// Instructions executed (of an instruction: its executions) in A …
+    /// Instructions executed (of an instruction: its executions) in A; `null` unless the scale is absolute …
     pub executions_a: Option<f64>,
     /// … and in B.
     pub executions_b: Option<f64>,
-    /// Cycles per instruction in A …
+    /// Cycles per instruction in A, likewise …
     pub cpi_a: Option<f64>,
     /// … and in B.
     pub cpi_b: Option<f64>,
-    /// B's executions over exposure, over A's: did it run more often?
+    /// B's executions over exposure, over A's: did it run more often? `null` unless the scales of both sides are absolute.
     pub count_ratio: Option<f64>,
-    /// B's CPI over A's: did it take longer each time?
+    /// B's CPI over A's: did it take longer each time? `null` likewise.
     pub cost_ratio: Option<f64>,
+    /// Whether the evidence tells count and cost apart: which of the two changed further is certain at 90 %.
+    pub tells_apart: bool,
 }
 
 impl From<answer::DiffFactors> for DiffFactors {
@@ -163,6 +165,7 @@ impl From<answer::DiffFactors> for DiffFactors {
             cpi_b: a.cpi_b,
             count_ratio: a.count_ratio,
             cost_ratio: a.cost_ratio,
+            tells_apart: a.tells_apart,
         }
     }
 }

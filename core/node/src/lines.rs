@@ -41,8 +41,15 @@ pub struct LinePlace {
     pub callers: Vec<LineCaller>,
     /// Of the epoch's time samples, 0 to 1.
     pub share: f64,
-    /// Cycles per instruction.
+    /// The kind of the scale of its executions.
+    #[napi(ts_type = "'absolute' | 'program' | 'procedure'")]
+    pub scale: String,
+    /// Cycles per instruction; `null` unless the scale is absolute.
     pub cpi: Option<f64>,
+    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    pub cpi_min: f64,
+    /// `null`: nothing bounds it.
+    pub cpi_max: Option<f64>,
     /// By ascending address.
     pub instructions: Vec<LineInstruction>,
     /// Instructions that cost least, beyond the most that are told.
@@ -56,7 +63,10 @@ impl From<answer::LinePlace> for LinePlace {
             demangled: a.demangled,
             callers: all(a.callers),
             share: a.share,
+            scale: a.scale,
             cpi: a.cpi,
+            cpi_min: a.cpi_min,
+            cpi_max: a.cpi_max,
             instructions: all(a.instructions),
             omitted_instructions: rows(a.omitted_instructions),
         }
@@ -89,10 +99,16 @@ pub struct LineInstruction {
     pub text: String,
     /// Time samples during which it was at the head of the machine.
     pub head_samples: f64,
-    /// Executions over the epoch.
+    /// Executions over the epoch; `null` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// Cycles at the head of the machine, per execution.
+    /// Executions up to what the scale leaves open.
+    pub executions_relative: Option<f64>,
+    /// Cycles at the head of the machine, per execution; `null` unless the scale is absolute.
     pub cpi: Option<f64>,
+    /// As for places.
+    pub cpi_min: f64,
+    /// As for places.
+    pub cpi_max: Option<f64>,
     /// How far to trust them.
     #[napi(ts_type = "'low' | 'medium' | 'high'")]
     pub confidence: String,
@@ -107,7 +123,10 @@ impl From<answer::LineInstruction> for LineInstruction {
             text: a.text,
             head_samples: a.head_samples,
             executions: a.executions,
+            executions_relative: a.executions_relative,
             cpi: a.cpi,
+            cpi_min: a.cpi_min,
+            cpi_max: a.cpi_max,
             confidence: a.confidence,
             stalls: all(a.stalls),
         }
@@ -124,8 +143,15 @@ pub struct LineStall {
     pub cause: String,
     /// Cycles per execution, at least …
     pub cycles_min: f64,
-    /// … and at most.
-    pub cycles_max: f64,
+    /// … and at most; `null` of a dynamic stall unless the scale is absolute.
+    pub cycles_max: Option<f64>,
+    /// Of the instruction's time, at least …
+    pub share_min: f64,
+    /// … and at most, 0 to 1.
+    pub share_max: f64,
+    /// As in `ListingStall`.
+    #[napi(ts_type = "Array<'L2' | 'LLC' | 'DRAM'>")]
+    pub levels: Vec<String>,
     /// As in `ListingStall`.
     pub sources: Vec<crate::types::ListingSource>,
     /// Address of the instruction to blame …
@@ -145,6 +171,9 @@ impl From<answer::LineStall> for LineStall {
             cause: a.cause,
             cycles_min: a.cycles_min,
             cycles_max: a.cycles_max,
+            share_min: a.share_min,
+            share_max: a.share_max,
+            levels: a.levels,
             sources: all(a.sources),
             culprit_address: a.culprit_address.map(number),
             culprit_text: a.culprit_text,

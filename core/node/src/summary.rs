@@ -60,10 +60,17 @@ pub struct Summary {
     pub procedures_left_out: u32,
     /// Estimated cycles of the tallied samples.
     pub cycles: Option<f64>,
-    /// Estimated instructions executed.
+    /// The least that is known of the scale of executions; `null` where nothing was tallied.
+    #[napi(ts_type = "'absolute' | 'program' | 'procedure' | null")]
+    pub scale: Option<String>,
+    /// Instructions executed; `null` unless the scale is absolute.
     pub instructions: Option<f64>,
-    /// Cycles per instruction.
+    /// Cycles per instruction; `null` unless the scale is absolute.
     pub cpi: Option<f64>,
+    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    pub cpi_min: Option<f64>,
+    /// `null`: nothing bounds it.
+    pub cpi_max: Option<f64>,
     /// The same without dynamic stalls.
     pub best_case_cpi: Option<f64>,
     /// Each dynamic cause, in the order of Figure 4; ranges of several causes overlap.
@@ -103,7 +110,10 @@ impl From<answer::Summary> for Summary {
             procedures_left_out: rows(a.procedures_left_out),
             cycles: a.cycles,
             instructions: a.instructions,
+            scale: a.scale,
             cpi: a.cpi,
+            cpi_min: a.cpi_min,
+            cpi_max: a.cpi_max,
             best_case_cpi: a.best_case_cpi,
             dynamic: all(a.dynamic),
             unexplained_stall: a.unexplained_stall,

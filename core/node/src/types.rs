@@ -135,8 +135,15 @@ pub struct TopRow {
     pub cumulative_share: f64,
     /// Estimated cycles; `null` where the clock is unknown.
     pub cycles: Option<f64>,
-    /// Cycles per instruction; `null` without an estimate.
+    /// The kind of the scale of its executions, where it was analysed.
+    #[napi(ts_type = "'absolute' | 'program' | 'procedure' | null")]
+    pub scale: Option<String>,
+    /// Cycles per instruction; `null` unless the scale is absolute.
     pub cpi: Option<f64>,
+    /// The least that it can be at 90 % …
+    pub cpi_min: Option<f64>,
+    /// … and the most; `null`: nothing bounds it.
+    pub cpi_max: Option<f64>,
     /// Where its cycles go, where that was asked for and is known.
     pub split: Option<CycleSplit>,
 }
@@ -174,6 +181,8 @@ pub struct Listing {
     /// Cycles between two time samples; `null` where the clock is unknown.
     #[napi(js_name = "period_cycles")]
     pub period_cycles: Option<f64>,
+    /// What is known of the scale of executions.
+    pub scale: ListingScale,
     /// By ascending address.
     pub blocks: Vec<ListingBlock>,
     /// By ascending address.
@@ -214,6 +223,27 @@ pub struct ListingProcedure {
     pub share: f64,
 }
 
+/// What is known of the scale of a procedure's executions.
+#[napi(object)]
+pub struct ListingScale {
+    /// `absolute`: executions are numbers; `program`: ratios between procedures of the program are known; `procedure`: ratios within
+    /// the procedure.
+    #[napi(ts_type = "'absolute' | 'program' | 'procedure'")]
+    pub kind: String,
+    /// What that rests on, in words.
+    pub evidence: Vec<String>,
+}
+
+/// Executions for each entry of what they lie in.
+#[napi(object)]
+pub struct PerEntry {
+    /// How many.
+    pub executions: f64,
+    /// What is entered.
+    #[napi(ts_type = "'loop' | 'procedure'")]
+    pub of: String,
+}
+
 /// A sampling period.
 #[napi(object, use_nullable = true)]
 pub struct Period {
@@ -229,15 +259,33 @@ pub struct Period {
 pub struct ListingBlock {
     /// First byte.
     pub address: f64,
-    /// Executions over the sampling period.
+    /// Executions over the sampling period, up to what the scale leaves open.
     pub frequency: Option<f64>,
-    /// Executions over the epoch.
+    /// Executions over the epoch; `null` unless the scale is absolute.
     pub executions: Option<f64>,
+    /// The 90 % interval of the same …
+    #[napi(js_name = "executions_min")]
+    pub executions_min: Option<f64>,
+    /// … `null` likewise.
+    #[napi(js_name = "executions_max")]
+    pub executions_max: Option<f64>,
+    /// Executions up to what the scale leaves open: only their ratios mean something.
+    #[napi(js_name = "executions_relative")]
+    pub executions_relative: Option<f64>,
+    /// Executions for each entry of what the block lies in.
+    #[napi(js_name = "per_entry")]
+    pub per_entry: Option<PerEntry>,
     /// How far to trust them.
     #[napi(ts_type = "'low' | 'medium' | 'high'")]
     pub confidence: String,
-    /// Measured cycles per instruction.
+    /// Measured cycles per instruction; `null` unless the scale is absolute.
     pub cpi: Option<f64>,
+    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    #[napi(js_name = "cpi_min")]
+    pub cpi_min: f64,
+    /// `null`: nothing bounds it.
+    #[napi(js_name = "cpi_max")]
+    pub cpi_max: Option<f64>,
     /// The same without dynamic stalls.
     #[napi(js_name = "best_case_cpi")]
     pub best_case_cpi: f64,
@@ -254,6 +302,9 @@ pub struct ListingSuccessor {
     pub frequency: Option<f64>,
     /// As for blocks.
     pub executions: Option<f64>,
+    /// As for blocks.
+    #[napi(js_name = "executions_relative")]
+    pub executions_relative: Option<f64>,
 }
 
 /// See `Listing`.
@@ -272,10 +323,25 @@ pub struct ListingInstruction {
     /// Time samples during which it was at the head of the machine.
     #[napi(js_name = "head_samples")]
     pub head_samples: f64,
-    /// Executions over the epoch.
+    /// Executions over the epoch; `null` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// Cycles at the head of the machine, per execution.
+    /// As for blocks.
+    #[napi(js_name = "executions_min")]
+    pub executions_min: Option<f64>,
+    /// As for blocks.
+    #[napi(js_name = "executions_max")]
+    pub executions_max: Option<f64>,
+    /// As for blocks.
+    #[napi(js_name = "executions_relative")]
+    pub executions_relative: Option<f64>,
+    /// Cycles at the head of the machine, per execution; `null` unless the scale is absolute.
     pub cpi: Option<f64>,
+    /// As for blocks.
+    #[napi(js_name = "cpi_min")]
+    pub cpi_min: f64,
+    /// As for blocks.
+    #[napi(js_name = "cpi_max")]
+    pub cpi_max: Option<f64>,
     /// The least of them.
     #[napi(js_name = "issue_cycles_min")]
     pub issue_cycles_min: f64,
@@ -309,8 +375,8 @@ pub struct ListingKernel {
     pub cause: String,
     /// Time samples in the kernel.
     pub samples: f64,
-    /// Cycles per execution.
-    pub cycles: f64,
+    /// Cycles per execution; `null` unless the scale is absolute.
+    pub cycles: Option<f64>,
 }
 
 /// See `ListingInstruction`.
@@ -324,13 +390,23 @@ pub struct ListingStall {
     /// Cycles per execution, at least …
     #[napi(js_name = "cycles_min")]
     pub cycles_min: f64,
-    /// … and at most.
+    /// … and at most. Of a dynamic stall, unless the scale is absolute, that is what it would be if `executions_relative` were
+    /// absolute: no bound.
     #[napi(js_name = "cycles_max")]
     pub cycles_max: f64,
+    /// Of the instruction's time, at least …
+    #[napi(js_name = "share_min")]
+    pub share_min: f64,
+    /// … and at most, 0 to 1.
+    #[napi(js_name = "share_max")]
+    pub share_max: f64,
     /// Address of the instruction to blame.
     #[napi(js_name = "culprit_address")]
     pub culprit_address: Option<f64>,
-    /// Of a `d-cache-miss`: the levels that alone can explain `cycles_max`, nearest first; nearer ones cannot.
+    /// Of a `d-cache-miss`: the levels that alone can explain it, nearest first; nearer ones cannot.
+    #[napi(ts_type = "Array<'L2' | 'LLC' | 'DRAM'>")]
+    pub levels: Vec<String>,
+    /// The same levels with what each would have to do.
     pub sources: Vec<ListingSource>,
 }
 
@@ -340,8 +416,8 @@ pub struct ListingSource {
     /// Where the data may have come from.
     #[napi(ts_type = "'l2' | 'last-level' | 'memory'")]
     pub level: String,
-    /// The part of executions whose data must have come from there, were it the only one.
-    pub part: f64,
+    /// The part of executions whose data must have come from there, were it the only one; `null` unless the scale is absolute.
+    pub part: Option<f64>,
 }
 
 /// The costs of one source file's lines.
@@ -391,19 +467,36 @@ pub struct LineCost {
     pub samples: BTreeMap<String, f64>,
     /// Of the epoch's time samples, 0 to 1.
     pub share: f64,
-    /// Estimated cycles over the epoch; `null` where the clock is unknown.
+    /// Cycles over the epoch; `null` where the clock is unknown.
     pub cycles: Option<f64>,
-    /// Estimated executions of the line's most executed instruction.
+    /// CPU time over the epoch in seconds; `null` where nothing tells.
+    pub seconds: Option<f64>,
+    /// The least that is known of the scale of its executions.
+    #[napi(ts_type = "'absolute' | 'program' | 'procedure'")]
+    pub scale: String,
+    /// Executions of the line's most executed instruction; `null` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// Cycles per instruction.
+    /// The 90 % interval of the same …
+    pub executions_min: Option<f64>,
+    /// … `null` likewise.
+    pub executions_max: Option<f64>,
+    /// Executions of its most executed instruction for each entry of what that lies in.
+    pub per_entry: Option<PerEntry>,
+    /// Cycles per instruction; `null` unless the scale is absolute.
     pub cpi: Option<f64>,
-    /// The same without dynamic stalls.
+    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    pub cpi_min: f64,
+    /// `null`: nothing bounds it.
+    pub cpi_max: Option<f64>,
+    /// Cycles per instruction without dynamic stalls: the model's.
     pub best_case_cpi: Option<f64>,
     /// How far to trust them.
     #[napi(ts_type = "'low' | 'medium' | 'high'")]
     pub confidence: String,
     /// Leading causes of lost cycles, most costly first.
     pub culprits: Vec<LineCulprit>,
+    /// The same causes, those that cannot be told apart together, most costly first.
+    pub ties: Vec<LineTie>,
     /// `IMAGE:NAME` of the procedures the line's instructions lie in, most samples first.
     pub procedures: Vec<String>,
 }
@@ -428,6 +521,21 @@ pub struct LineCulprit {
     pub line: Option<u32>,
 }
 
+/// Causes that may explain the same lost cycles of a line, and that nothing tells apart.
+#[napi(object, use_nullable = true)]
+pub struct LineTie {
+    /// What the line waits for: `waits for memory (D-cache or DTLB miss)`.
+    pub text: String,
+    /// Indices of its causes among the line's culprits, the likeliest first.
+    pub culprits: Vec<u32>,
+    /// Of the line's time that they explain together at most, 0 to 1.
+    pub share_max: f64,
+    /// Cycles over the epoch, at least …
+    pub cycles_min: Option<f64>,
+    /// … and at most.
+    pub cycles_max: Option<f64>,
+}
+
 /// One procedure's cost, for the line it begins at.
 #[napi(object, use_nullable = true)]
 pub struct ProcedureCost {
@@ -441,10 +549,19 @@ pub struct ProcedureCost {
     pub samples: BTreeMap<String, f64>,
     /// Of the epoch's time samples, 0 to 1.
     pub share: f64,
-    /// Estimated cycles.
+    /// Cycles; `null` where the clock is unknown.
     pub cycles: Option<f64>,
-    /// Cycles per instruction.
+    /// CPU time in seconds; `null` where nothing tells.
+    pub seconds: Option<f64>,
+    /// The kind of the scale of its executions.
+    #[napi(ts_type = "'absolute' | 'program' | 'procedure'")]
+    pub scale: String,
+    /// Cycles per instruction; `null` unless the scale is absolute.
     pub cpi: Option<f64>,
-    /// The same without dynamic stalls.
+    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    pub cpi_min: f64,
+    /// `null`: nothing bounds it.
+    pub cpi_max: Option<f64>,
+    /// Cycles per instruction without dynamic stalls: the model's.
     pub best_case_cpi: Option<f64>,
 }

@@ -64,6 +64,7 @@ fn epoch(n: i64) -> Epoch {
         notes: vec![],
         paths: None,
         windows: None,
+        counts: None,
         collector: None,
     }
 }

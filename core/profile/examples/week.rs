@@ -180,6 +180,7 @@ fn epoch(day: u64) -> Epoch {
         notes: vec![],
         paths: None,
         windows: None,
+        counts: None,
         collector: None,
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{CollectorRecord, Event, PathsRecord, Unit, WindowsRecord};
+use crate::{CollectorRecord, CountsRecord, Event, PathsRecord, Unit, WindowsRecord};
 
 /// An epoch's id: its start in UTC and a random tail, `20261121T110131Z-5f3a9c`. Ids sort by start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -64,6 +64,9 @@ pub struct Epoch {
     /// What counting in windows did, where it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<WindowsRecord>,
+    /// What counting executions by words in memory and by registers did; `None` where it was off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<CountsRecord>,
     /// What a continuous collection did and cost; `None` for epochs of one run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collector: Option<CollectorRecord>,

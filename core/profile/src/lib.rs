@@ -14,6 +14,7 @@ mod dimensions;
 mod epoch;
 mod error;
 mod event;
+mod executions;
 mod image_id;
 mod image_places;
 mod ledger;
@@ -36,6 +37,7 @@ pub use dimensions::{Dimension, DimensionSet, DimensionValues, NoDimension};
 pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
 pub use error::{DatabaseError, Warning};
 pub use event::{Event, Unit};
+pub use executions::{CountSource, CountsRecord, ExecutionCount};
 pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
 pub use image_places::{ImagePlace, ImagePlaces, NamedFrame};
 pub use ledger::{Ledger, Settled};
@@ -43,7 +45,8 @@ pub use path_text::{bytes_to_text, name_to_text, path_to_text, text_to_path};
 pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord, WindowsRecord};
 pub use sample::{Counts, SampleKey};
 pub use segment::{
-    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, PathSegment, SEGMENT_VERSION, SampleRun, Segment, SegmentError,
-    read_paths, read_paths_unverified, read_segment, read_segment_unverified, sum_runs_unverified,
+    CountSegment, MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, PathSegment, SEGMENT_VERSION, SampleRun, Segment,
+    SegmentError, read_counts, read_counts_unverified, read_paths, read_paths_unverified, read_segment,
+    read_segment_unverified, sum_runs_unverified,
 };
 pub use source::{MAX_SOURCE_BYTES, SourceRecord};

@@ -40,6 +40,7 @@ fn epoch() -> Epoch {
         notes: vec![],
         paths: None,
         windows: None,
+        counts: None,
         collector: None,
     }
 }

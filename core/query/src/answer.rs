@@ -3,6 +3,7 @@
 mod diff;
 mod feedback;
 mod lines;
+mod listing;
 mod places;
 mod stats;
 mod summary;
@@ -20,6 +21,10 @@ pub use feedback::{
 };
 pub use lines::{
     FileChanges, LineCaller, LineChange, LineDetail, LineInstruction, LinePlace, LineStall, ProcedureChange,
+};
+pub use listing::{
+    Listing, ListingBlock, ListingImage, ListingInstruction, ListingKernel, ListingOperand, ListingPerEntry,
+    ListingProcedure, ListingScale, ListingSource, ListingStall, ListingSuccessor, Period,
 };
 pub use places::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces};
 pub use stats::{Stats, StatsComparison, StatsRow, StatsSet};
@@ -163,8 +168,15 @@ pub struct TopRow {
     pub cumulative_share: f64,
     /// Estimated cycles; `None` where the clock is unknown.
     pub cycles: Option<f64>,
-    /// Cycles per instruction; `None` without an estimate (and always by image, line and application).
+    /// Cycles per instruction; `None` unless the scale is absolute (and always by image, line and application).
     pub cpi: Option<f64>,
+    /// The least that it can be at 90 % …
+    pub cpi_min: Option<f64>,
+    /// … and the most; `None`: nothing bounds it.
+    pub cpi_max: Option<f64>,
+    /// By procedure: the kind of the scale of its executions, as in [`ListingScale`], where it was analysed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<String>,
     /// Where its cycles go, where that was asked for and is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<CycleSplit>,
@@ -179,191 +191,6 @@ pub struct CycleSplit {
     pub r#static: f64,
     /// Stalls that do not: caches, mispredictions, …
     pub dynamic: f64,
-}
-
-/// `dwell annotate --json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Listing {
-    /// Version of this answer's shape.
-    pub schema: u32,
-    /// Where the procedure lies.
-    pub image: ListingImage,
-    /// Which it is.
-    pub procedure: ListingProcedure,
-    /// The epoch's id (several merged: joined by `+`).
-    pub epoch: String,
-    /// Name of the machine model that was used.
-    pub machine_model: String,
-    /// By event name.
-    pub period: BTreeMap<String, Period>,
-    /// The event that measures time here (`cycles` or `cpu-clock`).
-    pub time_event: String,
-    /// Cycles between two time samples; `None` where the clock is unknown.
-    pub period_cycles: Option<f64>,
-    /// By ascending address.
-    pub blocks: Vec<ListingBlock>,
-    /// By ascending address.
-    pub instructions: Vec<ListingInstruction>,
-    /// Text of the lines that instructions name, by file and line, as it was when the samples were taken; files that
-    /// are gone or have changed without a snapshot are absent.
-    pub source_lines: BTreeMap<String, BTreeMap<u32, String>>,
-    /// What one must know to read it.
-    pub notes: Vec<String>,
-}
-
-/// See [`Listing`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ListingImage {
-    /// Path.
-    pub path: String,
-    /// Image id.
-    pub build_id: String,
-    /// `x86_64`, `aarch64`, `riscv64`.
-    pub arch: String,
-}
-
-/// See [`Listing`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ListingProcedure {
-    /// Linkage name.
-    pub name: String,
-    /// As the programmer wrote it.
-    pub demangled: String,
-    /// First byte.
-    pub address: u64,
-    /// Size in bytes.
-    pub size: u64,
-    /// Its samples by event.
-    pub samples: EventCounts,
-    /// Of all time samples of the epoch, 0 to 1.
-    pub share: f64,
-}
-
-/// A sampling period.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Period {
-    /// Mean.
-    pub value: u64,
-    /// `cycles`, `ns` or `events`.
-    pub unit: String,
-}
-
-/// See [`Listing`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ListingBlock {
-    /// First byte.
-    pub address: u64,
-    /// Executions over the sampling period.
-    pub frequency: Option<f64>,
-    /// Executions over the epoch.
-    pub executions: Option<f64>,
-    /// `low`, `medium`, `high`.
-    pub confidence: String,
-    /// Measured cycles per instruction.
-    pub cpi: Option<f64>,
-    /// The same without dynamic stalls.
-    pub best_case_cpi: f64,
-    /// Where control goes next.
-    pub successors: Vec<ListingSuccessor>,
-}
-
-/// See [`ListingBlock`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ListingSuccessor {
-    /// Address of the block.
-    pub to: u64,
-    /// As for blocks.
-    pub frequency: Option<f64>,
-    /// As for blocks.
-    pub executions: Option<f64>,
-}
-
-impl Listing {
-    /// Whether it has instructions, not only the places that a profile named of an image that is not at hand.
-    pub fn has_code(&self) -> bool {
-        self.instructions.iter().any(|i| !i.text.is_empty())
-    }
-}
-
-/// See [`Listing`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ListingInstruction {
-    /// First byte; an offset where the image is not at hand, and 0 where the profile gave no address.
-    pub address: u64,
-    /// Mnemonic and operands; empty where the image is not at hand.
-    pub text: String,
-    /// Source file of the innermost inlined call, as the debug information spells it.
-    pub file: Option<String>,
-    /// Its line, from 1.
-    pub line: Option<u32>,
-    /// By event name, where they landed; absent events have none.
-    pub samples: EventCounts,
-    /// Time samples during which it was at the head of the machine: on an out-of-order processor a sample lands on a
-    /// later instruction than the one that was waited for. CPI and stalls are made of these.
-    pub head_samples: f64,
-    /// Executions over the epoch.
-    pub executions: Option<f64>,
-    /// Cycles at the head of the machine, per execution.
-    pub cpi: Option<f64>,
-    /// The least of them.
-    pub issue_cycles_min: f64,
-    /// Cycles by which it was faster than the model's best case, unexplained; 0 where it was not.
-    pub gain_cycles: f64,
-    /// `low`, `medium`, `high`.
-    pub confidence: String,
-    /// Why it took longer.
-    pub stalls: Vec<ListingStall>,
-    /// Time in the kernel on its behalf: beside its own cycles, no part of `cpi`.
-    pub kernel: Option<ListingKernel>,
-    /// Registers that the text names and that it reads, with who wrote them; for editors, no part of the JSON.
-    #[serde(skip)]
-    pub operands: Vec<ListingOperand>,
-}
-
-/// See [`ListingInstruction`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct ListingOperand {
-    /// The register, as the text spells it.
-    pub text: String,
-    /// Addresses of the instructions that may have written it last, ascending.
-    pub writers: Vec<u64>,
-}
-
-/// See [`ListingInstruction`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ListingKernel {
-    /// `page-fault`, or `system`: a call or an interrupt.
-    pub cause: String,
-    /// Time samples in the kernel.
-    pub samples: u64,
-    /// Cycles per execution.
-    pub cycles: f64,
-}
-
-/// See [`ListingInstruction`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ListingStall {
-    /// `static` or `dynamic`.
-    pub kind: String,
-    /// `d-cache-miss`, `branch-mispredict`, …: see [`cause_name`](crate::cause_name).
-    pub cause: String,
-    /// Cycles per execution, at least …
-    pub cycles_min: f64,
-    /// … and at most.
-    pub cycles_max: f64,
-    /// Address of the instruction to blame.
-    pub culprit_address: Option<u64>,
-    /// Of a `d-cache-miss`: the levels that alone can explain `cycles_max`, nearest first; nearer ones cannot.
-    pub sources: Vec<ListingSource>,
-}
-
-/// See [`ListingStall`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ListingSource {
-    /// `l2`, `last-level`, `memory`.
-    pub level: String,
-    /// The part of executions whose data must have come from there, were it the only one.
-    pub part: f64,
 }
 
 /// The costs of one source file's lines.
@@ -447,18 +274,34 @@ pub struct LineCost {
     pub samples: EventCounts,
     /// Of the epoch's time samples, 0 to 1.
     pub share: f64,
-    /// Estimated cycles over the epoch; `None` where the clock is unknown.
+    /// Cycles over the epoch; `None` where the clock is unknown.
     pub cycles: Option<f64>,
-    /// Estimated executions of the line's most executed instruction.
+    /// CPU time over the epoch in seconds; `None` where nothing tells.
+    pub seconds: Option<f64>,
+    /// The least that is known of the scale of its executions, as in [`ListingScale`].
+    pub scale: String,
+    /// Executions of the line's most executed instruction; `None` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// Cycles per instruction.
+    /// The 90 % interval of the same …
+    pub executions_min: Option<f64>,
+    /// … `None` likewise.
+    pub executions_max: Option<f64>,
+    /// Executions of its most executed instruction for each entry of what that lies in.
+    pub per_entry: Option<ListingPerEntry>,
+    /// Cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
-    /// The same without dynamic stalls.
+    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    pub cpi_min: f64,
+    /// `None`: nothing bounds it.
+    pub cpi_max: Option<f64>,
+    /// Cycles per instruction without dynamic stalls: the model's.
     pub best_case_cpi: Option<f64>,
     /// The least trusted of the instructions' confidences that matter: `low`, `medium`, `high`.
     pub confidence: String,
     /// Leading causes of lost cycles, most costly first.
     pub culprits: Vec<LineCulprit>,
+    /// The same causes, those that cannot be told apart together, most costly first.
+    pub ties: Vec<LineTie>,
     /// `IMAGE:NAME` of the procedures the line's instructions lie in, most samples first.
     pub procedures: Vec<String>,
 }
@@ -482,6 +325,21 @@ pub struct LineCulprit {
     pub line: Option<u32>,
 }
 
+/// Causes that may explain the same lost cycles of a line, and that nothing tells apart.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LineTie {
+    /// What the line waits for: `waits for memory (D-cache or DTLB miss)`.
+    pub text: String,
+    /// Indices of its causes among the line's culprits, the likeliest first.
+    pub culprits: Vec<usize>,
+    /// Of the line's time that they explain together at most, 0 to 1.
+    pub share_max: f64,
+    /// Cycles over the epoch, at least …
+    pub cycles_min: Option<f64>,
+    /// … and at most.
+    pub cycles_max: Option<f64>,
+}
+
 /// One procedure's cost, for the line it begins at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcedureCost {
@@ -495,10 +353,18 @@ pub struct ProcedureCost {
     pub samples: EventCounts,
     /// Of the epoch's time samples, 0 to 1.
     pub share: f64,
-    /// Estimated cycles.
+    /// Cycles; `None` where the clock is unknown.
     pub cycles: Option<f64>,
-    /// Cycles per instruction.
+    /// CPU time in seconds; `None` where nothing tells.
+    pub seconds: Option<f64>,
+    /// The kind of the scale of its executions, as in [`ListingScale`].
+    pub scale: String,
+    /// Cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
+    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    pub cpi_min: f64,
+    /// `None`: nothing bounds it.
+    pub cpi_max: Option<f64>,
     /// The same without dynamic stalls.
     pub best_case_cpi: Option<f64>,
 }

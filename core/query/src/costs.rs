@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{
     Block, Confidence, Counted, InstructionCost, Interval, MachineModel, OuterScale, ProcedureAnalysis,
-    ProcedureInput, Transfer, analyze, directions, recover_jump_targets,
+    ProcedureInput, ScaleKind, Transfer, analyze, directions, recover_jump_targets,
 };
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::{Event, ImagePlace};
@@ -12,6 +12,7 @@ use dwell_profile::{Event, ImagePlace};
 use crate::{
     procedures::ProcedureSamples,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
+    totals::Totals,
 };
 
 /// A procedure with everything that answers are made of.
@@ -28,45 +29,6 @@ pub struct ProcedureCosts {
     pub lines: Vec<Option<(Arc<str>, u32)>>,
     /// What the analysis made of it.
     pub analysis: ProcedureAnalysis,
-}
-
-/// Totals of a set of instructions; sample units (multiply by the period for cycles or executions).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Totals {
-    /// Time samples during which one of them was at the head of the machine …
-    pub head_samples: f64,
-    /// … and of these, the ones of instructions with a frequency.
-    pub estimated_samples: f64,
-    /// Sum of frequencies: instructions executed over the period.
-    pub executed: f64,
-    /// The same had there been no dynamic stall.
-    pub best_case: f64,
-    /// The greatest frequency.
-    pub frequency_max: Option<f64>,
-    /// The least cycles that an instruction takes on the processor.
-    pub slot_cycles: f64,
-}
-
-impl Totals {
-    /// Adds other instructions' totals.
-    pub fn add(&mut self, more: &Totals) {
-        self.head_samples += more.head_samples;
-        self.estimated_samples += more.estimated_samples;
-        self.executed += more.executed;
-        self.best_case += more.best_case;
-        self.slot_cycles = self.slot_cycles.max(more.slot_cycles);
-        self.frequency_max = [self.frequency_max, more.frequency_max].into_iter().flatten().reduce(f64::max);
-    }
-
-    /// Cycles per instruction, never less than the processor needs; `None` without a frequency.
-    pub fn cpi(&self) -> Option<f64> {
-        (self.executed > 0.0).then(|| (self.estimated_samples / self.executed).max(self.slot_cycles))
-    }
-
-    /// The same without dynamic stalls.
-    pub fn best_case_cpi(&self) -> Option<f64> {
-        (self.executed > 0.0).then(|| self.best_case / self.executed)
-    }
 }
 
 /// The cycles per instruction of what nothing is known of.
@@ -166,6 +128,7 @@ impl ProcedureCosts {
                     cpi: None,
                     cpi_interval: UNKNOWN,
                     best_case_cpi: 0.0,
+                    per_entry: None,
                     class: 0,
                 }],
                 edges: Vec::new(),
@@ -182,17 +145,15 @@ impl ProcedureCosts {
     /// Totals over the instructions at `indices`.
     pub fn totals(&self, indices: impl IntoIterator<Item = usize>) -> Totals {
         let width = self.model.issue_width.min(self.model.retire_width).max(1);
-        let mut totals = Totals { slot_cycles: 1.0 / f64::from(width), ..Totals::default() };
-        for i in indices {
-            let cost = &self.analysis.instructions[i];
-            totals.head_samples += cost.head_samples;
-            let Some(frequency) = cost.frequency else { continue };
-            totals.estimated_samples += cost.head_samples;
-            totals.executed += frequency;
-            totals.best_case += frequency * cost.best_case_cycles;
-            totals.frequency_max = Some(totals.frequency_max.map_or(frequency, |m: f64| m.max(frequency)));
-        }
+        let mut totals = Totals::none(1.0 / f64::from(width));
+        let costs = indices.into_iter().map(|i| &self.analysis.instructions[i]);
+        costs.for_each(|cost| totals.add_instruction(cost, &self.analysis.scale));
         totals
+    }
+
+    /// Whether frequencies times the period are numbers of executions.
+    pub fn is_absolute(&self) -> bool {
+        self.analysis.scale.kind == ScaleKind::Absolute
     }
 
     /// The instruction set, where the image is at hand.

@@ -6,22 +6,25 @@ use std::{
     sync::Arc,
 };
 
-use dwell_analysis::{Cause, Confidence, StallKind};
+use dwell_analysis::{Confidence, PerEntry};
 use dwell_image::{Image, ImageAddress};
 use dwell_profile::text_to_path;
 use rustc_hash::FxHashMap;
 
 use crate::{
     Cancel, QueryError,
-    answer::{LineCost, LineCulprit, ProcedureCost, StaleLine},
-    costs::{ProcedureCosts, Totals},
+    answer::{LineCost, ProcedureCost, StaleLine},
+    costs::ProcedureCosts,
     images::{Found, ImageStore},
-    listing::{cause_name, confidence_name, kind_name, likelihood},
+    line_culprits::LineCulprits,
+    listing::{bounded, confidence_name, per_entry},
     procedures::{ProcedureSamples, begin_of},
     scales::in_parallel,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
     source::{LineMap, SourceMap},
     top::LINES_SHARE_MIN,
+    totals::Totals,
+    words::scale_name,
 };
 
 /// Which procedures have sampled instructions from source files of one name. (All files at once would need every line of
@@ -203,12 +206,11 @@ struct LineSum {
     counts: CountsByEvent,
     totals: Totals,
     confidence: Confidence,
-    culprits: BTreeMap<CulpritKey, (f64, f64)>,
+    culprits: LineCulprits,
+    /// Of its most executed instruction: frequency and ratio.
+    per_entry: Option<(f64, PerEntry)>,
     procedures: Vec<(f64, usize)>,
 }
-
-/// Whom a line's lost cycles are blamed on.
-type CulpritKey = (bool, Cause, Option<(Arc<str>, Option<u32>)>);
 
 /// Sums lines of one file over procedures.
 pub struct LineSums<'a> {
@@ -263,15 +265,22 @@ impl<'a> LineSums<'a> {
             counts: CountsByEvent::from_elem(0, self.selection.events.len()),
             totals: Totals::default(),
             confidence: Confidence::High,
-            culprits: BTreeMap::new(),
+            culprits: LineCulprits::default(),
+            per_entry: None,
             procedures: Vec::new(),
         });
         instructions.iter().for_each(|&i| add_counts(&mut sum.counts, &costs.samples[i]));
         let totals = costs.totals(instructions.iter().copied());
         sum.procedures.push((totals.head_samples, index));
         sum.totals.add(&totals);
+        sum.per_entry =
+            sum.per_entry.into_iter().chain(most_executed(costs, instructions)).max_by(by_frequency);
         for &i in instructions {
-            sum.add_culprits(costs, i, |(file, line)| match *file == *of.file {
+            let cost = &costs.analysis.instructions[i];
+            if cost.head_samples > 0.0 {
+                sum.confidence = sum.confidence.min(cost.confidence);
+            }
+            sum.culprits.add(costs, i, |(file, line)| match *file == *of.file {
                 // A culprit in this file moves with it; one whose line was edited keeps its file only.
                 true => (self.path.into(), of.map.now(line)),
                 false => (file, Some(line)),
@@ -295,80 +304,51 @@ impl<'a> LineSums<'a> {
     }
 }
 
-impl LineSum {
-    fn add_culprits(
-        &mut self,
-        costs: &ProcedureCosts,
-        index: usize,
-        now: impl Fn((Arc<str>, u32)) -> (Arc<str>, Option<u32>),
-    ) {
-        let cost = &costs.analysis.instructions[index];
-        if cost.head_samples > 0.0 {
-            self.confidence = self.confidence.min(cost.confidence);
-        }
-        let Some(frequency) = cost.frequency else { return };
-        if let Some(kernel) = cost.kernel {
-            let own = costs.lines[index].clone().map(&now);
-            let range = self.culprits.entry((true, kernel.cause, own)).or_default();
-            range.0 += kernel.samples as f64;
-            range.1 += kernel.samples as f64;
-        }
-        for stall in &cost.stalls {
-            let blamed = stall.culprit.and_then(|c| costs.lines[c].clone()).map(&now);
-            let key = (stall.kind == StallKind::Dynamic, stall.cause, blamed);
-            let range = self.culprits.entry(key).or_default();
-            range.0 += frequency * stall.cycles_min;
-            range.1 += frequency * stall.cycles_max;
-        }
-    }
+/// Frequency and ratio of the most executed of these instructions.
+fn most_executed(costs: &ProcedureCosts, instructions: &[usize]) -> Option<(f64, PerEntry)> {
+    let of_block = |&i: &usize| {
+        let blocks = &costs.analysis.blocks;
+        let block = &blocks[blocks.partition_point(|b| b.instructions.end <= i)];
+        Some((block.frequency?, block.per_entry?))
+    };
+    instructions.iter().filter_map(of_block).max_by(by_frequency)
+}
 
+fn by_frequency(a: &(f64, PerEntry), b: &(f64, PerEntry)) -> std::cmp::Ordering {
+    a.0.total_cmp(&b.0)
+}
+
+impl LineSum {
     fn into_cost(self, selection: &Selection, line: u32, procedures: &[ProcedureSamples]) -> LineCost {
         let period = selection.period_cycles();
         let mut owners = self.procedures;
         owners.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        let head_samples = self.totals.head_samples;
+        let totals = &self.totals;
+        let head_samples = totals.head_samples;
+        let most = totals.most.filter(|_| totals.is_absolute()).zip(period);
+        let interval = most.and_then(|((_, interval), p)| Some((interval?, p)));
+        let (culprits, ties) = self.culprits.finish(head_samples, period);
         LineCost {
             line,
             samples: selection.named(&self.counts),
             share: head_samples / selection.primary_total().max(1) as f64,
             cycles: period.map(|p| p * head_samples),
-            executions: self.totals.frequency_max.zip(period).map(|(f, p)| f * p),
-            cpi: self.totals.cpi(),
-            best_case_cpi: self.totals.best_case_cpi(),
+            seconds: selection.period_seconds().map(|p| p * head_samples),
+            scale: scale_name(totals.scale.unwrap_or_default()).to_owned(),
+            executions: most.map(|((frequency, _), p)| frequency * p),
+            executions_min: interval.map(|(i, p)| i.min * p),
+            executions_max: interval.map(|(i, p)| i.max * p),
+            per_entry: self.per_entry.map(|(_, ratio)| per_entry(ratio)),
+            cpi: totals.cpi(),
+            cpi_min: totals.cpi_interval().min,
+            cpi_max: bounded(totals.cpi_interval()),
+            best_case_cpi: totals.best_case_cpi(),
             confidence: confidence_name(self.confidence).to_owned(),
-            culprits: culprits(self.culprits, head_samples, period),
+            culprits,
+            ties,
             procedures: owners.iter().map(|(_, p)| procedures[*p].id.clone()).collect(),
         }
     }
-}
-
-/// The three leading suspects, as long as they explain at least a tenth of the line's time.
-fn culprits(sums: BTreeMap<CulpritKey, (f64, f64)>, samples: f64, period: Option<f64>) -> Vec<LineCulprit> {
-    let mut ranked: Vec<(CulpritKey, (f64, f64))> = sums.into_iter().collect();
-    let most = ranked.iter().map(|(_, range)| range.1).fold(0.0, f64::max);
-    // Bounds are rough: a cause that may explain half of what another may is as good a suspect, if it is likelier.
-    ranked.sort_by(|(a, x), (b, y)| {
-        let minor = |range: &(f64, f64)| range.1 < 0.5 * most;
-        let likelier = likelihood(a.1).cmp(&likelihood(b.1));
-        minor(x).cmp(&minor(y)).then(likelier).then(y.1.total_cmp(&x.1)).then(y.0.total_cmp(&x.0))
-    });
-    let shares = |max: f64| if samples > 0.0 { (max / samples).min(1.0) } else { 0.0 };
-    let leading = ranked.into_iter().filter(|(_, (_, max))| shares(*max) >= 0.1).take(3);
-    leading
-        .map(|((dynamic, cause, blamed), (min, max))| {
-            let kind = if dynamic { StallKind::Dynamic } else { StallKind::Static };
-            let (file, line) = blamed.map_or((None, None), |(f, l)| (Some(f.to_string()), l));
-            LineCulprit {
-                kind: kind_name(kind).to_owned(),
-                cause: cause_name(cause).to_owned(),
-                cycles_min: period.map(|p| p * min.min(samples)),
-                cycles_max: period.map(|p| p * max.min(samples)),
-                share_max: shares(max),
-                file,
-                line,
-            }
-        })
-        .collect()
 }
 
 /// The cost of a procedure that begins at `line`.
@@ -379,14 +359,19 @@ pub fn procedure_cost(
     costs: Option<&ProcedureCosts>,
 ) -> ProcedureCost {
     let totals = costs.map(ProcedureCosts::all_totals).unwrap_or_default();
+    let samples = procedure.counts.first().copied().unwrap_or(0) as f64;
     ProcedureCost {
         id: procedure.id.clone(),
         demangled: procedure.demangled.clone(),
         line,
         samples: selection.named(&procedure.counts),
         share: selection.share(&procedure.counts),
-        cycles: selection.period_cycles().map(|p| p * procedure.counts.first().copied().unwrap_or(0) as f64),
+        cycles: selection.period_cycles().map(|p| p * samples),
+        seconds: selection.period_seconds().map(|p| p * samples),
+        scale: scale_name(totals.scale.unwrap_or_default()).to_owned(),
         cpi: totals.cpi(),
+        cpi_min: totals.cpi_interval().min,
+        cpi_max: bounded(totals.cpi_interval()),
         best_case_cpi: totals.best_case_cpi(),
     }
 }

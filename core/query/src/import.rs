@@ -172,6 +172,7 @@ fn epoch(request: &ImportRequest, model: &MachineModel, arch: &str, samples: u64
         notes: Vec::new(),
         paths: None,
         windows: None,
+        counts: None,
         collector: None,
     }
 }

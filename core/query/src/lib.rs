@@ -17,6 +17,7 @@ mod file_costs;
 mod filter;
 mod images;
 mod import;
+mod line_culprits;
 mod line_detail;
 mod listing;
 mod once;
@@ -36,7 +37,9 @@ mod stats;
 mod stepped;
 mod summary;
 mod top;
+mod totals;
 mod windows;
+mod words;
 mod writers;
 
 pub use cancel::Cancel;

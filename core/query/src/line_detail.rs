@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
 };
 
+use dwell_analysis::StallKind;
 use dwell_profile::path_to_text;
 
 use crate::{
@@ -17,9 +18,10 @@ use crate::{
     answer::{LineCaller, LineDetail, LineInstruction, LinePlace, LineStall, ListingStall},
     costs::ProcedureCosts,
     file_costs::FileOfImage,
-    listing,
+    listing::{self, kind_name},
     query::View,
     selection::Selection,
+    words::scale_name,
 };
 
 const PLACES_MAX: usize = 8;
@@ -105,7 +107,10 @@ impl Subject<'_> {
             demangled: String::new(),
             callers: Vec::new(),
             share: totals.head_samples / self.selection.primary_total().max(1) as f64,
+            scale: scale_name(self.costs.analysis.scale.kind).to_owned(),
             cpi: totals.cpi(),
+            cpi_min: totals.cpi_interval().min,
+            cpi_max: listing::bounded(totals.cpi_interval()),
             instructions: indices.iter().map(|i| self.instruction(*i)).collect(),
             omitted_instructions,
         }
@@ -120,13 +125,17 @@ impl Subject<'_> {
             text: all.text,
             head_samples: all.head_samples,
             executions: all.executions,
+            executions_relative: all.executions_relative,
             cpi: all.cpi,
+            cpi_min: all.cpi_min,
+            cpi_max: all.cpi_max,
             confidence: all.confidence,
             stalls: all.stalls.into_iter().map(|s| self.stall(s, &positions)).collect(),
         }
     }
 
     fn stall(&self, stall: ListingStall, positions: &HashMap<u64, usize>) -> LineStall {
+        let is_bounded = self.costs.is_absolute() || stall.kind == kind_name(StallKind::Static);
         let culprit = stall.culprit_address.and_then(|a| positions.get(&a).copied());
         let place = culprit.and_then(|i| self.costs.lines[i].clone());
         let (file, line) = match place {
@@ -141,7 +150,10 @@ impl Subject<'_> {
             kind: stall.kind,
             cause: stall.cause,
             cycles_min: stall.cycles_min,
-            cycles_max: stall.cycles_max,
+            cycles_max: Some(stall.cycles_max).filter(|_| is_bounded),
+            share_min: stall.share_min,
+            share_max: stall.share_max,
+            levels: stall.levels,
             sources: stall.sources,
             culprit_address: stall.culprit_address,
             culprit_text: culprit.map(|i| self.costs.instructions[i].text.to_string()),

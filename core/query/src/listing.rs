@@ -2,17 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell_analysis::{Block, Cause, Confidence, DataSource, Edge, InstructionCost, Level, StallKind};
+use dwell_analysis::{
+    Block, Cause, Confidence, DataSource, Edge, Entered, InstructionCost, Interval, Level, PerEntry, Stall,
+    StallKind,
+};
 use dwell_profile::path_to_text;
 
 use crate::{
     answer::{
-        Listing, ListingBlock, ListingImage, ListingInstruction, ListingKernel, ListingProcedure,
-        ListingSource, ListingStall, ListingSuccessor, Period,
+        Listing, ListingBlock, ListingImage, ListingInstruction, ListingKernel, ListingPerEntry,
+        ListingProcedure, ListingScale, ListingSource, ListingStall, ListingSuccessor, Period,
     },
     costs::ProcedureCosts,
     procedures::ProcedureSamples,
     selection::Selection,
+    words::scale_name,
     writers::Writers,
 };
 
@@ -43,6 +47,10 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
         period: periods(selection),
         time_event: selection.primary().map_or("", |e| e.name()).to_owned(),
         period_cycles,
+        scale: ListingScale {
+            kind: scale_name(analysis.scale.kind).to_owned(),
+            evidence: analysis.scale.evidence.clone(),
+        },
         blocks: costs
             .analysis
             .blocks
@@ -88,23 +96,47 @@ fn periods(selection: &Selection) -> BTreeMap<String, Period> {
 
 fn block(costs: &ProcedureCosts, index: usize, block: &Block, period: Option<f64>) -> ListingBlock {
     let successors = costs.analysis.edges.iter().filter(|e| e.from == index);
+    let relative = block.frequency.zip(period).map(|(f, p)| f * p);
+    let interval = block.frequency_interval.zip(period);
     ListingBlock {
         address: address_of_block(costs, block),
         frequency: block.frequency,
-        executions: block.frequency.zip(period).map(|(f, p)| f * p),
+        executions: relative.filter(|_| costs.is_absolute()),
+        executions_min: interval.map(|(i, p)| i.min * p),
+        executions_max: interval.map(|(i, p)| i.max * p),
+        executions_relative: relative,
+        per_entry: block.per_entry.map(per_entry),
         confidence: confidence_name(block.confidence).to_owned(),
-        cpi: block.cpi,
+        cpi: block.cpi.filter(|_| costs.is_absolute()),
+        cpi_min: block.cpi_interval.min,
+        cpi_max: bounded(block.cpi_interval),
         best_case_cpi: block.best_case_cpi,
         successors: successors.map(|e| successor(costs, e, period)).collect(),
     }
 }
 
 fn successor(costs: &ProcedureCosts, edge: &Edge, period: Option<f64>) -> ListingSuccessor {
+    let relative = edge.frequency.zip(period).map(|(f, p)| f * p);
     ListingSuccessor {
         to: address_of_block(costs, &costs.analysis.blocks[edge.to]),
         frequency: edge.frequency,
-        executions: edge.frequency.zip(period).map(|(f, p)| f * p),
+        executions: relative.filter(|_| costs.is_absolute()),
+        executions_relative: relative,
     }
+}
+
+/// The upper bound, where there is one.
+pub fn bounded(interval: Interval) -> Option<f64> {
+    Some(interval.max).filter(|max| max.is_finite())
+}
+
+/// As an answer.
+pub fn per_entry(ratio: PerEntry) -> ListingPerEntry {
+    let of = match ratio.entered {
+        Entered::Loop => "loop",
+        Entered::Procedure => "procedure",
+    };
+    ListingPerEntry { executions: ratio.executions, of: of.to_owned() }
 }
 
 fn address_of_block(costs: &ProcedureCosts, block: &Block) -> u64 {
@@ -121,6 +153,8 @@ pub fn instruction(
     let instruction = &costs.instructions[index];
     let cost = &costs.analysis.instructions[index];
     let (file, line) = costs.lines[index].clone().map_or((None, None), |(f, l)| (Some(f), Some(l)));
+    let relative = cost.frequency.zip(period).map(|(f, p)| f * p);
+    let interval = cost.frequency_interval.zip(period);
     ListingInstruction {
         address: instruction.address.0,
         text: instruction.text.to_string(),
@@ -128,8 +162,13 @@ pub fn instruction(
         line,
         samples: selection.named(&costs.samples[index]),
         head_samples: cost.head_samples,
-        executions: cost.frequency.zip(period).map(|(f, p)| f * p),
-        cpi: cost.cpi,
+        executions: relative.filter(|_| costs.is_absolute()),
+        executions_min: interval.map(|(i, p)| i.min * p),
+        executions_max: interval.map(|(i, p)| i.max * p),
+        executions_relative: relative,
+        cpi: cost.cpi.filter(|_| costs.is_absolute()),
+        cpi_min: cost.cpi_interval.min,
+        cpi_max: bounded(cost.cpi_interval),
         issue_cycles_min: cost.issue_cycles_min,
         gain_cycles: cost.gain_cycles,
         confidence: confidence_name(cost.confidence).to_owned(),
@@ -137,7 +176,7 @@ pub fn instruction(
         kernel: cost.kernel.map(|k| ListingKernel {
             cause: cause_name(k.cause).to_owned(),
             samples: k.samples,
-            cycles: k.cycles,
+            cycles: Some(k.cycles).filter(|_| costs.is_absolute()),
         }),
         operands: Vec::new(),
     }
@@ -151,24 +190,75 @@ fn stalls(costs: &ProcedureCosts, cost: &InstructionCost) -> Vec<ListingStall> {
         let most = b.cycles_max.total_cmp(&a.cycles_max);
         dynamic.then(most).then(likelihood(a.cause).cmp(&likelihood(b.cause)))
     });
-    let answer = stalls.into_iter().map(|s| ListingStall {
-        kind: kind_name(s.kind).to_owned(),
-        cause: cause_name(s.cause).to_owned(),
-        cycles_min: s.cycles_min,
-        cycles_max: s.cycles_max,
-        culprit_address: s.culprit.map(|c| costs.instructions[c].address.0),
-        sources: s.sources.iter().map(|d| source(*d)).collect(),
+    let is_absolute = costs.is_absolute();
+    let answer = stalls.into_iter().map(|s| {
+        let range = stall_range(costs, cost, s);
+        ListingStall {
+            kind: kind_name(s.kind).to_owned(),
+            cause: cause_name(s.cause).to_owned(),
+            cycles_min: range.cycles.min,
+            cycles_max: range.cycles.max,
+            share_min: range.share.min,
+            share_max: range.share.max,
+            culprit_address: s.culprit.map(|c| costs.instructions[c].address.0),
+            levels: s.sources.iter().map(|d| level_name(d.level).to_owned()).collect(),
+            sources: s.sources.iter().map(|d| source(*d, is_absolute)).collect(),
+        }
     });
     answer.collect()
 }
 
-fn source(source: DataSource) -> ListingSource {
+/// What a stall costs.
+pub struct StallRange {
+    /// Cycles per execution; of a dynamic one the maximum is no bound unless the scale is absolute.
+    pub cycles: Interval,
+    /// Parts of the instruction's time, 0 to 1.
+    pub share: Interval,
+}
+
+/// What a stall of an instruction costs, whatever scale the frequencies have. A dynamic one takes what the static ones and the issue
+/// leave of the time, so that its part is known in part only without a scale.
+pub fn stall_range(costs: &ProcedureCosts, cost: &InstructionCost, stall: &Stall) -> StallRange {
+    let frequency = cost.frequency.unwrap_or(0.0);
+    let all = if frequency > 0.0 { cost.head_samples / frequency } else { 0.0 };
+    let part = |cycles: f64, of: f64| if of > 0.0 { (cycles / of).clamp(0.0, 1.0) } else { 0.0 };
+    let told = Interval { min: stall.cycles_min, max: stall.cycles_max };
+    let is_dynamic = stall.kind == StallKind::Dynamic;
+    if costs.is_absolute() {
+        return StallRange {
+            cycles: told,
+            share: Interval { min: part(told.min, all), max: part(told.max, all) },
+        };
+    }
+    let least = cost.cpi_interval.min;
+    if !is_dynamic {
+        return StallRange { cycles: told, share: Interval { min: 0.0, max: part(told.max, least) } };
+    }
+    // The excess over the best case at the estimate, and the least that it can be.
+    let (excess, excess_min) = (all - cost.best_case_cycles, (least - cost.best_case_cycles).max(0.0));
+    let min = part(told.min, excess) * excess_min;
+    StallRange {
+        cycles: Interval { min, max: told.max.max(min) },
+        share: Interval { min: part(min, least), max: part(told.max, excess) },
+    }
+}
+
+fn source(source: DataSource, is_absolute: bool) -> ListingSource {
     let level = match source.level {
         Level::Second => "l2",
         Level::Last => "last-level",
         Level::Memory => "memory",
     };
-    ListingSource { level: level.to_owned(), part: source.part }
+    ListingSource { level: level.to_owned(), part: Some(source.part).filter(|_| is_absolute) }
+}
+
+/// A level of the memory as people call it.
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Second => "L2",
+        Level::Last => "LLC",
+        Level::Memory => "DRAM",
+    }
 }
 
 /// Which of several causes that explain as much is named first: DCPI §6.3 lists them all, but one comes first.

@@ -30,6 +30,7 @@ use crate::{
     selection::Selection,
     source::{self, Built, Compared, SourceMap},
     summary, top,
+    totals::Totals,
 };
 
 /// Where a [`Query`] looks.
@@ -113,7 +114,7 @@ const ROWS_IN_SIGHT: usize = 20_000;
 /// What is dear in a procedure's row.
 struct RowCost {
     place: Option<(Arc<str>, u32)>,
-    cpi: Option<f64>,
+    totals: Option<Totals>,
     split: Option<CycleSplit>,
 }
 
@@ -289,7 +290,8 @@ impl Query {
         let key = (procedure.image, address.0);
         let cost = view.rows.get(&key, || self.row_cost(view, procedure, address, keep), |_| 1);
         let (file, line) = cost.place.as_ref().map_or((None, None), |(f, l)| (Some(f.to_string()), Some(*l)));
-        TopRow { cpi: cost.cpi, file, line, split: cost.split.filter(|_| split), ..row }
+        let row = TopRow { file, line, split: cost.split.filter(|_| split), ..row };
+        top::with_cpi(row, cost.totals.as_ref())
     }
 
     fn row_cost(
@@ -308,8 +310,8 @@ impl Query {
             }),
         };
         let costs = if keep { self.costs(view, procedure) } else { self.costs_once(view, procedure) };
-        let cpi = costs.as_ref().and_then(|c| c.all_totals().cpi());
-        RowCost { place, cpi, split: costs.and_then(|c| summary::split(&c)) }
+        let totals = costs.as_ref().map(|c| c.all_totals());
+        RowCost { place, totals, split: costs.and_then(|c| summary::split(&c)) }
     }
 
     fn why_none(&self, view: &View, procedure: &ProcedureSamples) -> String {

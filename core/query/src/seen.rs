@@ -50,6 +50,7 @@ mod tests {
             cpi: None,
             cpi_interval: dwell_analysis::Interval { min: 0.0, max: f64::INFINITY },
             best_case_cpi: 1.0,
+            per_entry: None,
             class,
         };
         let edge =

@@ -177,6 +177,23 @@ impl Selection {
         (samples > 0).then(|| cycles / samples as f64)
     }
 
+    /// CPU time between two samples of the primary event in seconds, weighted alike; `None` where that is not time or the clock was
+    /// not measured.
+    pub fn period_seconds(&self) -> Option<f64> {
+        let event = self.primary().filter(|e| e.is_time())?;
+        let (mut seconds, mut samples) = (0.0, 0);
+        for epoch in &self.epochs {
+            let Some(record) = epoch.events.get(event).filter(|r| r.samples > 0) else { continue };
+            let hz = match record.unit {
+                Unit::Nanoseconds => 1e9,
+                Unit::Cycles | Unit::Events => epoch.cpu.clock_hz?,
+            };
+            seconds += record.period as f64 / hz * record.samples as f64;
+            samples += record.samples;
+        }
+        (samples > 0).then(|| seconds / samples as f64)
+    }
+
     /// The epochs' ids, joined by `+`.
     pub fn name(&self) -> String {
         self.epochs.iter().map(|e| e.id.to_string()).collect::<Vec<_>>().join("+")

@@ -14,12 +14,14 @@ use crate::{
     Cancel, Query, QueryError,
     answer::{CycleSplit, Summary, SummaryPart, SummaryRange, SummaryScope},
     costs::ProcedureCosts,
-    listing::cause_name,
+    listing::{bounded, cause_name},
     procedures::{self, ProcedureSamples},
     query::View,
     scales::in_parallel,
     selection::Selection,
     top::wants,
+    totals::Totals,
+    words::scale_name,
 };
 
 /// A question for [`Query::summary`](crate::Query::summary).
@@ -142,8 +144,7 @@ struct Tally {
     /// All time samples, tallied or not.
     samples: u64,
     tallied: f64,
-    executed: f64,
-    best_case: f64,
+    totals: Totals,
     dynamic: BTreeMap<&'static str, (f64, f64)>,
     stalled: f64,
     unexplained: f64,
@@ -158,7 +159,7 @@ struct Tally {
 impl Tally {
     /// The tally of one procedure, whose time samples are `samples`.
     fn of(costs: &ProcedureCosts, samples: u64) -> Tally {
-        let mut tally = Tally { samples, procedures: 1, ..Tally::default() };
+        let mut tally = Tally { samples, procedures: 1, totals: costs.all_totals(), ..Tally::default() };
         for block in &costs.analysis.blocks {
             tally.add_block(costs, block.instructions.clone());
         }
@@ -175,8 +176,6 @@ impl Tally {
         self.samples += more.samples;
         for (sum, part) in [
             (&mut self.tallied, more.tallied),
-            (&mut self.executed, more.executed),
-            (&mut self.best_case, more.best_case),
             (&mut self.stalled, more.stalled),
             (&mut self.unexplained, more.unexplained),
             (&mut self.gain, more.gain),
@@ -185,6 +184,7 @@ impl Tally {
         ] {
             *sum += part;
         }
+        self.totals.add(&more.totals);
         for (row, (min, max)) in &more.dynamic {
             let sum = self.dynamic.entry(row).or_default();
             *sum = (sum.0 + min, sum.1 + max);
@@ -220,8 +220,6 @@ impl Tally {
         let frequency = cost.frequency.filter(|f| *f > 0.0)?;
         let expected = frequency * cost.best_case_cycles;
         self.tallied += cost.head_samples;
-        self.executed += frequency;
-        self.best_case += expected;
         let mut fixed = 0.0;
         for stall in cost.stalls.iter().filter(|s| s.kind == StallKind::Static) {
             let row = static_row(costs, i, stall.cause, stall.culprit);
@@ -275,10 +273,14 @@ impl Tally {
             share: share(self.statics.get(cause).copied().unwrap_or_default()),
         };
         let fixed: f64 = self.statics.values().sum();
-        let per_instruction = |cycles: f64| (self.executed > 0.0).then(|| cycles / self.executed);
+        let totals = Some(&self.totals).filter(|t| t.scale.is_some());
         let mut notes = selection.notes.clone();
         if self.tallied <= 0.0 {
             notes.push("no instruction of it has a frequency: there is nothing to add up".to_owned());
+        } else if !self.totals.is_absolute() {
+            let why = "how often the code ran is not known: of its time, execution and static stalls may be less than told here, and \
+                       dynamic stalls more";
+            notes.push(why.to_owned());
         }
         Summary {
             schema: 1,
@@ -293,9 +295,12 @@ impl Tally {
             procedures: self.procedures,
             procedures_left_out: self.left_out,
             cycles: period.map(|p| p * self.tallied),
-            instructions: period.map(|p| p * self.executed),
-            cpi: per_instruction(self.tallied),
-            best_case_cpi: per_instruction(self.best_case),
+            scale: totals.and_then(|t| t.scale).map(|scale| scale_name(scale).to_owned()),
+            instructions: period.zip(self.totals.absolute_executed()).map(|(p, n)| p * n),
+            cpi: self.totals.cpi(),
+            cpi_min: totals.map(|t| t.cpi_interval().min),
+            cpi_max: totals.and_then(|t| bounded(t.cpi_interval())),
+            best_case_cpi: self.totals.best_case_cpi(),
             dynamic: DYNAMIC_ROWS.iter().map(|(row, _)| *row).chain([OTHER]).map(range).collect(),
             unexplained_stall: share(self.unexplained),
             unexplained_gain: share(self.gain),

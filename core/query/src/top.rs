@@ -11,8 +11,11 @@ use crate::{
     costs::ProcedureCosts,
     dimensions::{self, by_dimension},
     images::ImageStore,
+    listing::bounded,
     procedures::ProcedureSamples,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
+    totals::Totals,
+    words::scale_name,
 };
 
 /// What the rows of a [`Top`] are.
@@ -268,6 +271,18 @@ pub fn tells_executions(selection: &Selection) -> bool {
     in_order
         || !selection.stepped.is_empty()
         || selection.events.iter().any(|e| e.is_derived() || e.base_name() == Event::INSTRUCTIONS.name())
+}
+
+/// The row with what is known of its cycles per instruction.
+pub fn with_cpi(row: TopRow, totals: Option<&Totals>) -> TopRow {
+    let Some((totals, scale)) = totals.and_then(|t| Some((t, t.scale?))) else { return row };
+    TopRow {
+        cpi: totals.cpi(),
+        cpi_min: Some(totals.cpi_interval().min),
+        cpi_max: bounded(totals.cpi_interval()),
+        scale: Some(scale_name(scale).to_owned()),
+        ..row
+    }
 }
 
 fn image_row(record: &ImageRecord) -> TopRow {

@@ -108,6 +108,7 @@ mod tests {
             cpi,
             cpi_interval,
             best_case_cpi: 1.0,
+            per_entry: None,
             class: 0,
         }
     }

@@ -119,10 +119,12 @@ fn a_change_is_found_across_a_rebuild_and_noise_is_not() {
     assert_eq!(diff.insignificant_procedures, 1);
     let walk = &diff.procedures[0];
     assert!(walk.change.significant && walk.change.change > 0.0 && walk.change.ratio > Some(1.4), "{walk:?}");
-    // Samples are executions times cycles, on either side.
-    let (factors, ratio) = (walk.factors, walk.change.ratio.unwrap());
-    let product = factors.count_ratio.unwrap() * factors.cost_ratio.unwrap();
-    assert!((product / ratio - 1.0).abs() < 0.02, "{product} is not {ratio}: {walk:#?}");
+    // Time alone does not tell how often it ran.
+    let factors = walk.factors;
+    assert!(
+        factors.count_ratio.is_none() && factors.cost_ratio.is_none() && !factors.tells_apart,
+        "{walk:#?}"
+    );
     // Line 6 became line 8; line 5 was edited into line 7.
     let places: Vec<_> = diff.lines.iter().map(|l| (l.line_a, l.line_b)).collect();
     assert!(places.contains(&(Some(4), Some(6))) || places.contains(&(Some(6), Some(8))), "{places:?}");
@@ -133,6 +135,21 @@ fn a_change_is_found_across_a_rebuild_and_noise_is_not() {
     fs::remove_dir_all(scene.path("old")).unwrap();
     let gone = scene.diff(of("before", "after")).unwrap();
     assert!(gone.notes.iter().any(|n| n.contains("old/walk") && n.starts_with("A: ")), "{:?}", gone.notes);
+}
+
+#[test]
+fn in_order_a_change_is_count_times_cost() {
+    let scene = Scene::new();
+    scene.build("old", BEFORE);
+    scene.import("old", "before", "alpha-21164", [1000, 50]);
+    scene.import("old", "after", "alpha-21164", [1500, 52]);
+    let diff = scene.diff(of("before", "after")).unwrap();
+    let walk = &diff.procedures[0];
+    // Samples are executions times cycles, on either side.
+    let (factors, ratio) = (walk.factors, walk.change.ratio.unwrap());
+    let product = factors.count_ratio.unwrap() * factors.cost_ratio.unwrap();
+    assert!((product / ratio - 1.0).abs() < 0.02, "{product} is not {ratio}: {walk:#?}");
+    assert!(factors.tells_apart, "it ran more often: {walk:#?}");
 }
 
 #[test]

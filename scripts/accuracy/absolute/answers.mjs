@@ -1,6 +1,6 @@
 // What `dwell` answers of a recording, as plain data: procedures, their scale, and for each instruction samples and estimates.
 //
-// Enters: a database. Leaves: an `Answer`. By the contract "scale" (core/cli/JSON.md says what the fields are); a dwell that
+// Enters: a database. Leaves: an `Answer`. By the contract "scale" (the fields: core/query/src/answer/listing.rs); a dwell that
 // does not know it yet claims nothing: its executions count as relative ones.
 
 import { execFile } from 'node:child_process';

@@ -5,8 +5,8 @@
 //! user, at most [`LOOK_BACK`].
 //!
 //! The paper's bound (§6.3) is memory's latency. Here each level has its own: what its latency exceeds the cycles between the load and
-//! its user by, times the part of executions that can miss. A level that falls short of the stall is ruled out, so a further one
-//! was asked at least now and then; further ones always can explain it, in fewer executions, unless their events were counted.
+//! its user by, times the part of executions that can miss. A level that falls short of the stall is ruled out, even if frequencies
+//! are as much larger as their scale allows, so a further one was asked at least now and then; further ones always can explain it, in fewer executions, unless their events were counted.
 
 use super::{
     LOOK_BACK, events,
@@ -29,7 +29,8 @@ pub fn sources(stalled: &Stalled, suspect: &Suspect) -> Vec<DataSource> {
     let memory_part = events::counted_part(stalled, suspect.culprit, events::LAST_LEVEL);
     let source = |(level, latency, part_max): (Level, f64, f64)| {
         let part = cycles / (latency - hidden_cycles).max(f64::MIN_POSITIVE);
-        let is_able = part <= part_max * LATENCY_TIMES * guess_times(confidence(stalled));
+        let certain = part * stalled.certain_part.min(1.0 / guess_times(confidence(stalled)));
+        let is_able = certain <= part_max * LATENCY_TIMES;
         is_able.then_some(DataSource { level, part: part.min(1.0) })
     };
     let has_last = memory.last_level_cycles > memory.l2_cycles;

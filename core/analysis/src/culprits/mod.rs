@@ -34,6 +34,7 @@ mod write_buffer;
 
 pub use events::events_that_bound;
 pub use kernel::charged as in_the_kernel;
+pub use loops::Loops;
 use rustc_hash::FxHashMap;
 use scene::Suspect;
 pub use scene::{Facts, Scene, Stalled};

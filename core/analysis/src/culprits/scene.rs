@@ -200,14 +200,17 @@ pub struct Stalled<'a> {
     pub i: usize,
     /// Cycles per execution to be explained.
     pub excess_cycles: f64,
+    /// The part of its cycles that it takes at least, whatever the scale of frequencies is.
+    pub certain_part: f64,
     /// Of its operands, once an inquiry asked for them.
     producers: OnceCell<Vec<usize>>,
 }
 
 impl<'a> Stalled<'a> {
-    /// Instruction `i` of a block, which lost so many cycles per execution.
-    pub fn new(scene: &'a Scene<'a>, block: usize, i: usize, excess_cycles: f64) -> Stalled<'a> {
-        Stalled { scene, block, i, excess_cycles, producers: OnceCell::new() }
+    /// Instruction `i`, which lost so many cycles per execution; this part of its cycles is certain.
+    pub fn new(scene: &'a Scene<'a>, i: usize, excess_cycles: f64, certain_part: f64) -> Stalled<'a> {
+        let block = scene.block_of(i);
+        Stalled { scene, block, i, excess_cycles, certain_part, producers: OnceCell::new() }
     }
 
     /// The latest writers of its operands that can have run before it.

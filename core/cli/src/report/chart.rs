@@ -85,7 +85,7 @@ impl Causes {
             dynamic,
             fixed,
             best: cpi(summary.best_case_cpi),
-            actual: cpi(summary.cpi),
+            actual: crate::text::cycles_each(summary.cpi, summary.cpi_min),
         }
     }
 }
@@ -136,7 +136,7 @@ pub fn skyline(listing: &Listing) -> Vec<Bar> {
         let samples = sum(group);
         let hottest = group.iter().max_by(|a, b| a.head_samples.total_cmp(&b.head_samples))?;
         let height = (SKYLINE * samples / most).max(1.5);
-        let stall = super::listing::worst(hottest);
+        let stall = super::listing::worst(&listing.scale, hottest);
         let why = stall.map_or(String::new(), |s| format!(" – {}", cause(&s.cause).1));
         (samples >= 0.5).then(|| Bar {
             class: stall.map_or("execution", |s| class(&s.cause)),

@@ -2,10 +2,12 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingStall};
+use dwell_query::answer::{
+    Listing, ListingBlock, ListingInstruction, ListingPerEntry, ListingScale, ListingStall,
+};
 
 use super::chart::class;
-use crate::text::{cause, cpi, grouped, origin, si, si_or_dash};
+use crate::text::{cause, cycles_each, executed, executed_short, grouped, in_kernel, origin, stalled};
 
 /// Instructions of a procedure that are shown at most: those of its hottest blocks.
 pub const INSTRUCTIONS_MAX: usize = 600;
@@ -57,20 +59,17 @@ pub struct InstructionRow {
 }
 
 /// The stall that may have cost most.
-pub fn worst(i: &ListingInstruction) -> Option<&ListingStall> {
-    let longest = i.stalls.iter().max_by(|a, b| a.cycles_max.total_cmp(&b.cycles_max));
-    longest.filter(|s| s.cycles_max >= SHORTEST)
+pub fn worst<'a>(scale: &ListingScale, i: &'a ListingInstruction) -> Option<&'a ListingStall> {
+    let longest = i.stalls.iter().max_by(|a, b| a.share_max.total_cmp(&b.share_max));
+    longest.filter(|s| stalled(scale, &[s], "").is_some())
 }
-
-/// Stalls below are not drawn.
-const SHORTEST: f64 = 0.05;
 
 /// The rows of a listing's hottest blocks, in the order of addresses.
 pub fn rows(listing: &Listing) -> Vec<Row> {
     let blocks = blocks(listing);
     let shown = hottest(&blocks);
     let here: BTreeSet<u64> = shown.iter().flat_map(|b| blocks[*b].1.iter().map(|i| i.address)).collect();
-    let mut rows = Rows { listing, here, rows: Vec::new(), line: None };
+    let mut rows = Rows { listing, here, rows: Vec::new(), line: None, per_entry: None };
     let mut folded = 0;
     for (b, (block, instructions)) in blocks.iter().enumerate() {
         if !shown.contains(&b) {
@@ -120,6 +119,8 @@ struct Rows<'a> {
     rows: Vec<Row>,
     /// The source line shown last.
     line: Option<(&'a str, u32)>,
+    /// Of the block: executions for each entry of what it lies in.
+    per_entry: Option<ListingPerEntry>,
 }
 
 impl<'a> Rows<'a> {
@@ -135,14 +136,18 @@ impl<'a> Rows<'a> {
 
     fn block(&mut self, block: &ListingBlock, instructions: &[ListingInstruction]) {
         let n = instructions.len() as f64;
-        let actual =
-            block.cpi.map_or("no estimate".to_owned(), |c| format!("{:.1} cycles, CPI {c:.2}", c * n));
+        let actual = match block.cpi {
+            Some(cpi) => format!("took {:.1} cycles, CPI {cpi:.2}", cpi * n),
+            None if block.frequency.is_none() => "no estimate".to_owned(),
+            None => format!("took CPI ≥ {:.2}", block.cpi_min),
+        };
         let told = format!(
-            "executed {} times · best case {:.1} cycles, CPI {:.2} · took {actual}",
-            si_or_dash(block.executions),
+            "{} · best case {:.1} cycles, CPI {:.2} · {actual}",
+            executed(block.executions, block.per_entry.as_ref()),
             block.best_case_cpi * n,
             block.best_case_cpi,
         );
+        self.per_entry = block.per_entry.clone();
         self.rows.push(Row::Block { told, confidence: block.confidence.clone() });
     }
 
@@ -160,8 +165,11 @@ impl<'a> Rows<'a> {
             samples: if samples == 0 { String::new() } else { grouped(samples) },
             percent: 100.0 * share.min(1.0),
             heat: heat(share),
-            cpi: if samples == 0 { "·".to_owned() } else { cpi(i.cpi) },
-            executed: i.executions.map_or(String::new(), si),
+            cpi: match samples == 0 {
+                true => "·".to_owned(),
+                false => cycles_each(i.cpi, i.executions_relative.map(|_| i.cpi_min)),
+            },
+            executed: executed_short(i.executions, self.per_entry.as_ref()),
         })));
     }
 
@@ -184,48 +192,32 @@ impl<'a> Rows<'a> {
     fn bubbles(&mut self, i: &ListingInstruction) {
         for kind in ["static", "dynamic"] {
             let stalls: Vec<&ListingStall> = i.stalls.iter().filter(|s| s.kind == kind).collect();
-            let Some(longest) = stalls.iter().copied().max_by(|a, b| a.cycles_max.total_cmp(&b.cycles_max))
-            else {
-                continue;
-            };
-            if longest.cycles_max >= SHORTEST {
-                self.bubble(i.address, &stalls, longest);
-            }
+            let Some((cycles, duration)) = stalled(&self.listing.scale, &stalls, "cycles") else { continue };
+            self.bubble(i.address, &stalls, cycles, duration);
         }
-        if let Some(kernel) = i.kernel.as_ref().filter(|k| k.cycles >= SHORTEST) {
+        if let Some((kernel, duration)) = i.kernel.as_ref().and_then(|k| Some((k, in_kernel(k, "cycles")?))) {
             self.rows.push(Row::Bubble {
                 class: class(&kernel.cause),
-                width: width(kernel.cycles),
-                duration: format!(
-                    "{}{} cycles in the kernel, {} samples",
-                    if i.confidence == "low" { "~" } else { "" },
-                    si(kernel.cycles),
-                    grouped(kernel.samples)
-                ),
+                width: width(kernel.cycles.unwrap_or(0.0)),
+                duration,
                 causes: cause(&kernel.cause).1.to_owned(),
                 culprits: Vec::new(),
             });
         }
     }
 
-    fn bubble(&mut self, address: u64, stalls: &[&ListingStall], longest: &ListingStall) {
+    fn bubble(&mut self, address: u64, stalls: &[&ListingStall], cycles: f64, duration: String) {
+        let Some(longest) = stalls.iter().max_by(|a, b| a.share_max.total_cmp(&b.share_max)) else { return };
         let mut causes: Vec<&str> = stalls.iter().map(|s| cause(&s.cause).1).collect();
         causes.dedup();
         let mut blamed: Vec<u64> = stalls.iter().filter_map(|s| s.culprit_address).collect();
         blamed.retain(|a| *a != address);
         blamed.sort_unstable();
         blamed.dedup();
-        let most = longest.cycles_max;
-        let least = if let [one] = stalls { one.cycles_min } else { most };
-        let duration = if most - least < 0.05 {
-            format!("{most:.1} cycles")
-        } else {
-            format!("{least:.1} – {most:.1} cycles")
-        };
         let culprit = |a: u64| Culprit { address: format!("{a:x}"), is_here: self.here.contains(&a) };
         self.rows.push(Row::Bubble {
             class: if longest.kind == "static" { "fixed" } else { class(&longest.cause) },
-            width: width(most),
+            width: width(cycles),
             duration,
             causes: format!("{} {}", causes.join(" or "), origin(stalls)).trim_end().to_owned(),
             culprits: blamed.into_iter().map(culprit).collect(),

@@ -9,7 +9,7 @@ use super::{
     chart::{self, Bar, Causes},
     listing::{self, INSTRUCTIONS_MAX, Row},
 };
-use crate::text::{counted, cpi, grouped, si, si_or_dash};
+use crate::text::{counted, cycles_each, grouped, si, si_or_dash};
 
 /// The whole page.
 #[derive(Template)]
@@ -148,7 +148,11 @@ fn tiles(material: &Material) -> Vec<Tile> {
         let cycles = s.period_cycles.map(|p| p * s.samples as f64);
         tiles.push(Tile { label: "cycles", value: si_or_dash(cycles), note: "estimated".to_owned() });
         let best = s.best_case_cpi.map_or(String::new(), |c| format!("best case {c:.2}"));
-        tiles.push(Tile { label: "cycles per instruction", value: cpi(s.cpi), note: best });
+        tiles.push(Tile {
+            label: "cycles per instruction",
+            value: cycles_each(s.cpi, s.cpi_min),
+            note: best,
+        });
         let stalled = format!("{:.0}%", 100.0 * s.subtotal_dynamic.max(0.0));
         tiles.push(Tile { label: "lost to dynamic stalls", value: stalled, note: s.machine_model.clone() });
     }
@@ -187,8 +191,8 @@ fn procedure_row(row: &TopRow, material: &Material) -> ProcedureRow {
         samples_told: grouped(samples),
         cycles: row.cycles.unwrap_or(-1.0),
         cycles_told: si_or_dash(row.cycles),
-        cpi: row.cpi.unwrap_or(-1.0),
-        cpi_told: cpi(row.cpi),
+        cpi: row.cpi.or(row.cpi_min).unwrap_or(-1.0),
+        cpi_told: cycles_each(row.cpi, row.cpi_min),
         why,
         class,
     }

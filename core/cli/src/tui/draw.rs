@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     annotate,
-    text::{cpi, grouped, si_or_dash},
+    text::{cycles_each, grouped, si_or_dash},
     top::is_kernel,
 };
 
@@ -190,7 +190,7 @@ fn row<'a>(row: &TopRow, primary: Option<&str>, by: TopBy, most: f64, bar_width:
         number(format!("{:.2}%", 100.0 * row.share)).style(heat),
         number(grouped(samples)),
         number(si_or_dash(row.cycles)),
-        number(cpi(row.cpi)),
+        number(cycles_each(row.cpi, row.cpi_min)),
         Cell::from(name),
     ])
 }

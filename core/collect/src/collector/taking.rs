@@ -2,7 +2,7 @@
 //!
 //! Enters: its counts. Leaves: a batch to be stored. Never here: the database.
 
-use dwell_profile::{Event, ImageKind, ImageRecord, PathBurst, Settled};
+use dwell_profile::{Event, ExecutionCount, ImageKind, ImageRecord, PathBurst, Settled};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -20,6 +20,8 @@ pub struct Batch {
     pub images: Vec<ImageRecord>,
     /// The path bursts.
     pub paths: Vec<PathBurst>,
+    /// Executions that were counted.
+    pub executions: Vec<ExecutionCount>,
 }
 
 impl<H: Host> Collector<H> {
@@ -32,13 +34,15 @@ impl<H: Host> Collector<H> {
         let texts: Vec<Texts> = counted.slots().map(|slot| self.texts(slot, &events)).collect();
         let mut offsets = self.offsets(&counted);
         self.dimensions.forget_values();
+        let mut executions = self.take_executions();
+        executions.extend(self.take_loop_counts());
         for image in self.stepping.images.drain().chain(self.images.with_new_symbols()) {
             offsets.entry(image).or_default();
         }
         let images = offsets.into_iter().map(|(image, offsets)| self.record_with_symbols(image, offsets));
         let images = images.collect();
         let rows = Rows::new(counted, texts.into_iter());
-        Batch { rows, images, paths: std::mem::take(&mut self.stepping.bursts) }
+        Batch { rows, images, paths: std::mem::take(&mut self.stepping.bursts), executions }
     }
 
     fn texts(&mut self, slot: Slot, events: &[Event]) -> Texts {

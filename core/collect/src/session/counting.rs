@@ -3,11 +3,16 @@
 //! Enters: what was asked for, the thread sampled last. Leaves: path bursts and counted windows among the records, and what is
 //! told of them. Never here: how threads are followed ([`crate::paths`]) and executions counted ([`crate::windows`]).
 
-use dwell_profile::{PathsRecord, WindowsRecord};
+use dwell_profile::{CountsRecord, PathsRecord, WindowsRecord};
 
-use crate::{CollectError, items::Item, options::RecordOptions, paths::Paths, windows::Windows};
+use crate::{
+    CollectError, counts::Odometers, items::Item, options::RecordOptions, paths::Paths, windows::Windows,
+};
 
 use super::Session;
+
+/// Samples are handed to the odometers no more often: each time wakes their thread.
+const OFFER_EVERY_NS: u64 = 50_000_000;
 
 /// What finds out executions beside samples; by default nothing.
 #[derive(Default)]
@@ -16,8 +21,16 @@ pub struct Counting {
     pub paths: Option<Paths>,
     /// Counts executions now and then.
     pub windows: Option<Windows>,
+    /// Watches the exits of loops whose registers count; without it no counter is believed.
+    pub exits: Option<crate::counts::exits::ExitWatcher>,
     /// Once threads cannot be followed, windows are to be counted for so many percent of the target's CPU time.
     pub stand_in_percent: Option<f64>,
+    /// Percent of the target's CPU time that odometers may cost; 0: none are read.
+    pub odometers_percent: f64,
+    /// Reads words of memory in which programs count; once sampling begins.
+    pub odometers: Option<Odometers>,
+    /// Samples before that time were handed to them, and a little more.
+    offer_next_ns: u64,
 }
 
 impl Counting {
@@ -34,7 +47,11 @@ impl Counting {
         Ok(Counting {
             paths,
             windows: (now > 0.0).then(|| Windows::start(now)),
+            exits: (options.odometers_percent > 0.0).then(crate::counts::exits::ExitWatcher::start),
             stand_in_percent: (later > 0.0).then_some(later),
+            odometers_percent: options.odometers_percent,
+            odometers: None,
+            offer_next_ns: 0,
         })
     }
 }
@@ -52,6 +69,7 @@ impl Session {
         }
         self.stand_in();
         self.count_windows(latest, cpu_ns);
+        self.watch_exits(cpu_ns);
     }
 
     /// Goes over to windows where threads turn out not to be followed.
@@ -76,6 +94,81 @@ impl Session {
                 self.merger.push(begin_ns, Item::Window(Box::new(window)));
             }
         }
+    }
+
+    /// Watches the exits of a loop that the latest samples are in, if it is time. The window begins after every record that was
+    /// applied.
+    fn watch_exits(&mut self, cpu_ns: f64) {
+        let Some(exits) = self.counting.exits.as_mut().filter(|exits| exits.is_due(cpu_ns)) else { return };
+        let Some(watch) = self.collector.loop_to_watch().filter(|w| w.pid != std::process::id()) else {
+            return;
+        };
+        if let Some((begin_ns, raw)) = exits.watch(&watch, cpu_ns) {
+            self.merger.push(begin_ns, Item::Exits(Box::new(raw)));
+        }
+    }
+
+    /// Starts odometers where samples come one by one with registers.
+    pub(super) fn start_odometers(&mut self) {
+        let percent = self.counting.odometers_percent;
+        let features = self.source.features();
+        if cfg!(target_arch = "x86_64") && percent > 0.0 && features.registers && !features.aggregates {
+            self.counting.odometers = Some(Odometers::start(percent));
+            self.collector.keep_seen();
+        }
+    }
+
+    /// Has the samples of processes dropped in which a watchpoint was set. Returns up to when records may be applied.
+    pub(super) fn drop_watched(&mut self) -> u64 {
+        let Some(odometers) = &self.counting.odometers else { return u64::MAX };
+        let (watched, since_ns) = odometers.take_watched();
+        for watched in watched {
+            let (pid, until_ns) = (watched.pid, watched.until_ns);
+            self.merger.push(watched.begin_ns, Item::Watched { pid, until_ns });
+        }
+        since_ns
+    }
+
+    /// Hands the samples that were applied to the odometers, and takes what they counted.
+    pub(super) fn exchange_odometers(&mut self, complete_ns: u64) {
+        let cpu_ns = self.cpu_ns();
+        let Some(odometers) = &mut self.counting.odometers else { return };
+        let is_last = complete_ns == u64::MAX;
+        if !is_last && complete_ns < self.counting.offer_next_ns {
+            return;
+        }
+        self.counting.offer_next_ns = complete_ns.saturating_add(OFFER_EVERY_NS);
+        let seen = self.collector.take_seen();
+        if is_last {
+            odometers.finish(seen, cpu_ns);
+        } else {
+            odometers.offer(seen, complete_ns, cpu_ns);
+        }
+        for raw in odometers.take() {
+            self.collector.add_executions(&raw);
+        }
+    }
+
+    pub(super) fn counts_record(&self) -> Option<CountsRecord> {
+        let odometers = self.counting.odometers.as_ref().map(Odometers::record);
+        let has_any = odometers.is_some() || self.counting.exits.is_some();
+        if !has_any {
+            return None;
+        }
+        let (samples_dropped, unplaced) = self.collector.odometers();
+        let mut record =
+            CountsRecord { cpu_ns: self.cpu_ns() as u64, samples_dropped, ..odometers.unwrap_or_default() };
+        if unplaced > 0 {
+            record.refused.insert("its process had ended or executes another program".to_owned(), unplaced);
+        }
+        if let Some(exits) = &self.counting.exits {
+            exits.add_to(&mut record);
+            self.collector.add_loops_to(&mut record);
+            if self.counting.windows.is_none() {
+                record.samples_dropped += self.collector.stepping().window_samples;
+            }
+        }
+        Some(record)
     }
 
     pub(super) fn paths_record(&self) -> Option<PathsRecord> {

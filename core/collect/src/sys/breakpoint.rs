@@ -41,6 +41,11 @@ impl Breakpoints {
         Self::set_at_least(2, thread, addresses)
     }
 
+    /// Sets breakpoints in `thread` at all of these addresses, or none and an error.
+    pub fn set_all(thread: u32, addresses: &[u64]) -> io::Result<Self> {
+        Self::set_at_least(addresses.len(), thread, addresses)
+    }
+
     fn set_at_least(least: usize, thread: u32, addresses: &[u64]) -> io::Result<Self> {
         let mut files: Vec<File> = Vec::with_capacity(PLACES_MAX);
         for &address in addresses.iter().take(PLACES_MAX) {

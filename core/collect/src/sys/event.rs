@@ -120,6 +120,11 @@ impl PerfEvent {
         (1..=PRECISE_MAX).rev().find(opens).unwrap_or(0)
     }
 
+    /// An event that was opened otherwise.
+    pub(super) fn of_descriptor(fd: OwnedFd) -> Self {
+        PerfEvent { fd }
+    }
+
     /// A stand-in for tests: not an event, but polled like one.
     #[cfg(test)]
     pub fn stand_in(fd: OwnedFd) -> Self {

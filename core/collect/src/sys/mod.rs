@@ -14,6 +14,8 @@ pub mod interrupt;
 pub mod kmod;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod native;
+pub mod process_memory;
 pub mod ring;
 pub mod stepper;
 pub mod usage;
+pub mod watchpoint;

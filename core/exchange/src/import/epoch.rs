@@ -121,6 +121,7 @@ impl Told {
             notes,
             paths: None,
             windows: None,
+            counts: None,
             collector: None,
         }
     }

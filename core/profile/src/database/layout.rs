@@ -179,18 +179,36 @@ impl SegmentList {
 fn is_expected(name: &str) -> bool {
     name.starts_with('.')
         || matches!(name, EPOCH_FILE | SOURCES_FILE | EPOCH_LOCK_FILE)
-        || paths_number(name).is_some()
+        || [Beside::Paths, Beside::Counts].iter().any(|kind| kind.number(name).is_some())
 }
 
-/// The file of path bursts with that number.
-pub(crate) fn paths_file_name(number: u64) -> String {
-    format!("paths-{number:06}.parquet")
+/// A kind of files beside the segments: numbered from 1, never merged or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Path bursts.
+    Paths,
+    /// Execution counts.
+    Counts,
 }
 
-/// The number of a file of path bursts; `None` for any other name.
-pub(crate) fn paths_number(name: &str) -> Option<u64> {
-    let number = name.strip_prefix("paths-")?.strip_suffix(".parquet")?.parse().ok()?;
-    (number >= 1 && paths_file_name(number) == name).then_some(number)
+impl Beside {
+    /// The name of the file with that number.
+    pub(crate) fn file_name(self, number: u64) -> String {
+        format!("{}{number:06}.parquet", self.prefix())
+    }
+
+    /// The number of a file of this kind; `None` for any other name.
+    pub(crate) fn number(self, name: &str) -> Option<u64> {
+        let number = name.strip_prefix(self.prefix())?.strip_suffix(".parquet")?.parse().ok()?;
+        (number >= 1 && self.file_name(number) == name).then_some(number)
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Beside::Paths => "paths-",
+            Beside::Counts => "counts-",
+        }
+    }
 }
 
 /// The path of a segment in its epoch's folder.

@@ -7,18 +7,17 @@ use std::{
 };
 
 use crate::{
-    Counts, DatabaseError, Epoch, EpochId, ImageRecord, PathBurst, Segment, SourceRecord, Warning,
+    Counts, DatabaseError, Epoch, EpochId, ExecutionCount, ImageRecord, PathBurst, Segment, SegmentError,
+    SourceRecord, Warning,
     error::IoContext,
-    segment::{MAX_SEGMENT_BYTES, Opened, SampleRun, each_run, read_owned, read_paths},
+    segment::{MAX_SEGMENT_BYTES, Opened, SampleRun, each_run, read_counts, read_owned, read_paths},
 };
 
 use super::{
     Database,
     disk::Entry,
     epoch_file,
-    layout::{
-        REMOVALS_FILE, SegmentList, SegmentRange, is_epoch_id, paths_file_name, paths_number, segment_path,
-    },
+    layout::{Beside, REMOVALS_FILE, SegmentList, SegmentRange, is_epoch_id, segment_path},
 };
 
 /// How often a listing is taken anew because a compaction went on beside it.
@@ -48,6 +47,8 @@ pub struct EpochProfile {
     pub sources: Vec<SourceRecord>,
     /// What threads did while they were single-stepped, by number.
     pub paths: Vec<PathBurst>,
+    /// Executions that were counted, by place, application, instance and source; each key once.
+    pub execution_counts: Vec<ExecutionCount>,
     /// What was left out.
     pub warnings: Vec<Warning>,
 }
@@ -117,8 +118,9 @@ impl Database {
         let segments = self.read_segments(id, &mut warnings)?;
         let sources = self.read_sources(id, &mut warnings)?;
         let paths = self.read_all_paths(id, &mut warnings)?;
+        let execution_counts = self.read_all_execution_counts(id, &mut warnings)?;
         let (counts, images) = merge(segments);
-        Ok(EpochProfile { epoch, images, counts, sources, paths, warnings })
+        Ok(EpochProfile { epoch, images, counts, sources, paths, execution_counts, warnings })
     }
 
     /// The same, its samples still to be read.
@@ -131,6 +133,7 @@ impl Database {
         })?;
         let sources = self.read_sources(id, &mut warnings)?;
         let paths = self.read_all_paths(id, &mut warnings)?;
+        let execution_counts = self.read_all_execution_counts(id, &mut warnings)?;
         let mut images = std::collections::BTreeMap::new();
         for (path, segment) in &segments {
             match segment.images() {
@@ -139,7 +142,7 @@ impl Database {
             }
         }
         let (images, counts) = (images.into_values().collect(), Counts::default());
-        let profile = EpochProfile { epoch, images, counts, sources, paths, warnings };
+        let profile = EpochProfile { epoch, images, counts, sources, paths, execution_counts, warnings };
         Ok(EpochRows { profile, segments })
     }
 
@@ -206,32 +209,67 @@ impl Database {
         unreachable!("the loop ends by returning")
     }
 
-    /// All path bursts. Their files are never merged or replaced, so that nothing goes on beside but new ones.
+    /// All path bursts.
     fn read_all_paths(
         &self,
         id: &EpochId,
         warnings: &mut Vec<Warning>,
     ) -> Result<Vec<PathBurst>, DatabaseError> {
+        let files = self.read_beside(id, Beside::Paths, warnings, |bytes| {
+            read_paths(bytes).map(|read| (read.epoch, read.range, read.bursts))
+        })?;
+        Ok(files.into_iter().flat_map(|(_, bursts)| bursts).collect())
+    }
+
+    /// All execution counts, added up.
+    fn read_all_execution_counts(
+        &self,
+        id: &EpochId,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Vec<ExecutionCount>, DatabaseError> {
+        let files = self.read_beside(id, Beside::Counts, warnings, |bytes| {
+            read_counts(bytes).map(|read| (read.epoch, read.range, (read.counts, read.unknown_sources)))
+        })?;
+        let mut counts = Vec::new();
+        for (path, (of_file, unknown_sources)) in files {
+            counts.extend(of_file);
+            if unknown_sources > 0 {
+                let reason =
+                    format!("the source of {unknown_sources} of its counts is not known to this dwell");
+                warnings.push(Warning { path, reason });
+            }
+        }
+        Ok(ExecutionCount::sum(counts))
+    }
+
+    /// All files of a kind, in their order. They are never merged or replaced, so that nothing goes on beside but new ones.
+    fn read_beside<T>(
+        &self,
+        id: &EpochId,
+        kind: Beside,
+        warnings: &mut Vec<Warning>,
+        read: impl Fn(&[u8]) -> Result<(EpochId, SegmentRange, T), SegmentError>,
+    ) -> Result<Vec<(PathBuf, T)>, DatabaseError> {
         let folder = self.layout.epoch(id)?;
         let entries = match self.disk.list(&folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.no_such_epoch(&id.0)),
             listed => listed.context("list", &folder)?,
         };
-        let mut numbers: Vec<u64> = entries.iter().filter_map(|e| paths_number(&e.name)).collect();
+        let mut numbers: Vec<u64> = entries.iter().filter_map(|e| kind.number(&e.name)).collect();
         numbers.sort_unstable();
-        let mut paths = Vec::new();
+        let mut files = Vec::new();
         for number in numbers {
-            let path = folder.join(paths_file_name(number));
+            let path = folder.join(kind.file_name(number));
             let bytes = self.disk.read(&path, MAX_SEGMENT_BYTES).map_err(|e| e.to_string());
-            match bytes.and_then(|b| read_paths(&b).map_err(|e| e.to_string())) {
-                Ok(read) if read.epoch == *id && read.range == SegmentRange::one(number) => {
-                    paths.extend(read.bursts);
+            match bytes.and_then(|b| read(&b).map_err(|e| e.to_string())) {
+                Ok((epoch, range, contents)) if epoch == *id && range == SegmentRange::one(number) => {
+                    files.push((path, contents));
                 }
                 Ok(_) => warnings.push(Warning { path, reason: "it belongs elsewhere".to_owned() }),
                 Err(reason) => warnings.push(Warning { path, reason }),
             }
         }
-        Ok(paths)
+        Ok(files)
     }
 
     pub(super) fn list_segments(&self, id: &EpochId, folder: &Path) -> Result<SegmentList, DatabaseError> {

@@ -12,15 +12,16 @@ use std::{
 use jiff::Timestamp;
 
 use crate::{
-    Counts, DatabaseError, DimensionSet, Epoch, EpochId, ImageRecord, PathBurst, SampleRun, error::IoContext,
-    segment,
+    Counts, DatabaseError, DimensionSet, Epoch, EpochId, ExecutionCount, ImageRecord, PathBurst, SampleRun,
+    error::IoContext,
+    segment::{self, SegmentError},
 };
 
 use super::{
     Database,
     disk::{LockGuard, LockOutcome},
     epoch_file,
-    layout::{EPOCH_FILE, EPOCH_LOCK_FILE, Layout, SegmentRange, paths_file_name, segment_path},
+    layout::{Beside, EPOCH_FILE, EPOCH_LOCK_FILE, Layout, SegmentRange, segment_path},
     next_temporary,
     select::check_name,
 };
@@ -97,7 +98,7 @@ impl Writer {
         let temporary = self.inner.temporary();
         let made = self.inner.make_epoch(&temporary, &folder, &epoch);
         let open = made.inspect_err(|_| drop(database.remove_tree(&temporary, true)))?;
-        Ok(EpochWriter { writer: self.inner.clone(), open, folder, epoch, paths: 0 })
+        Ok(EpochWriter { writer: self.inner.clone(), open, folder, epoch, paths: 0, counts: 0 })
     }
 }
 
@@ -152,7 +153,7 @@ impl WriterInner {
         &self,
         id: &EpochId,
         range: SegmentRange,
-        encode: impl FnOnce(&EpochId, SegmentRange) -> Result<Vec<u8>, segment::SegmentError>,
+        encode: impl FnOnce(&EpochId, SegmentRange) -> Result<Vec<u8>, SegmentError>,
     ) -> Result<(), DatabaseError> {
         let encoded = encode(id, range);
         let bytes =
@@ -194,6 +195,8 @@ pub struct EpochWriter {
     epoch: Epoch,
     /// Number of the last file of path bursts that is durable.
     paths: u64,
+    /// Number of the last file of execution counts that is durable.
+    counts: u64,
 }
 
 impl EpochWriter {
@@ -231,7 +234,7 @@ impl EpochWriter {
 
     fn append_segment(
         &mut self,
-        encode: impl FnOnce(&EpochId, SegmentRange) -> Result<Vec<u8>, segment::SegmentError>,
+        encode: impl FnOnce(&EpochId, SegmentRange) -> Result<Vec<u8>, SegmentError>,
     ) -> Result<(), DatabaseError> {
         let number = self.open.committed.load(Ordering::Acquire) + 1;
         let range = SegmentRange::one(number);
@@ -253,17 +256,38 @@ impl EpochWriter {
             return Ok(());
         }
         let number = self.paths + 1;
-        let encoded = segment::encode_paths(&self.epoch.id, SegmentRange::one(number), bursts);
+        self.put_beside(Beside::Paths, number, |id, range| segment::encode_paths(id, range, bursts))?;
+        self.paths = number;
+        Ok(())
+    }
+
+    /// Stores execution counts as one file, durable when this returns; none: nothing is written. Counts without samples say
+    /// nothing and are left out. On an error nothing of it is stored, as with [`EpochWriter::append`].
+    pub fn append_execution_counts(&mut self, counts: &[ExecutionCount]) -> Result<(), DatabaseError> {
+        if counts.iter().all(|count| count.samples == 0) {
+            return Ok(());
+        }
+        let number = self.counts + 1;
+        self.put_beside(Beside::Counts, number, |id, range| segment::encode_counts(id, range, counts))?;
+        self.counts = number;
+        Ok(())
+    }
+
+    fn put_beside(
+        &self,
+        kind: Beside,
+        number: u64,
+        encode: impl FnOnce(&EpochId, SegmentRange) -> Result<Vec<u8>, SegmentError>,
+    ) -> Result<(), DatabaseError> {
+        let encoded = encode(&self.epoch.id, SegmentRange::one(number));
         let bytes =
             encoded.map_err(|source| DatabaseError::Encode { id: self.epoch.id.clone(), number, source })?;
-        let path = self.folder.join(paths_file_name(number));
+        let path = self.folder.join(kind.file_name(number));
         let stored = self.writer.database.write_atomically(&self.writer.temporary(), &path, &bytes);
         if stored.is_err() {
             let _ = self.writer.database.disk.remove_file(&path); // As for a segment.
         }
-        stored?;
-        self.paths = number;
-        Ok(())
+        stored
     }
 
     /// Replaces the metadata. The name stays the stored one, since users rename epochs while they are collected.

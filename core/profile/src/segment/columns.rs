@@ -25,6 +25,10 @@ pub(super) const NO_CPU: u32 = u32::MAX;
 pub(super) const BURST: &str = "burst";
 pub(super) const TO_IMAGE: &str = "to_image";
 pub(super) const TO_OFFSET: &str = "to_offset";
+pub(super) const SOURCE: &str = "source";
+pub(super) const EXECUTIONS: &str = "executions";
+pub(super) const SAMPLES: &str = "samples";
+pub(super) const DEVIATION_PPM: &str = "deviation_ppm";
 
 /// The columns that every segment has, in the order of the file.
 pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| schema(DimensionSet::NONE));
@@ -59,6 +63,21 @@ pub(super) static PATHS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
         unsigned(COUNT, 64),
     ];
     Arc::new(Type::group_type_builder("paths").with_fields(columns).build().expect("a fixed schema"))
+});
+
+/// The columns of execution counts.
+pub(super) static COUNTS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
+    let columns = vec![
+        text(IMAGE),
+        unsigned(OFFSET, 64),
+        text(APP),
+        unsigned(INSTANCE, 32),
+        text(SOURCE),
+        unsigned(EXECUTIONS, 64),
+        unsigned(SAMPLES, 64),
+        unsigned(DEVIATION_PPM, 32),
+    ];
+    Arc::new(Type::group_type_builder("counts").with_fields(columns).build().expect("a fixed schema"))
 });
 
 /// How they are encoded: texts, counts and instances by dictionary and run length, offsets as differences (they ascend

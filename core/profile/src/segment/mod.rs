@@ -5,6 +5,7 @@
 
 mod base64;
 mod columns;
+mod counts;
 mod decode;
 mod encode;
 mod key;
@@ -21,6 +22,8 @@ mod stream;
 mod tests;
 mod thrift;
 
+pub(crate) use counts::encode_counts;
+pub use counts::{CountSegment, read_counts, read_counts_unverified};
 pub(crate) use decode::read_owned;
 pub use decode::{read_segment, read_segment_unverified};
 pub(crate) use encode::encode;

@@ -74,18 +74,20 @@ pub struct DiffChange {
 /// The change factored: samples = executions × cycles per execution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct DiffFactors {
-    /// Instructions executed (of an instruction: its executions) in A; `None` where there is no estimate …
+    /// Instructions executed (of an instruction: its executions) in A; `None` unless the scale is absolute …
     pub executions_a: Option<f64>,
     /// … and in B.
     pub executions_b: Option<f64>,
-    /// Cycles per instruction in A …
+    /// Cycles per instruction in A, likewise …
     pub cpi_a: Option<f64>,
     /// … and in B.
     pub cpi_b: Option<f64>,
-    /// B's executions over exposure, over A's: did it run more often?
+    /// B's executions over exposure, over A's: did it run more often? `None` unless the scales of both sides are absolute.
     pub count_ratio: Option<f64>,
-    /// B's CPI over A's: did it take longer each time?
+    /// B's CPI over A's: did it take longer each time? `None` likewise.
     pub cost_ratio: Option<f64>,
+    /// Whether the evidence tells count and cost apart: which of the two changed further is certain at 90 %.
+    pub tells_apart: bool,
 }
 
 /// One procedure's change. Procedures of one name in images of one file name are one row, so that rebuilds agree.

@@ -30,8 +30,14 @@ pub struct LinePlace {
     pub callers: Vec<LineCaller>,
     /// Of the epoch's time samples, 0 to 1.
     pub share: f64,
-    /// Cycles per instruction.
+    /// The kind of the scale of its executions, as in [`ListingScale`](super::ListingScale).
+    pub scale: String,
+    /// Cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
+    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    pub cpi_min: f64,
+    /// `None`: nothing bounds it.
+    pub cpi_max: Option<f64>,
     /// By ascending address.
     pub instructions: Vec<LineInstruction>,
     /// Instructions that cost least, beyond the most that are told.
@@ -58,10 +64,16 @@ pub struct LineInstruction {
     pub text: String,
     /// Time samples during which it was at the head of the machine.
     pub head_samples: f64,
-    /// Executions over the epoch.
+    /// Executions over the epoch; `None` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// Cycles at the head of the machine, per execution.
+    /// Executions up to what the scale leaves open.
+    pub executions_relative: Option<f64>,
+    /// Cycles at the head of the machine, per execution; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
+    /// As for places.
+    pub cpi_min: f64,
+    /// As for places.
+    pub cpi_max: Option<f64>,
     /// `low`, `medium`, `high`.
     pub confidence: String,
     /// Why it took longer, static causes first.
@@ -77,8 +89,14 @@ pub struct LineStall {
     pub cause: String,
     /// Cycles per execution, at least …
     pub cycles_min: f64,
-    /// … and at most.
-    pub cycles_max: f64,
+    /// … and at most; `None` of a dynamic stall unless the scale is absolute.
+    pub cycles_max: Option<f64>,
+    /// Of the instruction's time, at least …
+    pub share_min: f64,
+    /// … and at most, 0 to 1.
+    pub share_max: f64,
+    /// As in [`ListingStall`](super::ListingStall).
+    pub levels: Vec<String>,
     /// As in [`ListingStall`](super::ListingStall).
     pub sources: Vec<ListingSource>,
     /// Address of the instruction to blame …

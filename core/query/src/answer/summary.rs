@@ -30,10 +30,17 @@ pub struct Summary {
     pub procedures_left_out: usize,
     /// Estimated cycles of the tallied samples; `None` where the clock is unknown.
     pub cycles: Option<f64>,
-    /// Estimated instructions executed; `None` where the clock is unknown.
+    /// The least that is known of the scale of executions, as in [`ListingScale`](super::ListingScale); `None` where nothing was
+    /// tallied.
+    pub scale: Option<String>,
+    /// Instructions executed; `None` unless the scale is absolute.
     pub instructions: Option<f64>,
-    /// Cycles per instruction; `None` where nothing was tallied.
+    /// Cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
+    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    pub cpi_min: Option<f64>,
+    /// `None`: nothing bounds it.
+    pub cpi_max: Option<f64>,
     /// The same without dynamic stalls.
     pub best_case_cpi: Option<f64>,
     /// Each dynamic cause, in the order of Figure 4; ranges of several causes overlap.

@@ -10,8 +10,8 @@ use super::{Name, Row, Sides, name_of};
 use crate::{
     Cancel, DiffRequest, Query, QueryError,
     answer::{FileChanges, LineChange, ProcedureChange},
-    costs::Totals,
     significance::{Comparison, false_discovery_rates},
+    totals::Totals,
 };
 
 /// A line's totals on both sides, and how much the most unsteady of its procedures varies.

@@ -13,10 +13,11 @@ use super::{Row, Sides};
 use crate::{
     Query,
     answer::{DiffChange, DiffLine},
-    costs::{ProcedureCosts, Totals},
+    costs::ProcedureCosts,
     query::View,
     significance::{Comparison, false_discovery_rates},
     source::map_lines,
+    totals::Totals,
 };
 
 /// A line as its side spells it.

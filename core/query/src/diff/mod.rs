@@ -16,7 +16,7 @@ use dwell_analysis::{Confidence, MachineModel};
 use crate::{
     Cancel, Normalize, Query, QueryError, TopRequest,
     answer::{Diff, DiffChange, DiffFactors, DiffProcedure, DiffSide},
-    costs::{ProcedureCosts, Totals},
+    costs::ProcedureCosts,
     images::ImageStore,
     listing::confidence_name,
     procedures::{self, ProcedureSamples, image_name},
@@ -24,6 +24,7 @@ use crate::{
     significance::{Comparison, Observed, compare, compare_given, false_discovery_rates},
     stats::{FALSE_DISCOVERY_MAX, Name},
     top::image_notes,
+    totals::Totals,
 };
 
 /// A question for [`Query::diff`].
@@ -263,8 +264,7 @@ impl Sides {
     /// Cost apart from count.
     pub fn factors(&self, a: Option<&Totals>, b: Option<&Totals>) -> DiffFactors {
         let executions = |totals: Option<&Totals>, side: &Side| {
-            let frequency = totals.filter(|t| t.executed > 0.0)?.executed;
-            Some(frequency * side.view.selection.period_cycles()?)
+            Some(totals?.absolute_executed()? * side.view.selection.period_cycles()?)
         };
         let (executions_a, executions_b) = (executions(a, &self.a), executions(b, &self.b));
         let (cpi_a, cpi_b) = (a.and_then(Totals::cpi), b.and_then(Totals::cpi));
@@ -272,14 +272,15 @@ impl Sides {
         // Samples are as many as the period says; executions are not, so only the rest of the exposure counts.
         let periods = over(self.b.view.selection.period_cycles(), self.a.view.selection.period_cycles());
         let work = self.exposure * periods.unwrap_or(1.0);
-        DiffFactors {
-            executions_a,
-            executions_b,
-            cpi_a,
-            cpi_b,
-            count_ratio: over(executions_b, executions_a).map(|r| r / work),
-            cost_ratio: over(cpi_b, cpi_a),
-        }
+        let count_ratio = over(executions_b, executions_a).map(|r| r / work);
+        let cost_ratio = over(cpi_b, cpi_a);
+        // Of a change by count × cost, count changed further than cost where it is beyond the square root of both, and less far
+        // where it is not.
+        let beyond = |(count, cost): (f64, f64)| (count / cost).ln().abs() / 2.0;
+        let tells_apart = count_ratio.zip(cost_ratio).zip(a.zip(b)).is_some_and(|(ratios, (a, b))| {
+            beyond(ratios) > a.executed_interval().half_width().hypot(b.executed_interval().half_width())
+        });
+        DiffFactors { executions_a, executions_b, cpi_a, cpi_b, count_ratio, cost_ratio, tells_apart }
     }
 
     fn notes(&self, store: &ImageStore) -> Vec<String> {

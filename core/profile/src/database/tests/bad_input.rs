@@ -118,6 +118,8 @@ fn damaged_files_are_named_and_the_rest_is_read() {
     fs::write(epochs.join("e1/segment-000005.parquet"), "").unwrap();
     fs::write(epochs.join("e1/letter.txt"), "").unwrap();
     fs::write(epochs.join("e1/sources.jsonl"), "{\"path\": 7}\n").unwrap();
+    fs::write(epochs.join("e1/counts-000001.parquet"), &good).unwrap();
+    fs::write(epochs.join("e1/counts-1.parquet"), &good).unwrap();
     let fifo = epochs.join("e1/segment-000006.parquet");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
     fs::write(epochs.join("e2/epoch.json"), "{\"version\": 9, \"more\": true}").unwrap();
@@ -134,9 +136,11 @@ fn damaged_files_are_named_and_the_rest_is_read() {
         DIR/db/epochs/e1/segment-000003.parquet: it belongs elsewhere: segment 000001 of epoch e1; left out
         DIR/db/epochs/e1/segment-000005.parquet: not a readable Parquet file: its end is missing: truncated, or another kind of file; left out
         DIR/db/epochs/e1/segment-000006.parquet: not a regular file; left out
+        DIR/db/epochs/e1/counts-1.parquet: not a file of this database; left out
         DIR/db/epochs/e1/letter.txt: not a file of this database; left out
         DIR/db/epochs/e1/segment-000004.parquet: this segment is missing: its samples are lost; left out
         DIR/db/epochs/e1/sources.jsonl: 1 of its lines cannot be read; left out
+        DIR/db/epochs/e1/counts-000001.parquet: its column `source` is missing; left out
         DIR/db/epochs/e2: epoch version 9, this dwell reads up to 1; left out
         DIR/db/epochs/e3: no epoch's metadata: EOF while parsing a value at line 1 column 21; left out
         DIR/db/epochs/e4: no epoch.json in it; left out

@@ -48,6 +48,7 @@ pub(super) fn epoch_at(second: i64) -> Epoch {
         notes: vec![],
         paths: None,
         windows: None,
+        counts: None,
         collector: None,
     }
 }

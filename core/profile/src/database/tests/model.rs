@@ -24,6 +24,8 @@ pub(super) struct ModelEpoch {
     pub(super) end: Option<Timestamp>,
     pub(super) sources: BTreeMap<PathBuf, Vec<u8>>,
     pub(super) paths: Vec<PathBurst>,
+    /// Executions by offset.
+    pub(super) executions: BTreeMap<u64, u64>,
 }
 
 impl std::fmt::Display for ModelEpoch {
@@ -34,7 +36,8 @@ impl std::fmt::Display for ModelEpoch {
         let sources = self.sources.iter().map(|(path, text)| (path, text[0]));
         write!(f, "images {:?} name {:?} notes {} ", self.images.keys(), self.name, self.notes)?;
         write!(f, "end {:?} sources {:?} ", self.end, sources.collect::<Vec<_>>())?;
-        write!(f, "bursts {:?}", self.paths.iter().map(|b| b.number).collect::<Vec<_>>())
+        write!(f, "bursts {:?} ", self.paths.iter().map(|b| b.number).collect::<Vec<_>>())?;
+        write!(f, "executions {:?}", self.executions)
     }
 }
 
@@ -53,6 +56,8 @@ pub(super) enum Op {
     PutSource(u8, u8, u8),
     /// A burst with that offset.
     AppendPaths(u8),
+    /// Executions of the instruction at that offset.
+    AppendExecutions(u8),
 }
 
 /// A process that writes: what it holds between operations.
@@ -65,6 +70,7 @@ pub(super) struct Process {
     /// The same of path bursts, and the number of the next one.
     unsaved_paths: Vec<PathBurst>,
     next_burst: u32,
+    unsaved_executions: Vec<ExecutionCount>,
     /// Ids must not be random here, lest a failing script not fail again.
     next_second: i64,
 }
@@ -85,6 +91,7 @@ impl Process {
             unsaved: Counts::default(),
             unsaved_paths: vec![],
             next_burst: 1,
+            unsaved_executions: vec![],
             next_second,
         })
     }
@@ -102,6 +109,7 @@ impl Process {
             Op::Begin => self.begin(model),
             Op::Append(rows) => self.append(rows, model),
             Op::AppendPaths(offset) => self.append_paths(*offset, model),
+            Op::AppendExecutions(offset) => self.append_executions(*offset, model),
             Op::Update => self.update(model),
             Op::Finish => self.finish(model),
             Op::Compact(n) => pick(model, *n / 2).map_or(Ok(()), |id| {
@@ -128,6 +136,7 @@ impl Process {
         self.current = Some(self.writer.begin(epoch)?);
         self.unsaved.clear();
         self.unsaved_paths.clear();
+        self.unsaved_executions.clear();
         Ok(())
     }
 
@@ -142,6 +151,26 @@ impl Process {
         stored.paths.extend_from_slice(&self.unsaved_paths);
         epoch.append_paths(&self.unsaved_paths)?;
         self.unsaved_paths.clear();
+        Ok(())
+    }
+
+    fn append_executions(&mut self, offset: u8, model: &mut Model) -> Result<(), DatabaseError> {
+        let Some(epoch) = &mut self.current else { return Ok(()) };
+        self.unsaved_executions.push(ExecutionCount {
+            place: PathPlace { image: ImageId::named("i1"), offset: ImageOffset(offset.into()) },
+            app: "app".into(),
+            instance: 1,
+            executions: 5,
+            samples: 2,
+            deviation_ppm: 30_000,
+            source: CountSource::MemoryWord,
+        });
+        let stored = model.get_mut(&epoch.epoch().id).expect("the current epoch is there");
+        for count in &self.unsaved_executions {
+            *stored.executions.entry(count.place.offset.0).or_insert(0) += count.executions;
+        }
+        epoch.append_execution_counts(&self.unsaved_executions)?;
+        self.unsaved_executions.clear();
         Ok(())
     }
 
@@ -218,6 +247,7 @@ pub(super) fn observe(database: &Database) -> Model {
             end: epoch.end,
             sources: read.sources.iter().map(|s| (s.path.clone(), text(s))).collect(),
             paths: read.paths,
+            executions: read.execution_counts.iter().map(|c| (c.place.offset.0, c.executions)).collect(),
         };
         (epoch.id, seen)
     });

@@ -1,0 +1,515 @@
+//! Loops around an instruction, and the registers that count how often an instruction in them is executed (x86-64).
+//!
+//! Enters: a way to read code at offsets of an image, and the offset of an instruction. Leaves: the [`Counter`]s of loops that hold
+//! it. Never here: samples, processes, symbols, I/O.
+//!
+//! Direct control flow is explored from the instruction, within bounds. What leads back to it is a loop. A register is a
+//! counter of instruction W within a part of the loop, the counter's *body*, if W adds a constant to it and nothing else in
+//! the body writes it: as long as a thread stays in the body, the register's change over the constant is the exact number of
+//! executions of W. The body is the strongly connected part around W of what is left when all other blocks that write the
+//! register are taken out, so that neither loop headers nor dominators are needed, and W may be conditional.
+//! What is not known (where indirect jumps go, code beyond the bounds) is outside of the body: control that leaves a body
+//! does so through one of its *exits*, which can be watched. A call comes back, and may change what the System V ABI lets it.
+//! Cost: O(instructions) to explore, O(blocks) for each counter.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+    ops::Range,
+};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+#[cfg(target_arch = "x86_64")]
+mod decode;
+/// Code of other architectures is not decoded: there are no loops.
+#[cfg(not(target_arch = "x86_64"))]
+mod decode {
+    #[derive(Default)]
+    pub struct InstructionDecoder;
+
+    impl InstructionDecoder {
+        pub fn decode(&mut self, _bytes: &[u8], _at: u64) -> Option<super::Instruction> {
+            None
+        }
+    }
+}
+
+use decode::InstructionDecoder;
+
+use crate::branch::Registers;
+
+/// Instructions that are explored.
+const INSTRUCTIONS_MAX: usize = 4096;
+/// Counters of one instruction's loops.
+const COUNTERS_MAX: usize = 24;
+/// Blocks that add a constant to one register in one body.
+const WRITERS_MAX: usize = 8;
+/// Code is read in pieces of this size.
+const PIECE_BYTES: usize = 1024;
+/// The longest instruction.
+const INSTRUCTION_BYTES_MAX: usize = 15;
+
+/// A general register, by its position in [`Registers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Register(u8);
+
+impl Register {
+    /// The stack pointer.
+    pub const RSP: Register = Register(7);
+
+    /// The register with this hardware number (0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, 8 r8 …).
+    pub fn of_number(number: usize) -> Option<Register> {
+        const POSITIONS: [u8; 16] = [0, 2, 3, 1, 7, 6, 4, 5, 10, 11, 12, 13, 14, 15, 16, 17];
+        POSITIONS.get(number).map(|position| Register(*position))
+    }
+
+    /// Its value in a sample.
+    pub fn value(self, registers: &Registers) -> u64 {
+        registers.0.get(usize::from(self.0)).copied().unwrap_or(0)
+    }
+}
+
+/// A set of general registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisterSet(u32);
+
+impl RegisterSet {
+    /// What a called function need not restore (System V ABI).
+    pub fn clobbered_by_calls() -> Self {
+        [0, 1, 2, 6, 7, 8, 9, 10, 11].into_iter().filter_map(Register::of_number).collect()
+    }
+
+    /// All general registers.
+    pub fn all() -> Self {
+        (0..16).filter_map(Register::of_number).collect()
+    }
+
+    /// Whether it holds the register.
+    pub fn contains(self, register: Register) -> bool {
+        self.0 >> register.0 & 1 == 1
+    }
+
+    /// What is in either.
+    pub fn union(self, other: Self) -> Self {
+        RegisterSet(self.0 | other.0)
+    }
+
+    /// What is in this set and not in the other.
+    pub fn without(self, other: Self) -> Self {
+        RegisterSet(self.0 & !other.0)
+    }
+
+    /// Its registers, in the order of samples.
+    pub fn iter(self) -> impl Iterator<Item = Register> {
+        (0..32).map(Register).filter(move |register| self.contains(*register))
+    }
+}
+
+impl FromIterator<Register> for RegisterSet {
+    fn from_iter<T: IntoIterator<Item = Register>>(registers: T) -> Self {
+        RegisterSet(registers.into_iter().fold(0, |set, register| set | 1 << register.0))
+    }
+}
+
+/// What one execution adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// A constant, never 0.
+    Constant(i64),
+    /// The value of a register that the body does not write.
+    Register(Register),
+    /// The negated value of such a register.
+    Negated(Register),
+}
+
+/// A register that counts executions of an instruction while a thread stays in `body`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// The instruction whose executions are counted: the first that adds to the register.
+    pub writer: u64,
+    /// The register.
+    pub register: Register,
+    /// What the register changes by from one execution of `writer` to the next.
+    pub step: Step,
+    /// How many instructions add to the register for one such change. With more than one, a number of executions is exact to one.
+    pub parts: u32,
+    /// Bits of the register that the additions write: 32 or 64. Additions of 32 bits clear the rest.
+    pub width_bits: u32,
+    /// The body's blocks, ascending.
+    pub body: Vec<Range<u64>>,
+    /// First instructions of what control reaches when it leaves the body, ascending.
+    pub exits: Vec<u64>,
+    /// Registers that nothing in the body writes.
+    pub invariants: RegisterSet,
+    /// Whether the body calls.
+    pub has_calls: bool,
+    /// The fewest instructions from one execution of `writer` to the next, a comparison and its branch being one.
+    pub instructions_min: u32,
+}
+
+impl Counter {
+    /// Whether the instruction at this offset is in the body.
+    pub fn holds(&self, offset: u64) -> bool {
+        let after = self.body.partition_point(|block| block.start <= offset);
+        after.checked_sub(1).is_some_and(|at| self.body[at].contains(&offset))
+    }
+}
+
+/// The counters of the loops that hold the instruction at `start`, by writer and register. `read` fills bytes of code from an
+/// offset on and returns how many it could.
+pub fn counters(start: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> Vec<Counter> {
+    let graph = Graph::explore(start, read);
+    let Some(at) = graph.block_of(start) else { return Vec::new() };
+    let around = graph.connected(at, &|_| true);
+    if around.is_empty() {
+        return Vec::new();
+    }
+    let mut found: Vec<Counter> = Vec::new();
+    for register in RegisterSet::all().iter().filter(|register| *register != Register::RSP) {
+        for counter in graph.counters_of(register, &around) {
+            if counter.holds(start) && found.len() < COUNTERS_MAX {
+                found.push(counter);
+            }
+        }
+    }
+    found.sort_by_key(|counter| (counter.writer, counter.register));
+    debug_assert!(found.iter().all(verify_counter));
+    found
+}
+
+/// What holds of every counter.
+fn verify_counter(counter: &Counter) -> bool {
+    let ascends = counter.body.is_sorted_by(|a, b| a.start < b.start);
+    let counts = !counter.invariants.contains(counter.register) && counter.step != Step::Constant(0);
+    let leaves = counter.exits.iter().all(|exit| !counter.holds(*exit));
+    ascends && counts && leaves && counter.holds(counter.writer)
+}
+
+/// Where control goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// To the next instruction.
+    Next,
+    /// To a function, and then to the next instruction.
+    Call,
+    /// There.
+    Jump(u64),
+    /// There or to the next instruction.
+    Branch(u64),
+    /// Elsewhere: it returns, jumps indirectly, or stops.
+    End,
+}
+
+/// An addition to a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Add {
+    /// The register.
+    pub register: Register,
+    /// What is added.
+    pub step: Step,
+    /// Bits that are written: 32 (and the others cleared) or 64.
+    pub width_bits: u32,
+}
+
+/// What matters of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// The offset after it.
+    pub next: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// Where control goes.
+    pub flow: Flow,
+    /// General registers that it may write; for a call those that the function may.
+    pub writes: RegisterSet,
+    /// The addition that it is, if it is one.
+    pub add: Option<Add>,
+}
+
+/// Straight-line code.
+struct Block {
+    range: Range<u64>,
+    /// Instructions, a comparison and its branch being one.
+    instructions: u32,
+    /// Blocks that follow, by index.
+    next: Vec<usize>,
+    /// Offsets that follow and were not explored.
+    beyond: Vec<u64>,
+    writes: RegisterSet,
+    /// Additions to registers, in order.
+    adds: Vec<(u64, Add)>,
+    /// Registers that are written otherwise.
+    overwrites: RegisterSet,
+    has_call: bool,
+}
+
+/// The explored blocks, ascending.
+struct Graph {
+    blocks: Vec<Block>,
+}
+
+impl Graph {
+    fn explore(start: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> Graph {
+        let mut code = Code { read, pieces: FxHashMap::default() };
+        let mut found: FxHashMap<u64, Instruction> = FxHashMap::default();
+        let mut leaders: FxHashSet<u64> = FxHashSet::default();
+        let mut left = VecDeque::from([start]);
+        let mut decoder = InstructionDecoder::default();
+        while let Some(mut at) = left.pop_front() {
+            // Nearest first, so that a loop is complete long before what lies behind it.
+            while found.len() < INSTRUCTIONS_MAX && !found.contains_key(&at) {
+                let Some(instruction) = decoder.decode(&code.bytes(at), at) else { break };
+                let (flow, next) = (instruction.flow, instruction.next);
+                found.insert(at, instruction);
+                match flow {
+                    Flow::Next | Flow::Call => at = next,
+                    Flow::Branch(target) => {
+                        leaders.extend([target, next]);
+                        left.extend([target, next]);
+                        break;
+                    }
+                    Flow::Jump(target) => {
+                        leaders.insert(target);
+                        left.push_back(target);
+                        break;
+                    }
+                    Flow::End => break,
+                }
+            }
+        }
+        let mut instructions: Vec<(u64, Instruction)> = found.into_iter().collect();
+        instructions.sort_unstable_by_key(|(at, _)| *at);
+        Graph { blocks: blocks(&instructions, &leaders) }
+    }
+
+    /// The block that holds an instruction.
+    fn block_of(&self, offset: u64) -> Option<usize> {
+        self.blocks.iter().position(|block| block.range.contains(&offset))
+    }
+
+    /// The blocks that lead to block `at` and are reached from it, among those allowed; none if it is not on a cycle.
+    fn connected(&self, at: usize, allowed: &dyn Fn(usize) -> bool) -> Vec<usize> {
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.blocks.len()];
+        for (from, block) in self.blocks.iter().enumerate().filter(|(from, _)| allowed(*from)) {
+            block.next.iter().filter(|to| allowed(**to)).for_each(|to| before[*to].push(from));
+        }
+        let after =
+            |block: usize| self.blocks[block].next.iter().copied().filter(|to| allowed(*to)).collect();
+        let forward = reached(self.blocks.len(), at, &after);
+        let backward = reached(self.blocks.len(), at, &|block| before[block].clone());
+        (0..self.blocks.len()).filter(|block| forward[*block] && backward[*block]).collect()
+    }
+
+    /// The counters in this register of instructions of the blocks `around`.
+    fn counters_of(&self, register: Register, around: &[usize]) -> Vec<Counter> {
+        let writes = |block: usize| self.blocks[block].writes.contains(register);
+        let adds = |block: usize| writes(block) && !self.blocks[block].overwrites.contains(register);
+        let inside = |block: usize| around.binary_search(&block).is_ok();
+        let mut counters = Vec::new();
+        let mut done: Vec<usize> = Vec::new();
+        for writer in around.iter().copied().filter(|block| adds(*block)) {
+            if done.contains(&writer) || done.len() >= WRITERS_MAX {
+                continue;
+            }
+            let body = self.connected(writer, &|block| inside(block) && (adds(block) || !writes(block)));
+            let others: Vec<usize> = body.iter().copied().filter(|b| adds(*b) && *b != writer).collect();
+            done.push(writer);
+            if others.is_empty() {
+                counters.extend(self.counter(register, &[writer], body));
+            } else if self.alternate(writer, &others, &body) {
+                done.extend(&others);
+                let all: Vec<usize> = std::iter::once(writer).chain(others).collect();
+                counters.extend(self.counter(register, &all, body));
+            } else {
+                let alone = |block: usize| inside(block) && (block == writer || !writes(block));
+                counters.extend(self.counter(register, &[writer], self.connected(writer, &alone)));
+            }
+        }
+        counters
+    }
+
+    /// Whether between two executions of any of these blocks lies one of each other.
+    fn alternate(&self, first: usize, others: &[usize], body: &[usize]) -> bool {
+        let all: Vec<usize> = std::iter::once(first).chain(others.iter().copied()).collect();
+        all.len() <= WRITERS_MAX
+            && all.iter().all(|out| {
+                let left = |block: usize| block != *out && body.binary_search(&block).is_ok();
+                all.iter().filter(|b| *b != out).all(|block| self.connected(*block, &left).is_empty())
+            })
+    }
+
+    fn counter(&self, register: Register, writers: &[usize], body: Vec<usize>) -> Option<Counter> {
+        let blocks = || body.iter().map(|block| &self.blocks[*block]);
+        let written = blocks().fold(RegisterSet::default(), |set, block| set.union(block.writes));
+        let invariants = RegisterSet::all().without(written);
+        let adds: Vec<(u64, Add)> = writers
+            .iter()
+            .flat_map(|block| self.blocks[*block].adds.iter().copied())
+            .filter(|(_, add)| add.register == register)
+            .collect();
+        let (writer, first) = *adds.first()?;
+        let step = adds.iter().skip(1).try_fold(first.step, |sum, (_, add)| match (sum, add.step) {
+            (Step::Constant(a), Step::Constant(b)) => Some(Step::Constant(a.checked_add(b)?)),
+            _ => None,
+        })?;
+        let counts = match step {
+            Step::Constant(step) => step != 0,
+            Step::Register(step) | Step::Negated(step) => invariants.contains(step),
+        };
+        let width_bits = first.width_bits;
+        if !counts || body.is_empty() || adds.iter().any(|(_, add)| add.width_bits != width_bits) {
+            return None;
+        }
+        let mut exits: Vec<u64> = blocks()
+            .flat_map(|block| {
+                let outside = block.next.iter().filter(|next| body.binary_search(next).is_err());
+                outside.map(|next| self.blocks[*next].range.start).chain(block.beyond.iter().copied())
+            })
+            .collect();
+        exits.sort_unstable();
+        exits.dedup();
+        Some(Counter {
+            writer,
+            register,
+            step,
+            parts: adds.len() as u32,
+            width_bits,
+            exits,
+            invariants,
+            has_calls: blocks().any(|block| block.has_call),
+            instructions_min: self.shortest_cycle(writers[0], &body),
+            body: blocks().map(|block| block.range.clone()).collect(),
+        })
+    }
+
+    /// The fewest instructions from a block back to it within a body, the block's own included.
+    fn shortest_cycle(&self, start: usize, body: &[usize]) -> u32 {
+        let mut costs: FxHashMap<usize, u32> = FxHashMap::default();
+        let mut queue = BinaryHeap::from([(Reverse(0), start)]);
+        while let Some((Reverse(cost), block)) = queue.pop() {
+            if block == start && cost > 0 {
+                return cost;
+            }
+            let after = cost + self.blocks[block].instructions;
+            for next in self.blocks[block].next.iter().copied().filter(|n| body.binary_search(n).is_ok()) {
+                if costs.get(&next).is_none_or(|known| after < *known) {
+                    costs.insert(next, after);
+                    queue.push((Reverse(after), next));
+                }
+            }
+        }
+        1
+    }
+}
+
+/// What is reached from a block by at least one step, if that leads back to it; else nothing.
+fn reached(count: usize, start: usize, next: &dyn Fn(usize) -> Vec<usize>) -> Vec<bool> {
+    let mut seen = vec![false; count];
+    let mut left = next(start);
+    while let Some(block) = left.pop() {
+        if !std::mem::replace(&mut seen[block], true) {
+            left.extend(next(block));
+        }
+    }
+    if !seen[start] {
+        seen.fill(false);
+    }
+    seen
+}
+
+/// Cuts instructions (ascending) into blocks.
+fn blocks(instructions: &[(u64, Instruction)], leaders: &FxHashSet<u64>) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut ends: Vec<Vec<u64>> = Vec::new();
+    let mut goes_on_at: Option<u64> = None;
+    for (at, instruction) in instructions {
+        if goes_on_at != Some(*at) || leaders.contains(at) {
+            blocks.push(Block::at(*at));
+            ends.push(Vec::new());
+        }
+        let (Some(block), Some(end)) = (blocks.last_mut(), ends.last_mut()) else { continue };
+        block.add(*at, instruction);
+        let next = instruction.next;
+        *end = match instruction.flow {
+            Flow::Next | Flow::Call => vec![next],
+            Flow::Branch(target) if target != next => vec![target, next],
+            Flow::Branch(target) | Flow::Jump(target) => vec![target],
+            Flow::End => Vec::new(),
+        };
+        goes_on_at = matches!(instruction.flow, Flow::Next | Flow::Call).then_some(next);
+    }
+    let by_start: FxHashMap<u64, usize> = blocks.iter().map(|block| block.range.start).zip(0..).collect();
+    for (block, end) in blocks.iter_mut().zip(ends) {
+        for to in end {
+            match by_start.get(&to) {
+                Some(next) => block.next.push(*next),
+                None => block.beyond.push(to),
+            }
+        }
+    }
+    blocks
+}
+
+impl Block {
+    fn at(start: u64) -> Block {
+        Block {
+            range: start..start,
+            instructions: 0,
+            next: Vec::new(),
+            beyond: Vec::new(),
+            writes: RegisterSet::default(),
+            adds: Vec::new(),
+            overwrites: RegisterSet::default(),
+            has_call: false,
+        }
+    }
+
+    fn add(&mut self, at: u64, instruction: &Instruction) {
+        self.range.end = at.wrapping_add(instruction.length);
+        // A branch may be one operation with what is before it.
+        self.instructions +=
+            u32::from(!matches!(instruction.flow, Flow::Branch(_)) || self.instructions == 0);
+        self.writes = self.writes.union(instruction.writes);
+        let mut other = instruction.writes;
+        if let Some(add) = instruction.add {
+            self.adds.push((at, add));
+            other = other.without([add.register].into_iter().collect());
+        }
+        self.overwrites = self.overwrites.union(other);
+        self.has_call |= instruction.flow == Flow::Call;
+    }
+}
+
+/// Code that is read as it is needed.
+struct Code<'a> {
+    read: &'a mut dyn FnMut(u64, &mut [u8]) -> usize,
+    pieces: FxHashMap<u64, Vec<u8>>,
+}
+
+impl Code<'_> {
+    /// The bytes of an instruction, and perhaps a few more.
+    fn bytes(&mut self, at: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(INSTRUCTION_BYTES_MAX);
+        let mut from = at;
+        while bytes.len() < INSTRUCTION_BYTES_MAX {
+            let (number, within) = (from / PIECE_BYTES as u64, (from % PIECE_BYTES as u64) as usize);
+            let read = &mut self.read;
+            let piece = self.pieces.entry(number).or_insert_with(|| {
+                let mut piece = vec![0; PIECE_BYTES];
+                let length = read(number * PIECE_BYTES as u64, &mut piece);
+                piece.truncate(length);
+                piece
+            });
+            let Some(rest) = piece.get(within..).filter(|rest| !rest.is_empty()) else { break };
+            let wanted = rest.len().min(INSTRUCTION_BYTES_MAX - bytes.len());
+            bytes.extend_from_slice(&rest[..wanted]);
+            let Some(next) = from.checked_add(wanted as u64) else { break };
+            from = next;
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! Odometers: executions that programs count themselves, in words of memory to which code adds constants.
+//!
+//! Enters: samples with registers. Leaves: executions of single instructions with the samples for which they stand. Never here:
+//! anything that stops or changes a program; of its memory only words that a watchpoint saw to be counters are read.
+//!
+//! Samples' registers say where the words are ([`candidates`], [`writers`]), a write watchpoint says who writes them ([`tally`]), and
+//! reading them at two times says how often ([`series`]). A thread of its own does that ([`worker`]).
+
+mod candidates;
+pub mod exits;
+pub mod loops;
+pub mod pairs;
+mod series;
+mod tally;
+mod worker;
+mod writers;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Sender, channel},
+    },
+    thread::JoinHandle,
+};
+
+use dwell_profile::CountsRecord;
+
+use crate::{apps::ExecutionId, branch::Registers, processes::CodeId};
+
+use worker::Worker;
+
+/// A sample, as far as it matters here.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When it was taken.
+    pub time_ns: u64,
+    /// Its process.
+    pub pid: u32,
+    /// The process's address space.
+    pub code: CodeId,
+    /// What it executes.
+    pub execution: ExecutionId,
+    /// Its program counter.
+    pub pc: u64,
+    /// Whether it is a sample of time.
+    pub is_time: bool,
+    /// The registers, if it is of user code.
+    pub registers: Option<Box<Registers>>,
+}
+
+/// Executions of an instruction in a process.
+#[derive(Clone, Debug)]
+pub struct RawCount {
+    /// The process.
+    pub pid: u32,
+    /// Its address space then.
+    pub code: CodeId,
+    /// The instruction.
+    pub pc: u64,
+    /// How often it was executed.
+    pub executions: f64,
+    /// While so many samples of the execution were taken.
+    pub samples: u64,
+    /// Standard deviation of the logarithm of `executions`.
+    pub deviation: f64,
+}
+
+/// A watchpoint disturbed a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched {
+    /// The process.
+    pub pid: u32,
+    /// From when …
+    pub begin_ns: u64,
+    /// … until when.
+    pub until_ns: u64,
+}
+
+/// What the thread is told.
+enum Message {
+    /// Samples in order of time; all before `complete_ns` have come. `u64::MAX` ends the thread.
+    Samples { seen: Vec<Seen>, complete_ns: u64, cpu_ns: f64 },
+}
+
+/// What both threads know.
+struct Shared {
+    /// When the watchpoint was set that is set now; `u64::MAX`: none is.
+    watching_since_ns: AtomicU64,
+    /// What the other thread has not taken yet.
+    output: Mutex<Output>,
+}
+
+#[derive(Default)]
+struct Output {
+    counts: Vec<RawCount>,
+    watched: Vec<Watched>,
+    record: CountsRecord,
+}
+
+impl Shared {
+    fn output(&self) -> MutexGuard<'_, Output> {
+        self.output.lock().unwrap_or_else(|error| error.into_inner())
+    }
+}
+
+/// Counts executions by words in memory.
+pub struct Odometers {
+    shared: Arc<Shared>,
+    messages: Sender<Message>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Odometers {
+    /// Starts the thread, which may spend so many percent of the target's CPU time.
+    pub fn start(budget_percent: f64) -> Self {
+        let record = CountsRecord { budget_percent, ..CountsRecord::default() };
+        let output = Mutex::new(Output { record, ..Output::default() });
+        let shared = Arc::new(Shared { watching_since_ns: AtomicU64::new(u64::MAX), output });
+        let (messages, received) = channel();
+        let worker = Worker::new(shared.clone(), budget_percent / 100.0);
+        let thread = std::thread::Builder::new().name("dwell-odometers".to_owned());
+        let thread = thread.spawn(move || worker.run(&received)).ok();
+        Odometers { shared, messages, thread }
+    }
+
+    /// Hands samples on; all before `complete_ns` have come.
+    pub fn offer(&self, seen: Vec<Seen>, complete_ns: u64, cpu_ns: f64) {
+        let _ = self.messages.send(Message::Samples { seen, complete_ns, cpu_ns });
+    }
+
+    /// The watchpoints that were set since the last call, and since when one is set that is not among them. Samples from then on
+    /// must wait.
+    pub fn take_watched(&self) -> (Vec<Watched>, u64) {
+        // In this order: one that ends in between is in both.
+        let since_ns = self.shared.watching_since_ns.load(Ordering::SeqCst);
+        (std::mem::take(&mut self.shared.output().watched), since_ns)
+    }
+
+    /// What was counted since the last call.
+    pub fn take(&self) -> Vec<RawCount> {
+        std::mem::take(&mut self.shared.output().counts)
+    }
+
+    /// Lets the thread count what it has all samples of, and ends it.
+    pub fn finish(&mut self, seen: Vec<Seen>, cpu_ns: f64) {
+        self.offer(seen, u64::MAX, cpu_ns);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // A panic there has been reported; what it had counted is there.
+        }
+    }
+
+    /// What was done so far.
+    pub fn record(&self) -> CountsRecord {
+        self.shared.output().record.clone()
+    }
+}

@@ -1,0 +1,352 @@
+//! Pairs of samples of one thread in one activation of a loop: exact executions, and what they say of the loop's rate.
+//!
+//! Enters: the counters of loops, samples with registers in order of time, what was seen of a loop's exits. Leaves: executions
+//! of the counters' writers, each with its error, or the cause why a counter gives none. Never here: I/O, clocks, code.
+//!
+//! Two samples pair if every register that the loop does not write is the same in both, the stack pointer included, and the
+//! counter moved by a whole number of steps that the time between allows. What a pair counts is exact while the thread did not
+//! leave the loop, but registers alone cannot tell that: a pointer that another loop moved on, or a loop that begins anew
+//! about as often as samples are taken, looks the same as one that goes on. So a counter is believed only once
+//! breakpoints at the loop's exits have shown that activations last for several samples ([`Exits`]).
+//! Executions of samples that began no pair are extrapolated from those that did, and the error grows with their share.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::loops::{Counter, Register, Step};
+use crate::{apps::ExecutionId, branch::Registers};
+
+/// A core retires no more instructions in a nanosecond: 8 in a cycle, at 6 GHz.
+const INSTRUCTIONS_PER_NS: f64 = 48.0;
+/// Two samples that are further apart are no pair.
+const APART_NS_MAX: u64 = 100_000_000;
+/// Threads whose last samples are kept.
+const THREADS_MAX: usize = 4096;
+/// Pairs before a counter is looked at.
+const PAIRS_MIN: u64 = 30;
+/// Executions before a counter is believed.
+const EXECUTIONS_MIN: u64 = 200;
+/// Share of the pairs that may have gone backward.
+const BACKWARD_MAX: f64 = 0.15;
+/// Share of a loop's samples that must begin a pair.
+const PAIRED_MIN: f64 = 0.6;
+/// Share of an application's samples below which a loop does not matter.
+const SHARE_MIN: f64 = 0.005;
+/// The error of a counter whose every sample begins a pair.
+const DEVIATION: f64 = 0.01;
+/// How far off the rate of what was not paired may be, as the logarithm's deviation.
+const UNPAIRED_DEVIATION: f64 = 0.25;
+/// How long exits must have been watched while the thread ran in the loop, and over how many windows.
+const WATCHED_NS_MIN: u64 = 6_000_000;
+const WINDOWS_MIN: u32 = 3;
+/// Activations last at least so many samples' periods on average.
+const ACTIVATION_PERIODS_MIN: f64 = 2.0;
+/// Exits that are watched at once, and in all.
+const EXITS_AT_ONCE: usize = 4;
+pub const EXITS_MAX: usize = 12;
+
+/// A counter, by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CounterId(pub u32);
+
+/// Why two samples are no pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mismatch {
+    /// A register that the loop does not write has changed: it is another activation.
+    Activation,
+    /// The counter went backward.
+    Backward,
+    /// It changed by no multiple of its step.
+    Step,
+    /// It changed by more than can be executed in the time between.
+    Fast,
+    /// The thread was elsewhere between.
+    Left,
+}
+
+/// How often a counter's writer was executed between two samples in its body, in order of time.
+pub fn executions(
+    counter: &Counter,
+    before: &Registers,
+    after: &Registers,
+    apart_ns: u64,
+) -> Result<u64, Mismatch> {
+    let is_same = |register: Register| register.value(before) == register.value(after);
+    if !is_same(Register::RSP) || !counter.invariants.iter().all(is_same) {
+        return Err(Mismatch::Activation);
+    }
+    if apart_ns > APART_NS_MAX {
+        return Err(Mismatch::Left);
+    }
+    let step = match counter.step {
+        Step::Constant(step) => step,
+        Step::Register(by) => by.value(after) as i64,
+        Step::Negated(by) => (by.value(after) as i64).wrapping_neg(),
+    };
+    let (step, mask) = match counter.width_bits {
+        32 => (i64::from(step as i32), u64::from(u32::MAX)),
+        _ => (step, u64::MAX),
+    };
+    if step == 0 {
+        return Err(Mismatch::Step);
+    }
+    let change = counter.register.value(after).wrapping_sub(counter.register.value(before));
+    let forward = if step > 0 { change } else { change.wrapping_neg() } & mask;
+    let step = step.unsigned_abs();
+    if forward > mask / 2 {
+        // By an addition or two of several that make a step it cannot seem to have gone back.
+        return Err(Mismatch::Backward);
+    }
+    if counter.parts == 1 && forward % step != 0 {
+        return Err(Mismatch::Step);
+    }
+    let executions = forward / step;
+    let most = apart_ns as f64 * INSTRUCTIONS_PER_NS / f64::from(counter.instructions_min.max(1)) + 2.0;
+    if executions as f64 > most { Err(Mismatch::Fast) } else { Ok(executions) }
+}
+
+/// What breakpoints at a counter's exits saw.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Exits {
+    /// By group of [`EXITS_AT_ONCE`] exits: windows, time that the thread ran in them, executions.
+    groups: Vec<(u32, u64, u64)>,
+    /// The group whose turn it is.
+    next: usize,
+}
+
+impl Exits {
+    /// Groups of exits that are watched in turn.
+    fn groups_of(counter: &Counter) -> usize {
+        counter.exits.len().div_ceil(EXITS_AT_ONCE)
+    }
+
+    /// The exits whose turn it is.
+    pub fn due<'a>(&self, counter: &'a Counter) -> &'a [u64] {
+        let start = (self.next * EXITS_AT_ONCE).min(counter.exits.len());
+        &counter.exits[start..(start + EXITS_AT_ONCE).min(counter.exits.len())]
+    }
+
+    /// A window in which the thread ran in the loop so long, and left it so often.
+    pub fn add(&mut self, counter: &Counter, running_ns: u64, executions: u64) {
+        let groups = Self::groups_of(counter);
+        self.groups.resize(groups, (0, 0, 0));
+        if let Some(group) = self.groups.get_mut(self.next) {
+            *group = (group.0 + 1, group.1.saturating_add(running_ns), group.2.saturating_add(executions));
+            self.next = (self.next + 1) % groups;
+        }
+    }
+
+    /// Whether all exits were watched for long enough, for periods of that length.
+    fn is_known(&self, counter: &Counter, period_ns: f64) -> bool {
+        let least_ns = (WATCHED_NS_MIN as f64).max(3.0 * ACTIVATION_PERIODS_MIN * period_ns);
+        let enough = |group: &(u32, u64, u64)| group.0 >= WINDOWS_MIN && group.1 as f64 >= least_ns;
+        self.groups.len() == Self::groups_of(counter) && self.groups.iter().all(enough)
+    }
+
+    /// How often a second of running the loop is left, at most about.
+    fn per_ns(&self) -> f64 {
+        self.groups.iter().map(|(_, ns, executions)| (*executions as f64 + 0.5) / (*ns as f64).max(1.0)).sum()
+    }
+
+    /// Whether activations are known to be short, however long exits would be watched.
+    fn is_short(&self, period_ns: f64) -> bool {
+        let most = 1.0 / (ACTIVATION_PERIODS_MIN * period_ns);
+        self.groups
+            .iter()
+            .any(|(_, ns, executions)| *executions >= 8 && *executions as f64 / (*ns as f64).max(1.0) > most)
+    }
+}
+
+/// What was seen of a counter in an application.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Samples in the body.
+    pub samples: u64,
+    /// Pairs.
+    pub pairs: u64,
+    /// Executions in them.
+    pub executions: u64,
+    /// Time between the samples of pairs.
+    pub apart_ns: u64,
+    /// Samples in the body that were followed by no match.
+    pub mismatches: BTreeMap<Mismatch, u64>,
+}
+
+impl Tally {
+    /// Adds another.
+    pub fn add(&mut self, other: &Tally) {
+        self.samples += other.samples;
+        self.pairs += other.pairs;
+        self.executions = self.executions.saturating_add(other.executions);
+        self.apart_ns = self.apart_ns.saturating_add(other.apart_ns);
+        for (cause, number) in &other.mismatches {
+            *self.mismatches.entry(*cause).or_default() += number;
+        }
+    }
+
+    fn of(&self, cause: Mismatch) -> u64 {
+        self.mismatches.get(&cause).copied().unwrap_or(0)
+    }
+
+    /// The share of samples that began a pair, of those of which that is known.
+    fn paired(&self) -> f64 {
+        let all = self.pairs + self.mismatches.values().sum::<u64>();
+        self.pairs as f64 / all.max(1) as f64
+    }
+
+    fn period_ns(&self) -> f64 {
+        self.apart_ns as f64 / self.pairs.max(1) as f64
+    }
+
+    /// Whether pairs alone do not speak against the counter, `app_samples` being those of its application: its exits are worth
+    /// watching.
+    pub fn promises(&self, app_samples: u64) -> Result<(), &'static str> {
+        let forward_or_back = self.pairs + self.of(Mismatch::Backward);
+        if self.pairs < PAIRS_MIN || self.executions < EXECUTIONS_MIN {
+            Err("few pairs")
+        } else if (self.samples as f64) < SHARE_MIN * app_samples as f64 {
+            Err("little time")
+        } else if self.of(Mismatch::Backward) as f64 > BACKWARD_MAX * forward_or_back as f64 {
+            Err("backward")
+        } else if self.paired() < PAIRED_MIN {
+            Err("short activations")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The executions of all samples in the body and the deviation of their logarithm, or why there are none.
+    pub fn judge(
+        &self,
+        counter: &Counter,
+        exits: &Exits,
+        app_samples: u64,
+    ) -> Result<(f64, f64), &'static str> {
+        self.promises(app_samples)?;
+        if counter.exits.len() > EXITS_MAX {
+            return Err("many exits");
+        }
+        let period_ns = self.period_ns();
+        if exits.is_short(period_ns) {
+            return Err("exits");
+        }
+        if !counter.exits.is_empty() {
+            if !exits.is_known(counter, period_ns) {
+                return Err("exits not watched");
+            }
+            if exits.per_ns() * ACTIVATION_PERIODS_MIN * period_ns > 1.0 {
+                return Err("exits");
+            }
+        }
+        let executions = self.executions as f64 / self.pairs as f64 * self.samples as f64;
+        let unpaired = (1.0 - self.paired()) * UNPAIRED_DEVIATION;
+        Ok((executions, DEVIATION.hypot(unpaired)))
+    }
+}
+
+/// A sample in user mode.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Its thread.
+    pub tid: u32,
+    /// What its process executes.
+    pub execution: ExecutionId,
+    /// When it was taken.
+    pub time_ns: u64,
+    /// Its registers.
+    pub registers: &'a Registers,
+}
+
+/// A sample in a body that waits for the thread's next one.
+#[derive(Clone, Debug)]
+struct Open {
+    counter: CounterId,
+    execution: ExecutionId,
+    time_ns: u64,
+    registers: Registers,
+}
+
+/// Pairs samples, thread by thread.
+#[derive(Default)]
+pub struct Pairs {
+    threads: FxHashMap<u32, Vec<Open>>,
+    tallies: FxHashMap<(CounterId, ExecutionId), Tally>,
+}
+
+impl Pairs {
+    /// A sample in the bodies of the counters `within`, of all that are known.
+    pub fn sample(&mut self, counters: &[Counter], within: &[CounterId], seen: Seen<'_>) {
+        if within.is_empty() && !self.threads.contains_key(&seen.tid) {
+            return;
+        }
+        let open = self.threads.remove(&seen.tid).unwrap_or_default();
+        let mut still = Vec::with_capacity(within.len());
+        for begun in open {
+            let Some(counter) = counters.get(begun.counter.0 as usize) else { continue };
+            let is_in_callee = counter.has_calls
+                && begun.execution == seen.execution
+                && Register::RSP.value(seen.registers) < Register::RSP.value(&begun.registers);
+            let is_within = within.contains(&begun.counter);
+            if !is_within && is_in_callee {
+                still.push(begun);
+                continue;
+            }
+            let apart_ns = seen.time_ns.saturating_sub(begun.time_ns);
+            let found = if !is_within || begun.execution != seen.execution {
+                Err(Mismatch::Left)
+            } else {
+                executions(counter, &begun.registers, seen.registers, apart_ns)
+            };
+            let tally = self.tallies.entry((begun.counter, begun.execution)).or_default();
+            match found {
+                Ok(executions) => {
+                    tally.pairs += 1;
+                    tally.executions = tally.executions.saturating_add(executions);
+                    tally.apart_ns += apart_ns;
+                }
+                Err(cause) => *tally.mismatches.entry(cause).or_default() += 1,
+            }
+        }
+        for &counter in within {
+            self.tallies.entry((counter, seen.execution)).or_default().samples += 1;
+            let (execution, time_ns) = (seen.execution, seen.time_ns);
+            still.push(Open { counter, execution, time_ns, registers: seen.registers.clone() });
+        }
+        if self.threads.len() >= THREADS_MAX {
+            self.threads.clear(); // Most have ended.
+        }
+        if !still.is_empty() {
+            self.threads.insert(seen.tid, still);
+        }
+    }
+
+    /// Samples in a body from before it was known.
+    pub fn samples_before(&mut self, counter: CounterId, execution: ExecutionId, samples: u64) {
+        self.tallies.entry((counter, execution)).or_default().samples += samples;
+    }
+
+    /// The thread was disturbed: what it does until its next sample is no pair's.
+    pub fn interrupt(&mut self, tid: u32) {
+        self.threads.remove(&tid);
+    }
+
+    /// The counters in whose bodies the thread was last, and its registers then.
+    pub fn last(&self, tid: u32) -> impl Iterator<Item = (CounterId, &Registers)> {
+        self.threads.get(&tid).into_iter().flatten().map(|open| (open.counter, &open.registers))
+    }
+
+    /// What was seen of some executions since the last call.
+    pub fn take(
+        &mut self,
+        is_wanted: &dyn Fn(ExecutionId) -> bool,
+    ) -> FxHashMap<(CounterId, ExecutionId), Tally> {
+        let all = std::mem::take(&mut self.tallies).into_iter();
+        let (taken, rest) = all.partition(|((_, execution), _)| is_wanted(*execution));
+        self.tallies = rest;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests;

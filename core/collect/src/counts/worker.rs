@@ -1,0 +1,496 @@
+//! The thread that finds, watches and reads words.
+//!
+//! Enters: samples in order of time. Leaves: executions of instructions by process, and when watchpoints disturbed whom. Never here:
+//! images, the database. It stops nobody. What it costs, its own CPU time and the traps of watchpoints, stays within a share
+//! of the target's CPU time.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    thread::sleep,
+    time::Duration,
+};
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    Message, RawCount, Seen, Shared, Watched,
+    candidates::{Candidates, Word},
+    series::INTERVAL_NS_MAX,
+    tally::{Round, Tally},
+};
+use crate::{
+    apps::ExecutionId,
+    processes::CodeId,
+    program_headers::is_32_bit,
+    random::Random,
+    source::now_ns,
+    sys::{
+        process_memory::{read_words, thread_cpu_time},
+        watchpoint::Watchpoint,
+    },
+};
+
+/// Samples with registers before a process is looked at: short ones are not worth it.
+const SAMPLES_MIN: u32 = 20;
+/// Processes that are looked at.
+const PROCESSES_MAX: usize = 64;
+/// Words of a process.
+const WORDS_MAX: usize = 48;
+/// Words that are watched at a time: x86 has four watchpoints.
+const WATCHED_MAX: usize = 4;
+/// Threads of a process that are watched.
+const THREADS_MAX: usize = 64;
+/// Writes of a round until a word is verified, and later.
+const WRITES_FIRST: i32 = 16;
+const WRITES_LATER: i32 = 6;
+/// A round lasts no longer.
+const ROUND_NS_MAX: u64 = 25_000_000;
+/// The mean time from one round in a process to the next.
+const ROUND_EVERY_NS: f64 = 120e6;
+/// What a write that a watchpoint traps costs, and setting one: measured on a virtual machine with Zen 3 cores.
+const TRAP_NS: u64 = 13_000;
+const SETTING_NS: u64 = 20_000;
+/// What may be spent before the target has run for long.
+const ADVANCE_NS: f64 = 4e6;
+/// The share of an execution's samples that its one process must have.
+const ONE_PROCESS_SHARE: f64 = 0.97;
+/// Times of samples that are kept of a process.
+const TIMES_MAX: usize = 1 << 17;
+
+/// The thread's state.
+pub struct Worker {
+    shared: Arc<Shared>,
+    budget: f64,
+    processes: FxHashMap<u32, Tracked>,
+    /// Samples with registers of processes that are not looked at yet.
+    met: FxHashMap<u32, u32>,
+    /// When each execution was sampled, of those whose processes are looked at.
+    times: FxHashMap<ExecutionId, Vec<u64>>,
+    complete_ns: u64,
+    cpu_ns: f64,
+    traps_ns: u64,
+    random: Random,
+}
+
+/// A process that is looked at.
+struct Tracked {
+    code: CodeId,
+    execution: ExecutionId,
+    memory: File,
+    candidates: Candidates,
+    words: Vec<Tally>,
+    times: Vec<u64>,
+    next_read_ns: u64,
+    next_round_ns: u64,
+    /// Where the next round begins among the words.
+    turn: usize,
+}
+
+impl Worker {
+    /// A thread's state that may spend this share of the target's CPU time.
+    pub fn new(shared: Arc<Shared>, budget: f64) -> Self {
+        Worker {
+            shared,
+            budget,
+            processes: FxHashMap::default(),
+            met: FxHashMap::default(),
+            times: FxHashMap::default(),
+            complete_ns: 0,
+            cpu_ns: 0.0,
+            traps_ns: 0,
+            random: Random::new(now_ns()),
+        }
+    }
+
+    /// Works until it is told to end.
+    pub fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            match messages.recv_timeout(self.until_due()) {
+                Ok(Message::Samples { seen, complete_ns, cpu_ns }) => {
+                    (self.complete_ns, self.cpu_ns) = (complete_ns, cpu_ns);
+                    seen.iter().for_each(|seen| self.sample(seen));
+                    self.emit();
+                    self.account();
+                    if complete_ns == u64::MAX {
+                        return; // Nothing comes after.
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.work();
+        }
+    }
+
+    fn until_due(&self) -> Duration {
+        let due = |tracked: &Tracked| tracked.next_read_ns.min(tracked.next_round_ns);
+        let next_ns = self.processes.values().filter(|t| !t.words.is_empty()).map(due).min();
+        let left_ns = next_ns.map_or(INTERVAL_NS_MAX, |next_ns| next_ns.saturating_sub(now_ns()));
+        Duration::from_nanos(left_ns.clamp(200_000, INTERVAL_NS_MAX))
+    }
+
+    fn spent_ns(&self) -> u64 {
+        self.traps_ns + thread_cpu_time().as_nanos() as u64
+    }
+
+    fn may_spend(&self) -> bool {
+        self.spent_ns() as f64 <= self.budget * self.cpu_ns + ADVANCE_NS
+    }
+
+    fn refuse(&self, cause: &str) {
+        let mut output = self.shared.output();
+        *output.record.refused.entry(cause.to_owned()).or_default() += 1;
+    }
+
+    fn account(&self) {
+        let spent_ns = self.spent_ns();
+        self.shared.output().record.cost_ns = spent_ns;
+    }
+
+    fn sample(&mut self, seen: &Seen) {
+        if self.processes.get(&seen.pid).is_some_and(|tracked| tracked.code != seen.code) {
+            self.forget(seen.pid); // It executes another program, or is another process.
+        }
+        if seen.is_time
+            && let Some(times) = self.times.get_mut(&seen.execution)
+        {
+            push_time(times, seen.time_ns);
+        }
+        if let Some(tracked) = self.processes.get_mut(&seen.pid)
+            && seen.is_time
+        {
+            push_time(&mut tracked.times, seen.time_ns);
+        }
+        let Some(registers) = &seen.registers else { return };
+        if !self.processes.contains_key(&seen.pid) && !self.track(seen) {
+            return;
+        }
+        let may_spend = self.may_spend();
+        let Some(tracked) = self.processes.get_mut(&seen.pid).filter(|_| may_spend) else { return };
+        let found = tracked.candidates.sample(&tracked.memory, seen.pc, registers);
+        let Some(word) = found.filter(|_| tracked.words.len() < WORDS_MAX) else { return };
+        self.shared.output().record.candidates += 1;
+        match refused_address(seen.pid, word) {
+            Some(cause) => self.refuse(cause),
+            None => {
+                if tracked.words.is_empty() {
+                    tracked.next_round_ns = now_ns();
+                }
+                tracked.words.push(Tally::new(word));
+            }
+        }
+    }
+
+    /// Begins to look at a process, if it has enough samples and may be read.
+    fn track(&mut self, seen: &Seen) -> bool {
+        let met = self.met.entry(seen.pid).or_default();
+        *met += 1;
+        if *met != SAMPLES_MIN {
+            if self.met.len() > 1 << 14 {
+                self.met.clear();
+            }
+            return false;
+        }
+        if self.processes.len() >= PROCESSES_MAX {
+            self.refuse("too many processes");
+            return false;
+        }
+        if File::open(format!("/proc/{}/exe", seen.pid)).is_ok_and(|exe| is_32_bit(&exe)) {
+            self.refuse("32-bit code");
+            return false;
+        }
+        let memory = match File::open(format!("/proc/{}/mem", seen.pid)) {
+            Ok(memory) => memory,
+            Err(error) => {
+                self.refuse(cause(&error));
+                return false;
+            }
+        };
+        self.times.entry(seen.execution).or_default();
+        let tracked = Tracked {
+            code: seen.code,
+            execution: seen.execution,
+            memory,
+            candidates: Candidates::default(),
+            words: Vec::new(),
+            times: Vec::new(),
+            next_read_ns: u64::MAX,
+            next_round_ns: u64::MAX,
+            turn: 0,
+        };
+        self.processes.insert(seen.pid, tracked);
+        true
+    }
+
+    fn forget(&mut self, pid: u32) {
+        self.met.remove(&pid);
+        if let Some(tracked) = self.processes.remove(&pid)
+            && !self.processes.values().any(|other| other.execution == tracked.execution)
+        {
+            self.times.remove(&tracked.execution);
+        }
+    }
+
+    /// Reads and watches where that is due.
+    fn work(&mut self) {
+        let now = now_ns();
+        let due: Vec<u32> = self
+            .processes
+            .iter()
+            .filter(|(_, tracked)| !tracked.words.is_empty())
+            .filter(|(_, tracked)| now >= tracked.next_read_ns.min(tracked.next_round_ns))
+            .map(|(pid, _)| *pid)
+            .collect();
+        for pid in due {
+            let is_round = self.processes[&pid].next_round_ns <= now_ns();
+            let done = if is_round && self.may_spend() { self.round(pid) } else { self.read(pid) };
+            if let Err(error) = done {
+                if error.raw_os_error() != Some(libc::ESRCH) {
+                    self.refuse(cause(&error));
+                }
+                // What is pending waits for its samples; nothing is read any more.
+                if let Some(tracked) = self.processes.get_mut(&pid) {
+                    (tracked.next_read_ns, tracked.next_round_ns) = (u64::MAX, u64::MAX);
+                }
+            }
+        }
+    }
+
+    /// Reads all words of a process that were seen to count.
+    fn read(&mut self, pid: u32) -> io::Result<()> {
+        let may_spend = self.may_spend();
+        let Some(tracked) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let words: Vec<(u64, u8)> = tracked
+            .words
+            .iter()
+            .filter(|tally| tally.series.is_some())
+            .map(|tally| (tally.word.address, tally.word.size))
+            .collect();
+        let time_ns = now_ns();
+        let values = read_words(pid, &words)?;
+        let mut interval_ns = INTERVAL_NS_MAX;
+        let mut values = values.into_iter();
+        let mut refused = Vec::new();
+        tracked.words.retain_mut(|tally| {
+            let Some(series) = &mut tally.series else { return true };
+            let Some(value) = values.next().flatten() else {
+                refused.push("its memory went away");
+                return false;
+            };
+            series.read(time_ns, value);
+            interval_ns = interval_ns.min(series.interval_ns(time_ns));
+            let doubt = tally.doubt();
+            refused.extend(doubt);
+            doubt.is_none()
+        });
+        let slower = if may_spend { 1 } else { 8 };
+        let jitter = 0.75 + 0.5 * self.random.uniform();
+        tracked.next_read_ns = time_ns + (interval_ns as f64 * jitter) as u64 * slower;
+        if !may_spend {
+            tracked.next_round_ns = tracked.next_round_ns.max(time_ns + INTERVAL_NS_MAX);
+        }
+        self.shared.output().record.reads += u64::from(!words.is_empty());
+        refused.into_iter().for_each(|cause| self.refuse(cause));
+        Ok(())
+    }
+
+    /// Watches some words of a process for a moment. What was read before is confirmed by it, or not.
+    fn round(&mut self, pid: u32) -> io::Result<()> {
+        self.read(pid)?;
+        let tids = threads(pid)?;
+        let delay_ns = self.random.delay(ROUND_EVERY_NS).clamp(20e6, 400e6) as u64;
+        let Some(tracked) = self.processes.get_mut(&pid) else { return Ok(()) };
+        for tally in &mut tracked.words {
+            tally.series.iter_mut().for_each(super::series::Series::cut);
+        }
+        let number = tracked.words.len();
+        let first = tracked.turn % number.max(1);
+        let chosen: Vec<usize> = (0..number.min(WATCHED_MAX)).map(|at| (first + at) % number).collect();
+        tracked.turn = first + chosen.len();
+        if tids.len() > THREADS_MAX {
+            tracked.words.clear();
+            self.refuse("too many threads");
+            return Ok(());
+        }
+        let begin_ns = now_ns();
+        self.shared.watching_since_ns.store(begin_ns, Ordering::SeqCst);
+        let seen = watch(&tids, chosen.iter().map(|at| &tracked.words[*at]));
+        let until_ns = now_ns();
+        {
+            let mut output = self.shared.output();
+            output.watched.push(Watched { pid, begin_ns, until_ns });
+        }
+        self.shared.watching_since_ns.store(u64::MAX, Ordering::SeqCst);
+        let mut refused: BTreeMap<usize, &'static str> = BTreeMap::new();
+        let mut verified = 0;
+        let mut is_held = false;
+        for (at, seen) in chosen.iter().zip(seen) {
+            let writes = match seen {
+                Ok(writes) => writes,
+                // Another one has the watchpoints now, perhaps for a while: the word waits.
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
+                    is_held = true;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            self.traps_ns += SETTING_NS * tids.len() as u64 + TRAP_NS * writes.len() as u64;
+            let tally = &mut tracked.words[*at];
+            let mut round = Round::default();
+            for write in &writes {
+                round.tids.insert(write.tid);
+                match tracked.candidates.writer(&tracked.memory, write.next_pc, tally.word.size) {
+                    Some(writer) => round.known.push(writer),
+                    None => round.unknown += 1,
+                }
+            }
+            let was_verified = tally.is_verified();
+            if let Err(cause) = tally.round(&round) {
+                refused.insert(*at, cause);
+            }
+            verified += u64::from(!was_verified && tally.is_verified());
+        }
+        for at in refused.keys().rev() {
+            tracked.words.remove(*at);
+        }
+        let now = now_ns();
+        tracked.next_round_ns = now + delay_ns;
+        tracked.next_read_ns = now;
+        self.shared.output().record.verified += verified;
+        refused.into_values().for_each(|cause| self.refuse(cause));
+        if is_held {
+            self.refuse("watchpoints in use");
+        }
+        Ok(())
+    }
+
+    /// Hands out what was confirmed and whose samples are complete.
+    fn emit(&mut self) {
+        let mut counts = Vec::new();
+        let (mut refused, mut words) = (0, 0);
+        for (pid, tracked) in &mut self.processes {
+            let Some(of_execution) = self.times.get(&tracked.execution) else { continue };
+            for tally in &mut tracked.words {
+                let complete_ns = self.complete_ns;
+                let is_due = |counted: &super::series::Counted| {
+                    counted.spans.last().is_some_and(|(_, end_ns)| *end_ns < complete_ns)
+                };
+                let (due, pending): (Vec<_>, Vec<_>) =
+                    std::mem::take(&mut tally.pending).into_iter().partition(is_due);
+                tally.pending = pending;
+                for counted in due {
+                    let own: usize = counted.spans.iter().map(|span| within(&tracked.times, *span)).sum();
+                    let all: usize = counted.spans.iter().map(|span| within(of_execution, *span)).sum();
+                    if (own as f64) < ONE_PROCESS_SHARE * all as f64 {
+                        refused += 1;
+                    } else {
+                        tally.add(counted.added, all as u64);
+                    }
+                }
+                // A word that will go back is not believed, so that all is told at the end.
+                if self.complete_ns != u64::MAX {
+                    continue;
+                }
+                let is_first = !tally.has_counted();
+                let Some((samples, executions)) = tally.take(of_execution.len() as u64) else { continue };
+                words += u64::from(is_first && !executions.is_empty());
+                counts.extend(executions.into_iter().map(|(pc, executions, deviation)| RawCount {
+                    pid: *pid,
+                    code: tracked.code,
+                    pc,
+                    executions,
+                    samples,
+                    deviation,
+                }));
+            }
+        }
+        (0..refused).for_each(|_| self.refuse("other processes of the execution ran"));
+        if !counts.is_empty() {
+            let mut output = self.shared.output();
+            output.counts.append(&mut counts);
+            output.record.words += words;
+        }
+    }
+}
+
+/// Watches words at the same time. The writes of each, or why it could not be watched.
+fn watch<'t>(
+    tids: &[u32],
+    tallies: impl Iterator<Item = &'t Tally>,
+) -> Vec<io::Result<Vec<crate::sys::watchpoint::Write>>> {
+    let begin_ns = now_ns();
+    let mut watches: Vec<(i32, io::Result<Watchpoint>)> = tallies
+        .map(|tally| {
+            let writes = if tally.is_verified() { WRITES_LATER } else { WRITES_FIRST };
+            (writes, Watchpoint::set(tids, tally.word.address, tally.word.size, writes))
+        })
+        .collect();
+    loop {
+        sleep(Duration::from_micros(300));
+        let is_over = now_ns().saturating_sub(begin_ns) >= ROUND_NS_MAX;
+        let mut is_done = true;
+        for (writes, watch) in &mut watches {
+            if let Ok(watch) = watch {
+                is_done &= watch.writes().len() >= *writes as usize;
+            }
+        }
+        if is_done || is_over {
+            break;
+        }
+    }
+    watches.into_iter().map(|(_, watch)| watch.map(|mut watch| watch.writes().to_vec())).collect()
+}
+
+fn threads(pid: u32) -> io::Result<Vec<u32>> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"))?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Why a word is not for watching: what others share by a file or another process, and what a watchpoint cannot be set on.
+fn refused_address(pid: u32, word: Word) -> Option<&'static str> {
+    if !word.address.is_multiple_of(u64::from(word.size)) {
+        return Some("not aligned");
+    }
+    let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return Some("gone") };
+    let mapping = maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+        (start..end).contains(&word.address).then(|| rest.get(..4).unwrap_or_default())
+    });
+    match mapping {
+        Some(access) if access.ends_with('s') => Some("shared memory"),
+        Some(access) if access.contains('w') => None,
+        _ => Some("no memory of the program"),
+    }
+}
+
+fn push_time(times: &mut Vec<u64>, time_ns: u64) {
+    if times.len() >= TIMES_MAX {
+        times.drain(..TIMES_MAX / 2);
+    }
+    times.push(time_ns);
+}
+
+/// How many times lie within a span.
+fn within(times: &[u64], (begin_ns, end_ns): (u64, u64)) -> usize {
+    let before = |time_ns: u64| times.partition_point(|time| *time <= time_ns);
+    before(end_ns).saturating_sub(before(begin_ns))
+}
+
+fn cause(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => "not permitted",
+        Some(libc::ESRCH | libc::ENOENT) => "gone",
+        Some(libc::ENOSPC) => "watchpoints in use",
+        Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE) => "no memory for events",
+        _ => "no watchpoints here",
+    }
+}

@@ -1,0 +1,238 @@
+//! Code → the instructions that add a constant to a word in memory, and how their addresses follow from registers.
+//!
+//! Enters: bytes of x86-64 code at an instruction's boundary. Leaves: a [`Run`]: the instructions of a straight line of code,
+//! the [`Writer`]s among them, and for each instruction the writers whose address is known from the registers there. Never
+//! here: memory of the program, samples.
+//!
+//! A writer is `add`, `sub`, `inc`, `dec` or `xadd` of memory by a constant, or the store of a register that was loaded from the
+//! same operand before and changed by constants only. Without an index register, an `fs` or `gs` base and the stack pointer: such
+//! words have no address that many samples share.
+
+#[cfg(target_arch = "x86_64")]
+mod decode;
+/// Code of other architectures is not decoded: there are no writers.
+#[cfg(not(target_arch = "x86_64"))]
+mod decode {
+    pub fn run(_code: &[u8], _pc: u64) -> super::Run {
+        super::Run::default()
+    }
+}
+
+/// Bytes of code that are worth reading at a time.
+pub const CODE_BYTES: usize = 192;
+
+/// An instruction that adds a constant to a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// Its address.
+    pub pc: u64,
+    /// The address of the instruction after it, where a watchpoint finds the thread.
+    pub next_pc: u64,
+    /// The word.
+    pub operand: Operand,
+    /// What it adds.
+    pub step: i64,
+    /// Whether it excludes other threads.
+    pub is_locked: bool,
+}
+
+/// A word in memory as an instruction names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// The register that the address is relative to, by hardware number; `None`: the address is known.
+    pub base: Option<u8>,
+    /// The displacement, or the address.
+    pub displacement: u64,
+    /// Bytes: 4 or 8.
+    pub size: u8,
+}
+
+impl Operand {
+    /// The address, given the value of the base register.
+    pub fn address(&self, base: impl FnOnce(u8) -> u64) -> u64 {
+        self.base.map_or(0, base).wrapping_add(self.displacement)
+    }
+}
+
+/// A straight line of code: where conditional branches and calls do not lead away from it.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    instructions: Vec<Decoded>,
+    writers: Vec<(usize, Writer)>,
+    /// Where direct branches and jumps of it lead to.
+    pub targets: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Decoded {
+    pc: u64,
+    /// Registers that it, or what it calls, may change.
+    written: u16,
+}
+
+impl Run {
+    /// Decodes code from the boundary of an instruction at `pc` on.
+    pub fn decode(code: &[u8], pc: u64) -> Run {
+        decode::run(code, pc)
+    }
+
+    /// All writers.
+    pub fn writers(&self) -> impl Iterator<Item = &Writer> {
+        self.writers.iter().map(|(_, writer)| writer)
+    }
+
+    /// The writers whose operand's address is what registers before each instruction say: by instruction.
+    pub fn seen_from(&self) -> impl Iterator<Item = (u64, Vec<Writer>)> {
+        (0..self.instructions.len()).filter_map(|at| {
+            let seen: Vec<Writer> = self
+                .writers
+                .iter()
+                .filter(|(of, writer)| self.is_seen(*of, writer, at))
+                .map(|(_, writer)| *writer)
+                .collect();
+            (!seen.is_empty()).then(|| (self.instructions[at].pc, seen))
+        })
+    }
+
+    /// Whether the base register has the same value before instruction `at` as before the writer at `of`.
+    fn is_seen(&self, of: usize, writer: &Writer, at: usize) -> bool {
+        let Some(base) = writer.operand.base else { return true };
+        let between = &self.instructions[of.min(at)..of.max(at)];
+        between.iter().all(|instruction| instruction.written & 1 << base == 0)
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    /// Bytes in hex, decoded at 0x1000: each writer, and from which instructions its address is known.
+    fn check(code: &str, expect: Expect) {
+        let bytes: Vec<u8> =
+            code.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        let run = Run::decode(&bytes, 0x1000);
+        let mut text = String::new();
+        for writer in run.writers() {
+            let Operand { base, displacement, size } = writer.operand;
+            let lock = if writer.is_locked { " locked" } else { "" };
+            let base = base.map_or_else(|| "at ".to_owned(), |base| format!("r{base}+"));
+            text += &format!(
+                "{:x}: {:+} to {size} bytes {base}{displacement:x}{lock}, seen from",
+                writer.pc, writer.step
+            );
+            for (pc, seen) in run.seen_from() {
+                if seen.contains(writer) {
+                    text += &format!(" {pc:x}");
+                }
+            }
+            text += "\n";
+        }
+        expect.assert_eq(&text);
+    }
+
+    #[test]
+    fn constants_added_to_memory() {
+        check(
+            // add dword [rbx+0x7c], 1; inc qword [rip+0x10]; sub qword [rdi], 8; lock dec dword [rsi]; ret
+            "83 43 7c 01 48 ff 05 10 00 00 00 48 83 2f 08 f0 ff 0e c3",
+            expect![[r#"
+                1000: +1 to 4 bytes r3+7c, seen from 1000 1004 100b 100f 1012
+                1004: +1 to 8 bytes at 101b, seen from 1000 1004 100b 100f 1012
+                100b: -8 to 8 bytes r7+0, seen from 1000 1004 100b 100f 1012
+                100f: -1 to 4 bytes r6+0 locked, seen from 1000 1004 100b 100f 1012
+            "#]],
+        );
+        check(
+            // mov eax, 1; lock xadd [rbp], eax; mov ecx, 3; add [rbp], ecx; add [rbp], edx
+            "b8 01 00 00 00 f0 0f c1 45 00 b9 03 00 00 00 01 4d 00 01 55 00",
+            expect![[r#"
+                1005: +1 to 4 bytes r5+0 locked, seen from 1000 1005 100a 100f 1012
+                100f: +3 to 4 bytes r5+0, seen from 1000 1005 100a 100f 1012
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_word_that_is_loaded_changed_and_stored() {
+        check(
+            // mov rax, [rbx+8]; lea rdx, [rax+1]; cmp rcx, rdx; mov [rbx+8], rdx; mov [rbx+16], rdx
+            "48 8b 43 08 48 8d 50 01 48 39 d1 48 89 53 08 48 89 53 10",
+            expect![[r#"
+                100b: +1 to 8 bytes r3+8, seen from 1000 1004 1008 100b 100f
+            "#]],
+        );
+        check(
+            // mov eax, [rip+0x100]; sub eax, 2; inc eax; mov [rip+0xf5], eax: the same word
+            "8b 05 00 01 00 00 83 e8 02 ff c0 89 05 f5 00 00 00",
+            expect![[r#"
+                100b: -1 to 4 bytes at 1106, seen from 1000 1006 1009 100b
+            "#]],
+        );
+        check(
+            // mov rax, [rbx]; add rbx, 8; inc rax; mov [rbx], rax: another word
+            "48 8b 03 48 83 c3 08 48 ff c0 48 89 03",
+            expect![[""]],
+        );
+        check(
+            // mov rax, [rbx]; call +0; inc rax; mov [rbx], rax: who knows
+            "48 8b 03 e8 00 00 00 00 48 ff c0 48 89 03",
+            expect![[""]],
+        );
+        check(
+            // mov rbx, [rbx]; inc rbx; mov [rbx], rbx: a pointer
+            "48 8b 1b 48 ff c3 48 89 1b",
+            expect![[""]],
+        );
+    }
+
+    #[test]
+    fn what_is_none() {
+        check(
+            // add dword [rsp+8], 1; add dword [rbx+rcx*4], 1; add dword fs:[rbx], 1; add byte [rbx], 1; add word [rbx], 1
+            "83 44 24 08 01 83 04 8b 01 64 83 03 01 80 03 01 66 83 03 01",
+            expect![[""]],
+        );
+        check(
+            // add dword [rbx], 0; add dword [rbx], 0x2000; adc dword [rbx], 1; or dword [rbx], 1; cmp dword [rbx], 1
+            "83 03 00 81 03 00 20 00 00 83 13 01 83 0b 01 83 3b 01",
+            expect![[""]],
+        );
+    }
+
+    #[test]
+    fn the_address_is_known_while_the_base_is() {
+        check(
+            // mov rbx, rdi; add dword [rbx], 1; call +0; add dword [rbx], 1; add dword [rdi], 1; pop rbx; nop
+            "48 89 fb 83 03 01 e8 00 00 00 00 83 03 01 83 07 01 5b 90",
+            expect![[r#"
+                1003: +1 to 4 bytes r3+0, seen from 1003 1006 100b 100e 1011
+                100b: +1 to 4 bytes r3+0, seen from 1003 1006 100b 100e 1011
+                100e: +1 to 4 bytes r7+0, seen from 100b 100e 1011 1012
+            "#]],
+        );
+        check(
+            // je +2; add dword [rbx], 1; jmp -7; add dword [rbx], 1
+            "74 02 83 03 01 eb f9 83 03 01",
+            expect![[r#"
+                1002: +1 to 4 bytes r3+0, seen from 1000 1002 1005
+            "#]],
+        );
+    }
+
+    #[test]
+    fn any_bytes_are_decoded() {
+        let mut state = 7_u64;
+        for _ in 0..2000 {
+            let bytes: Vec<u8> = (0..CODE_BYTES)
+                .map(|_| {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    (state >> 33) as u8
+                })
+                .collect();
+            let run = Run::decode(&bytes, u64::MAX - 20);
+            run.seen_from().for_each(drop);
+        }
+    }
+}

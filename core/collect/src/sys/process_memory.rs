@@ -1,0 +1,79 @@
+//! Words of another process's memory, read without stopping it, and CPU time of the calling thread.
+//!
+//! Enters: a process and addresses of words. Leaves: their values. Never here: which words.
+
+use std::{io, time::Duration};
+
+/// Reads words of 4 or 8 bytes in one call. A word whose page is gone reads as `None`; an error where the process is gone or
+/// may not be read.
+pub fn read_words(pid: u32, words: &[(u64, u8)]) -> io::Result<Vec<Option<u64>>> {
+    let mut values = vec![0_u64; words.len()];
+    let mut read = vec![None; words.len()];
+    let mut from = 0;
+    while from < words.len() {
+        let local: Vec<libc::iovec> = values[from..]
+            .iter_mut()
+            .zip(&words[from..])
+            .map(|(value, (_, size))| libc::iovec {
+                iov_base: (&raw mut *value).cast(),
+                iov_len: usize::from((*size).min(8)),
+            })
+            .collect();
+        let remote: Vec<libc::iovec> = words[from..]
+            .iter()
+            .map(|(address, size)| libc::iovec {
+                iov_base: *address as usize as *mut libc::c_void,
+                iov_len: usize::from((*size).min(8)),
+            })
+            .collect();
+        // SAFETY: each local vector lies in a live u64 of `values` and has at most its size; the remote ones are addresses in
+        // the other process, which the kernel checks.
+        let count = unsafe {
+            libc::process_vm_readv(
+                pid as libc::pid_t,
+                local.as_ptr(),
+                local.len() as libc::c_ulong,
+                remote.as_ptr(),
+                remote.len() as libc::c_ulong,
+                0,
+            )
+        };
+        let mut left = match usize::try_from(count) {
+            Ok(bytes) => bytes,
+            Err(_) => match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::EFAULT) => 0, // The first word is not there.
+                error => return Err(error),
+            },
+        };
+        let mut at = from;
+        while at < words.len() && left >= usize::from(words[at].1.min(8)) {
+            left -= usize::from(words[at].1.min(8));
+            read[at] = Some(values[at]);
+            at += 1;
+        }
+        from = at + 1; // The call ended at a word that is not there, or at the end.
+    }
+    Ok(read)
+}
+
+/// CPU time of the calling thread.
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_are_there_are_read() {
+        let words = [7_u64, u64::MAX, 9];
+        let address = |at: usize| (&raw const words[at]) as u64;
+        let asked = [(address(0), 8), (16, 8), (address(1), 4), (24, 4), (address(2), 8), (32, 8)];
+        let read = read_words(std::process::id(), &asked).unwrap();
+        assert_eq!(read, [Some(7), None, Some(0xffff_ffff), None, Some(9), None]);
+        assert_eq!(read_words(std::process::id(), &[]).unwrap(), []);
+        assert!(read_words(u32::MAX / 2, &asked).is_err());
+    }
+}

@@ -1,0 +1,150 @@
+//! Write watchpoints, through perf: who writes a word, without stopping or tracing anybody.
+//!
+//! Enters: threads of a process and a word of it. Leaves: the places after the instructions that wrote it. Never here: which words,
+//! and when.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+};
+
+use perf_event_open_sys::{self as perf, bindings as abi};
+use rustix::param::page_size;
+
+use super::{event::PerfEvent, ring::Ring};
+
+/// A write to the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The address of the instruction after the one that wrote.
+    pub next_pc: u64,
+    /// The thread.
+    pub tid: u32,
+}
+
+/// A watchpoint on one word, in some threads. Dropping removes it.
+pub struct Watchpoint {
+    events: Vec<(PerfEvent, Ring)>,
+    bytes: Vec<u8>,
+    writes: Vec<Write>,
+}
+
+impl Watchpoint {
+    /// Watches a word of 4 or 8 bytes at an aligned address in these threads, from now on, for so many writes in each. An
+    /// error where any thread that still runs cannot be watched: one that writes unseen would make the others' shares wrong.
+    pub fn set(tids: &[u32], address: u64, size: u8, writes: i32) -> io::Result<Self> {
+        let mut events = Vec::with_capacity(tids.len());
+        for &tid in tids {
+            let event = match open(tid, address, size) {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue, // The thread has ended.
+                opened => opened?,
+            };
+            let ring = Ring::map(&event, page_size())?;
+            events.push((event, ring));
+        }
+        if events.is_empty() {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        for (event, _) in &events {
+            // SAFETY: the argument is a number: overflows until the event disables itself.
+            let result = unsafe { perf::ioctls::REFRESH(event.fd().as_raw_fd(), writes) };
+            if result < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(Watchpoint { events, bytes: Vec::new(), writes: Vec::new() })
+    }
+
+    /// The writes so far.
+    pub fn writes(&mut self) -> &[Write] {
+        for (_, ring) in &mut self.events {
+            self.bytes.clear();
+            ring.drain(&mut self.bytes);
+            parse(&self.bytes, &mut self.writes);
+        }
+        &self.writes
+    }
+}
+
+/// Samples of an instruction's address, process and thread; other records are skipped.
+fn parse(mut bytes: &[u8], writes: &mut Vec<Write>) {
+    while let Some((header, _)) = bytes.split_first_chunk::<8>() {
+        let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
+        let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+        let Some(record) = bytes.get(..size).filter(|record| record.len() >= 8) else { return };
+        if kind == abi::PERF_RECORD_SAMPLE
+            && let (Some(pc), Some(tid)) = (record.get(8..16), record.get(20..24))
+        {
+            let next_pc = u64::from_ne_bytes(pc.try_into().expect("eight bytes"));
+            let tid = u32::from_ne_bytes(tid.try_into().expect("four bytes"));
+            writes.push(Write { next_pc, tid });
+        }
+        bytes = &bytes[size..];
+    }
+}
+
+fn open(tid: u32, address: u64, size: u8) -> io::Result<PerfEvent> {
+    let mut attr = abi::perf_event_attr {
+        size: size_of::<abi::perf_event_attr>() as u32,
+        type_: abi::PERF_TYPE_BREAKPOINT,
+        bp_type: abi::HW_BREAKPOINT_W,
+        sample_type: u64::from(abi::PERF_SAMPLE_IP | abi::PERF_SAMPLE_TID),
+        ..Default::default()
+    };
+    attr.__bindgen_anon_1.sample_period = 1;
+    attr.__bindgen_anon_2.wakeup_watermark = 1 << 30;
+    attr.__bindgen_anon_3.bp_addr = address;
+    attr.__bindgen_anon_4.bp_len = u64::from(size);
+    attr.set_watermark(1);
+    attr.set_disabled(1);
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
+    // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most its `size`
+    // field.
+    let fd = unsafe { perf::perf_event_open(&mut attr, tid as libc::pid_t, -1, -1, flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor, so nobody else owns it.
+    Ok(PerfEvent::of_descriptor(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[inline(never)]
+    extern "C" fn write(word: &AtomicU64) {
+        word.store(std::hint::black_box(3), Ordering::Relaxed);
+    }
+
+    #[test]
+    fn the_writer_of_a_word_is_seen() {
+        static WORD: AtomicU64 = AtomicU64::new(0);
+        let name = "the_writer_of_a_word_is_seen";
+        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let mut watch = match Watchpoint::set(&[tid], WORD.as_ptr() as u64, 8, 5) {
+            Ok(watch) => watch,
+            Err(error) => return println!("SKIPPED {name}: {error}"),
+        };
+        (0..20).for_each(|_| write(&WORD));
+        let writes = watch.writes().to_vec();
+        if writes.is_empty() {
+            return println!("SKIPPED {name}: watchpoints are set without effect");
+        }
+        assert_eq!(writes.len(), 5);
+        assert!(writes.iter().all(|write| *write == Write { next_pc: writes[0].next_pc, tid }));
+    }
+
+    #[test]
+    fn cut_off_records_are_skipped() {
+        let mut writes = Vec::new();
+        parse(&[9, 0, 0, 0, 0, 0, 32, 0, 1, 2, 3], &mut writes);
+        parse(&[9, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3], &mut writes);
+        parse(&[9, 0, 0, 0, 0, 0, 12, 0, 1, 2, 3, 4, 5], &mut writes);
+        assert_eq!(writes, []);
+    }
+}

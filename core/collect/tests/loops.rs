@@ -1,0 +1,64 @@
+//! Executions counted by a loop's register for real: a loop whose iterations are known is counted, or says why not.
+//!
+//! The program that is sampled is this test itself, told by its environment to go round.
+
+#![cfg(target_arch = "x86_64")]
+
+use dwell_collect::{CollectError, RecordOptions, Stop, Target, record};
+use dwell_profile::{CountSource, Database};
+
+const ROUND: &str = "DWELL_TEST_LOOPS";
+/// A generator of this modulus has the full period.
+const PERIOD: u64 = 1 << 29;
+
+/// Not a test of its own: goes through all numbers of a generator when asked to, and counts them.
+#[test]
+fn round() {
+    if std::env::var_os(ROUND).is_none() {
+        return;
+    }
+    let (mut x, mut steps) = (0, 0_u64);
+    loop {
+        x = (5 * x + 1) % PERIOD;
+        steps += 1;
+        if x == 0 {
+            break;
+        }
+    }
+    assert_eq!(steps, PERIOD);
+    std::process::exit(7);
+}
+
+#[test]
+fn a_long_loop_counts_itself() {
+    let name = "a_long_loop_counts_itself";
+    let own = std::env::current_exe().unwrap();
+    let assignment = format!("{ROUND}=1");
+    let words = ["env", &assignment, own.to_str().unwrap(), "--exact", "round", "--nocapture"];
+    let target = Target::Command(words.iter().map(Into::into).collect());
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path().join("db")).unwrap();
+    let options = RecordOptions { odometers_percent: 0.6, ..RecordOptions::new(target) };
+    let recorded = match record(options, &database.writer().unwrap(), &Stop::new(), &mut |_| ()) {
+        Err(error @ (CollectError::Denied { .. } | CollectError::Open { .. })) => {
+            return println!("SKIPPED {name}: {error}");
+        }
+        recorded => recorded.unwrap(),
+    };
+    assert_eq!(recorded.exit.and_then(|e| e.code()), Some(7));
+    let told = recorded.epoch.counts.as_ref().expect("a record of what was counted");
+    assert!(told.cost_ns as f64 <= 0.01 * told.cpu_ns as f64 + 2e6, "{told:?}");
+    let read = database.read(&recorded.epoch.id).unwrap();
+    assert_eq!(read.warnings, []);
+    let registers = CountSource::InductionRegister;
+    let counts: Vec<_> = read.execution_counts.iter().filter(|count| count.source == registers).collect();
+    if counts.is_empty() {
+        return println!("SKIPPED {name}: no loop was believed: {:?}", told.refused);
+    }
+    // Samples that fall into windows are not counted, and neither are executions then.
+    let dropped = told.samples_dropped as f64;
+    for count in counts {
+        let all = count.executions as f64 * (1.0 + dropped / count.samples as f64);
+        assert!((all / PERIOD as f64 - 1.0).abs() < 0.05, "{count:?} {told:?}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Execution counts: how often single instructions were executed while the program ran undisturbed.
+//!
+//! A path burst or a counted window knows ratios of executions; an execution count is absolute. It is a rate: so many executions
+//! of one instruction while so many time samples of its application were taken.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::PathPlace;
+
+/// Executions of one instruction that were counted while the program ran undisturbed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExecutionCount {
+    /// The instruction.
+    pub place: PathPlace,
+    /// The application, as its samples name it.
+    pub app: String,
+    /// The number of its execution in the epoch, as its samples have it; 0 where executions are not kept apart.
+    pub instance: u32,
+    /// How often the instruction was executed.
+    pub executions: u64,
+    /// Time samples of the application and instance, all threads, that fell into the time that `executions` stand for. At
+    /// least 1: `executions / samples` is a rate, which a reader multiplies by the samples of its selection.
+    pub samples: u64,
+    /// Standard deviation of the logarithm of `executions`, in millionths. The sampling noise of `samples` is not in it.
+    pub deviation_ppm: u32,
+    /// What counted.
+    pub source: CountSource,
+}
+
+/// What counted executions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CountSource {
+    /// A word in memory to which the instruction adds a constant, read from outside at two times.
+    MemoryWord,
+    /// Registers to which a loop adds constants, sampled at two times of one activation of the loop.
+    InductionRegister,
+}
+
+impl CountSource {
+    /// All sources.
+    pub const ALL: [CountSource; 2] = [CountSource::MemoryWord, CountSource::InductionRegister];
+
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            CountSource::MemoryWord => "memory-word",
+            CountSource::InductionRegister => "induction-register",
+        }
+    }
+
+    /// The source of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|source| source.name() == name)
+    }
+}
+
+impl ExecutionCount {
+    /// Adds up counts of the same place, application, instance and source: executions and samples are summed, and the largest
+    /// deviation is kept, which is never too small. The result is sorted and has each key once.
+    pub fn sum(counts: impl IntoIterator<Item = ExecutionCount>) -> Vec<ExecutionCount> {
+        let mut sums: BTreeMap<(PathPlace, String, u32, CountSource), ExecutionCount> = BTreeMap::new();
+        for count in counts {
+            let key = (count.place.clone(), count.app.clone(), count.instance, count.source);
+            match sums.get_mut(&key) {
+                Some(sum) => {
+                    sum.executions = sum.executions.saturating_add(count.executions);
+                    sum.samples = sum.samples.saturating_add(count.samples);
+                    sum.deviation_ppm = sum.deviation_ppm.max(count.deviation_ppm);
+                }
+                None => _ = sums.insert(key, count),
+            }
+        }
+        sums.into_values().collect()
+    }
+}
+
+/// What counting executions by words in memory and by registers did and cost in an epoch. Fields may be added; each has a default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CountsRecord {
+    /// Percent of the target's CPU time that counting may cost.
+    pub budget_percent: f64,
+    /// Words in memory that samples made candidates.
+    pub candidates: u64,
+    /// Words whose writers a watchpoint confirmed.
+    pub verified: u64,
+    /// Words whose counts were stored.
+    pub words: u64,
+    /// Reads of a process's words; one read takes all words of the process.
+    pub reads: u64,
+    /// Loops whose registers were paired.
+    pub loops: u64,
+    /// Pairs of samples in one activation of a loop.
+    pub pairs: u64,
+    /// Cost of all of it, in ns: CPU time of the reads, and the traps of watchpoints in the target.
+    pub cost_ns: u64,
+    /// CPU time of the target by its samples, in ns.
+    pub cpu_ns: u64,
+    /// Samples that fell on a process while a watchpoint was set in it. They would have shown the counting, and are not counted.
+    pub samples_dropped: u64,
+    /// Words and loops that gave no count, by cause.
+    pub refused: BTreeMap<String, u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ImageId, ImageOffset};
+
+    #[test]
+    fn counts_of_one_key_add_up() {
+        let count = |offset, executions, samples, deviation_ppm, source| ExecutionCount {
+            place: PathPlace { image: ImageId::kernel(), offset: ImageOffset(offset) },
+            app: "xz".into(),
+            instance: 1,
+            executions,
+            samples,
+            deviation_ppm,
+            source,
+        };
+        let (word, register) = (CountSource::MemoryWord, CountSource::InductionRegister);
+        let sums = ExecutionCount::sum([
+            count(9, 100, 7, 30_000, word),
+            count(4, 5, 1, 0, word),
+            count(9, u64::MAX, 3, 50_000, word),
+            count(9, 1, 1, 10, register),
+        ]);
+        assert_eq!(
+            sums,
+            [count(4, 5, 1, 0, word), count(9, u64::MAX, 10, 50_000, word), count(9, 1, 1, 10, register)]
+        );
+    }
+
+    #[test]
+    fn names_of_sources_lead_back() {
+        for source in CountSource::ALL {
+            assert_eq!(CountSource::named(source.name()), Some(source));
+        }
+        assert_eq!(CountSource::named("probe"), None);
+    }
+}

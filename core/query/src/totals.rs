@@ -1,0 +1,160 @@
+//! Totals of a set of instructions, and what they tell of executions and cycles per instruction.
+//!
+//! Enters: analysed instructions, of one procedure or of several. Leaves: estimates with the intervals that hold them. Never here: an
+//! estimate that rests on a scale which is not known.
+
+use dwell_analysis::{InstructionCost, Interval, Scale, ScaleKind};
+
+/// Standard deviations between the middle and either end of an interval that holds 90 % of a normal distribution.
+const ENDS: f64 = 1.645;
+/// The most samples to expect of what has none, at 95 %: −ln 0.05.
+const CHANCE_SAMPLES_MAX: f64 = 3.0;
+
+/// Totals of a set of instructions; sample units (multiply by the period for cycles or executions).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Time samples during which one of them was at the head of the machine …
+    pub head_samples: f64,
+    /// … and of these, the ones of instructions with a frequency.
+    pub estimated_samples: f64,
+    /// Sum of frequencies: instructions executed over the period, up to what `scale` leaves open.
+    pub executed: f64,
+    /// The least and the most that it can be.
+    executed_min: f64,
+    executed_max: f64,
+    /// The same had there been no dynamic stall.
+    pub best_case: f64,
+    /// The greatest frequency, and its interval where the scale is absolute.
+    pub most: Option<(f64, Option<Interval>)>,
+    /// The least cycles that an instruction takes on the processor.
+    pub slot_cycles: f64,
+    /// The least that is known of the scale of any frequency; `None` without a frequency.
+    pub scale: Option<ScaleKind>,
+}
+
+impl Totals {
+    /// Of no instruction yet, on a processor with this least number of cycles for one.
+    pub fn none(slot_cycles: f64) -> Totals {
+        Totals { slot_cycles, ..Totals::default() }
+    }
+
+    /// Adds an instruction of a procedure with this scale.
+    pub fn add_instruction(&mut self, cost: &InstructionCost, scale: &Scale) {
+        self.head_samples += cost.head_samples;
+        let Some(frequency) = cost.frequency else { return };
+        self.estimated_samples += cost.head_samples;
+        self.executed += frequency;
+        self.best_case += frequency * cost.best_case_cycles;
+        let possible = Interval { min: 0.0, max: frequency * scale.times_max() };
+        let interval = cost.frequency_interval.unwrap_or(possible);
+        self.executed_min += interval.min;
+        self.executed_max += interval.max;
+        self.merge(Some((frequency, cost.frequency_interval)), Some(scale.kind));
+    }
+
+    /// Adds other instructions' totals.
+    pub fn add(&mut self, more: &Totals) {
+        self.head_samples += more.head_samples;
+        self.estimated_samples += more.estimated_samples;
+        self.executed += more.executed;
+        self.executed_min += more.executed_min;
+        self.executed_max += more.executed_max;
+        self.best_case += more.best_case;
+        self.slot_cycles = self.slot_cycles.max(more.slot_cycles);
+        self.merge(more.most, more.scale);
+    }
+
+    fn merge(&mut self, most: Option<(f64, Option<Interval>)>, scale: Option<ScaleKind>) {
+        self.most = [self.most, most].into_iter().flatten().max_by(|a, b| a.0.total_cmp(&b.0));
+        self.scale = [self.scale, scale].into_iter().flatten().min();
+    }
+
+    /// Whether all frequencies are absolute.
+    pub fn is_absolute(&self) -> bool {
+        self.scale == Some(ScaleKind::Absolute)
+    }
+
+    /// Instructions executed over the period; `None` without an absolute scale.
+    pub fn absolute_executed(&self) -> Option<f64> {
+        (self.is_absolute() && self.executed > 0.0).then_some(self.executed)
+    }
+
+    /// The 90 % interval of the same.
+    pub fn executed_interval(&self) -> Interval {
+        Interval { min: self.executed_min, max: self.executed_max }
+    }
+
+    /// Cycles per instruction, never less than the processor needs; `None` without an absolute scale.
+    pub fn cpi(&self) -> Option<f64> {
+        let cpi = self.estimated_samples / self.absolute_executed()?;
+        Some(cpi.max(self.slot_cycles))
+    }
+
+    /// The 90 % interval of the cycles per instruction; without an absolute scale, what is possible.
+    pub fn cpi_interval(&self) -> Interval {
+        let samples = self.estimated_samples;
+        let chance = (ENDS / samples.max(1.0).sqrt()).exp();
+        let over =
+            |samples: f64, executed: f64| if executed > 0.0 { samples / executed } else { f64::INFINITY };
+        let least = if self.executed_max > 0.0 { samples / chance / self.executed_max } else { 0.0 };
+        let most = over((samples * chance).max(CHANCE_SAMPLES_MAX), self.executed_min);
+        let min = least.max(self.slot_cycles);
+        Interval { min, max: most.max(min) }
+    }
+
+    /// Cycles per instruction without dynamic stalls: the model's, which needs ratios of frequencies only.
+    pub fn best_case_cpi(&self) -> Option<f64> {
+        (self.executed > 0.0).then(|| self.best_case / self.executed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dwell_analysis::Confidence;
+
+    use super::*;
+
+    fn cost(frequency: f64, samples: f64, interval: Option<Interval>) -> InstructionCost {
+        InstructionCost {
+            frequency: Some(frequency),
+            frequency_interval: interval,
+            confidence: Confidence::Low,
+            cpi: Some(samples / frequency),
+            cpi_interval: Interval { min: 0.0, max: f64::INFINITY },
+            issue_cycles_min: 1.0,
+            best_case_cycles: 1.0,
+            gain_cycles: 0.0,
+            head_samples: samples,
+            stalls: Vec::new(),
+            kernel: None,
+        }
+    }
+
+    #[test]
+    fn without_an_absolute_scale_there_are_bounds_only() {
+        let scale = Scale { headroom: 2.0, ..Scale::default() };
+        let mut totals = Totals::none(0.125);
+        totals.add_instruction(&cost(100.0, 1000.0, None), &scale);
+        assert_eq!((totals.cpi(), totals.absolute_executed()), (None, None));
+        let Interval { min, max } = totals.cpi_interval();
+        assert!(min > 2.0 && min < 5.0 && max == f64::INFINITY, "{min} {max}");
+        assert_eq!(totals.best_case_cpi(), Some(1.0));
+    }
+
+    #[test]
+    fn what_is_absolute_in_part_is_bounded_by_that_part() {
+        let absolute = Scale { kind: ScaleKind::Absolute, headroom: 1.0, ..Scale::default() };
+        let mut totals = Totals::none(0.125);
+        let interval = Interval { min: 90.0, max: 110.0 };
+        totals.add_instruction(&cost(100.0, 1000.0, Some(interval)), &absolute);
+        assert_eq!(totals.cpi(), Some(10.0));
+        let Interval { min, max } = totals.cpi_interval();
+        assert!(min < 9.1 && min > 8.5 && max > 11.1 && max < 11.8, "{min} {max}");
+        let mut other = Totals::none(0.125);
+        other.add_instruction(&cost(50.0, 1000.0, None), &Scale { headroom: 1.0, ..Scale::default() });
+        totals.add(&other);
+        assert_eq!((totals.cpi(), totals.scale), (None, Some(ScaleKind::Procedure)));
+        let Interval { min, max } = totals.cpi_interval();
+        assert!(min > 9.0 && min < 11.0 && max > 22.2 && max < 23.5, "{min} {max}");
+    }
+}
