@@ -112,7 +112,7 @@ function drawnBlocks(listing: Listing): Drawn[] {
 /** How often a block runs and what its instructions take, as far as that is known. */
 function estimates(block: Listing['blocks'][number]): string[] {
   const executed = block.executions === null ? entriesText(block.per_entry) : `executed ${quantity(block.executions)}`;
-  const each = cyclesEach({ cpi: block.cpi, cpiMin: block.cpi_min, cpiMax: block.cpi_max, bestCaseCpi: block.best_case_cpi }, '');
+  const each = cyclesEach({ cpi: block.cpi, cpiMin: block.cpi_min, bestCaseCpi: block.best_case_cpi }, '');
   const best = shortCycles(block.best_case_cpi);
   const cost = each === undefined ? `ideal CPI ${best}` : `CPI ${each.trim()} (ideal ${best})`;
   return [...(executed === undefined ? [] : [executed]), cost];
@@ -135,7 +135,7 @@ function drawnEdges(listing: Listing, blocks: readonly Drawn[]): Edge[] {
       if (to === undefined) return [];
       const part = frequency === null || leaving <= 0 ? null : frequency / leaving;
       const weight = Math.sqrt((frequency ?? 0) / busiest);
-      return [{ from, to, executions: listing.scale.kind === 'absolute' ? executions : null, part, weight, falls: to === from + 1, lane: 0 }];
+      return [{ from, to, executions, part, weight, falls: to === from + 1, lane: 0 }];
     });
   });
   edges.sort((a, b) => Math.abs(a.from - a.to) - Math.abs(b.from - b.to));
@@ -211,7 +211,7 @@ function baseline(block: Drawn, line: number): number {
 }
 
 function instructionLine(instruction: ListingInstruction): string {
-  const cost = instruction.head_samples < 0.5 ? '' : cyclesColumn(instruction.cpi, instruction.cpi_min);
+  const cost = instruction.head_samples < 0.5 ? '' : cyclesColumn(instruction.cpi, instruction.executions_relative === null ? null : instruction.cpi_min);
   const longest = instruction.stalls.filter(({ kind }) => kind === 'dynamic').sort((a, b) => b.share_max - a.share_max)[0];
   const why = longest === undefined ? '' : `  ${causeName(longest.cause)}`;
   const text = instruction.text.length > 40 ? `${instruction.text.slice(0, 39)}…` : instruction.text;

@@ -40,11 +40,12 @@ function lineCost(view: FileView, cost: CoreLineCost, line: number): LineCost {
     const { kind, cause, cyclesMin, cyclesMax, shareMax } = culprit;
     return { kind, cause, cyclesMin, cyclesMax, shareMax, uri: at?.uri ?? null, line: at?.line ?? null };
   });
-  const { samples, share, seconds, cycles, scale, executions, perEntry, cpi, cpiMin, cpiMax, bestCaseCpi, confidence, ties, procedures } = cost;
+  const { samples, share, seconds, cycles, scale, executions, executionsMin, executionsMax, perEntry, cpi, cpiMin, cpiMax, bestCaseCpi, confidence, ties,
+    procedures } = cost;
   const named = { ...cost, ties: ties.map((tie) => tieName(view.uri, line, tie, culprits)) };
   return {
-    line, label: shortLabel(named), lineEnd: lineEnd(named), samples, share, seconds, cycles, scale, executions, perEntry, cpi, cpiMin, cpiMax,
-    bestCaseCpi, confidence, culprits, ties, procedures,
+    line, label: shortLabel(named), lineEnd: lineEnd(named), samples, share, seconds, cycles, scale, executions,
+    executionsMin, executionsMax, perEntry, cpi, cpiMin, cpiMax, bestCaseCpi, confidence, culprits, ties, procedures,
   };
 }
 

@@ -37,7 +37,7 @@ export function hover(view: FileView | undefined, line: number, { detail, change
   const range = { start: { line, character: 0 }, end: { line, character: document.lineText(line).length } };
   const places = detail === null || detail.places.length === 0 ? [procedureList(cost.procedures)] : placeList(view, detail, commandLinks);
   const since = change === null ? '' : changeMarkdown(change);
-  const known = scaleText(cost.scale, evidence);
+  const known = `Scale: ${escapeMarkdown(scaleText(cost.scale, evidence))}.`;
   const parts = [timeLine(view.uri, cost), countLine(cost), since, ...places, lossList(view.uri, cost), known, ...noteList(view), legendLink(commandLinks)];
   return { contents: { kind: MarkupKind.Markdown, value: joined(parts) }, range };
 }
@@ -181,7 +181,7 @@ function stallLine(stalls: readonly LineStall[]): string[] {
   if (stalls.length === 0) return [];
   const together = asOne(stalls);
   const causes = alternatives([...new Set(stalls.map(({ cause }) => causeName(cause)))]);
-  const [from = ''] = stalls.map(({ sources, levels }) => sourcesText(sources, levels)).filter((words) => words !== '');
+  const [from = ''] = stalls.map(({ sources }) => sourcesText(sources)).filter((words) => words !== '');
   const culprits = new Map(stalls.flatMap(({ culpritAddress: at, culpritText }) => (at === null ? [] : [[at, `${at.toString(16)} ${culpritText ?? ''}`.trimEnd()]])));
   const by = culprits.size === 0 ? '' : `← ${[...culprits.values()].join(', ')}`;
   return [['         ', bubble(together, 12), stallAmount(together), causes, from, by].filter((part) => part !== '').join(' ')];

@@ -32,18 +32,19 @@ Where room is short, parts are left out from the right.
 
 | words | meaning |
 | --- | --- |
-| D-cache miss | Data is not in the nearest cache and comes from a farther one (L2, LLC) or from main memory (DRAM). |
-| DTLB miss | The processor has to look up where in memory a page of data lies. |
-| I-cache miss, ITLB miss | The same two for instructions. |
-| mispredict | The processor guessed a branch wrong and had to start over on the other side. |
-| write buffer | Stores come faster than memory takes them. |
-| store forwarding, 4K aliasing | A load follows a store to the same, or nearly the same, address and has to wait for it. |
-| dependency | An operand is not ready: an earlier instruction still computes it. |
-| unit busy, multiplier, divider | An arithmetic unit is still busy with an earlier instruction. |
-| slotting | The processor cannot start more instructions in one cycle. |
-| sync | A lock, a fence or an atomic operation. |
-| page fault, system | The kernel works on behalf of this line. |
-| unexplained | None of the causes that Dwell knows fits. |
+| memory (D-cache miss) | Data is not in the nearest cache and comes from a farther one (L2, LLC) or from main memory (DRAM). |
+| memory (DTLB miss) | The processor has to look up where in memory a page of data lies. |
+| memory (store not forwarded, 4K aliasing) | A load follows a store to the same, or nearly the same, address and has to wait for it. |
+| memory (page fault) | The page was not there yet: the kernel had to provide it. |
+| room for stores (write buffer full) | Stores come faster than memory takes them. |
+| a mispredicted branch | The processor guessed a branch wrong and had to start over on the other side. |
+| code (I-cache miss, ITLB miss) | The instructions themselves had to come from a farther cache or memory. |
+| the divider, the multiplier, a busy unit | An arithmetic unit is still busy with an earlier instruction. |
+| a busy unit (slotting) | The processor cannot start more instructions of this kind in one cycle. |
+| an earlier result | An operand is not ready: an earlier instruction still computes it. |
+| other processors (synchronization) | A lock, a fence or an atomic operation. |
+| the kernel | The kernel works on behalf of this line: a system call or an interrupt. |
+| something unexplained | None of the causes that Dwell knows fits. |
 
 *Static* causes follow from the instructions alone and happen each time. *Dynamic* ones depend on data and on what else runs.
 
@@ -58,13 +59,13 @@ counters in registers, or counted entries of functions. How far that reaches is 
 
 | scale | what is known | what is shown |
 | --- | --- | --- |
-| absolute | How often each instruction ran. | Executions and cycles per instruction, with the range that holds in nine of ten cases. |
+| absolute | How often each instruction ran. | Executions and cycles per instruction. |
 | program | How often code ran compared with other code of the same program. | Ratios and bounds. |
 | procedure | How often code ran compared with other code of the same function. | Ratios and bounds. |
 
 - **A ratio**: \`2.0 per entry of the loop\` means that the line runs twice each time the loop is entered. It needs no scale.
 - **A bound**: \`≥ 4.0 cycles/instr\` means that an instruction takes at least four cycles on average. The true number may be larger.
-- **A range**: \`4.0–9.0 cycles/instr\` holds with a probability of 90 %.
+- **A range**, in hovers and listings: \`90 % interval 60 to 72\` holds in nine of ten cases.
 
 ## Why a number is missing
 

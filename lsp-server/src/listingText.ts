@@ -52,7 +52,7 @@ export function listingText(listing: Listing, summary: Summary | null = null): T
       lines.push(sourceLine(listing, instruction));
       source = place;
     }
-    lines.push(...bubbles(instruction, legend), ...kernelTime(instruction, table), instructionLine(instruction, table));
+    lines.push(...bubbles(instruction, legend, table), ...kernelTime(instruction, table), instructionLine(instruction, table));
   }
   return lines;
 }
@@ -105,7 +105,7 @@ function blockHead(block: Block, { instructions: size, samples }: BlockSums = { 
   const best = `*** best case ${perBlock(block.best_case_cpi)}`;
   if (samples < 0.5) return `${best}, no samples`;
   if (!absolute) {
-    const least = block.cpi_min === null || block.cpi_min < 0.005 ? undefined : `actual at least ${perBlock(block.cpi_min)}`;
+    const least = block.frequency === null ? 'no estimate' : block.cpi_min < 0.005 ? undefined : `actual at least ${perBlock(block.cpi_min)}`;
     const entries = entriesText(block.per_entry);
     return [best, least, entries, `${percent(samples / all)} of the procedure`].filter((part) => part !== undefined).join(', ');
   }
@@ -151,10 +151,10 @@ function letterOf(cause: string): readonly [string, string] {
 }
 
 /** What may have held the instruction up and for how long: static causes first; a letter is explained once. */
-function bubbles(instruction: ListingInstruction, legend: Set<string>): TextLine[] {
+function bubbles(instruction: ListingInstruction, legend: Set<string>, { absolute }: Table): TextLine[] {
   return (['static', 'dynamic'] as const).flatMap((kind) => {
     const stalls = instruction.stalls.filter((stall) => stall.kind === kind);
-    const together = asOne(stalls.map(stallOf));
+    const together = asOne(stalls.map((stall) => stallOf(stall, absolute)));
     if (stalls.length === 0 || !isBubble(together)) return [];
     const text = `${stalls.map((stall) => letterOf(stall.cause)[0]).join('')} ${bubble(together, 24)} ${stallAmount(together)}${origin(stalls)}${explain(stalls, legend)}`;
     const culprits = culpritsOf(stalls);
@@ -162,8 +162,9 @@ function bubbles(instruction: ListingInstruction, legend: Set<string>): TextLine
   });
 }
 
-function stallOf({ cycles_min: cyclesMin, cycles_max: cyclesMax, share_min: shareMin, share_max: shareMax }: ListingStall): Stall {
-  return { cyclesMin, cyclesMax, shareMin, shareMax };
+/** Without an absolute scale the most that a dynamic stall lasts is no bound, and its share of the time stands for it. */
+function stallOf({ kind, cycles_min: cyclesMin, cycles_max: most, share_min: shareMin, share_max: shareMax }: ListingStall, absolute: boolean): Stall {
+  return { cyclesMin, cyclesMax: absolute || kind === 'static' ? most : null, shareMin, shareMax };
 }
 
 /** Why the instruction entered the kernel, and for how long: samples are counted; without a scale cycles are not known. */
@@ -177,10 +178,8 @@ function kernelTime({ kernel, file, line }: ListingInstruction, { all }: Table):
 
 /** Where the data of the longest data miss may have come from. */
 function origin(stalls: readonly ListingStall[]): string {
-  const length = ({ cycles_max: most, share_max: share }: ListingStall): number => most ?? share;
-  const [longest] = stalls.filter(({ sources, levels }) => sources.length + levels.length > 0).sort((a, b) => length(b) - length(a));
-  const from = longest === undefined ? '' : sourcesText(longest.sources, longest.levels);
-  return from === '' ? '' : ` ${from}`;
+  const [longest] = stalls.filter(({ sources }) => sources.length > 0).sort((a, b) => b.share_max - a.share_max);
+  return longest === undefined ? '' : ` ${sourcesText(longest.sources)}`;
 }
 
 function explain(stalls: readonly ListingStall[], legend: Set<string>): string {
@@ -217,7 +216,7 @@ function instructionLine(instruction: ListingInstruction, table: Table): TextLin
   const samples = Math.round(instruction.head_samples);
   const culprits = culpritsOf(instruction.stalls);
   // Issued or retired together with its predecessor (the paper's "(dual issue)"), or too short to be seen.
-  const cost = samples === 0 ? '·' : cyclesColumn(instruction.cpi, table.absolute ? null : instruction.cpi_min);
+  const cost = samples === 0 ? '·' : cyclesColumn(instruction.cpi, instruction.executions_relative === null ? null : instruction.cpi_min);
   const culprit = culprits.map((address) => address.toString(16)).join(' ');
   const share = samples === 0 ? '' : percent(instruction.head_samples / table.all);
   const text = columns({ address: address.toString(16), instruction: instruction.text, samples: samples === 0 ? '' : count(samples), share, cost, culprit }, table);

@@ -179,6 +179,8 @@ export interface LineCost {
   cycles: number | null;
   scale: ScaleKind;
   executions: number | null;
+  executionsMin: number | null;
+  executionsMax: number | null;
   perEntry: PerEntry | null;
   cpi: number | null;
   cpiMin: number | null;
@@ -300,7 +302,7 @@ export interface SummaryResult {
   procedures: number;
   proceduresLeftOut: number;
   cycles: number | null;
-  scale: ScaleKind;
+  scale: ScaleKind | null;
   instructions: number | null;
   cpi: number | null;
   cpiMin: number | null;

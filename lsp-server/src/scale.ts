@@ -3,20 +3,20 @@
  * its types.
  */
 import type { ScaleKind } from './protocol';
-import { cpi, percent } from './text';
+import { cpi } from './text';
 
 const words: Readonly<Record<ScaleKind, string>> = {
-  absolute: 'Executions are known as numbers',
-  program: 'Executions are known up to one factor of the program, so ratios and bounds are shown',
-  procedure: 'Executions are known up to one factor of the function, so ratios and bounds are shown',
+  absolute: 'executions are absolute numbers',
+  program: 'executions are known as ratios between procedures of the program; CPI has lower bounds only',
+  procedure: 'executions are known as ratios within the procedure; CPI has lower bounds only',
 };
 
-/** `Executions are known as numbers: a counter of the program, 3 loops.`. */
+/** `executions are absolute numbers (a counter of the program; 3 loops)`. */
 export function scaleText(kind: ScaleKind, evidence: readonly string[]): string {
-  return `${words[kind]}${evidence.length === 0 ? '' : `: ${evidence.join('; ')}`}.`;
+  return `${words[kind]}${evidence.length === 0 ? '' : ` (${evidence.join('; ')})`}`;
 }
 
-/** A stall's bounds: `cyclesMax` is null where the scale is not known, shares are of the instruction's time. */
+/** A stall's bounds: `cyclesMax` is null where the scale is not absolute, shares are of the instruction's time. */
 export interface Stall {
   cyclesMin: number;
   cyclesMax: number | null;
@@ -48,12 +48,12 @@ export function bubble({ cyclesMax, shareMax }: Stall, most: number): string {
   return '•'.repeat(1 + Math.min(most, Math.floor(size)));
 }
 
-/** `1.0–18.0cy`, `18.0cy`; without a scale `40.0–85.0% of its time`. */
+/** `1.0–18.0cy`, `18.0cy`; without a scale `40–85% of its time`. */
 export function stallAmount({ cyclesMin, cyclesMax, shareMin, shareMax }: Stall): string {
   if (cyclesMax !== null) return cyclesMin < 0.05 || cyclesMin >= cyclesMax ? `${cyclesMax.toFixed(1)}cy` : `${cyclesMin.toFixed(1)}–${cyclesMax.toFixed(1)}cy`;
-  const most = percent(Math.min(1, shareMax));
-  const range = shareMin < 0.005 ? `up to ${most}` : shareMin >= shareMax ? most : `${percent(shareMin).replace('%', '')}–${most}`;
-  return `${range} of its time`;
+  const [least, most] = [shareMin, shareMax].map((share) => (100 * Math.min(1, share)).toFixed(0));
+  const range = least === '0' ? `up to ${most}` : least === most ? most : `${least}–${most}`;
+  return `${range}% of its time`;
 }
 
 /** `18.0cy`; `≥4.0cy` where only a bound is known and says something; else nothing. */

@@ -76,10 +76,10 @@ export function summaryText(summary: Summary): string[] {
 }
 
 function cpiRows(summary: Summary): string[] {
-  const { cpi: actual, cpiMin, cpiMax, bestCaseCpi: best, instructions } = summary;
+  const { cpi: actual, cpiMin, bestCaseCpi: best, instructions } = summary;
   if (best === null) return ['Best case and actual CPI: no estimate'];
   if (actual === null) {
-    const bound = cyclesEach({ cpi: null, cpiMin, cpiMax, bestCaseCpi: null }, 'CPI') ?? 'not known';
+    const bound = cyclesEach({ cpi: null, cpiMin, bestCaseCpi: null }, 'CPI') ?? 'not known';
     return [`Best case ${cpi(best)} CPI, actual ${bound}: how often it ran is known up to a factor`];
   }
   const executed = instructions === null ? '' : `, ${quantity(instructions)} instructions`;

@@ -13,7 +13,6 @@ export interface Cost {
   /** Null unless the scale is absolute. */
   cpi: number | null;
   cpiMin: number | null;
-  cpiMax: number | null;
   bestCaseCpi: number | null;
   perEntry?: PerEntry | null;
   /** The most costly first. */
@@ -89,12 +88,14 @@ export function causeName(cause: string): string {
 
 const levelNames: Readonly<Record<string, string>> = { l2: 'L2', 'last-level': 'LLC' };
 
-/** `from L2 (92.0% of executions) or memory (10.0%)`: where the data of a miss may have come from; `from L2, LLC or DRAM` where the scale
- *  is not known, and nothing where nothing is. */
-export function sourcesText(sources: readonly { level: string; part: number | null }[], levels: readonly string[]): string {
-  const parts = sources.flatMap(({ level, part }) => (part === null ? [] : [`${levelNames[level] ?? level} (${percent(part)})`]));
-  const names = parts.length > 0 && parts.length === sources.length ? parts : levels;
-  return names.length === 0 ? '' : `from ${alternatives(names)}`.replace('%)', '% of executions)');
+/** `from L2 (92.0% of executions) or memory (10.0%)`, `from L2, LLC or memory` where the scale is not absolute: where the data of a miss
+ *  may have come from; nothing where nothing is known. */
+export function sourcesText(sources: readonly { level: string; part: number | null }[]): string {
+  const names = sources.map(({ level, part }, at) => {
+    const name = levelNames[level] ?? level;
+    return part === null ? name : `${name} (${percent(part)}${at === 0 ? ' of executions' : ''})`;
+  });
+  return names.length === 0 ? '' : `from ${alternatives(names)}`;
 }
 
 /** `a`, `a or b`, `a, b or c`. */
@@ -110,13 +111,10 @@ export function shortShare(share: number): string {
   return `${value < 9.95 ? value.toFixed(1) : value.toFixed(0)} %`;
 }
 
-/** `3.0 s`, `41 s`, `0.41 s`, `12 ms`; long times in minutes and hours. */
+/** CPU time: `3.0 s`, `41 s`, `12 ms`, `1,234 s`. */
 export function duration(seconds: number): string {
-  if (seconds >= 7200) return `${(seconds / 3600).toFixed(1)} h`;
-  if (seconds >= 600) return `${(seconds / 60).toFixed(0)} min`;
-  if (seconds >= 9.95) return `${seconds.toFixed(0)} s`;
-  if (seconds >= 0.995) return `${seconds.toFixed(1)} s`;
-  if (seconds >= 0.0995) return `${seconds.toFixed(2)} s`;
+  if (seconds >= 9.95) return `${count(seconds)} s`;
+  if (seconds >= 0.9995) return `${seconds.toFixed(1)} s`;
   return seconds > 0 && seconds < 0.0005 ? '<1 ms' : `${(1000 * seconds).toFixed(0)} ms`;
 }
 
@@ -126,19 +124,15 @@ export function shortCycles(value: number): string {
 }
 
 /** How many times the ideal a bound must be to say something. */
-const tellingBound = 2;
-/** Maximum over minimum, for a range to be shown as one. */
-const tellingRange = 3;
+const tellingBound = 1.5;
 
-type Cpi = Pick<Cost, 'cpi' | 'cpiMin' | 'cpiMax' | 'bestCaseCpi'>;
+type Cpi = Pick<Cost, 'cpi' | 'cpiMin' | 'bestCaseCpi'>;
 
-/** `66 cycles/instr`; where the scale is not absolute a bound that says something, `≥ 4.0 cycles/instr` or `4.0–9.0 cycles/instr`;
- *  nothing where none does. */
-export function cyclesEach({ cpi: actual, cpiMin: min, cpiMax: max, bestCaseCpi: best }: Cpi, unit = 'cycles/instr'): string | undefined {
+/** `66 cycles/instr`; where the scale is not absolute a bound that says something, `≥ 4.0 cycles/instr`; nothing where none does. */
+export function cyclesEach({ cpi: actual, cpiMin: least, bestCaseCpi: best }: Cpi, unit = 'cycles/instr'): string | undefined {
   if (actual !== null) return `${shortCycles(actual)} ${unit}`;
-  if (min === null || min <= 0 || (best !== null && min < tellingBound * best)) return undefined;
-  if (max !== null && max <= tellingRange * min) return `${shortCycles(min)}–${shortCycles(max)} ${unit}`;
-  return `≥ ${shortCycles(min)} ${unit}`;
+  if (least === null || least < 0.005 || (best !== null && least < tellingBound * best)) return undefined;
+  return `≥ ${shortCycles(least)} ${unit}`;
 }
 
 /** The same with its best case: `66 cycles/instr (ideal 1.3)`. */
@@ -188,10 +182,12 @@ export function shortLabel(cost: Cost): string {
   return fits ?? `${joined([first, causes.at(-1)]).slice(0, hintLengthMax - 1)}…`;
 }
 
-/** `waits for memory (D-cache or DTLB miss)`, `memory (D-cache or DTLB miss)`, `waits for memory`: all the causes that are tied, in ever
- *  fewer words. */
+/** `waits for memory (D-cache or DTLB miss)`, `memory (D-cache or DTLB miss)`, `waits for memory`, `memory`: all the causes that are
+ *  tied, in ever fewer words. */
 function shorterCauses(text: string): string[] {
-  return [...new Set([text, text.replace(/^waits for /, ''), text.replace(/ \([^)]*\)$/, '')])];
+  const bare = text.replace(/^waits for /, '');
+  const general = (words: string): string => words.replace(/ \([^)]*\)/g, '');
+  return [text, bare, general(text), general(bare)];
 }
 
 function arrow(text: string, place: string | null): string {

@@ -7,7 +7,7 @@ import type { DiffChange, Verdict } from './protocol';
 import { cpi, hintLengthMax, percent } from './text';
 
 /** Of everything together neither count nor cost is known: its factors are those of its parts. */
-export const noFactors: DiffFactors = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null };
+export const noFactors: DiffFactors = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null, tellsApart: false };
 
 /** Samples are whole; a fraction of one is none. */
 const seen = 0.5;
@@ -36,14 +36,14 @@ export function diffChange(change: CoreChange, factors: DiffFactors, periodCycle
   };
 }
 
-/** Of the two factors, the one that moved further in the change's direction gives the name. They are null unless the evidence of both sides
- *  tells them apart; then it is only more or less time. */
-export function verdictOf(change: CoreChange, { countRatio, costRatio }: DiffFactors): Verdict {
+/** Of the two factors, the one that moved further in the change's direction gives the name. Where the evidence of both sides does not
+ *  tell them apart, it is more or less time. */
+export function verdictOf(change: CoreChange, { countRatio, costRatio, tellsApart }: DiffFactors): Verdict {
   if (!change.significant) return 'noise';
   if (change.samplesA < seen) return 'new';
   if (change.samplesB < seen) return 'gone';
   const grew = change.change > 0;
-  if (countRatio === null || costRatio === null) return grew ? 'more' : 'less';
+  if (!tellsApart || countRatio === null || costRatio === null) return grew ? 'more' : 'less';
   const count = Math.log(countRatio);
   const cost = Math.log(costRatio);
   if (grew) return count > cost ? 'more-often' : 'slower';

@@ -76,6 +76,7 @@ test('where the evidence does not tell count from cost it is more or less time, 
   const label = (before: number, after: number, of = noFactors): string => diffChange(change(before, after), of, null).label;
   assert.equal(label(100, 200), '+10.0% · more time ×2.00');
   assert.equal(label(200, 100), '−10.0% · less time ×0.50');
+  assert.equal(label(100, 200, { ...factors(1.1, 1.8), tellsApart: false }), '+10.0% · more time ×2.00 · CPI 2.0→3.6');
   assert.equal(label(100, 200, factors(1.1, 1.8)), '+10.0% · slower ×1.80 · CPI 2.0→3.6');
 });
 

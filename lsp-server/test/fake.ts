@@ -103,6 +103,8 @@ export function lineCost(line: number, share: number, more: Partial<LineCost> = 
     cycles: share * 1e10,
     scale: 'absolute',
     executions: 1e6,
+    executionsMin: 0.9e6,
+    executionsMax: 1.1e6,
     perEntry: { executions: 1, of: 'loop' },
     cpi: 3.1,
     cpiMin: 2.9,
@@ -157,10 +159,10 @@ export function unscaledListing(): Listing {
       ...instruction,
       executions: null,
       cpi: null,
-      cpi_min: instruction.cpi === null ? null : instruction.cpi / 3,
+      cpi_min: (instruction.cpi ?? 0) / 3,
       stalls: instruction.stalls.map((stall) => ({
-        ...stall, cycles_min: 0, cycles_max: null, share_max: stall.kind === 'static' ? 0.02 : 0.9,
-        sources: stall.sources.map((source) => ({ ...source, part: null })), levels: stall.sources.length > 0 ? ['L2', 'LLC', 'DRAM'] : [],
+        ...stall, cycles_min: 0, share_max: stall.kind === 'static' ? 0.02 : 0.9,
+        sources: stall.sources.length === 0 ? [] : (['l2', 'last-level', 'memory'] as const).map((level) => ({ level, part: null })),
       })),
     })),
   };
@@ -168,7 +170,7 @@ export function unscaledListing(): Listing {
 
 /** DCPI's Figure 2, shortened. */
 export function listing(): Listing {
-  const relative = { executions_min: null, executions_max: null, executions_relative: 4e5, cpi_min: null, cpi_max: null, per_entry: null };
+  const relative = { executions_min: null, executions_max: null, executions_relative: 4e5, cpi_min: 0, cpi_max: null };
   const instruction = { file: '/src/copy.c', line: 3, executions: 4e5, ...relative, gain_cycles: 0, confidence: 'high' as const, stalls: [], kernel: null, operands: [] };
   const bounds = { share_min: 0, share_max: 1, levels: [] };
   return {
@@ -187,10 +189,11 @@ export function listing(): Listing {
         frequency: 1550,
         executions: 1550 * 62000,
         ...relative,
+        per_entry: null,
         confidence: 'high',
         cpi: 10.77,
         best_case_cpi: 0.62,
-        successors: [{ to: 0x9810, frequency: 1500, executions: null }],
+        successors: [{ to: 0x9810, frequency: 1500, executions: null, executions_relative: 1500 }],
       },
     ],
     instructions: [
@@ -232,13 +235,13 @@ export function change(samplesA: number, samplesB: number, significant = true): 
 
 /** `count` times the executions, each taking `cost` times as long. */
 export function factors(count: number, cost: number): DiffFactors {
-  return { executionsA: 1e6, executionsB: 1e6 * count, cpiA: 2, cpiB: 2 * cost, countRatio: count, costRatio: cost };
+  return { executionsA: 1e6, executionsB: 1e6 * count, cpiA: 2, cpiB: 2 * cost, countRatio: count, costRatio: cost, tellsApart: true };
 }
 
 /** `copy` became slower, `paste` is new. */
 function diff(a: string[], b: string[], ofOne: boolean): Diff {
   const place = (address: number, text: string): Diff['instructions'][number]['a'] => ({ address, text, file: '/src/copy.c', line: 4 });
-  const unknown = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null };
+  const unknown = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null, tellsApart: false };
   return {
     a: { ...side, epochs: a },
     b: { ...side, epochs: b },
@@ -278,8 +281,8 @@ function fileChanges(a: string[], b: string[]): FileChanges {
 }
 
 function lineDetail(line: number): LineDetail {
-  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 0, cyclesMax: 18, shareMin: 0, shareMax: 1, sources: [{ level: 'memory' as const, part: 0.18 }], levels: ['DRAM'], culpritAddress: 0x9810, culpritText: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
-  const instruction = { executions: 4e5, executionsRelative: 4e5, cpiMin: null, cpiMax: null, confidence: 'high' as const };
+  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 0, cyclesMax: 18, shareMin: 0, shareMax: 1, sources: [{ level: 'memory' as const, part: 0.18 }], levels: ['DRAM' as const], culpritAddress: 0x9810, culpritText: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
+  const instruction = { executions: 4e5, executionsRelative: 4e5, cpiMin: 0, cpiMax: null, confidence: 'high' as const };
   const place = { procedure: 'copy:copy', demangled: 'copy', share: 0.3, scale: 'absolute' as const, cpi: 10, cpiMin: 9, cpiMax: 11, omittedInstructions: 0 };
   return {
     epochs: ['e1'],

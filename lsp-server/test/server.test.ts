@@ -137,7 +137,7 @@ test('one question serves hints, lenses and hovers', async () => {
     "- slotting (static) · up to 10.0% of the line's time, 1.0 G cycles to 3.0 G cycles",
   ]);
   assert.ok(value.includes('In `copy` · 30.0% · 10 cycles/instr'));
-  assert.ok(value.endsWith('Executions are known as numbers: time alone, in order.'), value);
+  assert.ok(value.endsWith('Scale: executions are absolute numbers (time alone, in order).'), value);
   assert.equal(noHover, null);
   await stop(started);
 });
@@ -154,7 +154,7 @@ test('without a scale a hover has bounds and ratios instead of numbers', async (
   assert.equal(shown[2], '≥ 4.0 cycles per instruction (ideal 0.50) · executed 2.0 times per entry of the loop · 312 cpu-clock samples');
   // A culprit that no tie names is told all the same.
   assert.ok(value.includes(`- D-cache miss ← [:3](${uri}#L3) · up to 85.0% of the line's time\n`), value);
-  assert.match(value, /Executions are known up to one factor of the function, so ratios and bounds are shown/);
+  assert.match(value, /Scale: executions are known as ratios within the procedure; CPI has lower bounds only/);
   await stop(started);
 });
 

@@ -12,7 +12,7 @@ const scaleKind = z
   .describe('how far executions are known: absolute: as numbers; program, procedure: up to one factor of the program or of the procedure, so only ratios and bounds are given');
 const unlessAbsolute = 'null: no estimate, or the scale is not absolute';
 const cpi = z.number().nullable().describe(`cycles per instruction executed, estimated; ${unlessAbsolute}`);
-const cpiMin = z.number().nullable().describe('the least it can be (90 % interval); null: no estimate');
+const cpiMin = z.number().nullable().describe('the least it can be (90 % interval; without an absolute scale the least that is possible); null: no estimate');
 const cpiMax = z.number().nullable().describe('the most it can be (90 % interval); null: no estimate, or nothing bounds it');
 const executions = z.number().nullable().describe(`estimated; ${unlessAbsolute}`);
 const perEntry = z
@@ -104,7 +104,7 @@ const stall = z.object({
   kind: z.enum(['static', 'dynamic']).describe('static: it follows from the instructions alone'),
   cause: z.string(),
   cyclesMin: z.number().describe('cycles per execution that it explains at least'),
-  cyclesMax: z.number().nullable().describe('cycles per execution that it may explain at most; null: the scale is not absolute'),
+  cyclesMax: z.number().nullable().describe('cycles per execution that it may explain at most; null: of a dynamic stall, where the scale is not absolute'),
   shareMin: share("part of the instruction's time that it explains at least"),
   shareMax: share("part of the instruction's time that it may explain at most"),
   culpritAddress: z.number().nullable().describe('the instruction to blame; null: none is known'),
@@ -132,7 +132,6 @@ export const listingOut = z.object({
       executionsMin: executions.describe('the least they can be (90 % interval); null likewise'),
       executionsMax: executions.describe('the most they can be (90 % interval); null likewise'),
       executionsRelative: z.number().nullable().describe('executions up to the factor that the scale leaves open: compare, do not read as a number'),
-      perEntry,
       cpi: cpi.describe(`cycles it was waited for, per execution; ${unlessAbsolute}`),
       cpiMin,
       cpiMax,
@@ -165,6 +164,8 @@ export const linesOut = z.object({
       cycles,
       scale: scaleKind,
       executions: executions.describe(`estimated executions of the line's most executed instruction; ${unlessAbsolute}`),
+      executionsMin: executions.describe('the least they can be (90 % interval); null likewise'),
+      executionsMax: executions.describe('the most they can be (90 % interval); null likewise'),
       perEntry,
       cpi,
       cpiMin,
@@ -218,7 +219,7 @@ export const summaryOut = z
     proceduresLeftOut: z.number().describe('those with samples that could not be, or are too small to matter'),
     talliedShare: share('part of them that the table is made of: those of instructions whose frequency is known'),
     cycles,
-    scale: scaleKind,
+    scale: scaleKind.nullable().describe('the least of all that was tallied'),
     instructions: executions.describe(`estimated instructions executed; ${unlessAbsolute}`),
     cpi,
     cpiMin,
