@@ -162,8 +162,8 @@ export function lineEnd(cost: Cost): string {
   ]);
 }
 
-/** The same within `hintLengthMax`. What is estimated goes first, then the seconds, then words of the cause and the culprit's place:
- *  they are in the hover. A cause itself stays. */
+/** The same within `hintLengthMax`. What is estimated goes first, then the seconds, then the culprit's place, then words of the
+ *  cause: they are in the hover. */
 export function shortLabel(cost: Cost): string {
   const { share, seconds, ties: [tie] = [] } = cost;
   const first = shortShare(share);
@@ -175,7 +175,7 @@ export function shortLabel(cost: Cost): string {
     [first, time, cause && arrow(cause, place), cyclesAndIdeal(cost)],
     [first, time, cause && arrow(cause, place)],
     ...causes.slice(1, 2).map((words) => [first, time, arrow(words, place)]),
-    ...causes.map((words) => [first, arrow(words, place)]),
+    ...causes.slice(0, 2).map((words) => [first, arrow(words, place)]),
     ...causes.map((words) => [first, words]),
   ];
   const fits = forms.map(joined).find((text) => text.length <= hintLengthMax);

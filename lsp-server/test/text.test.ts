@@ -58,7 +58,7 @@ test('a short label fits: what is estimated goes first, the cause never', () => 
   assert.equal(label('waits for the divider', ':41'), '28 % · 3.0 s · waits for the divider ← :41');
   assert.equal(label('waits for the divider', ':12345'), '28 % · 3.0 s · the divider ← :12345');
   assert.equal(label(memory, ':41'), '28 % · memory (D-cache or DTLB miss) ← :41');
-  assert.equal(label(memory, ':411'), '28 % · waits for memory ← :411');
+  assert.equal(label(memory, ':411'), '28 % · memory (D-cache or DTLB miss)');
   assert.equal(label(memory, 'a_long_name.h:1234'), '28 % · memory (D-cache or DTLB miss)');
   assert.equal(label('waits for memory (D-cache or DTLB miss) or a mispredicted branch', ':41'), '28 % · memory or a mispredicted branch');
   for (const text of ['waits for something (of many causes that nobody has heard of)', 'a cause that has a name of far more than forty characters']) {

@@ -60,7 +60,7 @@ test('a share as a bar: quarters, and what is there at all shows', () => {
 });
 
 const lineCost = (line: number, share: number): LineCost => ({
-  line, share, label: '', lineEnd: `of line ${line}`, samples: {}, seconds: 1, cycles: null, scale: 'procedure', executions: null, perEntry: null, cpi: null,
+  line, share, label: '', lineEnd: `of line ${line}`, samples: {}, seconds: 1, cycles: null, scale: 'procedure', executions: null, executionsMin: null, executionsMax: null, perEntry: null, cpi: null,
   cpiMin: null, cpiMax: null, bestCaseCpi: null, confidence: 'low', culprits: [], ties: [], procedures: [],
 });
 

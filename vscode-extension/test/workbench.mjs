@@ -154,14 +154,15 @@ export class Workbench {
     return this.page.frameLocator('iframe.webview.ready').last().frameLocator('#active-frame');
   }
 
-  /** What extensions have drawn after lines in sight: `{line, text}`. Monaco marks it with a generated class alone; lines are placed
-   *  by their `top`. */
+  /** What extensions have drawn after lines in sight: `{line, text}`. It is no text of the page but of generated styles; lines are
+   *  placed by their `top`. */
   lineEnds(editor = this.editor()) {
     return editor.evaluate((root) => {
       const numbers = new Map([...root.querySelectorAll('.margin-view-overlays > div')]
         .map((line) => [line.style.top, Number(line.querySelector('.line-numbers')?.textContent)]));
       return [...root.querySelectorAll('.view-lines > .view-line')].flatMap((line) => {
-        const text = [...line.querySelectorAll('span[class*="ced-"]')].map((span) => span.textContent).join('').replaceAll('\u00a0', ' ').trim();
+        const drawn = [...line.querySelectorAll('span[class*="ced-"]')].map((span) => globalThis.getComputedStyle(span, '::after').content);
+        const text = drawn.filter((content) => content.startsWith('"')).map((content) => JSON.parse(content)).join(' ').replaceAll('\u00a0', ' ').trim();
         return text ? [{ line: numbers.get(line.style.top), text }] : [];
       });
     });
