@@ -108,7 +108,7 @@ A line that costs nothing any more is there for its change."
           (push (if change (append (list :change change) cost) cost) rows)))
       (maphash (lambda (line change)
                  (when (dwell--significant-p change)
-                   (push (list :line line :share 0.0 :culprits [] :confidence "low" :change change) rows)))
+                   (push (list :line line :share 0.0 :culprits [] :ties [] :change change) rows)))
                by-line)
       (vconcat (sort rows (lambda (a b) (< (plist-get a :line) (plist-get b :line))))))))
 
@@ -165,7 +165,7 @@ Those past the end of the buffer are passed over."
   "Show the cost of OVERLAY, as of an edited line if STALE."
   (let* ((cost (overlay-get overlay 'dwell-cost))
          (label (if stale
-                    (propertize (concat "edited · " (dwell--format-share (plist-get cost :share)))
+                    (propertize (concat "edited · was " (dwell--format-short-share (plist-get cost :share)))
                                 'face 'dwell-stale)
                   (dwell--line-label cost))))
     (overlay-put overlay 'dwell-stale stale)
@@ -204,8 +204,8 @@ Those past the end of the buffer are passed over."
                       (match-string 0 (overlay-get overlay 'dwell-text))))
          (change (and (not stale) (dwell--change-since cost)))
          (label (dwell--join (and stale "edited")
-                             (dwell--format-share (plist-get cost :share))
-                             (dwell--format-cycles cost)
+                             (dwell--format-short-share (plist-get cost :share))
+                             (dwell--format-seconds cost)
                              (dwell--format-cpi cost)
                              (plist-get cost :label)
                              (and change (not (dwell--significant-p change)) "as before"))))

@@ -53,7 +53,7 @@
     (dwell-hottest-line)
     (when-let ((line (getenv "DWELL_TEST_LINE")))
       (should (= (string-to-number line) (line-number-at-pos))))
-    (should (string-match-p "[0-9]%" (cdr (assoc (line-number-at-pos) (dwell-test-overlays)))))
+    (should (string-match-p "[0-9] %" (cdr (assoc (line-number-at-pos) (dwell-test-overlays)))))
     (should (dwell-test-overlays 'procedure))
     ;; an edit above moves it, an edit on it makes it stale
     (let ((line (line-number-at-pos)) (count (length (dwell-test-overlays))))

@@ -38,7 +38,7 @@
 (defun dwell-test-shares ()
   "Return (LINE . SHARE-AND-STATE) of each line's overlay, lines from 1."
   (mapcar (pcase-lambda (`(,line . ,text))
-            (cons line (if (string-match "\\(edited · \\)?[0-9.<]+%" text) (match-string 0 text) text)))
+            (cons line (if (string-match "\\(edited · was \\)?[0-9.<]+ %" text) (match-string 0 text) text)))
           (dwell-test-overlays)))
 
 (defun dwell-test-ask (method &optional params)
