@@ -18,6 +18,8 @@ import {
 
 const culpritsShown = 6;
 const proceduresShown = 5;
+/** Shares are rounded. */
+const wholeMax = 1.01;
 
 /** What a hover is made of beside the costs. */
 export interface HoverParts {
@@ -109,20 +111,23 @@ function costTable(cost: LineCost): string {
   return [`| **${percent(cost.share)}** | of all time |`, '| :-- | --: |', ...table].join('\n');
 }
 
-/** What the line's time went to: causes that cannot be told apart are one item, so that items do not add up to more than the whole. */
+/** What the line's time went to: causes that cannot be told apart are one item. Where items may explain more than the whole together, it is
+ *  said that they overlap. */
 function lossList(uri: string, cost: LineCost): string {
   const tied = new Set(cost.ties.flatMap(({ culprits }) => culprits));
   const single = cost.culprits.flatMap((culprit, at): LineTie[] => (tied.has(at) ? [] : [{ ...culprit, text: causeName(culprit.cause), culprits: [at] }]));
-  const items = [...cost.ties, ...single].slice(0, culpritsShown).map((tie) => `- ${lossText(uri, cost, tie)}`);
-  return items.length === 0 ? '' : ['Time lost to', ...items].join('\n');
+  const losses = [...cost.ties, ...single].slice(0, culpritsShown);
+  const whole = losses.reduce((sum, { shareMax }) => sum + shareMax, 0);
+  const head = whole > wholeMax ? 'Time lost to one of these or a mixture' : 'Time lost to';
+  return losses.length === 0 ? '' : [head, ...losses.map((tie) => `- ${lossText(uri, cost, tie)}`)].join('\n');
 }
 
-/** `waits for memory (D-cache or DTLB miss) ← [:41](…) · up to 85.0% of the line's time, 1.2 G to 3.4 G cycles`. */
+/** `waits for memory (D-cache or DTLB miss) ← [:41](…) · up to 85.0% of the line's time (1.2 G cycles to 3.4 G cycles)`. */
 function lossText(uri: string, cost: LineCost, tie: LineTie): string {
   const isStatic = culpritsOf(tie, cost.culprits).every(({ kind }) => kind === 'static');
-  const share = tie.shareMax > 0 ? `up to ${percent(tie.shareMax)} of the line's time` : '';
-  const amounts = [share, cyclesRange(tie.cyclesMin, tie.cyclesMax)].filter((part) => part !== '').join(', ');
-  return `${escapeMarkdown(tie.text)}${isStatic ? ' (static)' : ''}${culpritLink(uri, cost, tie)}${amounts === '' ? '' : ` · ${amounts}`}`;
+  const cycles = cyclesRange(tie.cyclesMin, tie.cyclesMax).replace(/^up to /, '');
+  const amount = `up to ${percent(tie.shareMax)} of the line's time${cycles === '' ? '' : ` (${cycles})`}`;
+  return `${escapeMarkdown(tie.text)}${isStatic ? ', static' : ''}${culpritLink(uri, cost, tie)} · ${amount}`;
 }
 
 /** ` ← [:41](…), [hash.h:12](…)`: where the instructions to blame are, the likeliest first; nothing of those on the line itself. */

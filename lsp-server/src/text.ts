@@ -123,15 +123,17 @@ export function shortCycles(value: number): string {
   return value >= 9.95 ? value.toFixed(0) : cpi(value);
 }
 
-/** How many times the ideal a bound must be to say something. */
-const tellingBound = 1.5;
+/** A bound says something from so many times the ideal on … */
+const tellingRatio = 1.5;
+/** … if it is that of an instruction that waits. */
+const tellingCycles = 0.995;
 
 type Cpi = Pick<Cost, 'cpi' | 'cpiMin' | 'bestCaseCpi'>;
 
 /** `66 cycles/instr`; where the scale is not absolute a bound that says something, `≥ 4.0 cycles/instr`; nothing where none does. */
 export function cyclesEach({ cpi: actual, cpiMin: least, bestCaseCpi: best }: Cpi, unit = 'cycles/instr'): string | undefined {
   if (actual !== null) return `${shortCycles(actual)} ${unit}`;
-  if (least === null || least < 0.005 || (best !== null && least < tellingBound * best)) return undefined;
+  if (least === null || least < 0.005 || (best !== null && least < Math.max(tellingCycles, tellingRatio * best))) return undefined;
   return `≥ ${shortCycles(least)} ${unit}`;
 }
 

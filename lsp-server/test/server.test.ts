@@ -133,8 +133,8 @@ test('one question serves hints, lenses and hovers', async () => {
   assert.equal(lines[2], '3.1 cycles per instruction (90 % interval 2.9 to 3.4, ideal 0.50) · executed 1.0 M times · 312 cpu-clock samples');
   // Two causes that cannot be told apart are one line.
   assert.deepEqual(lines.filter((line) => line.startsWith('- ')), [
-    `- waits for memory (D-cache or DTLB miss) ← [:3](${uri}#L3) · up to 85.0% of the line's time, 1.0 G cycles to 3.0 G cycles`,
-    "- slotting (static) · up to 10.0% of the line's time, 1.0 G cycles to 3.0 G cycles",
+    `- waits for memory (D-cache or DTLB miss) ← [:3](${uri}#L3) · up to 85.0% of the line's time (1.0 G cycles to 3.0 G cycles)`,
+    "- slotting, static · up to 10.0% of the line's time (1.0 G cycles to 3.0 G cycles)",
   ]);
   assert.ok(value.includes('In `copy` · 30.0% · 10 cycles/instr'));
   assert.ok(value.endsWith('Scale: executions are absolute numbers (time alone, in order).'), value);
