@@ -167,7 +167,7 @@ Those past the end of the buffer are passed over."
          (label (if stale
                     (propertize (concat "edited · was " (dwell--format-short-share (plist-get cost :share)))
                                 'face 'dwell-stale)
-                  (dwell--line-label cost))))
+                  (dwell--line-label cost (dwell--room overlay)))))
     (overlay-put overlay 'dwell-stale stale)
     (overlay-put overlay 'after-string
                  ;; The property keeps the cursor before the text at the line's end.
@@ -181,6 +181,21 @@ Those past the end of the buffer are passed over."
                       (propertize "!" 'display
                                   (list 'left-fringe 'vertical-bar
                                         (dwell--heat (plist-get cost :share))))))))
+
+(defun dwell--room (overlay)
+  "Return how many columns are free after the line of OVERLAY.
+Nil: what does not fit is cut off, and no other text is moved by it."
+  (when-let ((window (and (not truncate-lines) (get-buffer-window nil t))))
+    ;; Two columns between text and cost, one for the mark of a line that goes on.
+    (- (window-body-width window) 3
+       (save-excursion (goto-char (overlay-end overlay)) (current-column)))))
+
+(defun dwell--resized (window)
+  "Fit the costs of lines to WINDOW, which has another size now."
+  (when (window-live-p window)
+    (with-current-buffer (window-buffer window)
+      (dolist (overlay (dwell--overlays nil nil 'line))
+        (dwell--show-line overlay (overlay-get overlay 'dwell-stale))))))
 
 (defvar dwell-procedure-map
   (let ((map (make-sparse-keymap)))

@@ -192,8 +192,8 @@ something, else nil."
         ((> (plist-get change :change) 0) 'dwell-worse)
         (t 'dwell-better)))
 
-(defun dwell--line-label (cost)
-  "Return what stands at the end of the line of COST."
+(defun dwell--line-label (cost &optional room)
+  "Return what stands at the end of the line of COST, in ROOM columns if it can."
   (let ((change (plist-get cost :change)))
     (concat (dwell--bar (plist-get cost :share))
             " "
@@ -202,18 +202,26 @@ something, else nil."
                         (propertize (concat " · " (dwell--join (dwell--format-short-share (plist-get cost :share))
                                                                (dwell--format-seconds cost)))
                                     'face 'dwell-cost))
-              (dwell--line-end cost)))))
+              (dwell--line-end cost (and room (- room 5)))))))
 
-(defun dwell--line-end (cost)
-  "Return the server's words for the end of the line of COST.
-Its cause has a face of its own."
-  (let* ((text (propertize (plist-get cost :lineEnd) 'face 'dwell-cost))
+(defun dwell--line-end (cost room)
+  "Return the server's words for the end of the line of COST, in ROOM columns.
+ROOM is nil where there is enough.  What is estimated goes first, as it
+does in the server's short form.  The cause has a face of its own."
+  (let* ((parts (split-string (plist-get cost :lineEnd) " · "))
          (ties (plist-get cost :ties))
          (cause (and (not (seq-empty-p ties)) (plist-get (aref ties 0) :text)))
-         (place (and cause (string-search cause text))))
-    (when place
-      (put-text-property place (or (string-search " · " text place) (length text)) 'face 'dwell-culprit text))
-    text))
+         (place (and cause (seq-position parts cause (lambda (part cause) (string-prefix-p cause part)))))
+         (least (if place (1+ place) (min 2 (length parts)))))
+    (cl-flet ((fits () (or (null room) (<= (string-width (string-join parts " · ")) room))))
+      (while (and (> (length parts) least) (not (fits))) (setq parts (butlast parts)))
+      (unless (fits)
+        (setq parts (split-string (plist-get cost :label) " · ")
+              place (and place (1- (length parts))))))
+    (string-join (seq-map-indexed (lambda (part index)
+                                    (propertize part 'face (if (eql index place) 'dwell-culprit 'dwell-cost)))
+                                  parts)
+                 (propertize " · " 'face 'dwell-cost))))
 
 (defun dwell--samples (samples)
   "Return SAMPLES, a plist by event, in words."

@@ -34,7 +34,7 @@
 ;; At the end of a line stand its share of the epoch's time as a bar and in percent, the CPU time,
 ;; what the line waited for and which line is to blame, and, where it is known how often the line ran,
 ;; the cycles per instruction beside the ideal, which is what they would be without stalls.  Causes
-;; that cannot be told apart stand together.  `≥' before cycles is a lower bound.  Point on the
+;; that cannot be told apart stand together.  Where a window is narrow the cycles go first.  `≥' before cycles is a lower bound.  Point on the
 ;; line shows more in the echo area (eldoc).  `M-x dwell-legend' explains the numbers.  Above a procedure stand its totals and what changed since the epoch before; a click on them opens
 ;; its listing.
 ;;
@@ -226,6 +226,7 @@ has none for some languages, Rust among them."
     (kill-buffer-hook . dwell--leave)
     (change-major-mode-hook . dwell--turn-off)
     (window-buffer-change-functions . dwell--window-shows)
+    (window-size-change-functions . dwell--resized)
     (eldoc-documentation-functions . dwell-eldoc-function))
   "What `dwell-mode' hooks into, in its buffer.")
 

@@ -53,6 +53,24 @@
     (should (equal (buffer-string) dwell-test-source))
     (should-not (buffer-modified-p))))
 
+(ert-deftest dwell-lines-fit-their-window ()
+  "Where room is short what is estimated goes, then the seconds, never the cause."
+  (dwell-test-with-costs
+    (let ((cost (overlay-get (car (dwell--overlays nil nil 'line)) 'dwell-cost)))
+      (dolist (row '((nil . "42 % · 1.3 s · waits for memory (D-cache or DTLB miss) ← :2 · 4.2 cycles/instr (ideal 0.50)")
+                     (91 . "42 % · 1.3 s · waits for memory (D-cache or DTLB miss) ← :2 · 4.2 cycles/instr (ideal 0.50)")
+                     (90 . "42 % · 1.3 s · waits for memory (D-cache or DTLB miss) ← :2")
+                     (58 . "42 % · memory (D-cache or DTLB miss) ← :2")
+                     (10 . "42 % · memory (D-cache or DTLB miss) ← :2")))
+        (let ((end (dwell--line-end cost (car row))))
+          (should (equal (cdr row) (substring-no-properties end)))
+          (should (eq 'dwell-culprit (get-text-property (string-search "memory" end) 'face end))))))
+    ;; as wide as the window is
+    (setq truncate-lines nil)
+    (dwell--resized (selected-window))
+    (should (<= (string-width (concat "  for (;;) total += *p;  " (cdar (dwell-test-overlays)))) (max 70 (window-body-width))))
+    (should (string-match-p "D-cache or DTLB miss" (cdar (dwell-test-overlays))))))
+
 (ert-deftest dwell-totals-tell-what-changed-since-the-epoch-before ()
   (dwell-test-with-costs
     (dolist (row '(("slower" . "47 % · 1.4 s · 3.9 cycles/instr (ideal 0.50) · sum(int*) · +22.1% · slower ×2.00 · CPI 2.1→4.2")

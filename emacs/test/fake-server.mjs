@@ -7,7 +7,7 @@ const dynamic = (cause, uri, line, shareMax) => ({ kind: 'dynamic', cause, cycle
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 const tie = (text, culprits, shareMax) => ({ text, culprits, shareMax, cyclesMin: 1e6, cyclesMax: 4e8 });
 const lineCost = (line, share, end, more) => ({
-  line, label: '', lineEnd: [percent(share), ...end].join(' · '), samples: { 'cpu-clock': Math.round(share * 1000) }, share, seconds: share * 3, cycles: share * 3e9,
+  line, label: [percent(share), ...end.slice(1, 2)].join(' · ').replace('waits for ', ''), lineEnd: [percent(share), ...end].join(' · '), samples: { 'cpu-clock': Math.round(share * 1000) }, share, seconds: share * 3, cycles: share * 3e9,
   scale: 'procedure', executions: null, executionsMin: null, executionsMax: null, perEntry: null, cpi: null, cpiMin: 0.1, cpiMax: null, bestCaseCpi: 0.5,
   confidence: 'low', culprits: [], ties: [], procedures: ['a.out:sum'], ...more,
 });
