@@ -32,11 +32,12 @@
 ;; On lines
 ;;
 ;; At the end of a line stand its share of the epoch's time as a bar and in percent, the CPU time,
-;; what the line waited for and which line is to blame, and, where it is known how often the line ran,
-;; the cycles per instruction beside the ideal, which is what they would be without stalls.  Causes
-;; that cannot be told apart stand together.  Where a window is narrow the cycles go first.  `≥' before cycles is a lower bound.  Point on the
-;; line shows more in the echo area (eldoc).  `M-x dwell-legend' explains the numbers.  Above a procedure stand its totals and what changed since the epoch before; a click on them opens
-;; its listing.
+;; what the line waited for and which line is to blame, and, where it is known how often the line
+;; ran, the cycles per instruction beside the ideal, which is what they would be without stalls.
+;; Causes that cannot be told apart stand together.  `≥' before cycles is a lower bound.  Where a
+;; window is narrow the cycles go first.  Point on the line shows more in the echo area (eldoc).
+;; Above a procedure stand its totals and what changed since the epoch before; a click on them opens
+;; its listing.  `M-x dwell-legend' explains all these numbers.
 ;;
 ;; Type on: a cost never moves what you type.  A line that was edited since it was measured says
 ;; `edited' (undo makes it good again), and all lines are looked at anew when you save.
