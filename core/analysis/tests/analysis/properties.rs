@@ -358,7 +358,11 @@ proptest! {
     #[test]
     fn nothing_impossible_is_said(
         (code, samples, absolute, transfers) in prop::collection::vec(any_instruction(), 1..60)
-            .prop_map(|parts| build(&parts))
+            .prop_map(|mut parts| {
+                // Most do not branch: the less a graph is known, the less is claimed of it.
+                parts.iter_mut().filter(|part| part.3 % 6 != 0).for_each(|part| part.2 = 13);
+                build(&parts)
+            })
             .prop_flat_map(|code| {
                 let n = code.len();
                 (Just(code), prop::collection::vec(0u64..5000, n), any_absolute(n), any_transfers(n))
