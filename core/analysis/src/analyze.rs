@@ -116,7 +116,7 @@ fn assemble(scene: &Scene, equivalence: &Equivalence, certainty: &Certainty) -> 
             instructions: range.clone(),
             frequency,
             frequency_interval,
-            confidence: estimates.blocks[index].map_or(Confidence::Low, |e| e.confidence),
+            confidence: certainty.confidence(index, estimates.blocks[index]),
             cpi: cycles.map(|cycles| cycles.max(least) / len),
             cpi_interval: Interval { min: interval.min / len, max: interval.max / len },
             best_case_cpi: schedule.best_case_cycles[index] / len,
@@ -189,7 +189,7 @@ fn instruction_cost(
     InstructionCost {
         frequency,
         frequency_interval,
-        confidence: estimate.map_or(Confidence::Low, |e| e.confidence),
+        confidence: certainty.confidence(block, estimate),
         // Below that it issued or retired together with its predecessor (DCPI Figure 2, "dual issue").
         cpi: cpi.filter(|&cpi| cpi >= certainty.bounds.slot),
         cpi_interval,

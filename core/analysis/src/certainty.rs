@@ -24,6 +24,10 @@ const CHANCE_SAMPLES_MAX: f64 = 3.0;
 const LOW_DEVIATION: f64 = 0.15;
 const MEDIUM_DEVIATION: f64 = 0.06;
 const HIGH_DEVIATION: f64 = 0.04;
+/// A 90 % interval within 10 % of the estimate …
+const HIGH_DEVIATION_MAX: f64 = 0.061;
+/// … and within 15 % (DCPI §6.1.5).
+const MEDIUM_DEVIATION_MAX: f64 = 0.091;
 
 /// How sure each figure of a procedure is.
 pub struct Certainty {
@@ -33,6 +37,8 @@ pub struct Certainty {
     pub bounds: Bounds,
     /// By block: the standard deviation of its frequency's logarithm, the scale's included; infinite without an absolute scale.
     deviations: Vec<f64>,
+    /// The deviations are made of the estimates' confidences.
+    is_by_confidence: bool,
 }
 
 impl Certainty {
@@ -57,7 +63,7 @@ impl Certainty {
         if scale.kind == ScaleKind::Absolute && !estimates.deviations.is_empty() {
             cut(estimates, &bounds, &samples, cfg);
         }
-        Certainty { scale, bounds, deviations }
+        Certainty { scale, bounds, deviations, is_by_confidence: estimates.deviations.is_empty() }
     }
 
     /// The interval of a block's frequency; `None` without an absolute scale.
@@ -87,6 +93,17 @@ impl Certainty {
         }
         let deviation = (self.deviations[block].powi(2) + 1.0 / samples).sqrt();
         Interval::about(cycles, deviation).within(least, f64::INFINITY)
+    }
+
+    /// How far to trust a block's frequency: where its scale was counted its interval says it, else the estimate's own ratio.
+    pub fn confidence(&self, block: usize, estimate: Option<Estimate>) -> Confidence {
+        let Some(estimate) = estimate else { return Confidence::Low };
+        match self.deviations[block] {
+            d if !d.is_finite() || self.is_by_confidence => estimate.confidence,
+            d if d <= HIGH_DEVIATION_MAX => Confidence::High,
+            d if d <= MEDIUM_DEVIATION_MAX => Confidence::Medium,
+            _ => Confidence::Low,
+        }
     }
 
     /// Whether the scale is absolute.

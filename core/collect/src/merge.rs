@@ -33,6 +33,8 @@ impl<T> Default for Merger<T> {
 impl<T> Merger<T> {
     /// Takes an item in.
     pub fn push(&mut self, time_ns: u64, item: T) {
+        // The last horizon is the end of time, and everything must be before it.
+        let time_ns = time_ns.min(u64::MAX - 1);
         self.late += u64::from(time_ns < self.horizon_ns);
         self.late_ns_max = self.late_ns_max.max(self.horizon_ns.saturating_sub(time_ns));
         self.pending.push(Timed { time_ns, item });
@@ -58,7 +60,8 @@ mod tests {
         let mut out = String::new();
         merger.take_until(8, |t| out.push(t.item));
         merger.push(6, 'f');
+        merger.push(u64::MAX, 'g');
         merger.take_until(u64::MAX, |t| out.push(t.item));
-        assert_eq!((out.as_str(), merger.late), ("cadfbe", 1));
+        assert_eq!((out.as_str(), merger.late), ("cadfbeg", 1));
     }
 }

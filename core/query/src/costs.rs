@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{
-    Block, Confidence, Counted, InstructionCost, Interval, MachineModel, OuterScale, ProcedureAnalysis,
-    ProcedureInput, ScaleKind, Transfer, analyze, directions, recover_jump_targets,
+    AbsoluteCount, Block, Confidence, Counted, InstructionCost, Interval, MachineModel, OuterScale,
+    ProcedureAnalysis, ProcedureInput, ScaleKind, Transfer, analyze, directions, recover_jump_targets,
 };
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::{Event, ImagePlace};
@@ -46,6 +46,8 @@ pub struct Sampled {
     pub transfers: Vec<Transfer>,
     /// What was counted of it in windows.
     pub counted: Vec<Counted>,
+    /// What was counted of it while it ran undisturbed.
+    pub absolute: Vec<AbsoluteCount>,
 }
 
 impl Sampled {
@@ -61,7 +63,13 @@ impl Sampled {
         let model = MachineModel::for_cpu(&selection.epochs.last()?.cpu);
         let transfers = selection.stepped.transfers(procedure.image, image, &instructions);
         let counted = selection.windows.counted(procedure.image, image, &instructions);
-        Some(Sampled { model, instructions, samples, transfers, counted })
+        let absolute = selection.execution_counts.absolute(
+            procedure.image,
+            image,
+            &instructions,
+            selection.period_cycles(),
+        );
+        Some(Sampled { model, instructions, samples, transfers, counted, absolute })
     }
 }
 
@@ -206,7 +214,7 @@ pub fn analysis(
     sampled: &Sampled,
     scale: OuterScale,
 ) -> ProcedureAnalysis {
-    let Sampled { model, instructions, samples, transfers, counted } = sampled;
+    let Sampled { model, instructions, samples, transfers, counted, absolute } = sampled;
     let column = |event: &Event| -> Option<Vec<u64>> {
         let index = selection.events.iter().position(|e| e == event)?;
         Some(samples.iter().map(|s| s[index]).collect())
@@ -246,7 +254,7 @@ pub fn analysis(
         branch_directions: &directions(instructions, &at_branch, &ahead),
         transfers,
         counted,
-        absolute: &[],
+        absolute,
         outer: scale,
     };
     analyze(&input, model)

@@ -49,6 +49,11 @@ impl SampleFilter {
         asked.into_iter().filter(|(_, is_asked)| *is_asked).map(|(dimension, _)| dimension).collect()
     }
 
+    /// Whether it tells threads, CPUs or control groups apart.
+    pub(crate) fn has_dimensions(&self) -> bool {
+        !self.dimensions().is_empty()
+    }
+
     /// Says why nothing was taken, if nothing was, in the words of what was asked for.
     pub(crate) fn check(&self, selection: &Selection) -> Result<(), QueryError> {
         let kept = |dimension: &Dimension| selection.kept.iter().any(|kept| kept.has(*dimension));

@@ -7,6 +7,7 @@ pub mod answer;
 mod brief;
 mod cancel;
 mod costs;
+mod counts;
 mod diff;
 mod differences;
 mod dimensions;

@@ -100,8 +100,8 @@ fn of_costs(selection: &Selection, costs: &ProcedureCosts, events: &[usize]) -> 
     let place = |i: usize| {
         let cost = &costs.analysis.instructions[i];
         let samples = only(&costs.samples[i], events);
-        let executions = cost.frequency.zip(period).map(|(f, p)| f * p);
-        let is_seen = samples.iter().any(|n| *n > 0) || cost.head_samples > 0.0 || executions > Some(0.0);
+        let executions = cost.frequency.zip(period).map(|(f, p)| f * p).filter(|_| costs.is_absolute());
+        let is_seen = samples.iter().any(|n| *n > 0) || cost.head_samples > 0.0 || cost.frequency > Some(0.0);
         let place = |frames| InstructionPlace {
             address: costs.instructions[i].address.0,
             samples,

@@ -15,7 +15,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
-    QueryError, SampleFilter, answer::EventCounts, points::Points, stepped::Stepped, windows::Windows,
+    QueryError, SampleFilter, answer::EventCounts, counts::ExecutionCounts, points::Points, stepped::Stepped,
+    windows::Windows,
 };
 
 /// Counts by index into [`Selection::events`].
@@ -43,6 +44,8 @@ pub struct Selection {
     pub stepped: Stepped,
     /// What was counted in windows.
     pub windows: Windows,
+    /// What was counted while programs ran undisturbed.
+    pub execution_counts: ExecutionCounts,
     /// What one must know to read it.
     pub notes: Vec<String>,
 }
@@ -112,14 +115,21 @@ impl Selection {
         merge.end_run();
         let kept = (0..profiles.len()).map(|at| merge.kept.get(&at).copied().unwrap_or_default()).collect();
         let (images, apps, dimensions, total) = merge.finish(&events);
-        let (mut epochs, mut sources, mut bursts) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut epochs, mut sources, mut bursts, mut counts) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for profile in profiles {
             epochs.push(profile.epoch);
             sources.push(profile.sources);
             bursts.extend(profile.paths);
+            counts.extend(profile.execution_counts);
         }
         let stepped = Stepped::new(&bursts, &images);
         let windows = Windows::new(&bursts, &images);
+        // Threads, CPUs and groups were not counted apart.
+        if filter.has_dimensions() {
+            counts.clear();
+        }
+        let execution_counts = ExecutionCounts::new(&counts, &images, &apps, epochs.len());
         let selection = Selection {
             epochs,
             events,
@@ -131,6 +141,7 @@ impl Selection {
             sources,
             stepped,
             windows,
+            execution_counts,
             notes,
         };
         filter.check(&selection)?;

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use dwell_analysis::{
-    Confidence, Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, Transfer, analyze,
+    AbsoluteCount, Confidence, Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput,
+    ScaleKind, Transfer, analyze,
     cfg::Cfg,
     equivalence::Equivalence,
     frequency::{self, Evidence, Retired},
@@ -330,4 +331,89 @@ fn one_sample_in_order_is_a_guess() {
         note: a guess: the procedure has 1 sample
     "#]]
     .assert_eq(&listing(&case));
+}
+
+/// Counts of any instructions, right or wrong.
+fn any_absolute(n: usize) -> impl Strategy<Value = Vec<AbsoluteCount>> {
+    let one = (0..n, -2.0f64..4.5, 0.01..0.12);
+    let count =
+        |(at, log, deviation): (usize, f64, f64)| AbsoluteCount { at, frequency: 10f64.powf(log), deviation };
+    prop::collection::vec(one.prop_map(count), 0..3)
+}
+
+/// What the rest of a program may say of a procedure's scale.
+fn any_outer() -> impl Strategy<Value = OuterScale> {
+    let kind = prop_oneof![Just(ScaleKind::Procedure), Just(ScaleKind::Program), Just(ScaleKind::Absolute)];
+    (kind, -1.5f64..1.5, 0.01..0.13).prop_map(|(kind, log, deviation)| {
+        let deviation = if kind == ScaleKind::Absolute { deviation } else { f64::INFINITY };
+        OuterScale { factor: 10f64.powf(log), kind, deviation, evidence: Vec::new() }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Nothing is said to have run more often than the processor can do in the time that was sampled, whatever was counted: each block
+    /// and the procedure, with the error of sampling allowed for; and no CPI is below what an instruction takes to retire.
+    #[test]
+    fn nothing_impossible_is_said(
+        (code, samples, absolute, transfers) in prop::collection::vec(any_instruction(), 1..60)
+            .prop_map(|mut parts| {
+                // Most do not branch: the less a graph is known, the less is claimed of it.
+                parts.iter_mut().filter(|part| part.3 % 6 != 0).for_each(|part| part.2 = 13);
+                build(&parts)
+            })
+            .prop_flat_map(|code| {
+                let n = code.len();
+                (Just(code), prop::collection::vec(0u64..5000, n), any_absolute(n), any_transfers(n))
+            }),
+        outer in any_outer(),
+        machine in prop_oneof![Just("amd-zen4"), Just("intel-skylake"), Just("generic-x86-64")],
+    ) {
+        let model = MachineModel::named(machine).expect("a model");
+        let input = ProcedureInput {
+            arch: Arch::X86_64,
+            instructions: &code,
+            jump_targets: &BTreeMap::new(),
+            time_samples: &samples,
+            period_cycles: Some(1e6),
+            event_samples: &BTreeMap::new(),
+            branch_directions: &[],
+            transfers: &transfers,
+            counted: &[],
+            absolute: &absolute,
+            outer,
+        };
+        let analysis = analyze(&input, model);
+        let is_absolute = analysis.scale.kind == ScaleKind::Absolute;
+        let slot = 1.0 / f64::from(model.issue_width.min(model.retire_width));
+        let cfg = Cfg::build(&code, &BTreeMap::new());
+        let schedule = Schedule::of(model, Arch::X86_64, &code, &cfg);
+        // A number of samples may be three standard errors below its mean.
+        let most = |samples: f64| ((samples + 0.75).sqrt() + 1.5).powi(2);
+        let mut least_of_all = 0.0;
+        let mut all = 0.0;
+        for block in &analysis.blocks {
+            let own = block.instructions.clone();
+            let samples: f64 = own.clone().map(|i| analysis.instructions[i].head_samples).sum();
+            let slots = own.filter(|i| !schedule.is_fused[*i]).count() as f64;
+            let least = block.frequency.unwrap_or(0.0) * slots * slot;
+            all += samples;
+            prop_assert!(block.cpi.is_none_or(|cpi| cpi * (block.instructions.len() as f64) >= slots * slot - 1e-9));
+            if is_absolute {
+                prop_assert!(least <= most(samples) * (1.0 + 1e-9), "{least} in {samples}: {block:?}");
+                least_of_all += least;
+                let interval = block.frequency_interval;
+                prop_assert_eq!(interval.is_some(), block.frequency.is_some());
+                prop_assert!(interval.is_none_or(|i| i.max * slots * slot <= most(samples) * (1.0 + 1e-9)));
+            } else {
+                prop_assert!(block.frequency_interval.is_none() && block.cpi_interval.max.is_infinite());
+            }
+        }
+        prop_assert!(least_of_all <= most(all) * (1.0 + 1e-9), "{least_of_all} in {all}");
+        for cost in &analysis.instructions {
+            prop_assert!(cost.cpi.is_none_or(|cpi| cpi >= slot - 1e-12), "{cost:?}");
+            prop_assert!(cost.cpi_interval.min <= cost.cpi_interval.max);
+        }
+    }
 }

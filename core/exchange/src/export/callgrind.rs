@@ -28,10 +28,15 @@ pub fn write(places: &Places) -> String {
     let mut out = String::new();
     let mut say = |line: String| writeln!(out, "{line}").expect("a String takes every text");
     let cycles = if places.period_cycles.is_some() { "Cycles" } else { "Samples" };
+    let knows_executions = places.knows_executions();
+    let (described, also) = match knows_executions {
+        true => ("event: Ir : Instructions executed (where known)\n", " Ir"),
+        false => ("", ""),
+    };
     // callgrind_annotate takes `events` for the header's last line.
     say(format!(
         "# callgrind format\nversion: 1\ncreator: dwell {}\ncmd: {}\npositions: instr line\n\
-         event: Ir : Instructions executed (estimated)\nevents: {cycles} Ir",
+         {described}events: {cycles}{also}",
         env!("CARGO_PKG_VERSION"),
         places.epochs.join("+")
     ));
@@ -54,10 +59,12 @@ pub fn write(places: &Places) -> String {
             let (cost, executed) = costs(places, i);
             totals = (totals.0 + cost, totals.1 + executed);
             let line = frame.and_then(|f| f.line).unwrap_or(0);
-            say(format!("0x{:x} {line} {cost} {executed}", i.address));
+            let executed = if knows_executions { format!(" {executed}") } else { String::new() };
+            say(format!("0x{:x} {line} {cost}{executed}", i.address));
         }
     }
-    say(format!("\ntotals: {} {}", totals.0, totals.1));
+    let executed = if knows_executions { format!(" {}", totals.1) } else { String::new() };
+    say(format!("\ntotals: {}{executed}", totals.0));
     out
 }
 

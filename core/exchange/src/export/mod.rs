@@ -22,7 +22,7 @@ pub enum Format {
     Folded,
     /// <https://www.speedscope.app>.
     Speedscope,
-    /// KCachegrind, `callgrind_annotate`: estimated cycles and instructions executed; by address and line.
+    /// KCachegrind, `callgrind_annotate`: cycles, and instructions executed where that is known; by address and line.
     Callgrind,
     /// <https://profiler.firefox.com>, `samply load`: by address, line and inlined call.
     Firefox,

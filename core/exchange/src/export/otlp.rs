@@ -31,10 +31,13 @@ pub fn write(places: &Places) -> Vec<u8> {
             tables.profile(places, event, stacks.iter().map(|(s, i)| (*s, i.samples[n] as i64)))
         })
         .collect();
-    let instructions = PlaceEvent { name: "instructions".to_owned(), period: 1, unit: "events".to_owned() };
-    let executed = |i: &InstructionPlace| i.executions.unwrap_or(0.0).round().clamp(0.0, 9e18) as i64;
-    let executions = stacks.iter().map(|(s, i)| (*s, executed(i)));
-    profiles.push(tables.profile(places, &instructions, executions));
+    if places.knows_executions() {
+        let instructions =
+            PlaceEvent { name: "instructions".to_owned(), period: 1, unit: "events".to_owned() };
+        let executed = |i: &InstructionPlace| i.executions.unwrap_or(0.0).round().clamp(0.0, 9e18) as i64;
+        let executions = stacks.iter().map(|(s, i)| (*s, executed(i)));
+        profiles.push(tables.profile(places, &instructions, executions));
+    }
     let scope = InstrumentationScope {
         name: "dwell".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -12,6 +12,7 @@ use crate::pprof::{Function, Line, Location, Mapping, Profile, Sample, Strings, 
 /// The profile while it grows.
 struct Builder<'a> {
     places: &'a Places,
+    knows_executions: bool,
     profile: Profile,
     strings: Strings,
     functions: BTreeMap<(i64, i64, i64), u64>,
@@ -22,6 +23,7 @@ struct Builder<'a> {
 pub fn write(places: &Places) -> Vec<u8> {
     let mut builder = Builder {
         places,
+        knows_executions: places.knows_executions(),
         profile: Profile::default(),
         strings: Strings::default(),
         functions: BTreeMap::new(),
@@ -44,7 +46,7 @@ impl<'a> Builder<'a> {
         ValueType { kind: self.string(kind), unit: self.string(unit) }
     }
 
-    /// The values of each sample: counts of every event, instructions executed, and last, for it is the default, the cost.
+    /// The values of each sample: counts of every event, instructions executed where those are known, and last, for it is the default, the cost.
     fn types(&mut self) {
         let places = self.places;
         for (nth, event) in places.events.iter().enumerate() {
@@ -52,8 +54,10 @@ impl<'a> Builder<'a> {
             let value_type = self.value_type(kind, "count");
             self.profile.sample_type.push(value_type);
         }
-        let executed = self.value_type("instructions", "count");
-        self.profile.sample_type.push(executed);
+        if self.knows_executions {
+            let executed = self.value_type("instructions", "count");
+            self.profile.sample_type.push(executed);
+        }
         if let Some(event) = places.events.first() {
             let cost = match event.unit.as_str() {
                 "ns" => self.value_type("cpu", "nanoseconds"),
@@ -78,7 +82,9 @@ impl<'a> Builder<'a> {
         };
         self.profile.location.push(location);
         let mut value: Vec<i64> = i.samples.iter().map(|n| *n as i64).collect();
-        value.push(i.executions.unwrap_or(0.0).round().clamp(0.0, 9e18) as i64);
+        if self.knows_executions {
+            value.push(i.executions.unwrap_or(0.0).round().clamp(0.0, 9e18) as i64);
+        }
         let cost = |event: &PlaceEvent| i.samples[0].saturating_mul(event.period).min(i64::MAX as u64) as i64;
         value.extend(self.places.events.first().map(cost));
         self.profile.sample.push(Sample { location_id: vec![id], value });

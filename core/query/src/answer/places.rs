@@ -19,6 +19,13 @@ pub struct Places {
     pub notes: Vec<String>,
 }
 
+impl Places {
+    /// Whether the executions of any instruction are known.
+    pub fn knows_executions(&self) -> bool {
+        self.procedures.iter().flat_map(|p| &p.instructions).any(|i| i.executions.is_some())
+    }
+}
+
 /// An event and its period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlaceEvent {
@@ -64,7 +71,7 @@ pub struct InstructionPlace {
     pub samples: Vec<u64>,
     /// Time samples during which it was waited for.
     pub head_samples: f64,
-    /// Estimated executions; `None` where there is no estimate.
+    /// Executions; `None` where their scale is not absolute.
     pub executions: Option<f64>,
     /// Innermost inlined call first; the last is the procedure's own. Empty without debug information.
     pub frames: Vec<PlaceFrame>,
