@@ -11,7 +11,7 @@ export function legend(): LegendResult {
 const page = `# What do these numbers mean?
 
 Dwell interrupts the program many times a second and notes the instruction that the processor was waiting for. From these samples it
-works out where the time went, what the program waited for and, where it can, how often each instruction ran.
+works out where the time went, what the program waited for and, where there is evidence, how often each instruction ran.
 
 A line may end like this:
 
@@ -21,7 +21,7 @@ A line may end like this:
 | --- | --- |
 | \`28 %\` | The share of all sampled time that was spent on this line. It was measured. Code that was inlined from this line counts here. |
 | \`3.0 s\` | The CPU time that this share stands for, over the whole recording. It was measured. |
-| \`waits for memory (D-cache or DTLB miss)\` | What most of the line's time went to. Several causes in parentheses fit the samples equally well: it may be one of them or a mixture. |
+| \`waits for memory (D-cache or DTLB miss)\` | What may explain most of the line's time. Several causes in parentheses fit the samples equally well: it may be one of them or a mixture. |
 | \`← :41\` | The line to look at: an instruction of line 41 started what this line waits for, such as a load. Without an arrow the line waits for itself. |
 | \`66 cycles/instr\` | How many processor cycles one instruction of this line takes on average. |
 | \`(ideal 1.3)\` | How many it would take if it never had to wait: every load hits the nearest cache, every branch is predicted. The distance between the two is what can be gained. |
@@ -54,8 +54,8 @@ causes overlap, so do not add up their upper ends.
 ## When executions are known: the scale
 
 Time is always measured. How often code ran is not seen directly on most machines: code that ran twice as often looks the same as
-code that took twice as long. Dwell collects evidence that tells the two apart, such as counters that the program itself keeps, loop
-counters in registers, or counted entries of functions. How far that reaches is called the scale:
+code that took twice as long. Dwell collects evidence that tells the two apart: hardware counters, counters in the program itself, loop
+counters in registers, counted executions of single instructions. How far that reaches is called the scale:
 
 | scale | what is known | what is shown |
 | --- | --- | --- |
@@ -70,7 +70,7 @@ counters in registers, or counted entries of functions. How far that reaches is 
 ## Why a number is missing
 
 - *No cycles per instruction, no executions*: the scale is not absolute. A longer recording, or one of a command of your own
-  (\`dwell record -- COMMAND\`), finds more evidence.
+  (\`dwell record -- COMMAND\`), may find more evidence.
 - *No cause*: the line has too few samples, or it is about as fast as it can be.
 - *No seconds*: what was sampled is not time but another event.
 - *No number at all*: the line has less than the least share that is shown, or no samples.
