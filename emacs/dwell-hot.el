@@ -218,7 +218,7 @@ Of all rows while they are sorted by what only details tell."
   "Return the cycles per instruction of ROW, a bound where they are not known."
   (let ((cpi (plist-get row :cpi)) (least (plist-get row :cpiMin)))
     (cond (cpi (dwell--format-ratio cpi))
-          ((and least (>= least 0.05))
+          ((and least (>= least 0.995)) ; less than a cycle says nothing
            (propertize (concat "≥" (dwell--format-ratio least))
                        'help-echo "At least: how often the code ran is not known as a number"))
           (t "-"))))

@@ -113,7 +113,7 @@ Where they are not known as a number return a bound that says
 something, else nil."
   (let ((cpi (plist-get cost :cpi)) (least (plist-get cost :cpiMin)) (ideal (plist-get cost :bestCaseCpi)))
     (when-let ((each (cond (cpi (dwell--format-each cpi))
-                           ((and least (>= least 0.005) (or (null ideal) (>= least (max 0.995 (* 1.5 ideal)))))
+                           ((and least (>= least (max 0.995 (* 1.5 (or ideal 0)))))
                             (concat "≥ " (dwell--format-each least))))))
       (concat each " cycles/instr" (if ideal (format " (ideal %s)" (dwell--format-each ideal)) "")))))
 

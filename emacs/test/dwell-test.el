@@ -454,6 +454,8 @@
       (dwell-test-until "what is dear to know of the rows in sight"
         (string-match-p (rx bol "  █▉    47.2%   47.2%   944 M    1.9      472 sum(int*) " (+ " ") "20/10/70 " (+ " ") "a.out")
                         (buffer-string)))
+      ;; a bound says so
+      (should (string-match-p " ≥4\\.2 .* memcpy " (buffer-string)))
       (should (string-match-p "by procedure: 20261121T100000Z" mode-line-process))
       ;; point keeps to its row
       (goto-char (point-min))

@@ -106,7 +106,7 @@ const summary = ({ procedure, image }) => ({
 });
 
 const hotRow = (id, label, share, cumulativeShare, location) => ({
-  id, label, image: '/usr/bin/a.out', samples: { 'cpu-clock': Math.round(share * 1000) }, share, cumulativeShare, cycles: share * 2e9, scale: label === 'memcpy' ? 'program' : 'absolute', cpi: label === 'memcpy' ? null : 4 * share, cpiMin: 3 * share, cpiMax: null, location,
+  id, label, image: '/usr/bin/a.out', samples: { 'cpu-clock': Math.round(share * 1000) }, share, cumulativeShare, cycles: share * 2e9, scale: label === 'memcpy' ? 'program' : 'absolute', cpi: label === 'memcpy' ? null : 4 * share, cpiMin: label === 'memcpy' ? 4.2 : 3 * share, cpiMax: null, location,
 });
 
 function hotProcedures({ by = 'procedure', offset = 0, limit = 500, bare = false, split = false }) {

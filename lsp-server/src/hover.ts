@@ -12,7 +12,7 @@ import {
 } from './protocol';
 import { asOne, bubble, cyclesColumn, isBubble, scaleText, stallAmount } from './scale';
 import {
-  alternatives, causeName, code, count, cpi, cyclesEach, cyclesRange, duration, entriesText, escapeMarkdown, fileName, percent, quantity, shortCycles,
+  causeName, code, count, cpi, cyclesEach, cyclesRange, duration, eitherCause, entriesText, escapeMarkdown, fileName, percent, quantity, shortCycles,
   signedNumber, sourcesText,
 } from './text';
 
@@ -174,33 +174,36 @@ function placeMarkdown(view: FileView, place: LinePlace, commandLinks: boolean):
 /** The bubbles that stand before an instruction, static ones first, then the instruction. */
 function instructionLines(instruction: LineInstruction): string[] {
   const { address, text, samples, cpi: actual, cpiMin: least, stalls } = instruction;
-  const waits = (['static', 'dynamic'] as const).flatMap((kind) => stallLine(stalls.filter((stall) => stall.kind === kind && isBubble(stall))));
+  const waits = (['static', 'dynamic'] as const).flatMap((kind) => stallLine(stalls.filter((stall) => stall.kind === kind && isBubble(stall)), address));
   const cycles = samples < 0.5 ? '·' : cyclesColumn(actual, least);
   const fitted = text.length > textWidth ? `${text.slice(0, textWidth - 1)}…` : text;
   const line = `${address.toString(16).padEnd(10)}${fitted.padEnd(textWidth)}${(samples < 0.5 ? '' : count(samples)).padStart(9)}${cycles.padStart(9)}`;
   return [...waits, line.trimEnd()];
 }
 
-/** Causes of one stall in a line: they are alternatives, and lines of their own would seem to add up. */
-function stallLine(stalls: readonly LineStall[]): string[] {
+/** Causes of one stall, of the instruction at `own`, in a line: they are alternatives, and lines of their own would seem to add up. */
+function stallLine(stalls: readonly LineStall[], own: number): string[] {
   if (stalls.length === 0) return [];
   const together = asOne(stalls);
-  const causes = alternatives([...new Set(stalls.map(({ cause }) => causeName(cause)))]);
+  const causes = eitherCause(stalls.map(({ cause }) => cause));
   const [from = ''] = stalls.map(({ sources }) => sourcesText(sources)).filter((words) => words !== '');
-  const culprits = new Map(stalls.flatMap(({ culpritAddress: at, culpritText }) => (at === null ? [] : [[at, `${at.toString(16)} ${culpritText ?? ''}`.trimEnd()]])));
-  const by = culprits.size === 0 ? '' : `← ${[...culprits.values()].join(', ')}`;
+  const culprits = new Set(stalls.flatMap(({ culpritAddress: at, culpritText }) => {
+    if (at === null) return [];
+    return [at === own ? 'itself' : `${at.toString(16)} ${culpritText ?? ''}`.trimEnd()];
+  }));
+  const by = culprits.size === 0 ? '' : `← ${[...culprits].join(', ')}`;
   return [['         ', bubble(together, 12), stallAmount(together), causes, from, by].filter((part) => part !== '').join(' ')];
 }
 
 /** The lines to blame, each with what it is blamed for, since a code block holds no links. */
 function culpritLinks(view: FileView, place: LinePlace): string {
-  const causes = new Map<string, Set<string>>();
+  const causes = new Map<string, string[]>();
   for (const { uri, line, cause } of place.instructions.flatMap(({ stalls }) => stalls)) {
     if (uri === null || line === null) continue;
     const link = `[${escapeMarkdown(placeName(view, uri, line))}](${uri}#L${line + 1})`;
-    causes.set(link, (causes.get(link) ?? new Set()).add(causeName(cause)));
+    causes.set(link, [...(causes.get(link) ?? []), cause]);
   }
-  const links = [...causes].slice(0, culpritsShown).map(([link, of]) => `${link} (${alternatives([...of])})`);
+  const links = [...causes].slice(0, culpritsShown).map(([link, of]) => `${link} (${eitherCause(of)})`);
   return links.length === 0 ? '' : `\n\nCulprits: ${links.join(', ')}`;
 }
 

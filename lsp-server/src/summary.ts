@@ -79,8 +79,8 @@ function cpiRows(summary: Summary): string[] {
   const { cpi: actual, cpiMin, bestCaseCpi: best, instructions } = summary;
   if (best === null) return ['Best case and actual CPI: no estimate'];
   if (actual === null) {
-    const bound = cyclesEach({ cpi: null, cpiMin, bestCaseCpi: null }, 'CPI') ?? 'not known';
-    return [`Best case ${cpi(best)} CPI, actual ${bound}: how often it ran is known up to a factor`];
+    const bound = cyclesEach({ cpi: null, cpiMin, bestCaseCpi: null }, 'CPI') ?? 'CPI not known';
+    return [`Best case ${cpi(best)} CPI, actual ${bound}: how often the code ran is known up to a factor`];
   }
   const executed = instructions === null ? '' : `, ${quantity(instructions)} instructions`;
   return [`Best case ${cpi(best)} CPI, actual ${cpi(actual)} CPI${executed}`];

@@ -98,8 +98,17 @@ export function sourcesText(sources: readonly { level: string; part: number | nu
   return names.length === 0 ? '' : `from ${alternatives(names)}`;
 }
 
+/** `D-cache or DTLB miss`, `divider or write buffer`: names that end in one word say it once. */
+export function eitherCause(causes: readonly string[]): string {
+  const names = [...new Set(causes.map(causeName))];
+  const misses = names.filter((name) => name.endsWith(' miss'));
+  if (misses.length < 2) return alternatives(names);
+  const together = `${alternatives(misses.map((name) => name.slice(0, -' miss'.length)))} miss`;
+  return alternatives([together, ...names.filter((name) => !misses.includes(name))]);
+}
+
 /** `a`, `a or b`, `a, b or c`. */
-export function alternatives(names: readonly string[]): string {
+function alternatives(names: readonly string[]): string {
   const last = names.at(-1) ?? '';
   return names.length < 2 ? last : `${names.slice(0, -1).join(', ')} or ${last}`;
 }
@@ -133,7 +142,7 @@ type Cpi = Pick<Cost, 'cpi' | 'cpiMin' | 'bestCaseCpi'>;
 /** `66 cycles/instr`; where the scale is not absolute a bound that says something, `≥ 4.0 cycles/instr`; nothing where none does. */
 export function cyclesEach({ cpi: actual, cpiMin: least, bestCaseCpi: best }: Cpi, unit = 'cycles/instr'): string | undefined {
   if (actual !== null) return `${shortCycles(actual)} ${unit}`;
-  if (least === null || least < 0.005 || (best !== null && least < Math.max(tellingCycles, tellingRatio * best))) return undefined;
+  if (least === null || least < Math.max(tellingCycles, tellingRatio * (best ?? 0))) return undefined;
   return `≥ ${shortCycles(least)} ${unit}`;
 }
 

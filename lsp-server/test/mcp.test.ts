@@ -74,7 +74,7 @@ test('what a profile says is told as data and as text', { skip }, async () => {
   assert.equal(row.line, procedureLine + 1);
   assert.deepEqual(hot.answer.epochs, [first.id]);
   assert.deepEqual(hot.answer.losses, first.losses);
-  assert.match(hot.text, /^ *[\d.]+% \([\d.]+% so far\) {2}chase {2}\[.*≥ [\d.]+ cycles\/instr/m);
+  assert.match(hot.text, /^ *[\d.]+% \([\d.]+% so far\) {2}chase {2}\[.*30 G cycles; \/.*chase\.c:\d/m);
 
   const lines = await call<LinesAnswer>(client, 'lines', { path: source });
   const hottest = [...lines.answer.lines].sort((a, b) => b.share - a.share)[0];

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { listingText } from '../src/listingText';
 import { render } from '../src/listing';
 import {
-  code, count, cpi, cyclesRange, duration, escapeMarkdown, hintLengthMax, lensTitle, lineEnd, percent, quantity, shortLabel, shortShare, sourcesText, type Cost,
+  code, count, cpi, cyclesRange, duration, eitherCause, escapeMarkdown, hintLengthMax, lensTitle, lineEnd, percent, quantity, shortLabel, shortShare, sourcesText, type Cost,
 } from '../src/text';
 import { listing, unscaledListing } from './fake';
 
@@ -44,6 +44,7 @@ test('without a scale there are bounds that say something, ratios, and no number
   const end = (more: Partial<Cost>): string => lineEnd({ ...cost, ...unscaled, ...more });
   assert.equal(end({}), '28 % · 3.0 s · ≥ 4.0 cycles/instr (ideal 1.3) · 2.0 per entry of the loop');
   assert.equal(end({ perEntry: { executions: 1200, of: 'procedure' } }), '28 % · 3.0 s · ≥ 4.0 cycles/instr (ideal 1.3) · 1.2 k per entry of the procedure');
+  assert.equal(end({ cpiMin: 0.9, bestCaseCpi: 0.1 }), '28 % · 3.0 s · 2.0 per entry of the loop', 'less than a cycle is no wait');
   assert.equal(end({ cpiMin: 1.5, perEntry: { executions: 1, of: 'loop' } }), '28 % · 3.0 s');
   assert.equal(end({ cpiMin: null, perEntry: null }), '28 % · 3.0 s');
 });
@@ -72,6 +73,12 @@ test('a lens says what the procedure costs', () => {
   assert.equal(lensTitle({ ...cost, share: 0.312, cpi: 10.8, bestCaseCpi: 0.6 }), '31 % · 3.0 s · 11 cycles/instr (ideal 0.60)');
   assert.equal(lensTitle({ ...cost, ...unscaled, cpiMin: 0.5 }), '28 % · 3.0 s · 2.0 per entry of the loop');
   assert.equal(lensTitle({ share: 0.312, seconds: null, cpi: null, cpiMin: null, bestCaseCpi: null }), '31 %');
+});
+
+test('causes of one stall are alternatives', () => {
+  assert.equal(eitherCause(['d-cache-miss', 'write-buffer', 'dtlb-miss', 'd-cache-miss']), 'D-cache or DTLB miss or write buffer');
+  assert.equal(eitherCause(['divider', 'dtlb-miss']), 'divider or DTLB miss');
+  assert.equal(eitherCause(['new-cause']), 'new-cause');
 });
 
 test('where the data of a miss comes from', () => {

@@ -11,6 +11,8 @@ import { start } from './vscodeWeb.mjs';
 import { launch, Workbench } from './workbench.mjs';
 
 const themes = { dark: 'Default Dark Modern', light: 'Default Light Modern', contrast: 'Default High Contrast' };
+/** How a lens begins. */
+const costOfProcedure = /^[\d.]+ % · [\d.]+ m?s/;
 const [folder = join(import.meta.dirname, '..', '..', 'docs', 'pictures'), ...asked] = process.argv.slice(2);
 
 const root = await scratch();
@@ -60,9 +62,6 @@ function small(file) {
     console.log(`dwell: ${file} is not made smaller: ${error.code === 'ENOENT' ? 'no pngquant' : error.message}`);
   });
 }
-
-/** How a lens begins. */
-const costOfProcedure = /^[\d.]+ % · [\d.]+ m?s/;
 
 async function views(workbench, shot) {
   const { page } = workbench;

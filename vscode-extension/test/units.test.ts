@@ -80,7 +80,7 @@ test('while runs are compared lines tell their change, noise only where all line
 });
 
 test('a procedure has its CPI, or a bound that says so', () => {
-  assert.deepEqual([undefined, { cpi: 31, cpiMin: 29, split: null }, { cpi: null, cpiMin: 4, split: null }, { cpi: null, cpiMin: 0.01, split: null }, { cpi: null, cpiMin: null, split: null }].map(cpiText),
+  assert.deepEqual([undefined, { cpi: 31, cpiMin: 29, split: null }, { cpi: null, cpiMin: 4, split: null }, { cpi: null, cpiMin: 0.9, split: null }, { cpi: null, cpiMin: null, split: null }].map(cpiText),
     ['', 'CPI 31.0', 'CPI ≥ 4.0', '', '']);
 });
 

@@ -56,11 +56,14 @@ export function arranged(rows: readonly ListRow[], filter: string, sort: Sort): 
   return shown.sort((a, b) => (sort === 'cpi' ? cost(b) - cost(a) : label(a).localeCompare(label(b))) || a - b);
 }
 
+/** A bound of less than a cycle says nothing. */
+const tellingBound = 0.995;
+
 /** `CPI 31.0`; `CPI ≥ 4.0` where only a bound is known; nothing where none says something. */
 export function cpiText(detail: Detail | undefined): string {
   if (detail === undefined) return '';
   if (detail.cpi !== null) return `CPI ${cpi(detail.cpi)}`;
-  return detail.cpiMin === null || detail.cpiMin < 0.05 ? '' : `CPI ≥ ${cpi(detail.cpiMin)}`;
+  return detail.cpiMin === null || detail.cpiMin < tellingBound ? '' : `CPI ≥ ${cpi(detail.cpiMin)}`;
 }
 
 /** Rows beyond those in sight that are drawn too, so that scrolling shows no gap. */
