@@ -223,6 +223,17 @@
     (should (member "Dwell: nothing to compare with: pin an epoch, or name those before"
                     (dwell-test-messages (dwell-diff) (dwell-test-settle))))))
 
+(ert-deftest dwell-diff-of-no-instructions ()
+  (dwell-test-with-costs
+    (dwell-diff '("before"))
+    (dwell-test-in "*Dwell diff"
+      (goto-char (point-min))
+      (search-forward "old()")
+      (dwell-diff-visit))
+    (dwell-test-in "*Dwell diff of a.out:old"
+      (should (equal (car (dwell-test-lines))
+                     "No instructions of this procedure are known: kernel code, or a binary that is not here")))))
+
 (ert-deftest dwell-diff-of-instructions ()
   (dwell-test-with-costs
     (dwell-diff '("before"))

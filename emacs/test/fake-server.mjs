@@ -84,7 +84,7 @@ function diff({ before, after, procedure, all }) {
     before: side(sides.before), after: side(sides.after), normalizedBy: 'run', exposure: 1, total: slower,
     procedures: [...(state.quiet ? [] : [row('a.out:sum', 'sum(int*)', slower), row('a.out:old', 'old()', gone)]), ...(all ? [row('a.out:main', 'main', noise)] : [])],
     lines: [{ file: '/src/a.c', uri, lineBefore: 2, lineAfter: 2, ...slower }, { file: '/src/a.c', uri, lineBefore: 7, lineAfter: null, ...gone }],
-    instructions: procedure === undefined ? [] : [
+    instructions: procedure !== 'a.out:sum' ? [] : [
       { kind: 'same', before: place(0x1000, 'mov (%rdi),%rax'), after: place(0x2000, 'mov (%rdi),%rax'), ...slower },
       { kind: 'removed', before: place(0x1003, 'nop'), after: null, ...gone },
       { kind: 'edited', before: place(0x1004, 'add $1,%rcx'), after: place(0x2003, 'add $2,%rcx'), ...noise },
