@@ -8,8 +8,12 @@ import type { FileView } from './fileView';
 import type { LineCost, LineCulprit, LineTie } from './protocol';
 import { causeName, duration, percent, shortCycles } from './text';
 
-/** Of all time, for a line to be worth a word. */
+/** Of all time, for a line to be worth a word … */
 const shareMin = 0.02;
+/** … and where it is not known how often it ran: what it waits for is less certain then. */
+const shareMinUncounted = 0.05;
+/** For its share to be sure within a third or so. */
+const samplesMin = 25;
 /** Of the line's time, for what it waits for: causes that cannot be told apart count as one. */
 const culpritShareMin = 0.5;
 /** Actual over best-case CPI. */
@@ -87,7 +91,8 @@ export function severeStalls(view: FileView | undefined): Diagnostic[] {
 
 /** What takes most of the line's time, if the line takes much of all time and an edit may help. */
 function severeTie(cost: LineCost): LineTie | undefined {
-  if (cost.share < shareMin || isFast(cost)) return undefined;
+  const sampled = Math.max(0, ...Object.values(cost.samples));
+  if (cost.share < (cost.cpi === null ? shareMinUncounted : shareMin) || sampled < samplesMin || isFast(cost)) return undefined;
   const avoidable = ({ kind, cause }: LineCulprit): boolean => kind === 'dynamic' && !unavoidable.has(cause);
   return cost.ties.find((tie) => tie.shareMax >= culpritShareMin && culpritsOf(tie, cost.culprits).some(avoidable));
 }

@@ -213,6 +213,8 @@ test('severe stalls are diagnostics with their culprit, only when asked for', as
   const ofLine = (more: Partial<LineCost>): Diagnostic[] => severeStalls(viewOf(lineCost(4, 0.312, { ...low, culprits: [{ ...missing, file, line: 3 }], ties: [tie], ...more })));
   assert.equal(ofLine({})[0]?.message, "waits for memory (D-cache miss): up to 85.0% of this line's time; the line takes 31.2% of all time (3.1 s)");
   assert.deepEqual(ofLine({ cpiMax: 0.9 }), [], 'known to be as fast as it can be');
+  assert.deepEqual([ofLine({ share: 0.03 }), ofLine({ samples: { cycles: 20 } })], [[], []], 'too little time, too few samples');
+  assert.equal(ofLine({ share: 0.03, cpi: 3 }).length, 1);
   assert.deepEqual(ofLine({ ties: [{ ...tie, shareMax: 0.4 }] }), []);
   assert.deepEqual(ofLine({ culprits: [{ ...missing, kind: 'static', file, line: 3 }] }), []);
   await withServer({}, async (started, uri) => {
