@@ -11,7 +11,7 @@ import { listingTitle } from './listingText';
 import type { Profile } from './profile';
 import type { CfgBlock, CfgResult } from './protocol';
 import { cyclesColumn } from './scale';
-import { causeName, count, cyclesEach, entriesText, percent, quantity, shortCycles } from './text';
+import { count, cyclesEach, eitherCause, entriesText, percent, quantity, shortCycles } from './text';
 
 /** Instructions of a block that are drawn; the rest is a number. */
 const instructionsMax = 24;
@@ -212,8 +212,10 @@ function baseline(block: Drawn, line: number): number {
 
 function instructionLine(instruction: ListingInstruction): string {
   const cost = instruction.head_samples < 0.5 ? '' : cyclesColumn(instruction.cpi, instruction.executions_relative === null ? null : instruction.cpi_min);
-  const longest = instruction.stalls.filter(({ kind }) => kind === 'dynamic').sort((a, b) => b.share_max - a.share_max)[0];
-  const why = longest === undefined ? '' : `  ${causeName(longest.cause)}`;
+  const stalls = instruction.stalls.filter(({ kind }) => kind === 'dynamic').sort((a, b) => b.share_max - a.share_max);
+  // What may explain nearly as much as the first is as good a cause.
+  const causes = stalls.filter(({ share_max: share }) => share >= 0.5 * (stalls[0]?.share_max ?? 0)).map(({ cause }) => cause);
+  const why = causes.length === 0 ? '' : `  ${eitherCause(causes)}`;
   const text = instruction.text.length > 40 ? `${instruction.text.slice(0, 39)}…` : instruction.text;
   return `${instruction.address.toString(16).padEnd(10)}${text.padEnd(41)}${cost.padStart(9)}${why}`.slice(0, textWidth);
 }
