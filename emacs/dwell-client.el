@@ -256,7 +256,7 @@ Its log pretty-prints what it is given, which is slow for whole files."
          :textDocument ( :synchronization (:didSave t)
                          :publishDiagnostics (:relatedInformation t)
                          :hover (:contentFormat ["markdown" "plaintext"]))
-         :experimental (:dwell (:profileDidChange t :commandLinks t))))))
+         :experimental (:dwell (:profileDidChange t :commandLinks t :drawsLineEnds t))))))
 
 (defun dwell--server-options ()
   "Return the user's options as the server knows them."

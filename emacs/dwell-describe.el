@@ -6,8 +6,8 @@
 
 ;;; Commentary:
 
-;; In: the server's hover, Markdown.  Out: a help window with its text, whose links lead to culprits' lines
-;; and to listings.
+;; In: the server's hover and its legend, Markdown.  Out: help windows with their text; links lead to
+;; culprits' lines, to listings and to the legend.
 
 ;;; Code:
 
@@ -35,6 +35,17 @@
            (with-help-window "*Dwell line*"
              (with-current-buffer standard-output (dwell--insert-linked (dwell--plain text))))))))))
 
+;;;###autoload
+(defun dwell-legend ()
+  "Explain the numbers that Dwell shows, in a help window."
+  (interactive)
+  (dwell--request (dwell--ensure) :dwell/legend (make-hash-table)
+                  (lambda (legend)
+                    (with-help-window "*Dwell legend*"
+                      (with-current-buffer standard-output
+                        (insert (dwell--plain (plist-get legend :markdown)))
+                        (visual-line-mode))))))
+
 (defun dwell--insert-linked (text)
   "Insert TEXT with buttons where it has the property `dwell-link'."
   (let ((place (point)) target next)
@@ -47,8 +58,9 @@
       (setq place next))))
 
 (defun dwell--follow (target)
-  "Show TARGET of a link: a line of a file, or a procedure's listing."
-  (cond ((string-match "\\`command:dwell\\.showListing\\?\\(.*\\)\\'" target)
+  "Show TARGET of a link: a line of a file, a procedure's listing, or the legend."
+  (cond ((equal target "command:dwell.showLegend") (dwell-legend))
+        ((string-match "\\`command:dwell\\.showListing\\?\\(.*\\)\\'" target)
          (let ((arguments (json-parse-string (decode-coding-string (url-unhex-string (match-string 1 target)) 'utf-8)
                                              :null-object nil)))
            (dwell-listing (aref arguments 0) (and (> (length arguments) 1) (aref arguments 1)))))
@@ -62,11 +74,16 @@
                             (lambda (link) (propertize (match-string 1 link) 'dwell-link (match-string 2 link)))
                             markdown t t))
 
+(defun dwell--heading (line)
+  "Return LINE, a heading of Markdown, as one reads it."
+  (propertize (replace-regexp-in-string "^#+ +" "" line) 'face 'bold))
+
 (defun dwell--plain (markdown)
   "Return MARKDOWN as one reads it without a renderer.
 Where a link was, the text has the property `dwell-link', its target."
   (thread-last markdown
                (replace-regexp-in-string "^```.*\n?" "")
+               (replace-regexp-in-string "^#+ +\\(.*\\)$" #'dwell--heading)
                (replace-regexp-in-string "^|[-: |]+|\n" "")
                (replace-regexp-in-string "^| *\\(.*?\\) *|$" "\\1")
                (dwell--plain-links)

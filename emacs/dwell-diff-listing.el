@@ -65,8 +65,11 @@
          (rows (plist-get result :instructions))
          (width (min 48 (cl-loop for row across rows
                                  maximize (max (dwell-diff-instructions--width (plist-get row :before))
-                                               (dwell-diff-instructions--width (plist-get row :after)))))))
+                                               (dwell-diff-instructions--width (plist-get row :after)))
+                                 into widest finally return (or widest 0)))))
     (erase-buffer)
+    (when (seq-empty-p rows)
+      (insert "No instructions of this procedure are known: kernel code, or a binary that is not here\n"))
     (seq-doseq (note (plist-get result :notes)) (insert (propertize note 'face 'dwell-cost) "\n"))
     (seq-doseq (row rows) (insert (dwell-diff-instructions--line row width) "\n"))
     (setq header-line-format

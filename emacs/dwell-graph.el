@@ -216,10 +216,12 @@ Interactively that of the procedure at point, else of one to choose."
   "Return where control goes from BLOCK, in words."
   (if (seq-empty-p (plist-get block :successors)) "leaves the procedure"
     (mapconcat (lambda (successor)
-                 (let ((times (plist-get successor :executions)))
+                 (let ((times (plist-get successor :executions)) (part (plist-get successor :part)))
                    (format "%s %x%s" (if (eq t (plist-get successor :falls)) "↓" "→") (plist-get successor :to)
-                           (cond ((null times) "") ((zerop times) " not seen")
-                                 (t (format " ×%s" (dwell--format-count times)))))))
+                           (cond ((or (eql times 0) (eql part 0)) " not seen")
+                                 (times (format " ×%s" (dwell--format-count times)))
+                                 (part (format " %.0f%%" (* 100 part)))
+                                 (t "")))))
                (plist-get block :successors) "   ")))
 
 (defun dwell-graph--lanes (blocks)
@@ -316,7 +318,7 @@ Again from where it went to, it follows the hottest way."
     (unless successors (user-error "Dwell: control leaves the procedure here"))
     (push-mark nil t)
     (dwell-graph--goto
-     (plist-get (car (seq-sort-by (lambda (successor) (or (plist-get successor :executions) 0)) #'> successors)) :to))))
+     (plist-get (car (seq-sort-by (lambda (successor) (or (plist-get successor :part) 0)) #'> successors)) :to))))
 
 (defun dwell-graph-hottest ()
   "Move to the block that takes the most time."

@@ -205,10 +205,23 @@ Of all rows while they are sorted by what only details tell."
      `[("Share" 12 ,(dwell-table--order :share) :right-align t)
        ("Cumul." 7 ,(dwell-table--order :cumulativeShare) :right-align t)
        ("Cycles" 7 ,(dwell-table--order :cycles) :right-align t)
-       ("CPI" 6 ,(dwell-table--order :cpi) :right-align t)
+       ("CPI" 6 ,(dwell-table--order #'dwell-hot--cpi) :right-align t)
        ("Samples" 8 ,(dwell-table--order #'dwell-hot--samples) :right-align t)
        (,(capitalize dwell-hot--by) ,(max 20 (- width 48 (if image 34 0))) t)]
      (and image `(("Ex/St/Dyn" 12 ,(dwell-table--order #'dwell-hot--dynamic)) ("Image" 20 t))))))
+
+(defun dwell-hot--cpi (row)
+  "Return the cycles per instruction of ROW, or the least that they can be, or nil."
+  (or (plist-get row :cpi) (plist-get row :cpiMin)))
+
+(defun dwell-hot--format-cpi (row)
+  "Return the cycles per instruction of ROW, a bound where they are not known."
+  (let ((cpi (plist-get row :cpi)) (least (plist-get row :cpiMin)))
+    (cond (cpi (dwell--format-ratio cpi))
+          ((and least (>= least 0.995)) ; less than a cycle says nothing
+           (propertize (concat "≥" (dwell--format-ratio least))
+                       'help-echo "At least: how often the code ran is not known as a number"))
+          (t "-"))))
 
 (defun dwell-hot--dynamic (row)
   "Return the part of the cycles of ROW that are dynamic stalls, or nil."
@@ -229,12 +242,12 @@ Parts that are far from a whole are of too few samples to be told."
 
 (defun dwell-hot--entry (row)
   "Return the list's columns for ROW."
-  (let ((share (plist-get row :share)) (cycles (plist-get row :cycles)) (cpi (plist-get row :cpi)))
+  (let ((share (plist-get row :share)) (cycles (plist-get row :cycles)))
     (vconcat
      (list (concat (dwell--bar share) " " (string-pad (dwell--format-share share) 6 nil t))
            (dwell--format-share (plist-get row :cumulativeShare))
            (if cycles (dwell--format-count cycles) "-")
-           (if cpi (dwell--format-ratio cpi) "-")
+           (dwell-hot--format-cpi row)
            (number-to-string (or (dwell-hot--samples row) 0))
            (plist-get row :label))
      (and (equal dwell-hot--by "procedure")

@@ -108,7 +108,7 @@ A line that costs nothing any more is there for its change."
           (push (if change (append (list :change change) cost) cost) rows)))
       (maphash (lambda (line change)
                  (when (dwell--significant-p change)
-                   (push (list :line line :share 0.0 :culprits [] :confidence "low" :change change) rows)))
+                   (push (list :line line :share 0.0 :culprits [] :ties [] :change change) rows)))
                by-line)
       (vconcat (sort rows (lambda (a b) (< (plist-get a :line) (plist-get b :line))))))))
 
@@ -165,9 +165,9 @@ Those past the end of the buffer are passed over."
   "Show the cost of OVERLAY, as of an edited line if STALE."
   (let* ((cost (overlay-get overlay 'dwell-cost))
          (label (if stale
-                    (propertize (concat "edited · " (dwell--format-share (plist-get cost :share)))
+                    (propertize (concat "edited · was " (dwell--format-short-share (plist-get cost :share)))
                                 'face 'dwell-stale)
-                  (dwell--line-label cost))))
+                  (dwell--line-label cost (dwell--room overlay)))))
     (overlay-put overlay 'dwell-stale stale)
     (overlay-put overlay 'after-string
                  ;; The property keeps the cursor before the text at the line's end.
@@ -181,6 +181,21 @@ Those past the end of the buffer are passed over."
                       (propertize "!" 'display
                                   (list 'left-fringe 'vertical-bar
                                         (dwell--heat (plist-get cost :share))))))))
+
+(defun dwell--room (overlay)
+  "Return how many columns are free after the line of OVERLAY.
+Nil: what does not fit is cut off, and no other text is moved by it."
+  (when-let ((window (and (not truncate-lines) (get-buffer-window nil t))))
+    ;; Two columns between text and cost, one for the mark of a line that goes on.
+    (- (window-body-width window) 3
+       (save-excursion (goto-char (overlay-end overlay)) (current-column)))))
+
+(defun dwell--resized (window)
+  "Fit the costs of lines to WINDOW, which has another size now."
+  (when (window-live-p window)
+    (with-current-buffer (window-buffer window)
+      (dolist (overlay (dwell--overlays nil nil 'line))
+        (dwell--show-line overlay (overlay-get overlay 'dwell-stale))))))
 
 (defvar dwell-procedure-map
   (let ((map (make-sparse-keymap)))
@@ -204,8 +219,8 @@ Those past the end of the buffer are passed over."
                       (match-string 0 (overlay-get overlay 'dwell-text))))
          (change (and (not stale) (dwell--change-since cost)))
          (label (dwell--join (and stale "edited")
-                             (dwell--format-share (plist-get cost :share))
-                             (dwell--format-cycles cost)
+                             (dwell--format-short-share (plist-get cost :share))
+                             (dwell--format-seconds cost)
                              (dwell--format-cpi cost)
                              (plist-get cost :label)
                              (and change (not (dwell--significant-p change)) "as before"))))

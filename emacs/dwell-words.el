@@ -88,12 +88,53 @@
   "Return CPI, cycles per instruction, as the server writes it."
   (format (cond ((>= cpi 99.5) "%.0f") ((>= cpi 0.995) "%.1f") (t "%.2f")) cpi))
 
+(defun dwell--format-short-share (share)
+  "Return SHARE in percent, in two digits, as the server writes it at a line's end."
+  (let ((percent (* 100 share)))
+    (cond ((< 0 percent 0.05) "<0.1 %")
+          ((< percent 9.95) (format "%.1f %%" percent))
+          (t (format "%.0f %%" percent)))))
+
+(defun dwell--format-seconds (cost)
+  "Return the CPU time of COST, or nil where it is not known."
+  (when-let ((seconds (plist-get cost :seconds)))
+    (cond ((>= seconds 9.95) (format "%.0f s" seconds))
+          ((>= seconds 0.9995) (format "%.1f s" seconds))
+          ((< 0 seconds 0.0005) "<1 ms")
+          (t (format "%.0f ms" (* 1000 seconds))))))
+
+(defun dwell--format-each (cycles)
+  "Return CYCLES of an instruction in two digits, as the server writes them."
+  (if (>= cycles 9.95) (format "%.0f" cycles) (dwell--format-ratio cycles)))
+
 (defun dwell--format-cpi (cost)
-  "Return the CPI of COST, its best case beside it, or nil without an estimate."
-  (when-let ((cpi (plist-get cost :cpi)))
-    (concat "CPI " (if (equal (plist-get cost :confidence) "low") "~" "") (dwell--format-ratio cpi)
-            (when-let ((best (plist-get cost :bestCaseCpi)))
-              (format " (best %s)" (dwell--format-ratio best))))))
+  "Return the cycles per instruction of COST, the ideal beside them.
+Where they are not known as a number return a bound that says
+something, else nil."
+  (let ((cpi (plist-get cost :cpi)) (least (plist-get cost :cpiMin)) (ideal (plist-get cost :bestCaseCpi)))
+    (when-let ((each (cond (cpi (dwell--format-each cpi))
+                           ((and least (>= least (max 0.995 (* 1.5 (or ideal 0)))))
+                            (concat "≥ " (dwell--format-each least))))))
+      (concat each " cycles/instr" (if ideal (format " (ideal %s)" (dwell--format-each ideal)) "")))))
+
+(defun dwell--format-executions (cost)
+  "Return how often the line of COST ran: a number, a ratio, or nil."
+  (let ((times (plist-get cost :executions)) (ratio (plist-get cost :perEntry)))
+    (cond (times (format "executed %s times" (dwell--format-count times)))
+          ((and ratio (>= (abs (- (plist-get ratio :executions) 1)) 0.05))
+           (let ((executions (plist-get ratio :executions)))
+             (format "executed %s times per entry of the %s"
+                     (cond ((>= executions 99.5) (dwell--format-count executions))
+                           ((>= executions 0.995) (format "%.1f" executions))
+                           (t (format "%.2f" executions)))
+                     (plist-get ratio :of)))))))
+
+(defun dwell--format-scale (scale)
+  "Return SCALE, how far executions are known, in words."
+  (pcase scale
+    ("absolute" "executions are absolute numbers")
+    ("program" "executions are known as ratios between procedures of the program")
+    ("procedure" "executions are known as ratios within the procedure")))
 
 (defconst dwell--causes
   '(("slotting" . "slotting") ("dependency" . "operand not ready") ("functional-unit" . "unit busy")
@@ -108,14 +149,17 @@
   "Return CAUSE, as the protocol names it, as one reads it."
   (alist-get cause dwell--causes cause nil #'equal))
 
-(defun dwell--format-culprit (culprit &optional stalled)
-  "Return CULPRIT and where it is, unless on line STALLED, which it stalls."
+(defun dwell--format-culprit (culprit)
+  "Return CULPRIT and where it is."
+  (concat (dwell--format-cause (plist-get culprit :cause)) (dwell--format-place culprit nil)))
+
+(defun dwell--format-place (culprit stalled)
+  "Return where CULPRIT is, unless on line STALLED, which it stalls."
   (let ((line (plist-get culprit :line))
         (uri (plist-get culprit :uri)))
-    (concat (dwell--format-cause (plist-get culprit :cause))
-            (cond ((or (not line) (and (equal uri dwell--document) (eql line stalled))) "")
-                  ((or (null uri) (equal uri dwell--document)) (format " ← line %d" (1+ line)))
-                  (t (format " ← %s:%d" (file-name-nondirectory (dwell--file uri)) (1+ line)))))))
+    (cond ((or (not line) (and (equal uri dwell--document) (eql line stalled))) "")
+          ((or (null uri) (equal uri dwell--document)) (format " ← :%d" (1+ line)))
+          (t (format " ← %s:%d" (file-name-nondirectory (dwell--file uri)) (1+ line))))))
 
 (defun dwell--heat (share)
   "Return the face for SHARE."
@@ -148,22 +192,36 @@
         ((> (plist-get change :change) 0) 'dwell-worse)
         (t 'dwell-better)))
 
-(defun dwell--line-label (cost)
-  "Return what stands at the end of the line of COST."
-  (let ((culprits (plist-get cost :culprits)) (change (plist-get cost :change)))
+(defun dwell--line-label (cost &optional room)
+  "Return what stands at the end of the line of COST, in ROOM columns if it can."
+  (let ((change (plist-get cost :change)))
     (concat (dwell--bar (plist-get cost :share))
             " "
-            (when change
-              (concat (propertize (plist-get change :label) 'face (dwell--change-face change))
-                      (propertize " · " 'face 'dwell-cost)))
-            (propertize (dwell--join (dwell--format-share (plist-get cost :share))
-                                     (dwell--format-cycles cost)
-                                     (unless change (dwell--format-cpi cost)))
-                        'face 'dwell-cost)
-            (unless (or change (seq-empty-p culprits))
-              (concat (propertize " · " 'face 'dwell-cost)
-                      (propertize (dwell--format-culprit (aref culprits 0) (plist-get cost :line))
-                                  'face 'dwell-culprit))))))
+            (if change
+                (concat (propertize (plist-get change :label) 'face (dwell--change-face change))
+                        (propertize (concat " · " (dwell--join (dwell--format-short-share (plist-get cost :share))
+                                                               (dwell--format-seconds cost)))
+                                    'face 'dwell-cost))
+              (dwell--line-end cost (and room (- room 5)))))))
+
+(defun dwell--line-end (cost room)
+  "Return the server's words for the end of the line of COST, in ROOM columns.
+ROOM is nil where there is enough.  What is estimated goes first, as it
+does in the server's short form.  The cause has a face of its own."
+  (let* ((parts (split-string (plist-get cost :lineEnd) " · "))
+         (ties (plist-get cost :ties))
+         (cause (and (not (seq-empty-p ties)) (plist-get (aref ties 0) :text)))
+         (place (and cause (seq-position parts cause (lambda (part cause) (string-prefix-p cause part)))))
+         (least (if place (1+ place) (min 2 (length parts)))))
+    (cl-flet ((fits () (or (null room) (<= (string-width (string-join parts " · ")) room))))
+      (while (and (> (length parts) least) (not (fits))) (setq parts (butlast parts)))
+      (unless (fits)
+        (setq parts (split-string (plist-get cost :label) " · ")
+              place (and place (1- (length parts))))))
+    (string-join (seq-map-indexed (lambda (part index)
+                                    (propertize part 'face (if (eql index place) 'dwell-culprit 'dwell-cost)))
+                                  parts)
+                 (propertize " · " 'face 'dwell-cost))))
 
 (defun dwell--samples (samples)
   "Return SAMPLES, a plist by event, in words."
@@ -172,23 +230,28 @@
              (seq-partition samples 2) ", "))
 
 (defun dwell--line-details (cost)
-  "Return all that is known of the line of COST, in one line."
+  "Return all that is known of the line of COST, in one line.
+The time comes first, since it was measured, then what it went to."
   (dwell--join
    (when-let ((change (plist-get cost :change))) (dwell--change-details change))
-   (dwell--format-share (plist-get cost :share))
-   (dwell--samples (plist-get cost :samples))
-   (dwell--format-cycles cost)
-   (when-let ((times (plist-get cost :executions)))
-     (format "executed %s times" (dwell--format-count times)))
+   (dwell--format-short-share (plist-get cost :share))
+   (dwell--format-seconds cost)
+   (unless (seq-empty-p (plist-get cost :ties))
+     (mapconcat (lambda (tie) (dwell--format-tie tie cost)) (plist-get cost :ties) "; "))
    (dwell--format-cpi cost)
-   (concat (plist-get cost :confidence) " confidence")
-   (unless (seq-empty-p (plist-get cost :culprits))
-     (mapconcat (lambda (culprit)
-                  (format "%s (%sup to %.0f%%)"
-                          (dwell--format-culprit culprit (plist-get cost :line))
-                          (if (equal (plist-get culprit :kind) "static") "static, " "")
-                          (* 100 (plist-get culprit :shareMax))))
-                (plist-get cost :culprits) "; "))))
+   (dwell--format-executions cost)
+   (dwell--format-scale (plist-get cost :scale))
+   (dwell--format-cycles cost)
+   (dwell--samples (plist-get cost :samples))))
+
+(defun dwell--format-tie (tie cost)
+  "Return TIE, causes that cannot be told apart, and whom the line of COST blames."
+  (let* ((culprits (mapcar (lambda (index) (aref (plist-get cost :culprits) index)) (plist-get tie :culprits)))
+         (likeliest (seq-find (lambda (culprit) (plist-get culprit :uri)) culprits)))
+    (format "%s%s (%sup to %.0f%%)" (plist-get tie :text)
+            (if likeliest (dwell--format-place likeliest (plist-get cost :line)) "")
+            (if (seq-every-p (lambda (culprit) (equal (plist-get culprit :kind) "static")) culprits) "static, " "")
+            (* 100 (plist-get tie :shareMax)))))
 
 (defun dwell--change-details (change)
   "Return all that is known of CHANGE, as `DiffChange' has it, in one line."

@@ -31,12 +31,13 @@
 ;;
 ;; On lines
 ;;
-;; At the end of a line stand its share of the epoch's time as a bar and in percent, the cycles
-;; spent, the cycles per instruction (CPI) beside what they would be without stalls, and the
-;; leading culprit: what the line waited for and which line is to blame.  `~' before a CPI says
-;; that it was estimated from little.  Point on the line shows more in the echo area (eldoc).
+;; At the end of a line stand its share of the epoch's time as a bar and in percent, the CPU time,
+;; what the line waited for and which line is to blame, and, where it is known how often the line
+;; ran, the cycles per instruction beside the ideal, which is what they would be without stalls.
+;; Causes that cannot be told apart stand together.  `≥' before cycles is a lower bound.  Where a
+;; window is narrow the cycles go first.  Point on the line shows more in the echo area (eldoc).
 ;; Above a procedure stand its totals and what changed since the epoch before; a click on them opens
-;; its listing.
+;; its listing.  `M-x dwell-legend' explains all these numbers.
 ;;
 ;; Type on: a cost never moves what you type.  A line that was edited since it was measured says
 ;; `edited' (undo makes it good again), and all lines are looked at anew when you save.
@@ -145,7 +146,7 @@
                    '(("h" . dwell-hot-procedures) ("l" . dwell-listing) ("e" . dwell-select-epoch)
                      ("r" . dwell-record) ("k" . dwell-record-cancel) ("N" . dwell-new-epoch)
                      ("E" . dwell-epochs) ("=" . dwell-diff) ("s" . dwell-summary) ("G" . dwell-graph) ("c" . dwell-compare)
-                     ("C" . dwell-compare-end) ("P" . dwell-record-process) ("i" . dwell-set-hints) ("d" . dwell-describe-line) ("." . dwell-goto-culprit)
+                     ("C" . dwell-compare-end) ("P" . dwell-record-process) ("i" . dwell-set-hints) ("d" . dwell-describe-line) ("?" . dwell-legend) ("." . dwell-goto-culprit)
                      ("n" . dwell-next-line) ("p" . dwell-previous-line) ("t" . dwell-hottest-line)
                      ("g" . dwell-refresh)))
       (define-key map key command))
@@ -178,7 +179,8 @@
     ["Which lines…" dwell-set-hints]
     ["Hottest line" dwell-hottest-line]
     ["Culprit of this line" dwell-goto-culprit]
-    ["Describe this line" dwell-describe-line]))
+    ["Describe this line" dwell-describe-line]
+    ["What do these numbers mean?" dwell-legend]))
 
 (defvar dwell-lighter-map
   (let ((map (make-sparse-keymap)))
@@ -225,6 +227,7 @@ has none for some languages, Rust among them."
     (kill-buffer-hook . dwell--leave)
     (change-major-mode-hook . dwell--turn-off)
     (window-buffer-change-functions . dwell--window-shows)
+    (window-size-change-functions . dwell--resized)
     (eldoc-documentation-functions . dwell-eldoc-function))
   "What `dwell-mode' hooks into, in its buffer.")
 

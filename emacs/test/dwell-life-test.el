@@ -105,7 +105,7 @@
     (dwell-test-with-costs
       (let* ((params (plist-get (aref (dwell-test-ask :fake/messages) 0) :params))
              (experimental (plist-get (plist-get params :capabilities) :experimental)))
-        (should (equal experimental '(:dwell (:profileDidChange t :commandLinks t))))
+        (should (equal experimental '(:dwell (:profileDidChange t :commandLinks t :drawsLineEnds t))))
         (should (equal (plist-get params :initializationOptions)
                        '(:database "/tmp/db" :epochs ["latest~1" "latest"] :hints "hot" :hotShare 0.01 :diagnostics t
                                    :sourceMap (:/build/one "/src/one") :debugDirs ["/dbg"])))
@@ -162,6 +162,7 @@
 (defvar lsp-enable-file-watchers)
 (defvar lsp-enable-suggest-server-download)
 (defvar lsp-keep-workspace-alive)
+(defvar lsp-diagnostics-provider)
 (declare-function lsp "lsp-mode")
 (declare-function lsp-workspaces "lsp-mode")
 (declare-function lsp--workspace-status "lsp-mode")
@@ -179,7 +180,9 @@
     "Two servers for one buffer: lsp-mode's and ours; neither disturbs the other."
     (let ((lsp-session-file (make-temp-name (expand-file-name "dwell-lsp-session" temporary-file-directory)))
           (lsp-auto-guess-root t) (lsp-warn-no-matched-clients nil) (lsp-enable-file-watchers nil)
-          (lsp-enable-suggest-server-download nil) (lsp-keep-workspace-alive nil))
+          (lsp-enable-suggest-server-download nil) (lsp-keep-workspace-alive nil)
+          ;; Its Flymake would start compilers, which on a busy machine report to a buffer that wants none by then.
+          (lsp-diagnostics-provider :none))
       (lsp-register-client
        (make-lsp-client :new-connection (lsp-stdio-connection #'dwell-test-fake-server)
                         :activation-fn (lsp-activate-on "c") :server-id 'dwell-fake :priority 99))

@@ -38,7 +38,7 @@
 (defun dwell-test-shares ()
   "Return (LINE . SHARE-AND-STATE) of each line's overlay, lines from 1."
   (mapcar (pcase-lambda (`(,line . ,text))
-            (cons line (if (string-match "\\(edited · \\)?[0-9.<]+%" text) (match-string 0 text) text)))
+            (cons line (if (string-match "\\(edited · was \\)?[0-9.<]+ %" text) (match-string 0 text) text)))
           (dwell-test-overlays)))
 
 (defun dwell-test-ask (method &optional params)
@@ -76,7 +76,9 @@ The buffer is in the selected window and `dwell-mode' is on."
   `(let* ((directory (file-name-as-directory (make-temp-file "dwell-test" t)))
           (file (expand-file-name ,name directory))
           (dwell-server-command (or dwell-server-command (dwell-test-fake-server)))
-          (create-lockfiles nil) (make-backup-files nil))
+          (create-lockfiles nil) (make-backup-files nil)
+          (truncated (default-value 'truncate-lines)))
+     (setq-default truncate-lines t) ; costs are whole, whatever the window's width
      (make-directory (expand-file-name ".git" directory))
      (let ((coding-system-for-write 'utf-8-unix)) (write-region ,text nil file nil 'silent))
      (unwind-protect
@@ -88,6 +90,7 @@ The buffer is in the selected window and `dwell-mode' is on."
                  (with-current-buffer (get-file-buffer file)
                    (set-buffer-modified-p nil)
                    (kill-buffer))))))
+       (setq-default truncate-lines truncated)
        (dwell-test-stop-servers)
        (dolist (buffer (buffer-list))
          (when (string-prefix-p "*Dwell" (buffer-name buffer)) (kill-buffer buffer)))

@@ -41,17 +41,40 @@
 (ert-deftest dwell-lines-show-costs ()
   (dwell-test-with-costs
     (should (equal (dwell-test-overlays)
-                   '((3 . "█▋   42.1% · 1.2 G cycles · CPI 4.2 (best 0.50) · D-cache miss ← line 2")
-                     (4 . "▎    5.0% · 12 k cycles · CPI ~0.75 (best 0.75) · DTLB miss ← far.h:10"))))
+                   '((3 . "█▋   42 % · 1.3 s · waits for memory (D-cache or DTLB miss) ← :2 · 4.2 cycles/instr (ideal 0.50)")
+                     (4 . "▎    5.0 % · 150 ms · waits for memory (DTLB miss) ← far.h:10 · ≥ 2.0 cycles/instr (ideal 0.50)"))))
+    ;; the cause and whom to blame stand out
+    (let ((text (overlay-get (car (dwell--overlays nil nil 'line)) 'after-string)))
+      (should (equal '(dwell-cost dwell-culprit dwell-culprit dwell-cost)
+                     (mapcar (lambda (words) (get-text-property (string-search words text) 'face text))
+                             '("42 %" "waits" ":2" "4.2")))))
     (should (equal (dwell-test-overlays 'procedure)
-                   '((1 . "47.2% · 1.3 G cycles · CPI 3.9 (best 0.50) · sum(int*)"))))
+                   '((1 . "47 % · 1.4 s · 3.9 cycles/instr (ideal 0.50) · sum(int*)"))))
     (should (equal (buffer-string) dwell-test-source))
     (should-not (buffer-modified-p))))
 
+(ert-deftest dwell-lines-fit-their-window ()
+  "Where room is short what is estimated goes, then the seconds, never the cause."
+  (dwell-test-with-costs
+    (let ((cost (overlay-get (car (dwell--overlays nil nil 'line)) 'dwell-cost)))
+      (dolist (row '((nil . "42 % · 1.3 s · waits for memory (D-cache or DTLB miss) ← :2 · 4.2 cycles/instr (ideal 0.50)")
+                     (91 . "42 % · 1.3 s · waits for memory (D-cache or DTLB miss) ← :2 · 4.2 cycles/instr (ideal 0.50)")
+                     (90 . "42 % · 1.3 s · waits for memory (D-cache or DTLB miss) ← :2")
+                     (58 . "42 % · memory (D-cache or DTLB miss) ← :2")
+                     (10 . "42 % · memory (D-cache or DTLB miss) ← :2")))
+        (let ((end (dwell--line-end cost (car row))))
+          (should (equal (cdr row) (substring-no-properties end)))
+          (should (eq 'dwell-culprit (get-text-property (string-search "memory" end) 'face end))))))
+    ;; as wide as the window is
+    (setq truncate-lines nil)
+    (dwell--resized (selected-window))
+    (should (<= (string-width (concat "  for (;;) total += *p;  " (cdar (dwell-test-overlays)))) (max 70 (window-body-width))))
+    (should (string-match-p "D-cache or DTLB miss" (cdar (dwell-test-overlays))))))
+
 (ert-deftest dwell-totals-tell-what-changed-since-the-epoch-before ()
   (dwell-test-with-costs
-    (dolist (row '(("slower" . "47.2% · 1.3 G cycles · CPI 3.9 (best 0.50) · sum(int*) · +22.1% · slower ×2.00 · CPI 2.1→4.2")
-                   ("noise" . "47.2% · 1.3 G cycles · CPI 3.9 (best 0.50) · sum(int*) · as before")))
+    (dolist (row '(("slower" . "47 % · 1.4 s · 3.9 cycles/instr (ideal 0.50) · sum(int*) · +22.1% · slower ×2.00 · CPI 2.1→4.2")
+                   ("noise" . "47 % · 1.4 s · 3.9 cycles/instr (ideal 0.50) · sum(int*) · as before")))
       (dwell-test-ask :fake/set (list :lens (car row)))
       (dwell-refresh)
       (dwell-test-until (car row) (equal (cdr row) (cdar (dwell-test-overlays 'procedure)))))
@@ -59,7 +82,7 @@
     (should (equal 2 (length (dwell-test-overlays))))
     (goto-char (point-min))
     (insert "x")
-    (should (equal "edited · 47.2% · 1.3 G cycles · CPI 3.9 (best 0.50) · sum(int*)"
+    (should (equal "edited · 47 % · 1.4 s · 3.9 cycles/instr (ideal 0.50) · sum(int*)"
                    (cdar (dwell-test-overlays 'procedure))))))
 
 (ert-deftest dwell-lines-edited-before-say-so ()
@@ -68,7 +91,7 @@
     (dwell-test-ask :fake/set '(:stale [(:line 4 :share 0.2) (:line 1 :share 0.0001)] :rebuilt ["/bin/a.out"]))
     (dwell-refresh)
     (should (equal (dwell-test-until "the edited line" (and (= 3 (length (dwell-test-overlays))) (dwell-test-shares)))
-                   '((3 . "42.1%") (4 . "5.0%") (5 . "edited · 20.0%"))))
+                   '((3 . "42 %") (4 . "5.0 %") (5 . "edited · was 20 %"))))
     (should (string-match-p "rebuilt\\]" (dwell--lighter)))
     (should (string-match-p "/bin/a.out was built again since it was sampled" (get-text-property 0 'help-echo (dwell--lighter))))
     (goto-char (point-min))
@@ -76,18 +99,18 @@
     (should-error (dwell-goto-culprit) :type 'user-error)
     (insert "x")
     (delete-char -1) ; undoing does not make good what was measured for another text
-    (should (equal "edited · 20.0%" (cdr (assoc 5 (dwell-test-shares)))))))
+    (should (equal "edited · was 20 %" (cdr (assoc 5 (dwell-test-shares)))))))
 
 (ert-deftest dwell-hints-levels ()
   (dwell-test-with-costs
     (unwind-protect
         (progn
           (dwell-set-hints 'all)
-          (should (equal (dwell-test-shares) '((3 . "42.1%") (4 . "5.0%") (5 . "0.1%"))))
+          (should (equal (dwell-test-shares) '((3 . "42 %") (4 . "5.0 %") (5 . "0.1 %"))))
           (dwell-set-hints 'off)
           (should-not (dwell--overlays))
           (dwell-set-hints 'hot)
-          (should (equal (dwell-test-shares) '((3 . "42.1%") (4 . "5.0%")))))
+          (should (equal (dwell-test-shares) '((3 . "42 %") (4 . "5.0 %")))))
       (setq dwell-hints 'hot))))
 
 (ert-deftest dwell-cursor-stays-before-cost ()
@@ -98,20 +121,20 @@
 (ert-deftest dwell-edits-keep-costs-on-their-lines ()
   "Each row: an edit, and what the lines show then."
   (dolist (row
-           `((,(lambda () (goto-char (point-min)) (insert "// new\n")) ((4 . "42.1%") (5 . "5.0%")))
-             (,(lambda () (forward-line 2) (insert "\n")) ((4 . "42.1%") (5 . "5.0%")))
-             (,(lambda () (forward-line 2) (end-of-line) (insert "\n")) ((3 . "42.1%") (5 . "5.0%")))
-             (,(lambda () (forward-line 2) (end-of-line) (insert " // x")) ((3 . "edited · 42.1%") (4 . "5.0%")))
-             (,(lambda () (forward-line 2) (insert "x")) ((3 . "edited · 42.1%") (4 . "5.0%")))
-             (,(lambda () (forward-line 2) (forward-char 4) (insert "\n")) ((3 . "edited · 42.1%") (5 . "5.0%")))
-             (,(lambda () (forward-line 2) (delete-region (point) (line-beginning-position 2))) ((3 . "5.0%")))
-             (,(lambda () (forward-line 2) (delete-region (point) (line-end-position))) ((4 . "5.0%")))
-             (,(lambda () (forward-line 2) (delete-char -1)) ((2 . "edited · 42.1%") (3 . "5.0%")))
-             (,(lambda () (forward-line 3) (delete-char -1)) ((3 . "edited · 42.1%")))
+           `((,(lambda () (goto-char (point-min)) (insert "// new\n")) ((4 . "42 %") (5 . "5.0 %")))
+             (,(lambda () (forward-line 2) (insert "\n")) ((4 . "42 %") (5 . "5.0 %")))
+             (,(lambda () (forward-line 2) (end-of-line) (insert "\n")) ((3 . "42 %") (5 . "5.0 %")))
+             (,(lambda () (forward-line 2) (end-of-line) (insert " // x")) ((3 . "edited · was 42 %") (4 . "5.0 %")))
+             (,(lambda () (forward-line 2) (insert "x")) ((3 . "edited · was 42 %") (4 . "5.0 %")))
+             (,(lambda () (forward-line 2) (forward-char 4) (insert "\n")) ((3 . "edited · was 42 %") (5 . "5.0 %")))
+             (,(lambda () (forward-line 2) (delete-region (point) (line-beginning-position 2))) ((3 . "5.0 %")))
+             (,(lambda () (forward-line 2) (delete-region (point) (line-end-position))) ((4 . "5.0 %")))
+             (,(lambda () (forward-line 2) (delete-char -1)) ((2 . "edited · was 42 %") (3 . "5.0 %")))
+             (,(lambda () (forward-line 3) (delete-char -1)) ((3 . "edited · was 42 %")))
              (,(lambda () (forward-line 3) (transpose-lines 1)) ())
              (,(lambda () (erase-buffer)) ())
              (,(lambda () (let ((text (buffer-string))) (erase-buffer) (insert text))) ())
-             (,(lambda () (narrow-to-region (point-min) 5) (insert "xx\n") (widen)) ((4 . "42.1%") (5 . "5.0%")))))
+             (,(lambda () (narrow-to-region (point-min) 5) (insert "xx\n") (widen)) ((4 . "42 %") (5 . "5.0 %")))))
     (dwell-test-with-costs
       (goto-char (point-min))
       (funcall (car row))
@@ -125,16 +148,16 @@
     (goto-char (point-min))
     (forward-line 2)
     (insert "x")
-    (should (equal (dwell-test-shares) '((3 . "edited · 42.1%") (4 . "5.0%"))))
+    (should (equal (dwell-test-shares) '((3 . "edited · was 42 %") (4 . "5.0 %"))))
     (primitive-undo 1 buffer-undo-list)
-    (should (equal (dwell-test-shares) '((3 . "42.1%") (4 . "5.0%"))))))
+    (should (equal (dwell-test-shares) '((3 . "42 %") (4 . "5.0 %"))))))
 
 (ert-deftest dwell-random-edits-never-misplace-a-cost ()
   "Whatever is done to a buffer, a fresh cost stands on a line with the measured text."
   (let ((dwell-hints 'all))
     (dwell-test-with-costs
       (random "dwell")
-      (let ((measured '(("42.1%" . "  for (;;) total += *p;") ("5.0%" . "  p = p->next;") ("0.1%" . "  return total;"))))
+      (let ((measured '(("42 %" . "  for (;;) total += *p;") ("5.0 %" . "  p = p->next;") ("0.1 %" . "  return total;"))))
         (dotimes (_ 400)
           (goto-char (+ (point-min) (random (1+ (buffer-size)))))
           (pcase (random 5)
@@ -158,7 +181,7 @@
     (dwell--profile-changed (dwell--connection))
     ;; the script's costs stand on fixed lines of whatever text it has
     (should (equal (dwell-test-until "the new costs" (and (equal 3 (caar (dwell-test-shares))) (dwell-test-shares)))
-                   '((3 . "42.1%") (4 . "5.0%"))))
+                   '((3 . "42 %") (4 . "5.0 %"))))
     (should (equal (last (seq-remove (lambda (method) (member method '("dwell/epochs" "dwell/fileChanges")))
                                      (mapcar (lambda (message) (plist-get message :method))
                                              (dwell-test-ask :fake/messages)))
@@ -169,7 +192,7 @@
   (dwell-test-with-costs
     (goto-char (point-min))
     (insert "\n")
-    (should (equal (dwell-test-shares) '((4 . "42.1%") (5 . "5.0%"))))
+    (should (equal (dwell-test-shares) '((4 . "42 %") (5 . "5.0 %"))))
     (save-buffer)
     (dwell-test-until "the new costs" (equal 3 (caar (dwell-test-shares))))))
 
@@ -179,7 +202,7 @@
     (unwind-protect
         (progn
           (dwell-set-hints 'all) ; the old costs must not be drawn on the new text
-          (should (equal (dwell-test-shares) '((4 . "42.1%") (5 . "5.0%"))))
+          (should (equal (dwell-test-shares) '((4 . "42 %") (5 . "5.0 %"))))
           (dwell-test-until "the new costs" (= 3 (length (dwell-test-shares)))))
       (setq dwell-hints 'hot))))
 
@@ -199,7 +222,7 @@
     (write-region (concat "// one more line\n" dwell-test-source) nil buffer-file-name nil 'silent)
     (revert-buffer t t t)
     (should dwell-mode)
-    (should (equal (dwell-test-until "overlays" (dwell-test-shares)) '((3 . "42.1%") (4 . "5.0%"))))
+    (should (equal (dwell-test-until "overlays" (dwell-test-shares)) '((3 . "42 %") (4 . "5.0 %"))))
     (should (equal (dwell-test-ask :fake/text (list :uri dwell--document)) (buffer-string)))))
 
 (ert-deftest dwell-off-leaves-nothing ()
@@ -237,6 +260,20 @@
     (should (equal (substring-no-properties text) "42% of my_file.c:3\na | b\nc | d\nnop\n"))
     (should (equal "file:///my_file.c#L3" (get-text-property (string-match "_file" text) 'dwell-link text)))))
 
+(ert-deftest dwell-legend-explains-the-numbers ()
+  (dwell-test-with-costs
+    (save-window-excursion
+      (dwell-describe-line)
+      (dwell-test-until "help" (get-buffer "*Dwell line*"))
+      (with-current-buffer "*Dwell line*"
+        (goto-char (point-min))
+        (search-forward "What do")
+        (push-button (match-beginning 0)))
+      (dwell-test-until "the legend" (get-buffer "*Dwell legend*"))
+      (with-current-buffer "*Dwell legend*"
+        (should (string-prefix-p "What do these numbers mean?\n\npart | meaning\n28 % | The share of all time.\n" (buffer-string)))
+        (should (equal 'bold (get-text-property (point-min) 'face)))))))
+
 (ert-deftest dwell-eldoc-and-help ()
   (dwell-test-with-costs
     (goto-char (point-min))
@@ -244,8 +281,15 @@
     (forward-line 2)
     (let (told)
       (dwell-eldoc-function (lambda (text &rest _) (setq told text)))
-      (should (equal told (concat "42.1% · 421 samples of cpu-clock · 1.2 G cycles · executed 1.0 M times · CPI 4.2 (best 0.50)"
-                                  " · high confidence · D-cache miss ← line 2 (up to 90%); branch mispredict (up to 10%)"))))
+      (should (equal told (concat "42 % · 1.3 s · waits for memory (D-cache or DTLB miss) ← :2 (up to 90%); waits for a mispredicted branch (up to 10%)"
+                                  " · 4.2 cycles/instr (ideal 0.50) · executed 1.0 M times · executions are absolute numbers"
+                                  " · 1.3 G cycles · 421 samples of cpu-clock")))
+      (forward-line 1)
+      (dwell-eldoc-function (lambda (text &rest _) (setq told text)))
+      (should (equal told (concat "5.0 % · 150 ms · waits for memory (DTLB miss) ← far.h:10 (up to 20%) · ≥ 2.0 cycles/instr (ideal 0.50)"
+                                  " · executed 2.0 times per entry of the loop · executions are known as ratios within the procedure"
+                                  " · 150 M cycles · 50 samples of cpu-clock")))
+      (forward-line -1))
     (save-window-excursion
       (dwell-describe-line)
       (dwell-test-until "help" (get-buffer "*Dwell line*"))
@@ -314,7 +358,7 @@
   (dwell-test-with-costs
     (dwell-test-ask :fake/set '(:round 3))
     (dwell-test-ask :fake/notify '(:method "dwell/profileDidChange" :params (:epochs ["x"])))
-    (dwell-test-until "the new costs" (equal "45.1%" (cdar (dwell-test-shares))))))
+    (dwell-test-until "the new costs" (equal "45 %" (cdar (dwell-test-shares))))))
 
 (ert-deftest dwell-hidden-buffers-are-refreshed-when-seen ()
   (dwell-test-with-costs
@@ -326,10 +370,10 @@
         (dwell-test-until "the mark" dwell--outdated)
         (dwell-test-until "the timer" (null dwell--refresh-timer))
         (dwell-test-settle)
-        (should (equal "42.1%" (cdar (dwell-test-shares)))))
+        (should (equal "42 %" (cdar (dwell-test-shares)))))
       (switch-to-buffer buffer)
       (run-hook-with-args 'window-buffer-change-functions (selected-window))
-      (dwell-test-until "the new costs" (equal "45.1%" (cdar (dwell-test-shares)))))))
+      (dwell-test-until "the new costs" (equal "45 %" (cdar (dwell-test-shares)))))))
 
 (ert-deftest dwell-mode-line-names-the-epochs ()
   (dwell-test-with-costs
@@ -375,7 +419,7 @@
                             "Dwell: recorded epoch recorded-1; the output is in *Dwell output*"))))
     (with-current-buffer "*Dwell output*"
       (should (equal (buffer-string) (format "ran ./a.out|two words in %s\n" directory))))
-    (dwell-test-until "the new costs" (equal "43.1%" (cdar (dwell-test-shares))))))
+    (dwell-test-until "the new costs" (equal "43 %" (cdar (dwell-test-shares))))))
 
 (ert-deftest dwell-recording-is-cancelled ()
   (dwell-test-with-costs
@@ -410,6 +454,8 @@
       (dwell-test-until "what is dear to know of the rows in sight"
         (string-match-p (rx bol "  █▉    47.2%   47.2%   944 M    1.9      472 sum(int*) " (+ " ") "20/10/70 " (+ " ") "a.out")
                         (buffer-string)))
+      ;; a bound says so
+      (should (string-match-p " ≥4\\.2 .* memcpy " (buffer-string)))
       (should (string-match-p "by procedure: 20261121T100000Z" mode-line-process))
       ;; point keeps to its row
       (goto-char (point-min))

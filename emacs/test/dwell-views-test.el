@@ -130,16 +130,16 @@
   (dwell-test-with-costs
     (dwell-compare '("before"))
     (should (equal (dwell-test-until "the changes" (and (= 3 (length (dwell-test-overlays))) (dwell-test-overlays)))
-                   '((3 . "█▋   +22.1% · slower ×2.00 · CPI 2.1→4.2 · 42.1% · 1.2 G cycles")
-                     (4 . "▎    no change beyond noise · 5.0% · 12 k cycles")
-                     (6 . "▏    −9.0% · gone · 0.0%"))))
+                   '((3 . "█▋   +22.1% · slower ×2.00 · CPI 2.1→4.2 · 42 % · 1.3 s")
+                     (4 . "▎    no change beyond noise · 5.0 % · 150 ms")
+                     (6 . "▏    −9.0% · gone · 0.0 %"))))
     (should (equal (substring-no-properties (dwell--lighter)) " Dwell[before → 20261121T100000Z]"))
     (goto-char (point-min))
     (forward-line 2)
     (let (told)
       (dwell-eldoc-function (lambda (text &rest _) (setq told text)))
       (should (string-prefix-p (concat "+22.1% · slower ×2.00 · CPI 2.1→4.2 · 200 → 421 samples · CPI 2.1 → 4.2 · "
-                                       "ran 1.0 times as often · chance below 0.1% · 42.1%")
+                                       "ran 1.0 times as often · chance below 0.1% · 42 % · 1.3 s")
                                told)))
     ;; an edit makes it stale like any cost
     (end-of-line)
@@ -148,7 +148,7 @@
     (delete-char -1)
     (dwell-compare-end)
     (dwell-test-until "the costs alone" (= 2 (length (dwell-test-overlays))))
-    (should (string-match-p "D-cache miss" (cdr (assoc 3 (dwell-test-overlays)))))))
+    (should (string-match-p "D-cache or DTLB miss" (cdr (assoc 3 (dwell-test-overlays)))))))
 
 (ert-deftest dwell-changes-that-fail-leave-the-costs ()
   (dwell-test-with-costs
@@ -158,7 +158,7 @@
                       (dwell-compare '("before"))
                       (dwell-test-until "the baseline" (dwell--baseline (dwell--connection)))
                       (dwell-test-until "the refresh" (and (null dwell--refresh-timer) (null dwell--fetching))))))
-    (should (equal (dwell-test-shares) '((3 . "42.1%") (4 . "5.0%"))))))
+    (should (equal (dwell-test-shares) '((3 . "42 %") (4 . "5.0 %"))))))
 
 (ert-deftest dwell-diff-list ()
   (dwell-test-with-costs
@@ -223,6 +223,17 @@
     (should (member "Dwell: nothing to compare with: pin an epoch, or name those before"
                     (dwell-test-messages (dwell-diff) (dwell-test-settle))))))
 
+(ert-deftest dwell-diff-of-no-instructions ()
+  (dwell-test-with-costs
+    (dwell-diff '("before"))
+    (dwell-test-in "*Dwell diff"
+      (goto-char (point-min))
+      (search-forward "old()")
+      (dwell-diff-visit))
+    (dwell-test-in "*Dwell diff of a.out:old"
+      (should (equal (car (dwell-test-lines))
+                     "No instructions of this procedure are known: kernel code, or a binary that is not here")))))
+
 (ert-deftest dwell-diff-of-instructions ()
   (dwell-test-with-costs
     (dwell-diff '("before"))
@@ -256,7 +267,7 @@
     (dwell-test-in "*Dwell summary of a.out:sum"
       (should (equal (dwell-test-lines)
                      '("a.out:sum"
-                       "1.0 k samples of cpu-clock, 95.0% of them tallied · 950 M cycles · CPI 1.9 (best 0.50) · amd-zen4 · 20261121T100000Z"
+                       "1.0 k samples of cpu-clock, 95.0% of them tallied · 950 M cycles · 1.9 cycles/instr (ideal 0.50) · amd-zen4 · 20261121T100000Z"
                        "Dynamic stalls"
                        "D-cache miss 30.0% to 60.0% ████████████░░░░░░░░░░░░"
                        "DTB miss 0.0% to 20.0% ░░░░░░░░"
@@ -354,7 +365,7 @@
                        "│"
                        "│ ╭─▶██▊  401004  70%   executed 1.0 M   CPI 2.0 (best 0.50)   high confidence"
                        "│ │       401004    add (%rdi),%rax"
-                       "│ │       ↓ 401010 ×1.0 M"
+                       "│ │       ↓ 401010 100%"
                        "│ │"
                        "╰─┼─▶▊    401010  20%   executed 1.0 M   CPI 2.0 (best 0.50)   high confidence"
                        "  │       401010    jne 401004"

@@ -4,9 +4,12 @@
 
 const dynamic = (cause, uri, line, shareMax) => ({ kind: 'dynamic', cause, cyclesMin: 1e6, cyclesMax: 4e8, shareMax, uri, line });
 
-const lineCost = (line, share, cycles, cpi, bestCaseCpi, culprits, confidence = 'high') => ({
-  line, label: '', samples: { 'cpu-clock': Math.round(share * 1000) }, share, cycles, executions: 1e6, cpi, bestCaseCpi,
-  confidence, culprits, procedures: ['a.out:sum'],
+const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
+const tie = (text, culprits, shareMax) => ({ text, culprits, shareMax, cyclesMin: 1e6, cyclesMax: 4e8 });
+const lineCost = (line, share, end, more) => ({
+  line, label: [percent(share), ...end.slice(1, 2)].join(' · ').replace('waits for ', ''), lineEnd: [percent(share), ...end].join(' · '), samples: { 'cpu-clock': Math.round(share * 1000) }, share, seconds: share * 3, cycles: share * 3e9,
+  scale: 'procedure', executions: null, executionsMin: null, executionsMax: null, perEntry: null, cpi: null, cpiMin: 0.1, cpiMax: null, bestCaseCpi: 0.5,
+  confidence: 'low', culprits: [], ties: [], procedures: ['a.out:sum'], ...more,
 });
 
 const epoch = (id, name, start, end) => ({
@@ -39,13 +42,20 @@ function fileCosts({ textDocument: { uri } }) {
   return {
     epochs: state.selected, source: 'fresh', notes: ['3 samples were lost'],
     lines: [
-      lineCost(2, 0.421 + state.round / 100, 1.2e9, 4.2, 0.5, [dynamic('d-cache-miss', uri, 1, 0.9), dynamic('branch-mispredict', null, null, 0.1)]),
-      lineCost(3, 0.05, 12_345, 0.75, 0.75, [dynamic('dtlb-miss', 'file:///usr/include/far.h', 9, 0.2)], 'low'),
-      lineCost(4, 0.001, null, null, null, []),
-      lineCost(9999, 0.3, 1, 1, 1, []),
+      lineCost(2, 0.421 + state.round / 100, ['1.3 s', 'waits for memory (D-cache or DTLB miss) ← :2', '4.2 cycles/instr (ideal 0.50)'], {
+        scale: 'absolute', executions: 1e6, cpi: 4.2, cpiMin: 4, cpiMax: 4.5, confidence: 'high',
+        culprits: [dynamic('d-cache-miss', uri, 1, 0.9), dynamic('dtlb-miss', uri, 1, 0.9), dynamic('branch-mispredict', null, null, 0.1)],
+        ties: [tie('waits for memory (D-cache or DTLB miss)', [0, 1], 0.9), tie('waits for a mispredicted branch', [2], 0.1)],
+      }),
+      lineCost(3, 0.05, ['150 ms', 'waits for memory (DTLB miss) ← far.h:10', '≥ 2.0 cycles/instr (ideal 0.50)'], {
+        perEntry: { executions: 2, of: 'loop' }, cpiMin: 2, culprits: [dynamic('dtlb-miss', 'file:///usr/include/far.h', 9, 0.2)],
+        ties: [tie('waits for memory (DTLB miss)', [0], 0.2)],
+      }),
+      lineCost(4, 0.001, [], { seconds: null, cycles: null }),
+      lineCost(9999, 0.3, [], {}),
     ],
     stale: state.stale, rebuilt: state.rebuilt,
-    procedures: [{ id: 'a.out:sum', label: 'sum(int*)', line: 0, samples: { 'cpu-clock': 472 }, share: 0.472, cycles: 1.3e9, cpi: 3.9, bestCaseCpi: 0.5 }],
+    procedures: [{ id: 'a.out:sum', label: 'sum(int*)', line: 0, samples: { 'cpu-clock': 472 }, share: 0.472, seconds: 1.42, cycles: 1.3e9, scale: 'absolute', cpi: 3.9, cpiMin: 3.7, cpiMax: 4.1, bestCaseCpi: 0.5 }],
   };
 }
 
@@ -74,7 +84,7 @@ function diff({ before, after, procedure, all }) {
     before: side(sides.before), after: side(sides.after), normalizedBy: 'run', exposure: 1, total: slower,
     procedures: [...(state.quiet ? [] : [row('a.out:sum', 'sum(int*)', slower), row('a.out:old', 'old()', gone)]), ...(all ? [row('a.out:main', 'main', noise)] : [])],
     lines: [{ file: '/src/a.c', uri, lineBefore: 2, lineAfter: 2, ...slower }, { file: '/src/a.c', uri, lineBefore: 7, lineAfter: null, ...gone }],
-    instructions: procedure === undefined ? [] : [
+    instructions: procedure !== 'a.out:sum' ? [] : [
       { kind: 'same', before: place(0x1000, 'mov (%rdi),%rax'), after: place(0x2000, 'mov (%rdi),%rax'), ...slower },
       { kind: 'removed', before: place(0x1003, 'nop'), after: null, ...gone },
       { kind: 'edited', before: place(0x1004, 'add $1,%rcx'), after: place(0x2003, 'add $2,%rcx'), ...noise },
@@ -86,7 +96,7 @@ function diff({ before, after, procedure, all }) {
 const summary = ({ procedure, image }) => ({
   epochs: state.selected, scope: { kind: procedure ? 'procedure' : image ? 'image' : 'epoch', name: procedure ?? image ?? state.selected.join('+') },
   machineModel: 'amd-zen4', timeEvent: 'cpu-clock', periodCycles: 1e6, samples: 1000, samplesTallied: 950, talliedShare: 0.95, procedures: 2,
-  proceduresLeftOut: 1, cycles: 9.5e8, instructions: 5e8, cpi: 1.9, bestCaseCpi: 0.5,
+  proceduresLeftOut: 1, cycles: 9.5e8, scale: 'absolute', instructions: 5e8, cpi: 1.9, cpiMin: 1.8, cpiMax: 2.1, bestCaseCpi: 0.5,
   dynamic: [
     { cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.3, shareMax: 0.6 }, { cause: 'dtlb-miss', label: 'DTB miss', shareMin: 0, shareMax: 0.2 },
     { cause: 'other', label: 'Other', shareMin: 0, shareMax: 0 },
@@ -96,13 +106,13 @@ const summary = ({ procedure, image }) => ({
 });
 
 const hotRow = (id, label, share, cumulativeShare, location) => ({
-  id, label, image: '/usr/bin/a.out', samples: { 'cpu-clock': Math.round(share * 1000) }, share, cumulativeShare, cycles: share * 2e9, cpi: 4 * share, location,
+  id, label, image: '/usr/bin/a.out', samples: { 'cpu-clock': Math.round(share * 1000) }, share, cumulativeShare, cycles: share * 2e9, scale: label === 'memcpy' ? 'program' : 'absolute', cpi: label === 'memcpy' ? null : 4 * share, cpiMin: label === 'memcpy' ? 4.2 : 3 * share, cpiMax: null, location,
 });
 
 function hotProcedures({ by = 'procedure', offset = 0, limit = 500, bare = false, split = false }) {
   const answer = hotRows(by);
   const rows = answer.rows.slice(offset, offset + limit).map((row) => ({
-    ...row, ...(bare ? { cpi: null, location: null } : {}), split: split && !bare ? { execution: 0.2, static: 0.1, dynamic: 0.7 } : null,
+    ...row, ...(bare ? { cpi: null, cpiMin: null, location: null } : {}), split: split && !bare ? { execution: 0.2, static: 0.1, dynamic: 0.7 } : null,
   }));
   return { ...answer, rows };
 }
@@ -113,7 +123,7 @@ function hotRows(by) {
   if (state.quiet) return { epochs: state.selected, total: {}, rows: [], omittedRows: 0, notes: [] };
   const rows = by === 'procedure'
     ? [hotRow('a.out:sum', 'sum(int*)', 0.472, 0.472, uri ? { uri, line: 0 } : null), hotRow('libc.so.6:memcpy', 'memcpy', 0.2, 0.672, null)]
-    : [{ ...hotRow(`${by}-1`, `the only ${by}`, 1, 1, null), image: null, cpi: null }];
+    : [{ ...hotRow(`${by}-1`, `the only ${by}`, 1, 1, null), image: null, cpi: null, cpiMin: null }];
   return { epochs: state.selected, total: { 'cpu-clock': 1000 }, rows, omittedRows: 7, notes: ['image gone: /tmp/x'] };
 }
 
@@ -142,9 +152,9 @@ function cfg({ procedure }) {
   const block = (address, share, y, lines, successors) => ({ address, head: `${100 * share}%   executed 1.0 M   CPI 2.0 (best 0.50)   high confidence`, share, lines, successors, box: { x: 36, y, width: 620, height: 50 } });
   const line = (address, text) => ({ address, text: `${address.toString(16)}    ${text}` });
   const blocks = [
-    block(0x401000, 0.1, 12, [line(0x401000, 'xor %eax,%eax'), line(0x401002, 'jmp 401010')], [{ to: 0x401010, executions: 1, falls: false }]),
-    block(0x401004, 0.7, 96, [line(0x401004, 'add (%rdi),%rax')], [{ to: 0x401010, executions: 1e6, falls: true }]),
-    block(0x401010, 0.2, 180, [line(0x401010, 'jne 401004')], [{ to: 0x401004, executions: 1e6, falls: false }, { to: 0x401014, executions: 0, falls: true }]),
+    block(0x401000, 0.1, 12, [line(0x401000, 'xor %eax,%eax'), line(0x401002, 'jmp 401010')], [{ to: 0x401010, executions: 1, part: 1, falls: false }]),
+    block(0x401004, 0.7, 96, [line(0x401004, 'add (%rdi),%rax')], [{ to: 0x401010, executions: null, part: 1, falls: true }]),
+    block(0x401010, 0.2, 180, [line(0x401010, 'jne 401004')], [{ to: 0x401004, executions: 1e6, part: 1, falls: false }, { to: 0x401014, executions: 0, part: 0, falls: true }]),
     block(0x401014, 0, 264, [line(0x401014, 'ret')], []),
   ];
   const drawn = blocks.map(({ address, share, box }) => `<g class="block heat-${Math.round(9 * share)}" data-address="${address}"><rect x="${box.x}" y="${box.y}" width="${box.width}" height="${box.height}"/><text class="head" x="44" y="${box.y + 20}">${100 * share}%</text></g>`);
@@ -205,13 +215,14 @@ const requests = {
   'dwell/hotProcedures': hotProcedures,
   'dwell/listing': listing,
   'dwell/cfg': cfg,
+  'dwell/legend': () => ({ markdown: '# What do these numbers mean?\n\n| part | meaning |\n| --- | --- |\n| `28 %` | The share of all time. |\n' }),
   'dwell/fileCosts': (params, id) => {
     const answer = fileCosts(params);
     if (state.delayMs === 0) return answer;
     setTimeout(() => respond(id, { result: answer }), state.delayMs);
     return undefined;
   },
-  'textDocument/hover': ({ position }) => ({ contents: { kind: 'markdown', value: `**line ${position.line}** waits for memory ← [line 2](${[...documents.keys()][0]}#L2) in [\`sum\`](command:dwell.showListing?${encodeURIComponent('["a.out:sum",4198406]')})` } }),
+  'textDocument/hover': ({ position }) => ({ contents: { kind: 'markdown', value: `**line ${position.line}** waits for memory ← [line 2](${[...documents.keys()][0]}#L2) in [\`sum\`](command:dwell.showListing?${encodeURIComponent('["a.out:sum",4198406]')}) [What do these numbers mean?](command:dwell.showLegend)` } }),
   'workspace/executeCommand': executeCommand,
   'fake/messages': () => messages,
   'fake/text': ({ uri }) => documents.get(uri) ?? null,

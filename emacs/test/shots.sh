@@ -59,7 +59,7 @@ begin() {
 INIT
   LC_ALL=C.UTF-8 tmux -L "$socket" -u -f /dev/null new-session -d -x $columns -y $rows \
     "TERM=screen-256color COLORTERM=truecolor LC_ALL=C.UTF-8 $emacs -Q -nw -l $work/init.el $work/chase/chase.c 2>$work/stderr"
-  sees '% · .* cycles · CPI'
+  sees '[0-9] % · [0-9.]+ m?s'
 }
 
 # shot NAME

@@ -10,7 +10,8 @@ import type { Listing, ListingInstruction } from './core';
 import { listingTitle } from './listingText';
 import type { Profile } from './profile';
 import type { CfgBlock, CfgResult } from './protocol';
-import { causeName, count, cpi, percent, quantity } from './text';
+import { cyclesColumn } from './scale';
+import { causeName, count, cyclesEach, entriesText, percent, quantity, shortCycles } from './text';
 
 /** Instructions of a block that are drawn; the rest is a number. */
 const instructionsMax = 24;
@@ -51,7 +52,10 @@ interface Drawn {
 interface Edge {
   from: number;
   to: number;
+  /** Null unless the scale is absolute. */
   executions: number | null;
+  /** Of the block's executions, 0 to 1; null without an estimate. */
+  part: number | null;
   /** As thick as this, 0 to 1. */
   weight: number;
   falls: boolean;
@@ -60,7 +64,7 @@ interface Edge {
 
 /** A block in words, with where it stands in the picture. */
 function blockOf({ address, head, share, lines, top, height }: Drawn, edges: readonly Edge[], at: number, blocks: readonly Drawn[]): CfgBlock {
-  const successors = edges.filter(({ from }) => from === at).map(({ to, executions, falls }) => ({ to: blocks[to]?.address ?? address, executions, falls }));
+  const successors = edges.filter(({ from }) => from === at).map(({ to, executions, part, falls }) => ({ to: blocks[to]?.address ?? address, executions, part, falls }));
   return { address, head, share, lines, successors, box: { x: leftOf(edges), y: top, width: blockWidth, height } };
 }
 
@@ -96,15 +100,22 @@ function drawnBlocks(listing: Listing): Drawn[] {
     const end = listing.blocks[at + 1]?.address ?? Infinity;
     const own = listing.instructions.filter(({ address }) => address >= block.address && address < end);
     const share = own.reduce((sum, { head_samples: samples }) => sum + samples, 0) / Math.max(1, all);
-    const actual = block.cpi === null ? '–' : cpi(block.cpi);
-    const executed = block.executions === null ? '–' : quantity(block.executions);
-    const head = `${percent(share)}   executed ${executed}   CPI ${actual} (best ${cpi(block.best_case_cpi)})   ${block.confidence} confidence`;
+    const head = [percent(share), ...estimates(block)].join('   ');
     const lines = blockLines(own);
     const height = lineHeight * (1 + lines.length) + 2 * padding;
     const drawn = { address: block.address, head, lines, share, top, height };
     top += height + gap;
     return drawn;
   });
+}
+
+/** How often a block runs and what its instructions take, as far as that is known. */
+function estimates(block: Listing['blocks'][number]): string[] {
+  const executed = block.executions === null ? entriesText(block.per_entry) : `executed ${quantity(block.executions)}`;
+  const each = cyclesEach({ cpi: block.cpi, cpiMin: block.cpi_min, bestCaseCpi: block.best_case_cpi }, '');
+  const best = shortCycles(block.best_case_cpi);
+  const cost = each === undefined ? `ideal CPI ${best}` : `CPI ${each.trim()} (ideal ${best})`;
+  return [...(executed === undefined ? [] : [executed]), cost];
 }
 
 function blockLines(instructions: readonly ListingInstruction[]): CfgBlock['lines'] {
@@ -115,15 +126,18 @@ function blockLines(instructions: readonly ListingInstruction[]): CfgBlock['line
 
 function drawnEdges(listing: Listing, blocks: readonly Drawn[]): Edge[] {
   const indices = new Map(blocks.map(({ address }, at) => [address, at]));
-  const busiest = Math.max(1, ...listing.blocks.flatMap((block) => block.successors.map((to) => to.executions ?? to.frequency ?? 0)));
-  const edges = listing.blocks.slice(0, blocksMax).flatMap((block, from) =>
-    block.successors.flatMap((successor): Edge[] => {
-      const to = indices.get(successor.to);
+  // Frequencies are known at least up to a factor, which is one for all of the procedure.
+  const busiest = Math.max(Number.MIN_VALUE, ...listing.blocks.flatMap((block) => block.successors.map(({ frequency }) => frequency ?? 0)));
+  const edges = listing.blocks.slice(0, blocksMax).flatMap((block, from) => {
+    const leaving = block.successors.reduce((sum, { frequency }) => sum + (frequency ?? 0), 0);
+    return block.successors.flatMap(({ to: address, frequency, executions }): Edge[] => {
+      const to = indices.get(address);
       if (to === undefined) return [];
-      const executions = successor.executions ?? successor.frequency;
-      return [{ from, to, executions, weight: Math.sqrt((executions ?? 0) / busiest), falls: to === from + 1, lane: 0 }];
-    }),
-  );
+      const part = frequency === null || leaving <= 0 ? null : frequency / leaving;
+      const weight = Math.sqrt((frequency ?? 0) / busiest);
+      return [{ from, to, executions, part, weight, falls: to === from + 1, lane: 0 }];
+    });
+  });
   edges.sort((a, b) => Math.abs(a.from - a.to) - Math.abs(b.from - b.to));
   assignLanes(edges);
   return edges;
@@ -155,11 +169,18 @@ function edgeSvg(edge: Edge, blocks: readonly Drawn[], x: number): string {
   const from = blocks[edge.from];
   const to = blocks[edge.to];
   if (from === undefined || to === undefined) return '';
-  const told = edge.executions === null ? 'no estimate' : edge.executions > 0 ? `executed ${quantity(edge.executions)} times` : 'not seen';
+  const told = edgeText(edge);
   const width = (1 + 4 * edge.weight).toFixed(1);
   const bottom = from.top + from.height;
   const title = `${from.address.toString(16)} → ${to.address.toString(16)}: ${told}`;
   return `<path class="edge" stroke-width="${width}" marker-end="url(#arrow)" d="${route(edge, bottom, to.top, x)}"><title>${title}</title></path>`;
+}
+
+/** `executed 96 M times`; without a scale the part of the block's executions that go this way. */
+function edgeText({ executions, part }: Edge): string {
+  if (executions !== null) return executions > 0 ? `executed ${quantity(executions)} times` : 'not seen';
+  if (part === null) return 'no estimate';
+  return part > 0 ? `${percent(part)} of the times` : 'not seen';
 }
 
 function route(edge: Edge, bottom: number, top: number, x: number): string {
@@ -190,8 +211,8 @@ function baseline(block: Drawn, line: number): number {
 }
 
 function instructionLine(instruction: ListingInstruction): string {
-  const cost = instruction.cpi === null || instruction.head_samples < 0.5 ? '' : `${cpi(instruction.cpi)}cy`;
-  const longest = instruction.stalls.filter(({ kind }) => kind === 'dynamic').sort((a, b) => b.cycles_max - a.cycles_max)[0];
+  const cost = instruction.head_samples < 0.5 ? '' : cyclesColumn(instruction.cpi, instruction.executions_relative === null ? null : instruction.cpi_min);
+  const longest = instruction.stalls.filter(({ kind }) => kind === 'dynamic').sort((a, b) => b.share_max - a.share_max)[0];
   const why = longest === undefined ? '' : `  ${causeName(longest.cause)}`;
   const text = instruction.text.length > 40 ? `${instruction.text.slice(0, 39)}…` : instruction.text;
   return `${instruction.address.toString(16).padEnd(10)}${text.padEnd(41)}${cost.padStart(9)}${why}`.slice(0, textWidth);

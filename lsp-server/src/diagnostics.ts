@@ -1,15 +1,16 @@
 /**
- * Severe avoidable stalls as Information diagnostics, with the culprit as related information: off unless asked for.
+ * Severe avoidable stalls as Information diagnostics, with the culprit as related information: off unless asked for. They rest on
+ * shares of the time, which was measured; where counts are known too, a line that is about as fast as it can be is left out.
  */
-import { DiagnosticSeverity, type Connection, type Diagnostic } from 'vscode-languageserver';
-import { lineCosts } from './fileCosts';
+import { DiagnosticSeverity, type Connection, type Diagnostic, type DiagnosticRelatedInformation } from 'vscode-languageserver';
+import { culpritsOf, lineCosts } from './fileCosts';
 import type { FileView } from './fileView';
-import type { LineCost, LineCulprit } from './protocol';
-import { causeName, cpi, percent } from './text';
+import type { LineCost, LineCulprit, LineTie } from './protocol';
+import { causeName, duration, percent, shortCycles } from './text';
 
 /** Of all time, for a line to be worth a word. */
 const shareMin = 0.02;
-/** Of the line's cycles, for its leading cause. */
+/** Of the line's time, for what it waits for: causes that cannot be told apart count as one. */
 const culpritShareMin = 0.5;
 /** Actual over best-case CPI. */
 const slowdownMin = 2;
@@ -69,31 +70,47 @@ export function severeStalls(view: FileView | undefined): Diagnostic[] {
   const document = view?.document;
   if (view === undefined || document === undefined) return [];
   return lineCosts(view).flatMap((cost) => {
-    const culprit = severeCulprit(cost);
-    if (culprit === undefined) return [];
+    const tie = severeTie(cost);
+    const [likeliest] = tie === undefined ? [] : culpritsOf(tie, cost.culprits);
+    if (tie === undefined || likeliest === undefined) return [];
     const text = document.lineText(cost.line);
     const range = {
       start: { line: cost.line, character: text.length - text.trimStart().length },
       end: { line: cost.line, character: text.trimEnd().length },
     };
-    return [{ range, severity: DiagnosticSeverity.Information, source: 'dwell', code: culprit.cause, message: message(cost, culprit), ...related(culprit) }];
+    return [{
+      range, severity: DiagnosticSeverity.Information, source: 'dwell', code: likeliest.cause, message: message(cost, tie),
+      ...related(culpritsOf(tie, cost.culprits)),
+    }];
   });
 }
 
-function severeCulprit(cost: LineCost): LineCulprit | undefined {
-  const { share, cpi: actual, bestCaseCpi: best, confidence } = cost;
-  const slow = actual !== null && best !== null && actual >= slowdownMin * best;
-  if (share < shareMin || !slow || confidence === 'low') return undefined;
-  return cost.culprits.find(({ kind, cause, shareMax }) => kind === 'dynamic' && shareMax >= culpritShareMin && !unavoidable.has(cause));
+/** What takes most of the line's time, if the line takes much of all time and an edit may help. */
+function severeTie(cost: LineCost): LineTie | undefined {
+  if (cost.share < shareMin || isFast(cost)) return undefined;
+  const avoidable = ({ kind, cause }: LineCulprit): boolean => kind === 'dynamic' && !unavoidable.has(cause);
+  return cost.ties.find((tie) => tie.shareMax >= culpritShareMin && culpritsOf(tie, cost.culprits).some(avoidable));
 }
 
-function message(cost: LineCost, culprit: LineCulprit): string {
-  const ratio = `CPI ${cpi(cost.cpi ?? 0)} against ${cpi(cost.bestCaseCpi ?? 0)} at best`;
-  return `${causeName(culprit.cause)}: up to ${percent(culprit.shareMax)} of this line's cycles; the line takes ${percent(cost.share)} of all time, ${ratio}`;
+/** Whether it is known to be about as fast as it can be. */
+function isFast({ cpi, cpiMax, bestCaseCpi: best }: LineCost): boolean {
+  const most = cpi ?? cpiMax;
+  return most !== null && best !== null && most < slowdownMin * best;
 }
 
-function related({ uri, line, cause }: LineCulprit): Pick<Diagnostic, 'relatedInformation'> {
-  if (uri === null || line === null) return {};
-  const start = { line, character: 0 };
-  return { relatedInformation: [{ location: { uri, range: { start, end: start } }, message: `culprit: ${causeName(cause)}` }] };
+function message({ share, seconds, cpi, bestCaseCpi: best }: LineCost, tie: LineTie): string {
+  const time = `${percent(share)} of all time${seconds === null ? '' : ` (${duration(seconds)})`}`;
+  const against = cpi === null || best === null ? '' : `, ${shortCycles(cpi)} cycles per instruction against ${shortCycles(best)} at best`;
+  return `${tie.text}: up to ${percent(tie.shareMax)} of this line's time; the line takes ${time}${against}`;
+}
+
+/** Where the instructions to blame are, each line once. */
+function related(culprits: readonly LineCulprit[]): Pick<Diagnostic, 'relatedInformation'> {
+  const places = new Map<string, DiagnosticRelatedInformation>();
+  for (const { uri, line, cause } of culprits) {
+    if (uri === null || line === null || places.has(`${uri}#${line}`)) continue;
+    const start = { line, character: 0 };
+    places.set(`${uri}#${line}`, { location: { uri, range: { start, end: start } }, message: `culprit: ${causeName(cause)}` });
+  }
+  return places.size === 0 ? {} : { relatedInformation: [...places.values()] };
 }

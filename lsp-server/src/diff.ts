@@ -6,7 +6,7 @@ import type { Diff, FileChanges } from './core';
 import { locationOf, type FileView } from './fileView';
 import type { Profile } from './profile';
 import type { DiffParams, DiffPlace, DiffResult, FileChangesResult, LineChange, ProcedureChange, StatsParams, StatsResult } from './protocol';
-import { diffChange, leastConfidence, noFactors } from './verdict';
+import { diffChange, noFactors } from './verdict';
 
 export async function diff(profile: Profile, params: DiffParams, token: CancellationToken): Promise<DiffResult> {
   const a = params.before ?? profile.baseline;
@@ -28,7 +28,6 @@ export async function diff(profile: Profile, params: DiffParams, token: Cancella
 
 export function diffResult(answer: Diff): DiffResult {
   const period = answer.a.periodCycles;
-  const least = leastConfidence(answer.procedures);
   const place = (at: Diff['instructions'][number]['a']): DiffPlace | null => {
     if (at === null) return null;
     const source = locationOf(at.file, at.line);
@@ -45,20 +44,20 @@ export function diffResult(answer: Diff): DiffResult {
       name: demangled,
       image,
       confidence,
-      ...diffChange(change, factors, period, confidence),
+      ...diffChange(change, factors, period),
     })),
     lines: answer.lines.map(({ file, lineA, lineB, change, factors }) => ({
       file,
       uri: locationOf(file, 1)?.uri ?? null,
       lineBefore: zeroBased(lineA),
       lineAfter: zeroBased(lineB),
-      ...diffChange(change, factors, period, least),
+      ...diffChange(change, factors, period),
     })),
     instructions: answer.instructions.map(({ a, b, kind, change, factors }) => ({
       kind,
       before: place(a),
       after: place(b),
-      ...diffChange(change, factors, period, least),
+      ...diffChange(change, factors, period),
     })),
     insignificantProcedures: answer.insignificantProcedures,
     insignificantLines: answer.insignificantLines,

@@ -4,8 +4,8 @@
 import type { LineCost as CoreLineCost } from './core';
 import { pathOf } from './fileUri';
 import { locate, type FileView } from './fileView';
-import type { FileCostsResult, LineCost, LineCulprit, ProcedureCost, StaleLine } from './protocol';
-import { fileName, shortLabel, type CulpritName } from './text';
+import type { FileCostsResult, LineCost, LineCulprit, LineTie, ProcedureCost, StaleLine } from './protocol';
+import { fileName, lineEnd, shortLabel, type TieName } from './text';
 
 export function fileCosts(view: FileView | undefined): FileCostsResult {
   if (view === undefined) return { epochs: [], source: 'unchecked', lines: [], stale: [], procedures: [], rebuilt: [], notes: ['not a file'] };
@@ -40,17 +40,31 @@ function lineCost(view: FileView, cost: CoreLineCost, line: number): LineCost {
     const { kind, cause, cyclesMin, cyclesMax, shareMax } = culprit;
     return { kind, cause, cyclesMin, cyclesMax, shareMax, uri: at?.uri ?? null, line: at?.line ?? null };
   });
-  const { samples, share, cycles, executions, cpi, bestCaseCpi, confidence, procedures } = cost;
-  const label = shortLabel({ ...cost, culprits: culprits.map((culprit) => culpritName(view.uri, line, culprit)) });
-  return { line, label, samples, share, cycles, executions, cpi, bestCaseCpi, confidence, culprits, procedures };
+  const { samples, share, seconds, cycles, scale, executions, executionsMin, executionsMax, perEntry, cpi, cpiMin, cpiMax, bestCaseCpi, confidence, ties,
+    procedures } = cost;
+  const named = { ...cost, ties: ties.map((tie) => tieName(view.uri, line, tie, culprits)) };
+  return {
+    line, label: shortLabel(named), lineEnd: lineEnd(named), samples, share, seconds, cycles, scale, executions,
+    executionsMin, executionsMax, perEntry, cpi, cpiMin, cpiMax, bestCaseCpi, confidence, culprits, ties, procedures,
+  };
 }
 
-/** The place is left out where the culprit is on the stalled line itself. */
-export function culpritName(uri: string, line: number, culprit: LineCulprit): CulpritName {
-  const { cause } = culprit;
-  if (culprit.uri === null || culprit.line === null) return { cause, place: null };
-  if (culprit.uri !== uri) return { cause, place: `${fileName(pathOf(culprit.uri) ?? culprit.uri)}:${culprit.line + 1}` };
-  return { cause, place: culprit.line === line ? null : `:${culprit.line + 1}` };
+/** A tie's words and the place of its likeliest culprit, of those whose source is known. */
+export function tieName(uri: string, line: number, tie: LineTie, culprits: readonly LineCulprit[]): TieName {
+  const likeliest = culpritsOf(tie, culprits).find((culprit) => culprit.uri !== null);
+  return { text: tie.text, place: likeliest === undefined ? null : placeOf(uri, line, likeliest) };
+}
+
+/** Those that are tied, the likeliest first. */
+export function culpritsOf({ culprits: indices }: LineTie, culprits: readonly LineCulprit[]): LineCulprit[] {
+  return indices.flatMap((index) => culprits[index] ?? []);
+}
+
+/** Where a culprit is, as shown after an arrow; null on the stalled line itself. */
+export function placeOf(uri: string, line: number, culprit: LineCulprit): string | null {
+  if (culprit.uri === null || culprit.line === null) return null;
+  if (culprit.uri !== uri) return `${fileName(pathOf(culprit.uri) ?? culprit.uri)}:${culprit.line + 1}`;
+  return culprit.line === line ? null : `:${culprit.line + 1}`;
 }
 
 /** The procedures that begin on a line the editor shows, ascending. */

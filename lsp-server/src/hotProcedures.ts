@@ -17,9 +17,9 @@ export async function hotProcedures(profile: Profile, params: HotProceduresParam
 }
 
 function hotRow(row: TopRow, by: By): HotRow {
-  const { image, samples, share, cumulativeShare, cycles, cpi, split } = row;
+  const { image, samples, share, cumulativeShare, cycles, scale, cpi, cpiMin, cpiMax, split } = row;
   const location = locationOf(row.file, row.line);
-  return { ...rowIdentity(row, by), image, samples, share, cumulativeShare, cycles, cpi, location, split: split ?? null };
+  return { ...rowIdentity(row, by), image, samples, share, cumulativeShare, cycles, scale, cpi, cpiMin, cpiMax, location, split: split ?? null };
 }
 
 /** Ids are unique among the rows of one answer: clients key their trees by them. */

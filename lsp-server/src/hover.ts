@@ -1,26 +1,37 @@
 /**
- * `textDocument/hover`: all that is known of the line's cost: its instructions with bubbles and culprits as ranges, its inlined
- * copies apart, links to culprits and listings.
+ * `textDocument/hover`: all that is known of the line's cost: the time that was measured and what it went to, then what is estimated;
+ * its instructions with bubbles and culprits as ranges, its inlined copies apart; links to culprits, listings and the legend.
  */
 import { MarkupKind, type Hover } from 'vscode-languageserver';
-import { culpritName, lineCosts } from './fileCosts';
+import { culpritsOf, lineCosts, placeOf } from './fileCosts';
 import { pathOf } from './fileUri';
 import type { FileView } from './fileView';
-import { showListingCommand, type DiffChange, type LineCost, type LineCulprit, type LineInstruction, type LinePlace, type LineResult, type LineStall } from './protocol';
-import { causeName, code, count, cpi, cyclesRange, escapeMarkdown, fileName, percent, quantity, signedNumber, sourcesText } from './text';
+import {
+  showLegendCommand, showListingCommand, type DiffChange, type LineCost, type LineInstruction, type LinePlace, type LineResult, type LineStall,
+  type LineTie,
+} from './protocol';
+import { asOne, bubble, cyclesColumn, isBubble, scaleText, stallAmount } from './scale';
+import {
+  causeName, code, count, cpi, cyclesEach, cyclesRange, duration, eitherCause, entriesText, escapeMarkdown, fileName, percent, quantity, shortCycles,
+  signedNumber, sourcesText,
+} from './text';
 
 const culpritsShown = 6;
 const proceduresShown = 5;
+/** Shares are rounded. */
+const wholeMax = 1.01;
 
 /** What a hover is made of beside the costs. */
 export interface HoverParts {
   detail: LineResult | null;
   change: DiffChange | null;
+  /** What the scale of the line's first place rests on, in words. */
+  evidence: readonly string[];
   /** Whether the client runs `command:` links. */
   commandLinks: boolean;
 }
 
-export function hover(view: FileView | undefined, line: number, { detail, change, commandLinks }: HoverParts): Hover | null {
+export function hover(view: FileView | undefined, line: number, { detail, change, evidence, commandLinks }: HoverParts): Hover | null {
   const document = view?.document;
   if (view === undefined || document === undefined) return null;
   const cost = lineCosts(view).find((candidate) => candidate.line === line);
@@ -28,7 +39,8 @@ export function hover(view: FileView | undefined, line: number, { detail, change
   const range = { start: { line, character: 0 }, end: { line, character: document.lineText(line).length } };
   const places = detail === null || detail.places.length === 0 ? [procedureList(cost.procedures)] : placeList(view, detail, commandLinks);
   const since = change === null ? '' : changeMarkdown(change);
-  const parts = [costLine(cost), since, ...places, culpritList(view.uri, cost), ...noteList(view)];
+  const known = `Scale: ${escapeMarkdown(scaleText(cost.scale, evidence))}.`;
+  const parts = [timeLine(view.uri, cost), countLine(cost), since, ...places, lossList(view.uri, cost), known, ...noteList(view), legendLink(commandLinks)];
   return { contents: { kind: MarkupKind.Markdown, value: joined(parts) }, range };
 }
 
@@ -56,44 +68,75 @@ export function changeMarkdown(change: DiffChange): string {
 
 /** A line's cost table, its culprits and the procedures its instructions lie in: what a hint's tooltip tells. */
 export function lineMarkdown(view: FileView, cost: LineCost): string {
-  return joined([costTable(cost), culpritList(view.uri, cost), procedureList(cost.procedures), ...noteList(view)]);
+  return joined([costTable(cost), lossList(view.uri, cost), procedureList(cost.procedures), ...noteList(view)]);
 }
 
-/** The same in a line: what a hover begins with, since editors show a few lines of it at first. */
-function costLine({ share, cycles, cpi: actual, bestCaseCpi: best, confidence, executions, samples }: LineCost): string {
-  const parts = [`**${percent(share)}** of all time`];
-  if (cycles !== null) parts.push(quantity(cycles, 'cycles'));
-  if (actual !== null) parts.push(`CPI ${cpi(actual)} (${best === null ? '' : `best ${cpi(best)}, `}${confidence} confidence)`);
-  if (executions !== null) parts.push(`executed ${quantity(executions)} times`);
+/** `**28.3%** of all time · 3.0 s · waits for memory (D-cache or DTLB miss) ← :41`: what was measured. A hover begins with it, since editors
+ *  show a few lines of it at first. */
+function timeLine(uri: string, cost: LineCost): string {
+  const [tie] = cost.ties;
+  const parts = [`**${percent(cost.share)}** of all time`];
+  if (cost.seconds !== null) parts.push(`**${duration(cost.seconds)}**`);
+  if (tie !== undefined) parts.push(`**${escapeMarkdown(tie.text)}**${culpritLink(uri, cost, tie)}`);
+  return parts.join(' · ');
+}
+
+/** What is estimated, and what it is estimated from. */
+function countLine(cost: LineCost): string {
+  const { cpi: actual, cpiMin: min, cpiMax: max, bestCaseCpi: best, executions, perEntry, samples } = cost;
+  const each = cyclesEach(cost, 'cycles per instruction');
+  const range = actual !== null && min !== null && max !== null ? `90 % interval ${shortCycles(min)} to ${shortCycles(max)}` : '';
+  const notes = [range, best === null ? '' : `ideal ${shortCycles(best)}`].filter((part) => part !== '').join(', ');
+  const entries = entriesText(perEntry, ' times');
   const told = Object.entries(samples).filter(([event]) => !event.startsWith('branch-'));
-  return [...parts, ...told.map(([event, n]) => `${count(n)} ${escapeMarkdown(event)} samples`)].join(' · ');
+  return [
+    ...(each === undefined ? [] : [`${each}${notes === '' ? '' : ` (${notes})`}`]),
+    ...(executions === null ? [] : [`executed ${quantity(executions)} times`]),
+    ...(entries === undefined ? [] : [`executed ${entries}`]),
+    ...told.map(([event, n]) => `${count(n)} ${escapeMarkdown(event)} samples`),
+  ].join(' · ');
 }
 
 function costTable(cost: LineCost): string {
   const rows: [string, string][] = [];
-  if (cost.cycles !== null) rows.push(['cycles', quantity(cost.cycles)]);
-  if (cost.cpi !== null) rows.push(['CPI', `${cpi(cost.cpi)} (${cost.confidence} confidence)`]);
-  if (cost.bestCaseCpi !== null) rows.push(['best-case CPI', cpi(cost.bestCaseCpi)]);
+  const entries = entriesText(cost.perEntry);
+  const each = cyclesEach(cost, '');
+  if (cost.seconds !== null) rows.push(['CPU time', duration(cost.seconds)]);
+  if (each !== undefined) rows.push(['cycles per instruction', each.trim()]);
+  if (cost.bestCaseCpi !== null) rows.push(['ideal', shortCycles(cost.bestCaseCpi)]);
   if (cost.executions !== null) rows.push(['executions', quantity(cost.executions)]);
+  if (entries !== undefined) rows.push(['executions', entries]);
   for (const [event, samples] of Object.entries(cost.samples)) rows.push([`${escapeMarkdown(event)} samples`, count(samples)]);
   const table = rows.map(([name, value]) => `| ${name} | ${value} |`);
   return [`| **${percent(cost.share)}** | of all time |`, '| :-- | --: |', ...table].join('\n');
 }
 
-function culpritList(uri: string, cost: LineCost): string {
-  if (cost.culprits.length === 0) return '';
-  const items = cost.culprits.slice(0, culpritsShown).map((culprit) => `- ${culpritText(uri, cost.line, culprit)}`);
-  return ['Cycles lost to', ...items].join('\n');
+/** What the line's time went to: causes that cannot be told apart are one item. Where items may explain more than the whole together, it is
+ *  said that they overlap. */
+function lossList(uri: string, cost: LineCost): string {
+  const tied = new Set(cost.ties.flatMap(({ culprits }) => culprits));
+  const single = cost.culprits.flatMap((culprit, at): LineTie[] => (tied.has(at) ? [] : [{ ...culprit, text: causeName(culprit.cause), culprits: [at] }]));
+  const losses = [...cost.ties, ...single].slice(0, culpritsShown);
+  const whole = losses.reduce((sum, { shareMax }) => sum + shareMax, 0);
+  const head = whole > wholeMax ? 'Time lost to one of these or a mixture' : 'Time lost to';
+  return losses.length === 0 ? '' : [head, ...losses.map((tie) => `- ${lossText(uri, cost, tie)}`)].join('\n');
 }
 
-/** `D-cache miss ← [:41](…) · up to 85% of the line, 1.2 G to 3.4 G cycles`. */
-function culpritText(uri: string, line: number, culprit: LineCulprit): string {
-  const { place } = culpritName(uri, line, culprit);
-  const link = place === null ? '' : ` ← [${escapeMarkdown(place)}](${culprit.uri ?? ''}#L${(culprit.line ?? 0) + 1})`;
-  const range = cyclesRange(culprit.cyclesMin, culprit.cyclesMax);
-  const share = culprit.shareMax > 0 ? `up to ${percent(culprit.shareMax)} of the line` : '';
-  const amounts = [share, range].filter((part) => part !== '').join(', ');
-  return `${causeName(culprit.cause)}${culprit.kind === 'static' ? ' (static)' : ''}${link}${amounts === '' ? '' : ` · ${amounts}`}`;
+/** `waits for memory (D-cache or DTLB miss) ← [:41](…) · up to 85.0% of the line's time (1.2 G cycles to 3.4 G cycles)`. */
+function lossText(uri: string, cost: LineCost, tie: LineTie): string {
+  const isStatic = culpritsOf(tie, cost.culprits).every(({ kind }) => kind === 'static');
+  const cycles = cyclesRange(tie.cyclesMin, tie.cyclesMax).replace(/^up to /, '');
+  const amount = `up to ${percent(tie.shareMax)} of the line's time${cycles === '' ? '' : ` (${cycles})`}`;
+  return `${escapeMarkdown(tie.text)}${isStatic ? ', static' : ''}${culpritLink(uri, cost, tie)} · ${amount}`;
+}
+
+/** ` ← [:41](…), [hash.h:12](…)`: where the instructions to blame are, the likeliest first; nothing of those on the line itself. */
+function culpritLink(uri: string, { line, culprits }: LineCost, tie: LineTie): string {
+  const links = culpritsOf(tie, culprits).flatMap((culprit) => {
+    const place = placeOf(uri, line, culprit);
+    return place === null ? [] : [`[${escapeMarkdown(place)}](${culprit.uri ?? ''}#L${(culprit.line ?? 0) + 1})`];
+  });
+  return links.length === 0 ? '' : ` ← ${[...new Set(links)].join(', ')}`;
 }
 
 function procedureList(procedures: readonly string[]): string {
@@ -121,38 +164,47 @@ function placeMarkdown(view: FileView, place: LinePlace, commandLinks: boolean):
   const inlined = by.length === 0 ? '' : `, inlined into ${by.join(', into ')}`;
   const [first] = place.instructions;
   const listing = commandLinks ? ` · [listing](${listingLink(place.procedure, first?.address)})` : '';
-  const head = `In ${code(place.label)}${inlined} · ${percent(place.share)}${place.cpi === null ? '' : ` · CPI ${cpi(place.cpi)}`}${listing}`;
+  const each = cyclesEach({ ...place, bestCaseCpi: null });
+  const head = `In ${code(place.label)}${inlined} · ${percent(place.share)}${each === undefined ? '' : ` · ${each}`}${listing}`;
   const omitted = place.omittedInstructions > 0 ? [`… ${place.omittedInstructions} more`] : [];
   const lines = [...place.instructions.flatMap(instructionLines), ...omitted];
   return `${head}\n\`\`\`dwell-listing\n${lines.join('\n')}\n\`\`\`${culpritLinks(view, place)}`;
 }
 
-/** The bubbles that stand before an instruction, then the instruction. */
+/** The bubbles that stand before an instruction, static ones first, then the instruction. */
 function instructionLines(instruction: LineInstruction): string[] {
-  const { address, text, samples, cpi: cost, stalls } = instruction;
-  const bubbles = stalls.filter(({ cyclesMax }) => cyclesMax >= 0.05).map((stall) => {
-    const bar = '•'.repeat(1 + Math.min(12, Math.floor(2 * Math.max(0, Math.log2(stall.cyclesMax)))));
-    const by = stall.culpritAddress === null ? '' : ` ← ${stall.culpritAddress.toString(16)} ${stall.culpritText ?? ''}`.trimEnd();
-    return `          ${bar} ${range(stall)} ${causeName(stall.cause)}${stall.sources.length === 0 ? '' : ` ${sourcesText(stall.sources)}`}${by}`;
-  });
-  const cycles = samples < 0.5 ? '·' : cost === null ? '' : `${cpi(cost)}cy`;
+  const { address, text, samples, cpi: actual, cpiMin: least, stalls } = instruction;
+  const waits = (['static', 'dynamic'] as const).flatMap((kind) => stallLine(stalls.filter((stall) => stall.kind === kind && isBubble(stall)), address));
+  const cycles = samples < 0.5 ? '·' : cyclesColumn(actual, least);
   const fitted = text.length > textWidth ? `${text.slice(0, textWidth - 1)}…` : text;
   const line = `${address.toString(16).padEnd(10)}${fitted.padEnd(textWidth)}${(samples < 0.5 ? '' : count(samples)).padStart(9)}${cycles.padStart(9)}`;
-  return [...bubbles, line.trimEnd()];
+  return [...waits, line.trimEnd()];
 }
 
-function range({ cyclesMin, cyclesMax }: LineStall): string {
-  return cyclesMin < 0.05 || cyclesMin >= cyclesMax ? `${cyclesMax.toFixed(1)}cy` : `${cyclesMin.toFixed(1)}–${cyclesMax.toFixed(1)}cy`;
+/** Causes of one stall, of the instruction at `own`, in a line: they are alternatives, and lines of their own would seem to add up. */
+function stallLine(stalls: readonly LineStall[], own: number): string[] {
+  if (stalls.length === 0) return [];
+  const together = asOne(stalls);
+  const causes = eitherCause(stalls.map(({ cause }) => cause));
+  const [from = ''] = stalls.map(({ sources }) => sourcesText(sources)).filter((words) => words !== '');
+  const culprits = new Set(stalls.flatMap(({ culpritAddress: at, culpritText }) => {
+    if (at === null) return [];
+    return [at === own ? 'itself' : `${at.toString(16)} ${culpritText ?? ''}`.trimEnd()];
+  }));
+  const by = culprits.size === 0 ? '' : `← ${[...culprits].join(', ')}`;
+  return [['         ', bubble(together, 12), stallAmount(together), causes, from, by].filter((part) => part !== '').join(' ')];
 }
 
-/** The lines to blame, since a code block holds no links. */
+/** The lines to blame, each with what it is blamed for, since a code block holds no links. */
 function culpritLinks(view: FileView, place: LinePlace): string {
-  const links = new Map<string, string>();
+  const causes = new Map<string, string[]>();
   for (const { uri, line, cause } of place.instructions.flatMap(({ stalls }) => stalls)) {
     if (uri === null || line === null) continue;
-    links.set(`${uri}#L${line + 1}`, `[${escapeMarkdown(placeName(view, uri, line))}](${uri}#L${line + 1}) (${causeName(cause)})`);
+    const link = `[${escapeMarkdown(placeName(view, uri, line))}](${uri}#L${line + 1})`;
+    causes.set(link, [...(causes.get(link) ?? []), cause]);
   }
-  return links.size === 0 ? '' : `\n\nCulprits: ${[...links.values()].slice(0, culpritsShown).join(', ')}`;
+  const links = [...causes].slice(0, culpritsShown).map(([link, of]) => `${link} (${eitherCause(of)})`);
+  return links.length === 0 ? '' : `\n\nCulprits: ${links.join(', ')}`;
 }
 
 function placeName(view: FileView, uri: string, line: number): string {
@@ -161,4 +213,9 @@ function placeName(view: FileView, uri: string, line: number): string {
 
 function listingLink(procedure: string, address: number | undefined): string {
   return `command:${showListingCommand}?${encodeURIComponent(JSON.stringify(address === undefined ? [procedure] : [procedure, address]))}`;
+}
+
+/** Leads to what the numbers mean, for clients that can go there. */
+function legendLink(commandLinks: boolean): string {
+  return commandLinks ? `[What do these numbers mean?](command:${showLegendCommand})` : '';
 }

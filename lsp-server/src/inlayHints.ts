@@ -1,5 +1,6 @@
 /**
- * `textDocument/inlayHint`: what a line costs, or how that changed, at its end, where it moves no text.
+ * `textDocument/inlayHint`: what a line costs, or how that changed, at its end, where it moves no text. Clients that draw line ends
+ * themselves are sent none.
  */
 import { MarkupKind, type InlayHint, type Range } from 'vscode-languageserver';
 import type { FileChanges } from './core';

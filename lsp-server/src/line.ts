@@ -16,7 +16,7 @@ export async function lineDetail(profile: Profile, view: FileView | undefined, l
 }
 
 function linePlace(view: FileView, place: LineDetail['places'][number]): LinePlace {
-  const { procedure, demangled, callers, share, cpi, instructions, omittedInstructions } = place;
+  const { procedure, demangled, callers, share, scale, cpi, cpiMin, cpiMax, instructions, omittedInstructions } = place;
   return {
     procedure,
     label: demangled,
@@ -26,15 +26,21 @@ function linePlace(view: FileView, place: LineDetail['places'][number]): LinePla
       return { function: caller.function ?? null, uri: at?.uri ?? null, line: at?.line ?? null };
     }),
     share,
+    scale,
     cpi,
-    instructions: instructions.map(({ address, text, headSamples, executions, cpi: cost, confidence, stalls }) => ({
-      address,
-      text,
-      samples: headSamples,
-      executions,
-      cpi: cost,
-      confidence,
-      stalls: stalls.map((stall) => lineStall(view, stall)),
+    cpiMin,
+    cpiMax,
+    instructions: instructions.map((instruction) => ({
+      address: instruction.address,
+      text: instruction.text,
+      samples: instruction.headSamples,
+      executions: instruction.executions,
+      executionsRelative: instruction.executionsRelative,
+      cpi: instruction.cpi,
+      cpiMin: instruction.cpiMin,
+      cpiMax: instruction.cpiMax,
+      confidence: instruction.confidence,
+      stalls: instruction.stalls.map((stall) => lineStall(view, stall)),
     })),
     omittedInstructions,
   };
@@ -47,7 +53,10 @@ function lineStall(view: FileView, stall: LineDetail['places'][number]['instruct
     cause: stall.cause,
     cyclesMin: stall.cyclesMin,
     cyclesMax: stall.cyclesMax,
+    shareMin: stall.shareMin,
+    shareMax: stall.shareMax,
     sources: stall.sources,
+    levels: stall.levels,
     culpritAddress: stall.culpritAddress ?? null,
     culpritText: stall.culpritText ?? null,
     uri: at?.uri ?? null,

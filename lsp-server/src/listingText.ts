@@ -1,10 +1,12 @@
 /**
  * A listing as text, after DCPI's Figure 2: blocks with best-case and actual CPI, source lines between instructions,
- * bubbles above the stalled ones; on top the procedure's summary (Figure 4). Each line of text knows the address, the source line and the culprits it is about.
+ * bubbles above the stalled ones; on top the procedure's summary (Figure 4). Where the scale is not absolute, shares of the procedure's
+ * time, ratios and bounds stand for executions and CPI. Each line of text knows the address, the source line and the culprits it is about.
  */
 import type { Listing, ListingInstruction, ListingStall, Summary } from './core';
+import { asOne, bubble, cyclesColumn, isBubble, scaleText, stallAmount, type Stall } from './scale';
 import { summaryText } from './summary';
-import { count, cpi, fileName, percent, quantity, sourcesText } from './text';
+import { count, cpi, duration, entriesText, fileName, percent, quantity, shortCycles, sourcesText } from './text';
 
 export interface TextLine {
   text: string;
@@ -27,6 +29,7 @@ type Block = Listing['blocks'][number];
 
 const addressWidth = 10;
 const samplesWidth = 10;
+const shareWidth = 8;
 const cpiWidth = 9;
 const instructionWidth = { min: 24, max: 56 };
 
@@ -35,21 +38,21 @@ export function listingTitle(listing: Listing): string {
 }
 
 export function listingText(listing: Listing, summary: Summary | null = null): TextLine[] {
-  const width = columnWidth(listing.instructions);
+  const table = tableOf(listing);
   const blockAt = new Map(listing.blocks.map((block) => [block.address, block]));
   const blockSums = sums(listing);
   const legend = new Set<string>();
-  const lines = [...head(listing), ...summaryLines(summary), plain(''), plain(columns('Address', 'Instruction', 'Samples', 'CPI', 'Culprit', width))];
+  const lines = [...head(listing), ...summaryLines(summary), plain(''), plain(tableHead(table))];
   let source = '';
   for (const instruction of listing.instructions) {
     const block = blockAt.get(instruction.address);
-    if (block) lines.push(plain(''), { ...plain(blockHead(block, blockSums.get(block.address))), fold: 'block' });
+    if (block) lines.push(plain(''), { ...plain(blockHead(block, blockSums.get(block.address), table)), fold: 'block' });
     const place = instruction.file === null || instruction.line === null ? '' : `${instruction.file}:${instruction.line}`;
     if (place !== '' && place !== source) {
       lines.push(sourceLine(listing, instruction));
       source = place;
     }
-    lines.push(...bubbles(instruction, legend), ...kernelTime(instruction), instructionLine(instruction, width));
+    lines.push(...bubbles(instruction, legend, table), ...kernelTime(instruction, table), instructionLine(instruction, table));
   }
   return lines;
 }
@@ -68,11 +71,13 @@ function head(listing: Listing): TextLine[] {
   const samples = procedure.samples[event] ?? 0;
   const cycles = periodCycles === null ? '' : `, ${quantity(samples * periodCycles, 'cycles')}`;
   const period = listing.period[event];
+  const time = period?.unit === 'ns' ? `, ${duration(samples * period.value * 1e-9)}` : '';
   const every = period === undefined ? '' : `, a sample every ${count(period.value)} ${period.unit}`;
   return [
     `${procedure.demangled}  ${image.path}`,
-    `${percent(procedure.share)} of epoch ${listing.epoch}: ${count(samples)} ${event} samples${cycles}`,
+    `${percent(procedure.share)} of epoch ${listing.epoch}: ${count(samples)} ${event} samples${time}${cycles}`,
     `machine model ${listing.machine_model}${every}`,
+    scaleText(listing.scale.kind, listing.scale.evidence),
     ...listing.notes.map((note) => `note: ${note}`),
   ].map(plain);
 }
@@ -95,11 +100,24 @@ function sums(listing: Listing): Map<number, BlockSums> {
   return result;
 }
 
-function blockHead(block: Block, { instructions: size, samples }: BlockSums = { instructions: 1, samples: 0 }): string {
+function blockHead(block: Block, { instructions: size, samples }: BlockSums = { instructions: 1, samples: 0 }, { all, absolute }: Table): string {
   const perBlock = (value: number): string => `${cpi(value * size)}/${size} = ${value.toFixed(2)} CPI`;
-  const actual = samples < 0.5 ? 'no samples' : block.cpi === null ? 'no estimate' : `actual ${perBlock(block.cpi)}`;
-  const executions = block.executions === null ? '' : `, executed ${quantity(block.executions)} times (${block.confidence} confidence)`;
-  return `*** best case ${perBlock(block.best_case_cpi)}, ${actual}${executions}`;
+  const best = `*** best case ${perBlock(block.best_case_cpi)}`;
+  if (samples < 0.5) return `${best}, no samples`;
+  if (!absolute) {
+    const least = block.frequency === null ? 'no estimate' : block.cpi_min < 0.005 ? undefined : `actual at least ${perBlock(block.cpi_min)}`;
+    const entries = entriesText(block.per_entry);
+    return [best, least, entries, `${percent(samples / all)} of the procedure`].filter((part) => part !== undefined).join(', ');
+  }
+  const actual = block.cpi === null ? 'no estimate' : `actual ${perBlock(block.cpi)}${range(block.cpi_min, block.cpi_max, shortCycles)}`;
+  const times = block.executions === null ? '' : `, executed ${quantity(block.executions)} times${range(block.executions_min, block.executions_max, quantity) || ` (${block.confidence} confidence)`}`;
+  return `${best}, ${actual}${times}`;
+}
+
+/** ` (90 M to 102 M)`: the 90 % interval of an estimate; nothing where it is the estimate itself. */
+function range(min: number | null, max: number | null, show: (value: number) => string): string {
+  if (min === null || max === null || show(min) === show(max)) return '';
+  return ` (${show(min)} to ${show(max)})`;
 }
 
 function sourceLine(listing: Listing, { file, line }: ListingInstruction): TextLine {
@@ -133,35 +151,34 @@ function letterOf(cause: string): readonly [string, string] {
 }
 
 /** What may have held the instruction up and for how long: static causes first; a letter is explained once. */
-function bubbles(instruction: ListingInstruction, legend: Set<string>): TextLine[] {
+function bubbles(instruction: ListingInstruction, legend: Set<string>, { absolute }: Table): TextLine[] {
   return (['static', 'dynamic'] as const).flatMap((kind) => {
     const stalls = instruction.stalls.filter((stall) => stall.kind === kind);
-    const longest = Math.max(0, ...stalls.map((stall) => stall.cycles_max));
-    if (longest < 0.05) return [];
-    const bar = '•'.repeat(1 + Math.min(24, Math.floor(2 * Math.max(0, Math.log2(longest)))));
-    const text = `${stalls.map((stall) => letterOf(stall.cause)[0]).join('')} ${bar} ${duration(stalls, longest)}${origin(stalls)}${explain(stalls, legend)}`;
+    const together = asOne(stalls.map((stall) => stallOf(stall, absolute)));
+    if (stalls.length === 0 || !isBubble(together)) return [];
+    const text = `${stalls.map((stall) => letterOf(stall.cause)[0]).join('')} ${bubble(together, 24)} ${stallAmount(together)}${origin(stalls)}${explain(stalls, legend)}`;
     const culprits = culpritsOf(stalls);
     return [{ ...plain(' '.repeat(addressWidth) + text), file: instruction.file, line: instruction.line, culprits }];
   });
 }
 
-/** Why the instruction entered the kernel, and for how long: samples are counted, `~` marks cycles of guessed executions. */
-function kernelTime({ kernel, confidence, file, line }: ListingInstruction): TextLine[] {
-  if (kernel === null || kernel.cycles < 0.05) return [];
-  const [letter, name] = letterOf(kernel.cause);
-  const cycles = kernel.cycles < 9.95 ? kernel.cycles.toFixed(1) : quantity(kernel.cycles);
-  const guess = confidence === 'low' ? '~' : '';
-  return [{ ...plain(`${' '.repeat(addressWidth)}${letter} ${guess}${cycles} cy in the kernel, ${count(kernel.samples)} samples   (${name})`), file, line }];
+/** Without an absolute scale the most that a dynamic stall lasts is no bound, and its share of the time stands for it. */
+function stallOf({ kind, cycles_min: cyclesMin, cycles_max: most, share_min: shareMin, share_max: shareMax }: ListingStall, absolute: boolean): Stall {
+  return { cyclesMin, cyclesMax: absolute || kind === 'static' ? most : null, shareMin, shareMax };
 }
 
-function duration(stalls: readonly ListingStall[], longest: number): string {
-  const least = stalls.reduce((sum, stall) => sum + stall.cycles_min, 0);
-  return least < 0.05 || least >= longest ? `${longest.toFixed(1)}cy` : `${least.toFixed(1)}–${longest.toFixed(1)}cy`;
+/** Why the instruction entered the kernel, and for how long: samples are counted; without a scale cycles are not known. */
+function kernelTime({ kernel, file, line }: ListingInstruction, { all }: Table): TextLine[] {
+  if (kernel === null || (kernel.cycles === null ? kernel.samples < 0.5 : kernel.cycles < 0.05)) return [];
+  const [letter, name] = letterOf(kernel.cause);
+  const cycles = kernel.cycles === null ? '' : `${kernel.cycles < 9.95 ? kernel.cycles.toFixed(1) : quantity(kernel.cycles)} cy `;
+  const share = kernel.cycles === null ? `, as much as ${percent(kernel.samples / all)} of the procedure` : '';
+  return [{ ...plain(`${' '.repeat(addressWidth)}${letter} ${cycles}in the kernel, ${count(kernel.samples)} samples${share}   (${name})`), file, line }];
 }
 
 /** Where the data of the longest data miss may have come from. */
 function origin(stalls: readonly ListingStall[]): string {
-  const [longest] = stalls.filter(({ sources }) => sources.length > 0).sort((a, b) => b.cycles_max - a.cycles_max);
+  const [longest] = stalls.filter(({ sources }) => sources.length > 0).sort((a, b) => b.share_max - a.share_max);
   return longest === undefined ? '' : ` ${sourcesText(longest.sources)}`;
 }
 
@@ -175,15 +192,34 @@ function culpritsOf(stalls: readonly ListingStall[]): number[] {
   return [...new Set(stalls.flatMap((stall) => stall.culprit_address ?? []))];
 }
 
-function instructionLine(instruction: ListingInstruction, width: number): TextLine {
+/** What the columns are of. */
+interface Table {
+  /** Of the column of instructions. */
+  width: number;
+  absolute: boolean;
+  /** Samples of the whole procedure; at least one. */
+  all: number;
+}
+
+function tableOf({ instructions, scale }: Listing): Table {
+  const all = instructions.reduce((sum, { head_samples: samples }) => sum + samples, 0);
+  return { width: columnWidth(instructions), absolute: scale.kind === 'absolute', all: Math.max(1, all) };
+}
+
+function tableHead(table: Table): string {
+  return columns({ address: 'Address', instruction: 'Instruction', samples: 'Samples', share: 'Share', cost: table.absolute ? 'CPI' : 'CPI ≥', culprit: 'Culprit' }, table);
+}
+
+function instructionLine(instruction: ListingInstruction, table: Table): TextLine {
   const { address, file, line } = instruction;
   // At the instruction that was waited for, like CPI and bubbles; where they landed is in the answer.
   const samples = Math.round(instruction.head_samples);
   const culprits = culpritsOf(instruction.stalls);
   // Issued or retired together with its predecessor (the paper's "(dual issue)"), or too short to be seen.
-  const cost = samples === 0 ? '·' : instruction.cpi === null ? '' : `${cpi(instruction.cpi)}cy`;
-  const blame = culprits.map((culprit) => culprit.toString(16)).join(' ');
-  const text = columns(address.toString(16), instruction.text, samples === 0 ? '' : count(samples), cost, blame, width);
+  const cost = samples === 0 ? '·' : cyclesColumn(instruction.cpi, instruction.executions_relative === null ? null : instruction.cpi_min);
+  const culprit = culprits.map((address) => address.toString(16)).join(' ');
+  const share = samples === 0 ? '' : percent(instruction.head_samples / table.all);
+  const text = columns({ address: address.toString(16), instruction: instruction.text, samples: samples === 0 ? '' : count(samples), share, cost, culprit }, table);
   return { text, address, file, line, culprits, target: targetOf(instruction.text), operands: instruction.operands };
 }
 
@@ -193,10 +229,14 @@ function targetOf(text: string): number | null {
   return address === undefined ? null : parseInt(address, 16);
 }
 
-function columns(address: string, instruction: string, samples: string, cost: string, culprit: string, width: number): string {
+type Columns = Record<'address' | 'instruction' | 'samples' | 'share' | 'cost' | 'culprit', string>;
+
+/** The share of the procedure has a column where no CPI tells what an instruction costs. */
+function columns({ address, instruction, samples, share, cost, culprit }: Columns, { width, absolute }: Table): string {
   const fitted = instruction.length > width ? `${instruction.slice(0, width - 1)}…` : instruction;
   const left = `${address.padEnd(addressWidth)}${fitted.padEnd(width)}`;
-  return `${left}${samples.padStart(samplesWidth)}${cost.padStart(cpiWidth)}  ${culprit}`.trimEnd();
+  const part = absolute ? '' : share.padStart(shareWidth);
+  return `${left}${samples.padStart(samplesWidth)}${part}${cost.padStart(cpiWidth)}  ${culprit}`.trimEnd();
 }
 
 function columnWidth(instructions: readonly ListingInstruction[]): number {

@@ -49,6 +49,7 @@ export class Profile {
   private readonly changes: SharedAnswers<FileChanges>;
   private readonly summaries: SharedAnswers<Summary>;
   private readonly lists: SharedAnswers<EpochList>;
+  private readonly evidences: SharedAnswers<string[]>;
 
   /** `onChange`: what is shown may have changed; `onNote`: something a user may want to know, once. */
   constructor(
@@ -63,6 +64,7 @@ export class Profile {
     this.changes = new SharedAnswers(filesKept, newCancel);
     this.summaries = new SharedAnswers(filesKept, newCancel);
     this.lists = new SharedAnswers(1, newCancel);
+    this.evidences = new SharedAnswers(filesKept, newCancel);
   }
 
   /** Selectors of the epochs shown. */
@@ -147,6 +149,12 @@ export class Profile {
   /** Rejects where there is none: whoever asks for a listing has named it. */
   listing(procedure: string, token?: CancellationToken): Promise<Listing> {
     return this.ask(token, (core, cancel) => core.listing([...this.epochs], procedure, cancel));
+  }
+
+  /** What a procedure's scale rests on, in words; kept, since only the listing has it. */
+  evidence(procedure: string, token?: CancellationToken): Promise<string[]> {
+    const scaleOf = async (core: Core, cancel: Cancel): Promise<string[]> => (await core.listing([...this.epochs], procedure, cancel)).scale.evidence;
+    return this.ask(token, (core) => this.evidences.get(procedure, token, (cancel) => scaleOf(core, cancel)));
   }
 
   lineDetail(path: string, line: number, token?: CancellationToken): Promise<LineDetail> {
@@ -298,6 +306,7 @@ export class Profile {
     this.changes.clear();
     this.summaries.clear();
     this.lists.clear();
+    this.evidences.clear();
     this.onChange();
   }
 }

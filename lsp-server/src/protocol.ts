@@ -15,6 +15,7 @@ export const methods = {
   fileChanges: 'dwell/fileChanges',
   stats: 'dwell/stats',
   cfg: 'dwell/cfg',
+  legend: 'dwell/legend',
   processes: 'dwell/processes',
   profileDidChange: 'dwell/profileDidChange',
 } as const;
@@ -29,10 +30,13 @@ export const commands = {
   importPerf: 'dwell.server.importPerf',
   compare: 'dwell.server.compare',
   listing: 'dwell.server.listing',
+  legend: 'dwell.server.legend',
 } as const;
 
 /** The command of a code lens; the client runs it, its argument is a procedure's id. */
 export const showListingCommand = 'dwell.showListing';
+/** The command that a hover links to: the client shows `dwell/legend`. */
+export const showLegendCommand = 'dwell.showLegend';
 
 /** Version of this protocol, as announced in `capabilities.experimental.dwell`. */
 export const protocolVersion = 1;
@@ -55,6 +59,15 @@ export type HintLevel = 'off' | 'hot' | 'all';
 export interface ClientDwellCapabilities {
   profileDidChange?: boolean;
   commandLinks?: boolean;
+  drawsLineEnds?: boolean;
+}
+
+/** How far executions and cycles per instruction are known: as numbers, or up to one factor of the program or of the procedure. */
+export type ScaleKind = 'absolute' | 'program' | 'procedure';
+/** Executions for each entry of the innermost loop, or of the procedure where there is none; a ratio, known without a scale. */
+export interface PerEntry {
+  executions: number;
+  of: 'loop' | 'procedure';
 }
 
 /** `dwell/profileDidChange`. */
@@ -112,7 +125,10 @@ export interface HotRow {
   share: number;
   cumulativeShare: number;
   cycles: number | null;
+  scale: ScaleKind | null;
   cpi: number | null;
+  cpiMin: number | null;
+  cpiMax: number | null;
   location: { uri: string; line: number } | null;
   split: CycleSplit | null;
 }
@@ -156,14 +172,23 @@ export interface FileCostsResult {
 export interface LineCost {
   line: number;
   label: string;
+  lineEnd: string;
   samples: Record<string, number>;
   share: number;
+  seconds: number | null;
   cycles: number | null;
+  scale: ScaleKind;
   executions: number | null;
+  executionsMin: number | null;
+  executionsMax: number | null;
+  perEntry: PerEntry | null;
   cpi: number | null;
+  cpiMin: number | null;
+  cpiMax: number | null;
   bestCaseCpi: number | null;
   confidence: 'low' | 'medium' | 'high';
   culprits: LineCulprit[];
+  ties: LineTie[];
   procedures: string[];
 }
 /** A line that was edited since it was measured; `share`: what it had. */
@@ -180,14 +205,26 @@ export interface LineCulprit {
   uri: string | null;
   line: number | null;
 }
+/** Causes that cannot be told apart, as one; `culprits`: indices into those of the line, the likeliest first. */
+export interface LineTie {
+  text: string;
+  culprits: number[];
+  shareMax: number;
+  cyclesMin: number | null;
+  cyclesMax: number | null;
+}
 export interface ProcedureCost {
   id: string;
   label: string;
   line: number;
   samples: Record<string, number>;
   share: number;
+  seconds: number | null;
   cycles: number | null;
+  scale: ScaleKind;
   cpi: number | null;
+  cpiMin: number | null;
+  cpiMax: number | null;
   bestCaseCpi: number | null;
 }
 
@@ -205,7 +242,10 @@ export interface LinePlace {
   label: string;
   callers: LineCaller[];
   share: number;
+  scale: ScaleKind;
   cpi: number | null;
+  cpiMin: number | null;
+  cpiMax: number | null;
   instructions: LineInstruction[];
   omittedInstructions: number;
 }
@@ -219,20 +259,26 @@ export interface LineInstruction {
   text: string;
   samples: number;
   executions: number | null;
+  executionsRelative: number | null;
   cpi: number | null;
+  cpiMin: number | null;
+  cpiMax: number | null;
   confidence: 'low' | 'medium' | 'high';
   stalls: LineStall[];
 }
 export interface DataSource {
   level: 'l2' | 'last-level' | 'memory';
-  part: number;
+  part: number | null;
 }
 export interface LineStall {
   kind: 'static' | 'dynamic';
   cause: string;
   cyclesMin: number;
-  cyclesMax: number;
+  cyclesMax: number | null;
+  shareMin: number;
+  shareMax: number;
   sources: DataSource[];
+  levels: string[];
   culpritAddress: number | null;
   culpritText: string | null;
   uri: string | null;
@@ -256,8 +302,11 @@ export interface SummaryResult {
   procedures: number;
   proceduresLeftOut: number;
   cycles: number | null;
+  scale: ScaleKind | null;
   instructions: number | null;
   cpi: number | null;
+  cpiMin: number | null;
+  cpiMax: number | null;
   bestCaseCpi: number | null;
   dynamic: SummaryRange[];
   unexplainedStall: number;
@@ -448,6 +497,7 @@ export interface CfgLine {
 export interface CfgSuccessor {
   to: number;
   executions: number | null;
+  part: number | null;
   falls: boolean;
 }
 export interface CfgBox {
@@ -455,6 +505,11 @@ export interface CfgBox {
   y: number;
   width: number;
   height: number;
+}
+
+/** `dwell/legend`: what the numbers mean. */
+export interface LegendResult {
+  markdown: string;
 }
 
 export interface ProcessesResult {

@@ -24,11 +24,12 @@ import { cfg } from './cfg';
 import { Diagnostics } from './diagnostics';
 import { changesOf, diff, fileChanges, lineChanges, stats } from './diff';
 import { compare, epochs, removeEpochs, renameEpoch } from './epochs';
-import { fileCosts } from './fileCosts';
+import { fileCosts, lineCosts } from './fileCosts';
 import { viewFile, type FileView } from './fileView';
 import { hotProcedures } from './hotProcedures';
 import { hover } from './hover';
 import { changeHints, inlayHints } from './inlayHints';
+import { legend } from './legend';
 import { lineDetail } from './line';
 import { listing } from './listing';
 import { Profile } from './profile';
@@ -63,6 +64,8 @@ class Server {
   private pullsSettings = false;
   private takesProgress = false;
   private commandLinks = false;
+  /** Whether the client draws line ends itself, out of `dwell/fileCosts` and `dwell/fileChanges`. */
+  private drawsLineEnds = false;
   private readonly diagnostics: Diagnostics;
 
   constructor(
@@ -144,24 +147,28 @@ class Server {
     );
     this.answerOwn(methods.stats, (params, token) => stats(profile, statsParams(params), token));
     this.answerOwn(methods.cfg, (params, token) => cfg(profile, cfgParams(params).procedure, token));
+    this.answerOwn(methods.legend, () => Promise.resolve(legend()));
     this.answerOwn(methods.processes, () => processes());
   }
 
   /** Costs; changes while epochs are compared. */
   private async hints(view: FileView | undefined, range: Range, token: CancellationToken): Promise<InlayHint[]> {
+    if (this.drawsLineEnds) return [];
     const changes = this.profile.baseline === null ? null : await changesOf(this.profile, view, token);
     return changes === null ? inlayHints(view, range, this.settings) : changeHints(view, changes, range, this.settings);
   }
 
   private async hover(view: FileView | undefined, line: number, token: CancellationToken): Promise<Hover | null> {
     if (view === undefined) return null;
-    const [detail, changes] = await Promise.all([
+    const [procedure] = lineCosts(view).find((cost) => cost.line === line)?.procedures ?? [];
+    const [detail, evidence, changes] = await Promise.all([
       // Costs are told even where the instructions cannot be had.
       lineDetail(this.profile, view, line, token).catch((error: unknown) => givenUp(error)),
+      procedure === undefined ? null : this.profile.evidence(procedure, token).catch((error: unknown) => givenUp(error)),
       this.profile.baseline === null ? null : changesOf(this.profile, view, token),
     ]);
     const change = changes === null ? undefined : lineChanges(view, changes).find((each) => each.line === line);
-    return hover(view, line, { detail, change: change ?? null, commandLinks: this.commandLinks });
+    return hover(view, line, { detail, change: change ?? null, evidence: evidence ?? [], commandLinks: this.commandLinks });
   }
 
   private answerOwn(method: string, answer: (params: unknown, token: CancellationToken) => Promise<unknown>): void {
@@ -178,6 +185,7 @@ class Server {
     const experimental: unknown = capabilities.experimental;
     const own = isRecord(experimental) ? experimental.dwell : undefined;
     this.commandLinks = isRecord(own) && own.commandLinks === true;
+    this.drawsLineEnds = isRecord(own) && own.drawsLineEnds === true;
     // A client that sends settings is not asked for them: it may send more than is configured, a selection say.
     this.pullsSettings = capabilities.workspace?.configuration === true && !isRecord(initializationOptions);
     this.configure(initializationOptions);
@@ -186,7 +194,7 @@ class Server {
       capabilities: {
         positionEncoding: PositionEncodingKind.UTF16,
         textDocumentSync: { openClose: true, change: TextDocumentSyncKind.Incremental, save: { includeText: false } },
-        inlayHintProvider: { resolveProvider: false },
+        ...(this.drawsLineEnds ? {} : { inlayHintProvider: { resolveProvider: false } }),
         codeLensProvider: { resolveProvider: false },
         hoverProvider: true,
         executeCommandProvider: { commands: Object.values(commands), workDoneProgress: true },
@@ -246,6 +254,8 @@ class Server {
       case commands.listing:
         if (!isText(argument)) throw invalid(`${command}: the argument must be a procedure`);
         return listing(this.profile, { procedure: argument }, token);
+      case commands.legend:
+        return legend();
       default:
         throw invalid(`${command}: no such command`);
     }

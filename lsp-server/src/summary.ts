@@ -5,7 +5,7 @@ import type { CancellationToken } from 'vscode-languageserver';
 import type { Summary } from './core';
 import type { Profile } from './profile';
 import type { SummaryParams, SummaryResult } from './protocol';
-import { cpi, quantity } from './text';
+import { cpi, cyclesEach, quantity } from './text';
 
 export async function summary(profile: Profile, params: SummaryParams, token: CancellationToken): Promise<SummaryResult> {
   const { procedure, image, epochs = [...profile.selected] } = params;
@@ -75,8 +75,13 @@ export function summaryText(summary: Summary): string[] {
   ];
 }
 
-function cpiRows({ cpi: actual, bestCaseCpi: best, instructions }: Summary): string[] {
-  if (actual === null || best === null) return ['Best case and actual CPI: no estimate'];
+function cpiRows(summary: Summary): string[] {
+  const { cpi: actual, cpiMin, bestCaseCpi: best, instructions } = summary;
+  if (best === null) return ['Best case and actual CPI: no estimate'];
+  if (actual === null) {
+    const bound = cyclesEach({ cpi: null, cpiMin, bestCaseCpi: null }, 'CPI') ?? 'CPI not known';
+    return [`Best case ${cpi(best)} CPI, actual ${bound}: how often the code ran is known up to a factor`];
+  }
   const executed = instructions === null ? '' : `, ${quantity(instructions)} instructions`;
   return [`Best case ${cpi(best)} CPI, actual ${cpi(actual)} CPI${executed}`];
 }

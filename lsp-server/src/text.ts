@@ -5,18 +5,27 @@
 /** VS Code cuts an inlay hint at 43 characters. */
 export const hintLengthMax = 42;
 
-/** What a short label is made of. */
+/** What a label is made of. */
 export interface Cost {
   share: number;
-  cycles: number | null;
+  /** CPU time, measured. */
+  seconds: number | null;
+  /** Null unless the scale is absolute. */
   cpi: number | null;
+  cpiMin: number | null;
   bestCaseCpi: number | null;
-  confidence?: string;
-  culprits?: readonly CulpritName[];
+  perEntry?: PerEntry | null;
+  /** The most costly first. */
+  ties?: readonly TieName[];
 }
-export interface CulpritName {
-  cause: string;
-  /** Where the culprit is, as shown after an arrow: `:41`, `hash.h:12`. */
+export interface PerEntry {
+  executions: number;
+  of: string;
+}
+export interface TieName {
+  /** `waits for memory (D-cache or DTLB miss)`. */
+  text: string;
+  /** Where the likeliest culprit is, as shown after an arrow: `:41`, `hash.h:12`. */
   place: string | null;
 }
 
@@ -79,55 +88,138 @@ export function causeName(cause: string): string {
 
 const levelNames: Readonly<Record<string, string>> = { l2: 'L2', 'last-level': 'LLC' };
 
-/** `from L2 (92.0% of executions) or memory (10.0%)`: where the data of a miss may have come from. */
-export function sourcesText(sources: readonly { level: string; part: number }[]): string {
-  const names = sources.map(({ level, part }, i) => `${levelNames[level] ?? level} (${percent(part)}${i === 0 ? ' of executions' : ''})`);
-  const last = names.pop() ?? '';
-  return `from ${names.length === 0 ? last : `${names.join(', ')} or ${last}`}`;
+/** `from L2 (92.0% of executions) or memory (10.0%)`, `from L2, LLC or memory` where the scale is not absolute: where the data of a miss
+ *  may have come from; nothing where nothing is known. */
+export function sourcesText(sources: readonly { level: string; part: number | null }[]): string {
+  const names = sources.map(({ level, part }, at) => {
+    const name = levelNames[level] ?? level;
+    return part === null ? name : `${name} (${percent(part)}${at === 0 ? ' of executions' : ''})`;
+  });
+  return names.length === 0 ? '' : `from ${alternatives(names)}`;
 }
 
-/** `12.3% · 4.2 G cy · CPI 3.1/0.50 · D-cache miss ← :41`, less what does not fit `hintLengthMax`. */
+/** `D-cache or DTLB miss`, `divider or write buffer`: names that end in one word say it once. */
+export function eitherCause(causes: readonly string[]): string {
+  const names = [...new Set(causes.map(causeName))];
+  const misses = names.filter((name) => name.endsWith(' miss'));
+  if (misses.length < 2) return alternatives(names);
+  const together = `${alternatives(misses.map((name) => name.slice(0, -' miss'.length)))} miss`;
+  return alternatives([together, ...names.filter((name) => !misses.includes(name))]);
+}
+
+/** `a`, `a or b`, `a, b or c`. */
+function alternatives(names: readonly string[]): string {
+  const last = names.at(-1) ?? '';
+  return names.length < 2 ? last : `${names.slice(0, -1).join(', ')} or ${last}`;
+}
+
+/** `28 %`, `3.1 %`, `<0.1 %`: a share at a line's end, in two digits. */
+export function shortShare(share: number): string {
+  const value = share * 100;
+  if (value > 0 && value < 0.05) return '<0.1 %';
+  return `${value < 9.95 ? value.toFixed(1) : value.toFixed(0)} %`;
+}
+
+/** CPU time: `3.0 s`, `41 s`, `12 ms`, `1,234 s`. */
+export function duration(seconds: number): string {
+  if (seconds >= 9.95) return `${count(seconds)} s`;
+  if (seconds >= 0.9995) return `${seconds.toFixed(1)} s`;
+  return seconds > 0 && seconds < 0.0005 ? '<1 ms' : `${(1000 * seconds).toFixed(0)} ms`;
+}
+
+/** `66`, `1.3`, `0.62`: cycles in two digits. */
+export function shortCycles(value: number): string {
+  return value >= 9.95 ? value.toFixed(0) : cpi(value);
+}
+
+/** A bound says something from so many times the ideal on … */
+const tellingRatio = 1.5;
+/** … if it is that of an instruction that waits. */
+const tellingCycles = 0.995;
+
+type Cpi = Pick<Cost, 'cpi' | 'cpiMin' | 'bestCaseCpi'>;
+
+/** `66 cycles/instr`; where the scale is not absolute a bound that says something, `≥ 4.0 cycles/instr`; nothing where none does. */
+export function cyclesEach({ cpi: actual, cpiMin: least, bestCaseCpi: best }: Cpi, unit = 'cycles/instr'): string | undefined {
+  if (actual !== null) return `${shortCycles(actual)} ${unit}`;
+  if (least === null || least < Math.max(tellingCycles, tellingRatio * (best ?? 0))) return undefined;
+  return `≥ ${shortCycles(least)} ${unit}`;
+}
+
+/** The same with its best case: `66 cycles/instr (ideal 1.3)`. */
+function cyclesAndIdeal(cost: Cpi): string | undefined {
+  const each = cyclesEach(cost);
+  return each === undefined || cost.bestCaseCpi === null ? each : `${each} (ideal ${shortCycles(cost.bestCaseCpi)})`;
+}
+
+/** `2.0 per entry of the loop`; of code that runs once for each entry nothing. `unit`: what stands behind the number. */
+export function entriesText(perEntry: PerEntry | null | undefined, unit = ''): string | undefined {
+  if (perEntry === null || perEntry === undefined || Math.abs(perEntry.executions - 1) < 0.05) return undefined;
+  const { executions, of } = perEntry;
+  const times = executions >= 99.5 ? quantity(executions) : executions.toFixed(executions < 0.995 ? 2 : 1);
+  return `${times}${unit} per entry of the ${of}`;
+}
+
+/** `28 % · 3.0 s · waits for memory (D-cache or DTLB miss) ← :41 · 66 cycles/instr (ideal 1.3)`: time first, since it was measured,
+ *  then what the time went to, then what is estimated. */
+export function lineEnd(cost: Cost): string {
+  const { share, seconds, ties: [tie] = [], perEntry, cpi: actual } = cost;
+  return joined([
+    shortShare(share),
+    seconds === null ? undefined : duration(seconds),
+    tie && arrow(tie.text, tie.place),
+    cyclesAndIdeal(cost),
+    actual === null ? entriesText(perEntry) : undefined,
+  ]);
+}
+
+/** The same within `hintLengthMax`. What is estimated goes first, then the seconds, then the culprit's place, then words of the
+ *  cause: they are in the hover. */
 export function shortLabel(cost: Cost): string {
-  const culprit = cost.culprits?.[0];
-  const cause = culprit && causeName(culprit.cause);
-  const parts: (string | undefined)[] = [
-    percent(cost.share),
-    cost.cycles === null ? undefined : quantity(cost.cycles, 'cy'),
-    cpiPair(cost),
-    culprit?.place ? `${cause ?? ''} ← ${culprit.place}` : cause,
+  const { share, seconds, ties: [tie] = [] } = cost;
+  const first = shortShare(share);
+  const time = seconds === null ? undefined : duration(seconds);
+  const place = tie?.place ?? null;
+  const causes = tie === undefined ? [] : shorterCauses(tie.text);
+  const [cause] = causes;
+  const forms = [
+    [first, time, cause && arrow(cause, place), cyclesAndIdeal(cost)],
+    [first, time, cause && arrow(cause, place)],
+    ...causes.slice(1, 2).map((words) => [first, time, arrow(words, place)]),
+    ...causes.slice(0, 2).map((words) => [first, arrow(words, place)]),
+    ...causes.map((words) => [first, words]),
   ];
-  const join = (): string => parts.filter((part) => part !== undefined).join(' · ');
-  // The cycles go first: they are in the hover, and the share tells as much beside its neighbours.
-  if (join().length > hintLengthMax) parts[1] = undefined;
-  if (join().length > hintLengthMax) parts[3] = cause;
-  if (join().length > hintLengthMax) parts[3] = undefined;
-  return join().slice(0, hintLengthMax);
+  const fits = forms.map(joined).find((text) => text.length <= hintLengthMax);
+  return fits ?? `${joined([first, causes.at(-1)]).slice(0, hintLengthMax - 1)}…`;
 }
 
-/** `CPI 3.1/0.50`: measured and best case; `~` where the estimate is a guess. */
-function cpiPair(cost: Cost): string | undefined {
-  if (cost.cpi === null) return undefined;
-  const guess = cost.confidence === 'low' ? '~' : '';
-  const best = cost.bestCaseCpi === null ? '' : `/${cpi(cost.bestCaseCpi)}`;
-  return `CPI ${guess}${cpi(cost.cpi)}${best}`;
+/** `waits for memory (D-cache or DTLB miss)`, `memory (D-cache or DTLB miss)`, `waits for memory`, `memory`: all the causes that are
+ *  tied, in ever fewer words. */
+function shorterCauses(text: string): string[] {
+  const bare = text.replace(/^waits for /, '');
+  const general = (words: string): string => words.replace(/ \([^)]*\)/g, '');
+  return [text, bare, general(text), general(bare)];
+}
+
+function arrow(text: string, place: string | null): string {
+  return place === null ? text : `${text} ← ${place}`;
+}
+
+function joined(parts: readonly (string | undefined)[]): string {
+  return parts.filter((part) => part !== undefined && part !== '').join(' · ');
 }
 
 /** Of a line that was edited since it was measured. */
 export function staleLabel(share: number): string {
-  return `edited · was ${percent(share)}`;
+  return `edited · was ${shortShare(share)}`;
 }
 
-/** `31.2% · 4.1 G cycles · CPI 10.8 (best 0.60)`. */
+/** `31 % · 3.0 s · 11 cycles/instr (ideal 0.60)`. */
 export function lensTitle(cost: Cost): string {
-  const parts = [percent(cost.share)];
-  if (cost.cycles !== null) parts.push(quantity(cost.cycles, 'cycles'));
-  if (cost.cpi !== null) {
-    parts.push(`CPI ${cpi(cost.cpi)}${cost.bestCaseCpi === null ? '' : ` (best ${cpi(cost.bestCaseCpi)})`}`);
-  }
-  return parts.join(' · ');
+  return lineEnd({ ...cost, ties: [] });
 }
 
-/** `1.2–3.4 G cycles`, `up to 3.4 G cycles`; nothing where the clock is unknown. */
+/** `1.2 G cycles to 3.4 G cycles`, `up to 3.4 G cycles`; nothing where the clock is unknown. */
 export function cyclesRange(min: number | null, max: number | null): string {
   if (max === null) return '';
   const high = quantity(max, 'cycles');

@@ -7,20 +7,17 @@ import type { DiffChange, Verdict } from './protocol';
 import { cpi, hintLengthMax, percent } from './text';
 
 /** Of everything together neither count nor cost is known: its factors are those of its parts. */
-export const noFactors: DiffFactors = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null };
+export const noFactors: DiffFactors = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null, tellsApart: false };
 
 /** Samples are whole; a fraction of one is none. */
 const seen = 0.5;
 
-/** How far executions and CPI are known. Where nobody says, they are guesses: out of order, time does not tell them apart. */
-export type Confidence = 'low' | 'medium' | 'high';
-
 /** `periodCycles`: cycles between two samples before. */
-export function diffChange(change: CoreChange, factors: DiffFactors, periodCycles: number | null, confidence: Confidence = 'low'): DiffChange {
+export function diffChange(change: CoreChange, factors: DiffFactors, periodCycles: number | null): DiffChange {
   const verdict = verdictOf(change, factors);
   return {
     verdict,
-    label: changeLabel(verdict, change, factors, confidence),
+    label: changeLabel(verdict, change, factors),
     samplesBefore: change.samplesA,
     samplesAfter: change.samplesB,
     change: change.change,
@@ -39,13 +36,14 @@ export function diffChange(change: CoreChange, factors: DiffFactors, periodCycle
   };
 }
 
-/** Of the two factors, the one that moved further in the change's direction gives the name. */
-export function verdictOf(change: CoreChange, { countRatio, costRatio }: DiffFactors): Verdict {
+/** Of the two factors, the one that moved further in the change's direction gives the name. Where the evidence of both sides does not
+ *  tell them apart, it is more or less time. */
+export function verdictOf(change: CoreChange, { countRatio, costRatio, tellsApart }: DiffFactors): Verdict {
   if (!change.significant) return 'noise';
   if (change.samplesA < seen) return 'new';
   if (change.samplesB < seen) return 'gone';
   const grew = change.change > 0;
-  if (countRatio === null || costRatio === null) return grew ? 'more' : 'less';
+  if (!tellsApart || countRatio === null || costRatio === null) return grew ? 'more' : 'less';
   const count = Math.log(countRatio);
   const cost = Math.log(costRatio);
   if (grew) return count > cost ? 'more-often' : 'slower';
@@ -64,23 +62,14 @@ const words: Readonly<Record<Verdict, string>> = {
   noise: 'no change',
 };
 
-/** Verdicts that rest on the split of a change into count and cost. */
-const split: ReadonlySet<Verdict> = new Set(['slower', 'faster', 'more-often', 'less-often']);
-
-export function verdictWords(verdict: Verdict, confidence: Confidence = 'low'): string {
-  return confidence === 'low' && split.has(verdict) ? `perhaps ${words[verdict]}` : words[verdict];
+export function verdictWords(verdict: Verdict): string {
+  return words[verdict];
 }
 
-/** The least of several; lines have none of their own. */
-export function leastConfidence(of: readonly { confidence: Confidence }[]): Confidence {
-  const order: Confidence[] = ['low', 'medium', 'high'];
-  return order.find((one) => of.some(({ confidence }) => confidence === one)) ?? 'low';
-}
-
-/** `+12.3% · perhaps slower ×1.82 · CPI 2.1→3.8`: the share of all time before, the name, the factor that gave it. */
-function changeLabel(verdict: Verdict, change: CoreChange, factors: DiffFactors, confidence: Confidence): string {
+/** `+12.3% · slower ×1.82 · CPI 2.1→3.8`: the share of all time before, the name, the factor that gave it. */
+function changeLabel(verdict: Verdict, change: CoreChange, factors: DiffFactors): string {
   if (verdict === 'noise') return `${words.noise} beyond noise`;
-  const parts: (string | undefined)[] = [signedPercent(change.changeShare), `${verdictWords(verdict, confidence)}${times(verdict, change, factors)}`, cpiChange(factors)];
+  const parts: (string | undefined)[] = [signedPercent(change.changeShare), `${words[verdict]}${times(verdict, change, factors)}`, cpiChange(factors)];
   const join = (): string => parts.filter((part) => part !== undefined).join(' · ');
   if (join().length > hintLengthMax) parts[2] = undefined;
   return join().slice(0, hintLengthMax);

@@ -21,11 +21,11 @@ export class Watch {
     capabilities: ClientCapabilities,
     private readonly selected: () => readonly string[],
   ) {
-    this.hints = capabilities.workspace?.inlayHint?.refreshSupport === true;
     this.lenses = capabilities.workspace?.codeLens?.refreshSupport === true;
     const experimental: unknown = capabilities.experimental;
     const dwell = isRecord(experimental) ? experimental.dwell : undefined;
     this.own = isRecord(dwell) && dwell.profileDidChange === true;
+    this.hints = capabilities.workspace?.inlayHint?.refreshSupport === true && !(isRecord(dwell) && dwell.drawsLineEnds === true);
   }
 
   start(): void {

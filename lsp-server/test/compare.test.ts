@@ -6,13 +6,17 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import type { CodeLens, Diagnostic, Hover, InlayHint, MessageConnection } from 'vscode-languageserver/node';
 import { drawCfg } from '../src/cfg';
+import type { LineCost } from '../src/core';
+import { severeStalls } from '../src/diagnostics';
+import { tracking } from '../src/documents';
+import type { FileView } from '../src/fileView';
 import { processes } from '../src/processes';
 import { fileHere, filesHere } from '../src/sourceMap';
 import { summaryText } from '../src/summary';
-import { verdictOf, verdictWords } from '../src/verdict';
+import { diffChange, noFactors, verdictOf } from '../src/verdict';
 import type { CfgResult, DiffResult, EpochsResult, FileChangesResult, LineResult, ListingResult, ProcessesResult, StatsResult, SummaryResult } from '../src/protocol';
 import { open, startInProcess, stop, until, type Started } from './client';
-import { change, factors, fakeBinding, lineCost, listing } from './fake';
+import { change, factors, fakeBinding, lineCost, listing, unscaledListing } from './fake';
 
 const text = 'void copy(long *c, long *a, int n)\n{\n  for (int i = 0; i < n; i++)\n    c[i] = a[i];\n}\n';
 let folder: string;
@@ -25,9 +29,10 @@ before(async () => {
 after(() => rm(folder, { recursive: true }));
 
 const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
-const procedure = { id: 'copy:copy', demangled: 'copy', line: 1, samples: { cycles: 316 }, share: 0.316, cycles: 4.1e9, cpi: 10.8, bestCaseCpi: 0.6 };
+const procedure = { id: 'copy:copy', demangled: 'copy', line: 1, samples: { cycles: 316 }, share: 0.316, seconds: 3.16, cycles: 4.1e9, scale: 'absolute' as const, cpi: 10.8, cpiMin: 10, cpiMax: 12, bestCaseCpi: 0.6 };
+const tie = { text: 'waits for memory (D-cache miss)', culprits: [0], shareMax: 0.85, cyclesMin: 1e9, cyclesMax: 3e9 };
 function costs(): Parameters<typeof fakeBinding>[0] {
-  return { epochs: ['e1'], lines: [lineCost(3, 0.1), lineCost(4, 0.312, { culprits: [{ ...missing, file, line: 3 }] })], procedures: [procedure] };
+  return { epochs: ['e1'], lines: [lineCost(3, 0.1), lineCost(4, 0.312, { culprits: [{ ...missing, file, line: 3 }], ties: [tie] })], procedures: [procedure] };
 }
 
 async function withServer(options: object, use: (started: Started, uri: string, core: ReturnType<typeof fakeBinding>['core']) => Promise<void>): Promise<void> {
@@ -46,6 +51,13 @@ async function labels(client: MessageConnection, uri: string): Promise<unknown[]
   return hints.map(({ position, label }) => [position.line, label]);
 }
 
+/** A view of the file with the cost of one line. */
+function viewOf(cost: LineCost): FileView {
+  const costs = { epochs: ['e1'], source: 'fresh' as const, lines: [cost], procedures: [], stale: [], programs: [], notes: [] };
+  const document = tracking.create('file:///copy.c', 'c', 1, text);
+  return { uri: document.uri, path: '/copy.c', costs, answer: { costs, text, version: '' }, document, place: (line) => line - 1, editedPlace: () => null };
+}
+
 test('a change is called after what changed more', () => {
   const called = (before: number, after: number, count: number, cost: number): string => verdictOf(change(before, after), factors(count, cost));
   assert.equal(called(100, 200, 1.1, 1.8), 'slower');
@@ -60,10 +72,12 @@ test('a change is called after what changed more', () => {
   assert.equal(verdictOf(change(200, 100), unknown), 'less');
 });
 
-test('what splits a change by a guess says perhaps', () => {
-  assert.equal(verdictWords('slower', 'low'), 'perhaps slower');
-  assert.equal(verdictWords('slower', 'medium'), 'slower');
-  assert.equal(verdictWords('gone', 'low'), 'gone');
+test('where the evidence does not tell count from cost it is more or less time, never perhaps slower', () => {
+  const label = (before: number, after: number, of = noFactors): string => diffChange(change(before, after), of, null).label;
+  assert.equal(label(100, 200), '+10.0% · more time ×2.00');
+  assert.equal(label(200, 100), '−10.0% · less time ×0.50');
+  assert.equal(label(100, 200, { ...factors(1.1, 1.8), tellsApart: false }), '+10.0% · more time ×2.00 · CPI 2.0→3.6');
+  assert.equal(label(100, 200, factors(1.1, 1.8)), '+10.0% · slower ×1.80 · CPI 2.0→3.6');
 });
 
 test('two runs are compared once one is pinned, procedure by procedure and instruction by instruction', () =>
@@ -89,9 +103,9 @@ test('two runs are compared once one is pinned, procedure by procedure and instr
 test('while epochs are compared, hints, lenses and hovers tell the change; then the cost again', () =>
   withServer({}, async ({ client }, uri, core) => {
     const [hot] = (await labels(client, uri)).slice(-1);
-    assert.deepEqual(hot, [3, '31.2% · CPI 3.1/0.50 · D-cache miss ← :3']);
+    assert.deepEqual(hot, [3, '31 % · 3.1 s · memory (D-cache miss) ← :3']);
     await run(client, 'compare', { before: ['e0'], after: ['e1'] });
-    assert.deepEqual(await labels(client, uri), [[3, '+20.0% · perhaps ran more often ×1.90']], 'noise is left out');
+    assert.deepEqual(await labels(client, uri), [[3, '+20.0% · ran more often ×1.90']], 'noise is left out');
     assert.equal(core.done.at(-1), 'changes e0 e1');
     const hover = await client.sendRequest<Hover>('textDocument/hover', { textDocument: { uri }, position: { line: 3, character: 5 } });
     assert.match((hover.contents as { value: string }).value, /\| samples \| 200 \| 400 \|/);
@@ -104,7 +118,7 @@ test('while epochs are compared, hints, lenses and hovers tell the change; then 
 test('a lens tells the change since the like epoch before', () =>
   withServer({}, async ({ client }, uri, core) => {
     const [lens] = await client.sendRequest<CodeLens[]>('textDocument/codeLens', { textDocument: { uri } });
-    assert.equal(lens?.command?.title, '31.6% · 4.1 G cycles · CPI 10.8 (best 0.60) · +20.4% (perhaps ran more often)');
+    assert.equal(lens?.command?.title, '32 % · 3.2 s · 11 cycles/instr (ideal 0.60) · +20.4% (ran more often)');
     assert.deepEqual(core.done, ['changes e0 e1'], 'not the epoch of another machine');
   }));
 
@@ -112,9 +126,9 @@ test('a hover shows the line instruction by instruction, its inlined copies apar
   withServer({}, async ({ client }, uri) => {
     const request = { textDocument: { uri }, position: { line: 3, character: 5 } };
     const { value } = (await client.sendRequest<Hover>('textDocument/hover', request)).contents as { value: string };
-    assert.match(value, /•+ 18\.0cy D-cache miss from memory \(18\.0% of executions\) ← 9810 ldq t4, 0\(t1\)\n9828 {6}stq t4, 0\(t2\) +27,766 +18\.0cy/);
+    assert.match(value, /•+ 18\.0cy D-cache or DTLB miss from memory \(18\.0% of executions\) ← 9810 ldq t4, 0\(t1\)\n9828 {6}stq t4, 0\(t2\) +27,766 +18\.0cy/);
     assert.match(value, /In `copy`, inlined into `twice` \[copy\.c:40\]\(file:\/\/\/src\/copy\.c#L40\)/);
-    assert.match(value, /Culprits: \[copy\.c:3\]\(file:\/\/\/src\/copy\.c#L3\) \(D-cache miss\)/);
+    assert.match(value, /Culprits: \[copy\.c:3\]\(file:\/\/\/src\/copy\.c#L3\) \(D-cache or DTLB miss\)/);
     assert.ok(!value.includes('command:'), 'not to a client that does not run them');
     const line = await client.sendRequest<LineResult>('dwell/line', { textDocument: { uri }, line: 3 });
     assert.equal(line.places[1]?.callers[0]?.line, 39);
@@ -129,6 +143,7 @@ test('links to listings are for clients that announce that they run commands', a
   const { value } = (await started.client.sendRequest<Hover>('textDocument/hover', request)).contents as { value: string };
   const [, query = ''] = /\[listing\]\(command:dwell\.showListing\?([^)]*)\)/.exec(value) ?? [];
   assert.deepEqual(JSON.parse(decodeURIComponent(query)), ['copy:copy', 0x9828]);
+  assert.ok(value.endsWith('[What do these numbers mean?](command:dwell.showLegend)'), value);
   await stop(started);
 });
 
@@ -149,7 +164,7 @@ test('a summary is Figure 4, also as text and on top of the listing, which folds
   }));
 
 test('a summary without samples has no negative zero', () => {
-  const none = { epochs: [], scope: { kind: 'epoch', name: 'e' }, machineModel: 'm', timeEvent: 'cycles', periodCycles: null, samples: 0, samplesTallied: 0, talliedShare: 0 };
+  const none = { epochs: [], scope: { kind: 'epoch', name: 'e' }, machineModel: 'm', timeEvent: 'cycles', periodCycles: null, samples: 0, samplesTallied: 0, talliedShare: 0, scale: 'procedure' as const, cpiMin: null, cpiMax: null };
   const zero = { procedures: 0, proceduresLeftOut: 0, cycles: null, instructions: null, cpi: null, bestCaseCpi: null, dynamic: [], unexplainedStall: 0, unexplainedGain: -1e-9 };
   const rest = { subtotalDynamic: 0, staticCauses: [], subtotalStatic: 0, totalStall: 0, execution: 0, netSamplingError: 0, notes: [] };
   assert.ok(summaryText({ ...none, ...zero, ...rest }).every((line) => !line.includes('-0.0')));
@@ -187,13 +202,19 @@ test('severe stalls are diagnostics with their culprit, only when asked for', as
     const [stall] = first?.diagnostics ?? [];
     assert.equal(stall?.code, 'd-cache-miss');
     assert.equal(stall.severity, 3);
-    assert.equal(stall.message, "D-cache miss: up to 85.0% of this line's cycles; the line takes 31.2% of all time, CPI 3.1 against 0.50 at best");
+    assert.equal(stall.message, "waits for memory (D-cache miss): up to 85.0% of this line's time; the line takes 31.2% of all time (3.1 s), 3.1 cycles per instruction against 0.50 at best");
     assert.deepEqual(stall.range, { start: { line: 3, character: 4 }, end: { line: 3, character: 16 } });
     assert.equal(stall.relatedInformation?.[0]?.location.range.start.line, 2);
     await started.client.sendNotification('workspace/didChangeConfiguration', { settings: { dwell: { database: folder } } });
     await until('their end', () => published(started).at(-1)?.diagnostics.length === 0);
     assert.equal(published(started).at(-1)?.uri, uri);
   });
+  const low = { scale: 'procedure' as const, executions: null, cpi: null, confidence: 'low' as const };
+  const ofLine = (more: Partial<LineCost>): Diagnostic[] => severeStalls(viewOf(lineCost(4, 0.312, { ...low, culprits: [{ ...missing, file, line: 3 }], ties: [tie], ...more })));
+  assert.equal(ofLine({})[0]?.message, "waits for memory (D-cache miss): up to 85.0% of this line's time; the line takes 31.2% of all time (3.1 s)");
+  assert.deepEqual(ofLine({ cpiMax: 0.9 }), [], 'known to be as fast as it can be');
+  assert.deepEqual(ofLine({ ties: [{ ...tie, shareMax: 0.4 }] }), []);
+  assert.deepEqual(ofLine({ culprits: [{ ...missing, kind: 'static', file, line: 3 }] }), []);
   await withServer({}, async (started, uri) => {
     await labels(started.client, uri);
     await new Promise((resolve) => setTimeout(resolve, 400));
@@ -212,6 +233,9 @@ test('the control-flow graph has no colours, and a block and an edge for each', 
     for (const line of lines) assert.ok(svg.includes(`data-address="${line.address ?? ''}"`));
     assert.equal([...svg.matchAll(/class="block /g)].length, 1);
     assert.equal([...svg.matchAll(/class="edge"/g)].length, 1);
+    assert.ok(svg.includes('<title>9810 → 9810: 100% of the times</title>'), svg);
+    assert.equal(blocks[0]?.head, '100%   executed 96 M   CPI 11 (ideal 0.62)');
+    assert.equal(drawCfg(unscaledListing()).blocks[0]?.head, '100%   2.0 per entry of the loop   CPI ≥ 2.0 (ideal 0.62)');
     assert.ok(!/(fill|stroke)="#|style=/.test(svg));
     const hostile = listing();
     hostile.procedure.demangled = '<script>"&';

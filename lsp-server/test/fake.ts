@@ -91,17 +91,28 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
   return { binding: { Dwell: { open }, Cancel: FakeCancel }, core };
 }
 
+/** What makes an answer's scale unknown. */
+export const unscaled = { scale: 'procedure' as const, executions: null, cpi: null, cpiMin: 0.3, cpiMax: null };
+
 export function lineCost(line: number, share: number, more: Partial<LineCost> = {}): LineCost {
   return {
     line,
     samples: { 'cpu-clock': Math.round(share * 1000) },
     share,
+    seconds: 10 * share,
     cycles: share * 1e10,
+    scale: 'absolute',
     executions: 1e6,
+    executionsMin: 0.9e6,
+    executionsMax: 1.1e6,
+    perEntry: { executions: 1, of: 'loop' },
     cpi: 3.1,
+    cpiMin: 2.9,
+    cpiMax: 3.4,
     bestCaseCpi: 0.5,
     confidence: 'high',
     culprits: [],
+    ties: [],
     procedures: ['/bin/copy:copy'],
     ...more,
   };
@@ -109,7 +120,7 @@ export function lineCost(line: number, share: number, more: Partial<LineCost> = 
 
 function topRow(row: Partial<TopRow>): TopRow {
   const names = { id: null, procedure: null, demangled: null, image: null, buildId: null, file: null, line: null, app: null, instance: null };
-  const cost = { samples: { 'cpu-clock': 900 }, share: 0.9, cumulativeShare: 0.9, cycles: 9e9, cpi: null, split: null };
+  const cost = { samples: { 'cpu-clock': 900 }, share: 0.9, cumulativeShare: 0.9, cycles: 9e9, scale: null, cpi: null, cpiMin: null, cpiMax: null, split: null };
   return { ...names, ...cost, ...row };
 }
 
@@ -119,7 +130,7 @@ const namesake = { procedure: 'copy', demangled: 'copy', ...copyImage, file: '/s
 
 /** Rows with the keys that core/query gives them. */
 const rows: Record<NonNullable<TopRequest['by']>, TopRow[]> = {
-  procedure: [topRow({ ...namesake, id: 'ab:0x9810', line: 3, cpi: 10.8 }), topRow({ ...namesake, id: 'ab:0x9900', line: 30 })],
+  procedure: [topRow({ ...namesake, id: 'ab:0x9810', line: 3, scale: 'absolute', cpi: 10.8, cpiMin: 10, cpiMax: 12 }), topRow({ ...namesake, id: 'ab:0x9900', line: 30 })],
   image: [topRow(copyImage), topRow(pasteImage)],
   // A header's line lies in both images; each has a row for what is of no known line.
   line: [
@@ -137,11 +148,34 @@ function top(): Omit<Top, 'rows'> {
   return { epochs: ['e1'], total: { 'cpu-clock': 1000 }, omittedRows: 3, notes: ['n'] };
 }
 
+/** The same where only ratios and bounds are known. */
+export function unscaledListing(): Listing {
+  const known = listing();
+  return {
+    ...known,
+    scale: { kind: 'procedure', evidence: [] },
+    blocks: known.blocks.map((block) => ({ ...block, executions: null, cpi: null, cpi_min: 2, per_entry: { executions: 2, of: 'loop' as const } })),
+    instructions: known.instructions.map((instruction) => ({
+      ...instruction,
+      executions: null,
+      cpi: null,
+      cpi_min: (instruction.cpi ?? 0) / 3,
+      stalls: instruction.stalls.map((stall) => ({
+        ...stall, cycles_min: 0, share_max: stall.kind === 'static' ? 0.02 : 0.9,
+        sources: stall.sources.length === 0 ? [] : (['l2', 'last-level', 'memory'] as const).map((level) => ({ level, part: null })),
+      })),
+    })),
+  };
+}
+
 /** DCPI's Figure 2, shortened. */
 export function listing(): Listing {
-  const instruction = { file: '/src/copy.c', line: 3, executions: 4e5, gain_cycles: 0, confidence: 'high' as const, stalls: [], kernel: null, operands: [] };
+  const relative = { executions_min: null, executions_max: null, executions_relative: 4e5, cpi_min: 0, cpi_max: null };
+  const instruction = { file: '/src/copy.c', line: 3, executions: 4e5, ...relative, gain_cycles: 0, confidence: 'high' as const, stalls: [], kernel: null, operands: [] };
+  const bounds = { share_min: 0, share_max: 1, levels: [] };
   return {
     schema: 1,
+    scale: { kind: 'absolute', evidence: ['time alone, in order'] },
     image: { path: '/bin/copy', build_id: 'ab', arch: 'x86_64' },
     procedure: { name: 'copy', demangled: 'copy', address: 0x9810, size: 16, samples: { cycles: 32618 }, share: 0.312 },
     epoch: 'e1',
@@ -154,10 +188,12 @@ export function listing(): Listing {
         address: 0x9810,
         frequency: 1550,
         executions: 1550 * 62000,
+        ...relative,
+        per_entry: null,
         confidence: 'high',
         cpi: 10.77,
         best_case_cpi: 0.62,
-        successors: [{ to: 0x9810, frequency: 1500, executions: null }],
+        successors: [{ to: 0x9810, frequency: 1500, executions: null, executions_relative: 1500 }],
       },
     ],
     instructions: [
@@ -173,9 +209,9 @@ export function listing(): Listing {
         cpi: 18,
         issue_cycles_min: 1,
         stalls: [
-          { kind: 'static', cause: 'slotting', cycles_min: 1, cycles_max: 1, culprit_address: null, sources: [] },
-          { kind: 'dynamic', cause: 'd-cache-miss', cycles_min: 0, cycles_max: 18, culprit_address: 0x9810, sources: [{ level: 'memory', part: 0.18 }] },
-          { kind: 'dynamic', cause: 'write-buffer', cycles_min: 0, cycles_max: 18, culprit_address: null, sources: [] },
+          { kind: 'static', cause: 'slotting', cycles_min: 1, cycles_max: 1, culprit_address: null, sources: [], ...bounds },
+          { kind: 'dynamic', cause: 'd-cache-miss', cycles_min: 0, cycles_max: 18, culprit_address: 0x9810, sources: [{ level: 'memory', part: 0.18 }], ...bounds, levels: ['DRAM'] },
+          { kind: 'dynamic', cause: 'write-buffer', cycles_min: 0, cycles_max: 18, culprit_address: null, sources: [], ...bounds },
         ],
       },
       { ...instruction, address: 0x982c, line: 4, text: 'bne t4, 0x9810', samples: { cycles: 1586 }, head_samples: 1586, cpi: null, issue_cycles_min: 1 },
@@ -199,13 +235,13 @@ export function change(samplesA: number, samplesB: number, significant = true): 
 
 /** `count` times the executions, each taking `cost` times as long. */
 export function factors(count: number, cost: number): DiffFactors {
-  return { executionsA: 1e6, executionsB: 1e6 * count, cpiA: 2, cpiB: 2 * cost, countRatio: count, costRatio: cost };
+  return { executionsA: 1e6, executionsB: 1e6 * count, cpiA: 2, cpiB: 2 * cost, countRatio: count, costRatio: cost, tellsApart: true };
 }
 
 /** `copy` became slower, `paste` is new. */
 function diff(a: string[], b: string[], ofOne: boolean): Diff {
   const place = (address: number, text: string): Diff['instructions'][number]['a'] => ({ address, text, file: '/src/copy.c', line: 4 });
-  const unknown = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null };
+  const unknown = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null, tellsApart: false };
   return {
     a: { ...side, epochs: a },
     b: { ...side, epochs: b },
@@ -245,14 +281,14 @@ function fileChanges(a: string[], b: string[]): FileChanges {
 }
 
 function lineDetail(line: number): LineDetail {
-  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 0, cyclesMax: 18, sources: [{ level: 'memory' as const, part: 0.18 }], culpritAddress: 0x9810, culpritText: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
-  const instruction = { executions: 4e5, confidence: 'high' as const };
-  const place = { procedure: 'copy:copy', demangled: 'copy', share: 0.3, cpi: 10, omittedInstructions: 0 };
+  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 0, cyclesMax: 18, shareMin: 0, shareMax: 1, sources: [{ level: 'memory' as const, part: 0.18 }], levels: ['DRAM' as const], culpritAddress: 0x9810, culpritText: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
+  const instruction = { executions: 4e5, executionsRelative: 4e5, cpiMin: 0, cpiMax: null, confidence: 'high' as const };
+  const place = { procedure: 'copy:copy', demangled: 'copy', share: 0.3, scale: 'absolute' as const, cpi: 10, cpiMin: 9, cpiMax: 11, omittedInstructions: 0 };
   return {
     epochs: ['e1'],
     line,
     places: [
-      { ...place, callers: [], instructions: [{ ...instruction, address: 0x9828, text: 'stq t4, 0(t2)', headSamples: 27766, cpi: 18, stalls: [stall] }] },
+      { ...place, callers: [], instructions: [{ ...instruction, address: 0x9828, text: 'stq t4, 0(t2)', headSamples: 27766, cpi: 18, stalls: [stall, { ...stall, cause: 'dtlb-miss', sources: [], levels: [] }] }] },
       { ...place, share: 0.01, callers: [{ function: 'twice', file: '/src/copy.c', line: 40 }], instructions: [{ ...instruction, address: 0x9900, text: 'nop', headSamples: 0, cpi: 0, stalls: [] }] },
     ],
     omittedPlaces: 0,
@@ -272,8 +308,11 @@ function summary(): Summary {
     procedures: 1,
     proceduresLeftOut: 0,
     cycles: 2e9,
+    scale: 'absolute',
     instructions: 2e8,
     cpi: 10.77,
+    cpiMin: 10,
+    cpiMax: 12,
     bestCaseCpi: 0.62,
     dynamic: [{ cause: 'd-cache-miss', shareMin: 0.279, shareMax: 0.968 }, { cause: 'other', shareMin: 0, shareMax: 0 }],
     unexplainedStall: 0.023,

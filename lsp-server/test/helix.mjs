@@ -85,13 +85,13 @@ async function run(command, fixture) {
   const environment = `TERM=screen-256color LC_ALL=C.UTF-8 XDG_CONFIG_HOME=${folder} XDG_CACHE_HOME=${folder} PATH=${folder}/bin:$PATH`;
   tmux('-f', '/dev/null', '-u', 'new-session', '-d', '-x', '200', '-y', '50', `${environment} ${command} ${fixture.source}:${line}`);
   const nudge = () => keys('Escape'); // it asks for hints when it is idle after a key
-  await sees('a hint stands on the stalled line', /next\[at\].*\d\d\.\d% .*CPI/, nudge);
+  await sees('a hint stands on the stalled line', /next\[at\].*\d\d % · /, nudge);
   keys('Space', 'k');
   await sees('a hover tells the cost', /of all time/);
   await escape();
   keys('g', 'g', 'O', 'x');
   await escape();
-  await sees('hints move with their lines', new RegExp(String.raw`\n +${line + 1} .*next\[at\].*\d\d\.\d% .*CPI`), nudge);
+  await sees('hints move with their lines', new RegExp(String.raw`\n +${line + 1} .*next\[at\].*\d\d % · `), nudge);
   keys('u');
   keys(':lsp-workspace-command', 'Enter');
   await sees("the server's commands are offered", /dwell\.server\.selectEpochs/);

@@ -45,7 +45,7 @@ local document = { uri = vim.uri_from_bufnr(0) }
 local function hints() return vim.lsp.inlay_hint.get({ bufnr = 0 }) end
 local function hot_hint()
   for _, hint in ipairs(hints()) do
-    if hint.inlay_hint.label:find('^%d+%.%d%%') and tonumber(hint.inlay_hint.label:match('^[%d.]+')) > 50 then
+    if hint.inlay_hint.label:find('^[%d.]+ %%') and tonumber(hint.inlay_hint.label:match('^[%d.]+')) > 50 then
       return hint.inlay_hint
     end
   end

@@ -7,9 +7,9 @@ import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import type { CodeLens, Hover, InlayHint, MessageConnection } from 'vscode-languageserver/node';
 import { CancellationTokenSource } from 'vscode-languageserver/node';
-import type { EpochsResult, FileCostsResult, HotProceduresResult, ListingResult } from '../src/protocol';
+import type { EpochsResult, FileCostsResult, HotProceduresResult, LegendResult, ListingResult } from '../src/protocol';
 import { open, startInProcess, stop, until } from './client';
-import { CoreError, fakeBinding, lineCost } from './fake';
+import { CoreError, fakeBinding, lineCost, unscaled } from './fake';
 
 const text = 'void copy(long *c, long *a, int n)\n{\n  for (int i = 0; i < n; i++)\n    c[i] = a[i]; // é𝄞\n}\n';
 let folder: string;
@@ -22,14 +22,21 @@ before(async () => {
 after(() => rm(folder, { recursive: true }));
 
 const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
+const tied = { cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
+const ties = [{ ...tied, text: 'waits for memory (D-cache or DTLB miss)', culprits: [0, 1] }, { ...tied, text: 'slotting', culprits: [2], shareMax: 0.1 }];
 function costs(): Parameters<typeof fakeBinding>[0] {
   return {
     lines: [
       lineCost(3, 0.004),
-      lineCost(4, 0.312, { culprits: [{ ...missing, file, line: 3 }, { ...missing, kind: 'static', cause: 'slotting', file: null, line: null }] }),
+      lineCost(4, 0.312, {
+        culprits: [
+          { ...missing, file, line: 3 }, { ...missing, cause: 'dtlb-miss', file, line: 3 }, { ...missing, kind: 'static', cause: 'slotting', file: null, line: null },
+        ],
+        ties,
+      }),
     ],
     procedures: [
-      { id: 'copy:copy', demangled: 'copy', line: 1, samples: { 'cpu-clock': 316 }, share: 0.316, cycles: 4.1e9, cpi: 10.8, bestCaseCpi: 0.6 },
+      { id: 'copy:copy', demangled: 'copy', line: 1, samples: { 'cpu-clock': 316 }, share: 0.316, seconds: 3.16, cycles: 4.1e9, scale: 'absolute', cpi: 10.8, cpiMin: 10, cpiMax: 12, bestCaseCpi: 0.6 },
     ],
   };
 }
@@ -52,7 +59,7 @@ test('hints stand at the ends of hot lines and tell the culprit', async () => {
   assert.equal(hints.length, 1);
   const [hint] = hints;
   assert.deepEqual(hint?.position, { line: 3, character: 23 });
-  assert.equal(hint.label, '31.2% · CPI 3.1/0.50 · D-cache miss ← :3');
+  assert.equal(hint.label, '31 % · memory (D-cache or DTLB miss) ← :3');
   assert.equal(hint.paddingLeft, true);
   await stop(started);
 });
@@ -78,7 +85,7 @@ test('hints move with their lines, say edited where they were, and come back', a
   await change(client, uri, 2, 0, 0, '// one\n// two\n');
   assert.deepEqual(await lines(), [4, 5]);
   await change(client, uri, 3, 5, 4, 'x');
-  assert.deepEqual(await lines(), [4, '5 edited · was 31.2%']);
+  assert.deepEqual(await lines(), [4, '5 edited · was 31 %']);
   const { lines: costly, stale } = await client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
   assert.deepEqual([costly.map(({ line }) => line), stale], [[4], [{ line: 5, share: 0.312 }]]);
   const range = { start: { line: 5, character: 4 }, end: { line: 5, character: 5 } };
@@ -96,7 +103,7 @@ test('a file that is newer, and a program that was rebuilt, say so above the fir
     const lenses = await started.client.sendRequest<CodeLens[]>('textDocument/codeLens', { textDocument: { uri } });
     assert.match(lenses[0]?.command?.title ?? '', words);
     assert.equal(lenses[1]?.command?.title, 'Dwell: copy was rebuilt and not sampled since: numbers are of the build before');
-    assert.deepEqual((await hintsOf(started.client, uri)).map(({ position, label }) => [position.line, label])[1], [4, 'edited · was 10.0%']);
+    assert.deepEqual((await hintsOf(started.client, uri)).map(({ position, label }) => [position.line, label])[1], [4, 'edited · was 10 %']);
     await stop(started);
   }
 });
@@ -116,16 +123,63 @@ test('one question serves hints, lenses and hovers', async () => {
   assert.deepEqual(lenses, [
     {
       range: { start: { line: 0, character: 0 }, end: { line: 0, character: 0 } },
-      command: { title: '31.6% · 4.1 G cycles · CPI 10.8 (best 0.60)', command: 'dwell.showListing', arguments: ['copy:copy'] },
+      command: { title: '32 % · 3.2 s · 11 cycles/instr (ideal 0.60)', command: 'dwell.showListing', arguments: ['copy:copy'] },
     },
   ]);
   assert.ok('value' in (hover.contents as object));
   const { value } = hover.contents as { value: string };
-  assert.match(value, /^\*\*31\.2%\*\* of all time · 3\.1 G cycles · CPI 3\.1 \(best 0\.50, high confidence\) · executed 1\.0 M times · 312 cpu-clock samples\n/);
-  assert.ok(value.includes(`D-cache miss ← [:3](${uri}#L3) · up to 85.0% of the line, 1.0 G cycles to 3.0 G cycles`), value);
-  assert.match(value, /slotting \(static\)/);
-  assert.match(value, /In `copy` · 30\.0% · CPI 10\.0/);
+  const lines = value.split('\n');
+  assert.equal(lines[0], `**31.2%** of all time · **3.1 s** · **waits for memory (D-cache or DTLB miss)** ← [:3](${uri}#L3)`);
+  assert.equal(lines[2], '3.1 cycles per instruction (90 % interval 2.9 to 3.4, ideal 0.50) · executed 1.0 M times · 312 cpu-clock samples');
+  // Two causes that cannot be told apart are one line.
+  assert.deepEqual(lines.filter((line) => line.startsWith('- ')), [
+    `- waits for memory (D-cache or DTLB miss) ← [:3](${uri}#L3) · up to 85.0% of the line's time (1.0 G cycles to 3.0 G cycles)`,
+    "- slotting, static · up to 10.0% of the line's time (1.0 G cycles to 3.0 G cycles)",
+  ]);
+  assert.ok(value.includes('In `copy` · 30.0% · 10 cycles/instr'));
+  assert.ok(value.endsWith('Scale: executions are absolute numbers (time alone, in order).'), value);
   assert.equal(noHover, null);
+  await stop(started);
+});
+
+test('without a scale a hover has bounds and ratios instead of numbers', async () => {
+  const lines = [lineCost(4, 0.312, { ...unscaled, scale: 'procedure', cpiMin: 4, perEntry: { executions: 2, of: 'loop' }, culprits: [{ ...missing, cyclesMin: null, cyclesMax: null, file, line: 3 }] })];
+  const { binding } = fakeBinding({ lines });
+  const started = await startInProcess(binding, { database: folder });
+  const uri = await open(started.client, file, text);
+  const hover = await started.client.sendRequest<Hover>('textDocument/hover', { textDocument: { uri }, position: { line: 3, character: 2 } });
+  const { value } = hover.contents as { value: string };
+  const shown = value.split('\n');
+  assert.equal(shown[0], '**31.2%** of all time · **3.1 s**');
+  assert.equal(shown[2], '≥ 4.0 cycles per instruction (ideal 0.50) · executed 2.0 times per entry of the loop · 312 cpu-clock samples');
+  // A culprit that no tie names is told all the same.
+  assert.ok(value.includes(`- D-cache miss ← [:3](${uri}#L3) · up to 85.0% of the line's time\n`), value);
+  assert.match(value, /Scale: executions are known as ratios within the procedure; CPI has lower bounds only/);
+  await stop(started);
+});
+
+test('a client that draws line ends itself is sent no hints, and both forms of the line', async () => {
+  const { binding, core } = fakeBinding(costs());
+  const capabilities = { workspace: { inlayHint: { refreshSupport: true } }, experimental: { dwell: { profileDidChange: true, drawsLineEnds: true } } };
+  const started = await startInProcess(binding, { database: folder }, capabilities);
+  assert.equal(started.result.capabilities.inlayHintProvider, undefined);
+  const uri = await open(started.client, file, text);
+  assert.deepEqual(await hintsOf(started.client, uri), []);
+  const { lines } = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
+  assert.deepEqual(lines.map(({ label, lineEnd }) => [label, lineEnd]).at(-1), [
+    '31 % · memory (D-cache or DTLB miss) ← :3', '31 % · 3.1 s · waits for memory (D-cache or DTLB miss) ← :3 · 3.1 cycles/instr (ideal 0.50)',
+  ]);
+  core.changed();
+  await until('the news', () => started.received.some(({ method }) => method === 'dwell/profileDidChange'));
+  assert.ok(!started.received.some(({ method }) => method === 'workspace/inlayHint/refresh'));
+  await stop(started);
+});
+
+test('what the numbers mean is one page, for every client', async () => {
+  const started = await startInProcess(fakeBinding(costs()).binding, { database: folder });
+  const { markdown } = await started.client.sendRequest<LegendResult>('dwell/legend', {});
+  for (const word of ['share', 'cycles/instr', 'ideal', 'absolute', 'per entry of the loop', 'Why a number is missing']) assert.ok(markdown.includes(word), word);
+  assert.deepEqual(await started.client.sendRequest('workspace/executeCommand', { command: 'dwell.server.legend', arguments: [] }), { markdown });
   await stop(started);
 });
 

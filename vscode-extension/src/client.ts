@@ -2,8 +2,8 @@
 // often one. Files ask the server of their folder; views show that of the file one works on.
 import * as vscode from 'vscode';
 import {
-  commands, methods, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileCostsResult,
-  type HotProceduresParams, type HotProceduresResult, type ImportPerfParams, type ListingResult, type NewEpochParams, type ProcessesResult,
+  commands, methods, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileChangesResult,
+  type FileCostsResult, type HotProceduresParams, type HotProceduresResult, type ImportPerfParams, type LegendResult, type ListingResult, type NewEpochParams, type ProcessesResult,
   type RecordParams, type RecordResult, type RenameEpochParams,
 } from '@dwell/lsp-server/protocol';
 import { Connection, type Report, type ServerState } from './connection';
@@ -67,9 +67,15 @@ export class Client implements vscode.Disposable {
   }
 
   fileCosts(uri: vscode.Uri): Promise<FileCostsResult> {
-    const { language } = this.of(uri);
-    const textDocument = { uri: language.code2ProtocolConverter.asUri(uri) };
-    return language.sendRequest<FileCostsResult>(methods.fileCosts, { textDocument });
+    return this.askOf<FileCostsResult>(methods.fileCosts, uri);
+  }
+
+  fileChanges(uri: vscode.Uri): Promise<FileChangesResult> {
+    return this.askOf<FileChangesResult>(methods.fileChanges, uri);
+  }
+
+  legend(): Promise<LegendResult> {
+    return this.ask<LegendResult>(methods.legend, {});
   }
 
   /** Shows these epochs, merged; remembered for this workspace until another choice. */
@@ -142,6 +148,12 @@ export class Client implements vscode.Disposable {
 
   private ask<Result>(method: string, params: unknown, token?: vscode.CancellationToken): Promise<Result> {
     return this.current.language.sendRequest<Result>(method, params, token);
+  }
+
+  /** About a file, the server of its folder. */
+  private askOf<Result>(method: string, uri: vscode.Uri): Promise<Result> {
+    const { language } = this.of(uri);
+    return language.sendRequest<Result>(method, { textDocument: { uri: language.code2ProtocolConverter.asUri(uri) } });
   }
 
   private async makeEpoch(command: string, params: unknown, token: vscode.CancellationToken, report: Report): Promise<RecordResult> {

@@ -144,7 +144,7 @@ function procedureItem(row: DiffProcedure): vscode.TreeItem {
   const item = new vscode.TreeItem(row.name);
   item.id = `procedure ${row.id}`;
   item.contextValue = 'procedure';
-  present(item, row, row.id, `${certainty(row)}${row.confidence === 'low' ? ' · low confidence' : ''}`);
+  present(item, row, row.id, certainty(row));
   item.command = { command: 'dwell.openChange', title: 'Compare Instructions', arguments: [{ procedure: row }] };
   return item;
 }
@@ -176,12 +176,13 @@ function noise(what: string): vscode.Uri {
 
 function tooltip(row: DiffChange, what: string): vscode.MarkdownString {
   const text = new vscode.MarkdownString('**').appendText(what).appendMarkdown('**\n\n');
-  const cell = (value: number | null, show: (value: number) => string) => value === null ? '–' : show(value);
-  const rows: [string, string, string][] = [
-    ['samples', count(row.samplesBefore), count(row.samplesAfter)],
-    ['executions', cell(row.executionsBefore, magnitude), cell(row.executionsAfter, magnitude)],
-    ['CPI', cell(row.cpiBefore, (value) => value.toFixed(2)), cell(row.cpiAfter, (value) => value.toFixed(2))],
-  ];
+  const rows: [string, string, string][] = [['samples', count(row.samplesBefore), count(row.samplesAfter)]];
+  // What neither side's evidence tells has no row.
+  const pair = (name: string, before: number | null, after: number | null, show: (value: number) => string) => {
+    if (before !== null || after !== null) rows.push([name, before === null ? '–' : show(before), after === null ? '–' : show(after)]);
+  };
+  pair('executions', row.executionsBefore, row.executionsAfter, magnitude);
+  pair('CPI', row.cpiBefore, row.cpiAfter, (value) => value.toFixed(2));
   text.appendMarkdown(`| | before | after |\n| :-- | --: | --: |\n${rows.map((cells) => `| ${cells.join(' | ')} |`).join('\n')}\n\n`);
   if (row.changeCycles !== null) text.appendText(`${row.changeCycles < 0 ? '−' : '+'}${magnitude(Math.abs(row.changeCycles))} cycles, `);
   return text.appendText(row.significant ? confidence(row) : 'may be chance').appendText(`: p = ${row.p.toPrecision(2)}`);

@@ -6,7 +6,7 @@ import {
   CloseAction, DidChangeConfigurationNotification, ErrorAction, ExecuteCommandRequest, LanguageClient, State,
   TransportKind, WorkDoneProgress, type CloseHandlerResult, type LanguageClientOptions, type StaticFeature,
 } from 'vscode-languageclient/node';
-import { methods, showListingCommand, type Settings } from '@dwell/lsp-server/protocol';
+import { methods, showLegendCommand, showListingCommand, type Settings } from '@dwell/lsp-server/protocol';
 import { reason } from './failures';
 import { below } from './folders';
 
@@ -158,8 +158,8 @@ export class Connection implements vscode.Disposable {
     return {
       documentSelector: places.flatMap((place) => languages.map((language) => ({ scheme: 'file', language, ...place }))),
       outputChannel: this.log,
-      // Hovers link to listings; to nothing else that runs.
-      markdown: { isTrusted: { enabledCommands: [showListingCommand] } },
+      // Hovers link to listings and to the legend; to nothing else that runs.
+      markdown: { isTrusted: { enabledCommands: [showListingCommand, showLegendCommand] } },
       // Read at each start.
       initializationOptions: () => this.tell(this.settings()),
       middleware: {
@@ -194,11 +194,12 @@ export class Connection implements vscode.Disposable {
   }
 }
 
-/** Tells the server that `dwell/profileDidChange` is welcome, and that hovers may link to listings. */
+/** Tells the server that `dwell/profileDidChange` is welcome, that hovers may link to listings, and that hints are not: line ends are drawn
+ *  here. */
 const announcement: StaticFeature = {
   fillClientCapabilities: (capabilities) => {
     const experimental = (capabilities.experimental ?? {}) as Record<string, unknown>;
-    capabilities.experimental = { ...experimental, dwell: { profileDidChange: true, commandLinks: true } };
+    capabilities.experimental = { ...experimental, dwell: { profileDidChange: true, commandLinks: true, drawsLineEnds: true } };
   },
   initialize: () => { /* nothing to set up */ },
   getState: () => ({ kind: 'static' }),

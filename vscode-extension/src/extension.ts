@@ -10,22 +10,25 @@ import * as compare from './compare';
 import * as compareListings from './compareListings';
 import * as epochs from './epochs';
 import * as epochView from './epochView';
-import * as heat from './heat';
 import * as hints from './hints';
 import * as hotProcedures from './hotProcedures';
+import * as legend from './legend';
+import { LineMarks, type Api } from './lines';
 import * as listing from './listing';
 import * as record from './record';
 import * as status from './status';
 
-export async function activate(context: vscode.ExtensionContext): Promise<void> {
+export async function activate(context: vscode.ExtensionContext): Promise<Api> {
   const log = vscode.window.createOutputChannel('Dwell', { log: true });
   const failures = new Failures(log);
   const client = new Client(context, log);
   const profile = new Profile(client, log);
   const dwell: Dwell = { client, profile, failures, log, memory: context.workspaceState };
-  context.subscriptions.push(log, failures, client, profile);
-  for (const feature of [cfg, compare, compareListings, epochs, epochView, heat, hints, hotProcedures, listing, record, status]) {
+  const lines = new LineMarks(dwell);
+  context.subscriptions.push(log, failures, client, profile, lines);
+  for (const feature of [cfg, compare, compareListings, epochs, epochView, hints, hotProcedures, legend, listing, record, status]) {
     context.subscriptions.push(feature.activate(dwell));
   }
   await client.start();
+  return { lineEnds: (document) => lines.lineEnds(document) };
 }

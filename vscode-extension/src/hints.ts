@@ -1,4 +1,4 @@
-// Which lines end with a hint. The hints themselves are the server's inlay hints; this is their switch.
+// Which lines end with what they cost: the switch.
 import * as vscode from 'vscode';
 import type { HintLevel } from '@dwell/lsp-server/protocol';
 import type { Dwell } from './dwell';

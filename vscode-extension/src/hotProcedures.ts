@@ -171,8 +171,8 @@ function listRow({ id, label, image, share, cumulativeShare }: HotRow): ListRow 
   return { id, label, image, share, cumulativeShare };
 }
 
-function detail({ cpi, split }: HotRow): Detail {
-  return { cpi, split };
+function detail({ cpi, cpiMin, split }: HotRow): Detail {
+  return { cpi, cpiMin, split };
 }
 
 /** All that the page may offer. */

@@ -125,7 +125,7 @@ const changeRows = [
 ];
 const procedureRows = [
   'chase, 86.0%, with those above 86.0%, CPI 31.0, execution 2.0%, static stalls 8.0%, dynamic stalls 90.0%, /work/chase',
-  'link_cycle, 11.5%, with those above 11.5%, CPI 4.2, /work/chase', 'clear_page_erms, <0.1%, with those above <0.1%, kernel',
+  'link_cycle, 11.5%, with those above 11.5%, CPI ≥ 4.2, /work/chase', 'clear_page_erms, <0.1%, with those above <0.1%, kernel',
 ];
 
 test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async (t) => {
@@ -134,12 +134,26 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
     const step = stepsOf(t, workbench, 'workbench');
     const source = await readFile(join(workspace, 'chase.c'), 'utf8');
     const hotLine = 1 + source.split('\n').findIndex((line) => line.includes('HOT'));
-    await step('a hot line ends with its hint', async () => {
-      const [hint] = await workbench.until('a hint', () => workbench.inlayHints());
-      assert.deepEqual(hint, { line: hotLine, text: '86.0% · CPI 31/0.50 · D-cache miss' });
+    const lineEnd = '███▌ 86 % · 2.6 s · waits for memory (D-cache or DTLB miss) ← :24 · 31 cycles/instr (ideal 0.50)';
+    await step('a hot line ends with what it costs, whole', async () => {
+      const [end] = await workbench.until('a line end', () => workbench.lineEnds());
+      assert.deepEqual(end, { line: hotLine, text: lineEnd });
+    });
+    await step('what is typed at the line\'s end stands before it, and it stays while one types', async () => {
+      await workbench.goTo(hotLine);
+      await page.keyboard.press('End');
+      await page.keyboard.type(' // typed');
+      // Of the spans of the line, in their order: the text first, then what is drawn after it.
+      const spans = () => workbench.editor().locator('.view-line').filter({ hasText: '// typed' }).locator('span > span')
+        .evaluateAll((all) => all.map((span) => [span.textContent, globalThis.getComputedStyle(span, '::after').content]));
+      const seen = await workbench.until('the typed line', spans);
+      const typed = seen.findLastIndex(([text]) => text.includes('typed'));
+      assert.ok(seen.every(([, after], at) => after === 'none' || at > typed), JSON.stringify(seen));
+      assert.deepEqual((await workbench.lineEnds()).map(({ text }) => text), [lineEnd]);
+      await workbench.command('File: Revert File');
     });
     await step('a lens opens the listing beside the source', async () => {
-      await workbench.clickLens('CPI 31 (best 0.50)');
+      await workbench.clickLens('31 cycles/instr (ideal 0.50)');
       await workbench.tab('chase.dwell').waitFor();
       await page.getByText('D-cache miss)').waitFor();
     });

@@ -8,7 +8,8 @@ import {
 import { TextDocument } from 'vscode-languageserver-textdocument';
 import {
   commands, methods, protocolVersion, showListingCommand, type EpochsResult, type EpochSummary, type FileCostsResult,
-  type CfgResult, type CompareParams, type DiffChange, type DiffParams, type DiffResult, type HotProceduresParams, type HotProceduresResult,
+  type CfgResult, type CompareParams, type DiffChange, type DiffParams, type DiffResult, type FileChangesResult, type HotProceduresParams,
+  type HotProceduresResult, type LegendResult,
   type ImportPerfParams, type ProcessesResult, type RenameEpochParams, type HotRow, type ListingLine, type ListingParams,
   type ListingResult,
   type RecordParams, type RecordResult, type Settings,
@@ -17,9 +18,10 @@ import {
 const connection = createConnection(ProposedFeatures.all);
 const documents = new TextDocuments(TextDocument);
 
+/** Longer than VS Code lets a hint be. */
+const hotLineEnd = '86 % · 2.6 s · waits for memory (D-cache or DTLB miss) ← :24 · 31 cycles/instr (ideal 0.50)';
 /** The procedure that all answers are about. */
 const procedure = '/work/chase:chase';
-let hints: Settings['hints'] = 'hot';
 let epochs: EpochSummary[] = process.env.DWELL_FAKE_EMPTY ? [] : [epoch('e1', 'before', 4), epoch('e2', null, 1)];
 /** Selectors, as they were sent. */
 let selected = ['latest'];
@@ -31,13 +33,11 @@ let connectionIsUp = false;
 
 connection.onInitialize((params) => {
   const options = params.initializationOptions as Settings;
-  hints = options.hints;
   select(options.epochs ?? ['latest']);
   return {
     serverInfo: { name: 'dwell-fake' },
     capabilities: {
       textDocumentSync: TextDocumentSyncKind.Incremental,
-      inlayHintProvider: true,
       codeLensProvider: { resolveProvider: false },
       hoverProvider: true,
       executeCommandProvider: { commands: Object.values(commands), workDoneProgress: true },
@@ -48,34 +48,26 @@ connection.onInitialize((params) => {
 
 connection.onDidChangeConfiguration((params) => {
   const settings = (params.settings as { dwell: Settings }).dwell;
-  hints = settings.hints;
   diagnose(settings.diagnostics === true);
-  void connection.languages.inlayHint.refresh();
-});
-
-connection.languages.inlayHint.on((params) => {
-  const hot = hotPlace(params.textDocument.uri);
-  if (!hot || hints === 'off') return [];
-  return [{ position: { line: hot.line, character: hot.length }, label: '86.0% · CPI 31/0.50 · D-cache miss', paddingLeft: true }];
 });
 
 connection.onCodeLens((params) => {
   const hot = hotPlace(params.textDocument.uri);
   if (!hot) return [];
   const start = { line: hot.line - 1, character: 0 };
-  return [{ range: { start, end: start }, command: { title: '86.0% · CPI 31 (best 0.50)', command: showListingCommand, arguments: [procedure] } }];
+  return [{ range: { start, end: start }, command: { title: '86 % · 2.6 s · 31 cycles/instr (ideal 0.50)', command: showListingCommand, arguments: [procedure] } }];
 });
 
 connection.onHover((params) => {
   if (hotPlace(params.textDocument.uri)?.line !== params.position.line) return null;
-  return { contents: { kind: 'markdown', value: '**86.0%** of the time · CPI 31' } };
+  return { contents: { kind: 'markdown', value: '**86.0%** of all time · **2.6 s**\n\n[What do these numbers mean?](command:dwell.showLegend)' } };
 });
 
 connection.onRequest(methods.epochs, (): EpochsResult => ({ selected, baseline, epochs, warnings: [] }));
 
 connection.onRequest(methods.hotProcedures, ({ by = 'procedure', offset = 0, limit = 100, bare = false }: HotProceduresParams): HotProceduresResult => {
   const all = by === 'procedure' ? procedures() : others(by);
-  const rows = all.slice(offset, offset + limit).map((each) => bare ? { ...each, cpi: null, location: null, split: null } : each);
+  const rows = all.slice(offset, offset + limit).map((each) => bare ? { ...each, cpi: null, cpiMin: null, location: null, split: null } : each);
   return { epochs: shown(), total: { 'cpu-clock': 4000 }, rows, omittedRows: Math.max(0, all.length - offset - limit), notes: [] };
 });
 
@@ -101,13 +93,27 @@ connection.onRequest(methods.fileCosts, ({ textDocument }: { textDocument: { uri
   const hot = hotPlace(textDocument.uri);
   const none: FileCostsResult = { epochs: shown(), source: 'unchecked', lines: [], stale: [], procedures: [], rebuilt: [], notes: [] };
   if (!hot) return none;
-  const cost = { samples: { 'cpu-clock': 3440 }, share: 0.86, cycles: 9.1e9, cpi: 31, bestCaseCpi: 0.5 };
+  const cost = {
+    samples: { 'cpu-clock': 3440 }, share: 0.86, seconds: 2.6, cycles: 9.1e9, scale: 'absolute' as const, cpi: 31, cpiMin: 29, cpiMax: 33, bestCaseCpi: 0.5,
+  };
   return {
     ...none,
-    lines: [{ ...cost, line: hot.line, label: '', executions: 3e8, confidence: 'high', culprits: [], procedures: [procedure] }],
+    lines: [{
+      ...cost, line: hot.line, label: '', lineEnd: hotLineEnd, executions: 3e8, executionsMin: 2.9e8, executionsMax: 3.1e8, perEntry: null, confidence: 'high', culprits: [], ties: [], procedures: [procedure],
+    }],
     procedures: [{ ...cost, id: procedure, label: 'chase', line: hot.line - 1 }],
   };
 });
+
+connection.onRequest(methods.fileChanges, ({ textDocument }: { textDocument: { uri: string } }): FileChangesResult => {
+  const hot = baseline === null ? undefined : hotPlace(textDocument.uri);
+  const none: FileChangesResult = { before: baseline ?? [], after: shown(), lines: [], procedures: [], notes: [] };
+  if (!hot) return none;
+  const noise = { ...change('noise', 'no change beyond noise', 40, 42), line: hot.line - 1 };
+  return { ...none, lines: [noise, { ...change('slower', '+30.0% · slower ×1.60 · CPI 19→31', 2000, 3200), line: hot.line }] };
+});
+
+connection.onRequest(methods.legend, (): LegendResult => ({ markdown: '# What do these numbers mean?\n\nThe share of all sampled time.\n' }));
 
 connection.onExecuteCommand(async (params, token): Promise<unknown> => {
   const [argument] = (params.arguments ?? []) as unknown[];
@@ -263,7 +269,7 @@ function procedures(): HotRow[] {
   const image = '/work/chase';
   return [
     row({ id: procedure, label: 'chase', image, share: 0.86, cpi: 31, location, split: { execution: 0.02, static: 0.08, dynamic: 0.9 } }),
-    row({ id: '/work/chase:link_cycle', label: 'link_cycle', image, share: 0.115, cpi: 4.2, location: { uri: 'file:///gone/chase.c', line: 1 } }),
+    row({ id: '/work/chase:link_cycle', label: 'link_cycle', image, share: 0.115, scale: 'program', cpiMin: 4.2, location: { uri: 'file:///gone/chase.c', line: 1 } }),
     row({ id: 'kernel:clear_page_erms', label: 'clear_page_erms', image: 'kernel', share: 0.0002 }),
     ...many(),
   ];
@@ -282,7 +288,7 @@ function others(by: string): HotRow[] {
 function row(known: Pick<HotRow, 'id' | 'label' | 'share'> & Partial<HotRow>): HotRow {
   return {
     image: null, samples: { 'cpu-clock': Math.round(known.share * 4000) }, cumulativeShare: known.share, cycles: null,
-    cpi: null, location: null, split: null, ...known,
+    scale: known.cpi === undefined ? null : 'absolute', cpi: null, cpiMin: null, cpiMax: null, location: null, split: null, ...known,
   };
 }
 

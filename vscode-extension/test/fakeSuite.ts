@@ -1,7 +1,7 @@
 // The extension in the real extension host, over the fake server: what each feature does with known answers.
 import * as assert from 'node:assert/strict';
 import * as vscode from 'vscode';
-import { activeListing, codeLenses, inlayHints, lineWith, runTests, until, workspaceFile } from './inHost';
+import { activeListing, codeLenses, hintCount, lineEnds, lineWith, runTests, until, workspaceFile } from './inHost';
 
 const source = () => vscode.workspace.openTextDocument(workspaceFile('chase.c'));
 const extension = () => vscode.extensions.getExtension('dwell.dwell');
@@ -20,15 +20,36 @@ export function run(): Promise<void> {
       assert.deepEqual(manifest.contributes.commands.map(({ command }) => command).filter((id) => !known.has(id)), []);
     },
 
-    'shows the server\'s hints, as many as the setting allows': async () => {
+    'draws what lines cost after them, whole and as many as the setting allows, and no hints': async () => {
       const document = await source();
+      await vscode.window.showTextDocument(document);
       const line = lineWith(document, 'HOT');
-      const hints = await until('hints', () => inlayHints(document), (answer) => answer.length > 0);
-      assert.deepEqual(hints, [{ line, text: '86.0% · CPI 31/0.50 · D-cache miss' }]);
+      const ends = await until('line ends', () => lineEnds(document), (answer) => answer.length > 0);
+      assert.deepEqual(ends, [{ line, text: '███▌ 86 % · 2.6 s · waits for memory (D-cache or DTLB miss) ← :24 · 31 cycles/instr (ideal 0.50)' }]);
+      assert.equal(await hintCount(document), 0);
       await vscode.commands.executeCommand('dwell.setHints', 'off');
-      await until('no hints', () => inlayHints(document), (answer) => answer.length === 0);
+      await until('none', () => lineEnds(document), (answer) => answer.length === 0);
       await vscode.commands.executeCommand('dwell.setHints', 'hot');
-      await until('hints again', () => inlayHints(document), (answer) => answer.length === 1);
+      await until('line ends again', () => lineEnds(document), (answer) => answer.length === 1);
+    },
+
+    'asks anew once typing rests, and leaves what is not in sight': async () => {
+      const document = await source();
+      const editor = await vscode.window.showTextDocument(document);
+      const line = lineWith(document, 'HOT');
+      await until('line ends', () => lineEnds(document), (answer) => answer.length === 1);
+      await editor.edit((edit) => { edit.insert(new vscode.Position(0, 0), '// one more line\n'); });
+      await until('the line it moved to', () => lineEnds(document), ([end]) => end?.line === line + 1);
+      await vscode.commands.executeCommand('undo');
+      await until('the line it was on', () => lineEnds(document), ([end]) => end?.line === line);
+      await vscode.commands.executeCommand('workbench.action.revertAndCloseActiveEditor');
+      await until('nothing', () => lineEnds(document), (answer) => answer.length === 0);
+    },
+
+    'explains the numbers in a page of Markdown': async () => {
+      await vscode.commands.executeCommand('dwell.showLegend');
+      const tabs = () => vscode.window.tabGroups.all.flatMap(({ tabs }) => tabs.map(({ label }) => label));
+      await until('the page', tabs, (labels) => labels.some((label) => label.includes('What do these numbers mean')));
     },
 
     'lists severe stalls as information with their culprit, once that is wanted': async () => {
@@ -48,7 +69,7 @@ export function run(): Promise<void> {
     'opens the listing from a lens, and leads to the source and the culprit': async () => {
       const document = await source();
       const [lens] = await until('a lens', () => codeLenses(document), (answer) => answer.length > 0);
-      assert.equal(lens?.command?.title, '86.0% · CPI 31 (best 0.50)');
+      assert.equal(lens?.command?.title, '86 % · 2.6 s · 31 cycles/instr (ideal 0.50)');
       await vscode.commands.executeCommand(lens.command.command, ...(lens.command.arguments as unknown[]));
       const listing = await activeListing((text) => text.startsWith('chase  /work/chase'));
       assert.equal(listing.languageId, 'dwell-listing');
@@ -84,6 +105,11 @@ export function run(): Promise<void> {
 
     'compares two epochs: rows, and instructions that stand in one line on both sides': async () => {
       await vscode.commands.executeCommand('dwell.compareEpochs', 'e1', 'e2');
+      const document = await source();
+      await vscode.window.showTextDocument(document);
+      const line = lineWith(document, 'HOT');
+      const change = [{ line, text: '+30.0% · slower ×1.60 · CPI 19→31' }];
+      await until('the change', () => lineEnds(document), (answer) => JSON.stringify(answer) === JSON.stringify(change));
       await vscode.commands.executeCommand('dwell.compareListings', '/work/chase:chase');
       const [before, after] = await until('both sides', () => sides(), (texts) => texts.length === 2 && texts.every((text) => text.includes('mov')));
       assert.equal(before, '1  mov rdi, qword ptr [rdi]\n2  nop\n4  jne 0x1150\n');
@@ -109,9 +135,15 @@ export function run(): Promise<void> {
 
     'starts a server again that died, with what was shown before': async () => {
       const document = await source();
+      const editor = await vscode.window.showTextDocument(document);
+      const line = lineWith(document, 'HOT');
+      await until('line ends', () => lineEnds(document), (answer) => answer.length === 1);
       // It cannot answer; the message that says so waits for nobody.
       await vscode.commands.executeCommand('dwell.record', 'die');
-      await until('hints', () => inlayHints(document).catch(() => []), (answer) => answer.length === 1);
+      // What was drawn stays meanwhile; only a new server knows where the line has gone.
+      await editor.edit((edit) => { edit.insert(new vscode.Position(0, 0), '// one more line\n'); });
+      await until('an answer of the new server', () => lineEnds(document), ([end]) => end?.line === line + 1);
+      await vscode.commands.executeCommand('workbench.action.revertAndCloseActiveEditor');
       await vscode.commands.executeCommand('dwell.refresh');
     },
 

@@ -1,5 +1,6 @@
 // What the tests that run inside VS Code's extension host share: a runner whose results the outside reads from the log.
 import * as vscode from 'vscode';
+import type { Api } from '../src/lines';
 
 /** Begins each line of the log that is ours; the rest is JSON: `{name}` or `{name, error}`. */
 export const mark = '[dwell-test] ';
@@ -55,10 +56,16 @@ export function lineWith(document: vscode.TextDocument, text: string): number {
   return line;
 }
 
-export async function inlayHints(document: vscode.TextDocument): Promise<{ line: number; text: string }[]> {
+/** What the extension has drawn at the ends of a document's lines; nothing unless an editor shows it. */
+export function lineEnds(document: vscode.TextDocument): { line: number; text: string }[] {
+  const api = vscode.extensions.getExtension<Api>('dwell.dwell')?.exports;
+  return api?.lineEnds(document.uri) ?? [];
+}
+
+/** How many hints the server offers for a document. */
+export async function hintCount(document: vscode.TextDocument): Promise<number> {
   const whole = new vscode.Range(0, 0, document.lineCount, 0);
-  const hints = await vscode.commands.executeCommand<vscode.InlayHint[]>('vscode.executeInlayHintProvider', document.uri, whole);
-  return hints.map((hint) => ({ line: hint.position.line, text: typeof hint.label === 'string' ? hint.label : hint.label.map((part) => part.value).join('') }));
+  return (await vscode.commands.executeCommand<vscode.InlayHint[]>('vscode.executeInlayHintProvider', document.uri, whole)).length;
 }
 
 /** Lenses with their commands; more than VS Code's default of resolving none. */

@@ -3,7 +3,7 @@
 import * as assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import * as vscode from 'vscode';
-import { activeListing, codeLenses, inlayHints, lineWith, runTests, until, workspaceFile } from './inHost';
+import { activeListing, codeLenses, lineEnds, lineWith, runTests, until, workspaceFile } from './inHost';
 
 const source = () => vscode.workspace.openTextDocument(workspaceFile('chase.c'));
 /** Recording and symbolizing on a busy machine take their time. */
@@ -13,18 +13,19 @@ export function run(): Promise<void> {
   return runTests({
     'shows nothing, and nothing wrong, without a profile': async () => {
       const document = await source();
+      await vscode.window.showTextDocument(document);
       await until('activation', () => vscode.extensions.getExtension('dwell.dwell')?.isActive, (active) => active === true, patience);
-      assert.deepEqual(await inlayHints(document), []);
+      assert.deepEqual(lineEnds(document), []);
     },
 
     'records a command and marks its hot line': async () => {
       const document = await source();
       await vscode.window.showTextDocument(document);
       await vscode.commands.executeCommand('dwell.record', './build/chase 8');
-      const hints = await until('hints', () => inlayHints(document), (answer) => answer.length > 0, patience);
+      const hints = await until('hints', () => lineEnds(document), (answer) => answer.length > 0, patience);
       const hottest = hints.reduce((best, hint) => shareOf(hint.text) > shareOf(best.text) ? hint : best);
       assert.equal(hottest.line, lineWith(document, 'HOT'), JSON.stringify(hints));
-      assert.match(hottest.text, /^\d+\.\d%.* CPI /);
+      assert.match(hottest.text, /^[█▏▎▍▌▋▊▉]+ \d+ % · [\d.]+ m?s/);
     },
 
     'opens the hot procedure\'s listing from its lens, and finds the way back': async () => {
@@ -40,20 +41,21 @@ export function run(): Promise<void> {
 
     'shows the epoch chosen, and the merged ones': async () => {
       const document = await source();
+      await vscode.window.showTextDocument(document);
       await vscode.commands.executeCommand('dwell.record', './build/divide 1');
-      await until('an epoch without chase', () => inlayHints(document), (answer) => answer.length === 0, patience);
+      await until('an epoch without chase', () => lineEnds(document), (answer) => answer.length === 0, patience);
       await vscode.commands.executeCommand('dwell.server.selectEpochs', ['latest', 'latest~1']);
-      await until('the merged epochs', () => inlayHints(document), (answer) => answer.length > 0, patience);
+      await until('the merged epochs', () => lineEnds(document), (answer) => answer.length > 0, patience);
     },
 
     'records a process that was picked, until it ends': async () => {
       const document = await source();
       await vscode.window.showTextDocument(document);
       await vscode.commands.executeCommand('dwell.record', './build/divide 1');
-      await until('an epoch without chase', () => inlayHints(document), (answer) => answer.length === 0, patience);
+      await until('an epoch without chase', () => lineEnds(document), (answer) => answer.length === 0, patience);
       const { pid } = spawn(workspaceFile('build/chase').fsPath, ['8'], { stdio: 'ignore' });
       await vscode.commands.executeCommand('dwell.recordProcess', pid);
-      await until('its hot line', () => inlayHints(document), (answer) => answer.length > 0, patience);
+      await until('its hot line', () => lineEnds(document), (answer) => answer.length > 0, patience);
     },
 
     'leads from a register to who wrote it, and from a branch to where it goes': async () => {
@@ -74,12 +76,12 @@ export function run(): Promise<void> {
       const document = await source();
       const editor = await vscode.window.showTextDocument(document);
       const line = lineWith(document, 'HOT');
-      const ofLine = async () => (await inlayHints(document)).filter((hint) => hint.line === line).map(({ text }) => text).join();
-      await until('its cost', ofLine, (text) => text.includes(' CPI '), patience);
+      const ofLine = () => lineEnds(document).filter((hint) => hint.line === line).map(({ text }) => text).join();
+      await until('its cost', ofLine, (text) => text.includes(' % · '), patience);
       await editor.edit((edit) => { edit.insert(new vscode.Position(line, 2), '/* edited */ '); });
       await until('the word', ofLine, (text) => /^edited · was \d/.test(text), patience);
       await vscode.commands.executeCommand('undo');
-      await until('its cost again', ofLine, (text) => text.includes(' CPI '), patience);
+      await until('its cost again', ofLine, (text) => text.includes(' % · '), patience);
       await vscode.commands.executeCommand('workbench.action.revertAndCloseActiveEditor');
     },
 
@@ -87,7 +89,7 @@ export function run(): Promise<void> {
       const app = await vscode.workspace.openTextDocument(workspaceFile('chase.c', 1));
       await vscode.window.showTextDocument(app);
       await vscode.commands.executeCommand('dwell.record', './chase 8');
-      const hints = await until('hints', () => inlayHints(app), (answer) => answer.length > 0, patience);
+      const hints = await until('hints', () => lineEnds(app), (answer) => answer.length > 0, patience);
       const hottest = hints.reduce((best, hint) => shareOf(hint.text) > shareOf(best.text) ? hint : best);
       assert.equal(hottest.line, lineWith(app, 'HOT'), JSON.stringify(hints));
       const hot = lineWith(app, 'HOT');
@@ -100,8 +102,9 @@ export function run(): Promise<void> {
       const other = await source();
       await vscode.window.showTextDocument(other);
       await vscode.commands.executeCommand('dwell.record', './build/divide 1');
-      await until('the other epoch, in the other folder alone', () => inlayHints(other), (answer) => answer.length === 0, patience);
-      assert.ok((await inlayHints(app)).length > 0);
+      await until('the other epoch, in the other folder alone', () => lineEnds(other), (answer) => answer.length === 0, patience);
+      await vscode.window.showTextDocument(app);
+      await until('its own', () => lineEnds(app), (answer) => answer.length > 0, patience);
     },
 
     'says that a program was rebuilt and not sampled since': async () => {
@@ -132,7 +135,7 @@ function definition(document: vscode.TextDocument, line: number, character: numb
 }
 
 function shareOf(hint: string): number {
-  return Number.parseFloat(hint);
+  return Number.parseFloat(/[\d.]+(?= %)/.exec(hint)?.[0] ?? '0');
 }
 
 /** Lenses above the line where a function is defined. */

@@ -11,6 +11,8 @@ import { start } from './vscodeWeb.mjs';
 import { launch, Workbench } from './workbench.mjs';
 
 const themes = { dark: 'Default Dark Modern', light: 'Default Light Modern', contrast: 'Default High Contrast' };
+/** How a lens begins. */
+const costOfProcedure = /^[\d.]+ % · [\d.]+ m?s/;
 const [folder = join(import.meta.dirname, '..', '..', 'docs', 'pictures'), ...asked] = process.argv.slice(2);
 
 const root = await scratch();
@@ -63,17 +65,17 @@ function small(file) {
 
 async function views(workbench, shot) {
   const { page } = workbench;
-  await workbench.until('hints', () => workbench.inlayHints());
+  await workbench.until('line ends', () => workbench.lineEnds());
   await workbench.command('View: Show Dwell');
   const list = await workbench.webviewTitled('Hot Procedures');
   await list.locator('.row', { hasText: 'chase' }).first().click();
-  await workbench.until('a lens', () => workbench.lens('CPI').count());
+  await workbench.until('a lens', () => workbench.lens(costOfProcedure).count());
   await shot('lines');
   await edited(workbench, shot);
   await hover(workbench);
   await shot('hover');
   await page.keyboard.press('Escape');
-  await workbench.clickLens('CPI');
+  await workbench.clickLens(costOfProcedure);
   await workbench.tab('chase.dwell').waitFor();
   await workbench.until('the summary', () => page.getByText('Where the cycles go').count());
   await workbench.command('View: Toggle Primary Side Bar Visibility');
@@ -100,13 +102,10 @@ async function views(workbench, shot) {
 
 async function goToHottest(workbench) {
   await workbench.page.keyboard.press('Control+1');
-  const hints = await workbench.inlayHints();
-  const share = ({ text }) => Number.parseFloat(/[\d.]+%/.exec(text)?.[0] ?? '0');
-  const [hottest] = hints.sort((a, b) => share(b) - share(a));
-  await workbench.page.keyboard.press('Control+G');
-  await workbench.input.fill(`:${hottest.line}:20`);
-  await workbench.page.keyboard.press('Enter');
-  await workbench.statusItem(`Ln ${hottest.line},`).waitFor();
+  const ends = await workbench.lineEnds();
+  const share = ({ text }) => Number.parseFloat(/[\d.]+(?= %)/.exec(text)?.[0] ?? '0');
+  const [hottest] = ends.sort((a, b) => share(b) - share(a));
+  await workbench.goTo(hottest.line, 20);
 }
 
 /** The hot line, edited: its number is of the text before. */
@@ -115,10 +114,10 @@ async function edited(workbench, shot) {
   await goToHottest(workbench);
   await page.keyboard.press('End');
   await page.keyboard.type(' // edited');
-  await workbench.until('the word', () => workbench.inlayHints(), (hints) => hints.some(({ text }) => text.includes('edited')));
+  await workbench.until('the word', () => workbench.lineEnds(), (ends) => ends.some(({ text }) => text.includes('edited')));
   await shot('edited');
   await workbench.command('File: Revert File');
-  await workbench.until('the costs', () => workbench.inlayHints(), (hints) => hints.length > 0 && !hints.some(({ text }) => text.includes('edited')));
+  await workbench.until('the costs', () => workbench.lineEnds(), (ends) => ends.length > 0 && !ends.some(({ text }) => text.includes('edited')));
 }
 
 /** The hover of the line with the most to tell, opened by keyboard. */
@@ -142,7 +141,7 @@ async function comparison(workbench, shot) {
   await workbench.until('changes', () => workbench.treeRows('Comparison').count(), (rows) => rows > 3);
   // To the source, whose lines tell the change now.
   await page.keyboard.press('Control+1');
-  await workbench.until('changes on lines', () => workbench.inlayHints(), (hints) => hints.some(({ text }) => /^[+−]/.test(text)));
+  await workbench.until('changes on lines', () => workbench.lineEnds(), (ends) => ends.some(({ text }) => /^[+−]/.test(text)));
   await shot('comparison');
   await workbench.treeRows('Comparison').filter({ hasText: 'chase' }).first().click();
   await page.locator('.monaco-diff-editor').waitFor();

@@ -2,13 +2,13 @@
 import { test } from 'node:test';
 import * as assert from 'node:assert/strict';
 import { splitCommandLine } from '../src/commandLine.ts';
-import type { DiffInstruction } from '@dwell/lsp-server/protocol';
+import type { DiffInstruction, LineChange, LineCost } from '@dwell/lsp-server/protocol';
 import { alignedText, costLabel } from '../src/aligned.ts';
 import { count, cpi, duration, magnitude, percent, when } from '../src/format.ts';
 import { below, grouped } from '../src/folders.ts';
-import { heatOf, lineEnd, shareBar } from '../src/heatLevel.ts';
-import { arranged, inSight, type ListRow, type Sort } from '../src/hotList/model.ts';
+import { arranged, cpiText, inSight, type ListRow, type Sort } from '../src/hotList/model.ts';
 import { launchTarget } from '../src/launchTarget.ts';
+import { heatOf, lineEnds, shareBar } from '../src/lineText.ts';
 import { selectedEpochs } from '../src/selection.ts';
 
 test('a command line becomes the words that run', () => {
@@ -55,20 +55,39 @@ test('folders whose profiles are in one place are together', () => {
   assert.equal(below('/work/a[1]/'), '/work/a?1?/**');
 });
 
-test('a share as a bar: tenths, and what is there at all shows', () => {
-  assert.deepEqual([0, 0.0001, 0.05, 0.1, 0.86, 1, 2].map(shareBar), ['', '▏', '▌', '█', '████████▋', '██████████', '██████████']);
+test('a share as a bar: quarters, and what is there at all shows', () => {
+  assert.deepEqual([0, 0.0001, 0.05, 0.25, 0.28, 0.86, 1, 2].map(shareBar), ['', '▏', '▎', '█', '█▏', '███▌', '████', '████']);
 });
 
-test('cycles that the hint had no room for stand beside the bar', () => {
-  assert.equal(lineEnd({ share: 0.1, cycles: 4.2e9, label: '10.0% · CPI 3.1/0.50 · D-cache miss ← :41' }), '█ 4.2 G cy');
-  assert.equal(lineEnd({ share: 0.1, cycles: 4.2e9, label: '10.0% · 4.2 G cy · CPI 3.1/0.50' }), '█');
-  assert.equal(lineEnd({ share: 0.1, cycles: null, label: '10.0%' }), '█');
+const lineCost = (line: number, share: number): LineCost => ({
+  line, share, label: '', lineEnd: `of line ${line}`, samples: {}, seconds: 1, cycles: null, scale: 'procedure', executions: null, executionsMin: null, executionsMax: null, perEntry: null, cpi: null,
+  cpiMin: null, cpiMax: null, bestCaseCpi: null, confidence: 'low', culprits: [], ties: [], procedures: [],
+});
+
+test('a line ends with its bar and the server\'s words, an edited one says so', () => {
+  const marks = { lines: [lineCost(1, 0.28), lineCost(2, 0.001)], stale: [{ line: 4, share: 0.2 }, { line: 5, share: 0.001 }], changes: null };
+  const told = (all: boolean) => lineEnds(marks, { hotShare: 0.01, all }).map(({ line, bar, text, tone }) => [line, `${bar} ${text}`, tone]);
+  assert.deepEqual(told(false), [[1, '█▏ of line 1', 'cost'], [4, ' edited · was 20 %', 'stale']]);
+  assert.deepEqual(told(true).slice(1), [[2, '▏ of line 2', 'cost'], [4, ' edited · was 20 %', 'stale'], [5, ' edited · was 0.1 %', 'stale']]);
+});
+
+test('while runs are compared lines tell their change, noise only where all lines are shown', () => {
+  const change = (line: number, grew: number, significant: boolean): LineChange => ({ ...unchanged, line, change: grew, changeShare: grew / 1000, significant, label: `${grew}` });
+  const marks = { lines: [lineCost(1, 0.28)], stale: [], changes: [change(1, 50, true), change(2, -40, true), change(3, 2, false), change(4, 1, true)] };
+  const told = (all: boolean) => lineEnds(marks, { hotShare: 0.01, all }).map(({ line, text, tone }) => [line, text, tone]);
+  assert.deepEqual(told(false), [[1, '50', 'slower'], [2, '-40', 'faster']]);
+  assert.deepEqual(told(true).slice(2), [[3, '2', 'cost'], [4, '1', 'slower']]);
+});
+
+test('a procedure has its CPI, or a bound that says so', () => {
+  assert.deepEqual([undefined, { cpi: 31, cpiMin: 29, split: null }, { cpi: null, cpiMin: 4, split: null }, { cpi: null, cpiMin: 0.9, split: null }, { cpi: null, cpiMin: null, split: null }].map(cpiText),
+    ['', 'CPI 31.0', 'CPI ≥ 4.0', '', '']);
 });
 
 const listRows: ListRow[] = [
-  { id: 'a', label: 'chase', image: '/work/chase', share: 0.8, cumulativeShare: 0.8, detail: { cpi: 3, split: null } },
+  { id: 'a', label: 'chase', image: '/work/chase', share: 0.8, cumulativeShare: 0.8, detail: { cpi: 3, cpiMin: 2, split: null } },
   { id: 'b', label: 'link_cycle', image: '/work/chase', share: 0.1, cumulativeShare: 0.9 },
-  { id: 'c', label: 'clear_page', image: 'kernel', share: 0.05, cumulativeShare: 0.95, detail: { cpi: 9, split: null } },
+  { id: 'c', label: 'clear_page', image: 'kernel', share: 0.05, cumulativeShare: 0.95, detail: { cpi: null, cpiMin: 9, split: null } },
 ];
 
 test('the hot list is filtered by words of name and image, and sorted', () => {

@@ -154,16 +154,27 @@ export class Workbench {
     return this.page.frameLocator('iframe.webview.ready').last().frameLocator('#active-frame');
   }
 
-  /** Hints in sight: `{line, text}`. Monaco marks them with a generated class alone; lines are placed by their `top`. */
-  inlayHints(editor = this.editor()) {
+  /** What extensions have drawn after lines in sight: `{line, text}`. It is no text of the page but of generated styles; lines are
+   *  placed by their `top`. */
+  lineEnds(editor = this.editor()) {
     return editor.evaluate((root) => {
       const numbers = new Map([...root.querySelectorAll('.margin-view-overlays > div')]
         .map((line) => [line.style.top, Number(line.querySelector('.line-numbers')?.textContent)]));
       return [...root.querySelectorAll('.view-lines > .view-line')].flatMap((line) => {
-        const text = [...line.querySelectorAll('span[class*="dyn-rule"]')].map((span) => span.textContent).join('').replaceAll('\u00a0', ' ').trim();
+        const drawn = [...line.querySelectorAll('span[class*="ced-"]')].map((span) => globalThis.getComputedStyle(span, '::after').content);
+        const text = drawn.filter((content) => content.startsWith('"')).map((content) => JSON.parse(content)).join(' ').replaceAll('\u00a0', ' ').trim();
         return text ? [{ line: numbers.get(line.style.top), text }] : [];
       });
     });
+  }
+
+  /** Puts the cursor of the active editor at a line, from 1. */
+  async goTo(line, column = 1) {
+    await this.page.keyboard.press('Control+1');
+    await this.page.keyboard.press('Control+G');
+    await this.input.fill(`:${line}:${column}`);
+    await this.page.keyboard.press('Enter');
+    await this.statusItem(`Ln ${line},`).waitFor();
   }
 
   lens(text) {

@@ -49,8 +49,8 @@ export async function hot(core: Core, asked: In<typeof schemas.hotIn>, cancel: C
     total: top.total,
     losses: lossesOf(all.filter(({ id }) => top.epochs.includes(id)).map(({ events }) => events)),
     rows: top.rows.map((row) => {
-      const { image: path, file, line, samples, share, cumulativeShare, cycles, cpi } = row;
-      return { ...rowIdentity(row, by), image: path, file, line, samples, share, cumulativeShare, cycles, cpi };
+      const { image: path, file, line, samples, share, cumulativeShare, cycles, scale, cpi, cpiMin, cpiMax } = row;
+      return { ...rowIdentity(row, by), image: path, file, line, samples, share, cumulativeShare, cycles, scale, cpi, cpiMin, cpiMax };
     }),
     omittedRows: top.omittedRows,
     notes: top.notes,
@@ -65,6 +65,7 @@ export function listing(answer: Listing, { offset, limit }: In<typeof schemas.li
     procedure: answer.procedure.demangled,
     image: answer.image.path,
     machineModel: answer.machine_model,
+    scale: answer.scale,
     share: answer.procedure.share,
     samples: answer.procedure.samples,
     instructions: page.map((instruction) => ({
@@ -74,15 +75,23 @@ export function listing(answer: Listing, { offset, limit }: In<typeof schemas.li
       line: instruction.line,
       headSamples: instruction.head_samples,
       executions: instruction.executions,
+      executionsMin: instruction.executions_min,
+      executionsMax: instruction.executions_max,
+      executionsRelative: instruction.executions_relative,
       cpi: instruction.cpi,
+      cpiMin: instruction.cpi_min,
+      cpiMax: instruction.cpi_max,
       confidence: instruction.confidence,
       stalls: instruction.stalls.map((stall) => ({
         kind: stall.kind,
         cause: stall.cause,
         cyclesMin: stall.cycles_min,
-        cyclesMax: stall.cycles_max,
+        cyclesMax: answer.scale.kind === 'absolute' || stall.kind === 'static' ? stall.cycles_max : null,
+        shareMin: stall.share_min,
+        shareMax: stall.share_max,
         culpritAddress: stall.culprit_address,
         sources: stall.sources,
+        levels: stall.levels,
       })),
     })),
     totalInstructions: answer.instructions.length,
@@ -100,7 +109,9 @@ export async function lines(core: Core, asked: In<typeof schemas.linesIn>, cance
     epochs: costs.epochs,
     source: costs.source,
     lines: shown.map((cost) => ({ ...cost, text: text?.[cost.line - 1] ?? null })),
-    procedures: costs.procedures.map(({ id, demangled, line, share, cycles, cpi, bestCaseCpi }) => ({ id, label: demangled, line, share, cycles, cpi, bestCaseCpi })),
+    procedures: costs.procedures.map(({ id, demangled, line, share, seconds, cycles, scale, cpi, cpiMin, cpiMax, bestCaseCpi }) => ({
+      id, label: demangled, line, share, seconds, cycles, scale, cpi, cpiMin, cpiMax, bestCaseCpi,
+    })),
     omittedLines: costs.lines.length - shown.length,
     notes: text === undefined ? [...costs.notes, `${path} cannot be read: its text is left out`] : costs.notes,
   };

@@ -6,7 +6,19 @@ import * as z from 'zod/v4';
 
 const share = (what: string): z.ZodNumber => z.number().describe(`${what}, 0 to 1`);
 const cycles = z.number().nullable().describe('estimated processor cycles; null: the clock rate is unknown');
-const cpi = z.number().nullable().describe('cycles per instruction executed, estimated; null: no estimate');
+const seconds = z.number().nullable().describe('CPU time, measured; null: what was sampled is not time');
+const scaleKind = z
+  .enum(['absolute', 'program', 'procedure'])
+  .describe('how far executions are known: absolute: as numbers; program, procedure: up to one factor of the program or of the procedure, so only ratios and bounds are given');
+const unlessAbsolute = 'null: no estimate, or the scale is not absolute';
+const cpi = z.number().nullable().describe(`cycles per instruction executed, estimated; ${unlessAbsolute}`);
+const cpiMin = z.number().nullable().describe('the least it can be (90 % interval; without an absolute scale the least that is possible); null: no estimate');
+const cpiMax = z.number().nullable().describe('the most it can be (90 % interval); null: no estimate, or nothing bounds it');
+const executions = z.number().nullable().describe(`estimated; ${unlessAbsolute}`);
+const perEntry = z
+  .object({ executions: z.number(), of: z.enum(['loop', 'procedure']) })
+  .nullable()
+  .describe('executions for each entry of the innermost loop or of the procedure: a ratio, known on any scale');
 const bestCaseCpi = z.number().nullable().describe('cycles per instruction if nothing had to be waited for; null: no estimate');
 const samples = z.record(z.string(), z.number()).describe('samples by event');
 const confidence = z.enum(['low', 'medium', 'high']).describe('how far to trust the estimates (cycles per instruction, executions)');
@@ -71,7 +83,10 @@ export const hotOut = z.object({
         share: share('part of all time'),
         cumulativeShare: share("this row's and all rows' before it"),
         cycles,
+        scale: scaleKind.nullable(),
         cpi,
+        cpiMin,
+        cpiMax,
       }),
     )
     .describe('most costly first'),
@@ -89,17 +104,21 @@ const stall = z.object({
   kind: z.enum(['static', 'dynamic']).describe('static: it follows from the instructions alone'),
   cause: z.string(),
   cyclesMin: z.number().describe('cycles per execution that it explains at least'),
-  cyclesMax: z.number().describe('cycles per execution that it may explain at most'),
+  cyclesMax: z.number().nullable().describe('cycles per execution that it may explain at most; null: of a dynamic stall, where the scale is not absolute'),
+  shareMin: share("part of the instruction's time that it explains at least"),
+  shareMax: share("part of the instruction's time that it may explain at most"),
   culpritAddress: z.number().nullable().describe('the instruction to blame; null: none is known'),
   sources: z
-    .array(z.object({ level: z.enum(['l2', 'last-level', 'memory']), part: z.number().describe('part of executions, were it the only one') }))
+    .array(z.object({ level: z.enum(['l2', 'last-level', 'memory']), part: z.number().nullable().describe('part of executions, were it the only one; null: the scale is not absolute') }))
     .describe('of a data cache miss: the levels of the memory that alone can explain cyclesMax'),
+  levels: z.array(z.string()).describe('of a data cache miss: all levels of the memory that the interval allows'),
 });
 export const listingOut = z.object({
   epoch: z.string(),
   procedure: z.string(),
   image: z.string(),
   machineModel: z.string().describe('the processor model behind the estimates'),
+  scale: z.object({ kind: scaleKind, evidence: z.array(z.string()) }).describe('how far executions are known, and by what'),
   share: share('part of all time'),
   samples,
   instructions: z.array(
@@ -109,8 +128,13 @@ export const listingOut = z.object({
       file,
       line,
       headSamples: z.number().describe('samples of time during which this instruction was waited for'),
-      executions: z.number().nullable().describe('estimated; null: no estimate'),
-      cpi: z.number().nullable().describe('cycles it was waited for, per execution; null: no estimate'),
+      executions,
+      executionsMin: executions.describe('the least they can be (90 % interval); null likewise'),
+      executionsMax: executions.describe('the most they can be (90 % interval); null likewise'),
+      executionsRelative: z.number().nullable().describe('executions up to the factor that the scale leaves open: compare, do not read as a number'),
+      cpi: cpi.describe(`cycles it was waited for, per execution; ${unlessAbsolute}`),
+      cpiMin,
+      cpiMax,
       confidence,
       stalls: z.array(stall).describe('why it was waited for; several causes of one stall are alternatives'),
     }),
@@ -135,10 +159,17 @@ export const linesOut = z.object({
       line: z.number().int(),
       text: z.string().nullable().describe('the line as it is now'),
       share: share('part of all time, inlined copies included'),
+      seconds,
       samples,
       cycles,
-      executions: z.number().nullable().describe("estimated executions of the line's most executed instruction"),
+      scale: scaleKind,
+      executions: executions.describe(`estimated executions of the line's most executed instruction; ${unlessAbsolute}`),
+      executionsMin: executions.describe('the least they can be (90 % interval); null likewise'),
+      executionsMax: executions.describe('the most they can be (90 % interval); null likewise'),
+      perEntry,
       cpi,
+      cpiMin,
+      cpiMax,
       bestCaseCpi,
       confidence,
       culprits: z
@@ -154,10 +185,21 @@ export const linesOut = z.object({
           }),
         )
         .describe('leading causes of lost cycles, most costly first; file and line: where the instruction to blame is'),
+      ties: z
+        .array(
+          z.object({
+            text: z.string(),
+            culprits: z.array(z.number().int()).describe('indices into culprits, the likeliest first'),
+            shareMax: share("part of the line's time that they may explain at most, all together"),
+            cyclesMin: cycles,
+            cyclesMax: cycles,
+          }),
+        )
+        .describe('the same with causes that cannot be told apart as one: name them all, in the words of text'),
       procedures: z.array(z.string()),
     }),
   ),
-  procedures: z.array(z.object({ id: z.string(), label: z.string(), line: z.number(), share: share('part of all time'), cycles, cpi, bestCaseCpi })),
+  procedures: z.array(z.object({ id: z.string(), label: z.string(), line: z.number(), share: share('part of all time'), seconds, cycles, scale: scaleKind, cpi, cpiMin, cpiMax, bestCaseCpi })),
   omittedLines: z.number().describe('lines below minShare'),
   notes,
 });
@@ -177,8 +219,11 @@ export const summaryOut = z
     proceduresLeftOut: z.number().describe('those with samples that could not be, or are too small to matter'),
     talliedShare: share('part of them that the table is made of: those of instructions whose frequency is known'),
     cycles,
-    instructions: z.number().nullable().describe('estimated instructions executed'),
+    scale: scaleKind.nullable().describe('the least of all that was tallied'),
+    instructions: executions.describe(`estimated instructions executed; ${unlessAbsolute}`),
     cpi,
+    cpiMin,
+    cpiMax,
     bestCaseCpi,
     dynamic: z
       .array(z.object({ cause: z.string(), label: z.string(), shareMin: z.number(), shareMax: z.number() }))
@@ -209,14 +254,14 @@ export const diffIn = z.object({
 });
 const verdict = z
   .enum(['new', 'gone', 'slower', 'faster', 'more-often', 'less-often', 'more', 'less', 'noise'])
-  .describe('slower, faster: each execution; more-often, less-often: executions; more, less: which of them is unknown; noise: may be chance; of low confidence, the first four are guesses');
+  .describe('slower, faster: each execution; more-often, less-often: executions; more, less: the evidence does not tell which of them; noise: may be chance');
 const change = {
   verdict,
   samplesBefore: z.number(),
   samplesAfter: z.number().describe('as they are, not normalized'),
   changeShare: z.number().describe('normalized change as a part of all time before; positive: costs more'),
   changeCycles: z.number().nullable(),
-  countRatio: z.number().nullable().describe('executions after over before; null: no estimate'),
+  countRatio: z.number().nullable().describe('executions after over before; null: the evidence of both sides does not tell count from cost'),
   cpiBefore: z.number().nullable(),
   cpiAfter: z.number().nullable(),
   p: z.number().describe('how likely a change as large is if there is none'),

@@ -17,9 +17,9 @@ export interface McpOptions {
   database: string;
 }
 
-const instructions = `Dwell is a sampling profiler that explains stalls: for each instruction it estimates how often it ran, how long it waited and for what.
+const instructions = `Dwell is a sampling profiler that explains stalls: it measures where the time went, works out what was waited for and, where there is evidence, how often each instruction ran.
 Begin with hot_procedures (or epochs, to see what was recorded), then lines for a source file, listing for a procedure's instructions, summary for where cycles go by cause, diff for what changed between two epochs.
-CPI is cycles per instruction; its best case is what it would be without waiting. A stall's culprit is the instruction that was waited for. Causes come as ranges and may overlap: never add up their maxima. Estimates of low confidence are guesses; say so when you use them. Notes and losses tell what is missing.`;
+Shares and seconds are measured. CPI is cycles per instruction; its best case is what it would be without waiting. Executions and CPI are numbers only where the scale is absolute; else use the bounds (cpiMin, cpiMax) and ratios (perEntry, executionsRelative), and do not guess the number. A stall's culprit is the instruction that was waited for. Causes that are tied cannot be told apart: name all of them. Causes come as ranges and may overlap: never add up their maxima. Estimates of low confidence are guesses; say so when you use them. Notes and losses tell what is missing.`;
 
 /** Serves one client on standard input and output until it closes them. */
 export function serveMcp(options: McpOptions): void {
@@ -57,7 +57,7 @@ export function mcpServer(options: McpOptions): McpServer {
   server.registerTool(
     'listing',
     {
-      title: 'Listing', description: "A procedure's instructions with samples, cycles per execution, stalls and culprits, source lines between them.",
+      title: 'Listing', description: "A procedure's instructions with samples, cycles per execution or their bounds, stalls and culprits, source lines between them.",
       inputSchema: schemas.listingIn, outputSchema: schemas.listingOut, annotations,
     },
     (asked, context) =>

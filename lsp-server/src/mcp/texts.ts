@@ -4,8 +4,8 @@
  */
 import type { Listing } from '../core';
 import { listingText } from '../listingText';
-import { causeName, count, cpi, cyclesRange, fileName, percent, quantity } from '../text';
-import { signedPercent, verdictWords, type Confidence } from '../verdict';
+import { causeName, count, cpi, cyclesEach, cyclesRange, duration, entriesText, fileName, percent, quantity, shortCycles } from '../text';
+import { signedPercent, verdictWords } from '../verdict';
 import type { DiffAnswer, EpochsAnswer, HotAnswer, LinesAnswer, SummaryAnswer } from './answers';
 
 export function epochsText({ epochs, warnings }: EpochsAnswer): string {
@@ -24,9 +24,11 @@ function lossLines({ lost, throttled, unknown }: HotAnswer['losses']): string[] 
 }
 
 export function hotText({ epochs, total, losses, rows, omittedRows, notes }: HotAnswer): string {
-  const table = rows.map(({ id, label, image, file, line, share, cumulativeShare, cycles, cpi: perInstruction }) => {
+  const table = rows.map((row) => {
+    const { id, label, image, file, line, share, cumulativeShare, cycles } = row;
+    const each = cyclesEach({ ...row, bestCaseCpi: null });
     const place = file === null ? (image ?? '') : `${file}${line === null ? '' : `:${line}`}`;
-    const cost = [cycles === null ? '' : quantity(cycles, 'cycles'), perInstruction === null ? '' : `CPI ${cpi(perInstruction)}`].filter((part) => part !== '');
+    const cost = [cycles === null ? '' : quantity(cycles, 'cycles'), each ?? ''].filter((part) => part !== '');
     return `${percent(share).padStart(6)} (${percent(cumulativeShare)} so far)  ${label}  [${[id, ...cost, place].filter((part) => part !== '' && part !== label).join('; ')}]`;
   });
   const events = Object.entries(total).map(([event, number]) => `${count(number)} ${event}`).join(', ');
@@ -58,19 +60,34 @@ const sources: Readonly<Record<LinesAnswer['source'], string>> = {
   unchecked: 'whether the file is as it was built is not known: lines may be off',
 };
 
+type Line = LinesAnswer['lines'][number];
+
+/** Causes that cannot be told apart, with the places to blame, the likeliest first. */
+function tieText(path: string, { culprits }: Line, { text, culprits: indices, shareMax, cyclesMin, cyclesMax }: Line['ties'][number]): string {
+  const tied = indices.flatMap((index) => culprits[index] ?? []);
+  const places = tied.flatMap(({ file, line, cause }) => {
+    if (file === null || line === null) return [];
+    const which = tied.length > 1 ? `${causeName(cause)} ` : '';
+    return [`${which}of ${file === path ? 'line ' : `${file}:`}${line}`];
+  });
+  const range = cyclesRange(cyclesMin, cyclesMax);
+  const isStatic = tied.length > 0 && tied.every(({ kind }) => kind === 'static');
+  return `${text}${places.length === 0 ? '' : ` (${[...new Set(places)].join(', ')})`}: up to ${percent(shareMax)} of it${range === '' ? '' : `, ${range}`}${isStatic ? ' (static)' : ''}`;
+}
+
 export function linesText(path: string, { epochs, source, lines, procedures, omittedLines, notes }: LinesAnswer): string {
-  const rows = lines.flatMap(({ line, text, share, cycles, cpi: actual, bestCaseCpi: best, confidence, culprits }) => {
-    const cost = [
+  const rows = lines.flatMap((cost) => {
+    const { line, text, share, seconds, cycles, bestCaseCpi: best } = cost;
+    const each = cyclesEach(cost);
+    const entries = entriesText(cost.perEntry);
+    const told = [
       percent(share),
+      ...(seconds === null ? [] : [duration(seconds)]),
       ...(cycles === null ? [] : [quantity(cycles, 'cycles')]),
-      ...(actual === null ? [] : [`CPI ${cpi(actual)}${best === null ? '' : ` (best ${cpi(best)})`}, ${confidence} confidence`]),
+      ...(each === undefined ? [] : [`${each}${best === null ? '' : ` (ideal ${shortCycles(best)})`}`]),
+      ...(entries === undefined ? [] : [entries]),
     ];
-    const blame = culprits.map((culprit) => {
-      const where = culprit.file === null || culprit.line === null ? '' : ` of ${culprit.file === path ? 'line ' : `${culprit.file}:`}${culprit.line}`;
-      const range = cyclesRange(culprit.cyclesMin, culprit.cyclesMax);
-      return `        ${causeName(culprit.cause)}${where}: up to ${percent(culprit.shareMax)} of it${range === '' ? '' : `, ${range}`}${culprit.kind === 'static' ? ' (static)' : ''}`;
-    });
-    return [`${String(line).padStart(6)}  ${text ?? ''}`.trimEnd(), `        ${cost.join(' · ')}`, ...blame];
+    return [`${String(line).padStart(6)}  ${text ?? ''}`.trimEnd(), `        ${told.join(' · ')}`, ...cost.ties.map((tie) => `        ${tieText(path, cost, tie)}`)];
   });
   const whole = procedures.map(({ id, label, line, share }) => `${percent(share)}  ${label} (line ${line}) [${id}]`);
   return [
@@ -100,7 +117,7 @@ export function diffText({ before, after, normalizedBy, total, procedures, lines
     `${before.epochs.join(' + ')} (${count(before.samples)} samples) → ${after.epochs.join(' + ')} (${count(after.samples)} samples), normalized by ${normalizedBy}`,
     `In all: ${changeText(total)}`,
     'Procedures:',
-    ...procedures.map((row) => `  ${row.label} [${row.id}]: ${changeText(row, row.confidence)}`),
+    ...procedures.map((row) => `  ${row.label} [${row.id}]: ${changeText(row)}`),
     'Lines:',
     ...lines.map((row) => `  ${row.file}:${placeText(row.lineBefore, row.lineAfter)}: ${changeText(row)}`),
     ...(instructions.length > 0 ? ['Instructions (before | after):', ...instructions.map(instructionText)] : []),
@@ -109,10 +126,10 @@ export function diffText({ before, after, normalizedBy, total, procedures, lines
   ].join('\n');
 }
 
-function changeText(change: Change, confidence: Confidence = 'low'): string {
+function changeText(change: Change): string {
   const { verdict, changeShare, changeCycles, countRatio, cpiBefore, cpiAfter, samplesBefore, samplesAfter, p, significant } = change;
   const parts = [
-    verdictWords(verdict, confidence),
+    verdictWords(verdict),
     `${signedPercent(changeShare)} of all time before`,
     ...(changeCycles === null ? [] : [`${changeCycles < 0 ? '−' : '+'}${quantity(Math.abs(changeCycles), 'cycles')}`]),
     ...(countRatio === null ? [] : [`executions ×${countRatio.toFixed(2)}`]),

@@ -1,5 +1,6 @@
 // What the hot list shows and in which order: rows, filter, sort, and which of them are in sight. Pure; no VS Code, no page.
 import type { CycleSplit, HotProceduresParams } from '@dwell/lsp-server/protocol';
+import { cpi } from '../format';
 
 export type By = NonNullable<HotProceduresParams['by']>;
 export type Sort = 'share' | 'cpi' | 'label';
@@ -18,6 +19,8 @@ export interface ListRow {
 /** What is dear, so that it is asked for rows in sight. */
 export interface Detail {
   cpi: number | null;
+  /** Where the scale is not absolute, `cpi` is null and this a bound. */
+  cpiMin: number | null;
   split: CycleSplit | null;
 }
 
@@ -48,9 +51,19 @@ export function arranged(rows: readonly ListRow[], filter: string, sort: Sort): 
   const has = (row: ListRow) => words.every((word) => `${row.label} ${row.image ?? ''}`.toLowerCase().includes(word));
   const shown = rows.flatMap((row, at) => (words.length === 0 || has(row) ? [at] : []));
   if (sort === 'share') return shown;
-  const cpi = (at: number) => rows[at]?.detail?.cpi ?? -1;
+  const cost = (at: number) => rows[at]?.detail?.cpi ?? rows[at]?.detail?.cpiMin ?? -1;
   const label = (at: number) => rows[at]?.label ?? '';
-  return shown.sort((a, b) => (sort === 'cpi' ? cpi(b) - cpi(a) : label(a).localeCompare(label(b))) || a - b);
+  return shown.sort((a, b) => (sort === 'cpi' ? cost(b) - cost(a) : label(a).localeCompare(label(b))) || a - b);
+}
+
+/** A bound of less than a cycle says nothing. */
+const tellingBound = 0.995;
+
+/** `CPI 31.0`; `CPI ≥ 4.0` where only a bound is known; nothing where none says something. */
+export function cpiText(detail: Detail | undefined): string {
+  if (detail === undefined) return '';
+  if (detail.cpi !== null) return `CPI ${cpi(detail.cpi)}`;
+  return detail.cpiMin === null || detail.cpiMin < tellingBound ? '' : `CPI ≥ ${cpi(detail.cpiMin)}`;
 }
 
 /** Rows beyond those in sight that are drawn too, so that scrolling shows no gap. */

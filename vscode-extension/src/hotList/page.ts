@@ -22,7 +22,7 @@ export function page(script: string, nonce: string): string {
 <input id="filter" type="search" placeholder="Filter" aria-label="Filter by name or image">
 </div>
 <div id="words" hidden></div>
-<div id="head" aria-hidden="true"><span>Share</span><span>Name</span><span>Σ</span><span>CPI</span><span>Cycles go to</span><span>Image</span></div>
+<div id="head" aria-hidden="true"><span>Share</span><span>Name</span><span>Σ</span><span title="Cycles per instruction. A row with ≥ has a lower bound: how often its code ran is not known as a number.">CPI</span><span>Cycles go to</span><span>Image</span></div>
 <div id="list" role="listbox" tabindex="0" aria-label="Where the time goes"><div id="room"></div></div>
 <div id="foot" role="status"></div>
 <script nonce="${nonce}">${script}</script>

@@ -1,8 +1,8 @@
 /// <reference lib="dom" />
 // The hot list in its page: of thousands of rows only those in sight are in the document, so that it scrolls freely. What a
 // row lacks is asked for when it comes in sight. New rows replace old ones in place: choice, filter and scroll stay.
-import { cpi, imageName, percent } from '../format';
-import { arranged, inSight, type By, type Detail, type FromPage, type ListRow, type Sort, type ToPage, type Words } from './model';
+import { imageName, percent } from '../format';
+import { arranged, cpiText, inSight, type By, type Detail, type FromPage, type ListRow, type Sort, type ToPage, type Words } from './model';
 
 declare function acquireVsCodeApi(): { postMessage(message: FromPage): void; getState(): unknown; setState(state: State): void };
 
@@ -146,7 +146,7 @@ function fill(shown: HTMLElement, row: ListRow, shareMax: number): void {
   if (shown.dataset.key === key) return;
   shown.dataset.key = key;
   const image = row.image === null ? '' : imageName(row.image);
-  const cost = row.detail?.cpi == null ? '' : `CPI ${cpi(row.detail.cpi)}`;
+  const cost = cpiText(row.detail);
   const split = row.detail?.split;
   const parts = split ? ([['execution', split.execution], ['static', split.static], ['dynamic', split.dynamic]] as const) : [];
   const [share, meter, name, total, cpiCell, splitCell, imageCell] = shown.children as unknown as HTMLElement[];
