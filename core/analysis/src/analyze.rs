@@ -31,6 +31,16 @@ fn stall_min(order: Order) -> (f64, f64) {
 /// Out of order the CPI of an instruction is the time that it was the oldest to retire, the skid of samples undone (see
 /// [`InstructionCost::head_samples`]): a load that misses has its own cycles, not those of the instruction after it.
 pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysis {
+    analyze_keeping(input, model, &mut None)
+}
+
+/// The same where a procedure is analysed again with another outer scale: its frequencies, which are most of the work, are taken from
+/// `kept` where they are there, and put there where not.
+pub fn analyze_keeping(
+    input: &ProcedureInput,
+    model: &MachineModel,
+    kept: &mut Option<Estimates>,
+) -> ProcedureAnalysis {
     let n = input.instructions.len();
     if n == 0 {
         return ProcedureAnalysis {
@@ -48,19 +58,28 @@ pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysi
     let cfg = Cfg::build(input.instructions, input.jump_targets);
     let equivalence = Equivalence::of(&cfg);
     let schedule = Schedule::of(model, input.arch, input.instructions, &cfg);
-    let mut estimates = frequency::estimate(&Evidence {
-        model,
-        cfg: &cfg,
-        equivalence: &equivalence,
-        schedule: &schedule,
-        samples: &samples,
-        directions: &directions,
-        transfers: input.transfers,
-        counted: input.counted,
-        retired: retired(input),
-        absolute: input.absolute,
-        is_anchored: input.outer.kind == ScaleKind::Absolute,
-    });
+    let is_anchored = input.outer.kind == ScaleKind::Absolute;
+    let estimate = || {
+        frequency::estimate(&Evidence {
+            model,
+            cfg: &cfg,
+            equivalence: &equivalence,
+            schedule: &schedule,
+            samples: &samples,
+            directions: &directions,
+            transfers: input.transfers,
+            counted: input.counted,
+            retired: retired(input),
+            absolute: input.absolute,
+            is_anchored,
+        })
+    };
+    // Nobody asked how sure each of them is where the scale was not known.
+    let kept = match kept {
+        Some(kept) if !is_anchored || !kept.deviations.is_empty() => kept,
+        _ => kept.insert(estimate()),
+    };
+    let mut estimates = kept.clone();
     let repeated = |block: usize| repeated_part(&cfg, &estimates, block);
     let bounds = Bounds::of(model, &schedule, &cfg, repeated);
     let certainty = Certainty::settle(&mut estimates, bounds, &cfg, &input.outer);

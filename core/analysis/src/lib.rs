@@ -23,7 +23,7 @@ mod scale;
 pub mod schedule;
 pub mod windows;
 
-pub use analyze::{analyze, verify_analysis};
+pub use analyze::{analyze, analyze_keeping, verify_analysis};
 pub use answer::{
     Basis, Block, Cause, Confidence, DataSource, Edge, Entered, InstructionCost, KernelTime, Level, PerEntry,
     ProcedureAnalysis, Stall, StallKind,

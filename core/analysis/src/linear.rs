@@ -4,15 +4,14 @@
 //! Input: a symmetric positive definite matrix as what it does to a vector, and a right side. Output: a solution, near
 //! enough. Complexity: a bounded number of applications.
 
-/// Near enough: the residual, as the preconditioner weighs it, over that of nothing.
-const RESIDUAL_PART: f64 = 1e-3;
-
 /// Solves `apply(x) = b` approximately, for a symmetric positive definite `apply`, by conjugate gradients preconditioned
-/// by a diagonal (Hestenes and Stiefel, 1952). Complexity: `steps_max` applications at most.
+/// by a diagonal (Hestenes and Stiefel, 1952). Near enough is where the residual, as the preconditioner weighs it, is
+/// `residual_part` of that of nothing. Complexity: `steps_max` applications at most.
 pub fn conjugate_gradients(
     apply: impl Fn(&[f64]) -> Vec<f64>,
     b: &[f64],
     diagonal: &[f64],
+    residual_part: f64,
     steps_max: usize,
 ) -> Vec<f64> {
     let precondition = |r: &[f64]| r.iter().zip(diagonal).map(|(r, d)| r / d).collect::<Vec<f64>>();
@@ -20,7 +19,7 @@ pub fn conjugate_gradients(
     let mut z = precondition(&residual);
     let mut direction = z.clone();
     let mut product = dot(&residual, &z);
-    let target = product * RESIDUAL_PART * RESIDUAL_PART;
+    let target = product * residual_part * residual_part;
     for _ in 0..steps_max {
         if product <= target || product <= 0.0 {
             break;
@@ -68,6 +67,8 @@ mod tests {
 
     use super::*;
 
+    const RESIDUAL_PART: f64 = 1e-3;
+
     /// A chain of resistors to ground: tridiagonal.
     fn chain(x: &[f64]) -> Vec<f64> {
         let at = |i: usize| x.get(i).copied().unwrap_or(0.0);
@@ -95,7 +96,7 @@ mod tests {
     proptest! {
         #[test]
         fn chains_are_solved(b in prop::collection::vec(-1e6f64..1e6, 1..80)) {
-            let x = conjugate_gradients(chain, &b, &vec![2.5; b.len()], 200);
+            let x = conjugate_gradients(chain, &b, &vec![2.5; b.len()], RESIDUAL_PART, 200);
             prop_assert_eq!(verify(chain, &b, &x), Ok(()));
             let off: Vec<f64> = x.iter().map(|x| 1.01 * x).collect();
             prop_assert!(b.iter().all(|b| *b == 0.0) || verify(chain, &b, &off).is_err());

@@ -4,7 +4,7 @@ use std::{fmt::Write, path::Path};
 
 use dwell_query::answer::{FileCosts, LineCost, LineCulprit};
 
-use crate::text::{BOLD, DIM, SOURCE, fit, heat, paint, seconds};
+use crate::text::{BOLD, DIM, SOURCE, fit, heat, paint, seconds, times};
 
 /// Lines without a cost that are shown around one with a cost, unless all are.
 const AROUND: usize = 3;
@@ -64,14 +64,15 @@ fn told(cost: &LineCost, file: &str) -> String {
     let ideal = cost.best_case_cpi.map_or(String::new(), |best| format!(" (ideal {})", each(best)));
     let cycles = match cost.cpi {
         Some(cpi) => Some(format!("{} cycles/instr{ideal}", each(cpi))),
-        // A bound that is not above the ideal says nothing.
-        None if cost.best_case_cpi.is_some_and(|best| cost.cpi_min > 1.5 * best) => {
+        // A bound says something from well above the ideal on, if it is that of an instruction that waits.
+        None if cost.cpi_min >= 1.0 && cost.best_case_cpi.is_none_or(|best| cost.cpi_min > 1.5 * best) => {
             Some(format!("≥ {} cycles/instr{ideal}", each(cost.cpi_min)))
         }
         None => None,
     };
-    let parts: Vec<String> = cause.into_iter().chain(cycles).collect();
-    if parts.is_empty() { String::new() } else { format!("← {}", parts.join(" · ")) }
+    let ratio = cost.per_entry.as_ref().filter(|r| cost.cpi.is_none() && (r.executions - 1.0).abs() >= 0.05);
+    let entries = ratio.map(|r| format!("{} per entry of the {}", times(r.executions), r.of));
+    cause.into_iter().chain(cycles).chain(entries).collect::<Vec<String>>().join(" · ")
 }
 
 /// ` ← :41`, ` ← hash.h:12`: where the instruction to blame is, unless that is the line itself.

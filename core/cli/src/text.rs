@@ -177,7 +177,7 @@ pub fn executed_short(executions: Option<f64>, per_entry: Option<&ListingPerEntr
 }
 
 /// A ratio: `2.0`, `0.013`, `1.20 k`.
-fn times(ratio: f64) -> String {
+pub fn times(ratio: f64) -> String {
     match ratio {
         r if r >= 999.5 => si(r),
         r if r >= 0.095 || r == 0.0 => format!("{r:.1}"),

@@ -2,7 +2,7 @@
 //!
 //! Enters: a thread's registers and a way to read its memory. Leaves: the program counters that it would go through, up
 //! to a system call or anything else that cannot be known from a copy. Never here: ptrace, and never a change of the
-//! thread: what it would write is kept in copies of pages ([`memory`]), so it has done nothing when it goes on.
+//! thread: what it would write is kept in copies ([`memory`]), so it has done nothing when it goes on.
 //!
 //! Control flow, the stack and string instructions are interpreted here; all other instructions the processor executes on
 //! registers apart ([`crate::sys::native`]). Cost: some 0.1 µs for each instruction that was met before, a few µs for a
@@ -16,7 +16,7 @@ use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 use rustc_hash::FxHashMap;
 
 use crate::sys::native::{Fault, Full, Operand, Processor, Registers};
-use memory::{Fetch, Memory, Unreadable};
+use memory::{Fetch, Memory, Refused};
 use recipe::{Access, Kind, Recipe};
 
 /// Recipes that are kept.
@@ -35,6 +35,8 @@ pub enum End {
     Unknown,
     /// Memory that cannot be read.
     Unreadable,
+    /// It read more memory than is copied.
+    TooMuchMemory,
     /// An exception.
     Fault,
     /// A string instruction goes on and on.
@@ -43,9 +45,12 @@ pub enum End {
     Late,
 }
 
-impl From<Unreadable> for End {
-    fn from(_: Unreadable) -> End {
-        End::Unreadable
+impl From<Refused> for End {
+    fn from(refused: Refused) -> End {
+        match refused {
+            Refused::Unreadable => End::Unreadable,
+            Refused::TooMuch => End::TooMuchMemory,
+        }
     }
 }
 
@@ -156,11 +161,11 @@ impl<F: Fetch> Thread<F> {
         let address = self.address(instruction, access.operand)?;
         let bytes = &mut operand.0[..access.bytes];
         // Masked loads may reach beyond what is mapped.
-        let is_there = !access.is_read || self.memory.read(address, bytes).is_ok();
-        if !is_there && !access.is_partial {
-            return Err(End::Unreadable);
+        let read = if access.is_read { self.memory.read(address, bytes) } else { Ok(()) };
+        match read {
+            Err(refused) if !access.is_partial => Err(refused.into()),
+            _ => Ok(address),
         }
-        Ok(address)
     }
 
     fn address(&self, instruction: &Instruction, operand: u32) -> Result<u64, End> {

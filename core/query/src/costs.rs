@@ -4,13 +4,15 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{
     AbsoluteCount, Block, Confidence, Counted, InstructionCost, Interval, MachineModel, OuterScale,
-    ProcedureAnalysis, ProcedureInput, ScaleKind, Transfer, analyze, directions, recover_jump_targets,
+    ProcedureAnalysis, ProcedureInput, ScaleKind, Transfer, analyze_keeping, directions,
+    frequency::Estimates, recover_jump_targets,
 };
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::{Event, ImagePlace};
 
 use crate::{
     procedures::ProcedureSamples,
+    scales::Scaled,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
     totals::Totals,
 };
@@ -74,16 +76,18 @@ impl Sampled {
 }
 
 impl ProcedureCosts {
-    /// Analyses `procedure`, whose image is `image`; `scale` is its part of [`scales`](crate::scales).
+    /// Analyses `procedure`, whose image is `image`; `scaled` is its part of [`scales`](crate::scales).
     pub fn new(
         selection: &Selection,
         procedure: &ProcedureSamples,
         image: Arc<Image>,
-        scale: OuterScale,
+        scaled: Option<&Scaled>,
     ) -> Option<Self> {
         let sampled = Sampled::new(selection, procedure, &image)?;
         let lines = image.lines_at(sampled.instructions.iter().map(|i| i.address));
-        let mut analysis = analysis(selection, &image, &sampled, scale);
+        let (scale, mut kept) =
+            scaled.map_or_else(Default::default, |s| (s.outer.clone(), s.frequencies.clone()));
+        let mut analysis = analysis(selection, &image, &sampled, scale, &mut kept);
         let Sampled { model, instructions, samples, .. } = sampled;
         if !selection.primary().is_some_and(dwell_profile::Event::is_time) {
             // Without time there is no head of the machine: samples stay where they landed.
@@ -207,12 +211,13 @@ fn spread(
     spread
 }
 
-/// The analysis of one procedure, its frequencies brought to `scale`.
+/// The analysis of one procedure, its frequencies, which may be `kept`, brought to `scale`.
 pub fn analysis(
     selection: &Selection,
     image: &Image,
     sampled: &Sampled,
     scale: OuterScale,
+    kept: &mut Option<Estimates>,
 ) -> ProcedureAnalysis {
     let Sampled { model, instructions, samples, transfers, counted, absolute } = sampled;
     let column = |event: &Event| -> Option<Vec<u64>> {
@@ -257,5 +262,5 @@ pub fn analysis(
         absolute,
         outer: scale,
     };
-    analyze(&input, model)
+    analyze_keeping(&input, model, kept)
 }

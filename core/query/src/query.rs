@@ -9,7 +9,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use dwell_analysis::OuterScale;
 use dwell_image::{Image, ImageAddress, Kept};
 use dwell_profile::{Database, Epoch, EpochId, ImageRecord, name_to_text, text_to_path};
 use rustc_hash::FxHashMap;
@@ -435,22 +434,28 @@ impl Query {
     fn analyse(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {
         let found = self.store.find(&view.selection.images[procedure.image].record);
         let image = found.image.as_ref().ok().cloned()?;
-        let scale = self.scale(view, procedure, &image);
-        ProcedureCosts::new(&view.selection, procedure, image, scale).map(Arc::new)
+        let slot = lock(&view.scales).entry(procedure.image).or_default().clone();
+        let scales = self.scales(view, procedure.image, &image, &slot);
+        let scaled = scales.zip(procedure.address).and_then(|(scales, address)| scales.get(&address.0));
+        ProcedureCosts::new(&view.selection, procedure, image, scaled).map(Arc::new)
     }
 }
 
 impl Query {
-    /// What to multiply the procedure's frequencies by, so that they agree with its callers' and callees'.
-    fn scale(&self, view: &View, procedure: &ProcedureSamples, image: &Image) -> OuterScale {
-        let slot = lock(&view.scales).entry(procedure.image).or_default().clone();
+    /// What to multiply the frequencies of an image's procedures by, so that they agree with their callers' and callees'.
+    fn scales<'s>(
+        &self,
+        view: &View,
+        index: usize,
+        image: &Image,
+        slot: &'s Once<Scales>,
+    ) -> Option<&'s Scales> {
         let scales = slot.get_or_try(|| {
             let all = self.procedures(view, &Cancel::default())?;
-            let own: Vec<&ProcedureSamples> = all.iter().filter(|p| p.image == procedure.image).collect();
+            let own: Vec<&ProcedureSamples> = all.iter().filter(|p| p.image == index).collect();
             Ok::<Scales, QueryError>(scales::of_image(&view.selection, image, &own))
         });
-        let scale = scales.ok().zip(procedure.address).and_then(|(s, address)| s.get(&address.0));
-        scale.cloned().unwrap_or_default()
+        scales.ok()
     }
 }
 

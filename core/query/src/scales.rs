@@ -5,6 +5,7 @@
 
 use dwell_analysis::{
     OuterScale, ProcedureAnalysis,
+    frequency::Estimates,
     machine::Order,
     program::{self, Member},
 };
@@ -22,22 +23,32 @@ const PROCEDURES_MAX: usize = 300;
 /// Samples below which a procedure has nothing to say about others.
 const SAMPLES_MIN: u64 = 10;
 
-/// By procedure's address: what the others tell of the scale of its frequencies.
-pub type Scales = FxHashMap<u64, OuterScale>;
+/// A procedure that was analysed to find the scales.
+pub struct Scaled {
+    /// What the others tell of the scale of its frequencies.
+    pub outer: OuterScale,
+    /// The frequencies that it has by itself.
+    pub frequencies: Option<Estimates>,
+}
+
+/// By procedure's address.
+pub type Scales = FxHashMap<u64, Scaled>;
 
 /// The scales of `procedures`, the hottest first. Empty in order, where cycles fix each procedure's own.
 pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSamples]) -> Scales {
     let hot = procedures.iter().filter(|p| p.counts.first().is_some_and(|&n| n >= SAMPLES_MIN));
     let hot: Vec<&ProcedureSamples> = hot.take(PROCEDURES_MAX).copied().collect();
-    let analysed: Vec<(u64, Sampled, ProcedureAnalysis)> = in_parallel(&hot, |procedure| {
-        let sampled = Sampled::new(selection, procedure, image)?;
-        let analysis = (sampled.model.order == Order::OutOfOrder)
-            .then(|| analysis(selection, image, &sampled, OuterScale::default()))?;
-        Some((procedure.address?.0, sampled, analysis))
-    });
+    let analysed: Vec<(u64, Sampled, ProcedureAnalysis, Option<Estimates>)> =
+        in_parallel(&hot, |procedure| {
+            let sampled = Sampled::new(selection, procedure, image)?;
+            let mut kept = None;
+            let analysis = (sampled.model.order == Order::OutOfOrder)
+                .then(|| analysis(selection, image, &sampled, OuterScale::default(), &mut kept))?;
+            Some((procedure.address?.0, sampled, analysis, kept))
+        });
     let members: Vec<Member> = analysed
         .iter()
-        .map(|(_, sampled, analysis)| Member {
+        .map(|(_, sampled, analysis, _)| Member {
             instructions: &sampled.instructions,
             analysis,
             transfers: &sampled.transfers,
@@ -45,7 +56,8 @@ pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSa
         })
         .collect();
     let scales = program::scales(&program::shapes(&members));
-    analysed.iter().map(|(address, ..)| *address).zip(scales).collect()
+    let scaled = analysed.into_iter().zip(scales);
+    scaled.map(|((address, .., frequencies), outer)| (address, Scaled { outer, frequencies })).collect()
 }
 
 /// `f` of every item that has one, in their order, on as many threads as there are processors.

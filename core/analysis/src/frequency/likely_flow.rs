@@ -22,6 +22,11 @@ use crate::{
 const GAIN_MIN: f64 = 0.05;
 /// Conjugate gradients' steps for one Gauss-Newton step.
 const INNER_STEPS_MAX: usize = 48;
+/// How near the solution of a Gauss-Newton step must be: the next one mends the rest (an inexact Newton method: Dembo, Eisenstat and
+/// Steihaug, SIAM Journal on Numerical Analysis 19, 1982).
+const STEP_RESIDUAL_PART: f64 = 0.03;
+/// How near a draw must be.
+const DRAW_RESIDUAL_PART: f64 = 1e-3;
 /// Standard deviation of θ about its start.
 const PRIOR_DEVIATION: f64 = 1.0;
 /// Degrees of freedom of Student's t.
@@ -151,7 +156,8 @@ impl Fitted<'_> {
             let forces: Vec<f64> = stiffness.iter().map(|w| signs.next() * w.sqrt()).collect();
             let mut downhill = problem.transposed(point, &problem.centred(forces.clone(), &stiffness));
             downhill.iter_mut().zip(&curvature).for_each(|(d, c)| *d += signs.next() * c.sqrt());
-            let moved = problem.moved(point, &problem.solve(point, &stiffness, &curvature, &downhill));
+            let solved = problem.solve(point, &stiffness, &curvature, &downhill, DRAW_RESIDUAL_PART);
+            let moved = problem.moved(point, &solved);
             let scale = problem.flow_scale_change(&moved, &forces, &stiffness);
             squares.iter_mut().zip(&moved).for_each(|(s, m)| *s += (m + scale) * (m + scale));
         }
@@ -179,6 +185,10 @@ struct Problem<'a> {
     outside: Node,
     /// Nodes with a choice; the entry is one where some blocks are entered by unseen ways.
     choices: Vec<Node>,
+    /// The same, entry and exit as one, each with where its edges end among `ways`.
+    chosen: Vec<(Node, usize)>,
+    /// Their edges in this order, each with the node that it leads to.
+    ways: Vec<(usize, Node)>,
     start: Vec<f64>,
 }
 
@@ -208,7 +218,23 @@ impl<'a> Problem<'a> {
                 start[e] = odds.max(-ODDS_LOG_MAX);
             }
         }
-        Problem { cfg, evidence, pattern, outside: cfg.blocks.len(), choices, start }
+        let outside = cfg.blocks.len();
+        let (mut chosen, mut ways) = (Vec::with_capacity(choices.len()), Vec::new());
+        for &node in &choices {
+            ways.extend(cfg.successors[node].iter().map(|&e| (e, cfg.edges[e].to.min(outside))));
+            chosen.push((node.min(outside), ways.len()));
+        }
+        Problem { cfg, evidence, pattern, outside, choices, chosen, ways, start }
+    }
+
+    /// Each node with a choice, with its edges and where they lead.
+    fn each_choice(&self) -> impl Iterator<Item = (Node, &[(usize, Node)])> {
+        let mut begin = 0;
+        self.chosen.iter().map(move |&(node, end)| {
+            let ways = &self.ways[begin..end];
+            begin = end;
+            (node, ways)
+        })
     }
 
     fn probabilities(&self, odds_log: &[f64]) -> Vec<f64> {
@@ -293,11 +319,18 @@ impl<'a> Problem<'a> {
                 downhill[e] += self.evidence.seen[e] - seen * point.probability[e] - prior;
             }
         }
-        self.solve(point, &stiffness, &curvature, &downhill)
+        self.solve(point, &stiffness, &curvature, &downhill, STEP_RESIDUAL_PART)
     }
 
-    /// The solution of the Gauss-Newton system at a point.
-    fn solve(&self, point: &Point, stiffness: &[f64], curvature: &[f64], downhill: &[f64]) -> Vec<f64> {
+    /// The solution of the Gauss-Newton system at a point, as near as `residual_part` says.
+    fn solve(
+        &self,
+        point: &Point,
+        stiffness: &[f64],
+        curvature: &[f64],
+        downhill: &[f64],
+        residual_part: f64,
+    ) -> Vec<f64> {
         let apply = |x: &[f64]| -> Vec<f64> {
             let changes = self.jacobian(point, x);
             let forces = changes.iter().zip(stiffness).map(|(c, w)| c * w).collect();
@@ -305,7 +338,7 @@ impl<'a> Problem<'a> {
             product.iter_mut().zip(x).zip(curvature).for_each(|((p, x), c)| *p += c * x);
             product
         };
-        conjugate_gradients(apply, downhill, curvature, INNER_STEPS_MAX)
+        conjugate_gradients(apply, downhill, curvature, residual_part, INNER_STEPS_MAX)
     }
 
     /// The change of the logarithm of the flow's scale for a change of the blocks' and for errors of the data.
@@ -382,14 +415,11 @@ impl<'a> Problem<'a> {
 
     /// By block: the change of its frequency's logarithm for a change of θ, up to the scale's.
     fn moved(&self, point: &Point, change: &[f64]) -> Vec<f64> {
-        let cfg = self.cfg;
         let mut sources = vec![0.0; self.outside + 1];
-        for &node in &self.choices {
-            let edges = &cfg.successors[node];
-            let mean: f64 = edges.iter().map(|&e| point.probability[e] * change[e]).sum();
-            for &e in edges {
-                let moved = point.visits[node.min(self.outside)] * point.probability[e] * (change[e] - mean);
-                sources[cfg.edges[e].to.min(self.outside)] += moved;
+        for (node, ways) in self.each_choice() {
+            let mean: f64 = ways.iter().map(|&(e, _)| point.probability[e] * change[e]).sum();
+            for &(e, to) in ways {
+                sources[to] += point.visits[node] * point.probability[e] * (change[e] - mean);
             }
         }
         let moved = point.chain.visits_from(sources);
@@ -399,19 +429,16 @@ impl<'a> Problem<'a> {
 
     /// The transpose of [`jacobian`](Self::jacobian).
     fn transposed(&self, point: &Point, forces: &[f64]) -> Vec<f64> {
-        let cfg = self.cfg;
         let mut rewards = vec![0.0; self.outside + 1];
         for (block, force) in self.observed().zip(forces) {
             rewards[block] += force / point.visits[block].max(1e-300);
         }
         let worth = point.chain.worth(rewards);
-        let mut gradient = vec![0.0; cfg.edges.len()];
-        for &node in &self.choices {
-            let edges = &cfg.successors[node];
-            let to = |e: usize| worth[cfg.edges[e].to.min(self.outside)];
-            let mean: f64 = edges.iter().map(|&e| point.probability[e] * to(e)).sum();
-            for &e in edges {
-                gradient[e] = point.visits[node.min(self.outside)] * point.probability[e] * (to(e) - mean);
+        let mut gradient = vec![0.0; self.cfg.edges.len()];
+        for (node, ways) in self.each_choice() {
+            let mean: f64 = ways.iter().map(|&(e, to)| point.probability[e] * worth[to]).sum();
+            for &(e, to) in ways {
+                gradient[e] = point.visits[node] * point.probability[e] * (worth[to] - mean);
             }
         }
         gradient

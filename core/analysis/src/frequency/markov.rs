@@ -9,7 +9,7 @@
 //! millions come out exact. Nodes go in the order of least fill-in. The order and the places of the fill-in depend on
 //! the graph alone ([`Pattern`]); the numbers ([`Elimination`]) are made anew for each set of probabilities.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Transitions that elimination may touch in all.
 const WORK_MAX: usize = 2_000_000;
@@ -37,8 +37,7 @@ struct Step {
 impl Pattern {
     /// The pattern of a graph whose last node stays; `None` if elimination would fill in too much.
     pub fn of(nodes: usize, transitions: impl Iterator<Item = (usize, usize)>) -> Option<Pattern> {
-        let mut graph =
-            Graph { to: vec![BTreeMap::new(); nodes], from: vec![BTreeMap::new(); nodes], slots: 0 };
+        let mut graph = Graph { to: vec![Links::new(); nodes], from: vec![Links::new(); nodes], slots: 0 };
         let slot_of = transitions.map(|(from, to)| graph.slot(from, to)).collect();
         let last = nodes - 1;
         let mut queue: BTreeSet<(usize, usize)> = (0..last).map(|n| (graph.fill_in(n), n)).collect();
@@ -49,7 +48,7 @@ impl Pattern {
                 return None;
             }
             let mut neighbours: Vec<usize> =
-                graph.from[node].keys().chain(graph.to[node].keys()).copied().collect();
+                graph.from[node].iter().chain(&graph.to[node]).map(|(n, _)| *n).collect();
             neighbours.retain(|&n| n != node && n != last);
             neighbours.sort_unstable();
             neighbours.dedup();
@@ -61,21 +60,40 @@ impl Pattern {
     }
 }
 
+/// Nodes that a node leads to or is led to by, ascending, each with the transition's slot: a few, as a rule.
+type Links = Vec<(usize, usize)>;
+
 /// What is left of the graph, with a slot for each transition.
 struct Graph {
-    to: Vec<BTreeMap<usize, usize>>,
+    to: Vec<Links>,
     /// Mirrors `to`.
-    from: Vec<BTreeMap<usize, usize>>,
+    from: Vec<Links>,
     slots: usize,
+}
+
+fn place(links: &Links, node: usize) -> Result<usize, usize> {
+    links.binary_search_by_key(&node, |(n, _)| *n)
+}
+
+fn remove(links: &mut Links, node: usize) {
+    if let Ok(at) = place(links, node) {
+        links.remove(at);
+    }
 }
 
 impl Graph {
     fn slot(&mut self, from: usize, to: usize) -> usize {
-        let next = self.slots;
-        let slot = *self.to[from].entry(to).or_insert(next);
-        self.slots += usize::from(slot == next);
-        self.from[to].insert(from, slot);
-        slot
+        match place(&self.to[from], to) {
+            Ok(at) => self.to[from][at].1,
+            Err(at) => {
+                let slot = self.slots;
+                self.slots += 1;
+                self.to[from].insert(at, (to, slot));
+                let back = place(&self.from[to], from).unwrap_or_else(|at| at);
+                self.from[to].insert(back, (from, slot));
+                slot
+            }
+        }
     }
 
     fn fill_in(&self, node: usize) -> usize {
@@ -83,13 +101,15 @@ impl Graph {
     }
 
     fn eliminate(&mut self, node: usize) -> Step {
-        let others = |map: BTreeMap<usize, usize>| map.into_iter().filter(|&(n, _)| n != node).collect();
-        let outs: Vec<(usize, usize)> = others(std::mem::take(&mut self.to[node]));
-        let ins: Vec<(usize, usize)> = others(std::mem::take(&mut self.from[node]));
-        outs.iter().for_each(|(to, _)| _ = self.from[*to].remove(&node));
-        ins.iter().for_each(|(from, _)| _ = self.to[*from].remove(&node));
-        let pairs = ins.iter().flat_map(|&(from, _)| outs.iter().map(move |&(to, _)| (from, to)));
-        let bypasses = pairs.collect::<Vec<_>>().into_iter().map(|(from, to)| self.slot(from, to)).collect();
+        let (mut outs, mut ins) = (std::mem::take(&mut self.to[node]), std::mem::take(&mut self.from[node]));
+        remove(&mut outs, node);
+        remove(&mut ins, node);
+        outs.iter().for_each(|(to, _)| remove(&mut self.from[*to], node));
+        ins.iter().for_each(|(from, _)| remove(&mut self.to[*from], node));
+        let mut bypasses = Vec::with_capacity(ins.len() * outs.len());
+        for &(from, _) in &ins {
+            bypasses.extend(outs.iter().map(|&(to, _)| self.slot(from, to)));
+        }
         Step { node, ins, outs, bypasses }
     }
 }

@@ -24,6 +24,8 @@ const WINDOWS_DEVIATION: f64 = 0.1;
 const FREEDOM: f64 = 3.0;
 /// Draws from which deviations are estimated.
 const DRAWS: usize = 32;
+/// How near the solution of a linear system must be.
+const RESIDUAL_PART: f64 = 1e-3;
 
 /// Entries of one procedure against the calls of others.
 struct Balance {
@@ -190,7 +192,7 @@ struct System<'a> {
 
 impl System<'_> {
     fn solve(&self, force: &[f64]) -> Vec<f64> {
-        conjugate_gradients(|x| self.apply(x), force, &self.diagonal(), 40)
+        conjugate_gradients(|x| self.apply(x), force, &self.diagonal(), RESIDUAL_PART, 40)
     }
 
     /// The pull on each logarithm at the point.

@@ -45,7 +45,7 @@ pub struct TopArgs {
     /// Only control groups (containers, services) whose path or name contains this, likewise.
     #[arg(long, value_name = "PART")]
     pub cgroup: Option<String>,
-    /// Estimate CPI even where samples of time alone tell of executions (slow, and of low confidence).
+    /// Look for CPI, or the least that it can be, even where samples of time alone tell of executions (slow).
     #[arg(long)]
     pub cpi: bool,
 }

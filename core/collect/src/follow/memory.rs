@@ -1,107 +1,205 @@
 //! A thread's memory as it was when it stopped, and what following it would have written since.
 //!
-//! Enters: pages, read when they are first needed. Leaves: bytes. Never here: a write to the thread.
+//! Enters: blocks of memory, read when they are first needed. Leaves: bytes. Never here: a write to the thread.
+//!
+//! What walks through memory without an order touches a word here and there, so a block is small. What walks in order touches
+//! the next block soon: from the second block of a page on, the rest of the page comes with it, in one read.
 
 use rustc_hash::FxHashMap;
 
-/// Bytes of a page.
+/// Bytes of a block.
+const BLOCK_BYTES: usize = 256;
+/// Bytes of a page: what is mapped or not as a whole.
 pub const PAGE_BYTES: usize = 4096;
-/// Pages of one burst: beyond, it is over.
-const PAGES_MAX: usize = 1024;
+/// Blocks of a page.
+const PAGE_BLOCKS: u64 = (PAGE_BYTES / BLOCK_BYTES) as u64;
+/// Blocks of one burst: beyond, it is over.
+const BLOCKS_MAX: usize = 16 << 10;
 
-/// How pages are read.
+/// How memory is read.
 pub trait Fetch {
-    /// Reads the page at an address that its size divides; whether it could.
-    fn page(&mut self, address: u64, page: &mut [u8; PAGE_BYTES]) -> bool;
+    /// Reads all of `bytes`, which lie in one page; whether it could.
+    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool;
 }
 
-/// It cannot be read.
+/// Why there are no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreadable;
+pub enum Refused {
+    /// They cannot be read.
+    Unreadable,
+    /// So much was read already that a burst may not read more.
+    TooMuch,
+}
 
-/// Pages, as they were or as they would be.
+/// Who reads.
+#[derive(Clone, Copy)]
+enum Use {
+    Data,
+    Code,
+}
+
+/// Blocks, as they were or as they would be.
 pub struct Memory<F> {
     fetch: F,
-    pages: Vec<Box<[u8; PAGE_BYTES]>>,
+    blocks: Vec<[u8; BLOCK_BYTES]>,
     by_number: FxHashMap<u64, usize>,
-    /// Number and index of the pages used last: of data, and of code.
+    /// Number of pages of which a block was read alone.
+    touched: FxHashMap<u64, ()>,
+    /// Number and index of the blocks used last: of data, and of code.
     recent: [(u64, usize); 2],
 }
 
 impl<F: Fetch> Memory<F> {
     /// Nothing read yet.
     pub fn new(fetch: F) -> Memory<F> {
-        Memory { fetch, pages: Vec::new(), by_number: FxHashMap::default(), recent: [(u64::MAX, 0); 2] }
+        Memory {
+            fetch,
+            blocks: Vec::new(),
+            by_number: FxHashMap::default(),
+            touched: FxHashMap::default(),
+            recent: [(u64::MAX, 0); 2],
+        }
     }
 
     /// Fills all of `bytes`.
-    pub fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Unreadable> {
-        let length = bytes.len();
-        if self.copy_out(address, bytes, 0) == length { Ok(()) } else { Err(Unreadable) }
+    pub fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Refused> {
+        self.copy_out(address, bytes, Use::Data).1
     }
 
     /// Fills `bytes` with code, as far as it can be read: so many.
     pub fn read_some(&mut self, address: u64, bytes: &mut [u8]) -> usize {
-        self.copy_out(address, bytes, 1)
+        self.copy_out(address, bytes, Use::Code).0
     }
 
     /// Eight bytes.
-    pub fn read_word(&mut self, address: u64) -> Result<u64, Unreadable> {
+    pub fn read_word(&mut self, address: u64) -> Result<u64, Refused> {
         let mut word = [0; 8];
         self.read(address, &mut word)?;
         Ok(u64::from_le_bytes(word))
     }
 
     /// Writes to the copies; nothing, where not all can be.
-    pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Unreadable> {
-        let ends = [address, address.wrapping_add(bytes.len().saturating_sub(1) as u64)];
-        for end in ends {
-            self.page(end / PAGE_BYTES as u64, 0).ok_or(Unreadable)?;
+    pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Refused> {
+        let mut parts = Vec::with_capacity(2);
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = address.wrapping_add(done as u64);
+            let start = at as usize % BLOCK_BYTES;
+            let length = (bytes.len() - done).min(BLOCK_BYTES - start);
+            parts.push((self.block(at / BLOCK_BYTES as u64, Use::Data)?, start, done..done + length));
+            done += length;
         }
-        let (mut at, mut left) = (address, bytes);
-        while !left.is_empty() {
-            let start = at as usize % PAGE_BYTES;
-            let (now, later) = left.split_at(left.len().min(PAGE_BYTES - start));
-            let page = self.page(at / PAGE_BYTES as u64, 0).ok_or(Unreadable)?;
-            self.pages[page][start..start + now.len()].copy_from_slice(now);
-            (at, left) = (at.wrapping_add(now.len() as u64), later);
+        for (block, start, part) in parts {
+            self.blocks[block][start..start + part.len()].copy_from_slice(&bytes[part]);
         }
         Ok(())
     }
 
-    fn copy_out(&mut self, address: u64, bytes: &mut [u8], use_: usize) -> usize {
+    /// How many bytes were filled, and why no more.
+    fn copy_out(&mut self, address: u64, bytes: &mut [u8], of: Use) -> (usize, Result<(), Refused>) {
         let mut done = 0;
         while done < bytes.len() {
             let at = address.wrapping_add(done as u64);
-            let start = at as usize % PAGE_BYTES;
-            let length = (bytes.len() - done).min(PAGE_BYTES - start);
-            let Some(page) = self.page(at / PAGE_BYTES as u64, use_) else { break };
-            bytes[done..done + length].copy_from_slice(&self.pages[page][start..start + length]);
+            let start = at as usize % BLOCK_BYTES;
+            let length = (bytes.len() - done).min(BLOCK_BYTES - start);
+            match self.block(at / BLOCK_BYTES as u64, of) {
+                Ok(block) => {
+                    bytes[done..done + length].copy_from_slice(&self.blocks[block][start..start + length])
+                }
+                Err(refused) => return (done, Err(refused)),
+            }
             done += length;
         }
-        done
+        (done, Ok(()))
     }
 
-    fn page(&mut self, number: u64, use_: usize) -> Option<usize> {
-        if self.recent[use_].0 == number {
-            return Some(self.recent[use_].1);
+    fn block(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
+        let recent = self.recent[of as usize];
+        if recent.0 == number {
+            return Ok(recent.1);
         }
         let index = match self.by_number.get(&number) {
             Some(&index) => index,
-            None => self.fetched(number)?,
+            None => self.fetched(number, of)?,
         };
-        self.recent[use_] = (number, index);
-        Some(index)
+        self.recent[of as usize] = (number, index);
+        Ok(index)
     }
 
-    fn fetched(&mut self, number: u64) -> Option<usize> {
-        let index = self.pages.len();
-        let mut page = Box::new([0; PAGE_BYTES]);
-        if index >= PAGES_MAX || !self.fetch.page(number * PAGE_BYTES as u64, &mut page) {
-            return None;
+    /// Reads a block, and with it the rest of its page if one was read of it before, or if it is code.
+    fn fetched(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
+        let page = number / PAGE_BLOCKS;
+        let is_whole = matches!(of, Use::Code) || self.touched.insert(page, ()).is_some();
+        let numbers =
+            if is_whole { page * PAGE_BLOCKS..(page + 1) * PAGE_BLOCKS } else { number..number + 1 };
+        let mut bytes = [0; PAGE_BYTES];
+        let bytes = &mut bytes[..(numbers.end - numbers.start) as usize * BLOCK_BYTES];
+        if self.blocks.len() >= BLOCKS_MAX {
+            return Err(Refused::TooMuch);
         }
-        self.pages.push(page);
-        self.by_number.insert(number, index);
-        Some(index)
+        if !self.fetch.fetch(numbers.start.wrapping_mul(BLOCK_BYTES as u64), bytes) {
+            return Err(Refused::Unreadable);
+        }
+        for (of_block, bytes) in numbers.zip(bytes.as_chunks::<BLOCK_BYTES>().0) {
+            // What was read before may have been written to since.
+            self.by_number.entry(of_block).or_insert_with(|| {
+                self.blocks.push(*bytes);
+                self.blocks.len() - 1
+            });
+        }
+        self.by_number.get(&number).copied().ok_or(Refused::Unreadable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each word holds its address; what was read is noted.
+    #[derive(Default)]
+    struct Words(Vec<(u64, usize)>);
+
+    impl Fetch for Words {
+        fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+            self.0.push((address, bytes.len()));
+            for (n, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+                *word = (address + 8 * n as u64).to_le_bytes();
+            }
+            address / PAGE_BYTES as u64 != 9
+        }
+    }
+
+    #[test]
+    fn little_is_read_of_pages_that_are_touched_once() {
+        let mut memory = Memory::new(Words::default());
+        for page in 10..2010 {
+            let at = page * PAGE_BYTES as u64 + 0x408;
+            assert_eq!(memory.read_word(at), Ok(at));
+        }
+        assert_eq!((memory.fetch.0.len(), memory.blocks.len()), (2000, 2000));
+        // In order the second block brings the page.
+        let mut memory = Memory::new(Words::default());
+        (0..512).for_each(|n| assert_eq!(memory.read_word(0xa000 + 8 * n), Ok(0xa000 + 8 * n)));
+        assert_eq!(memory.fetch.0, [(0xa000, 256), (0xa000, 4096)]);
+    }
+
+    #[test]
+    fn writes_are_kept_when_the_page_comes() {
+        let mut memory = Memory::new(Words::default());
+        memory.write(0xa0fc, &[7; 8]).unwrap(); // In two blocks.
+        memory.write(0xa010, &[1, 2]).unwrap();
+        assert_eq!(memory.read_word(0xa800), Ok(0xa800));
+        assert_eq!(memory.read_word(0xa0fc), Ok(u64::from_le_bytes([7; 8])));
+        assert_eq!(memory.read_word(0xa010), Ok(0xa010 & !0xffff | 0x0201));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_from_what_is_too_much() {
+        let mut memory = Memory::new(Words::default());
+        assert_eq!(memory.read_word(0x9000), Err(Refused::Unreadable));
+        assert_eq!(memory.write(0x8ffc, &[1; 8]), Err(Refused::Unreadable), "half of it");
+        assert_eq!(memory.read_word(0x8ff8), Ok(0x8ff8), "nothing was written");
+        let refused = (0..).map(|n| memory.read_word(0x10_0000 + n * PAGE_BYTES as u64)).find(Result::is_err);
+        assert_eq!(refused, Some(Err(Refused::TooMuch)));
     }
 }

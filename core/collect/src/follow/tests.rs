@@ -7,11 +7,11 @@ use crate::follow::memory::PAGE_BYTES;
 struct Small(Vec<u8>);
 
 impl Fetch for Small {
-    fn page(&mut self, address: u64, page: &mut [u8; PAGE_BYTES]) -> bool {
-        if address == 0x1000 {
-            page[..self.0.len()].copy_from_slice(&self.0);
+    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        for (at, byte) in (address..).zip(bytes) {
+            *byte = at.checked_sub(0x1000).and_then(|n| self.0.get(n as usize)).copied().unwrap_or(0);
         }
-        matches!(address, 0x1000 | 0x2000)
+        matches!(address / PAGE_BYTES as u64, 1 | 2)
     }
 }
 

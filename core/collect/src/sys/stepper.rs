@@ -69,8 +69,16 @@ pub enum Ending {
     Late,
     /// A system call comes next.
     SystemCall,
-    /// An instruction that cannot be followed would come next, or one that reads what cannot be read.
+    /// An instruction that cannot be followed would come next.
     Unfollowable,
+    /// An instruction would come next that reads or writes what cannot be read.
+    Unreadable,
+    /// It read more memory than is copied.
+    TooMuchMemory,
+    /// An exception would come next.
+    Fault,
+    /// Code of 32 bits is not followed.
+    Narrow,
     /// What was computed is not what the thread did: the last address is the wrong one.
     Differs,
     /// Refused: the thread was not running when its time came.
@@ -90,7 +98,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 17] = [
+    const ALL: [Ending; 21] = [
         Ending::Complete,
         Ending::Signal,
         Ending::Stopped,
@@ -100,6 +108,10 @@ impl Ending {
         Ending::Late,
         Ending::SystemCall,
         Ending::Unfollowable,
+        Ending::Unreadable,
+        Ending::TooMuchMemory,
+        Ending::Fault,
+        Ending::Narrow,
         Ending::Differs,
         Ending::NotRunning,
         Ending::InKernel,

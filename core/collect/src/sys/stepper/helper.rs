@@ -170,7 +170,10 @@ impl Burst<'_> {
             End::SystemCall => Ending::SystemCall,
             End::Repeating => Ending::Repeating,
             End::Late => Ending::Late,
-            End::Unknown | End::Unreadable | End::Fault => Ending::Unfollowable,
+            End::Unknown => Ending::Unfollowable,
+            End::Unreadable => Ending::Unreadable,
+            End::TooMuchMemory => Ending::TooMuchMemory,
+            End::Fault => Ending::Fault,
         };
         let checked = if is_checked { self.check() } else { Ok(()) };
         checked.err().unwrap_or(Over(ending, 0))

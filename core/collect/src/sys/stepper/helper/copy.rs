@@ -8,7 +8,7 @@ use std::{arch::x86_64::__cpuid_count, mem, ptr};
 use crate::{
     follow::{
         Thread,
-        memory::{Fetch, Memory, PAGE_BYTES},
+        memory::{Fetch, Memory},
     },
     sys::{native::Registers, stepper::Ending},
 };
@@ -34,7 +34,7 @@ pub fn thread(tid: libc::pid_t) -> Result<Thread<Remote>, Ending> {
         (got == 0).then_some(user).ok_or(Ending::Exited)?
     };
     if user.cs != USER_CS {
-        return Err(Ending::Unfollowable);
+        return Err(Ending::Narrow);
     }
     let mut registers = Box::new(Registers::new());
     registers.general = [
@@ -100,12 +100,12 @@ pub struct Remote {
 }
 
 impl Fetch for Remote {
-    fn page(&mut self, address: u64, page: &mut [u8; PAGE_BYTES]) -> bool {
-        let local = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: PAGE_BYTES };
-        let remote =
-            libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: PAGE_BYTES };
-        // SAFETY: the kernel writes at most a page to the live buffer; the other address is the thread's.
+    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        let length = bytes.len();
+        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: length };
+        let remote = libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: length };
+        // SAFETY: the kernel writes at most so many bytes to the live buffer; the other address is the thread's.
         let read = unsafe { libc::process_vm_readv(self.tid, &raw const local, 1, &raw const remote, 1, 0) };
-        read == PAGE_BYTES as isize
+        read == length as isize
     }
 }
