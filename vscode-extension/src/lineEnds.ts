@@ -3,6 +3,10 @@
 import * as vscode from 'vscode';
 import { lineEnds, type LineEnd, type Marks, type Shown } from './lineText';
 
+/** Beyond the end of any line. The editor takes it for the line's end as it is when it draws, which what is typed meanwhile may have
+ *  moved. */
+const endOfLine = 2 ** 30 - 1;
+
 const tones: Record<LineEnd['tone'], string> = {
   cost: 'dwell.lineEnd', slower: 'dwell.change.slower', faster: 'dwell.change.faster', stale: 'dwell.stale',
 };
@@ -18,7 +22,7 @@ export class LineEnds implements vscode.Disposable {
     const { document } = editor;
     const ends = lineEnds(marks, shown);
     const after = ({ line }: LineEnd, contentText: string, colour: string, margin: string): vscode.DecorationOptions =>
-      ({ range: document.lineAt(line).range, renderOptions: { after: { contentText, color: new vscode.ThemeColor(colour), margin } } });
+      ({ range: new vscode.Range(line, 0, line, endOfLine), renderOptions: { after: { contentText, color: new vscode.ThemeColor(colour), margin } } });
     editor.setDecorations(this.bar, ends.filter(({ bar }) => bar !== '').map((end) => after(end, end.bar, `dwell.heat.${end.heat}`, '0 0 0 2ch')));
     editor.setDecorations(this.words, ends.map((end) => after(end, end.text, tones[end.tone], end.bar === '' ? '0 0 0 2ch' : '0 0 0 1ch')));
     this.last.set(document.uri.toString(), ends);
