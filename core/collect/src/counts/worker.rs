@@ -8,11 +8,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
-    sync::{
-        Arc,
-        atomic::Ordering,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::{Arc, atomic::Ordering},
     thread::sleep,
     time::Duration,
 };
@@ -20,7 +16,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    Message, RawCount, Seen, Shared, Watched,
+    Inbox, RawCount, Seen, Shared, Watched,
     candidates::{Candidates, Word},
     series::{INTERVAL_NS_MAX, Series, Span},
     tally::{Executions, OfExecution, Round, Tally},
@@ -33,7 +29,7 @@ use crate::{
     random::Random,
     source::now_ns,
     sys::{
-        process_memory::{read_words, thread_cpu_time},
+        process_memory::{read_words, thread_cpu_time, wake_in_time},
         watchpoint::{Watchpoint, Write},
     },
 };
@@ -48,15 +44,12 @@ const WORDS_MAX: usize = 48;
 const WATCHED_MAX: usize = 4;
 /// Threads of a process that are watched.
 const THREADS_MAX: usize = 64;
-/// Writes of a round until a word is verified, and later.
-const WRITES_FIRST: i32 = 12;
-const WRITES_LATER: i32 = 5;
 /// A round lasts no longer, until all words are verified and later.
 const ROUND_NS_FIRST: u64 = 20_000_000;
 const ROUND_NS_LATER: u64 = 6_000_000;
 /// The mean time from one round in a process to the next, until all words are verified and later.
 const ROUND_EVERY_NS_FIRST: f64 = 50e6;
-const ROUND_EVERY_NS_LATER: f64 = 400e6;
+const ROUND_EVERY_NS_LATER: f64 = 250e6;
 /// Watched words are looked at so often.
 const LOOK: Duration = Duration::from_micros(300);
 /// What a write that a watchpoint traps costs, and setting one: measured on a virtual machine with Zen 3 cores.
@@ -65,7 +58,11 @@ const SETTING_NS: u64 = 20_000;
 /// What may be spent before the target has run for long.
 const ADVANCE_NS: f64 = 6e6;
 /// What must be left to spend for reading to go on after a pause: a stretch that is long enough to say something.
-const RESUME_NS: f64 = 2e6;
+const RESUME_NS: f64 = 0.5e6;
+/// Samples wait no longer than that.
+const INBOX_NS_MAX: u64 = 100_000_000;
+/// Whether a pause is over is asked so often.
+const PAUSE_NS: u64 = 50_000_000;
 /// The share of an execution's samples that its one process must have.
 const ONE_PROCESS_SHARE: f64 = 0.97;
 /// Times of samples that are kept of a process.
@@ -119,23 +116,20 @@ impl Worker {
     }
 
     /// Works until it is told to end.
-    pub fn run(mut self, messages: &Receiver<Message>) {
-        loop {
-            match messages.recv_timeout(self.until_due()) {
-                Ok(Message::Samples { seen, complete_ns, cpu_ns }) => {
-                    (self.complete_ns, self.cpu_ns) = (complete_ns, cpu_ns);
-                    let may_spend = self.may_spend();
-                    seen.iter().for_each(|seen| self.sample(seen, may_spend));
-                    self.emit();
-                    self.account();
-                    if complete_ns == u64::MAX {
-                        return; // Nothing comes after.
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+    pub fn run(mut self) {
+        wake_in_time();
+        while self.complete_ns != u64::MAX {
+            let Inbox { seen, complete_ns, cpu_ns } = self.shared.await_inbox(self.until_due());
+            if complete_ns > self.complete_ns {
+                (self.complete_ns, self.cpu_ns) = (complete_ns, cpu_ns);
+                let may_spend = self.may_spend();
+                seen.iter().for_each(|seen| self.sample(seen, may_spend));
+                self.emit();
+                self.account();
             }
-            self.work();
+            if complete_ns != u64::MAX {
+                self.work();
+            }
         }
     }
 
@@ -143,7 +137,7 @@ impl Worker {
         let due = |tracked: &Tracked| tracked.next_read_ns.min(tracked.next_round_ns);
         let next_ns = self.processes.values().filter(|t| !t.words.is_empty()).map(due).min();
         let left_ns = next_ns.map_or(INTERVAL_NS_MAX, |next_ns| next_ns.saturating_sub(now_ns()));
-        Duration::from_nanos(left_ns.clamp(200_000, INTERVAL_NS_MAX))
+        Duration::from_nanos(left_ns.clamp(10_000, INBOX_NS_MAX))
     }
 
     fn spent_ns(&self) -> u64 {
@@ -306,7 +300,8 @@ impl Worker {
         let jitter = 0.75 + 0.5 * self.random.uniform();
         tracked.next_read_ns = time_ns + (interval_ns as f64 * jitter) as u64;
         if is_paused {
-            tracked.next_round_ns = tracked.next_round_ns.max(time_ns + INTERVAL_NS_MAX);
+            tracked.next_read_ns = tracked.next_read_ns.min(time_ns + PAUSE_NS);
+            tracked.next_round_ns = tracked.next_round_ns.max(time_ns + PAUSE_NS);
         }
         self.shared.output().record.reads += u64::from(!addresses.is_empty());
         refused.into_values().for_each(|cause| self.refuse(cause));
@@ -450,7 +445,7 @@ fn watch<'t>(
     let begin_ns = now_ns();
     let mut watches: Vec<(i32, io::Result<Watchpoint>)> = tallies
         .map(|tally| {
-            let writes = if tally.is_verified() { WRITES_LATER } else { WRITES_FIRST };
+            let writes = tally.writes_wanted();
             (writes, Watchpoint::set(tids, tally.word.address, tally.word.size, writes))
         })
         .collect();
