@@ -42,6 +42,12 @@ impl Registers {
         self.0[position(number)]
     }
 
+    /// Sets a general register of x86-64.
+    #[cfg(test)]
+    pub fn set_general(&mut self, number: u8, value: u64) {
+        self.0[position(number)] = value;
+    }
+
     /// Of a sample in the kernel: the user's instruction that faulted, made a system call or was interrupted. On x86-64
     /// `syscall` leaves its successor in rcx and the flags in r11, which tells it from the others; on AArch64 a system call
     /// shows as its successor.

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fs::File, os::unix::fs::FileExt};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::writers::{CODE_BYTES, Run, Writer};
+use super::writers::{CODE_BYTES, Run, Writer, Written, written};
 use crate::branch::Registers;
 
 /// Samples that must agree on the address of a writer's word …
@@ -18,6 +18,10 @@ const AGREEING_SHARE: f64 = 0.8;
 const ADDRESSES_MAX: usize = 8;
 /// Places of code that are decoded in a process.
 const RUNS_MAX: usize = 1 << 14;
+/// Sampled places that are remembered.
+const MET_MAX: usize = 1 << 17;
+/// The longest instruction.
+const INSTRUCTION_BYTES_MAX: usize = 15;
 /// How far before an instruction a run may begin that has it.
 const BEFORE_BYTES: u64 = 160;
 /// Runs that are tried to find an instruction.
@@ -35,6 +39,8 @@ pub struct Word {
 /// What is known of a process's code.
 #[derive(Default)]
 pub struct Candidates {
+    /// Places that were sampled.
+    met: FxHashSet<u64>,
     decoded: BTreeSet<u64>,
     /// Writers by the place from whose registers their address is known.
     seen: FxHashMap<u64, Vec<Writer>>,
@@ -63,11 +69,30 @@ impl Addresses {
         }
         1
     }
+
+    /// The share of the samples that have this address, and its logarithmic error. Other addresses may have their executions in less
+    /// time, or be met when no sample is taken.
+    fn share_of(&self, address: u64) -> (f64, f64) {
+        let agreeing = self.by_address.iter().find(|(known, _)| *known == address).map_or(0, |(_, n)| *n);
+        let samples = f64::from(self.samples.max(1));
+        let share = f64::from(agreeing) / samples;
+        let binomial = share * (1.0 - share) / samples;
+        let unseen = 0.5 / (samples + 2.0);
+        let deviation = (binomial + unseen * unseen + (0.5 * (1.0 - share)).powi(2)).sqrt();
+        (share, deviation / share.max(1e-3))
+    }
 }
 
 impl Candidates {
     /// Takes a sample in. Returns a word that enough samples agree on by now, once.
     pub fn sample(&mut self, memory: &File, pc: u64, registers: &Registers) -> Option<Word> {
+        // What is sampled once is seldom worth its decoding.
+        if self.met.insert(pc) {
+            if self.met.len() > MET_MAX {
+                self.met.clear();
+            }
+            return None;
+        }
         self.decode(memory, pc, true);
         let mut found = None;
         for writer in self.seen.get(&pc).into_iter().flatten() {
@@ -82,6 +107,15 @@ impl Candidates {
             }
         }
         found
+    }
+
+    /// The share of a writer's writes that are to this word, and the logarithmic error of that: what the registers of its samples say.
+    pub fn share_of(&self, writer: &Writer, word: Word) -> (f64, f64) {
+        match self.addresses.get(&writer.pc) {
+            _ if writer.operand.base.is_none() => (1.0, 0.0),
+            Some(addresses) => addresses.share_of(word.address),
+            None => (0.0, 0.0),
+        }
     }
 
     fn decode(&mut self, memory: &File, pc: u64, and_targets: bool) {
@@ -103,8 +137,14 @@ impl Candidates {
         }
     }
 
-    /// The writer of a word that ends at `next_pc`, if it adds a constant.
-    pub fn writer(&mut self, memory: &File, next_pc: u64, size: u8) -> Option<Writer> {
+    /// How the instruction that ends at `next_pc` wrote to a word, given the registers after it.
+    pub fn written(
+        &mut self,
+        memory: &File,
+        next_pc: u64,
+        word: Word,
+        registers: Option<&Registers>,
+    ) -> Option<Written> {
         if !self.by_next_pc.contains_key(&next_pc) {
             let starts = self.decoded.range(next_pc.saturating_sub(BEFORE_BYTES)..next_pc).rev();
             for start in starts.take(BEFORE_RUNS) {
@@ -115,7 +155,19 @@ impl Candidates {
                 }
             }
         }
-        self.by_next_pc.get(&next_pc).filter(|writer| writer.operand.size == size).copied()
+        if let Some(writer) = self.by_next_pc.get(&next_pc) {
+            return (writer.operand.size >= word.size).then_some(Written::Added(*writer));
+        }
+        let mut code = [0; INSTRUCTION_BYTES_MAX];
+        memory.read_exact_at(&mut code, next_pc.wrapping_sub(INSTRUCTION_BYTES_MAX as u64)).ok()?;
+        let found = written(&code, next_pc, word.address, registers?)?;
+        if let Written::Added(writer) = found {
+            self.by_next_pc.insert(next_pc, writer);
+        }
+        match found {
+            Written::Added(writer) if writer.operand.size < word.size => None,
+            found => Some(found),
+        }
     }
 }
 

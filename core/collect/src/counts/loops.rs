@@ -369,7 +369,7 @@ impl Graph {
             .collect();
         exits.sort_unstable();
         exits.dedup();
-        Some(Counter {
+        let counter = Counter {
             writer,
             register,
             step,
@@ -380,7 +380,10 @@ impl Graph {
             has_calls: blocks().any(|block| block.has_call),
             instructions_min: self.shortest_cycle(writers[0], &body),
             body: blocks().map(|block| block.range.clone()).collect(),
-        })
+        };
+        // Where instructions overlap it is not known which of them an offset belongs to.
+        let overlaps = counter.exits.iter().any(|exit| counter.holds(*exit));
+        (!overlaps).then_some(counter)
     }
 
     /// The fewest instructions from a block back to it within a body, the block's own included.

@@ -17,11 +17,11 @@ mod writers;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Condvar, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Sender, channel},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use dwell_profile::CountsRecord;
@@ -77,16 +77,24 @@ pub struct Watched {
     pub until_ns: u64,
 }
 
-/// What the thread is told.
-enum Message {
-    /// Samples in order of time; all before `complete_ns` have come. `u64::MAX` ends the thread.
-    Samples { seen: Vec<Seen>, complete_ns: u64, cpu_ns: f64 },
+/// What waits for the thread.
+#[derive(Default)]
+struct Inbox {
+    /// Samples in order of time.
+    seen: Vec<Seen>,
+    /// All samples before have come; `u64::MAX` ends the thread.
+    complete_ns: u64,
+    /// CPU time of the target so far.
+    cpu_ns: f64,
 }
 
 /// What both threads know.
 struct Shared {
     /// When the watchpoint was set that is set now; `u64::MAX`: none is.
     watching_since_ns: AtomicU64,
+    inbox: Mutex<Inbox>,
+    /// Nothing comes after what is in the inbox.
+    is_last: Condvar,
     /// What the other thread has not taken yet.
     output: Mutex<Output>,
 }
@@ -99,6 +107,16 @@ struct Output {
 }
 
 impl Shared {
+    /// What has come, after at most so long; samples are in no hurry, and waking a thread for them costs more than they do.
+    fn await_inbox(&self, longest: Duration) -> Inbox {
+        let inbox = self.inbox.lock().unwrap_or_else(|error| error.into_inner());
+        let waits = |inbox: &mut Inbox| inbox.complete_ns != u64::MAX;
+        let (mut inbox, _) =
+            self.is_last.wait_timeout_while(inbox, longest, waits).unwrap_or_else(|error| error.into_inner());
+        let seen = std::mem::take(&mut inbox.seen);
+        Inbox { seen, ..*inbox }
+    }
+
     fn output(&self) -> MutexGuard<'_, Output> {
         self.output.lock().unwrap_or_else(|error| error.into_inner())
     }
@@ -107,7 +125,6 @@ impl Shared {
 /// Counts executions by words in memory.
 pub struct Odometers {
     shared: Arc<Shared>,
-    messages: Sender<Message>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -116,17 +133,26 @@ impl Odometers {
     pub fn start(budget_percent: f64) -> Self {
         let record = CountsRecord { budget_percent, ..CountsRecord::default() };
         let output = Mutex::new(Output { record, ..Output::default() });
-        let shared = Arc::new(Shared { watching_since_ns: AtomicU64::new(u64::MAX), output });
-        let (messages, received) = channel();
+        let shared = Arc::new(Shared {
+            watching_since_ns: AtomicU64::new(u64::MAX),
+            inbox: Mutex::default(),
+            is_last: Condvar::new(),
+            output,
+        });
         let worker = Worker::new(shared.clone(), budget_percent / 100.0);
         let thread = std::thread::Builder::new().name("dwell-odometers".to_owned());
-        let thread = thread.spawn(move || worker.run(&received)).ok();
-        Odometers { shared, messages, thread }
+        let thread = thread.spawn(move || worker.run()).ok();
+        Odometers { shared, thread }
     }
 
     /// Hands samples on; all before `complete_ns` have come.
     pub fn offer(&self, seen: Vec<Seen>, complete_ns: u64, cpu_ns: f64) {
-        let _ = self.messages.send(Message::Samples { seen, complete_ns, cpu_ns });
+        if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            return;
+        }
+        let mut inbox = self.shared.inbox.lock().unwrap_or_else(|error| error.into_inner());
+        inbox.seen.extend(seen);
+        (inbox.complete_ns, inbox.cpu_ns) = (complete_ns, cpu_ns);
     }
 
     /// The watchpoints that were set since the last call, and since when one is set that is not among them. Samples from then on
@@ -145,6 +171,7 @@ impl Odometers {
     /// Lets the thread count what it has all samples of, and ends it.
     pub fn finish(&mut self, seen: Vec<Seen>, cpu_ns: f64) {
         self.offer(seen, u64::MAX, cpu_ns);
+        self.shared.is_last.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // A panic there has been reported; what it had counted is there.
         }

@@ -1,23 +1,32 @@
 //! The values of a word over time → by how much it counted, or why it is not believed.
 //!
 //! Enters: values with the times of their reads, moments at which a watchpoint disturbed the program, and confirmations that the word's
-//! writers are still the same. Leaves: [`Counted`]: how much was added in spans of undisturbed time. Never here: I/O, clocks.
+//! writers are still the same. Leaves: [`Span`]s: how much was added in stretches of undisturbed time. Never here: I/O, clocks.
 //!
-//! A word that goes back was set anew (or its memory is another's by now): it is not believed, nor is what it counted before. (Counting
-//! between such moments gave 0.67 of the truth in xz: they come where the rate is another.)
-//! The interval to the next read is at most half the time since the word last went back, so that at any steady rate a word that is set to
-//! zero is below its last value when it is read next: it cannot be set unseen. What was never confirmed never counts.
+//! A word that goes back was set anew between two reads. What was added between them is known only within limits: at least what the
+//! word holds now (if it begins at zero), at most what it counts in that time elsewhere. A span keeps the time of such reads, so that its
+//! error is known. Reads follow each other fast enough to make that time a small part of all: after a word went back the interval begins
+//! at its minimum and grows with the time since, up to a share of the mean time between two such moments, so that at any steady rate a
+//! word that is set to zero is below its last value when it is read next: it cannot be set unseen. What was never confirmed never counts.
 
 /// The longest interval between reads.
 pub const INTERVAL_NS_MAX: u64 = 250_000_000;
-/// The shortest.
-pub const INTERVAL_NS_MIN: u64 = 1_000_000;
+/// The shortest: the first, and shorter ones for words that go back too often for it.
+const INTERVALS_NS_MIN: [u64; 3] = [1_000_000, 250_000, 60_000];
+/// Reads between two moments at which a word goes back.
+const READS_PER_RESET: u64 = 16;
 /// Reads that moved before a word is judged.
 const JUDGED_MOVES: u32 = 20;
+/// Moments at which a word went back before it is judged by them.
+const BROKEN_JUDGED: u32 = 3;
+/// Share of the time between reads that differ that may lie before those that went back.
+const BROKEN_SHARE_MAX: f64 = 0.2;
 /// The rate that nine of ten reads are below, over the one that one of ten is below.
 const SPREAD_MAX: f64 = 40.0;
 /// Rates that are remembered.
 const RATES_MAX: usize = 512;
+/// Spans that wait for a confirmation.
+const UNCONFIRMED_MAX: usize = 1024;
 /// The shortest time between two executions of an instruction that adds to memory: what it stored it must load again.
 const EXECUTION_NS_MIN: f64 = 0.2;
 
@@ -30,13 +39,21 @@ pub enum Doubt {
     Varies,
 }
 
-/// What was added while nothing disturbed the program.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// The sum of the differences, in the direction of the steps.
+/// What was added in a stretch of time in which nothing disturbed the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// From when …
+    pub begin_ns: u64,
+    /// … until when.
+    pub end_ns: u64,
+    /// The sum of the differences, in the direction of the steps, without those of reads that were behind the ones before.
     pub added: u64,
-    /// The spans of time in which they were made: begin and end, in ns.
-    pub spans: Vec<(u64, u64)>,
+    /// The time between those that moved and the ones before them.
+    pub moved_ns: u64,
+    /// The time between those that were behind and the ones before them.
+    pub broken_ns: u64,
+    /// The least that was added in that time.
+    pub broken_added: u64,
 }
 
 /// A word's values.
@@ -45,15 +62,20 @@ pub struct Series {
     bits: u32,
     step: i64,
     last: Option<(u64, u64)>,
-    /// The last value before a watchpoint was set, until the next is read.
-    before_cut: Option<u64>,
-    /// When the span began that goes on.
-    span_ns: u64,
-    /// Since when it did not go back.
+    /// The span that goes on.
+    span: Span,
+    /// Spans that wait for a confirmation.
+    unconfirmed: Vec<Span>,
+    /// When it went back last, or was read first.
     forward_ns: Option<u64>,
-    unconfirmed: Counted,
+    /// The shortest interval, of [`INTERVALS_NS_MIN`].
+    level: usize,
     moves: u32,
-    backward: u32,
+    broken: u32,
+    /// Time between reads that followed each other: of all, of those that moved on, of those that went back.
+    read_ns: u64,
+    moved_ns: u64,
+    broken_ns: u64,
     rates: Vec<f64>,
     doubt: Option<Doubt>,
 }
@@ -66,12 +88,15 @@ impl Series {
             bits: 8 * u32::from(size),
             step,
             last: None,
-            before_cut: None,
-            span_ns: 0,
+            span: Span::default(),
+            unconfirmed: Vec::new(),
             forward_ns: None,
-            unconfirmed: Counted::default(),
+            level: 0,
             moves: 0,
-            backward: 0,
+            broken: 0,
+            read_ns: 0,
+            moved_ns: 0,
+            broken_ns: 0,
             rates: Vec::new(),
             doubt: None,
         }
@@ -85,30 +110,34 @@ impl Series {
     /// Takes a read in.
     pub fn read(&mut self, time_ns: u64, value: u64) {
         let Some((last_ns, last)) = self.last.replace((time_ns, value)) else {
-            self.span_ns = time_ns;
+            self.span = Span { begin_ns: time_ns, end_ns: time_ns, ..Span::default() };
             self.forward_ns.get_or_insert(time_ns);
-            if self.before_cut.take().is_some_and(|before| self.difference(before, value) < 0) {
-                self.backward += 1;
-                self.judge();
-            }
             return;
         };
-        let elapsed_ns = time_ns.saturating_sub(last_ns).max(1) as f64;
+        let elapsed_ns = time_ns.saturating_sub(last_ns).max(1);
         let difference = self.difference(last, value);
+        self.span.end_ns = time_ns;
+        self.read_ns += elapsed_ns;
         if difference == 0 {
             return;
         }
         self.moves += 1;
-        let most = elapsed_ns / EXECUTION_NS_MIN * 4096.0;
+        let most = (elapsed_ns as f64 / EXECUTION_NS_MIN + 1.0) * 4096.0;
         if difference < 0 || difference as f64 > most || difference % self.step.abs() != 0 {
-            self.backward += 1;
+            self.broken += 1;
+            self.broken_ns += elapsed_ns;
             self.forward_ns = Some(time_ns);
-            self.forget();
-            self.span_ns = time_ns;
+            self.span.broken_ns += elapsed_ns;
+            let since_zero = self.difference(0, value);
+            if difference < 0 && self.step > 0 && since_zero > 0 && since_zero as f64 <= most {
+                self.span.broken_added = self.span.broken_added.saturating_add(since_zero as u64);
+            }
         } else {
-            self.unconfirmed.added = self.unconfirmed.added.saturating_add(difference as u64);
+            self.moved_ns += elapsed_ns;
+            self.span.moved_ns += elapsed_ns;
+            self.span.added = self.span.added.saturating_add(difference as u64);
             if self.rates.len() < RATES_MAX {
-                self.rates.push(difference as f64 / elapsed_ns);
+                self.rates.push(difference as f64 / elapsed_ns as f64);
             }
         }
         self.judge();
@@ -122,12 +151,17 @@ impl Series {
     }
 
     fn judge(&mut self) {
-        if self.backward > 0 {
-            self.doubt = Some(Doubt::GoesBack);
+        if self.moves < JUDGED_MOVES || self.doubt.is_some() {
             return;
         }
-        let is_time = self.rates.len() >= JUDGED_MOVES as usize && self.rates.len().is_power_of_two();
-        if self.moves >= JUDGED_MOVES && self.doubt.is_none() && is_time {
+        let is_often = self.broken >= BROKEN_JUDGED;
+        if is_often && self.broken_ns as f64 > BROKEN_SHARE_MAX * (self.moved_ns + self.broken_ns) as f64 {
+            if self.level + 1 < INTERVALS_NS_MIN.len() {
+                *self = Series { level: self.level + 1, ..Series::new((self.bits / 8) as u8, self.step) };
+            } else {
+                self.doubt = Some(Doubt::GoesBack);
+            }
+        } else if self.rates.len() >= JUDGED_MOVES as usize && self.rates.len().is_power_of_two() {
             let mut rates = self.rates.clone();
             rates.sort_unstable_by(f64::total_cmp);
             let at = |share: f64| rates[(share * (rates.len() - 1) as f64) as usize];
@@ -137,30 +171,30 @@ impl Series {
         }
     }
 
-    /// A watchpoint is about to disturb the program: what is added from the last read on does not count.
+    /// A watchpoint is about to disturb the program, or nothing is read for a while: what is added from the last read on does not count.
     pub fn cut(&mut self) {
-        if let Some((last_ns, last)) = self.last.take() {
-            self.before_cut = Some(last);
-            if last_ns > self.span_ns {
-                self.unconfirmed.spans.push((self.span_ns, last_ns));
+        if self.last.take().is_some() && self.span.end_ns > self.span.begin_ns {
+            if self.unconfirmed.len() >= UNCONFIRMED_MAX {
+                self.unconfirmed.clear();
             }
+            self.unconfirmed.push(self.span);
         }
     }
 
-    /// What was read since the last confirmation does not count.
-    pub fn forget(&mut self) {
-        self.unconfirmed = Counted::default();
-    }
-
     /// The writers are still the same, as was found out after the last [`Series::cut`]: what was read until then counts.
-    pub fn confirm(&mut self) -> Counted {
+    pub fn confirm(&mut self) -> Vec<Span> {
         let is_judged = self.moves >= JUDGED_MOVES && self.doubt.is_none();
-        if is_judged { std::mem::take(&mut self.unconfirmed) } else { Counted::default() }
+        if is_judged { std::mem::take(&mut self.unconfirmed) } else { Vec::new() }
     }
 
     /// Why it is not believed.
     pub fn doubt(&self) -> Option<Doubt> {
         self.doubt
+    }
+
+    /// Whether it goes back now and then: what it adds is known only where it is read often.
+    pub fn goes_back(&self) -> bool {
+        self.level > 0 || self.broken > 0
     }
 
     /// When it should be read next, if it was read last at `now_ns`.
@@ -169,8 +203,12 @@ impl Series {
         // No more than a quarter of the numbers there are may pass, or it is not known how often they did.
         let fastest = self.rates.iter().copied().fold(1e-12, f64::max);
         let until_wrap = ((1_u64 << (self.bits - 2).min(62)) as f64 / (4.0 * fastest)).min(1e15) as u64;
-        let settled = if self.moves < JUDGED_MOVES { INTERVAL_NS_MIN } else { forward_ns / 4 };
-        settled.min(until_wrap).clamp(INTERVAL_NS_MIN, INTERVAL_NS_MAX)
+        let between_resets = match self.broken {
+            0 => u64::MAX,
+            broken => self.read_ns / u64::from(broken) / READS_PER_RESET,
+        };
+        let settled = forward_ns / if self.moves < JUDGED_MOVES { READS_PER_RESET } else { 4 };
+        settled.min(between_resets).min(until_wrap).clamp(INTERVALS_NS_MIN[self.level], INTERVAL_NS_MAX)
     }
 }
 
@@ -182,79 +220,86 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Reads a word as the reader would, with a confirmation each 200 ms, for 4 s; `word` says the value at a time, `truth` how much
-    /// was added up to it. What was counted over what was added in the same spans, and why it was not believed.
+    /// was added up to it. What was counted at least and at most over what was added in the same spans, and why it was not believed.
     fn simulate(
         size: u8,
         step: i64,
         word: impl Fn(f64) -> u64,
         truth: impl Fn(f64) -> f64,
-    ) -> (Option<f64>, Option<Doubt>) {
-        let (mut counted, mut true_sum) = (0.0, 0.0);
+    ) -> (Option<(f64, f64)>, Option<Doubt>) {
         let mut random = Random::new(7);
         let mut series = Series::new(size, step);
         let (mut now_ns, mut next_ns) = (5 * MS, 200 * MS);
+        let mut spans: Vec<Span> = Vec::new();
         while now_ns < 4000 * MS && series.doubt().is_none() {
             series.read(now_ns, word(now_ns as f64 * 1e-9));
             if now_ns >= next_ns {
                 next_ns += 200 * MS;
                 series.cut();
-                let part = series.confirm();
-                counted += part.added as f64;
-                true_sum += part
-                    .spans
-                    .iter()
-                    .map(|(begin, end)| truth(*end as f64 * 1e-9) - truth(*begin as f64 * 1e-9))
-                    .sum::<f64>();
+                spans.extend(series.confirm());
                 now_ns += MS;
+                continue;
             }
-            now_ns += series.interval_ns(now_ns) + (random.uniform() * 2e5) as u64;
+            now_ns += (series.interval_ns(now_ns) as f64 * (0.8 + 0.4 * random.uniform())) as u64;
         }
-        ((true_sum > 0.0).then(|| counted / true_sum), series.doubt())
+        let sum = |of: &dyn Fn(&Span) -> f64| spans.iter().map(of).sum::<f64>();
+        let all = sum(&|span| truth(span.end_ns as f64 * 1e-9) - truth(span.begin_ns as f64 * 1e-9));
+        let (added, broken_ns) = (sum(&|span| span.added as f64), sum(&|span| span.broken_ns as f64));
+        let moved_ns = sum(&|span| span.moved_ns as f64);
+        let least = added + sum(&|span| span.broken_added as f64);
+        let most = added * (1.0 + broken_ns / moved_ns);
+        ((all > 0.0).then_some((least / all, most / all)), series.doubt())
     }
 
     #[test]
     fn what_only_grows_is_exact() {
+        let exact = |(counted, doubt): (Option<(f64, f64)>, Option<Doubt>)| {
+            let (least, most) = counted.unwrap();
+            assert!(
+                (least - 1.0).abs() < 1e-4 && (most - 1.0).abs() < 1e-4 && doubt.is_none(),
+                "{counted:?}"
+            );
+        };
         let rate = 3e6;
-        let (ratio, doubt) = simulate(8, 1, |t| (t * rate) as u64, |t| t * rate);
-        assert!((ratio.unwrap() - 1.0).abs() < 1e-4 && doubt.is_none(), "{ratio:?}");
-        let down = |t: f64| 0_u64.wrapping_sub(8 * (t * rate) as u64);
-        let (ratio, doubt) = simulate(8, -8, down, |t| 8.0 * t * rate);
-        assert!((ratio.unwrap() - 1.0).abs() < 1e-4 && doubt.is_none(), "{ratio:?}");
+        exact(simulate(8, 1, |t| (t * rate) as u64, |t| t * rate));
+        exact(simulate(8, -8, |t: f64| 0_u64.wrapping_sub(8 * (t * rate) as u64), |t| 8.0 * t * rate));
         // 32 bits that wrap twice a second.
         let rate = 8.6e9;
-        let (ratio, doubt) = simulate(4, 1, |t| (t * rate) as u64 & 0xffff_ffff, |t| t * rate);
-        assert!((ratio.unwrap() - 1.0).abs() < 1e-4 && doubt.is_none(), "{ratio:?}");
+        exact(simulate(4, 1, |t| (t * rate) as u64 & 0xffff_ffff, |t| t * rate));
     }
 
     #[test]
-    fn what_is_set_anew_now_and_then_is_counted_between() {
-        // Every 900 ms from zero.
-        let (rate, every) = (1e6, 0.9);
-        let (ratio, _) = simulate(8, 1, |t| ((t % every) * rate) as u64, |t| t * rate);
-        assert!(ratio.is_none_or(|r| (r - 1.0).abs() < 0.01), "{ratio:?}");
-        for millis in [3.0, 10.0, 37.0, 100.0, 333.0, 1500.0] {
+    fn what_is_set_anew_now_and_then_is_known_within_limits() {
+        let rate = 1e6;
+        for millis in [1.3, 4.0, 15.0, 37.0, 100.0, 333.0, 900.0, 1500.0] {
             let every = millis / 1e3;
-            let (ratio, doubt) = simulate(8, 1, |t| ((t % every) * rate) as u64, |t| t * rate);
-            assert_eq!(doubt, Some(Doubt::GoesBack), "{millis} ms");
-            assert!(ratio.is_none_or(|r| (r - 1.0).abs() < 0.02), "{millis} ms: {ratio:?} {doubt:?}");
+            let (counted, doubt) = simulate(8, 1, |t| ((t % every) * rate) as u64, |t| t * rate);
+            let (least, most) = counted.unwrap();
+            assert!(
+                doubt.is_none() && least <= 1.0001 && most >= 0.999,
+                "{millis} ms: {counted:?} {doubt:?}"
+            );
+            assert!(most - least < 0.1, "{millis} ms: {counted:?}");
         }
     }
 
     #[test]
     fn what_is_set_anew_all_the_time_is_refused() {
-        let (rate, every) = (1e6, 0.000_5);
-        let (ratio, doubt) = simulate(8, 1, |t| ((t % every) * rate) as u64, |t| t * rate);
-        assert_eq!((ratio, doubt), (None, Some(Doubt::GoesBack)));
+        for millis in [0.02, 0.1, 0.2] {
+            let (rate, every) = (1e6, millis / 1e3);
+            let (counted, doubt) = simulate(8, 1, |t| ((t % every) * rate) as u64, |t| t * rate);
+            assert_eq!((counted, doubt), (None, Some(Doubt::GoesBack)));
+        }
     }
 
     #[test]
     fn other_data_are_refused() {
         let noise = |t: f64| (t * 1e9) as u64 ^ ((t * 1e9) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let (ratio, doubt) = simulate(8, 1, noise, |t| t);
-        assert!(ratio.is_none() && doubt.is_some());
+        let (counted, doubt) = simulate(8, 1, noise, |t| t);
+        assert!(counted.is_none() && doubt.is_some());
         // Steps of 8 that are none.
-        let (ratio, _) = simulate(8, 8, |t| (t * 1e6) as u64, |t| t * 1e6);
-        assert!(ratio.is_none_or(|r| (r - 1.0).abs() < 0.02), "{ratio:?}");
+        let (counted, doubt) = simulate(8, 8, |t| (t * 1e6) as u64, |t| t * 1e6);
+        assert!(counted.is_none() && doubt == Some(Doubt::GoesBack), "{counted:?}");
     }
 
     #[test]
@@ -262,10 +307,20 @@ mod tests {
         let mut series = Series::new(8, 1);
         (0..30).for_each(|at| series.read(at * MS, at * 1000));
         series.cut();
-        assert_eq!(series.confirm(), Counted { added: 29_000, spans: vec![(0, 29 * MS)] });
+        let whole = Span { end_ns: 29 * MS, added: 29_000, moved_ns: 29 * MS, ..Span::default() };
+        assert_eq!(series.confirm(), [whole]);
         (40..50).for_each(|at| series.read(at * MS, at * 1000));
         series.read(50 * MS, 3);
         series.cut();
-        assert_eq!((series.doubt(), series.confirm()), (Some(Doubt::GoesBack), Counted::default()));
+        let broken = Span {
+            begin_ns: 40 * MS,
+            end_ns: 50 * MS,
+            added: 9000,
+            moved_ns: 9 * MS,
+            broken_ns: MS,
+            broken_added: 3,
+        };
+        assert_eq!(series.confirm(), [broken]);
+        assert_eq!(series.confirm(), []);
     }
 }

@@ -7,36 +7,46 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     candidates::Word,
-    series::{Counted, Doubt, Series},
+    series::{Doubt, Series, Span},
     writers::Writer,
 };
 
 /// Rounds of a watchpoint at different times before a word is believed.
 pub const ROUNDS_MIN: usize = 3;
+/// Writes of a round until a word is verified, later, and of a word that several instructions write.
+const WRITES_FIRST: i32 = 12;
+const WRITES_LATER: i32 = 4;
+const WRITES_SHARED: i32 = 20;
 /// Rounds without any write before a word that was never written is given up.
 const IDLE_ROUNDS_MAX: u32 = 4;
 /// Share of the writes that may come from instructions without a known step.
 const UNKNOWN_SHARE_MAX: f64 = 0.03;
 /// Logarithmic error of a word that counts, whoever reads it.
-const DEVIATION: f64 = 0.03;
+const DEVIATION: f64 = 0.02;
 /// The largest error of a count that is worth having.
-const DEVIATION_MAX: f64 = 0.2;
-/// Of the samples of an execution, the share that a word must have counted for. What a program does not count in the rest is not known.
-const COVERED_MIN: f64 = 0.7;
-/// The logarithmic error for the share of the time that a word did not count for: in the first quarter of a run xz executed instructions
-/// twice as often as later.
-const UNCOVERED_DEVIATION: f64 = 0.7;
+const DEVIATION_MAX: f64 = 0.08;
+/// The logarithmic error for the samples before and after all spans: in the first quarter of a run xz executed instructions twice as
+/// often as later.
+const OUTSIDE_DEVIATION: f64 = 0.5;
+/// Spans from which the rate's spread over time can be told.
+const SPANS_MIN: usize = 8;
+/// Share of an instruction's writes that must be to the word.
+const OWN_MIN: f64 = 0.8;
 /// Executions below which a count says too little.
 const EXECUTIONS_MIN: f64 = 2000.0;
+/// Spans that are kept apart; more are added up in pairs.
+const SPANS_MAX: usize = 512;
 
 /// An instruction's address, its executions, and the standard deviation of their logarithm.
-type Executed = (u64, f64, f64);
+pub type Executed = (u64, f64, f64);
 
 /// What a round of the watchpoint saw of a word.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
     /// Writes by known writers.
     pub known: Vec<Writer>,
+    /// Writes that set it anew.
+    pub set: u32,
     /// Writes by others.
     pub unknown: u32,
     /// The threads that wrote.
@@ -57,12 +67,33 @@ pub struct Tally {
     tids: BTreeSet<u32>,
     idle: u32,
     /// What was confirmed, and waits for the samples of its time.
-    pub pending: Vec<Counted>,
-    added: u64,
+    pub pending: Vec<Span>,
+    counted: Vec<Counted>,
+}
+
+/// What was counted in a span, or in several, and the execution's samples of the time.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    span: Span,
     samples: u64,
-    /// Samples that it counted for, ever.
-    covered: u64,
-    has_counted: bool,
+}
+
+/// The samples of an execution.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OfExecution {
+    /// All.
+    pub samples: u64,
+    /// Those before the first span and after the last.
+    pub outside: u64,
+}
+
+/// The executions that a word counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Executions {
+    /// Samples of the execution that they stand for.
+    pub samples: u64,
+    /// By instruction.
+    pub of: Vec<Executed>,
 }
 
 impl Tally {
@@ -77,10 +108,7 @@ impl Tally {
             tids: BTreeSet::new(),
             idle: 0,
             pending: Vec::new(),
-            added: 0,
-            samples: 0,
-            covered: 0,
-            has_counted: false,
+            counted: Vec::new(),
         }
     }
 
@@ -89,14 +117,18 @@ impl Tally {
         self.rounds.len() >= ROUNDS_MIN
     }
 
-    /// Whether anything was handed out.
-    pub fn has_counted(&self) -> bool {
-        self.has_counted
+    /// Writes that its next round should see: many until it is verified, and where several writers share it.
+    pub fn writes_wanted(&self) -> i32 {
+        match (self.is_verified(), self.writers.len()) {
+            (false, _) => WRITES_FIRST,
+            (true, 0 | 1) => WRITES_LATER,
+            (true, _) => WRITES_SHARED,
+        }
     }
 
     /// Takes a round in; what was read before it is confirmed by it. An error says why the word is not believed.
     pub fn round(&mut self, round: &Round) -> Result<(), &'static str> {
-        if round.known.is_empty() && round.unknown == 0 {
+        if round.known.is_empty() && round.set + round.unknown == 0 {
             self.idle += 1;
             let is_hopeless = self.rounds.is_empty() && self.idle >= IDLE_ROUNDS_MAX;
             return if is_hopeless { Err("not written while it was watched") } else { Ok(()) };
@@ -128,10 +160,7 @@ impl Tally {
         }
         let is_verified = self.is_verified();
         if let Some(series) = self.series.as_mut().filter(|_| is_verified) {
-            let counted = series.confirm();
-            if counted.added > 0 {
-                self.pending.push(counted);
-            }
+            self.pending.extend(series.confirm());
         }
         Ok(())
     }
@@ -144,34 +173,84 @@ impl Tally {
         })
     }
 
-    /// Adds what was counted while so many samples were taken.
-    pub fn add(&mut self, added: u64, samples: u64) {
-        self.added += added;
-        self.samples += samples;
-        self.covered += samples;
+    /// Adds a span, in which so many samples of the execution were taken.
+    pub fn add(&mut self, span: Span, samples: u64) {
+        if self.counted.len() >= SPANS_MAX {
+            let pairs = self.counted.chunks(2);
+            self.counted =
+                pairs.map(|pair| pair.iter().skip(1).fold(pair[0], |sum, next| sum.and(next))).collect();
+        }
+        self.counted.push(Counted { span, samples });
     }
 
-    /// Executions by instruction, and the samples they stand for, since the last call: address, executions, logarithmic error.
-    /// Nothing while that is too little, or too small a part of the execution's samples so far.
-    pub fn take(&mut self, samples_of_execution: u64) -> Option<(u64, Vec<Executed>)> {
+    /// From when until when it was read.
+    pub fn extent(&self) -> Option<(u64, u64)> {
+        Some((self.counted.first()?.span.begin_ns, self.counted.last()?.span.end_ns))
+    }
+
+    /// Executions by instruction, and the samples they stand for. An error says why there are none. `own` says of an instruction which
+    /// share of its writes is to this word, and the logarithmic error of that.
+    pub fn executions(
+        &self,
+        of_execution: OfExecution,
+        own: impl Fn(&Writer) -> (f64, f64),
+    ) -> Result<Executions, &'static str> {
+        let (added, spread) = self.added();
+        let samples: u64 = self.counted.iter().map(|counted| counted.samples).sum();
         let shares = self.shares();
         let per_write: f64 =
             shares.iter().map(|(pc, share, _)| share * self.writers[pc].step.unsigned_abs() as f64).sum();
-        let writes = self.added as f64 / per_write.max(1.0);
-        let covered = (self.covered as f64 / (samples_of_execution as f64).max(1.0)).min(1.0);
-        let is_enough = covered >= COVERED_MIN && (self.has_counted || writes >= EXECUTIONS_MIN);
-        if self.samples == 0 || !is_enough {
+        let writes = added / per_write.max(1.0);
+        if samples == 0 || writes < EXECUTIONS_MIN {
+            return Err("counted too little");
+        }
+        let all = of_execution.samples.max(samples) as f64;
+        let uncovered = 1.0 - samples as f64 / all;
+        // What was not read in between is like what was, as far as that is alike; what came before and after need not be.
+        let (between, outside) = match self.between() {
+            Some(deviation) => (deviation * uncovered.sqrt(), of_execution.outside as f64 / all),
+            None => (0.0, uncovered),
+        };
+        let outside = OUTSIDE_DEVIATION * outside;
+        let of: Vec<Executed> = shares
+            .into_iter()
+            .filter_map(|(pc, share, of_share)| {
+                let (own, of_own) = own(&self.writers[&pc]);
+                let errors = [of_share, of_own, DEVIATION, spread, between, outside];
+                let deviation = errors.iter().map(|error| error * error).sum::<f64>().sqrt();
+                (own >= OWN_MIN && deviation <= DEVIATION_MAX).then_some((
+                    pc,
+                    writes * share / own,
+                    deviation,
+                ))
+            })
+            .collect();
+        if of.is_empty() { Err("too uncertain") } else { Ok(Executions { samples, of }) }
+    }
+
+    /// What was added in all spans, and the logarithmic error that comes from moments at which the word went back.
+    fn added(&self) -> (f64, f64) {
+        let sum = |of: &dyn Fn(&Counted) -> u64| self.counted.iter().map(of).sum::<u64>() as f64;
+        let added = sum(&|counted| counted.span.added);
+        let broken_ns = sum(&|counted| counted.span.broken_ns);
+        let most = added / sum(&|counted| counted.span.moved_ns).max(1.0) * broken_ns;
+        let least = sum(&|counted| counted.span.broken_added).min(most);
+        let all = added + 0.5 * (least + most);
+        (all, 0.5 * (most - least) / all.max(1.0))
+    }
+
+    /// The logarithmic error of the rate, from its spread over the spans; `None` where they are too few.
+    fn between(&self) -> Option<f64> {
+        let spans = self.counted.len();
+        let added: f64 = self.counted.iter().map(|counted| counted.span.added as f64).sum();
+        let samples: f64 = self.counted.iter().map(|counted| counted.samples as f64).sum();
+        if spans < SPANS_MIN || added == 0.0 || samples == 0.0 {
             return None;
         }
-        self.has_counted = true;
-        let samples = std::mem::take(&mut self.samples);
-        self.added = 0;
-        let uncovered = UNCOVERED_DEVIATION * (1.0 - covered);
-        let counts = shares
-            .into_iter()
-            .map(|(pc, share, deviation)| (pc, writes * share, deviation.hypot(DEVIATION).hypot(uncovered)))
-            .filter(|(.., deviation)| *deviation <= DEVIATION_MAX);
-        Some((samples, counts.collect()))
+        let rate = added / samples;
+        let off = |counted: &Counted| (counted.span.added as f64 - rate * counted.samples as f64) / added;
+        let squares: f64 = self.counted.iter().map(|counted| off(counted).powi(2)).sum();
+        Some((squares * spans as f64 / (spans as f64 - 1.0)).sqrt())
     }
 
     /// Each writer's share of the writes, and the logarithmic error of that. Rounds are short stretches at random times: where
@@ -204,6 +283,21 @@ impl Tally {
     }
 }
 
+impl Counted {
+    fn and(self, next: &Counted) -> Counted {
+        let (a, b) = (self.span, next.span);
+        let span = Span {
+            begin_ns: a.begin_ns,
+            end_ns: b.end_ns,
+            added: a.added.saturating_add(b.added),
+            moved_ns: a.moved_ns + b.moved_ns,
+            broken_ns: a.broken_ns + b.broken_ns,
+            broken_added: a.broken_added.saturating_add(b.broken_added),
+        };
+        Counted { span, samples: self.samples + next.samples }
+    }
+}
+
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -220,55 +314,116 @@ mod tests {
 
     fn round(known: &[(u64, i64, usize)], unknown: u32, tids: &[u32]) -> Round {
         let known = known.iter().flat_map(|&(pc, step, n)| std::iter::repeat_n(writer(pc, step, false), n));
-        Round { known: known.collect(), unknown, tids: tids.iter().copied().collect() }
+        Round { known: known.collect(), set: 0, unknown, tids: tids.iter().copied().collect() }
     }
 
     fn tally() -> Tally {
         Tally::new(Word { address: 0x4000, size: 8 })
     }
 
-    #[test]
-    fn one_writer_has_all() {
+    /// A word after rounds with these writers, and spans of 100 ms with so much added and so many samples.
+    fn counted(rounds: &[Round], spans: &[(u64, u64)]) -> Tally {
         let mut tally = tally();
-        (0..3).for_each(|_| tally.round(&round(&[(0x10, 4, 16)], 0, &[7])).unwrap());
-        tally.add(4000, 10);
-        assert_eq!(tally.take(10), None, "too little yet");
-        tally.add(8000, 20);
-        assert_eq!(tally.take(30), Some((30, vec![(0x10, 3000.0, DEVIATION)])));
-        tally.add(4, 1);
-        assert_eq!(tally.take(31), Some((1, vec![(0x10, 1.0, DEVIATION)])));
+        rounds.iter().for_each(|round| tally.round(round).unwrap());
+        for ((added, samples), at) in spans.iter().zip(0..) {
+            let begin_ns = at * 100_000_000;
+            let span = Span { begin_ns, end_ns: begin_ns + 100_000_000, added: *added, ..Span::default() };
+            tally.add(span, *samples);
+        }
+        tally
+    }
+
+    fn alone(_: &Writer) -> (f64, f64) {
+        (1.0, 0.0)
+    }
+
+    fn one() -> Vec<Round> {
+        vec![round(&[(0x10, 4, 16)], 0, &[7]); 3]
+    }
+
+    fn of(samples: u64, outside: u64) -> OfExecution {
+        OfExecution { samples, outside }
     }
 
     #[test]
-    fn a_small_part_of_the_time_is_too_little() {
-        let mut tally = tally();
-        (0..3).for_each(|_| tally.round(&round(&[(0x10, 1, 16)], 0, &[7])).unwrap());
-        tally.add(1_000_000, 10);
-        assert_eq!(tally.take(100), None);
-        tally.add(8_000_000, 80);
-        let (samples, counts) = tally.take(100).unwrap();
-        assert!(samples == 90 && counts[0].1 == 9_000_000.0 && counts[0].2 > 0.07, "{counts:?}");
+    fn one_writer_has_all() {
+        let tally = counted(&one(), &[(4000, 100); 3]);
+        let counted = tally.executions(of(300, 0), alone).unwrap();
+        assert_eq!(counted, Executions { samples: 300, of: vec![(0x10, 3000.0, DEVIATION)] });
+        assert_eq!(tally.executions(of(400, 100), alone), Err("too uncertain"));
+        assert_eq!(
+            self::counted(&one(), &[(4000, 100)]).executions(of(100, 0), alone),
+            Err("counted too little")
+        );
+    }
+
+    #[test]
+    fn what_is_outside_of_spans_is_less_certain_than_what_is_between() {
+        let steady = counted(&one(), &[(40_000, 100); 10]);
+        let deviation = |tally: &Tally, of| tally.executions(of, alone).unwrap().of[0].2;
+        assert!((deviation(&steady, of(2000, 0)) - DEVIATION).abs() < 1e-9);
+        assert!(deviation(&steady, of(1100, 100)) > 0.045);
+        let unsteady = [(25_000, 100), (55_000, 100)].repeat(10);
+        let unsteady = counted(&one(), &unsteady);
+        assert!((deviation(&unsteady, of(2000, 0)) - DEVIATION).abs() < 1e-9, "all was counted");
+        let of_half = deviation(&unsteady, of(4000, 0));
+        assert!(of_half > 0.05 && of_half < 0.07, "{of_half}");
+    }
+
+    #[test]
+    fn moments_at_which_a_word_went_back_are_known_within_limits() {
+        let mut tally = counted(&one(), &[]);
+        for at in 0..10 {
+            let begin_ns = at * 100;
+            let span = Span {
+                begin_ns,
+                end_ns: begin_ns + 100,
+                added: 9000,
+                moved_ns: 90,
+                broken_ns: 10,
+                broken_added: 500,
+            };
+            tally.add(span, 10);
+        }
+        let (added, spread) = tally.added();
+        assert!(
+            (added - 97_500.0).abs() < 1.0 && (spread - 2500.0 / 97_500.0).abs() < 1e-6,
+            "{added} {spread}"
+        );
+    }
+
+    #[test]
+    fn many_spans_are_added_up() {
+        let tally = counted(&one(), &[(4000, 10); 2000]);
+        assert!(tally.counted.len() <= SPANS_MAX);
+        let counted = tally.executions(of(20_000, 0), alone).unwrap();
+        assert_eq!(counted, Executions { samples: 20_000, of: vec![(0x10, 2e6, DEVIATION)] });
+    }
+
+    #[test]
+    fn a_writer_of_other_words_is_executed_more_often() {
+        let tally = counted(&one(), &[(40_000, 100); 3]);
+        let counted = tally.executions(of(300, 0), |_| (0.9, 0.03)).unwrap();
+        assert!((counted.of[0].1 - 30_000.0 / 0.9).abs() < 1.0 && counted.of[0].2 > 0.036, "{counted:?}");
+        assert_eq!(tally.executions(of(300, 0), |_| (0.5, 0.03)), Err("too uncertain"));
     }
 
     #[test]
     fn several_writers_share() {
-        let mut tally = tally();
-        (0..10).for_each(|_| tally.round(&round(&[(0x10, 1, 12), (0x20, 2, 4)], 0, &[7])).unwrap());
-        tally.add(100_000, 10);
-        let (_, counts) = tally.take(10).unwrap();
-        assert_eq!(counts.len(), 2);
-        assert!((counts[0].1 - 60_000.0).abs() < 1.0 && (counts[1].1 - 20_000.0).abs() < 1.0, "{counts:?}");
+        let rounds = vec![round(&[(0x10, 1, 12), (0x20, 2, 4)], 0, &[7]); 100];
+        let counted = counted(&rounds, &[(100_000, 10)]).executions(of(10, 0), alone).unwrap();
+        assert_eq!(counted.of.len(), 2);
+        assert!(
+            (counted.of[0].1 - 60_000.0).abs() < 1.0 && (counted.of[1].1 - 20_000.0).abs() < 1.0,
+            "{counted:?}"
+        );
     }
 
     #[test]
     fn writers_that_take_turns_are_not_told_apart() {
-        let mut tally = tally();
-        for at in 0..6 {
-            let pc = if at % 2 == 0 { 0x10 } else { 0x20 };
-            tally.round(&round(&[(pc, 1, 16)], 0, &[7])).unwrap();
-        }
-        tally.add(100_000, 10);
-        assert_eq!(tally.take(10).unwrap().1, []);
+        let turns = |at: u32| round(&[(if at.is_multiple_of(2) { 0x10 } else { 0x20 }, 1, 16)], 0, &[7]);
+        let rounds: Vec<Round> = (0..6).map(turns).collect();
+        assert_eq!(counted(&rounds, &[(100_000, 10)]).executions(of(10, 0), alone), Err("too uncertain"));
     }
 
     #[test]
@@ -286,11 +441,15 @@ mod tests {
         assert_eq!(refused(&[one.clone(), round(&[(0x10, 1, 16)], 0, &[8])]), Some("threads share it"));
         assert_eq!(refused(&[one.clone(), round(&[(0x20, -1, 16)], 0, &[7])]), Some("steps of both signs"));
         assert_eq!(
-            refused(&[const { Round { known: Vec::new(), unknown: 0, tids: BTreeSet::new() } }; 4]),
+            refused(&[const { Round { known: Vec::new(), set: 0, unknown: 0, tids: BTreeSet::new() } }; 4]),
             Some("not written while it was watched")
         );
-        let locked =
-            Round { known: vec![writer(0x10, 1, true); 16], unknown: 0, tids: BTreeSet::from([7, 8]) };
+        let locked = Round {
+            known: vec![writer(0x10, 1, true); 16],
+            set: 0,
+            unknown: 0,
+            tids: BTreeSet::from([7, 8]),
+        };
         assert_eq!(refused(&[locked.clone(), locked]), None);
     }
 }

@@ -8,11 +8,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
-    sync::{
-        Arc,
-        atomic::Ordering,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::{Arc, atomic::Ordering},
     thread::sleep,
     time::Duration,
 };
@@ -20,10 +16,11 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    Message, RawCount, Seen, Shared, Watched,
+    Inbox, RawCount, Seen, Shared, Watched,
     candidates::{Candidates, Word},
-    series::INTERVAL_NS_MAX,
-    tally::{Round, Tally},
+    series::{INTERVAL_NS_MAX, Series, Span},
+    tally::{Executions, OfExecution, Round, Tally},
+    writers::{Writer, Written},
 };
 use crate::{
     apps::ExecutionId,
@@ -32,8 +29,8 @@ use crate::{
     random::Random,
     source::now_ns,
     sys::{
-        process_memory::{read_words, thread_cpu_time},
-        watchpoint::Watchpoint,
+        process_memory::{read_words, thread_cpu_time, wake_in_time},
+        watchpoint::{Watchpoint, Write},
     },
 };
 
@@ -47,18 +44,25 @@ const WORDS_MAX: usize = 48;
 const WATCHED_MAX: usize = 4;
 /// Threads of a process that are watched.
 const THREADS_MAX: usize = 64;
-/// Writes of a round until a word is verified, and later.
-const WRITES_FIRST: i32 = 16;
-const WRITES_LATER: i32 = 6;
-/// A round lasts no longer.
-const ROUND_NS_MAX: u64 = 25_000_000;
-/// The mean time from one round in a process to the next.
-const ROUND_EVERY_NS: f64 = 120e6;
+/// A round lasts no longer, until all words are verified and later.
+const ROUND_NS_FIRST: u64 = 20_000_000;
+const ROUND_NS_LATER: u64 = 6_000_000;
+/// The mean time from one round in a process to the next, until all words are verified and later.
+const ROUND_EVERY_NS_FIRST: f64 = 50e6;
+const ROUND_EVERY_NS_LATER: f64 = 250e6;
+/// Watched words are looked at so often.
+const LOOK: Duration = Duration::from_micros(300);
 /// What a write that a watchpoint traps costs, and setting one: measured on a virtual machine with Zen 3 cores.
 const TRAP_NS: u64 = 13_000;
 const SETTING_NS: u64 = 20_000;
 /// What may be spent before the target has run for long.
-const ADVANCE_NS: f64 = 4e6;
+const ADVANCE_NS: f64 = 6e6;
+/// What must be left to spend for reading to go on after a pause: a stretch that is long enough to say something.
+const RESUME_NS: f64 = 0.5e6;
+/// Samples wait no longer than that.
+const INBOX_NS_MAX: u64 = 100_000_000;
+/// Whether a pause is over is asked so often.
+const PAUSE_NS: u64 = 50_000_000;
 /// The share of an execution's samples that its one process must have.
 const ONE_PROCESS_SHARE: f64 = 0.97;
 /// Times of samples that are kept of a process.
@@ -72,7 +76,7 @@ pub struct Worker {
     /// Samples with registers of processes that are not looked at yet.
     met: FxHashMap<u32, u32>,
     /// When each execution was sampled, of those whose processes are looked at.
-    times: FxHashMap<ExecutionId, Vec<u64>>,
+    times: FxHashMap<ExecutionId, Times>,
     complete_ns: u64,
     cpu_ns: f64,
     traps_ns: u64,
@@ -86,7 +90,9 @@ struct Tracked {
     memory: File,
     candidates: Candidates,
     words: Vec<Tally>,
-    times: Vec<u64>,
+    times: Times,
+    /// Words that go back are not read until more may be spent.
+    is_paused: bool,
     next_read_ns: u64,
     next_round_ns: u64,
     /// Where the next round begins among the words.
@@ -110,22 +116,20 @@ impl Worker {
     }
 
     /// Works until it is told to end.
-    pub fn run(mut self, messages: &Receiver<Message>) {
-        loop {
-            match messages.recv_timeout(self.until_due()) {
-                Ok(Message::Samples { seen, complete_ns, cpu_ns }) => {
-                    (self.complete_ns, self.cpu_ns) = (complete_ns, cpu_ns);
-                    seen.iter().for_each(|seen| self.sample(seen));
-                    self.emit();
-                    self.account();
-                    if complete_ns == u64::MAX {
-                        return; // Nothing comes after.
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+    pub fn run(mut self) {
+        wake_in_time();
+        while self.complete_ns != u64::MAX {
+            let Inbox { seen, complete_ns, cpu_ns } = self.shared.await_inbox(self.until_due());
+            if complete_ns > self.complete_ns {
+                (self.complete_ns, self.cpu_ns) = (complete_ns, cpu_ns);
+                let may_spend = self.may_spend();
+                seen.iter().for_each(|seen| self.sample(seen, may_spend));
+                self.emit();
+                self.account();
             }
-            self.work();
+            if complete_ns != u64::MAX {
+                self.work();
+            }
         }
     }
 
@@ -133,15 +137,20 @@ impl Worker {
         let due = |tracked: &Tracked| tracked.next_read_ns.min(tracked.next_round_ns);
         let next_ns = self.processes.values().filter(|t| !t.words.is_empty()).map(due).min();
         let left_ns = next_ns.map_or(INTERVAL_NS_MAX, |next_ns| next_ns.saturating_sub(now_ns()));
-        Duration::from_nanos(left_ns.clamp(200_000, INTERVAL_NS_MAX))
+        Duration::from_nanos(left_ns.clamp(10_000, INBOX_NS_MAX))
     }
 
     fn spent_ns(&self) -> u64 {
         self.traps_ns + thread_cpu_time().as_nanos() as u64
     }
 
+    /// What may still be spent.
+    fn left_ns(&self) -> f64 {
+        self.budget * self.cpu_ns + ADVANCE_NS - self.spent_ns() as f64
+    }
+
     fn may_spend(&self) -> bool {
-        self.spent_ns() as f64 <= self.budget * self.cpu_ns + ADVANCE_NS
+        self.left_ns() >= 0.0
     }
 
     fn refuse(&self, cause: &str) {
@@ -154,25 +163,19 @@ impl Worker {
         self.shared.output().record.cost_ns = spent_ns;
     }
 
-    fn sample(&mut self, seen: &Seen) {
+    fn sample(&mut self, seen: &Seen, may_spend: bool) {
         if self.processes.get(&seen.pid).is_some_and(|tracked| tracked.code != seen.code) {
             self.forget(seen.pid); // It executes another program, or is another process.
         }
-        if seen.is_time
-            && let Some(times) = self.times.get_mut(&seen.execution)
-        {
-            push_time(times, seen.time_ns);
-        }
-        if let Some(tracked) = self.processes.get_mut(&seen.pid)
-            && seen.is_time
-        {
-            push_time(&mut tracked.times, seen.time_ns);
+        if seen.is_time {
+            let of_execution = self.times.get_mut(&seen.execution);
+            let of_process = self.processes.get_mut(&seen.pid).map(|tracked| &mut tracked.times);
+            of_execution.into_iter().chain(of_process).for_each(|times| times.push(seen.time_ns));
         }
         let Some(registers) = &seen.registers else { return };
         if !self.processes.contains_key(&seen.pid) && !self.track(seen) {
             return;
         }
-        let may_spend = self.may_spend();
         let Some(tracked) = self.processes.get_mut(&seen.pid).filter(|_| may_spend) else { return };
         let found = tracked.candidates.sample(&tracked.memory, seen.pc, registers);
         let Some(word) = found.filter(|_| tracked.words.len() < WORDS_MAX) else { return };
@@ -220,7 +223,8 @@ impl Worker {
             memory,
             candidates: Candidates::default(),
             words: Vec::new(),
-            times: Vec::new(),
+            times: Times::default(),
+            is_paused: false,
             next_read_ns: u64::MAX,
             next_round_ns: u64::MAX,
             turn: 0,
@@ -263,41 +267,44 @@ impl Worker {
         }
     }
 
-    /// Reads all words of a process that were seen to count.
+    /// Reads all words of a process that were seen to count; those that go back only while there is something to spend, without a gap.
     fn read(&mut self, pid: u32) -> io::Result<()> {
-        let may_spend = self.may_spend();
+        let left_ns = self.left_ns();
         let Some(tracked) = self.processes.get_mut(&pid) else { return Ok(()) };
-        let words: Vec<(u64, u8)> = tracked
-            .words
-            .iter()
-            .filter(|tally| tally.series.is_some())
-            .map(|tally| (tally.word.address, tally.word.size))
-            .collect();
+        tracked.is_paused = left_ns < if tracked.is_paused { RESUME_NS } else { 0.0 };
+        let is_paused = tracked.is_paused;
+        let waits = |series: &Series| is_paused && series.goes_back();
+        let series = tracked.words.iter_mut().filter_map(|tally| tally.series.as_mut());
+        series.filter(|series| waits(series)).for_each(Series::cut);
+        let is_read = |tally: &&mut Tally| tally.series.as_ref().is_some_and(|series| !waits(series));
+        let mut words: Vec<&mut Tally> = tracked.words.iter_mut().filter(is_read).collect();
+        let addresses: Vec<(u64, u8)> =
+            words.iter().map(|tally| (tally.word.address, tally.word.size)).collect();
         let time_ns = now_ns();
-        let values = read_words(pid, &words)?;
+        let values = read_words(pid, &addresses)?;
         let mut interval_ns = INTERVAL_NS_MAX;
-        let mut values = values.into_iter();
-        let mut refused = Vec::new();
-        tracked.words.retain_mut(|tally| {
-            let Some(series) = &mut tally.series else { return true };
-            let Some(value) = values.next().flatten() else {
-                refused.push("its memory went away");
-                return false;
-            };
-            series.read(time_ns, value);
-            interval_ns = interval_ns.min(series.interval_ns(time_ns));
-            let doubt = tally.doubt();
-            refused.extend(doubt);
-            doubt.is_none()
-        });
-        let slower = if may_spend { 1 } else { 8 };
-        let jitter = 0.75 + 0.5 * self.random.uniform();
-        tracked.next_read_ns = time_ns + (interval_ns as f64 * jitter) as u64 * slower;
-        if !may_spend {
-            tracked.next_round_ns = tracked.next_round_ns.max(time_ns + INTERVAL_NS_MAX);
+        let mut refused: BTreeMap<u64, &'static str> = BTreeMap::new();
+        for (tally, value) in words.iter_mut().zip(values) {
+            let address = tally.word.address;
+            let Some(series) = &mut tally.series else { continue };
+            match value {
+                None => _ = refused.insert(address, "its memory went away"),
+                Some(value) => {
+                    series.read(time_ns, value);
+                    interval_ns = interval_ns.min(series.interval_ns(time_ns));
+                    refused.extend(tally.doubt().map(|doubt| (address, doubt)));
+                }
+            }
         }
-        self.shared.output().record.reads += u64::from(!words.is_empty());
-        refused.into_iter().for_each(|cause| self.refuse(cause));
+        tracked.words.retain(|tally| !refused.contains_key(&tally.word.address));
+        let jitter = 0.75 + 0.5 * self.random.uniform();
+        tracked.next_read_ns = time_ns + (interval_ns as f64 * jitter) as u64;
+        if is_paused {
+            tracked.next_read_ns = tracked.next_read_ns.min(time_ns + PAUSE_NS);
+            tracked.next_round_ns = tracked.next_round_ns.max(time_ns + PAUSE_NS);
+        }
+        self.shared.output().record.reads += u64::from(!addresses.is_empty());
+        refused.into_values().for_each(|cause| self.refuse(cause));
         Ok(())
     }
 
@@ -305,10 +312,16 @@ impl Worker {
     fn round(&mut self, pid: u32) -> io::Result<()> {
         self.read(pid)?;
         let tids = threads(pid)?;
-        let delay_ns = self.random.delay(ROUND_EVERY_NS).clamp(20e6, 400e6) as u64;
         let Some(tracked) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let is_later = tracked.words.iter().all(Tally::is_verified);
+        let (every_ns, longest_ns) = if is_later {
+            (ROUND_EVERY_NS_LATER, ROUND_NS_LATER)
+        } else {
+            (ROUND_EVERY_NS_FIRST, ROUND_NS_FIRST)
+        };
+        let delay_ns = self.random.delay(every_ns).clamp(0.2 * every_ns, 3.0 * every_ns) as u64;
         for tally in &mut tracked.words {
-            tally.series.iter_mut().for_each(super::series::Series::cut);
+            tally.series.iter_mut().for_each(Series::cut);
         }
         let number = tracked.words.len();
         let first = tracked.turn % number.max(1);
@@ -321,8 +334,7 @@ impl Worker {
         }
         let begin_ns = now_ns();
         self.shared.watching_since_ns.store(begin_ns, Ordering::SeqCst);
-        let seen = watch(&tids, chosen.iter().map(|at| &tracked.words[*at]));
-        let until_ns = now_ns();
+        let (seen, until_ns) = watch(&tids, chosen.iter().map(|at| &tracked.words[*at]), longest_ns);
         {
             let mut output = self.shared.output();
             output.watched.push(Watched { pid, begin_ns, until_ns });
@@ -346,8 +358,10 @@ impl Worker {
             let mut round = Round::default();
             for write in &writes {
                 round.tids.insert(write.tid);
-                match tracked.candidates.writer(&tracked.memory, write.next_pc, tally.word.size) {
-                    Some(writer) => round.known.push(writer),
+                let registers = write.registers.as_ref();
+                match tracked.candidates.written(&tracked.memory, write.next_pc, tally.word, registers) {
+                    Some(Written::Added(writer)) => round.known.push(writer),
+                    Some(Written::Set) => round.set += 1,
                     None => round.unknown += 1,
                 }
             }
@@ -371,81 +385,90 @@ impl Worker {
         Ok(())
     }
 
-    /// Hands out what was confirmed and whose samples are complete.
+    /// Adds up what was confirmed and whose samples are complete; at the end hands out what that comes to.
     fn emit(&mut self) {
-        let mut counts = Vec::new();
-        let (mut refused, mut words) = (0, 0);
+        let complete_ns = self.complete_ns;
+        let (mut refused, mut counts, mut words) = (BTreeMap::<&str, u64>::new(), Vec::new(), 0);
         for (pid, tracked) in &mut self.processes {
             let Some(of_execution) = self.times.get(&tracked.execution) else { continue };
             for tally in &mut tracked.words {
-                let complete_ns = self.complete_ns;
-                let is_due = |counted: &super::series::Counted| {
-                    counted.spans.last().is_some_and(|(_, end_ns)| *end_ns < complete_ns)
-                };
-                let (due, pending): (Vec<_>, Vec<_>) =
-                    std::mem::take(&mut tally.pending).into_iter().partition(is_due);
+                let (due, pending): (Vec<Span>, Vec<Span>) = std::mem::take(&mut tally.pending)
+                    .into_iter()
+                    .partition(|span| span.end_ns < complete_ns);
                 tally.pending = pending;
-                for counted in due {
-                    let own: usize = counted.spans.iter().map(|span| within(&tracked.times, *span)).sum();
-                    let all: usize = counted.spans.iter().map(|span| within(of_execution, *span)).sum();
+                for span in due {
+                    let (own, all) = (tracked.times.within(&span), of_execution.within(&span));
                     if (own as f64) < ONE_PROCESS_SHARE * all as f64 {
-                        refused += 1;
+                        *refused.entry("other processes of the execution ran").or_default() += 1;
                     } else {
-                        tally.add(counted.added, all as u64);
+                        tally.add(span, all);
                     }
                 }
-                // A word that will go back is not believed, so that all is told at the end.
-                if self.complete_ns != u64::MAX {
+                // What a word counted is worth less, the more of the run it does not cover, so that all is told at the end.
+                if complete_ns != u64::MAX || !tally.is_verified() {
                     continue;
                 }
-                let is_first = !tally.has_counted();
-                let Some((samples, executions)) = tally.take(of_execution.len() as u64) else { continue };
-                words += u64::from(is_first && !executions.is_empty());
-                counts.extend(executions.into_iter().map(|(pc, executions, deviation)| RawCount {
-                    pid: *pid,
-                    code: tracked.code,
-                    pc,
-                    executions,
-                    samples,
-                    deviation,
-                }));
+                let own = |writer: &Writer| tracked.candidates.share_of(writer, tally.word);
+                match tally.executions(of_execution.outside(tally.extent()), own) {
+                    Err(cause) => *refused.entry(cause).or_default() += 1,
+                    Ok(Executions { samples, of }) => {
+                        words += 1;
+                        let (pid, code) = (*pid, tracked.code);
+                        counts.extend(of.into_iter().map(|(pc, executions, deviation)| RawCount {
+                            pid,
+                            code,
+                            pc,
+                            executions,
+                            samples,
+                            deviation,
+                        }));
+                    }
+                }
             }
         }
-        (0..refused).for_each(|_| self.refuse("other processes of the execution ran"));
-        if !counts.is_empty() {
-            let mut output = self.shared.output();
-            output.counts.append(&mut counts);
-            output.record.words += words;
+        let mut output = self.shared.output();
+        output.counts.append(&mut counts);
+        output.record.words += words;
+        for (cause, number) in refused {
+            *output.record.refused.entry(cause.to_owned()).or_default() += number;
         }
     }
 }
 
-/// Watches words at the same time. The writes of each, or why it could not be watched.
+/// Watches words at the same time, no longer than this. The writes of each, or why it could not be watched; and until when they
+/// disturbed the program.
 fn watch<'t>(
     tids: &[u32],
     tallies: impl Iterator<Item = &'t Tally>,
-) -> Vec<io::Result<Vec<crate::sys::watchpoint::Write>>> {
+    longest_ns: u64,
+) -> (Vec<io::Result<Vec<Write>>>, u64) {
     let begin_ns = now_ns();
     let mut watches: Vec<(i32, io::Result<Watchpoint>)> = tallies
         .map(|tally| {
-            let writes = if tally.is_verified() { WRITES_LATER } else { WRITES_FIRST };
+            let writes = tally.writes_wanted();
             (writes, Watchpoint::set(tids, tally.word.address, tally.word.size, writes))
         })
         .collect();
+    let (mut until_ns, mut seen) = (now_ns(), 0);
     loop {
-        sleep(Duration::from_micros(300));
-        let is_over = now_ns().saturating_sub(begin_ns) >= ROUND_NS_MAX;
+        sleep(LOOK);
         let mut is_done = true;
+        let mut number = 0;
         for (writes, watch) in &mut watches {
             if let Ok(watch) = watch {
-                is_done &= watch.writes().len() >= *writes as usize;
+                let so_far = watch.writes().len();
+                number += so_far;
+                is_done &= so_far >= *writes as usize;
             }
         }
-        if is_done || is_over {
+        if number > seen {
+            (until_ns, seen) = (now_ns(), number);
+        }
+        if is_done || now_ns().saturating_sub(begin_ns) >= longest_ns {
             break;
         }
     }
-    watches.into_iter().map(|(_, watch)| watch.map(|mut watch| watch.writes().to_vec())).collect()
+    (watches.into_iter().map(|(_, watch)| watch.map(|mut watch| watch.writes().to_vec())).collect(), until_ns)
 }
 
 fn threads(pid: u32) -> io::Result<Vec<u32>> {
@@ -472,17 +495,37 @@ fn refused_address(pid: u32, word: Word) -> Option<&'static str> {
     }
 }
 
-fn push_time(times: &mut Vec<u64>, time_ns: u64) {
-    if times.len() >= TIMES_MAX {
-        times.drain(..TIMES_MAX / 2);
-    }
-    times.push(time_ns);
+/// When samples were taken, ascending.
+#[derive(Default)]
+struct Times {
+    kept: Vec<u64>,
+    /// Samples before those that are kept.
+    dropped: u64,
 }
 
-/// How many times lie within a span.
-fn within(times: &[u64], (begin_ns, end_ns): (u64, u64)) -> usize {
-    let before = |time_ns: u64| times.partition_point(|time| *time <= time_ns);
-    before(end_ns).saturating_sub(before(begin_ns))
+impl Times {
+    fn push(&mut self, time_ns: u64) {
+        if self.kept.len() >= TIMES_MAX {
+            self.kept.drain(..TIMES_MAX / 2);
+            self.dropped += TIMES_MAX as u64 / 2;
+        }
+        self.kept.push(time_ns);
+    }
+
+    fn until(&self, time_ns: u64) -> u64 {
+        self.dropped + self.kept.partition_point(|time| *time <= time_ns) as u64
+    }
+
+    fn within(&self, span: &Span) -> u64 {
+        self.until(span.end_ns) - self.until(span.begin_ns)
+    }
+
+    /// All, and those outside of this time.
+    fn outside(&self, extent: Option<(u64, u64)>) -> OfExecution {
+        let samples = self.dropped + self.kept.len() as u64;
+        let inside = extent.map_or(0, |(begin_ns, end_ns)| self.until(end_ns) - self.until(begin_ns));
+        OfExecution { samples, outside: samples - inside }
+    }
 }
 
 fn cause(error: &io::Error) -> &'static str {

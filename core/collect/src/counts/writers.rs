@@ -8,13 +8,21 @@
 //! same operand before and changed by constants only. Without an index register, an `fs` or `gs` base and the stack pointer: such
 //! words have no address that many samples share.
 
+use crate::branch::Registers;
+
 #[cfg(target_arch = "x86_64")]
 mod decode;
 /// Code of other architectures is not decoded: there are no writers.
 #[cfg(not(target_arch = "x86_64"))]
 mod decode {
-    pub fn run(_code: &[u8], _pc: u64) -> super::Run {
-        super::Run::default()
+    use super::{Registers, Run, Written};
+
+    pub fn run(_code: &[u8], _pc: u64) -> Run {
+        Run::default()
+    }
+
+    pub fn written(_code: &[u8], _next_pc: u64, _address: u64, _registers: &Registers) -> Option<Written> {
+        None
     }
 }
 
@@ -52,6 +60,21 @@ impl Operand {
     pub fn address(&self, base: impl FnOnce(u8) -> u64) -> u64 {
         self.base.map_or(0, base).wrapping_add(self.displacement)
     }
+}
+
+/// How an instruction writes to a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It adds a constant.
+    Added(Writer),
+    /// It stores a constant: the word begins anew.
+    Set,
+}
+
+/// How the instruction that ends where `code` ends, at `next_pc`, wrote to the word at `address`, if it says so by itself. The
+/// registers after it tell where instructions begin: what is decoded from elsewhere hardly refers to the same address.
+pub fn written(code: &[u8], next_pc: u64, address: u64, registers: &Registers) -> Option<Written> {
+    decode::written(code, next_pc, address, registers)
 }
 
 /// A straight line of code: where conditional branches and calls do not lead away from it.
@@ -222,6 +245,30 @@ mod tests {
     }
 
     #[test]
+    fn a_write_is_known_by_its_address() {
+        let mut registers = Registers([0; crate::branch::REGISTER_COUNT]);
+        (0..16).for_each(|number| registers.set_general(number, 0x1000 * (u64::from(number) + 1)));
+        let check = |code: &str, address: u64| {
+            let bytes: Vec<u8> = code.split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+            match written(&bytes, 0x1000 + bytes.len() as u64, address, &registers) {
+                Some(Written::Added(writer)) => {
+                    format!("{:+} to {} bytes at {:x}", writer.step, writer.operand.size, writer.pc)
+                }
+                Some(Written::Set) => "set".to_owned(),
+                None => "unknown".to_owned(),
+            }
+        };
+        // nop; add qword [rbx+8], 1 and nop; add dword [r13+rcx*4], 1
+        assert_eq!(check("90 48 83 43 08 01", 0x4008), "+1 to 8 bytes at 1001");
+        assert_eq!(check("90 41 83 44 8d 00 01", 0xe000 + 0x8000), "+1 to 4 bytes at 1001");
+        // mov dword [rbx+0x7c], 0; mov [rbx+0x28], ecx; add [rbx], ecx; add dword [rbx+4], 1, not at this address
+        assert_eq!(check("c7 43 7c 00 00 00 00", 0x407c), "set");
+        assert_eq!(check("89 4b 28", 0x4028), "unknown");
+        assert_eq!(check("01 0b", 0x4000), "unknown");
+        assert_eq!(check("83 43 04 01", 0x4000), "unknown");
+    }
+
+    #[test]
     fn any_bytes_are_decoded() {
         let mut state = 7_u64;
         for _ in 0..2000 {
@@ -233,6 +280,7 @@ mod tests {
                 .collect();
             let run = Run::decode(&bytes, u64::MAX - 20);
             run.seen_from().for_each(drop);
+            written(&bytes, 20, state, &Registers([state; crate::branch::REGISTER_COUNT]));
         }
     }
 }

@@ -56,6 +56,12 @@ pub fn read_words(pid: u32, words: &[(u64, u8)]) -> io::Result<Vec<Option<u64>>>
     Ok(read)
 }
 
+/// Has the calling thread wake when it asked to, rather than up to 50 µs later together with others.
+pub fn wake_in_time() {
+    // SAFETY: the call takes numbers only; where it fails, the thread wakes later.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64, 0, 0, 0) };
+}
+
 /// CPU time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

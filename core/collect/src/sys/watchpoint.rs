@@ -11,15 +11,21 @@ use std::{
 use perf_event_open_sys::{self as perf, bindings as abi};
 use rustix::param::page_size;
 
-use super::{event::PerfEvent, ring::Ring};
+use super::{
+    event::{PerfEvent, REGISTER_MASK},
+    ring::Ring,
+};
+use crate::branch::{REGISTER_COUNT, Registers};
 
 /// A write to the word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The address of the instruction after the one that wrote.
     pub next_pc: u64,
     /// The thread.
     pub tid: u32,
+    /// Its registers after the write.
+    pub registers: Option<Registers>,
 }
 
 /// A watchpoint on one word, in some threads. Dropping removes it.
@@ -66,18 +72,33 @@ impl Watchpoint {
     }
 }
 
-/// Samples of an instruction's address, process and thread; other records are skipped.
+fn word(record: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// The registers that follow the instruction's address, process and thread, if they are those of 64-bit code.
+fn registers(record: &[u8]) -> Option<Registers> {
+    if word(record, 24)? != u64::from(abi::PERF_SAMPLE_REGS_ABI_64) {
+        return None;
+    }
+    let mut values = [0; REGISTER_COUNT];
+    for (at, value) in values.iter_mut().enumerate() {
+        *value = word(record, 32 + 8 * at)?;
+    }
+    Some(Registers(values))
+}
+
+/// Samples of an instruction's address, process and thread, and registers; other records are skipped.
 fn parse(mut bytes: &[u8], writes: &mut Vec<Write>) {
     while let Some((header, _)) = bytes.split_first_chunk::<8>() {
         let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
         let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
         let Some(record) = bytes.get(..size).filter(|record| record.len() >= 8) else { return };
         if kind == abi::PERF_RECORD_SAMPLE
-            && let (Some(pc), Some(tid)) = (record.get(8..16), record.get(20..24))
+            && let (Some(pc), Some(tid)) = (word(record, 8), record.get(20..24))
         {
-            let next_pc = u64::from_ne_bytes(pc.try_into().expect("eight bytes"));
             let tid = u32::from_ne_bytes(tid.try_into().expect("four bytes"));
-            writes.push(Write { next_pc, tid });
+            writes.push(Write { next_pc: pc, tid, registers: registers(record) });
         }
         bytes = &bytes[size..];
     }
@@ -88,7 +109,8 @@ fn open(tid: u32, address: u64, size: u8) -> io::Result<PerfEvent> {
         size: size_of::<abi::perf_event_attr>() as u32,
         type_: abi::PERF_TYPE_BREAKPOINT,
         bp_type: abi::HW_BREAKPOINT_W,
-        sample_type: u64::from(abi::PERF_SAMPLE_IP | abi::PERF_SAMPLE_TID),
+        sample_type: u64::from(abi::PERF_SAMPLE_IP | abi::PERF_SAMPLE_TID | abi::PERF_SAMPLE_REGS_USER),
+        sample_regs_user: REGISTER_MASK,
         ..Default::default()
     };
     attr.__bindgen_anon_1.sample_period = 1;
@@ -136,7 +158,13 @@ mod tests {
             return println!("SKIPPED {name}: watchpoints are set without effect");
         }
         assert_eq!(writes.len(), 5);
-        assert!(writes.iter().all(|write| *write == Write { next_pc: writes[0].next_pc, tid }));
+        assert!(writes.iter().all(|write| write.next_pc == writes[0].next_pc && write.tid == tid));
+        #[cfg(target_arch = "x86_64")]
+        assert!(writes.iter().all(|write| {
+            let has_address =
+                |number| write.registers.as_ref().unwrap().general(number) == WORD.as_ptr() as u64;
+            (0..16).any(has_address)
+        }));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use iced_x86::{
     Register,
 };
 
-use super::{Decoded, Operand, Run, Writer};
+use super::{Decoded, Operand, Run, Writer, Written};
+use crate::branch::Registers;
 
 /// Instructions of a run.
 const INSTRUCTIONS_MAX: usize = 40;
@@ -16,6 +17,8 @@ const STEP_MAX: i64 = 4096;
 /// Registers that a call leaves as they are: rbx, rbp, r12 to r15.
 const CALLEE_SAVED: u16 = 1 << 3 | 1 << 5 | 0xf000;
 const RSP: u8 = 4;
+/// The longest instruction.
+const INSTRUCTION_BYTES_MAX: usize = 15;
 
 /// What is known of a register's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +47,7 @@ pub fn run(code: &[u8], pc: u64) -> Run {
         }
         let is_call = matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
             || instruction.mnemonic() == Mnemonic::Syscall;
-        let written = if is_call { !CALLEE_SAVED } else { written(&mut factory, &instruction) };
+        let written = if is_call { !CALLEE_SAVED } else { registers_written(&mut factory, &instruction) };
         state.apply(&instruction, written, is_call);
         run.instructions.push(Decoded { pc: instruction.ip(), written });
         match instruction.flow_control() {
@@ -58,6 +61,59 @@ pub fn run(code: &[u8], pc: u64) -> Run {
         }
     }
     run
+}
+
+/// See [`super::written`].
+pub fn written(code: &[u8], next_pc: u64, address: u64, registers: &Registers) -> Option<Written> {
+    let lengths = (2..=code.len().min(INSTRUCTION_BYTES_MAX)).rev();
+    lengths.filter_map(|length| written_by(&code[code.len() - length..], next_pc, address, registers)).next()
+}
+
+/// How the instruction that these bytes are wrote to the word at an address, if they are one that did.
+fn written_by(bytes: &[u8], next_pc: u64, address: u64, registers: &Registers) -> Option<Written> {
+    let pc = next_pc.wrapping_sub(bytes.len() as u64);
+    let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+    let is_whole = !instruction.is_invalid() && instruction.len() == bytes.len();
+    let writes = is_whole && instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Memory;
+    let has_segment = matches!(instruction.memory_segment(), Register::FS | Register::GS);
+    if !writes || has_segment || instruction.virtual_address(0, 0, value_in(registers))? != address {
+        return None;
+    }
+    let size = instruction.memory_size().size();
+    if instruction.mnemonic() == Mnemonic::Mov && immediate(&instruction).is_some() {
+        return Some(Written::Set);
+    }
+    // Which words it writes to beside this one, its address does not say where it has an index.
+    let named = memory_operand(&instruction);
+    let base = named.map_or(Some(RSP), |operand| operand.base);
+    let operand = Operand { base, displacement: address, size: matches!(size, 4 | 8).then_some(size as u8)? };
+    let step = match instruction.mnemonic() {
+        Mnemonic::Inc => 1,
+        Mnemonic::Dec => -1,
+        Mnemonic::Add => immediate(&instruction)?,
+        Mnemonic::Sub => immediate(&instruction)?.checked_neg()?,
+        _ => return None,
+    };
+    let step = if operand.size == 4 { i64::from(step as i32) } else { step };
+    let is_step = step != 0 && step.abs() <= STEP_MAX;
+    let is_locked = instruction.has_lock_prefix();
+    is_step.then_some(Written::Added(Writer {
+        pc,
+        next_pc,
+        operand: named.unwrap_or(operand),
+        step,
+        is_locked,
+    }))
+}
+
+/// The value of a register, as [`Instruction::virtual_address`] asks for it.
+fn value_in(registers: &Registers) -> impl FnMut(Register, usize, usize) -> Option<u64> {
+    |register, _, _| match register {
+        Register::CS | Register::DS | Register::ES | Register::SS => Some(0),
+        register if register.is_gpr64() => Some(registers.general(general(register)?)),
+        register if register.is_gpr32() => Some(registers.general(general(register)?) & 0xffff_ffff),
+        _ => None,
+    }
 }
 
 /// What is known while code is gone through.
@@ -210,7 +266,7 @@ fn memory_operand(instruction: &Instruction) -> Option<Operand> {
     (base != Some(RSP)).then_some(Operand { base, displacement, size })
 }
 
-fn written(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> u16 {
+fn registers_written(factory: &mut InstructionInfoFactory, instruction: &Instruction) -> u16 {
     let used = factory.info(instruction).used_registers();
     let is_written = |access| {
         matches!(
