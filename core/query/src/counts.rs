@@ -40,6 +40,9 @@ struct Rate {
     deviation: f64,
 }
 
+/// By application and instance.
+type RateByApp<'a> = BTreeMap<(&'a str, u32), Rate>;
+
 impl ExecutionCounts {
     /// Brings counts to the samples of the selection. `epochs`: how many were merged.
     pub fn new(
@@ -54,7 +57,7 @@ impl ExecutionCounts {
         let files = images.iter().enumerate().filter(|(_, image)| image.record.kind == ImageKind::File);
         let index: FxHashMap<&ImageId, usize> = files.map(|(at, image)| (&image.record.id, at)).collect();
         let samples = Samples::of(apps);
-        let mut rates: BTreeMap<(usize, u64, CountSource), BTreeMap<(&str, u32), Rate>> = BTreeMap::new();
+        let mut rates: BTreeMap<(usize, u64, CountSource), RateByApp> = BTreeMap::new();
         for count in counts {
             let Some(&image) = index.get(&count.place.image) else { continue };
             let of_place = rates.entry((image, count.place.offset.0, count.source)).or_default();
@@ -131,7 +134,7 @@ impl<'a> Samples<'a> {
     }
 
     /// One place's executions over the selection by all who run it; `None` where too many of them were not counted.
-    fn count(&self, image: usize, rates: &BTreeMap<(&str, u32), Rate>, epochs: usize) -> Option<Count> {
+    fn count(&self, image: usize, rates: &RateByApp<'_>, epochs: usize) -> Option<Count> {
         let all = *self.of_image.get(&image)?;
         let (mut executions, mut variance, mut covered) = (0.0, 0.0, 0.0);
         for (&(app, instance), rate) in rates {
