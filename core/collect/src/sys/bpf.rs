@@ -309,7 +309,7 @@ impl BpfTables {
             .try_into()
             .map_err(|error: ProgramError| explain(&error))?;
         if program.fd().is_err() {
-            program.load().map_err(|error| explain(&error))?;
+            past_signals(|| program.load()).map_err(|error| explain(&error))?;
         }
         Ok(program.fd().map_err(|error| explain(&error))?.as_fd())
     }
@@ -535,6 +535,19 @@ fn missing(name: &str) -> BpfError {
 }
 
 /// The error's chain, in one line; of a refusal: which capability is missing.
+/// Loads a program. The kernel gives up with EAGAIN while it checks one if a signal arrives.
+fn past_signals(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), ProgramError> {
+    const TRIES_MAX: usize = 5;
+    let was_disturbed = |error: &ProgramError| matches!(error, ProgramError::LoadError { io_error, .. } if io_error.kind() == std::io::ErrorKind::WouldBlock);
+    for _ in 1..TRIES_MAX {
+        match load() {
+            Err(error) if was_disturbed(&error) => {}
+            done => return done,
+        }
+    }
+    load()
+}
+
 fn explain(error: &(dyn std::error::Error + 'static)) -> BpfError {
     let chain: Vec<_> = std::iter::successors(Some(error), |e| e.source()).collect();
     if chain.iter().any(|e| is_refusal(*e)) {

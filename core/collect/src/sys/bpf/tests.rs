@@ -269,7 +269,7 @@ pub fn on_host(trace: &[Recorded], sizes: Sizes) -> Vec<(u64, u64)> {
 
 pub fn in_bpf(tables: &mut BpfTables, trace: &[Recorded]) {
     let program: &mut RawTracePoint = here(tables).program_mut("replay").unwrap().try_into().unwrap();
-    program.load().unwrap();
+    past_signals(|| program.load()).unwrap();
     let last: Vec<Option<usize>> = (0..2).map(|cpu| trace.iter().rposition(|s| s.cpu == cpu)).collect();
     for (at, sample) in trace.iter().enumerate() {
         let args = sample.arguments(last.contains(&Some(at)));
