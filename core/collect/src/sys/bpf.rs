@@ -534,11 +534,13 @@ fn missing(name: &str) -> BpfError {
     BpfError::Other(format!("the program has no '{name}'"))
 }
 
-/// The error's chain, in one line; of a refusal: which capability is missing.
 /// Loads a program. The kernel gives up with EAGAIN while it checks one if a signal arrives.
 fn past_signals(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), ProgramError> {
     const TRIES_MAX: usize = 5;
-    let was_disturbed = |error: &ProgramError| matches!(error, ProgramError::LoadError { io_error, .. } if io_error.kind() == std::io::ErrorKind::WouldBlock);
+    let was_disturbed = |error: &ProgramError| match error {
+        ProgramError::LoadError { io_error, .. } => io_error.kind() == std::io::ErrorKind::WouldBlock,
+        _ => false,
+    };
     for _ in 1..TRIES_MAX {
         match load() {
             Err(error) if was_disturbed(&error) => {}
@@ -548,6 +550,7 @@ fn past_signals(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<()
     load()
 }
 
+/// The error's chain, in one line; of a refusal: which capability is missing.
 fn explain(error: &(dyn std::error::Error + 'static)) -> BpfError {
     let chain: Vec<_> = std::iter::successors(Some(error), |e| e.source()).collect();
     if chain.iter().any(|e| is_refusal(*e)) {
