@@ -75,13 +75,17 @@ fn after_the_duration_the_command_goes_on() {
         return;
     }
     let scratch = Scratch::new();
-    let done = scratch.path("done");
-    let script = format!("sleep 2; echo done >'{}'", done.display());
+    let (ended_file, done) = (scratch.path("ended"), scratch.path("done"));
+    let script = format!(
+        "until [ -e '{}' ]; do sleep 0.1; done; echo done >'{}'",
+        ended_file.display(),
+        done.display()
+    );
     // Its output would otherwise be waited for.
     let ended = record(&scratch, &["--duration", "1"], &format!("exec >/dev/null 2>&1; {script}"));
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert_eq!(answer(&ended)["exit_status"], Value::Null);
-    assert!(!done.exists());
+    std::fs::write(&ended_file, "").unwrap();
     let start = Instant::now();
     while !done.exists() {
         assert!(start.elapsed() < Duration::from_secs(30), "the command was ended");
