@@ -69,8 +69,8 @@ counters in registers, counted executions of single instructions. How far that r
 
 ## Why a number is missing
 
-- *No cycles per instruction, no executions*: the scale is not absolute. A longer recording, or one of a command of your own
-  (\`dwell record -- COMMAND\`), may find more evidence.
+- *No cycles per instruction, no executions*: the scale is not absolute. It is where hardware counters count instructions, and on
+  processors that execute in order; time alone does not tell it elsewhere.
 - *No cause*: the line has too few samples, or it is about as fast as it can be.
 - *No seconds*: what was sampled is not time but another event.
 - *No number at all*: the line has less than the least share that is shown, or no samples.

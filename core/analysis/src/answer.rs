@@ -19,7 +19,7 @@ pub struct ProcedureAnalysis {
     pub notes: Vec<String>,
     /// What the frequencies rest on beside cycles.
     pub basis: Basis,
-    /// What is known of the scale of all frequencies.
+    /// The scale says which of the frequencies can be compared.
     pub scale: Scale,
 }
 
@@ -57,7 +57,7 @@ pub struct Block {
     pub cpi_interval: Interval,
     /// Cycles per instruction had there been no dynamic stall.
     pub best_case_cpi: f64,
-    /// How often it runs for each entry of what it lies in, whatever the scale.
+    /// This ratio of executions is known whatever the scale is.
     pub per_entry: Option<PerEntry>,
     /// Its frequency-equivalence class (DCPI §6.1.2).
     pub class: usize,
@@ -66,13 +66,13 @@ pub struct Block {
 /// Executions for each time that what they lie in is entered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerEntry {
-    /// How many.
+    /// So many executions there are for one entry.
     pub executions: f64,
-    /// What is entered.
+    /// This is what is entered.
     pub entered: Entered,
 }
 
-/// What executions are a ratio to the entries of.
+/// Executions are told for each time that one of these is entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
     /// The innermost loop around them.
@@ -99,7 +99,7 @@ pub struct Edge {
 pub struct InstructionCost {
     /// Its block's frequency.
     pub frequency: Option<f64>,
-    /// Its block's interval.
+    /// Its block has this interval.
     pub frequency_interval: Option<Interval>,
     /// Its block's confidence.
     pub confidence: Confidence,

@@ -99,7 +99,7 @@ impl Certainty {
     pub fn confidence(&self, block: usize, estimate: Option<Estimate>) -> Confidence {
         let Some(estimate) = estimate else { return Confidence::Low };
         match self.deviations[block] {
-            d if !d.is_finite() || self.is_by_confidence => estimate.confidence,
+            _ if !self.is_absolute() || self.is_by_confidence => estimate.confidence,
             d if d <= HIGH_DEVIATION_MAX => Confidence::High,
             d if d <= MEDIUM_DEVIATION_MAX => Confidence::Medium,
             _ => Confidence::Low,

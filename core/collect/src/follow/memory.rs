@@ -5,7 +5,7 @@
 //! What walks through memory without an order touches a word here and there, so a block is small. What walks in order touches
 //! the next block soon: from the second block of a page on, the rest of the page comes with it, in one read.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 256;
@@ -44,7 +44,7 @@ pub struct Memory<F> {
     blocks: Vec<[u8; BLOCK_BYTES]>,
     by_number: FxHashMap<u64, usize>,
     /// Number of pages of which a block was read alone.
-    touched: FxHashMap<u64, ()>,
+    touched: FxHashSet<u64>,
     /// Number and index of the blocks used last: of data, and of code.
     recent: [(u64, usize); 2],
 }
@@ -56,7 +56,7 @@ impl<F: Fetch> Memory<F> {
             fetch,
             blocks: Vec::new(),
             by_number: FxHashMap::default(),
-            touched: FxHashMap::default(),
+            touched: FxHashSet::default(),
             recent: [(u64::MAX, 0); 2],
         }
     }
@@ -129,7 +129,7 @@ impl<F: Fetch> Memory<F> {
     /// Reads a block, and with it the rest of its page if one was read of it before, or if it is code.
     fn fetched(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
         let page = number / PAGE_BLOCKS;
-        let is_whole = matches!(of, Use::Code) || self.touched.insert(page, ()).is_some();
+        let is_whole = matches!(of, Use::Code) || !self.touched.insert(page);
         let numbers =
             if is_whole { page * PAGE_BLOCKS..(page + 1) * PAGE_BLOCKS } else { number..number + 1 };
         let mut bytes = [0; PAGE_BYTES];
