@@ -26,7 +26,7 @@ A line may end like this:
 | \`66 cycles/instr\` | How many processor cycles one instruction of this line takes on average. |
 | \`(ideal 1.3)\` | How many it would take if it never had to wait: every load hits the nearest cache, every branch is predicted. The distance between the two is what can be gained. |
 
-Where room is short, parts are left out from the right.
+Where room is short, the cycles are left out first, then the seconds, then the line to look at.
 
 ## What a line may wait for
 
@@ -54,8 +54,8 @@ causes overlap, so do not add up their upper ends.
 ## When executions are known: the scale
 
 Time is always measured. How often code ran is not seen directly on most machines: code that ran twice as often looks the same as
-code that took twice as long. Dwell collects evidence that tells the two apart: hardware counters, counters in the program itself, loop
-counters in registers, counted executions of single instructions. How far that reaches is called the scale:
+code that took twice as long. Hardware counters of executed instructions tell the two apart, and so does time itself on processors that
+execute in order. Steps that were followed, branches and calls tell ratios. How far that reaches is called the scale:
 
 | scale | what is known | what is shown |
 | --- | --- | --- |

@@ -5,7 +5,7 @@
 //! that is narrower than its evidence.
 
 use crate::{
-    Confidence, Interval, OuterScale, Scale, ScaleKind,
+    CHANCE_SAMPLES_MAX, Confidence, Interval, OuterScale, Scale, ScaleKind,
     bounds::{Bounds, samples_max},
     cfg::Cfg,
     frequency::{Estimate, Estimates},
@@ -18,8 +18,6 @@ const ABSOLUTE_DEVIATION_MAX: f64 = 0.143;
 const IMPOSSIBLE_PART_MAX: f64 = 0.05;
 /// … by more than so many standard deviations of theirs.
 const IMPOSSIBLE_DEVIATIONS: f64 = 2.0;
-/// The most samples to expect where there are none, at 90 %: −ln 0.05.
-const CHANCE_SAMPLES_MAX: f64 = 3.0;
 /// Standard deviation by confidence, where the evidence is time in order or counted instructions.
 const LOW_DEVIATION: f64 = 0.15;
 const MEDIUM_DEVIATION: f64 = 0.06;

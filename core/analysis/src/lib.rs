@@ -33,4 +33,4 @@ pub use directions::directions;
 pub use input::{AbsoluteCount, Counted, ProcedureInput, Transfer};
 pub use jump_table::recover_jump_targets;
 pub use machine::MachineModel;
-pub use scale::{Interval, OuterScale, Scale, ScaleKind};
+pub use scale::{CHANCE_SAMPLES_MAX, Interval, OuterScale, Scale, ScaleKind};

@@ -71,6 +71,9 @@ pub struct Interval {
 /// Standard deviations between the middle and either end of an interval that holds 90 % of a normal distribution.
 const ENDS: f64 = 1.645;
 
+/// What has no samples may have so many in the mean: with 95 % certainty no more, −ln 0.05.
+pub const CHANCE_SAMPLES_MAX: f64 = 3.0;
+
 impl Interval {
     /// The interval about an estimate whose logarithm has this standard deviation.
     pub fn about(estimate: f64, deviation: f64) -> Interval {

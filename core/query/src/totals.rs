@@ -3,12 +3,7 @@
 //! Enters: analysed instructions, of one procedure or of several. Leaves: estimates with the intervals that hold them. Never here: an
 //! estimate that rests on a scale which is not known.
 
-use dwell_analysis::{InstructionCost, Interval, Scale, ScaleKind};
-
-/// Standard deviations between the middle and either end of an interval that holds 90 % of a normal distribution.
-const ENDS: f64 = 1.645;
-/// The most samples to expect of what has none, at 95 %: −ln 0.05.
-const CHANCE_SAMPLES_MAX: f64 = 3.0;
+use dwell_analysis::{CHANCE_SAMPLES_MAX, InstructionCost, Interval, Scale, ScaleKind};
 
 /// Totals of a set of instructions; sample units (multiply by the period for cycles or executions).
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,7 +88,8 @@ impl Totals {
     /// The 90 % interval of the cycles per instruction; without an absolute scale, what is possible.
     pub fn cpi_interval(&self) -> Interval {
         let samples = self.estimated_samples;
-        let chance = (ENDS / samples.max(1.0).sqrt()).exp();
+        // A number of samples is off by about its square root.
+        let chance = Interval::about(1.0, 1.0 / samples.max(1.0).sqrt()).max;
         let over =
             |samples: f64, executed: f64| if executed > 0.0 { samples / executed } else { f64::INFINITY };
         let least = if self.executed_max > 0.0 { samples / chance / self.executed_max } else { 0.0 };
