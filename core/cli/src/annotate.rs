@@ -172,7 +172,9 @@ impl<'a> Page<'a> {
         let Some(told) = in_kernel(kernel, "cy") else { return };
         let (letter, name) = cause(&kernel.cause);
         let text = format!("{letter} {told}");
-        self.say(format!("{:>ADDRESS$}{}{}", "", paint(heat(1.0), text), paint(DIM, format!("   {name}"))));
+        let all = self.listing.procedure.samples.get(&self.listing.time_event).copied().unwrap_or(0).max(1);
+        let style = heat(kernel.samples as f64 / all as f64);
+        self.say(format!("{:>ADDRESS$}{}{}", "", paint(style, text), paint(DIM, format!("   {name}"))));
     }
 
     /// `   d = D-cache miss, …` for the letters that have not been explained yet.

@@ -161,8 +161,14 @@ fn tiles(material: &Material) -> Vec<Tile> {
 
 fn scope(s: &Summary) -> String {
     let what = if s.scope.kind == "epoch" { "everything sampled" } else { &s.scope.name };
+    let guessed = match s.scale.as_deref() {
+        Some("absolute") | None => "",
+        Some(_) => {
+            ". How often the code ran is not known: execution and static stalls may be less than shown, and dynamic ones more"
+        }
+    };
     format!(
-        "Of {what}: {} analysed, {:.1}% of the samples tallied, machine model {}",
+        "Of {what}: {} analysed, {:.1}% of the samples tallied, machine model {}{guessed}",
         counted(s.procedures, "procedure"),
         100.0 * s.tallied_share,
         s.machine_model
