@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dwell_analysis::{
-    Confidence, Counted, MachineModel, OuterScale, ProcedureInput, Transfer, analyze,
+    Confidence, Counted, Entered, MachineModel, OuterScale, ProcedureInput, Transfer, analyze,
     program::{self, Member},
     verify_analysis,
 };
@@ -59,6 +59,21 @@ fn steps_tell_what_cycles_hide() {
     assert_near(&case, 0.1);
     assert!(case.analyze().blocks.iter().all(|b| b.confidence == Confidence::Low), "the scale is a guess");
     assert_eq!(case.analyze().basis.steps, 2000.0);
+}
+
+#[test]
+fn a_ratio_to_entries_needs_to_be_seen() {
+    let with = |exits: f64| {
+        let mut case = diamond();
+        let steps = [(3, 4, 750.0), (3, 6, 250.0), (8, 1, 1000.0 - exits), (8, 9, exits)];
+        case.transfers = steps.map(|(from, to, count)| Transfer { from, to: Some(to), count }).to_vec();
+        case.analyze().blocks[1].per_entry
+    };
+    // Four turns, of which one of four was seen to be the last.
+    let seen = with(250.0).expect("seen often");
+    assert!((seen.executions / 4.0).ln().abs() < 0.2 && seen.entered == Entered::Loop, "{seen:?}");
+    // Never seen to end, it may have any number of turns from some hundred on.
+    assert_eq!(with(0.0), None);
 }
 
 /// Two loops, one after the other, of millions of turns: no burst sees how one ends or the other begins.
