@@ -6,6 +6,7 @@ import type { Dwell } from './dwell';
 import { pickEpochs } from './epochPicker';
 import { isCancellation, reason } from './failures';
 import { count, epochTitle, magnitude } from './format';
+import { Newest } from './newest';
 
 const viewId = 'dwell.comparison';
 /** Rows of each kind. */
@@ -46,7 +47,7 @@ class ComparisonTree implements vscode.TreeDataProvider<Row>, vscode.Disposable 
   /** With what may be chance; asked for when its group is opened. */
   private all: DiffResult | undefined;
   private failure: string | undefined;
-  private lastAsked = 0;
+  private readonly newest = new Newest();
 
   constructor(private readonly dwell: Dwell) {
     this.subscription = dwell.profile.onDidChange(() => { void this.load(); });
@@ -70,6 +71,8 @@ class ComparisonTree implements vscode.TreeDataProvider<Row>, vscode.Disposable 
   }
 
   async getChildren(parent?: Row): Promise<Row[]> {
+    // VS Code forgets a change that it hears of while it asks for the first rows: they are whole.
+    if (!parent && !this.answer) await this.load();
     if (!this.answer) return [];
     if (!parent) return (Object.keys(groupNames) as Group[]).map((group) => ({ group }));
     if (!('group' in parent)) return [];
@@ -104,13 +107,13 @@ class ComparisonTree implements vscode.TreeDataProvider<Row>, vscode.Disposable 
     return item;
   }
 
-  /** Does not reject. Of overlapping questions the last one counts. */
-  private async load(): Promise<void> {
-    const asked = this.lastAsked += 1;
-    const [answer, failure] = await this.ask();
-    if (asked !== this.lastAsked || JSON.stringify([answer, failure]) === JSON.stringify([this.answer, this.failure])) return;
-    [this.answer, this.failure, this.all] = [answer, failure, undefined];
-    this.changed.fire();
+  /** Does not reject. */
+  private load(): Promise<void> {
+    return this.newest.ask(() => this.ask(), ([answer, failure]) => {
+      if (JSON.stringify([answer, failure]) === JSON.stringify([this.answer, this.failure])) return;
+      [this.answer, this.failure, this.all] = [answer, failure, undefined];
+      this.changed.fire();
+    });
   }
 
   private async ask(): Promise<[DiffResult | undefined, string | undefined]> {

@@ -9,6 +9,7 @@ import type { Dwell } from './dwell';
 import { isCancellation, reason } from './failures';
 import type { By, Detail, FromPage, ListRow, ToPage, Words } from './hotList/model';
 import { page } from './hotList/page';
+import { Newest } from './newest';
 
 const viewId = 'dwell.hotProcedures';
 const groupingKey = 'dwell.groupBy';
@@ -46,7 +47,7 @@ class HotList implements vscode.WebviewViewProvider, vscode.Disposable {
   private rows: ListRow[] = [];
   private readonly locations = new Map<string, HotRow['location']>();
   private told = '';
-  private lastAsked = 0;
+  private readonly newest = new Newest();
   private readonly subscription: vscode.Disposable;
 
   constructor(private readonly dwell: Dwell) {
@@ -105,18 +106,17 @@ class HotList implements vscode.WebviewViewProvider, vscode.Disposable {
     }
   }
 
-  /** Does not reject. Of overlapping questions the last one counts. */
+  /** Does not reject. */
   private async load(): Promise<void> {
     if (!this.view) return;
-    const asked = this.lastAsked += 1;
-    const by = this.by;
-    const message = await this.ask(by);
-    if (asked !== this.lastAsked || message === undefined) return;
-    this.rows = message.kind === 'rows' ? message.rows : [];
-    const text = JSON.stringify(message);
-    if (text === this.told) return;
-    this.told = text;
-    await this.view.webview.postMessage(message);
+    await this.newest.ask(() => this.ask(this.by), async (message) => {
+      if (message === undefined) return;
+      this.rows = message.kind === 'rows' ? message.rows : [];
+      const text = JSON.stringify(message);
+      if (text === this.told) return;
+      this.told = text;
+      await this.view?.webview.postMessage(message);
+    });
   }
 
   /** `undefined`: what is shown may stay. */

@@ -4,6 +4,7 @@ import * as vscode from 'vscode';
 import type { EpochsResult, EpochSummary } from '@dwell/lsp-server/protocol';
 import type { Client } from './client';
 import { reason } from './failures';
+import { Newest } from './newest';
 import { selectedEpochs } from './selection';
 
 /** Also the value of the context key `dwell.state`. */
@@ -18,7 +19,7 @@ export class Profile implements vscode.Disposable {
   private readonly subscription: vscode.Disposable;
   private answer = nothing;
   private current: ProfileState = 'starting';
-  private lastAsked = 0;
+  private readonly newest = new Newest();
   private warned = new Set<string>();
 
   constructor(private readonly client: Client, private readonly log: vscode.LogOutputChannel) {
@@ -53,17 +54,16 @@ export class Profile implements vscode.Disposable {
     return this.answer.warnings;
   }
 
-  /** Asks again. Does not reject: what fails becomes the state. Of overlapping questions the last one counts. */
-  async refresh(): Promise<void> {
-    const asked = this.lastAsked += 1;
-    const [state, answer] = await this.ask();
-    if (asked !== this.lastAsked) return;
-    this.answer = answer;
-    this.current = state;
-    this.logNewWarnings();
-    await vscode.commands.executeCommand('setContext', 'dwell.state', state);
-    await vscode.commands.executeCommand('setContext', 'dwell.comparing', answer.baseline !== null);
-    this.changed.fire();
+  /** Asks again; resolves when what is newest is shown. Does not reject: what fails becomes the state. */
+  refresh(): Promise<void> {
+    return this.newest.ask(() => this.ask(), async ([state, answer]) => {
+      this.answer = answer;
+      this.current = state;
+      this.logNewWarnings();
+      await vscode.commands.executeCommand('setContext', 'dwell.state', state);
+      await vscode.commands.executeCommand('setContext', 'dwell.comparing', answer.baseline !== null);
+      this.changed.fire();
+    });
   }
 
   dispose(): void {
