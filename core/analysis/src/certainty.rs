@@ -68,7 +68,9 @@ impl Certainty {
     pub fn frequency_interval(&self, block: usize, frequency: Option<f64>, samples: f64) -> Option<Interval> {
         let frequency = frequency.filter(|_| self.is_absolute())?;
         let interval = Interval::about(frequency, self.deviations[block]);
-        Some(interval.within(0.0, self.bounds.frequency_max(block, samples)))
+        // What was hardly seen may not have run at all.
+        let min = if interval.is_told() { interval.min } else { 0.0 };
+        Some(Interval { min, ..interval }.within(0.0, self.bounds.frequency_max(block, samples)))
     }
 
     /// The interval of the cycles per execution of something in a block that had so many samples and takes `least` cycles.
@@ -90,7 +92,10 @@ impl Certainty {
             return Interval { min: least, max: max.max(least) };
         }
         let deviation = (self.deviations[block].powi(2) + 1.0 / samples).sqrt();
-        Interval::about(cycles, deviation).within(least, f64::INFINITY)
+        let interval = Interval::about(cycles, deviation);
+        let is_told = Interval::about(frequency, self.deviations[block]).is_told();
+        let max = if is_told { interval.max } else { f64::INFINITY };
+        Interval { max, ..interval }.within(least, f64::INFINITY)
     }
 
     /// How far to trust a block's frequency: where its scale was counted its interval says it, else the estimate's own ratio.

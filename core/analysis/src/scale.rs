@@ -71,6 +71,9 @@ pub struct Interval {
 /// Standard deviations between the middle and either end of an interval that holds 90 % of a normal distribution.
 const ENDS: f64 = 1.645;
 
+/// What is known no better than within a factor of so much is no number.
+const TOLD_TIMES_MAX: f64 = 3.0;
+
 /// What has no samples may have so many in the mean: with 95 % certainty no more, −ln 0.05.
 pub const CHANCE_SAMPLES_MAX: f64 = 3.0;
 
@@ -84,6 +87,11 @@ impl Interval {
     /// How far, as a logarithm, either end is from the middle.
     pub fn half_width(self) -> f64 {
         (self.max / self.min).ln() / 2.0
+    }
+
+    /// Whether one number may stand for it. In order a guess is off by as much (DCPI §6.1.5: low confidence).
+    pub fn is_told(self) -> bool {
+        self.max <= TOLD_TIMES_MAX * self.min
     }
 
     /// The same interval, cut to what is possible.
@@ -104,5 +112,15 @@ mod tests {
         assert_eq!(interval.within(0.0, 100.0).max, 100.0);
         assert_eq!(interval.within(0.0, 10.0), Interval { min: 10.0, max: 10.0 });
         assert_eq!(Interval::about(1.0, f64::INFINITY).min, 1.0 / 700.0_f64.exp());
+    }
+
+    #[test]
+    fn a_wide_interval_is_no_number() {
+        assert!(Interval::about(5.0, 0.15).is_told() && !Interval::about(5.0, 0.5).is_told());
+        assert!(Interval::about(0.0, 0.15).is_told(), "nothing is known to have run there");
+        assert!(
+            !Interval { min: 0.0, max: 1.0 }.is_told()
+                && !Interval { min: 1.0, max: f64::INFINITY }.is_told()
+        );
     }
 }

@@ -151,11 +151,12 @@ pub struct RecordArgs {
     /// followed or with --paths 0; 0 with --all, --pid or --paths].
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub windows: Option<f64>,
-    /// Experimental: store how often instructions were executed that count in a word of memory or in a register of a loop. Such words are
-    /// found by samples and a watchpoint and read now and then (x86-64, samples through rings). Costs less than 1% of the
-    /// program's time. No answer uses these counts yet, and users are not offered them: some are off by more than they state.
-    #[arg(long, hide = true)]
-    pub odometers: bool,
+    /// Do not count executions by what the program itself counts. By default registers that loops step, and words of memory to
+    /// which code adds constants, tell how often instructions ran, for less than 1% of the program's time: addresses come from
+    /// samples, a watchpoint says for a moment who writes a word, and of memory nothing else is read (x86-64, samples through
+    /// rings).
+    #[arg(long)]
+    pub no_odometers: bool,
     /// Record the last branches (LBR, BRBE) so many times a second of a busy CPU, where the processor keeps them and a hardware
     /// event is sampled through rings: tells what runs how often. 0: never.
     #[arg(long, value_name = "HZ", default_value_t = DEFAULT_BRANCH_STACKS_HZ,

@@ -67,7 +67,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         paths_percent: counting.paths,
         windows_percent: counting.windows,
         windows_stand_in: counting.windows_stand_in,
-        odometers_percent: if args.odometers { ODOMETERS_PERCENT } else { 0.0 },
+        odometers_percent: if args.no_odometers { 0.0 } else { ODOMETERS_PERCENT },
         branch_stacks_hz: args.branch_stacks,
         ..RecordOptions::new(target(args)?)
     };
@@ -255,7 +255,7 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs, json: 
     if let Some(windows) = epoch.windows.as_ref().filter(|w| args.windows.is_some() || w.windows > 0) {
         complain(&windows_line(windows));
     }
-    if let Some(counts) = epoch.counts.as_ref().filter(|c| c.words > 0) {
+    if let Some(counts) = epoch.counts.as_ref().filter(|c| c.words + c.loops + c.samples_dropped > 0) {
         complain(&counts_line(counts));
     }
     Ok(())
@@ -290,12 +290,12 @@ pub fn windows_line(windows: &WindowsRecord) -> String {
     )
 }
 
-/// `3 words in which the program counts, read 120 times, 0.31% of CPU time; 4 samples meanwhile are not counted; refused: 2 goes back`.
+/// `executions counted by 3 words of memory and 1 loop, 0.31% of CPU time; 4 samples meanwhile are not counted; refused: 2 goes back`.
 pub fn counts_line(counts: &CountsRecord) -> String {
     format!(
-        "{} in which the program counts, read {} times, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
+        "executions counted by {} of memory and {}, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
         counted(counts.words as usize, "word"),
-        grouped(counts.reads),
+        counted(counts.loops as usize, "loop"),
         100.0 * counts.cost_ns as f64 / (counts.cpu_ns as f64).max(1.0),
         grouped(counts.samples_dropped),
         causes("refused", &counts.refused),

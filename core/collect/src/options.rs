@@ -66,9 +66,8 @@ pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
 /// registers of the processor for it; if that and the interrupt take 20 µs, 250 are 0.5%. The collector takes 1 to 4 µs for each (`cargo test --workspace --test recorded_stacks -- --nocapture`, at opt-level 1).
 pub const DEFAULT_BRANCH_STACKS_HZ: u32 = 250;
 
-/// Percent of the target's CPU time that counting executions by words in memory may cost, where it is asked for. It is not by
-/// default: some counts are still off by more than they state, and no answer uses them.
-pub const ODOMETERS_PERCENT: f64 = 0.6;
+/// Percent of the target's CPU time that counting executions by words in memory may cost.
+pub const ODOMETERS_PERCENT: f64 = 0.5;
 
 /// How `record` collects.
 #[derive(Clone, Debug)]

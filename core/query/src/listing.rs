@@ -101,13 +101,13 @@ fn block(costs: &ProcedureCosts, index: usize, block: &Block, period: Option<f64
     ListingBlock {
         address: address_of_block(costs, block),
         frequency: block.frequency,
-        executions: relative.filter(|_| costs.is_absolute()),
+        executions: relative.filter(|_| is_told(block.frequency_interval)),
         executions_min: interval.map(|(i, p)| i.min * p),
         executions_max: interval.map(|(i, p)| i.max * p),
         executions_relative: relative,
         per_entry: block.per_entry.map(per_entry),
         confidence: confidence_name(block.confidence).to_owned(),
-        cpi: block.cpi.filter(|_| costs.is_absolute()),
+        cpi: block.cpi.filter(|_| is_told(block.frequency_interval)),
         cpi_min: block.cpi_interval.min,
         cpi_max: bounded(block.cpi_interval),
         best_case_cpi: block.best_case_cpi,
@@ -117,12 +117,20 @@ fn block(costs: &ProcedureCosts, index: usize, block: &Block, period: Option<f64
 
 fn successor(costs: &ProcedureCosts, edge: &Edge, period: Option<f64>) -> ListingSuccessor {
     let relative = edge.frequency.zip(period).map(|(f, p)| f * p);
+    // An edge is no better known than its ends.
+    let blocks = &costs.analysis.blocks;
+    let are_told = [edge.from, edge.to].iter().all(|end| is_told(blocks[*end].frequency_interval));
     ListingSuccessor {
-        to: address_of_block(costs, &costs.analysis.blocks[edge.to]),
+        to: address_of_block(costs, &blocks[edge.to]),
         frequency: edge.frequency,
-        executions: relative.filter(|_| costs.is_absolute()),
+        executions: relative.filter(|_| are_told),
         executions_relative: relative,
     }
+}
+
+/// Whether a frequency with this interval is a number: there is an interval where the scale is absolute.
+pub fn is_told(interval: Option<Interval>) -> bool {
+    interval.is_some_and(Interval::is_told)
 }
 
 /// The upper bound, where there is one.
@@ -162,11 +170,11 @@ pub fn instruction(
         line,
         samples: selection.named(&costs.samples[index]),
         head_samples: cost.head_samples,
-        executions: relative.filter(|_| costs.is_absolute()),
+        executions: relative.filter(|_| is_told(cost.frequency_interval)),
         executions_min: interval.map(|(i, p)| i.min * p),
         executions_max: interval.map(|(i, p)| i.max * p),
         executions_relative: relative,
-        cpi: cost.cpi.filter(|_| costs.is_absolute()),
+        cpi: cost.cpi.filter(|_| is_told(cost.frequency_interval)),
         cpi_min: cost.cpi_interval.min,
         cpi_max: bounded(cost.cpi_interval),
         issue_cycles_min: cost.issue_cycles_min,
@@ -176,7 +184,7 @@ pub fn instruction(
         kernel: cost.kernel.map(|k| ListingKernel {
             cause: cause_name(k.cause).to_owned(),
             samples: k.samples,
-            cycles: Some(k.cycles).filter(|_| costs.is_absolute()),
+            cycles: Some(k.cycles).filter(|_| is_told(cost.frequency_interval)),
         }),
         operands: Vec::new(),
     }

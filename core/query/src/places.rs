@@ -10,6 +10,7 @@ use crate::{
     Cancel, Query, QueryError,
     answer::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces},
     costs::ProcedureCosts,
+    listing::is_told,
     procedures::{ProcedureSamples, begin_of},
     query::View,
     scales::in_parallel,
@@ -100,7 +101,8 @@ fn of_costs(selection: &Selection, costs: &ProcedureCosts, events: &[usize]) -> 
     let place = |i: usize| {
         let cost = &costs.analysis.instructions[i];
         let samples = only(&costs.samples[i], events);
-        let executions = cost.frequency.zip(period).map(|(f, p)| f * p).filter(|_| costs.is_absolute());
+        let is_told = is_told(cost.frequency_interval);
+        let executions = cost.frequency.zip(period).map(|(f, p)| f * p).filter(|_| is_told);
         let is_seen = samples.iter().any(|n| *n > 0) || cost.head_samples > 0.0 || cost.frequency > Some(0.0);
         let place = |frames| InstructionPlace {
             address: costs.instructions[i].address.0,

@@ -62,6 +62,8 @@ pub struct Series {
     bits: u32,
     step: i64,
     last: Option<(u64, u64)>,
+    /// What was added in a nanosecond between the last two reads; `None` where it went back, and after a cut.
+    latest_rate: Option<f64>,
     /// The span that goes on.
     span: Span,
     /// Spans that wait for a confirmation.
@@ -88,6 +90,7 @@ impl Series {
             bits: 8 * u32::from(size),
             step,
             last: None,
+            latest_rate: None,
             span: Span::default(),
             unconfirmed: Vec::new(),
             forward_ns: None,
@@ -109,6 +112,7 @@ impl Series {
 
     /// Takes a read in.
     pub fn read(&mut self, time_ns: u64, value: u64) {
+        self.latest_rate = None;
         let Some((last_ns, last)) = self.last.replace((time_ns, value)) else {
             self.span = Span { begin_ns: time_ns, end_ns: time_ns, ..Span::default() };
             self.forward_ns.get_or_insert(time_ns);
@@ -119,6 +123,7 @@ impl Series {
         self.span.end_ns = time_ns;
         self.read_ns += elapsed_ns;
         if difference == 0 {
+            self.latest_rate = Some(0.0);
             return;
         }
         self.moves += 1;
@@ -133,6 +138,7 @@ impl Series {
                 self.span.broken_added = self.span.broken_added.saturating_add(since_zero as u64);
             }
         } else {
+            self.latest_rate = Some(difference as f64 / elapsed_ns as f64);
             self.moved_ns += elapsed_ns;
             self.span.moved_ns += elapsed_ns;
             self.span.added = self.span.added.saturating_add(difference as u64);
@@ -171,8 +177,14 @@ impl Series {
         }
     }
 
+    /// What was added in a nanosecond between the last two reads, if both were of the same stretch and it did not go back.
+    pub fn latest_rate(&self) -> Option<f64> {
+        self.latest_rate
+    }
+
     /// A watchpoint is about to disturb the program, or nothing is read for a while: what is added from the last read on does not count.
     pub fn cut(&mut self) {
+        self.latest_rate = None;
         if self.last.take().is_some() && self.span.end_ns > self.span.begin_ns {
             if self.unconfirmed.len() >= UNCONFIRMED_MAX {
                 self.unconfirmed.clear();

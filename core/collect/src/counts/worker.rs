@@ -50,13 +50,15 @@ const ROUND_NS_LATER: u64 = 6_000_000;
 /// The mean time from one round in a process to the next, until all words are verified and later.
 const ROUND_EVERY_NS_FIRST: f64 = 50e6;
 const ROUND_EVERY_NS_LATER: f64 = 250e6;
+/// So long before a round words are read, to know how fast they count about it.
+const MOMENT: Duration = Duration::from_millis(1);
 /// Watched words are looked at so often.
 const LOOK: Duration = Duration::from_micros(300);
 /// What a write that a watchpoint traps costs, and setting one: measured on a virtual machine with Zen 3 cores.
 const TRAP_NS: u64 = 13_000;
 const SETTING_NS: u64 = 20_000;
 /// What may be spent before the target has run for long.
-const ADVANCE_NS: f64 = 6e6;
+const ADVANCE_NS: f64 = 2e6;
 /// What must be left to spend for reading to go on after a pause: a stretch that is long enough to say something.
 const RESUME_NS: f64 = 0.5e6;
 /// Samples wait no longer than that.
@@ -311,6 +313,8 @@ impl Worker {
     /// Watches some words of a process for a moment. What was read before is confirmed by it, or not.
     fn round(&mut self, pid: u32) -> io::Result<()> {
         self.read(pid)?;
+        sleep(MOMENT);
+        self.read(pid)?;
         let tids = threads(pid)?;
         let Some(tracked) = self.processes.get_mut(&pid) else { return Ok(()) };
         let is_later = tracked.words.iter().all(Tally::is_verified);
@@ -320,6 +324,8 @@ impl Worker {
             (ROUND_EVERY_NS_FIRST, ROUND_NS_FIRST)
         };
         let delay_ns = self.random.delay(every_ns).clamp(0.2 * every_ns, 3.0 * every_ns) as u64;
+        let rate = |tally: &Tally| tally.series.as_ref().and_then(Series::latest_rate);
+        let rates: Vec<Option<f64>> = tracked.words.iter().map(rate).collect();
         for tally in &mut tracked.words {
             tally.series.iter_mut().for_each(Series::cut);
         }
@@ -355,7 +361,7 @@ impl Worker {
             };
             self.traps_ns += SETTING_NS * tids.len() as u64 + TRAP_NS * writes.len() as u64;
             let tally = &mut tracked.words[*at];
-            let mut round = Round::default();
+            let mut round = Round { rate_before: rates[*at], ..Round::default() };
             for write in &writes {
                 round.tids.insert(write.tid);
                 let registers = write.registers.as_ref();
