@@ -98,6 +98,7 @@ pub fn analyze_keeping(
     };
     let analysis = assemble(&scene, &equivalence, &certainty);
     debug_assert_eq!(verify_analysis(&analysis, n), Ok(()));
+    debug_assert_eq!(certainty.verify(&analysis), Ok(()));
     analysis
 }
 

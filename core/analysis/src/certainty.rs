@@ -5,7 +5,7 @@
 //! that is narrower than its evidence.
 
 use crate::{
-    CHANCE_SAMPLES_MAX, Confidence, Interval, OuterScale, Scale, ScaleKind,
+    CHANCE_SAMPLES_MAX, Confidence, Interval, OuterScale, ProcedureAnalysis, Scale, ScaleKind,
     bounds::{Bounds, samples_max},
     cfg::Cfg,
     frequency::{Estimate, Estimates},
@@ -107,6 +107,39 @@ impl Certainty {
             d if d <= MEDIUM_DEVIATION_MAX => Confidence::Medium,
             _ => Confidence::Low,
         }
+    }
+
+    /// Checks that an answer says nothing that the processor cannot do in the time that was sampled: no CPI below what retiring takes,
+    /// and where the scale was counted no block, and not all of them together, executed more often.
+    pub fn verify(&self, analysis: &ProcedureAnalysis) -> Result<(), String> {
+        const ROUNDING: f64 = 1e-6;
+        let slot = self.bounds.slot * (1.0 - ROUNDING);
+        if let Some(cost) = analysis.instructions.iter().find(|cost| cost.cpi.is_some_and(|cpi| cpi < slot)) {
+            return Err(format!("fewer cycles than retiring takes: {cost:?}"));
+        }
+        let (mut all, mut least_of_all) = (0.0, 0.0);
+        for (block, least) in analysis.blocks.iter().zip(&self.bounds.blocks) {
+            let samples: f64 =
+                block.instructions.clone().map(|i| analysis.instructions[i].head_samples).sum();
+            if block.cpi.is_some_and(|cpi| cpi * (block.instructions.len() as f64) < least * (1.0 - ROUNDING))
+            {
+                return Err(format!("fewer cycles than {least}: {block:?}"));
+            }
+            let most = samples_max(samples) * (1.0 + ROUNDING);
+            let executed = [block.frequency, block.frequency_interval.map(|i| i.max)];
+            if self.is_counted() && executed.iter().flatten().any(|frequency| frequency * least > most) {
+                return Err(format!("{least} cycles do not fit into {samples} samples: {block:?}"));
+            }
+            all += samples;
+            least_of_all += block.frequency.unwrap_or(0.0) * least;
+        }
+        let is_possible = !self.is_counted() || least_of_all <= samples_max(all) * (1.0 + ROUNDING);
+        if is_possible { Ok(()) } else { Err(format!("{least_of_all} of {all} samples at least")) }
+    }
+
+    /// Whether the scale is absolute since executions were counted.
+    fn is_counted(&self) -> bool {
+        self.is_absolute() && !self.is_by_confidence
     }
 
     /// Whether the scale is absolute.
