@@ -51,13 +51,15 @@ pub struct Sizes {
     pub capacity: u32,
 }
 
-/// Which registers are handed out.
+/// What registers are used for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegistersWish {
-    /// Of every so many samples in user mode; 0: of none.
+    /// Those of every so many samples in user mode are handed out; 0: of none.
     pub every: u32,
     /// Of these events, a bit for each.
     pub events: u32,
+    /// Samples of these events in the kernel, a bit for each, are counted once more where the user's code entered it.
+    pub entered: u32,
 }
 
 /// What the program tells beside counting.
@@ -106,6 +108,8 @@ pub struct CpuTally {
     pub idle: u64,
     /// Registers that found no room.
     pub registers_lost: u64,
+    /// Samples in the kernel that found no room to be counted once more, where the user's code entered it.
+    pub entered_lost: u64,
 }
 
 /// Why BPF cannot be used here.
@@ -223,7 +227,21 @@ impl BpfTables {
         Some(fds)
     }
 
+    /// Before Linux 5.15 programs are not told with which registers a task entered the kernel: then the rest serves.
     fn load_with_types(
+        cpus: &[u32],
+        sizes: Sizes,
+        registers: RegistersWish,
+        notices_bytes: u32,
+    ) -> Result<Self, BpfError> {
+        let load = |registers| Self::load_wished(cpus, sizes, registers, notices_bytes);
+        match load(registers) {
+            Err(_) if registers.entered != 0 => load(RegistersWish { entered: 0, ..registers }),
+            done => done,
+        }
+    }
+
+    fn load_wished(
         cpus: &[u32],
         sizes: Sizes,
         registers: RegistersWish,
@@ -238,6 +256,7 @@ impl BpfTables {
         let mut program = EbpfLoader::new()
             .override_global("dwell_bucket_bits", &sizes.bucket_bits, true)
             .override_global("dwell_capacity", &sizes.capacity, true)
+            .override_global("dwell_charges_entered", &u32::from(registers.entered != 0), true)
             .map_max_entries("heads", heads)
             .map_max_entries("buckets", (slots * 2) << sizes.bucket_bits)
             .map_max_entries("overflow", slots * 4 * sizes.capacity)
@@ -260,6 +279,9 @@ impl BpfTables {
             sizes,
         };
         tables.prepare(registers);
+        if registers.entered != 0 {
+            tables.event_program(0)?; // Or why the kernel refuses it.
+        }
         Ok(tables)
     }
 
@@ -273,6 +295,7 @@ impl BpfTables {
         let control = Control {
             registers_every: registers.every,
             registers_events: registers.events,
+            entered_events: registers.entered,
             ..Control::default()
         };
         self.control.write(0, control);
@@ -458,6 +481,11 @@ impl BpfTables {
         Ok(program)
     }
 
+    /// Whether samples in the kernel are counted once more, where the user's code entered it.
+    pub fn charges_entered(&self) -> bool {
+        self.control.read(0).entered_events != 0
+    }
+
     /// Executions that [`BpfTables::tell_executions`] asked for and that found no room.
     pub fn executions_lost(&self) -> u64 {
         self.heads.read(0).executions_lost
@@ -472,6 +500,7 @@ impl BpfTables {
                 tally.found += head.found;
                 tally.idle += head.idle;
                 tally.registers_lost += head.registers_lost;
+                tally.entered_lost += head.entered_lost;
                 tally.samples.iter_mut().zip(head.samples).for_each(|(sum, samples)| *sum += samples);
                 tally.lost.iter_mut().zip(head.lost).for_each(|(sum, lost)| *sum += lost);
             }
