@@ -20,22 +20,22 @@ use aya::{
     maps::{Map, MapData, RingBuf},
     programs::{BtfTracePoint, ProgramError, perf_event},
 };
-use rustix::{io::Errno, process::Resource};
+use rustix::process::Resource;
 
 use super::event::PerfEvent;
-use crate::{
-    entries::{Entry, Pieces},
-    refusal::{Rights, Wanted},
-};
+use crate::entries::{Entry, Pieces};
 
 mod abi;
 mod apart;
 mod array;
+mod error;
 
 use abi::{Bucket, Control, Head, RawEntry, SPILL_FREE, SPILL_FULL, Spill};
 use array::Array;
+use error::{explain, missing};
 
 pub use abi::{APART_MAX, EVENTS_MAX};
+pub use error::BpfError;
 
 #[cfg(target_arch = "x86_64")]
 const OBJECT: &[u8] = include_bytes_aligned!("../../bpf/collect.x86_64.o");
@@ -110,23 +110,6 @@ pub struct CpuTally {
     pub registers_lost: u64,
     /// Samples in the kernel that found no room to be counted once more, where the user's code entered it.
     pub entered_lost: u64,
-}
-
-/// Why BPF cannot be used here.
-#[derive(Debug, thiserror::Error)]
-pub enum BpfError {
-    /// The kernel forbids it.
-    #[error("dwell lacks {0}; run as root or give it CAP_BPF and CAP_PERFMON")]
-    Denied(String),
-    /// A seccomp filter forbids it.
-    #[error("a seccomp filter, as containers have, forbids bpf or perf_event_open; allow both calls")]
-    Filtered,
-    /// The kernel tells nothing of its types.
-    #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux)")]
-    NoBtf,
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
 }
 
 /// What was in an overflow buffer, as the kernel wrote it: a third of what its entries take.
@@ -559,10 +542,6 @@ fn array<'p>(program: &'p Ebpf, name: &str) -> Result<BorrowedFd<'p>, BpfError> 
     }
 }
 
-fn missing(name: &str) -> BpfError {
-    BpfError::Other(format!("the program has no '{name}'"))
-}
-
 /// Loads a program. The kernel gives up with EAGAIN while it checks one if a signal arrives.
 fn past_signals(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), ProgramError> {
     const TRIES_MAX: usize = 5;
@@ -577,32 +556,6 @@ fn past_signals(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<()
         }
     }
     load()
-}
-
-/// The error's chain, in one line; of a refusal: which capability is missing.
-fn explain(error: &(dyn std::error::Error + 'static)) -> BpfError {
-    let chain: Vec<_> = std::iter::successors(Some(error), |e| e.source()).collect();
-    if chain.iter().any(|e| is_refusal(*e)) {
-        let rights = Rights::now(Wanted::Machine);
-        let lacking = rights.lacking_for_bpf();
-        if !lacking.is_empty() {
-            return BpfError::Denied(lacking.join(" and "));
-        }
-        if rights.is_filtered {
-            return BpfError::Filtered;
-        }
-    }
-    let texts: Vec<String> = chain.iter().map(|e| first_line(&e.to_string())).collect();
-    BpfError::Other(texts.join(": "))
-}
-
-fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
-    let errno = error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
-    matches!(errno, Some(Errno::PERM | Errno::ACCESS))
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
