@@ -264,6 +264,9 @@ fn honesty(c: &CollectorRecord) -> Vec<String> {
         counted(c.idle).map(|n| format!("idle: {n} samples in the idle task are counted nowhere else")),
         counted(c.registers_lost)
             .map(|n| format!("registers: {n} times they were lost, so that a sample told no direction")),
+        counted(c.kernel_time_lost).map(|n| {
+            format!("kernel time: {n} samples were not charged to the user's instruction for want of room")
+        }),
         counted(c.executions_lost).map(|n| {
             format!(
                 "executions: {n} were not told for want of room; samples that this left unclear are unknown"
@@ -315,20 +318,29 @@ mod tests {
 
     #[test]
     fn what_the_kernel_counted_beside_samples_is_told() {
-        let told = |[idle, registers_lost, executions_lost, given_up_ns]: [Option<u64>; 4]| {
+        let told = |[idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns]: [Option<u64>;
+                        5]| {
             let of = CollectorRecord::default();
-            let lines =
-                honesty(&CollectorRecord { idle, registers_lost, executions_lost, given_up_ns, ..of });
+            let record = CollectorRecord {
+                idle,
+                registers_lost,
+                kernel_time_lost,
+                executions_lost,
+                given_up_ns,
+                ..of
+            };
+            let lines = honesty(&record);
             let others = ["lost", "unknown", "skew"];
             lines.into_iter().filter(|l| !others.iter().any(|o| l.starts_with(o))).collect::<Vec<_>>()
         };
-        assert_eq!(told([None; 4]), [""; 0]);
-        assert_eq!(told([Some(0); 4]), [""; 0]);
+        assert_eq!(told([None; 5]), [""; 0]);
+        assert_eq!(told([Some(0); 5]), [""; 0]);
         assert_eq!(
-            told([Some(1234), Some(5), Some(6), Some(7_200_000_000)]),
+            told([Some(1234), Some(5), Some(9), Some(6), Some(7_200_000_000)]),
             [
                 "idle: 1,234 samples in the idle task are counted nowhere else",
                 "registers: 5 times they were lost, so that a sample told no direction",
+                "kernel time: 9 samples were not charged to the user's instruction for want of room",
                 "executions: 6 were not told for want of room; samples that this left unclear are unknown",
                 "given up: 7.2 s of CPUs were not sampled, since others' pinned events held all counters"
             ]

@@ -37,6 +37,7 @@ static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
 static long (*bpf_ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
 static __u64 (*bpf_ringbuf_query)(void *ring, __u64 flags) = (void *)134;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
+static void *(*bpf_task_pt_regs)(struct task_struct *task) = (void *)175;
 
 /* The few fields of the kernel's structures that are read; the loader moves them to where this
  * kernel has them (CO-RE). */
@@ -61,10 +62,15 @@ struct task_struct {
 	struct mm_struct *mm;
 	__s32 pid;
 	__s32 tgid;
+	__u32 flags;
 	__u64 self_exec_id;
 } CORE;
+#define PF_KTHREAD 0x00200000
 
-/* What a program on a perf event is given: the registers of whatever was interrupted. */
+/*
+ * What a program on a perf event is given: the registers of whatever was interrupted. The kernel
+ * keeps those with which a task entered it in the same order.
+ */
 #if defined(DWELL_X86_64)
 struct context {
 	__u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
@@ -73,14 +79,23 @@ struct context {
 #define PC(context) ((context)->ip)
 #define IS_USER(context) ((context)->cs & 3)
 #define IS_USER_64(context) ((context)->cs == 0x33)
+/* The kernel's own type has two bytes there, and the verifier allows no more. */
+#define ENTERED_64(context) (*(const __u16 *)&(context)->cs == 0x33)
+/* -1 of what is no system call. */
+#define SYSTEM_CALL(context) ((__s32)(context)->orig_ax)
+#define IS_EXECUTION(number) ((number) == 59 || (number) == 322)
 #elif defined(DWELL_AARCH64)
 struct context {
 	__u64 regs[31];
-	__u64 sp, pc, pstate;
+	__u64 sp, pc, pstate, orig_x0;
+	__s32 system_call;
 };
 #define PC(context) ((context)->pc)
 #define IS_USER(context) (!((context)->pstate & 0xf)) /* EL0 */
 #define IS_USER_64(context) (!((context)->pstate & 0x1f))
+#define ENTERED_64(context) IS_USER_64(context)
+#define SYSTEM_CALL(context) ((context)->system_call)
+#define IS_EXECUTION(number) ((number) == 221 || (number) == 281)
 #else
 #error "say for which architecture"
 #endif
@@ -88,6 +103,8 @@ struct context {
 /* Set by the loader. */
 volatile const __u32 dwell_bucket_bits = DWELL_BUCKET_BITS;
 volatile const __u32 dwell_capacity = 1024;
+/* Whether bpf_task_pt_regs() may be called, which is there since Linux 5.15. */
+volatile const __u32 dwell_charges_entered = 1;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -130,10 +147,21 @@ struct {
 	__uint(max_entries, 4096);
 } notices SEC(".maps");
 
-/* Samples that find no room. */
-static __always_inline void lose(struct dwell_head *head, __u32 event, __u64 samples)
+static __always_inline __u32 event_of(const struct dwell_entry *entry)
 {
-	head->lost[event & (DWELL_BPF_EVENTS - 1)] += samples;
+	return entry->place >> DWELL_COUNT_BITS & (DWELL_EVENTS_MAX - 1);
+}
+
+/* Samples that find no room. */
+static __always_inline void lose(struct dwell_head *head, const struct dwell_entry *entry,
+				 __u64 samples)
+{
+	__u32 event = event_of(entry);
+
+	if (event == DWELL_EVENT_ENTERED)
+		head->entered_lost += samples;
+	else
+		head->lost[event & (DWELL_BPF_EVENTS - 1)] += samples;
 }
 
 static __always_inline void spill(struct dwell_head *head, __u32 table,
@@ -149,7 +177,7 @@ static __always_inline void spill(struct dwell_head *head, __u32 table,
 		room = bpf_map_lookup_elem(&overflow, &index);
 	}
 	if (!room) {
-		lose(head, entry->place >> DWELL_COUNT_BITS, entry->place & DWELL_COUNT_MAX);
+		lose(head, entry, entry->place & DWELL_COUNT_MAX);
 		return;
 	}
 	*room = *entry;
@@ -180,12 +208,12 @@ static __attribute__((noinline)) int add(struct dwell_head *head, __u32 side,
 	struct dwell_entry spilled;
 
 	if (!bucket) { /* A CPU without a table: the loader gives every CPU that it samples one. */
-		lose(head, located->place >> DWELL_COUNT_BITS, 1);
+		lose(head, located, 1);
 		return 0;
 	}
 	switch (dwell_bucket_add(bucket, located, &spilled)) {
 	case DWELL_FOUND:
-		head->found++;
+		head->found += event_of(located) != DWELL_EVENT_ENTERED;
 		return 1;
 	case DWELL_NEW:
 		return 0;
@@ -386,6 +414,49 @@ static __always_inline void tell_registers(const struct dwell_control *settings,
 	notice_registers(head, context, pid, tid, event);
 }
 
+/*
+ * The user's instruction that the current task entered the kernel from: by a system call or a fault,
+ * or that was interrupted. 0 where there is none: of a thread of the kernel, of 32-bit code; and of a
+ * task that executes a program, whose registers are those of the program that it was.
+ */
+static __always_inline __u64 entered_from(struct task_struct *task)
+{
+	const struct context *user;
+	__u64 pc;
+
+	if (task->flags & PF_KTHREAD)
+		return 0;
+	user = bpf_task_pt_regs(task);
+	if (!ENTERED_64(user) || IS_EXECUTION(SYSTEM_CALL(user)))
+		return 0;
+	pc = PC(user);
+#if defined(DWELL_X86_64)
+	/* `syscall' leaves its successor in rcx and the flags in r11, see branch.rs. */
+	if (user->cx == pc && user->r11 == user->flags)
+		pc -= 2;
+#endif
+	return pc;
+}
+
+/*
+ * Counts a sample in the kernel once more, where the user's code entered it. Of a place by process it
+ * is not known yet whether it is mapped: the collector leaves out what is not.
+ */
+static __attribute__((noinline)) int charge_entered(struct dwell_head *head, __u32 side,
+						    struct dwell_sample *sample)
+{
+	struct dwell_entry located;
+
+	sample->pc = entered_from(bpf_get_current_task_btf());
+	if (!sample->pc)
+		return 0;
+	sample->event = DWELL_EVENT_ENTERED;
+	sample->flags &= ~DWELL_SAMPLE_KERNEL;
+	located = dwell_locate(sample);
+	wait(head, side, &located);
+	return 0;
+}
+
 static __attribute__((noinline)) int count(struct context *context, __u32 event)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -421,6 +492,12 @@ static __attribute__((noinline)) int count(struct context *context, __u32 event)
 	 * be the dearest part of them. */
 	else if (add(head, side, &located))
 		tell_registers(settings, head, context, pid, task->pid, event);
+	if (dwell_charges_entered && sample.flags & DWELL_SAMPLE_KERNEL &&
+	    settings->entered_events >> event & 1) {
+		struct dwell_sample entered = sample;
+
+		charge_entered(head, side, &entered);
+	}
 	return 0;
 }
 

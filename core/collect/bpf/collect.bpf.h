@@ -9,6 +9,8 @@
 #define DWELL_APART_MAX 16
 /* As many as there are programs. */
 #define DWELL_BPF_EVENTS 8
+/* Instead of an event's index: time in the kernel once more, where the user's code entered it. */
+#define DWELL_EVENT_ENTERED 15
 /* Entries that wait until they are put into the table together. */
 #define DWELL_WAITING 32
 
@@ -19,6 +21,9 @@
  *	finds its entry; 0: of none
  * @registers_events: bit by event, of which events
  * @apart_count: how many of @apart are set
+ * @entered_events: bit by event, samples of which events in the kernel are counted once more where
+ *	the user's code entered it
+ * @unused: fills the word
  * @apart: tags of executables whose processes are kept apart
  */
 struct dwell_control {
@@ -26,6 +31,8 @@ struct dwell_control {
 	__u32 registers_every;
 	__u32 registers_events;
 	__u32 apart_count;
+	__u32 entered_events;
+	__u32 unused;
 	__u64 apart[DWELL_APART_MAX];
 };
 
@@ -62,6 +69,7 @@ struct dwell_executable {
  * @registers_lost: registers that there was no room for
  * @spill: which overflow buffer is which
  * @executions_lost: executions that there was no room to tell of: all CPUs', in the first head of all
+ * @entered_lost: samples in the kernel that found no room to be counted once more
  * @unused: fills cache lines, so that no CPU shares one with another
  * @waiting: entries of single samples that are not yet in the table
  */
@@ -78,7 +86,8 @@ struct dwell_head {
 	__u64 registers_lost;
 	struct dwell_spill spill;
 	__u64 executions_lost;
-	__u64 unused[2];
+	__u64 entered_lost;
+	__u64 unused;
 	struct dwell_entry waiting[DWELL_WAITING];
 };
 

@@ -31,7 +31,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     apps::{Apart, Apps, ExecutionId},
-    entries::Interval,
+    entries::{Interval, KERNEL_TIME},
     host::Host,
     images::{ImageIndex, Images},
     items::{Item, Side},
@@ -70,8 +70,7 @@ pub struct Tally {
     pub unknown: u64,
 }
 
-/// The events derived from registers follow the sampled ones.
-const KERNEL_TIME: u8 = u8::MAX - 4;
+/// The events derived from registers follow the sampled ones; the first of them is [`KERNEL_TIME`].
 const TAKEN: u8 = u8::MAX - 3;
 const NOT_TAKEN: u8 = u8::MAX - 2;
 const AHEAD_TAKEN: u8 = u8::MAX - 1;
@@ -379,8 +378,14 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Counts samples at a place, or under `unknown`.
+    /// Counts samples at a place, or under `unknown`. Time in the kernel that is charged once more is no sample of its own.
     fn count(&mut self, event: u8, place: Result<Spot, Cause>, pc: u64, execution: ExecutionId, count: u64) {
+        if event == KERNEL_TIME {
+            if let Ok(spot) = place {
+                self.add_at(spot, execution, event, count);
+            }
+            return;
+        }
         if let Err(cause) = place {
             self.unknown.add(cause, count);
         }

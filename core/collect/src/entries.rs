@@ -5,6 +5,10 @@
 
 use crate::records::NO_CPU;
 
+/// Instead of an event's index: time in the kernel once more, where the user's code entered it
+/// ([`dwell_profile::Event::KERNEL_TIME`]).
+pub const KERNEL_TIME: u8 = u8::MAX - 4;
+
 /// So many samples of one event at one place, all of them within the [`Interval`] that they are handed out for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
@@ -12,7 +16,7 @@ pub struct Entry {
     pub place: Place,
     /// The process that ran; for a place by executable, the first of those that were sampled there. 0: the idle task.
     pub pid: u32,
-    /// Index of the event.
+    /// Index of the event, or [`KERNEL_TIME`].
     pub event: u8,
     /// The CPU, where it is told; else [`NO_CPU`].
     pub cpu: u32,
@@ -79,6 +83,8 @@ const EVENT_BITS: u32 = 4;
 const ADDRESS_BITS: u32 = 48;
 /// Set in the tag of every executable.
 const TAG_EXECUTABLE: u64 = 1 << (TAG_BITS - 1);
+/// In the place of an event: DWELL_EVENT_ENTERED (core/collect/bpf/collect.bpf.h). No backend with tables samples so many events.
+const EVENT_ENTERED: u8 = 15;
 const KIND_PROCESS: u64 = 1;
 const KIND_EXECUTABLE: u64 = 2;
 const KIND_KERNEL: u64 = 3;
@@ -131,7 +137,10 @@ impl Entry {
     /// Of the two words that the kernel keeps; `None` of a free entry, and of what no kernel writes.
     pub fn from_words([key, place]: Words) -> Option<Entry> {
         let count = place & ((1 << COUNT_BITS) - 1);
-        let event = (place >> COUNT_BITS & ((1 << EVENT_BITS) - 1)) as u8;
+        let event = match (place >> COUNT_BITS & ((1 << EVENT_BITS) - 1)) as u8 {
+            EVENT_ENTERED => KERNEL_TIME,
+            event => event,
+        };
         let address = place >> (COUNT_BITS + EVENT_BITS);
         let pid = (key & ((1 << PID_BITS) - 1)) as u32;
         let tag = key >> PID_BITS & ((1 << TAG_BITS) - 1);
@@ -170,6 +179,8 @@ mod tests {
         assert_eq!(read(3, tag), of(Place::Kernel { pc: address, executable: Some(tag) }));
         assert_eq!(read(0, tag), None);
         assert_eq!(Entry::from_words([key(2, tag, 77), place & !0xfff]), None);
+        let entered = Entry::from_words([key(2, tag, 77), address << 16 | 15 << 12 | 3]).unwrap();
+        assert_eq!((entered.event, entered.count), (KERNEL_TIME, 3));
         let kernel = Entry::from_words([key(3, 77, 77), 0xffff_8123_4567 << 16 | 1]).unwrap();
         assert_eq!(kernel.place, Place::Kernel { pc: 0xffff_ffff_8123_4567, executable: None });
     }

@@ -127,6 +127,8 @@ pub struct SourceTally {
     pub idle: Option<u64>,
     /// Registers that could not be handed out, where that is counted.
     pub registers_lost: Option<u64>,
+    /// Samples in the kernel that found no room to be counted once more, where the user's code entered it, if they are.
+    pub kernel_time_lost: Option<u64>,
     /// Executions of programs that the kernel's part had no room to tell of, where it tells them.
     pub executions_lost: Option<u64>,
     /// For how long events were to count that perf had given up, added up over CPUs, where that can be.

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    path::Path,
     process::Command,
     sync::mpsc::{Sender, channel},
     thread,
@@ -12,7 +13,7 @@ use std::{
 use dwell_collect::{
     BackendChoice, CollectError, Progress, Rate, RecordOptions, Recorded, Stop, Target, record,
 };
-use dwell_profile::{Database, Event};
+use dwell_profile::{Database, Event, ImageId};
 
 const SPIN: &str = "DWELL_TEST_SPIN_MS";
 const SPIN_MS: u64 = 3000;
@@ -30,6 +31,23 @@ fn spin() {
     let mut x = 1_u64;
     while own_cpu_time() < Duration::from_millis(ms) {
         (0..100_000_u64).for_each(|i| x = std::hint::black_box(x.wrapping_mul(i | 1) ^ i));
+    }
+}
+
+const READ: &str = "DWELL_TEST_READ_MS";
+const READ_MS: u64 = 2000;
+/// The application's name: nobody else's.
+const READER: &str = "dwell-reads-here";
+
+/// Not a test of its own: has the kernel fill a buffer with zeros when asked to, by one system call of libc's.
+#[test]
+fn read() {
+    let Some(ms) = std::env::var(READ).ok().and_then(|v| v.parse().ok()) else { return };
+    let mut zeros = fs::File::open("/dev/zero").unwrap();
+    let mut buffer = vec![1; 64 << 10];
+    let start = std::time::Instant::now();
+    while start.elapsed() < Duration::from_millis(ms) {
+        (0..1000).for_each(|_| std::io::Read::read_exact(&mut zeros, &mut buffer).unwrap());
     }
 }
 
@@ -69,10 +87,15 @@ fn of_program(database: &Database, recorded: &Recorded) -> (BTreeMap<String, u64
     (images, derived)
 }
 
-#[test]
-fn bpf_and_rings_agree_on_a_workload() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join(PROGRAM);
+/// The machine recorded through BPF and rings at the same time while a copy of this test runs as `program` one of its
+/// tests, `spin` or `read`. `None`, which is said, where this machine does not let us.
+fn by_both(
+    test: &str,
+    folder: &Path,
+    program: &str,
+    (does, variable, ms): (&str, &str, u64),
+) -> Option<[(Database, Recorded); 2]> {
+    let program = folder.join(program);
     // Copied by another process: a fork of ours could hold our copy open for writing, and nobody could execute it.
     assert!(
         Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap().success()
@@ -80,7 +103,7 @@ fn bpf_and_rings_agree_on_a_workload() {
     let stop = Stop::new();
     let (begun, begins) = channel();
     let run = |backend, name: &str| {
-        let database = Database::open(folder.path().join(name)).unwrap();
+        let database = Database::open(folder.join(name)).unwrap();
         let (of_thread, stop, begun) = (database.clone(), stop.clone(), begun.clone());
         (database, thread::spawn(move || sample(of_thread, backend, stop, begun)))
     };
@@ -88,18 +111,28 @@ fn bpf_and_rings_agree_on_a_workload() {
     drop(begun);
     let both_run = begins.recv().is_ok() && begins.recv().is_ok();
     if both_run {
-        let spun =
-            Command::new(&program).args(["--exact", "spin"]).env(SPIN, SPIN_MS.to_string()).status().unwrap();
-        assert!(spun.success());
+        let ran =
+            Command::new(&program).args(["--exact", does]).env(variable, ms.to_string()).status().unwrap();
+        assert!(ran.success());
     }
     stop.stop();
     let ended = runs.map(|(database, thread)| (database, thread.join().unwrap()));
     if let Some(error) = ended.iter().find_map(|(_, recorded)| recorded.as_ref().err()) {
-        println!("SKIPPED bpf_and_rings_agree_on_a_workload: {error}");
-        return;
+        println!("SKIPPED {test}: {error}");
+        return None;
     }
+    Some(ended.map(|(database, recorded)| (database, recorded.unwrap())))
+}
+
+#[test]
+fn bpf_and_rings_agree_on_a_workload() {
+    let folder = tempfile::tempdir().unwrap();
+    let spins = ("spin", SPIN, SPIN_MS);
+    let Some(ended) = by_both("bpf_and_rings_agree_on_a_workload", folder.path(), PROGRAM, spins) else {
+        return;
+    };
+    let program = folder.path().join(PROGRAM);
     let [bpf, perf] = ended.map(|(database, recorded)| {
-        let recorded = recorded.unwrap();
         let tallies = &recorded.epoch.events[&Event::CPU_CLOCK];
         let stored = database.read(&recorded.epoch.id).unwrap().counts;
         let sampled: u64 = stored.iter().filter(|(k, _)| !k.event.is_derived()).map(|(_, n)| n).sum();
@@ -117,6 +150,40 @@ fn bpf_and_rings_agree_on_a_workload() {
     // in so long the odd ends of pairs let them differ by 7% at most.
     assert!(by_bpf.abs_diff(by_perf) <= by_perf / 12 + 30, "{by_bpf} by BPF, {by_perf} by rings");
     assert!(cfg!(not(target_arch = "x86_64")) || bpf.1.1 > 50, "branch directions: {}", bpf.1.1);
+}
+
+/// Where the reader's time in the kernel is charged most, with how much of all, and how much the kernel had.
+fn charged(database: &Database, recorded: &Recorded) -> ((String, u64), u64, u64, u64) {
+    let (mut places, mut in_kernel) = (BTreeMap::<_, u64>::new(), 0);
+    for (key, count) in &database.read(&recorded.epoch.id).unwrap().counts {
+        if &*key.app != READER {
+            continue;
+        }
+        if key.event == Event::KERNEL_TIME {
+            *places.entry((key.image.to_string(), key.offset.0)).or_default() += count;
+        } else if key.event == Event::CPU_CLOCK && key.image == ImageId::kernel() {
+            in_kernel += count;
+        }
+    }
+    let all = places.values().sum();
+    let (place, most) = places.into_iter().max_by_key(|(_, count)| *count).expect("it reads");
+    (place, most, all, in_kernel)
+}
+
+/// The kernel's time is charged to the one instruction that entered it, by BPF as by rings.
+#[test]
+fn bpf_and_rings_charge_the_kernels_time_to_the_same_instruction() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = "bpf_and_rings_charge_the_kernels_time_to_the_same_instruction";
+    let Some(ended) = by_both(test, folder.path(), READER, ("read", READ, READ_MS)) else { return };
+    let [bpf, perf] = ended.map(|(database, recorded)| charged(&database, &recorded));
+    println!("place, samples there, charged, in the kernel: {bpf:?} by BPF, {perf:?} by rings");
+    assert_eq!(bpf.0, perf.0);
+    for (_, there, all, in_kernel) in [&bpf, &perf] {
+        assert!(*there * 10 > READ_MS && there * 10 >= all * 9, "{bpf:?} {perf:?}");
+        assert!(all <= in_kernel && all * 20 >= in_kernel * 19, "{bpf:?} {perf:?}");
+    }
+    assert!(bpf.1.abs_diff(perf.1) <= perf.1 / 12 + 30, "{bpf:?} {perf:?}"); // As of the other workload.
 }
 
 #[test]

@@ -64,6 +64,10 @@ pub struct CollectorRecord {
     /// where its part counts that: fewer directions of branches, no fewer samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registers_lost: Option<u64>,
+    /// Samples in the kernel that found no room to be counted once more at the user's instruction that entered it
+    /// ([`Event::KERNEL_TIME`]), where the kernel's part does so. No sample is lost by that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_time_lost: Option<u64>,
     /// Executions of programs that the kernel's part had no room to tell of: whose samples are had to be learned in other ways,
     /// or they are among the unknown ones.
     #[serde(skip_serializing_if = "Option::is_none")]

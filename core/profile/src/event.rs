@@ -32,8 +32,8 @@ impl Event {
     /// The same where it was about to fall through.
     pub const AHEAD_NOT_TAKEN: Event = Event(Cow::Borrowed("branch-ahead-not-taken"));
 
-    /// Read, but not yet written by any collector: a sample of time in the kernel, at the user's instruction that entered it: by a system call or a fault, or that was
-    /// interrupted. It has the period of that sample.
+    /// A sample of time in the kernel once more, at the user's instruction that entered it: by a system call or a fault, or
+    /// that was interrupted. It has the period of that sample. Rings and BPF count it.
     pub const KERNEL_TIME: Event = Event(Cow::Borrowed("kernel-time"));
 
     /// The event of that name.

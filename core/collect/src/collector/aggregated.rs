@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::{Cause, Collector, PID_GONE, PID_IDLE, Spot, code::RECIPES_OF_HOT_MAX};
 use crate::{
     apps::ExecutionId,
-    entries::{Entry, Interval, Place},
+    entries::{Entry, Interval, KERNEL_TIME, Place},
     host::{self, Host},
     images::ImageIndex,
     mappings::{AddressSpace, TargetIndex},
@@ -256,7 +256,7 @@ impl<H: Host> Collector<H> {
                 let execution = match self.owner_in_kernel(id, entry.pid) {
                     Owner::Program { execution, .. } => execution,
                     _ if !now_or_never => return false,
-                    _ => self.without_app(entry.count),
+                    _ => self.without_app(entry),
                 };
                 self.count_in_kernel(entry, pc, execution);
                 true
@@ -452,8 +452,8 @@ impl<H: Host> Collector<H> {
         self.images.program_of(target).map_or(self.nobody, |app| self.apps.together(&app))
     }
 
-    fn without_app(&mut self, count: u64) -> ExecutionId {
-        self.unknown.app += count;
+    fn without_app(&mut self, entry: &Entry) -> ExecutionId {
+        self.unknown.app += if entry.event == KERNEL_TIME { 0 } else { entry.count };
         self.nobody
     }
 
@@ -472,7 +472,7 @@ impl<H: Host> Collector<H> {
         }
         let threads = self.processes.ever(entry.pid).filter(|p| p.kernel_thread).map(|p| p.execution);
         let threads: Vec<ExecutionId> = threads.collect();
-        if let [thread] = threads[..] { thread } else { self.without_app(entry.count) }
+        if let [thread] = threads[..] { thread } else { self.without_app(entry) }
     }
 
     fn settle_in_process(&mut self, entry: &Entry, pc: u64, executable: u32, now_or_never: bool) -> bool {
@@ -495,7 +495,7 @@ impl<H: Host> Collector<H> {
             Some(_) if !now_or_never => return false,
             Some((place, execution)) if lives.complete && others.iter().all(|(p, _)| *p == place) => {
                 let executions = others.iter().map(|(_, e)| *e);
-                (Ok(place), self.one_app(execution, executions, entry.count))
+                (Ok(place), self.one_app(execution, executions, entry))
             }
             Some(_) => (Err(Cause::Ambiguous), self.nobody),
         };
@@ -544,13 +544,13 @@ impl<H: Host> Collector<H> {
         &mut self,
         first: ExecutionId,
         mut others: impl Iterator<Item = ExecutionId>,
-        count: u64,
+        entry: &Entry,
     ) -> ExecutionId {
         let app = self.apps.resolve(first).app;
         if others.all(|other| self.apps.resolve(other).app == app) {
             self.apps.together(&app)
         } else {
-            self.without_app(count)
+            self.without_app(entry)
         }
     }
 }

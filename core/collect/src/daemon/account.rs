@@ -143,7 +143,8 @@ impl Account {
         let cpu_user_ns = user.saturating_sub(self.cpu_at_start.0).as_nanos() as u64;
         let cpu_kernel_ns = kernel.saturating_sub(self.cpu_at_start.1).as_nanos() as u64;
         let cost = (cpu_user_ns + cpu_kernel_ns) as f64 / (elapsed_ns.max(1) as f64 * self.cpus as f64);
-        let InKernel { table, idle, registers_lost, executions_lost, given_up_ns } = session.in_kernel();
+        let InKernel { table, idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns } =
+            session.in_kernel();
         CollectorRecord {
             began: self.began.clone(),
             elapsed_ns,
@@ -169,6 +170,7 @@ impl Account {
             table,
             idle,
             registers_lost,
+            kernel_time_lost,
             executions_lost,
             given_up_ns,
             late_records,

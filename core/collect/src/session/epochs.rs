@@ -31,6 +31,8 @@ pub struct InKernel {
     pub idle: Option<u64>,
     /// Registers that could not be handed out.
     pub registers_lost: Option<u64>,
+    /// Samples in the kernel that could not be charged to who entered it.
+    pub kernel_time_lost: Option<u64>,
     /// Executions that could not be told.
     pub executions_lost: Option<u64>,
     /// For how long events were to count that perf had given up.
@@ -48,6 +50,7 @@ impl InKernel {
             }),
             idle: since(now.idle, then.idle),
             registers_lost: since(now.registers_lost, then.registers_lost),
+            kernel_time_lost: since(now.kernel_time_lost, then.kernel_time_lost),
             executions_lost: since(now.executions_lost, then.executions_lost),
             given_up_ns: since(now.given_up_ns, then.given_up_ns),
         }
@@ -126,7 +129,8 @@ impl Session {
         let (lost, unknown) = (self.lost_by_cause(), self.unknown_by_cause());
         let (samples_by_cpu, in_kernel) = (self.samples_by_cpu(), self.in_kernel());
         if let Some(account) = &mut self.store.epoch.collector {
-            let InKernel { table, idle, registers_lost, executions_lost, given_up_ns } = in_kernel;
+            let InKernel { table, idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns } =
+                in_kernel;
             *account = CollectorRecord {
                 lost,
                 unknown,
@@ -134,6 +138,7 @@ impl Session {
                 table,
                 idle,
                 registers_lost,
+                kernel_time_lost,
                 executions_lost,
                 given_up_ns,
                 ..std::mem::take(account)
@@ -261,24 +266,25 @@ mod tests {
             table: Some(TableRecord { samples, found: samples / 2 }),
             idle: Some(idle),
             registers_lost: Some(lost),
+            kernel_time_lost: Some(5 * lost),
             executions_lost: Some(10 * lost),
             given_up_ns: Some(100 * lost),
             ..SourceTally::default()
         };
         let told = |then: &SourceTally, now: &SourceTally| {
-            let InKernel { table, idle, registers_lost, executions_lost, given_up_ns } =
+            let InKernel { table, idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns } =
                 InKernel::between(then, now);
-            let numbers = [idle, registers_lost, executions_lost, given_up_ns];
+            let numbers = [idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns];
             (table.map(|t| (t.samples, t.found)), numbers)
         };
         let (then, now, nothing) = (tally(100, 30, 2), tally(180, 31, 3), SourceTally::default());
-        assert_eq!(told(&then, &now), (Some((80, 40)), [Some(1), Some(1), Some(10), Some(100)]));
+        assert_eq!(told(&then, &now), (Some((80, 40)), [Some(1), Some(1), Some(5), Some(10), Some(100)]));
         assert_eq!(
             told(&nothing, &now),
-            (Some((180, 90)), [Some(31), Some(3), Some(30), Some(300)]),
+            (Some((180, 90)), [Some(31), Some(3), Some(15), Some(30), Some(300)]),
             "the first epoch"
         );
-        assert_eq!(told(&then, &nothing), (None, [None; 4]), "it gave no answer");
-        assert_eq!(told(&now, &then), (Some((0, 0)), [Some(0); 4]), "opened anew");
+        assert_eq!(told(&then, &nothing), (None, [None; 5]), "it gave no answer");
+        assert_eq!(told(&now, &then), (Some((0, 0)), [Some(0); 5]), "opened anew");
     }
 }

@@ -189,11 +189,16 @@ fn sizes(cpus: usize, plans: &[Plan]) -> Sizes {
     Sizes { bucket_bits, capacity: entries.clamp(BUFFER_ENTRIES_MIN, BUFFER_ENTRIES_MAX) as u32 }
 }
 
-/// Directions of branches are told by samples of time and instructions.
+/// Directions of branches are told by samples of time and instructions, whose time the kernel's is by samples of time.
 fn registers_wish(plans: &[Plan]) -> RegistersWish {
-    let events =
-        (0..).zip(plans).filter(|(_, p)| tells_registers(p)).fold(0, |bits, (at, _)| bits | 1_u32 << at);
-    RegistersWish { every: registers_every(plans, &periods_of(plans)), events }
+    let bits = |is_so: &dyn Fn(&Plan) -> bool| {
+        (0..).zip(plans).filter(|(_, p)| is_so(p)).fold(0, |bits, (at, _)| bits | 1_u32 << at)
+    };
+    RegistersWish {
+        every: registers_every(plans, &periods_of(plans)),
+        events: bits(&tells_registers),
+        entered: bits(&|plan| plan.event.is_time()),
+    }
 }
 
 fn tells_registers(plan: &Plan) -> bool {
@@ -335,7 +340,7 @@ impl Source for BpfSource {
 
     fn tally(&self) -> SourceTally {
         let (mut by_cpu, mut table) = (BTreeMap::new(), TableRecord::default());
-        let (mut idle, mut registers_lost) = (0, 0);
+        let (mut idle, mut registers_lost, mut entered_lost) = (0, 0, 0);
         for (cpu, tally) in self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()) {
             let sampled = (0..).zip(tally.samples).filter(|(_, samples)| *samples > 0);
             by_cpu.extend(sampled.map(|(event, samples)| ((event, cpu), samples)));
@@ -343,13 +348,16 @@ impl Source for BpfSource {
             table.found += tally.found;
             idle += tally.idle;
             registers_lost += tally.registers_lost;
+            entered_lost += tally.entered_lost;
         }
+        let charges_entered = self.tables.borrow().iter().any(BpfTables::charges_entered);
         let executions_lost = self.tables.borrow().iter().map(BpfTables::executions_lost).sum();
         SourceTally {
             by_cpu,
             table: Some(table),
             idle: Some(idle),
             registers_lost: Some(registers_lost),
+            kernel_time_lost: charges_entered.then_some(entered_lost),
             executions_lost: Some(executions_lost),
             ..SourceTally::default()
         }

@@ -20,22 +20,22 @@ use aya::{
     maps::{Map, MapData, RingBuf},
     programs::{BtfTracePoint, ProgramError, perf_event},
 };
-use rustix::{io::Errno, process::Resource};
+use rustix::process::Resource;
 
 use super::event::PerfEvent;
-use crate::{
-    entries::{Entry, Pieces},
-    refusal::{Rights, Wanted},
-};
+use crate::entries::{Entry, Pieces};
 
 mod abi;
 mod apart;
 mod array;
+mod error;
 
 use abi::{Bucket, Control, Head, RawEntry, SPILL_FREE, SPILL_FULL, Spill};
 use array::Array;
+use error::{explain, missing};
 
 pub use abi::{APART_MAX, EVENTS_MAX};
+pub use error::BpfError;
 
 #[cfg(target_arch = "x86_64")]
 const OBJECT: &[u8] = include_bytes_aligned!("../../bpf/collect.x86_64.o");
@@ -51,13 +51,15 @@ pub struct Sizes {
     pub capacity: u32,
 }
 
-/// Which registers are handed out.
+/// What registers are used for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegistersWish {
-    /// Of every so many samples in user mode; 0: of none.
+    /// Those of every so many samples in user mode are handed out; 0: of none.
     pub every: u32,
     /// Of these events, a bit for each.
     pub events: u32,
+    /// Samples of these events in the kernel, a bit for each, are counted once more where the user's code entered it.
+    pub entered: u32,
 }
 
 /// What the program tells beside counting.
@@ -106,23 +108,8 @@ pub struct CpuTally {
     pub idle: u64,
     /// Registers that found no room.
     pub registers_lost: u64,
-}
-
-/// Why BPF cannot be used here.
-#[derive(Debug, thiserror::Error)]
-pub enum BpfError {
-    /// The kernel forbids it.
-    #[error("dwell lacks {0}; run as root or give it CAP_BPF and CAP_PERFMON")]
-    Denied(String),
-    /// A seccomp filter forbids it.
-    #[error("a seccomp filter, as containers have, forbids bpf or perf_event_open; allow both calls")]
-    Filtered,
-    /// The kernel tells nothing of its types.
-    #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux)")]
-    NoBtf,
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
+    /// Samples in the kernel that found no room to be counted once more, where the user's code entered it.
+    pub entered_lost: u64,
 }
 
 /// What was in an overflow buffer, as the kernel wrote it: a third of what its entries take.
@@ -223,7 +210,21 @@ impl BpfTables {
         Some(fds)
     }
 
+    /// Before Linux 5.15 programs are not told with which registers a task entered the kernel: then the rest serves.
     fn load_with_types(
+        cpus: &[u32],
+        sizes: Sizes,
+        registers: RegistersWish,
+        notices_bytes: u32,
+    ) -> Result<Self, BpfError> {
+        let load = |registers| Self::load_wished(cpus, sizes, registers, notices_bytes);
+        match load(registers) {
+            Err(_) if registers.entered != 0 => load(RegistersWish { entered: 0, ..registers }),
+            done => done,
+        }
+    }
+
+    fn load_wished(
         cpus: &[u32],
         sizes: Sizes,
         registers: RegistersWish,
@@ -238,6 +239,7 @@ impl BpfTables {
         let mut program = EbpfLoader::new()
             .override_global("dwell_bucket_bits", &sizes.bucket_bits, true)
             .override_global("dwell_capacity", &sizes.capacity, true)
+            .override_global("dwell_charges_entered", &u32::from(registers.entered != 0), true)
             .map_max_entries("heads", heads)
             .map_max_entries("buckets", (slots * 2) << sizes.bucket_bits)
             .map_max_entries("overflow", slots * 4 * sizes.capacity)
@@ -260,6 +262,9 @@ impl BpfTables {
             sizes,
         };
         tables.prepare(registers);
+        if registers.entered != 0 {
+            tables.event_program(0)?; // Or why the kernel refuses it.
+        }
         Ok(tables)
     }
 
@@ -273,6 +278,7 @@ impl BpfTables {
         let control = Control {
             registers_every: registers.every,
             registers_events: registers.events,
+            entered_events: registers.entered,
             ..Control::default()
         };
         self.control.write(0, control);
@@ -458,6 +464,11 @@ impl BpfTables {
         Ok(program)
     }
 
+    /// Whether samples in the kernel are counted once more, where the user's code entered it.
+    pub fn charges_entered(&self) -> bool {
+        self.control.read(0).entered_events != 0
+    }
+
     /// Executions that [`BpfTables::tell_executions`] asked for and that found no room.
     pub fn executions_lost(&self) -> u64 {
         self.heads.read(0).executions_lost
@@ -472,6 +483,7 @@ impl BpfTables {
                 tally.found += head.found;
                 tally.idle += head.idle;
                 tally.registers_lost += head.registers_lost;
+                tally.entered_lost += head.entered_lost;
                 tally.samples.iter_mut().zip(head.samples).for_each(|(sum, samples)| *sum += samples);
                 tally.lost.iter_mut().zip(head.lost).for_each(|(sum, lost)| *sum += lost);
             }
@@ -530,10 +542,6 @@ fn array<'p>(program: &'p Ebpf, name: &str) -> Result<BorrowedFd<'p>, BpfError> 
     }
 }
 
-fn missing(name: &str) -> BpfError {
-    BpfError::Other(format!("the program has no '{name}'"))
-}
-
 /// Loads a program. The kernel gives up with EAGAIN while it checks one if a signal arrives.
 fn past_signals(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), ProgramError> {
     const TRIES_MAX: usize = 5;
@@ -548,32 +556,6 @@ fn past_signals(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<()
         }
     }
     load()
-}
-
-/// The error's chain, in one line; of a refusal: which capability is missing.
-fn explain(error: &(dyn std::error::Error + 'static)) -> BpfError {
-    let chain: Vec<_> = std::iter::successors(Some(error), |e| e.source()).collect();
-    if chain.iter().any(|e| is_refusal(*e)) {
-        let rights = Rights::now(Wanted::Machine);
-        let lacking = rights.lacking_for_bpf();
-        if !lacking.is_empty() {
-            return BpfError::Denied(lacking.join(" and "));
-        }
-        if rights.is_filtered {
-            return BpfError::Filtered;
-        }
-    }
-    let texts: Vec<String> = chain.iter().map(|e| first_line(&e.to_string())).collect();
-    BpfError::Other(texts.join(": "))
-}
-
-fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
-    let errno = error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
-    matches!(errno, Some(Errno::PERM | Errno::ACCESS))
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -3,7 +3,11 @@
 use std::{path::Path, time::Instant};
 
 use super::*;
-use crate::{entries::Place, events::plan, options::Rate};
+use crate::{
+    entries::{KERNEL_TIME, Place},
+    events::plan,
+    options::Rate,
+};
 
 fn plans(events: &[Event], hz: u32) -> Vec<Plan> {
     events.iter().map(|event| plan(event, Rate::Frequency(hz), None).unwrap()).collect()
@@ -66,8 +70,15 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     let tallies: Vec<CpuTally> = source.tables.borrow()[0].tallies().map(|(_, t)| t).collect();
     let samples: u64 = tallies.iter().flat_map(|t| t.samples).sum();
     let lost: u64 = tallies.iter().flat_map(|t| t.lost).sum();
+    let (charged, taken): (Vec<Entry>, Vec<Entry>) = taken.into_iter().partition(|e| e.event == KERNEL_TIME);
     assert_eq!(taken.iter().map(|e| e.count).sum::<u64>() + lost, samples, "{tallies:?}");
     assert!(taken.iter().all(|e| e.event < 2 && e.pid != 0));
+    // Of samples of time in the kernel, which others than its own threads entered, each is charged once.
+    let in_kernel = taken.iter().filter(|e| e.event == 0 && matches!(e.place, Place::Kernel { .. }));
+    let charged_most: u64 = in_kernel.map(|e| e.count).sum();
+    let charged: u64 = charged.iter().map(|e| e.count).sum();
+    assert!(charged <= charged_most, "{charged} of {charged_most}");
+    assert!(tallies[0].entered_lost == 0 && source.tally().kernel_time_lost == Some(0));
     let idle = tallies.iter().map(|t| t.idle).sum();
     let registers_lost = tallies.iter().map(|t| t.registers_lost).sum();
     let told = source.tally();

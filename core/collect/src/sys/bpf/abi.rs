@@ -46,6 +46,8 @@ pub struct Control {
     pub registers_every: u32,
     pub registers_events: u32,
     pub apart_count: u32,
+    pub entered_events: u32,
+    pub unused: u32,
     pub apart: [u64; APART_MAX],
 }
 
@@ -87,7 +89,8 @@ pub struct Head {
     pub registers_lost: u64,
     pub spill: Spill,
     pub executions_lost: u64,
-    pub unused: [u64; 2],
+    pub entered_lost: u64,
+    pub unused: u64,
     pub waiting: [RawEntry; WAITING],
 }
 
@@ -126,7 +129,7 @@ pub struct RegistersNotice {
 }
 
 const _: () = {
-    assert!(size_of::<Control>() == 4 * 4 + 8 * APART_MAX);
+    assert!(size_of::<Control>() == 6 * 4 + 8 * APART_MAX);
     assert!(size_of::<Head>() == 256 + 16 * WAITING);
     assert!(size_of::<Bucket>() == 96);
     assert!(size_of::<RawEntry>() == 16);
