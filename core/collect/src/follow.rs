@@ -17,8 +17,10 @@ use rustc_hash::FxHashMap;
 
 use crate::sys::native::{Fault, Full, Operand, Processor, Registers};
 use memory::{Fetch, Memory, Refused};
-use recipe::{Access, Kind, Recipe};
+use recipe::{Access, Kind, Place, Recipe};
 
+/// The longest instruction.
+const CODE_BYTES: usize = 15;
 /// Recipes that are kept.
 const RECIPES_MAX: usize = 32 << 10;
 /// How often the clock is looked at, in steps.
@@ -68,10 +70,15 @@ pub struct Thread<F> {
     pub memory: Memory<F>,
 }
 
-/// What is kept from thread to thread: instructions made ready. They are compared with memory each time.
+/// What is kept from thread to thread: instructions made ready. They are compared with memory once for each thread, and again
+/// after something was written near code.
 pub struct Follower {
     processor: Processor,
-    recipes: FxHashMap<u64, Recipe>,
+    recipes: Vec<Recipe>,
+    /// Which recipe is of which place.
+    by_pc: FxHashMap<u64, u32>,
+    /// Counts threads that were followed, and writes near code: what was compared with this number is as it was then.
+    number: u64,
     operand: Operand,
 }
 
@@ -80,7 +87,12 @@ impl Follower {
     pub fn new() -> std::io::Result<Follower> {
         let processor = Processor::new()?;
         processor.take_exceptions();
-        Ok(Follower { processor, recipes: FxHashMap::default(), operand: Operand([0; 64]) })
+        Ok(Follower::with(processor))
+    }
+
+    fn with(processor: Processor) -> Follower {
+        let (recipes, by_pc) = (Vec::new(), FxHashMap::default());
+        Follower { processor, recipes, by_pc, number: 0, operand: Operand([0; 64]) }
     }
 
     /// Follows for so many steps at most; `note` is told where each one begins and where the last one ends.
@@ -92,44 +104,75 @@ impl Follower {
         mut is_late: impl FnMut() -> bool,
     ) -> End {
         note(thread.pc);
+        self.number += 1;
+        let mut code_writes = thread.memory.code_writes();
+        let mut at = self.recipe_at(thread, None);
         for step in 1..=steps_max {
-            if let Err(end) = self.step(thread) {
+            if let Err(end) = self.step(thread, at) {
                 return end;
             }
             note(thread.pc);
             if step % CLOCK_EVERY == 0 && is_late() {
                 return End::Late;
             }
+            if thread.memory.code_writes() != code_writes {
+                code_writes = thread.memory.code_writes();
+                self.number += 1;
+            }
+            at = self.recipe_at(thread, Some(at));
         }
         End::Complete
     }
 
-    fn step<F: Fetch>(&mut self, thread: &mut Thread<F>) -> Result<(), End> {
-        let mut code = [0; 15];
-        let length = thread.memory.read_some(thread.pc, &mut code);
-        let is_known = self.recipes.get(&thread.pc).is_some_and(|r| r.is_of(&code[..length]));
-        if !is_known {
-            self.learn(thread.pc, &code[..length]);
-        }
-        let Recipe { instruction, kind, .. } = &self.recipes[&thread.pc];
-        let next = instruction.next_ip();
+    fn step<F: Fetch>(&mut self, thread: &mut Thread<F>, at: usize) -> Result<(), End> {
+        let Recipe { instruction, kind, place, next_pc, .. } = &self.recipes[at];
         thread.pc = match *kind {
             Kind::Native(entry, access) => {
                 let operand = &mut self.operand;
-                let place = access.map(|a| thread.operand_in(instruction, a, operand)).transpose()?;
+                let address =
+                    access.map(|a| thread.operand_in(instruction, *place, a, operand)).transpose()?;
                 self.processor.execute(entry, &mut thread.registers, operand).map_err(|Fault| End::Fault)?;
-                if let (Some(access), Some(address)) = (access.filter(|a| a.is_written), place) {
+                if let (Some(access), Some(address)) = (access.filter(|a| a.is_written), address) {
                     thread.memory.write(address, &operand.0[..access.bytes])?;
                 }
-                next
+                *next_pc
             }
-            kind => thread.control(instruction, kind, next)?,
+            kind => thread.control(instruction, *place, kind, *next_pc)?,
         };
         Ok(())
     }
 
-    /// Makes an instruction ready.
-    fn learn(&mut self, pc: u64, code: &[u8]) {
+    /// The recipe of what comes next, which is what memory holds there; `last` was executed before it.
+    fn recipe_at<F: Fetch>(&mut self, thread: &mut Thread<F>, last: Option<usize>) -> usize {
+        let pc = thread.pc;
+        let likely = last.map(|last| self.recipes[last].successor as usize);
+        let known = match likely.filter(|at| self.recipes.get(*at).is_some_and(|recipe| recipe.pc == pc)) {
+            Some(at) => Some(at),
+            None => self.by_pc.get(&pc).map(|at| *at as usize),
+        };
+        if let Some(at) = known.filter(|at| self.recipes[*at].compared == self.number) {
+            self.leads(last, at);
+            return at;
+        }
+        let mut code = [0; 16];
+        let length = thread.memory.read_some(pc, &mut code[..CODE_BYTES]);
+        let at = match known.filter(|at| self.recipes[*at].is_of(code)) {
+            Some(at) => at,
+            None => self.learn(pc, &code[..length], known),
+        };
+        self.recipes[at].compared = self.number;
+        self.leads(last, at);
+        at
+    }
+
+    fn leads(&mut self, last: Option<usize>, at: usize) {
+        if let Some(recipe) = last.and_then(|last| self.recipes.get_mut(last)) {
+            recipe.successor = at as u32;
+        }
+    }
+
+    /// Makes an instruction ready; `known` is the recipe of what was there before.
+    fn learn(&mut self, pc: u64, code: &[u8], known: Option<usize>) -> usize {
         if self.recipes.len() >= RECIPES_MAX {
             self.forget();
         }
@@ -140,11 +183,23 @@ impl Follower {
                 Recipe::of(pc, code, &mut self.processor).unwrap_or_else(|Full| Recipe::refused(pc, code))
             }
         };
-        self.recipes.insert(pc, recipe);
+        match known.filter(|at| *at < self.recipes.len()) {
+            Some(at) => {
+                self.recipes[at] = recipe;
+                at
+            }
+            None => {
+                self.recipes.push(recipe);
+                let at = self.recipes.len() - 1;
+                self.by_pc.insert(pc, at as u32);
+                at
+            }
+        }
     }
 
     fn forget(&mut self) {
         self.recipes.clear();
+        self.by_pc.clear();
         self.processor.clear();
     }
 }
@@ -155,10 +210,14 @@ impl<F: Fetch> Thread<F> {
     fn operand_in(
         &mut self,
         instruction: &Instruction,
+        place: Option<Place>,
         access: Access,
         operand: &mut Operand,
     ) -> Result<u64, End> {
-        let address = self.address(instruction, access.operand)?;
+        let address = match place {
+            Some(place) => place.address(&self.registers.general),
+            None => self.address(instruction, access.operand)?,
+        };
         let bytes = &mut operand.0[..access.bytes];
         // Masked loads may reach beyond what is mapped.
         let read = if access.is_read { self.memory.read(address, bytes) } else { Ok(()) };
@@ -192,14 +251,23 @@ impl<F: Fetch> Thread<F> {
     }
 
     /// Executes what is not [`Kind::Native`]; where it goes.
-    fn control(&mut self, instruction: &Instruction, kind: Kind, next: u64) -> Result<u64, End> {
+    fn control(
+        &mut self,
+        instruction: &Instruction,
+        place: Option<Place>,
+        kind: Kind,
+        next: u64,
+    ) -> Result<u64, End> {
         let target = instruction.near_branch_target();
         Ok(match kind {
             Kind::Nothing | Kind::Native(..) => next,
             Kind::Lea => {
-                let address = instruction.virtual_address(1, 0, |r, _, _| {
-                    if r.is_segment_register() { Some(0) } else { self.value(r) }
-                });
+                let slowly = || {
+                    instruction.virtual_address(1, 0, |r, _, _| {
+                        if r.is_segment_register() { Some(0) } else { self.value(r) }
+                    })
+                };
+                let address = place.map(|place| place.address(&self.registers.general)).or_else(slowly);
                 self.set(instruction.op0_register(), address.ok_or(End::Unknown)?);
                 next
             }

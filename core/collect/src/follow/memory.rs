@@ -13,6 +13,8 @@ const BLOCK_BYTES: usize = 256;
 pub const PAGE_BYTES: usize = 4096;
 /// Blocks of a page.
 const PAGE_BLOCKS: u64 = (PAGE_BYTES / BLOCK_BYTES) as u64;
+/// Number of the last block.
+const BLOCK_NUMBERS: u64 = u64::MAX / BLOCK_BYTES as u64;
 /// Blocks of one burst: beyond, it is over.
 const BLOCKS_MAX: usize = 16 << 10;
 
@@ -42,6 +44,10 @@ enum Use {
 pub struct Memory<F> {
     fetch: F,
     blocks: Vec<[u8; BLOCK_BYTES]>,
+    /// By block: code was read from it.
+    holds_code: Vec<bool>,
+    /// How often something was written to a block with code.
+    code_writes: u32,
     by_number: FxHashMap<u64, usize>,
     /// Number of pages of which a block was read alone.
     touched: FxHashSet<u64>,
@@ -55,6 +61,8 @@ impl<F: Fetch> Memory<F> {
         Memory {
             fetch,
             blocks: Vec::new(),
+            holds_code: Vec::new(),
+            code_writes: 0,
             by_number: FxHashMap::default(),
             touched: FxHashSet::default(),
             recent: [(u64::MAX, 0); 2],
@@ -78,21 +86,27 @@ impl<F: Fetch> Memory<F> {
         Ok(u64::from_le_bytes(word))
     }
 
-    /// Writes to the copies; nothing, where not all can be.
+    /// How often something was written where code had been read from: code that was read before may have changed since.
+    pub fn code_writes(&self) -> u32 {
+        self.code_writes
+    }
+
+    /// Writes to the copies, at most a block; nothing, where not all can be.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Refused> {
-        let mut parts = Vec::with_capacity(2);
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = address.wrapping_add(done as u64);
-            let start = at as usize % BLOCK_BYTES;
-            let length = (bytes.len() - done).min(BLOCK_BYTES - start);
-            parts.push((self.block(at / BLOCK_BYTES as u64, Use::Data)?, start, done..done + length));
-            done += length;
+        let (number, start) = (address / BLOCK_BYTES as u64, address as usize % BLOCK_BYTES);
+        let (first, rest) = bytes.split_at(bytes.len().min(BLOCK_BYTES - start));
+        let block = self.block(number, Use::Data)?;
+        if !rest.is_empty() {
+            let next = self.block(number.wrapping_add(1) & BLOCK_NUMBERS, Use::Data)?;
+            self.write_in(next, 0, rest);
         }
-        for (block, start, part) in parts {
-            self.blocks[block][start..start + part.len()].copy_from_slice(&bytes[part]);
-        }
+        self.write_in(block, start, first);
         Ok(())
+    }
+
+    fn write_in(&mut self, block: usize, start: usize, bytes: &[u8]) {
+        self.blocks[block][start..start + bytes.len()].copy_from_slice(bytes);
+        self.code_writes += u32::from(self.holds_code[block]);
     }
 
     /// How many bytes were filled, and why no more.
@@ -104,7 +118,8 @@ impl<F: Fetch> Memory<F> {
             let length = (bytes.len() - done).min(BLOCK_BYTES - start);
             match self.block(at / BLOCK_BYTES as u64, of) {
                 Ok(block) => {
-                    bytes[done..done + length].copy_from_slice(&self.blocks[block][start..start + length])
+                    self.holds_code[block] |= matches!(of, Use::Code);
+                    bytes[done..done + length].copy_from_slice(&self.blocks[block][start..start + length]);
                 }
                 Err(refused) => return (done, Err(refused)),
             }
@@ -144,6 +159,7 @@ impl<F: Fetch> Memory<F> {
             // What was read before may have been written to since.
             self.by_number.entry(of_block).or_insert_with(|| {
                 self.blocks.push(*bytes);
+                self.holds_code.push(false);
                 self.blocks.len() - 1
             });
         }

@@ -4,7 +4,7 @@
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind,
+    OpKind, Register,
 };
 
 use crate::sys::native::{Entry, Full, Processor};
@@ -63,12 +63,61 @@ pub struct Access {
 
 /// An instruction made ready.
 pub struct Recipe {
-    code: [u8; 15],
-    length: usize,
+    /// Its bytes, and which of these count.
+    code: u128,
+    mask: u128,
+    /// Where it is.
+    pub pc: u64,
+    /// Where the next one is.
+    pub next_pc: u64,
     /// Decoded.
     pub instruction: Instruction,
     /// What to do.
     pub kind: Kind,
+    /// How its memory operand's address is made, where that is of the usual kind.
+    pub place: Option<Place>,
+    /// Its code was compared with memory last when the follower had this number.
+    pub compared: u64,
+    /// The recipe that was next when it was executed last.
+    pub successor: u32,
+}
+
+/// The usual kind of address: registers by their number, a scale, and the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    base: Option<u8>,
+    index: Option<(u8, u8)>,
+    displacement: u64,
+}
+
+impl Place {
+    /// That of the instruction's memory operand, if it has one of this kind.
+    fn of(instruction: &Instruction) -> Option<Place> {
+        let has_any = instruction.op_kinds().any(|kind| kind == OpKind::Memory);
+        let is_flat = !matches!(instruction.memory_segment(), Register::FS | Register::GS);
+        let displacement = instruction.memory_displacement64();
+        let index = match instruction.memory_index() {
+            Register::None => None,
+            index if index.is_gpr64() => {
+                Some((index.number() as u8, instruction.memory_index_scale().trailing_zeros() as u8))
+            }
+            _ => return None,
+        };
+        let base = match instruction.memory_base() {
+            // The displacement of an address relative to the next instruction is the whole of it.
+            Register::None | Register::RIP => None,
+            base if base.is_gpr64() => Some(base.number() as u8),
+            _ => return None,
+        };
+        (has_any && is_flat).then_some(Place { base, index, displacement })
+    }
+
+    /// The address.
+    pub fn address(self, general: &[u64; 16]) -> u64 {
+        let base = self.base.map_or(0, |base| general[usize::from(base)]);
+        let index = self.index.map_or(0, |(index, shift)| general[usize::from(index)] << shift);
+        base.wrapping_add(index).wrapping_add(self.displacement)
+    }
 }
 
 impl Recipe {
@@ -90,14 +139,24 @@ impl Recipe {
     pub fn refused(pc: u64, code: &[u8]) -> Recipe {
         let instruction = Decoder::with_ip(64, code, pc, DecoderOptions::NONE).decode();
         let length = instruction.len().min(code.len());
-        let mut kept = [0; 15];
-        kept[..length].copy_from_slice(&code[..length]);
-        Recipe { code: kept, length, instruction, kind: Kind::Refused }
+        let mut bytes = [0; 16];
+        bytes[..length].copy_from_slice(&code[..length]);
+        Recipe {
+            code: u128::from_le_bytes(bytes),
+            mask: (1 << (8 * length)) - 1,
+            pc,
+            next_pc: instruction.next_ip(),
+            place: Place::of(&instruction),
+            instruction,
+            kind: Kind::Refused,
+            compared: 0,
+            successor: 0,
+        }
     }
 
-    /// Whether `code` begins with this instruction.
-    pub fn is_of(&self, code: &[u8]) -> bool {
-        self.length > 0 && code.get(..self.length) == Some(&self.code[..self.length])
+    /// Whether these bytes, zeros where there are none, begin with this instruction.
+    pub fn is_of(&self, code: [u8; 16]) -> bool {
+        self.mask > 0 && u128::from_le_bytes(code) & self.mask == self.code
     }
 }
 

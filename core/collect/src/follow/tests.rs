@@ -23,11 +23,7 @@ fn thread(code: &[u8]) -> Thread<Small> {
 
 /// Without taking the test process's exceptions.
 fn follower() -> Follower {
-    Follower {
-        processor: Processor::new().unwrap(),
-        recipes: FxHashMap::default(),
-        operand: Operand([0; 64]),
-    }
+    Follower::with(Processor::new().unwrap())
 }
 
 fn followed(thread: &mut Thread<Small>, steps_max: usize) -> (Vec<u64>, End) {
@@ -88,6 +84,29 @@ fn comparisons_set_the_flags_of_a_subtraction() {
         assert_eq!(flags & SIGN != 0, expected.0 < 0, "{a} {b}");
         assert_eq!((flags & CARRY != 0, flags & ZERO != 0), (a < b, a == b));
     }
+}
+
+#[test]
+fn code_that_changes_itself_is_followed() {
+    // 0: mov al, 1; 2: mov byte [0x1001], 7; a: jmp 0
+    let code = [0xb0, 1, 0xc6, 0x04, 0x25, 1, 0x10, 0, 0, 7, 0xeb, 0xf4];
+    let mut thread = thread(&code);
+    assert_eq!(followed(&mut thread, 4), (vec![0, 2, 0xa, 0, 2], End::Complete));
+    assert_eq!(thread.registers.general[0], 7);
+}
+
+#[test]
+fn addresses_are_made_of_all_their_parts() {
+    // 0: mov rax, [rbx+rcx*4-8]; 5: mov rdx, [rip+0xff4]; c: mov esi, [ebx+ecx*4-8]
+    let code =
+        [0x48, 0x8b, 0x44, 0x8b, 0xf8, 0x48, 0x8b, 0x15, 0xf4, 0x0f, 0, 0, 0x67, 0x8b, 0x74, 0x8b, 0xf8];
+    let mut thread = thread(&code);
+    (thread.registers.general[3], thread.registers.general[RCX]) = (0x2000, 6);
+    thread.memory.write(0x2010, &5_u64.to_le_bytes()).unwrap();
+    thread.memory.write(0x2000, &9_u64.to_le_bytes()).unwrap();
+    assert_eq!(followed(&mut thread, 3).1, End::Complete);
+    let general = thread.registers.general;
+    assert_eq!((general[0], general[2], general[RSI]), (5, 9, 5));
 }
 
 #[test]
