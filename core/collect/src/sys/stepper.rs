@@ -24,7 +24,7 @@ use std::{
 };
 
 /// Steps of the longest burst.
-pub const STEPS_MAX: usize = 8192;
+pub const STEPS_MAX: usize = 16384;
 /// Bursts of one request.
 pub const BURSTS_MAX: usize = 16;
 /// A burst is over after that time: a stepped thread makes the others wait.
