@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::data::Data;
+use crate::data_symbols::{DataPlace, DataSymbols};
 use crate::debug_files::{self, DebugSearch, DebugState, Places};
 use crate::dwarf::{CompiledFrame, Dwarf, Frame};
 use crate::elf::Elf;
@@ -21,6 +22,7 @@ pub struct Image {
     debug: Result<debug_files::Found, String>,
     procedures: OnceLock<Procedures>,
     relocations: OnceLock<Relocations>,
+    data_symbols: OnceLock<DataSymbols>,
 }
 
 /// At most this many bytes are disassembled at once: the sizes of hostile symbols are anything.
@@ -47,7 +49,8 @@ impl Image {
         };
         let debug = Err(why.to_owned());
         let own = Dwarf::new(elf, Arc::new(data));
-        Ok(Image { path, own, debug, procedures: OnceLock::new(), relocations: OnceLock::new() })
+        let (procedures, relocations, data_symbols) = Default::default();
+        Ok(Image { path, own, debug, procedures, relocations, data_symbols })
     }
 
     /// Looks for the image's debug file, unless the image has its own debug information, and makes known where the other
@@ -73,6 +76,7 @@ impl Image {
             found
         });
         self.procedures = OnceLock::new();
+        self.data_symbols = OnceLock::new();
     }
 
     /// Takes the image itself for all other files that its debug information is in, if it may be such a file: for fuzzing.
@@ -154,6 +158,17 @@ impl Image {
         self.gathered().at(address)
     }
 
+    /// What it holds `distance` bytes after the place in memory where the first byte of its file is mapped: all of
+    /// `size_bytes` from there. First call: O(n log n) in the number of symbols.
+    pub fn data_at(&self, distance: u64, size_bytes: u64) -> DataPlace {
+        let symbols = self.data_symbols.get_or_init(|| {
+            let debug = self.debug.as_ref().ok().map(|found| (found.dwarf.elf(), found.dwarf.bytes()));
+            let own = (self.elf(), self.own.bytes());
+            DataSymbols::gather(&std::iter::once(own).chain(debug).collect::<Vec<_>>())
+        });
+        symbols.place(self.elf(), distance, size_bytes)
+    }
+
     /// The instructions from `start` on, `size_bytes` long or as far as the file has bytes; of the last one only what
     /// lies within. At most 4 MiB: no procedure of a compiler is longer, and a hostile one would take gigabytes.
     pub fn instructions(&self, start: ImageAddress, size_bytes: u64) -> Vec<Instruction> {
@@ -217,7 +232,8 @@ impl Image {
     /// Bytes of memory held for it, about; what is mapped does not count.
     pub fn memory_bytes(&self) -> usize {
         let debug = self.debug.as_ref().map_or(0, |found| found.dwarf.memory_bytes());
-        self.own.memory_bytes() + debug + self.procedures.get().map_or(0, Procedures::memory_bytes)
+        let symbols = self.data_symbols.get().map_or(0, DataSymbols::memory_bytes);
+        self.own.memory_bytes() + debug + symbols + self.procedures.get().map_or(0, Procedures::memory_bytes)
     }
 
     /// The MD5 of the source file at `path` (as [`Frame::file`] spells it) when it was compiled, where DWARF 5 tells.

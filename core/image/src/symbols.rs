@@ -44,7 +44,7 @@ impl NameBudget {
         NameBudget(file_bytes.saturating_mul(4).saturating_add(1 << 16))
     }
 
-    fn take(&mut self, bytes: usize) -> bool {
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let enough = self.0 >= bytes;
         self.0 = self.0.saturating_sub(bytes);
         enough

@@ -60,6 +60,7 @@ impl fmt::Display for BuildId {
 /// | `file:<dev>:<inode>:<size>:<mtime ns>` | a file without a build id (numbers in decimal) |
 /// | `jit:<application>` | anonymous code of that application, its symbols from a perf map if it wrote one; FORMAT.md says what its offsets are |
 /// | `named:<path>` | places that an imported profile named without their addresses ([`ImagePlaces::numbered`]) |
+/// | `data:<what>` | data that samples refer to ([`Event::DATA`](crate::Event::DATA)) and that is no file's: `data:heap`, …; FORMAT.md lists them |
 /// | `unknown` | samples that no mapping explains |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -8,6 +8,7 @@ mod brief;
 mod cancel;
 mod costs;
 mod counts;
+mod data;
 mod diff;
 mod differences;
 mod dimensions;
