@@ -134,6 +134,11 @@ pub trait Host {
     /// Where in the kernel an address lay in an interval of the last minutes.
     fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace>;
 
+    /// The running kernel's build id in hex, where it has one.
+    fn kernel_build(&mut self) -> Option<String> {
+        None
+    }
+
     /// Whether a module of the kernel is gone that samples still to come may be of.
     fn has_gone_modules(&mut self) -> bool {
         false

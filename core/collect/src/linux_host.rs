@@ -173,6 +173,11 @@ impl Host for LinuxHost {
         procfs::parse_regions(&fs::read(format!("/proc/{pid}/maps")).unwrap_or_default())
     }
 
+    fn kernel_build(&mut self) -> Option<String> {
+        let notes = fs::read("/sys/kernel/notes").ok()?;
+        program_headers::find_in_notes(&notes).map(|id| id.to_string())
+    }
+
     fn is_alive(&self, pid: u32) -> bool {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         pid.is_some_and(|pid| !matches!(test_kill_process(pid), Err(Errno::SRCH)))

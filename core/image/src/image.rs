@@ -10,6 +10,7 @@ use crate::dwarf::{CompiledFrame, Dwarf, Frame};
 use crate::elf::Elf;
 use crate::procedure::{Procedure, Procedures};
 use crate::relocations::Relocations;
+use crate::symbols;
 use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode, minidebug};
 
 /// An ELF file: executable, shared library, vdso, kernel module or kernel.
@@ -23,6 +24,8 @@ pub struct Image {
     procedures: OnceLock<Procedures>,
     relocations: OnceLock<Relocations>,
     data_symbols: OnceLock<DataSymbols>,
+    /// Offsets are distances from here, not offsets in the file.
+    text: Option<ImageAddress>,
 }
 
 /// At most this many bytes are disassembled at once: the sizes of hostile symbols are anything.
@@ -50,7 +53,7 @@ impl Image {
         let debug = Err(why.to_owned());
         let own = Dwarf::new(elf, Arc::new(data));
         let (procedures, relocations, data_symbols) = Default::default();
-        Ok(Image { path, own, debug, procedures, relocations, data_symbols })
+        Ok(Image { path, own, debug, procedures, relocations, data_symbols, text: None })
     }
 
     /// Looks for the image's debug file, unless the image has its own debug information, and makes known where the other
@@ -126,12 +129,25 @@ impl Image {
 
     /// The address that the byte at `offset` in the file is loaded at, before relocation; `None` where none is.
     pub fn address_of(&self, offset: ImageOffset) -> Option<ImageAddress> {
-        self.elf().address_of(offset)
+        let Some(text) = self.text else { return self.elf().address_of(offset) };
+        let address = ImageAddress(text.0.checked_add(offset.0)?);
+        self.elf().is_code(address.0).then_some(address)
     }
 
     /// The offset in the file of what is loaded at `address`; `None` where nothing of the file is (`.bss`).
     pub fn offset_of(&self, address: ImageAddress) -> Option<ImageOffset> {
-        self.elf().offset_of(address)
+        match self.text {
+            Some(text) => address.0.checked_sub(text.0).map(ImageOffset),
+            None => self.elf().offset_of(address),
+        }
+    }
+
+    /// The same image with offsets as the collector counts the kernel's: distances from `_text`, or `_stext` where that is not
+    /// there, wherever the file has those bytes. `None` where it has neither symbol.
+    pub fn as_kernel(mut self) -> Option<Image> {
+        let address = |name| symbols::address_of(self.elf(), self.own.bytes(), name);
+        self.text = Some(ImageAddress(address("_text").or_else(|| address("_stext"))?));
+        Some(self)
     }
 
     /// Copies loaded bytes, pointers as the dynamic linker fills them in; `false`, with `into` unchanged, where not all

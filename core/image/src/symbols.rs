@@ -67,6 +67,19 @@ pub(crate) fn read(
     }
 }
 
+/// The address of the first symbol of that name in `.symtab`.
+pub(crate) fn address_of(elf: &Elf, bytes: &[u8], wanted: &str) -> Option<u64> {
+    elf.sections.iter().filter(|s| s.kind == raw::SHT_SYMTAB).find_map(|table| {
+        let strings = elf.sections.get(table.link)?.bytes(bytes);
+        let is_it = |symbol: &&[u8]| {
+            le32(symbol, 0).and_then(|at| strings.get(at as usize..)).is_some_and(|name| {
+                name.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+            })
+        };
+        le64(table.bytes(bytes).chunks_exact(SYMBOL_BYTES).find(is_it)?, 8)
+    })
+}
+
 /// The name of symbol `index` of the table `section`.
 pub(crate) fn name_of<'a>(elf: &Elf, bytes: &'a [u8], section: &Section, index: usize) -> Option<&'a str> {
     let start = index.checked_mul(SYMBOL_BYTES)?;

@@ -19,6 +19,7 @@ mod file_costs;
 mod filter;
 mod images;
 mod import;
+mod kernel_text;
 mod line_culprits;
 mod line_detail;
 mod listing;

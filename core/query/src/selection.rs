@@ -468,6 +468,7 @@ fn unrecorded(id: &ImageId) -> ImageRecord {
         mtime_ns: None,
         symbols: Vec::new(),
         places: Default::default(),
+        kernel_builds: Vec::new(),
     }
 }
 
