@@ -162,6 +162,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "HZ", default_value_t = DEFAULT_BRANCH_STACKS_HZ,
           value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub branch_stacks: u32,
+    /// Keep what data the sampled instructions refer to, for `top --by data`: symbols, mappings, stack, heap (x86-64; needs
+    /// samples' registers).
+    #[arg(long)]
+    pub data: bool,
     /// End after so many seconds; a command goes on, and the exit status is 0.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub duration: Option<u64>,

@@ -63,6 +63,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         name: args.sampling.name.clone(),
         by_process: by_process(&args.sampling),
         dimensions: args.sampling.dimensions.iter().copied().collect(),
+        data: args.data,
         duration: args.duration.map(Duration::from_secs),
         paths_percent: counting.paths,
         windows_percent: counting.windows,

@@ -146,7 +146,7 @@ fn run_annotate(query: &Query, args: &AnnotateArgs, json: bool) -> anyhow::Resul
     let hottest = || -> anyhow::Result<String> {
         let request = TopRequest { epochs: args.epoch.clone(), ..TopRequest::default() };
         let rows = query.top(&TopRequest { limit: Some(20), ..request }, &cancel)?.rows;
-        // The kernel's own procedures have no bytes to list.
+        // Of some there are no bytes to list, as of the kernel's procedures where its text is not found.
         let listed = rows.into_iter().find(|r| r.cpi_min.is_some()).and_then(|r| r.id);
         listed.context("annotate: no procedure of the epoch has samples and instructions that can be read")
     };

@@ -108,6 +108,7 @@ pub fn by(by: By) -> TopBy {
         By::Thread => TopBy::Dimension(Dimension::Thread),
         By::Cpu => TopBy::Dimension(Dimension::Cpu),
         By::Cgroup => TopBy::Dimension(Dimension::Cgroup),
+        By::Data => TopBy::Data,
     }
 }
 
@@ -121,6 +122,7 @@ fn title(by: By) -> &'static str {
         By::Thread => "thread",
         By::Cpu => "CPU",
         By::Cgroup => "control group",
+        By::Data => "data",
     }
 }
 
@@ -146,6 +148,12 @@ fn name(row: &TopRow, by: By, width: usize) -> String {
             if instance > 0 { format!("{app} #{instance}") } else { app.to_owned() }
         }
         By::Thread | By::Cpu | By::Cgroup => dimension(row),
+        By::Data => {
+            let data = row.data.as_deref().unwrap_or_default();
+            let room = (width * 2 / 3).clamp(20, 60);
+            let image = fit(&file_name(image), width.saturating_sub(room + 2).max(12));
+            format!("{:<room$}  {}", fit(data, room), paint(DIM, image))
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod aggregated;
 mod code;
+mod data;
 mod dimensions;
 mod discovery;
 mod jit;
@@ -23,6 +24,7 @@ mod stepping;
 mod symbols;
 mod taking;
 mod unknown;
+mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,6 +45,7 @@ use crate::{
 
 use aggregated::Aggregated;
 use code::Code;
+use data::Data;
 use dimensions::{Dimensions, ValuesIndex};
 use jit::Jit;
 use loops::Loops;
@@ -70,7 +73,9 @@ pub struct Tally {
     pub unknown: u64,
 }
 
-/// The events derived from registers follow the sampled ones; the first of them is [`KERNEL_TIME`].
+/// The events derived from registers follow the sampled ones; after these two is [`KERNEL_TIME`].
+const DATA: u8 = u8::MAX - 6;
+const DATA_PAGE: u8 = u8::MAX - 5;
 const TAKEN: u8 = u8::MAX - 3;
 const NOT_TAKEN: u8 = u8::MAX - 2;
 const AHEAD_TAKEN: u8 = u8::MAX - 1;
@@ -80,8 +85,6 @@ const PID_IDLE: u32 = 0;
 const PID_GONE: u32 = u32::MAX;
 /// Executions that are kept before those that nobody refers to are looked for.
 const EXECUTIONS_MAX: usize = 1 << 14;
-/// Programs that are named whose samples the kernel withholds.
-const WITHHELD_MAX: usize = 16;
 /// Targets that are kept before those out of use are looked for.
 const TARGETS_MAX: usize = 1 << 12;
 
@@ -111,6 +114,7 @@ pub struct Collector<H> {
     unknown: UnknownCauses,
     aggregated: Aggregated,
     dimensions: Dimensions,
+    data: Data,
     /// Whether anonymous code is its file's text: by execution and first address.
     copied: FxHashMap<(ExecutionId, u64), bool>,
     jit: Jit,
@@ -152,6 +156,7 @@ impl<H: Host> Collector<H> {
             unknown: UnknownCauses::default(),
             aggregated: Aggregated::default(),
             dimensions: Dimensions::default(),
+            data: Data::default(),
             copied: FxHashMap::default(),
             jit: Jit::default(),
             sampled: Interval { since_ns: 0, until_ns: 0 },
@@ -225,6 +230,7 @@ impl<H: Host> Collector<H> {
     fn side(&mut self, time_ns: u64, side: Side) {
         if let Some(pid) = side.pid() {
             self.aggregated.forget_lives(pid);
+            self.data.forget(pid);
         }
         match side {
             Side::Map { pid, start, length, file_offset, target } => {
@@ -283,22 +289,6 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Of a process that executes a program with more rights than it has (setuid), the kernel takes a user's events away: the
-    /// execution is the last that they tell, and an end that is none.
-    fn note_withheld(&mut self, pid: u32) {
-        let process = self.processes.get(pid).filter(|p| p.awaits_program && p.space.len() == 0);
-        if let Some(execution) = process.filter(|_| !self.gaps).map(|p| p.execution)
-            && self.withheld.len() < WITHHELD_MAX
-        {
-            self.withheld.insert(self.apps.resolve(execution).app.to_string());
-        }
-    }
-
-    /// The programs whose samples the kernel withheld since the last call.
-    pub fn take_withheld(&mut self) -> BTreeSet<String> {
-        std::mem::take(&mut self.withheld)
-    }
-
     fn tally(&mut self, event: u8, change: impl FnOnce(&mut Tally)) {
         if let Some(tally) = self.tallies.get_mut(usize::from(event)) {
             change(tally);
@@ -343,6 +333,9 @@ impl<H: Host> Collector<H> {
             self.interrupt_loops(sample.tid); // It was elsewhere, where loops are not known.
         }
         let is_time = self.events.get(usize::from(event)).is_some_and(Event::is_time);
+        if is_time && sample.mode == Mode::User {
+            self.note_data(sample, place.ok(), execution);
+        }
         if let (Some(registers), Mode::Kernel, true) = (&sample.registers, sample.mode, is_time) {
             self.charge_user(sample.pid, execution, registers.entered_from());
         }
@@ -367,6 +360,9 @@ impl<H: Host> Collector<H> {
             (&sample.registers, place, self.counts_code(event))
         {
             self.observe_branch(image, offset, execution, registers);
+        }
+        if self.events.get(usize::from(event)).is_some_and(Event::is_time) {
+            self.note_data(sample, place.ok(), execution);
         }
     }
 
@@ -584,6 +580,8 @@ fn other_place(images: &mut Images, mode: Mode, pc: u64) -> Result<(ImageIndex, 
 
 #[cfg(test)]
 mod aggregated_tests;
+#[cfg(test)]
+mod data_tests;
 #[cfg(test)]
 mod equality_tests;
 #[cfg(test)]

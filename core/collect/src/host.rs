@@ -35,6 +35,30 @@ pub struct ProcessSnapshot {
     pub mappings: Vec<(u64, u64, u64, Target)>,
 }
 
+/// A mapping of a process, of code or data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// First virtual address.
+    pub start: u64,
+    /// First virtual address after it.
+    pub end: u64,
+    /// The offset in its file of its first byte, where it is of one.
+    pub file_offset: u64,
+    /// Whether code in it may run.
+    pub is_executable: bool,
+    /// Whether nobody may read it.
+    pub is_guard: bool,
+    /// As the kernel names it: a path, `[heap]`, …; empty: anonymous memory.
+    pub name: String,
+}
+
+impl Region {
+    /// Whether it is of a file, in memory or not.
+    pub fn is_file(&self) -> bool {
+        self.name.starts_with('/')
+    }
+}
+
 /// The machine, as far as samples do not tell.
 pub trait Host {
     /// The process that has this pid now.
@@ -50,6 +74,12 @@ pub trait Host {
     fn cgroup(&mut self, pid: u32) -> Option<String> {
         let _ = pid;
         None
+    }
+
+    /// All that a process has mapped now, ascending; nothing where it has ended.
+    fn memory(&mut self, pid: u32) -> Vec<Region> {
+        let _ = pid;
+        Vec::new()
     }
 
     /// Whether any thread of the process still lives.
@@ -103,6 +133,11 @@ pub trait Host {
 
     /// Where in the kernel an address lay in an interval of the last minutes.
     fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace>;
+
+    /// The running kernel's build id in hex, where it has one.
+    fn kernel_build(&mut self) -> Option<String> {
+        None
+    }
 
     /// Whether a module of the kernel is gone that samples still to come may be of.
     fn has_gone_modules(&mut self) -> bool {

@@ -232,6 +232,7 @@ impl Images {
                     mtime_ns: identity.mtime_ns,
                     symbols: Vec::new(),
                     places: Default::default(),
+                    kernel_builds: Vec::new(),
                 })
             }
             _ => self.named(host.vdso_id(), ImageKind::Vdso, "[vdso]"),
@@ -317,6 +318,11 @@ impl Images {
         &self.records[index.0 as usize]
     }
 
+    /// Says which kernel an image is.
+    pub fn set_kernel_build(&mut self, index: ImageIndex, build: Option<String>) {
+        self.records[index.0 as usize].kernel_builds = build.into_iter().collect();
+    }
+
     /// Adds symbols, none of which is known.
     pub fn add_symbols(&mut self, index: ImageIndex, new: Vec<ImageSymbol>) {
         if new.is_empty() {
@@ -337,8 +343,9 @@ impl Images {
     pub fn take_record(&mut self, index: ImageIndex) -> ImageRecord {
         let mut symbols = self.new_symbols.remove(&index).unwrap_or_default();
         symbols.sort();
-        let ImageRecord { id, kind, path, deleted, size_bytes, mtime_ns, .. } = self.record(index);
-        let (id, path) = (id.clone(), path.clone());
+        let ImageRecord { id, kind, path, deleted, size_bytes, mtime_ns, kernel_builds, .. } =
+            self.record(index);
+        let (id, path, kernel_builds) = (id.clone(), path.clone(), kernel_builds.clone());
         ImageRecord {
             id,
             kind: *kind,
@@ -348,6 +355,7 @@ impl Images {
             mtime_ns: *mtime_ns,
             symbols,
             places: Default::default(),
+            kernel_builds,
         }
     }
 

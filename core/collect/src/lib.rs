@@ -35,6 +35,7 @@ mod machine;
 mod mappings;
 mod merge;
 mod modules;
+mod operand;
 mod options;
 mod paths;
 mod period;

@@ -24,7 +24,7 @@ use crate::{
     code_files::CodeFiles,
     code_names::{CodeName, NamesWindow},
     entries::Interval,
-    host::{Host, KernelPlace, Place, ProcessSnapshot},
+    host::{Host, KernelPlace, Place, ProcessSnapshot, Region},
     host_paths::path_from_here,
     images::{FileVersion, Identity, OwnedTag, Target},
     kernel::{KernelLayout, read_kernel},
@@ -167,6 +167,15 @@ impl Host for LinuxHost {
     fn cgroup(&mut self, pid: u32) -> Option<String> {
         let text = fs::read(format!("/proc/{pid}/cgroup")).ok()?;
         procfs::parse_cgroup(&String::from_utf8_lossy(&text)).map(str::to_owned)
+    }
+
+    fn memory(&mut self, pid: u32) -> Vec<Region> {
+        procfs::parse_regions(&fs::read(format!("/proc/{pid}/maps")).unwrap_or_default())
+    }
+
+    fn kernel_build(&mut self) -> Option<String> {
+        let notes = fs::read("/sys/kernel/notes").ok()?;
+        program_headers::find_in_notes(&notes).map(|id| id.to_string())
     }
 
     fn is_alive(&self, pid: u32) -> bool {

@@ -93,6 +93,8 @@ pub struct RecordOptions {
     pub by_process: Vec<String>,
     /// What is kept of each sample beside its place.
     pub dimensions: DimensionSet,
+    /// Count what data sampled instructions refer to.
+    pub data: bool,
     /// Percent of the target's CPU time that stopping and following its threads may cost, for path bursts; 0: none.
     pub paths_percent: f64,
     /// Percent of the target's CPU time that counting executions by hardware breakpoints may cost, for counted windows; 0:
@@ -121,6 +123,7 @@ impl RecordOptions {
             branches: true,
             by_process: Vec::new(),
             dimensions: DimensionSet::NONE,
+            data: false,
             paths_percent: 0.0,
             windows_percent: 0.0,
             odometers_percent: 0.0,

@@ -5,7 +5,7 @@
 
 use dwell_profile::Cpu;
 
-use crate::{images::Target, records::FileTag};
+use crate::{host::Region, images::Target, records::FileTag};
 
 /// A line of /proc/PID/maps: first address, address after it, offset, target.
 pub type MapsLine = (u64, u64, u64, Target);
@@ -43,6 +43,28 @@ pub fn parse_maps(maps: &[u8], program: Option<u64>) -> Vec<MapsLine> {
         code.push(line.clone());
     }
     code
+}
+
+/// Everything in /proc/PID/maps.
+pub fn parse_regions(maps: &[u8]) -> Vec<Region> {
+    maps.split(|b| *b == b'\n').filter_map(parse_region).collect()
+}
+
+fn parse_region(line: &[u8]) -> Option<Region> {
+    let text = String::from_utf8_lossy(line);
+    let mut words = text.splitn(6, ' ');
+    let (range, permissions, offset) = (words.next()?, words.next()?.as_bytes(), words.next()?);
+    let name = words.nth(2).unwrap_or_default().trim_start().to_owned();
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (start, end) = range.split_once('-')?;
+    Some(Region {
+        start: hex(start)?,
+        end: hex(end)?,
+        file_offset: hex(offset)?,
+        is_executable: permissions.get(2) == Some(&b'x'),
+        is_guard: permissions.first() == Some(&b'-'),
+        name,
+    })
 }
 
 /// What a file mapping that goes on before or after an anonymous one would have there.

@@ -137,7 +137,8 @@ pub fn read(read_at: impl Fn(u64, &mut [u8]) -> usize) -> Option<ProgramHeaders>
 }
 
 /// Notes: sizes of name and contents, type, then both, each padded to four bytes.
-fn find_in_notes(mut notes: &[u8]) -> Option<BuildId> {
+/// The build ID among notes, one after the other.
+pub fn find_in_notes(mut notes: &[u8]) -> Option<BuildId> {
     loop {
         let (name, length, kind) = (full(notes, 0)? as usize, full(notes, 4)? as usize, full(notes, 8)?);
         let contents = 12_usize.checked_add(name.checked_next_multiple_of(4)?)?;

@@ -49,6 +49,7 @@ pub fn record(
         branches: options.branches,
         apart: Apart::in_a_run(options.by_process.clone()),
         dimensions: options.dimensions,
+        data: options.data,
         counting,
         branch_stacks_hz: options.branch_stacks_hz,
         keep_images_bytes: None,

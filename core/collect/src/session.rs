@@ -79,6 +79,8 @@ pub struct Setup {
     pub apart: Apart,
     /// What is kept of each sample beside its place.
     pub dimensions: DimensionSet,
+    /// Count what data sampled instructions refer to.
+    pub data: bool,
     /// What finds out executions beside samples.
     pub counting: Counting,
     /// Stacks of branches per second of a busy CPU; 0: none.
@@ -155,6 +157,9 @@ impl Session {
             collector.call_hidden_processes();
         }
         collector.keep_dimensions(setup.dimensions);
+        if setup.data {
+            collector.keep_data();
+        }
         if setup.counting.windows.is_some() {
             collector.keep_recent();
         }

@@ -29,6 +29,8 @@ pub fn exercise_image(image: &Image) {
     for address in [0, 0x1000, u64::MAX - 8, u64::MAX] {
         check_instructions(image, ImageAddress(address), 64);
         image.procedure_at(ImageAddress(address));
+        image.data_at(address, 1);
+        image.data_at(address, 4096);
     }
     if let DebugState::Incomplete(missing) = image.debug_state() {
         assert!(!missing.is_empty() && missing.len() < 1 << 20);

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use crate::data::Data;
+use crate::data_symbols::{DataPlace, DataSymbols};
 use crate::debug_files::{self, DebugSearch, DebugState, Places};
 use crate::dwarf::{CompiledFrame, Dwarf, Frame};
 use crate::elf::Elf;
 use crate::procedure::{Procedure, Procedures};
 use crate::relocations::Relocations;
+use crate::symbols;
 use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode, minidebug};
 
 /// An ELF file: executable, shared library, vdso, kernel module or kernel.
@@ -21,6 +23,9 @@ pub struct Image {
     debug: Result<debug_files::Found, String>,
     procedures: OnceLock<Procedures>,
     relocations: OnceLock<Relocations>,
+    data_symbols: OnceLock<DataSymbols>,
+    /// Offsets are distances from here, not offsets in the file.
+    text: Option<ImageAddress>,
 }
 
 /// At most this many bytes are disassembled at once: the sizes of hostile symbols are anything.
@@ -47,7 +52,8 @@ impl Image {
         };
         let debug = Err(why.to_owned());
         let own = Dwarf::new(elf, Arc::new(data));
-        Ok(Image { path, own, debug, procedures: OnceLock::new(), relocations: OnceLock::new() })
+        let (procedures, relocations, data_symbols) = Default::default();
+        Ok(Image { path, own, debug, procedures, relocations, data_symbols, text: None })
     }
 
     /// Looks for the image's debug file, unless the image has its own debug information, and makes known where the other
@@ -73,6 +79,7 @@ impl Image {
             found
         });
         self.procedures = OnceLock::new();
+        self.data_symbols = OnceLock::new();
     }
 
     /// Takes the image itself for all other files that its debug information is in, if it may be such a file: for fuzzing.
@@ -122,12 +129,25 @@ impl Image {
 
     /// The address that the byte at `offset` in the file is loaded at, before relocation; `None` where none is.
     pub fn address_of(&self, offset: ImageOffset) -> Option<ImageAddress> {
-        self.elf().address_of(offset)
+        let Some(text) = self.text else { return self.elf().address_of(offset) };
+        let address = ImageAddress(text.0.checked_add(offset.0)?);
+        self.elf().is_code(address.0).then_some(address)
     }
 
     /// The offset in the file of what is loaded at `address`; `None` where nothing of the file is (`.bss`).
     pub fn offset_of(&self, address: ImageAddress) -> Option<ImageOffset> {
-        self.elf().offset_of(address)
+        match self.text {
+            Some(text) => address.0.checked_sub(text.0).map(ImageOffset),
+            None => self.elf().offset_of(address),
+        }
+    }
+
+    /// The same image with offsets as the collector counts the kernel's: distances from `_text`, or `_stext` where that is not
+    /// there, wherever the file has those bytes. `None` where it has neither symbol.
+    pub fn as_kernel(mut self) -> Option<Image> {
+        let address = |name| symbols::address_of(self.elf(), self.own.bytes(), name);
+        self.text = Some(ImageAddress(address("_text").or_else(|| address("_stext"))?));
+        Some(self)
     }
 
     /// Copies loaded bytes, pointers as the dynamic linker fills them in; `false`, with `into` unchanged, where not all
@@ -152,6 +172,17 @@ impl Image {
     /// The procedure around `address`.
     pub fn procedure_at(&self, address: ImageAddress) -> Option<&Procedure> {
         self.gathered().at(address)
+    }
+
+    /// What it holds `distance` bytes after the place in memory where the first byte of its file is mapped: all of
+    /// `size_bytes` from there. First call: O(n log n) in the number of symbols.
+    pub fn data_at(&self, distance: u64, size_bytes: u64) -> DataPlace {
+        let symbols = self.data_symbols.get_or_init(|| {
+            let debug = self.debug.as_ref().ok().map(|found| (found.dwarf.elf(), found.dwarf.bytes()));
+            let own = (self.elf(), self.own.bytes());
+            DataSymbols::gather(&std::iter::once(own).chain(debug).collect::<Vec<_>>())
+        });
+        symbols.place(self.elf(), distance, size_bytes)
     }
 
     /// The instructions from `start` on, `size_bytes` long or as far as the file has bytes; of the last one only what
@@ -217,7 +248,8 @@ impl Image {
     /// Bytes of memory held for it, about; what is mapped does not count.
     pub fn memory_bytes(&self) -> usize {
         let debug = self.debug.as_ref().map_or(0, |found| found.dwarf.memory_bytes());
-        self.own.memory_bytes() + debug + self.procedures.get().map_or(0, Procedures::memory_bytes)
+        let symbols = self.data_symbols.get().map_or(0, DataSymbols::memory_bytes);
+        self.own.memory_bytes() + debug + symbols + self.procedures.get().map_or(0, Procedures::memory_bytes)
     }
 
     /// The MD5 of the source file at `path` (as [`Frame::file`] spells it) when it was compiled, where DWARF 5 tells.

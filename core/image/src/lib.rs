@@ -4,6 +4,7 @@
 //! samples, machine models, knowledge of which process ran what. A panic on any input is a bug.
 
 mod data;
+mod data_symbols;
 mod debug_files;
 mod decode;
 mod demangle;
@@ -25,6 +26,7 @@ mod relocations;
 mod symbols;
 mod unwind;
 
+pub use data_symbols::DataPlace;
 pub use debug_files::{DebugSearch, DebugState};
 pub use decode::instructions;
 pub use demangle::demangle;

@@ -44,7 +44,7 @@ impl NameBudget {
         NameBudget(file_bytes.saturating_mul(4).saturating_add(1 << 16))
     }
 
-    fn take(&mut self, bytes: usize) -> bool {
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let enough = self.0 >= bytes;
         self.0 = self.0.saturating_sub(bytes);
         enough
@@ -65,6 +65,19 @@ pub(crate) fn read(
         let symbols = table.bytes(bytes).chunks_exact(SYMBOL_BYTES);
         candidates.extend(symbols.filter_map(|s| candidate(elf, s, strings, exported, budget)));
     }
+}
+
+/// The address of the first symbol of that name in `.symtab`.
+pub(crate) fn address_of(elf: &Elf, bytes: &[u8], wanted: &str) -> Option<u64> {
+    elf.sections.iter().filter(|s| s.kind == raw::SHT_SYMTAB).find_map(|table| {
+        let strings = elf.sections.get(table.link)?.bytes(bytes);
+        let is_it = |symbol: &&[u8]| {
+            le32(symbol, 0).and_then(|at| strings.get(at as usize..)).is_some_and(|name| {
+                name.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+            })
+        };
+        le64(table.bytes(bytes).chunks_exact(SYMBOL_BYTES).find(is_it)?, 8)
+    })
 }
 
 /// The name of symbol `index` of the table `section`.

@@ -125,6 +125,7 @@ impl Image {
             mtime_ns: Some(1_790_000_000_000_000_000 + at as i64),
             symbols,
             places: Default::default(),
+            kernel_builds: Vec::new(),
         };
         let stride = 2 * random.below(1 << 20) as u64 + 1;
         Image { id, record, instructions: (bytes / 4.0) as u64, shape, stride }

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 /// The name of an event, as perf spells it: `cycles`, `cpu-clock`, `instructions`, `cache-misses`, …
 ///
-/// Five events are derived from the registers of a sample rather than sampled:
+/// Seven events are derived from the registers of a sample rather than sampled:
 /// [`Event::BRANCH_TAKEN`] and [`Event::BRANCH_NOT_TAKEN`], whose offset is the conditional branch's own,
-/// [`Event::AHEAD_TAKEN`] and [`Event::AHEAD_NOT_TAKEN`], whose offset is the sample's, and [`Event::KERNEL_TIME`], whose
-/// offset is that of the user's instruction that entered the kernel.
+/// [`Event::AHEAD_TAKEN`] and [`Event::AHEAD_NOT_TAKEN`], whose offset is the sample's, [`Event::KERNEL_TIME`], whose
+/// offset is that of the user's instruction that entered the kernel, and [`Event::DATA`] and [`Event::DATA_PAGE`], whose image and
+/// offset are those of the data that the sampled instruction refers to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Event(Cow<'static, str>);
@@ -35,6 +36,13 @@ impl Event {
     /// A sample of time in the kernel once more, at the user's instruction that entered it: by a system call or a fault, or
     /// that was interrupted. It has the period of that sample. Rings and BPF count it.
     pub const KERNEL_TIME: Event = Event(Cow::Borrowed("kernel-time"));
+
+    /// A sample of time in user mode whose instruction refers to this data: where the image is a file, the offset is the distance
+    /// from its first byte as it is mapped (an address less that of the first segment), elsewhere 0, and the image says what
+    /// the data is (`data:heap`) or why that is not known (`data:none:no memory operand`).
+    pub const DATA: Event = Event(Cow::Borrowed("data"));
+    /// The same of one of the 4,096 bytes from there on: where too many places are referred to to keep them apart.
+    pub const DATA_PAGE: Event = Event(Cow::Borrowed("data-page"));
 
     /// The event of that name.
     pub fn named(name: &str) -> Self {
@@ -81,7 +89,12 @@ impl Event {
     pub fn is_derived(&self) -> bool {
         let directions =
             [Self::BRANCH_TAKEN, Self::BRANCH_NOT_TAKEN, Self::AHEAD_TAKEN, Self::AHEAD_NOT_TAKEN];
-        *self == Self::KERNEL_TIME || directions.contains(self)
+        *self == Self::KERNEL_TIME || self.is_of_data() || directions.contains(self)
+    }
+
+    /// Whether its offsets are of data, not of code: [`Event::DATA`] and [`Event::DATA_PAGE`].
+    pub fn is_of_data(&self) -> bool {
+        [Self::DATA, Self::DATA_PAGE].contains(self)
     }
 }
 

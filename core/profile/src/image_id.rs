@@ -60,6 +60,7 @@ impl fmt::Display for BuildId {
 /// | `file:<dev>:<inode>:<size>:<mtime ns>` | a file without a build id (numbers in decimal) |
 /// | `jit:<application>` | anonymous code of that application, its symbols from a perf map if it wrote one; FORMAT.md says what its offsets are |
 /// | `named:<path>` | places that an imported profile named without their addresses ([`ImagePlaces::numbered`]) |
+/// | `data:<what>` | data that samples refer to ([`Event::DATA`](crate::Event::DATA)) and that is no file's: `data:heap`, …; FORMAT.md lists them |
 /// | `unknown` | samples that no mapping explains |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -148,6 +149,9 @@ pub struct ImageRecord {
     /// What the source of the samples said of single places, where it was another profiler: for readers that do not have the image.
     #[serde(default, skip_serializing_if = "ImagePlaces::is_empty")]
     pub places: ImagePlaces,
+    /// Of the kernel: the build ids, in hex, of the kernels that the offsets are of: one, but where epochs of several were merged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel_builds: Vec<String>,
 }
 
 impl ImageRecord {
@@ -162,6 +166,7 @@ impl ImageRecord {
             mtime_ns: None,
             symbols: Vec::new(),
             places: ImagePlaces::default(),
+            kernel_builds: Vec::new(),
         }
     }
 
@@ -171,6 +176,9 @@ impl ImageRecord {
         let mut places = std::mem::take(&mut self.places);
         places.absorb(std::mem::take(&mut newer.places));
         newer.places = places;
+        newer.kernel_builds.append(&mut self.kernel_builds);
+        newer.kernel_builds.sort();
+        newer.kernel_builds.dedup();
         let older = std::mem::replace(self, newer).symbols;
         if !older.is_empty() {
             self.symbols.extend(older);

@@ -160,9 +160,16 @@ pub struct TopRow {
     /// By control group: the container, pod, service or session, where the path follows the ways of those who make them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+    /// By data: its name: a symbol, a section (`[.rodata]`), a path, `[stack]`, `[heap]`, …, or in brackets why it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// By data: what it is: `symbol` or `image` (data of the image that `image` names), `file`, `anonymous`, `heap`, `stack`,
+    /// `thread-local`, `mapping` (another one that has a name), or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_kind: Option<String>,
     /// By event.
     pub samples: EventCounts,
-    /// Of the time samples, 0 to 1.
+    /// Of the time samples, 0 to 1; by data, of those whose registers were looked at.
     pub share: f64,
     /// This row's and all rows' before it.
     pub cumulative_share: f64,

@@ -200,6 +200,7 @@ mod tests {
             mtime_ns: None,
             symbols: Vec::new(),
             places: Default::default(),
+            kernel_builds: Vec::new(),
         };
         let images = [ImageSamples {
             record,

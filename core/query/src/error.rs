@@ -51,6 +51,12 @@ pub enum QueryError {
         /// The epoch's id.
         epoch: String,
     },
+    /// What samples refer to was asked for of epochs that did not keep it.
+    #[error("epoch {epoch}: what data samples refer to was not kept: record with '--data'")]
+    NoData {
+        /// The epoch's id.
+        epoch: String,
+    },
     /// No sample is of what was asked for.
     #[error(
         "epoch {epoch}: no samples of {filter}: 'dwell top --by app' (thread, cpu, cgroup) lists what has some"
@@ -121,6 +127,7 @@ impl QueryError {
             QueryError::NoInstructions { .. } => "no-instructions",
             QueryError::NoTime { .. } => "no-time",
             QueryError::NoDimension { .. } => "no-dimension",
+            QueryError::NoData { .. } => "no-data",
             QueryError::NothingTaken { .. } => "nothing-taken",
             QueryError::NoImage { .. } => "no-image",
             QueryError::NothingToCompare { .. } => "nothing-to-compare",

@@ -14,6 +14,8 @@ use dwell_image::{DebugSearch, DebugState, Image, Outline};
 use dwell_profile::{BuildId, Database, ImageId, ImageKind, ImageRecord};
 use rustc_hash::FxHashMap;
 
+use crate::kernel_text;
+
 /// An image as found on this machine, or why it was not.
 pub struct Found {
     /// Its bytes.
@@ -139,7 +141,7 @@ impl ImageStore {
             }
             ImageKind::File | ImageKind::Module => self.open_file(record),
             ImageKind::Vdso => self.open_vdso(record),
-            ImageKind::Kernel => Err("the kernel's text is not in a file that can be read".to_owned()),
+            ImageKind::Kernel => kernel_text::open(record, &self.search.debug_dirs),
             ImageKind::Jit => Err("its code was generated in memory and is gone".to_owned()),
             ImageKind::Unknown => Err("no mapping was known for these samples".to_owned()),
         };
@@ -298,6 +300,7 @@ mod tests {
             mtime_ns: None,
             symbols: Vec::new(),
             places: Default::default(),
+            kernel_builds: Vec::new(),
         };
         let entry = |used: usize, image| Entry {
             record: record(used),

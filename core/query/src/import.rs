@@ -91,6 +91,7 @@ impl Subject {
             mtime_ns,
             symbols: Vec::new(),
             places: Default::default(),
+            kernel_builds: Vec::new(),
         };
         Ok(Subject { path, image, record })
     }

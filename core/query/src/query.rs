@@ -18,7 +18,7 @@ use crate::{
     answer::{CycleSplit, EpochList, Listing, Top, TopRow},
     brief,
     costs::ProcedureCosts,
-    epochs,
+    data, epochs,
     file_costs::FileIndex,
     images::ImageStore,
     listing,
@@ -160,6 +160,9 @@ impl Query {
         }
         if request.by == TopBy::Procedure {
             return self.top_procedures(&view, request, cancel);
+        }
+        if request.by == TopBy::Data {
+            return data::top(&view.selection, &self.store, request, cancel);
         }
         let procedures = if request.by == TopBy::Line { self.procedures(&view, cancel)? } else { &[] };
         let costs_of = |p: &ProcedureSamples| self.costs(&view, p);

@@ -61,6 +61,7 @@ mod tests {
             mtime_ns: i64::try_from(mtime.as_nanos()).ok(),
             symbols: Vec::new(),
             places: Default::default(),
+            kernel_builds: Vec::new(),
         }
     }
 

@@ -36,6 +36,8 @@ pub struct Selection {
     pub dimensions: DimensionCounts,
     /// What each epoch kept of these.
     pub kept: Vec<DimensionSet>,
+    /// What data samples refer to, of the epochs that kept it.
+    pub data: DataCounts,
     /// All samples, those that were not taken too.
     pub total: CountsByEvent,
     /// Sources as they were when the samples were taken, by epoch (an index).
@@ -55,6 +57,10 @@ pub type AppCounts = BTreeMap<(Arc<str>, u32, usize), CountsByEvent>;
 
 /// Samples by one dimension's value and image.
 pub type DimensionCounts = BTreeMap<(DimensionValue, usize), CountsByEvent>;
+
+/// Samples by the data that they refer to: the image (an index), whether it is kept apart by page only, the distance from the
+/// image's first byte in memory.
+pub type DataCounts = BTreeMap<(usize, bool, u64), u64>;
 
 /// What a sample has of one dimension.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +120,7 @@ impl Selection {
         let notes = notes(&profiles);
         merge.end_run();
         let kept = (0..profiles.len()).map(|at| merge.kept.get(&at).copied().unwrap_or_default()).collect();
+        let data = std::mem::take(&mut merge.data);
         let (images, apps, dimensions, total) = merge.finish(&events);
         let (mut epochs, mut sources, mut bursts, mut counts) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -137,6 +144,7 @@ impl Selection {
             apps,
             dimensions,
             kept,
+            data,
             total,
             sources,
             stepped,
@@ -221,6 +229,7 @@ struct Merge {
     apps: BTreeMap<(Arc<str>, u32, usize), EventSums>,
     dimensions: BTreeMap<(DimensionValue, usize), EventSums>,
     kept: BTreeMap<usize, DimensionSet>,
+    data: DataCounts,
     /// Samples that were not taken.
     others: EventSums,
     /// What the last row was of: rows come in long runs.
@@ -255,6 +264,8 @@ struct Run {
     dimensions: Option<Arc<DimensionValues>>,
     image_at: usize,
     event_at: usize,
+    /// Of events whose offsets are of data, which are no samples of the image.
+    is_of_data: bool,
     is_taken: bool,
     count: u64,
 }
@@ -290,6 +301,14 @@ impl Merge {
         let Some(run) = &mut self.run else { return };
         let image = &mut self.images[run.image_at];
         for &(offset, count) in rows.rows {
+            if run.is_of_data {
+                if run.is_taken {
+                    let place = (run.image_at, run.event == Event::DATA_PAGE, offset.0);
+                    let sum = self.data.entry(place).or_default();
+                    *sum = sum.saturating_add(count);
+                }
+                continue;
+            }
             run.count = run.count.saturating_add(count);
             if run.is_taken {
                 image.add(offset, run.event_at, count);
@@ -300,8 +319,10 @@ impl Merge {
     /// Looks up where the rows of this kind belong; there is no run where there are too many events.
     fn begin_run(&mut self, epoch: usize, rows: SampleRun<'_>) {
         self.end_run();
+        let is_of_data = rows.event.is_of_data();
         let event_at = match self.events.iter().position(|e| e == rows.event) {
             Some(at) => at,
+            None if is_of_data => 0,
             None if self.events.len() == EVENTS_MAX => return,
             None => {
                 self.events.push(rows.event.clone());
@@ -312,7 +333,7 @@ impl Merge {
             self.add_image(unrecorded(rows.image));
         }
         let (image_at, is_taken) = (self.image_index[rows.image], self.filter.takes(&rows));
-        if is_taken {
+        if is_taken && !is_of_data {
             self.images[image_at].epochs.insert(epoch);
         }
         self.run = Some(Run {
@@ -324,6 +345,7 @@ impl Merge {
             dimensions: rows.dimensions.clone(),
             image_at,
             event_at,
+            is_of_data,
             is_taken,
             count: 0,
         });
@@ -334,6 +356,9 @@ impl Merge {
         if let Some(values) = &run.dimensions {
             let kept = self.kept.entry(run.epoch).or_default();
             *kept = kept.union(values.set());
+        }
+        if run.is_of_data {
+            return;
         }
         if !run.is_taken {
             return add_to_event(&mut self.others, run.event_at, run.count);
@@ -443,6 +468,7 @@ fn unrecorded(id: &ImageId) -> ImageRecord {
         mtime_ns: None,
         symbols: Vec::new(),
         places: Default::default(),
+        kernel_builds: Vec::new(),
     }
 }
 

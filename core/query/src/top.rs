@@ -34,6 +34,8 @@ pub enum TopBy {
     Instance,
     /// Names of threads, CPUs, control groups, of epochs that kept them.
     Dimension(Dimension),
+    /// What data the sampled instructions refer to, of epochs that kept it.
+    Data,
 }
 
 /// Whose code counts.
@@ -141,6 +143,7 @@ pub fn candidates(
         }
         TopBy::App => by_app(selection, &wanted, false),
         TopBy::Instance => by_app(selection, &wanted, true),
+        TopBy::Data => Vec::new(), // Whose shares are not those of all samples: see `data.rs`.
         TopBy::Dimension(dimension) => {
             let rows = by_dimension(selection, &wanted, dimension)?.into_iter();
             rows.map(|(row, counts)| Candidate::new(row, counts)).collect()
@@ -286,7 +289,7 @@ pub fn with_cpi(row: TopRow, totals: Option<&Totals>) -> TopRow {
     }
 }
 
-fn image_row(record: &ImageRecord) -> TopRow {
+pub(crate) fn image_row(record: &ImageRecord) -> TopRow {
     TopRow {
         image: Some(match record.kind {
             ImageKind::Jit => record.id.to_string(),

@@ -79,4 +79,6 @@ pub enum By {
     Thread,
     Cpu,
     Cgroup,
+    /// What data the sampled instructions refer to, of an epoch that kept it (record --data).
+    Data,
 }

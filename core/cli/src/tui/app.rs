@@ -122,6 +122,7 @@ pub fn kind(by: TopBy) -> &'static str {
         TopBy::Dimension(Dimension::Thread) => "threads",
         TopBy::Dimension(Dimension::Cpu) => "CPUs",
         TopBy::Dimension(Dimension::Cgroup) => "control groups",
+        TopBy::Data => "data",
     }
 }
 
@@ -322,7 +323,7 @@ pub fn row_name(row: &TopRow) -> String {
         Some(name) => format!("{name}  {}", file_name(image)),
         None => {
             let dimension = Some(dimension(row)).filter(|name| !name.is_empty());
-            file.or(app).or(dimension).unwrap_or_else(|| image.to_owned())
+            file.or(app).or(dimension).or(row.data.clone()).unwrap_or_else(|| image.to_owned())
         }
     }
 }

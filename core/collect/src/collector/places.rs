@@ -67,7 +67,9 @@ impl<H: Host> Collector<H> {
         let place = self.host.kernel_place(pc, self.sampled).ok_or(Cause::Kernel)?;
         let image = match place.module {
             None => *self.kernel.get_or_insert_with(|| {
-                self.images.named(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]")
+                let kernel = self.images.named(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]");
+                self.images.set_kernel_build(kernel, self.host.kernel_build());
+                kernel
             }),
             Some(name) => {
                 let id = ImageId::named(&format!("module:{name}"));

@@ -6,7 +6,7 @@ use dwell_profile::{Event, ExecutionCount, ImageKind, ImageRecord, PathBurst, Se
 use rustc_hash::FxHashMap;
 
 use super::{
-    AHEAD_NOT_TAKEN, AHEAD_TAKEN, Collector, KERNEL_TIME, NOT_TAKEN, Slot, TAKEN,
+    AHEAD_NOT_TAKEN, AHEAD_TAKEN, Collector, DATA, DATA_PAGE, KERNEL_TIME, NOT_TAKEN, Slot, TAKEN,
     rows::{Rows, Texts},
 };
 use crate::{apps::AppInstance, host::Host, images::ImageIndex};
@@ -48,7 +48,7 @@ impl<H: Host> Collector<H> {
     fn texts(&mut self, slot: Slot, events: &[Event]) -> Texts {
         let Slot { image, execution, dimensions, event } = slot;
         let AppInstance { app, instance } = self.apps.resolve(execution);
-        let event = event.checked_sub(KERNEL_TIME).map_or(event, |derived| self.events.len() as u8 + derived);
+        let event = event.checked_sub(DATA).map_or(event, |derived| self.events.len() as u8 + derived);
         Texts {
             image: self.images.record(image).id.clone(),
             event: events[usize::from(event)].clone(),
@@ -72,14 +72,16 @@ impl<H: Host> Collector<H> {
 
     /// The sampled ones, then those derived from registers, as a [`Slot`] numbers them.
     fn all_events(&self) -> Vec<Event> {
-        const DERIVED: [(u8, Event); 5] = [
+        const DERIVED: [(u8, Event); 7] = [
+            (DATA, Event::DATA),
+            (DATA_PAGE, Event::DATA_PAGE),
             (KERNEL_TIME, Event::KERNEL_TIME),
             (TAKEN, Event::BRANCH_TAKEN),
             (NOT_TAKEN, Event::BRANCH_NOT_TAKEN),
             (AHEAD_TAKEN, Event::AHEAD_TAKEN),
             (AHEAD_NOT_TAKEN, Event::AHEAD_NOT_TAKEN),
         ];
-        debug_assert!(DERIVED.iter().zip(KERNEL_TIME..=u8::MAX).all(|((number, _), at)| *number == at));
+        debug_assert!(DERIVED.iter().zip(DATA..=u8::MAX).all(|((number, _), at)| *number == at));
         self.events.iter().cloned().chain(DERIVED.map(|(_, event)| event)).collect()
     }
 }

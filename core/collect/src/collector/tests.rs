@@ -10,7 +10,7 @@ use crate::{
     branch::Registers,
     code_names::{CodeName, NamesWindow},
     entries::Interval,
-    host::{KernelPlace, Place, ProcessSnapshot},
+    host::{KernelPlace, Place, ProcessSnapshot, Region},
     images::{FileVersion, Identity, OwnedTag, Target},
     items::{RawBurst, RawWindow},
     merge::Merger,
@@ -71,8 +71,16 @@ impl Host for FakeHost {
         ImageId::named("vdso")
     }
 
-    /// `cmp eax, ecx; je` at offset 0x10 of each file, nothing elsewhere.
+    fn memory(&mut self, pid: u32) -> Vec<Region> {
+        if pid == 1 { data_tests::memory() } else { Vec::new() }
+    }
+
+    /// `cmp eax, ecx; je` at offset 0x10 of each file, `mov rax, [rax]` at 0x30, nothing elsewhere.
     fn code(&mut self, _image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
+        if offset == 0x30 {
+            bytes[..3].copy_from_slice(&[0x48, 0x8b, 0]);
+            return 3;
+        }
         bytes[..4].copy_from_slice(&[0x39, 0xc8, 0x74, 5]);
         if offset == 0x10 { 4 } else { 0 }
     }

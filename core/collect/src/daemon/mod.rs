@@ -492,6 +492,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         branches: options.branches,
         apart: Apart::for_good(options.by_process.clone()),
         dimensions: options.dimensions,
+        data: false, // It would read mappings more often than the budget allows.
         counting: Counting::default(),
         branch_stacks_hz: 0,
         keep_images_bytes: options.keep_images_bytes,

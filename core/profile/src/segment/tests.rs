@@ -27,6 +27,7 @@ fn sample() -> Vec<u8> {
         mtime_ns: None,
         symbols,
         places: Default::default(),
+        kernel_builds: Vec::new(),
     };
     let images = [
         image("0123abcd", ImageKind::File, "/usr/bin/hash_join", vec![]),

@@ -75,6 +75,7 @@ pub(super) fn record(image: &str) -> ImageRecord {
         mtime_ns: None,
         symbols: vec![],
         places: Default::default(),
+        kernel_builds: Vec::new(),
     }
 }
 

@@ -1,0 +1,99 @@
+//! What samples refer to, by registers and a process's mappings as they are simulated.
+
+use super::{
+    tests::{collector, told},
+    *,
+};
+use crate::host::Region;
+
+/// A program's text and data and what follows at once, a heap, a file without code, a stack with its guard, and other memory.
+pub(super) fn memory() -> Vec<Region> {
+    let region = |start, end, file_offset, permissions: &str, name: &str| Region {
+        start,
+        end,
+        file_offset,
+        is_executable: permissions == "r-x",
+        is_guard: permissions == "---",
+        name: name.to_owned(),
+    };
+    vec![
+        region(0x1000, 0x2000, 0, "r-x", "/bin/init"),
+        region(0x2000, 0x3000, 0x1000, "rw-", "/bin/init"),
+        region(0x3000, 0x4000, 0, "rw-", ""),
+        region(0x5000, 0x6000, 0, "rw-", "[heap]"),
+        region(0x7000, 0x8000, 0, "r--", "/var/db"),
+        region(0x9000, 0xa000, 0, "---", ""),
+        region(0xa000, 0xb000, 0, "rw-", ""),
+        region(0xc000, 0xd000, 0, "rw-", ""),
+    ]
+}
+
+#[cfg(target_arch = "x86_64")]
+mod on_x86_64 {
+    use super::{super::tests::FakeHost, *};
+    use crate::branch::{REGISTER_COUNT, Registers};
+
+    fn prepared() -> Collector<FakeHost> {
+        let mut c = collector();
+        c.keep_data();
+        c.discover([1]);
+        c
+    }
+
+    /// A sample of process 1, with rax and rsp or without registers.
+    fn sample(c: &mut Collector<FakeHost>, pc: u64, registers: Option<(u64, u64)>) {
+        let registers = registers.map(|(rax, rsp)| {
+            let mut registers = Registers([0; REGISTER_COUNT]);
+            registers.set_general(0, rax);
+            registers.set_general(4, rsp);
+            Box::new(registers)
+        });
+        c.apply(0, Item::Sample(0, Sample { mode: Mode::User, pc, pid: 1, tid: 1, cpu: 0, registers }));
+    }
+
+    fn rows(c: &mut Collector<FakeHost>) -> String {
+        let rows = told(&c.take()).into_iter().filter(|row| row.starts_with("data"));
+        rows.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn an_address_is_in_an_image_or_in_memory_of_some_kind() {
+        let mut c = prepared();
+        for rax in [0x2008, 0x2008, 0x3010, 0x5000, 0x7123, 0xa810, 0xc000, 0xe000] {
+            sample(&mut c, 0x1030, Some((rax, 0xa800)));
+        }
+        sample(&mut c, 0x1030, Some((0xa810, 0xc100))); // No stack of this thread's.
+        expect_test::expect![[r#"
+            data /bin/init+1008 init#1 2
+            data /bin/init+2010 init#1 1
+            data data:anonymous+0 init#1 2
+            data data:file:/var/db+0 init#1 1
+            data data:heap+0 init#1 1
+            data data:none:address in no mapping+0 init#1 1
+            data data:stack+0 init#1 1"#]]
+        .assert_eq(&rows(&mut c));
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_counted_by_cause() {
+        let mut c = prepared();
+        sample(&mut c, 0x1010, Some((0x2008, 0)));
+        sample(&mut c, 0x1030, None);
+        sample(&mut c, 0x1050, Some((0x2008, 0)));
+        sample(&mut c, 0x9_0000, Some((0x2008, 0)));
+        expect_test::expect![[r#"
+            data data:none:code in no file+0 init#1 1
+            data data:none:code not at hand or not decoded+0 init#1 1
+            data data:none:no memory operand+0 init#1 1
+            data data:none:no registers+0 init#1 1"#]]
+        .assert_eq(&rows(&mut c));
+    }
+
+    #[test]
+    fn more_places_than_are_kept_apart_are_told_by_page() {
+        let mut c = prepared();
+        c.data.fill_addresses();
+        [0x2008, 0x2010, 0x3008].into_iter().for_each(|rax| sample(&mut c, 0x1030, Some((rax, 0))));
+        assert_eq!(rows(&mut c), "data-page /bin/init+1000 init#1 2\ndata-page /bin/init+2000 init#1 1");
+    }
+}

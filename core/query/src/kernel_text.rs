@@ -1,0 +1,62 @@
+//! The kernel's text, found again by its build id, so that its procedures are listed by instruction like any other.
+//!
+//! Enters: what was recorded of the kernel, folders of debug information. Leaves: the image, or why there is none. Never here: text of
+//! another build.
+//!
+//! A file has the text as it was linked. The running kernel has other instructions in few places: it patches in what the processor
+//! can do, and turns jumps of tracing and of static keys on and off, each in the bytes of what was there.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use dwell_image::Image;
+use dwell_profile::ImageRecord;
+
+/// Where distributions and builders put an uncompressed kernel, beside the folders of debug information.
+const OTHER_DIRS: [&str; 3] = ["/boot", "/lib/modules", "/usr/lib/modules"];
+
+/// The text of the kernel that was recorded.
+pub fn open(record: &ImageRecord, debug_dirs: &[PathBuf]) -> Result<Image, String> {
+    let build = match &record.kernel_builds[..] {
+        [build] => build,
+        [] => return Err("the recording does not say which build of the kernel it was".to_owned()),
+        _ => return Err("recordings of several builds of the kernel are merged".to_owned()),
+    };
+    let folders = debug_dirs.iter().map(PathBuf::as_path).chain(OTHER_DIRS.map(Path::new));
+    let files = debug_dirs.iter().flat_map(|dir| by_build_id(dir, build)).chain(folders.flat_map(in_folder));
+    let of_build = |path: PathBuf| {
+        let image = Image::open(path).ok()?;
+        image.build_id().is_some_and(|id| id.to_string() == *build).then_some(image)
+    };
+    files.filter_map(of_build).find_map(Image::as_kernel).ok_or_else(|| {
+        format!(
+            "no vmlinux of build {build} is here: install the kernel's debug package, or name its folder with --debug-dir"
+        )
+    })
+}
+
+fn by_build_id(dir: &Path, build: &str) -> impl Iterator<Item = PathBuf> + use<> {
+    let split = build.split_at_checked(2);
+    let file = split.map(|(folder, rest)| dir.join(".build-id").join(folder).join(rest));
+    file.into_iter().flat_map(|file| [file.with_extension("debug"), file])
+}
+
+/// `vmlinux` in a folder, and with a version behind it or in a folder of a version's: `vmlinux-6.1.0`, `boot/vmlinux-6.1.0`,
+/// `lib/modules/6.1.0/vmlinux`, `6.1.0/build/vmlinux`.
+fn in_folder(dir: &Path) -> Vec<PathBuf> {
+    let entries = |dir: &Path| {
+        let mut paths: Vec<PathBuf> =
+            fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        paths
+    };
+    let is_kernel = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"vmlinux")) && path.is_file()
+    };
+    let plain = entries(dir).into_iter().chain(entries(&dir.join("boot"))).filter(is_kernel);
+    let versions = entries(dir).into_iter().chain(entries(&dir.join("lib/modules")));
+    let of_versions = versions.flat_map(|version| [version.join("vmlinux"), version.join("build/vmlinux")]);
+    plain.chain(of_versions.filter(|path| path.is_file())).collect()
+}
