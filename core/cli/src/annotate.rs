@@ -65,6 +65,8 @@ struct Page<'a> {
 
 /// Columns before and after the instruction's text.
 const ADDRESS: usize = 10;
+/// The same of the kernel, whose addresses have 16 digits.
+const ADDRESS_OF_KERNEL: usize = 18;
 const COUNTS: usize = 10 + 8 + 10;
 
 impl<'a> Page<'a> {
@@ -91,9 +93,9 @@ impl<'a> Page<'a> {
         ));
         self.say(paint(DIM, scale_told(&l.scale)));
         self.say("");
-        let width = self.text_width();
+        let (indent, width) = (self.indent(), self.text_width());
         let head = format!(
-            "{:<ADDRESS$}{:<width$}{:>10}{:>8}  {}",
+            "{:<indent$}{:<width$}{:>10}{:>8}  {}",
             "Address", "Instruction", "Samples", "CPI", "Culprit"
         );
         self.say(paint(BOLD, head));
@@ -161,7 +163,8 @@ impl<'a> Page<'a> {
             let bar = "•".repeat(1 + (2.0 * longest.log2().max(0.0)).min(24.0) as usize);
             let style = if longest >= 4.0 { heat(1.0) } else { Style::new() };
             let explained = self.explain(&stalls);
-            let line = format!("{:>ADDRESS$}{}", "", paint(style, format!("{letters} {bar} {duration}")));
+            let indent = self.indent();
+            let line = format!("{:>indent$}{}", "", paint(style, format!("{letters} {bar} {duration}")));
             self.say(format!("{line}{}{}", led_by_space(origin(&stalls)), paint(DIM, explained)));
         }
     }
@@ -174,7 +177,8 @@ impl<'a> Page<'a> {
         let text = format!("{letter} {told}");
         let all = self.listing.procedure.samples.get(&self.listing.time_event).copied().unwrap_or(0).max(1);
         let style = heat(kernel.samples as f64 / all as f64);
-        self.say(format!("{:>ADDRESS$}{}{}", "", paint(style, text), paint(DIM, format!("   {name}"))));
+        let indent = self.indent();
+        self.say(format!("{:>indent$}{}{}", "", paint(style, text), paint(DIM, format!("   {name}"))));
     }
 
     /// `   d = D-cache miss, …` for the letters that have not been explained yet.
@@ -194,7 +198,7 @@ impl<'a> Page<'a> {
         let landed = i.samples.get(&self.listing.time_event).copied().unwrap_or(0);
         let samples = if self.style.raw { landed } else { i.head_samples.round() as u64 };
         let all = self.listing.procedure.samples.get(&self.listing.time_event).copied().unwrap_or(0).max(1);
-        let width = self.text_width();
+        let (indent, width) = (self.indent(), self.text_width());
         let count = if samples == 0 { String::new() } else { grouped(samples) };
         // Issued or retired together with its predecessor (the paper's "(dual issue)"), or too short to be seen.
         let cycles = match samples == 0 || i.text.is_empty() {
@@ -202,7 +206,7 @@ impl<'a> Page<'a> {
             false => cycles_each(i.cpi, i.executions_relative.map(|_| i.cpi_min)),
         };
         let line = format!(
-            "{:<ADDRESS$}{:<width$}{}{:>8}  {}",
+            "{:<indent$}{:<width$}{}{:>8}  {}",
             if i.address == 0 && i.text.is_empty() { "–".to_owned() } else { format!("{:x}", i.address) },
             fit(&i.text, width - 1),
             paint(heat(samples as f64 / all as f64), format!("{count:>10}")),
@@ -229,8 +233,13 @@ impl<'a> Page<'a> {
         }
     }
 
+    fn indent(&self) -> usize {
+        let is_kernel = self.listing.instructions.last().is_some_and(|i| i.address >> 40 != 0);
+        if is_kernel { ADDRESS_OF_KERNEL } else { ADDRESS }
+    }
+
     fn text_width(&self) -> usize {
-        self.style.width.saturating_sub(ADDRESS + COUNTS).clamp(30, 60)
+        self.style.width.saturating_sub(self.indent() + COUNTS).clamp(30, 60)
     }
 
     fn say(&mut self, line: impl std::fmt::Display) {

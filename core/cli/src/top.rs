@@ -151,6 +151,9 @@ fn name(row: &TopRow, by: By, width: usize) -> String {
         By::Data => {
             let data = row.data.as_deref().unwrap_or_default();
             let room = (width * 2 / 3).clamp(20, 60);
+            if image.is_empty() {
+                return data.to_owned();
+            }
             let image = fit(&file_name(image), width.saturating_sub(room + 2).max(12));
             format!("{:<room$}  {}", fit(data, room), paint(DIM, image))
         }

@@ -271,7 +271,7 @@ pub(crate) fn names_and_notes(bytes: &[u8]) -> Vec<(u64, u64)> {
 }
 
 /// The build id among the notes of one section or segment.
-fn build_id_in(notes: &[u8], align: u64) -> Option<BuildId> {
+pub(crate) fn build_id_in(notes: &[u8], align: u64) -> Option<BuildId> {
     let mut notes =
         object::read::elf::NoteIterator::<FileHeader64<LittleEndian>>::new(ENDIAN, align, notes).ok()?;
     while let Ok(Some(note)) = notes.next() {

@@ -310,6 +310,11 @@ pub fn build_id_of_file(path: impl AsRef<Path>) -> Option<BuildId> {
     crate::outline::build_id(path.as_ref())
 }
 
+/// The build id among notes that follow each other, as /sys/kernel/notes has the running kernel's.
+pub fn build_id_in_notes(notes: &[u8]) -> Option<BuildId> {
+    crate::elf::build_id_in(notes, 4)
+}
+
 fn has_dwarf(elf: &Elf) -> bool {
     let has = |name| elf.section(name).is_some_and(|s| s.file_range().is_some_and(|r| !r.is_empty()));
     !elf.relocatable && (has(".debug_info") || has(".zdebug_info"))

@@ -42,6 +42,7 @@ pub struct ImageStore {
     /// Counts the look-ups: when an image was used last.
     clock: AtomicUsize,
     bytes_kept: usize,
+    kernel_text: bool,
 }
 
 /// An image that was looked for.
@@ -62,14 +63,15 @@ const IMAGES_KEPT: usize = 2048;
 
 impl ImageStore {
     /// Looks in the database and in `debug_dirs` for images that are no longer at their path, in the latter for debug
-    /// information too.
-    pub fn new(debug_dirs: Vec<PathBuf>, database: Database) -> Self {
+    /// information too; for the kernel's text where that is wanted.
+    pub fn new(debug_dirs: Vec<PathBuf>, database: Database, kernel_text: bool) -> Self {
         ImageStore {
             search: DebugSearch { debug_dirs },
             database,
             found: Mutex::default(),
             clock: AtomicUsize::new(0),
             bytes_kept: IMAGE_BYTES_KEPT,
+            kernel_text,
         }
     }
 
@@ -141,7 +143,10 @@ impl ImageStore {
             }
             ImageKind::File | ImageKind::Module => self.open_file(record),
             ImageKind::Vdso => self.open_vdso(record),
-            ImageKind::Kernel => kernel_text::open(record, &self.search.debug_dirs),
+            ImageKind::Kernel if self.kernel_text => kernel_text::open(record, &self.search.debug_dirs),
+            ImageKind::Kernel => {
+                Err("'dwell annotate' lists the kernel's procedures, on a terminal".to_owned())
+            }
             ImageKind::Jit => Err("its code was generated in memory and is gone".to_owned()),
             ImageKind::Unknown => Err("no mapping was known for these samples".to_owned()),
         };

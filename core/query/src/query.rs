@@ -41,13 +41,15 @@ pub struct Options {
     pub debug_dirs: Vec<PathBuf>,
     /// Folders of sources as the debug information spells them, and where they are here; the first that fits counts.
     pub source_map: Vec<(PathBuf, PathBuf)>,
+    /// Whether the kernel's text is looked for. Its addresses are above 2^53: not for who keeps addresses as JavaScript's numbers.
+    pub kernel_text: bool,
 }
 
 impl Options {
     /// The database at `path`, debug information where Debian keeps it and where `dwell import` keeps what it fetched.
     pub fn for_database(path: impl Into<PathBuf>) -> Self {
         let debug_dirs = std::iter::once("/usr/lib/debug".into()).chain(fetched_dir()).collect();
-        Options { database: path.into(), debug_dirs, source_map: Vec::new() }
+        Options { database: path.into(), debug_dirs, source_map: Vec::new(), kernel_text: true }
     }
 }
 
@@ -135,7 +137,7 @@ impl Query {
     pub fn open(options: Options) -> Result<Self, QueryError> {
         let database = Database::open(&options.database)?;
         Ok(Query {
-            store: ImageStore::new(options.debug_dirs, database.clone()),
+            store: ImageStore::new(options.debug_dirs, database.clone(), options.kernel_text),
             sources: SourceMap::new(options.source_map),
             database,
             views: Mutex::default(),

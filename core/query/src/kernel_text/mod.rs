@@ -3,6 +3,9 @@
 //! Enters: what was recorded of the kernel, folders of debug information. Leaves: the image, or why there is none. Never here: text of
 //! another build.
 //!
+//! Where no file is found and it is the running kernel, its text is read from its memory, where we may. A file has lines, too, so it
+//! comes first.
+//!
 //! A file has the text as it was linked. The running kernel has other instructions in few places: it patches in what the processor
 //! can do, and turns jumps of tracing and of static keys on and off, each in the bytes of what was there.
 
@@ -11,8 +14,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dwell_image::Image;
+use dwell_image::{Image, build_id_in_notes};
 use dwell_profile::ImageRecord;
+
+mod running;
 
 /// Where distributions and builders put an uncompressed kernel, beside the folders of debug information.
 const OTHER_DIRS: [&str; 3] = ["/boot", "/lib/modules", "/usr/lib/modules"];
@@ -30,9 +35,16 @@ pub fn open(record: &ImageRecord, debug_dirs: &[PathBuf]) -> Result<Image, Strin
         let image = Image::open(path).ok()?;
         image.build_id().is_some_and(|id| id.to_string() == *build).then_some(image)
     };
-    files.filter_map(of_build).find_map(Image::as_kernel).ok_or_else(|| {
+    if let Some(image) = files.filter_map(of_build).find_map(Image::as_kernel) {
+        return Ok(image);
+    }
+    let is_running = build_id_in_notes(&running::notes()).is_some_and(|id| id.to_string() == *build);
+    let read =
+        if is_running { running::image(&record.symbols) } else { Err("another kernel runs".to_owned()) };
+    read.map_err(|why| {
         format!(
-            "no vmlinux of build {build} is here: install the kernel's debug package, or name its folder with --debug-dir"
+            "no vmlinux of build {build} is here ({why}): install the kernel's debug package, name its folder with --debug-dir, \
+             or ask as root while that kernel runs"
         )
     })
 }

@@ -1,0 +1,155 @@
+//! The running kernel's text, from /proc/kcore, which is an ELF core file of the kernel's memory.
+//!
+//! Enters: what /proc and /sys say of the running kernel. Leaves: its text and where it lies. Never here: which kernel is wanted.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    os::unix::fs::FileExt,
+};
+
+use dwell_image::{Image, ImageAddress};
+use dwell_profile::ImageSymbol;
+
+/// No kernel's text is larger: Debian's has 16 MiB.
+const TEXT_BYTES_MAX: u64 = 64 << 20;
+/// Program headers that are looked at: one for each range of memory.
+const PROGRAM_HEADERS_MAX: u64 = 4096;
+const HEADER_BYTES: usize = 64;
+const PROGRAM_HEADER_BYTES: usize = 56;
+const PT_LOAD: u32 = 1;
+
+/// The running kernel's text as it is now, with these symbols; needs the right to read the kernel's memory.
+pub fn image(symbols: &[ImageSymbol]) -> Result<Image, String> {
+    let why = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
+    let core = File::open("/proc/kcore").map_err(why("/proc/kcore"))?;
+    let kallsyms = File::open("/proc/kallsyms").map_err(why("/proc/kallsyms"))?;
+    let (start, end) =
+        bounds(BufReader::new(kallsyms)).ok_or("/proc/kallsyms does not tell where the text is")?;
+    let (machine, text) = text(&core, start, end)?;
+    Image::of_kernel_text(machine, ImageAddress(start), &text, symbols).map_err(|error| error.to_string())
+}
+
+/// The running kernel's notes, one of which has its build id.
+pub fn notes() -> Vec<u8> {
+    fs::read("/sys/kernel/notes").unwrap_or_default()
+}
+
+/// The addresses of `_text` and `_etext`; `None` where they are hidden from us.
+fn bounds(kallsyms: impl BufRead) -> Option<(u64, u64)> {
+    let (mut start, mut end) = (None, None);
+    for line in kallsyms.lines() {
+        let line = line.ok()?;
+        let mut words = line.split_ascii_whitespace();
+        let (address, name) = (words.next()?, words.nth(1)?);
+        match name {
+            "_text" => start = u64::from_str_radix(address, 16).ok(),
+            "_etext" => end = u64::from_str_radix(address, 16).ok(),
+            _ => continue,
+        }
+        if let (Some(start), Some(end)) = (start, end) {
+            return (start < end).then_some((start, end));
+        }
+    }
+    None
+}
+
+/// The number of the instruction set and the bytes from `start` up to `end`, of a core file.
+fn text(core: &File, start: u64, end: u64) -> Result<(u16, Vec<u8>), String> {
+    let size_bytes = end.checked_sub(start).filter(|size| (1..=TEXT_BYTES_MAX).contains(size));
+    let size_bytes = size_bytes.ok_or("the kernel's text has no size that is likely")?;
+    let mut header = [0; HEADER_BYTES];
+    core.read_exact_at(&mut header, 0).map_err(|error| format!("the core file: {error}"))?;
+    if !header.starts_with(b"\x7fELF\x02\x01") {
+        return Err("the core file is no ELF file of 64 bits".to_owned());
+    }
+    let machine = u16::from_le_bytes([header[18], header[19]]);
+    let (table, count) = (long(&header, 32), u64::from(u16::from_le_bytes([header[56], header[57]])));
+    for at in 0..count.min(PROGRAM_HEADERS_MAX) {
+        let mut entry = [0; PROGRAM_HEADER_BYTES];
+        let place = table.saturating_add(at * PROGRAM_HEADER_BYTES as u64);
+        core.read_exact_at(&mut entry, place).map_err(|error| format!("the core file: {error}"))?;
+        let kind = u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+        let (offset, address, bytes) = (long(&entry, 8), long(&entry, 16), long(&entry, 32));
+        let within = start.checked_sub(address).filter(|within| {
+            kind == PT_LOAD && within.checked_add(size_bytes).is_some_and(|end| end <= bytes)
+        });
+        if let Some(within) = within {
+            let mut text = vec![0; size_bytes as usize];
+            core.read_exact_at(&mut text, offset.saturating_add(within))
+                .map_err(|error| format!("the core file: {error}"))?;
+            return Ok((machine, text));
+        }
+    }
+    Err("the core file does not have the kernel's text".to_owned())
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// A core file of x86-64 with these ranges of memory: address and bytes.
+    fn core(ranges: &[(u64, &[u8])]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+        bytes.resize(HEADER_BYTES, 0);
+        bytes[16] = 4; // ET_CORE
+        bytes[18] = 62;
+        bytes[32] = HEADER_BYTES as u8;
+        bytes[56] = ranges.len() as u8;
+        let mut offset = (HEADER_BYTES + ranges.len() * PROGRAM_HEADER_BYTES) as u64;
+        for (address, range) in ranges {
+            let size = range.len() as u64;
+            let values = [u64::from(PT_LOAD) | 7 << 32, offset, *address, 0, size, size, 0];
+            values.into_iter().for_each(|value| bytes.extend(value.to_le_bytes()));
+            offset += size;
+        }
+        ranges.iter().for_each(|(_, range)| bytes.extend_from_slice(range));
+        file.write_all(&bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn the_text_is_where_the_core_file_says() {
+        let memory = [0x11, 0x22, 0x90, 0xc3, 0x33];
+        let core = core(&[(0xffff_8880_0000_0000, &[1; 64]), (0xffff_ffff_8100_0000, &memory)]);
+        let (start, end) = (0xffff_ffff_8100_0002, 0xffff_ffff_8100_0004);
+        assert_eq!(text(&core, start, end), Ok((62, vec![0x90, 0xc3])));
+        for (start, end, why) in [
+            (start, start + 4, "does not have"),
+            (0x1000, 0x1004, "does not have"),
+            (start, start, "no size"),
+            (0, u64::MAX, "no size"),
+        ] {
+            assert!(text(&core, start, end).unwrap_err().contains(why), "{start:x} to {end:x}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_core_file_is_refused() {
+        let of = |bytes: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(bytes).unwrap();
+            text(&file, 0x1000, 0x1010).unwrap_err()
+        };
+        assert!(of(b"").contains("the core file"));
+        assert!(of(&[0; 200]).contains("no ELF file"));
+        let mut cut = b"\x7fELF\x02\x01\x01".to_vec();
+        cut.resize(HEADER_BYTES, 0xff);
+        assert!(of(&cut).contains("the core file"), "its table lies nowhere");
+    }
+
+    #[test]
+    fn hidden_addresses_tell_no_bounds() {
+        let listed = "ffffffff81000000 T _text\nffffffff81000040 T f\nffffffff82000000 T _etext\n";
+        assert_eq!(bounds(listed.as_bytes()), Some((0xffff_ffff_8100_0000, 0xffff_ffff_8200_0000)));
+        assert_eq!(bounds("0000000000000000 T _text\n0000000000000000 T _etext\n".as_bytes()), None);
+        assert_eq!(bounds("".as_bytes()), None);
+    }
+}
