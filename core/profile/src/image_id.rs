@@ -149,7 +149,8 @@ pub struct ImageRecord {
     /// What the source of the samples said of single places, where it was another profiler: for readers that do not have the image.
     #[serde(default, skip_serializing_if = "ImagePlaces::is_empty")]
     pub places: ImagePlaces,
-    /// Of the kernel: the build ids, in hex, of the kernels that the offsets are of: one, but where epochs of several were merged.
+    /// Of the kernel: the build ids, in hex, of the kernels that the offsets are of: one, but where epochs of several were merged;
+    /// an empty one stands for kernels of which that was not recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel_builds: Vec<String>,
 }
@@ -176,6 +177,10 @@ impl ImageRecord {
         let mut places = std::mem::take(&mut self.places);
         places.absorb(std::mem::take(&mut newer.places));
         newer.places = places;
+        // One that does not say which kernel it was may be of another.
+        if self.kind == ImageKind::Kernel && self.kernel_builds.is_empty() != newer.kernel_builds.is_empty() {
+            newer.kernel_builds.push(String::new());
+        }
         newer.kernel_builds.append(&mut self.kernel_builds);
         newer.kernel_builds.sort();
         newer.kernel_builds.dedup();

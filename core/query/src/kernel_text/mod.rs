@@ -27,7 +27,11 @@ pub fn open(record: &ImageRecord, debug_dirs: &[PathBuf]) -> Result<Image, Strin
     let build = match &record.kernel_builds[..] {
         [build] => build,
         [] => return Err("the recording does not say which build of the kernel it was".to_owned()),
-        _ => return Err("recordings of several builds of the kernel are merged".to_owned()),
+        _ => {
+            return Err(
+                "recordings of several builds of the kernel, or of unknown ones, are merged".to_owned()
+            );
+        }
     };
     let folders = debug_dirs.iter().map(PathBuf::as_path).chain(OTHER_DIRS.map(Path::new));
     let files = debug_dirs.iter().flat_map(|dir| by_build_id(dir, build)).chain(folders.flat_map(in_folder));
