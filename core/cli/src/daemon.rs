@@ -172,6 +172,7 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
     }
     lines.extend(epoch.paths.as_ref().map(collect::paths_line));
     lines.extend(epoch.windows.as_ref().map(collect::windows_line));
+    lines.extend(epoch.counts.as_ref().map(collect::counts_line));
     lines.extend(epoch.notes.iter().map(|n| format!("note: {n}")));
     print(&(lines.join("\n") + "\n"))
 }

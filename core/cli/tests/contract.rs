@@ -159,8 +159,8 @@ fn answers_have_their_shapes() {
     }
     let by_cpu = told["collector"]["samples_by_cpu"]["cpu-clock"].as_array().unwrap();
     let sum: u64 = by_cpu.iter().map(|n| n.as_u64().unwrap()).sum();
-    let left_out: u64 =
-        ["paths", "windows"].iter().filter_map(|how| told[how]["samples_dropped"].as_u64()).sum();
+    let ways = ["paths", "windows", "counts"];
+    let left_out: u64 = ways.iter().filter_map(|how| told[how]["samples_dropped"].as_u64()).sum();
     assert_eq!(Some(sum - left_out), told["events"]["cpu-clock"]["samples"].as_u64(), "{told:#}");
     let text = scratch.text(&["status", "--epoch", "latest"]);
     for part in [
