@@ -71,7 +71,7 @@ pub struct Interval {
 /// Standard deviations between the middle and either end of an interval that holds 90 % of a normal distribution.
 const ENDS: f64 = 1.645;
 
-/// What is known no better than within a factor of so much is no number.
+/// One number stands for an interval whose ends differ by at most this factor.
 const TOLD_TIMES_MAX: f64 = 3.0;
 
 /// What has no samples may have so many in the mean: with 95 % certainty no more, −ln 0.05.

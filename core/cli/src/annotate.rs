@@ -65,7 +65,7 @@ struct Page<'a> {
 
 /// Columns before and after the instruction's text.
 const ADDRESS: usize = 10;
-/// The same of the kernel, whose addresses have 16 digits.
+/// The kernel's addresses have 16 digits and need this width.
 const ADDRESS_OF_KERNEL: usize = 18;
 const COUNTS: usize = 10 + 8 + 10;
 

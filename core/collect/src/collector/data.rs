@@ -53,7 +53,7 @@ pub(super) struct Data {
 #[derive(Debug, Default)]
 struct Memory {
     looked_ns: u64,
-    /// Ascending, disjoint.
+    /// The areas are ascending and disjoint.
     areas: Vec<Area>,
 }
 
@@ -66,7 +66,7 @@ struct Area {
     may_be_stack: bool,
 }
 
-/// What an area is.
+/// An area holds this.
 #[derive(Clone, Copy, Debug)]
 enum What {
     /// Data of an image whose first byte lies at `base`.
