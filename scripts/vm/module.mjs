@@ -68,11 +68,12 @@ function isComplete({ text, inTime }) {
 
 /** The guest's results as ours, each with the machine's name; a plan that is not fulfilled is a failure. */
 function report(name, { text, inTime }) {
-  const results = [...text.matchAll(/^(ok|not ok) \d+ - (.*)$/gm)];
-  for (const [, word, what] of results) {
+  // A test's line, and what follows it up to the next test: details of a failure.
+  const results = [...text.matchAll(/^(ok|not ok) \d+ - (.*)$([^]*?)(?=^(?:ok|not ok) \d+ - |^1\.\.\d+$|(?![^]))/gm)];
+  for (const [, word, what, details] of results) {
     const [title, reason] = what.split(' # SKIP ');
     if (reason) skip(`${name}: ${title}`, reason);
-    else tell(word === 'ok', `${name}: ${what}`);
+    else tell(word === 'ok', `${name}: ${what}`, details.trim());
   }
   const complete = isComplete({ text, inTime });
   tell(complete, `${name}: the machine ran all its tests`, `${inTime ? '' : 'stopped: it took too long\n'}${text.split('\n').slice(-30).join('\n')}`);
