@@ -28,12 +28,12 @@ mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell_profile::{DimensionSet, Event, ImageId, ImageKind, Ledger};
+use dwell_profile::{CountedEvent, DimensionSet, Event, EventIndex, ImageId, ImageKind, Ledger};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     apps::{Apart, Apps, ExecutionId},
-    entries::{Interval, KERNEL_TIME},
+    entries::Interval,
     host::Host,
     images::{ImageIndex, Images},
     items::{Item, Side},
@@ -73,13 +73,6 @@ pub struct Tally {
     pub unknown: u64,
 }
 
-/// The events derived from registers follow the sampled ones; after these two is [`KERNEL_TIME`].
-const DATA: u8 = u8::MAX - 6;
-const DATA_PAGE: u8 = u8::MAX - 5;
-const TAKEN: u8 = u8::MAX - 3;
-const NOT_TAKEN: u8 = u8::MAX - 2;
-const AHEAD_TAKEN: u8 = u8::MAX - 1;
-const AHEAD_NOT_TAKEN: u8 = u8::MAX;
 const PID_IDLE: u32 = 0;
 /// The kernel's pid for a task that is past its end.
 const PID_GONE: u32 = u32::MAX;
@@ -94,7 +87,7 @@ pub struct Slot {
     image: ImageIndex,
     execution: ExecutionId,
     dimensions: ValuesIndex,
-    event: u8,
+    event: CountedEvent,
 }
 
 /// The state between records and counts.
@@ -283,14 +276,20 @@ impl<H: Host> Collector<H> {
             Side::Lost { event, records, cause } => {
                 self.gaps |= cause == LossCause::RingFull;
                 *self.lost.entry(cause).or_default() += records;
-                self.tally(event, |t| t.lost = t.lost.saturating_add(records));
+                if let Some(event) = event {
+                    self.tally(event, |t| t.lost = t.lost.saturating_add(records));
+                }
             }
-            Side::Throttle { event } => self.tally(event, |t| t.throttled += 1),
+            Side::Throttle { event } => {
+                if let Some(event) = event {
+                    self.tally(event, |t| t.throttled += 1);
+                }
+            }
         }
     }
 
-    fn tally(&mut self, event: u8, change: impl FnOnce(&mut Tally)) {
-        if let Some(tally) = self.tallies.get_mut(usize::from(event)) {
+    fn tally(&mut self, event: EventIndex, change: impl FnOnce(&mut Tally)) {
+        if let Some(tally) = self.tallies.get_mut(event.index()) {
             change(tally);
         }
     }
@@ -312,7 +311,7 @@ impl<H: Host> Collector<H> {
         self.processes.map(pid, mapping, time_ns);
     }
 
-    fn sample(&mut self, event: u8, sample: &Sample) {
+    fn sample(&mut self, event: EventIndex, sample: &Sample) {
         self.dimensions.see(&mut self.host, sample.pid, sample.tid, sample.cpu);
         let execution = self.execution_of(sample.pid);
         let place = match sample.mode {
@@ -320,7 +319,7 @@ impl<H: Host> Collector<H> {
             Mode::Kernel => self.kernel_place(sample.pc).map(Spot::from),
             other => other_place(&mut self.images, other, sample.pc).map(Spot::from),
         };
-        self.count(event, place, sample.pc, execution, 1);
+        self.count(event.into(), place, sample.pc, execution, 1);
         self.note_time(event, execution);
         self.note_seen(event, sample, execution);
         if let (Some(registers), Mode::User, Ok(Spot::Image(image, offset)), true) =
@@ -332,7 +331,7 @@ impl<H: Host> Collector<H> {
         if sample.mode == Mode::User && !matches!(place, Ok(Spot::Image(..))) {
             self.interrupt_loops(sample.tid); // It was elsewhere, where loops are not known.
         }
-        let is_time = self.events.get(usize::from(event)).is_some_and(Event::is_time);
+        let is_time = self.events.get(event.index()).is_some_and(Event::is_time);
         if is_time && sample.mode == Mode::User {
             self.note_data(sample, place.ok(), execution);
         }
@@ -347,12 +346,12 @@ impl<H: Host> Collector<H> {
     }
 
     /// Samples of other events stand where those happen, which says nothing of how often a branch goes which way.
-    fn counts_code(&self, event: u8) -> bool {
-        self.events.get(usize::from(event)).is_some_and(|e| e.is_time() || *e == Event::INSTRUCTIONS)
+    fn counts_code(&self, event: EventIndex) -> bool {
+        self.events.get(event.index()).is_some_and(|e| e.is_time() || *e == Event::INSTRUCTIONS)
     }
 
     /// A sample that is counted elsewhere, with its registers.
-    fn registers(&mut self, event: u8, sample: &Sample) {
+    fn registers(&mut self, event: EventIndex, sample: &Sample) {
         self.dimensions.see(&mut self.host, sample.pid, sample.tid, sample.cpu);
         let execution = self.execution_of(sample.pid);
         let place = self.user_place(sample, execution);
@@ -361,7 +360,7 @@ impl<H: Host> Collector<H> {
         {
             self.observe_branch(image, offset, execution, registers);
         }
-        if self.events.get(usize::from(event)).is_some_and(Event::is_time) {
+        if self.events.get(event.index()).is_some_and(Event::is_time) {
             self.note_data(sample, place.ok(), execution);
         }
     }
@@ -370,22 +369,29 @@ impl<H: Host> Collector<H> {
     /// task that is being born) is no loss: the sample itself stands in the kernel.
     fn charge_user(&mut self, pid: u32, execution: ExecutionId, pc: u64) {
         if let Some(spot) = self.mapped_place(pid, pc, execution) {
-            self.add_at(spot, execution, KERNEL_TIME, 1);
+            self.add_at(spot, execution, CountedEvent::KERNEL_TIME, 1);
         }
     }
 
     /// Counts samples at a place, or under `unknown`. Time in the kernel that is charged once more is no sample of its own.
-    fn count(&mut self, event: u8, place: Result<Spot, Cause>, pc: u64, execution: ExecutionId, count: u64) {
-        if event == KERNEL_TIME {
+    fn count(
+        &mut self,
+        event: CountedEvent,
+        place: Result<Spot, Cause>,
+        pc: u64,
+        execution: ExecutionId,
+        count: u64,
+    ) {
+        let CountedEvent::Sampled(sampled) = event else {
             if let Ok(spot) = place {
                 self.add_at(spot, execution, event, count);
             }
             return;
-        }
+        };
         if let Err(cause) = place {
             self.unknown.add(cause, count);
         }
-        self.tally(event, |t| {
+        self.tally(sampled, |t| {
             t.samples += count;
             t.unknown += if place.is_err() { count } else { 0 };
         });
@@ -397,7 +403,7 @@ impl<H: Host> Collector<H> {
         self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]")
     }
 
-    fn add_at(&mut self, spot: Spot, execution: ExecutionId, event: u8, count: u64) {
+    fn add_at(&mut self, spot: Spot, execution: ExecutionId, event: CountedEvent, count: u64) {
         match spot {
             Spot::Image(image, offset) => {
                 let execution = self.apps.counted_as(execution);
@@ -407,7 +413,14 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    fn add(&mut self, offset: u64, image: ImageIndex, execution: ExecutionId, event: u8, count: u64) {
+    fn add(
+        &mut self,
+        offset: u64,
+        image: ImageIndex,
+        execution: ExecutionId,
+        event: CountedEvent,
+        count: u64,
+    ) {
         self.add_with(self.dimensions.current(), offset, image, execution, event, count);
     }
 
@@ -417,10 +430,10 @@ impl<H: Host> Collector<H> {
         offset: u64,
         image: ImageIndex,
         execution: ExecutionId,
-        event: u8,
+        event: CountedEvent,
         count: u64,
     ) {
-        let hint = image.0.wrapping_mul(3).wrapping_add(execution.0).wrapping_add(u32::from(event));
+        let hint = image.0.wrapping_mul(3).wrapping_add(execution.0).wrapping_add(event.hint());
         self.counts.add(Slot { image, execution, dimensions, event }, hint, offset, count);
     }
 

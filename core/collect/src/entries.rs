@@ -3,11 +3,9 @@
 //! Enters: decoded records of the kernel module or of the BPF program. Leaves: plain values. Never here: whose image a
 //! place is in (that is [`crate::collector`]'s), the layout of the table (that is `kmod/sample_table.h`'s).
 
-use crate::records::NO_CPU;
+use dwell_profile::{CountedEvent, EventIndex};
 
-/// Instead of an event's index: time in the kernel once more, where the user's code entered it
-/// ([`dwell_profile::Event::KERNEL_TIME`]).
-pub const KERNEL_TIME: u8 = u8::MAX - 4;
+use crate::records::NO_CPU;
 
 /// So many samples of one event at one place, all of them within the [`Interval`] that they are handed out for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,8 +14,8 @@ pub struct Entry {
     pub place: Place,
     /// The process that ran; for a place by executable, the first of those that were sampled there. 0: the idle task.
     pub pid: u32,
-    /// Index of the event, or [`KERNEL_TIME`].
-    pub event: u8,
+    /// The event.
+    pub event: CountedEvent,
     /// The CPU, where it is told; else [`NO_CPU`].
     pub cpu: u32,
     /// Samples, at least one.
@@ -138,8 +136,8 @@ impl Entry {
     pub fn from_words([key, place]: Words) -> Option<Entry> {
         let count = place & ((1 << COUNT_BITS) - 1);
         let event = match (place >> COUNT_BITS & ((1 << EVENT_BITS) - 1)) as u8 {
-            EVENT_ENTERED => KERNEL_TIME,
-            event => event,
+            EVENT_ENTERED => CountedEvent::KERNEL_TIME,
+            event => EventIndex(event).into(),
         };
         let address = place >> (COUNT_BITS + EVENT_BITS);
         let pid = (key & ((1 << PID_BITS) - 1)) as u32;
@@ -171,7 +169,8 @@ mod tests {
     fn words_are_entries() {
         let place = 0x0000_7fff_1234_5678 << 16 | 5 << 12 | 4095;
         let read = |kind, tag| Entry::from_words([key(kind, tag, 77), place]);
-        let of = |place| Some(Entry { place, pid: 77, event: 5, cpu: NO_CPU, count: 4095 });
+        let of =
+            |place| Some(Entry { place, pid: 77, event: EventIndex(5).into(), cpu: NO_CPU, count: 4095 });
         let (address, tag) = (0x7fff_1234_5678, TAG_EXECUTABLE | 9);
         assert_eq!(read(2, tag), of(Place::Executable { id: tag, offset: address }));
         let process = Place::Process { pc: 0x00a0_7fff_1234_5678, executable: 0xdead_beef };
@@ -180,7 +179,7 @@ mod tests {
         assert_eq!(read(0, tag), None);
         assert_eq!(Entry::from_words([key(2, tag, 77), place & !0xfff]), None);
         let entered = Entry::from_words([key(2, tag, 77), address << 16 | 15 << 12 | 3]).unwrap();
-        assert_eq!((entered.event, entered.count), (KERNEL_TIME, 3));
+        assert_eq!((entered.event, entered.count), (CountedEvent::KERNEL_TIME, 3));
         let kernel = Entry::from_words([key(3, 77, 77), 0xffff_8123_4567 << 16 | 1]).unwrap();
         assert_eq!(kernel.place, Place::Kernel { pc: 0xffff_ffff_8123_4567, executable: None });
     }

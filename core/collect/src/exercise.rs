@@ -4,7 +4,7 @@
 
 use std::iter;
 
-use dwell_profile::{Event, ImageId, ImageSymbol, PathBurst};
+use dwell_profile::{Event, EventIndex, ImageId, ImageSymbol, PathBurst};
 
 use crate::{
     apps::Apart,
@@ -84,7 +84,7 @@ pub fn records(mut stream: &[u8]) {
         stream = rest;
         // Some event's samples carry branches.
         if let Ok(record) = parse_record_of(record, |id| id % 2 == 0)
-            && let Some(item) = Item::from_body(0, record.body)
+            && let Some(item) = Item::from_body(Some(EventIndex(0)), record.body)
         {
             samples += u64::from(matches!(item, Item::Sample(..)));
             merger.push(record.time_ns, item);
@@ -103,7 +103,7 @@ pub fn branch_stacks(pid: u32, mut ring: &[u8]) -> Vec<PathBurst> {
     while let Some(Ok((record, rest))) = split_record(ring) {
         ring = rest;
         if let Ok(record) = parse_record_of(record, |_| true)
-            && let Some(item) = Item::from_body(0, record.body)
+            && let Some(item) = Item::from_body(Some(EventIndex(0)), record.body)
         {
             collector.apply(record.time_ns, item);
         }
@@ -131,7 +131,8 @@ pub fn entries(bytes: &[u8]) {
             }
         };
         let interval = Interval { since_ns: 0, until_ns: time_ns };
-        collector.apply_entries(&[Entry { place, pid, event: 0, cpu: 0, count }], interval);
+        collector
+            .apply_entries(&[Entry { place, pid, event: EventIndex(0).into(), cpu: 0, count }], interval);
         samples += count;
         if chunk[19].is_multiple_of(4) {
             collector.end_interval(time_ns);
@@ -167,7 +168,8 @@ pub fn aggregates(bytes: &[u8]) {
                 pieces.finish();
             }
             Chunk::Registers(records) => {
-                chunks::registers(records, 0).for_each(|(time_ns, item)| collector.apply(time_ns, item));
+                chunks::registers(records, dwell_profile::EventIndex(0))
+                    .for_each(|(time_ns, item)| collector.apply(time_ns, item));
             }
             Chunk::Flushed => collector.end_interval(until_ns),
         }

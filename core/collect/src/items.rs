@@ -3,6 +3,8 @@
 //! Enters: parsed records that borrow from a ring's bytes. Leaves: the same without what nobody needs (mappings of
 //! data, threads, unknown types). Never here: state.
 
+use dwell_profile::EventIndex;
+
 use crate::{
     images::Target,
     records::{Body, Sample},
@@ -13,10 +15,10 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A sample of the event with this index.
-    Sample(u8, Sample),
+    Sample(EventIndex, Sample),
     /// The registers of a sample of this event that was counted in the kernel: it tells a branch's direction and counts
     /// nothing.
-    Registers(u8, Sample),
+    Registers(EventIndex, Sample),
     /// The last branches of a thread: they count no sample.
     Branches(Box<RawStack>),
     /// Anything else; rare, so kept aside.
@@ -158,7 +160,7 @@ pub enum Side {
     /// Samples, or records of any kind, are missing.
     Lost {
         /// The event that says so.
-        event: u8,
+        event: Option<EventIndex>,
         /// How many.
         records: u64,
         /// Why.
@@ -167,7 +169,7 @@ pub enum Side {
     /// The kernel throttled an event.
     Throttle {
         /// It.
-        event: u8,
+        event: Option<EventIndex>,
     },
 }
 
@@ -190,9 +192,9 @@ impl Side {
 
 impl Item {
     /// The part of a record that matters here.
-    pub fn from_body(event: u8, body: Body<'_>) -> Option<Item> {
+    pub fn from_body(event: Option<EventIndex>, body: Body<'_>) -> Option<Item> {
         let side = match body {
-            Body::Sample(sample) => return Some(Item::Sample(event, sample)),
+            Body::Sample(sample) => return Some(Item::Sample(event?, sample)),
             Body::Branches(stack) => {
                 let raw = RawStack { pid: stack.pid, branches: stack.taken().collect() };
                 return Some(Item::Branches(Box::new(raw)));

@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, fmt, os::fd::BorrowedFd, time::Duration};
 
-use dwell_profile::TableRecord;
+use dwell_profile::{EventIndex, TableRecord};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
@@ -120,7 +120,7 @@ impl LossCause {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceTally {
     /// Samples by index of the event and CPU.
-    pub by_cpu: BTreeMap<(u8, u32), u64>,
+    pub by_cpu: BTreeMap<(EventIndex, u32), u64>,
     /// What the kernel's table did, where there is one.
     pub table: Option<TableRecord>,
     /// Samples in the idle task, where they are counted.

@@ -9,12 +9,14 @@
 mod address;
 mod branches;
 mod collector;
+mod counted_event;
 mod database;
 mod dimensions;
 mod epoch;
 mod error;
 mod event;
 mod executions;
+mod identity;
 mod image_id;
 mod image_places;
 mod ledger;
@@ -24,9 +26,10 @@ mod sample;
 mod segment;
 mod source;
 
-pub use address::{ImageAddress, ImageOffset};
+pub use address::{ImageAddress, ImageOffset, VirtualAddress};
 pub use branches::{BranchEntry, BranchSums, CodePlace, stacks_note};
 pub use collector::{CollectorRecord, TableRecord};
+pub use counted_event::{CountedEvent, DerivedEvent};
 #[doc(hidden)]
 pub use database::exercise_epoch;
 pub use database::{
@@ -38,6 +41,7 @@ pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
 pub use error::{DatabaseError, Warning};
 pub use event::{Event, Unit};
 pub use executions::{CountSource, CountsRecord, ExecutionCount};
+pub use identity::{CpuId, EventIndex, Pid, Tid};
 pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
 pub use image_places::{ImagePlace, ImagePlaces, NamedFrame};
 pub use ledger::{Ledger, Settled};

@@ -8,6 +8,8 @@
 //! only; an *execution* has one executable, so one that is known to be another's id is out. What cannot be decided when it
 //! comes waits until the interval is over, by when its neighbours may have told more.
 
+use dwell_profile::CountedEvent;
+
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -15,7 +17,7 @@ use rustc_hash::FxHashMap;
 use super::{Cause, Collector, PID_GONE, PID_IDLE, Spot, code::RECIPES_OF_HOT_MAX};
 use crate::{
     apps::ExecutionId,
-    entries::{Entry, Interval, KERNEL_TIME, Place},
+    entries::{Entry, Interval, Place},
     host::{self, Host},
     images::ImageIndex,
     mappings::{AddressSpace, TargetIndex},
@@ -453,7 +455,7 @@ impl<H: Host> Collector<H> {
     }
 
     fn without_app(&mut self, entry: &Entry) -> ExecutionId {
-        self.unknown.app += if entry.event == KERNEL_TIME { 0 } else { entry.count };
+        self.unknown.app += if entry.event == CountedEvent::KERNEL_TIME { 0 } else { entry.count };
         self.nobody
     }
 

@@ -21,7 +21,7 @@ fn interval(since_ns: u64, until_ns: u64) -> Interval {
 }
 
 fn entry(place: Place, pid: u32, count: u64) -> Entry {
-    Entry { place, pid, event: 0, cpu: pid % 4, count }
+    Entry { place, pid, event: EventIndex(0).into(), cpu: pid % 4, count }
 }
 
 fn executable(id: u64, offset: u64) -> Place {
@@ -453,7 +453,7 @@ impl Machine {
 
     fn tell_losses(&mut self) -> Side {
         let records = self.lost - std::mem::replace(&mut self.told_lost, self.lost);
-        Side::Lost { event: 0, records, cause: LossCause::BuffersFull }
+        Side::Lost { event: Some(EventIndex(0)), records, cause: LossCause::BuffersFull }
     }
 }
 

@@ -5,9 +5,9 @@
 
 use std::collections::hash_map::Entry;
 
-use dwell_profile::ImageKind;
+use dwell_profile::{DerivedEvent, ImageKind};
 
-use super::{AHEAD_NOT_TAKEN, AHEAD_TAKEN, Collector, NOT_TAKEN, TAKEN};
+use super::Collector;
 use crate::{
     apps::ExecutionId,
     branch::{AHEAD_BYTES, Ahead, Recipe, Registers, a64},
@@ -48,22 +48,27 @@ impl Code {
     }
 
     /// How far off the event is, and which: what a sample there with these registers tells.
-    fn observe(&self, registers: &Registers) -> Option<(u64, u8)> {
+    fn observe(&self, registers: &Registers) -> Option<(u64, DerivedEvent)> {
         match self {
             Code::Unread | Code::Undecided => None,
             Code::At(recipe) => {
-                let event = if recipe.taken(registers) { TAKEN } else { NOT_TAKEN };
+                let event = if recipe.taken(registers) {
+                    DerivedEvent::BranchTaken
+                } else {
+                    DerivedEvent::BranchNotTaken
+                };
                 Some((u64::from(recipe.branch_distance), event))
             }
-            Code::Before(ahead) => {
-                Some((0, if ahead.taken(registers) { AHEAD_TAKEN } else { AHEAD_NOT_TAKEN }))
-            }
+            Code::Before(ahead) => Some((
+                0,
+                if ahead.taken(registers) { DerivedEvent::AheadTaken } else { DerivedEvent::AheadNotTaken },
+            )),
             Code::BeforeA64(ahead) => {
                 let event = match (ahead.distance(), ahead.taken(&registers.0)) {
-                    (0, true) => TAKEN,
-                    (0, false) => NOT_TAKEN,
-                    (_, true) => AHEAD_TAKEN,
-                    (_, false) => AHEAD_NOT_TAKEN,
+                    (0, true) => DerivedEvent::BranchTaken,
+                    (0, false) => DerivedEvent::BranchNotTaken,
+                    (_, true) => DerivedEvent::AheadTaken,
+                    (_, false) => DerivedEvent::AheadNotTaken,
                 };
                 Some((0, event))
             }
@@ -96,7 +101,7 @@ impl<H: Host> Collector<H> {
         }
         if let Some((distance, event)) = code.observe(registers) {
             let execution = self.apps.counted_as(execution);
-            self.add(offset + distance, image, execution, event, 1);
+            self.add(offset + distance, image, execution, event.into(), 1);
         }
     }
 }

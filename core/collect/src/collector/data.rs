@@ -10,10 +10,10 @@
 //! [`Event::DATA`]: dwell_profile::Event::DATA
 //! [`Event::DATA_PAGE`]: dwell_profile::Event::DATA_PAGE
 
-use dwell_profile::{ImageId, ImageKind};
+use dwell_profile::{DerivedEvent, ImageId, ImageKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Collector, DATA, DATA_PAGE, Spot, code::read_code};
+use super::{Collector, Spot, code::read_code};
 use crate::{
     apps::ExecutionId,
     branch::Registers,
@@ -115,7 +115,7 @@ impl<H: Host> Collector<H> {
                 Operand::Undecoded => self.no_data("code not at hand or not decoded"),
             },
         };
-        self.add(offset, image, execution_counted, event, 1);
+        self.add(offset, image, execution_counted, event.into(), 1);
     }
 
     fn operand(&mut self, place: (ImageIndex, u64)) -> Operand {
@@ -140,7 +140,7 @@ impl<H: Host> Collector<H> {
         execution: ExecutionId,
         address: u64,
         registers: &Registers,
-    ) -> (ImageIndex, u64, u8) {
+    ) -> (ImageIndex, u64, DerivedEvent) {
         let now_ns = self.sampled.until_ns;
         let age_ns = self.data.processes.get(&pid).map(|memory| now_ns.saturating_sub(memory.looked_ns));
         let is_missing = || self.area(pid, address).is_none();
@@ -160,15 +160,15 @@ impl<H: Host> Collector<H> {
             return self.data_named("stack", "[stack]");
         }
         match what {
-            What::Named(image) => (image, 0, DATA),
+            What::Named(image) => (image, 0, DerivedEvent::Data),
             What::Image { image, base } => {
                 let distance = address.wrapping_sub(base);
                 let addresses = &mut self.data.addresses;
                 if addresses.len() < ADDRESSES_MAX || addresses.contains(&(image, distance)) {
                     addresses.insert((image, distance));
-                    return (image, distance, DATA);
+                    return (image, distance, DerivedEvent::Data);
                 }
-                (image, distance & !(PAGE_BYTES - 1), DATA_PAGE)
+                (image, distance & !(PAGE_BYTES - 1), DerivedEvent::DataPage)
             }
         }
     }
@@ -233,12 +233,16 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    fn no_data(&mut self, cause: &str) -> (ImageIndex, u64, u8) {
+    fn no_data(&mut self, cause: &str) -> (ImageIndex, u64, DerivedEvent) {
         self.data_named(&format!("none:{cause}"), &format!("[{cause}]"))
     }
 
-    fn data_named(&mut self, what: &str, shown: &str) -> (ImageIndex, u64, u8) {
-        (self.images.named(ImageId::named(&format!("data:{what}")), ImageKind::Unknown, shown), 0, DATA)
+    fn data_named(&mut self, what: &str, shown: &str) -> (ImageIndex, u64, DerivedEvent) {
+        (
+            self.images.named(ImageId::named(&format!("data:{what}")), ImageKind::Unknown, shown),
+            0,
+            DerivedEvent::Data,
+        )
     }
 
     fn data_of_file(&mut self, path: &str) -> ImageIndex {

@@ -48,7 +48,13 @@ mod on_x86_64 {
             registers.set_general(4, rsp);
             Box::new(registers)
         });
-        c.apply(0, Item::Sample(0, Sample { mode: Mode::User, pc, pid: 1, tid: 1, cpu: 0, registers }));
+        c.apply(
+            0,
+            Item::Sample(
+                dwell_profile::EventIndex(0),
+                Sample { mode: Mode::User, pc, pid: 1, tid: 1, cpu: 0, registers },
+            ),
+        );
     }
 
     fn rows(c: &mut Collector<FakeHost>) -> String {

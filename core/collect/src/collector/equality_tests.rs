@@ -56,7 +56,7 @@ fn one_by_one(trace: &[Recorded]) -> BTreeMap<String, u64> {
     for r in trace {
         let mode = if r.in_kernel() { Mode::Kernel } else { Mode::User };
         let sample = Sample { mode, pc: r.pc, pid: r.pid, tid: r.pid, cpu: 0, registers: None };
-        c.apply(3, Item::Sample(r.event, sample));
+        c.apply(3, Item::Sample(dwell_profile::EventIndex(r.event), sample));
     }
     counted(c)
 }

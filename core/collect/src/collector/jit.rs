@@ -8,6 +8,8 @@
 //! Names are looked up again and again while a process is sampled, since its compiler may reuse addresses: of an address that got
 //! another name between two looks, samples of that time are counted as uncertain, without a name.
 
+use dwell_profile::CountedEvent;
+
 use std::{
     path::Path,
     sync::Arc,
@@ -66,7 +68,7 @@ struct Waiting {
     address: u64,
     execution: ExecutionId,
     dimensions: ValuesIndex,
-    event: u8,
+    event: CountedEvent,
 }
 
 impl Jit {
@@ -133,7 +135,7 @@ impl<H: Host> Collector<H> {
         code: CodeId,
         address: u64,
         execution: ExecutionId,
-        event: u8,
+        event: CountedEvent,
         count: u64,
     ) {
         let waiting = Waiting { address, execution, dimensions: self.dimensions.current(), event };
@@ -257,7 +259,8 @@ impl<H: Host> Collector<H> {
             CodeName::Named(symbol) => layout.place(id, symbol, address),
             CodeName::Unknown => None,
             CodeName::Ambiguous => {
-                self.jit.uncertain += if self.events.len() > usize::from(sample.event) { count } else { 0 };
+                self.jit.uncertain +=
+                    if matches!(sample.event, CountedEvent::Sampled(_)) { count } else { 0 };
                 Some(JitLayout::place_uncertain(address))
             }
         };

@@ -127,7 +127,7 @@ impl Bench {
     fn samples(&mut self, pid: u32, pc: u64, count: u64) {
         for _ in 0..count {
             let sample = Sample { mode: Mode::User, pc, pid, tid: pid, cpu: 0, registers: None };
-            self.apply(Item::Sample(0, sample));
+            self.apply(Item::Sample(dwell_profile::EventIndex(0), sample));
         }
     }
 
@@ -331,7 +331,8 @@ fn what_the_kernel_aggregated_stands_under_its_own_processes_names() {
     }
     b.side(Side::Exit { pid: 11 }); // Its entries come later.
     let place = Place::Process { pc: 0x1004, executable: 0 };
-    let entry = |pid, count| Entry { place, pid, event: 0, cpu: crate::records::NO_CPU, count };
+    let entry =
+        |pid, count| Entry { place, pid, event: EventIndex(0).into(), cpu: crate::records::NO_CPU, count };
     let interval = Interval { since_ns: 0, until_ns: b.now };
     b.collector.apply_entries(&[entry(11, 7), entry(12, 3)], interval);
     b.collector.end_interval(b.now);

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use dwell_profile::{CountSource, CountsRecord, Event, ExecutionCount, ImageOffset, PathPlace};
+use dwell_profile::{CountSource, CountsRecord, Event, EventIndex, ExecutionCount, ImageOffset, PathPlace};
 use rustc_hash::FxHashMap;
 
 use super::{Collector, code::read_code};
@@ -130,8 +130,8 @@ impl<H: Host> Collector<H> {
     }
 
     /// A time sample, wherever it is.
-    pub(super) fn note_time(&mut self, event: u8, execution: ExecutionId) {
-        if self.loops.is_on && self.events.iter().position(Event::is_time) == Some(usize::from(event)) {
+    pub(super) fn note_time(&mut self, event: EventIndex, execution: ExecutionId) {
+        if self.loops.is_on && self.events.iter().position(Event::is_time) == Some(event.index()) {
             let execution = self.apps.counted_as(execution);
             *self.loops.samples.entry(execution).or_default() += 1;
             self.loops.all_samples += 1;
@@ -141,13 +141,13 @@ impl<H: Host> Collector<H> {
     /// A sample of user code with registers.
     pub(super) fn note_loops(
         &mut self,
-        event: u8,
+        event: EventIndex,
         sample: &Sample,
         place: (ImageIndex, u64),
         execution: ExecutionId,
         registers: &Registers,
     ) {
-        if !self.loops.is_on || self.events.iter().position(Event::is_time) != Some(usize::from(event)) {
+        if !self.loops.is_on || self.events.iter().position(Event::is_time) != Some(event.index()) {
             return;
         }
         let execution = self.apps.counted_as(execution);

@@ -1,6 +1,6 @@
 //! The collector's part in odometers: samples for them, whose samples to drop, and what was counted → places.
 
-use dwell_profile::{CountSource, Event, ExecutionCount, ImageOffset, PathPlace};
+use dwell_profile::{CountSource, Event, EventIndex, ExecutionCount, ImageOffset, PathPlace};
 use rustc_hash::FxHashMap;
 
 use super::Collector;
@@ -54,12 +54,12 @@ impl<H: Host> Collector<H> {
         self.odometers.watched.is_some_and(|(watched, until_ns)| watched == pid && time_ns <= until_ns)
     }
 
-    pub(super) fn note_seen(&mut self, event: u8, sample: &Sample, execution: ExecutionId) {
+    pub(super) fn note_seen(&mut self, event: EventIndex, sample: &Sample, execution: ExecutionId) {
         if self.odometers.seen.is_none() {
             return;
         }
         // Of several events of time the first: counts stand for its samples.
-        let is_time = self.events.iter().position(Event::is_time) == Some(usize::from(event));
+        let is_time = self.events.iter().position(Event::is_time) == Some(event.index());
         let has_registers = sample.mode == Mode::User && self.counts_code(event);
         let Some(code) = self.processes.get(sample.pid).map(|process| process.code) else { return };
         let seen = Seen {

@@ -91,14 +91,19 @@ impl Default for Rows {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use dwell_profile::Ledger;
+    use dwell_profile::{EventIndex, Ledger};
 
     use super::*;
     use crate::{apps::ExecutionId, collector::dimensions::ValuesIndex, images::ImageIndex};
 
     /// The slot of this number.
     fn slot(number: u32) -> Slot {
-        Slot { image: ImageIndex(0), execution: ExecutionId(number), dimensions: ValuesIndex::NONE, event: 0 }
+        Slot {
+            image: ImageIndex(0),
+            execution: ExecutionId(number),
+            dimensions: ValuesIndex::NONE,
+            event: EventIndex(0).into(),
+        }
     }
 
     /// Rows of one slot each.

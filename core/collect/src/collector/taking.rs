@@ -2,11 +2,11 @@
 //!
 //! Enters: its counts. Leaves: a batch to be stored. Never here: the database.
 
-use dwell_profile::{Event, ExecutionCount, ImageKind, ImageRecord, PathBurst, Settled};
+use dwell_profile::{ExecutionCount, ImageKind, ImageRecord, PathBurst, Settled};
 use rustc_hash::FxHashMap;
 
 use super::{
-    AHEAD_NOT_TAKEN, AHEAD_TAKEN, Collector, DATA, DATA_PAGE, KERNEL_TIME, NOT_TAKEN, Slot, TAKEN,
+    Collector, Slot,
     rows::{Rows, Texts},
 };
 use crate::{apps::AppInstance, host::Host, images::ImageIndex};
@@ -30,8 +30,7 @@ impl<H: Host> Collector<H> {
         self.name_all_code();
         self.take_stacks();
         let counted = std::mem::take(&mut self.counts).finish();
-        let events = self.all_events();
-        let texts: Vec<Texts> = counted.slots().map(|slot| self.texts(slot, &events)).collect();
+        let texts: Vec<Texts> = counted.slots().map(|slot| self.texts(slot)).collect();
         let mut offsets = self.offsets(&counted);
         self.dimensions.forget_values();
         let mut executions = self.take_executions();
@@ -45,13 +44,12 @@ impl<H: Host> Collector<H> {
         Batch { rows, images, paths: std::mem::take(&mut self.stepping.bursts), executions }
     }
 
-    fn texts(&mut self, slot: Slot, events: &[Event]) -> Texts {
+    fn texts(&mut self, slot: Slot) -> Texts {
         let Slot { image, execution, dimensions, event } = slot;
         let AppInstance { app, instance } = self.apps.resolve(execution);
-        let event = event.checked_sub(DATA).map_or(event, |derived| self.events.len() as u8 + derived);
         Texts {
             image: self.images.record(image).id.clone(),
-            event: events[usize::from(event)].clone(),
+            event: event.event(&self.events),
             app,
             instance,
             dimensions: self.dimensions.values(dimensions),
@@ -68,20 +66,5 @@ impl<H: Host> Collector<H> {
             }
         }
         offsets
-    }
-
-    /// The sampled ones, then those derived from registers, as a [`Slot`] numbers them.
-    fn all_events(&self) -> Vec<Event> {
-        const DERIVED: [(u8, Event); 7] = [
-            (DATA, Event::DATA),
-            (DATA_PAGE, Event::DATA_PAGE),
-            (KERNEL_TIME, Event::KERNEL_TIME),
-            (TAKEN, Event::BRANCH_TAKEN),
-            (NOT_TAKEN, Event::BRANCH_NOT_TAKEN),
-            (AHEAD_TAKEN, Event::AHEAD_TAKEN),
-            (AHEAD_NOT_TAKEN, Event::AHEAD_NOT_TAKEN),
-        ];
-        debug_assert!(DERIVED.iter().zip(DATA..=u8::MAX).all(|((number, _), at)| *number == at));
-        self.events.iter().cloned().chain(DERIVED.map(|(_, event)| event)).collect()
     }
 }

@@ -116,7 +116,7 @@ pub(super) fn file(path: &str) -> Target {
 }
 
 fn sample(mode: Mode, pid: u32, pc: u64) -> Item {
-    Item::Sample(0, Sample { mode, pc, pid, tid: pid, cpu: 0, registers: None })
+    Item::Sample(dwell_profile::EventIndex(0), Sample { mode, pc, pid, tid: pid, cpu: 0, registers: None })
 }
 
 pub(super) fn side(side: Side) -> Item {
@@ -159,8 +159,12 @@ fn samples_land_by_what_was_mapped_at_their_time() {
         sample(Mode::Kernel, 0, KERNEL + 8),
         sample(Mode::User, u32::MAX, 0x10),
         sample(Mode::GuestUser, 1, 0x77),
-        side(Side::Lost { event: 0, records: 5, cause: crate::source::LossCause::RingFull }),
-        side(Side::Throttle { event: 0 }),
+        side(Side::Lost {
+            event: Some(EventIndex(0)),
+            records: 5,
+            cause: crate::source::LossCause::RingFull,
+        }),
+        side(Side::Throttle { event: Some(EventIndex(0)) }),
     ];
     items.into_iter().enumerate().for_each(|(at, item)| c.apply(at as u64, item));
     assert_eq!(c.tallies(), [Tally { samples: 10, lost: 5, throttled: 1, unknown: 2 }]);
@@ -205,7 +209,13 @@ fn registers_decide_branches() {
         let mut values = [0; crate::branch::REGISTER_COUNT];
         (values[0], values[2]) = (rax, 3);
         let registers = Some(Box::new(Registers(values)));
-        c.apply(0, Item::Sample(0, Sample { mode: Mode::User, pc, pid: 1, tid: 1, cpu: 0, registers }));
+        c.apply(
+            0,
+            Item::Sample(
+                dwell_profile::EventIndex(0),
+                Sample { mode: Mode::User, pc, pid: 1, tid: 1, cpu: 0, registers },
+            ),
+        );
     }
     expect_test::expect![[r#"
         branch-not-taken /bin/init+12 init#1 1
@@ -226,7 +236,13 @@ fn the_kernels_time_is_charged_to_who_entered_it() {
         (values[2], values[8]) = (rcx, user_pc);
         let registers = has_registers.then(|| Box::new(Registers(values)));
         let pc = 0xffff_ffff_8000_0007;
-        c.apply(0, Item::Sample(0, Sample { mode: Mode::Kernel, pc, pid: 1, tid: 1, cpu: 0, registers }));
+        c.apply(
+            0,
+            Item::Sample(
+                dwell_profile::EventIndex(0),
+                Sample { mode: Mode::Kernel, pc, pid: 1, tid: 1, cpu: 0, registers },
+            ),
+        );
     };
     sample(0x1012, 0x1012, true);
     sample(0x1020, 7, true);
@@ -254,7 +270,7 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     c.discover([1]);
     let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
         let sample = Sample { mode: Mode::User, pc: 0x1010, pid: 1, tid, cpu: 0, registers: None };
-        c.apply(time_ns, Item::Sample(0, sample));
+        c.apply(time_ns, Item::Sample(dwell_profile::EventIndex(0), sample));
     };
     at(&mut c, 5, 7);
     let pcs = vec![0x1010, 0x1012, 0x1010, 0x1012, 0x9000];
@@ -278,7 +294,7 @@ fn samples_in_a_window_are_dropped_and_its_counts_kept() {
     c.discover([1]);
     let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
         let sample = Sample { mode: Mode::User, pc: 0x1010, pid: 1, tid, cpu: 0, registers: None };
-        c.apply(time_ns, Item::Sample(0, sample));
+        c.apply(time_ns, Item::Sample(dwell_profile::EventIndex(0), sample));
     };
     let counts = vec![(0x1012, 40), (0x1010, 0), (0x9000, 7)];
     c.apply(10, Item::Window(Box::new(RawWindow { pid: 1, tid: 7, until_ns: 20, counts })));
@@ -410,7 +426,11 @@ impl Truth {
             }
             4 => {
                 self.lost += 3;
-                vec![side(Side::Lost { event: 0, records: 3, cause: crate::source::LossCause::RingFull })]
+                vec![side(Side::Lost {
+                    event: Some(EventIndex(0)),
+                    records: 3,
+                    cause: crate::source::LossCause::RingFull,
+                })]
             }
             _ => vec![self.sample(pid, random)],
         }
@@ -517,7 +537,10 @@ fn dimensions_are_those_of_the_samples_time() {
     c.keep_dimensions(Dimension::ALL.into_iter().collect());
     c.discover([1]);
     let on = |pid, tid, cpu| {
-        Item::Sample(0, Sample { mode: Mode::Kernel, pc: KERNEL + 4, pid, tid, cpu, registers: None })
+        Item::Sample(
+            dwell_profile::EventIndex(0),
+            Sample { mode: Mode::Kernel, pc: KERNEL + 4, pid, tid, cpu, registers: None },
+        )
     };
     let items = [
         on(1, 1, 0),

@@ -242,7 +242,7 @@ impl Session {
         let mut by_event: BTreeMap<Event, Vec<u64>> = BTreeMap::new();
         for ((event, cpu), total) in self.source.tally().by_cpu {
             let before = self.at_epoch.by_cpu.get(&(event, cpu)).copied().unwrap_or(0);
-            let Some(plan) = self.plans.get(usize::from(event)).filter(|_| total > before) else { continue };
+            let Some(plan) = self.plans.get(event.index()).filter(|_| total > before) else { continue };
             let by_cpu = by_event.entry(plan.event.clone()).or_default();
             by_cpu.resize(by_cpu.len().max(cpu as usize + 1), 0);
             by_cpu[cpu as usize] = total - before;

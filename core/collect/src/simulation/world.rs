@@ -4,6 +4,8 @@
 //! Enters: a seed's random numbers. Leaves: records as a source hands them out, and for each sample where it really
 //! was. Never here: anything of the collector's.
 
+use dwell_profile::EventIndex;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::{
@@ -153,7 +155,7 @@ impl World {
             4 => self.map(cpu, pid, random),
             5 => self.thread(cpu, pid),
             6 | 7 => self.exit(cpu, pid, random),
-            8 => self.write(cpu, Item::Side(Box::new(Side::Throttle { event: 0 }))),
+            8 => self.write(cpu, Item::Side(Box::new(Side::Throttle { event: Some(EventIndex(0)) }))),
             _ => self.sample(cpu, pid, random),
         }
         self.show();
@@ -263,7 +265,13 @@ impl World {
         };
         let time = self.now;
         self.samples.push((time, Truth { place, app, execution }));
-        self.write(cpu, Item::Sample(0, Sample { mode, pc, pid, tid, cpu: cpu as u32, registers: None }));
+        self.write(
+            cpu,
+            Item::Sample(
+                dwell_profile::EventIndex(0),
+                Sample { mode, pc, pid, tid, cpu: cpu as u32, registers: None },
+            ),
+        );
     }
 
     fn side(&mut self, cpu: usize, side: Side) {
@@ -380,7 +388,7 @@ impl Process {
 }
 
 fn lost(records: u64) -> Item {
-    Item::Side(Box::new(Side::Lost { event: 0, records, cause: LossCause::RingFull }))
+    Item::Side(Box::new(Side::Lost { event: Some(EventIndex(0)), records, cause: LossCause::RingFull }))
 }
 
 fn unknown(pc: u64) -> String {

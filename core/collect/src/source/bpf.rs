@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_profile::{Event, TableRecord};
+use dwell_profile::{Event, EventIndex, TableRecord};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -140,11 +140,15 @@ impl BpfSource {
         for (cpu, tally) in tallies {
             let last = mem::replace(self.told.entry(cpu).or_default(), tally);
             for event in 0..EVENTS_MAX {
-                self.perf.sampled_elsewhere(cpu, event as u8, tally.samples[event] - last.samples[event]);
+                self.perf.sampled_elsewhere(
+                    cpu,
+                    dwell_profile::EventIndex(event as u8),
+                    tally.samples[event] - last.samples[event],
+                );
                 let records = tally.lost[event] - last.lost[event];
                 if records > 0 {
                     let cause = LossCause::BuffersFull;
-                    let side = Side::Lost { event: event as u8, records, cause };
+                    let side = Side::Lost { event: Some(EventIndex(event as u8)), records, cause };
                     merger.push(now_ns(), Item::Side(Box::new(side)));
                 }
             }
@@ -170,7 +174,7 @@ fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[u32], plans: &[Plan], re
             tables.push(made);
         }
         let mut of_cpu = tables.iter_mut().filter(|t| t.cpus().contains(&cpu));
-        of_cpu.next().map_or(Ok(()), |t| t.attach(event, index)).map_err(failed)
+        of_cpu.next().map_or(Ok(()), |t| t.attach(event, index.0)).map_err(failed)
     })
 }
 
@@ -226,7 +230,7 @@ pub fn timed(notice: &Notice) -> (u64, Item) {
             let (pc, pid, tid) = (sampled.pc, sampled.pid, sampled.tid);
             let registers = Some(Box::new(Registers::of_user(pc, &sampled.registers)));
             let sample = Sample { mode: Mode::User, pc, pid, tid, cpu: NO_CPU, registers };
-            (sampled.time_ns, Item::Registers(sampled.event, sample))
+            (sampled.time_ns, Item::Registers(dwell_profile::EventIndex(sampled.event), sample))
         }
     }
 }
@@ -343,7 +347,7 @@ impl Source for BpfSource {
         let (mut idle, mut registers_lost, mut entered_lost) = (0, 0, 0);
         for (cpu, tally) in self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()) {
             let sampled = (0..).zip(tally.samples).filter(|(_, samples)| *samples > 0);
-            by_cpu.extend(sampled.map(|(event, samples)| ((event, cpu), samples)));
+            by_cpu.extend(sampled.map(|(event, samples)| ((EventIndex(event), cpu), samples)));
             table.samples += tally.samples.iter().sum::<u64>();
             table.found += tally.found;
             idle += tally.idle;

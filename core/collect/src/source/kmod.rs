@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_profile::TableRecord;
+use dwell_profile::{EventIndex, TableRecord};
 use rustix::io::Errno;
 
 use super::{
@@ -62,7 +62,7 @@ pub struct KmodSource {
     device: Device,
     plans: Vec<Plan>,
     /// The event that samples with registers stand for.
-    registers_of: Option<u8>,
+    registers_of: Option<EventIndex>,
     table_bytes: usize,
     /// Entries read since the last batch, and up to when they were sampled.
     read: Vec<Words>,
@@ -161,8 +161,8 @@ impl KmodSource {
                     self.read.extend(chunks::words(records));
                 }
                 Chunk::Registers(records) => {
-                    let event = self.registers_of.unwrap_or(0);
-                    self.registers.extend(chunks::registers(records, event));
+                    let event = self.registers_of.unwrap_or_default();
+                    self.registers.extend(chunks::registers(records, dwell_profile::EventIndex(event.0)));
                 }
                 Chunk::Flushed => self.flushed = true,
             }
@@ -197,7 +197,7 @@ impl KmodSource {
         }
         let records = mem::take(&mut self.failed.untold);
         if records > 0 {
-            let side = Side::Lost { event: 0, records, cause: LossCause::DeviceFailed };
+            let side = Side::Lost { event: Some(EventIndex(0)), records, cause: LossCause::DeviceFailed };
             merger.push(now_ns(), Item::Side(Box::new(side)));
         }
     }
@@ -206,7 +206,7 @@ impl KmodSource {
         for event in 0..self.plans.len() {
             let Ok(now) = self.device.event_status(event as u32, sys::ALL_CPUS) else { continue };
             let last = mem::replace(&mut self.told[event], now);
-            let event = event as u8;
+            let index = Some(EventIndex(event as u8));
             let mut push = |side: Side| merger.push(now_ns(), Item::Side(Box::new(side)));
             let losses = [
                 (now.lost - last.lost, LossCause::BuffersFull),
@@ -214,10 +214,10 @@ impl KmodSource {
             ];
             for (records, cause) in losses {
                 if records > 0 {
-                    push(Side::Lost { event, records, cause });
+                    push(Side::Lost { event: index, records, cause });
                 }
             }
-            (last.throttled..now.throttled).for_each(|_| push(Side::Throttle { event }));
+            (last.throttled..now.throttled).for_each(|_| push(Side::Throttle { event: index }));
         }
     }
 }
@@ -309,8 +309,8 @@ fn outside_idle(status: &EventStatus) -> u64 {
 }
 
 /// Directions of branches are told by samples of time.
-fn registers_event(plans: &[Plan]) -> Option<u8> {
-    plans.iter().position(|p| p.event.is_time()).map(|at| at as u8)
+fn registers_event(plans: &[Plan]) -> Option<EventIndex> {
+    plans.iter().position(|p| p.event.is_time()).map(|at| EventIndex(at as u8))
 }
 
 fn spread(period: u64) -> u64 {
@@ -323,7 +323,7 @@ fn event(plan: &Plan, period: u64, flags: u32) -> sys::Event {
 }
 
 /// The first event counts always; the others take turns where counters are few.
-fn config(plans: &[Plan], registers_of: Option<u8>, cpus: usize) -> Config {
+fn config(plans: &[Plan], registers_of: Option<EventIndex>, cpus: usize) -> Config {
     let bucket_bits = match cpus {
         0..=32 => 14,
         _ => 13,
@@ -334,7 +334,7 @@ fn config(plans: &[Plan], registers_of: Option<u8>, cpus: usize) -> Config {
         .enumerate()
         .map(|(at, p)| event(p, p.period, if at == 0 { sys::EVENT_PINNED } else { 0 }))
         .collect();
-    if let Some(plan) = registers_of.and_then(|at| plans.get(usize::from(at))) {
+    if let Some(plan) = registers_of.and_then(|at| plans.get(at.index())) {
         events.push(event(plan, registers_period(plan, plan.period), sys::EVENT_REGISTERS));
     }
     let overflow_entries = buffer.clamp(BUFFER_ENTRIES_MIN, BUFFER_ENTRIES_MAX) as u32;
@@ -440,7 +440,7 @@ impl Source for KmodSource {
         for (event, period) in (0..).zip(periods) {
             let _ = self.device.set_period(event, *period, spread(*period));
         }
-        let Some(at) = self.registers_of.map(usize::from) else { return };
+        let Some(at) = self.registers_of.map(EventIndex::index) else { return };
         if let (Some(plan), Some(period)) = (self.plans.get(at), periods.get(at)) {
             let period = registers_period(plan, *period);
             let _ = self.device.set_period(self.plans.len() as u32, period, spread(period));
@@ -457,7 +457,7 @@ impl Source for KmodSource {
         let Ok(cpus) = possible_cpus() else { return SourceTally::default() };
         for (event, cpu) in (0..self.plans.len() as u32).flat_map(|e| cpus.iter().map(move |c| (e, *c))) {
             let Ok(status) = self.device.event_status(event, cpu) else { continue };
-            by_cpu.insert((event as u8, cpu), outside_idle(&status));
+            by_cpu.insert((EventIndex(event as u8), cpu), outside_idle(&status));
             idle += status.idle;
             given_up_ns += status.given_up_ns;
         }

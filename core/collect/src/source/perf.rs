@@ -4,6 +4,8 @@
 //! events on it write; side-band records (mappings, executions, forks, exits) come with the first event of each task
 //! or CPU. Inherited events cannot share a ring across CPUs, so a task gets one event for each CPU.
 
+use dwell_profile::EventIndex;
+
 use std::{
     collections::BTreeMap,
     io,
@@ -52,16 +54,12 @@ const REWRITE_EVERY_MAX_NS: u64 = 4_000_000_000;
 const DRAWS_NEEDED: u64 = 64;
 /// Events of running processes are opened anew so often while threads are born.
 const OPENINGS_MAX: u32 = 5;
-/// The index of an event that is not sampled, but brings the side band.
-pub const NO_EVENT: u8 = u8::MAX;
-/// The index of the event whose samples carry branches: they are no samples to be counted.
-const BRANCH_STACKS: u8 = u8::MAX - 1;
 /// The period of a sampled event that brings the side band alone for a while: no sample comes of it.
 const QUIET_PERIOD: u64 = 1 << 46;
 
 /// Given each sampled event when it has been opened, with its index and its CPU: where its samples are to go if not
 /// into the ring.
-pub type Attach = Box<dyn FnMut(&PerfEvent, u8, u32) -> Result<(), CollectError>>;
+pub type Attach = Box<dyn FnMut(&PerfEvent, EventIndex, u32) -> Result<(), CollectError>>;
 
 type ListCpus = Box<dyn Fn() -> Result<Vec<u32>, CollectError>>;
 
@@ -90,13 +88,13 @@ pub struct PerfSource {
     /// Losses are to be asked for.
     asks_lost: bool,
     /// For how long events counted on CPUs that went, by index.
-    times_of_gone: BTreeMap<u8, EventTimes>,
+    times_of_gone: BTreeMap<Role, EventTimes>,
     /// Records that found no room, by event, still to be told.
-    lost: Vec<(u8, u64)>,
+    lost: Vec<(Option<EventIndex>, u64)>,
     malformed: u64,
     /// Tasks that inherited the events.
     born: u64,
-    by_cpu: BTreeMap<(u8, u32), u64>,
+    by_cpu: BTreeMap<(EventIndex, u32), u64>,
     /// Tells when threads are born and end.
     threads: bool,
     scratch: Vec<u8>,
@@ -108,9 +106,29 @@ pub struct PerfSource {
     refused: Vec<u32>,
 }
 
+/// What an open event is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    /// Its samples are counted.
+    Sampled(EventIndex),
+    /// It never occurs: it carries the records of mappings, forks and exits.
+    SideBand,
+    /// Its samples carry branches, and are not counted.
+    BranchStacks,
+}
+
+impl Role {
+    fn sampled(self) -> Option<EventIndex> {
+        match self {
+            Role::Sampled(index) => Some(index),
+            Role::SideBand | Role::BranchStacks => None,
+        }
+    }
+}
+
 /// How an event is opened on each CPU.
 struct Opening {
-    index: u8,
+    role: Role,
     plan: Plan,
     attributes: Attributes,
 }
@@ -129,7 +147,7 @@ struct CpuRing {
 struct Sampler {
     event: PerfEvent,
     cpu: u32,
-    event_index: u8,
+    role: Role,
     period: RandomPeriod,
     mean: u64,
     /// Samples since the period was last written, those of whoever inherited the event included.
@@ -181,7 +199,7 @@ impl PerfSource {
         registers: bool,
         branch_stacks: Option<&Plan>,
     ) -> Result<Self, CollectError> {
-        let indexed: Vec<(u8, Plan)> = (0..).zip(plans.iter().cloned()).collect();
+        let indexed = sampled(plans).collect::<Vec<_>>();
         let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(plans, branch_stacks));
         let cpus = online_cpus()?;
         source.open_all(&indexed, tasks, ids, &cpus)?;
@@ -194,9 +212,8 @@ impl PerfSource {
     /// Opens the events of the whole machine on these CPUs, disabled, and hands those that are sampled to `attach`,
     /// since their samples do not go into the rings. The side band comes with an event that counts nothing.
     pub fn open_attached(plans: &[Plan], cpus: &[u32], attach: Attach) -> Result<Self, CollectError> {
-        let sampled = (0..).zip(plans.iter().cloned());
-        let indexed: Vec<(u8, Plan)> =
-            std::iter::once((NO_EVENT, Plan::side_band())).chain(sampled).collect();
+        let indexed: Vec<_> =
+            std::iter::once((Role::SideBand, Plan::side_band())).chain(sampled(plans)).collect();
         let mut source = PerfSource::empty(&Tasks::All, false, open::ring_bytes(&[], None));
         source.attach = Some(attach);
         source.open_all(&indexed, &Tasks::All, &[None], cpus)?;
@@ -256,8 +273,8 @@ impl PerfSource {
     }
 
     /// Tells of samples of an event on a CPU that did not come through its ring: periods are redrawn after so many.
-    pub fn sampled_elsewhere(&mut self, cpu: u32, event: u8, samples: u64) {
-        let elsewhere = |s: &&mut Sampler| s.cpu == cpu && s.event_index == event;
+    pub fn sampled_elsewhere(&mut self, cpu: u32, event: EventIndex, samples: u64) {
+        let elsewhere = |s: &&mut Sampler| s.cpu == cpu && s.role == Role::Sampled(event);
         self.samplers.iter_mut().filter(elsewhere).for_each(|s| s.samples_since += samples);
     }
 
@@ -358,14 +375,14 @@ impl PerfSource {
                         Some(sampler) => {
                             let is_sample = matches!(record.body, Body::Sample(_) | Body::Branches(_));
                             sampler.samples_since += u64::from(is_sample);
-                            sampler.event_index
+                            sampler.role.sampled()
                         }
-                        None => 0,
+                        None => Some(EventIndex(0)),
                     };
                     if matches!(record.body, Body::Fork { .. }) && self.online.is_none() {
                         self.born += 1;
                     }
-                    if matches!(record.body, Body::Sample(_)) {
+                    if let (Body::Sample(_), Some(event)) = (&record.body, event) {
                         *self.by_cpu.entry((event, cpu)).or_default() += 1;
                     }
                     if matches!(record.body, Body::Lost(_)) && self.tells_lost {
@@ -399,7 +416,7 @@ impl Source for PerfSource {
         Features {
             user_only: self.user_only,
             registers: self.registers,
-            branch_stacks: self.openings.iter().any(|o| o.index == BRANCH_STACKS),
+            branch_stacks: self.openings.iter().any(|o| o.role == Role::BranchStacks),
             escaped: self.escaped,
             aggregates: false,
             shared_bytes: self.ring_bytes * self.cpus.len(),
@@ -407,12 +424,12 @@ impl Source for PerfSource {
     }
 
     fn enable_side_band(&mut self) -> Result<(), CollectError> {
-        let Some(index) = self.openings.first().map(|o| o.index).filter(|_| self.online.is_some()) else {
+        let Some(first) = self.openings.first().map(|o| o.role).filter(|_| self.online.is_some()) else {
             return Ok(());
         };
-        self.quiet = index != NO_EVENT;
+        self.quiet = first != Role::SideBand;
         let failed = |source| CollectError::System { action: "start the side band", source };
-        for sampler in self.samplers.iter().filter(|s| s.event_index == index) {
+        for sampler in self.samplers.iter().filter(|s| s.role == first) {
             if self.quiet {
                 sampler.event.set_period(QUIET_PERIOD).map_err(failed)?;
             }
@@ -424,8 +441,8 @@ impl Source for PerfSource {
     fn enable(&mut self) -> Result<(), CollectError> {
         self.enabled = true;
         if std::mem::take(&mut self.quiet) {
-            let index = self.openings.first().map(|o| o.index);
-            for sampler in self.samplers.iter_mut().filter(|s| Some(s.event_index) == index) {
+            let first = self.openings.first().map(|o| o.role);
+            for sampler in self.samplers.iter_mut().filter(|s| Some(s.role) == first) {
                 let started = sampler.event.set_period(sampler.period.first());
                 started.map_err(|source| CollectError::System { action: "start sampling", source })?;
             }
@@ -443,7 +460,7 @@ impl Source for PerfSource {
 
     /// Until enough periods have passed to rewrite them.
     fn round(&self) -> Duration {
-        let sampled = self.samplers.iter().filter(|s| s.event_index != BRANCH_STACKS);
+        let sampled = self.samplers.iter().filter(|s| s.role != Role::BranchStacks);
         let shortest = sampled.filter(|s| s.counts_time || s.mean > 1).map(|s| s.mean).min();
         let nanoseconds = PERIODS_BETWEEN * shortest.unwrap_or(0) as f64;
         Duration::from_nanos(nanoseconds as u64).clamp(ROUND_MIN, ROUND_MAX)
@@ -491,12 +508,13 @@ impl Source for PerfSource {
 
     fn set_periods(&mut self, periods: &[u64]) {
         for opening in &mut self.openings {
-            opening.plan.period =
-                periods.get(usize::from(opening.index)).copied().unwrap_or(opening.plan.period);
+            let period = opening.role.sampled().and_then(|index| periods.get(index.index()));
+            opening.plan.period = period.copied().unwrap_or(opening.plan.period);
         }
         let now = now_ns();
         for sampler in &mut self.samplers {
-            let Some(period) = periods.get(usize::from(sampler.event_index)) else { continue };
+            let Some(index) = sampler.role.sampled() else { continue };
+            let Some(period) = periods.get(index.index()) else { continue };
             let passed = sampler.periods_passed(now);
             sampler.mean = *period;
             sampler.period.set_mean(*period);
@@ -533,6 +551,11 @@ impl Sampler {
             self.samples_since as f64
         }
     }
+}
+
+/// The plans as events that are sampled, in their order.
+fn sampled(plans: &[Plan]) -> impl Iterator<Item = (Role, Plan)> {
+    (0..).zip(plans).map(|(index, plan)| (Role::Sampled(EventIndex(index)), plan.clone()))
 }
 
 /// Where the list cannot be kept open it cannot be read later either, and no CPU comes or goes for us.

@@ -1,13 +1,11 @@
 //! The program on real events, on this machine.
 
+use dwell_profile::{CountedEvent, EventIndex};
+
 use std::{path::Path, time::Instant};
 
 use super::*;
-use crate::{
-    entries::{KERNEL_TIME, Place},
-    events::plan,
-    options::Rate,
-};
+use crate::{entries::Place, events::plan, options::Rate};
 
 fn plans(events: &[Event], hz: u32) -> Vec<Plan> {
     events.iter().map(|event| plan(event, Rate::Frequency(hz), None).unwrap()).collect()
@@ -70,11 +68,13 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     let tallies: Vec<CpuTally> = source.tables.borrow()[0].tallies().map(|(_, t)| t).collect();
     let samples: u64 = tallies.iter().flat_map(|t| t.samples).sum();
     let lost: u64 = tallies.iter().flat_map(|t| t.lost).sum();
-    let (charged, taken): (Vec<Entry>, Vec<Entry>) = taken.into_iter().partition(|e| e.event == KERNEL_TIME);
+    let (charged, taken): (Vec<Entry>, Vec<Entry>) =
+        taken.into_iter().partition(|e| e.event == CountedEvent::KERNEL_TIME);
     assert_eq!(taken.iter().map(|e| e.count).sum::<u64>() + lost, samples, "{tallies:?}");
-    assert!(taken.iter().all(|e| e.event < 2 && e.pid != 0));
+    assert!(taken.iter().all(|e| e.event < EventIndex(2).into() && e.pid != 0));
     // Of samples of time in the kernel, which others than its own threads entered, each is charged once.
-    let in_kernel = taken.iter().filter(|e| e.event == 0 && matches!(e.place, Place::Kernel { .. }));
+    let in_kernel =
+        taken.iter().filter(|e| e.event == EventIndex(0).into() && matches!(e.place, Place::Kernel { .. }));
     let charged_most: u64 = in_kernel.map(|e| e.count).sum();
     let charged: u64 = charged.iter().map(|e| e.count).sum();
     assert!(charged <= charged_most, "{charged} of {charged_most}");
@@ -84,7 +84,7 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     let told = source.tally();
     assert_eq!((told.idle, told.registers_lost), (Some(idle), Some(registers_lost)));
     // At most 2,000 a second on each CPU, and at least most of what we spun.
-    let of_time: u64 = taken.iter().filter(|e| e.event == 0).map(|e| e.count).sum();
+    let of_time: u64 = taken.iter().filter(|e| e.event == EventIndex(0).into()).map(|e| e.count).sum();
     let most = started.elapsed().as_secs_f64() * 2000.0 * 1.2 * tallies.len() as f64;
     assert!((240.0..most + 10.0).contains(&(of_time as f64)), "{of_time} of at most {most}");
     let own = |e: &&Entry| e.pid == std::process::id() && matches!(e.place, Place::Executable { .. });

@@ -1,5 +1,7 @@
 //! The bytes of `/dev/dwell` → chunks. Enters: what a read returned. Leaves: heads and records. Pure; never panics.
 
+use dwell_profile::EventIndex;
+
 use crate::{
     branch::{REGISTERS_TOLD, Registers},
     entries::Words,
@@ -55,7 +57,7 @@ pub fn words(records: &[u8]) -> impl Iterator<Item = Words> {
 }
 
 /// Samples with registers, each with its time; `event` is the one that they stand for.
-pub fn registers(records: &[u8], event: u8) -> impl Iterator<Item = (u64, Item)> {
+pub fn registers(records: &[u8], event: EventIndex) -> impl Iterator<Item = (u64, Item)> {
     records.chunks_exact(REGISTER_SAMPLE_BYTES).filter_map(move |record| {
         let (pc, mut registers) = (u64_at(record, 8)?, [0; REGISTERS_TOLD]);
         for (at, register) in registers.iter_mut().enumerate() {
@@ -104,18 +106,20 @@ mod tests {
         let Chunk::Entries { until_ns: 9, records } = first else { panic!("{first:?}") };
         let read: Vec<Entry> = words(records).filter_map(Entry::from_words).collect();
         let place = Place::Executable { id: 1 << 39 | 7, offset: 0x1234 };
-        assert_eq!(read, [Entry { place, pid: 77, event: 3, cpu: NO_CPU, count: 20 }]);
+        assert_eq!(read, [Entry { place, pid: 77, event: EventIndex(3).into(), cpu: NO_CPU, count: 20 }]);
         let (second, rest) = split(rest).unwrap();
         let Chunk::Registers(records) = second else { panic!("{second:?}") };
-        assert_eq!(registers(records, 0).count(), 1);
+        assert_eq!(registers(records, dwell_profile::EventIndex(0)).count(), 1);
         assert_eq!(split(rest), Some((Chunk::Flushed, &[][..])));
     }
 
     #[test]
     fn a_pc_joins_its_registers() {
         let record: Vec<u8> = (0..REGISTER_SAMPLE_BYTES as u64 / 8).flat_map(u64::to_ne_bytes).collect();
-        let (time_ns, item) = registers(&record, 0).next().unwrap();
-        let Item::Registers(0, Sample { pc, registers: Some(told), .. }) = item else { panic!("{item:?}") };
+        let (time_ns, item) = registers(&record, dwell_profile::EventIndex(0)).next().unwrap();
+        let Item::Registers(EventIndex(0), Sample { pc, registers: Some(told), .. }) = item else {
+            panic!("{item:?}")
+        };
         assert_eq!((time_ns, pc), (0, 1));
         // Where the kernel has it: after the stack pointer on AArch64, before the flags on x86-64.
         let mut expected: Vec<u64> = (4..).take(REGISTERS_TOLD).collect();
@@ -140,7 +144,7 @@ mod tests {
             while let Some((chunk, next)) = split(rest) {
                 if let Chunk::Entries { records, .. } | Chunk::Registers(records) = chunk {
                     let _ = words(records).filter_map(Entry::from_words).count();
-                    registers(records, 1).for_each(drop);
+                    registers(records, dwell_profile::EventIndex(1)).for_each(drop);
                 }
                 prop_assert!(next.len() < rest.len());
                 rest = next;

@@ -2,7 +2,9 @@
 //!
 //! Enters: events. Leaves: sums by event. Never here: records. Asking interrupts the event's CPU, so nobody asks each round.
 
-use super::{BRANCH_STACKS, PerfSource};
+use dwell_profile::EventIndex;
+
+use super::{PerfSource, Role};
 use crate::source::times::EventTimes;
 
 impl PerfSource {
@@ -15,7 +17,7 @@ impl PerfSource {
             let more = counts.lost.saturating_sub(sampler.lost);
             sampler.lost += more;
             if more > 0 && self.tells_lost {
-                self.lost.push((sampler.event_index, more));
+                self.lost.push((sampler.role.sampled(), more));
             }
         }
     }
@@ -23,21 +25,21 @@ impl PerfSource {
     /// Keeps the times of a CPU's events, which will be gone.
     pub(super) fn keep_times(&mut self, cpu: u32) {
         for sampler in self.samplers.iter().filter(|s| s.cpu == cpu) {
-            *self.times_of_gone.entry(sampler.event_index).or_default() += sampler.times;
+            *self.times_of_gone.entry(sampler.role).or_default() += sampler.times;
         }
     }
 
     /// For how long each event that is sampled has counted.
     pub(super) fn asked_times(&mut self) -> Vec<EventTimes> {
         self.ask();
-        let events = self.openings.iter().filter(|o| o.index < BRANCH_STACKS).count() as u8;
-        (0..events).map(|index| self.times_of(index)).collect()
+        self.openings.iter().filter_map(|o| o.role.sampled()).map(|index| self.times_of(index)).collect()
     }
 
     /// A task has an event for each CPU, each of which was to count while the task ran, wherever that was.
-    fn times_of(&self, index: u8) -> EventTimes {
-        let mut sum = self.times_of_gone.get(&index).copied().unwrap_or_default();
-        self.samplers.iter().filter(|s| s.event_index == index).for_each(|s| sum += s.times);
+    fn times_of(&self, index: EventIndex) -> EventTimes {
+        let role = Role::Sampled(index);
+        let mut sum = self.times_of_gone.get(&role).copied().unwrap_or_default();
+        self.samplers.iter().filter(|s| s.role == role).for_each(|s| sum += s.times);
         if self.online.is_none() {
             sum.enabled_ns /= self.cpus.len().max(1) as u64;
         }

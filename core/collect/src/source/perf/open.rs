@@ -10,7 +10,7 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-use super::{BRANCH_STACKS, CpuRing, NO_EVENT, Opening, PerfSource, Sampler};
+use super::{CpuRing, Opening, PerfSource, Role, Sampler};
 use crate::{
     CollectError,
     events::{Plan, known_names},
@@ -40,16 +40,16 @@ impl PerfSource {
     /// Opens what is planned: for each task or the whole machine, on each CPU.
     pub(super) fn open_all(
         &mut self,
-        plans: &[(u8, Plan)],
+        plans: &[(Role, Plan)],
         tasks: &Tasks,
         ids: &[Option<u32>],
         cpus: &[u32],
     ) -> Result<(), CollectError> {
         allow_files(ids.len() * cpus.len() * plans.len() + 64);
-        for (at, (index, plan)) in plans.iter().enumerate() {
+        for (at, (role, plan)) in plans.iter().enumerate() {
             let wanted = self.attributes(plan, tasks, at == 0);
             let attributes = self.negotiate(wanted, tasks, plan, ids.first().copied().flatten(), cpus)?;
-            let opening = Opening { index: *index, plan: plan.clone(), attributes };
+            let opening = Opening { role: *role, plan: plan.clone(), attributes };
             for (task, cpu) in ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu))) {
                 self.open_one(&opening, task, cpu)?;
             }
@@ -80,13 +80,13 @@ impl PerfSource {
             ..self.attributes(plan, tasks, false)
         };
         allow_files(self.samplers.len() + ids.len() * cpus.len() + 64);
-        let opening = Opening { index: BRANCH_STACKS, plan: plan.clone(), attributes };
+        let opening = Opening { role: Role::BranchStacks, plan: plan.clone(), attributes };
         let mut places = ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu)));
         let opened = places.try_for_each(|(task, cpu)| self.open_one(&opening, task, cpu));
-        if opened.is_ok() && self.samplers.iter().any(|s| s.event_index == BRANCH_STACKS) {
+        if opened.is_ok() && self.samplers.iter().any(|s| s.role == Role::BranchStacks) {
             self.openings.push(opening);
         } else {
-            self.retain_samplers(|s| s.event_index != BRANCH_STACKS);
+            self.retain_samplers(|s| s.role != Role::BranchStacks);
         }
     }
 
@@ -95,7 +95,7 @@ impl PerfSource {
         let first = self.samplers.len();
         let openings = std::mem::take(&mut self.openings);
         let opened = openings.iter().try_for_each(|opening| {
-            let is_needed = opening.index != BRANCH_STACKS;
+            let is_needed = opening.role != Role::BranchStacks;
             self.open_one(opening, None, cpu).or_else(|error| if is_needed { Err(error) } else { Ok(()) })
         });
         self.openings = openings; // Also where one failed: there will be another try, or another CPU.
@@ -193,25 +193,25 @@ impl PerfSource {
         match self.cpus.iter().find(|c| c.cpu == cpu && !c.gone) {
             Some(ring) => event.set_output(&self.samplers[ring.owner].event).map_err(failed)?,
             // What may be closed again owns no ring; what is sampled is not there, so neither are branches wanted.
-            None if opening.index == BRANCH_STACKS => return Ok(()),
+            None if opening.role == Role::BranchStacks => return Ok(()),
             None => {
                 let ring = self.map_ring(&event)?;
                 self.cpus.push(CpuRing { cpu, ring, owner: at, hung_up: false, gone: false });
             }
         }
-        if let Some(attach) = self.attach.as_mut().filter(|_| opening.index != NO_EVENT) {
-            attach(&event, opening.index, cpu)?;
+        if let (Some(attach), Some(index)) = (&mut self.attach, opening.role.sampled()) {
+            attach(&event, index, cpu)?;
         }
         let id = event.id().map_err(failed)?;
         self.by_id.insert(id, at);
-        if opening.index == BRANCH_STACKS {
+        if opening.role == Role::BranchStacks {
             self.with_branches.insert(id);
         }
         let (mean, rewritten_ns) = (plan.period, now_ns());
         self.samplers.push(Sampler {
             event,
             cpu,
-            event_index: opening.index,
+            role: opening.role,
             period,
             mean,
             samples_since: 0,

@@ -8,7 +8,7 @@ use crate::{events::plan, options::Rate};
 /// A source on the first CPU alone; none where the whole machine may not be sampled.
 fn on_first_cpu(test: &str) -> Option<PerfSource> {
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
-    let indexed: Vec<(u8, Plan)> = (0..).zip(plans.iter().cloned()).collect();
+    let indexed: Vec<_> = sampled(&plans).collect();
     let mut source = PerfSource::empty(&Tasks::All, false, 64 << 10);
     let opened = source.open_all(&indexed, &Tasks::All, &[None], &online_cpus().unwrap()[..1]);
     match opened {
@@ -75,13 +75,15 @@ fn what_the_kernel_revokes_is_opened_again() {
 #[test]
 fn attached_events_write_no_samples() {
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
-    let attach: Attach = Box::new(|_, index, _| (index == 0).then_some(()).ok_or(CollectError::NoCommand));
+    let attach: Attach = Box::new(|_, index, _| {
+        (index == dwell_profile::EventIndex(0)).then_some(()).ok_or(CollectError::NoCommand)
+    });
     let cpus = online_cpus().unwrap();
     let Ok(source) = PerfSource::open_attached(&plans, &cpus, attach) else {
         eprintln!("SKIPPED attached_events_write_no_samples: the whole machine may not be sampled");
         return;
     };
-    let side_band = source.samplers.iter().filter(|s| s.event_index == NO_EVENT).count();
+    let side_band = source.samplers.iter().filter(|s| s.role == Role::SideBand).count();
     assert_eq!(
         (side_band, source.samplers.len(), source.cpus.len()),
         (cpus.len(), 2 * cpus.len(), cpus.len())
@@ -252,7 +254,7 @@ fn without_branch_stacks_sampling_goes_on() {
         refused.as_ref().and_then(rustix::io::Errno::from_io_error),
         Some(rustix::io::Errno::OPNOTSUPP)
     );
-    assert!(source.samplers.iter().all(|s| s.event_index == 0));
+    assert!(source.samplers.iter().all(|s| s.role == Role::Sampled(EventIndex(0))));
     assert_eq!(source.by_id.len(), source.samplers.len());
     assert!(source.cpus.iter().all(|c| source.samplers[c.owner].cpu == c.cpu));
     source.enable().unwrap();
@@ -268,13 +270,14 @@ fn records_of_the_event_for_branches_are_stacks() {
     let test = "records_of_the_event_for_branches_are_stacks";
     let Some(mut source) = on_first_cpu(test) else { return };
     let beside = plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap();
-    source.open_all(&[(BRANCH_STACKS, beside)], &Tasks::All, &[None], &[0]).unwrap();
+    source.open_all(&[(Role::BranchStacks, beside)], &Tasks::All, &[None], &[0]).unwrap();
     assert!(source.features().branch_stacks);
-    let id_of = |source: &PerfSource, index| {
-        let sampler = source.samplers.iter().find(|s| s.event_index == index).unwrap();
+    let id_of = |source: &PerfSource, role| {
+        let sampler = source.samplers.iter().find(|s| s.role == role).unwrap();
         sampler.event.id().unwrap()
     };
-    let (samples, stacks) = (id_of(&source, 0), id_of(&source, BRANCH_STACKS));
+    let (samples, stacks) =
+        (id_of(&source, Role::Sampled(EventIndex(0))), id_of(&source, Role::BranchStacks));
     let record = |words: &[u64]| {
         let head = 9 | 2 << 32 | (8 + 8 * words.len() as u64) << 48;
         let words = std::iter::once(head).chain(words.iter().copied());
@@ -293,15 +296,15 @@ fn records_of_the_event_for_branches_are_stacks() {
     merger.take_until(u64::MAX, |timed| {
         told.push(match timed.item {
             Item::Branches(stack) => (timed.time_ns, stack.branches),
-            Item::Sample(0, _) => (timed.time_ns, Vec::new()),
+            Item::Sample(EventIndex(0), _) => (timed.time_ns, Vec::new()),
             other => panic!("{other:?}"),
         });
     });
     assert_eq!(told, [(1, vec![]), (2, vec![(0x20, 0x10)]), (4, vec![])]);
-    assert_eq!((source.take_malformed(), source.tally().by_cpu), (1, [((0, 0), 1)].into()));
+    assert_eq!((source.take_malformed(), source.tally().by_cpu), (1, [((EventIndex(0), 0), 1)].into()));
     // What is still in the ring of a CPU that went.
     source.forget_cpu(0);
     source.parse(0, &record(&[stacks, 0x4000, 7 | 7 << 32, 5, 0]), &mut merger);
     merger.take_until(u64::MAX, |timed| assert!(matches!(timed.item, Item::Branches(_))));
-    assert_eq!(source.tally().by_cpu, [((0, 0), 1)].into());
+    assert_eq!(source.tally().by_cpu, [((EventIndex(0), 0), 1)].into());
 }
