@@ -117,7 +117,7 @@ fn target(args: &RecordArgs) -> anyhow::Result<Target> {
         (true, ..) => Target::System,
         (false, [], []) => bail!("record: nothing to sample: give a command after --, -p PID or -a"),
         (false, [], command) => Target::Command(command.to_vec()),
-        (false, pids, []) => Target::Processes(pids.to_vec()),
+        (false, pids, []) => Target::Processes(pids.iter().copied().map(dwell_profile::Pid).collect()),
         (false, ..) => bail!("record: a process and a command exclude each other"), // clap sees to that
     })
 }

@@ -133,7 +133,7 @@ fn recorded_and_imported_stacks_are_one_evidence() {
 
     let collected = |ring: &[u8]| {
         let began_us = cpu_time_us();
-        (exercise::branch_stacks(std::process::id(), ring), cpu_time_us() - began_us)
+        (exercise::branch_stacks(dwell_profile::Pid(std::process::id()), ring), cpu_time_us() - began_us)
     };
     let (recorded, once_us) = collected(&ring);
     let (twice, twice_us) = collected(&ring.repeat(2));

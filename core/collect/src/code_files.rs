@@ -4,6 +4,8 @@
 //! pid namespace of its own, which end with it: what leads to its files is kept open from the beginning. Never here: a file that
 //! an earlier process with the same number left behind; more open files than a bound; a whole file in memory.
 
+use dwell_profile::Pid;
+
 use std::{
     fs::{self, File},
     io::{BufReader, Seek},
@@ -42,9 +44,9 @@ pub struct CodeFiles {
 
 /// The files that may name the code of an address space.
 struct Files {
-    pid: u32,
+    pid: Pid,
     /// The process's number in its own pid namespace; `None`: it had ended before we looked.
-    inner_pid: Option<u32>,
+    inner_pid: Option<Pid>,
     /// When it began, in ns since 1970: older files are another's.
     since_ns: Option<i64>,
     /// Its `/tmp`, where that is not ours.
@@ -55,7 +57,7 @@ struct Files {
 
 impl CodeFiles {
     /// Finds what will name the code of a process, whose parent may be known.
-    pub fn note(&mut self, code: CodeId, pid: u32, parent: Option<CodeId>, since_ns: Option<u64>) {
+    pub fn note(&mut self, code: CodeId, pid: Pid, parent: Option<CodeId>, since_ns: Option<u64>) {
         let since_ns = began_ns(pid).or_else(|| since_ns.map(real_time_ns));
         let files = match fs::read_to_string(format!("/proc/{pid}/status")) {
             Ok(status) => {
@@ -73,7 +75,7 @@ impl CodeFiles {
 
     /// A child that has ended before we looked had its parent's root, and its number in the parent's pid namespace, which is known
     /// if that is ours.
-    fn of_ended_child(&self, pid: u32, parent: Option<CodeId>, since_ns: Option<i64>) -> Files {
+    fn of_ended_child(&self, pid: Pid, parent: Option<CodeId>, since_ns: Option<i64>) -> Files {
         let parent = parent.and_then(|parent| self.by_code.get(&parent));
         let is_in_ours = parent.is_none_or(|parent| parent.inner_pid == Some(parent.pid));
         let tmp = parent.and_then(|parent| parent.tmp.as_ref()?.try_clone().ok());
@@ -139,7 +141,7 @@ impl Files {
     /// `/tmp/perf-PID.map` in the process's own root and by its own number, as runtimes write it; else by our number, as some
     /// tool outside may have written it.
     fn open_map(&self) -> Option<File> {
-        let name = |pid: u32| format!("perf-{pid}.map");
+        let name = |pid: Pid| format!("perf-{pid}.map");
         let in_tmp = |name: String| open_regular(None, &Path::new("/tmp").join(name));
         let own = self.inner_pid.map(name).and_then(|inner| match &self.tmp {
             Some(tmp) => open_regular(Some(tmp), Path::new(&inner)),
@@ -159,7 +161,7 @@ impl Files {
 }
 
 /// A process's `/tmp`, where it is another folder than ours. It stays open: the way there ends with the process.
-fn own_tmp(pid: u32) -> Option<OwnedFd> {
+fn own_tmp(pid: Pid) -> Option<OwnedFd> {
     let path = format!("/proc/{pid}/root/tmp");
     let place = |path: &str| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
     let theirs = place(&path)?;
@@ -183,7 +185,7 @@ fn open_regular(folder: Option<&OwnedFd>, path: &Path) -> Option<File> {
 }
 
 /// When a process was born, in ns since 1970.
-fn began_ns(pid: u32) -> Option<i64> {
+fn began_ns(pid: Pid) -> Option<i64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let ticks = procfs::parse_stat(&String::from_utf8_lossy(&stat))?.began_ticks?;
     let boot_ns = i64::try_from(ticks).ok()?.checked_mul(1_000_000_000)?
@@ -214,7 +216,7 @@ mod tests {
         let yesterday = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400);
         File::options().write(true).open(&path).unwrap().set_modified(yesterday).unwrap();
         let mut files = CodeFiles::default();
-        files.note(CodeId(1), child.id(), None, None);
+        files.note(CodeId(1), Pid(child.id()), None, None);
         let before = named(&mut files, CodeId(1));
         fs::write(&path, "1000 40 own\n").unwrap();
         let after = named(&mut files, CodeId(1));
@@ -229,7 +231,8 @@ mod tests {
     #[test]
     fn files_beyond_the_bound_are_closed() {
         let mut files = CodeFiles::default();
-        (0..OPEN_MAX as u32 + 9).for_each(|code| files.note(CodeId(code), std::process::id(), None, None));
+        (0..OPEN_MAX as u32 + 9)
+            .for_each(|code| files.note(CodeId(code), Pid(std::process::id()), None, None));
         assert_eq!(files.by_code.len(), OPEN_MAX);
         files.retain(&|code| code == CodeId(20));
         assert_eq!(files.by_code.len(), 1);

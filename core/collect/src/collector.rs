@@ -28,7 +28,7 @@ mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell_profile::{CountedEvent, DimensionSet, Event, EventIndex, ImageId, ImageKind, Ledger};
+use dwell_profile::{CountedEvent, DimensionSet, Event, EventIndex, ImageId, ImageKind, Ledger, Pid, Tid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
@@ -73,9 +73,6 @@ pub struct Tally {
     pub unknown: u64,
 }
 
-const PID_IDLE: u32 = 0;
-/// The kernel's pid for a task that is past its end.
-const PID_GONE: u32 = u32::MAX;
 /// Executions that are kept before those that nobody refers to are looked for.
 const EXECUTIONS_MAX: usize = 1 << 14;
 /// Targets that are kept before those out of use are looked for.
@@ -122,9 +119,9 @@ pub struct Collector<H> {
     withheld: BTreeSet<String>,
     stepping: Stepping,
     stacks: Stacks,
-    latest: Option<(u32, u32)>,
+    latest: Option<(Pid, Tid)>,
     /// Samples in user mode, where somebody takes them.
-    recent: Option<Vec<(u32, u64)>>,
+    recent: Option<Vec<(Pid, u64)>>,
     loops: Loops,
     odometers: odometers::OdometerState,
 }
@@ -211,12 +208,12 @@ impl<H: Host> Collector<H> {
     }
 
     /// Samples in user mode since the last call, if they are kept: process, program counter.
-    pub fn take_recent(&mut self) -> Vec<(u32, u64)> {
+    pub fn take_recent(&mut self) -> Vec<(Pid, u64)> {
         self.recent.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The thread of the latest sample in user mode since the last call: process, thread.
-    pub fn take_latest(&mut self) -> Option<(u32, u32)> {
+    pub fn take_latest(&mut self) -> Option<(Pid, Tid)> {
         self.latest.take()
     }
 
@@ -248,7 +245,7 @@ impl<H: Host> Collector<H> {
             Side::EndThread { tid } => self.dimensions.end_thread(tid),
             Side::Comm { pid, tid, comm } => {
                 self.dimensions.name_thread(tid, &comm);
-                if pid == tid && self.processes.get(pid).is_some_and(|p| p.kernel_thread) {
+                if tid.is_first_of(pid) && self.processes.get(pid).is_some_and(|p| p.kernel_thread) {
                     let execution = self.apps.uncounted(kernel_thread_name(&comm));
                     self.processes.rename(pid, execution);
                 }
@@ -294,7 +291,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    fn map(&mut self, pid: u32, mapping: Mapping, time_ns: u64) {
+    fn map(&mut self, pid: Pid, mapping: Mapping, time_ns: u64) {
         let Some(process) = self.processes.get(pid) else { return };
         let execution = process.execution;
         // The kernel maps a program's own file first, then its interpreter.
@@ -341,7 +338,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// What a thread does while it is disturbed is no pair's.
-    fn interrupt_loops(&mut self, tid: u32) {
+    fn interrupt_loops(&mut self, tid: Tid) {
         self.loops.interrupt(tid);
     }
 
@@ -367,7 +364,7 @@ impl<H: Host> Collector<H> {
 
     /// Time in the kernel is also counted where the user's code entered it. A user's pc that no mapping has (none, as in a
     /// task that is being born) is no loss: the sample itself stands in the kernel.
-    fn charge_user(&mut self, pid: u32, execution: ExecutionId, pc: u64) {
+    fn charge_user(&mut self, pid: Pid, execution: ExecutionId, pc: u64) {
         if let Some(spot) = self.mapped_place(pid, pc, execution) {
             self.add_at(spot, execution, CountedEvent::KERNEL_TIME, 1);
         }
@@ -437,10 +434,10 @@ impl<H: Host> Collector<H> {
         self.counts.add(Slot { image, execution, dimensions, event }, hint, offset, count);
     }
 
-    fn execution_of(&mut self, pid: u32) -> ExecutionId {
+    fn execution_of(&mut self, pid: Pid) -> ExecutionId {
         match pid {
-            PID_IDLE => return self.idle,
-            PID_GONE => return self.nobody,
+            Pid::IDLE => return self.idle,
+            Pid::ENDED => return self.nobody,
             _ => {}
         }
         if self.processes.get(pid).is_none() && !self.discover_one(pid) {
@@ -457,12 +454,12 @@ impl<H: Host> Collector<H> {
             recent.push((sample.pid, sample.pc));
         }
         self.mapped_place(sample.pid, sample.pc, execution).ok_or_else(|| match sample.pid {
-            PID_GONE => Cause::NoTask,
+            Pid::ENDED => Cause::NoTask,
             pid => self.why_not_mapped(pid),
         })
     }
 
-    fn why_not_mapped(&self, pid: u32) -> Cause {
+    fn why_not_mapped(&self, pid: Pid) -> Cause {
         let empty = self.processes.ever(pid).all(|p| p.space.iter().next().is_none());
         if empty { Cause::NoProcess } else { Cause::NoMapping }
     }

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use dwell_profile::{CollectorRecord, Database, EpochId, Event, EventRecord};
+use dwell_profile::{CollectorRecord, Database, EpochId, Event, EventRecord, Pid};
 use jiff::Timestamp;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ const AFTER_ERROR: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Its process.
-    pub pid: u32,
+    pub pid: Pid,
     /// `perf`.
     pub backend: String,
     /// The epoch that it collects.

@@ -3,9 +3,7 @@
 //! Enters: decoded records of the kernel module or of the BPF program. Leaves: plain values. Never here: whose image a
 //! place is in (that is [`crate::collector`]'s), the layout of the table (that is `kmod/sample_table.h`'s).
 
-use dwell_profile::{CountedEvent, EventIndex};
-
-use crate::records::NO_CPU;
+use dwell_profile::{CountedEvent, CpuId, EventIndex, Pid};
 
 /// So many samples of one event at one place, all of them within the [`Interval`] that they are handed out for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,11 +11,11 @@ pub struct Entry {
     /// Where.
     pub place: Place,
     /// The process that ran; for a place by executable, the first of those that were sampled there. 0: the idle task.
-    pub pid: u32,
+    pub pid: Pid,
     /// The event.
     pub event: CountedEvent,
-    /// The CPU, where it is told; else [`NO_CPU`].
-    pub cpu: u32,
+    /// The CPU, where it is known.
+    pub cpu: Option<CpuId>,
     /// Samples, at least one.
     pub count: u64,
 }
@@ -91,14 +89,14 @@ const KIND_KERNEL: u64 = 3;
 /// process's together. The mappings of thousands of processes are in no cache.
 pub struct Pieces<'e> {
     each: &'e mut dyn FnMut(&[Entry]),
-    cpu: u32,
+    cpu: Option<CpuId>,
     piece: Vec<Entry>,
     in_processes: Vec<Words>,
 }
 
 impl<'e> Pieces<'e> {
     /// Of this CPU.
-    pub fn new(cpu: u32, each: &'e mut dyn FnMut(&[Entry])) -> Self {
+    pub fn new(cpu: Option<CpuId>, each: &'e mut dyn FnMut(&[Entry])) -> Self {
         Pieces { each, cpu, piece: Vec::with_capacity(PIECE), in_processes: Vec::new() }
     }
 
@@ -153,7 +151,7 @@ impl Entry {
             },
             _ => return None,
         };
-        (count > 0).then_some(Entry { place, pid, event, cpu: NO_CPU, count })
+        (count > 0).then_some(Entry { place, pid: Pid(pid), event, cpu: None, count })
     }
 }
 
@@ -170,7 +168,7 @@ mod tests {
         let place = 0x0000_7fff_1234_5678 << 16 | 5 << 12 | 4095;
         let read = |kind, tag| Entry::from_words([key(kind, tag, 77), place]);
         let of =
-            |place| Some(Entry { place, pid: 77, event: EventIndex(5).into(), cpu: NO_CPU, count: 4095 });
+            |place| Some(Entry { place, pid: Pid(77), event: EventIndex(5).into(), cpu: None, count: 4095 });
         let (address, tag) = (0x7fff_1234_5678, TAG_EXECUTABLE | 9);
         assert_eq!(read(2, tag), of(Place::Executable { id: tag, offset: address }));
         let process = Place::Process { pc: 0x00a0_7fff_1234_5678, executable: 0xdead_beef };
@@ -190,17 +188,17 @@ mod tests {
         let in_kernel = |pid: u64| [key(KIND_KERNEL, 0, pid), 0x1000 << 16 | 1];
         let (mut pids, mut pieces) = (Vec::new(), 0);
         let mut each = |entries: &[Entry]| {
-            assert!((1..=PIECE).contains(&entries.len()) && entries.iter().all(|e| e.cpu == 3));
+            assert!((1..=PIECE).contains(&entries.len()) && entries.iter().all(|e| e.cpu == Some(CpuId(3))));
             pids.extend(entries.iter().map(|e| e.pid));
             pieces += 1;
         };
-        let mut handing_out = Pieces::new(3, &mut each);
+        let mut handing_out = Pieces::new(Some(CpuId(3)), &mut each);
         for at in 0..2 * PIECE as u64 {
             [in_process(at % 7), in_kernel(9), [0, 0]].into_iter().for_each(|words| handing_out.push(words));
         }
         handing_out.finish();
         let (in_kernel, in_processes) = pids.split_at(2 * PIECE);
-        assert!(in_kernel.iter().all(|pid| *pid == 9) && in_processes.is_sorted());
+        assert!(in_kernel.iter().all(|pid| *pid == Pid(9)) && in_processes.is_sorted());
         assert_eq!((in_processes.len(), pieces), (2 * PIECE, 4));
     }
 }

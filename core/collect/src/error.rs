@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use dwell_profile::DatabaseError;
+use dwell_profile::{CpuId, DatabaseError, Pid};
 
 use crate::source::Backend;
 
@@ -51,7 +51,7 @@ pub enum CollectError {
     },
     /// No such process.
     #[error("cannot sample process {0}: no such process")]
-    NoSuchProcess(u32),
+    NoSuchProcess(Pid),
     /// The command cannot be started.
     #[error("cannot run '{command}': {source}")]
     Command {
@@ -69,7 +69,7 @@ pub enum CollectError {
         /// Which.
         event: String,
         /// Where.
-        cpu: u32,
+        cpu: CpuId,
         /// Why.
         source: io::Error,
     },

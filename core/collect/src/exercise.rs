@@ -4,7 +4,7 @@
 
 use std::iter;
 
-use dwell_profile::{Event, EventIndex, ImageId, ImageSymbol, PathBurst};
+use dwell_profile::{CpuId, Event, EventIndex, ImageId, ImageSymbol, PathBurst, Pid};
 
 use crate::{
     apps::Apart,
@@ -32,11 +32,11 @@ use crate::{
 struct NoHost;
 
 impl Host for NoHost {
-    fn process(&mut self, _pid: u32) -> Option<ProcessSnapshot> {
+    fn process(&mut self, _pid: Pid) -> Option<ProcessSnapshot> {
         None
     }
 
-    fn is_alive(&self, _pid: u32) -> bool {
+    fn is_alive(&self, _pid: Pid) -> bool {
         false
     }
 
@@ -49,7 +49,7 @@ impl Host for NoHost {
         None
     }
 
-    fn has_in_memory(&mut self, _pid: u32, _address: u64, _image: &ImageId, _offset: u64) -> Option<bool> {
+    fn has_in_memory(&mut self, _pid: Pid, _address: u64, _image: &ImageId, _offset: u64) -> Option<bool> {
         None
     }
 
@@ -97,7 +97,7 @@ pub fn records(mut stream: &[u8]) {
 }
 
 /// Records as a ring has them, of events whose samples carry branches, all the way to path bursts; `pid` is a process that runs.
-pub fn branch_stacks(pid: u32, mut ring: &[u8]) -> Vec<PathBurst> {
+pub fn branch_stacks(pid: Pid, mut ring: &[u8]) -> Vec<PathBurst> {
     let mut collector = Collector::new(LinuxHost::new(), vec![Event::CYCLES], Apart::in_a_run(Vec::new()));
     collector.discover([pid]);
     while let Some(Ok((record, rest))) = split_record(ring) {
@@ -126,13 +126,15 @@ pub fn entries(bytes: &[u8]) {
             1 => Place::Process { pc, executable: id as u32 },
             2 => Place::Kernel { pc, executable: (id > 0).then_some(id) },
             _ => {
-                collector.apply(time_ns, side(chunk[0], pid, pc, id));
+                collector.apply(time_ns, side(chunk[0], Pid(pid), pc, id));
                 continue;
             }
         };
         let interval = Interval { since_ns: 0, until_ns: time_ns };
-        collector
-            .apply_entries(&[Entry { place, pid, event: EventIndex(0).into(), cpu: 0, count }], interval);
+        collector.apply_entries(
+            &[Entry { place, pid: Pid(pid), event: EventIndex(0).into(), cpu: Some(CpuId(0)), count }],
+            interval,
+        );
         samples += count;
         if chunk[19].is_multiple_of(4) {
             collector.end_interval(time_ns);
@@ -163,12 +165,12 @@ pub fn aggregates(bytes: &[u8]) {
                     samples += entries.iter().map(|entry| entry.count).sum::<u64>();
                     collector.apply_entries(entries, interval);
                 };
-                let mut pieces = Pieces::new(0, &mut each);
+                let mut pieces = Pieces::new(Some(CpuId(0)), &mut each);
                 chunks::words(records).for_each(|words| pieces.push(words));
                 pieces.finish();
             }
             Chunk::Registers(records) => {
-                chunks::registers(records, dwell_profile::EventIndex(0))
+                chunks::registers(records, EventIndex(0))
                     .for_each(|(time_ns, item)| collector.apply(time_ns, item));
             }
             Chunk::Flushed => collector.end_interval(until_ns),
@@ -179,7 +181,7 @@ pub fn aggregates(bytes: &[u8]) {
 }
 
 /// A side-band record that a kernel might write.
-fn side(kind: u8, pid: u32, start: u64, id: u64) -> Item {
+fn side(kind: u8, pid: Pid, start: u64, id: u64) -> Item {
     use crate::{images::OwnedTag, items::Side};
     let tag = OwnedTag::Inode { device: 1, inode: id, version: None };
     let target = match id {
@@ -187,10 +189,10 @@ fn side(kind: u8, pid: u32, start: u64, id: u64) -> Item {
         _ => Target::File { path: format!("/bin/{id}").into(), deleted: false, tag },
     };
     Item::Side(Box::new(match kind % 8 {
-        3 => Side::Fork { pid, parent_pid: id as u32 },
+        3 => Side::Fork { pid, parent_pid: Pid(id as u32) },
         4 => Side::Exec { pid, comm: "x".to_owned() },
         5 => Side::Exit { pid },
-        6 => Side::Comm { pid, tid: pid, comm: "y".to_owned() },
+        6 => Side::Comm { pid, tid: pid.first_thread(), comm: "y".to_owned() },
         _ => Side::Map { pid, start, length: id << 12, file_offset: start >> 3, target },
     }))
 }

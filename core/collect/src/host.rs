@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dwell_profile::{ImageId, ImageSymbol};
+use dwell_profile::{ImageId, ImageSymbol, Pid, Tid};
 
 use crate::{
     code_names::{CodeName, NamesWindow},
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// A process that maps it.
-    pub pid: u32,
+    pub pid: Pid,
     /// First virtual address.
     pub start: u64,
     /// First virtual address after it.
@@ -62,45 +62,45 @@ impl Region {
 /// The machine, as far as samples do not tell.
 pub trait Host {
     /// The process that has this pid now.
-    fn process(&mut self, pid: u32) -> Option<ProcessSnapshot>;
+    fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot>;
 
     /// What a thread is called now.
-    fn thread_name(&mut self, pid: u32, tid: u32) -> Option<String> {
+    fn thread_name(&mut self, pid: Pid, tid: Tid) -> Option<String> {
         let _ = (pid, tid);
         None
     }
 
     /// The path of a process's control group now.
-    fn cgroup(&mut self, pid: u32) -> Option<String> {
+    fn cgroup(&mut self, pid: Pid) -> Option<String> {
         let _ = pid;
         None
     }
 
     /// All that a process has mapped now, ascending; nothing where it has ended.
-    fn memory(&mut self, pid: u32) -> Vec<Region> {
+    fn memory(&mut self, pid: Pid) -> Vec<Region> {
         let _ = pid;
         Vec::new()
     }
 
     /// Whether any thread of the process still lives.
-    fn is_alive(&self, pid: u32) -> bool;
+    fn is_alive(&self, pid: Pid) -> bool;
 
     /// What the contents of a file's inode are, where nothing else tells them apart: those that were mapped there at that
     /// time (CLOCK_MONOTONIC; `None`: some time ago). `None` where the file is out of reach or was written since.
     fn version(&mut self, target: &Target, place: Place, mapped_ns: Option<u64>) -> Option<FileVersion>;
 
     /// Whether a process has an identified file's bytes in memory there; `None` where that cannot be seen.
-    fn has_in_memory(&mut self, pid: u32, address: u64, image: &ImageId, file_offset: u64) -> Option<bool>;
+    fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, file_offset: u64) -> Option<bool>;
 
     /// A process may run generated code from now on, and may have done so from that time on (CLOCK_MONOTONIC; `None`: from
     /// some time ago): finds what will name it, which may be out of reach once the process has ended.
     /// A child inherited code of its parent's.
-    fn note_code(&mut self, code: CodeId, pid: u32, parent: Option<CodeId>, since_ns: Option<u64>) {
+    fn note_code(&mut self, code: CodeId, pid: Pid, parent: Option<CodeId>, since_ns: Option<u64>) {
         let _ = (code, pid, parent, since_ns);
     }
 
     /// A process mapped a file that may be a jitdump, which names its code.
-    fn note_jitdump(&mut self, code: CodeId, pid: u32, path: &Path) {
+    fn note_jitdump(&mut self, code: CodeId, pid: Pid, path: &Path) {
         let _ = (code, pid, path);
     }
 

@@ -3,6 +3,8 @@
 //! Enters: the open file, a process that sees it. Leaves: a path that leads to the very file, by device and inode. Never here: a
 //! guess: what cannot be checked has no path.
 
+use dwell_profile::Pid;
+
 use std::{
     ffi::OsString,
     fs::{self, File},
@@ -14,7 +16,7 @@ use std::{
 };
 
 /// The path of a file that `pid` has a mapping of; `None` where none leads to it from here.
-pub fn path_from_here(file: &File, pid: u32) -> Option<PathBuf> {
+pub fn path_from_here(file: &File, pid: Pid) -> Option<PathBuf> {
     let wanted = file.metadata().ok()?;
     let leads_there = |path: &PathBuf| {
         path.is_absolute()
@@ -108,8 +110,8 @@ mod tests {
     fn our_own_files_are_where_they_are() {
         let path = std::env::current_exe().unwrap().canonicalize().unwrap();
         let file = File::open(&path).unwrap();
-        assert_eq!(path_from_here(&file, std::process::id()), Some(path));
+        assert_eq!(path_from_here(&file, Pid(std::process::id())), Some(path));
         let nameless = tempfile::tempfile().unwrap();
-        assert_eq!(path_from_here(&nameless, std::process::id()), None);
+        assert_eq!(path_from_here(&nameless, Pid(std::process::id())), None);
     }
 }

@@ -3,7 +3,7 @@
 //! Enters: parsed records that borrow from a ring's bytes. Leaves: the same without what nobody needs (mappings of
 //! data, threads, unknown types). Never here: state.
 
-use dwell_profile::EventIndex;
+use dwell_profile::{EventIndex, Pid, Tid};
 
 use crate::{
     images::Target,
@@ -28,7 +28,7 @@ pub enum Item {
     /// A watchpoint disturbed a process: its samples until then show that.
     Watched {
         /// The process.
-        pid: u32,
+        pid: Pid,
         /// Until when.
         until_ns: u64,
     },
@@ -42,7 +42,7 @@ pub enum Item {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawStack {
     /// Its process.
-    pub pid: u32,
+    pub pid: Pid,
     /// From where to where, the latest first.
     pub branches: Vec<(u64, u64)>,
 }
@@ -51,9 +51,9 @@ pub struct RawStack {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawWindow {
     /// Its process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The thread.
-    pub tid: u32,
+    pub tid: Tid,
     /// Samples of it until then show the counting.
     pub until_ns: u64,
     /// By address.
@@ -64,9 +64,9 @@ pub struct RawWindow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawExits {
     /// Its process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The thread.
-    pub tid: u32,
+    pub tid: Tid,
     /// The counter that the loop has.
     pub counter: crate::counts::pairs::CounterId,
     /// From when …
@@ -83,9 +83,9 @@ pub struct RawExits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawBurst {
     /// Its process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The thread.
-    pub tid: u32,
+    pub tid: Tid,
     /// Samples of it until then show the stepping. 0: it stood still.
     pub stepped_until_ns: u64,
     /// Where it was before each step, and after the last.
@@ -98,7 +98,7 @@ pub enum Side {
     /// Executable memory was mapped.
     Map {
         /// Whose.
-        pid: u32,
+        pid: Pid,
         /// First virtual address.
         start: u64,
         /// Bytes.
@@ -111,51 +111,51 @@ pub enum Side {
     /// A process executes a program.
     Exec {
         /// It.
-        pid: u32,
+        pid: Pid,
         /// Its new name.
         comm: String,
     },
     /// What a process executes since its last [`Side::Exec`], as entries name it.
     Executable {
         /// It.
-        pid: u32,
+        pid: Pid,
         /// [`crate::entries::Place::Executable`]'s `id`.
         id: u64,
     },
     /// A task took a name.
     Comm {
         /// Its process.
-        pid: u32,
+        pid: Pid,
         /// Its thread.
-        tid: u32,
+        tid: Tid,
         /// The name.
         comm: String,
     },
     /// A thread was born, a process's first included; told where thread names are kept.
     BeginThread {
         /// It.
-        tid: u32,
+        tid: Tid,
         /// The process that made it, its own where it is not the first.
-        parent_pid: u32,
+        parent_pid: Pid,
         /// The thread that made it.
-        parent_tid: u32,
+        parent_tid: Tid,
     },
     /// A thread ended; told where thread names are kept.
     EndThread {
         /// It.
-        tid: u32,
+        tid: Tid,
     },
     /// A process was born.
     Fork {
         /// It.
-        pid: u32,
+        pid: Pid,
         /// Its parent.
-        parent_pid: u32,
+        parent_pid: Pid,
     },
     /// A process's first thread ended.
     Exit {
         /// It.
-        pid: u32,
+        pid: Pid,
     },
     /// Samples, or records of any kind, are missing.
     Lost {
@@ -175,7 +175,7 @@ pub enum Side {
 
 impl Side {
     /// The process that it tells something of.
-    pub fn pid(&self) -> Option<u32> {
+    pub fn pid(&self) -> Option<Pid> {
         match self {
             Side::Map { pid, .. }
             | Side::Exec { pid, .. }
@@ -209,7 +209,7 @@ impl Item {
             Body::Comm { pid, exec: true, comm, .. } => Side::Exec { pid, comm: lossy(comm) },
             Body::Comm { pid, tid, comm, .. } => Side::Comm { pid, tid, comm: lossy(comm) },
             Body::Fork { pid, parent_pid, .. } if pid != parent_pid => Side::Fork { pid, parent_pid },
-            Body::Exit { pid, tid } if pid == tid => Side::Exit { pid },
+            Body::Exit { pid, tid } if tid.is_first_of(pid) => Side::Exit { pid },
             Body::Lost(records) | Body::LostSamples(records) => {
                 Side::Lost { event, records, cause: LossCause::RingFull }
             }

@@ -10,15 +10,13 @@ use std::{
     mem,
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
+    str::FromStr,
     time::{Duration, Instant},
 };
 
-use dwell_profile::{BuildId, ImageId, ImageSymbol};
+use dwell_profile::{BuildId, ImageId, ImageSymbol, Pid, Tid};
 use rustc_hash::FxHashMap;
-use rustix::{
-    io::Errno,
-    process::{Pid, test_kill_process},
-};
+use rustix::{io::Errno, process::test_kill_process};
 
 use crate::{
     code_files::CodeFiles,
@@ -145,7 +143,7 @@ impl LinuxHost {
 }
 
 impl Host for LinuxHost {
-    fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
+    fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
         let stat = String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?).into_owned();
         let stat = procfs::parse_stat(&stat)?;
         let executable = Executable::of(pid);
@@ -159,17 +157,17 @@ impl Host for LinuxHost {
         Some(ProcessSnapshot { name, kernel_thread: stat.kernel_thread, program, mappings })
     }
 
-    fn thread_name(&mut self, pid: u32, tid: u32) -> Option<String> {
+    fn thread_name(&mut self, pid: Pid, tid: Tid) -> Option<String> {
         let comm = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
         Some(String::from_utf8_lossy(&comm).trim_end_matches('\n').to_owned())
     }
 
-    fn cgroup(&mut self, pid: u32) -> Option<String> {
+    fn cgroup(&mut self, pid: Pid) -> Option<String> {
         let text = fs::read(format!("/proc/{pid}/cgroup")).ok()?;
         procfs::parse_cgroup(&String::from_utf8_lossy(&text)).map(str::to_owned)
     }
 
-    fn memory(&mut self, pid: u32) -> Vec<Region> {
+    fn memory(&mut self, pid: Pid) -> Vec<Region> {
         procfs::parse_regions(&fs::read(format!("/proc/{pid}/maps")).unwrap_or_default())
     }
 
@@ -178,8 +176,8 @@ impl Host for LinuxHost {
         program_headers::find_in_notes(&notes).map(|id| id.to_string())
     }
 
-    fn is_alive(&self, pid: u32) -> bool {
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    fn is_alive(&self, pid: Pid) -> bool {
+        let pid = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
         pid.is_some_and(|pid| !matches!(test_kill_process(pid), Err(Errno::SRCH)))
     }
 
@@ -205,7 +203,7 @@ impl Host for LinuxHost {
         seen.filter(|version| version.mtime_ns <= mapped_ns.map_or(i64::MAX, real_time_ns))
     }
 
-    fn has_in_memory(&mut self, pid: u32, address: u64, image: &ImageId, file_offset: u64) -> Option<bool> {
+    fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, file_offset: u64) -> Option<bool> {
         const BYTES: usize = 64;
         let back = address % BYTES as u64;
         let (mut memory, mut file) = ([0; BYTES], [0; BYTES]);
@@ -215,11 +213,11 @@ impl Host for LinuxHost {
         Some(length == BYTES && memory == file)
     }
 
-    fn note_code(&mut self, code: CodeId, pid: u32, parent: Option<CodeId>, since_ns: Option<u64>) {
+    fn note_code(&mut self, code: CodeId, pid: Pid, parent: Option<CodeId>, since_ns: Option<u64>) {
         self.code_files.note(code, pid, parent, since_ns);
     }
 
-    fn note_jitdump(&mut self, code: CodeId, pid: u32, path: &Path) {
+    fn note_jitdump(&mut self, code: CodeId, pid: Pid, path: &Path) {
         self.code_files.note_jitdump(code, &by_name(path, pid));
     }
 
@@ -393,12 +391,12 @@ fn id_without_file(path: &Path, tag: &OwnedTag) -> ImageId {
 }
 
 /// A path as a process sees it.
-fn in_root(pid: u32, path: &Path) -> PathBuf {
+fn in_root(pid: Pid, path: &Path) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root{}", path.display()))
 }
 
 /// What may lead to a mapped file by name: in the process's own root, which may be a container's, and in ours.
-fn by_name(path: &Path, pid: u32) -> [PathBuf; 2] {
+fn by_name(path: &Path, pid: Pid) -> [PathBuf; 2] {
     [in_root(pid, path), path.to_owned()]
 }
 
@@ -448,7 +446,7 @@ struct Executable {
 }
 
 impl Executable {
-    fn of(pid: u32) -> Option<Self> {
+    fn of(pid: Pid) -> Option<Self> {
         use std::os::unix::ffi::OsStringExt;
         let link = format!("/proc/{pid}/exe");
         let mut path = fs::read_link(&link).ok()?.into_os_string().into_vec();
@@ -472,42 +470,42 @@ impl Executable {
 }
 
 /// Every process there is now.
-pub fn all_pids() -> Vec<u32> {
+pub fn all_pids() -> Vec<Pid> {
     numbers_in(Path::new("/proc"))
 }
 
 /// Whether the process is gone, or waits for its parent to read its status.
-pub fn has_ended(pid: u32) -> bool {
+pub fn has_ended(pid: Pid) -> bool {
     let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else { return true };
     procfs::parse_stat(&String::from_utf8_lossy(&stat)).is_none_or(|s| s.ended)
 }
 
 /// The threads of a process.
-pub fn threads_of(pid: u32) -> Vec<u32> {
+pub fn threads_of(pid: Pid) -> Vec<Tid> {
     numbers_in(Path::new(&format!("/proc/{pid}/task")))
 }
 
 /// The process and all its descendants.
-pub fn tree_of(pid: u32) -> Vec<u32> {
-    let parents: Vec<(u32, u32)> = all_pids().into_iter().filter_map(|p| Some((p, parent_of(p)?))).collect();
+pub fn tree_of(pid: Pid) -> Vec<Pid> {
+    let parents: Vec<(Pid, Pid)> = all_pids().into_iter().filter_map(|p| Some((p, parent_of(p)?))).collect();
     let mut tree = vec![pid];
     let mut at = 0;
     while let Some(parent) = tree.get(at).copied() {
         let children =
             parents.iter().filter(|(child, p)| *p == parent && !tree.contains(child)).map(|(c, _)| *c);
-        let children: Vec<u32> = children.collect();
+        let children: Vec<Pid> = children.collect();
         tree.extend(children);
         at += 1;
     }
     tree
 }
 
-fn parent_of(pid: u32) -> Option<u32> {
+fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     procfs::parse_stat(&String::from_utf8_lossy(&stat)).map(|s| s.parent_pid)
 }
 
-fn numbers_in(folder: &Path) -> Vec<u32> {
+fn numbers_in<T: FromStr>(folder: &Path) -> Vec<T> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }

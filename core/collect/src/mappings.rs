@@ -4,6 +4,8 @@
 //! image a target is, processes, I/O. There is no record of munmap, so what is mapped later simply cuts what was
 //! there before.
 
+use dwell_profile::Pid;
+
 use std::sync::Arc;
 
 use crate::host::Place;
@@ -144,7 +146,7 @@ impl Mapping {
     }
 
     /// Where it is, for a look at what was mapped.
-    pub fn place(&self, pid: u32) -> Place {
+    pub fn place(&self, pid: Pid) -> Place {
         Place { pid, start: self.start, end: self.end }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Scope, name_to_text};
+use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Pid, Scope, name_to_text};
 
 /// Whose code is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum Target {
     /// Every CPU, whatever it runs.
     System,
     /// These processes, their threads, and their descendants, born or to be born.
-    Processes(Vec<u32>),
+    Processes(Vec<Pid>),
     /// A command and its descendants, from its exec on.
     Command(Vec<OsString>),
 }

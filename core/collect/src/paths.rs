@@ -10,7 +10,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use dwell_profile::PathsRecord;
+use dwell_profile::{PathsRecord, Pid, Tid};
 
 use crate::{
     items::RawBurst,
@@ -73,8 +73,8 @@ pub struct Paths {
 /// A burst that was asked for.
 #[derive(Clone, Copy)]
 struct Asked {
-    pid: u32,
-    tid: u32,
+    pid: Pid,
+    tid: Tid,
     at_ns: u64,
     cpu_ns: f64,
 }
@@ -104,7 +104,7 @@ impl Paths {
     }
 
     /// The process that steps: who must be allowed to trace.
-    pub fn tracer(&self) -> Option<u32> {
+    pub fn tracer(&self) -> Option<Pid> {
         self.stepper.as_ref().map(Stepper::pid)
     }
 
@@ -125,7 +125,7 @@ impl Paths {
     }
 
     /// Asks for bursts of that thread if it is time: `cpu_ns` is the target's CPU time so far.
-    pub fn offer(&mut self, pid: u32, tid: u32, cpu_ns: f64) {
+    pub fn offer(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) {
         if self.asked.is_some() || self.record.stepping_ns as f64 > self.budget * cpu_ns {
             return;
         }
@@ -253,7 +253,7 @@ fn count(causes: &mut BTreeMap<String, u64>, cause: &str) {
 }
 
 /// As the epoch and the user read it.
-fn cause(ending: Ending, pid: u32) -> &'static str {
+fn cause(ending: Ending, pid: Pid) -> &'static str {
     match ending {
         Ending::Complete => "complete",
         Ending::Signal => "signal",
@@ -280,7 +280,7 @@ fn cause(ending: Ending, pid: u32) -> &'static str {
     }
 }
 
-fn is_traced(pid: u32) -> bool {
+fn is_traced(pid: Pid) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let tracer = status.lines().find_map(|l| l.strip_prefix("TracerPid:"));
     tracer.is_some_and(|t| t.trim() != "0")
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     fn asked() -> Asked {
-        Asked { pid: std::process::id(), tid: std::process::id(), at_ns: 0, cpu_ns: 1e9 }
+        Asked { pid: Pid(std::process::id()), tid: Tid(std::process::id()), at_ns: 0, cpu_ns: 1e9 }
     }
 
     fn ended(ending: Ending, pcs: Vec<u64>) -> Steps {

@@ -4,6 +4,8 @@
 //! new process. Where the kernel aggregates, samples come without their times, so all that a pid was in their interval is
 //! kept until that is over. Never here: images, counts, I/O.
 
+use dwell_profile::Pid;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
@@ -71,7 +73,7 @@ impl Process {
 /// What a pid was, and until when.
 #[derive(Debug)]
 struct Past {
-    pid: u32,
+    pid: Pid,
     ended_ns: u64,
     process: Process,
 }
@@ -79,14 +81,14 @@ struct Past {
 /// Processes by pid.
 #[derive(Debug, Default)]
 pub struct Processes {
-    by_pid: FxHashMap<u32, Process>,
-    dead: Vec<u32>,
+    by_pid: FxHashMap<Pid, Process>,
+    dead: Vec<Pid>,
     /// By pid, where the past is kept; the oldest first.
-    past: Option<FxHashMap<u32, Vec<Past>>>,
+    past: Option<FxHashMap<Pid, Vec<Past>>>,
     /// How much that is.
     past_kept: usize,
     /// Pids that were so much within one interval that not all of it was kept.
-    crowded: FxHashSet<u32>,
+    crowded: FxHashSet<Pid>,
     /// How often it was looked whether there are too many mappings.
     turn: u32,
     /// Mappings since they were last counted: no more than so many can be new.
@@ -102,18 +104,18 @@ impl Processes {
     }
 
     /// The process that has this pid now.
-    pub fn get(&self, pid: u32) -> Option<&Process> {
+    pub fn get(&self, pid: Pid) -> Option<&Process> {
         self.by_pid.get(&pid)
     }
 
     /// All that this pid was since the past was last forgotten, the present first.
-    pub fn ever(&self, pid: u32) -> impl Iterator<Item = &Process> {
+    pub fn ever(&self, pid: Pid) -> impl Iterator<Item = &Process> {
         let past = self.past.as_ref().and_then(|past| past.get(&pid)).into_iter().flatten();
         self.by_pid.get(&pid).into_iter().chain(past.rev().map(|p| &p.process))
     }
 
     /// Whether [`Processes::ever`] tells all.
-    pub fn is_complete(&self, pid: u32) -> bool {
+    pub fn is_complete(&self, pid: Pid) -> bool {
         !self.crowded.contains(&pid)
     }
 
@@ -135,7 +137,7 @@ impl Processes {
         self.past_kept + self.dead.len() > PAST_MAX
     }
 
-    fn keep(&mut self, pid: u32, process: Process, ended_ns: u64) {
+    fn keep(&mut self, pid: Pid, process: Process, ended_ns: u64) {
         let Some(past) = &mut self.past else { return };
         let of_pid = past.entry(pid).or_default();
         if of_pid.len() < PAST_OF_PID_MAX {
@@ -149,14 +151,14 @@ impl Processes {
 
     /// A sample of this process is to be explained; whether its mappings must be read again first. Where that fails it is
     /// tried again in the next turn.
-    pub fn is_sampled(&mut self, pid: u32) -> bool {
+    pub fn is_sampled(&mut self, pid: Pid) -> bool {
         let Some(process) = self.by_pid.get_mut(&pid) else { return false };
         let is_first = std::mem::replace(&mut process.sampled_in, self.turn) != self.turn;
         is_first && process.is_forgotten && process.dead_since_ns.is_none()
     }
 
     /// What was read again.
-    pub fn remember(&mut self, pid: u32, space: AddressSpace) {
+    pub fn remember(&mut self, pid: Pid, space: AddressSpace) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             self.mapped += space.len();
             process.is_forgotten = space.len() == 0;
@@ -202,13 +204,13 @@ impl Processes {
     }
 
     /// From now on a pid is this process.
-    pub fn replace(&mut self, pid: u32, process: Process, time_ns: u64) {
+    pub fn replace(&mut self, pid: Pid, process: Process, time_ns: u64) {
         let code = self.next_code();
         self.put(pid, Process { code, ..process }, time_ns);
     }
 
     /// What /proc shows of a pid, after a loss: the process that it was, or another one.
-    pub fn look_again(&mut self, pid: u32, process: Process, time_ns: u64) {
+    pub fn look_again(&mut self, pid: Pid, process: Process, time_ns: u64) {
         let same = self.by_pid.get(&pid).filter(|known| known.execution == process.execution).map(|p| p.code);
         let code = same.unwrap_or_else(|| self.next_code());
         self.put(pid, Process { code, ..process }, time_ns);
@@ -219,7 +221,7 @@ impl Processes {
         self.last_code
     }
 
-    fn put(&mut self, pid: u32, process: Process, time_ns: u64) {
+    fn put(&mut self, pid: Pid, process: Process, time_ns: u64) {
         self.mapped += process.space.len();
         let process = Process { sampled_in: self.turn, ..process }; // Who is new is not the least recent.
         if let Some(old) = self.by_pid.insert(pid, process) {
@@ -227,21 +229,21 @@ impl Processes {
         }
     }
 
-    fn remove(&mut self, pid: u32, time_ns: u64) {
+    fn remove(&mut self, pid: Pid, time_ns: u64) {
         if let Some(old) = self.by_pid.remove(&pid) {
             self.keep(pid, old, time_ns);
         }
     }
 
     /// Takes in a process that was there before we looked, unless it has become known since.
-    pub fn discover(&mut self, pid: u32, process: Process) {
+    pub fn discover(&mut self, pid: Pid, process: Process) {
         self.mapped += process.space.len();
         let code = self.next_code();
         self.by_pid.entry(pid).or_insert(Process { code, sampled_in: self.turn, ..process });
     }
 
     /// A child was born: a copy of its parent. False if the parent is not known.
-    pub fn fork(&mut self, pid: u32, parent_pid: u32, time_ns: u64) -> bool {
+    pub fn fork(&mut self, pid: Pid, parent_pid: Pid, time_ns: u64) -> bool {
         let Some(parent) = self.by_pid.get(&parent_pid) else {
             self.remove(pid, time_ns); // Whoever had this pid is gone.
             return false;
@@ -252,27 +254,27 @@ impl Processes {
     }
 
     /// A process executes a program: everything it had mapped is gone.
-    pub fn exec(&mut self, pid: u32, execution: ExecutionId, time_ns: u64) {
+    pub fn exec(&mut self, pid: Pid, execution: ExecutionId, time_ns: u64) {
         let process = Process { awaits_program: true, ..Process::new(execution, false) };
         self.replace(pid, process, time_ns);
     }
 
     /// A kernel thread took a name, and with it another execution.
-    pub fn rename(&mut self, pid: u32, execution: ExecutionId) {
+    pub fn rename(&mut self, pid: Pid, execution: ExecutionId) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             process.execution = execution;
         }
     }
 
     /// A process's program became known.
-    pub fn set_program(&mut self, pid: u32, program: TargetIndex) {
+    pub fn set_program(&mut self, pid: Pid, program: TargetIndex) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             (process.program, process.awaits_program) = (Some(program), false);
         }
     }
 
     /// Something was mapped.
-    pub fn map(&mut self, pid: u32, mapping: Mapping, time_ns: u64) {
+    pub fn map(&mut self, pid: Pid, mapping: Mapping, time_ns: u64) {
         // What was forgotten will be read with all that is new.
         let Some(process) = self.by_pid.get_mut(&pid).filter(|p| !p.is_forgotten) else { return };
         self.mapped += 1;
@@ -285,7 +287,7 @@ impl Processes {
     }
 
     /// A process's first thread ended.
-    pub fn exit(&mut self, pid: u32, time_ns: u64) {
+    pub fn exit(&mut self, pid: Pid, time_ns: u64) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             process.dead_since_ns = Some(time_ns);
             process.space.shrink();
@@ -294,14 +296,14 @@ impl Processes {
     }
 
     /// Only those in `pids` are left; the exits of others were missed.
-    pub fn exit_all_but(&mut self, pids: &FxHashSet<u32>, now_ns: u64) {
-        let ended = |(pid, p): &(&u32, &Process)| p.dead_since_ns.is_none() && !pids.contains(*pid);
-        let ended: Vec<u32> = self.by_pid.iter().filter(ended).map(|(pid, _)| *pid).collect();
+    pub fn exit_all_but(&mut self, pids: &FxHashSet<Pid>, now_ns: u64) {
+        let ended = |(pid, p): &(&Pid, &Process)| p.dead_since_ns.is_none() && !pids.contains(*pid);
+        let ended: Vec<Pid> = self.by_pid.iter().filter(ended).map(|(pid, _)| *pid).collect();
         ended.into_iter().for_each(|pid| self.exit(pid, now_ns));
     }
 
     /// Forgets the dead, but those whose other threads `go_on`.
-    pub fn reap(&mut self, now_ns: u64, go_on: &dyn Fn(u32) -> bool) {
+    pub fn reap(&mut self, now_ns: u64, go_on: &dyn Fn(Pid) -> bool) {
         let mut dead = std::mem::take(&mut self.dead);
         dead.retain(|pid| {
             let Some(process) = self.by_pid.get_mut(pid) else { return false };
@@ -340,12 +342,12 @@ impl Processes {
     }
 
     /// Those that have a pid now.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Process)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Pid, &Process)> {
         self.by_pid.iter().map(|(pid, p)| (*pid, p))
     }
 
     /// All of them, those of the past too.
-    pub fn iter_ever(&self) -> impl Iterator<Item = (u32, &Process)> {
+    pub fn iter_ever(&self) -> impl Iterator<Item = (Pid, &Process)> {
         let past = self.past.iter().flat_map(|past| past.values().flatten());
         self.iter().chain(past.map(|p| (p.pid, &p.process)))
     }
@@ -369,7 +371,7 @@ mod tests {
         let mut long = Vec::new();
         for time_ns in 0..2 * PAST_MAX as u64 {
             // A few pids, used again and again: what counts is what they were, not how many they are.
-            processes.exec(1 + time_ns as u32 % 1000, execution, time_ns);
+            processes.exec(Pid(1 + time_ns as u32 % 1000), execution, time_ns);
             long.push(processes.is_past_long());
         }
         let first = long.iter().position(|is_long| *is_long);
@@ -387,10 +389,10 @@ mod tests {
         let execution = Apps::new(Apart::in_a_run(Vec::new())).begin("true");
         let mut processes = Processes::default();
         for pid in 0..10 {
-            processes.exec(pid, execution, 0);
-            (0..10).for_each(|start| processes.map(pid, mapping(start), 0));
+            processes.exec(Pid(pid), execution, 0);
+            (0..10).for_each(|start| processes.map(Pid(pid), mapping(start), 0));
         }
-        processes.fork(10, 0, 0);
+        processes.fork(Pid(10), Pid(0), 0);
         processes
     }
 
@@ -398,26 +400,32 @@ mod tests {
     fn mappings_of_those_sampled_longest_ago_are_forgotten() {
         let mut processes = family();
         assert_eq!(processes.forget_least_recent(100), 0, "the child shares its parent's");
-        assert!(!processes.is_sampled(0) && !processes.is_sampled(10));
-        (3..10).for_each(|pid| assert!(!processes.is_sampled(pid)));
+        assert!(!processes.is_sampled(Pid(0)) && !processes.is_sampled(Pid(10)));
+        (3..10).for_each(|pid| assert!(!processes.is_sampled(Pid(pid))));
         assert_eq!(processes.forget_least_recent(80), 0, "nothing is new");
-        processes.map(5, mapping(90), 0);
-        (0..19).for_each(|_| processes.map(5, mapping(91), 0));
+        processes.map(Pid(5), mapping(90), 0);
+        (0..19).for_each(|_| processes.map(Pid(5), mapping(91), 0));
         let forgotten = processes.forget_least_recent(80);
         assert!((5..8).contains(&forgotten), "{forgotten}: of 102 mappings 60 are left, whoever shared them");
         assert_eq!(processes.len(), 11);
-        assert!(processes.is_sampled(1) && processes.is_sampled(2) && !processes.is_sampled(2));
+        assert!(
+            processes.is_sampled(Pid(1)) && processes.is_sampled(Pid(2)) && !processes.is_sampled(Pid(2))
+        );
 
-        processes.map(1, mapping(7), 0);
-        assert_eq!(processes.get(1).unwrap().space.len(), 0, "what is new will be read with all the rest");
+        processes.map(Pid(1), mapping(7), 0);
+        assert_eq!(
+            processes.get(Pid(1)).unwrap().space.len(),
+            0,
+            "what is new will be read with all the rest"
+        );
         let mut read = AddressSpace::default();
         read.map(mapping(7));
-        processes.remember(1, read);
-        processes.map(1, mapping(8), 0);
-        assert_eq!(processes.get(1).unwrap().space.len(), 2);
+        processes.remember(Pid(1), read);
+        processes.map(Pid(1), mapping(8), 0);
+        assert_eq!(processes.get(Pid(1)).unwrap().space.len(), 2);
         processes.forget_least_recent(80);
         assert!(
-            !processes.is_sampled(1) && processes.is_sampled(2),
+            !processes.is_sampled(Pid(1)) && processes.is_sampled(Pid(2)),
             "/proc had nothing of it, and is asked again"
         );
     }
@@ -427,8 +435,8 @@ mod tests {
         let mut processes = family();
         processes.retarget(&|target| Some(TargetIndex(target.0 + 100)));
         let space = |pid| processes.get(pid).unwrap().space.clone();
-        assert_eq!(space(0).identity(), space(10).identity());
-        assert_ne!(space(0).identity(), space(1).identity());
-        assert_eq!(space(1).find(3).unwrap().target, TargetIndex(103));
+        assert_eq!(space(Pid(0)).identity(), space(Pid(10)).identity());
+        assert_ne!(space(Pid(0)).identity(), space(Pid(1)).identity());
+        assert_eq!(space(Pid(1)).find(3).unwrap().target, TargetIndex(103));
     }
 }

@@ -3,7 +3,7 @@
 //! Enters: bytes of /proc/PID/{maps,stat,status} and of /proc/cpuinfo. Leaves: plain values; what
 //! cannot be read is left out. Never here: I/O.
 
-use dwell_profile::Cpu;
+use dwell_profile::{Cpu, Pid};
 
 use crate::{host::Region, images::Target, records::FileTag};
 
@@ -107,7 +107,7 @@ pub struct Stat<'a> {
     /// The first thread's name.
     pub comm: &'a str,
     /// Its parent.
-    pub parent_pid: u32,
+    pub parent_pid: Pid,
     /// Whether it is the kernel's own (PF_KTHREAD).
     pub kernel_thread: bool,
     /// Whether it has ended and only its status is left.
@@ -130,7 +130,7 @@ pub fn parse_stat(stat: &str) -> Option<Stat<'_>> {
 }
 
 /// The pid in the innermost namespace, from /proc/PID/status.
-pub fn parse_inner_pid(status: &str) -> Option<u32> {
+pub fn parse_inner_pid(status: &str) -> Option<Pid> {
     status.lines().find_map(|l| l.strip_prefix("NSpid:"))?.split_whitespace().next_back()?.parse().ok()
 }
 
@@ -223,13 +223,18 @@ mod tests {
     #[test]
     fn stat_survives_hostile_names() {
         let stat = parse_stat("2 (a) b (c)) S 7 0 0 0 -1 2129984 0 0").unwrap();
-        let expected =
-            Stat { comm: "a) b (c)", parent_pid: 7, kernel_thread: true, ended: false, began_ticks: None };
+        let expected = Stat {
+            comm: "a) b (c)",
+            parent_pid: Pid(7),
+            kernel_thread: true,
+            ended: false,
+            began_ticks: None,
+        };
         assert_eq!(stat, expected);
         let whole = "2 (a) S 7 0 0 0 -1 2129984 10 11 12 13 14 15 16 17 18 19 20 21 22 23";
         assert_eq!(parse_stat(whole).unwrap().began_ticks, Some(22));
         assert_eq!(parse_stat("2 (x"), None);
-        assert_eq!(parse_inner_pid("Name:\tx\nNSpid:\t400\t12\n"), Some(12));
+        assert_eq!(parse_inner_pid("Name:\tx\nNSpid:\t400\t12\n"), Some(Pid(12)));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dwell_profile::Pid;
 use dwell_profile::Writer;
-use rustix::process::Pid;
 
 use crate::{
     CollectError, Stop,
@@ -76,11 +76,11 @@ pub fn record(
     stored.map(|epoch| Recorded { epoch, exit, interrupted })
 }
 
-fn open_processes(pids: &[u32], setup: Setup, writer: &Writer) -> Result<(Session, Running), CollectError> {
+fn open_processes(pids: &[Pid], setup: Setup, writer: &Writer) -> Result<(Session, Running), CollectError> {
     if let Some(missing) = pids.iter().find(|pid| has_ended(**pid)) {
         return Err(CollectError::NoSuchProcess(*missing));
     }
-    let mut tree: Vec<u32> = pids.iter().flat_map(|pid| tree_of(*pid)).collect();
+    let mut tree: Vec<Pid> = pids.iter().flat_map(|pid| tree_of(*pid)).collect();
     tree.sort_unstable();
     tree.dedup();
     let tasks = Tasks::Running(pids.to_vec());
@@ -117,7 +117,7 @@ fn open_command(
 /// What the collection waits for.
 enum Running {
     System,
-    Processes(Vec<u32>),
+    Processes(Vec<Pid>),
     Command { child: Child, status: Option<ExitStatus>, told_to_end: Option<Instant> },
 }
 
@@ -138,7 +138,7 @@ impl Running {
     fn interrupt(&mut self, stop: &Stop) -> bool {
         let Running::Command { child, told_to_end, .. } = self else { return true };
         let told = *told_to_end.get_or_insert_with(|| {
-            stop.pass_on(Pid::from_child(child));
+            stop.pass_on(rustix::process::Pid::from_child(child));
             Instant::now()
         });
         told.elapsed() > GRACE

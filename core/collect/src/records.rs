@@ -10,7 +10,7 @@
 
 use perf_event_open_sys::bindings as abi;
 
-use dwell_profile::BranchEntry;
+use dwell_profile::{BranchEntry, CpuId, Pid, Tid};
 
 use crate::branch::{REGISTER_COUNT, Registers};
 
@@ -46,9 +46,9 @@ pub enum Body<'a> {
     /// A task got a name; `exec` if by executing a program.
     Comm {
         /// Its process.
-        pid: u32,
+        pid: Pid,
         /// Its thread.
-        tid: u32,
+        tid: Tid,
         /// Whether it is a new program.
         exec: bool,
         /// The name's bytes.
@@ -57,20 +57,20 @@ pub enum Body<'a> {
     /// A task was born.
     Fork {
         /// Its process.
-        pid: u32,
+        pid: Pid,
         /// Its parent's process; the same if a thread was born.
-        parent_pid: u32,
+        parent_pid: Pid,
         /// Its thread.
-        tid: u32,
+        tid: Tid,
         /// The thread that made it.
-        parent_tid: u32,
+        parent_tid: Tid,
     },
     /// A task ended.
     Exit {
         /// Its process.
-        pid: u32,
+        pid: Pid,
         /// Its thread.
-        tid: u32,
+        tid: Tid,
     },
     /// The ring was full: this many records are missing.
     Lost(u64),
@@ -84,9 +84,6 @@ pub enum Body<'a> {
     Other(u32),
 }
 
-/// A CPU that is not known.
-pub const NO_CPU: u32 = u32::MAX;
-
 /// A sampled instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -95,11 +92,11 @@ pub struct Sample {
     /// The sampled instruction's virtual address.
     pub pc: u64,
     /// The process that ran, `u32::MAX` if it was past its end.
-    pub pid: u32,
+    pub pid: Pid,
     /// The thread.
-    pub tid: u32,
-    /// The CPU, as far as it is told; else [`NO_CPU`].
-    pub cpu: u32,
+    pub tid: Tid,
+    /// The CPU, where it is known.
+    pub cpu: Option<CpuId>,
     /// The user's registers, where they were sampled and the task had any. Apart: records are moved when they are sorted.
     pub registers: Option<Box<Registers>>,
 }
@@ -108,7 +105,7 @@ pub struct Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BranchStack<'a> {
     /// The process that ran.
-    pub pid: u32,
+    pub pid: Pid,
     /// Entries as the kernel wrote them.
     entries: &'a [u8],
 }
@@ -145,7 +142,7 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mmap<'a> {
     /// Whose.
-    pub pid: u32,
+    pub pid: Pid,
     /// First virtual address.
     pub start: u64,
     /// Bytes.
@@ -275,7 +272,7 @@ fn parse_sample(
     let (event_id, pc, pid, tid, time_ns) = fixed().ok_or(short)?;
     if has_branches(event_id) {
         let claimed = fields.u64().ok_or(short)?;
-        let stack = BranchStack { pid, entries: fields.0 };
+        let stack = BranchStack { pid: Pid(pid), entries: fields.0 };
         let bytes = usize::try_from(claimed).ok().and_then(|n| n.checked_mul(BranchEntry::BYTES));
         return match bytes {
             Some(bytes) if bytes == fields.0.len() => {
@@ -285,7 +282,8 @@ fn parse_sample(
         };
     }
     let registers = parse_registers(fields)?;
-    let sample = Sample { mode: Mode::from_misc(misc), pc, pid, tid, cpu: NO_CPU, registers };
+    let sample =
+        Sample { mode: Mode::from_misc(misc), pc, pid: Pid(pid), tid: Tid(tid), cpu: None, registers };
     Ok(Record { time_ns, event_id, body: Body::Sample(sample) })
 }
 
@@ -311,17 +309,22 @@ fn parse_body(kind: u32, misc: u16, mut fields: Fields<'_>) -> Option<Body<'_>> 
         abi::PERF_RECORD_MMAP2 => Body::Mmap(parse_mmap2(f, misc)?),
         abi::PERF_RECORD_COMM => {
             let exec = u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0;
-            Body::Comm { pid: f.u32()?, tid: f.u32()?, exec, comm: f.text() }
+            Body::Comm { pid: Pid(f.u32()?), tid: Tid(f.u32()?), exec, comm: f.text() }
         }
         abi::PERF_RECORD_FORK => {
             let (pid, parent_pid, tid, parent_tid, _time) =
                 (f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?);
-            Body::Fork { pid, parent_pid, tid, parent_tid }
+            Body::Fork {
+                pid: Pid(pid),
+                parent_pid: Pid(parent_pid),
+                tid: Tid(tid),
+                parent_tid: Tid(parent_tid),
+            }
         }
         abi::PERF_RECORD_EXIT => {
             let (pid, _parent_pid, tid, _parent_tid, _time) =
                 (f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?);
-            Body::Exit { pid, tid }
+            Body::Exit { pid: Pid(pid), tid: Tid(tid) }
         }
         abi::PERF_RECORD_LOST => Body::Lost((f.u64()?, f.u64()?).1),
         abi::PERF_RECORD_LOST_SAMPLES => Body::LostSamples(f.u64()?),
@@ -334,7 +337,7 @@ fn parse_mmap<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
     let (pid, _tid, start, length, file_offset) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
     let executable = u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_DATA == 0;
     let file = FileTag::Inode { major: 0, minor: 0, inode: 0 };
-    Some(Mmap { pid, start, length, file_offset, executable, file, path: f.text() })
+    Some(Mmap { pid: Pid(pid), start, length, file_offset, executable, file, path: f.text() })
 }
 
 fn parse_mmap2<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
@@ -349,7 +352,7 @@ fn parse_mmap2<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
         FileTag::Inode { major: tag.u32()?, minor: tag.u32()?, inode: tag.u64()? }
     };
     Some(Mmap {
-        pid,
+        pid: Pid(pid),
         start,
         length,
         file_offset,

@@ -6,6 +6,8 @@
 //! The kernel's own checks (kernel/events/core.c, `perf_event_open`) refuse by EACCES. EPERM comes from before them (a seccomp
 //! filter, as containers have) or behind (a security module, lockdown).
 
+use dwell_profile::Pid;
+
 use std::{fs, io, os::unix::fs::MetadataExt};
 
 use rustix::io::Errno;
@@ -18,7 +20,7 @@ pub enum Wanted {
     /// A command that we start.
     Command,
     /// A process that runs.
-    Process(u32),
+    Process(Pid),
 }
 
 const CAP_SYS_PTRACE: u32 = 19;
@@ -271,7 +273,7 @@ mod tests {
         let of = |owner, rights| Rights { target_user: Some(owner), ..rights };
         check(
             Errno::ACCESS,
-            Wanted::Process(1),
+            Wanted::Process(Pid(1)),
             of(0, rights(65534, 0, 2)),
             expect![
                 "process 1 is of user 0, and dwell lacks CAP_PERFMON and CAP_SYS_PTRACE; run as root or give dwell CAP_PERFMON"
@@ -279,7 +281,7 @@ mod tests {
         );
         check(
             Errno::ACCESS,
-            Wanted::Process(7),
+            Wanted::Process(Pid(7)),
             of(33, rights(1000, 0, -1)),
             expect![
                 "process 7 is of user 33, and dwell lacks CAP_PERFMON and CAP_SYS_PTRACE; run as user 33, or run as root or give dwell CAP_PERFMON"
@@ -287,7 +289,7 @@ mod tests {
         );
         check(
             Errno::ACCESS,
-            Wanted::Process(7),
+            Wanted::Process(Pid(7)),
             of(1000, rights(1000, 0, 1)),
             expect![
                 "Permission denied (os error 13): process 7 has gained rights, or forbids others to look at its memory; run as root or give dwell CAP_PERFMON"
@@ -317,7 +319,7 @@ mod tests {
 
     #[test]
     fn rights_are_read() {
-        let rights = Rights::now(Wanted::Process(std::process::id()));
+        let rights = Rights::now(Wanted::Process(Pid(std::process::id())));
         assert_eq!(rights.target_user, Some(rights.user));
         assert!(is_initial("         0          0 4294967295") && !is_initial("0 1000 1"));
         assert_eq!(chosen_lockdown("[none] integrity confidentiality"), None);

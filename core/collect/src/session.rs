@@ -9,7 +9,8 @@ use std::{
 };
 
 use dwell_profile::{
-    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventRecord, Scope, Unit, Writer, stacks_note,
+    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventRecord, Pid, Scope, Unit, Writer,
+    stacks_note,
 };
 use jiff::Timestamp;
 
@@ -201,7 +202,7 @@ impl Session {
 
     /// Takes in the processes that run already and starts sampling. Who is born, executes or maps meanwhile is told by the
     /// side band; of the whole machine no sample is taken before all are known.
-    pub fn start(&mut self, pids: impl FnOnce() -> Vec<u32>, tasks: &Tasks) -> Result<(), CollectError> {
+    pub fn start(&mut self, pids: impl FnOnce() -> Vec<Pid>, tasks: &Tasks) -> Result<(), CollectError> {
         let is_quiet = matches!(tasks, Tasks::All);
         if is_quiet {
             self.source.enable_side_band()?;

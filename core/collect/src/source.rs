@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, fmt, os::fd::BorrowedFd, time::Duration};
 
-use dwell_profile::{EventIndex, TableRecord};
+use dwell_profile::{CpuId, EventIndex, Pid, TableRecord};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
@@ -67,9 +67,9 @@ pub enum Tasks {
     /// Everybody's.
     All,
     /// Those of these processes, with what they were the parents of and will be, at once.
-    Running(Vec<u32>),
+    Running(Vec<Pid>),
     /// This process's and its children's, from its next exec on.
-    FromExec(u32),
+    FromExec(Pid),
 }
 
 /// What a source turned out to be able to do.
@@ -120,7 +120,7 @@ impl LossCause {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceTally {
     /// Samples by index of the event and CPU.
-    pub by_cpu: BTreeMap<(EventIndex, u32), u64>,
+    pub by_cpu: BTreeMap<(EventIndex, CpuId), u64>,
     /// What the kernel's table did, where there is one.
     pub table: Option<TableRecord>,
     /// Samples in the idle task, where they are counted.

@@ -19,7 +19,7 @@ use std::{
 };
 
 use dwell_image::{Arch, Flow, ImageAddress};
-use dwell_profile::WindowsRecord;
+use dwell_profile::{Pid, Tid, WindowsRecord};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -74,7 +74,7 @@ pub struct Windows {
     next_cpu_ns: f64,
     refusals: u32,
     /// By process.
-    blocks: FxHashMap<u32, Blocks>,
+    blocks: FxHashMap<Pid, Blocks>,
     record: WindowsRecord,
     random: Random,
 }
@@ -114,7 +114,7 @@ impl Windows {
     }
 
     /// A sample in user mode.
-    pub fn sample(&mut self, pid: u32, pc: u64) {
+    pub fn sample(&mut self, pid: Pid, pc: u64) {
         if self.blocks.len() >= PROCESSES_MAX && !self.blocks.contains_key(&pid) {
             self.blocks.clear(); // Most have ended.
         }
@@ -124,7 +124,7 @@ impl Windows {
     /// Counts windows of that thread if it is time: `cpu_ns` is the target's CPU time so far. Takes some 40 ms at most, or a
     /// few windows' [`WAIT`] where processors are scarce.
     /// The times are when windows began.
-    pub fn count(&mut self, pid: u32, tid: u32, cpu_ns: f64) -> Vec<(u64, RawWindow)> {
+    pub fn count(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) -> Vec<(u64, RawWindow)> {
         let is_due = cpu_ns >= self.next_cpu_ns && self.record.cost_ns as f64 <= self.budget * cpu_ns;
         if !self.is_on() || !is_due {
             return Vec::new();
@@ -157,7 +157,7 @@ impl Windows {
         windows
     }
 
-    fn one(&mut self, pid: u32, tid: u32, hottest: &[(u64, f64)]) -> Option<(u64, RawWindow)> {
+    fn one(&mut self, pid: Pid, tid: Tid, hottest: &[(u64, f64)]) -> Option<(u64, RawWindow)> {
         let places = self.draw_places(hottest);
         let begin_ns = now_ns();
         let counted = Breakpoints::set(tid, &places).and_then(|set| {
@@ -236,7 +236,7 @@ impl Blocks {
     }
 
     /// Looked for again when a quarter more samples have come.
-    fn hottest(&mut self, pid: u32) -> &[(u64, f64)] {
+    fn hottest(&mut self, pid: Pid) -> &[(u64, f64)] {
         if self.samples >= self.next.max(SAMPLES_MIN) {
             self.next = self.samples.saturating_add(self.samples / 4);
             self.find(pid);
@@ -244,7 +244,7 @@ impl Blocks {
         &self.hottest
     }
 
-    fn find(&mut self, pid: u32) {
+    fn find(&mut self, pid: Pid) {
         let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
         // Of 32-bit code it cannot be told here where a block ends.
         if File::open(format!("/proc/{pid}/exe")).is_ok_and(|exe| is_32_bit(&exe)) {
@@ -306,7 +306,8 @@ mod tests {
         for (offset, samples) in [(0, 10), (2, 30), (5, 20), (7, 25), (9, 4)] {
             (0..samples).for_each(|_| blocks.add(start + offset));
         }
-        let places: Vec<u64> = blocks.hottest(std::process::id()).iter().map(|(pc, _)| pc - start).collect();
+        let places: Vec<u64> =
+            blocks.hottest(Pid(std::process::id())).iter().map(|(pc, _)| pc - start).collect();
         assert_eq!(places, [5, 12]);
     }
 
@@ -331,6 +332,6 @@ mod tests {
         let mut windows = Windows::start(1.0);
         windows.execution_ns = f64::INFINITY;
         assert!(!windows.is_on());
-        assert_eq!(windows.count(1, 1, 1e9), []);
+        assert_eq!(windows.count(Pid(1), Tid(1), 1e9), []);
     }
 }

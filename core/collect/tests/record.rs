@@ -16,7 +16,7 @@ use dwell_collect::{
     CollectError, DaemonOptions, Progress, Rate, RecordOptions, Recorded, Renew, Stop, Target, daemon, flush,
     new_epoch, record, set_sampling, status,
 };
-use dwell_profile::{Database, DatabaseError, Epoch, Event, Scope, Writer};
+use dwell_profile::{Database, DatabaseError, Epoch, Event, Pid, Scope, Writer};
 
 const SPIN: &str = "DWELL_TEST_SPIN_MS";
 const NOBODY: &str = "DWELL_TEST_NOBODY_DB";
@@ -151,12 +151,12 @@ fn a_running_process_is_recorded_until_it_ends() {
     }
     let bench = bench();
     let mut child = spawn_spinning(&own_path());
-    let recorded = run(&bench.database, options(Target::Processes(vec![child.id()]), 1000)).unwrap();
+    let recorded = run(&bench.database, options(Target::Processes(vec![Pid(child.id())]), 1000)).unwrap();
     child.wait().unwrap();
-    assert_eq!(recorded.epoch.scope, Scope::Processes(vec![child.id()]));
+    assert_eq!(recorded.epoch.scope, Scope::Processes(vec![Pid(child.id())]));
     let (_, tallies) = only_event(&recorded.epoch);
     assert!(tallies.samples > 30 && tallies.lost == 0, "{tallies:?}");
-    let gone = run(&bench.database, options(Target::Processes(vec![child.id()]), 1000)).unwrap_err();
+    let gone = run(&bench.database, options(Target::Processes(vec![Pid(child.id())]), 1000)).unwrap_err();
     assert!(matches!(gone, CollectError::NoSuchProcess(_)), "{gone}");
 }
 
@@ -313,7 +313,7 @@ fn a_daemon_answers_flushes_and_changes_epochs() {
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     };
-    assert_eq!(first.pid, std::process::id());
+    assert_eq!(first.pid, Pid(std::process::id()));
     assert!(["kmod", "bpf", "perf"].contains(&first.backend.as_str()), "{}", first.backend);
     assert!(
         first.notes.iter().any(|n| n.starts_with(&format!("backend {}", first.backend))),
@@ -446,7 +446,7 @@ fn a_deleted_program_keeps_its_build_id() {
     fs::copy(own_path(), &exe).unwrap();
     let mut child = spawn_spinning(&exe);
     fs::remove_file(&exe).unwrap();
-    let recorded = run(&bench.database, options(Target::Processes(vec![child.id()]), 1000)).unwrap();
+    let recorded = run(&bench.database, options(Target::Processes(vec![Pid(child.id())]), 1000)).unwrap();
     child.wait().unwrap();
     let own = dwell_image::build_id_of_file(own_path()).unwrap().to_string();
     let stored = by_app_and_image(&bench.database, &recorded.epoch);

@@ -1,5 +1,7 @@
 //! Records: each type that is known, and bytes that are none.
 
+use dwell_profile::{Pid, Tid};
+
 use dwell_collect::{
     branch::REGISTER_COUNT,
     records::{Body, FileTag, Mode, Record, RecordError, parse_record, parse_record_of, split_record},
@@ -64,23 +66,26 @@ fn each_type_is_understood() {
     let Body::Sample(sample) = body(&corpus[0]) else { panic!() };
     assert_eq!(
         (sample.mode, sample.pc, sample.pid, sample.tid, sample.registers),
-        (Mode::User, 0x4000, 17, 34, None)
+        (Mode::User, 0x4000, Pid(17), Tid(34), None)
     );
     let Body::Sample(sample) = body(&corpus[1]) else { panic!() };
     let registers = sample.registers.unwrap().0;
     assert_eq!((sample.mode, registers[0], registers[8], registers[16]), (Mode::Kernel, 100, 108, 116));
     assert!(matches!(body(&corpus[2]), Body::Sample(s) if s.registers.is_none()));
     let Body::Mmap(mmap) = body(&corpus[3]) else { panic!() };
-    assert_eq!((mmap.pid, mmap.start, mmap.length, mmap.file_offset), (17, 0x40_0000, 0x1000, 0x2000));
+    assert_eq!((mmap.pid, mmap.start, mmap.length, mmap.file_offset), (Pid(17), 0x40_0000, 0x1000, 0x2000));
     assert_eq!((mmap.path, mmap.executable), (&b"/usr/bin/cat"[..], true));
     assert_eq!(mmap.file, FileTag::Inode { major: 254, minor: 1, inode: 99 });
     let Body::Mmap(mmap) = body(&corpus[4]) else { panic!() };
     let FileTag::BuildId(id) = mmap.file else { panic!() };
     assert_eq!((id.len(), &id[..4]), (20, &[1, 2, 3, 4][..]));
     assert!(matches!(body(&corpus[5]), Body::Mmap(m) if m.path == b"//anon" && m.executable));
-    assert_eq!(body(&corpus[6]), Body::Comm { pid: 17, tid: 34, exec: true, comm: b"cat" });
-    assert_eq!(body(&corpus[7]), Body::Fork { pid: 18, parent_pid: 17, tid: 35, parent_tid: 34 });
-    assert_eq!(body(&corpus[8]), Body::Exit { pid: 17, tid: 34 });
+    assert_eq!(body(&corpus[6]), Body::Comm { pid: Pid(17), tid: Tid(34), exec: true, comm: b"cat" });
+    assert_eq!(
+        body(&corpus[7]),
+        Body::Fork { pid: Pid(18), parent_pid: Pid(17), tid: Tid(35), parent_tid: Tid(34) }
+    );
+    assert_eq!(body(&corpus[8]), Body::Exit { pid: Pid(17), tid: Tid(34) });
     assert_eq!(body(&corpus[9]), Body::Lost(42));
     assert_eq!(body(&corpus[10]), Body::LostSamples(43));
     assert_eq!((body(&corpus[11]), body(&corpus[12])), (Body::Throttle, Body::Unthrottle));
@@ -131,7 +136,7 @@ fn branches_are_those_that_were_executed() {
         let record = parse_record_of(bytes, |id| id == 5)?;
         assert_eq!((record.time_ns, record.event_id), (77, 5));
         let Body::Branches(stack) = record.body else { panic!("{record:?}") };
-        assert_eq!(stack.pid, 17);
+        assert_eq!(stack.pid, Pid(17));
         Ok(stack.taken().collect())
     };
     let wrong_path = 1 << 24;

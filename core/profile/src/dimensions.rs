@@ -5,6 +5,8 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use crate::CpuId;
+
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
@@ -93,7 +95,7 @@ pub struct DimensionValues {
     /// The path of the control group. Empty: not known, or the kernel's own.
     pub cgroup: Option<Arc<str>>,
     /// The CPU's number.
-    pub cpu: Option<u32>,
+    pub cpu: Option<CpuId>,
 }
 
 impl DimensionValues {
@@ -109,7 +111,7 @@ impl DimensionValues {
 
     /// The order of a segment's rows.
     pub(crate) fn key(&self) -> (Option<&str>, Option<&str>, Option<u32>) {
-        (self.thread.as_deref(), self.cgroup.as_deref(), self.cpu)
+        (self.thread.as_deref(), self.cgroup.as_deref(), self.cpu.map(|cpu| cpu.0))
     }
 }
 

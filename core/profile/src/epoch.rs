@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{CollectorRecord, CountsRecord, Event, PathsRecord, Unit, WindowsRecord};
+use crate::{CollectorRecord, CountsRecord, Event, PathsRecord, Pid, Unit, WindowsRecord};
 
 /// An epoch's id: its start in UTC and a random tail, `20261121T110131Z-5f3a9c`. Ids sort by start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -116,7 +116,7 @@ pub enum Scope {
     /// Every CPU.
     System,
     /// These processes and their children.
-    Processes(Vec<u32>),
+    Processes(Vec<Pid>),
     /// A command and its children.
     Command(Vec<String>),
     /// A file or a table that was imported.

@@ -3,37 +3,50 @@
 //! Enters: numbers as the kernel writes them. Leaves: values of a type each, so that no room takes one for another. Never here:
 //! what any of them is doing.
 
-use std::fmt;
+use std::{fmt, num::ParseIntError, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
 /// A process by its number: what the kernel calls a thread group (`tgid`). The number is reused after the process has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
+#[repr(transparent)]
 pub struct Pid(pub u32);
 
 /// A thread by its number: what the kernel calls a task (`pid`). The first thread of a process has the process's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
+#[repr(transparent)]
 pub struct Tid(pub u32);
 
 /// A logical CPU by its number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
+#[repr(transparent)]
 pub struct CpuId(pub u32);
 
 /// A sampled event by its position in the list of events that a collection samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
+#[repr(transparent)]
 pub struct EventIndex(pub u8);
 
 impl Pid {
     /// The idle task of every CPU, which the kernel reports as process 0.
     pub const IDLE: Pid = Pid(0);
+    /// What the kernel reports as the process of a task that is past its end.
+    pub const ENDED: Pid = Pid(u32::MAX);
 
     /// Returns the first thread of the process, which has the same number.
     pub fn first_thread(self) -> Tid {
         Tid(self.0)
+    }
+}
+
+impl Tid {
+    /// Whether it is the first thread of the process, whose end is reported as the process's.
+    pub fn is_first_of(self, pid: Pid) -> bool {
+        self.0 == pid.0
     }
 }
 
@@ -59,5 +72,21 @@ impl fmt::Display for Tid {
 impl fmt::Display for CpuId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+impl FromStr for Pid {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Pid)
+    }
+}
+
+impl FromStr for Tid {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Tid)
     }
 }

@@ -47,7 +47,7 @@ fn scope(scope: &Scope) -> String {
     match scope {
         Scope::System => "system".to_owned(),
         Scope::Processes(pids) => {
-            let list = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+            let list = pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
             format!("pid {list}")
         }
         Scope::Command(words) => words.join(" "),

@@ -3,7 +3,7 @@
 //! Enters: rows of segments. Leaves: whether they are taken. Never here: images and domains, which are chosen among what was
 //! read ([`TopRequest`](crate::TopRequest)). Cost: once for each run of rows of one kind.
 
-use dwell_profile::{Dimension, DimensionSet, SampleRun};
+use dwell_profile::{CpuId, Dimension, DimensionSet, SampleRun};
 
 use crate::{QueryError, dimensions::container, selection::Selection};
 
@@ -35,7 +35,7 @@ impl SampleFilter {
             path.contains(part.as_str()) || container(path).is_some_and(|name| name.contains(part.as_str()))
         };
         self.thread.as_ref().is_none_or(is_thread)
-            && self.cpu.is_none_or(|cpu| values.cpu == Some(cpu))
+            && self.cpu.is_none_or(|cpu| values.cpu == Some(CpuId(cpu)))
             && self.cgroup.as_ref().is_none_or(is_cgroup)
     }
 

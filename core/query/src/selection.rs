@@ -86,7 +86,7 @@ impl DimensionValue {
     fn of(values: &DimensionValues, dimension: Dimension) -> Self {
         match dimension {
             Dimension::Thread => DimensionValue::Thread(values.thread.clone().unwrap_or_default()),
-            Dimension::Cpu => DimensionValue::Cpu(values.cpu),
+            Dimension::Cpu => DimensionValue::Cpu(values.cpu.map(|cpu| cpu.0)),
             Dimension::Cgroup => DimensionValue::Cgroup(values.cgroup.clone().unwrap_or_default()),
         }
     }

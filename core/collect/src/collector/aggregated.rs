@@ -8,13 +8,13 @@
 //! only; an *execution* has one executable, so one that is known to be another's id is out. What cannot be decided when it
 //! comes waits until the interval is over, by when its neighbours may have told more.
 
-use dwell_profile::CountedEvent;
+use dwell_profile::{CountedEvent, Pid};
 
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::{Cause, Collector, PID_GONE, PID_IDLE, Spot, code::RECIPES_OF_HOT_MAX};
+use super::{Cause, Collector, Spot, code::RECIPES_OF_HOT_MAX};
 use crate::{
     apps::ExecutionId,
     entries::{Entry, Interval, Place},
@@ -43,9 +43,9 @@ pub(super) struct Aggregated {
     /// Of this interval: whose an executable's entries with this first pid are.
     owners: FxHashMap<(u64, u32), Owner>,
     /// The same of entries in the kernel, by pid: the latest that was asked for. Until a record changes what the pid is.
-    owners_in_kernel: FxHashMap<u32, (u64, Owner)>,
+    owners_in_kernel: FxHashMap<Pid, (u64, Owner)>,
     /// What a pid was, where that is certain; as above.
-    lives: FxHashMap<u32, Rc<Lives>>,
+    lives: FxHashMap<Pid, Rc<Lives>>,
     /// Of this interval: a program's execution, where there is but one.
     sole: Option<FxHashMap<TargetIndex, Option<ExecutionId>>>,
     waiting: Vec<Entry>,
@@ -101,7 +101,7 @@ impl Aggregated {
     }
 
     /// A record may change what a pid is.
-    pub(super) fn forget_lives(&mut self, pid: u32) {
+    pub(super) fn forget_lives(&mut self, pid: Pid) {
         self.lives.remove(&pid);
         self.owners_in_kernel.remove(&pid);
     }
@@ -192,7 +192,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// The kernel tells what a process executes now.
-    pub(super) fn executes(&mut self, pid: u32, id: u64) {
+    pub(super) fn executes(&mut self, pid: Pid, id: u64) {
         let Some(process) = self.processes.get(pid) else { return };
         match process.program {
             Some(program) => self.aggregated.learn(id, (self.images.canonical(program), process.execution)),
@@ -203,7 +203,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// A pid may be an execution that was not known when the interval's entries so far were counted.
-    pub(super) fn meet(&mut self, pid: u32) {
+    pub(super) fn meet(&mut self, pid: Pid) {
         if self.aggregated.sole.is_some()
             && let Some(process) = self.processes.get(pid)
             && let Some((target, execution)) = self.candidate(process)
@@ -251,7 +251,7 @@ impl<H: Host> Collector<H> {
     /// Counts an entry, if it can be told now whose it is, or must be.
     fn settle(&mut self, entry: &Entry, now_or_never: bool) -> bool {
         // Of a table's entry neither thread nor group are told: no backend with tables offers them.
-        self.dimensions.see(&mut self.host, entry.pid, entry.pid, entry.cpu);
+        self.dimensions.see(&mut self.host, entry.pid, entry.pid.first_thread(), entry.cpu);
         match entry.place {
             Place::Executable { id, offset } => self.settle_in_executable(entry, id, offset, now_or_never),
             Place::Kernel { pc, executable: Some(id) } => {
@@ -293,7 +293,7 @@ impl<H: Host> Collector<H> {
     /// A distance from `mm->start_code` → offset in the file.
     fn program_place(
         &mut self,
-        pid: u32,
+        pid: Pid,
         target: TargetIndex,
         offset: u64,
     ) -> Result<(ImageIndex, u64), Cause> {
@@ -314,8 +314,8 @@ impl<H: Host> Collector<H> {
     }
 
     /// Whose an executable's entries are of which a pid was the first.
-    fn owner(&mut self, id: u64, pid: u32, offset: u64) -> Owner {
-        if let Some(owner) = self.aggregated.owners.get(&(id, pid)) {
+    fn owner(&mut self, id: u64, pid: Pid, offset: u64) -> Owner {
+        if let Some(owner) = self.aggregated.owners.get(&(id, pid.0)) {
             return *owner;
         }
         self.latest_execution(pid);
@@ -329,17 +329,17 @@ impl<H: Host> Collector<H> {
             self.aggregated.learn(id, candidate);
             self.keep_apart_by_process(id, candidate.0);
         }
-        self.aggregated.owners.insert((id, pid), owner);
+        self.aggregated.owners.insert((id, pid.0), owner);
         owner
     }
 
     /// As [`Collector::owner`], for a sample in the kernel, which teaches nothing: a process that executes a program has
     /// the new executable a while before that is told, perhaps in the next interval only. A file that is known decides.
-    fn owner_in_kernel(&mut self, id: u64, pid: u32) -> Owner {
+    fn owner_in_kernel(&mut self, id: u64, pid: Pid) -> Owner {
         if let Some((_, owner)) = self.aggregated.owners_in_kernel.get(&pid).filter(|(of, _)| *of == id) {
             return *owner;
         }
-        if let Some(owner) = self.aggregated.owners.get(&(id, pid)) {
+        if let Some(owner) = self.aggregated.owners.get(&(id, pid.0)) {
             return *owner;
         }
         self.latest_execution(pid);
@@ -359,7 +359,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// With the one candidate that it is certain to be, if it is but one.
-    fn find_owner(&mut self, id: u64, pid: u32) -> (Owner, Option<Candidate>) {
+    fn find_owner(&mut self, id: u64, pid: Pid) -> (Owner, Option<Candidate>) {
         let (mut candidates, all_known) = self.candidates(pid);
         let was = candidates.len();
         let known = &self.aggregated;
@@ -398,7 +398,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// The programs that a pid was in the interval, and whether those are all.
-    fn candidates(&self, pid: u32) -> (Vec<Candidate>, bool) {
+    fn candidates(&self, pid: Pid) -> (Vec<Candidate>, bool) {
         let mut candidates: Vec<Candidate> = Vec::new();
         let mut all_known = self.processes.is_complete(pid);
         for process in self.processes.ever(pid).filter(|p| !p.kernel_thread) {
@@ -416,7 +416,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// Looks at the programs of those that ran before we did: which of them are one and the same is known only then.
-    fn look_at_programs(&mut self, pid: u32) {
+    fn look_at_programs(&mut self, pid: Pid) {
         let new = |p: &Process| p.program.filter(|program| self.images.image_of(*program).is_none());
         let programs: Vec<TargetIndex> = self.processes.ever(pid).filter_map(new).collect();
         if !programs.is_empty() {
@@ -461,7 +461,7 @@ impl<H: Host> Collector<H> {
 
     /// What a pid executes, or did last in the interval. Who is not known is looked at; of one that ended in the interval all
     /// is known, and to take nobody for its successor would leave its entries without an owner.
-    fn latest_execution(&mut self, pid: u32) -> ExecutionId {
+    fn latest_execution(&mut self, pid: Pid) -> ExecutionId {
         let known = self.processes.ever(pid).next().map(|p| p.execution);
         known.unwrap_or_else(|| self.execution_of(pid))
     }
@@ -469,7 +469,7 @@ impl<H: Host> Collector<H> {
     /// Of a task without an executable: a kernel thread's, or the idle task's.
     fn only_execution(&mut self, entry: &Entry) -> ExecutionId {
         let now = self.latest_execution(entry.pid);
-        if entry.pid == PID_IDLE || self.processes.ever(entry.pid).all(|p| p.execution == now) {
+        if entry.pid == Pid::IDLE || self.processes.ever(entry.pid).all(|p| p.execution == now) {
             return now;
         }
         let threads = self.processes.ever(entry.pid).filter(|p| p.kernel_thread).map(|p| p.execution);
@@ -491,7 +491,7 @@ impl<H: Host> Collector<H> {
             }
         }
         let (place, execution) = match explained {
-            None if entry.pid == PID_GONE => (Err(Cause::NoTask), self.nobody),
+            None if entry.pid == Pid::ENDED => (Err(Cause::NoTask), self.nobody),
             None => (Err(self.why_not_mapped(entry.pid)), lives.execution),
             Some((place, execution)) if lives.complete && others.is_empty() => (Ok(place), execution),
             Some(_) if !now_or_never => return false,
@@ -506,7 +506,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// What a pid was, as far as the low half of its executable's id does not rule it out.
-    fn lives(&mut self, pid: u32, executable: u32) -> Rc<Lives> {
+    fn lives(&mut self, pid: Pid, executable: u32) -> Rc<Lives> {
         let known = self.aggregated.lives.get(&pid);
         if let Some(known) = known.filter(|lives| lives.executable == executable) {
             return known.clone();
@@ -523,7 +523,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// Its address spaces, each with its execution, as far as that is known now.
-    fn spaces(&self, pid: u32, executable: u32) -> Vec<(AddressSpace, CodeId, ExecutionId)> {
+    fn spaces(&self, pid: Pid, executable: u32) -> Vec<(AddressSpace, CodeId, ExecutionId)> {
         let space = |p: &Process| (p.space.clone(), p.code, p.execution);
         let mut all = self.processes.ever(pid);
         if let (Some(only), None) = (all.next(), all.next()) {

@@ -1,6 +1,8 @@
 //! Entries against a simulated kernel that aggregates: whatever forks, executes, dies and reuses pids within an interval, no
 //! sample may land on an image, application or instance that it was not of; of tables too small each is stored or told as lost.
 
+use dwell_profile::{CpuId, Pid};
+
 use std::collections::BTreeMap;
 
 use super::{
@@ -20,8 +22,8 @@ fn interval(since_ns: u64, until_ns: u64) -> Interval {
     Interval { since_ns, until_ns }
 }
 
-fn entry(place: Place, pid: u32, count: u64) -> Entry {
-    Entry { place, pid, event: EventIndex(0).into(), cpu: pid % 4, count }
+fn entry(place: Place, pid: Pid, count: u64) -> Entry {
+    Entry { place, pid, event: EventIndex(0).into(), cpu: Some(CpuId(pid.0 % 4)), count }
 }
 
 fn executable(id: u64, offset: u64) -> Place {
@@ -39,17 +41,17 @@ fn kernel(pc: u64, executable: Option<u64>) -> Place {
 fn aggregating() -> Collector<FakeHost> {
     let mut c = collector();
     c.keep_spaces();
-    c.discover([1]);
+    c.discover([Pid(1)]);
     c
 }
 
-fn map(c: &mut Collector<FakeHost>, time_ns: u64, pid: u32, start: u64, target: Target) {
+fn map(c: &mut Collector<FakeHost>, time_ns: u64, pid: Pid, start: u64, target: Target) {
     c.apply(time_ns, side(Side::Map { pid, start, length: PAGE, file_offset: 0, target }));
 }
 
 /// A child of init's executes a program.
-fn execute(c: &mut Collector<FakeHost>, time_ns: u64, pid: u32, path: &str) {
-    c.apply(time_ns, side(Side::Fork { pid, parent_pid: 1 }));
+fn execute(c: &mut Collector<FakeHost>, time_ns: u64, pid: Pid, path: &str) {
+    c.apply(time_ns, side(Side::Fork { pid, parent_pid: Pid(1) }));
     c.apply(time_ns, side(Side::Exec { pid, comm: "comm".into() }));
     map(c, time_ns, pid, 0x5000, file(path));
 }
@@ -57,23 +59,23 @@ fn execute(c: &mut Collector<FakeHost>, time_ns: u64, pid: u32, path: &str) {
 #[test]
 fn entries_find_what_their_pid_was_in_the_interval() {
     let mut c = aggregating();
-    execute(&mut c, 1, 9, "/bin/cc1");
-    map(&mut c, 1, 9, 0x8000, file("/lib/libc"));
-    c.apply(2, side(Side::Exit { pid: 9 }));
-    execute(&mut c, 3, 9, "/bin/as"); // The same pid: init's copy, then another program.
-    map(&mut c, 3, 9, 0x9000, file("/lib/libc"));
+    execute(&mut c, 1, Pid(9), "/bin/cc1");
+    map(&mut c, 1, Pid(9), 0x8000, file("/lib/libc"));
+    c.apply(2, side(Side::Exit { pid: Pid(9) }));
+    execute(&mut c, 3, Pid(9), "/bin/as"); // The same pid: init's copy, then another program.
+    map(&mut c, 3, Pid(9), 0x9000, file("/lib/libc"));
     let entries = [
-        entry(executable(7, 0x10), 1, 1),  // init, which was nothing else
-        entry(executable(77, 0x20), 9, 2), // cc1 or as: not known yet
-        entry(process(0x8004, 0), 9, 3),   // cc1's library
-        entry(process(0x9004, 0), 9, 4),   // as'
-        entry(process(0x5004, 0), 9, 5),   // either's
-        entry(kernel(KERNEL + 1, Some(7)), 1, 6),
-        entry(kernel(KERNEL + 2, None), 0, 7),
-        entry(kernel(KERNEL + 3, Some(77)), 9, 8),
-        entry(process(0x1234_5000, 0), 9, 9),
-        entry(executable(7, 0xffff_ffff), 1, 10),
-        entry(process(0x10, 0), 55, 11),
+        entry(executable(7, 0x10), Pid(1), 1),  // init, which was nothing else
+        entry(executable(77, 0x20), Pid(9), 2), // cc1 or as: not known yet
+        entry(process(0x8004, 0), Pid(9), 3),   // cc1's library
+        entry(process(0x9004, 0), Pid(9), 4),   // as'
+        entry(process(0x5004, 0), Pid(9), 5),   // either's
+        entry(kernel(KERNEL + 1, Some(7)), Pid(1), 6),
+        entry(kernel(KERNEL + 2, None), Pid(0), 7),
+        entry(kernel(KERNEL + 3, Some(77)), Pid(9), 8),
+        entry(process(0x1234_5000, 0), Pid(9), 9),
+        entry(executable(7, 0xffff_ffff), Pid(1), 10),
+        entry(process(0x10, 0), Pid(55), 11),
     ];
     c.apply_entries(&entries, interval(0, 4));
     c.end_interval(4);
@@ -103,10 +105,10 @@ fn a_second_execution_ends_the_claim_of_the_first() {
         execute(c, time_ns, pid, "/bin/cc1");
         c.apply(time_ns, side(Side::Executable { pid, id: 77 }));
     };
-    begin(&mut c, 1, 9);
-    c.apply_entries(&[entry(executable(77, 0x20), 9, 1)], interval(0, 2));
-    begin(&mut c, 3, 10);
-    c.apply_entries(&[entry(executable(77, 0x30), 9, 2)], interval(0, 4));
+    begin(&mut c, 1, Pid(9));
+    c.apply_entries(&[entry(executable(77, 0x20), Pid(9), 1)], interval(0, 2));
+    begin(&mut c, 3, Pid(10));
+    c.apply_entries(&[entry(executable(77, 0x30), Pid(9), 2)], interval(0, 4));
     c.end_interval(4);
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#1 1", "cpu-clock /bin/cc1+30 cc1#0 2"]);
 }
@@ -114,22 +116,22 @@ fn a_second_execution_ends_the_claim_of_the_first() {
 #[test]
 fn a_program_named_in_two_ways_is_one() {
     let mut c = aggregating();
-    execute(&mut c, 1, 9, "/bin/cc1");
-    c.apply(1, side(Side::Executable { pid: 9, id: 77 }));
+    execute(&mut c, 1, Pid(9), "/bin/cc1");
+    c.apply(1, side(Side::Executable { pid: Pid(9), id: 77 }));
     // Once more, named as /proc would: by its inode.
-    c.apply(2, side(Side::Exec { pid: 9, comm: "cc1".into() }));
+    c.apply(2, side(Side::Exec { pid: Pid(9), comm: "cc1".into() }));
     let tag = OwnedTag::Inode { device: 1, inode: 2, version: None };
-    map(&mut c, 2, 9, 0x5000, Target::File { path: "/bin/cc1".into(), deleted: false, tag });
-    c.apply(2, side(Side::Executable { pid: 9, id: 77 }));
-    c.apply_entries(&[entry(executable(77, 0x20), 9, 3)], interval(0, 3));
+    map(&mut c, 2, Pid(9), 0x5000, Target::File { path: "/bin/cc1".into(), deleted: false, tag });
+    c.apply(2, side(Side::Executable { pid: Pid(9), id: 77 }));
+    c.apply_entries(&[entry(executable(77, 0x20), Pid(9), 3)], interval(0, 3));
     c.end_interval(3);
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#0 3"]);
     // A copy of it under another name is the same image, but another application.
     for (pid, path, id) in [(10, "/bin/cc1", 77), (11, "/opt/copy", 88)] {
-        execute(&mut c, 4, pid, path);
-        c.apply(4, side(Side::Executable { pid, id }));
+        execute(&mut c, 4, Pid(pid), path);
+        c.apply(4, side(Side::Executable { pid: Pid(pid), id }));
     }
-    let entries = [entry(executable(77, 0x30), 10, 4), entry(executable(88, 0x30), 11, 5)];
+    let entries = [entry(executable(77, 0x30), Pid(10), 4), entry(executable(88, 0x30), Pid(11), 5)];
     c.apply_entries(&entries, interval(3, 5));
     c.end_interval(5);
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+30 cc1#0 4", "cpu-clock /bin/cc1+30 copy#1 5"]);
@@ -139,19 +141,19 @@ fn a_program_named_in_two_ways_is_one() {
 #[test]
 fn an_id_once_learned_decides() {
     let mut c = aggregating();
-    execute(&mut c, 1, 8, "/bin/cc1");
-    c.apply_entries(&[entry(executable(77, 0x20), 8, 1)], interval(0, 2));
+    execute(&mut c, 1, Pid(8), "/bin/cc1");
+    c.apply_entries(&[entry(executable(77, 0x20), Pid(8), 1)], interval(0, 2));
     c.end_interval(2); // cc1 or init's copy, of which the first id is not known.
     assert_eq!(c.unknown().ambiguous, 1);
     // 8 is nothing but cc1 now; 9 is two programs, one after the other.
-    execute(&mut c, 3, 9, "/bin/cc1");
-    execute(&mut c, 4, 9, "/bin/as");
+    execute(&mut c, 3, Pid(9), "/bin/cc1");
+    execute(&mut c, 4, Pid(9), "/bin/as");
     let known = 77_u64 as u32;
     let entries = [
-        entry(executable(77, 0x30), 9, 2), // Waits until the next one has told.
-        entry(executable(77, 0x20), 8, 1),
-        entry(process(0x5010, known), 9, 3),
-        entry(executable(77, 0x40), 55, 4), // A pid that nobody knows: the file is known all the same.
+        entry(executable(77, 0x30), Pid(9), 2), // Waits until the next one has told.
+        entry(executable(77, 0x20), Pid(8), 1),
+        entry(process(0x5010, known), Pid(9), 3),
+        entry(executable(77, 0x40), Pid(55), 4), // A pid that nobody knows: the file is known all the same.
     ];
     c.apply_entries(&entries, interval(2, 5));
     c.end_interval(5);
@@ -167,14 +169,14 @@ fn an_id_once_learned_decides() {
 #[test]
 fn instances_are_told_where_one_lived_alone() {
     let mut c = aggregating();
-    c.apply_entries(&[entry(executable(7, 0), 1, 1)], interval(0, 1));
+    c.apply_entries(&[entry(executable(7, 0), Pid(1), 1)], interval(0, 1));
     c.end_interval(1);
-    execute(&mut c, 2, 9, "/bin/cc1");
+    execute(&mut c, 2, Pid(9), "/bin/cc1");
     c.end_interval(3);
-    c.apply_entries(&[entry(executable(77, 0), 9, 1)], interval(3, 4));
+    c.apply_entries(&[entry(executable(77, 0), Pid(9), 1)], interval(3, 4));
     c.end_interval(4);
-    execute(&mut c, 5, 10, "/bin/cc1");
-    c.apply_entries(&[entry(executable(77, 0), 9, 1)], interval(4, 6));
+    execute(&mut c, 5, Pid(10), "/bin/cc1");
+    c.apply_entries(&[entry(executable(77, 0), Pid(9), 1)], interval(4, 6));
     c.end_interval(6);
     assert_eq!(
         told(&c.take()),
@@ -185,12 +187,12 @@ fn instances_are_told_where_one_lived_alone() {
 #[test]
 fn what_a_mapping_hid_explains_its_interval() {
     let mut c = aggregating();
-    map(&mut c, 1, 1, 0x9000, file("/lib/old"));
+    map(&mut c, 1, Pid(1), 0x9000, file("/lib/old"));
     c.end_interval(2);
-    map(&mut c, 3, 1, 0x9000, file("/lib/new"));
-    c.apply_entries(&[entry(process(0x9001, 0), 1, 1)], interval(2, 4));
+    map(&mut c, 3, Pid(1), 0x9000, file("/lib/new"));
+    c.apply_entries(&[entry(process(0x9001, 0), Pid(1), 1)], interval(2, 4));
     c.end_interval(4);
-    c.apply_entries(&[entry(process(0x9001, 0), 1, 1)], interval(4, 5));
+    c.apply_entries(&[entry(process(0x9001, 0), Pid(1), 1)], interval(4, 5));
     c.end_interval(5);
     assert_eq!(told(&c.take()), ["cpu-clock /lib/new+1 init#1 1", "cpu-clock unknown+9001 unknown#0 1"]);
     assert_eq!(c.unknown().ambiguous, 1);
@@ -200,12 +202,15 @@ fn what_a_mapping_hid_explains_its_interval() {
 #[test]
 fn samples_in_exec_teach_nothing() {
     let mut c = aggregating();
-    c.apply(1, side(Side::Fork { pid: 9, parent_pid: 1 }));
-    c.apply_entries(&[entry(kernel(KERNEL + 1, Some(77)), 9, 1)], interval(0, 2));
+    c.apply(1, side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }));
+    c.apply_entries(&[entry(kernel(KERNEL + 1, Some(77)), Pid(9), 1)], interval(0, 2));
     c.end_interval(2);
-    execute(&mut c, 3, 9, "/bin/cc1");
+    execute(&mut c, 3, Pid(9), "/bin/cc1");
     c.end_interval(4);
-    c.apply_entries(&[entry(executable(77, 0x20), 9, 2), entry(executable(7, 0x10), 1, 3)], interval(4, 5));
+    c.apply_entries(
+        &[entry(executable(77, 0x20), Pid(9), 2), entry(executable(7, 0x10), Pid(1), 3)],
+        interval(4, 5),
+    );
     c.end_interval(5);
     let told = told(&c.take());
     assert!(told.contains(&"cpu-clock /bin/cc1+20 cc1#1 2".to_owned()), "{told:?}");
@@ -215,11 +220,11 @@ fn samples_in_exec_teach_nothing() {
 #[test]
 fn what_is_kept_of_a_pid_ends_with_its_next_record() {
     let mut c = aggregating();
-    execute(&mut c, 1, 9, "/bin/cc1");
+    execute(&mut c, 1, Pid(9), "/bin/cc1");
     c.end_interval(2); // From here on it was one thing only, which is kept.
-    c.apply_entries(&[entry(process(0x5004, 0), 9, 1)], interval(2, 3));
-    map(&mut c, 3, 9, 0x8000, file("/lib/libc"));
-    c.apply_entries(&[entry(process(0x8004, 0), 9, 2)], interval(2, 4));
+    c.apply_entries(&[entry(process(0x5004, 0), Pid(9), 1)], interval(2, 3));
+    map(&mut c, 3, Pid(9), 0x8000, file("/lib/libc"));
+    c.apply_entries(&[entry(process(0x8004, 0), Pid(9), 2)], interval(2, 4));
     c.end_interval(4);
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+4 cc1#1 1", "cpu-clock /lib/libc+4 cc1#1 2"]);
 }
@@ -228,13 +233,13 @@ fn what_is_kept_of_a_pid_ends_with_its_next_record() {
 #[test]
 fn what_is_kept_of_a_pid_in_the_kernel_ends_with_its_next_record() {
     let mut c = aggregating();
-    execute(&mut c, 1, 9, "/bin/cc1");
+    execute(&mut c, 1, Pid(9), "/bin/cc1");
     c.end_interval(2); // From here on it was one program only, which is kept.
-    c.apply_entries(&[entry(kernel(KERNEL + 1, Some(88)), 9, 1)], interval(2, 3));
-    c.apply(3, side(Side::Exec { pid: 9, comm: "comm".into() }));
-    map(&mut c, 3, 9, 0x5000, file("/bin/as"));
-    c.apply(3, side(Side::Executable { pid: 9, id: 88 }));
-    c.apply_entries(&[entry(kernel(KERNEL + 1, Some(88)), 9, 2)], interval(2, 4));
+    c.apply_entries(&[entry(kernel(KERNEL + 1, Some(88)), Pid(9), 1)], interval(2, 3));
+    c.apply(3, side(Side::Exec { pid: Pid(9), comm: "comm".into() }));
+    map(&mut c, 3, Pid(9), 0x5000, file("/bin/as"));
+    c.apply(3, side(Side::Executable { pid: Pid(9), id: 88 }));
+    c.apply_entries(&[entry(kernel(KERNEL + 1, Some(88)), Pid(9), 2)], interval(2, 4));
     c.end_interval(4);
     assert_eq!(told(&c.take()), ["cpu-clock kernel+1 as#1 2", "cpu-clock kernel+1 cc1#1 1"]);
 }
@@ -242,10 +247,11 @@ fn what_is_kept_of_a_pid_in_the_kernel_ends_with_its_next_record() {
 #[test]
 fn a_module_has_what_was_sampled_while_it_was_there() {
     let mut c = aggregating();
-    let (known, waits) = (entry(kernel(MODULE + 4, None), 1, 3), entry(kernel(MODULE + 8, Some(77)), 88, 5));
+    let (known, waits) =
+        (entry(kernel(MODULE + 4, None), Pid(1), 3), entry(kernel(MODULE + 8, Some(77)), Pid(88), 5));
     c.apply_entries(&[known, waits], interval(2, 40));
     let after_ns = MODULE_UNTIL_NS + 10;
-    execute(&mut c, after_ns, 9, "/bin/cc1");
+    execute(&mut c, after_ns, Pid(9), "/bin/cc1");
     c.end_interval(after_ns);
     c.apply_entries(&[known], interval(after_ns, after_ns + 10));
     c.end_interval(after_ns + 10);
@@ -261,17 +267,17 @@ fn a_module_has_what_was_sampled_while_it_was_there() {
 fn the_dead_count_until_their_interval_is_over_and_are_forgotten_with_it() {
     let mut c = aggregating();
     let dead = 5000_u32;
-    (10..dead).for_each(|pid| execute(&mut c, 1, pid, "/bin/cc1"));
+    (10..dead).for_each(|pid| execute(&mut c, 1, Pid(pid), "/bin/cc1"));
     c.end_interval(2); // What they were before they executed it is forgotten.
-    (10..dead).for_each(|pid| c.apply(3, side(Side::Exit { pid })));
+    (10..dead).for_each(|pid| c.apply(3, side(Side::Exit { pid: Pid(pid) })));
     assert!(c.is_past_long() && c.tracked().0 > 4900);
     let until_ns = 10_000_000_000; // Long after.
     // Memory was full meanwhile, so what was counted was stored.
     c.reap(until_ns - 1);
     assert!(c.is_past_long() && c.tracked().0 == 1, "they are the past now");
-    let pids: Vec<Entry> = (10..dead).map(|pid| entry(process(0x5004, 0), pid, 1)).collect();
+    let pids: Vec<Entry> = (10..dead).map(|pid| entry(process(0x5004, 0), Pid(pid), 1)).collect();
     c.apply_entries(&pids, interval(2, until_ns));
-    let own = [entry(executable(77, 0x20), 99, 5), entry(kernel(KERNEL + 3, Some(77)), 88, 7)];
+    let own = [entry(executable(77, 0x20), Pid(99), 5), entry(kernel(KERNEL + 3, Some(77)), Pid(88), 7)];
     c.apply_entries(&own, interval(2, until_ns));
     c.end_interval(until_ns);
     assert!(!c.is_past_long() && c.tracked().0 == 1);
@@ -285,7 +291,7 @@ fn the_dead_count_until_their_interval_is_over_and_are_forgotten_with_it() {
 fn executions_that_nobody_refers_to_are_forgotten_when_they_are_many() {
     let mut c = aggregating();
     for time_ns in 0..EXECUTIONS_MAX as u64 {
-        execute(&mut c, 3 * time_ns, 9, "/bin/cc1");
+        execute(&mut c, 3 * time_ns, Pid(9), "/bin/cc1");
         assert!(!c.has_many_executions() || time_ns > EXECUTIONS_MAX as u64 / 2);
     }
     assert!(c.has_many_executions());
@@ -297,10 +303,10 @@ fn executions_that_nobody_refers_to_are_forgotten_when_they_are_many() {
 #[test]
 fn a_flush_within_an_interval_keeps_names() {
     let mut c = aggregating();
-    execute(&mut c, 1, 8, "/bin/cc1");
-    execute(&mut c, 1, 9, "/bin/cc1");
+    execute(&mut c, 1, Pid(8), "/bin/cc1");
+    execute(&mut c, 1, Pid(9), "/bin/cc1");
     c.end_interval(2);
-    let both = [entry(executable(77, 0x20), 8, 1)];
+    let both = [entry(executable(77, 0x20), Pid(8), 1)];
     c.apply_entries(&both, interval(2, 3));
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#0 1"]);
     c.reap(3);
@@ -313,13 +319,13 @@ fn a_flush_within_an_interval_keeps_names() {
 #[test]
 fn a_process_that_is_forgotten_keeps_its_program() {
     let mut c = aggregating();
-    execute(&mut c, 1, 7, "/bin/cc1");
+    execute(&mut c, 1, Pid(7), "/bin/cc1");
     c.end_interval(2);
     c.take();
     c.reap(2);
     assert!(c.processes.forget_least_recent(0) > 0);
     c.sweep_images();
-    c.apply_entries(&[entry(executable(9, 0x20), 7, 1)], interval(2, 4));
+    c.apply_entries(&[entry(executable(9, 0x20), Pid(7), 1)], interval(2, 4));
     c.end_interval(4);
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#1 1"]);
 }
@@ -350,8 +356,8 @@ impl Table {
     const SPILLED_MAX: usize = 12;
 
     /// Counts a sample; how many were lost for it.
-    fn count(&mut self, place: Place, key_pid: u32, pid: u32) -> u64 {
-        self.places.entry((place, key_pid)).or_insert((pid, 0)).1 += 1;
+    fn count(&mut self, place: Place, key_pid: u32, pid: Pid) -> u64 {
+        self.places.entry((place, key_pid)).or_insert((pid.0, 0)).1 += 1;
         if self.places.len() <= Self::PLACES_MAX {
             return 0;
         }
@@ -359,14 +365,14 @@ impl Table {
         if self.spilled.len() == Self::SPILLED_MAX {
             return count;
         }
-        self.spilled.push(entry(place, first_pid, count));
+        self.spilled.push(entry(place, Pid(first_pid), count));
         0
     }
 }
 
 #[derive(Default)]
 struct Machine {
-    processes: BTreeMap<u32, Running>,
+    processes: BTreeMap<Pid, Running>,
     instances: BTreeMap<u64, u32>,
     tables: [Table; 3],
     truth: BTreeMap<(String, String), u64>,
@@ -377,25 +383,25 @@ struct Machine {
 
 impl Machine {
     fn step(&mut self, random: &mut Random, told_bits: bool) -> Vec<Side> {
-        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        let pids: Vec<Pid> = self.processes.keys().copied().collect();
         let pid = pids[random.below(pids.len() as u64) as usize];
         match random.below(24) {
             0 => {
                 let child = 2 + random.below(10) as u32;
-                if self.processes.contains_key(&child) {
+                if self.processes.contains_key(&Pid(child)) {
                     return Vec::new();
                 }
-                self.processes.insert(child, self.processes[&pid].clone());
-                vec![Side::Fork { pid: child, parent_pid: pid }]
+                self.processes.insert(Pid(child), self.processes[&pid].clone());
+                vec![Side::Fork { pid: Pid(child), parent_pid: pid }]
             }
-            1 if pid != 1 => self.exec(pid, 1 + random.below(3)),
+            1 if pid != Pid(1) => self.exec(pid, 1 + random.below(3)),
             2 => {
                 let (page, library) = (8 + random.below(12), format!("/lib/{}", random.below(4)));
                 self.processes.get_mut(&pid).unwrap().pages.insert(page, (library.clone(), 0));
                 let target = file(&library);
                 vec![Side::Map { pid, start: page * PAGE, length: PAGE, file_offset: 0, target }]
             }
-            3 if pid != 1 => {
+            3 if pid != Pid(1) => {
                 self.processes.remove(&pid);
                 vec![Side::Exit { pid }]
             }
@@ -406,18 +412,18 @@ impl Machine {
         }
     }
 
-    fn exec(&mut self, pid: u32, program: u64) -> Vec<Side> {
+    fn exec(&mut self, pid: Pid, program: u64) -> Vec<Side> {
         let instance = self.instances.entry(program).or_default();
         *instance += 1;
         let path = format!("/bin/prog{program}");
         let pages = (0..PROGRAM_PAGES).map(|i| (1 + i, (path.clone(), i * PAGE))).collect();
-        self.processes.insert(pid, Running { pages, program, instance: *instance });
+        self.processes.insert(Pid(pid.0), Running { pages, program, instance: *instance });
         let length = PROGRAM_PAGES * PAGE;
         let map = Side::Map { pid, start: PAGE, length, file_offset: 0, target: file(&path) };
         vec![Side::Exec { pid, comm: "comm".into() }, map]
     }
 
-    fn sample(&mut self, pid: u32, random: &mut Random, told_bits: bool) {
+    fn sample(&mut self, pid: Pid, random: &mut Random, told_bits: bool) {
         let running = &self.processes[&pid];
         let at = random.below(running.pages.len() as u64) as usize;
         let (page, (path, offset)) = running.pages.iter().nth(at).unwrap();
@@ -425,17 +431,17 @@ impl Machine {
         let bits = if told_bits { running.id() as u32 } else { 0 };
         let in_kernel = random.below(8) == 0;
         let (place, key_pid, told) = if in_kernel {
-            (kernel(KERNEL + within, Some(running.id())), 0, format!("kernel+{within:x}"))
+            (kernel(KERNEL + within, Some(running.id())), Pid::IDLE, format!("kernel+{within:x}"))
         } else if *page <= PROGRAM_PAGES {
             let place = executable(running.id(), (page - 1) * PAGE + within);
-            (place, 0, format!("{path}+{:x}", offset + within))
+            (place, Pid::IDLE, format!("{path}+{:x}", offset + within))
         } else {
             (process(page * PAGE + within, bits), pid, format!("{path}+{:x}", offset + within))
         };
         let name = if running.program == 0 { "init".to_owned() } else { format!("prog{}", running.program) };
         let app = format!("{name}#{}", running.instance);
         let cpu = random.below(self.tables.len() as u64) as usize;
-        self.lost += self.tables[cpu].count(place, key_pid, pid);
+        self.lost += self.tables[cpu].count(place, key_pid.0, pid);
         *self.truth.entry((told, app)).or_default() += 1;
         self.samples += 1;
     }
@@ -448,7 +454,7 @@ impl Machine {
     /// What the tables hold.
     fn drain(&mut self) -> Vec<Entry> {
         let places = self.tables.iter_mut().flat_map(|table| std::mem::take(&mut table.places));
-        places.map(|((place, _), (first_pid, count))| entry(place, first_pid, count)).collect()
+        places.map(|((place, _), (first_pid, count))| entry(place, Pid(first_pid), count)).collect()
     }
 
     fn tell_losses(&mut self) -> Side {
@@ -483,7 +489,7 @@ fn simulate(seed: u64, told_bits: bool) -> [u64; 3] {
     let mut random = Random(seed);
     let init = BTreeMap::from([(1, ("/bin/init".to_owned(), 0))]);
     let mut machine = Machine::default();
-    machine.processes.insert(1, Running { pages: init, program: 0, instance: 1 });
+    machine.processes.insert(Pid(1), Running { pages: init, program: 0, instance: 1 });
     let mut c = aggregating();
     let (mut now, mut since) = (0, 0);
     while now < 6000 {

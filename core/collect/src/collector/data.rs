@@ -10,7 +10,7 @@
 //! [`Event::DATA`]: dwell_profile::Event::DATA
 //! [`Event::DATA_PAGE`]: dwell_profile::Event::DATA_PAGE
 
-use dwell_profile::{DerivedEvent, ImageId, ImageKind};
+use dwell_profile::{DerivedEvent, ImageId, ImageKind, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Collector, Spot, code::read_code};
@@ -44,7 +44,7 @@ const RSP: u8 = 4;
 pub(super) struct Data {
     wanted: bool,
     operands: FxHashMap<(ImageIndex, u64), Operand>,
-    processes: FxHashMap<u32, Memory>,
+    processes: FxHashMap<Pid, Memory>,
     addresses: FxHashSet<(ImageIndex, u64)>,
     names: FxHashMap<String, ImageIndex>,
 }
@@ -77,7 +77,7 @@ enum What {
 
 impl Data {
     /// The pid is another process, or none, from now on.
-    pub(super) fn forget(&mut self, pid: u32) {
+    pub(super) fn forget(&mut self, pid: Pid) {
         self.processes.remove(&pid);
     }
 
@@ -136,7 +136,7 @@ impl<H: Host> Collector<H> {
     /// What lies at an address: an image and a distance in it, and whether to the byte or the page.
     fn datum(
         &mut self,
-        pid: u32,
+        pid: Pid,
         execution: ExecutionId,
         address: u64,
         registers: &Registers,
@@ -173,13 +173,13 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    fn area(&self, pid: u32, address: u64) -> Option<&Area> {
+    fn area(&self, pid: Pid, address: u64) -> Option<&Area> {
         let areas = &self.data.processes.get(&pid)?.areas;
         let at = areas.partition_point(|area| area.end <= address);
         areas.get(at).filter(|area| area.start <= address)
     }
 
-    fn look_at_memory(&mut self, pid: u32, execution: ExecutionId, now_ns: u64) {
+    fn look_at_memory(&mut self, pid: Pid, execution: ExecutionId, now_ns: u64) {
         if self.data.processes.len() >= PROCESSES_MAX {
             self.data.processes.clear();
         }
@@ -223,7 +223,7 @@ impl<H: Host> Collector<H> {
         &mut self,
         regions: &[Region],
         region: &Region,
-        pid: u32,
+        pid: Pid,
         execution: ExecutionId,
     ) -> Option<ImageIndex> {
         let code = regions.iter().find(|r| r.is_executable && r.name == region.name)?;

@@ -1,5 +1,7 @@
 //! What samples refer to, by registers and a process's mappings as they are simulated.
 
+use dwell_profile::CpuId;
+
 use super::{
     tests::{collector, told},
     *,
@@ -36,7 +38,7 @@ mod on_x86_64 {
     fn prepared() -> Collector<FakeHost> {
         let mut c = collector();
         c.keep_data();
-        c.discover([1]);
+        c.discover([Pid(1)]);
         c
     }
 
@@ -51,8 +53,8 @@ mod on_x86_64 {
         c.apply(
             0,
             Item::Sample(
-                dwell_profile::EventIndex(0),
-                Sample { mode: Mode::User, pc, pid: 1, tid: 1, cpu: 0, registers },
+                EventIndex(0),
+                Sample { mode: Mode::User, pc, pid: Pid(1), tid: Tid(1), cpu: Some(CpuId(0)), registers },
             ),
         );
     }

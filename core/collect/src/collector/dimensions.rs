@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use dwell_profile::{Dimension, DimensionSet, DimensionValues};
+use dwell_profile::{CpuId, Dimension, DimensionSet, DimensionValues, Pid, Tid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{host::Host, records::NO_CPU};
+use crate::host::Host;
 
 /// Names that are told apart in an epoch, of threads and of groups; what comes later is [`OTHERS`].
 const NAMES_MAX: usize = 1 << 12;
@@ -33,8 +33,8 @@ impl ValuesIndex {
 pub(super) struct Dimensions {
     wanted: DimensionSet,
     /// By thread; `None`: to be looked up.
-    threads: FxHashMap<u32, Arc<str>>,
-    groups: FxHashMap<u32, Group>,
+    threads: FxHashMap<Tid, Arc<str>>,
+    groups: FxHashMap<Pid, Group>,
     names: FxHashSet<Arc<str>>,
     index: FxHashMap<Arc<DimensionValues>, u32>,
     values: Vec<Arc<DimensionValues>>,
@@ -74,14 +74,14 @@ impl Dimensions {
     }
 
     /// What is counted next is of this thread, on this CPU.
-    pub(super) fn see(&mut self, host: &mut impl Host, pid: u32, tid: u32, cpu: u32) {
+    pub(super) fn see(&mut self, host: &mut impl Host, pid: Pid, tid: Tid, cpu: Option<CpuId>) {
         if self.wanted.is_empty() {
             return;
         }
         let values = DimensionValues {
             thread: self.wanted.has(Dimension::Thread).then(|| self.thread(host, pid, tid)),
             cgroup: self.wanted.has(Dimension::Cgroup).then(|| self.group(host, pid)),
-            cpu: Some(cpu).filter(|cpu| self.wanted.has(Dimension::Cpu) && *cpu != NO_CPU),
+            cpu: cpu.filter(|_| self.wanted.has(Dimension::Cpu)),
         };
         self.current = ValuesIndex(match self.index.get(&values) {
             Some(at) => *at,
@@ -94,7 +94,7 @@ impl Dimensions {
         });
     }
 
-    fn thread(&mut self, host: &mut impl Host, pid: u32, tid: u32) -> Arc<str> {
+    fn thread(&mut self, host: &mut impl Host, pid: Pid, tid: Tid) -> Arc<str> {
         if let Some(name) = self.threads.get(&tid) {
             return name.clone();
         }
@@ -105,7 +105,7 @@ impl Dimensions {
         name
     }
 
-    fn group(&mut self, host: &mut impl Host, pid: u32) -> Arc<str> {
+    fn group(&mut self, host: &mut impl Host, pid: Pid) -> Arc<str> {
         let known = self.groups.get(&pid);
         let is_fresh = |group: &&Group| self.now_ns.saturating_sub(group.looked_ns) < GROUP_AGE_MAX_NS;
         if let Some(group) = known.filter(is_fresh) {
@@ -130,13 +130,13 @@ impl Dimensions {
     }
 
     /// A thread was born: it is called as its parent is.
-    pub(super) fn begin_thread(&mut self, host: &mut impl Host, tid: u32, parent_pid: u32, parent_tid: u32) {
+    pub(super) fn begin_thread(&mut self, host: &mut impl Host, tid: Tid, parent_pid: Pid, parent_tid: Tid) {
         let name = self.thread(host, parent_pid, parent_tid);
         self.threads.insert(tid, name);
     }
 
     /// A thread took a name.
-    pub(super) fn name_thread(&mut self, tid: u32, name: &str) {
+    pub(super) fn name_thread(&mut self, tid: Tid, name: &str) {
         if self.wanted.has(Dimension::Thread) {
             let name = self.name(name);
             self.threads.insert(tid, name);
@@ -144,12 +144,12 @@ impl Dimensions {
     }
 
     /// A thread has ended.
-    pub(super) fn end_thread(&mut self, tid: u32) {
+    pub(super) fn end_thread(&mut self, tid: Tid) {
         self.threads.remove(&tid);
     }
 
     /// A process was born: in its parent's group, until it is looked at.
-    pub(super) fn fork(&mut self, host: &mut impl Host, pid: u32, parent_pid: u32) {
+    pub(super) fn fork(&mut self, host: &mut impl Host, pid: Pid, parent_pid: Pid) {
         if self.wanted.has(Dimension::Cgroup) {
             let path = self.group(host, parent_pid);
             self.groups.insert(pid, Group { path, looked_ns: 0 });
@@ -157,8 +157,8 @@ impl Dimensions {
     }
 
     /// A process executes a program: whoever starts services and containers moves them before.
-    pub(super) fn exec(&mut self, pid: u32, comm: &str) {
-        self.name_thread(pid, comm);
+    pub(super) fn exec(&mut self, pid: Pid, comm: &str) {
+        self.name_thread(pid.first_thread(), comm);
         if let Some(group) = self.groups.get_mut(&pid) {
             group.looked_ns = 0;
         }
@@ -177,7 +177,7 @@ impl Dimensions {
     }
 
     /// Forgets processes that are not there any more.
-    pub(super) fn retain(&mut self, is_there: &dyn Fn(u32) -> bool) {
+    pub(super) fn retain(&mut self, is_there: &dyn Fn(Pid) -> bool) {
         self.groups.retain(|pid, _| is_there(*pid));
         if self.threads.len() > REMEMBERED_MAX {
             self.threads.clear();

@@ -2,6 +2,8 @@
 //!
 //! Enters: pids. Leaves: processes with their mappings, each with its execution. Never here: what the side band tells.
 
+use dwell_profile::Pid;
+
 use rustc_hash::FxHashSet;
 
 use super::{Collector, kernel_thread_name};
@@ -17,14 +19,14 @@ pub(super) const MAPPINGS_MAX: usize = 1 << 15;
 impl<H: Host> Collector<H> {
     /// Takes in processes that run already. To be called after the events were enabled, so that no mapping falls
     /// between; records from before are applied on top, which changes nothing that lasts.
-    pub fn discover(&mut self, pids: impl IntoIterator<Item = u32>) {
+    pub fn discover(&mut self, pids: impl IntoIterator<Item = Pid>) {
         for pid in pids {
             self.discover_one(pid);
             self.processes.forget_least_recent(MAPPINGS_MAX);
         }
     }
 
-    pub(super) fn discover_one(&mut self, pid: u32) -> bool {
+    pub(super) fn discover_one(&mut self, pid: Pid) -> bool {
         let Some(snapshot) = self.host.process(pid) else { return false };
         let execution = self.begin_execution(&snapshot);
         let process = self.process_in(pid, snapshot, execution);
@@ -43,7 +45,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// A process as /proc shows it.
-    fn process_in(&mut self, pid: u32, snapshot: ProcessSnapshot, execution: ExecutionId) -> Process {
+    fn process_in(&mut self, pid: Pid, snapshot: ProcessSnapshot, execution: ExecutionId) -> Process {
         self.apps.name(execution, &snapshot.name);
         let mut process = Process::new(execution, snapshot.kernel_thread);
         for (at, (start, end, file_offset, target)) in snapshot.mappings.into_iter().enumerate() {
@@ -56,8 +58,8 @@ impl<H: Host> Collector<H> {
     }
 
     /// Looks at all processes again, after a loss: what they execute and have mapped; the others have ended.
-    pub fn refresh(&mut self, pids: impl IntoIterator<Item = u32>, now_ns: u64) {
-        let pids: FxHashSet<u32> = pids.into_iter().collect();
+    pub fn refresh(&mut self, pids: impl IntoIterator<Item = Pid>, now_ns: u64) {
+        let pids: FxHashSet<Pid> = pids.into_iter().collect();
         self.aggregated.forget_all_lives();
         self.processes.exit_all_but(&pids, now_ns);
         for pid in pids {
@@ -80,7 +82,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// The execution of a process that is known: another one, if it has executed another program meanwhile.
-    fn execution_in(&mut self, pid: u32, snapshot: &ProcessSnapshot) -> ExecutionId {
+    fn execution_in(&mut self, pid: Pid, snapshot: &ProcessSnapshot) -> ExecutionId {
         let known = self.processes.get(pid).filter(|p| p.kernel_thread == snapshot.kernel_thread);
         let name = if snapshot.kernel_thread { kernel_thread_name(&snapshot.name) } else { &snapshot.name };
         let Some((execution, awaits_program)) = known.map(|p| (p.execution, p.awaits_program)) else {
@@ -94,7 +96,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// A sample of a process is to be explained: reads its mappings again, where they were forgotten.
-    pub(super) fn recall(&mut self, pid: u32) {
+    pub(super) fn recall(&mut self, pid: Pid) {
         if !self.processes.is_sampled(pid) {
             return;
         }

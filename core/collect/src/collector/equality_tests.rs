@@ -1,6 +1,8 @@
 //! The same samples by three ways to the same counts: one by one as the ring's reader gets them, through the table that
 //! the host compiled (the kernel module's code), and through the BPF program.
 
+use dwell_profile::CpuId;
+
 use std::collections::BTreeMap;
 
 use super::{
@@ -21,17 +23,18 @@ fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
     let events = vec![Event::CPU_CLOCK, Event::named("page-faults"), Event::INSTRUCTIONS];
     let mut c = Collector::new(FakeHost, events, crate::apps::Apart::in_a_run(Vec::new()));
     c.keep_spaces();
-    c.discover([1]);
-    let mut pids: BTreeMap<u32, &Recorded> = BTreeMap::new();
+    c.discover([Pid(1)]);
+    let mut pids: BTreeMap<Pid, &Recorded> = BTreeMap::new();
     trace.iter().filter(|r| r.has_executable()).for_each(|r| {
-        pids.entry(r.pid).or_insert(r);
+        pids.entry(Pid(r.pid)).or_insert(r);
     });
     for (pid, r) in pids {
-        let map = |start, length, target| Side::Map { pid, start, length, file_offset: 0, target };
+        let map =
+            |start, length, target| Side::Map { pid: Pid(pid.0), start, length, file_offset: 0, target };
         let program = file(&format!("/bin/program{}", r.inode));
         let sides = [
-            Side::Fork { pid, parent_pid: 1 },
-            Side::Exec { pid, comm: "program".into() },
+            Side::Fork { pid: Pid(pid.0), parent_pid: Pid(1) },
+            Side::Exec { pid: Pid(pid.0), comm: "program".into() },
             map(r.start_code, r.end_code - r.start_code, program),
             map(0x7fff_f000_0000, 0x1000_0000, file("/lib/libc")),
         ];
@@ -55,8 +58,9 @@ fn one_by_one(trace: &[Recorded]) -> BTreeMap<String, u64> {
     let mut c = prepared(trace);
     for r in trace {
         let mode = if r.in_kernel() { Mode::Kernel } else { Mode::User };
-        let sample = Sample { mode, pc: r.pc, pid: r.pid, tid: r.pid, cpu: 0, registers: None };
-        c.apply(3, Item::Sample(dwell_profile::EventIndex(r.event), sample));
+        let sample =
+            Sample { mode, pc: r.pc, pid: Pid(r.pid), tid: Tid(r.pid), cpu: Some(CpuId(0)), registers: None };
+        c.apply(3, Item::Sample(EventIndex(r.event), sample));
     }
     counted(c)
 }
@@ -79,7 +83,7 @@ fn a_trace_counts_the_same_one_by_one_by_the_module_s_code_and_by_bpf() {
 fn a_recorded_build_counts_the_same_one_by_one_by_the_module_s_code_and_by_bpf() {
     let trace = recorded();
     check("a_recorded_build_counts_the_same_one_by_one_by_the_module_s_code_and_by_bpf", &trace, 1000);
-    let pids: std::collections::BTreeSet<u32> = trace.iter().map(|r| r.pid).collect();
+    let pids: std::collections::BTreeSet<Pid> = trace.iter().map(|r| Pid(r.pid)).collect();
     assert!(pids.len() > 50, "{} processes", pids.len());
 }
 

@@ -8,7 +8,7 @@
 //! Names are looked up again and again while a process is sampled, since its compiler may reuse addresses: of an address that got
 //! another name between two looks, samples of that time are counted as uncertain, without a name.
 
-use dwell_profile::CountedEvent;
+use dwell_profile::{CountedEvent, Pid};
 
 use std::{
     path::Path,
@@ -88,7 +88,7 @@ impl Jit {
 impl<H: Host> Collector<H> {
     /// A process mapped something: where that may be generated code, or what names such code, that must be found now, while the
     /// process lives.
-    pub(super) fn note_mapping(&mut self, pid: u32, mapping: &Mapping, since_ns: Option<u64>) {
+    pub(super) fn note_mapping(&mut self, pid: Pid, mapping: &Mapping, since_ns: Option<u64>) {
         let path = self.images.path_of(mapping.target).filter(|path| is_jitdump(path)).map(Path::to_owned);
         if mapping.anonymous.is_some() || path.is_some() {
             self.note_code(pid, None, since_ns);
@@ -99,12 +99,12 @@ impl<H: Host> Collector<H> {
     }
 
     /// Notes all mappings that a process had before we looked at it.
-    pub(super) fn note_mappings(&mut self, pid: u32) {
+    pub(super) fn note_mappings(&mut self, pid: Pid) {
         let Some(space) = self.processes.get(pid).map(|p| p.space.clone()) else { return };
         space.iter().for_each(|mapping| self.note_mapping(pid, mapping, None));
     }
 
-    fn note_code(&mut self, pid: u32, parent: Option<CodeId>, since_ns: Option<u64>) {
+    fn note_code(&mut self, pid: Pid, parent: Option<CodeId>, since_ns: Option<u64>) {
         let Some(code) = self.processes.get(pid).map(|p| p.code) else { return };
         if self.jit.codes.contains_key(&code) {
             return;
@@ -116,7 +116,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// A child has its parent's code, and its names as of now.
-    pub(super) fn inherit_code(&mut self, pid: u32, parent_pid: u32, since_ns: u64) {
+    pub(super) fn inherit_code(&mut self, pid: Pid, parent_pid: Pid, since_ns: u64) {
         let parent = self.processes.get(parent_pid).map(|p| p.code);
         let Some((parent, known)) = parent.and_then(|id| Some((id, self.jit.codes.get(&id)?))) else {
             return;
@@ -168,7 +168,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// A process ends: what it wrote is complete now, and soon out of reach.
-    pub(super) fn name_code_of(&mut self, pid: u32) {
+    pub(super) fn name_code_of(&mut self, pid: Pid) {
         if let Some(code) = self.processes.get(pid).map(|p| p.code) {
             self.name_code(code);
         }

@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
-use dwell_profile::{ImageId, ImageRecord, ImageSymbol};
+use dwell_profile::{CpuId, ImageId, ImageRecord, ImageSymbol, Pid};
 use expect_test::{Expect, expect};
 
 use super::*;
@@ -15,22 +15,22 @@ use crate::{
 };
 
 /// Perf maps by pid.
-type Maps = Rc<RefCell<BTreeMap<u32, String>>>;
+type Maps = Rc<RefCell<BTreeMap<Pid, String>>>;
 
 #[derive(Default)]
 struct MapHost {
     maps: Maps,
-    pids: BTreeMap<CodeId, u32>,
+    pids: BTreeMap<CodeId, Pid>,
 }
 
 impl Host for MapHost {
-    fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
+    fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
         let mappings = vec![(0x1000, 0x9000, 0, Target::Anonymous)];
         let name = "old".to_owned();
-        (pid == 1).then_some(ProcessSnapshot { name, kernel_thread: false, program: None, mappings })
+        (pid == Pid(1)).then_some(ProcessSnapshot { name, kernel_thread: false, program: None, mappings })
     }
 
-    fn is_alive(&self, _pid: u32) -> bool {
+    fn is_alive(&self, _pid: Pid) -> bool {
         false
     }
 
@@ -38,7 +38,7 @@ impl Host for MapHost {
         None
     }
 
-    fn has_in_memory(&mut self, _pid: u32, _address: u64, _image: &ImageId, _offset: u64) -> Option<bool> {
+    fn has_in_memory(&mut self, _pid: Pid, _address: u64, _image: &ImageId, _offset: u64) -> Option<bool> {
         None
     }
 
@@ -62,8 +62,8 @@ impl Host for MapHost {
         Vec::new()
     }
 
-    fn note_code(&mut self, code: CodeId, pid: u32, _parent: Option<CodeId>, _since_ns: Option<u64>) {
-        self.pids.insert(code, pid);
+    fn note_code(&mut self, code: CodeId, pid: Pid, _parent: Option<CodeId>, _since_ns: Option<u64>) {
+        self.pids.insert(code, Pid(pid.0));
     }
 
     fn code_names_bytes(&mut self, code: CodeId) -> u64 {
@@ -109,25 +109,32 @@ impl Bench {
     }
 
     /// A program that has room for code.
-    fn exec(&mut self, pid: u32) {
+    fn exec(&mut self, pid: Pid) {
         self.side(Side::Exec { pid, comm: "server".into() });
         let room =
             Side::Map { pid, start: 0x1000, length: 0x8000, file_offset: 0, target: Target::Anonymous };
         self.side(room);
     }
 
-    fn fork(&mut self, parent_pid: u32, pid: u32) {
+    fn fork(&mut self, parent_pid: Pid, pid: Pid) {
         self.side(Side::Fork { pid, parent_pid });
     }
 
-    fn write(&mut self, pid: u32, line: &str) {
-        *self.maps.borrow_mut().entry(pid).or_default() += &format!("{line}\n");
+    fn write(&mut self, pid: Pid, line: &str) {
+        *self.maps.borrow_mut().entry(Pid(pid.0)).or_default() += &format!("{line}\n");
     }
 
-    fn samples(&mut self, pid: u32, pc: u64, count: u64) {
+    fn samples(&mut self, pid: Pid, pc: u64, count: u64) {
         for _ in 0..count {
-            let sample = Sample { mode: Mode::User, pc, pid, tid: pid, cpu: 0, registers: None };
-            self.apply(Item::Sample(dwell_profile::EventIndex(0), sample));
+            let sample = Sample {
+                mode: Mode::User,
+                pc,
+                pid,
+                tid: pid.first_thread(),
+                cpu: Some(CpuId(0)),
+                registers: None,
+            };
+            self.apply(Item::Sample(EventIndex(0), sample));
         }
     }
 
@@ -170,14 +177,14 @@ impl Bench {
 #[test]
 fn workers_of_one_program_have_code_of_their_own_at_one_address() {
     let mut b = Bench::new();
-    b.exec(10);
+    b.exec(Pid(10));
     for (pid, name, count) in [(11, "parse", 5), (12, "render", 3), (13, "query", 2), (14, "parse", 1)] {
-        b.fork(10, pid);
-        b.write(pid, &format!("1000 40 {name}"));
-        b.samples(pid, 0x1004, count);
+        b.fork(Pid(10), Pid(pid));
+        b.write(Pid(pid), &format!("1000 40 {name}"));
+        b.samples(Pid(pid), 0x1004, count);
     }
-    b.side(Side::Exit { pid: 12 });
-    b.samples(12, 0x1004, 1); // On its way when the process ended.
+    b.side(Side::Exit { pid: Pid(12) });
+    b.samples(Pid(12), 0x1004, 1); // On its way when the process ended.
     b.check(expect![[r#"
         jit:server parse 6
         jit:server query 2
@@ -189,19 +196,19 @@ fn workers_of_one_program_have_code_of_their_own_at_one_address() {
 #[test]
 fn a_child_has_its_parents_names_until_it_writes_its_own() {
     let mut b = Bench::new();
-    b.exec(10);
-    b.write(10, "1000 40 shared");
-    b.fork(10, 11);
-    b.samples(11, 0x1004, 2);
-    b.fork(11, 12); // A grandchild.
-    b.samples(12, 0x1004, 3);
-    b.write(10, "1000 40 recompiled"); // By the parent, or by a child whose descriptor is the parent's: nobody knows.
-    b.samples(10, 0x1008, 1);
-    b.fork(10, 13);
-    b.samples(13, 0x1004, 4);
-    b.write(13, "2000 40 own"); // It writes its own: what the parent writes from now on is the parent's.
-    b.write(10, "1000 40 again");
-    b.samples(13, 0x2004, 1);
+    b.exec(Pid(10));
+    b.write(Pid(10), "1000 40 shared");
+    b.fork(Pid(10), Pid(11));
+    b.samples(Pid(11), 0x1004, 2);
+    b.fork(Pid(11), Pid(12)); // A grandchild.
+    b.samples(Pid(12), 0x1004, 3);
+    b.write(Pid(10), "1000 40 recompiled"); // By the parent, or by a child whose descriptor is the parent's: nobody knows.
+    b.samples(Pid(10), 0x1008, 1);
+    b.fork(Pid(10), Pid(13));
+    b.samples(Pid(13), 0x1004, 4);
+    b.write(Pid(13), "2000 40 own"); // It writes its own: what the parent writes from now on is the parent's.
+    b.write(Pid(10), "1000 40 again");
+    b.samples(Pid(13), 0x2004, 1);
     b.check(expect![[r#"
         jit:server - 6
         jit:server own 1
@@ -213,12 +220,12 @@ fn a_child_has_its_parents_names_until_it_writes_its_own() {
 #[test]
 fn an_execution_ends_code_and_names() {
     let mut b = Bench::new();
-    b.exec(10);
-    b.write(10, "1000 40 before");
-    b.samples(10, 0x1004, 1);
-    b.exec(10);
+    b.exec(Pid(10));
+    b.write(Pid(10), "1000 40 before");
+    b.samples(Pid(10), 0x1004, 1);
+    b.exec(Pid(10));
     b.maps.borrow_mut().clear();
-    b.samples(10, 0x1004, 2);
+    b.samples(Pid(10), 0x1004, 2);
     b.check(expect![[r#"
         jit:server - 2
         jit:server before 1
@@ -229,16 +236,16 @@ fn an_execution_ends_code_and_names() {
 #[test]
 fn code_that_was_replaced_has_no_name_for_the_time_between_two_looks_only() {
     let mut b = Bench::new();
-    b.exec(10);
-    b.write(10, "1000 40 first");
-    b.samples(10, 0x1004, 3);
+    b.exec(Pid(10));
+    b.write(Pid(10), "1000 40 first");
+    b.samples(Pid(10), 0x1004, 3);
     b.flush();
-    b.samples(10, 0x1004, 1); // Whether these are …
-    b.write(10, "1000 20 second");
-    b.samples(10, 0x1004, 1); // … the first's or the second's is not known.
-    b.samples(10, 0x1024, 1); // This is the first's: nothing else was there.
+    b.samples(Pid(10), 0x1004, 1); // Whether these are …
+    b.write(Pid(10), "1000 20 second");
+    b.samples(Pid(10), 0x1004, 1); // … the first's or the second's is not known.
+    b.samples(Pid(10), 0x1024, 1); // This is the first's: nothing else was there.
     b.flush();
-    b.samples(10, 0x1004, 5);
+    b.samples(Pid(10), 0x1004, 5);
     b.check(expect![[r#"
         jit:server - 2
         jit:server first 4
@@ -250,14 +257,14 @@ fn code_that_was_replaced_has_no_name_for_the_time_between_two_looks_only() {
 #[test]
 fn names_that_are_written_late_hold_for_their_own_process() {
     let mut b = Bench::new();
-    b.exec(10);
-    b.exec(20);
-    b.samples(10, 0x1004, 1);
-    b.samples(20, 0x2004, 1);
+    b.exec(Pid(10));
+    b.exec(Pid(20));
+    b.samples(Pid(10), 0x1004, 1);
+    b.samples(Pid(20), 0x2004, 1);
     b.flush();
-    b.write(10, "1000 40 late");
-    b.write(10, "2000 40 elsewhere");
-    b.side(Side::Exit { pid: 10 });
+    b.write(Pid(10), "1000 40 late");
+    b.write(Pid(10), "2000 40 elsewhere");
+    b.side(Side::Exit { pid: Pid(10) });
     b.check(expect![[r#"
         jit:server - 1
         jit:server late 1
@@ -268,9 +275,9 @@ fn names_that_are_written_late_hold_for_their_own_process() {
 #[test]
 fn of_a_process_that_ran_already_the_last_name_holds() {
     let mut b = Bench::new();
-    b.write(1, "1000 40 first\n1000 40 last");
-    b.collector.discover([1]);
-    b.samples(1, 0x1004, 3);
+    b.write(Pid(1), "1000 40 first\n1000 40 last");
+    b.collector.discover([Pid(1)]);
+    b.samples(Pid(1), 0x1004, 3);
     b.check(expect![[r#"
         jit:old last 3
         1 symbols, 0 uncertain
@@ -280,13 +287,13 @@ fn of_a_process_that_ran_already_the_last_name_holds() {
 #[test]
 fn a_new_epoch_has_its_names_anew() {
     let mut b = Bench::new();
-    b.exec(10);
-    b.write(10, "1000 40 name");
-    b.samples(10, 0x1004, 1);
+    b.exec(Pid(10));
+    b.write(Pid(10), "1000 40 name");
+    b.samples(Pid(10), 0x1004, 1);
     b.flush();
     b.collector.begin_epoch();
     (b.images, b.counts) = Default::default();
-    b.samples(10, 0x1004, 2);
+    b.samples(Pid(10), 0x1004, 2);
     b.check(expect![[r#"
         jit:server name 2
         1 symbols, 0 uncertain
@@ -296,13 +303,13 @@ fn a_new_epoch_has_its_names_anew() {
 #[test]
 fn a_thousand_processes_with_equal_names_are_one_image_with_one_set_of_names() {
     let mut b = Bench::new();
-    b.exec(10);
+    b.exec(Pid(10));
     for pid in 100..1100 {
-        b.fork(10, pid);
-        b.write(pid, "1000 40 first\n2000 40 second");
-        b.write(pid, &format!("3000 40 {}", ["even", "odd"][pid as usize % 2]));
-        [0x1004, 0x2004, 0x3004].into_iter().for_each(|pc| b.samples(pid, pc, 1));
-        b.side(Side::Exit { pid });
+        b.fork(Pid(10), Pid(pid));
+        b.write(Pid(pid), "1000 40 first\n2000 40 second");
+        b.write(Pid(pid), &format!("3000 40 {}", ["even", "odd"][pid as usize % 2]));
+        [0x1004, 0x2004, 0x3004].into_iter().for_each(|pc| b.samples(Pid(pid), pc, 1));
+        b.side(Side::Exit { pid: Pid(pid) });
         b.now += 3_000_000_000;
         if pid % 100 == 0 {
             b.flush();
@@ -324,17 +331,16 @@ fn what_the_kernel_aggregated_stands_under_its_own_processes_names() {
     use crate::entries::{Entry, Place};
     let mut b = Bench::new();
     b.collector.keep_spaces();
-    b.exec(10);
+    b.exec(Pid(10));
     for (pid, name) in [(11, "parse"), (12, "render")] {
-        b.fork(10, pid);
-        b.write(pid, &format!("1000 40 {name}"));
+        b.fork(Pid(10), Pid(pid));
+        b.write(Pid(pid), &format!("1000 40 {name}"));
     }
-    b.side(Side::Exit { pid: 11 }); // Its entries come later.
+    b.side(Side::Exit { pid: Pid(11) }); // Its entries come later.
     let place = Place::Process { pc: 0x1004, executable: 0 };
-    let entry =
-        |pid, count| Entry { place, pid, event: EventIndex(0).into(), cpu: crate::records::NO_CPU, count };
+    let entry = |pid, count| Entry { place, pid, event: EventIndex(0).into(), cpu: None, count };
     let interval = Interval { since_ns: 0, until_ns: b.now };
-    b.collector.apply_entries(&[entry(11, 7), entry(12, 3)], interval);
+    b.collector.apply_entries(&[entry(Pid(11), 7), entry(Pid(12), 3)], interval);
     b.collector.end_interval(b.now);
     b.check(expect![[r#"
         jit:server parse 7

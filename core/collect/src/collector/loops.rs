@@ -8,7 +8,9 @@ use std::{
     sync::Arc,
 };
 
-use dwell_profile::{CountSource, CountsRecord, Event, EventIndex, ExecutionCount, ImageOffset, PathPlace};
+use dwell_profile::{
+    CountSource, CountsRecord, Event, EventIndex, ExecutionCount, ImageOffset, PathPlace, Pid, Tid,
+};
 use rustc_hash::FxHashMap;
 
 use super::{Collector, code::read_code};
@@ -64,8 +66,8 @@ struct Total {
 /// Where exits can be watched: a thread that was in a loop just now.
 #[derive(Clone, Copy)]
 struct Latest {
-    pid: u32,
-    tid: u32,
+    pid: Pid,
+    tid: Tid,
     execution: ExecutionId,
     image: ImageIndex,
     /// Address less offset.
@@ -76,9 +78,9 @@ struct Latest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watch {
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The thread.
-    pub tid: u32,
+    pub tid: Tid,
     /// The counter.
     pub counter: CounterId,
     /// Addresses of its exits.
@@ -100,7 +102,7 @@ pub(super) struct Loops {
     totals: BTreeMap<(CounterId, App), Total>,
     latest: Option<Latest>,
     /// Exits that were not taken in a window: believed if the thread is found where it was, further on.
-    waiting: HashMap<u32, (RawExits, App, Registers)>,
+    waiting: HashMap<Tid, (RawExits, App, Registers)>,
     looks: u64,
     all_samples: u64,
     stored: u64,
@@ -113,7 +115,7 @@ impl Loops {
         *self = Loops { is_on: self.is_on, ..Loops::default() };
     }
 
-    pub(super) fn interrupt(&mut self, tid: u32) {
+    pub(super) fn interrupt(&mut self, tid: Tid) {
         self.pairs.interrupt(tid);
     }
 

@@ -1,6 +1,6 @@
 //! The collector's part in odometers: samples for them, whose samples to drop, and what was counted → places.
 
-use dwell_profile::{CountSource, Event, EventIndex, ExecutionCount, ImageOffset, PathPlace};
+use dwell_profile::{CountSource, Event, EventIndex, ExecutionCount, ImageOffset, PathPlace, Pid};
 use rustc_hash::FxHashMap;
 
 use super::Collector;
@@ -18,7 +18,7 @@ pub(super) struct OdometerState {
     /// Samples since they were last taken, where somebody takes them.
     seen: Option<Vec<Seen>>,
     /// The process that is or was last disturbed by a watchpoint, and until when.
-    pub(super) watched: Option<(u32, u64)>,
+    pub(super) watched: Option<(Pid, u64)>,
     sums: FxHashMap<(ImageIndex, u64, ExecutionId), Sum>,
     /// Samples that a watchpoint disturbed.
     pub(super) samples_dropped: u64,
@@ -50,7 +50,7 @@ impl<H: Host> Collector<H> {
         self.odometers.seen.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    pub(super) fn is_watched(&self, pid: u32, time_ns: u64) -> bool {
+    pub(super) fn is_watched(&self, pid: Pid, time_ns: u64) -> bool {
         self.odometers.watched.is_some_and(|(watched, until_ns)| watched == pid && time_ns <= until_ns)
     }
 

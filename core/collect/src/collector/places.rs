@@ -2,7 +2,7 @@
 //!
 //! Enters: mappings as the kernel reports them, addresses. Leaves: images and offsets. Never here: whose mappings they are.
 
-use dwell_profile::{ImageId, ImageKind};
+use dwell_profile::{ImageId, ImageKind, Pid};
 
 use super::{Cause, Collector};
 use crate::{
@@ -36,7 +36,7 @@ impl<H: Host> Collector<H> {
     /// What was mapped over `space` just now, or some time ago.
     pub(super) fn mapping(
         &mut self,
-        pid: u32,
+        pid: Pid,
         (start, end, file_offset, target): MapsLine,
         space: &AddressSpace,
         time_ns: Option<u64>,
@@ -79,7 +79,7 @@ impl<H: Host> Collector<H> {
         Ok((image, place.offset))
     }
 
-    pub(super) fn mapped_place(&mut self, pid: u32, pc: u64, execution: ExecutionId) -> Option<Spot> {
+    pub(super) fn mapped_place(&mut self, pid: Pid, pc: u64, execution: ExecutionId) -> Option<Spot> {
         self.recall(pid);
         let process = self.processes.get(pid)?;
         let (code, mapping) = (process.code, process.space.find(pc)?.clone());
@@ -89,7 +89,7 @@ impl<H: Host> Collector<H> {
     /// Returns the place of an observation that is no sample, and so cannot wait for names.
     pub(super) fn settled_place(
         &mut self,
-        pid: u32,
+        pid: Pid,
         pc: u64,
         execution: ExecutionId,
     ) -> Option<(ImageIndex, u64)> {
@@ -102,7 +102,7 @@ impl<H: Host> Collector<H> {
     pub(super) fn place_in(
         &mut self,
         mapping: &Mapping,
-        pid: u32,
+        pid: Pid,
         code: CodeId,
         pc: u64,
         execution: ExecutionId,
@@ -118,7 +118,7 @@ impl<H: Host> Collector<H> {
     fn copied_text(
         &mut self,
         mapping: &Mapping,
-        pid: u32,
+        pid: Pid,
         pc: u64,
         execution: ExecutionId,
     ) -> Option<(ImageIndex, u64)> {

@@ -91,8 +91,9 @@ mod tests {
         *,
     };
     use crate::items::{Item, Side};
+    use dwell_profile::Pid;
 
-    fn stack(pid: u32, branches: &[(u64, u64)]) -> Item {
+    fn stack(pid: Pid, branches: &[(u64, u64)]) -> Item {
         Item::Branches(Box::new(RawStack { pid, branches: branches.to_vec() }))
     }
 
@@ -100,16 +101,20 @@ mod tests {
     #[test]
     fn stacks_are_one_burst_for_each_time_that_counts_are_handed_out() {
         let mut c = collector();
-        c.discover([1]);
-        let map = |start, target| side(Side::Map { pid: 1, start, length: 0x1000, file_offset: 0, target });
+        c.discover([Pid(1)]);
+        let map =
+            |start, target| side(Side::Map { pid: Pid(1), start, length: 0x1000, file_offset: 0, target });
         c.apply(1, map(0x5000, file("/lib/a.so")));
         c.apply(1, map(0x7000, crate::images::Target::Anonymous));
         let turn = (0x1018, 0x1010);
-        c.apply(2, stack(1, &[turn, turn, (0x5040, 0x1010), (0x5020, 0x5030)]));
+        c.apply(2, stack(Pid(1), &[turn, turn, (0x5040, 0x1010), (0x5020, 0x5030)]));
         // Into the kernel, JIT code, nowhere; of nobody; none at all.
-        c.apply(3, stack(1, &[turn, (u64::MAX, 0x1010), (0x7010, 0x7008), (0x7010, 0x7000), (9, 8), (0, 0)]));
-        c.apply(4, stack(99, &[turn, turn]));
-        c.apply(5, stack(1, &[]));
+        c.apply(
+            3,
+            stack(Pid(1), &[turn, (u64::MAX, 0x1010), (0x7010, 0x7008), (0x7010, 0x7000), (9, 8), (0, 0)]),
+        );
+        c.apply(4, stack(Pid(99), &[turn, turn]));
+        c.apply(5, stack(Pid(1), &[]));
         let batch = c.take();
         let [burst] = &batch.paths[..] else { panic!("{:?}", batch.paths) };
         let told: Vec<String> = burst
@@ -132,10 +137,10 @@ mod tests {
         assert_eq!(images, ["/bin/init", "/lib/a.so"], "stacks alone led there");
         assert!(batch.rows.counts().is_empty() && c.tallies()[0].samples == 0, "no sample is counted");
         assert!(c.take().paths.is_empty());
-        c.apply(6, stack(1, &[turn, turn]));
+        c.apply(6, stack(Pid(1), &[turn, turn]));
         assert_eq!(c.take().paths[0].number, 2);
         c.begin_epoch();
-        c.apply(7, stack(1, &[turn, turn]));
+        c.apply(7, stack(Pid(1), &[turn, turn]));
         assert_eq!((c.take().paths[0].number, c.branch_stacks()), (1, (1, 1)));
     }
 }

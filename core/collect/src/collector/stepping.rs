@@ -1,7 +1,7 @@
 //! The collector's part in path bursts and counted windows: whose samples to drop, and addresses → places.
 
 use dwell_image::Arch;
-use dwell_profile::{CodePlace, ImageId, ImageKind, ImageOffset, PathBurst, PathPlace};
+use dwell_profile::{CodePlace, ImageId, ImageKind, ImageOffset, PathBurst, PathPlace, Tid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -22,9 +22,9 @@ const STEPPED_ARCH: Arch = Arch::X86_64;
 #[derive(Default)]
 pub(super) struct Stepping {
     /// The thread that is or was last stepped, and until when.
-    pub(super) last: Option<(u32, u64)>,
+    pub(super) last: Option<(Tid, u64)>,
     /// The thread that is or was last counted in a window, and until when.
-    pub(super) window: Option<(u32, u64)>,
+    pub(super) window: Option<(Tid, u64)>,
     pub(super) kinds: FxHashMap<(ImageIndex, u64), Option<StepKind>>,
     pub(super) bursts: Vec<PathBurst>,
     pub(super) images: FxHashSet<ImageIndex>,
@@ -45,12 +45,12 @@ pub struct SteppingTally {
 
 impl<H: Host> Collector<H> {
     /// A sample of a thread that is stepped would show what stepping costs, not what the program does.
-    pub(super) fn is_stepped(&self, tid: u32, time_ns: u64) -> bool {
+    pub(super) fn is_stepped(&self, tid: Tid, time_ns: u64) -> bool {
         self.stepping.last.is_some_and(|(stepped, end_ns)| stepped == tid && time_ns <= end_ns)
     }
 
     /// The same of one whose executions are counted.
-    pub(super) fn is_in_window(&self, tid: u32, time_ns: u64) -> bool {
+    pub(super) fn is_in_window(&self, tid: Tid, time_ns: u64) -> bool {
         self.stepping.window.is_some_and(|(counted, end_ns)| counted == tid && time_ns <= end_ns)
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell_profile::{Dimension, DimensionSet, ImageOffset, ImageSymbol, SampleKey};
+use dwell_profile::{CpuId, Dimension, DimensionSet, ImageOffset, ImageSymbol, Pid, SampleKey, Tid};
 
 use super::{symbols::SYMBOLS_MAX, *};
 use crate::{
@@ -26,9 +26,9 @@ pub(super) const MODULE: u64 = 0xffff_ffff_c000_0000;
 pub(super) const MODULE_UNTIL_NS: u64 = 50;
 
 impl Host for FakeHost {
-    fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
+    fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
         let mappings = vec![(0x1000, 0x2000, 0, file("/bin/init"))];
-        (pid == 1).then(|| ProcessSnapshot {
+        (pid == Pid(1)).then(|| ProcessSnapshot {
             name: "init".into(),
             kernel_thread: false,
             program: Some(0),
@@ -36,15 +36,15 @@ impl Host for FakeHost {
         })
     }
 
-    fn thread_name(&mut self, pid: u32, tid: u32) -> Option<String> {
-        (pid == 1).then(|| format!("thread{tid}"))
+    fn thread_name(&mut self, pid: Pid, tid: Tid) -> Option<String> {
+        (pid == Pid(1)).then(|| format!("thread{tid}"))
     }
 
-    fn cgroup(&mut self, pid: u32) -> Option<String> {
-        (pid == 1).then(|| "/init.scope".to_owned())
+    fn cgroup(&mut self, pid: Pid) -> Option<String> {
+        (pid == Pid(1)).then(|| "/init.scope".to_owned())
     }
 
-    fn is_alive(&self, _pid: u32) -> bool {
+    fn is_alive(&self, _pid: Pid) -> bool {
         false
     }
 
@@ -52,8 +52,8 @@ impl Host for FakeHost {
         None
     }
 
-    fn has_in_memory(&mut self, pid: u32, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
-        (image.as_str() == "/bin/huge").then_some(pid == 1 && address.is_multiple_of(2))
+    fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
+        (image.as_str() == "/bin/huge").then_some(pid == Pid(1) && address.is_multiple_of(2))
     }
 
     fn identify(&mut self, target: &Target, _place: Place) -> Identity {
@@ -71,8 +71,8 @@ impl Host for FakeHost {
         ImageId::named("vdso")
     }
 
-    fn memory(&mut self, pid: u32) -> Vec<Region> {
-        if pid == 1 { data_tests::memory() } else { Vec::new() }
+    fn memory(&mut self, pid: Pid) -> Vec<Region> {
+        if pid == Pid(1) { data_tests::memory() } else { Vec::new() }
     }
 
     /// `cmp eax, ecx; je` at offset 0x10 of each file, `mov rax, [rax]` at 0x30, nothing elsewhere.
@@ -115,8 +115,11 @@ pub(super) fn file(path: &str) -> Target {
     }
 }
 
-fn sample(mode: Mode, pid: u32, pc: u64) -> Item {
-    Item::Sample(dwell_profile::EventIndex(0), Sample { mode, pc, pid, tid: pid, cpu: 0, registers: None })
+fn sample(mode: Mode, pid: Pid, pc: u64) -> Item {
+    Item::Sample(
+        EventIndex(0),
+        Sample { mode, pc, pid, tid: pid.first_thread(), cpu: Some(CpuId(0)), registers: None },
+    )
 }
 
 pub(super) fn side(side: Side) -> Item {
@@ -140,25 +143,25 @@ pub(super) fn told(batch: &Batch) -> Vec<String> {
 #[test]
 fn samples_land_by_what_was_mapped_at_their_time() {
     let mut c = collector();
-    c.discover([1]);
+    c.discover([Pid(1)]);
     let map = |pid, start, length, target| side(Side::Map { pid, start, length, file_offset: 0, target });
     let items = [
-        sample(Mode::User, 1, 0x1004),
-        side(Side::Fork { pid: 9, parent_pid: 1 }),
-        sample(Mode::User, 9, 0x1004), // the child runs its parent's program
-        side(Side::Exec { pid: 9, comm: "cc1".into() }),
-        sample(Mode::Kernel, 9, KERNEL + 7), // in exec itself: counted for the program whose name comes next
-        map(9, 0x5000, 0x1000, file("/usr/lib/cc1-13")),
-        map(9, 0x9000, 0x1000, Target::Anonymous),
-        sample(Mode::User, 9, 0x5010),
-        sample(Mode::User, 9, 0x9010),
-        sample(Mode::User, 9, 0x1004), // gone with exec
-        side(Side::Exit { pid: 9 }),
-        side(Side::Fork { pid: 9, parent_pid: 1 }), // the pid again, another process
-        sample(Mode::User, 9, 0x1008),
-        sample(Mode::Kernel, 0, KERNEL + 8),
-        sample(Mode::User, u32::MAX, 0x10),
-        sample(Mode::GuestUser, 1, 0x77),
+        sample(Mode::User, Pid(1), 0x1004),
+        side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }),
+        sample(Mode::User, Pid(9), 0x1004), // the child runs its parent's program
+        side(Side::Exec { pid: Pid(9), comm: "cc1".into() }),
+        sample(Mode::Kernel, Pid(9), KERNEL + 7), // in exec itself: counted for the program whose name comes next
+        map(Pid(9), 0x5000, 0x1000, file("/usr/lib/cc1-13")),
+        map(Pid(9), 0x9000, 0x1000, Target::Anonymous),
+        sample(Mode::User, Pid(9), 0x5010),
+        sample(Mode::User, Pid(9), 0x9010),
+        sample(Mode::User, Pid(9), 0x1004), // gone with exec
+        side(Side::Exit { pid: Pid(9) }),
+        side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }), // the pid again, another process
+        sample(Mode::User, Pid(9), 0x1008),
+        sample(Mode::Kernel, Pid(0), KERNEL + 8),
+        sample(Mode::User, Pid(u32::MAX), 0x10),
+        sample(Mode::GuestUser, Pid(1), 0x77),
         side(Side::Lost {
             event: Some(EventIndex(0)),
             records: 5,
@@ -191,12 +194,13 @@ fn samples_land_by_what_was_mapped_at_their_time() {
 #[test]
 fn what_was_forgotten_of_a_living_process_is_read_again() {
     let mut c = collector();
-    c.discover([1]);
+    c.discover([Pid(1)]);
     assert_eq!(c.processes.forget_least_recent(0), 1);
-    let heap = Side::Map { pid: 1, start: 0x7000, length: 0x1000, file_offset: 0, target: Target::Anonymous };
+    let heap =
+        Side::Map { pid: Pid(1), start: 0x7000, length: 0x1000, file_offset: 0, target: Target::Anonymous };
     c.apply(1, side(heap)); // Too late to be read, as the fake machine shows what was there at first.
-    c.apply(2, sample(Mode::User, 1, 0x1004));
-    c.apply(3, sample(Mode::User, 1, 0x1008));
+    c.apply(2, sample(Mode::User, Pid(1), 0x1004));
+    c.apply(3, sample(Mode::User, Pid(1), 0x1008));
     assert_eq!(told(&c.take()), ["cpu-clock /bin/init+4 init#1 1", "cpu-clock /bin/init+8 init#1 1"]);
     assert_eq!(c.unknown().total(), 0);
 }
@@ -204,7 +208,7 @@ fn what_was_forgotten_of_a_living_process_is_read_again() {
 #[test]
 fn registers_decide_branches() {
     let mut c = collector();
-    c.discover([1]);
+    c.discover([Pid(1)]);
     for (rax, pc) in [(4, 0x1010), (3, 0x1010), (3, 0x1010), (4, 0x1010), (4, 0x1020)] {
         let mut values = [0; crate::branch::REGISTER_COUNT];
         (values[0], values[2]) = (rax, 3);
@@ -212,8 +216,8 @@ fn registers_decide_branches() {
         c.apply(
             0,
             Item::Sample(
-                dwell_profile::EventIndex(0),
-                Sample { mode: Mode::User, pc, pid: 1, tid: 1, cpu: 0, registers },
+                EventIndex(0),
+                Sample { mode: Mode::User, pc, pid: Pid(1), tid: Tid(1), cpu: Some(CpuId(0)), registers },
             ),
         );
     }
@@ -230,7 +234,7 @@ fn registers_decide_branches() {
 #[test]
 fn the_kernels_time_is_charged_to_who_entered_it() {
     let mut c = collector();
-    c.discover([1]);
+    c.discover([Pid(1)]);
     let mut sample = |user_pc: u64, rcx: u64, has_registers: bool| {
         let mut values = [0; crate::branch::REGISTER_COUNT];
         (values[2], values[8]) = (rcx, user_pc);
@@ -239,8 +243,8 @@ fn the_kernels_time_is_charged_to_who_entered_it() {
         c.apply(
             0,
             Item::Sample(
-                dwell_profile::EventIndex(0),
-                Sample { mode: Mode::Kernel, pc, pid: 1, tid: 1, cpu: 0, registers },
+                EventIndex(0),
+                Sample { mode: Mode::Kernel, pc, pid: Pid(1), tid: Tid(1), cpu: Some(CpuId(0)), registers },
             ),
         );
     };
@@ -267,15 +271,16 @@ fn the_kernels_time_is_charged_to_who_entered_it() {
 #[test]
 fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     let mut c = collector();
-    c.discover([1]);
+    c.discover([Pid(1)]);
     let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
-        let sample = Sample { mode: Mode::User, pc: 0x1010, pid: 1, tid, cpu: 0, registers: None };
-        c.apply(time_ns, Item::Sample(dwell_profile::EventIndex(0), sample));
+        let sample =
+            Sample { mode: Mode::User, pc: 0x1010, pid: Pid(1), tid, cpu: Some(CpuId(0)), registers: None };
+        c.apply(time_ns, Item::Sample(EventIndex(0), sample));
     };
-    at(&mut c, 5, 7);
+    at(&mut c, 5, Tid(7));
     let pcs = vec![0x1010, 0x1012, 0x1010, 0x1012, 0x9000];
-    c.apply(10, Item::Burst(Box::new(RawBurst { pid: 1, tid: 7, stepped_until_ns: 20, pcs })));
-    [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, tid));
+    c.apply(10, Item::Burst(Box::new(RawBurst { pid: Pid(1), tid: Tid(7), stepped_until_ns: 20, pcs })));
+    [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
     assert_eq!(c.stepping(), SteppingTally { samples: 2, opaque_steps: 1, window_samples: 0 });
     assert_eq!(c.tallies()[0].samples, 3, "one before, one of another thread, one after");
     let batch = c.take();
@@ -291,14 +296,15 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
 #[test]
 fn samples_in_a_window_are_dropped_and_its_counts_kept() {
     let mut c = collector();
-    c.discover([1]);
+    c.discover([Pid(1)]);
     let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
-        let sample = Sample { mode: Mode::User, pc: 0x1010, pid: 1, tid, cpu: 0, registers: None };
-        c.apply(time_ns, Item::Sample(dwell_profile::EventIndex(0), sample));
+        let sample =
+            Sample { mode: Mode::User, pc: 0x1010, pid: Pid(1), tid, cpu: Some(CpuId(0)), registers: None };
+        c.apply(time_ns, Item::Sample(EventIndex(0), sample));
     };
     let counts = vec![(0x1012, 40), (0x1010, 0), (0x9000, 7)];
-    c.apply(10, Item::Window(Box::new(RawWindow { pid: 1, tid: 7, until_ns: 20, counts })));
-    [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, tid));
+    c.apply(10, Item::Window(Box::new(RawWindow { pid: Pid(1), tid: Tid(7), until_ns: 20, counts })));
+    [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
     assert_eq!(c.stepping(), SteppingTally { window_samples: 2, ..SteppingTally::default() });
     assert_eq!(c.tallies()[0].samples, 2, "one of another thread, one after");
     let batch = c.take();
@@ -310,39 +316,39 @@ fn samples_in_a_window_are_dropped_and_its_counts_kept() {
 fn kernel_threads_go_by_their_names() {
     let mut c = collector();
     let kthreadd = c.apps.uncounted("kthreadd");
-    c.processes.discover(2, Process::new(kthreadd, true));
-    c.apply(0, side(Side::Fork { pid: 30, parent_pid: 2 }));
-    c.apply(1, side(Side::Comm { pid: 30, tid: 30, comm: "kworker/1:2-events".into() }));
-    c.apply(2, sample(Mode::Kernel, 30, KERNEL));
+    c.processes.discover(Pid(2), Process::new(kthreadd, true));
+    c.apply(0, side(Side::Fork { pid: Pid(30), parent_pid: Pid(2) }));
+    c.apply(1, side(Side::Comm { pid: Pid(30), tid: Tid(30), comm: "kworker/1:2-events".into() }));
+    c.apply(2, sample(Mode::Kernel, Pid(30), KERNEL));
     assert_eq!(told(&c.take()), ["cpu-clock kernel+0 kworker#0 1"]);
 }
 
 #[test]
 fn unused_targets_are_swept() {
     let mut c = collector();
-    c.discover([1]);
+    c.discover([Pid(1)]);
     for i in 0..TARGETS_MAX as u64 + 10 {
         let target = file(&format!("/tmp/{i}"));
-        c.apply(i, side(Side::Map { pid: 1, start: 0x10_0000, length: 0x1000, file_offset: 0, target }));
+        c.apply(i, side(Side::Map { pid: Pid(1), start: 0x10_0000, length: 0x1000, file_offset: 0, target }));
     }
-    c.apply(0, sample(Mode::User, 1, 0x10_0001));
+    c.apply(0, sample(Mode::User, Pid(1), 0x10_0001));
     let before = told(&c.take());
     c.reap(0);
     assert_eq!(c.images.targets(), 2);
-    c.apply(0, sample(Mode::User, 1, 0x10_0001));
+    c.apply(0, sample(Mode::User, Pid(1), 0x10_0001));
     assert_eq!(told(&c.take()), before);
 }
 
 #[test]
 fn symbols_outlive_a_sweep() {
     let mut c = collector();
-    c.discover([1]);
+    c.discover([Pid(1)]);
     let (length, target) = (0x1000, Target::Anonymous);
-    c.apply(0, side(Side::Map { pid: 1, start: 0x9000, length, file_offset: 0, target }));
+    c.apply(0, side(Side::Map { pid: Pid(1), start: 0x9000, length, file_offset: 0, target }));
     let mut symbols = BTreeMap::new();
     for at in 0..3 {
-        c.apply(at, sample(Mode::Kernel, 1, KERNEL + at));
-        c.apply(at, sample(Mode::User, 1, 0x9000 + at));
+        c.apply(at, sample(Mode::Kernel, Pid(1), KERNEL + at));
+        c.apply(at, sample(Mode::User, Pid(1), 0x9000 + at));
         // As a reader does: the symbols of all records together.
         for image in c.take().images {
             *symbols.entry(image.id.to_string()).or_default() += image.symbols.len();
@@ -374,10 +380,10 @@ fn symbols_stay_storable() {
 #[test]
 fn missed_exits_are_noticed_after_a_loss() {
     let mut c = collector();
-    c.discover([1]);
-    c.apply(0, side(Side::Fork { pid: 9, parent_pid: 1 }));
-    c.refresh([1], 100);
-    c.apply(1, sample(Mode::User, 9, 0x1004)); // Records on their way still find it.
+    c.discover([Pid(1)]);
+    c.apply(0, side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }));
+    c.refresh([Pid(1)], 100);
+    c.apply(1, sample(Mode::User, Pid(9), 0x1004)); // Records on their way still find it.
     assert_eq!(told(&c.take()), ["cpu-clock /bin/init+4 init#1 1"]);
     c.reap(u64::MAX);
     assert_eq!(c.tracked().0, 1, "9 is gone");
@@ -400,7 +406,7 @@ type Pages = BTreeMap<u64, (String, u64)>;
 #[derive(Default)]
 struct Truth {
     /// Pages of each live process (page → file and offset), and its application.
-    processes: BTreeMap<u32, (Pages, String)>,
+    processes: BTreeMap<Pid, (Pages, String)>,
     executions: BTreeMap<String, u32>,
     counts: BTreeMap<String, u64>,
     unknown: u64,
@@ -414,13 +420,13 @@ const PAGE: u64 = 0x1000;
 impl Truth {
     /// One thing happens at `now`; the records that it leaves.
     fn step(&mut self, random: &mut Random) -> Vec<Item> {
-        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        let pids: Vec<Pid> = self.processes.keys().copied().collect();
         let pid = pids[random.below(pids.len() as u64) as usize];
         match random.below(20) {
-            0 => self.fork(pid, 2 + random.below(12) as u32),
+            0 => self.fork(pid, Pid(2 + random.below(12) as u32)),
             1 => self.exec(pid, random.below(4)),
             2 => self.map(pid, random),
-            3 if pid != 1 => {
+            3 if pid != Pid(1) => {
                 self.processes.remove(&pid);
                 vec![side(Side::Exit { pid })]
             }
@@ -436,27 +442,27 @@ impl Truth {
         }
     }
 
-    fn fork(&mut self, parent_pid: u32, pid: u32) -> Vec<Item> {
+    fn fork(&mut self, parent_pid: Pid, pid: Pid) -> Vec<Item> {
         if self.processes.contains_key(&pid) {
             return Vec::new();
         }
         let child = self.processes[&parent_pid].clone();
-        self.processes.insert(pid, child);
+        self.processes.insert(Pid(pid.0), child);
         vec![side(Side::Fork { pid, parent_pid })]
     }
 
-    fn exec(&mut self, pid: u32, program: u64) -> Vec<Item> {
+    fn exec(&mut self, pid: Pid, program: u64) -> Vec<Item> {
         let name = format!("prog{program}");
         let instance = self.executions.entry(name.clone()).or_default();
         *instance += 1;
         let path = format!("/bin/{name}");
         let pages = (0..4).map(|i| (1 + i, (path.clone(), i * PAGE))).collect();
-        self.processes.insert(pid, (pages, format!("{name}#{instance}")));
+        self.processes.insert(Pid(pid.0), (pages, format!("{name}#{instance}")));
         let map = Side::Map { pid, start: PAGE, length: 4 * PAGE, file_offset: 0, target: file(&path) };
         vec![side(Side::Exec { pid, comm: "comm".into() }), side(map)]
     }
 
-    fn map(&mut self, pid: u32, random: &mut Random) -> Vec<Item> {
+    fn map(&mut self, pid: Pid, random: &mut Random) -> Vec<Item> {
         let (first, count) = (1 + random.below(12), 1 + random.below(4));
         let (path, offset) = (format!("/lib/{}", random.below(5)), PAGE * random.below(3));
         let (pages, _) = self.processes.get_mut(&pid).unwrap();
@@ -465,7 +471,7 @@ impl Truth {
         vec![side(Side::Map { pid, start, length, file_offset: offset, target: file(&path) })]
     }
 
-    fn sample(&mut self, pid: u32, random: &mut Random) -> Item {
+    fn sample(&mut self, pid: Pid, random: &mut Random) -> Item {
         let (pages, app) = &self.processes[&pid];
         let (page, within) = (1 + random.below(16), random.below(4));
         let pc = page * PAGE + within;
@@ -484,7 +490,7 @@ impl Truth {
 fn replay(streams: Vec<Vec<(u64, Item)>>, end: u64, random: &mut Random) -> Collector<FakeHost> {
     const WINDOW: u64 = 50;
     let mut c = collector();
-    c.discover([1]);
+    c.discover([Pid(1)]);
     let mut merger = Merger::default();
     let mut streams: Vec<_> = streams.into_iter().map(|s| s.into_iter().peekable()).collect();
     let mut now = 0;
@@ -511,7 +517,7 @@ fn samples_in_are_samples_stored_plus_losses() {
         let mut random = Random(seed);
         let mut truth = Truth::default();
         let pages = BTreeMap::from([(1, ("/bin/init".to_owned(), 0))]);
-        truth.processes.insert(1, (pages, "init#1".to_owned()));
+        truth.processes.insert(Pid(1), (pages, "init#1".to_owned()));
         let mut streams: Vec<Vec<(u64, Item)>> = (0..CPUS).map(|_| Vec::new()).collect();
         let mut now = 0;
         for _ in 0..3000 {
@@ -535,28 +541,28 @@ fn samples_in_are_samples_stored_plus_losses() {
 fn dimensions_are_those_of_the_samples_time() {
     let mut c = collector();
     c.keep_dimensions(Dimension::ALL.into_iter().collect());
-    c.discover([1]);
+    c.discover([Pid(1)]);
     let on = |pid, tid, cpu| {
         Item::Sample(
-            dwell_profile::EventIndex(0),
+            EventIndex(0),
             Sample { mode: Mode::Kernel, pc: KERNEL + 4, pid, tid, cpu, registers: None },
         )
     };
     let items = [
-        on(1, 1, 0),
-        on(1, 1, 0),
-        side(Side::BeginThread { tid: 7, parent_pid: 1, parent_tid: 1 }),
-        on(1, 7, 1), // called as who made it
-        side(Side::Comm { pid: 1, tid: 7, comm: "io".into() }),
-        on(1, 7, 1),
-        side(Side::BeginThread { tid: 9, parent_pid: 1, parent_tid: 7 }),
-        side(Side::Fork { pid: 9, parent_pid: 1 }),
-        on(9, 9, 1), // gone by now: its parent's name and group
-        side(Side::Exec { pid: 9, comm: "cc1".into() }),
-        on(9, 9, 1),
-        side(Side::EndThread { tid: 9 }),
-        on(9, 9, 1), // past its end, under a number that nobody has
-        on(0, 0, 1),
+        on(Pid(1), Tid(1), Some(CpuId(0))),
+        on(Pid(1), Tid(1), Some(CpuId(0))),
+        side(Side::BeginThread { tid: Tid(7), parent_pid: Pid(1), parent_tid: Tid(1) }),
+        on(Pid(1), Tid(7), Some(CpuId(1))), // called as who made it
+        side(Side::Comm { pid: Pid(1), tid: Tid(7), comm: "io".into() }),
+        on(Pid(1), Tid(7), Some(CpuId(1))),
+        side(Side::BeginThread { tid: Tid(9), parent_pid: Pid(1), parent_tid: Tid(7) }),
+        side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }),
+        on(Pid(9), Tid(9), Some(CpuId(1))), // gone by now: its parent's name and group
+        side(Side::Exec { pid: Pid(9), comm: "cc1".into() }),
+        on(Pid(9), Tid(9), Some(CpuId(1))),
+        side(Side::EndThread { tid: Tid(9) }),
+        on(Pid(9), Tid(9), Some(CpuId(1))), // past its end, under a number that nobody has
+        on(Pid(0), Tid(0), Some(CpuId(1))),
     ];
     (0..).zip(items).for_each(|(time, item)| c.apply(time, item));
     let batch = c.take();
@@ -577,6 +583,6 @@ fn dimensions_are_those_of_the_samples_time() {
     ];
     assert_eq!(lines, expected);
     c.keep_dimensions(DimensionSet::NONE);
-    c.apply(99, on(1, 1, 0));
+    c.apply(99, on(Pid(1), Tid(1), Some(CpuId(0))));
     assert!(c.take().rows.counts().keys().all(|key| key.dimensions.is_none()), "they cost nothing when off");
 }

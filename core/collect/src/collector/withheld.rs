@@ -2,6 +2,8 @@
 //!
 //! Enters: processes that end. Leaves: the names of such programs. Never here: what is said of them.
 
+use dwell_profile::Pid;
+
 use std::collections::BTreeSet;
 
 use super::Collector;
@@ -13,7 +15,7 @@ const WITHHELD_MAX: usize = 16;
 impl<H: Host> Collector<H> {
     /// Of a process that executes a program with more rights than it has (setuid), the kernel takes a user's events away: the
     /// execution is the last that they tell, and an end that is none.
-    pub(super) fn note_withheld(&mut self, pid: u32) {
+    pub(super) fn note_withheld(&mut self, pid: Pid) {
         let process = self.processes.get(pid).filter(|p| p.awaits_program && p.space.len() == 0);
         if let Some(execution) = process.filter(|_| !self.gaps).map(|p| p.execution)
             && self.withheld.len() < WITHHELD_MAX

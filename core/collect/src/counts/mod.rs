@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use dwell_profile::CountsRecord;
+use dwell_profile::{CountsRecord, Pid};
 
 use crate::{apps::ExecutionId, branch::Registers, processes::CodeId};
 
@@ -36,7 +36,7 @@ pub struct Seen {
     /// When it was taken.
     pub time_ns: u64,
     /// Its process.
-    pub pid: u32,
+    pub pid: Pid,
     /// The process's address space.
     pub code: CodeId,
     /// What it executes.
@@ -53,7 +53,7 @@ pub struct Seen {
 #[derive(Clone, Debug)]
 pub struct RawCount {
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     /// Its address space then.
     pub code: CodeId,
     /// The instruction.
@@ -70,7 +70,7 @@ pub struct RawCount {
 #[derive(Clone, Copy, Debug)]
 pub struct Watched {
     /// The process.
-    pub pid: u32,
+    pub pid: Pid,
     /// From when …
     pub begin_ns: u64,
     /// … until when.

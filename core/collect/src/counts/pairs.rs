@@ -10,6 +10,8 @@
 //! breakpoints at the loop's exits have shown that activations last for several samples ([`Exits`]).
 //! Executions of samples that began no pair are extrapolated from those that did, and the error grows with their share.
 
+use dwell_profile::Tid;
+
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
@@ -249,7 +251,7 @@ impl Tally {
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// Its thread.
-    pub tid: u32,
+    pub tid: Tid,
     /// What its process executes.
     pub execution: ExecutionId,
     /// When it was taken.
@@ -270,7 +272,7 @@ struct Open {
 /// Pairs samples, thread by thread.
 #[derive(Default)]
 pub struct Pairs {
-    threads: FxHashMap<u32, Vec<Open>>,
+    threads: FxHashMap<Tid, Vec<Open>>,
     tallies: FxHashMap<(CounterId, ExecutionId), Tally>,
 }
 
@@ -327,12 +329,12 @@ impl Pairs {
     }
 
     /// The thread was disturbed: what it does until its next sample is no pair's.
-    pub fn interrupt(&mut self, tid: u32) {
+    pub fn interrupt(&mut self, tid: Tid) {
         self.threads.remove(&tid);
     }
 
     /// The counters in whose bodies the thread was last, and its registers then.
-    pub fn last(&self, tid: u32) -> impl Iterator<Item = (CounterId, &Registers)> {
+    pub fn last(&self, tid: Tid) -> impl Iterator<Item = (CounterId, &Registers)> {
         self.threads.get(&tid).into_iter().flatten().map(|open| (open.counter, &open.registers))
     }
 

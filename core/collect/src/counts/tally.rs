@@ -3,6 +3,8 @@
 //! Enters: writes that watchpoints saw, values that were read. Leaves: executions by instruction, each with its error, or a refusal.
 //! Never here: I/O, clocks.
 
+use dwell_profile::Tid;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
@@ -50,7 +52,7 @@ pub struct Round {
     /// Writes by others.
     pub unknown: u32,
     /// The threads that wrote.
-    pub tids: BTreeSet<u32>,
+    pub tids: BTreeSet<Tid>,
     /// What was added in a nanosecond in the moment before; `None` where that is not known.
     pub rate_before: Option<f64>,
 }
@@ -74,7 +76,7 @@ pub struct Tally {
     writers: BTreeMap<u64, Writer>,
     /// Each round that had writes.
     rounds: Vec<Seen>,
-    tids: BTreeSet<u32>,
+    tids: BTreeSet<Tid>,
     idle: u32,
     /// What was confirmed, and waits for the samples of its time.
     pub pending: Vec<Span>,
@@ -326,7 +328,7 @@ mod tests {
         Writer { pc, next_pc: pc + 4, operand, step, is_locked }
     }
 
-    fn round(known: &[(u64, i64, usize)], unknown: u32, tids: &[u32]) -> Round {
+    fn round(known: &[(u64, i64, usize)], unknown: u32, tids: &[Tid]) -> Round {
         let known = known.iter().flat_map(|&(pc, step, n)| std::iter::repeat_n(writer(pc, step, false), n));
         let tids = tids.iter().copied().collect();
         Round { known: known.collect(), unknown, tids, rate_before: Some(1.0), ..Round::default() }
@@ -353,7 +355,7 @@ mod tests {
     }
 
     fn one() -> Vec<Round> {
-        vec![round(&[(0x10, 4, 16)], 0, &[7]); 3]
+        vec![round(&[(0x10, 4, 16)], 0, &[Tid(7)]); 3]
     }
 
     fn of(samples: u64, outside: u64) -> OfExecution {
@@ -425,7 +427,7 @@ mod tests {
 
     #[test]
     fn several_writers_share() {
-        let rounds = vec![round(&[(0x10, 1, 12), (0x20, 2, 4)], 0, &[7]); 100];
+        let rounds = vec![round(&[(0x10, 1, 12), (0x20, 2, 4)], 0, &[Tid(7)]); 100];
         let counted = counted(&rounds, &[(100_000, 10)]).executions(of(10, 0), alone).unwrap();
         assert_eq!(counted.of.len(), 2);
         assert!(
@@ -437,7 +439,8 @@ mod tests {
     /// Two phases of equal time, one of which counts nine times as fast: rounds begin in either as often.
     #[test]
     fn rounds_stand_for_what_was_counted_about_them() {
-        let of = |pc: u64, rate: f64| Round { rate_before: Some(rate), ..round(&[(pc, 1, 16)], 0, &[7]) };
+        let of =
+            |pc: u64, rate: f64| Round { rate_before: Some(rate), ..round(&[(pc, 1, 16)], 0, &[Tid(7)]) };
         let rounds: Vec<Round> =
             (0..400).map(|at| if at % 2 == 0 { of(0x10, 0.9) } else { of(0x20, 0.1) }).collect();
         let counted = counted(&rounds, &[(100_000, 10)]).executions(self::of(10, 0), alone).unwrap();
@@ -447,7 +450,7 @@ mod tests {
 
     #[test]
     fn writers_that_take_turns_are_not_told_apart() {
-        let turns = |at: u32| round(&[(if at.is_multiple_of(2) { 0x10 } else { 0x20 }, 1, 16)], 0, &[7]);
+        let turns = |at: u32| round(&[(if at.is_multiple_of(2) { 0x10 } else { 0x20 }, 1, 16)], 0, &[Tid(7)]);
         let rounds: Vec<Round> = (0..6).map(turns).collect();
         assert_eq!(counted(&rounds, &[(100_000, 10)]).executions(of(10, 0), alone), Err("too uncertain"));
     }
@@ -458,18 +461,21 @@ mod tests {
             let mut tally = tally();
             rounds.iter().find_map(|round| tally.round(round).err())
         };
-        let one = round(&[(0x10, 1, 16)], 0, &[7]);
+        let one = round(&[(0x10, 1, 16)], 0, &[Tid(7)]);
         assert_eq!(refused(&[one.clone(), one.clone()]), None);
         assert_eq!(
-            refused(&[one.clone(), round(&[(0x10, 1, 15)], 1, &[7])]),
+            refused(&[one.clone(), round(&[(0x10, 1, 15)], 1, &[Tid(7)])]),
             Some("written by instructions without a known step")
         );
-        assert_eq!(refused(&[one.clone(), round(&[(0x10, 1, 16)], 0, &[8])]), Some("threads share it"));
-        assert_eq!(refused(&[one.clone(), round(&[(0x20, -1, 16)], 0, &[7])]), Some("steps of both signs"));
+        assert_eq!(refused(&[one.clone(), round(&[(0x10, 1, 16)], 0, &[Tid(8)])]), Some("threads share it"));
+        assert_eq!(
+            refused(&[one.clone(), round(&[(0x20, -1, 16)], 0, &[Tid(7)])]),
+            Some("steps of both signs")
+        );
         assert_eq!(refused(&vec![Round::default(); 4]), Some("not written while it was watched"));
         let locked = Round {
             known: vec![writer(0x10, 1, true); 16],
-            tids: BTreeSet::from([7, 8]),
+            tids: BTreeSet::from([Tid(7), Tid(8)]),
             ..Round::default()
         };
         assert_eq!(refused(&[locked.clone(), locked]), None);

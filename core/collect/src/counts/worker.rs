@@ -4,6 +4,8 @@
 //! images, the database. It stops nobody. What it costs, its own CPU time and the traps of watchpoints, stays within a share
 //! of the target's CPU time.
 
+use dwell_profile::{Pid, Tid};
+
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -74,9 +76,9 @@ const TIMES_MAX: usize = 1 << 17;
 pub struct Worker {
     shared: Arc<Shared>,
     budget: f64,
-    processes: FxHashMap<u32, Tracked>,
+    processes: FxHashMap<Pid, Tracked>,
     /// Samples with registers of processes that are not looked at yet.
-    met: FxHashMap<u32, u32>,
+    met: FxHashMap<Pid, u32>,
     /// When each execution was sampled, of those whose processes are looked at.
     times: FxHashMap<ExecutionId, Times>,
     complete_ns: u64,
@@ -235,7 +237,7 @@ impl Worker {
         true
     }
 
-    fn forget(&mut self, pid: u32) {
+    fn forget(&mut self, pid: Pid) {
         self.met.remove(&pid);
         if let Some(tracked) = self.processes.remove(&pid)
             && !self.processes.values().any(|other| other.execution == tracked.execution)
@@ -247,7 +249,7 @@ impl Worker {
     /// Reads and watches where that is due.
     fn work(&mut self) {
         let now = now_ns();
-        let due: Vec<u32> = self
+        let due: Vec<Pid> = self
             .processes
             .iter()
             .filter(|(_, tracked)| !tracked.words.is_empty())
@@ -270,7 +272,7 @@ impl Worker {
     }
 
     /// Reads all words of a process that were seen to count; those that go back only while there is something to spend, without a gap.
-    fn read(&mut self, pid: u32) -> io::Result<()> {
+    fn read(&mut self, pid: Pid) -> io::Result<()> {
         let left_ns = self.left_ns();
         let Some(tracked) = self.processes.get_mut(&pid) else { return Ok(()) };
         tracked.is_paused = left_ns < if tracked.is_paused { RESUME_NS } else { 0.0 };
@@ -311,7 +313,7 @@ impl Worker {
     }
 
     /// Watches some words of a process for a moment. What was read before is confirmed by it, or not.
-    fn round(&mut self, pid: u32) -> io::Result<()> {
+    fn round(&mut self, pid: Pid) -> io::Result<()> {
         self.read(pid)?;
         sleep(MOMENT);
         self.read(pid)?;
@@ -444,7 +446,7 @@ impl Worker {
 /// Watches words at the same time, no longer than this. The writes of each, or why it could not be watched; and until when they
 /// disturbed the program.
 fn watch<'t>(
-    tids: &[u32],
+    tids: &[Tid],
     tallies: impl Iterator<Item = &'t Tally>,
     longest_ns: u64,
 ) -> (Vec<io::Result<Vec<Write>>>, u64) {
@@ -477,13 +479,13 @@ fn watch<'t>(
     (watches.into_iter().map(|(_, watch)| watch.map(|mut watch| watch.writes().to_vec())).collect(), until_ns)
 }
 
-fn threads(pid: u32) -> io::Result<Vec<u32>> {
+fn threads(pid: Pid) -> io::Result<Vec<Tid>> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"))?;
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// Why a word is not for watching: what others share by a file or another process, and what a watchpoint cannot be set on.
-fn refused_address(pid: u32, word: Word) -> Option<&'static str> {
+fn refused_address(pid: Pid, word: Word) -> Option<&'static str> {
     if !word.address.is_multiple_of(u64::from(word.size)) {
         return Some("not aligned");
     }

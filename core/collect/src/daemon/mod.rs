@@ -16,7 +16,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use dwell_profile::{Epoch, Scope, Writer};
+use dwell_profile::{Epoch, Pid, Scope, Writer};
 
 use crate::{
     CollectError, Renew, Stop,
@@ -390,7 +390,7 @@ impl<'w> Daemon<'w> {
         let share = unknown as f64 / (handed_out.values().map(|r| r.samples).sum::<u64>() as f64).max(1.0);
         let samples: u64 = events.values().map(|r| r.samples).sum();
         Status {
-            pid: std::process::id(),
+            pid: Pid(std::process::id()),
             backend: epoch.backend.clone(),
             epoch: epoch.id.clone(),
             epoch_start: epoch.start,

@@ -3,7 +3,7 @@
 //! Enters: what was asked for, the thread sampled last. Leaves: path bursts and counted windows among the records, and what is
 //! told of them. Never here: how threads are followed ([`crate::paths`]) and executions counted ([`crate::windows`]).
 
-use dwell_profile::{CountsRecord, PathsRecord, WindowsRecord};
+use dwell_profile::{CountsRecord, PathsRecord, Pid, Tid, WindowsRecord};
 
 use crate::{
     CollectError, counts::Odometers, items::Item, options::RecordOptions, paths::Paths, windows::Windows,
@@ -62,7 +62,7 @@ impl Session {
         let latest = self.collector.take_latest();
         let cpu_ns = self.cpu_ns();
         if let (Some(paths), Some((pid, tid))) = (&mut self.counting.paths, latest)
-            && pid != std::process::id()
+            && pid != Pid(std::process::id())
             && Some(pid) != paths.tracer()
         {
             paths.offer(pid, tid, cpu_ns);
@@ -85,11 +85,11 @@ impl Session {
 
     /// Counts executions of what was sampled most, in windows of that thread's time. They begin after every record that was
     /// applied.
-    fn count_windows(&mut self, latest: Option<(u32, u32)>, cpu_ns: f64) {
+    fn count_windows(&mut self, latest: Option<(Pid, Tid)>, cpu_ns: f64) {
         let recent = self.collector.take_recent();
         let Some(windows) = self.counting.windows.as_mut().filter(|w| w.is_on()) else { return };
         recent.into_iter().for_each(|(pid, pc)| windows.sample(pid, pc));
-        if let Some((pid, tid)) = latest.filter(|(pid, _)| *pid != std::process::id()) {
+        if let Some((pid, tid)) = latest.filter(|(pid, _)| *pid != Pid(std::process::id())) {
             for (begin_ns, window) in windows.count(pid, tid, cpu_ns) {
                 self.merger.push(begin_ns, Item::Window(Box::new(window)));
             }
@@ -100,7 +100,7 @@ impl Session {
     /// applied.
     fn watch_exits(&mut self, cpu_ns: f64) {
         let Some(exits) = self.counting.exits.as_mut().filter(|exits| exits.is_due(cpu_ns)) else { return };
-        let Some(watch) = self.collector.loop_to_watch().filter(|w| w.pid != std::process::id()) else {
+        let Some(watch) = self.collector.loop_to_watch().filter(|w| w.pid != Pid(std::process::id())) else {
             return;
         };
         if let Some((begin_ns, raw)) = exits.watch(&watch, cpu_ns) {

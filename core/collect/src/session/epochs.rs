@@ -244,8 +244,8 @@ impl Session {
             let before = self.at_epoch.by_cpu.get(&(event, cpu)).copied().unwrap_or(0);
             let Some(plan) = self.plans.get(event.index()).filter(|_| total > before) else { continue };
             let by_cpu = by_event.entry(plan.event.clone()).or_default();
-            by_cpu.resize(by_cpu.len().max(cpu as usize + 1), 0);
-            by_cpu[cpu as usize] = total - before;
+            by_cpu.resize(by_cpu.len().max(cpu.0 as usize + 1), 0);
+            by_cpu[cpu.0 as usize] = total - before;
         }
         by_event
     }

@@ -14,7 +14,7 @@ use std::{
     rc::Rc,
 };
 
-use dwell_profile::{Event, ImageId, ImageSymbol};
+use dwell_profile::{Event, ImageId, ImageSymbol, Pid};
 
 use crate::{
     apps::Apart,
@@ -36,11 +36,11 @@ const WINDOW_NS: u64 = 5_000_000;
 struct SimulatedHost(Rc<RefCell<World>>);
 
 impl Host for SimulatedHost {
-    fn process(&mut self, pid: u32) -> Option<ProcessSnapshot> {
+    fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
         self.0.borrow().snapshot(pid)
     }
 
-    fn is_alive(&self, pid: u32) -> bool {
+    fn is_alive(&self, pid: Pid) -> bool {
         self.0.borrow().processes.contains_key(&pid)
     }
 
@@ -48,7 +48,7 @@ impl Host for SimulatedHost {
         None
     }
 
-    fn has_in_memory(&mut self, pid: u32, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
+    fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
         {
             let _ = (pid, address, image);
             None
@@ -128,7 +128,7 @@ impl Run {
 
     fn start(&mut self) {
         self.world.borrow_mut().turn_on();
-        let pids: Vec<u32> = self.world.borrow().processes.keys().copied().collect();
+        let pids: Vec<Pid> = self.world.borrow().processes.keys().copied().collect();
         self.collector.discover(pids);
     }
 
@@ -143,7 +143,7 @@ impl Run {
         if self.random.once_in(3) && self.collector.take_gaps() {
             let (pids, now) = {
                 let world = self.world.borrow();
-                (world.processes.keys().copied().collect::<Vec<u32>>(), world.now)
+                (world.processes.keys().copied().collect::<Vec<Pid>>(), world.now)
             };
             self.collector.refresh(pids, now);
             self.refreshed_at = now;
@@ -260,7 +260,7 @@ impl Run {
     fn check_memory(&mut self) {
         let now = self.world.borrow().now;
         if self.world.borrow().side_missing > 0 || self.merger.late > 0 {
-            let pids: Vec<u32> = self.world.borrow().processes.keys().copied().collect();
+            let pids: Vec<Pid> = self.world.borrow().processes.keys().copied().collect();
             self.collector.refresh(pids, now);
         }
         self.collector.reap(now + 10_000_000_000);
@@ -289,7 +289,7 @@ impl Run {
     fn recover(&mut self) {
         self.world.borrow_mut().make_room();
         let merger = &mut self.merger;
-        let pids: Vec<u32> = {
+        let pids: Vec<Pid> = {
             let mut world = self.world.borrow_mut();
             world.show_all(|time, item| merger.push(time, item));
             world.now += 1;

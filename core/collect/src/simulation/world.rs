@@ -4,7 +4,7 @@
 //! Enters: a seed's random numbers. Leaves: records as a source hands them out, and for each sample where it really
 //! was. Never here: anything of the collector's.
 
-use dwell_profile::EventIndex;
+use dwell_profile::{CpuId, EventIndex, Pid, Tid};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -86,7 +86,7 @@ struct Cpu {
 /// The machine.
 pub struct World {
     pub now: u64,
-    pub processes: BTreeMap<u32, Process>,
+    pub processes: BTreeMap<Pid, Process>,
     /// Every sample that was taken while sampling was on: time and truth.
     pub samples: Vec<(u64, Truth)>,
     /// Samples that found no room in their ring.
@@ -125,8 +125,8 @@ impl World {
             threads: 0,
             headless: false,
         };
-        world.processes.insert(INIT, process("init", 1, false, pages));
-        world.processes.insert(KTHREADD, process("kthreadd", 0, true, BTreeMap::new()));
+        world.processes.insert(Pid(INIT), process("init", 1, false, pages));
+        world.processes.insert(Pid(KTHREADD), process("kthreadd", 0, true, BTreeMap::new()));
         (0..40).for_each(|_| world.step(random));
         world
     }
@@ -147,7 +147,7 @@ impl World {
         if self.habits.pauses && random.once_in(100) {
             self.cpus[cpu].paused_until = self.now + random.below(50_000_000);
         }
-        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        let pids: Vec<Pid> = self.processes.keys().copied().collect();
         let pid = random.pick(&pids);
         match random.below(32) {
             0 | 1 => self.fork(cpu, pid, random),
@@ -161,26 +161,26 @@ impl World {
         self.show();
     }
 
-    fn fork(&mut self, cpu: usize, parent_pid: u32, random: &mut Random) {
+    fn fork(&mut self, cpu: usize, parent_pid: Pid, random: &mut Random) {
         let pid = 3 + random.below(PIDS) as u32;
-        if self.processes.contains_key(&pid) || self.processes[&parent_pid].headless {
+        if self.processes.contains_key(&Pid(pid)) || self.processes[&parent_pid].headless {
             return;
         }
         let parent = &self.processes[&parent_pid];
         let mut child = Process { threads: 0, ..parent.clone() };
         let renamed =
             parent.kernel_thread.then(|| random.pick(&["kworker/0:1", "kworker/u4:2", "ksoftirqd/1"]));
-        self.side(cpu, Side::Fork { pid, parent_pid });
+        self.side(cpu, Side::Fork { pid: Pid(pid), parent_pid });
         if let Some(comm) = renamed {
             child.app = comm.split('/').next().unwrap_or(comm).to_owned();
-            self.side(cpu, Side::Comm { pid, tid: pid, comm: comm.to_owned() });
+            self.side(cpu, Side::Comm { pid: Pid(pid), tid: Tid(pid), comm: comm.to_owned() });
         }
-        self.processes.insert(pid, child);
+        self.processes.insert(Pid(pid), child);
     }
 
-    fn exec(&mut self, cpu: usize, pid: u32, random: &mut Random) {
+    fn exec(&mut self, cpu: usize, pid: Pid, random: &mut Random) {
         let process = &self.processes[&pid];
-        if process.kernel_thread || process.headless || pid == INIT {
+        if process.kernel_thread || process.headless || pid == Pid(INIT) {
             return;
         }
         self.executions += 1;
@@ -200,10 +200,10 @@ impl World {
             process.put(first, count, 0, Some(&path));
             self.side(cpu, map_record(pid, first, count, 0, Some(&path)));
         }
-        self.processes.insert(pid, process);
+        self.processes.insert(Pid(pid.0), process);
     }
 
-    fn map(&mut self, cpu: usize, pid: u32, random: &mut Random) {
+    fn map(&mut self, cpu: usize, pid: Pid, random: &mut Random) {
         if self.processes[&pid].kernel_thread {
             return;
         }
@@ -214,13 +214,13 @@ impl World {
         self.side(cpu, map_record(pid, first, count, offset, path.as_deref()));
     }
 
-    fn thread(&mut self, _cpu: usize, pid: u32) {
+    fn thread(&mut self, _cpu: usize, pid: Pid) {
         let process = self.processes.get_mut(&pid).expect("it lives");
         process.threads += u64::from(!process.kernel_thread); // Its record has pid = parent's pid: nobody wants it.
     }
 
-    fn exit(&mut self, cpu: usize, pid: u32, random: &mut Random) {
-        if pid == INIT || pid == KTHREADD {
+    fn exit(&mut self, cpu: usize, pid: Pid, random: &mut Random) {
+        if pid == Pid(INIT) || pid == Pid(KTHREADD) {
             return;
         }
         let process = self.processes.get_mut(&pid).expect("it lives");
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    fn sample(&mut self, cpu: usize, pid: u32, random: &mut Random) {
+    fn sample(&mut self, cpu: usize, pid: Pid, random: &mut Random) {
         if !self.on {
             return;
         }
@@ -245,8 +245,10 @@ impl World {
         let (mode, pid, pc, place) = match random.below(12) {
             0 | 1 => (Mode::Kernel, pid, KERNEL + within, format!("kernel+{within:x}")),
             2 => (Mode::Kernel, pid, KERNEL + KERNEL_BYTES + within, unknown(KERNEL + KERNEL_BYTES + within)),
-            3 => (Mode::Kernel, 0, KERNEL + within, format!("kernel+{within:x}")),
-            4 if random.once_in(4) => (Mode::Kernel, u32::MAX, KERNEL + within, format!("kernel+{within:x}")),
+            3 => (Mode::Kernel, Pid::IDLE, KERNEL + within, format!("kernel+{within:x}")),
+            4 if random.once_in(4) => {
+                (Mode::Kernel, Pid::ENDED, KERNEL + within, format!("kernel+{within:x}"))
+            }
             _ if process.kernel_thread => (Mode::Kernel, pid, KERNEL + within, format!("kernel+{within:x}")),
             _ => {
                 let pc = (1 + random.below(PAGES)) * PAGE + within;
@@ -254,22 +256,22 @@ impl World {
             }
         };
         let (app, execution) = match pid {
-            0 => ("[idle]".to_owned(), 0),
-            u32::MAX => ("unknown".to_owned(), 0),
+            Pid::IDLE => ("[idle]".to_owned(), 0),
+            Pid::ENDED => ("unknown".to_owned(), 0),
             _ => (process.app.clone(), process.execution),
         };
-        let tid = if pid == 0 || pid == u32::MAX {
-            pid
+        let tid = if pid == Pid::IDLE || pid == Pid::ENDED {
+            pid.first_thread()
         } else {
-            pid + 1000 * random.below(process.threads + 1) as u32
+            Tid(pid.0 + 1000 * random.below(process.threads + 1) as u32)
         };
         let time = self.now;
         self.samples.push((time, Truth { place, app, execution }));
         self.write(
             cpu,
             Item::Sample(
-                dwell_profile::EventIndex(0),
-                Sample { mode, pc, pid, tid, cpu: cpu as u32, registers: None },
+                EventIndex(0),
+                Sample { mode, pc, pid, tid, cpu: Some(CpuId(cpu as u32)), registers: None },
             ),
         );
     }
@@ -347,7 +349,7 @@ impl World {
     }
 
     /// /proc/PID, now.
-    pub fn snapshot(&self, pid: u32) -> Option<ProcessSnapshot> {
+    pub fn snapshot(&self, pid: Pid) -> Option<ProcessSnapshot> {
         let process = self.processes.get(&pid)?;
         let mapping = |(page, what): (&u64, &Page)| {
             let (offset, target) = match what {
@@ -395,7 +397,7 @@ fn unknown(pc: u64) -> String {
     format!("unknown+{pc:x}")
 }
 
-fn map_record(pid: u32, first: u64, count: u64, offset: u64, path: Option<&str>) -> Side {
+fn map_record(pid: Pid, first: u64, count: u64, offset: u64, path: Option<&str>) -> Side {
     let target = path.map_or(Target::Anonymous, |path| file(path, true));
     Side::Map { pid, start: first * PAGE, length: count * PAGE, file_offset: offset * PAGE, target }
 }

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_profile::{Event, EventIndex, TableRecord};
+use dwell_profile::{CpuId, Event, EventIndex, Pid, TableRecord, Tid};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -34,7 +34,7 @@ use crate::{
     events::Plan,
     items::{Item, Side},
     merge::Merger,
-    records::{Mode, NO_CPU, Sample},
+    records::{Mode, Sample},
     sys::{
         bpf::{
             BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegistersWish, Sizes, Spilled, grace_period,
@@ -74,7 +74,7 @@ pub struct BpfSource {
     /// When the side in use was empty.
     since_ns: u64,
     waiting: VecDeque<Waiting>,
-    told: FxHashMap<u32, CpuTally>,
+    told: FxHashMap<CpuId, CpuTally>,
     /// Executables whose processes are kept apart.
     apart: Vec<u64>,
 }
@@ -135,14 +135,14 @@ impl BpfSource {
 
     /// Tells what was lost, and how far the periods are, since the last time.
     fn tell_tallies(&mut self, merger: &mut Merger<Item>) {
-        let tallies: Vec<(u32, CpuTally)> =
+        let tallies: Vec<(CpuId, CpuTally)> =
             self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()).collect();
         for (cpu, tally) in tallies {
-            let last = mem::replace(self.told.entry(cpu).or_default(), tally);
+            let last = mem::replace(self.told.entry(CpuId(cpu.0)).or_default(), tally);
             for event in 0..EVENTS_MAX {
                 self.perf.sampled_elsewhere(
-                    cpu,
-                    dwell_profile::EventIndex(event as u8),
+                    CpuId(cpu.0),
+                    EventIndex(event as u8),
                     tally.samples[event] - last.samples[event],
                 );
                 let records = tally.lost[event] - last.lost[event];
@@ -157,7 +157,7 @@ impl BpfSource {
 }
 
 /// Has a sampled event counted in the tables of its CPU; makes them, for all CPUs at first, then for one that came.
-fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[u32], plans: &[Plan], registers: bool) -> Attach {
+fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[CpuId], plans: &[Plan], registers: bool) -> Attach {
     let (tables, cpus, events) = (Rc::clone(tables), cpus.to_vec(), plans.len());
     let sizes = sizes(cpus.len(), plans);
     let registers = if registers { registers_wish(plans) } else { RegistersWish::default() };
@@ -224,13 +224,13 @@ fn periods_of(plans: &[Plan]) -> Vec<u64> {
 pub fn timed(notice: &Notice) -> (u64, Item) {
     match notice {
         Notice::Executed { time_ns, pid, executable } => {
-            (*time_ns, Item::Side(Box::new(Side::Executable { pid: *pid, id: *executable })))
+            (*time_ns, Item::Side(Box::new(Side::Executable { pid: Pid(*pid), id: *executable })))
         }
         Notice::Registers(sampled) => {
             let (pc, pid, tid) = (sampled.pc, sampled.pid, sampled.tid);
             let registers = Some(Box::new(Registers::of_user(pc, &sampled.registers)));
-            let sample = Sample { mode: Mode::User, pc, pid, tid, cpu: NO_CPU, registers };
-            (sampled.time_ns, Item::Registers(dwell_profile::EventIndex(sampled.event), sample))
+            let sample = Sample { mode: Mode::User, pc, pid: Pid(pid), tid: Tid(tid), cpu: None, registers };
+            (sampled.time_ns, Item::Registers(EventIndex(sampled.event), sample))
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The CPUs, as sysfs lists them.
 
+use dwell_profile::CpuId;
+
 use std::{
     fs::{self, File},
     io,
@@ -21,7 +23,7 @@ impl OnlineCpus {
     }
 
     /// The CPUs that are online now, as in `0-3,8`.
-    pub fn list(&self) -> Result<Vec<u32>, CollectError> {
+    pub fn list(&self) -> Result<Vec<CpuId>, CollectError> {
         let mut bytes = [0; LIST_BYTES_MAX];
         let length = self.0.read_at(&mut bytes, 0).map_err(unlisted)?;
         Ok(parse_cpu_list(&String::from_utf8_lossy(&bytes[..length])))
@@ -29,12 +31,12 @@ impl OnlineCpus {
 }
 
 /// The CPUs that are online, asked once.
-pub fn online_cpus() -> Result<Vec<u32>, CollectError> {
+pub fn online_cpus() -> Result<Vec<CpuId>, CollectError> {
     OnlineCpus::open()?.list()
 }
 
 /// The CPUs that ever can be online.
-pub fn possible_cpus() -> Result<Vec<u32>, CollectError> {
+pub fn possible_cpus() -> Result<Vec<CpuId>, CollectError> {
     let list = fs::read_to_string("/sys/devices/system/cpu/possible").map_err(unlisted)?;
     Ok(parse_cpu_list(&list))
 }
@@ -43,20 +45,20 @@ fn unlisted(source: io::Error) -> CollectError {
     CollectError::System { action: "list the CPUs", source }
 }
 
-fn parse_cpu_list(list: &str) -> Vec<u32> {
+fn parse_cpu_list(list: &str) -> Vec<CpuId> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
     };
-    list.split(',').filter_map(range).flatten().collect()
+    list.split(',').filter_map(range).flatten().map(CpuId).collect()
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn cpu_lists_are_read() {
-        assert_eq!(super::parse_cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
-        assert_eq!(super::parse_cpu_list("0\n"), [0]);
-        assert_eq!(super::parse_cpu_list(""), [0; 0]);
+        assert_eq!(super::parse_cpu_list("0-3,8\n"), [0, 1, 2, 3, 8].map(super::CpuId));
+        assert_eq!(super::parse_cpu_list("0\n"), [super::CpuId(0)]);
+        assert_eq!(super::parse_cpu_list(""), []);
     }
 }

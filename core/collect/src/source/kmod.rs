@@ -30,7 +30,6 @@ use crate::{
     events::{Plan, known_names},
     items::{Item, Side},
     merge::Merger,
-    records::NO_CPU,
     sys::kmod::{self as sys, Config, Device, EventStatus},
 };
 
@@ -162,7 +161,7 @@ impl KmodSource {
                 }
                 Chunk::Registers(records) => {
                     let event = self.registers_of.unwrap_or_default();
-                    self.registers.extend(chunks::registers(records, dwell_profile::EventIndex(event.0)));
+                    self.registers.extend(chunks::registers(records, EventIndex(event.0)));
                 }
                 Chunk::Flushed => self.flushed = true,
             }
@@ -407,7 +406,7 @@ impl Source for KmodSource {
 
     fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
         let Some((_, words)) = self.waiting.pop_front() else { return };
-        let mut pieces = Pieces::new(NO_CPU, each);
+        let mut pieces = Pieces::new(None, each);
         words.into_iter().for_each(|words| pieces.push(words));
         pieces.finish();
     }
@@ -456,7 +455,7 @@ impl Source for KmodSource {
         // A CPU that went has its samples all the same.
         let Ok(cpus) = possible_cpus() else { return SourceTally::default() };
         for (event, cpu) in (0..self.plans.len() as u32).flat_map(|e| cpus.iter().map(move |c| (e, *c))) {
-            let Ok(status) = self.device.event_status(event, cpu) else { continue };
+            let Ok(status) = self.device.event_status(event, cpu.0) else { continue };
             by_cpu.insert((EventIndex(event as u8), cpu), outside_idle(&status));
             idle += status.idle;
             given_up_ns += status.given_up_ns;

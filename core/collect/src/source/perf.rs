@@ -4,7 +4,7 @@
 //! events on it write; side-band records (mappings, executions, forks, exits) come with the first event of each task
 //! or CPU. Inherited events cannot share a ring across CPUs, so a task gets one event for each CPU.
 
-use dwell_profile::EventIndex;
+use dwell_profile::{CpuId, EventIndex, Tid};
 
 use std::{
     collections::BTreeMap,
@@ -59,9 +59,9 @@ const QUIET_PERIOD: u64 = 1 << 46;
 
 /// Given each sampled event when it has been opened, with its index and its CPU: where its samples are to go if not
 /// into the ring.
-pub type Attach = Box<dyn FnMut(&PerfEvent, EventIndex, u32) -> Result<(), CollectError>>;
+pub type Attach = Box<dyn FnMut(&PerfEvent, EventIndex, CpuId) -> Result<(), CollectError>>;
 
-type ListCpus = Box<dyn Fn() -> Result<Vec<u32>, CollectError>>;
+type ListCpus = Box<dyn Fn() -> Result<Vec<CpuId>, CollectError>>;
 
 /// Open events and rings.
 pub struct PerfSource {
@@ -94,7 +94,7 @@ pub struct PerfSource {
     malformed: u64,
     /// Tasks that inherited the events.
     born: u64,
-    by_cpu: BTreeMap<(EventIndex, u32), u64>,
+    by_cpu: BTreeMap<(EventIndex, CpuId), u64>,
     /// Tells when threads are born and end.
     threads: bool,
     scratch: Vec<u8>,
@@ -103,7 +103,7 @@ pub struct PerfSource {
     next_look_ns: u64,
     opened_ns: u64,
     /// CPUs of which the user was told that they cannot be sampled.
-    refused: Vec<u32>,
+    refused: Vec<CpuId>,
 }
 
 /// What an open event is for.
@@ -134,7 +134,7 @@ struct Opening {
 }
 
 struct CpuRing {
-    cpu: u32,
+    cpu: CpuId,
     ring: Ring,
     /// Index of the sampler that owns it.
     owner: usize,
@@ -146,7 +146,7 @@ struct CpuRing {
 
 struct Sampler {
     event: PerfEvent,
-    cpu: u32,
+    cpu: CpuId,
     role: Role,
     period: RandomPeriod,
     mean: u64,
@@ -175,7 +175,7 @@ impl PerfSource {
 
     fn open_listed(
         tasks: &Tasks,
-        list: &mut dyn FnMut() -> Vec<Option<u32>>,
+        list: &mut dyn FnMut() -> Vec<Option<Tid>>,
         plans: &[Plan],
         registers: bool,
         branch_stacks: Option<&Plan>,
@@ -194,7 +194,7 @@ impl PerfSource {
 
     fn opened(
         tasks: &Tasks,
-        ids: &[Option<u32>],
+        ids: &[Option<Tid>],
         plans: &[Plan],
         registers: bool,
         branch_stacks: Option<&Plan>,
@@ -211,7 +211,7 @@ impl PerfSource {
 
     /// Opens the events of the whole machine on these CPUs, disabled, and hands those that are sampled to `attach`,
     /// since their samples do not go into the rings. The side band comes with an event that counts nothing.
-    pub fn open_attached(plans: &[Plan], cpus: &[u32], attach: Attach) -> Result<Self, CollectError> {
+    pub fn open_attached(plans: &[Plan], cpus: &[CpuId], attach: Attach) -> Result<Self, CollectError> {
         let indexed: Vec<_> =
             std::iter::once((Role::SideBand, Plan::side_band())).chain(sampled(plans)).collect();
         let mut source = PerfSource::empty(&Tasks::All, false, open::ring_bytes(&[], None));
@@ -273,7 +273,7 @@ impl PerfSource {
     }
 
     /// Tells of samples of an event on a CPU that did not come through its ring: periods are redrawn after so many.
-    pub fn sampled_elsewhere(&mut self, cpu: u32, event: EventIndex, samples: u64) {
+    pub fn sampled_elsewhere(&mut self, cpu: CpuId, event: EventIndex, samples: u64) {
         let elsewhere = |s: &&mut Sampler| s.cpu == cpu && s.role == Role::Sampled(event);
         self.samplers.iter_mut().filter(elsewhere).for_each(|s| s.samples_since += samples);
     }
@@ -305,7 +305,7 @@ impl PerfSource {
     }
 
     /// The kernel takes an event away when who provides it goes (a PMU's driver, a suspended machine's PMU).
-    fn look_for_revoked(&mut self, online: &[u32], warn: &mut dyn FnMut(String)) {
+    fn look_for_revoked(&mut self, online: &[CpuId], warn: &mut dyn FnMut(String)) {
         let fds = self.samplers.iter().map(|s| s.event.fd().as_fd());
         let mut polled: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty())).collect();
@@ -314,7 +314,7 @@ impl PerfSource {
             return;
         }
         let revoked = self.samplers.iter().zip(&polled).filter(|(_, p)| is_hung_up(p));
-        let mut cpus: Vec<u32> = revoked.map(|(s, _)| s.cpu).filter(|cpu| online.contains(cpu)).collect();
+        let mut cpus: Vec<CpuId> = revoked.map(|(s, _)| s.cpu).filter(|cpu| online.contains(cpu)).collect();
         cpus.dedup();
         for cpu in cpus {
             warn(format!("the kernel revoked events on CPU {cpu}; they are opened again"));
@@ -334,7 +334,7 @@ impl PerfSource {
     }
 
     /// Closes what was opened of a CPU that could not be opened as a whole.
-    fn abandon_cpu(&mut self, cpu: u32) {
+    fn abandon_cpu(&mut self, cpu: CpuId) {
         self.cpus.retain(|c| c.cpu != cpu || c.gone);
         self.retain_samplers(|s| s.cpu != cpu);
     }
@@ -360,7 +360,7 @@ impl PerfSource {
             .map_err(|source| CollectError::System { action, source })
     }
 
-    fn parse(&mut self, cpu: u32, mut bytes: &[u8], merger: &mut Merger<Item>) {
+    fn parse(&mut self, cpu: CpuId, mut bytes: &[u8], merger: &mut Merger<Item>) {
         while let Some(split) = split_record(bytes) {
             let Ok((record, rest)) = split else {
                 self.malformed += 1; // Nothing tells where the next one starts.
@@ -396,7 +396,7 @@ impl PerfSource {
                     }
                     if let Some(mut item) = Item::from_body(event, record.body) {
                         if let Item::Sample(_, sample) = &mut item {
-                            sample.cpu = cpu; // Each CPU has its ring.
+                            sample.cpu = Some(cpu); // Each CPU has its ring.
                         }
                         merger.push(record.time_ns, item);
                     }

@@ -7,6 +7,8 @@
 //! [`BpfTables::turn`] on. Overflow buffers of the side in use change hands by their state: FULL (release A, by the
 //! kernel) makes one ours, FREE (release B, by us) the kernel's.
 
+use dwell_profile::CpuId;
+
 use std::{
     io,
     mem::offset_of,
@@ -121,7 +123,7 @@ pub struct Spilled {
 impl Spilled {
     /// Hands the entries out.
     pub fn hand_out(&self, each: &mut dyn FnMut(&[Entry])) {
-        let mut pieces = Pieces::new(self.cpu, each);
+        let mut pieces = Pieces::new(Some(CpuId(self.cpu)), each);
         self.entries.iter().for_each(|entry| pieces.push(entry.words()));
         pieces.finish();
     }
@@ -143,14 +145,14 @@ pub struct BpfTables {
     heads: Array<Head>,
     buckets: OwnedFd,
     overflow: Array<RawEntry>,
-    cpus: Vec<u32>,
+    cpus: Vec<CpuId>,
     sizes: Sizes,
 }
 
 impl BpfTables {
     /// Loads the program with tables for these CPUs, to be attached to so many events.
     pub fn load(
-        cpus: &[u32],
+        cpus: &[CpuId],
         sizes: Sizes,
         registers: RegistersWish,
         events: usize,
@@ -167,7 +169,7 @@ impl BpfTables {
 
     /// Has a child load it: the kernel's types take more memory than all else. `None` where that could not be.
     fn load_apart(
-        cpus: &[u32],
+        cpus: &[CpuId],
         sizes: Sizes,
         events: usize,
         load: impl FnOnce() -> Result<Self, BpfError>,
@@ -212,7 +214,7 @@ impl BpfTables {
 
     /// Before Linux 5.15 programs are not told with which registers a task entered the kernel: then the rest serves.
     fn load_with_types(
-        cpus: &[u32],
+        cpus: &[CpuId],
         sizes: Sizes,
         registers: RegistersWish,
         notices_bytes: u32,
@@ -225,7 +227,7 @@ impl BpfTables {
     }
 
     fn load_wished(
-        cpus: &[u32],
+        cpus: &[CpuId],
         sizes: Sizes,
         registers: RegistersWish,
         notices_bytes: u32,
@@ -272,7 +274,7 @@ impl BpfTables {
         for (slot, cpu) in (0..).zip(self.cpus.clone()) {
             for side in 0..2 {
                 let head = Head { slot, ..Head::default() };
-                self.heads.write(head_index(cpu, side), head);
+                self.heads.write(head_index(cpu.0, side), head);
             }
         }
         let control = Control {
@@ -285,7 +287,7 @@ impl BpfTables {
     }
 
     /// The CPUs that have tables here.
-    pub fn cpus(&self) -> &[u32] {
+    pub fn cpus(&self) -> &[CpuId] {
         &self.cpus
     }
 
@@ -372,12 +374,12 @@ impl BpfTables {
     pub fn take_idle_side(&mut self, each: &mut dyn FnMut(&[Entry])) {
         let side = 1 - self.side();
         for slot in 0..self.cpus.len() {
-            let mut pieces = Pieces::new(self.cpus[slot], each);
+            let mut pieces = Pieces::new(Some(CpuId((self.cpus[slot]).0)), each);
             for buffer in 0..2 {
                 self.spilled(slot, side, buffer).entries.iter().for_each(|entry| pieces.push(entry.words()));
             }
             self.take_table(slot, side, &mut pieces);
-            let index = head_index(self.cpus[slot], side);
+            let index = head_index((self.cpus[slot]).0, side);
             let head = self.heads.read(index);
             let waiting = head.waiting.iter().take(head.waiting_count as usize);
             waiting.for_each(|entry| pieces.push(entry.words()));
@@ -395,7 +397,7 @@ impl BpfTables {
         let first = ((slot * 2 + side as usize) * 2 + buffer) * capacity;
         let used = (self.used(slot, side, buffer).load(Ordering::Relaxed) as usize).min(capacity);
         let entries = (first..first + used).map(|index| self.overflow.read(index)).collect();
-        Spilled { cpu: self.cpus[slot], entries }
+        Spilled { cpu: (self.cpus[slot]).0, entries }
     }
 
     fn take_table(&mut self, slot: usize, side: u32, pieces: &mut Pieces<'_>) {
@@ -425,7 +427,7 @@ impl BpfTables {
     }
 
     fn spill(&self, slot: usize, side: u32, offset: usize) -> &AtomicU32 {
-        self.heads.field_u32(head_index(self.cpus[slot], side), offset_of!(Head, spill) + offset)
+        self.heads.field_u32(head_index((self.cpus[slot]).0, side), offset_of!(Head, spill) + offset)
     }
 
     /// Hands out what the program told, in its order.
@@ -475,11 +477,11 @@ impl BpfTables {
     }
 
     /// What became of the samples of each CPU.
-    pub fn tallies(&self) -> impl Iterator<Item = (u32, CpuTally)> {
+    pub fn tallies(&self) -> impl Iterator<Item = (CpuId, CpuTally)> {
         self.cpus.iter().map(|cpu| {
             let mut tally = CpuTally::default();
             for side in 0..2 {
-                let head = self.heads.read(head_index(*cpu, side));
+                let head = self.heads.read(head_index(cpu.0, side));
                 tally.found += head.found;
                 tally.idle += head.idle;
                 tally.registers_lost += head.registers_lost;
@@ -496,8 +498,8 @@ impl BpfTables {
 const NOTICES_BYTES: u32 = 64 << 10;
 
 /// Places of heads, of all CPUs up to the last of these.
-fn heads_of(cpus: &[u32]) -> u32 {
-    2 * (cpus.iter().max().copied().unwrap_or(0) + 1)
+fn heads_of(cpus: &[CpuId]) -> u32 {
+    2 * (cpus.iter().max().map_or(0, |cpu| cpu.0) + 1)
 }
 
 fn head_index(cpu: u32, side: u32) -> usize {

@@ -3,6 +3,8 @@
 //! Enters: a thread and addresses in its process. Leaves: how often each was executed within one stretch of its running
 //! time. Never here: which addresses, and when.
 
+use dwell_profile::Tid;
+
 use std::{
     fs::File,
     io::{self, Read},
@@ -37,16 +39,16 @@ pub struct Counts {
 impl Breakpoints {
     /// Sets breakpoints in `thread`, as many of `addresses` as there are free ones; none counts yet. An error where not
     /// even two are free: one alone compares nothing.
-    pub fn set(thread: u32, addresses: &[u64]) -> io::Result<Self> {
+    pub fn set(thread: Tid, addresses: &[u64]) -> io::Result<Self> {
         Self::set_at_least(2, thread, addresses)
     }
 
     /// Sets breakpoints in `thread` at all of these addresses, or none and an error.
-    pub fn set_all(thread: u32, addresses: &[u64]) -> io::Result<Self> {
+    pub fn set_all(thread: Tid, addresses: &[u64]) -> io::Result<Self> {
         Self::set_at_least(addresses.len(), thread, addresses)
     }
 
-    fn set_at_least(least: usize, thread: u32, addresses: &[u64]) -> io::Result<Self> {
+    fn set_at_least(least: usize, thread: Tid, addresses: &[u64]) -> io::Result<Self> {
         let mut files: Vec<File> = Vec::with_capacity(PLACES_MAX);
         for &address in addresses.iter().take(PLACES_MAX) {
             match open(thread, address, files.first()) {
@@ -100,7 +102,7 @@ impl Breakpoints {
 /// error where this machine or this user has no breakpoints.
 pub fn cost_ns() -> io::Result<f64> {
     let address = watched as *const () as usize as u64;
-    let own = Breakpoints::set_at_least(1, 0, &[address])?;
+    let own = Breakpoints::set_at_least(1, Tid(0), &[address])?;
     own.start()?;
     let of_calls = || {
         let start = Instant::now();
@@ -120,7 +122,7 @@ extern "C" fn watched(i: u32) -> u32 {
     std::hint::black_box(i).wrapping_mul(3)
 }
 
-fn open(thread: u32, address: u64, leader: Option<&File>) -> io::Result<File> {
+fn open(thread: Tid, address: u64, leader: Option<&File>) -> io::Result<File> {
     let mut attr = abi::perf_event_attr {
         size: size_of::<abi::perf_event_attr>() as u32,
         type_: abi::PERF_TYPE_BREAKPOINT,
@@ -137,7 +139,7 @@ fn open(thread: u32, address: u64, leader: Option<&File>) -> io::Result<File> {
     let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most its `size`
     // field.
-    let fd = unsafe { perf::perf_event_open(&mut attr, thread as libc::pid_t, -1, group, flags) };
+    let fd = unsafe { perf::perf_event_open(&mut attr, thread.0 as libc::pid_t, -1, group, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -167,7 +169,7 @@ mod tests {
     fn executions_are_counted_exactly() {
         let name = "executions_are_counted_exactly";
         let places = [rarely as *const () as usize as u64, often as *const () as usize as u64];
-        let set = match Breakpoints::set(0, &places) {
+        let set = match Breakpoints::set(Tid(0), &places) {
             Ok(set) => set,
             Err(error) => return println!("SKIPPED {name}: {error}"),
         };
@@ -190,8 +192,8 @@ mod tests {
 
     #[test]
     fn nobody_has_no_breakpoints() {
-        assert!(Breakpoints::set(u32::MAX / 2, &[0x1000, 0x2000]).is_err());
-        let none = Breakpoints::set_at_least(0, 0, &[]).unwrap();
+        assert!(Breakpoints::set(Tid(u32::MAX / 2), &[0x1000, 0x2000]).is_err());
+        let none = Breakpoints::set_at_least(0, Tid(0), &[]).unwrap();
         assert!(none.stop().unwrap().executions.is_empty());
     }
 }

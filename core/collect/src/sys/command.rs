@@ -1,5 +1,7 @@
 //! Starting a command that waits before its exec until the events are open.
 
+use dwell_profile::Pid;
+
 use std::{
     ffi::OsString,
     io::{self, Read, Write},
@@ -15,7 +17,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 /// A forked child that has not called exec yet.
 pub struct PausedCommand {
-    pid: u32,
+    pid: Pid,
     go: OwnedFd,
     spawning: JoinHandle<io::Result<Child>>,
 }
@@ -24,7 +26,7 @@ impl PausedCommand {
     /// Forks; the child stops right before its exec. Fails where even the fork does; an exec that fails is reported by
     /// [`PausedCommand::resume`].
     /// `tracer` is a process that the command allows to trace it where only parents may (Yama).
-    pub fn fork(command: &[OsString], tracer: Option<u32>) -> io::Result<Self> {
+    pub fn fork(command: &[OsString], tracer: Option<Pid>) -> io::Result<Self> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no command was given"));
         };
@@ -46,14 +48,14 @@ impl PausedCommand {
         });
         let mut pid = [0; 4];
         match std::fs::File::from(pid_read).read_exact(&mut pid) {
-            Ok(()) => Ok(PausedCommand { pid: u32::from_ne_bytes(pid), go: go_write, spawning }),
+            Ok(()) => Ok(PausedCommand { pid: Pid(u32::from_ne_bytes(pid)), go: go_write, spawning }),
             // The ends were closed without a word: the fork itself failed.
             Err(closed) => Err(join(spawning).err().unwrap_or(closed)),
         }
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.pid
     }
 
@@ -80,7 +82,7 @@ fn pause_before_exec(
     pid_write: i32,
     go_read: i32,
     go_write: i32,
-    tracer: Option<u32>,
+    tracer: Option<Pid>,
 ) {
     let pause = move || {
         // SAFETY: getpid, write, close and read are async-signal-safe; the buffers live on this stack; the
@@ -91,7 +93,7 @@ fn pause_before_exec(
             libc::close(go_write);
             if let Some(tracer) = tracer {
                 // Without Yama this fails, and nothing is lost.
-                libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(tracer), 0, 0, 0);
+                libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(tracer.0), 0, 0, 0);
             }
             let mut go = 0_u8;
             libc::write(pid_write, pid.as_ptr().cast(), pid.len()) == pid.len() as isize

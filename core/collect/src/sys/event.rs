@@ -1,5 +1,7 @@
 //! Opening, switching and reading perf events.
 
+use dwell_profile::{CpuId, Tid};
+
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
@@ -92,13 +94,13 @@ pub struct PerfEvent {
 
 impl PerfEvent {
     /// Opens an event for `task` (`None`: whatever runs) on `cpu`.
-    pub fn open(attributes: &Attributes, task: Option<u32>, cpu: u32) -> io::Result<Self> {
+    pub fn open(attributes: &Attributes, task: Option<Tid>, cpu: CpuId) -> io::Result<Self> {
         let mut attr = attributes.to_abi();
-        let pid = task.map_or(-1, |t| t as libc::pid_t);
+        let pid = task.map_or(-1, |t| t.0 as libc::pid_t);
         let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
         // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most
         // its `size` field.
-        let fd = unsafe { perf::perf_event_open(&mut attr, pid, cpu as libc::c_int, -1, flags) };
+        let fd = unsafe { perf::perf_event_open(&mut attr, pid, cpu.0 as libc::c_int, -1, flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -112,8 +114,8 @@ impl PerfEvent {
             let attributes = Attributes { precise: *precise, ..Attributes::of(counter, period) };
             PerfEvent::open(
                 &Attributes { exclude_kernel: true, ..attributes },
-                Some(0),
-                sched_getcpu() as u32,
+                Some(Tid(0)),
+                CpuId(sched_getcpu() as u32),
             )
             .is_ok()
         };

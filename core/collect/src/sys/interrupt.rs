@@ -4,6 +4,8 @@
 //! charges an interrupt to whoever was running. A thread reads the clock in a tight loop while it is sampled every
 //! 100 µs; the gaps that stand out are the interrupts (2.5 µs on a 2-core VM).
 
+use dwell_profile::{CpuId, Tid};
+
 use std::time::{Duration, Instant};
 
 use rustix::thread::{gettid, sched_getcpu};
@@ -24,9 +26,12 @@ const INTERRUPT_MIN: Duration = Duration::from_nanos(400);
 /// Measures the interrupt of an event of this period (about 100 µs); `None` where it cannot be opened.
 pub fn measure(counter: Counter, period: u64) -> Option<Duration> {
     let attributes = Attributes { registers: true, ..Attributes::of(counter, period) };
-    let event =
-        PerfEvent::open(&attributes, Some(gettid().as_raw_nonzero().get() as u32), sched_getcpu() as u32)
-            .ok()?;
+    let event = PerfEvent::open(
+        &attributes,
+        Some(Tid(gettid().as_raw_nonzero().get() as u32)),
+        CpuId(sched_getcpu() as u32),
+    )
+    .ok()?;
     event.enable().ok()?;
     let mut gaps = spin();
     let _ = event.disable(); // It goes with this function anyway.

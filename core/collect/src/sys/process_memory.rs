@@ -2,11 +2,13 @@
 //!
 //! Enters: a process and addresses of words. Leaves: their values. Never here: which words.
 
+use dwell_profile::Pid;
+
 use std::{io, time::Duration};
 
 /// Reads words of 4 or 8 bytes in one call. A word whose page is gone reads as `None`; an error where the process is gone or
 /// may not be read.
-pub fn read_words(pid: u32, words: &[(u64, u8)]) -> io::Result<Vec<Option<u64>>> {
+pub fn read_words(pid: Pid, words: &[(u64, u8)]) -> io::Result<Vec<Option<u64>>> {
     let mut values = vec![0_u64; words.len()];
     let mut read = vec![None; words.len()];
     let mut from = 0;
@@ -30,7 +32,7 @@ pub fn read_words(pid: u32, words: &[(u64, u8)]) -> io::Result<Vec<Option<u64>>>
         // the other process, which the kernel checks.
         let count = unsafe {
             libc::process_vm_readv(
-                pid as libc::pid_t,
+                pid.0 as libc::pid_t,
                 local.as_ptr(),
                 local.len() as libc::c_ulong,
                 remote.as_ptr(),
@@ -77,9 +79,9 @@ mod tests {
         let words = [7_u64, u64::MAX, 9];
         let address = |at: usize| (&raw const words[at]) as u64;
         let asked = [(address(0), 8), (16, 8), (address(1), 4), (24, 4), (address(2), 8), (32, 8)];
-        let read = read_words(std::process::id(), &asked).unwrap();
+        let read = read_words(Pid(std::process::id()), &asked).unwrap();
         assert_eq!(read, [Some(7), None, Some(0xffff_ffff), None, Some(9), None]);
-        assert_eq!(read_words(std::process::id(), &[]).unwrap(), []);
-        assert!(read_words(u32::MAX / 2, &asked).is_err());
+        assert_eq!(read_words(Pid(std::process::id()), &[]).unwrap(), []);
+        assert!(read_words(Pid(u32::MAX / 2), &asked).is_err());
     }
 }

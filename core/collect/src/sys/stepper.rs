@@ -16,6 +16,8 @@
 //! The helper is forked, not executed, from a process that may have threads: it takes no lock of theirs. That it
 //! allocates and makes threads of its own, glibc and musl allow after a fork. Should it panic, it ends.
 
+use dwell_profile::{Pid, Tid};
+
 use std::{
     io, mem,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
@@ -165,8 +167,8 @@ pub struct Order {
 #[derive(Clone, Copy)]
 struct Request {
     number: u64,
-    pid: u32,
-    tid: u32,
+    pid: Pid,
+    tid: Tid,
     how: u32,
     steps_max: u32,
     bursts: u32,
@@ -248,13 +250,13 @@ impl Stepper {
     }
 
     /// The helper's process id: who must be allowed to trace.
-    pub fn pid(&self) -> u32 {
-        self.helper as u32
+    pub fn pid(&self) -> Pid {
+        Pid(self.helper as u32)
     }
 
     /// Asks for bursts of thread `tid` of process `pid`. One order at a time: if [`Stepper::reply`] has not answered the
     /// last one yet, its bursts are lost.
-    pub fn request(&mut self, pid: u32, tid: u32, order: &Order) -> io::Result<()> {
+    pub fn request(&mut self, pid: Pid, tid: Tid, order: &Order) -> io::Result<()> {
         self.asked += 1;
         let request = Request {
             number: self.asked,

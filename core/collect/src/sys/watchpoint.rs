@@ -3,6 +3,8 @@
 //! Enters: threads of a process and a word of it. Leaves: the places after the instructions that wrote it. Never here: which words,
 //! and when.
 
+use dwell_profile::Tid;
+
 use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
@@ -23,7 +25,7 @@ pub struct Write {
     /// The address of the instruction after the one that wrote.
     pub next_pc: u64,
     /// The thread.
-    pub tid: u32,
+    pub tid: Tid,
     /// Its registers after the write.
     pub registers: Option<Registers>,
 }
@@ -38,7 +40,7 @@ pub struct Watchpoint {
 impl Watchpoint {
     /// Watches a word of 4 or 8 bytes at an aligned address in these threads, from now on, for so many writes in each. An
     /// error where any thread that still runs cannot be watched: one that writes unseen would make the others' shares wrong.
-    pub fn set(tids: &[u32], address: u64, size: u8, writes: i32) -> io::Result<Self> {
+    pub fn set(tids: &[Tid], address: u64, size: u8, writes: i32) -> io::Result<Self> {
         let mut events = Vec::with_capacity(tids.len());
         for &tid in tids {
             let event = match open(tid, address, size) {
@@ -98,13 +100,13 @@ fn parse(mut bytes: &[u8], writes: &mut Vec<Write>) {
             && let (Some(pc), Some(tid)) = (word(record, 8), record.get(20..24))
         {
             let tid = u32::from_ne_bytes(tid.try_into().expect("four bytes"));
-            writes.push(Write { next_pc: pc, tid, registers: registers(record) });
+            writes.push(Write { next_pc: pc, tid: Tid(tid), registers: registers(record) });
         }
         bytes = &bytes[size..];
     }
 }
 
-fn open(tid: u32, address: u64, size: u8) -> io::Result<PerfEvent> {
+fn open(tid: Tid, address: u64, size: u8) -> io::Result<PerfEvent> {
     let mut attr = abi::perf_event_attr {
         size: size_of::<abi::perf_event_attr>() as u32,
         type_: abi::PERF_TYPE_BREAKPOINT,
@@ -124,7 +126,7 @@ fn open(tid: u32, address: u64, size: u8) -> io::Result<PerfEvent> {
     let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most its `size`
     // field.
-    let fd = unsafe { perf::perf_event_open(&mut attr, tid as libc::pid_t, -1, -1, flags) };
+    let fd = unsafe { perf::perf_event_open(&mut attr, tid.0 as libc::pid_t, -1, -1, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -148,7 +150,7 @@ mod tests {
         static WORD: AtomicU64 = AtomicU64::new(0);
         let name = "the_writer_of_a_word_is_seen";
         let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        let mut watch = match Watchpoint::set(&[tid], WORD.as_ptr() as u64, 8, 5) {
+        let mut watch = match Watchpoint::set(&[Tid(tid)], WORD.as_ptr() as u64, 8, 5) {
             Ok(watch) => watch,
             Err(error) => return println!("SKIPPED {name}: {error}"),
         };
@@ -159,7 +161,7 @@ mod tests {
             return println!("SKIPPED {name}: watchpoints are set without effect");
         }
         assert_eq!(writes.len(), 5);
-        assert!(writes.iter().all(|write| write.next_pc == writes[0].next_pc && write.tid == tid));
+        assert!(writes.iter().all(|write| write.next_pc == writes[0].next_pc && write.tid == Tid(tid)));
         #[cfg(target_arch = "x86_64")]
         assert!(writes.iter().all(|write| {
             let has_address =

@@ -12,7 +12,7 @@ use parquet::{
 
 use rustc_hash::FxHashMap;
 
-use crate::{Dimension, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleKey};
+use crate::{CpuId, Dimension, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleKey};
 
 use super::{
     MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, MAX_TEXT_BYTES, Segment, SegmentError,
@@ -184,7 +184,7 @@ impl Columns {
             let values = DimensionValues {
                 thread: threads.as_ref().map(|t| t[at].clone()),
                 cgroup: cgroups.as_ref().map(|c| c[at].clone()),
-                cpu: cpus.as_ref().map(|c| c[at] as u32).filter(|cpu| *cpu != NO_CPU),
+                cpu: cpus.as_ref().map(|c| c[at] as u32).filter(|cpu| *cpu != NO_CPU).map(CpuId),
             };
             key.dimensions = Some(shared(&mut last, values));
         }

@@ -95,8 +95,9 @@ fn write_dimension(
         Dimension::Thread => texts(group, rows, |(key, _)| thread(key)),
         Dimension::Cgroup => texts(group, rows, |(key, _)| cgroup(key)),
         Dimension::Cpu => {
-            let cpu =
-                |key: &SampleKey| key.dimensions.as_ref().and_then(|values| values.cpu).unwrap_or(NO_CPU);
+            let cpu = |key: &SampleKey| {
+                key.dimensions.as_ref().and_then(|values| values.cpu).map_or(NO_CPU, |cpu| cpu.0)
+            };
             column::<Int32Type>(group, rows.iter().map(|(key, _)| cpu(key) as i32).collect())
         }
     }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::DimensionValues;
+use crate::{CpuId, DimensionValues};
 
 use super::{SampleRun, SegmentError, columns::NO_CPU, names::Names};
 
@@ -32,7 +32,7 @@ impl Key {
             instance: run.instance,
             thread: thread.map(|text| names.intern(text)).transpose()?,
             cgroup: cgroup.map(|text| names.intern(text)).transpose()?,
-            cpu: values.and_then(|v| v.cpu),
+            cpu: values.and_then(|v| v.cpu).map(|cpu| cpu.0),
         })
     }
 
@@ -61,7 +61,7 @@ impl Key {
             return None;
         }
         let text = |number: Option<u32>| number.map(|number| names.text(number).clone());
-        let cpu = self.cpu.filter(|cpu| *cpu != NO_CPU);
+        let cpu = self.cpu.filter(|cpu| *cpu != NO_CPU).map(CpuId);
         Some(DimensionValues { thread: text(self.thread), cgroup: text(self.cgroup), cpu })
     }
 }

@@ -184,6 +184,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::CpuId;
     use crate::{
         Counts, Event, ImageKind, SampleKey,
         segment::{encode, output::ROW_GROUP_ROWS, read_segment},
@@ -274,12 +275,12 @@ mod tests {
             SampleKey { dimensions: Some(Arc::new(values)), ..key(1, 1, 1, 1, offset) }
         };
         let first = Counts::from_iter([
-            (with(8, Some("io"), Some(0), Some("/a")), 1),
-            (with(4, Some("io"), Some(1), Some("/a")), 2),
-            (with(4, Some("main"), Some(0), Some("/b")), 4),
+            (with(8, Some("io"), Some(CpuId(0)), Some("/a")), 1),
+            (with(4, Some("io"), Some(CpuId(1)), Some("/a")), 2),
+            (with(4, Some("main"), Some(CpuId(0)), Some("/b")), 4),
         ]);
         let second = Counts::from_iter([
-            (with(4, Some("io"), Some(1), Some("/a")), 8),
+            (with(4, Some("io"), Some(CpuId(1)), Some("/a")), 8),
             (with(4, Some("io"), None, Some("")), 16),
         ]);
         let plain = Counts::from_iter([(key(1, 1, 1, 1, 4), 32)]);
@@ -299,6 +300,6 @@ mod tests {
         })
         .unwrap();
         assert_eq!(streamed.len(), 3);
-        assert_eq!(streamed[&with(8, Some("io"), Some(0), Some("/a"))], 1);
+        assert_eq!(streamed[&with(8, Some("io"), Some(CpuId(0)), Some("/a"))], 1);
     }
 }

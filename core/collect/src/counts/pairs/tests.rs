@@ -85,7 +85,8 @@ fn simulate(shape: Shape, seed: u64, jitter: f64) -> Result<f64, &'static str> {
                 let value = rdi + 8.0 * ((sample_at - begin) / shape.iteration_ns).floor();
                 let registers = registers(value as u64, witness, 99);
                 total += 1;
-                let seen = Seen { tid, execution, time_ns: sample_at as u64, registers: &registers };
+                let seen =
+                    Seen { tid: Tid(tid), execution, time_ns: sample_at as u64, registers: &registers };
                 pairs.sample(&counters, &[id], seen);
                 sample_at += 1e6 * (1.0 + jitter * (random.uniform() - 0.5));
             }
@@ -106,7 +107,8 @@ fn simulate(shape: Shape, seed: u64, jitter: f64) -> Result<f64, &'static str> {
             while sample_at < until {
                 total += 1;
                 let registers = registers(1, 1, 50);
-                let seen = Seen { tid, execution, time_ns: sample_at as u64, registers: &registers };
+                let seen =
+                    Seen { tid: Tid(tid), execution, time_ns: sample_at as u64, registers: &registers };
                 pairs.sample(&counters, &[], seen);
                 sample_at += 1e6 * (1.0 + jitter * (random.uniform() - 0.5));
             }
@@ -206,7 +208,7 @@ fn a_callee_is_no_way_out() {
     let (id, execution) = (CounterId(0), ExecutionId(1));
     let mut pairs = Pairs::default();
     let at = |pairs: &mut Pairs, time_ns, within: &[CounterId], registers: Registers| {
-        pairs.sample(&counters, within, Seen { tid: 1, execution, time_ns, registers: &registers });
+        pairs.sample(&counters, within, Seen { tid: Tid(1), execution, time_ns, registers: &registers });
     };
     at(&mut pairs, 0, &[id], registers(8, 1, 100));
     at(&mut pairs, 1_000, &[], registers(0, 0, 60));

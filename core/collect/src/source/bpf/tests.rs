@@ -1,6 +1,6 @@
 //! The program on real events, on this machine.
 
-use dwell_profile::{CountedEvent, EventIndex};
+use dwell_profile::{CountedEvent, EventIndex, Pid};
 
 use std::{path::Path, time::Instant};
 
@@ -71,7 +71,7 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     let (charged, taken): (Vec<Entry>, Vec<Entry>) =
         taken.into_iter().partition(|e| e.event == CountedEvent::KERNEL_TIME);
     assert_eq!(taken.iter().map(|e| e.count).sum::<u64>() + lost, samples, "{tallies:?}");
-    assert!(taken.iter().all(|e| e.event < EventIndex(2).into() && e.pid != 0));
+    assert!(taken.iter().all(|e| e.event < EventIndex(2).into() && e.pid != Pid(0)));
     // Of samples of time in the kernel, which others than its own threads entered, each is charged once.
     let in_kernel =
         taken.iter().filter(|e| e.event == EventIndex(0).into() && matches!(e.place, Place::Kernel { .. }));
@@ -87,13 +87,13 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     let of_time: u64 = taken.iter().filter(|e| e.event == EventIndex(0).into()).map(|e| e.count).sum();
     let most = started.elapsed().as_secs_f64() * 2000.0 * 1.2 * tallies.len() as f64;
     assert!((240.0..most + 10.0).contains(&(of_time as f64)), "{of_time} of at most {most}");
-    let own = |e: &&Entry| e.pid == std::process::id() && matches!(e.place, Place::Executable { .. });
+    let own = |e: &&Entry| e.pid == Pid(std::process::id()) && matches!(e.place, Place::Executable { .. });
     assert!(taken.iter().filter(own).map(|e| e.count).sum::<u64>() > 100, "we spin in our own text");
 }
 
 #[test]
 fn what_is_no_whole_machine_is_refused() {
-    let refused = BpfSource::open(&Tasks::Running(vec![1]), &plans(&[Event::CPU_CLOCK], 100), false);
+    let refused = BpfSource::open(&Tasks::Running(vec![Pid(1)]), &plans(&[Event::CPU_CLOCK], 100), false);
     assert!(matches!(refused, Err(CollectError::Backend { backend: Backend::Bpf, .. })));
 }
 
@@ -112,8 +112,8 @@ fn executions_are_told_with_what_is_executed() {
     merger.take_until(u64::MAX, |timed| {
         if let Item::Side(side) = timed.item {
             told.extend(match *side {
-                Side::Exec { pid, .. } if pid == child_pid => Some(None),
-                Side::Executable { pid, id } if pid == child_pid => Some(Some(id)),
+                Side::Exec { pid, .. } if pid == Pid(child_pid) => Some(None),
+                Side::Executable { pid, id } if pid == Pid(child_pid) => Some(Some(id)),
                 _ => None,
             });
         }
@@ -148,7 +148,7 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
     merger.take_until(u64::MAX, |timed| {
         if let Item::Side(side) = timed.item
             && let Side::Executable { pid: executed, id } = *side
-            && executed == pid
+            && executed == Pid(pid)
         {
             told.push(id);
         }
@@ -168,7 +168,7 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
             .filter(|e| matches!(e.place, Place::Executable { id: i, offset } if i == id && offset > size));
         assert_eq!(beyond.count(), 0);
     }
-    let others = taken.iter().filter(|e| e.pid == pid).filter_map(|e| match e.place {
+    let others = taken.iter().filter(|e| e.pid == Pid(pid)).filter_map(|e| match e.place {
         Place::Process { executable, .. } => Some(executable),
         _ => None,
     });

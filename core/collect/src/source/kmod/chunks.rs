@@ -1,12 +1,12 @@
 //! The bytes of `/dev/dwell` → chunks. Enters: what a read returned. Leaves: heads and records. Pure; never panics.
 
-use dwell_profile::EventIndex;
+use dwell_profile::{EventIndex, Pid, Tid};
 
 use crate::{
     branch::{REGISTERS_TOLD, Registers},
     entries::Words,
     items::Item,
-    records::{Mode, NO_CPU, Sample},
+    records::{Mode, Sample},
 };
 
 /// Bytes of `struct dwell_chunk`.
@@ -66,9 +66,9 @@ pub fn registers(records: &[u8], event: EventIndex) -> impl Iterator<Item = (u64
         let sample = Sample {
             mode: Mode::User,
             pc,
-            pid: u32_at(record, 16)?,
-            tid: u32_at(record, 20)?,
-            cpu: NO_CPU,
+            pid: Pid(u32_at(record, 16)?),
+            tid: Tid(u32_at(record, 20)?),
+            cpu: None,
             registers: Some(Box::new(Registers::of_user(pc, &registers))),
         };
         Some((u64_at(record, 0)?, Item::Registers(event, sample)))
@@ -106,17 +106,17 @@ mod tests {
         let Chunk::Entries { until_ns: 9, records } = first else { panic!("{first:?}") };
         let read: Vec<Entry> = words(records).filter_map(Entry::from_words).collect();
         let place = Place::Executable { id: 1 << 39 | 7, offset: 0x1234 };
-        assert_eq!(read, [Entry { place, pid: 77, event: EventIndex(3).into(), cpu: NO_CPU, count: 20 }]);
+        assert_eq!(read, [Entry { place, pid: Pid(77), event: EventIndex(3).into(), cpu: None, count: 20 }]);
         let (second, rest) = split(rest).unwrap();
         let Chunk::Registers(records) = second else { panic!("{second:?}") };
-        assert_eq!(registers(records, dwell_profile::EventIndex(0)).count(), 1);
+        assert_eq!(registers(records, EventIndex(0)).count(), 1);
         assert_eq!(split(rest), Some((Chunk::Flushed, &[][..])));
     }
 
     #[test]
     fn a_pc_joins_its_registers() {
         let record: Vec<u8> = (0..REGISTER_SAMPLE_BYTES as u64 / 8).flat_map(u64::to_ne_bytes).collect();
-        let (time_ns, item) = registers(&record, dwell_profile::EventIndex(0)).next().unwrap();
+        let (time_ns, item) = registers(&record, EventIndex(0)).next().unwrap();
         let Item::Registers(EventIndex(0), Sample { pc, registers: Some(told), .. }) = item else {
             panic!("{item:?}")
         };
@@ -144,7 +144,7 @@ mod tests {
             while let Some((chunk, next)) = split(rest) {
                 if let Chunk::Entries { records, .. } | Chunk::Registers(records) = chunk {
                     let _ = words(records).filter_map(Entry::from_words).count();
-                    registers(records, dwell_profile::EventIndex(1)).for_each(drop);
+                    registers(records, EventIndex(1)).for_each(drop);
                 }
                 prop_assert!(next.len() < rest.len());
                 rest = next;

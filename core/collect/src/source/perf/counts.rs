@@ -2,7 +2,7 @@
 //!
 //! Enters: events. Leaves: sums by event. Never here: records. Asking interrupts the event's CPU, so nobody asks each round.
 
-use dwell_profile::EventIndex;
+use dwell_profile::{CpuId, EventIndex};
 
 use super::{PerfSource, Role};
 use crate::source::times::EventTimes;
@@ -23,7 +23,7 @@ impl PerfSource {
     }
 
     /// Keeps the times of a CPU's events, which will be gone.
-    pub(super) fn keep_times(&mut self, cpu: u32) {
+    pub(super) fn keep_times(&mut self, cpu: CpuId) {
         for sampler in self.samplers.iter().filter(|s| s.cpu == cpu) {
             *self.times_of_gone.entry(sampler.role).or_default() += sampler.times;
         }

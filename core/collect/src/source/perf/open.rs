@@ -2,6 +2,8 @@
 //!
 //! Enters: plans and whose code. Leaves: [`PerfSource`]'s events, disabled or as the rest are. Never here: records.
 
+use dwell_profile::{CpuId, Pid, Tid};
+
 use std::{collections::BTreeSet, io};
 
 use perf_event_open_sys::bindings as abi;
@@ -42,8 +44,8 @@ impl PerfSource {
         &mut self,
         plans: &[(Role, Plan)],
         tasks: &Tasks,
-        ids: &[Option<u32>],
-        cpus: &[u32],
+        ids: &[Option<Tid>],
+        cpus: &[CpuId],
     ) -> Result<(), CollectError> {
         allow_files(ids.len() * cpus.len() * plans.len() + 64);
         for (at, (role, plan)) in plans.iter().enumerate() {
@@ -56,7 +58,12 @@ impl PerfSource {
             self.openings.push(opening);
         }
         if self.samplers.is_empty() {
-            return Err(CollectError::NoSuchProcess(ids.first().copied().flatten().unwrap_or(0)));
+            return Err(CollectError::NoSuchProcess(Pid(ids
+                .first()
+                .copied()
+                .flatten()
+                .unwrap_or_default()
+                .0)));
         }
         Ok(())
     }
@@ -69,8 +76,8 @@ impl PerfSource {
         &mut self,
         plan: &Plan,
         tasks: &Tasks,
-        ids: &[Option<u32>],
-        cpus: &[u32],
+        ids: &[Option<Tid>],
+        cpus: &[CpuId],
     ) {
         let attributes = Attributes {
             exclude_kernel: true,
@@ -91,7 +98,7 @@ impl PerfSource {
     }
 
     /// Opens the events of the whole machine on a CPU that has none; they run if the others do.
-    pub(super) fn open_cpu(&mut self, cpu: u32) -> Result<(), CollectError> {
+    pub(super) fn open_cpu(&mut self, cpu: CpuId) -> Result<(), CollectError> {
         let first = self.samplers.len();
         let openings = std::mem::take(&mut self.openings);
         let opened = openings.iter().try_for_each(|opening| {
@@ -134,10 +141,10 @@ impl PerfSource {
         mut attributes: Attributes,
         tasks: &Tasks,
         plan: &Plan,
-        task: Option<u32>,
-        cpus: &[u32],
+        task: Option<Tid>,
+        cpus: &[CpuId],
     ) -> Result<Attributes, CollectError> {
-        let cpu = cpus.first().copied().unwrap_or(0);
+        let cpu = cpus.first().copied().unwrap_or(CpuId(0));
         let wants_registers = attributes.registers;
         loop {
             let Err(error) = PerfEvent::open(&attributes, task, cpu) else { break };
@@ -178,7 +185,7 @@ impl PerfSource {
         Ok(attributes)
     }
 
-    fn open_one(&mut self, opening: &Opening, task: Option<u32>, cpu: u32) -> Result<(), CollectError> {
+    fn open_one(&mut self, opening: &Opening, task: Option<Tid>, cpu: CpuId) -> Result<(), CollectError> {
         let plan = &opening.plan;
         let failed = |source| CollectError::Open { event: plan.event.name().to_owned(), cpu, source };
         let at = self.samplers.len();
@@ -236,22 +243,22 @@ impl PerfSource {
 }
 
 /// What events are opened for, in ascending order: the whole machine, or all threads that there are now.
-pub(super) fn task_ids(tasks: &Tasks) -> Vec<Option<u32>> {
+pub(super) fn task_ids(tasks: &Tasks) -> Vec<Option<Tid>> {
     match tasks {
         Tasks::All => vec![None],
-        Tasks::FromExec(pid) => vec![Some(*pid)],
+        Tasks::FromExec(pid) => vec![Some(pid.first_thread())],
         Tasks::Running(pids) => {
-            let tree: BTreeSet<u32> = pids.iter().flat_map(|pid| tree_of(*pid)).collect();
-            let threads: BTreeSet<u32> = tree.into_iter().flat_map(threads_of).collect();
+            let tree: BTreeSet<Pid> = pids.iter().flat_map(|pid| tree_of(*pid)).collect();
+            let threads: BTreeSet<Tid> = tree.into_iter().flat_map(threads_of).collect();
             threads.into_iter().map(Some).collect()
         }
     }
 }
 
 /// The kernel allows no sampling of a task: why, and what to do.
-fn denied(error: &io::Error, tasks: &Tasks, task: Option<u32>) -> CollectError {
+fn denied(error: &io::Error, tasks: &Tasks, task: Option<Tid>) -> CollectError {
     let wanted = match (tasks, task) {
-        (Tasks::Running(_), Some(task)) => Wanted::Process(task),
+        (Tasks::Running(_), Some(task)) => Wanted::Process(Pid(task.0)),
         (Tasks::All, _) => Wanted::Machine,
         _ => Wanted::Command,
     };

@@ -1,6 +1,6 @@
 //! CPUs that come and go: what the list of them says is replaced, since no test may take a CPU from this machine.
 
-use dwell_profile::Event;
+use dwell_profile::{CpuId, Event, Pid};
 
 use super::*;
 use crate::{events::plan, options::Rate};
@@ -12,7 +12,7 @@ fn on_first_cpu(test: &str) -> Option<PerfSource> {
     let mut source = PerfSource::empty(&Tasks::All, false, 64 << 10);
     let opened = source.open_all(&indexed, &Tasks::All, &[None], &online_cpus().unwrap()[..1]);
     match opened {
-        Ok(()) if online_cpus().unwrap().starts_with(&[0, 1]) => Some(source),
+        Ok(()) if online_cpus().unwrap().starts_with(&[CpuId(0), CpuId(1)]) => Some(source),
         Ok(()) => {
             eprintln!("SKIPPED {test}: it needs CPUs 0 and 1");
             None
@@ -26,16 +26,16 @@ fn on_first_cpu(test: &str) -> Option<PerfSource> {
 
 fn look(
     source: &mut PerfSource,
-    list: impl Fn() -> Result<Vec<u32>, CollectError> + 'static,
-) -> (Vec<u32>, Vec<String>) {
+    list: impl Fn() -> Result<Vec<CpuId>, CollectError> + 'static,
+) -> (Vec<CpuId>, Vec<String>) {
     let mut warnings = Vec::new();
     source.online = Some(Box::new(list));
     source.next_look_ns = 0;
     source.tend(&mut |warning| warnings.push(warning));
     source.drain(&mut Merger::default());
-    let mut sampled: Vec<u32> = source.samplers.iter().map(|s| s.cpu).collect();
+    let mut sampled: Vec<CpuId> = source.samplers.iter().map(|s| s.cpu).collect();
     sampled.sort_unstable();
-    let rings: Vec<u32> = source.cpus.iter().map(|c| c.cpu).collect();
+    let rings: Vec<CpuId> = source.cpus.iter().map(|c| c.cpu).collect();
     assert_eq!(rings.len(), sampled.len());
     assert!(source.cpus.iter().all(|c| source.samplers[c.owner].cpu == c.cpu));
     assert!(source.samplers.iter().enumerate().all(|(at, s)| source.by_id[&s.event.id().unwrap()] == at));
@@ -47,11 +47,11 @@ fn look(
 fn cpus_come_and_go() {
     let Some(mut source) = on_first_cpu("cpus_come_and_go") else { return };
     source.enable().unwrap();
-    assert_eq!(look(&mut source, || Ok(vec![0, 1])), (vec![0, 1], vec![]));
-    assert_eq!(look(&mut source, || Ok(vec![1])), (vec![1], vec![]));
-    assert_eq!(look(&mut source, || Ok(vec![0, 1])), (vec![0, 1], vec![]));
+    assert_eq!(look(&mut source, || Ok(vec![CpuId(0), CpuId(1)])), (vec![CpuId(0), CpuId(1)], vec![]));
+    assert_eq!(look(&mut source, || Ok(vec![CpuId(1)])), (vec![CpuId(1)], vec![]));
+    assert_eq!(look(&mut source, || Ok(vec![CpuId(0), CpuId(1)])), (vec![CpuId(0), CpuId(1)], vec![]));
     // One that does not exist: the kernel refuses it, as it does one that went offline again.
-    assert_eq!(look(&mut source, || Ok(vec![0, 1, 4095])).0, [0, 1]);
+    assert_eq!(look(&mut source, || Ok(vec![CpuId(0), CpuId(1), CpuId(4095)])).0, [CpuId(0), CpuId(1)]);
     source.disable().unwrap();
 }
 
@@ -60,14 +60,18 @@ fn cpus_come_and_go() {
 fn what_the_kernel_revokes_is_opened_again() {
     let Some(mut source) = on_first_cpu("what_the_kernel_revokes_is_opened_again") else { return };
     source.enable().unwrap();
-    assert_eq!(look(&mut source, || Ok(vec![0])), (vec![0], vec![]), "nothing is revoked yet");
+    assert_eq!(look(&mut source, || Ok(vec![CpuId(0)])), (vec![CpuId(0)], vec![]), "nothing is revoked yet");
     let (hung_up, writer) = rustix::pipe::pipe().unwrap();
     drop(writer);
     source.samplers[0].event = PerfEvent::stand_in(hung_up);
-    let (sampled, warnings) = look(&mut source, || Ok(vec![0]));
-    assert_eq!((sampled, warnings.len()), (vec![0], 1), "{warnings:?}");
+    let (sampled, warnings) = look(&mut source, || Ok(vec![CpuId(0)]));
+    assert_eq!((sampled, warnings.len()), (vec![CpuId(0)], 1), "{warnings:?}");
     assert!(warnings[0].starts_with("the kernel revoked events on CPU 0"), "{warnings:?}");
-    assert_eq!(look(&mut source, || Ok(vec![0])), (vec![0], vec![]), "and is sampled as before");
+    assert_eq!(
+        look(&mut source, || Ok(vec![CpuId(0)])),
+        (vec![CpuId(0)], vec![]),
+        "and is sampled as before"
+    );
     source.disable().unwrap();
 }
 
@@ -75,9 +79,8 @@ fn what_the_kernel_revokes_is_opened_again() {
 #[test]
 fn attached_events_write_no_samples() {
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
-    let attach: Attach = Box::new(|_, index, _| {
-        (index == dwell_profile::EventIndex(0)).then_some(()).ok_or(CollectError::NoCommand)
-    });
+    let attach: Attach =
+        Box::new(|_, index, _| (index == EventIndex(0)).then_some(()).ok_or(CollectError::NoCommand));
     let cpus = online_cpus().unwrap();
     let Ok(source) = PerfSource::open_attached(&plans, &cpus, attach) else {
         eprintln!("SKIPPED attached_events_write_no_samples: the whole machine may not be sampled");
@@ -192,7 +195,7 @@ fn a_timer_runs_all_the_time() {
 fn a_task_runs_on_one_cpu_at_a_time() {
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-    let opened = PerfSource::open(&Tasks::Running(vec![busy.id()]), &plans, false, None);
+    let opened = PerfSource::open(&Tasks::Running(vec![Pid(busy.id())]), &plans, false, None);
     let times = opened.and_then(|mut source| {
         source.enable()?;
         std::thread::sleep(Duration::from_millis(200));
@@ -213,15 +216,15 @@ fn a_task_runs_on_one_cpu_at_a_time() {
 fn threads_that_are_born_meanwhile_are_told() {
     let test = "threads_that_are_born_meanwhile_are_told";
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
-    let tasks = Tasks::Running(vec![std::process::id()]);
-    let own = Some(rustix::thread::gettid().as_raw_nonzero().get() as u32);
+    let tasks = Tasks::Running(vec![Pid(std::process::id())]);
+    let own = Some(rustix::thread::gettid().as_raw_nonzero().get() as u32).map(Tid);
     assert!(open::task_ids(&tasks).contains(&own));
     let mut looks = 0;
     let mut open = |born: &dyn Fn(u32) -> bool| {
         looks = 0;
         let mut list = || {
             looks += 1;
-            let later = born(looks).then_some(Some(u32::MAX));
+            let later = born(looks).then_some(Some(Tid(u32::MAX)));
             [own].into_iter().chain(later).collect()
         };
         let opened = PerfSource::open_listed(&tasks, &mut list, &plans, false, None);
@@ -241,7 +244,7 @@ fn threads_that_are_born_meanwhile_are_told() {
 fn without_branch_stacks_sampling_goes_on() {
     let test = "without_branch_stacks_sampling_goes_on";
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(1000), None).unwrap()];
-    let tasks = Tasks::Running(vec![std::process::id()]);
+    let tasks = Tasks::Running(vec![Pid(std::process::id())]);
     let mut source = match PerfSource::open(&tasks, &plans, false, Some(&plans[0])) {
         Ok(source) => source,
         Err(error) => return eprintln!("SKIPPED {test}: {error}"),
@@ -249,7 +252,7 @@ fn without_branch_stacks_sampling_goes_on() {
     assert!(!source.features().branch_stacks);
     // What is asked for is understood (else EINVAL), only not to be had.
     let asked = Attributes { exclude_kernel: true, branch_stacks: true, ..source.openings[0].attributes };
-    let refused = PerfEvent::open(&asked, Some(std::process::id()), 0).err();
+    let refused = PerfEvent::open(&asked, Some(Tid(std::process::id())), CpuId(0)).err();
     assert_eq!(
         refused.as_ref().and_then(rustix::io::Errno::from_io_error),
         Some(rustix::io::Errno::OPNOTSUPP)
@@ -270,7 +273,7 @@ fn records_of_the_event_for_branches_are_stacks() {
     let test = "records_of_the_event_for_branches_are_stacks";
     let Some(mut source) = on_first_cpu(test) else { return };
     let beside = plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap();
-    source.open_all(&[(Role::BranchStacks, beside)], &Tasks::All, &[None], &[0]).unwrap();
+    source.open_all(&[(Role::BranchStacks, beside)], &Tasks::All, &[None], &[CpuId(0)]).unwrap();
     assert!(source.features().branch_stacks);
     let id_of = |source: &PerfSource, role| {
         let sampler = source.samplers.iter().find(|s| s.role == role).unwrap();
@@ -291,7 +294,7 @@ fn records_of_the_event_for_branches_are_stacks() {
     ]
     .concat();
     let mut merger = Merger::default();
-    source.parse(0, &bytes, &mut merger);
+    source.parse(CpuId(0), &bytes, &mut merger);
     let mut told = Vec::new();
     merger.take_until(u64::MAX, |timed| {
         told.push(match timed.item {
@@ -301,10 +304,13 @@ fn records_of_the_event_for_branches_are_stacks() {
         });
     });
     assert_eq!(told, [(1, vec![]), (2, vec![(0x20, 0x10)]), (4, vec![])]);
-    assert_eq!((source.take_malformed(), source.tally().by_cpu), (1, [((EventIndex(0), 0), 1)].into()));
+    assert_eq!(
+        (source.take_malformed(), source.tally().by_cpu),
+        (1, [((EventIndex(0), CpuId(0)), 1)].into())
+    );
     // What is still in the ring of a CPU that went.
     source.forget_cpu(0);
-    source.parse(0, &record(&[stacks, 0x4000, 7 | 7 << 32, 5, 0]), &mut merger);
+    source.parse(CpuId(0), &record(&[stacks, 0x4000, 7 | 7 << 32, 5, 0]), &mut merger);
     merger.take_until(u64::MAX, |timed| assert!(matches!(timed.item, Item::Branches(_))));
-    assert_eq!(source.tally().by_cpu, [((EventIndex(0), 0), 1)].into());
+    assert_eq!(source.tally().by_cpu, [((EventIndex(0), CpuId(0)), 1)].into());
 }

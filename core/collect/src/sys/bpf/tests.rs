@@ -16,7 +16,12 @@ fn folder() -> PathBuf {
 
 /// Tables for two CPUs, or none where this machine does not let us.
 pub fn tables(test: &str, sizes: Sizes) -> Option<BpfTables> {
-    match BpfTables::load_with_types(&[0, 1], sizes, RegistersWish::default(), 2 * NOTICES_BYTES) {
+    match BpfTables::load_with_types(
+        &[CpuId(0), CpuId(1)],
+        sizes,
+        RegistersWish::default(),
+        2 * NOTICES_BYTES,
+    ) {
         Ok(tables) => Some(tables),
         Err(error) => {
             eprintln!("SKIPPED {test}: BPF: {error}");
@@ -338,7 +343,8 @@ fn conserves(tables: &mut BpfTables, samples: u64, lost: u64) {
 fn executions_that_there_is_no_room_to_tell_of_are_counted() {
     let test = "executions_that_there_is_no_room_to_tell_of_are_counted";
     let (sizes, room_bytes) = (Sizes { bucket_bits: 4, capacity: 16 }, rustix::param::page_size());
-    let made = BpfTables::load_with_types(&[0, 1], sizes, RegistersWish::default(), room_bytes as u32);
+    let made =
+        BpfTables::load_with_types(&[CpuId(0), CpuId(1)], sizes, RegistersWish::default(), room_bytes as u32);
     let told = made.and_then(|mut tables| tables.tell_executions().map(|()| tables));
     let mut tables = match told {
         Ok(tables) => tables,

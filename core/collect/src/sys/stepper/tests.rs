@@ -1,5 +1,7 @@
 //! Bursts of real programs: what they find out, and that the programs notice nothing.
 
+use dwell_profile::Pid;
+
 use std::{
     collections::BTreeMap,
     io::Read,
@@ -32,7 +34,7 @@ fn spawn(script: &str) -> Target {
 
 fn request(stepper: &mut Stepper, child: &Child, how: How, steps_max: usize, delay_ns: u64) {
     let order = Order { how, steps_max, bursts: 1, delay_ns, seed: u64::from(child.id()) };
-    stepper.request(child.id(), child.id(), &order).unwrap();
+    stepper.request(Pid(child.id()), Tid(child.id()), &order).unwrap();
 }
 
 fn reply(stepper: &mut Stepper) -> Steps {
@@ -55,7 +57,7 @@ fn burst_how(stepper: &mut Stepper, child: &Target, how: How) -> Steps {
     panic!("it never ran");
 }
 
-fn state(pid: u32) -> char {
+fn state(pid: Pid) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
 }
@@ -77,7 +79,7 @@ fn a_running_thread_is_stepped_and_runs_on() {
     }
     drop(stepper);
     std::thread::sleep(std::time::Duration::from_millis(50));
-    assert_eq!(state(child.0.id()), 'R');
+    assert_eq!(state(Pid(child.0.id())), 'R');
 }
 
 #[test]
@@ -95,7 +97,7 @@ fn a_followed_thread_would_have_gone_where_it_goes() {
     assert!(steps.is_followed && steps.pcs.len() > 1, "{steps:?}");
     drop(stepper);
     std::thread::sleep(std::time::Duration::from_millis(50));
-    assert_eq!(state(child.0.id()), 'R');
+    assert_eq!(state(Pid(child.0.id())), 'R');
 }
 
 #[test]
@@ -104,7 +106,7 @@ fn bursts_come_several_at_a_time() {
     let child = spawn("while :; do :; done");
     burst(&mut stepper, &child);
     let order = Order { how: How::Follow, steps_max: 300, bursts: 8, delay_ns: 1_000_000, seed: 5 };
-    stepper.request(child.0.id(), child.0.id(), &order).unwrap();
+    stepper.request(Pid(child.0.id()), Tid(child.0.id()), &order).unwrap();
     let bursts = stepper.reply(REPLY_MS_MAX).unwrap().unwrap();
     assert_eq!(bursts.len(), 8);
     assert!(bursts.windows(2).all(|w| w[0].end_ns <= w[1].begin_ns));
@@ -116,7 +118,7 @@ fn the_answer_to_an_earlier_request_is_not_taken_for_the_latest() {
     let child = spawn("while :; do :; done");
     for bursts in [1, 2, 3] {
         let order = Order { how: How::Follow, steps_max: 100, bursts, delay_ns: 1_000_000, seed: 1 };
-        stepper.request(child.0.id(), child.0.id(), &order).unwrap();
+        stepper.request(Pid(child.0.id()), Tid(child.0.id()), &order).unwrap();
     }
     assert_eq!(stepper.reply(REPLY_MS_MAX).unwrap().unwrap().len(), 3);
     assert!(stepper.reply(0).unwrap().is_none());
@@ -128,7 +130,7 @@ fn the_helper_has_a_process_group_of_its_own_in_our_session() {
     let child = spawn("exec sleep 60");
     request(&mut stepper, &child.0, How::Step, 100, 0);
     reply(&mut stepper); // It is set up by now.
-    let helper = stepper.pid() as libc::pid_t;
+    let helper = stepper.pid().0 as libc::pid_t;
     // SAFETY: none of these takes a pointer.
     let (group, session, ours) = unsafe { (libc::getpgid(helper), libc::getsid(helper), libc::getsid(0)) };
     assert_eq!((group, session), (helper, ours));
@@ -175,7 +177,7 @@ fn a_killed_owner_leaves_the_thread_running() {
     std::thread::sleep(std::time::Duration::from_millis(5));
     drop(stepper);
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(state(child.0.id()), 'R');
+    assert_eq!(state(Pid(child.0.id())), 'R');
 }
 
 #[test]
@@ -202,7 +204,7 @@ fn whoever_is_killed_while_it_is_followed_ends() {
         burst(&mut stepper, &child);
         let order =
             Order { how: How::Follow, steps_max: STEPS_MAX, bursts: BURSTS_MAX, delay_ns: 1000, seed: round };
-        stepper.request(child.0.id(), child.0.id(), &order).unwrap();
+        stepper.request(Pid(child.0.id()), Tid(child.0.id()), &order).unwrap();
         std::thread::sleep(std::time::Duration::from_micros(500 + 100 * round));
         child.0.kill().unwrap();
         stepper.reply(REPLY_MS_MAX).unwrap().unwrap();
@@ -225,10 +227,10 @@ fn a_stopped_thread_stays_stopped_until_it_is_continued() {
     kill(libc::SIGSTOP);
     reply(&mut stepper);
     std::thread::sleep(std::time::Duration::from_millis(50));
-    assert_eq!(state(child.0.id()), 'T');
+    assert_eq!(state(Pid(child.0.id())), 'T');
     kill(libc::SIGCONT);
     std::thread::sleep(std::time::Duration::from_millis(50));
-    assert_eq!(state(child.0.id()), 'R');
+    assert_eq!(state(Pid(child.0.id())), 'R');
 }
 
 #[test]
@@ -318,7 +320,7 @@ impl Waits {
     fn is_unchanged_by_bursts(&self, seconds: &str, first: u32, count: u32, seen: &mut Seen) -> bool {
         let mut stepper = Stepper::fork().unwrap();
         let child = self.start(seconds, first, count);
-        bursts_until_the_end(&mut stepper, child.id(), seen);
+        bursts_until_the_end(&mut stepper, Pid(child.id()), seen);
         let output = child.wait_with_output().unwrap();
         if output.status.code() == Some(4) {
             return false;
@@ -330,7 +332,7 @@ impl Waits {
 }
 
 /// Asks for bursts of one thread of the process after the other.
-fn bursts_until_the_end(stepper: &mut Stepper, pid: u32, seen: &mut Seen) {
+fn bursts_until_the_end(stepper: &mut Stepper, pid: Pid, seen: &mut Seen) {
     let mut seed = 1;
     while let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {
         if state(pid) == 'Z' {

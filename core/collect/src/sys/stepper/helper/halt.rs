@@ -22,6 +22,8 @@
 //! - *While a thread is traced* even ignored signals wake it. If such a signal, or ours where the kernel delivers it late, ended
 //!   a call with EINTR, the call is put back ([`put_back`]). The thread had been in it for a few hundred microseconds at most.
 
+use dwell_profile::{Pid, Tid};
+
 use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
@@ -65,11 +67,11 @@ const ERESTARTNOINTR: i64 = 513;
 
 /// Stops the thread in user mode. An error says why not; a thread that is still traced then is let go by the end of the calling
 /// thread.
-pub fn halt(pid: u32, tid: u32) -> Result<Tracee, Ending> {
+pub fn halt(pid: Pid, tid: Tid) -> Result<Tracee, Ending> {
     halt_within(pid, tid, PATIENCE_NS)
 }
 
-fn halt_within(pid: u32, tid: u32, patience_ns: u64) -> Result<Tracee, Ending> {
+fn halt_within(pid: Pid, tid: Tid, patience_ns: u64) -> Result<Tracee, Ending> {
     let thread = Thread { pid, tid };
     let state = thread.state().ok_or(Ending::Gone)?;
     if !state.is_running || (!may_trace_everybody() && thread.age_ticks() < AGE_TICKS_MIN) {
@@ -192,11 +194,11 @@ fn refusal(error: &io::Error) -> Ending {
 /// has the kernel watch context switches, and the opener waits for an RCU grace period, which takes seconds when threads that
 /// were preempted within the kernel get no CPU.
 pub fn keep_switches_watched() -> Option<OwnedFd> {
-    open_event(0).ok()
+    open_event(Tid(0)).ok()
 }
 
 /// An event that is off: a clock of a thread's time in user mode (0: of the calling thread's).
-fn open_event(tid: u32) -> io::Result<OwnedFd> {
+fn open_event(tid: Tid) -> io::Result<OwnedFd> {
     let mut attr = abi::perf_event_attr {
         size: size_of::<abi::perf_event_attr>() as u32,
         type_: abi::PERF_TYPE_SOFTWARE,
@@ -210,7 +212,7 @@ fn open_event(tid: u32) -> io::Result<OwnedFd> {
     let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most its `size`
     // field.
-    let fd = check(unsafe { perf::perf_event_open(&mut attr, tid as libc::pid_t, -1, -1, flags) })?;
+    let fd = check(unsafe { perf::perf_event_open(&mut attr, tid.0 as libc::pid_t, -1, -1, flags) })?;
     // SAFETY: the kernel just gave us this descriptor, so nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -221,10 +223,10 @@ struct Alarm {
 }
 
 impl Alarm {
-    fn new(tid: u32, signal: libc::c_int) -> io::Result<Alarm> {
+    fn new(tid: Tid, signal: libc::c_int) -> io::Result<Alarm> {
         let event = open_event(tid)?;
         let fd = event.as_raw_fd();
-        let owner: [libc::c_int; 2] = [F_OWNER_TID, tid as libc::c_int]; // struct f_owner_ex
+        let owner: [libc::c_int; 2] = [F_OWNER_TID, tid.0 as libc::c_int]; // struct f_owner_ex
         // SAFETY: the owner is live; the other calls take no pointer.
         unsafe {
             check(libc::fcntl(fd, F_SETOWN_EX, owner.as_ptr()))?;
@@ -243,8 +245,8 @@ impl Alarm {
 
 /// A thread as `/proc` shows it.
 struct Thread {
-    pid: u32,
-    tid: u32,
+    pid: Pid,
+    tid: Tid,
 }
 
 /// Its state.
@@ -377,11 +379,11 @@ mod tests {
 
     #[test]
     fn a_thread_grows_older() {
-        let thread = Thread { pid: std::process::id(), tid: std::process::id() };
+        let thread = Thread { pid: Pid(std::process::id()), tid: Tid(std::process::id()) };
         let age = thread.age_ticks();
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert!((age + 2..age + 1000).contains(&thread.age_ticks()), "{age} {}", thread.age_ticks());
-        assert_eq!(Thread { pid: 0, tid: 0 }.age_ticks(), 0);
+        assert_eq!(Thread { pid: Pid(0), tid: Tid(0) }.age_ticks(), 0);
     }
 
     #[test]
@@ -404,12 +406,13 @@ mod tests {
         let pid = child.id();
         let mut left = 0;
         while child.try_wait().unwrap().is_none() {
-            for (index, tid) in threads_of(pid).unwrap_or_default().into_iter().enumerate() {
-                let thread = Thread { pid, tid };
+            for (index, tid) in threads_of(Pid(pid)).unwrap_or_default().into_iter().enumerate() {
+                let thread = Thread { pid: Pid(pid), tid: Tid(tid) };
                 let was_running = thread.is_running();
                 let patience_ns = [0, 1_000, 30_000, 60_000, 100_000][index % 5];
                 // The tracing thread ends here, and so lets the thread go.
-                let halt = move || halt_within(pid, tid, patience_ns).map(|tracee| tracee.detach(0));
+                let halt =
+                    move || halt_within(Pid(pid), Tid(tid), patience_ns).map(|tracee| tracee.detach(0));
                 let end = std::thread::spawn(halt).join().unwrap();
                 left += u32::from(was_running && end == Err(Ending::NotRunning));
                 // The kernel lets it go a little after the tracing thread is known to have ended.
@@ -427,7 +430,7 @@ mod tests {
     }
 
     /// The threads of a process, unless it has ended.
-    fn threads_of(pid: u32) -> Option<Vec<u32>> {
+    fn threads_of(pid: Pid) -> Option<Vec<u32>> {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
         Some(threads.flatten().filter_map(|t| t.file_name().to_str()?.parse().ok()).collect())
     }
@@ -439,15 +442,15 @@ mod tests {
         let child = waits.start("0.5", 2, 1);
         let pid = child.id();
         let mut put = 0;
-        while let Some(tids) = threads_of(pid) {
+        while let Some(tids) = threads_of(Pid(pid)) {
             if tids == [pid] && put > 0 {
                 break;
             }
             for tid in tids.into_iter().filter(|tid| *tid != pid) {
-                let Ok(tracee) = Tracee::seize(tid) else { continue };
+                let Ok(tracee) = Tracee::seize(Tid(tid)) else { continue };
                 tracee.interrupt();
                 if tracee.wait() == Stop::Ours {
-                    put_back(&tracee, &Thread { pid, tid }, None);
+                    put_back(&tracee, &Thread { pid: Pid(pid), tid: Tid(tid) }, None);
                     put += u32::from(tracee.result() == Some(-ERESTARTNOINTR));
                     tracee.detach(0);
                 }

@@ -3,6 +3,8 @@
 //! Enters: a thread's id. Leaves: its stops, and its registers and code while it is stopped. Never here: whom to stop and
 //! what for.
 
+use dwell_profile::Tid;
+
 use std::{mem, ptr};
 
 use super::{errno, now_ns, set_errno};
@@ -38,8 +40,8 @@ pub enum Stop {
 
 impl Tracee {
     /// Traces a thread, which runs on.
-    pub fn seize(tid: u32) -> Result<Tracee, Ending> {
-        let tracee = Tracee { tid: tid as libc::pid_t };
+    pub fn seize(tid: Tid) -> Result<Tracee, Ending> {
+        let tracee = Tracee { tid: tid.0 as libc::pid_t };
         match tracee.ptrace(libc::PTRACE_SEIZE, 0, 0) {
             0.. => Ok(tracee),
             _ if errno() == libc::ESRCH => Err(Ending::Gone),
