@@ -1,4 +1,4 @@
-// The server on a large epoch (see largeEpoch.mjs), against the targets of the README: hints cold and warm, the event loop
+// The server on a large epoch (see largeEpoch.mjs), against the targets of docs/benchmarks.md: hints cold and warm, the event loop
 // while it works and while somebody types, switching epochs, a hot list of 10,000 procedures, memory. It measures what
 // users get: the release build of the core (`npm run build` makes it); with --debug whatever lies in dist/.
 //

@@ -88,10 +88,6 @@ async function views(workbench, shot) {
   await workbench.row('samples').waitFor();
   await shot('epochs');
   await page.keyboard.press('Escape');
-  await workbench.command('Dwell: Record a Process…');
-  await workbench.row('CPU time').waitFor();
-  await shot('processes');
-  await page.keyboard.press('Escape');
   await workbench.command('Welcome: Open Walkthrough');
   await workbench.choose('Get Started with Dwell');
   await page.getByText('From a program to the line that stalls').first().waitFor();

@@ -1,4 +1,4 @@
-/* The simulated core: generic-inorder-2, whose figures are a contract (DESIGN.md section 5, "Frequencies, in order").
+/* The simulated core: generic-inorder-2, whose figures are a contract (docs/measured.md, "Frequencies, in order").
  *
  * Nothing here comes from the scheduler or the model files of core/analysis: this is the judge, they are the judged.
  */

@@ -1,4 +1,4 @@
-//! The command line as clap sees it. What is given here is checked once and becomes typed values; see DESIGN.md §4 for
+//! The command line as clap sees it. What is given here is checked once and becomes typed values; see docs/json.md for
 //! the contract on verbs and flags.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};

@@ -1,4 +1,4 @@
-//! DESIGN.md's contracts: every verb's JSON has the fields it promises, each of its type, and statuses are as said.
+//! The contracts of docs/json.md: every verb's JSON has the fields it promises, each of its type, and statuses are as said.
 
 mod support;
 

@@ -1,6 +1,7 @@
 //! Repository chores. Enters: a chore's name, run anywhere in the repository. Leaves: one line for each problem on
 //! standard error, and exit status 1 if there was any. Nothing here is part of what users run.
 
+mod links;
 mod machines;
 mod rooms;
 mod source;

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, ensure};
 use cargo_metadata::{Metadata, MetadataCommand};
 
-use crate::{rooms, source};
+use crate::{links, rooms, source};
 
 /// Checks everything; each problem is one line on standard error.
 pub fn tidy() -> anyhow::Result<ExitCode> {
@@ -17,6 +17,7 @@ pub fn tidy() -> anyhow::Result<ExitCode> {
         let bytes = fs::read(metadata.workspace_root.join(path)).with_context(|| path.clone())?;
         if let Ok(text) = String::from_utf8(bytes) {
             problems.extend(source::problems(path, &text));
+            problems.extend(links::problems(path, &text, &files));
         }
     }
     problems.extend(source::stale_exceptions(&files));

@@ -62,7 +62,7 @@ pub struct Attributes {
     pub lost: bool,
     /// Samples, if there are any, are a BPF program's, and none is written: what they hold need not be found out. Linux does
     /// so before it runs the program, which is told nothing of it, by code and from structures that are in no cache
-    /// (docs/measured.md).
+    /// (docs/benchmarks.md).
     pub for_program: bool,
     /// How precisely a sample is to tell the instruction: `precise_ip`.
     pub precise: u8,
