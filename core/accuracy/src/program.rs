@@ -12,7 +12,7 @@ use dwell_analysis::{
     directions, recover_jump_targets,
     windows::{Compared, compare},
 };
-use dwell_collect::branch::{AHEAD_BYTES, a64};
+use dwell_collect::branch::{CODE_BYTES, a64};
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::Event;
 use rustc_hash::FxHashMap;
@@ -277,9 +277,9 @@ impl<'a> Join<'a> {
     }
 
     fn decides_branch(&self, address: Address) -> bool {
-        let mut code = [0; AHEAD_BYTES];
+        let mut code = [0; CODE_BYTES];
         let is_read = self.image.read(ImageAddress(address), &mut code);
-        is_read && self.image.arch() == Arch::Aarch64 && a64::Ahead::decode(&code).is_some()
+        is_read && self.image.arch() == Arch::Aarch64 && a64::NextBranch::decode(&code).is_some()
     }
 
     fn transfers(&mut self) {

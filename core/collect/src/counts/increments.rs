@@ -1,64 +1,55 @@
-//! Code → the instructions that add a constant to a word in memory, and how their addresses follow from registers.
+//! Code → the instructions that add a constant to a word in memory, and where registers give the word's address.
 //!
 //! Enters: bytes of x86-64 code at an instruction's boundary. Leaves: a [`Run`]: the instructions of a straight line of code,
-//! the [`Writer`]s among them, and for each instruction the writers whose address is known from the registers there. Never
+//! the [`Increment`]s among them, and for each instruction the increments whose address is known from the registers there. Never
 //! here: memory of the program, samples.
 //!
-//! A writer is `add`, `sub`, `inc`, `dec` or `xadd` of memory by a constant, or the store of a register that was loaded from the
-//! same operand before and changed by constants only. Without an index register, an `fs` or `gs` base and the stack pointer: such
-//! words have no address that many samples share.
+//! An increment is `add`, `sub`, `inc`, `dec` or `xadd` of memory by a constant, or the store of a register that was loaded from
+//! the same operand before and changed by constants only. Operands with an index register, an `fs` or `gs` base or the stack
+//! pointer are left out: samples seldom agree on the address of such a word.
 
-use crate::branch::Registers;
+use crate::{
+    branch::Registers,
+    x86::{Base, MemoryOperand},
+};
 
-#[cfg(target_arch = "x86_64")]
 mod decode;
-/// Code of other architectures is not decoded: there are no writers.
-#[cfg(not(target_arch = "x86_64"))]
-mod decode {
-    use super::{Registers, Run, Written};
 
-    pub fn run(_code: &[u8], _pc: u64) -> Run {
-        Run::default()
-    }
-
-    pub fn written(_code: &[u8], _next_pc: u64, _address: u64, _registers: &Registers) -> Option<Written> {
-        None
-    }
-}
-
-/// Bytes of code that are worth reading at a time.
+/// Number of bytes of code that are decoded at a time.
 pub const CODE_BYTES: usize = 192;
 
 /// An instruction that adds a constant to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Writer {
-    /// Its address.
+pub struct Increment {
+    /// The instruction's address.
     pub pc: u64,
-    /// The address of the instruction after it, where a watchpoint finds the thread.
+    /// The address of the instruction after it, where a watchpoint stops the thread.
     pub next_pc: u64,
-    /// The word.
-    pub operand: Operand,
-    /// What it adds.
+    pub word: WordOperand,
+    /// The constant.
     pub step: i64,
-    /// Whether it excludes other threads.
+    /// Whether it excludes other threads (`lock`).
     pub is_locked: bool,
 }
 
 /// A word in memory as an instruction names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operand {
-    /// The register that the address is relative to, by hardware number; `None`: the address is known.
-    pub base: Option<u8>,
-    /// The displacement, or the address.
-    pub displacement: u64,
+pub struct WordOperand {
+    /// Its address. One that is relative to the instruction is resolved: it has no base.
+    pub memory: MemoryOperand,
     /// Bytes: 4 or 8.
     pub size: u8,
 }
 
-impl Operand {
-    /// The address, given the value of the base register.
-    pub fn address(&self, base: impl FnOnce(u8) -> u64) -> u64 {
-        self.base.map_or(0, base).wrapping_add(self.displacement)
+impl WordOperand {
+    /// Whether the address depends on no register.
+    pub fn is_constant(&self) -> bool {
+        self.memory.base == Base::None && self.memory.index.is_none()
+    }
+
+    /// Whether the address is relative to a register in this set of bits.
+    fn depends_on(&self, registers: u16) -> bool {
+        matches!(self.memory.base, Base::Register(base) if registers & 1 << base != 0)
     }
 }
 
@@ -66,62 +57,63 @@ impl Operand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// It adds a constant.
-    Added(Writer),
-    /// It stores a constant: the word begins anew.
+    Added(Increment),
+    /// It stores a constant.
     Set,
 }
 
-/// How the instruction that ends where `code` ends, at `next_pc`, wrote to the word at `address`, if it says so by itself. The
-/// registers after it tell where instructions begin: what is decoded from elsewhere hardly refers to the same address.
+/// Returns how the instruction that ends where `code` ends, at `next_pc`, wrote to the word at `address`, if the instruction alone
+/// shows that. `registers` are those after it; they show where it begins, because bytes that are decoded from elsewhere rarely
+/// refer to the same address.
 pub fn written(code: &[u8], next_pc: u64, address: u64, registers: &Registers) -> Option<Written> {
-    decode::written(code, next_pc, address, registers)
+    if cfg!(target_arch = "x86_64") { decode::written(code, next_pc, address, registers) } else { None }
 }
 
-/// A straight line of code: where conditional branches and calls do not lead away from it.
+/// A straight line of code: the path on which conditional branches are not taken and calls return.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     instructions: Vec<Decoded>,
-    writers: Vec<(usize, Writer)>,
-    /// Where direct branches and jumps of it lead to.
+    /// Increments, each with the index of its instruction.
+    increments: Vec<(usize, Increment)>,
+    /// The targets of its direct branches and jumps.
     pub targets: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Decoded {
     pc: u64,
-    /// Registers that it, or what it calls, may change.
+    /// The general registers that it, or what it calls, may change, as bits.
     written: u16,
 }
 
 impl Run {
-    /// Decodes code from the boundary of an instruction at `pc` on.
+    /// Decodes code from the boundary of an instruction at `pc` on. Code of other architectures is not decoded.
     pub fn decode(code: &[u8], pc: u64) -> Run {
-        decode::run(code, pc)
+        if cfg!(target_arch = "x86_64") { decode::run(code, pc) } else { Run::default() }
     }
 
-    /// All writers.
-    pub fn writers(&self) -> impl Iterator<Item = &Writer> {
-        self.writers.iter().map(|(_, writer)| writer)
+    /// Returns all increments.
+    pub fn increments(&self) -> impl Iterator<Item = &Increment> {
+        self.increments.iter().map(|(_, increment)| increment)
     }
 
-    /// The writers whose operand's address is what registers before each instruction say: by instruction.
-    pub fn seen_from(&self) -> impl Iterator<Item = (u64, Vec<Writer>)> {
+    /// Returns for each instruction, by its address, the increments whose word's address is known from the registers before it.
+    pub fn visible_from(&self) -> impl Iterator<Item = (u64, Vec<Increment>)> {
         (0..self.instructions.len()).filter_map(|at| {
-            let seen: Vec<Writer> = self
-                .writers
+            let visible: Vec<Increment> = self
+                .increments
                 .iter()
-                .filter(|(of, writer)| self.is_seen(*of, writer, at))
-                .map(|(_, writer)| *writer)
+                .filter(|(of, increment)| self.is_visible(*of, increment, at))
+                .map(|(_, increment)| *increment)
                 .collect();
-            (!seen.is_empty()).then(|| (self.instructions[at].pc, seen))
+            (!visible.is_empty()).then(|| (self.instructions[at].pc, visible))
         })
     }
 
-    /// Whether the base register has the same value before instruction `at` as before the writer at `of`.
-    fn is_seen(&self, of: usize, writer: &Writer, at: usize) -> bool {
-        let Some(base) = writer.operand.base else { return true };
+    /// Whether the base register has the same value before instruction `at` as before the increment at `of`.
+    fn is_visible(&self, of: usize, increment: &Increment, at: usize) -> bool {
         let between = &self.instructions[of.min(at)..of.max(at)];
-        between.iter().all(|instruction| instruction.written & 1 << base == 0)
+        !between.iter().any(|instruction| increment.word.depends_on(instruction.written))
     }
 }
 
@@ -131,22 +123,25 @@ mod tests {
 
     use super::*;
 
-    /// Bytes in hex, decoded at 0x1000: each writer, and from which instructions its address is known.
+    /// Bytes in hex, decoded at 0x1000: each increment, and the instructions from which its address is known.
     fn check(code: &str, expect: Expect) {
         let bytes: Vec<u8> =
             code.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
         let run = Run::decode(&bytes, 0x1000);
         let mut text = String::new();
-        for writer in run.writers() {
-            let Operand { base, displacement, size } = writer.operand;
-            let lock = if writer.is_locked { " locked" } else { "" };
-            let base = base.map_or_else(|| "at ".to_owned(), |base| format!("r{base}+"));
+        for increment in run.increments() {
+            let WordOperand { memory, size } = increment.word;
+            let lock = if increment.is_locked { " locked" } else { "" };
+            let base = match memory.base {
+                Base::Register(base) => format!("r{base}+"),
+                _ => "at ".to_owned(),
+            };
             text += &format!(
-                "{:x}: {:+} to {size} bytes {base}{displacement:x}{lock}, seen from",
-                writer.pc, writer.step
+                "{:x}: {:+} to {size} bytes {base}{:x}{lock}, seen from",
+                increment.pc, increment.step, memory.displacement
             );
-            for (pc, seen) in run.seen_from() {
-                if seen.contains(writer) {
+            for (pc, visible) in run.visible_from() {
+                if visible.contains(increment) {
                     text += &format!(" {pc:x}");
                 }
             }
@@ -199,7 +194,7 @@ mod tests {
             expect![[""]],
         );
         check(
-            // mov rax, [rbx]; call +0; inc rax; mov [rbx], rax: who knows
+            // mov rax, [rbx]; call +0; inc rax; mov [rbx], rax: unknown after the call
             "48 8b 03 e8 00 00 00 00 48 ff c0 48 89 03",
             expect![[""]],
         );
@@ -211,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none() {
+    fn words_that_samples_share_no_address_of_and_other_operations() {
         check(
             // add dword [rsp+8], 1; add dword [rbx+rcx*4], 1; add dword fs:[rbx], 1; add byte [rbx], 1; add word [rbx], 1
             "83 44 24 08 01 83 04 8b 01 64 83 03 01 80 03 01 66 83 03 01",
@@ -251,8 +246,8 @@ mod tests {
         let check = |code: &str, address: u64| {
             let bytes: Vec<u8> = code.split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
             match written(&bytes, 0x1000 + bytes.len() as u64, address, &registers) {
-                Some(Written::Added(writer)) => {
-                    format!("{:+} to {} bytes at {:x}", writer.step, writer.operand.size, writer.pc)
+                Some(Written::Added(increment)) => {
+                    format!("{:+} to {} bytes at {:x}", increment.step, increment.word.size, increment.pc)
                 }
                 Some(Written::Set) => "set".to_owned(),
                 None => "unknown".to_owned(),
@@ -279,7 +274,7 @@ mod tests {
                 })
                 .collect();
             let run = Run::decode(&bytes, u64::MAX - 20);
-            run.seen_from().for_each(drop);
+            run.visible_from().for_each(drop);
             written(&bytes, 20, state, &Registers([state; crate::branch::REGISTER_COUNT]));
         }
     }

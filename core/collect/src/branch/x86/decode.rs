@@ -1,28 +1,41 @@
-//! Straight-line code → the operations that decide the branch after it, as far as registers are known.
+//! Straight-line x86-64 code → the operations that decide the branch after it, as far as registers are known.
 //!
-//! Enters: bytes of x86-64 code. Leaves: an [`Ahead`]. Of instructions that are not modelled only the length and what
-//! they write matter: that is unknown from then on. Where even that is not told, nothing is decided.
+//! Enters: bytes of code. Leaves: a [`NextBranch`]. Of an instruction that is not modelled only its length and the registers
+//! that it may write matter, which are unknown from then on. Where even these are unknown, decoding ends without a result.
 
-use super::{
-    super::{Source, decode_branch},
-    Ahead, Kind, Operation, Part,
-};
+use super::{Kind, NextBranch, Operation, Part, Source};
+use crate::x86::{Base, MemoryOperand, RSP, Segment};
 
-/// Instructions that are interpreted before the branch.
+/// Number of instructions that are interpreted before the branch.
 const INSTRUCTIONS_MAX: usize = 16;
 
-/// The recipe for the first conditional branch that the code reaches.
-pub fn ahead(code: &[u8]) -> Option<Ahead> {
+/// Returns the first conditional branch that the code reaches, if registers at its beginning decide it.
+pub fn next_branch(code: &[u8]) -> Option<NextBranch> {
     let mut decoder = Decoder { code, at: 0, known: u16::MAX, flags_known: true, operations: Vec::new() };
-    for _ in 0..=INSTRUCTIONS_MAX {
-        if let Some(condition) = decode_branch(code.get(decoder.at..)?) {
-            let operations = decoder.operations.into_boxed_slice();
-            let distance = decoder.at as u8; // Less than AHEAD_BYTES.
-            return decoder.flags_known.then_some(Ahead { operations, condition, distance });
+    for before in 0..=INSTRUCTIONS_MAX {
+        if let Some(condition) = condition(code.get(decoder.at..)?) {
+            let is_comparison =
+                matches!(decoder.operations[..], [Operation::Arithmetic { writes: false, .. }]);
+            return decoder.flags_known.then(|| NextBranch {
+                operations: decoder.operations.into_boxed_slice(),
+                condition,
+                distance: decoder.at as u8, // Less than CODE_BYTES.
+                is_at_branch: before == 0 || before == 1 && is_comparison,
+            });
         }
         decoder.instruction()?;
     }
     None
+}
+
+/// Returns the condition of the `jcc` at the start of `code`.
+fn condition(code: &[u8]) -> Option<u8> {
+    match *code {
+        [op @ 0x70..=0x7f, _, ..] => Some(op & 15),
+        [0x0f, op @ 0x80..=0x8f, _, _, _, _, ..] => Some(op & 15),
+        // A `jcc` with a branch hint (0x2e, 0x3e) or BND (0xf2) before it is rare and left undecided.
+        _ => None,
+    }
 }
 
 /// Decodes straight-line code, keeping track of what is known.
@@ -43,17 +56,19 @@ struct Prefixes {
     rex: Option<u8>,
 }
 
-/// A ModRM byte and what follows it.
+/// The operands that a ModRM byte and what follows it name.
 #[derive(Clone, Copy)]
 struct Operands {
     /// The register field.
     reg: u8,
-    /// The register, where the other operand is one.
-    rm: Option<u8>,
-    base: Option<u8>,
-    index: Option<(u8, u8)>,
-    displacement: i32,
-    relative: bool,
+    rm: Rm,
+}
+
+/// The operand that is a register or in memory.
+#[derive(Clone, Copy)]
+enum Rm {
+    Register(u8),
+    Memory(MemoryOperand),
 }
 
 impl Decoder<'_> {
@@ -74,7 +89,7 @@ impl Decoder<'_> {
         })
     }
 
-    /// One instruction that is no conditional branch; `None` where control goes elsewhere or we cannot tell.
+    /// Interprets one instruction other than a conditional branch. Returns `None` if it leaves straight-line code or is unknown.
     fn instruction(&mut self) -> Option<()> {
         let mut prefixes = Prefixes::default();
         let opcode = loop {
@@ -119,22 +134,22 @@ impl Decoder<'_> {
                 let operands = self.operands(prefixes)?;
                 let bytes = if opcode == 0x81 { prefixes.constant_bytes(false) } else { 1 };
                 let constant = Source::Constant(self.constant(bytes)?);
-                let to = operands.rm.map(|r| prefixes.part(r, width));
+                let to = operands.rm().map(|r| prefixes.part(r, width));
                 self.alu(operands.field(), to, Some(constant));
             }
             0x84 | 0x85 => {
                 let operands = self.operands(prefixes)?;
                 let from = prefixes.part(operands.reg, width).place;
-                self.test(operands.rm.map(|r| prefixes.part(r, width)), from);
+                self.test(operands.rm().map(|r| prefixes.part(r, width)), from);
             }
             0x86 | 0x87 => {
                 let operands = self.operands(prefixes)?;
                 self.forget(operands.reg);
-                operands.rm.into_iter().for_each(|r| self.forget(r));
+                operands.rm().into_iter().for_each(|r| self.forget(r));
             }
             0x88..=0x8b => {
                 let operands = self.operands(prefixes)?;
-                let (reg, rm) = (prefixes.part(operands.reg, width), operands.rm);
+                let (reg, rm) = (prefixes.part(operands.reg, width), operands.rm());
                 let rm = rm.map(|r| prefixes.part(r, width));
                 match (opcode & 2 == 0, rm) {
                     (true, Some(rm)) => self.copy(rm, reg.place),
@@ -144,7 +159,7 @@ impl Decoder<'_> {
                 }
             }
             0x8d => self.address(prefixes)?,
-            0x90 if prefixes.register(0, 1) == 0 => {} // Else it exchanges r8 and the accumulator.
+            0x90 if prefixes.register(0, 1) == 0 => {} // With REX.B it exchanges r8 and the accumulator.
             0x98 => {
                 let part = prefixes.part(0, prefixes.width(false));
                 let (from_bits, signed) = (part.width_bits / 2, true);
@@ -155,26 +170,14 @@ impl Decoder<'_> {
                 let constant = self.constant(prefixes.constant_bytes(opcode == 0xa8))?;
                 self.test(Some(prefixes.part(0, width)), Source::Constant(constant));
             }
-            0xb0..=0xb7 => {
-                let constant = Source::Constant(self.constant(1)?);
-                let to = prefixes.part(prefixes.register(opcode & 7, 1), 8);
-                self.copy(to, constant);
-            }
-            0xb8..=0xbf => {
-                let to = prefixes.part(prefixes.register(opcode & 7, 1), prefixes.width(false));
-                match to.width_bits {
-                    64 => {
-                        self.at += 8;
-                        self.forget_part(to);
-                    }
-                    16 => {
-                        let constant = Source::Constant(self.constant(2)?);
-                        self.copy(to, constant);
-                    }
-                    _ => {
-                        let constant = Source::Constant(self.constant(4)?);
-                        self.copy(to, constant);
-                    }
+            0xb0..=0xbf => {
+                let to = prefixes.part(prefixes.register(opcode & 7, 1), prefixes.width(opcode < 0xb8));
+                if to.width_bits == 64 {
+                    self.at += 8;
+                    self.forget_part(to);
+                } else {
+                    let constant = Source::Constant(self.constant(usize::from(to.width_bits / 8))?);
+                    self.copy(to, constant);
                 }
             }
             0xc0 | 0xc1 | 0xd0 | 0xd1 => {
@@ -184,13 +187,13 @@ impl Decoder<'_> {
             }
             0xd2 | 0xd3 => {
                 let operands = self.operands(prefixes)?;
-                operands.rm.into_iter().for_each(|r| self.forget(r));
+                operands.rm().into_iter().for_each(|r| self.forget(r));
                 self.flags_known = false;
             }
             0xc6 | 0xc7 => {
                 let operands = self.operands(prefixes)?;
                 let constant = Source::Constant(self.constant(prefixes.constant_bytes(opcode == 0xc6))?);
-                if let Some(r) = operands.rm {
+                if let Some(r) = operands.rm() {
                     self.copy(prefixes.part(r, width), constant);
                 }
             }
@@ -203,7 +206,7 @@ impl Decoder<'_> {
             0xf6 | 0xf7 => self.group_f6(opcode == 0xf6, prefixes, width)?,
             0xfe | 0xff => {
                 let operands = self.operands(prefixes)?;
-                match (operands.field(), operands.rm) {
+                match (operands.field(), operands.rm()) {
                     (field @ (0 | 1), Some(r)) => self.step(prefixes.part(r, width), field == 0),
                     (0 | 1, None) => self.flags_known = false,
                     (6, _) if opcode == 0xff => self.stack(-8),
@@ -225,7 +228,7 @@ impl Decoder<'_> {
         }
         let operands = self.operands(prefixes)?;
         let reg = prefixes.part(operands.reg, width);
-        let rm = operands.rm.map(|r| prefixes.part(r, width));
+        let rm = operands.rm().map(|r| prefixes.part(r, width));
         if opcode & 2 == 0 {
             self.alu(kind, rm, Some(reg.place));
         } else {
@@ -234,7 +237,7 @@ impl Decoder<'_> {
         Some(())
     }
 
-    /// `add or adc sbb and sub xor cmp`; `None` for an operand in memory.
+    /// Interprets `add or adc sbb and sub xor cmp`, by their number; an operand in memory is `None`.
     fn alu(&mut self, kind: u8, to: Option<Part>, from: Option<Source>) {
         let writes = kind != 7;
         let kind = match kind {
@@ -274,16 +277,16 @@ impl Decoder<'_> {
     }
 
     fn step(&mut self, to: Part, up: bool) {
-        // The carry stays what it was, known or not.
+        // The carry is left as it was, known or not.
         let flags_known = self.flags_known && self.knows(to.place);
-        self.push(Operation::Step { to, up }, &[to.place]);
+        self.push(Operation::Increment { to, up }, &[to.place]);
         self.flags_known = flags_known;
     }
 
     fn shift(&mut self, operands: Operands, prefixes: Prefixes, width: u8, count: u8) {
         let count = count & if width == 64 { 63 } else { 31 };
         let field = operands.field();
-        let Some(to) = operands.rm.map(|r| prefixes.part(r, width)) else {
+        let Some(to) = operands.rm().map(|r| prefixes.part(r, width)) else {
             self.flags_known &= count == 0;
             return;
         };
@@ -291,7 +294,7 @@ impl Decoder<'_> {
             _ if count == 0 => {}
             4 | 5 | 7 if count < width && self.knows(to.place) => {
                 self.operations.push(Operation::Shift { to, count, left: field == 4, signed: field == 7 });
-                // Overflow is undefined for more than 1, so that no compiler looks at it then.
+                // Overflow is undefined for counts above 1, so that no compiler uses it then.
                 self.flags_known = true;
             }
             _ => {
@@ -303,7 +306,7 @@ impl Decoder<'_> {
 
     fn group_f6(&mut self, byte: bool, prefixes: Prefixes, width: u8) -> Option<()> {
         let operands = self.operands(prefixes)?;
-        let part = operands.rm.map(|r| prefixes.part(r, width));
+        let part = operands.rm().map(|r| prefixes.part(r, width));
         match operands.field() {
             0 | 1 => {
                 let constant = self.constant(prefixes.constant_bytes(byte))?;
@@ -333,24 +336,23 @@ impl Decoder<'_> {
                 let third = self.byte()?;
                 self.vector(if opcode == 0x38 { 2 } else { 3 }, third, prefixes)?;
             }
-            0x1f | 0x18 | 0x0d => drop(self.operands(prefixes)?),
-            // endbr64
-            0x1e if prefixes.repeat => drop(self.operands(prefixes)?),
+            // Prefetches, nop and endbr64.
+            0x0d | 0x18 | 0x1e | 0x1f if opcode != 0x1e || prefixes.repeat => drop(self.operands(prefixes)?),
             0x40..=0x4f => {
                 let operands = self.operands(prefixes)?;
                 let to = prefixes.part(operands.reg, width);
-                match operands.rm.map(|r| prefixes.part(r, width).place) {
+                match operands.rm().map(|r| prefixes.part(r, width).place) {
                     Some(from) if self.flags_known => {
-                        self.push(Operation::Choose { to, from, condition: opcode & 15 }, &[to.place, from]);
+                        self.push(Operation::MoveIf { to, from, condition: opcode & 15 }, &[to.place, from]);
                     }
                     _ => self.forget_part(to),
                 }
             }
             0x90..=0x9f => {
                 let operands = self.operands(prefixes)?;
-                let Some(to) = operands.rm.map(|r| prefixes.part(r, 8)) else { return Some(()) };
+                let Some(to) = operands.rm().map(|r| prefixes.part(r, 8)) else { return Some(()) };
                 if self.flags_known {
-                    self.push(Operation::Set { to, condition: opcode & 15 }, &[to.place]);
+                    self.push(Operation::SetIf { to, condition: opcode & 15 }, &[to.place]);
                 } else {
                     self.forget_part(to);
                 }
@@ -362,7 +364,7 @@ impl Decoder<'_> {
             0xba => {
                 let operands = self.operands(prefixes)?;
                 self.constant(1)?;
-                operands.rm.filter(|_| operands.field() > 4).into_iter().for_each(|r| self.forget(r));
+                operands.rm().filter(|_| operands.field() > 4).into_iter().for_each(|r| self.forget(r));
                 self.flags_known = false;
             }
             0xaf | 0xb8 | 0xbc | 0xbd => {
@@ -403,7 +405,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Vector and floating-point instructions: which of the registers and flags that we follow they write.
+    /// Marks the general registers and flags that a vector or floating-point instruction writes as unknown.
     fn vector(&mut self, map: u8, opcode: u8, prefixes: Prefixes) -> Option<()> {
         let known = match map {
             1 => {
@@ -422,9 +424,9 @@ impl Decoder<'_> {
         match (map, opcode) {
             (1, 0x2e | 0x2f) | (2, 0x17 | 0x0e | 0x0f) => self.flags_known = false,
             (1, 0x2c | 0x2d | 0x50 | 0xc5 | 0xd7) => self.forget(operands.reg),
-            (1, 0x7e) if !prefixes.repeat => operands.rm.into_iter().for_each(|r| self.forget(r)),
+            (1, 0x7e) if !prefixes.repeat => operands.rm().into_iter().for_each(|r| self.forget(r)),
             (2, 0xf0 | 0xf1) => self.unknown(operands.reg),
-            (3, 0x14..=0x17) => operands.rm.into_iter().for_each(|r| self.forget(r)),
+            (3, 0x14..=0x17) => operands.rm().into_iter().for_each(|r| self.forget(r)),
             (3, 0x60..=0x63) => self.unknown(1),
             _ => {}
         }
@@ -432,53 +434,55 @@ impl Decoder<'_> {
     }
 
     fn operands(&mut self, prefixes: Prefixes) -> Option<Operands> {
-        let rex = prefixes.rex.unwrap_or(0);
         let modrm = self.byte()?;
-        let (mode, reg, low) = (modrm >> 6, modrm >> 3 & 7 | (rex & 4) << 1, modrm & 7);
-        let mut operands =
-            Operands { reg, rm: None, base: None, index: None, displacement: 0, relative: false };
+        let (mode, reg, low) = (modrm >> 6, prefixes.register(modrm >> 3 & 7, 4), modrm & 7);
         if mode == 3 {
-            operands.rm = Some(low | (rex & 1) << 3);
-            return Some(operands);
+            return Some(Operands { reg, rm: Rm::Register(prefixes.register(low, 1)) });
         }
-        operands.base = Some(low | (rex & 1) << 3);
-        let mut wide = mode == 2;
+        let mut base = Base::Register(prefixes.register(low, 1));
+        let mut index = None;
+        let mut is_wide = mode == 2;
         if low == 4 {
             let sib = self.byte()?;
-            let index = sib >> 3 & 7 | (rex & 2) << 2;
-            operands.index = (index != 4).then_some((index, sib >> 6));
-            operands.base = Some(sib & 7 | (rex & 1) << 3);
+            let number = prefixes.register(sib >> 3 & 7, 2);
+            index = (number != RSP).then_some((number, sib >> 6));
+            base = Base::Register(prefixes.register(sib & 7, 1));
             if sib & 7 == 5 && mode == 0 {
-                (operands.base, wide) = (None, true);
+                (base, is_wide) = (Base::None, true);
             }
         } else if low == 5 && mode == 0 {
-            (operands.base, operands.relative, wide) = (None, true, true);
+            (base, is_wide) = (Base::Instruction, true);
         }
-        operands.displacement = match (mode, wide) {
+        let displacement = match (mode, is_wide) {
             (_, true) => self.constant(4)?,
             (1, _) => self.constant(1)?,
             _ => 0,
         };
-        Some(operands)
+        Some(Operands { reg, rm: Rm::Memory(memory(base, index, displacement)) })
     }
 
     fn address(&mut self, prefixes: Prefixes) -> Option<()> {
         let operands = self.operands(prefixes)?;
         let to = prefixes.part(operands.reg, prefixes.width(false));
-        if operands.relative || operands.rm.is_some() {
-            self.forget_part(to);
-            return Some(());
+        match operands.rm {
+            Rm::Memory(address) if address.base != Base::Instruction => self.effective_address(to, address),
+            _ => self.forget_part(to),
         }
-        let Operands { base, index, displacement, .. } = operands;
-        let parts: Vec<Source> =
-            base.into_iter().chain(index.map(|(r, _)| r)).map(Source::Register).collect();
-        self.push(Operation::Address { to, base, index, displacement }, &parts);
         Some(())
+    }
+
+    fn effective_address(&mut self, to: Part, address: MemoryOperand) {
+        let base = match address.base {
+            Base::Register(number) => Source::Register(number),
+            Base::None | Base::Instruction => Source::Constant(0),
+        };
+        let index = address.index.map_or(Source::Constant(0), |(number, _)| Source::Register(number));
+        self.push(Operation::EffectiveAddress { to, address }, &[base, index]);
     }
 
     fn extending(&mut self, operands: Operands, prefixes: Prefixes, from_bits: u8, signed: bool) {
         let to = prefixes.part(operands.reg, prefixes.width(false));
-        match operands.rm.map(|r| prefixes.part(r, from_bits).place) {
+        match operands.rm().map(|r| prefixes.part(r, from_bits).place) {
             Some(from) => self.push(Operation::Move { to, from, from_bits, signed }, &[from]),
             None => self.forget_part(to),
         }
@@ -488,24 +492,24 @@ impl Decoder<'_> {
         self.push(Operation::Move { to, from, from_bits: 64, signed: false }, &[from]);
     }
 
+    /// Moves the stack pointer.
     fn stack(&mut self, change: i32) {
-        let to = Part { place: Source::Register(4), width_bits: 64 };
-        let operation = Operation::Address { to, base: Some(4), index: None, displacement: change };
-        self.push(operation, &[to.place]);
+        let to = Part { place: Source::Register(RSP), width_bits: 64 };
+        self.effective_address(to, memory(Base::Register(RSP), None, change));
     }
 
-    /// An operation that writes a register, whose value is then known if `sources` are.
+    /// Adds an operation that writes a register if all `sources` are known; otherwise marks the register as unknown.
     fn push(&mut self, operation: Operation, sources: &[Source]) {
         let (Operation::Move { to, .. }
         | Operation::Arithmetic { to, .. }
-        | Operation::Step { to, .. }
+        | Operation::Increment { to, .. }
         | Operation::Not { to }
         | Operation::Negate { to }
         | Operation::Shift { to, .. }
-        | Operation::Address { to, .. }
-        | Operation::Choose { to, .. }
-        | Operation::Set { to, .. }) = operation;
-        // A part of a register does not make all of it known.
+        | Operation::EffectiveAddress { to, .. }
+        | Operation::MoveIf { to, .. }
+        | Operation::SetIf { to, .. }) = operation;
+        // A write to a part of a register does not make the rest known.
         if sources.iter().all(|s| self.knows(*s)) && (to.width_bits >= 32 || self.knows(to.place)) {
             self.operations.push(operation);
             self.remember(to.place);
@@ -537,17 +541,30 @@ impl Decoder<'_> {
         self.known &= !(1 << register);
     }
 
-    /// A register and the flags.
+    /// Marks a register and the flags as unknown.
     fn unknown(&mut self, register: u8) {
         self.forget(register);
         self.flags_known = false;
     }
 }
 
+fn memory(base: Base, index: Option<(u8, u8)>, displacement: i32) -> MemoryOperand {
+    let displacement = i64::from(displacement) as u64;
+    MemoryOperand { base, index, displacement, segment: Segment::Flat, is_32_bit: false }
+}
+
 impl Operands {
     /// The register field as an extension of the opcode.
     fn field(&self) -> u8 {
         self.reg & 7
+    }
+
+    /// The register, where the other operand is one.
+    fn rm(&self) -> Option<u8> {
+        match self.rm {
+            Rm::Register(number) => Some(number),
+            Rm::Memory(_) => None,
+        }
     }
 }
 
@@ -562,14 +579,10 @@ impl Prefixes {
     }
 
     fn constant_bytes(self, byte: bool) -> usize {
-        match self.width(byte) {
-            8 => 1,
-            16 => 2,
-            _ => 4,
-        }
+        usize::from(self.width(byte).min(32) / 8)
     }
 
-    /// A register field in the opcode, extended by that bit of REX.
+    /// Returns the number of a register field, extended by a bit of REX.
     fn register(self, low: u8, bit: u8) -> u8 {
         low | if self.rex.unwrap_or(0) & bit != 0 { 8 } else { 0 }
     }

@@ -1,62 +1,62 @@
-//! A thread's memory as it was when it stopped, and what following it would have written since.
+//! The memory of an emulated thread: as it was when the thread stopped, plus the emulated writes.
 //!
 //! Enters: blocks of memory, read when they are first needed. Leaves: bytes. Never here: a write to the thread.
 //!
-//! What walks through memory without an order touches a word here and there, so a block is small. What walks in order touches
-//! the next block soon: from the second block of a page on, the rest of the page comes with it, in one read.
+//! Code that accesses memory in no order touches single words, so a block is small. Code that accesses it in order touches
+//! the next block soon: the second access to a page reads the rest of the page with it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 256;
-/// Bytes of a page: what is mapped or not as a whole.
+/// Bytes of a page, which is mapped or not as a whole.
 pub const PAGE_BYTES: usize = 4096;
-/// Blocks of a page.
+/// Number of blocks of a page.
 const PAGE_BLOCKS: u64 = (PAGE_BYTES / BLOCK_BYTES) as u64;
-/// Number of the last block.
+/// Number of the last block of the address space.
 const BLOCK_NUMBERS: u64 = u64::MAX / BLOCK_BYTES as u64;
-/// Blocks of one burst: beyond, it is over.
+/// Number of blocks that one burst may read.
 const BLOCKS_MAX: usize = 16 << 10;
 
-/// How memory is read.
+/// A way to read a thread's memory.
 pub trait Fetch {
-    /// Reads all of `bytes`, which lie in one page; whether it could.
+    /// Fills `bytes`, which lie in one page. Returns whether all could be read.
     fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool;
 }
 
-/// Why there are no bytes.
+/// Why memory was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// They cannot be read.
+    /// It cannot be read.
     Unreadable,
-    /// So much was read already that a burst may not read more.
+    /// The burst has read as much as it may.
     TooMuch,
 }
 
-/// Who reads.
+/// The purpose of a read.
 #[derive(Clone, Copy)]
 enum Use {
     Data,
     Code,
 }
 
-/// Blocks, as they were or as they would be.
+/// Blocks of memory, with the emulated writes.
 pub struct Memory<F> {
     fetch: F,
     blocks: Vec<[u8; BLOCK_BYTES]>,
-    /// By block: code was read from it.
+    /// Whether code was read from a block, by its index.
     holds_code: Vec<bool>,
-    /// How often something was written to a block with code.
+    /// Number of writes to blocks that hold code.
     code_writes: u32,
     by_number: FxHashMap<u64, usize>,
-    /// Number of pages of which a block was read alone.
+    /// Numbers of the pages of which a single block was read.
     touched: FxHashSet<u64>,
-    /// Number and index of the blocks used last: of data, and of code.
+    /// Number and index of the block used last, by purpose.
     recent: [(u64, usize); 2],
 }
 
 impl<F: Fetch> Memory<F> {
-    /// Nothing read yet.
+    /// Creates a memory of which nothing is read yet.
     pub fn new(fetch: F) -> Memory<F> {
         Memory {
             fetch,
@@ -69,29 +69,29 @@ impl<F: Fetch> Memory<F> {
         }
     }
 
-    /// Fills all of `bytes`.
+    /// Fills all of `bytes`. Fails if not all can be read.
     pub fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Refused> {
         self.copy_out(address, bytes, Use::Data).1
     }
 
-    /// Fills `bytes` with code, as far as it can be read: so many.
+    /// Fills `bytes` with code as far as it can be read. Returns the number of bytes.
     pub fn read_some(&mut self, address: u64, bytes: &mut [u8]) -> usize {
         self.copy_out(address, bytes, Use::Code).0
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes.
     pub fn read_word(&mut self, address: u64) -> Result<u64, Refused> {
         let mut word = [0; 8];
         self.read(address, &mut word)?;
         Ok(u64::from_le_bytes(word))
     }
 
-    /// How often something was written where code had been read from: code that was read before may have changed since.
+    /// Returns the number of writes near code. After one, code that was read before may have changed.
     pub fn code_writes(&self) -> u32 {
         self.code_writes
     }
 
-    /// Writes to the copies, at most a block; nothing, where not all can be.
+    /// Writes at most one block's size to the copies. Writes nothing if not all bytes can be written.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Refused> {
         let (number, start) = (address / BLOCK_BYTES as u64, address as usize % BLOCK_BYTES);
         let (first, rest) = bytes.split_at(bytes.len().min(BLOCK_BYTES - start));
@@ -109,7 +109,7 @@ impl<F: Fetch> Memory<F> {
         self.code_writes += u32::from(self.holds_code[block]);
     }
 
-    /// How many bytes were filled, and why no more.
+    /// Returns how many bytes were filled, and why no more.
     fn copy_out(&mut self, address: u64, bytes: &mut [u8], of: Use) -> (usize, Result<(), Refused>) {
         let mut done = 0;
         while done < bytes.len() {
@@ -141,7 +141,7 @@ impl<F: Fetch> Memory<F> {
         Ok(index)
     }
 
-    /// Reads a block, and with it the rest of its page if one was read of it before, or if it is code.
+    /// Reads a block. If another block of its page was read before, or if it is code, reads the whole page.
     fn fetched(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
         let page = number / PAGE_BLOCKS;
         let is_whole = matches!(of, Use::Code) || !self.touched.insert(page);
@@ -156,7 +156,7 @@ impl<F: Fetch> Memory<F> {
             return Err(Refused::Unreadable);
         }
         for (of_block, bytes) in numbers.zip(bytes.as_chunks::<BLOCK_BYTES>().0) {
-            // What was read before may have been written to since.
+            // A block that was read before may have been written to since.
             self.by_number.entry(of_block).or_insert_with(|| {
                 self.blocks.push(*bytes);
                 self.holds_code.push(false);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_from_what_is_too_much() {
+    fn unreadable_memory_and_too_much_memory_are_different_errors() {
         let mut memory = Memory::new(Words::default());
         assert_eq!(memory.read_word(0x9000), Err(Refused::Unreadable));
         assert_eq!(memory.write(0x8ffc, &[1; 8]), Err(Refused::Unreadable), "half of it");

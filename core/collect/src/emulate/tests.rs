@@ -1,7 +1,7 @@
-//! Programs of a few instructions, in memory of one page of code and one of data, followed.
+//! Programs of a few instructions, in memory of one page of code and one of data.
 
 use super::*;
-use crate::follow::memory::PAGE_BYTES;
+use crate::emulate::memory::PAGE_BYTES;
 
 /// Code at 0x1000, a stack page at 0x2000, nothing else.
 struct Small(Vec<u8>);
@@ -22,13 +22,13 @@ fn thread(code: &[u8]) -> Thread<Small> {
 }
 
 /// Without taking the test process's exceptions.
-fn follower() -> Follower {
-    Follower::with(Processor::new().unwrap())
+fn emulator() -> Emulator {
+    Emulator::with(Processor::new().unwrap())
 }
 
-fn followed(thread: &mut Thread<Small>, steps_max: usize) -> (Vec<u64>, End) {
+fn run(thread: &mut Thread<Small>, steps_max: usize) -> (Vec<u64>, End) {
     let mut pcs = Vec::new();
-    let end = follower().follow(thread, steps_max, |pc| pcs.push(pc - 0x1000), || false);
+    let end = emulator().run(thread, steps_max, |pc| pcs.push(pc - 0x1000), || false);
     (pcs, end)
 }
 
@@ -37,7 +37,7 @@ fn a_loop_a_call_and_a_system_call() {
     // 0: mov ecx, 3; 5: call 0x10; a: dec ecx; c: jnz 5; e: syscall; 10: push rbp; 11: pop rbp; 12: ret
     let code = [0xb9, 3, 0, 0, 0, 0xe8, 6, 0, 0, 0, 0xff, 0xc9, 0x75, 0xf7, 0x0f, 0x05, 0x55, 0x5d, 0xc3];
     let mut thread = thread(&code);
-    let (pcs, end) = followed(&mut thread, 1000);
+    let (pcs, end) = run(&mut thread, 1000);
     let round = [5, 0x10, 0x11, 0x12, 0xa, 0xc];
     let expected: Vec<u64> = [0].into_iter().chain(round.repeat(3)).chain([0xe]).collect();
     assert_eq!((pcs, end), (expected, End::SystemCall));
@@ -53,7 +53,7 @@ fn writes_stay_in_the_copy_and_are_read_back() {
     ];
     let mut thread = thread(&code);
     thread.registers.general[0] = 77;
-    assert_eq!(followed(&mut thread, 9), (vec![0, 8, 0x10], End::Unreadable));
+    assert_eq!(run(&mut thread, 9), (vec![0, 8, 0x10], End::Unreadable));
     assert_eq!(thread.registers.general[3], 77);
 }
 
@@ -64,34 +64,23 @@ fn strings_are_repeated_at_once() {
     let mut thread = thread(&code);
     let general = &mut thread.registers.general;
     (general[0], general[RCX], general[RDI], general[RSI]) = (5, 40, 0x2ff0 - 0x100, 0x2800);
-    let (pcs, end) = followed(&mut thread, 1);
+    let (pcs, end) = run(&mut thread, 1);
     assert_eq!((pcs, end), (vec![0, 2], End::Complete));
     assert_eq!(thread.registers.general[RDI], 0x2ff0 - 0x100 + 40);
     thread.registers.general[RCX] = 100;
     thread.registers.general[RDI] = 0x2ff0 - 0x110;
-    let (pcs, end) = followed(&mut thread, 9);
+    let (pcs, end) = run(&mut thread, 9);
     assert_eq!((pcs, end), (vec![2, 4, 5, 7], End::Unknown));
     let general = thread.registers.general;
     assert_eq!((general[RCX], general[RDI], general[RSI]), (83, 0x2ff0 - 0xff - 8, 0x2800 - 8));
 }
 
 #[test]
-fn comparisons_set_the_flags_of_a_subtraction() {
-    for (a, b) in [(1_u64, 2_u64), (0x80, 1), (5, 5), (0xff, 0x7f)] {
-        let expected = (a as i8).overflowing_sub(b as i8);
-        let flags = strings::compared(0, a, b, 1);
-        assert_eq!(flags & OVERFLOW != 0, expected.1, "{a} {b}");
-        assert_eq!(flags & SIGN != 0, expected.0 < 0, "{a} {b}");
-        assert_eq!((flags & CARRY != 0, flags & ZERO != 0), (a < b, a == b));
-    }
-}
-
-#[test]
-fn code_that_changes_itself_is_followed() {
+fn code_that_changes_itself_is_decoded_again() {
     // 0: mov al, 1; 2: mov byte [0x1001], 7; a: jmp 0
     let code = [0xb0, 1, 0xc6, 0x04, 0x25, 1, 0x10, 0, 0, 7, 0xeb, 0xf4];
     let mut thread = thread(&code);
-    assert_eq!(followed(&mut thread, 4), (vec![0, 2, 0xa, 0, 2], End::Complete));
+    assert_eq!(run(&mut thread, 4), (vec![0, 2, 0xa, 0, 2], End::Complete));
     assert_eq!(thread.registers.general[0], 7);
 }
 
@@ -104,17 +93,17 @@ fn addresses_are_made_of_all_their_parts() {
     (thread.registers.general[3], thread.registers.general[RCX]) = (0x2000, 6);
     thread.memory.write(0x2010, &5_u64.to_le_bytes()).unwrap();
     thread.memory.write(0x2000, &9_u64.to_le_bytes()).unwrap();
-    assert_eq!(followed(&mut thread, 3).1, End::Complete);
+    assert_eq!(run(&mut thread, 3).1, End::Complete);
     let general = thread.registers.general;
     assert_eq!((general[0], general[2], general[RSI]), (5, 9, 5));
 }
 
 #[test]
 fn changed_code_is_learnt_anew() {
-    let mut follower = follower();
+    let mut emulator = emulator();
     for (code, expected) in [([0xb0, 1], 1), ([0xb0, 2], 2)] {
         let mut thread = thread(&code); // mov al, …
-        follower.follow(&mut thread, 1, |_| {}, || false);
+        emulator.run(&mut thread, 1, |_| {}, || false);
         assert_eq!(thread.registers.general[0], expected);
     }
 }

@@ -1,15 +1,16 @@
-//! String instructions, all repetitions at once.
+//! String instructions: all repetitions are one step.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use super::{
-    ADJUST, CARRY, DIRECTION, End, OVERFLOW, PARITY, RCX, RDI, RSI, SIGN, Thread, ZERO, memory::Fetch,
-};
+use super::{End, RCX, RDI, RSI, Thread, memory::Fetch};
+use crate::x86::Flags;
 
-/// Repetitions after which a burst is over.
+/// The direction flag: string instructions go to lower addresses.
+const DIRECTION: u64 = 1 << 10;
+/// Emulation ends after so many repetitions.
 const REPETITIONS_MAX: u32 = 256 << 10;
 
-/// What one repetition does.
+/// The work of one repetition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Move,
@@ -34,7 +35,7 @@ impl<F: Fetch> Thread<F> {
                 return Ok(());
             }
             self.registers.general[RCX] -= 1;
-            if tests && (self.registers.flags & ZERO != 0) == ends_at_zero {
+            if tests && (Flags(self.registers.flags).has(Flags::ZERO)) == ends_at_zero {
                 return Ok(());
             }
         }
@@ -58,7 +59,8 @@ impl<F: Fetch> Thread<F> {
                 let mut other = [0; 8];
                 self.memory.read(target, &mut other[..bytes])?;
                 let (a, b) = (u64::from_le_bytes(word), u64::from_le_bytes(other));
-                self.registers.flags = compared(self.registers.flags, a, b, bytes);
+                let flags = Flags::from_subtraction(a, b, 8 * bytes as u32);
+                self.registers.flags = self.registers.flags & !Flags::ARITHMETIC | flags.0;
             }
         }
         let moves = |registers: &[usize], general: &mut [u64; 16]| {
@@ -73,7 +75,7 @@ impl<F: Fetch> Thread<F> {
     }
 }
 
-/// `None` for 32-bit addresses, other segments, and input or output.
+/// Returns the work and the size of an element in bytes; `None` for 32-bit addresses, other segments, and input or output.
 fn work(instruction: &Instruction) -> Option<(Work, usize)> {
     use Mnemonic::*;
     let is_far =
@@ -106,27 +108,10 @@ fn work(instruction: &Instruction) -> Option<(Work, usize)> {
     })
 }
 
-/// rax with its low bytes replaced, as a load does it.
+/// Returns rax after a load into its low bytes.
 fn merged(rax: u64, value: u64, bytes: usize) -> u64 {
     match bytes {
         8 | 4 => value,
         _ => rax & (u64::MAX << (8 * bytes)) | value,
     }
-}
-
-/// Flags after `a − b`.
-pub(super) fn compared(flags: u64, a: u64, b: u64, bytes: usize) -> u64 {
-    let bits = 8 * bytes as u32;
-    let mask = u64::MAX >> (64 - bits);
-    let difference = a.wrapping_sub(b) & mask;
-    let sign = 1 << (bits - 1);
-    let set = |is: bool, flag: u64| if is { flag } else { 0 };
-    let is_overflow = (a ^ b) & (a ^ difference) & sign != 0;
-    flags & !(CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW)
-        | set(a & mask < b & mask, CARRY)
-        | set((difference as u8).count_ones().is_multiple_of(2), PARITY)
-        | set((a ^ b ^ difference) & 0x10 != 0, ADJUST)
-        | set(difference == 0, ZERO)
-        | set(difference & sign != 0, SIGN)
-        | set(is_overflow, OVERFLOW)
 }
