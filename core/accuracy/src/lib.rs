@@ -9,6 +9,7 @@ pub mod culprits;
 pub mod estimators;
 pub mod export_capture;
 pub mod metrics;
+pub mod points;
 pub mod program;
 pub mod random;
 pub mod random_programs;

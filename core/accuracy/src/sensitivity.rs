@@ -12,9 +12,9 @@ use crate::{
         dwell::{self, Help},
     },
     metrics::{self, Point, Shares},
+    points::instruction_points,
     program::{Evidence, Program},
     random::Random,
-    verdict::instruction_points,
 };
 
 /// Shares under one change.

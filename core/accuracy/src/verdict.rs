@@ -15,7 +15,8 @@ use crate::{
         naive, profi,
     },
     metrics::{self, Point, Scaling, Shares},
-    program::{Evidence, Procedure, Program, Truth},
+    points::{edge_points, indexed_instruction_points, instruction_points},
+    program::{Evidence, Procedure, Program},
     reliability::{Judged, Reliability},
     sensitivity::{self, Sensitivity},
 };
@@ -284,7 +285,7 @@ fn reliabilities(
     let points: Vec<Vec<(Point, Confidence)>> = (0..analyses.len())
         .map(|p| {
             let samples = &program.evidence.procedures[p].samples;
-            let points = points_of(samples, &program.truth[p], &estimates[p]);
+            let points = indexed_instruction_points(samples, &program.truth[p], &estimates[p]);
             points.map(|(i, point)| (point, analyses[p].instructions[i].confidence)).collect()
         })
         .collect();
@@ -316,30 +317,4 @@ fn with_missing(mut histogram: Vec<f64>, weight: f64, missing: f64) -> Vec<f64> 
         *last += missing / total;
     }
     histogram
-}
-
-/// Sampled instructions whose executions are known.
-pub fn instruction_points(samples: &[u64], truth: &Truth, estimates: &Estimates) -> Vec<Point> {
-    points_of(samples, truth, estimates).map(|(_, point)| point).collect()
-}
-
-fn points_of<'a>(
-    samples: &'a [u64],
-    truth: &'a Truth,
-    estimates: &'a Estimates,
-) -> impl Iterator<Item = (usize, Point)> + 'a {
-    (0..samples.len()).filter(|&i| samples[i] > 0).filter_map(|i| {
-        let truth = truth.executions[i]? as f64;
-        Some((i, Point { weight: samples[i] as f64, estimate: estimates.instructions[i], truth }))
-    })
-}
-
-/// Points of all edges, each as large as its executions.
-pub fn edge_points(truth: &Truth, estimates: &Estimates) -> Vec<Point> {
-    let point = |e: &crate::program::TrueEdge| Point {
-        weight: e.executions as f64,
-        estimate: estimates.edges.get(&(e.from, e.to)).copied(),
-        truth: e.executions as f64,
-    };
-    truth.edges.iter().map(point).collect()
 }

@@ -8,7 +8,7 @@ use crate::{
     bounds::Bounds,
     certainty::Certainty,
     cfg::Cfg,
-    culprits::{self, Facts, Scene, Stalled},
+    culprits::{self, ProcedureContext, ProcedureFacts, StalledInstruction},
     entries::per_entry,
     equivalence::Equivalence,
     frequency::{self, Estimates, Evidence, Retired},
@@ -83,8 +83,8 @@ pub fn analyze_keeping(
     let repeated = |block: usize| repeated_part(&cfg, &estimates, block);
     let bounds = Bounds::of(model, &schedule, &cfg, repeated);
     let certainty = Certainty::settle(&mut estimates, bounds, &cfg, &input.outer);
-    let facts = Facts::of(model, input.instructions, &cfg, &schedule, &estimates);
-    let scene = Scene {
+    let facts = ProcedureFacts::new(model, input.instructions, &cfg, &schedule, &estimates);
+    let context = ProcedureContext {
         model,
         arch: input.arch,
         instructions: input.instructions,
@@ -96,7 +96,7 @@ pub fn analyze_keeping(
         period_cycles: input.period_cycles,
         facts: &facts,
     };
-    let analysis = assemble(&scene, &equivalence, &certainty);
+    let analysis = assemble(&context, &equivalence, &certainty);
     debug_assert_eq!(verify_analysis(&analysis, n), Ok(()));
     debug_assert_eq!(certainty.verify(&analysis), Ok(()));
     analysis
@@ -117,18 +117,22 @@ fn padded<T: Copy + Default>(counts: &[T], n: usize) -> Vec<T> {
     counts
 }
 
-fn assemble(scene: &Scene, equivalence: &Equivalence, certainty: &Certainty) -> ProcedureAnalysis {
-    let Scene { cfg, schedule, estimates, .. } = *scene;
-    let mut instructions = Vec::with_capacity(scene.instructions.len());
+fn assemble(
+    context: &ProcedureContext,
+    equivalence: &Equivalence,
+    certainty: &Certainty,
+) -> ProcedureAnalysis {
+    let ProcedureContext { cfg, schedule, estimates, .. } = *context;
+    let mut instructions = Vec::with_capacity(context.instructions.len());
     let mut blocks = Vec::with_capacity(cfg.blocks.len());
-    let per_entry = per_entry(cfg, estimates, &scene.facts.loops);
+    let per_entry = per_entry(cfg, estimates, &context.facts.loops);
     for (index, range) in cfg.blocks.iter().enumerate() {
         let len = range.len() as f64;
         let head_samples: f64 = range.clone().map(|i| estimates.head_samples[i]).sum();
         let frequency = estimates.blocks[index].map(|e| e.frequency);
         let frequency_interval = certainty.frequency_interval(index, frequency, head_samples);
         let of_block = (index, frequency_interval);
-        instructions.extend(range.clone().map(|i| instruction_cost(scene, certainty, of_block, i)));
+        instructions.extend(range.clone().map(|i| instruction_cost(context, certainty, of_block, i)));
         let least = certainty.bounds.blocks[index].max(certainty.bounds.slot * len);
         let cycles = frequency.filter(|&f| tells_cycles(head_samples, f)).map(|f| finite(head_samples / f));
         let interval = certainty.cycles_interval(index, frequency, head_samples, least);
@@ -185,25 +189,25 @@ fn inner_edges(cfg: &Cfg, estimates: &Estimates) -> Vec<Edge> {
 }
 
 fn instruction_cost(
-    scene: &Scene,
+    context: &ProcedureContext,
     certainty: &Certainty,
     (block, frequency_interval): (usize, Option<Interval>),
     i: usize,
 ) -> InstructionCost {
-    let estimate = scene.estimates.blocks[block];
-    let head_samples = scene.estimates.head_samples[i];
+    let estimate = context.estimates.blocks[block];
+    let head_samples = context.estimates.head_samples[i];
     let frequency = estimate.map(|e| e.frequency);
     let cpi = frequency.filter(|&f| f > 0.0).map(|f| finite(head_samples / f));
     let slot = certainty.bounds.slots[i];
     let cpi_interval = certainty.cycles_interval(block, frequency, head_samples, slot);
-    let mut stalls = static_stalls(scene, i);
+    let mut stalls = static_stalls(context, i);
     if let (Some(cpi), Some(frequency)) = (cpi, frequency) {
-        let excess = cpi - expected_cycles(scene, i);
+        let excess = cpi - expected_cycles(context, i);
         let error = head_samples.max(1.0).sqrt() / frequency;
-        let (cycles_min, errors_min) = stall_min(scene.model.order);
+        let (cycles_min, errors_min) = stall_min(context.model.order);
         if excess >= cycles_min && excess >= errors_min * error {
             let certain_part = (cpi_interval.min / cpi).min(1.0);
-            stalls.extend(culprits::explain(&Stalled::new(scene, i, excess, certain_part)));
+            stalls.extend(culprits::explain(&StalledInstruction::new(context, i, excess, certain_part)));
         }
     }
     InstructionCost {
@@ -213,47 +217,47 @@ fn instruction_cost(
         // Below that it issued or retired together with its predecessor (DCPI Figure 2, "dual issue").
         cpi: cpi.filter(|&cpi| cpi >= certainty.bounds.slot),
         cpi_interval,
-        issue_cycles_min: scene.schedule.issue_cycles_min[i],
-        best_case_cycles: expected_cycles(scene, i),
-        gain_cycles: frequency.map_or(0.0, |f| gain_cycles(scene, i, f)),
+        issue_cycles_min: context.schedule.issue_cycles_min[i],
+        best_case_cycles: expected_cycles(context, i),
+        gain_cycles: frequency.map_or(0.0, |f| gain_cycles(context, i, f)),
         head_samples,
         stalls,
-        kernel: culprits::in_the_kernel(scene, i, frequency),
+        kernel: culprits::in_the_kernel(context, i, frequency),
     }
 }
 
 /// Cycles fewer than the model's best case, where that is no error of sampling: latencies that overlapped a dynamic stall
 /// before, or a model that is too slow. Out of order a block's bound is spread at a guess, so that a single instruction
 /// gains nothing.
-fn gain_cycles(scene: &Scene, i: usize, frequency: f64) -> f64 {
+fn gain_cycles(context: &ProcedureContext, i: usize, frequency: f64) -> f64 {
     const CYCLES_MIN: f64 = 0.25;
     const ERRORS_MIN: f64 = 3.0;
-    if scene.model.order == Order::OutOfOrder || frequency <= 0.0 {
+    if context.model.order == Order::OutOfOrder || frequency <= 0.0 {
         return 0.0;
     }
     // What predecessors leave behind is hidden by any stall on the way.
-    let expected = scene.schedule.issue_cycles_min[i];
-    let gain = expected - scene.estimates.head_samples[i] / frequency;
+    let expected = context.schedule.issue_cycles_min[i];
+    let gain = expected - context.estimates.head_samples[i] / frequency;
     let error = (expected * frequency).max(1.0).sqrt() / frequency;
     if gain >= CYCLES_MIN && gain >= ERRORS_MIN * error { gain } else { 0.0 }
 }
 
 /// What the model says an execution takes. In order M holds the block's static stalls already, and predecessors' come on
 /// top.
-fn expected_cycles(scene: &Scene, i: usize) -> f64 {
-    let left_behind: f64 = left_behind(scene, i).iter().map(|s| s.cycles).sum();
-    match scene.model.order {
-        Order::InOrder => scene.schedule.issue_cycles_min[i] + left_behind,
-        Order::OutOfOrder => scene.schedule.expected_cycles(i),
+fn expected_cycles(context: &ProcedureContext, i: usize) -> f64 {
+    let left_behind: f64 = left_behind(context, i).iter().map(|s| s.cycles).sum();
+    match context.model.order {
+        Order::InOrder => context.schedule.issue_cycles_min[i] + left_behind,
+        Order::OutOfOrder => context.schedule.expected_cycles(i),
     }
 }
 
-fn left_behind<'a>(scene: &Scene<'a>, i: usize) -> &'a [StaticStall] {
-    scene.facts.left_behind.get(&i).map_or(&[], |stalls| stalls)
+fn left_behind<'a>(context: &ProcedureContext<'a>, i: usize) -> &'a [StaticStall] {
+    context.facts.left_behind.get(&i).map_or(&[], |stalls| stalls)
 }
 
-fn static_stalls(scene: &Scene, i: usize) -> Vec<Stall> {
-    let stalls = scene.schedule.static_stalls[i].iter().chain(left_behind(scene, i));
+fn static_stalls(context: &ProcedureContext, i: usize) -> Vec<Stall> {
+    let stalls = context.schedule.static_stalls[i].iter().chain(left_behind(context, i));
     stalls
         .map(|s| Stall {
             kind: StallKind::Static,

@@ -233,3 +233,10 @@ pub enum Confidence {
     /// Right within about 10%, as a rule.
     High,
 }
+
+impl Confidence {
+    /// Returns how many times as large as its estimate a frequency may be.
+    pub(crate) fn error_factor_max(self) -> f64 {
+        if self > Confidence::Low { 1.0 } else { 2.0 }
+    }
+}

@@ -5,9 +5,8 @@
 use dwell_profile::Event;
 
 use super::{
-    LOOK_BACK,
-    mispredict::penalty_cycles_max,
-    scene::{Scene, Stalled, Suspect},
+    LOOK_BACK, candidate::Candidate, causes::mispredict::penalty_cycles_max, context::ProcedureContext,
+    stalled::StalledInstruction,
 };
 use crate::Cause;
 
@@ -42,45 +41,50 @@ enum Cost {
 }
 
 /// Pessimistically every event costs all it can.
-pub fn bound(stalled: &Stalled, suspect: &mut Suspect) {
-    let memory = &stalled.scene.model.memory;
+pub fn bound(stalled: &StalledInstruction, candidate: &mut Candidate) {
+    let memory = &stalled.context.model.memory;
     let bound = |(_, name, cost): (Cause, &'static str, Cost)| {
         let (each, without) = match cost {
             Cost::Memory => (memory.memory_cycles, 0.0),
             Cost::MemoryBeyondLastLevel => (memory.memory_cycles, memory.last_level_cycles),
             Cost::DtlbMiss => (memory.dtlb_miss_cycles, 0.0),
             Cost::ItlbMiss => (memory.itlb_miss_cycles, 0.0),
-            Cost::Mispredict => (penalty_cycles_max(stalled.scene), 0.0),
+            Cost::Mispredict => (penalty_cycles_max(stalled.context), 0.0),
         };
-        Some(counted_part(stalled, suspect.culprit, name)? * each + without)
+        Some(counted_part(stalled, candidate.culprit, name)? * each + without)
     };
-    let counted = COUNTED_BY.into_iter().filter(|(cause, ..)| *cause == suspect.cause);
+    let counted = COUNTED_BY.into_iter().filter(|(cause, ..)| *cause == candidate.cause);
     let Some(bound) = counted.filter_map(bound).reduce(f64::min) else { return };
     // What was counted is worth more than the rules of reuse: another processor may take a line away at any time.
-    let is_data = suspect.culprit.is_some() && matches!(suspect.cause, Cause::DCacheMiss | Cause::DtlbMiss);
-    suspect.cycles_max = if is_data { bound } else { suspect.cycles_max.min(bound) };
+    let is_data =
+        candidate.culprit.is_some() && matches!(candidate.cause, Cause::DCacheMiss | Cause::DtlbMiss);
+    candidate.cycles_max = if is_data { bound } else { candidate.cycles_max.min(bound) };
 }
 
 /// How many of an event happened for each execution at most; `None` where nobody counted.
-pub fn counted_part(stalled: &Stalled, culprit: Option<usize>, event: &'static str) -> Option<f64> {
-    let Stalled { scene, block, i, .. } = *stalled;
-    if scene.events.is_empty() {
+pub fn counted_part(
+    stalled: &StalledInstruction,
+    culprit: Option<usize>,
+    event: &'static str,
+) -> Option<f64> {
+    let StalledInstruction { context, block, i, .. } = *stalled;
+    if context.events.is_empty() {
         return None;
     }
-    let (samples, period) = scene.events.get(&Event::named(event))?;
-    let near = near_samples(scene, culprit.unwrap_or(i), i, samples);
-    Some(near * *period as f64 / executions(scene, block)?)
+    let (samples, period) = context.events.get(&Event::named(event))?;
+    let near = near_samples(context, culprit.unwrap_or(i), i, samples);
+    Some(near * *period as f64 / executions(context, block)?)
 }
 
-fn executions(scene: &Scene, block: usize) -> Option<f64> {
-    Some(scene.frequency(block) * scene.period_cycles?).filter(|&e| e > 0.0)
+fn executions(context: &ProcedureContext, block: usize) -> Option<f64> {
+    Some(context.frequency(block) * context.period_cycles?).filter(|&e| e > 0.0)
 }
 
 /// Event samples from the culprit to a little behind the stalled instruction (they skid too), and three standard errors.
-fn near_samples(scene: &Scene, culprit: usize, i: usize, samples: &[u64]) -> f64 {
+fn near_samples(context: &ProcedureContext, culprit: usize, i: usize, samples: &[u64]) -> f64 {
     const SKID_MAX: usize = 4;
     let from = culprit.min(i).max(i.saturating_sub(LOOK_BACK));
-    let to = (culprit.max(i) + SKID_MAX).min(scene.instructions.len());
+    let to = (culprit.max(i) + SKID_MAX).min(context.instructions.len());
     let near: f64 = samples.get(from..to.min(samples.len())).unwrap_or(&[]).iter().map(|&s| s as f64).sum();
     near + 3.0 * near.max(1.0).sqrt()
 }

@@ -9,8 +9,7 @@
 //! are as much larger as their scale allows, so a further one was asked at least now and then; further ones always can explain it, in fewer executions, unless their events were counted.
 
 use super::{
-    LOOK_BACK, events,
-    scene::{Scene, Stalled, Suspect, guess_times},
+    LOOK_BACK, candidate::Candidate, context::ProcedureContext, events, stalled::StalledInstruction,
 };
 use crate::{Cause, DataSource, Level};
 
@@ -18,18 +17,18 @@ use crate::{Cause, DataSource, Level};
 const LATENCY_TIMES: f64 = 1.25;
 
 /// Where the data of a load under suspicion may have come from; nothing for other causes.
-pub fn sources(stalled: &Stalled, suspect: &Suspect) -> Vec<DataSource> {
-    if suspect.cause != Cause::DCacheMiss {
+pub fn sources(stalled: &StalledInstruction, candidate: &Candidate) -> Vec<DataSource> {
+    if candidate.cause != Cause::DCacheMiss {
         return Vec::new();
     }
-    let memory = &stalled.scene.model.memory;
-    let cycles = suspect.cycles_max.min(stalled.excess_cycles);
-    let hidden_cycles = suspect.culprit.map_or(0.0, |load| hidden_cycles(stalled, load));
-    let missing_part = missing_part(stalled, suspect);
-    let memory_part = events::counted_part(stalled, suspect.culprit, events::LAST_LEVEL);
+    let memory = &stalled.context.model.memory;
+    let cycles = candidate.cycles_max.min(stalled.excess_cycles);
+    let hidden_cycles = candidate.culprit.map_or(0.0, |load| hidden_cycles(stalled, load));
+    let missing_part = missing_part(stalled, candidate);
+    let memory_part = events::counted_part(stalled, candidate.culprit, events::LAST_LEVEL);
     let source = |(level, latency, part_max): (Level, f64, f64)| {
         let part = cycles / (latency - hidden_cycles).max(f64::MIN_POSITIVE);
-        let certain = part * stalled.certain_part.min(1.0 / guess_times(confidence(stalled)));
+        let certain = part * stalled.certain_part.min(1.0 / confidence(stalled).error_factor_max());
         let is_able = certain <= part_max * LATENCY_TIMES;
         is_able.then_some(DataSource { level, part: part.min(1.0) })
     };
@@ -51,32 +50,32 @@ fn verify_sources(sources: &[DataSource]) -> Result<(), String> {
 }
 
 /// The part of executions that can miss the first level.
-fn missing_part(stalled: &Stalled, suspect: &Suspect) -> f64 {
-    let counted = |event| events::counted_part(stalled, suspect.culprit, event);
+fn missing_part(stalled: &StalledInstruction, candidate: &Candidate) -> f64 {
+    let counted = |event| events::counted_part(stalled, candidate.culprit, event);
     match (counted(events::FIRST_LEVEL), counted(events::LAST_LEVEL)) {
         (Some(part), _) => part.min(1.0),
         // What was counted overruled the rules of reuse, and says nothing about nearer levels.
         (None, Some(_)) => 1.0,
-        (None, None) => (suspect.cycles_max / stalled.scene.model.memory.memory_cycles).min(1.0),
+        (None, None) => (candidate.cycles_max / stalled.context.model.memory.memory_cycles).min(1.0),
     }
 }
 
 /// In order, the cycles that pass between a load and its user in any case.
-fn hidden_cycles(stalled: &Stalled, load: usize) -> f64 {
-    let Stalled { scene, block, i, .. } = *stalled;
-    let is_user = !scene.instructions[i].reads.intersection(scene.instructions[load].writes).is_empty();
-    let is_near = load < i && i - load <= LOOK_BACK && scene.block_of(load) == block;
-    if !(scene.is_in_order() && is_user && is_near) {
+fn hidden_cycles(stalled: &StalledInstruction, load: usize) -> f64 {
+    let StalledInstruction { context, block, i, .. } = *stalled;
+    let is_user = !context.instructions[i].reads.intersection(context.instructions[load].writes).is_empty();
+    let is_near = load < i && i - load <= LOOK_BACK && context.block_of(load) == block;
+    if !(context.is_in_order() && is_user && is_near) {
         return 0.0;
     }
-    issue_cycles(scene, load, i)
+    issue_cycles(context, load, i)
 }
 
-fn issue_cycles(scene: &Scene, load: usize, user: usize) -> f64 {
-    scene.schedule.issue_cycles_min[load + 1..=user].iter().sum()
+fn issue_cycles(context: &ProcedureContext, load: usize, user: usize) -> f64 {
+    context.schedule.issue_cycles_min[load + 1..=user].iter().sum()
 }
 
-fn confidence(stalled: &Stalled) -> crate::Confidence {
-    let estimate = stalled.scene.estimates.blocks[stalled.block];
+fn confidence(stalled: &StalledInstruction) -> crate::Confidence {
+    let estimate = stalled.context.estimates.blocks[stalled.block];
     estimate.map_or(crate::Confidence::Low, |e| e.confidence)
 }

@@ -10,10 +10,7 @@
 use dwell_image::{Instruction, Register};
 use rustc_hash::FxHashMap;
 
-use super::{
-    address::{self, Step},
-    scene::guess_times,
-};
+use super::register_step::{self, Step};
 use crate::{cfg::Cfg, frequency::Estimates, graph, machine::OpcodeClass, schedule::Schedule};
 
 /// Levels of nesting that are told apart.
@@ -60,7 +57,7 @@ pub struct Loops {
 
 impl Loops {
     /// Finds every loop.
-    pub fn of(instructions: &[Instruction], cfg: &Cfg, schedule: &Schedule, estimates: &Estimates) -> Loops {
+    pub fn new(instructions: &[Instruction], cfg: &Cfg, schedule: &Schedule, estimates: &Estimates) -> Loops {
         let mut loops = Loops { innermost: vec![None; cfg.blocks.len()], ..Loops::default() };
         let mut successors: Vec<Vec<usize>> = cfg.successors[..cfg.blocks.len()]
             .iter()
@@ -131,7 +128,8 @@ impl Loops {
         for i in members.iter().flat_map(|&b| cfg.blocks[b].clone()) {
             let is_call = schedule.opcodes[i].class == OpcodeClass::Call;
             for register in instructions[i].writes.iter() {
-                let step = if is_call { Step::Unknown } else { address::step(&instructions[i], i, register) };
+                let step =
+                    if is_call { Step::Unknown } else { register_step::step(&instructions[i], i, register) };
                 let known = self.steps.get(&(id, register)).copied();
                 self.steps.insert((id, register), known.map_or(step, |k| k.and(step)));
             }
@@ -229,7 +227,7 @@ fn enter(
         let mut own = -1.0;
         for &edge in from_outside {
             let estimate = estimates.edges[edge];
-            let entries = estimate.map_or(f64::INFINITY, |e| e.frequency * guess_times(e.confidence));
+            let entries = estimate.map_or(f64::INFINITY, |e| e.frequency * e.confidence.error_factor_max());
             own = f64::max(own, 0.0) + entries;
         }
         one.entries += f64::max(own, 0.0);

@@ -8,7 +8,7 @@ use dwell_image::{Instruction, MemoryOperand, RegisterSet};
 use super::{
     LOOK_BACK,
     address::{advance_bytes, distance_bytes, same_base},
-    scene::Scene,
+    context::ProcedureContext,
 };
 use crate::schedule::address_registers;
 
@@ -23,73 +23,73 @@ pub struct Grain {
 
 impl Grain {
     /// A line of the data cache: a quarter of a small cache's lines may be touched, each by another access.
-    pub fn line(scene: &Scene) -> Grain {
+    pub fn line(context: &ProcedureContext) -> Grain {
         const ACCESSES: f64 = 128.0;
-        Grain { bytes: scene.model.memory.line_bytes, accesses_survived: ACCESSES }
+        Grain { bytes: context.model.memory.line_bytes, accesses_survived: ACCESSES }
     }
 
     /// A page in a small data TLB.
-    pub fn page(scene: &Scene) -> Grain {
+    pub fn page(context: &ProcedureContext) -> Grain {
         const ACCESSES: f64 = 32.0;
-        Grain { bytes: scene.model.memory.page_bytes, accesses_survived: ACCESSES }
+        Grain { bytes: context.model.memory.page_bytes, accesses_survived: ACCESSES }
     }
 }
 
 /// The most part of the executions of access `access` that can miss: where it was not touched an iteration ago, nor by
 /// an instruction a little before.
-pub fn fresh_part(scene: &Scene, access: usize, grain: Grain) -> f64 {
-    let operands = scene.instructions[access].memory().filter(|m| m.read || m.written);
+pub fn fresh_part(context: &ProcedureContext, access: usize, grain: Grain) -> f64 {
+    let operands = context.instructions[access].memory().filter(|m| m.read || m.written);
     let parts = operands.map(|m| {
-        if is_stack_page(scene, m, grain) {
+        if is_stack_page(context, m, grain) {
             return (m.displacement.unsigned_abs() as f64 / grain.bytes as f64).min(1.0);
         }
-        let by_loops = loop_part(scene, access, m, grain);
-        by_loops.min(neighbour_part(scene, access, m, grain))
+        let by_loops = loop_part(context, access, m, grain);
+        by_loops.min(neighbour_part(context, access, m, grain))
     });
     parts.reduce(f64::max).unwrap_or(1.0)
 }
 
 /// The page at the stack's top is that of the caller's frame, which was in use a moment ago.
-fn is_stack_page(scene: &Scene, operand: &MemoryOperand, grain: Grain) -> bool {
-    grain.bytes == scene.model.memory.page_bytes
+fn is_stack_page(context: &ProcedureContext, operand: &MemoryOperand, grain: Grain) -> bool {
+    grain.bytes == context.model.memory.page_bytes
         && operand.index.is_none()
-        && operand.base == Some(scene.arch.stack_pointer())
+        && operand.base == Some(context.arch.stack_pointer())
 }
 
 /// Of an address that stays in a loop or advances by little, only the first execution after the loop was entered and
 /// those that cross into another line or page are fresh.
-fn loop_part(scene: &Scene, access: usize, operand: &MemoryOperand, grain: Grain) -> f64 {
-    let block = scene.block_of(access);
-    let frequency = scene.frequency(block);
+fn loop_part(context: &ProcedureContext, access: usize, operand: &MemoryOperand, grain: Grain) -> f64 {
+    let block = context.block_of(access);
+    let frequency = context.frequency(block);
     if frequency <= 0.0 {
         return 1.0;
     }
     let of_loop = |id: usize| {
-        let one = scene.facts.loops.get(id);
+        let one = context.facts.loops.get(id);
         if one.leaves || one.accesses > grain.accesses_survived * frequency {
             return None;
         }
-        let crossed = (advance_bytes(scene, id, operand)? / grain.bytes as f64).min(1.0);
+        let crossed = (advance_bytes(context, id, operand)? / grain.bytes as f64).min(1.0);
         Some((crossed * one.iterations.max(frequency) + one.entries) / frequency)
     };
-    scene.facts.loops.around(block).filter_map(of_loop).fold(1.0, f64::min)
+    context.facts.loops.around(block).filter_map(of_loop).fold(1.0, f64::min)
 }
 
 /// A neighbour of what was just accessed lies in the same line or page, but for the few that straddle a border.
-fn neighbour_part(scene: &Scene, access: usize, operand: &MemoryOperand, grain: Grain) -> f64 {
-    let start = scene.cfg.blocks[scene.block_of(access)].start.max(access.saturating_sub(LOOK_BACK));
-    let address = address_registers(&scene.instructions[access]);
+fn neighbour_part(context: &ProcedureContext, access: usize, operand: &MemoryOperand, grain: Grain) -> f64 {
+    let start = context.cfg.blocks[context.block_of(access)].start.max(access.saturating_sub(LOOK_BACK));
+    let address = address_registers(&context.instructions[access]);
     let mut read_since = RegisterSet::EMPTY;
     let mut part: f64 = 1.0;
     for other in (start..access).rev() {
-        let instruction = &scene.instructions[other];
+        let instruction = &context.instructions[other];
         if !instruction.writes.intersection(address).is_empty() {
             break;
         }
-        if scene.leaves(other) {
+        if context.leaves(other) {
             break;
         }
-        let is_here = has_arrived(scene, instruction, read_since, grain);
+        let is_here = has_arrived(context, instruction, read_since, grain);
         for m in instruction.memory().filter(|m| (m.read || m.written) && is_here && same_base(m, operand)) {
             let distance = distance_bytes(m, operand).unsigned_abs();
             part = part.min(distance as f64 / grain.bytes as f64);
@@ -101,8 +101,13 @@ fn neighbour_part(scene: &Scene, access: usize, operand: &MemoryOperand, grain: 
 
 /// Whether what an earlier instruction accessed is at hand: out of order it has retired; in order its line is there once
 /// somebody used the value, its page once it was issued. Lines of stores may still wait in the store buffer.
-fn has_arrived(scene: &Scene, earlier: &Instruction, read_since: RegisterSet, grain: Grain) -> bool {
-    let is_page = grain.bytes == scene.model.memory.page_bytes;
+fn has_arrived(
+    context: &ProcedureContext,
+    earlier: &Instruction,
+    read_since: RegisterSet,
+    grain: Grain,
+) -> bool {
+    let is_page = grain.bytes == context.model.memory.page_bytes;
     let is_load = earlier.load().is_some();
-    is_page || (is_load && (!scene.is_in_order() || !earlier.writes.intersection(read_since).is_empty()))
+    is_page || (is_load && (!context.is_in_order() || !earlier.writes.intersection(read_since).is_empty()))
 }

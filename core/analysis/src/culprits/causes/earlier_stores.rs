@@ -4,16 +4,20 @@
 
 use dwell_image::MemoryOperand;
 
-use super::{
-    LOOK_BACK,
-    address::{distance_bytes, same_base},
-    scene::{Scene, Stalled},
+use super::dcache;
+use crate::{
+    culprits::{
+        LOOK_BACK,
+        address::{distance_bytes, same_base},
+        context::ProcedureContext,
+        stalled::StalledInstruction,
+    },
+    schedule::address_registers,
 };
-use crate::schedule::address_registers;
 
 /// An older store of a load's block (or, where the block repeats, of its last iteration).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ElderStore {
+pub struct EarlierStore {
     /// The store.
     pub store: usize,
     /// Where the load begins, in bytes after the store's first.
@@ -24,7 +28,7 @@ pub struct ElderStore {
     pub load_bytes: i64,
 }
 
-impl ElderStore {
+impl EarlierStore {
     /// They touch a byte in common.
     pub fn overlaps(&self) -> bool {
         -self.load_bytes < self.distance_bytes && self.distance_bytes < self.store_bytes
@@ -37,40 +41,40 @@ impl ElderStore {
 }
 
 /// The loads that a stalled instruction waits for, with the older stores whose distance is known, the youngest first.
-pub fn of(stalled: &Stalled) -> Vec<(usize, Vec<ElderStore>)> {
-    let loads = super::dcache::loads(stalled);
-    loads.into_iter().map(|load| (load, of_load(stalled.scene, load))).collect()
+pub fn before_loads(stalled: &StalledInstruction) -> Vec<(usize, Vec<EarlierStore>)> {
+    let loads = dcache::loads(stalled);
+    loads.into_iter().map(|load| (load, of_load(stalled.context, load))).collect()
 }
 
-fn of_load(scene: &Scene, load: usize) -> Vec<ElderStore> {
+fn of_load(context: &ProcedureContext, load: usize) -> Vec<EarlierStore> {
     let mut found = Vec::new();
-    let Some(operand) = scene.instructions[load].load() else { return found };
-    let block = scene.block_of(load);
-    let range = scene.cfg.blocks[block].clone();
+    let Some(operand) = context.instructions[load].load() else { return found };
+    let block = context.block_of(load);
+    let range = context.cfg.blocks[block].clone();
     let from = range.start.max(load.saturating_sub(LOOK_BACK));
-    let is_whole = look_back(scene, operand, load, from..load, &mut found);
-    if is_whole && from == range.start && scene.cfg.loops_on_itself(block) {
+    let is_whole = look_back(context, operand, load, from..load, &mut found);
+    if is_whole && from == range.start && context.cfg.loops_on_itself(block) {
         let from = (load + 1).max(range.end.saturating_sub(LOOK_BACK));
-        look_back(scene, operand, load, from..range.end, &mut found);
+        look_back(context, operand, load, from..range.end, &mut found);
     }
     found
 }
 
 /// Whether the address registers stayed the same all the way.
 fn look_back(
-    scene: &Scene,
+    context: &ProcedureContext,
     operand: &MemoryOperand,
     load: usize,
     range: std::ops::Range<usize>,
-    found: &mut Vec<ElderStore>,
+    found: &mut Vec<EarlierStore>,
 ) -> bool {
-    let address = address_registers(&scene.instructions[load]);
+    let address = address_registers(&context.instructions[load]);
     for other in range.rev() {
-        let instruction = &scene.instructions[other];
+        let instruction = &context.instructions[other];
         if let Some(stored) = instruction.store().filter(|m| same_base(m, operand)) {
             let is_moved = !instruction.writes.intersection(address).is_empty();
             if !is_moved && operand.width_bytes > 0 && stored.width_bytes > 0 {
-                found.push(ElderStore {
+                found.push(EarlierStore {
                     store: other,
                     distance_bytes: distance_bytes(stored, operand),
                     store_bytes: stored.width_bytes.into(),

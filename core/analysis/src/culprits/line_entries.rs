@@ -1,4 +1,4 @@
-//! Witnesses: neighbours that would have waited too, had a suspect been guilty.
+//! Witnesses: neighbours that would have waited too, had a candidate been guilty.
 //!
 //! Input: a procedure's excesses. Output: upper bounds on how often lines of code, or a load's line, were missing.
 //! Complexity: sorting the first instructions of lines once; a binary search, or a look ahead of at most
@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 
 use dwell_image::Instruction;
 
-use super::scene::Scene;
 use crate::{
     cfg::Cfg,
     frequency::Estimates,
@@ -29,12 +28,10 @@ const MISS_TIMES: f64 = 3.0;
 const ERRORS: f64 = 2.0;
 /// Fewer samples of all witnesses together prove nothing.
 const SAMPLES_MIN: f64 = 20.0;
-/// Instructions in which a load's first user is looked for.
-const AHEAD: usize = 16;
 
 /// First instructions of lines by loop, each list by ascending frequency with running sums.
 #[derive(Clone, Debug, Default)]
-pub struct Lines(BTreeMap<Option<usize>, Vec<Testimony>>);
+pub struct LineEntries(BTreeMap<Option<usize>, Vec<Testimony>>);
 
 /// What the witnesses up to one frequency say together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,16 +42,16 @@ struct Testimony {
     excess: f64,
 }
 
-impl Lines {
+impl LineEntries {
     /// Hears all witnesses.
-    pub fn of(
+    pub fn new(
         model: &MachineModel,
         instructions: &[Instruction],
         cfg: &Cfg,
         schedule: &Schedule,
         estimates: &Estimates,
         innermost: &dyn Fn(usize) -> Option<usize>,
-    ) -> Lines {
+    ) -> LineEntries {
         let line = |address: u64| address / model.memory.line_bytes;
         let mut lists: BTreeMap<Option<usize>, Vec<Testimony>> = BTreeMap::new();
         for (block, range) in cfg.blocks.iter().enumerate() {
@@ -72,7 +69,7 @@ impl Lines {
             }
         }
         lists.values_mut().for_each(|list| accumulate(list));
-        Lines(lists)
+        LineEntries(lists)
     }
 
     /// The most cycles that entering a line costs on average for a block that runs `frequency` times. Where its own loop
@@ -99,23 +96,4 @@ fn accumulate(list: &mut [Testimony]) {
         sum.excess += one.excess;
         *one = Testimony { frequency: one.frequency, ..sum };
     }
-}
-
-/// The most part of a load's executions whose line was missing, in order: its first user would have waited, unless so
-/// much lies between that it would not.
-pub fn load_missed_part(scene: &Scene, load: usize) -> f64 {
-    let end = scene.cfg.blocks[scene.block_of(load)].end.min(load + AHEAD);
-    let frequency = scene.frequency(scene.block_of(load));
-    let made = scene.instructions[load].writes;
-    let user = (load + 1..end).find(|&j| !scene.instructions[j].reads.intersection(made).is_empty());
-    let Some(user) = user.filter(|_| scene.is_in_order() && frequency > 0.0) else { return 1.0 };
-    let hidden: f64 = (load + 1..=user).map(|j| scene.schedule.issue_cycles_min[j]).sum();
-    let exposed = scene.model.memory.l2_cycles - hidden;
-    if exposed < 0.5 * scene.model.memory.l2_cycles || (load + 1..user).any(|j| scene.leaves(j)) {
-        return 1.0;
-    }
-    let samples = scene.estimates.head_samples[user];
-    let excess = samples - scene.schedule.issue_cycles_min[user] * frequency;
-    let most = excess.max(0.0) + ERRORS * samples.max(1.0).sqrt();
-    (most / frequency / exposed).min(1.0)
 }

@@ -9,8 +9,12 @@
 
 use dwell_image::Flow;
 
-use super::scene::{Scene, Stalled, Suspect};
-use crate::{Cause, Confidence, cfg::EdgeKind, machine::OpcodeClass};
+use crate::{
+    Cause, Confidence,
+    cfg::EdgeKind,
+    culprits::{candidate::Candidate, context::ProcedureContext, stalled::StalledInstruction},
+    machine::OpcodeClass,
+};
 
 /// An estimated frequency of the rarer side may be this much too small where it is a guess …
 const GUESS_TIMES: f64 = 10.0;
@@ -18,82 +22,83 @@ const GUESS_TIMES: f64 = 10.0;
 const ESTIMATE_TIMES: f64 = 2.0;
 
 /// Adds the branches that were not ruled out.
-pub fn suspects(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
-    let scene = stalled.scene;
-    let mut accuse = |part: f64, branch| {
-        let cycles_max = part * penalty_cycles(scene);
-        suspects.push(Suspect { cause: Cause::BranchMispredict, cycles_max, culprit: Some(branch) });
+pub fn candidates(stalled: &StalledInstruction, candidates: &mut Vec<Candidate>) {
+    let context = stalled.context;
+    let mut add = |part: f64, branch| {
+        let cycles_max = part * penalty_cycles(context);
+        candidates.push(Candidate { cause: Cause::BranchMispredict, cycles_max, culprit: Some(branch) });
     };
     for (edge, branch) in branches_before(stalled) {
-        accuse(part_by_edge(scene, edge, branch, stalled.block), branch);
+        add(part_by_edge(context, edge, branch, stalled.block), branch);
     }
-    if !stalled.is_head() && scene.is_in_order() && scene.opcode(stalled.i - 1).class == OpcodeClass::Call {
+    if !stalled.is_head() && context.is_in_order() && context.opcode(stalled.i - 1).class == OpcodeClass::Call
+    {
         // Its return may have been mispredicted.
-        accuse(1.0, stalled.i - 1);
+        add(1.0, stalled.i - 1);
     }
-    let after = scene.head_after(stalled.i);
-    let is_last = after == scene.cfg.blocks[stalled.block].end;
-    if !scene.is_in_order() && is_last && is_predicted(scene, after - 1) {
-        accuse(part_by_branch(scene, after - 1), after - 1);
+    let after = context.head_after(stalled.i);
+    let is_last = after == context.cfg.blocks[stalled.block].end;
+    if !context.is_in_order() && is_last && is_predicted(context, after - 1) {
+        add(part_by_branch(context, after - 1), after - 1);
     }
 }
 
 /// Adds the branches right before that the rarer side's rule acquitted, for cycles that nothing else explains: branches
 /// that share a predictor's entry spoil each other's prediction, however one-sided each may be.
-pub fn second_look(stalled: &Stalled, suspects: &mut Vec<Suspect>) {
-    let scene = stalled.scene;
+pub fn second_look(stalled: &StalledInstruction, candidates: &mut Vec<Candidate>) {
+    let context = stalled.context;
     for (edge, branch) in branches_before(stalled) {
-        let cycles_max = scene.edge_part(edge, stalled.block) * penalty_cycles(scene);
-        suspects.push(Suspect { cause: Cause::BranchMispredict, cycles_max, culprit: Some(branch) });
+        let cycles_max = context.edge_part(edge, stalled.block) * penalty_cycles(context);
+        candidates.push(Candidate { cause: Cause::BranchMispredict, cycles_max, culprit: Some(branch) });
     }
 }
 
 /// Edges into the block that a predictor had to choose, with their branches.
-fn branches_before(stalled: &Stalled) -> Vec<(usize, usize)> {
-    let Stalled { scene, block, .. } = *stalled;
+fn branches_before(stalled: &StalledInstruction) -> Vec<(usize, usize)> {
+    let StalledInstruction { context, block, .. } = *stalled;
     if !stalled.is_head() {
         return Vec::new();
     }
-    let edges = scene.predecessors(block).filter_map(|(edge, before)| Some((edge, before?.end - 1)));
+    let edges = context.predecessors(block).filter_map(|(edge, before)| Some((edge, before?.end - 1)));
     let is_predicted = |&(edge, branch): &(usize, usize)| {
-        scene.cfg.edges[edge].kind.is_predicted() || scene.instructions[branch].flow == Flow::IndirectJump
+        context.cfg.edges[edge].kind.is_predicted() || context.instructions[branch].flow == Flow::IndirectJump
     };
     edges.filter(is_predicted).collect()
 }
 
-fn penalty_cycles(scene: &Scene) -> f64 {
-    times_known_late(scene) * scene.model.mispredict_cycles
+fn penalty_cycles(context: &ProcedureContext) -> f64 {
+    times_known_late(context) * context.model.mispredict_cycles
 }
 
 /// The most that one costs.
-pub fn penalty_cycles_max(scene: &Scene) -> f64 {
-    times_known_late(scene) * scene.model.mispredict_cycles_at_most()
+pub fn penalty_cycles_max(context: &ProcedureContext) -> f64 {
+    times_known_late(context) * context.model.mispredict_cycles_at_most()
 }
 
 /// Out of order the branch waits for its operands before the misprediction is known: twice the penalty.
-fn times_known_late(scene: &Scene) -> f64 {
-    if scene.is_in_order() { 1.0 } else { 2.0 }
+fn times_known_late(context: &ProcedureContext) -> f64 {
+    if context.is_in_order() { 1.0 } else { 2.0 }
 }
 
-fn is_predicted(scene: &Scene, i: usize) -> bool {
-    let flow = scene.instructions[i].flow;
+fn is_predicted(context: &ProcedureContext, i: usize) -> bool {
+    let flow = context.instructions[i].flow;
     matches!(flow, Flow::Branch { .. } | Flow::IndirectJump | Flow::Call { target: None })
-        || scene.opcode(i).class == OpcodeClass::Return
+        || context.opcode(i).class == OpcodeClass::Return
 }
 
 /// The most part of a branch's executions that are mispredicted.
-fn part_by_branch(scene: &Scene, branch: usize) -> f64 {
-    match sides(scene, branch) {
+fn part_by_branch(context: &ProcedureContext, branch: usize) -> f64 {
+    match sides(context, branch) {
         Some((taken, not_taken)) => rarer_part(taken, not_taken),
         None => 1.0,
     }
 }
 
 /// The most part of the executions of a block that come mispredicted by one edge.
-fn part_by_edge(scene: &Scene, edge: usize, branch: usize, block: usize) -> f64 {
-    let came = scene.edge_part(edge, block);
-    let Some((taken, not_taken)) = sides(scene, branch) else { return came };
-    let own = if scene.cfg.edges[edge].kind == EdgeKind::Taken { taken } else { not_taken };
+fn part_by_edge(context: &ProcedureContext, edge: usize, branch: usize, block: usize) -> f64 {
+    let came = context.edge_part(edge, block);
+    let Some((taken, not_taken)) = sides(context, branch) else { return came };
+    let own = if context.cfg.edges[edge].kind == EdgeKind::Taken { taken } else { not_taken };
     let all = taken.count + not_taken.count;
     // As often as the rarer side is taken, but no more often than this one.
     let by_side = rarer_part(taken, not_taken) * all / own.count.max(f64::MIN_POSITIVE);
@@ -113,11 +118,11 @@ fn rarer_part(taken: Side, not_taken: Side) -> f64 {
 }
 
 /// Both sides of a conditional branch: as sampled, else by estimates; `None` where neither says anything.
-fn sides(scene: &Scene, branch: usize) -> Option<(Side, Side)> {
-    if !matches!(scene.instructions[branch].flow, Flow::Branch { .. }) {
+fn sides(context: &ProcedureContext, branch: usize) -> Option<(Side, Side)> {
+    if !matches!(context.instructions[branch].flow, Flow::Branch { .. }) {
         return None;
     }
-    let (taken, not_taken) = scene.directions.get(branch).copied().unwrap_or((0, 0));
+    let (taken, not_taken) = context.directions.get(branch).copied().unwrap_or((0, 0));
     if taken > 0 || not_taken > 0 {
         // Three standard errors and a half more than were seen.
         let seen = |count: u64| {
@@ -126,13 +131,13 @@ fn sides(scene: &Scene, branch: usize) -> Option<(Side, Side)> {
         };
         return Some((seen(taken), seen(not_taken)));
     }
-    estimated_sides(scene, scene.block_of(branch))
+    estimated_sides(context, context.block_of(branch))
 }
 
-fn estimated_sides(scene: &Scene, block: usize) -> Option<(Side, Side)> {
+fn estimated_sides(context: &ProcedureContext, block: usize) -> Option<(Side, Side)> {
     let side = |kind: EdgeKind| {
-        let edge = scene.cfg.successors[block].iter().find(|&&e| scene.cfg.edges[e].kind == kind)?;
-        let estimate = scene.estimates.edges[*edge]?;
+        let edge = context.cfg.successors[block].iter().find(|&&e| context.cfg.edges[e].kind == kind)?;
+        let estimate = context.estimates.edges[*edge]?;
         let times = if estimate.confidence > Confidence::Low { ESTIMATE_TIMES } else { GUESS_TIMES };
         Some(Side { count: estimate.frequency, at_most: times * estimate.frequency })
     };

@@ -8,47 +8,46 @@
 
 use dwell_image::Instruction;
 
-use super::{
-    loops::Loop,
-    scene::{Scene, Stalled},
-};
+use crate::culprits::{context::ProcedureContext, loops::Loop, stalled::StalledInstruction};
 
 /// The most part of executions in which a unit of `bytes` that was not just used is entered, given which loops stay at
 /// hand once they run.
-pub fn new_part(stalled: &Stalled, bytes: u64, is_kept: fn(&Loop) -> bool) -> f64 {
+pub fn new_part(stalled: &StalledInstruction, bytes: u64, is_kept: fn(&Loop) -> bool) -> f64 {
     let crossing = crossing_part(stalled, bytes);
-    if crossing > 0.0 { crossing.min(first_part(stalled.scene, stalled.block, is_kept)) } else { 0.0 }
+    if crossing > 0.0 { crossing.min(first_part(stalled.context, stalled.block, is_kept)) } else { 0.0 }
 }
 
 /// In a small loop that leaves for nobody else's code, only the executions right after it was entered.
-fn first_part(scene: &Scene, block: usize, is_kept: fn(&Loop) -> bool) -> f64 {
-    let frequency = scene.frequency(block);
+fn first_part(context: &ProcedureContext, block: usize, is_kept: fn(&Loop) -> bool) -> f64 {
+    let frequency = context.frequency(block);
     if frequency <= 0.0 {
         return 1.0;
     }
-    let loops = &scene.facts.loops;
+    let loops = &context.facts.loops;
     let quiet = loops.around(block).map(|id| loops.get(id)).filter(|l| !l.leaves && is_kept(l));
     quiet.map(|l| l.entries / frequency).fold(1.0, f64::min)
 }
 
 /// The part of executions whose predecessor lies in another unit (out of order: or whose successor does).
-fn crossing_part(stalled: &Stalled, bytes: u64) -> f64 {
-    let Stalled { scene, block, i, .. } = *stalled;
+fn crossing_part(stalled: &StalledInstruction, bytes: u64) -> f64 {
+    let StalledInstruction { context, block, i, .. } = *stalled;
     let comes_new = if !stalled.is_head() {
-        let before = &scene.instructions[i - 1];
+        let before = &context.instructions[i - 1];
         // After a call or the kernel its return ran right before, in a line of its own.
-        let is_new = scene.leaves(i - 1) || crosses(before, &scene.instructions[i], bytes);
+        let is_new = context.leaves(i - 1) || crosses(before, &context.instructions[i], bytes);
         f64::from(u8::from(is_new))
     } else {
-        let parts = scene.predecessors(block).map(|(edge, before)| match before {
-            Some(before) if !crosses(&scene.instructions[before.end - 1], &scene.instructions[i], bytes) => {
+        let parts = context.predecessors(block).map(|(edge, before)| match before {
+            Some(before)
+                if !crosses(&context.instructions[before.end - 1], &context.instructions[i], bytes) =>
+            {
                 0.0
             }
-            _ => scene.edge_part(edge, block),
+            _ => context.edge_part(edge, block),
         });
         parts.sum::<f64>().min(1.0)
     };
-    if !scene.is_in_order() && successor_is_new(stalled, bytes) { 1.0 } else { comes_new }
+    if !context.is_in_order() && successor_is_new(stalled, bytes) { 1.0 } else { comes_new }
 }
 
 fn crosses(before: &Instruction, after: &Instruction, bytes: u64) -> bool {
@@ -56,16 +55,16 @@ fn crosses(before: &Instruction, after: &Instruction, bytes: u64) -> bool {
         || after.address.0 / bytes != after.end().0.wrapping_sub(1) / bytes
 }
 
-fn successor_is_new(stalled: &Stalled, bytes: u64) -> bool {
-    let Stalled { scene, block, i, .. } = *stalled;
-    let own = &scene.instructions[i];
-    let next = scene.head_after(i);
-    if next < scene.cfg.blocks[block].end {
-        return crosses(own, &scene.instructions[next], bytes);
+fn successor_is_new(stalled: &StalledInstruction, bytes: u64) -> bool {
+    let StalledInstruction { context, block, i, .. } = *stalled;
+    let own = &context.instructions[i];
+    let next = context.head_after(i);
+    if next < context.cfg.blocks[block].end {
+        return crosses(own, &context.instructions[next], bytes);
     }
-    let cfg = scene.cfg;
+    let cfg = context.cfg;
     cfg.successors[block].iter().any(|&e| {
-        let target = cfg.blocks.get(cfg.edges[e].to).map(|b| &scene.instructions[b.start]);
-        !scene.is_rare(e, block) && target.is_some_and(|t| crosses(own, t, bytes))
+        let target = cfg.blocks.get(cfg.edges[e].to).map(|b| &context.instructions[b.start]);
+        !context.is_rare(e, block) && target.is_some_and(|t| crosses(own, t, bytes))
     })
 }
