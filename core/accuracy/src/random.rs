@@ -11,7 +11,7 @@ impl Random {
     }
 
     /// A sequence of its own for each text.
-    pub fn of_text(text: &str) -> Random {
+    pub fn from_text(text: &str) -> Random {
         // FNV-1a: any spread will do.
         Random(
             text.bytes()
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn as_many_are_kept_as_were_wanted() {
-        let mut random = Random::of_text("keep");
+        let mut random = Random::from_text("keep");
         let mut times = [0; 10];
         for _ in 0..2000 {
             let mut items: Vec<usize> = (0..10).collect();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn means_are_right() {
-        let mut random = Random::of_text("means");
+        let mut random = Random::from_text("means");
         let mean = |draw: &mut dyn FnMut() -> u64| (0..2000).map(|_| draw() as f64).sum::<f64>() / 2000.0;
         assert!((mean(&mut || random.poisson(3.0)) - 3.0).abs() < 0.2);
         assert!((mean(&mut || random.poisson(300.0)) - 300.0).abs() < 2.0);

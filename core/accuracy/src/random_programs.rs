@@ -57,14 +57,14 @@ impl Recipe {
     /// Generates it; `None` if the model is not known.
     pub fn program(&self) -> Option<Program> {
         let model = MachineModel::named(self.machine)?;
-        let mut random = Random::of_text(&format!("{} {}", self.set, self.seed));
+        let mut random = Random::from_text(&format!("{} {}", self.set, self.seed));
         let zipf: f64 = (0..PROCEDURES).map(|rank| 1.0 / (rank + 1) as f64).sum();
         let (mut procedures, mut truth) = (Vec::new(), Vec::new());
         for index in 0..PROCEDURES {
             let start = ImageAddress(0x10_0000 * (index as u64 + 1));
             let mut drawn = Drawn::new(&mut random, self.arch, start);
             let mut procedure = drawn.procedure(index);
-            let schedule = Schedule::of(model, self.arch, &procedure.instructions, &procedure.cfg);
+            let schedule = Schedule::new(model, self.arch, &procedure.instructions, &procedure.cfg);
             let cycles = cycles_at_head(&mut random, model, &schedule, &drawn);
             let own: f64 = drawn.executions.iter().zip(&cycles).map(|(e, c)| e * c).sum();
             let share = SAMPLES / zipf / (index + 1) as f64;

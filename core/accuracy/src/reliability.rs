@@ -38,7 +38,7 @@ pub struct Judged {
 
 impl Reliability {
     /// Sums up one program; all of it weighs 1.
-    pub fn of(judged: impl Iterator<Item = Judged>) -> Reliability {
+    pub fn new(judged: impl Iterator<Item = Judged>) -> Reliability {
         let (mut levels, mut total) = ([Level::default(); 3], 0.0);
         for j in judged {
             let level = &mut levels[LEVELS.iter().position(|&l| l == j.confidence).unwrap_or(0)];
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn shares_by_hand() {
         let judged = |weight, confidence, error| Judged { weight, confidence, error };
-        let one = Reliability::of(
+        let one = Reliability::new(
             [
                 judged(50.0, Confidence::High, 0.10),
                 judged(25.0, Confidence::High, -0.5),
@@ -92,7 +92,7 @@ mod tests {
         );
         assert_eq!(one.0[2], Level { samples: 0.75, within_10: 0.5, within_15: 0.5 });
         assert_eq!(one.wrong_that_are_low(), Some(0.5));
-        let none = Reliability::of([judged(3.0, Confidence::Low, 0.0)].into_iter());
+        let none = Reliability::new([judged(3.0, Confidence::Low, 0.0)].into_iter());
         assert_eq!(none.wrong_that_are_low(), None);
         assert_eq!(Reliability::mean(&[one, none]).0[0].samples, 0.625);
     }

@@ -63,7 +63,7 @@ fn shares(change: &'static str, program: &Program, changed: &Evidence) -> Sensit
 /// Each sample, each direction seen with it and each sample of another event is kept with probability `part`; the
 /// distance between two of them grows as they become fewer.
 pub fn thinned(evidence: &Evidence, part: f64, seed: &str) -> Evidence {
-    let mut random = Random::of_text(seed);
+    let mut random = Random::from_text(seed);
     let mut thin = evidence.clone();
     thin.period_cycles = thin.period_cycles.map(|p| p / part);
     for procedure in &mut thin.procedures {

@@ -300,7 +300,7 @@ fn reliabilities(
                 error: point.error(scale),
             })
         });
-        Reliability::of(all)
+        Reliability::new(all)
     };
     Reliabilities {
         abs: program.is_absolute.then(|| by(&|_| 1.0)),

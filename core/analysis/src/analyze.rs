@@ -56,8 +56,8 @@ pub fn analyze_keeping(
     let samples = padded(input.time_samples, n);
     let directions = padded(input.branch_directions, n);
     let cfg = Cfg::build(input.instructions, input.jump_targets);
-    let equivalence = Equivalence::of(&cfg);
-    let schedule = Schedule::of(model, input.arch, input.instructions, &cfg);
+    let equivalence = Equivalence::new(&cfg);
+    let schedule = Schedule::new(model, input.arch, input.instructions, &cfg);
     let is_anchored = input.outer.kind == ScaleKind::Absolute;
     let estimate = || {
         frequency::estimate(&Evidence {
@@ -81,8 +81,8 @@ pub fn analyze_keeping(
     };
     let mut estimates = kept.clone();
     let repeated = |block: usize| repeated_part(&cfg, &estimates, block);
-    let bounds = Bounds::of(model, &schedule, &cfg, repeated);
-    let certainty = Certainty::settle(&mut estimates, bounds, &cfg, &input.outer);
+    let bounds = Bounds::new(model, &schedule, &cfg, repeated);
+    let certainty = Certainty::new(&mut estimates, bounds, &cfg, &input.outer);
     let facts = ProcedureFacts::new(model, input.instructions, &cfg, &schedule, &estimates);
     let context = ProcedureContext {
         model,

@@ -29,7 +29,7 @@ pub struct Bounds {
 
 impl Bounds {
     /// The bounds of a procedure. `repeated` is the part of a block's executions that directly follow another one.
-    pub fn of(
+    pub fn new(
         model: &MachineModel,
         schedule: &Schedule,
         cfg: &Cfg,

@@ -41,7 +41,7 @@ pub struct Certainty {
 
 impl Certainty {
     /// Brings the estimates to the scale that is known, cuts them to what is possible, and says how sure they are.
-    pub fn settle(estimates: &mut Estimates, bounds: Bounds, cfg: &Cfg, outer: &OuterScale) -> Certainty {
+    pub fn new(estimates: &mut Estimates, bounds: Bounds, cfg: &Cfg, outer: &OuterScale) -> Certainty {
         let samples = block_samples(estimates, cfg);
         if estimates.scale.kind != ScaleKind::Absolute {
             // Nothing in the procedure fixes the factor, so that it can be brought to where the frequencies are possible.

@@ -23,7 +23,7 @@ pub struct Equivalence {
 
 impl Equivalence {
     /// The classes of a graph.
-    pub fn of(cfg: &Cfg) -> Equivalence {
+    pub fn new(cfg: &Cfg) -> Equivalence {
         let blocks = cfg.blocks.len();
         if cfg.missing_edges {
             return Equivalence {
@@ -89,7 +89,7 @@ const NONE: usize = usize::MAX;
 
 /// Classes of the edges of a connected undirected multigraph. An edge in no cycle is a class of its own.
 pub(crate) fn cycle_equivalence(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
-    let tree = DepthFirst::of(nodes, edges);
+    let tree = DepthFirst::new(nodes, edges);
     let mut state = Brackets::new(edges.len());
     let mut class_of = vec![NONE; edges.len()];
     // The highest node (least number) that a back edge from the node's subtree reaches.
@@ -152,7 +152,7 @@ struct DepthFirst {
 }
 
 impl DepthFirst {
-    fn of(nodes: usize, edges: &[(usize, usize)]) -> DepthFirst {
+    fn new(nodes: usize, edges: &[(usize, usize)]) -> DepthFirst {
         let mut incident = vec![Vec::new(); nodes];
         for (i, &(a, b)) in edges.iter().enumerate() {
             assert_ne!(a, b, "split nodes leave no self-loop");

@@ -101,7 +101,7 @@ fn ratios(windows: &[Vec<(usize, u64)>]) -> FxHashMap<(usize, usize), Ratio> {
         }
     }
     let pairs: FxHashMap<(usize, usize), Pair> =
-        pairs.into_iter().filter_map(|(key, counts)| Some((key, Pair::of(&counts)?))).collect();
+        pairs.into_iter().filter_map(|(key, counts)| Some((key, Pair::from_windows(&counts)?))).collect();
     let rule = rule(pairs.values());
     pairs.into_iter().filter_map(|(key, pair)| Some((key, pair.ratio(rule)?))).collect()
 }
@@ -125,7 +125,7 @@ struct Pair {
 
 impl Pair {
     /// `None` where one was never executed: no ratio.
-    fn of(counts: &[(f64, f64)]) -> Option<Pair> {
+    fn from_windows(counts: &[(f64, f64)]) -> Option<Pair> {
         let (n, m) = counts.iter().fold((0.0, 0.0), |(n, m), c| (n + c.0, m + c.1));
         let windows = counts.len() as f64;
         let spread: f64 = counts.iter().map(|c| (c.0 / n - c.1 / m).powi(2)).sum();

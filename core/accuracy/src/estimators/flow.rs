@@ -1,4 +1,4 @@
-//! Minimum-cost maximum flow by successive shortest paths (Ahuja, Magnanti and Orlin, *Network Flows*, §9.7), with
+//! Minimum-cost maximum flow by successive shortest paths (Ahuja, Magnanti and Orlin, *Laplacian Flows*, §9.7), with
 //! potentials, so that each path is found by Dijkstra's algorithm.
 //!
 //! Input: arcs with whole capacities and costs ≥ 0. Output: a maximum flow that no other undercuts. Complexity:
@@ -19,7 +19,7 @@ struct Arc {
 
 /// Nodes, arcs, and the flow so far.
 #[derive(Clone, Debug, Default)]
-pub struct Network {
+pub struct Laplacian {
     arcs: Vec<Arc>,
     leaving: Vec<Vec<usize>>,
 }
@@ -30,10 +30,10 @@ struct Paths {
     by: Vec<usize>,
 }
 
-impl Network {
+impl Laplacian {
     /// A network without arcs.
-    pub fn new(nodes: usize) -> Network {
-        Network { arcs: Vec::new(), leaving: vec![Vec::new(); nodes] }
+    pub fn new(nodes: usize) -> Laplacian {
+        Laplacian { arcs: Vec::new(), leaving: vec![Vec::new(); nodes] }
     }
 
     /// Adds an arc and returns its index.
@@ -132,7 +132,7 @@ mod tests {
     /// Two routes of cost 2 and 5 with 3 and 4 of capacity: the cheap one fills first.
     #[test]
     fn the_cheaper_route_fills_first() {
-        let mut network = Network::new(4);
+        let mut network = Laplacian::new(4);
         let cheap = network.arc(0, 1, 3, 1);
         network.arc(1, 3, 9, 1);
         let dear = network.arc(0, 2, 4, 2);
@@ -144,7 +144,7 @@ mod tests {
     /// The first shortest path must be undone in part: 0→1→2→3 blocks both others.
     #[test]
     fn a_path_is_undone_where_that_pays() {
-        let mut network = Network::new(4);
+        let mut network = Laplacian::new(4);
         network.arc(0, 1, 1, 0);
         let middle = network.arc(1, 2, 1, 0);
         network.arc(2, 3, 1, 0);

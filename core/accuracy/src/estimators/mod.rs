@@ -20,7 +20,7 @@ pub struct Estimates {
 
 impl Estimates {
     /// From one figure for each block and each edge of the graph.
-    pub fn of_graph(
+    pub fn from_graph(
         cfg: &Cfg,
         blocks: impl Fn(usize) -> Option<f64>,
         edges: impl Fn(usize) -> Option<f64>,

@@ -50,5 +50,5 @@ fn estimate(
         };
         Some(of(from) * share)
     };
-    Estimates::of_graph(cfg, |b| blocks[b], edge)
+    Estimates::from_graph(cfg, |b| blocks[b], edge)
 }

@@ -10,7 +10,7 @@ use dwell_analysis::cfg::Cfg;
 
 use super::{
     Estimates,
-    flow::{Network, UNLIMITED},
+    flow::{Laplacian, UNLIMITED},
 };
 use crate::program::Procedure;
 
@@ -47,7 +47,7 @@ pub fn estimate(procedure: &Procedure, period_cycles: f64) -> Option<Estimates> 
     let counts: Vec<i64> = cfg.blocks.iter().map(count).collect();
     let inferred = infer(cfg, &counts);
     let executions = |units: i64| Some(units as f64 / UNITS * period_cycles);
-    Some(Estimates::of_graph(cfg, |b| executions(inferred.blocks[b]), |e| executions(inferred.edges[e])))
+    Some(Estimates::from_graph(cfg, |b| executions(inferred.blocks[b]), |e| executions(inferred.edges[e])))
 }
 
 /// Counts that conserve flow.
@@ -65,7 +65,7 @@ pub fn infer(cfg: &Cfg, counts: &[i64]) -> Inferred {
     let nodes = cfg.blocks.len() + 2;
     let (enter, leave) = (|node: usize| 2 * node, |node: usize| 2 * node + 1);
     let (source, sink) = (2 * nodes, 2 * nodes + 1);
-    let mut network = Network::new(2 * nodes + 2);
+    let mut network = Laplacian::new(2 * nodes + 2);
     let blocks: Vec<(usize, usize)> = counts
         .iter()
         .enumerate()

@@ -14,8 +14,8 @@ use super::{context::ProcedureContext, register_step::Step};
 /// Number of definitions that are followed from an address register.
 const CHAIN_MAX: usize = 4;
 
-/// The most bytes by which a memory operand's address advances from one iteration of a loop to the next; `None`: by
-/// anything.
+/// Returns an upper bound on the bytes by which a memory operand's address advances from one iteration of a loop to the
+/// next, or `None` if the instructions show none.
 pub fn advance_bytes(context: &ProcedureContext, id: usize, operand: &MemoryOperand) -> Option<f64> {
     if operand.address.is_some() {
         return Some(0.0);
@@ -36,7 +36,7 @@ fn advance(context: &ProcedureContext, id: usize, register: Register, chain: usi
     }
 }
 
-/// Of a register that one instruction computes anew in each iteration.
+/// Returns the advance of a register that one instruction computes from others in each iteration.
 fn advance_by(
     context: &ProcedureContext,
     id: usize,
@@ -58,7 +58,7 @@ fn advance_by(
                 Operand::Immediate(bits) => Some(*bits),
                 _ => None,
             })?;
-            // `ubfiz x0, x1, #shift, #width` has the width last.
+            // The width is the last operand of `ubfiz x0, x1, #shift, #width`.
             let bits = if made_by.mnemonic.contains("bfiz") { 4 } else { bits };
             f64::from(1u32 << bits.clamp(0, 12))
         }
@@ -70,13 +70,13 @@ fn advance_by(
     sources.map(|r| advance(context, id, r, chain)).sum::<Option<f64>>().map(|sum| sum * factor)
 }
 
-/// `add x0, x1, x2, lsl #3` multiplies by 8.
+/// Returns the factor of a shifted operand: `add x0, x1, x2, lsl #3` multiplies by 8.
 fn shift_of(text: &str) -> f64 {
     let bits = text.split_once("lsl #").or_else(|| text.split_once("sxtw #")).map(|(_, bits)| bits.trim());
     f64::from(1u32 << bits.and_then(|b| b.parse::<u32>().ok()).unwrap_or(0).min(12))
 }
 
-/// Whether two operands are the same location plus a constant, as long as none of their registers is written between.
+/// Whether two operands differ by a constant only, as long as none of their registers is written between them.
 pub fn same_base(a: &MemoryOperand, b: &MemoryOperand) -> bool {
     match (a.address, b.address) {
         (Some(_), Some(_)) => true,
@@ -85,7 +85,7 @@ pub fn same_base(a: &MemoryOperand, b: &MemoryOperand) -> bool {
     }
 }
 
-/// By how many bytes `to` lies behind `from`, two operands of the [`same_base`].
+/// Returns by how many bytes `to` lies behind `from`. The two operands must have the [`same_base`].
 pub fn distance_bytes(from: &MemoryOperand, to: &MemoryOperand) -> i64 {
     match (from.address, to.address) {
         (Some(a), Some(b)) => b.0.wrapping_sub(a.0) as i64,

@@ -5,10 +5,10 @@ use crate::Cause;
 /// A cause that was not ruled out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// The most cycles per execution it can explain.
+    /// An upper bound on the cycles per execution that it explains.
     pub cycles_max: f64,
-    /// The instruction to blame, where one is.
+    /// The index of the instruction that causes the stall, where one does.
     pub culprit: Option<usize>,
 }

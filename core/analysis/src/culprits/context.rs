@@ -1,4 +1,4 @@
-//! One procedure, as the rules see it: its graph, model, frequencies and other evidence.
+//! One procedure as the rules see it: its graph, model, frequencies and other evidence.
 //!
 //! Enters: the tables of the analysis. Leaves: [`ProcedureContext`], with what rules ask of a block and its predecessors. Never here: a
 //! rule for a cause.
@@ -22,59 +22,59 @@ const RARE_PART: f64 = 0.02;
 /// Samples that a block must have before a predecessor without any counts as rare.
 const BLOCK_SAMPLES_MIN: f64 = 100.0;
 
-/// What the search looks at.
+/// The tables that the rules read.
 #[derive(Clone, Copy)]
 pub struct ProcedureContext<'a> {
-    /// The machine that was sampled.
+    /// The model of the machine that was sampled.
     pub model: &'a MachineModel,
-    /// Its instruction set.
+    /// The machine's instruction set.
     pub arch: Arch,
-    /// The procedure.
+    /// The procedure's instructions.
     pub instructions: &'a [Instruction],
-    /// Its graph.
+    /// The procedure's control-flow graph.
     pub cfg: &'a Cfg,
-    /// The model's expectation.
+    /// The best-case schedule of the instructions.
     pub schedule: &'a Schedule,
-    /// Frequencies.
+    /// The estimated frequencies.
     pub estimates: &'a Estimates,
-    /// How often branches were seen to go either way.
+    /// Observed directions by instruction: how often a branch was taken, and how often not.
     pub directions: &'a [(u64, u64)],
-    /// Other events' samples and periods.
+    /// Samples by instruction, and the period, of each event other than time.
     pub events: &'a BTreeMap<Event, (Vec<u64>, u64)>,
-    /// Cycles between two time samples, where known: without it event samples bound nothing.
+    /// Cycles between two time samples. Without it, event samples bound nothing.
     pub period_cycles: Option<f64>,
-    /// What was computed once for all inquiries.
+    /// Facts that were computed once for all rules.
     pub facts: &'a ProcedureFacts,
 }
 
 impl<'a> ProcedureContext<'a> {
-    /// The block of instruction `i`.
+    /// Returns the index of the block of instruction `i`.
     pub fn block_of(&self, i: usize) -> usize {
         self.facts.block_of[i]
     }
 
-    /// The block's frequency, 0 where unknown.
+    /// Returns the block's frequency, or 0 if it is unknown.
     pub fn frequency(&self, block: usize) -> f64 {
         self.estimates.blocks[block].map_or(0.0, |e| e.frequency)
     }
 
-    /// What instruction `i` does.
+    /// Returns the operation of instruction `i`.
     pub fn opcode(&self, i: usize) -> Opcode {
         self.schedule.opcodes[i]
     }
 
-    /// Whether the machine's head waits for its elders' results.
+    /// Whether the machine issues in order, so that an instruction waits for the results of earlier ones.
     pub fn is_in_order(&self) -> bool {
         self.model.order == Order::InOrder
     }
 
-    /// Whether time passes elsewhere between `i` and what follows it.
+    /// Whether other code runs between `i` and the instruction after it: `i` calls or enters the kernel.
     pub fn leaves(&self, i: usize) -> bool {
         matches!(self.opcode(i).class, OpcodeClass::Call | OpcodeClass::System)
     }
 
-    /// Blocks that run right before `block`, with their edges; rare ones are ignored (DCPI §6.3). `None` stands for
-    /// the world outside.
+    /// Returns the blocks that run right before `block`, each with the edge between them. Rare ones are left out (DCPI
+    /// §6.3). A caller or other unknown code is `None`.
     pub fn predecessors(
         &self,
         block: usize,
@@ -91,8 +91,8 @@ impl<'a> ProcedureContext<'a> {
         })
     }
 
-    /// Whether an edge is certainly taken much less often than `block` is executed: by an estimate worth its name, or
-    /// because nothing was ever sampled at its start while the block has many samples. Constant time.
+    /// Whether an edge is certainly taken much less often than `block` is executed: its estimate is trusted and small, or
+    /// its source has almost no samples while the block has many. Constant time.
     pub fn is_rare(&self, edge: usize, block: usize) -> bool {
         let from = self.cfg.edges[edge].from;
         let own = self.facts.samples[block];
@@ -105,7 +105,7 @@ impl<'a> ProcedureContext<'a> {
         is_unsampled || (is_known && is_seldom)
     }
 
-    /// The part of a block's executions that come by an edge; 1 where frequencies do not say.
+    /// Returns an upper bound on the part of a block's executions that come by an edge; 1 if frequencies do not bound it.
     pub fn edge_part(&self, edge: usize, block: usize) -> f64 {
         let (own, part) = (self.frequency(block), self.estimates.edges[edge]);
         match part {
@@ -114,7 +114,7 @@ impl<'a> ProcedureContext<'a> {
         }
     }
 
-    /// The index after `i` and its fused branch.
+    /// Returns the index of the instruction after `i` and the branch that is fused with it.
     pub fn head_after(&self, i: usize) -> usize {
         let next = i + 1;
         if self.schedule.is_fused.get(next) == Some(&true) { next + 1 } else { next }

@@ -1,4 +1,5 @@
-//! Upper bounds from samples of other events: a cause explains no more than its events can have cost (DCPI §6.3, IMISS).
+//! Upper bounds from samples of other events: a cause explains no more cycles than its events can have cost (DCPI §6.3,
+//! IMISS).
 //!
 //! Complexity: linear in the instructions between culprit and stall, at most [`LOOK_BACK`].
 
@@ -10,12 +11,12 @@ use super::{
 };
 use crate::Cause;
 
-/// Loads that missed the first level.
+/// Event that counts loads that missed the first-level cache.
 pub const FIRST_LEVEL: &str = "L1-dcache-load-misses";
-/// What missed the last level.
+/// Event that counts accesses that missed the last-level cache.
 pub const LAST_LEVEL: &str = "cache-misses";
 
-/// The events that count a cause, and what one of them costs at most.
+/// The events that count a cause, with the greatest cost of one occurrence.
 const COUNTED_BY: [(Cause, &str, Cost); 6] = [
     (Cause::DCacheMiss, FIRST_LEVEL, Cost::Memory),
     (Cause::DCacheMiss, LAST_LEVEL, Cost::MemoryBeyondLastLevel),
@@ -25,7 +26,7 @@ const COUNTED_BY: [(Cause, &str, Cost); 6] = [
     (Cause::BranchMispredict, "branch-misses", Cost::Mispredict),
 ];
 
-/// The events whose samples bound what a cause explains.
+/// Returns the names of the events whose samples bound a cause.
 pub fn events_that_bound() -> [&'static str; COUNTED_BY.len()] {
     COUNTED_BY.map(|(_, event, _)| event)
 }
@@ -33,14 +34,14 @@ pub fn events_that_bound() -> [&'static str; COUNTED_BY.len()] {
 #[derive(Clone, Copy)]
 enum Cost {
     Memory,
-    /// Without such an event the data may still come from the last level.
+    /// Data that did not miss the last level may still come from it.
     MemoryBeyondLastLevel,
     DtlbMiss,
     ItlbMiss,
     Mispredict,
 }
 
-/// Pessimistically every event costs all it can.
+/// Bounds a candidate by its events. Each occurrence counts with its greatest cost.
 pub fn bound(stalled: &StalledInstruction, candidate: &mut Candidate) {
     let memory = &stalled.context.model.memory;
     let bound = |(_, name, cost): (Cause, &'static str, Cost)| {
@@ -55,13 +56,13 @@ pub fn bound(stalled: &StalledInstruction, candidate: &mut Candidate) {
     };
     let counted = COUNTED_BY.into_iter().filter(|(cause, ..)| *cause == candidate.cause);
     let Some(bound) = counted.filter_map(bound).reduce(f64::min) else { return };
-    // What was counted is worth more than the rules of reuse: another processor may take a line away at any time.
+    // Counts are better evidence than the rules of reuse: another processor may take a line away at any time.
     let is_data =
         candidate.culprit.is_some() && matches!(candidate.cause, Cause::DCacheMiss | Cause::DtlbMiss);
     candidate.cycles_max = if is_data { bound } else { candidate.cycles_max.min(bound) };
 }
 
-/// How many of an event happened for each execution at most; `None` where nobody counted.
+/// Returns an upper bound on the occurrences of an event per execution, or `None` if the event was not sampled.
 pub fn counted_part(
     stalled: &StalledInstruction,
     culprit: Option<usize>,
@@ -80,7 +81,8 @@ fn executions(context: &ProcedureContext, block: usize) -> Option<f64> {
     Some(context.frequency(block) * context.period_cycles?).filter(|&e| e > 0.0)
 }
 
-/// Event samples from the culprit to a little behind the stalled instruction (they skid too), and three standard errors.
+/// Returns the event's samples from the culprit to a little behind the stalled instruction (they skid too), plus three
+/// standard errors.
 fn near_samples(context: &ProcedureContext, culprit: usize, i: usize, samples: &[u64]) -> f64 {
     const SKID_MAX: usize = 4;
     let from = culprit.min(i).max(i.saturating_sub(LOOK_BACK));

@@ -1,4 +1,4 @@
-//! What all rules need to know of a procedure, computed once.
+//! Facts of a procedure that all rules need, computed once.
 //!
 //! Input: the procedure's graph, schedule and estimates. Output: [`ProcedureFacts`]. Complexity: linear in instructions and edges, times
 //! the depth of loops.
@@ -21,25 +21,25 @@ const JUMPS_MAX: usize = 16;
 
 /// Sums and loops of a procedure.
 pub struct ProcedureFacts {
-    /// Each instruction's block.
+    /// The index of the block of each instruction.
     pub block_of: Vec<usize>,
-    /// By block: time samples, skid undone.
+    /// Time samples of each block, with the skid undone.
     pub samples: Vec<f64>,
-    /// What repeats.
+    /// The loops of the procedure.
     pub loops: Loops,
-    /// Blocks that end with an indirect jump whose targets are unknown: they may lead to any block that nothing else
-    /// leads to. At most [`JUMPS_MAX`] are looked at.
+    /// Blocks that end with an indirect jump to unknown targets, at most [`JUMPS_MAX`]. They may lead to any block that
+    /// has no known predecessor.
     pub unknown_jumps: Vec<usize>,
-    /// What the first instructions of lines testify.
+    /// What entering a new line of code costs.
     pub lines: LineEntries,
-    /// By loop: see [`write_buffer`](super::write_buffer), which fills it in when first asked.
+    /// Cycles to drain the stores of each loop, computed by the rule for the write buffer when first needed.
     pub drain_cycles: Vec<OnceCell<f64>>,
     /// Static stalls that predecessors leave behind, by instruction.
     pub left_behind: FxHashMap<usize, Vec<StaticStall>>,
 }
 
 impl ProcedureFacts {
-    /// Looks at a procedure once.
+    /// Computes the facts of a procedure.
     pub fn new(
         model: &MachineModel,
         instructions: &[Instruction],
@@ -62,7 +62,7 @@ impl ProcedureFacts {
     }
 }
 
-/// By edge: the part of its target's executions that come by it; 0 where nothing is known.
+/// Returns for each edge the part of its target's executions that come by it; 0 if that is unknown.
 fn edge_parts(cfg: &Cfg, estimates: &Estimates) -> Vec<f64> {
     let frequency = |e: usize| estimates.edges[e].map_or(0.0, |e| e.frequency);
     let mut parts = vec![0.0; cfg.edges.len()];

@@ -1,22 +1,24 @@
 //! Which level of the memory can explain how long a load was waited for.
 //!
-//! Input: a data miss under suspicion, not yet cut to the stall. Output: the levels that could alone have caused all of the
-//! stall, each with the part of executions that this takes. Complexity: linear in the instructions between load and
-//! user, at most [`LOOK_BACK`].
+//! Input: a data miss that was not ruled out, before it is limited to the stall. Output: the levels that could each have
+//! caused all of the stall, with the part of executions that this takes. Complexity: linear in the instructions between
+//! load and user, at most [`LOOK_BACK`].
 //!
-//! The paper's bound (§6.3) is memory's latency. Here each level has its own: what its latency exceeds the cycles between the load and
-//! its user by, times the part of executions that can miss. A level that falls short of the stall is ruled out, even if frequencies
-//! are as much larger as their scale allows, so a further one was asked at least now and then; further ones always can explain it, in fewer executions, unless their events were counted.
+//! The paper's bound (§6.3) is the latency of memory. Here each level has a bound of its own: its latency less the cycles
+//! between the load and its user, times the part of executions that can miss. A level whose bound is below the stall is
+//! ruled out, even if frequencies are as much larger as their scale allows: some accesses went further. Further levels
+//! can always explain the stall by fewer executions, unless their events were counted.
 
 use super::{
     LOOK_BACK, candidate::Candidate, context::ProcedureContext, events, stalled::StalledInstruction,
 };
 use crate::{Cause, DataSource, Level};
 
-/// A level may take so many times as long as the model says: latencies of caches far away are orders of magnitude there.
+/// A level may take this many times its modelled latency, because the latencies of remote caches are known to an order of
+/// magnitude only.
 const LATENCY_TIMES: f64 = 1.25;
 
-/// Where the data of a load under suspicion may have come from; nothing for other causes.
+/// Returns the levels that the data of a load may have come from; none for causes other than a data miss.
 pub fn sources(stalled: &StalledInstruction, candidate: &Candidate) -> Vec<DataSource> {
     if candidate.cause != Cause::DCacheMiss {
         return Vec::new();
@@ -42,25 +44,25 @@ pub fn sources(stalled: &StalledInstruction, candidate: &Candidate) -> Vec<DataS
     sources
 }
 
-/// Checks that further levels come later, and that each takes a part of executions.
+/// Checks that the levels ascend, and that the part of each is between 0 and 1.
 fn verify_sources(sources: &[DataSource]) -> Result<(), String> {
     let is_sorted = sources.is_sorted_by(|a, b| a.level < b.level);
     let are_parts = sources.iter().all(|s| (0.0..=1.0).contains(&s.part));
     if is_sorted && are_parts { Ok(()) } else { Err(format!("{sources:?}")) }
 }
 
-/// The part of executions that can miss the first level.
+/// Returns the part of executions that can miss the first level.
 fn missing_part(stalled: &StalledInstruction, candidate: &Candidate) -> f64 {
     let counted = |event| events::counted_part(stalled, candidate.culprit, event);
     match (counted(events::FIRST_LEVEL), counted(events::LAST_LEVEL)) {
         (Some(part), _) => part.min(1.0),
-        // What was counted overruled the rules of reuse, and says nothing about nearer levels.
+        // The count overruled the rules of reuse, and says nothing of nearer levels.
         (None, Some(_)) => 1.0,
         (None, None) => (candidate.cycles_max / stalled.context.model.memory.memory_cycles).min(1.0),
     }
 }
 
-/// In order, the cycles that pass between a load and its user in any case.
+/// Returns the cycles that pass in any case between a load and its user, in order.
 fn hidden_cycles(stalled: &StalledInstruction, load: usize) -> f64 {
     let StalledInstruction { context, block, i, .. } = *stalled;
     let is_user = !context.instructions[i].reads.intersection(context.instructions[load].writes).is_empty();

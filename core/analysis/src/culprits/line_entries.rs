@@ -1,13 +1,11 @@
-//! Witnesses: neighbours that would have waited too, had a candidate been guilty.
+//! The cost of entering a new line of code, measured where code falls through from one line into the next.
 //!
-//! Input: a procedure's excesses. Output: upper bounds on how often lines of code, or a load's line, were missing.
-//! Complexity: sorting the first instructions of lines once; a binary search, or a look ahead of at most
-//! [`AHEAD`], for each question.
+//! Input: the excess cycles of a procedure's instructions. Output: upper bounds on the cycles that entering a line costs.
+//! Complexity: sorting the first instructions of lines once, then a binary search for each question.
 //!
-//! An instruction that is reached by falling into a new line of code can wait for that line and for its operands. What it
-//! waited is therefore more than what the line cost. Lines that run as seldom, in the same loop, are missing as seldom,
-//! as a rule. Likewise who uses a loaded value first would have waited had the load's line been missing, and a page is
-//! missing less often than a line of it, since TLBs reach further than first-level caches.
+//! An instruction that is reached by falling through into a new line can wait for that line and for its operands, so its
+//! excess is more than what the line cost. In the same loop, lines that are executed equally rarely are usually missing
+//! equally rarely.
 
 use std::collections::BTreeMap;
 
@@ -20,20 +18,20 @@ use crate::{
     schedule::Schedule,
 };
 
-/// Witnesses may run this many times as often as who they testify for.
+/// Lines are compared with lines that are executed at most this many times as often.
 const FREQUENCY_TIMES: f64 = 4.0;
-/// The lines in question may miss this many times as often as the witnesses'.
+/// The lines in question may miss this many times as often as those that are compared.
 const MISS_TIMES: f64 = 3.0;
-/// Standard errors of the witnesses' samples that are added.
+/// Standard errors that are added to the samples.
 const ERRORS: f64 = 2.0;
-/// Fewer samples of all witnesses together prove nothing.
+/// Fewer samples of all compared lines together prove nothing.
 const SAMPLES_MIN: f64 = 20.0;
 
-/// First instructions of lines by loop, each list by ascending frequency with running sums.
+/// First instructions of lines by loop. Each list is sorted by frequency and holds running sums.
 #[derive(Clone, Debug, Default)]
 pub struct LineEntries(BTreeMap<Option<usize>, Vec<Testimony>>);
 
-/// What the witnesses up to one frequency say together.
+/// Sums over the lines up to one frequency.
 #[derive(Clone, Copy, Debug, Default)]
 struct Testimony {
     frequency: f64,
@@ -43,7 +41,7 @@ struct Testimony {
 }
 
 impl LineEntries {
-    /// Hears all witnesses.
+    /// Collects the first instructions of all lines that are entered by falling through.
     pub fn new(
         model: &MachineModel,
         instructions: &[Instruction],
@@ -72,8 +70,8 @@ impl LineEntries {
         LineEntries(lists)
     }
 
-    /// The most cycles that entering a line costs on average for a block that runs `frequency` times. Where its own loop
-    /// has no witness, those of the loops around it testify: they run less often and miss more.
+    /// Returns an upper bound on the average cost in cycles of entering a line, for a block with this frequency. If its
+    /// own loop has no such line, the loops around it are used: their lines are executed less often and miss more often.
     pub fn cycles_max(&self, around: impl Iterator<Item = usize>, frequency: f64) -> Option<f64> {
         around.map(Some).chain([None]).find_map(|id| self.heard(id, frequency))
     }

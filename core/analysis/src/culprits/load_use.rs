@@ -13,8 +13,8 @@ const AHEAD: usize = 16;
 /// Standard errors that are added to the user's samples.
 const ERRORS: f64 = 2.0;
 
-/// The most part of a load's executions whose line was missing, in order: its first user would have waited, unless so
-/// much lies between that it would not.
+/// Returns an upper bound on the part of a load's executions whose line was missing. It is 1 out of order, and where the
+/// instructions before the first user hide the latency.
 pub fn load_missed_part(context: &ProcedureContext, load: usize) -> f64 {
     let end = context.cfg.blocks[context.block_of(load)].end.min(load + AHEAD);
     let frequency = context.frequency(context.block_of(load));

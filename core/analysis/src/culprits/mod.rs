@@ -1,12 +1,12 @@
-//! Who is to blame for cycles that the model does not explain: guilty until proven innocent (DCPI §6.3).
+//! Which causes and instructions explain the cycles that the model does not: guilty until proven innocent (DCPI §6.3).
 //!
-//! Input: an instruction with a dynamic stall, the graph, frequencies, event samples. Output: every cause that could not
-//! be ruled out, each with the most it can explain, as a range. Each cause has a file and a rule-out of its own, from a
-//! [`StalledInstruction`] instruction to [`Candidate`]s; what they promise together is checked here.
-//! Complexity: linear in the instructions looked back at, at most [`LOOK_BACK`] for each stall and predecessor.
+//! Input: an instruction with a dynamic stall, the graph, frequencies, event samples. Output: each cause that could not
+//! be ruled out, with a range of the cycles that it explains. Each cause has a rule of its own in [`causes`], from a
+//! [`StalledInstruction`] to [`Candidate`]s; this module combines them and checks the result. Complexity: linear in the
+//! instructions looked back at, at most [`LOOK_BACK`] for each stall and predecessor.
 //!
-//! Out of order the instruction at the head waits for itself alone, since its elders have retired; in order it waits for
-//! its operands' producers. What is charged to the head out of order had its skid undone before.
+//! Out of order the oldest instruction waits only for itself, since earlier ones have retired; in order an instruction
+//! waits for the producers of its operands. Out of order the skid of samples was undone before.
 
 mod address;
 mod candidate;
@@ -36,12 +36,12 @@ pub use stalled::StalledInstruction;
 
 use crate::{Cause, Stall, StallKind};
 
-/// Instructions that a search for a producer goes back.
+/// Number of instructions that a search for a producer looks back.
 const LOOK_BACK: usize = 64;
-/// A cause that can explain no more than this part of a stall is innocent: naming it would mislead.
+/// A cause that explains at most this part of a stall is left out, because naming it would mislead.
 const NEGLIGIBLE_PART: f64 = 0.05;
 
-/// The ranges of all causes for the cycles that an instruction lost per execution.
+/// Returns the causes of the cycles per execution that an instruction lost, each with its range.
 pub fn explain(stalled: &StalledInstruction) -> Vec<Stall> {
     let mut candidates = Vec::new();
     RULES.iter().for_each(|rule| rule(stalled, &mut candidates));
@@ -49,7 +49,7 @@ pub fn explain(stalled: &StalledInstruction) -> Vec<Stall> {
     let mut candidates = merged(candidates);
     if explained_cycles(&candidates) < stalled.excess_cycles {
         let mut others = Vec::new();
-        mispredict::second_look(stalled, &mut others);
+        mispredict::for_unexplained(stalled, &mut others);
         others.iter_mut().for_each(|candidate| events::bound(stalled, candidate));
         candidates = merged(candidates.into_iter().chain(others).collect());
     }
@@ -64,7 +64,7 @@ fn explained_cycles(candidates: &[Candidate]) -> f64 {
     candidates.iter().map(|s| s.cycles_max).sum()
 }
 
-/// One candidate for each cause and culprit, with the larger of the bounds.
+/// Merges candidates of the same cause and culprit into one with the larger bound.
 fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut kept: Vec<Candidate> = Vec::new();
     let mut place_of = FxHashMap::default();
@@ -78,7 +78,7 @@ fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
     kept
 }
 
-/// Each candidate explains at most its bound, and at least what all the others together cannot.
+/// Turns bounds into ranges: a candidate explains at most its bound, and at least what all others together cannot.
 fn ranges(stalled: &StalledInstruction, candidates: Vec<Candidate>) -> Vec<Stall> {
     let excess_cycles = stalled.excess_cycles;
     let cap = |s: &Candidate| s.cycles_max.min(excess_cycles);
@@ -104,7 +104,7 @@ fn ranges(stalled: &StalledInstruction, candidates: Vec<Candidate>) -> Vec<Stall
     stalls
 }
 
-/// Checks that the ranges can explain the whole excess and none of them more than it.
+/// Checks that the ranges together can explain the whole excess, and that none exceeds it.
 fn verify(stalls: &[Stall], excess_cycles: f64) -> Result<(), String> {
     let slack = 1e-6 * excess_cycles;
     let most: f64 = stalls.iter().map(|s| s.cycles_max).sum();

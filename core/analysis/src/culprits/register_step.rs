@@ -7,16 +7,16 @@ use dwell_image::{Instruction, Operand, Register};
 /// How the writers of a register in a loop change it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// Only by constants, their sizes' sum being this many.
+    /// They add constants only; the sum of their absolute values.
     Constant(i64),
-    /// One instruction computes it from others.
+    /// One instruction computes it from other registers; the index of that instruction.
     Defined(usize),
-    /// Any other way.
+    /// The change is unknown.
     Unknown,
 }
 
 impl Step {
-    /// Both happen in one iteration.
+    /// Combines two changes that happen in the same iteration.
     pub fn and(self, other: Step) -> Step {
         match (self, other) {
             (Step::Constant(a), Step::Constant(b)) => Step::Constant(a.saturating_add(b)),
@@ -25,7 +25,7 @@ impl Step {
     }
 }
 
-/// What instruction `i` does to a register that it writes.
+/// Returns how instruction `i` changes a register that it writes.
 pub fn step(instruction: &Instruction, i: usize, register: Register) -> Step {
     match increment(instruction, register) {
         Some(by) => Step::Constant(by.saturating_abs()),
@@ -33,7 +33,7 @@ pub fn step(instruction: &Instruction, i: usize, register: Register) -> Step {
     }
 }
 
-/// The constant that is added to `register`, where that is all that happens to it.
+/// Returns the constant that an instruction adds to `register`, if it changes the register in no other way.
 fn increment(instruction: &Instruction, register: Register) -> Option<i64> {
     let is = |o: Option<&Operand>| matches!(o, Some(Operand::Register { register: r, .. }) if *r == register);
     let immediate = |n: usize| match instruction.operands.get(n) {
@@ -55,11 +55,11 @@ fn increment(instruction: &Instruction, register: Register) -> Option<i64> {
             (m.base == Some(register) && m.index.is_none()).then_some(m.displacement)
         }
         "push" | "pop" if !own => Some(8),
-        // Pre- and post-indexed accesses move their base by what the operand names.
+        // Pre- and post-indexed accesses add the operand's displacement to their base.
         m if m.starts_with("ld") || m.starts_with("st") => {
             let base = instruction.memory().find(|m| m.base == Some(register))?;
             let loaded = instruction.operands.iter().any(|o| is(Some(o)));
-            // `ldrb w3, [x23], #1` has its step as an operand of its own.
+            // The step of `ldrb w3, [x23], #1` is an operand of its own.
             let own_step =
                 (base.displacement == 0).then(|| immediate(instruction.operands.len() - 1)).flatten();
             (base.index.is_none() && !loaded).then_some(own_step.unwrap_or(base.displacement))

@@ -6,22 +6,23 @@ use super::{context::ProcedureContext, producers};
 
 /// An instruction that took longer than the model says.
 pub struct StalledInstruction<'a> {
-    /// Where.
+    /// The procedure that it is in.
     pub context: &'a ProcedureContext<'a>,
-    /// Its block.
+    /// The index of its block.
     pub block: usize,
     /// Its index.
     pub i: usize,
-    /// Cycles per execution to be explained.
+    /// The cycles per execution that are to be explained.
     pub excess_cycles: f64,
     /// The part of its cycles that it takes at least, whatever the scale of frequencies is.
     pub certain_part: f64,
-    /// Of its operands, once an inquiry asked for them.
+    /// The producers of its operands, computed when first needed.
     producers: OnceCell<Vec<usize>>,
 }
 
 impl<'a> StalledInstruction<'a> {
-    /// Instruction `i`, which lost so many cycles per execution; this part of its cycles is certain.
+    /// Creates the description of instruction `i`. `excess_cycles` are lost per execution; `certain_part` is the part of
+    /// all its cycles that is certain.
     pub fn new(
         context: &'a ProcedureContext<'a>,
         i: usize,
@@ -32,12 +33,12 @@ impl<'a> StalledInstruction<'a> {
         StalledInstruction { context, block, i, excess_cycles, certain_part, producers: OnceCell::new() }
     }
 
-    /// The latest writers of its operands that can have run before it.
+    /// Returns the last writers of its operands that can have run before it.
     pub fn producers(&self) -> impl Iterator<Item = usize> + '_ {
         self.producers.get_or_init(|| producers::producers(self.context, self.i)).iter().copied()
     }
 
-    /// It is the first of its block.
+    /// Whether it is the first instruction of its block.
     pub fn is_head(&self) -> bool {
         self.i == self.context.cfg.blocks[self.block].start
     }

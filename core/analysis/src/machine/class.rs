@@ -74,7 +74,7 @@ pub struct Opcode {
 
 impl Opcode {
     /// Classifies an instruction.
-    pub fn of(arch: Arch, instruction: &Instruction) -> Opcode {
+    pub fn from_instruction(arch: Arch, instruction: &Instruction) -> Opcode {
         let class = match arch {
             Arch::X86_64 | Arch::X86 => class_x86::classify(instruction),
             Arch::Aarch64 => class_a64::classify(instruction),

@@ -256,7 +256,7 @@ impl MachineModel {
     pub fn verify(&self) -> Result<(), String> {
         let wrong = |what: String| Err(format!("{}: {what}", self.name));
         for figure in FIGURES {
-            if !self.source.of(figure).is_some_and(|key| self.sources.contains_key(key)) {
+            if !self.source.of_figure(figure).is_some_and(|key| self.sources.contains_key(key)) {
                 return wrong(format!("{figure} has no source"));
             }
         }
@@ -264,7 +264,7 @@ impl MachineModel {
             let source = cost.source.as_ref().unwrap_or(&self.source);
             let unsourced = ["latency", "unit", "busy"]
                 .iter()
-                .find(|figure| !source.of(figure).is_some_and(|key| self.sources.contains_key(key)));
+                .find(|figure| !source.of_figure(figure).is_some_and(|key| self.sources.contains_key(key)));
             if let Some(figure) = unsourced {
                 return wrong(format!("{class:?}: {figure} has no source"));
             }

@@ -20,7 +20,7 @@ pub enum Source {
 
 impl Source {
     /// The source of a figure; a dotted name falls back to what its first part says, then to `*`.
-    pub fn of(&self, figure: &str) -> Option<&str> {
+    pub fn of_figure(&self, figure: &str) -> Option<&str> {
         match self {
             Source::One(key) => Some(key),
             Source::Each(keys) => {
@@ -48,8 +48,8 @@ mod tests {
     fn the_closest_name_counts() {
         let source: Source =
             serde_json::from_str(r#"{"memory.l1_cycles": "a", "memory": "b", "*": "c"}"#).unwrap();
-        let of = |figure| source.of(figure).unwrap();
+        let of = |figure| source.of_figure(figure).unwrap();
         assert_eq!([of("memory.l1_cycles"), of("memory.l2_cycles"), of("skid")], ["a", "b", "c"]);
-        assert_eq!(Source::One("d".into()).of("skid"), Some("d"));
+        assert_eq!(Source::One("d".into()).of_figure("skid"), Some("d"));
     }
 }

@@ -66,10 +66,10 @@ pub struct StaticStall {
 
 impl Schedule {
     /// Schedules every block.
-    pub fn of(model: &MachineModel, arch: Arch, instructions: &[Instruction], cfg: &Cfg) -> Schedule {
+    pub fn new(model: &MachineModel, arch: Arch, instructions: &[Instruction], cfg: &Cfg) -> Schedule {
         let n = instructions.len();
         let mut schedule = Schedule {
-            opcodes: instructions.iter().map(|i| Opcode::of(arch, i)).collect(),
+            opcodes: instructions.iter().map(|i| Opcode::from_instruction(arch, i)).collect(),
             issue_cycles_min: vec![0.0; n],
             issue_cycles_floor: vec![0.0; n],
             slot_cycles: vec![1.0 / f64::from(model.issue_width); n],
@@ -82,7 +82,7 @@ impl Schedule {
             carried: Vec::new(),
         };
         if model.order == Order::InOrder {
-            schedule.risks = risk::of(model, instructions, &schedule.opcodes, cfg);
+            schedule.risks = risk::risks(model, instructions, &schedule.opcodes, cfg);
         }
         schedule.fuse_pairs(model, arch, instructions, cfg);
         for (block, range) in cfg.blocks.iter().enumerate() {

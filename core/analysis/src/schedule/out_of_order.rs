@@ -29,7 +29,7 @@ pub fn schedule_block(
     retire_in_groups(model, range.clone(), schedule);
     let front_end: f64 = range.clone().map(|i| schedule.slot_cycles[i]).sum();
     let ports = port_bound(model, range.clone(), repeats, schedule);
-    let chain = repeats.then(|| Chain::of(model, instructions, range, schedule));
+    let chain = repeats.then(|| Chain::new(model, instructions, range, schedule));
     match chain {
         Some(chain) if chain.cycles > front_end && chain.cycles >= ports.cycles => {
             chain.charge(chain.cycles - front_end, schedule);
@@ -133,7 +133,7 @@ struct Flow<'a> {
 
 impl Chain {
     /// Runs some iterations and looks at how much later each ends than the one before.
-    fn of(
+    fn new(
         model: &MachineModel,
         instructions: &[Instruction],
         range: Range<usize>,

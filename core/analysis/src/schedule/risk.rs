@@ -44,7 +44,12 @@ impl Risks {
 }
 
 /// The risks of each instruction.
-pub fn of(model: &MachineModel, instructions: &[Instruction], opcodes: &[Opcode], cfg: &Cfg) -> Vec<Risks> {
+pub fn risks(
+    model: &MachineModel,
+    instructions: &[Instruction],
+    opcodes: &[Opcode],
+    cfg: &Cfg,
+) -> Vec<Risks> {
     let left: Vec<RegisterSet> =
         cfg.blocks.iter().map(|b| awaited_after(&instructions[b.clone()], &opcodes[b.clone()])).collect();
     let mut risks = vec![Risks::default(); instructions.len()];

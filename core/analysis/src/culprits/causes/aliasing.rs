@@ -1,8 +1,8 @@
 //! 4K aliasing: a load looks as if it needed an older store, because the low twelve bits of their addresses agree.
 //!
-//! Suspected only where the operands prove it: same registers, unchanged between, a distance that is a multiple of 4,096
-//! bytes or so close to one that they would overlap. Machines compare partial addresses in store order only out of
-//! order.
+//! A store is a candidate only where the operands prove it: the same unchanged registers, and a distance that is a
+//! multiple of 4,096 bytes or close enough to one that the accesses would overlap. Only machines that are out of order
+//! compare partial addresses.
 
 use super::earlier_stores::{self, EarlierStore};
 use crate::{
@@ -12,12 +12,12 @@ use crate::{
 
 const ALIAS_BYTES: i64 = 4096;
 
-/// Adds the stores that look alike.
+/// Adds the stores whose addresses alias.
 pub fn candidates(stalled: &StalledInstruction, candidates: &mut Vec<Candidate>) {
     if stalled.context.is_in_order() {
         return;
     }
-    // The load is replayed once the store's whole address is known.
+    // The load is replayed when the store's whole address is known.
     let cycles_max = stalled.context.model.memory.last_level_cycles;
     for (_, stores) in earlier_stores::before_loads(stalled) {
         for elder in stores.iter().filter(|s| !s.overlaps() && alias(s)) {

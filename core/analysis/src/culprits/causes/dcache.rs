@@ -1,8 +1,9 @@
 //! Data cache: a load's line was further away than the first level (DCPI §6.3).
 //!
-//! Suspects are the instruction's own load (out of order, where the head waits for itself) and in order the loads that
-//! made its operands; a load also waits where others that miss keep all places for outstanding misses. Ruled out is a load whose line was touched a moment ago; bounded is one whose address advances by
-//! less than a line. The bound is the latency of memory times the part that can miss.
+//! Out of order the candidate is the instruction's own load; in order the loads that computed its operands, and for a
+//! load also earlier loads that occupy all places for outstanding misses. A load whose line was accessed a moment ago is
+//! ruled out; one whose address advances by less than a line is bounded. The bound is the latency of memory times the
+//! part of executions that can miss.
 
 use dwell_image::RegisterSet;
 
@@ -38,8 +39,8 @@ pub fn candidates(stalled: &StalledInstruction, candidates: &mut Vec<Candidate>)
     }
 }
 
-/// In order: for a load, those before it that may still be on their way, if they are so many that they keep all places for
-/// outstanding misses. Nobody has used what they load.
+/// Returns, in order and for a load, the earlier loads that may be outstanding, if they are enough to occupy all places
+/// for outstanding misses. No instruction has used their values yet.
 fn loads_ahead(stalled: &StalledInstruction) -> Vec<usize> {
     let StalledInstruction { context, block, i, .. } = *stalled;
     if !context.is_in_order() || !context.opcode(i).load {
@@ -58,7 +59,7 @@ fn loads_ahead(stalled: &StalledInstruction) -> Vec<usize> {
     if ahead.len() >= OUTSTANDING_MIN { ahead } else { Vec::new() }
 }
 
-/// The loads that the instruction may wait for.
+/// Returns the loads that the instruction may wait for.
 pub fn loads(stalled: &StalledInstruction) -> Vec<usize> {
     let context = stalled.context;
     let own = context.opcode(stalled.i);

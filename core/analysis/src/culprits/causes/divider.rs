@@ -1,5 +1,5 @@
-//! Divider, integer and floating: busy, or its result awaited (DCPI §6.3). How long it takes depends on the operands, and
-//! the model has the least.
+//! Divider, integer and floating-point: it was busy, or its result was not ready (DCPI §6.3). Its latency depends on the
+//! operands; the model has the least.
 
 use super::units::{self, Unit};
 use crate::{

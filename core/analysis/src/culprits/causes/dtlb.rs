@@ -1,9 +1,10 @@
-//! Data TLB: the page of a load or store had no translation at hand (DCPI §6.3).
+//! Data TLB: it did not hold the page of a load or store (DCPI §6.3).
 //!
-//! An address is translated before its access may go on, so the access itself waits, not who uses what it loads (in the
-//! paper's Figure 2 the stores carry the `D`). Out of order a load's close user is candidate too, as for the data cache.
-//! Ruled out and bounded by pages as lines are there; a page is missing less often than a line of it, so a load whose user
-//! does not wait is innocent, unless it walks from page to page and leaves most lines of each alone.
+//! An address is translated before its access continues, so the access itself waits and not the user of a loaded value
+//! (in the paper's Figure 2 the stores carry the `D`). Out of order the close user of a load is a candidate too, as for
+//! the data cache. The rules are those for lines, applied to pages. A page is missing less often than a line of it, so a
+//! load whose user does not wait is ruled out, unless its address advances so fast that it accesses only few lines of
+//! each page.
 
 use dwell_image::{MemoryOperand, Register};
 
@@ -34,7 +35,7 @@ pub fn candidates(stalled: &StalledInstruction, candidates: &mut Vec<Candidate>)
     }
 }
 
-/// Whether an access leaves a page with every few of its executions.
+/// Whether an access leaves a page after a few executions.
 fn strides_pages(context: &ProcedureContext, access: usize) -> bool {
     const ACCESSES_IN_PAGE: f64 = 4.0;
     let Some(id) = context.facts.loops.innermost(context.block_of(access)) else { return false };
@@ -45,7 +46,7 @@ fn strides_pages(context: &ProcedureContext, access: usize) -> bool {
     context.instructions[access].memory().any(is_long)
 }
 
-/// Whether a register advances in each iteration of a loop by a number that the loop does not say.
+/// Whether a register advances in each iteration of a loop by an unknown number.
 fn adds_up(context: &ProcedureContext, id: usize, register: Register) -> bool {
     let Some(Step::Defined(i)) = context.facts.loops.step(id, register) else { return false };
     let instruction = &context.instructions[i];

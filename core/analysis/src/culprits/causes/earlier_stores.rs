@@ -1,4 +1,4 @@
-//! Stores that a load may have to wait for: older ones, close before, to an address that differs by a constant.
+//! Earlier stores that a load may have to wait for: close before it, to an address that differs by a constant.
 //!
 //! Complexity: linear in the instructions looked back at, at most [`LOOK_BACK`].
 
@@ -15,32 +15,33 @@ use crate::{
     schedule::address_registers,
 };
 
-/// An older store of a load's block (or, where the block repeats, of its last iteration).
+/// An earlier store of a load's block; if the block repeats, also one of its last iteration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EarlierStore {
-    /// The store.
+    /// The index of the store.
     pub store: usize,
-    /// Where the load begins, in bytes after the store's first.
+    /// Where the load begins, in bytes after the beginning of the store.
     pub distance_bytes: i64,
-    /// How much each of them accesses.
+    /// Number of bytes that the store writes.
     pub store_bytes: i64,
-    /// As above.
+    /// Number of bytes that the load reads.
     pub load_bytes: i64,
 }
 
 impl EarlierStore {
-    /// They touch a byte in common.
+    /// Whether load and store have a byte in common.
     pub fn overlaps(&self) -> bool {
         -self.load_bytes < self.distance_bytes && self.distance_bytes < self.store_bytes
     }
 
-    /// All that is loaded was stored.
+    /// Whether all bytes that are loaded were stored.
     pub fn covers(&self) -> bool {
         0 <= self.distance_bytes && self.distance_bytes.saturating_add(self.load_bytes) <= self.store_bytes
     }
 }
 
-/// The loads that a stalled instruction waits for, with the older stores whose distance is known, the youngest first.
+/// Returns the loads that a stalled instruction waits for, each with the earlier stores at a known distance, the latest
+/// first.
 pub fn before_loads(stalled: &StalledInstruction) -> Vec<(usize, Vec<EarlierStore>)> {
     let loads = dcache::loads(stalled);
     loads.into_iter().map(|load| (load, of_load(stalled.context, load))).collect()
@@ -60,7 +61,7 @@ fn of_load(context: &ProcedureContext, load: usize) -> Vec<EarlierStore> {
     found
 }
 
-/// Whether the address registers stayed the same all the way.
+/// Adds the stores in `range`. Returns whether the address registers are unchanged throughout.
 fn look_back(
     context: &ProcedureContext,
     operand: &MemoryOperand,

@@ -1,23 +1,25 @@
-//! What the instruction cache and the instruction TLB have in common: an instruction stalls for neither if it lies in the
-//! line, or page, of all that can run right before it (DCPI §6.3).
+//! The rule that the instruction cache and the instruction TLB share: an instruction waits for neither if it is in the
+//! line, or page, of all code that can run right before it (DCPI §6.3).
 //!
-//! Output: the most part of executions that come new to a line or page. Complexity: linear in the block's predecessors.
+//! Output: an upper bound on the part of executions that enter a new line or page. Complexity: linear in the block's
+//! predecessors.
 //!
-//! In order the one that comes first out of a new line stalls. Out of order, with the skid undone, the samples of a fetch
-//! stall are on the instruction before the line (whose successor is missing) and on the line's first (docs/measured.md).
+//! In order the first instruction of a new line waits. Out of order, with the skid undone, the samples of a fetch stall
+//! are on the instruction before the line, whose successor is missing, and on the line's first instruction
+//! (docs/measured.md).
 
 use dwell_image::Instruction;
 
 use crate::culprits::{context::ProcedureContext, loops::Loop, stalled::StalledInstruction};
 
-/// The most part of executions in which a unit of `bytes` that was not just used is entered, given which loops stay at
-/// hand once they run.
+/// Returns an upper bound on the part of executions that enter a unit of `bytes` that was not just used. `is_kept` says
+/// whether all code of a loop stays cached while the loop runs.
 pub fn new_part(stalled: &StalledInstruction, bytes: u64, is_kept: fn(&Loop) -> bool) -> f64 {
     let crossing = crossing_part(stalled, bytes);
     if crossing > 0.0 { crossing.min(first_part(stalled.context, stalled.block, is_kept)) } else { 0.0 }
 }
 
-/// In a small loop that leaves for nobody else's code, only the executions right after it was entered.
+/// Returns the part of executions right after the innermost such loop was entered, if the loop runs no other code.
 fn first_part(context: &ProcedureContext, block: usize, is_kept: fn(&Loop) -> bool) -> f64 {
     let frequency = context.frequency(block);
     if frequency <= 0.0 {
@@ -28,12 +30,12 @@ fn first_part(context: &ProcedureContext, block: usize, is_kept: fn(&Loop) -> bo
     quiet.map(|l| l.entries / frequency).fold(1.0, f64::min)
 }
 
-/// The part of executions whose predecessor lies in another unit (out of order: or whose successor does).
+/// Returns the part of executions whose predecessor is in another unit, or out of order whose successor is.
 fn crossing_part(stalled: &StalledInstruction, bytes: u64) -> f64 {
     let StalledInstruction { context, block, i, .. } = *stalled;
     let comes_new = if !stalled.is_head() {
         let before = &context.instructions[i - 1];
-        // After a call or the kernel its return ran right before, in a line of its own.
+        // After a call or a return from the kernel, other code ran right before.
         let is_new = context.leaves(i - 1) || crosses(before, &context.instructions[i], bytes);
         f64::from(u8::from(is_new))
     } else {

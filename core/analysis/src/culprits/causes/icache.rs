@@ -1,4 +1,4 @@
-//! Instruction cache: the instruction's line was not at hand (DCPI §6.3: the rule of lines and predecessors).
+//! Instruction cache: the instruction's line was missing (DCPI §6.3: the rule of lines and predecessors).
 
 use super::fetch::new_part;
 use crate::{
@@ -6,8 +6,8 @@ use crate::{
     culprits::{candidate::Candidate, stalled::StalledInstruction},
 };
 
-/// As many lines stay in each set of the smallest first-level instruction cache that we know, twice over: a loop of
-/// 16 KiB in one piece, or of fewer lines that lie badly.
+/// Lines that stay in each set of the smallest first-level instruction cache that we know, with a margin of a factor of
+/// two: a contiguous loop of 16 KiB, or fewer lines that conflict.
 const LINES_IN_SET_KEPT: usize = 4;
 
 /// Adds the miss, if it was not ruled out.
@@ -19,7 +19,8 @@ pub fn candidates(stalled: &StalledInstruction, candidates: &mut Vec<Candidate>)
     candidates.push(Candidate { cause: Cause::ICacheMiss, cycles_max, culprit: None });
 }
 
-/// What lines of code cost at most where the procedure falls from one into the next, in order.
+/// Returns, in order, an upper bound on the cost of a line, measured where the procedure falls through from one line into
+/// the next.
 pub fn witnessed_cycles(stalled: &StalledInstruction) -> f64 {
     let StalledInstruction { context, block, .. } = *stalled;
     let around = context.facts.loops.around(block);

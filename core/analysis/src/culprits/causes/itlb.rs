@@ -1,5 +1,5 @@
-//! Instruction TLB: the instruction's page had no translation at hand. Innocent unless what ran right before lies in
-//! another page.
+//! Instruction TLB: it did not hold the instruction's page. It is ruled out unless the code right before is in another
+//! page.
 
 use super::{fetch::new_part, icache::witnessed_cycles};
 use crate::{
@@ -7,10 +7,10 @@ use crate::{
     culprits::{candidate::Candidate, stalled::StalledInstruction},
 };
 
-/// Pages of a loop that the smallest instruction TLB holds.
+/// Number of a loop's pages that the smallest instruction TLB holds.
 const PAGES_KEPT: usize = 8;
 
-/// Adds the miss, if it was not ruled out. A walk may itself miss the caches.
+/// Adds the miss, if it was not ruled out. A page walk may itself miss the caches.
 pub fn candidates(stalled: &StalledInstruction, candidates: &mut Vec<Candidate>) {
     let memory = &stalled.context.model.memory;
     let by_rules = new_part(stalled, memory.page_bytes, |l| l.pages <= PAGES_KEPT);

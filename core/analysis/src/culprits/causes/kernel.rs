@@ -1,8 +1,8 @@
-//! The kernel: system calls and traps of the program's own making, and page faults.
+//! The kernel: system calls, traps that the program causes, and page faults.
 //!
-//! A system instruction is always candidate, and in order what follows it. A page fault can happen at every access, takes
-//! longer than any miss, and is rare: it is suspected where something counted it there, or where the stall is longer than
-//! all other candidates can explain together.
+//! A system instruction is always a candidate, and in order the instruction after it. A page fault can happen at every
+//! access, takes longer than any miss, and is rare: it is a candidate where an event counted it, or where the stall is
+//! longer than all other candidates can explain together.
 
 use dwell_profile::Event;
 
@@ -17,9 +17,9 @@ use crate::{
     machine::OpcodeClass,
 };
 
-/// Entering the kernel takes at least as many times as long as the longest miss.
+/// Entering the kernel takes at least this many times as long as the longest miss.
 const TIMES_MIN: f64 = 2.0;
-/// Fewer samples in the kernel may be any instruction's that was interrupted.
+/// Fewer samples in the kernel may belong to any instruction that was interrupted.
 const SAMPLES_MIN: u64 = 3;
 
 /// Adds the system instruction, if there is one.
@@ -36,8 +36,8 @@ pub fn candidates(stalled: &StalledInstruction, candidates: &mut Vec<Candidate>)
     }
 }
 
-/// Time in the kernel that was sampled on behalf of instruction `i`: a page fault where it accesses memory, else a system
-/// call, or an interrupt. Samples of the time event, so that they compare with frequencies.
+/// Returns the time in the kernel that was sampled on behalf of instruction `i`: a page fault if it accesses memory,
+/// otherwise a system call or an interrupt. The samples are of the time event, so that they compare with frequencies.
 pub fn charged(context: &ProcedureContext, i: usize, frequency: Option<f64>) -> Option<KernelTime> {
     let (samples, _) = context.events.get(&Event::KERNEL_TIME)?;
     let count = samples.get(i).copied().filter(|&s| s >= SAMPLES_MIN)?;
@@ -49,7 +49,7 @@ pub fn charged(context: &ProcedureContext, i: usize, frequency: Option<f64>) -> 
     Some(KernelTime { cause, samples: count, cycles })
 }
 
-/// Adds page faults of the instruction's own accesses, given what the other candidates explain at most.
+/// Adds page faults of the instruction's own accesses. `explained_cycles` is what the other candidates explain at most.
 pub fn page_faults(stalled: &StalledInstruction, explained_cycles: f64, candidates: &mut Vec<Candidate>) {
     let StalledInstruction { context, i, excess_cycles, .. } = *stalled;
     let opcode = context.opcode(i);

@@ -1,4 +1,5 @@
-//! Integer multiplier: busy, or its result awaited (DCPI §6.3). Wide or high products take up to twice the least.
+//! Integer multiplier: it was busy, or its result was not ready (DCPI §6.3). Wide or high products take up to twice the
+//! least latency.
 
 use super::units::{self, Unit};
 use crate::{

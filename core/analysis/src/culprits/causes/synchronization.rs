@@ -1,7 +1,8 @@
-//! Synchronization: a barrier, a locked or atomic operation makes its processor wait until memory agrees.
+//! Synchronization: a barrier or an atomic operation makes the processor wait until memory is consistent.
 //!
-//! Only the instruction itself is candidate, and the one after it: in order it may not issue before, and out of order a
-//! barrier pushes some samples past its successor (measured: `mfence`, test-fixtures/kernels/x86-64/README.md).
+//! The candidates are the instruction itself and the one before it: in order the next instruction may not issue earlier,
+//! and out of order a barrier pushes some samples past its successor (measured: `mfence`,
+//! test-fixtures/kernels/x86-64/README.md).
 
 use crate::{
     Cause,
@@ -18,8 +19,8 @@ pub fn candidates(stalled: &StalledInstruction, candidates: &mut Vec<Candidate>)
     }
 }
 
-/// Whether an instruction orders memory: a barrier, an atomic operation, a store that releases (what it waits for is all
-/// older accesses).
+/// Whether an instruction orders memory: a barrier, an atomic operation, or a store with release semantics, which waits
+/// for all earlier accesses.
 fn synchronizes(context: &ProcedureContext, i: usize) -> bool {
     context.opcode(i).synchronizes() || context.instructions[i].mnemonic.starts_with("stlr")
 }

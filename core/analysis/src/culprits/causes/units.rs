@@ -1,4 +1,5 @@
-//! What the divider and the multiplier have in common: who may keep a unit busy, or have made an operand in it.
+//! The rule that the divider and the multiplier share: which operations may occupy the unit, or have computed an operand
+//! in it.
 //!
 //! Complexity: linear in the instructions looked back at, at most [`LOOK_BACK`] in each predecessor.
 
@@ -10,18 +11,18 @@ use crate::{
     machine::{Opcode, OpcodeClass},
 };
 
-/// Operations of one unit, and how much longer than the model's least one may take.
+/// A functional unit whose latency varies.
 pub struct Unit {
-    /// The cause that they are named by.
+    /// The cause that stands for it.
     pub cause: Cause,
-    /// Which operations.
+    /// Whether an operation uses the unit.
     pub uses: fn(Opcode) -> bool,
-    /// The longest over the least latency.
+    /// The ratio of the longest latency to the least, which is the model's.
     pub times: f64,
 }
 
-/// Adds the unit's operations that were not ruled out. What the model knows of them is no dynamic stall: in the block
-/// only what operands make longer is, and from another block what is left of it.
+/// Adds the unit's operations that were not ruled out. The modelled latency is no dynamic stall: within the block only
+/// what exceeds it counts, and of an operation in another block all that is left of it.
 pub fn candidates(stalled: &StalledInstruction, unit: &Unit, candidates: &mut Vec<Candidate>) {
     let StalledInstruction { context, i, .. } = *stalled;
     let mut add = |culprit: usize| {
@@ -48,8 +49,8 @@ pub fn candidates(stalled: &StalledInstruction, unit: &Unit, candidates: &mut Ve
     }
 }
 
-/// In order, the cycles during which a caller's or callee's last operation may still keep the unit: whoever needs it first
-/// waits.
+/// Returns, in order, the cycles during which an operation of a caller or callee may still occupy the unit. Only the
+/// first user of the unit waits for it.
 fn busy_from_elsewhere(stalled: &StalledInstruction, unit: &Unit) -> Option<f64> {
     let StalledInstruction { context, i, .. } = *stalled;
     let (from, part) = producers::since_elsewhere(context, i)?;
@@ -77,7 +78,7 @@ fn cycles_max(stalled: &StalledInstruction, unit: &Unit, culprit: usize) -> f64 
     if is_modelled { (unit.times - 1.0) * latency } else { unit.times * latency }
 }
 
-/// In order, the last operation before that uses the same unit.
+/// Returns, in order, the last operation before that uses the same unit.
 fn busy_since(stalled: &StalledInstruction, unit: &Unit) -> Option<usize> {
     let StalledInstruction { context, block, i, .. } = *stalled;
     let pool = |j: usize| context.model.cost(context.opcode(j).class).unit.as_deref();
@@ -90,7 +91,7 @@ fn busy_since(stalled: &StalledInstruction, unit: &Unit) -> Option<usize> {
     (start..i).rev().find(keeps).or_else(|| before_block(context, block).find(keeps))
 }
 
-/// The ends of the blocks that run right before, backwards.
+/// Returns the last instructions of the blocks that run right before, in reverse order.
 fn before_block<'a>(context: &'a ProcedureContext, block: usize) -> impl Iterator<Item = usize> + 'a {
     let ranges = context.predecessors(block).filter_map(|(_, range)| range);
     ranges.flat_map(|range| (range.start.max(range.end.saturating_sub(LOOK_BACK))..range.end).rev())

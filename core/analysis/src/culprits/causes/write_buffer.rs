@@ -1,7 +1,7 @@
-//! Write or store buffer: a store must wait until an older one has left (DCPI §6.3).
+//! Write or store buffer: a store waits until an earlier one has left it (DCPI §6.3).
 //!
-//! Only stores stall for it. In a loop the buffer is full only if draining its stores takes longer than all else the
-//! loop does: draining is bounded by the stores' own misses, so a loop whose stores stay in few lines is innocent.
+//! Only stores wait for it. In a loop the buffer is full only if draining the loop's stores takes longer than everything
+//! else in the loop. Draining is bounded by the stores' own misses, so a loop that stores to few lines is ruled out.
 
 use crate::{
     Cause,
@@ -28,7 +28,7 @@ pub fn candidates(stalled: &StalledInstruction, candidates: &mut Vec<Candidate>)
     candidates.push(Candidate { cause: Cause::WriteBuffer, cycles_max, culprit: Some(i) });
 }
 
-/// By how many cycles, per execution of `block`, draining a loop's stores can outlast the rest of the loop.
+/// Returns by how many cycles per execution of `block` the draining of a loop's stores can exceed the rest of the loop.
 fn loop_cycles_max(context: &ProcedureContext, id: usize, block: usize, excess_cycles: f64) -> Option<f64> {
     let one = context.facts.loops.get(id);
     let frequency = context.frequency(block);
@@ -40,7 +40,8 @@ fn loop_cycles_max(context: &ProcedureContext, id: usize, block: usize, excess_c
     Some((drain_cycles / frequency - rest).max(0.0))
 }
 
-/// Cycles (times frequency) that a loop's stores take to leave: a cycle each, and memory's latency for those that miss.
+/// Returns an upper bound on the cycles, times frequency, that a loop's stores take to drain: one cycle each, and the
+/// latency of memory for those that miss.
 fn drain_cycles_max(context: &ProcedureContext, id: usize) -> f64 {
     let of_block = |&block: &usize| {
         let stores = context.cfg.blocks[block].clone().filter(|&j| context.opcode(j).store);

@@ -1,42 +1,45 @@
-//! Electrical networks: potentials of a weighted graph's nodes, the step inside each Newton iteration of the flow fit.
+//! Solver of Laplacian systems: the potentials of an electrical network, the step inside each Newton iteration of the
+//! flow fit.
 //!
-//! Input: a graph once, then conductances and currents again and again. Output: potentials, the last node's being 0.
-//! Complexity: once the elimination's symbolic part, then linear in its fill-in, which is small for the graphs of
-//! programs; beyond a budget there is no network.
+//! Input: a graph once, then conductances and currents any number of times. Output: the potential of each node; the last
+//! node, the ground, is at 0. Complexity: the symbolic part of the elimination once, then linear in its fill-in, which is
+//! small for the graphs of programs. If it exceeds a budget, there is no solver.
 //!
-//! Gaussian elimination of a Laplacian by star–mesh transforms: removing a node joins its neighbours i and j by
-//! cᵢ·cⱼ/Σc. Nothing is ever subtracted from a conductance, so networks whose conductances differ by many orders of
-//! magnitude (a loop of a million rounds beside its entry) stay exact. Nodes go in the order of fewest neighbours.
+//! Gaussian elimination of a Laplacian is a sequence of star–mesh transforms: removing a node connects its neighbours i
+//! and j by cᵢ·cⱼ/Σc. Nothing is ever subtracted from a conductance, so that networks whose conductances differ by many
+//! orders of magnitude (a loop of a million rounds beside its entry) are solved accurately. Nodes are eliminated in the
+//! order of fewest neighbours.
 
 use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-/// Pairs of neighbours that elimination may join in all.
+/// Greatest number of pairs of neighbours that elimination may connect in all.
 const WORK_MAX: usize = 2_000_000;
 
 /// A graph, ready to be solved for any conductances.
-pub struct Network {
+pub struct Laplacian {
     nodes: usize,
-    /// Where each arc's conductance goes; `None` for an arc from a node to itself.
+    /// The slot of each arc's conductance; `None` for an arc from a node to itself.
     slot_of_arc: Vec<Option<usize>>,
     slots: usize,
     elimination: Vec<Step>,
-    /// Of each eliminated node in order: the neighbours left at that time, and the slot of the conductance to each.
+    /// For each eliminated node in order, its neighbours at that time, with the slot of the conductance to each.
     neighbours: Vec<(usize, usize)>,
-    /// For each pair of neighbours of each eliminated node, in order: the slot between them.
+    /// For each pair of neighbours of each eliminated node in order, the slot between them.
     pair_slots: Vec<usize>,
 }
 
 struct Step {
     node: usize,
-    /// Where its neighbours end; they begin where those of the step before end.
+    /// The end of its neighbours; they begin at the end of the step before.
     end: usize,
 }
 
-impl Network {
-    /// Orders the elimination; node `nodes - 1` is the ground. `None` if it would fill in too much.
-    pub fn new(nodes: usize, arcs: &[(usize, usize)]) -> Option<Network> {
+impl Laplacian {
+    /// Determines the order of elimination; node `nodes - 1` is the ground. Returns `None` if the fill-in exceeds the
+    /// budget.
+    pub fn new(nodes: usize, arcs: &[(usize, usize)]) -> Option<Laplacian> {
         let mut slots = FxHashMap::default();
         let mut adjacent: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); nodes];
         let slot_of_arc = arcs
@@ -49,7 +52,7 @@ impl Network {
                 })
             })
             .collect();
-        let mut network = Network {
+        let mut network = Laplacian {
             nodes,
             slot_of_arc,
             slots: 0,
@@ -92,9 +95,9 @@ impl Network {
         Some(())
     }
 
-    /// Potentials such that at each node but the ground the currents along arcs, conductance × difference of
-    /// potentials, add up to what is `injected`.
-    pub fn potentials(&self, conductances: &[f64], injected: &[f64]) -> Vec<f64> {
+    /// Returns potentials such that at each node except the ground the currents along arcs, conductance × difference of
+    /// potentials, add up to the `injected` current.
+    pub fn solve(&self, conductances: &[f64], injected: &[f64]) -> Vec<f64> {
         let mut conductance = vec![0.0; self.slots];
         for (slot, c) in self.slot_of_arc.iter().zip(conductances) {
             if let Some(slot) = slot {
@@ -140,8 +143,7 @@ fn slot_between(slots: &mut FxHashMap<(usize, usize), usize>, a: usize, b: usize
     *slots.entry((a.min(b), a.max(b))).or_insert(next)
 }
 
-/// Checks Kirchhoff's law at each node but the ground, whose potential is 0: as far as rounding goes that is part of what
-/// flows through the node.
+/// Checks Kirchhoff's law at each node except the ground, up to rounding relative to the current through the node.
 #[cfg(test)]
 fn verify_potentials(
     arcs: &[(usize, usize)],
@@ -177,8 +179,8 @@ mod tests {
         arcs.extend([(0, 2 * rungs), (2 * rungs - 1, 2 * rungs), (7, 7)]);
         let conductances: Vec<f64> = (0..arcs.len()).map(|a| 10f64.powi((a * 7 % 19) as i32 - 9)).collect();
         let injected: Vec<f64> = (0..=2 * rungs).map(|n| (n * 5 % 11) as f64 - 5.0).collect();
-        let network = Network::new(2 * rungs + 1, &arcs).unwrap();
-        let potential = network.potentials(&conductances, &injected);
+        let network = Laplacian::new(2 * rungs + 1, &arcs).unwrap();
+        let potential = network.solve(&conductances, &injected);
         assert_eq!(verify_potentials(&arcs, &conductances, &injected, &potential), Ok(()));
         let mut wrong = potential.clone();
         wrong[5] += 1.0;
@@ -190,8 +192,8 @@ mod tests {
         let arcs = [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (3, 3)];
         let conductances = [1.0, 1e-6, 1e9, 3.0, 1e3, 5.0];
         let injected = [1.0, -0.25, 0.5, 0.0];
-        let network = Network::new(4, &arcs).unwrap();
-        let potential = network.potentials(&conductances, &injected);
+        let network = Laplacian::new(4, &arcs).unwrap();
+        let potential = network.solve(&conductances, &injected);
         assert_eq!(verify_potentials(&arcs, &conductances, &injected, &potential), Ok(()));
     }
 }

@@ -1,14 +1,15 @@
-//! What a block takes as a rule, out of order.
+//! The cycles that a block typically takes, out of order.
 //!
 //! Input: the block, its opcodes, and the flow as far as it is known. Output: cycles of one execution. Complexity: linear
 //! in the block and the edges that enter it.
 //!
-//! The model's bounds are best cases that programs seldom come near: cycles over them spread by a factor of 2.6 (standard
-//! deviation of the logarithm 0.95, within procedures, weighted by samples), and not at random. What a block waits for adds
-//! up: the transfer of control into it, its loads, its divisions, and the part of its entries that were mispredicted. A sum
-//! of these, fitted to the blocks of the programs of role "tune" (callgrind's counts, Zen 4; logarithms, one scale for each
-//! procedure, Student's t), each program predicted from the others, leaves 0.84, and 0.77 with the peaks that
-//! [`out_of_order`](super::out_of_order) looks for, where the bounds leave 0.82 with them.
+//! The model's bounds are best cases that programs rarely come near: cycles over them spread by a factor of 2.6 (standard
+//! deviation of the logarithm 0.95, within procedures, weighted by samples), and not at random. The things that a block
+//! waits for add up: the transfer of control into it, its loads, its divisions, and the part of its entries that were
+//! mispredicted. A sum of these was fitted to the blocks of the programs of role "tune" (callgrind's counts, Zen 4;
+//! logarithms, one scale for each procedure, Student's t), each program predicted from the others. It leaves a deviation
+//! of 0.84, and 0.77 with the peaks that [`out_of_order`](super::out_of_order) looks for, where the bounds leave 0.82
+//! with them.
 
 use super::{Evidence, likely_flow::Flow};
 use crate::{
@@ -16,18 +17,18 @@ use crate::{
     machine::OpcodeClass,
 };
 
-/// Entering a block: half of all transfers leave the rest of a line unused.
+/// Cycles of entering a block: half of all transfers leave the rest of a line unused.
 const ENTRY_CYCLES: f64 = 1.06;
-/// Of the front end's bound: programs rarely fill more than half of it.
+/// Factor of the front end's bound: programs rarely use more than half of it.
 pub const FRONT_END_TIMES: f64 = 2.0;
 const LOAD_CYCLES: f64 = 0.94;
 const DIVIDE_CYCLES: f64 = 12.8;
 const FLOATING_CYCLES: f64 = 1.14;
-/// An entry by a branch's rarer direction, were it always mispredicted. Less than a miss costs: much is predicted.
+/// Cycles of an entry by a branch's rarer direction. This is less than a misprediction costs, because many are predicted.
 const RARER_CYCLES: f64 = 4.2;
 
-/// Cycles that one execution of `block` takes as a rule; entries count as predicted where no `flow` is known yet.
-pub fn cycles(evidence: &Evidence, block: usize, flow: Option<&Flow>) -> f64 {
+/// Returns the cycles that one execution of `block` typically takes. Without a `flow`, entries count as predicted.
+pub fn typical_cycles(evidence: &Evidence, block: usize, flow: Option<&Flow>) -> f64 {
     let schedule = evidence.schedule;
     let of_instruction = |i: usize| {
         let opcode = schedule.opcodes[i];
@@ -46,8 +47,8 @@ pub fn cycles(evidence: &Evidence, block: usize, flow: Option<&Flow>) -> f64 {
     cycles
 }
 
-/// Checks that a block takes no less than an entry and what its instructions take in the front end, and no more than if
-/// each of them loaded and divided and every other entry were mispredicted.
+/// Checks that a block takes at least the cycles of an entry and of its instructions in the front end, and at most those
+/// if each instruction loaded and divided and every other entry were mispredicted.
 fn verify_cycles(evidence: &Evidence, block: usize, cycles: f64) -> Result<(), String> {
     let range = evidence.cfg.blocks[block].clone();
     let front_end: f64 = range.clone().map(|i| evidence.schedule.slot_cycles[i]).sum();
@@ -58,8 +59,8 @@ fn verify_cycles(evidence: &Evidence, block: usize, cycles: f64) -> Result<(), S
     if is_within { Ok(()) } else { Err(format!("block {block}: {cycles} cycles, not {least} to {most}")) }
 }
 
-/// How rare, on average over its entries, the rarer direction of the branch is that they came by; 0 where they came by
-/// no branch. No predictor does worse than that.
+/// Returns, averaged over the block's entries by branches, the part of the rarer direction of the branch; 0 where no
+/// entry is by a branch. No predictor does worse than that.
 fn rarer_part(evidence: &Evidence, block: usize, flow: &Flow) -> f64 {
     let cfg = evidence.cfg;
     let is_chosen = |e: &CfgEdge| matches!(e.kind, EdgeKind::Taken | EdgeKind::NotTaken);
