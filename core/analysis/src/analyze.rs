@@ -1,4 +1,4 @@
-//! The analysis of one procedure, from samples to culprits: the one place that knows the order of the steps.
+//! The analysis of one procedure, from samples to culprits. Only this file knows the order of the steps.
 
 use dwell_profile::Event;
 
@@ -16,8 +16,9 @@ use crate::{
     schedule::{Schedule, StaticStall},
 };
 
-/// The shortest stall worth a bubble, in cycles, and in standard errors of its samples. In order a small stall is real;
-/// out of order the best case of a block is only a bound, and its parts are spread at a guess.
+/// Returns the shortest dynamic stall that is explained, in cycles and in standard errors of its samples. In order a
+/// small stall is real; out of order the best case of a block is only a bound, whose distribution over instructions is a
+/// guess.
 fn stall_min(order: Order) -> (f64, f64) {
     match order {
         Order::InOrder => (0.05, 1.0),
@@ -25,17 +26,18 @@ fn stall_min(order: Order) -> (f64, f64) {
     }
 }
 
-/// Frequency, CPI, stalls and culprits of one procedure (DCPI §6). Every procedure yields an answer; where little can be
-/// said, its notes say so. Slices of counts that are shorter than the instructions count as zero beyond their end.
+/// Computes frequency, CPI, stalls and culprits of one procedure (DCPI §6). Every procedure has a result; where little is
+/// known, its notes say so. Slices of counts that are shorter than the instructions count as zero beyond their end.
 ///
-/// Out of order the CPI of an instruction is the time that it was the oldest to retire, the skid of samples undone (see
-/// [`InstructionCost::head_samples`]): a load that misses has its own cycles, not those of the instruction after it.
+/// Out of order the CPI of an instruction is the time during which it was the oldest to retire, with the skid of samples
+/// undone (see [`InstructionCost::head_samples`]): a load that misses has its own cycles, not those of the instruction
+/// after it.
 pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysis {
     analyze_keeping(input, model, &mut None)
 }
 
-/// The same where a procedure is analysed again with another outer scale: its frequencies, which are most of the work, are taken from
-/// `kept` where they are there, and put there where not.
+/// Analyses a procedure again with another outer scale. Its frequencies, which are most of the work, are taken from
+/// `kept` if they are there, and stored there otherwise.
 pub fn analyze_keeping(
     input: &ProcedureInput,
     model: &MachineModel,
@@ -74,7 +76,7 @@ pub fn analyze_keeping(
             is_anchored,
         })
     };
-    // Nobody asked how sure each of them is where the scale was not known.
+    // Deviations are not computed while the scale is unknown.
     let kept = match kept {
         Some(kept) if !is_anchored || !kept.deviations.is_empty() => kept,
         _ => kept.insert(estimate()),
@@ -102,11 +104,11 @@ pub fn analyze_keeping(
     analysis
 }
 
-/// Samples of retired instructions count where their period can be compared with that of the time samples.
+/// Returns the samples of retired instructions, if their period can be compared with that of the time samples.
 fn retired<'a>(input: &ProcedureInput<'a>) -> Option<Retired<'a>> {
     let (samples, period) = input.event_samples.get(&Event::INSTRUCTIONS)?;
     let frequency = *period as f64 / input.period_cycles.filter(|p| *p > 0.0)?;
-    // A period of nothing would make every sample stand for nothing.
+    // With a period of 0 every sample would stand for nothing.
     let is_sound = frequency > 1e-150 && frequency < 1e150 && samples.iter().any(|&s| s > 0);
     is_sound.then_some(Retired { samples, frequency })
 }
@@ -159,7 +161,7 @@ fn assemble(
     }
 }
 
-/// The part of a block's executions that directly follow another one of it.
+/// Returns the part of a block's executions that directly follow another execution of it.
 fn repeated_part(cfg: &Cfg, estimates: &Estimates, block: usize) -> f64 {
     let frequency = estimates.blocks[block].map_or(0.0, |e| e.frequency);
     let own = cfg.successors[block].iter().filter(|&&e| cfg.edges[e].to == block);
@@ -167,14 +169,14 @@ fn repeated_part(cfg: &Cfg, estimates: &Estimates, block: usize) -> f64 {
     if frequency > 0.0 { repeated / frequency } else { 0.0 }
 }
 
-/// Whether samples tell a block's cycles. Up to three may be missed by chance (with 95% confidence), so a block without
-/// any is known to be fast only where three would be less than a cycle for each execution.
+/// Whether samples determine a block's cycles. Up to three samples may be missing by chance (with 95% confidence), so a
+/// block without any is known to be fast only where three would be less than a cycle per execution.
 fn tells_cycles(head_samples: f64, frequency: f64) -> bool {
     const MISSED_MAX: f64 = 3.0;
     frequency > 0.0 && (head_samples > 0.0 || frequency >= MISSED_MAX)
 }
 
-/// Edges between blocks; those of the virtual entry and exit stay inside.
+/// Returns the edges between blocks; those of the virtual entry and exit are left out.
 fn inner_edges(cfg: &Cfg, estimates: &Estimates) -> Vec<Edge> {
     let is_inner = |e: &crate::cfg::CfgEdge| e.from < cfg.blocks.len() && e.to < cfg.blocks.len();
     let edges = cfg.edges.iter().zip(&estimates.edges).filter(|(e, _)| is_inner(e));
@@ -214,7 +216,7 @@ fn instruction_cost(
         frequency,
         frequency_interval,
         confidence: certainty.confidence(block, estimate),
-        // Below that it issued or retired together with its predecessor (DCPI Figure 2, "dual issue").
+        // With fewer cycles it issued or retired together with its predecessor (DCPI Figure 2, "dual issue").
         cpi: cpi.filter(|&cpi| cpi >= certainty.bounds.slot),
         cpi_interval,
         issue_cycles_min: context.schedule.issue_cycles_min[i],
@@ -226,24 +228,24 @@ fn instruction_cost(
     }
 }
 
-/// Cycles fewer than the model's best case, where that is no error of sampling: latencies that overlapped a dynamic stall
-/// before, or a model that is too slow. Out of order a block's bound is spread at a guess, so that a single instruction
-/// gains nothing.
+/// Returns the cycles by which an instruction was faster than the model's best case, if that is no sampling error:
+/// latencies that overlapped an earlier dynamic stall, or a model that is too slow. It is 0 out of order, where the
+/// distribution of a block's bound over instructions is a guess.
 fn gain_cycles(context: &ProcedureContext, i: usize, frequency: f64) -> f64 {
     const CYCLES_MIN: f64 = 0.25;
     const ERRORS_MIN: f64 = 3.0;
     if context.model.order == Order::OutOfOrder || frequency <= 0.0 {
         return 0.0;
     }
-    // What predecessors leave behind is hidden by any stall on the way.
+    // The latencies that predecessors leave behind are hidden by any stall on the way.
     let expected = context.schedule.issue_cycles_min[i];
     let gain = expected - context.estimates.head_samples[i] / frequency;
     let error = (expected * frequency).max(1.0).sqrt() / frequency;
     if gain >= CYCLES_MIN && gain >= ERRORS_MIN * error { gain } else { 0.0 }
 }
 
-/// What the model says an execution takes. In order M holds the block's static stalls already, and predecessors' come on
-/// top.
+/// Returns the cycles that the model expects of one execution. In order M includes the block's own static stalls; those
+/// of predecessors are added.
 fn expected_cycles(context: &ProcedureContext, i: usize) -> f64 {
     let left_behind: f64 = left_behind(context, i).iter().map(|s| s.cycles).sum();
     match context.model.order {
@@ -270,13 +272,13 @@ fn static_stalls(context: &ProcedureContext, i: usize) -> Vec<Stall> {
         .collect()
 }
 
-/// A frequency near zero must not make an infinite CPI.
+/// Limits a CPI, which a frequency near zero could make infinite.
 fn finite(x: f64) -> f64 {
     x.min(f64::MAX)
 }
 
-/// Checks an answer: blocks tile the procedure, edges join blocks, figures are finite and not negative, each range of a
-/// stall is one, and the dynamic ones of an instruction can explain its excess.
+/// Checks a result: blocks cover the procedure, edges join blocks, figures are finite and not negative, and the range of
+/// each stall ascends.
 pub fn verify_analysis(analysis: &ProcedureAnalysis, instructions: usize) -> Result<(), String> {
     let tiled = analysis.blocks.iter().try_fold(0, |at, b| {
         (b.instructions.start == at && !b.instructions.is_empty()).then_some(b.instructions.end)

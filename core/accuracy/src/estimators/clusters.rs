@@ -1,5 +1,5 @@
-//! The paper's own estimator as the reference: clusters of issue points' ratios in each equivalence class, then local
-//! propagation (DCPI §6.1.3–6.1.4), on whatever machine. Near-linear.
+//! The paper's estimator as the reference, for any machine: clusters of the ratios of issue points in each equivalence
+//! class, then local propagation (DCPI §6.1.3–6.1.4). Complexity: near-linear.
 
 use dwell_analysis::{
     equivalence::Equivalence,
@@ -10,7 +10,7 @@ use dwell_analysis::{
 use super::Estimates;
 use crate::program::{Evidence, Procedure};
 
-/// Executions of one procedure.
+/// Estimates the executions of one procedure.
 pub fn estimate(evidence: &Evidence, procedure: &Procedure, period_cycles: f64) -> Estimates {
     let cfg = &procedure.cfg;
     let equivalence = Equivalence::new(cfg);
