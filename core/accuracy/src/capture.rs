@@ -1,7 +1,7 @@
-//! A capture: one program's samples and what truly happened, as a folder of tables.
+//! A capture: the samples of one program and the truth about it, as a folder of tables.
 //!
-//! Enters: a folder (its format is in `FORMAT.md` beside this crate's manifest). Leaves: plain tables, or one error that
-//! names the file, the line and what is wrong with it. Linear in the bytes.
+//! Enters: a folder (`FORMAT.md` beside this crate's manifest describes its format). Leaves: plain tables, or one error
+//! that names the file, the line and the problem. Linear in the bytes.
 
 use std::{
     collections::BTreeMap,
@@ -16,27 +16,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::truth::{self, TrueCause};
 
-/// An address as the image's own headers say it.
+/// An address as in the headers of its image.
 pub type Address = u64;
 
-/// Stands for all places in other images, in path bursts.
+/// Stands for all addresses in other images, in path bursts.
 pub const ELSEWHERE: Address = u64::MAX;
 
-/// One program, sampled, with its truth.
+/// One program: its samples and the truth.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    /// The folder it came from.
+    /// The folder that it was read from.
     pub folder: PathBuf,
-    /// The group of captures it belongs to: the folder's name above (`inorder-aarch64`, …).
+    /// The set of captures that it belongs to: the name of the folder above (`inorder-aarch64`, …).
     pub set: String,
     /// What was run, how, and in which unit it was sampled.
     pub meta: Meta,
-    /// Time samples as they landed.
+    /// Time samples by address, as they landed.
     pub samples: BTreeMap<Address, u64>,
-    /// Directions seen of conditional branches: taken, not taken.
+    /// Observed directions of conditional branches by address: taken, not taken.
     pub directions: BTreeMap<Address, (u64, u64)>,
-    /// Where samples before conditional branches went, by the sample's address: taken, not taken. Of all samples: which of
-    /// them registers would have told is for the reader to ask.
+    /// Directions of the branch after a sample, by the sample's address: taken, not taken. All samples are included; the
+    /// reader determines which of them registers could have decided.
     pub ahead: BTreeMap<Address, (u64, u64)>,
     /// Truth: executions of each instruction that was executed.
     pub executions: FxHashMap<Address, u64>,
@@ -44,32 +44,32 @@ pub struct Capture {
     pub edges: FxHashMap<(Address, Address), u64>,
     /// Truth, simulated cores only: cycles at the head of the queue, by cause.
     pub stalls: Option<Vec<TrueStall>>,
-    /// Kernels: what must be said of some instructions, and what must not.
+    /// Kernels only: what the analysis must say of some instructions, and what it must not.
     pub expected: Vec<Expectation>,
-    /// Samples of other events, by name.
+    /// Samples of other events, by the event's name.
     pub events: BTreeMap<String, EventSamples>,
     /// Path bursts.
     pub bursts: Vec<Burst>,
-    /// Counted windows: executions of the places that each watched, those of other images included.
+    /// Counted windows: executions of the places that each counted, including those of other images.
     pub windows: Vec<Vec<(Address, u64)>>,
-    /// Blocks that llvm-mca measured, by their first instruction.
+    /// Blocks that llvm-mca measured, by the address of their first instruction.
     pub mca: Option<BTreeMap<Address, McaBlock>>,
 }
 
-/// `meta.json`.
+/// The contents of `meta.json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Meta {
     /// The program's name.
     pub name: String,
-    /// What it was written in.
+    /// The language that it was written in.
     pub language: String,
-    /// Package, version and command.
+    /// Its package, version and command.
     pub source: String,
-    /// Whether settings may be chosen on it.
+    /// The role, which says whether settings may be chosen on it.
     pub role: Role,
-    /// The model of the machine that it ran on.
+    /// The name of the model of the machine that it ran on.
     pub machine: String,
-    /// `cycles` or `cpu-clock`.
+    /// The event that measures time: `cycles` or `cpu-clock`.
     pub event: String,
     /// The unit of `period`.
     pub unit: Unit,
@@ -78,30 +78,30 @@ pub struct Meta {
     /// The clock measured beside the samples.
     #[serde(default)]
     pub clock_ghz: Option<f64>,
-    /// Time samples in all, other images' included.
+    /// Number of time samples in all, including those of other images.
     pub samples: u64,
-    /// How many runs were sampled, each of which did what the truth counts.
+    /// Number of runs that were sampled, each of which did what the truth counts.
     #[serde(default)]
     pub runs: Option<u64>,
 }
 
-/// What a capture may be used for.
+/// The use of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Settings are chosen on it.
     Tune,
-    /// It judges.
+    /// The analysis is judged by it.
     Judge,
-    /// One stall's cause, in isolation.
+    /// It shows the cause of one stall in isolation.
     Kernel,
 }
 
-/// A period's unit.
+/// The unit of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// Cycles.
+    /// Cycles of the processor.
     Cycles,
     /// Nanoseconds.
     Ns,
@@ -110,62 +110,62 @@ pub enum Unit {
 /// Cycles that an instruction truly waited at the head of the queue for one reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrueStall {
-    /// The instruction that waited.
+    /// The address of the instruction that waited.
     pub address: Address,
-    /// Why.
+    /// The cause.
     pub cause: TrueCause,
-    /// Who is to blame, if an instruction is.
+    /// The address of the instruction that caused it, if one did.
     pub culprit: Option<Address>,
-    /// For how long, over the whole run.
+    /// Number of cycles over the whole run.
     pub cycles: f64,
-    /// Of a data miss: where the data came from.
+    /// For a data miss, the level that the data came from.
     pub level: Option<Level>,
 }
 
 /// What a kernel's comment says of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expectation {
-    /// The instruction.
+    /// The instruction's address.
     pub address: Address,
-    /// Why it waits, or what it does not wait for.
+    /// The cause that the comment is about.
     pub cause: Cause,
-    /// Which of both.
+    /// What the analysis is expected to say of it.
     pub verdict: Expected,
 }
 
-/// What is to be said of a cause.
+/// What the analysis is expected to say of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// That it stalls the instruction, and that the one at this address is to blame.
+    /// It stalls the instruction, and the instruction at this address causes it.
     Culprit(Address),
-    /// That the kernel was entered for it.
+    /// The kernel was entered because of it.
     Kernel,
-    /// Nothing: the machine knows no such stall.
+    /// It stalls nothing: the machine has no such stall.
     Never,
 }
 
 /// Samples of an event that does not measure time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventSamples {
-    /// Average number of occurrences between two of them.
+    /// Average number of occurrences between two samples.
     pub period: u64,
-    /// By address.
+    /// Number of samples by address.
     pub counts: BTreeMap<Address, u64>,
 }
 
-/// A stretch of single-stepped execution.
+/// A path burst: a part of the execution that was followed instruction by instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Burst {
-    /// Its first and last instruction.
+    /// The addresses of its first and last instruction.
     pub span: (Address, Address),
     /// How often control went from one instruction to another within it.
     pub transfers: Vec<(Address, Address, u64)>,
 }
 
-/// What llvm-mca says of a block.
+/// The figures of llvm-mca for a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct McaBlock {
-    /// Its instructions.
+    /// Number of its instructions.
     pub instructions: u64,
     /// Cycles of an execution.
     pub cycles: f64,
@@ -177,33 +177,33 @@ pub enum CaptureError {
     /// A file is missing or unreadable.
     #[error("{}: {error}", path.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the file system.
         error: std::io::Error,
     },
-    /// `meta.json` is not what it should be.
+    /// `meta.json` has the wrong form.
     #[error("{}: {error}", path.display())]
     Meta {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Where and why.
+        /// The position and the problem.
         error: serde_json::Error,
     },
-    /// A line of a table is not what it should be.
+    /// A line of a table has the wrong form.
     #[error("{}:{line}: {problem}", path.display())]
     Line {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
 
-/// Folders below `root`, at most two levels deep, that hold a `meta.json`, sorted. Those whose names end in `.making`
-/// are being written.
+/// Returns the folders below `root`, at most two levels deep, that contain a `meta.json`, sorted. Folders whose names end
+/// in `.making` are being written and left out.
 pub fn find(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let is_capture = |p: &PathBuf| p.join("meta.json").is_file();
     let mut found = vec![];
@@ -252,18 +252,18 @@ impl Capture {
         })
     }
 
-    /// The program's file.
+    /// Returns the path of the program's file.
     pub fn program(&self) -> PathBuf {
         self.folder.join("program")
     }
 
-    /// Whether executions can be told as they are: the period is known in cycles, and what was sampled is what was
-    /// counted, so and so many times. A simulator counts while it samples.
+    /// Whether executions can be compared without a scale: the period is known in cycles, and the number of sampled runs
+    /// of what was counted is known. A simulator counts while it samples.
     pub fn is_absolute(&self) -> bool {
         self.period_cycles().is_some() && (self.meta.unit == Unit::Cycles || self.meta.runs.is_some())
     }
 
-    /// Average cycles between two time samples; `None` where the clock is unknown.
+    /// Returns the average cycles between two time samples; `None` if the clock is unknown.
     pub fn period_cycles(&self) -> Option<f64> {
         match self.meta.unit {
             Unit::Cycles => Some(self.meta.period),
@@ -272,7 +272,7 @@ impl Capture {
     }
 }
 
-/// The set and `meta.json` of the capture in `folder`.
+/// Returns the set and `meta.json` of the capture in `folder`.
 pub fn identify(folder: &Path) -> Result<(String, Meta), CaptureError> {
     let set = folder.canonicalize().ok().and_then(|f| Some(f.parent()?.file_name()?.to_owned()));
     let set = set.map_or_else(String::new, |s| s.to_string_lossy().into_owned());
@@ -342,7 +342,7 @@ fn events(folder: &Path) -> Result<BTreeMap<String, EventSamples>, CaptureError>
     Ok(events)
 }
 
-/// A row with count 0 opens a burst and tells its first and last instruction.
+/// A row with count 0 begins a burst and contains the addresses of its first and last instruction.
 fn bursts(folder: &Path) -> Result<Vec<Burst>, CaptureError> {
     let Some(table) = Table::read_if_there(&folder.join("bursts.tsv"))? else { return Ok(Vec::new()) };
     let mut bursts: BTreeMap<u64, Burst> = BTreeMap::new();
@@ -371,7 +371,7 @@ fn mca(folder: &Path) -> Result<Option<BTreeMap<Address, McaBlock>>, CaptureErro
     Ok(Some(table.rows(row)?.into_iter().collect()))
 }
 
-/// No counter of a real run gets there, and a million of them add up.
+/// Greatest count. No counter of a real run reaches it, and a million of them can be added.
 const NUMBER_MAX: u64 = 1 << 43;
 
 /// A file of lines with fields between tabs.
@@ -391,7 +391,7 @@ impl Table {
         if path.exists() { Table::read(path).map(Some) } else { Ok(None) }
     }
 
-    /// Every line parsed; a field too many is as wrong as one too few.
+    /// Parses every line. Too many fields are as wrong as too few.
     fn rows<T>(&self, parse: impl Fn(&mut Row) -> Result<T, String>) -> Result<Vec<T>, CaptureError> {
         let lines = self.text.lines().enumerate().filter(|(_, l)| !l.is_empty() && !l.starts_with('#'));
         lines
@@ -423,7 +423,7 @@ impl Table {
     }
 }
 
-/// A line's fields.
+/// The fields of a line.
 struct Row<'a>(std::str::Split<'a, char>);
 
 impl<'a> Row<'a> {
@@ -435,14 +435,14 @@ impl<'a> Row<'a> {
         hex(self.field()?)
     }
 
-    /// A whole number that sums of many fit beside.
+    /// Parses a whole number up to [`NUMBER_MAX`], so that many can be added.
     fn number(&mut self) -> Result<u64, String> {
         let text = self.field()?;
         let number: u64 = text.parse().map_err(|_| format!("\"{text}\" is no whole number"))?;
         if number <= NUMBER_MAX { Ok(number) } else { Err(format!("\"{text}\" is too large")) }
     }
 
-    /// A finite amount that is not negative.
+    /// Parses a finite amount that is not negative.
     fn amount(&mut self) -> Result<f64, String> {
         let text = self.field()?;
         let amount: Option<f64> = text.parse().ok();

@@ -1,9 +1,9 @@
-//! Are the right ones blamed? The analysis' dynamic stalls against a simulator's (DCPI §6.3, which could only correlate
-//! with event samples).
+//! Judges causes and culprits: the dynamic stalls of the analysis against a simulator's (DCPI §6.3, which could only
+//! correlate with event samples).
 //!
-//! Input: an analysis of each procedure, its true cycles at the head of the queue by cause and culprit. Output: scores
-//! weighted by truly stalled cycles. Instructions with fewer than [`SAMPLES_MIN`] time samples are left out, truth and
-//! all, for every score alike; the share of stalled cycles that this drops is told. Linear.
+//! Input: an analysis of each procedure, and its true cycles at the head of the queue by cause and culprit. Output:
+//! scores weighted by truly stalled cycles. Instructions with fewer than [`SAMPLES_MIN`] time samples are left out of
+//! every score, with their truth; the share of stalled cycles that this excludes is reported. Linear.
 
 use std::collections::BTreeMap;
 
@@ -18,74 +18,75 @@ use crate::{
 
 /// Instructions with fewer time samples are left out.
 pub const SAMPLES_MIN: u64 = 10;
-/// A range contains the truth if it does when widened by this part of the truth …
+/// A range contains the truth if it does after it was widened by this part of the truth.
 const RANGE_PART: f64 = 0.10;
-/// … or by these cycles per execution, below which the analysis reports no stall.
+/// A range contains the truth if it does after it was widened by this number of cycles per execution, below which the
+/// analysis reports no stall.
 const RANGE_CYCLES: f64 = 0.25;
 
-/// Sums of one program, in truly stalled cycles unless said otherwise.
+/// Sums of one program, in truly stalled cycles unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Scores {
-    /// Dynamically stalled cycles that are judged …
+    /// Dynamically stalled cycles of the judged instructions.
     pub stalled: f64,
-    /// … and those of instructions with too few samples.
+    /// Dynamically stalled cycles of instructions with too few samples.
     pub left_out: f64,
-    /// The true cause is among those listed.
+    /// Cycles whose true cause is listed.
     pub cause_listed: f64,
-    /// It is, with the true culprit.
+    /// Cycles whose true cause is listed with the true culprit.
     pub culprit_listed: f64,
-    /// Its range contains the true cycles.
+    /// Cycles whose true cause is listed with a range that contains the truth.
     pub range_right: f64,
     /// Stalled cycles times the number of causes listed for their instruction.
     pub causes_times: f64,
     /// Stalled cycles times the number of (cause, culprit) pairs listed.
     pub suspects_times: f64,
-    /// Data misses that are listed with their culprit, and of which the truth tells the level …
+    /// Cycles of data misses that are listed with their culprit, if the truth has their level.
     pub leveled: f64,
-    /// … those where it is among the levels listed …
+    /// The part of these cycles whose true level is among the levels listed.
     pub level_listed: f64,
-    /// … and the number of levels listed for it, times those cycles.
+    /// These cycles times the number of levels listed.
     pub levels_times: f64,
-    /// At instructions for which no dynamic stall is reported.
+    /// Cycles at instructions for which no dynamic stall is reported.
     pub unreported: f64,
     /// Cycles that the analysis calls unexplained, as it measures them.
     pub unexplained: f64,
     /// All cycles of the judged instructions, stalled or not.
     pub cycles: f64,
-    /// By true cause.
+    /// Sums by true cause.
     pub causes: BTreeMap<String, CauseScores>,
-    /// One for each procedure and cause, as in Figure 10.
+    /// One item for each procedure and cause, as in Figure 10.
     #[serde(skip)]
     pub attributed: Vec<Attributed>,
 }
 
-/// Sums of one cause.
+/// Sums of one cause, in cycles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CauseScores {
     /// Cycles truly stalled by it.
     pub stalled: f64,
-    /// Of them, those where it is listed …
+    /// Cycles for which it is listed.
     pub cause_listed: f64,
-    /// … with the true culprit …
+    /// Cycles for which it is listed with the true culprit.
     pub culprit_listed: f64,
-    /// … and those whose range contains the truth.
+    /// Cycles for which it is listed with a range that contains the truth.
     pub range_right: f64,
 }
 
-/// What a procedure truly lost to a cause, and what the analysis says of it. Cycles.
+/// The true cycles that a procedure lost to a cause, and the range that the analysis attributes to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attributed {
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// Truly.
+    /// The true cycles.
     pub truth: f64,
-    /// At least.
+    /// The lower bound of the analysis, in cycles.
     pub low: f64,
-    /// At most.
+    /// The upper bound of the analysis, in cycles.
     pub high: f64,
 }
 
-/// Scores of one program; `None` where no simulator told the truth.
+/// Computes the scores of one program; `None` if no simulator provided the truth.
 pub fn score(program: &Program, analyses: &[ProcedureAnalysis]) -> Option<Scores> {
     let mut scores = Scores::default();
     let period = program.evidence.period_cycles.unwrap_or(1.0);
@@ -118,7 +119,7 @@ pub fn score(program: &Program, analyses: &[ProcedureAnalysis]) -> Option<Scores
     Some(scores)
 }
 
-/// Truth, least and most by cause.
+/// The true cycles and the bounds of the analysis, by cause.
 #[derive(Default)]
 struct Attribution(BTreeMap<Cause, [f64; 3]>);
 
@@ -198,8 +199,9 @@ fn instruction(
     }
 }
 
-/// Whether an instruction's analysis says what a kernel's comment does. A divider that is busy as the text alone tells may be called
-/// a unit, and a culprit in another procedure, a return say, cannot be named: whom the analysis blames stands for it.
+/// Whether an instruction's analysis says what a kernel's comment does. A divider whose use follows from the text alone
+/// may be reported as a busy unit. A culprit in another procedure, such as a return, cannot be named; any culprit is
+/// accepted for it.
 pub fn says(procedure: &Procedure, analysis: &ProcedureAnalysis, i: usize, expected: Expectation) -> bool {
     let cost = &analysis.instructions[i];
     let is_unit = |c: Cause| c == Cause::FunctionalUnit && expected.cause == Cause::Divider;
@@ -214,7 +216,7 @@ pub fn says(procedure: &Procedure, analysis: &ProcedureAnalysis, i: usize, expec
     }
 }
 
-/// To blame nobody and to blame the instruction that waits are the same.
+/// No culprit and the waiting instruction itself are equivalent.
 fn is_same(procedure: &Procedure, i: usize, blamed: Option<usize>, truth: Option<u64>) -> bool {
     let own = procedure.instructions[i].address.0;
     let blamed = blamed.and_then(|b| procedure.instructions.get(b)).map_or(own, |b| b.address.0);
@@ -238,7 +240,7 @@ impl Scores {
         }
     }
 
-    /// Adds another program's sums, divided by what they weigh.
+    /// Adds another program's sums, divided by their weight.
     pub fn add(&mut self, more: &Scores, weight: f64) {
         let pairs = [
             (&mut self.stalled, more.stalled),
@@ -266,26 +268,27 @@ impl Scores {
         self.attributed.extend(&more.attributed);
     }
 
-    /// Over programs, each weighing as much as its stalled part of its cycles.
+    /// Returns the mean over programs, each weighted by the stalled part of its cycles.
     pub fn mean<'a>(all: impl Iterator<Item = &'a Scores>) -> Scores {
         let mut sum = Scores::default();
         all.filter(|s| s.cycles > 0.0).for_each(|s| sum.add(s, 1.0 / s.cycles));
         sum
     }
 
-    /// A sum as a share of the stalled cycles.
+    /// Returns a sum as a share of the stalled cycles.
     pub fn of_stalled(&self, sum: f64) -> f64 {
         if self.stalled > 0.0 { sum / self.stalled } else { 0.0 }
     }
 
-    /// The paper's "unexplained": as a share of all cycles, with what went unreported.
+    /// Returns the paper's "unexplained": as a share of all cycles, including what was not reported.
     pub fn unexplained_of_cycles(&self) -> f64 {
         if self.cycles > 0.0 { (self.unexplained + self.unreported) / self.cycles } else { 0.0 }
     }
 }
 
-/// Correlation over procedures of true cycles with the least, the most and the middle that a cause is given: the
-/// counterpart of Figure 10. `None` with fewer than three procedures, or where nothing varies.
+/// Returns the correlation over procedures of the true cycles with the lower bound, the upper bound and the middle of the
+/// range for a cause: the counterpart of Figure 10. Returns `None` with fewer than three procedures, or where nothing
+/// varies.
 pub fn correlations(attributed: &[Attributed], cause: Cause) -> Option<(usize, [f64; 3])> {
     let of: Vec<&Attributed> = attributed.iter().filter(|a| a.cause == cause).collect();
     let truth: Vec<f64> = of.iter().map(|a| a.truth).collect();

@@ -39,7 +39,7 @@ pub struct Arguments {
     pub out: PathBuf,
 }
 
-/// What the samples are: the part of `meta.json` that the database knows.
+/// The description of the samples: the part of `meta.json` that the database contains.
 #[derive(Debug, Serialize, PartialEq)]
 struct Sampling {
     machine: &'static str,
@@ -48,20 +48,20 @@ struct Sampling {
     period: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     clock_ghz: Option<f64>,
-    /// Time samples of all images.
+    /// Number of time samples of all images.
     samples: u64,
-    /// Those of the program itself.
+    /// Number of time samples of the program itself.
     image_samples: u64,
-    /// Path bursts.
+    /// Number of path bursts.
     bursts: usize,
-    /// Counted windows.
+    /// Number of counted windows.
     windows: usize,
 }
 
 /// Samples of the program, by event and address.
 type Tables = BTreeMap<Event, BTreeMap<ImageAddress, u64>>;
 
-/// Exports.
+/// Exports the samples.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let image = Image::open(&arguments.image).with_context(|| arguments.image.display().to_string())?;
     let build_id = image.build_id().context("the program has no build id: link it with --build-id")?;
@@ -98,7 +98,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bursts and windows of all epochs of the database in `folder`.
+/// Returns the bursts and windows of all epochs of the database in `folder`.
 fn all_bursts(folder: &Path) -> anyhow::Result<Vec<PathBurst>> {
     let database = Database::open(folder).with_context(|| folder.display().to_string())?;
     let epochs = database.epochs()?.epochs;
@@ -106,7 +106,7 @@ fn all_bursts(folder: &Path) -> anyhow::Result<Vec<PathBurst>> {
     Ok(profiles.collect::<anyhow::Result<Vec<_>>>()?.concat())
 }
 
-/// What the epochs agree on; an error where their samples cannot be added up.
+/// Returns what the epochs have in common. Fails if their samples cannot be added up.
 fn sampling(epochs: &[Epoch]) -> anyhow::Result<Sampling> {
     let first = epochs.first().context("no epoch in the database")?;
     let (event, record) =
@@ -131,7 +131,7 @@ fn sampling(epochs: &[Epoch]) -> anyhow::Result<Sampling> {
     })
 }
 
-/// The clock as measured beside the samples, where every epoch has one.
+/// Returns the clock measured beside the samples, if every epoch has one.
 fn mean_clock_hz(epochs: &[Epoch]) -> Option<f64> {
     let clocks: Option<Vec<f64>> = epochs.iter().map(|epoch| epoch.cpu.clock_hz).collect();
     clocks.map(|clocks| clocks.iter().sum::<f64>() / clocks.len() as f64)
@@ -166,7 +166,7 @@ fn write(
         }
     }
     for (name, text) in [("samples.tsv", samples), ("events.tsv", events)].into_iter().chain(derived) {
-        // What was not recorded has no file: an older one would be another recording's.
+        // Tables that were not recorded must not exist: an older file would be that of another recording.
         let path = folder.join(name);
         if text.is_empty() && path.exists() {
             fs::remove_file(&path).with_context(|| path.display().to_string())?;
@@ -177,8 +177,8 @@ fn write(
     Ok(())
 }
 
-/// `burst<TAB>from<TAB>to<TAB>count`, each burst opened by its first and last place and a count of 0; places in other
-/// images are [`ELSEWHERE`]. Bursts that were nowhere in the program are left out.
+/// Writes `burst<TAB>from<TAB>to<TAB>count`. Each burst begins with its first and last address and a count of 0;
+/// addresses in other images are [`ELSEWHERE`]. Bursts without any address in the program are left out.
 fn bursts_table(bursts: &[PathBurst], build_id: &BuildId, image: &Image) -> String {
     let id = ImageId::of_build(build_id);
     let address = |place: &PathPlace| {
@@ -201,7 +201,7 @@ fn bursts_table(bursts: &[PathBurst], build_id: &BuildId, image: &Image) -> Stri
     text
 }
 
-/// `window<TAB>address<TAB>executions`, of the places in the program.
+/// Writes `window<TAB>address<TAB>executions`, for the addresses in the program.
 fn windows_table(windows: &[PathBurst], build_id: &BuildId, image: &Image) -> String {
     let id = ImageId::of_build(build_id);
     let mut text = String::new();
@@ -215,7 +215,8 @@ fn windows_table(windows: &[PathBurst], build_id: &BuildId, image: &Image) -> St
     text
 }
 
-/// `branch<TAB>taken<TAB>not taken`, of the events that the collector derived from registers: as the analysis gets them.
+/// Writes `branch<TAB>taken<TAB>not taken`, from the events that the collector derived from registers: the input of the
+/// analysis.
 fn directions_table(tables: &Tables, image: &Image) -> String {
     let mut text = String::new();
     for procedure in image.procedures() {

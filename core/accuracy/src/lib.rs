@@ -1,14 +1,15 @@
-//! How good is the analysis? Captures with known truth → shares of samples whose estimates are right, reliability of
-//! the confidence, scores of the culprits.
+//! Judges the analysis: captures with known truth → shares of samples whose estimates are right, reliability of the
+//! confidence, scores of the culprits.
 //!
-//! Enters: captures (see [`capture`]). Leaves: tables, JSON, pictures. Never here: what users run; an estimate that
-//! looks at the truth, scales apart.
+//! Enters: captures (see [`capture`]). Leaves: tables, JSON, pictures. Never here: code that users run; an estimate that
+//! uses the truth, except for scales.
 
 pub mod capture;
 pub mod culprits;
 pub mod estimators;
 pub mod export_capture;
 pub mod metrics;
+pub mod points;
 pub mod program;
 pub mod random;
 pub mod random_programs;

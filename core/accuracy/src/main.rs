@@ -1,4 +1,4 @@
-//! `dwell-accuracy`: what developers run to see how far the analysis is from the truth.
+//! `dwell-accuracy`: developers run it to see how far the analysis is from the truth.
 //!
 //! Enters: arguments, captures on disk. Leaves: tables on standard output, a report in a folder. Never here: anything
 //! that users install.

@@ -1,34 +1,34 @@
-//! Shares of samples (or of edge executions) whose estimates are near the truth: the counterparts of DCPI's Figures 8
-//! and 9.
+//! Shares of samples (or of edge executions) whose estimates are near the truth: the counterparts of DCPI's Figures 8 and
+//! 9.
 //!
-//! Input: (weight, estimate, truth) of every instruction or edge. Output: shares within 5, 10, 15 and 45%, histograms of
-//! the error; absolute, up to one scale for the program, up to one scale for each procedure. O(n log n).
+//! Input: (weight, estimate, truth) of every instruction or edge. Output: shares within 5, 10, 15 and 45%, and histograms
+//! of the error: absolute, up to one scale for the program, up to one scale for each procedure. Complexity: O(n log n).
 
 use serde::Serialize;
 
 /// The bounds on the error that are reported.
 pub const BOUNDS: [f64; 4] = [0.05, 0.10, 0.15, 0.45];
-/// A fitted scale puts as much weight within 10% as any other does, but for this part of all: else a handful of samples
+/// A fitted scale must have the greatest weight within 10%, except for this part of all weight: otherwise a few samples
 /// would move the scale to the margin, where nothing is within 5%.
 const FITTED_TOLERANCE: f64 = 0.005;
 
 /// One instruction or edge.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Its samples, or its true executions.
+    /// Its weight: its samples, or its true executions.
     pub weight: f64,
-    /// `None` where the estimator says nothing: always wrong.
+    /// The estimated executions; `None`, which counts as wrong, if the estimator has none.
     pub estimate: Option<f64>,
-    /// Executions.
+    /// The true executions.
     pub truth: f64,
 }
 
-/// Shares of the weight whose error is at most [`BOUNDS`].
+/// Shares of the weight whose error is at most each of [`BOUNDS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Within(pub [f64; 4]);
 
 impl Point {
-    /// Estimate over truth, less one; infinite where there is no estimate.
+    /// Returns estimate over truth, less one; infinite if there is no estimate.
     pub fn error(&self, scale: f64) -> f64 {
         match self.estimate {
             Some(estimate) if self.truth > 0.0 => scale * estimate / self.truth - 1.0,
@@ -38,12 +38,12 @@ impl Point {
     }
 }
 
-/// Shares of `points` within the bounds, each point with its scale. All 0 without any weight.
+/// Returns the shares of `points` within the bounds, each point with its scale. All are 0 without any weight.
 pub fn within<'a>(points: impl Iterator<Item = (&'a Point, f64)>) -> Within {
     let (mut total, mut sums) = (0.0, [0.0; 4]);
     for (point, scale) in points {
         total += point.weight;
-        // An error of exactly 10% is within 10%, whatever the last bit of a quotient says.
+        // An error of exactly 10% is within 10%, whatever the last bit of the quotient is.
         let error = point.error(scale).abs() - 1e-9;
         for (sum, bound) in sums.iter_mut().zip(BOUNDS) {
             *sum += if error <= bound { point.weight } else { 0.0 };
@@ -52,8 +52,8 @@ pub fn within<'a>(points: impl Iterator<Item = (&'a Point, f64)>) -> Within {
     Within(sums.map(|s| if total > 0.0 { s / total } else { 0.0 }))
 }
 
-/// The scale that puts most weight within 5% of the truth, of those that put almost as much as any within 10%. 1 where
-/// no point has an estimate.
+/// Returns the scale with the greatest weight within 5% of the truth, among those with almost the greatest weight within
+/// 10%. Returns 1 if no point has an estimate.
 pub fn best_scale<'a>(points: impl Iterator<Item = &'a Point>) -> f64 {
     let is_use = |p: &&Point| p.estimate.is_some_and(|e| e > 0.0) && p.truth > 0.0 && p.weight > 0.0;
     let exact: Vec<(f64, f64)> =
@@ -64,7 +64,7 @@ pub fn best_scale<'a>(points: impl Iterator<Item = &'a Point>) -> f64 {
     let enough = most_within_ten - FITTED_TOLERANCE * total;
     let (mut best, mut scale) = (0.0, 1.0);
     for range in ranges(&ends).filter(|r| r.within_ten >= enough) {
-        // Rounding must not prefer one of two equal sums; without any within 5% the first range counts.
+        // Rounding must not prefer one of two equal sums. Without any weight within 5% the first range counts.
         let is_better = range.within_five > best + 1e-9 * total || scale == 1.0;
         if is_better && range.within_ten > 0.0 {
             best = range.within_five;
@@ -74,10 +74,10 @@ pub fn best_scale<'a>(points: impl Iterator<Item = &'a Point>) -> f64 {
     scale
 }
 
-/// Where, in logarithms of the scale, how much weight comes to be within 10% and 5%.
+/// The changes of the weight within 10% and 5%, by the logarithm of the scale.
 type End = (f64, f64, f64);
 
-/// Each point, (exact scale, weight), is right in one interval for each bound.
+/// Each point, as (exact scale, weight), is right in one interval for each bound.
 fn interval_ends(exact: &[(f64, f64)]) -> Vec<End> {
     let mut ends = Vec::with_capacity(4 * exact.len());
     for &(scale, weight) in exact {
@@ -86,7 +86,7 @@ fn interval_ends(exact: &[(f64, f64)]) -> Vec<End> {
         ends.push(((scale * (1.0 - BOUNDS[0])).ln(), 0.0, weight));
         ends.push(((scale * (1.0 + BOUNDS[0])).ln(), 0.0, -weight));
     }
-    // Where one interval ends as another begins both hold.
+    // Where one interval ends as another begins, both hold.
     ends.sort_by(|a, b| a.0.total_cmp(&b.0).then((b.1 + b.2).total_cmp(&(a.1 + a.2))));
     ends
 }
@@ -108,23 +108,23 @@ fn ranges(ends: &[End]) -> impl Iterator<Item = ScaleRange> {
     })
 }
 
-/// Shares of one estimator on one program. Points come by procedure.
+/// The shares of one estimator on one program. Points are grouped by procedure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
-    /// As they are; `None` where the period in cycles is unknown.
+    /// Without a scale; `None` if the period in cycles is unknown.
     pub abs: Option<Within>,
-    /// With the one scale that suits the program best.
+    /// With one scale for the program, fitted to it.
     pub prog: Within,
-    /// With one for each procedure.
+    /// With one scale for each procedure, fitted to it.
     pub func: Within,
 }
 
-/// Scales of one program: fitted to its instructions, and used for its edges too.
+/// The scales of one program. They are fitted to its instructions and used for its edges too.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scales {
-    /// The program's.
+    /// The scale of the program.
     pub program: f64,
-    /// Each procedure's.
+    /// The scale of each procedure.
     pub procedures: Vec<f64>,
 }
 
@@ -136,23 +136,23 @@ pub fn fit(procedures: &[Vec<Point>]) -> Scales {
     }
 }
 
-/// What estimates are multiplied with before they are compared.
+/// What estimates are multiplied by before they are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
     /// Nothing.
     Absolute,
     /// The program's scale.
     Program,
-    /// The procedure's.
+    /// The procedure's scale.
     Procedure,
 }
 
 impl Scaling {
-    /// All.
+    /// All kinds of scaling.
     pub const ALL: [Scaling; 3] = [Scaling::Absolute, Scaling::Program, Scaling::Procedure];
 }
 
-/// Every point with its scale.
+/// Returns every point with its scale.
 pub fn scaled<'a>(
     procedures: &'a [Vec<Point>],
     scales: &'a Scales,
@@ -168,7 +168,7 @@ pub fn scaled<'a>(
     })
 }
 
-/// Shares as they are and by `scales`; `missing` is weight that no point stands for.
+/// Returns the shares without a scale and by `scales`. `missing` is weight without a point.
 pub fn shares(procedures: &[Vec<Point>], scales: &Scales, is_absolute: bool, missing: f64) -> Shares {
     let missing = [Point { weight: missing, estimate: None, truth: 1.0 }];
     let by = |scaling| within(scaled(procedures, scales, scaling).chain(missing.iter().map(|m| (m, 1.0))));
@@ -179,7 +179,7 @@ pub fn shares(procedures: &[Vec<Point>], scales: &Scales, is_absolute: bool, mis
     }
 }
 
-/// Unweighted mean over programs; absolute shares over those that have them.
+/// Returns the unweighted mean over programs; absolute shares are averaged over those that have them.
 pub fn mean(all: &[Shares]) -> Shares {
     let of = |within: &dyn Fn(&Shares) -> Option<Within>| {
         let some: Vec<Within> = all.iter().filter_map(within).collect();
@@ -197,7 +197,7 @@ pub fn mean(all: &[Shares]) -> Shares {
 /// The largest error of [`curve`], in percent.
 pub const CURVE_PERCENT_MAX: usize = 45;
 
-/// Shares of the weight within 0, 1, … [`CURVE_PERCENT_MAX`] percent.
+/// Returns the shares of the weight within 0, 1, … [`CURVE_PERCENT_MAX`] percent.
 pub fn curve<'a>(points: impl Iterator<Item = (&'a Point, f64)>) -> Vec<f64> {
     let (mut total, mut sums) = (0.0, vec![0.0; CURVE_PERCENT_MAX + 1]);
     for (point, scale) in points {
@@ -216,12 +216,12 @@ pub fn curve<'a>(points: impl Iterator<Item = (&'a Point, f64)>) -> Vec<f64> {
         .collect()
 }
 
-/// Upper ends of the buckets of [`histogram`] but the last, in percent: the paper's axes run from -45 to 45.
+/// The upper ends of the buckets of [`histogram`] except the last, in percent: the paper's axes run from -45 to 45.
 pub const BUCKETS_PERCENT: [i32; 19] =
     [-45, -40, -35, -30, -25, -20, -15, -10, -5, 0, 5, 10, 15, 20, 25, 30, 35, 40, 45];
 
-/// Shares of the weight by signed error: one bucket up to each of [`BUCKETS_PERCENT`], one beyond, where also go points
-/// without an estimate.
+/// Returns the shares of the weight by signed error: one bucket up to each of [`BUCKETS_PERCENT`], and one beyond, which
+/// also contains points without an estimate.
 pub fn histogram<'a>(points: impl Iterator<Item = (&'a Point, f64)>) -> [f64; 20] {
     let (mut total, mut sums) = (0.0, [0.0; 20]);
     for (point, scale) in points {

@@ -1,7 +1,7 @@
-//! A capture joined with its image: what the estimators may see, apart from the truth that judges them.
+//! A capture joined with its image: the evidence that estimators may use, apart from the truth that judges them.
 //!
-//! Enters: a capture. Leaves: every sampled procedure's instructions and samples ([`Evidence`]), and the same
-//! procedure's executions, edges and stalls ([`Truth`]). Cost: decoding the sampled procedures, a look-up for each row.
+//! Enters: a capture. Leaves: every sampled procedure's instructions and samples ([`Evidence`]), and the same procedure's
+//! executions, edges and stalls ([`Truth`]). Cost: decoding the sampled procedures, and a look-up for each row.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use dwell_analysis::{
     directions, recover_jump_targets,
     windows::{Compared, compare},
 };
-use dwell_collect::branch::{AHEAD_BYTES, a64};
+use dwell_collect::branch::{CODE_BYTES, a64};
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::Event;
 use rustc_hash::FxHashMap;
@@ -25,66 +25,66 @@ use crate::{
 /// A program to be judged.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What was measured, by procedure.
+    /// The measurements.
     pub evidence: Evidence,
-    /// What is true of the same procedures.
+    /// The truth of each procedure of `evidence`.
     pub truth: Vec<Truth>,
-    /// Whether estimates can be compared with the truth as they are, without a scale.
+    /// Whether estimates can be compared with the truth without a scale.
     pub is_absolute: bool,
-    /// Samples that no instruction of a procedure covers: judged by nobody.
+    /// Number of samples that are on no instruction of a procedure. They are not judged.
     pub stray_samples: u64,
-    /// Executions of edges inside procedures that have no sample: no estimate can be right there.
+    /// Executions of edges inside procedures without samples, for which no estimate can be right.
     pub unsampled_edge_executions: u64,
 }
 
-/// What an estimator may see.
+/// What an estimator may use.
 #[derive(Clone, Debug)]
 pub struct Evidence {
     /// The instruction set.
     pub arch: Arch,
-    /// The machine that was sampled.
+    /// The model of the machine that was sampled.
     pub model: MachineModel,
-    /// Cycles between two time samples; `None` where the clock is unknown.
+    /// Cycles between two time samples; `None` if the clock is unknown.
     pub period_cycles: Option<f64>,
     /// Procedures with samples, by address.
     pub procedures: Vec<Procedure>,
-    /// Whether windows were counted, whatever they tell of these procedures.
+    /// Whether windows were counted, even if none concerns these procedures.
     pub has_windows: bool,
-    /// What llvm-mca says, by a block's first address.
+    /// The figures of llvm-mca, by the address of a block's first instruction.
     pub mca: Option<BTreeMap<Address, McaBlock>>,
 }
 
-/// One procedure's instructions and samples; vectors are indexed by instruction.
+/// One procedure's instructions and samples. Vectors are indexed by instruction.
 #[derive(Clone, Debug)]
 pub struct Procedure {
     /// Its linkage name.
     pub name: String,
-    /// By ascending address.
+    /// Its instructions by ascending address.
     pub instructions: Vec<Instruction>,
     /// Recovered targets of its indirect jumps.
     pub jump_targets: BTreeMap<usize, Vec<ImageAddress>>,
-    /// Its graph.
+    /// Its control-flow graph.
     pub cfg: Cfg,
     /// Time samples as they landed.
     pub samples: Vec<u64>,
-    /// Directions seen: taken, not taken.
+    /// Observed directions: taken, not taken.
     pub directions: Vec<(u64, u64)>,
     /// Samples of other events with their periods.
     pub events: BTreeMap<Event, (Vec<u64>, u64)>,
-    /// Transfers seen in path bursts.
+    /// Transfers in path bursts.
     pub transfers: Vec<Transfer>,
     /// Executions counted in windows.
     pub counted: Vec<Counted>,
 }
 
-/// What truly happened in one procedure.
+/// The truth of one procedure.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
-    /// By instruction; `None` where nobody counted.
+    /// Executions by instruction; `None` where they were not counted.
     pub executions: Vec<Option<u64>>,
     /// Transfers by branches and jumps between its instructions.
     pub edges: Vec<TrueEdge>,
-    /// Cycles at the head of the queue; `None` where no simulator told.
+    /// Cycles at the head of the queue; `None` if no simulator provided them.
     pub stalls: Option<Vec<Stall>>,
     /// What a kernel's comments say of its instructions.
     pub expected: Vec<(usize, Expectation)>,
@@ -95,9 +95,9 @@ pub struct Truth {
 pub struct TrueEdge {
     /// Index of the branch.
     pub from: usize,
-    /// Index of the instruction it went to.
+    /// Index of the instruction that it went to.
     pub to: usize,
-    /// How often.
+    /// Number of transfers.
     pub executions: u64,
 }
 
@@ -106,13 +106,13 @@ pub struct TrueEdge {
 pub struct Stall {
     /// Index of the instruction.
     pub instruction: usize,
-    /// Why.
+    /// The cause.
     pub cause: TrueCause,
     /// The culprit's address.
     pub culprit: Option<Address>,
-    /// For how long, over the run.
+    /// Number of cycles over the run.
     pub cycles: f64,
-    /// Of a data miss: where the data came from.
+    /// For a data miss, the level that the data came from.
     pub level: Option<Level>,
 }
 
@@ -144,14 +144,14 @@ impl Program {
         })
     }
 
-    /// Time samples of all procedures.
+    /// Returns the number of time samples of all procedures.
     pub fn samples(&self) -> u64 {
         self.evidence.procedures.iter().flat_map(|p| &p.samples).sum()
     }
 }
 
 impl Procedure {
-    /// A procedure without samples.
+    /// Creates a procedure without samples.
     pub fn new(
         name: String,
         instructions: Vec<Instruction>,
@@ -172,7 +172,7 @@ impl Procedure {
         }
     }
 
-    /// The instruction at or around `address`.
+    /// Returns the instruction that contains `address`.
     fn index_of(&self, address: Address) -> Option<usize> {
         let after = self.instructions.partition_point(|i| i.address.0 <= address);
         let i = after.checked_sub(1)?;
@@ -185,7 +185,7 @@ struct Join<'a> {
     capture: &'a Capture,
     procedures: Vec<Procedure>,
     truth: Vec<Truth>,
-    /// Procedures by their first address.
+    /// Returns the procedures by their first address.
     starts: FxHashMap<Address, usize>,
 }
 
@@ -215,14 +215,14 @@ impl<'a> Join<'a> {
         self.procedures.push(Procedure::new(found.name.to_string(), instructions, targets));
     }
 
-    /// Procedure and instruction at `address`, if it has samples.
+    /// Returns the indices of procedure and instruction at `address`, if the procedure has samples.
     fn place(&self, address: Address) -> Option<(usize, usize)> {
         let start = self.image.procedure_at(ImageAddress(address))?.address.0;
         let &procedure = self.starts.get(&start)?;
         Some((procedure, self.procedures[procedure].index_of(address)?))
     }
 
-    /// The samples outside.
+    /// Adds the samples, and returns how many are outside of all procedures.
     fn samples(&mut self) -> u64 {
         let mut stray = 0;
         for (&address, &count) in &self.capture.samples {
@@ -259,8 +259,8 @@ impl<'a> Join<'a> {
         self.counted();
     }
 
-    /// Directions of the samples from whose registers the collector's own interpreter could have told them: whether it
-    /// can depends on the code alone.
+    /// Adds the directions of samples whose registers decide the next branch according to the collector's own
+    /// interpreter, which depends on the code alone.
     fn directions_ahead(&mut self) {
         let mut ahead: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
         for (&address, &seen) in &self.capture.ahead {
@@ -277,9 +277,9 @@ impl<'a> Join<'a> {
     }
 
     fn decides_branch(&self, address: Address) -> bool {
-        let mut code = [0; AHEAD_BYTES];
+        let mut code = [0; CODE_BYTES];
         let is_read = self.image.read(ImageAddress(address), &mut code);
-        is_read && self.image.arch() == Arch::Aarch64 && a64::Ahead::decode(&code).is_some()
+        is_read && self.image.arch() == Arch::Aarch64 && a64::NextBranch::decode(&code).is_some()
     }
 
     fn transfers(&mut self) {
@@ -295,7 +295,7 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// As `core/query/src/windows.rs` does.
+    /// Compares the counted windows, as `core/query/src/windows.rs` does.
     fn counted(&mut self) {
         let windows: Vec<&[(Address, u64)]> = self.capture.windows.iter().map(Vec::as_slice).collect();
         let mut places: Vec<Address> = windows.iter().flat_map(|w| w.iter().map(|(a, _)| *a)).collect();
@@ -313,7 +313,7 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// Fills in what is true; executions of edges in procedures without samples.
+    /// Fills in the truth. Returns the executions of edges in procedures without samples.
     fn truth(&mut self) -> u64 {
         let runs = self.capture.meta.runs.unwrap_or(1);
         for (&address, &count) in &self.capture.executions {

@@ -1,25 +1,25 @@
-//! Seeded randomness: the same figures on every machine, every time.
+//! Seeded random numbers: the same on every machine and in every run.
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+/// The generator SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence of its own for each seed.
+    /// Creates the sequence of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// A sequence of its own for each text.
-    pub fn of_text(text: &str) -> Random {
-        // FNV-1a: any spread will do.
+    /// Creates the sequence of a text.
+    pub fn from_text(text: &str) -> Random {
+        // FNV-1a: any hash is good enough.
         Random(
             text.bytes()
                 .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)),
         )
     }
 
-    /// 64 even bits.
+    /// Returns 64 uniform bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,17 +27,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// In [0, 1).
+    /// Returns a uniform number in [0, 1).
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// In 0..`n`.
+    /// Returns a uniform number in 0..`n`.
     pub fn below(&mut self, n: usize) -> usize {
         (self.bits() % n.max(1) as u64) as usize
     }
 
-    /// Keeps `number` of `items`, any as likely as any other, in their order (Knuth, TAOCP 2, §3.4.2, algorithm S).
+    /// Keeps `number` of `items`, each with the same probability, in their order (Knuth, TAOCP 2, §3.4.2, algorithm S).
     pub fn keep<T>(&mut self, items: &mut Vec<T>, number: usize) {
         let (mut left, mut wanted) = (items.len(), number);
         items.retain(|_| {
@@ -48,12 +48,12 @@ impl Random {
         });
     }
 
-    /// Standard normal (Box and Muller).
+    /// Returns a standard normal number (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         (-2.0 * (1.0 - self.unit()).ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// Poisson: exact for small means, normal for large.
+    /// Returns a Poisson number: exact for small means, normal for large ones.
     pub fn poisson(&mut self, mean: f64) -> u64 {
         if mean > 50.0 {
             return (mean + mean.sqrt() * self.normal()).round().max(0.0) as u64;
@@ -66,7 +66,7 @@ impl Random {
         count
     }
 
-    /// How many of `n` are kept if each is with probability `p`: exact for small `n`, normal for large.
+    /// Returns how many of `n` are kept if each is kept with probability `p`: exact for small `n`, normal for large ones.
     pub fn binomial(&mut self, n: u64, p: f64) -> u64 {
         if n > 100_000 {
             let (mean, variance) = (n as f64 * p, n as f64 * p * (1.0 - p));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn as_many_are_kept_as_were_wanted() {
-        let mut random = Random::of_text("keep");
+        let mut random = Random::from_text("keep");
         let mut times = [0; 10];
         for _ in 0..2000 {
             let mut items: Vec<usize> = (0..10).collect();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn means_are_right() {
-        let mut random = Random::of_text("means");
+        let mut random = Random::from_text("means");
         let mean = |draw: &mut dyn FnMut() -> u64| (0..2000).map(|_| draw() as f64).sum::<f64>() / 2000.0;
         assert!((mean(&mut || random.poisson(3.0)) - 3.0).abs() < 0.2);
         assert!((mean(&mut || random.poisson(300.0)) - 300.0).abs() < 2.0);

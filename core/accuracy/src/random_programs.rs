@@ -1,9 +1,9 @@
-//! Programs that never were: random control-flow graphs whose frequencies are known, sampled as a core would be.
+//! Generated programs: random control-flow graphs with known frequencies, sampled as a core would be.
 //!
-//! Enters: a seed. Leaves: a [`Program`] of some procedures. The text is real machine code, decoded as every other; its
-//! branches' probabilities, and so its executions, are drawn, not run. In order (AArch64) samples fall where the model's
-//! cycles do, and on a quarter of the issue points a dynamic stall is added; out of order (x86-64) they skid by one
-//! instruction (docs/measured.md), and directions of branches are seen in some of them. Linear.
+//! Enters: a seed. Leaves: a [`Program`] of several procedures. Its text is real machine code, decoded as any other; the
+//! probabilities of its branches, and so its executions, are drawn, not run. In order (AArch64) samples fall where the
+//! model's cycles do, and a quarter of the issue points have a dynamic stall; out of order (x86-64) samples skid by one
+//! instruction (docs/measured.md), and some contain directions of branches. Linear.
 
 use std::collections::BTreeMap;
 
@@ -17,54 +17,54 @@ use crate::{
 
 /// Average cycles between two samples.
 const PERIOD_CYCLES: f64 = 100_000.0;
-/// Samples of a program, by Zipf's law most of them in the first procedure. A tenth of them is what a minute gives.
+/// Number of samples of a program. By Zipf's law most are in the first procedure. A recording of a minute has a tenth.
 const SAMPLES: f64 = 500_000.0;
-/// Procedures of a program.
+/// Number of procedures of a program.
 const PROCEDURES: usize = 20;
-/// Part of the issue points that have a dynamic stall.
+/// The part of the issue points that have a dynamic stall.
 const STALLED_PART: f64 = 0.25;
-/// Part of a branch's executions, in periods, whose direction a sample shows.
+/// The part of a branch's executions, in periods, whose direction a sample shows.
 const SEEN_PART: f64 = 0.3;
-/// Programs of a set.
+/// Number of programs of a set.
 const PROGRAMS: u64 = 8;
 
-/// Names of the sets, with their machine and instruction set.
+/// The names of the sets, with their machine and instruction set.
 const SETS: [(&str, &str, Arch); 2] =
     [("random-inorder", "generic-inorder-2", Arch::Aarch64), ("random-outoforder", "amd-zen4", Arch::X86_64)];
 
 /// A program to be generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    /// Its set.
+    /// The name of its set.
     pub set: &'static str,
     machine: &'static str,
     arch: Arch,
     seed: u64,
 }
 
-/// All programs of all sets.
+/// Returns all programs of all sets.
 pub fn recipes() -> Vec<Recipe> {
     let of = |(set, machine, arch)| (0..PROGRAMS).map(move |seed| Recipe { set, machine, arch, seed });
     SETS.into_iter().flat_map(of).collect()
 }
 
 impl Recipe {
-    /// What the program is called.
+    /// Returns the program's name.
     pub fn name(&self) -> String {
         format!("seed-{}", self.seed)
     }
 
-    /// Generates it; `None` if the model is not known.
+    /// Generates the program; `None` if the model is not known.
     pub fn program(&self) -> Option<Program> {
         let model = MachineModel::named(self.machine)?;
-        let mut random = Random::of_text(&format!("{} {}", self.set, self.seed));
+        let mut random = Random::from_text(&format!("{} {}", self.set, self.seed));
         let zipf: f64 = (0..PROCEDURES).map(|rank| 1.0 / (rank + 1) as f64).sum();
         let (mut procedures, mut truth) = (Vec::new(), Vec::new());
         for index in 0..PROCEDURES {
             let start = ImageAddress(0x10_0000 * (index as u64 + 1));
             let mut drawn = Drawn::new(&mut random, self.arch, start);
             let mut procedure = drawn.procedure(index);
-            let schedule = Schedule::of(model, self.arch, &procedure.instructions, &procedure.cfg);
+            let schedule = Schedule::new(model, self.arch, &procedure.instructions, &procedure.cfg);
             let cycles = cycles_at_head(&mut random, model, &schedule, &drawn);
             let own: f64 = drawn.executions.iter().zip(&cycles).map(|(e, c)| e * c).sum();
             let share = SAMPLES / zipf / (index + 1) as f64;
@@ -91,13 +91,13 @@ impl Recipe {
     }
 }
 
-/// What an instruction is made of.
+/// A kind of instruction to generate.
 #[derive(Clone, Copy, Debug)]
 enum Code {
     Bytes(&'static [u8]),
-    /// Conditional, to a label.
+    /// A conditional branch to a label.
     Branch(usize),
-    /// Unconditional, to a label.
+    /// A jump to a label.
     Jump(usize),
 }
 
@@ -106,11 +106,11 @@ struct Drawn {
     arch: Arch,
     start: ImageAddress,
     code: Vec<Code>,
-    /// By instruction.
+    /// The kind of each instruction.
     executions: Vec<f64>,
-    /// By conditional branch: the probability that it is taken.
+    /// The probability that each conditional branch is taken.
     taken: BTreeMap<usize, f64>,
-    /// By label: the instruction that it stands before.
+    /// The index of the instruction at each label.
     labels: Vec<usize>,
 }
 
@@ -244,7 +244,7 @@ impl Drawn {
         bytes
     }
 
-    /// The procedure without samples.
+    /// Creates the procedure without samples.
     fn procedure(&self, index: usize) -> Procedure {
         let instructions = dwell_image::instructions(self.arch, &self.bytes(), self.start);
         debug_assert_eq!(instructions.len(), self.code.len(), "every word decodes");
@@ -273,8 +273,8 @@ impl Drawn {
     }
 }
 
-/// By instruction: cycles of an execution at the head of the machine, what the model expects and for some a stall,
-/// log-uniform.
+/// Returns for each instruction the cycles of an execution at the head of the machine: what the model expects, plus a
+/// log-uniform stall for some.
 fn cycles_at_head(random: &mut Random, model: &MachineModel, schedule: &Schedule, drawn: &Drawn) -> Vec<f64> {
     let cycles = |i| {
         let expected = match model.order {
@@ -287,7 +287,7 @@ fn cycles_at_head(random: &mut Random, model: &MachineModel, schedule: &Schedule
     (0..drawn.executions.len()).map(cycles).collect()
 }
 
-/// Draws samples of time, and out of order directions of branches.
+/// Draws samples of time and, out of order, directions of branches.
 fn sample(
     random: &mut Random,
     model: &MachineModel,
@@ -305,8 +305,8 @@ fn sample(
     }
 }
 
-/// Samples land one instruction later, along the edges that are taken; a fused pair counts as one. Beyond the procedure
-/// they are the caller's.
+/// Moves samples one instruction later, along the edges that are taken; a fused pair counts as one. Those beyond the
+/// procedure are the caller's.
 fn skid(procedure: &Procedure, schedule: &Schedule, drawn: &Drawn, heads: &[f64]) -> Vec<f64> {
     let cfg = &procedure.cfg;
     let mut landed = vec![0.0; heads.len()];

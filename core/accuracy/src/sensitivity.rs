@@ -1,6 +1,6 @@
-//! How much worse does it get with fewer samples, or a model whose latencies are wrong?
+//! How the results degrade with fewer samples, or with a model whose latencies are wrong.
 //!
-//! Enters: a program. Leaves: the shares of ours and of the clusters under each change. Samples are thinned binomially,
+//! Enters: a program. Leaves: the shares of Dwell and of the clusters under each change. Samples are thinned binomially,
 //! seeded by the program's name; shares are weighted by all samples, so that every row judges the same instructions.
 
 use dwell_analysis::MachineModel;
@@ -12,23 +12,23 @@ use crate::{
         dwell::{self, Help},
     },
     metrics::{self, Point, Shares},
+    points::instruction_points,
     program::{Evidence, Program},
     random::Random,
-    verdict::instruction_points,
 };
 
-/// Shares under one change.
+/// The shares under one change.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sensitivity {
     /// What was changed.
     pub change: &'static str,
-    /// Ours.
+    /// The shares of Dwell's analysis.
     pub dwell: Shares,
-    /// The paper's.
+    /// The shares of the paper's clusters.
     pub clusters: Shares,
 }
 
-/// Every change, the last ones to the model.
+/// Judges every change; the last ones change the model.
 pub fn judge(name: &str, program: &Program) -> Vec<Sensitivity> {
     let evidence = &program.evidence;
     let with_model = |model| Evidence { model, ..evidence.clone() };
@@ -60,10 +60,10 @@ fn shares(change: &'static str, program: &Program, changed: &Evidence) -> Sensit
     }
 }
 
-/// Each sample, each direction seen with it and each sample of another event is kept with probability `part`; the
-/// distance between two of them grows as they become fewer.
+/// Keeps each sample, each direction observed with it and each sample of another event with probability `part`. The
+/// distance between two samples grows accordingly.
 pub fn thinned(evidence: &Evidence, part: f64, seed: &str) -> Evidence {
-    let mut random = Random::of_text(seed);
+    let mut random = Random::from_text(seed);
     let mut thin = evidence.clone();
     thin.period_cycles = thin.period_cycles.map(|p| p / part);
     for procedure in &mut thin.procedures {
@@ -80,7 +80,7 @@ pub fn thinned(evidence: &Evidence, part: f64, seed: &str) -> Evidence {
     thin
 }
 
-/// The model with every latency changed by `cycles`, none of them below one cycle that was not before.
+/// Returns the model with every latency changed by `cycles`. A latency of at least one cycle stays at least one.
 fn with_latencies_changed(model: &MachineModel, cycles: f64) -> MachineModel {
     let change =
         |latency: f64| if latency > 0.0 { (latency + cycles).max(latency.min(1.0)) } else { latency };

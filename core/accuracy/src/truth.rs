@@ -1,19 +1,19 @@
-//! The truth's own words for why a core waited, and the analysis' words for the same.
+//! The names that simulators use for the causes of waiting, translated into those of the analysis.
 
 use std::str::FromStr;
 
 use dwell_analysis::{Cause, Level};
 
-/// Why the head of the queue waited, as a simulator says it.
+/// Why the head of the queue waited, according to a simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrueCause {
-    /// What the machine's model knows: issue, latencies, units.
+    /// The cause follows from the machine's model: issue, latencies, units.
     Base,
-    /// What only a run can tell.
+    /// The cause depends on what happened at run time.
     Dynamic(Cause),
 }
 
-/// Names in `stalls.tsv`; `-`, `_` and case do not matter.
+/// Parses a name of `stalls.tsv`. `-`, `_` and case do not matter.
 const NAMES: &[(&str, TrueCause)] = &[
     ("base", TrueCause::Base),
     ("icachemiss", TrueCause::Dynamic(Cause::ICacheMiss)),
@@ -42,7 +42,7 @@ impl FromStr for TrueCause {
     }
 }
 
-/// A level of the memory by its name in `stalls.tsv`.
+/// Parses a level of the memory in `stalls.tsv`.
 pub fn level(name: &str) -> Result<Level, String> {
     match name {
         "l2" => Ok(Level::Second),

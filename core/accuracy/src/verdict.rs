@@ -1,4 +1,5 @@
-//! One program judged: every estimator's shares, the reliability of ours, the culprits' scores.
+//! The verdict on one program: the shares of every estimator, the reliability of Dwell's confidence, the scores of the
+//! culprits.
 //!
 //! Enters: a program joined with its truth. Leaves: plain figures, ready to be averaged, printed and drawn.
 
@@ -15,97 +16,99 @@ use crate::{
         naive, profi,
     },
     metrics::{self, Point, Scaling, Shares},
-    program::{Evidence, Procedure, Program, Truth},
+    points::{edge_points, indexed_instruction_points, instruction_points},
+    program::{Evidence, Procedure, Program},
     reliability::{Judged, Reliability},
     sensitivity::{self, Sensitivity},
 };
 
-/// Every figure of one program.
+/// All figures of one program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// Its group.
+    /// The name of its set.
     pub set: String,
-    /// Its name.
+    /// The program's name.
     pub program: String,
-    /// Time samples in procedures.
+    /// Number of time samples in procedures.
     pub samples: u64,
-    /// Share of them on instructions whose executions nobody counted: left out.
+    /// Share of them on instructions whose executions were not counted. They are not judged.
     pub unjudged_share: f64,
-    /// What each estimator achieves.
+    /// The shares of each estimator.
     pub estimators: Vec<EstimatorVerdict>,
-    /// Whether our confidence is earned.
+    /// The reliability of Dwell's confidence.
     pub reliability: Reliabilities,
-    /// The same where instructions were counted: out of order only then can confidence be more than low.
+    /// The reliability where instructions were counted. Out of order confidence can be more than low only then.
     pub reliability_counted: Option<Reliabilities>,
-    /// Whether the right ones are blamed, by time samples alone; `None` where no simulator told the truth.
+    /// The scores of causes and culprits by time samples alone; `None` if no simulator provided the truth.
     pub culprits: Option<Scores>,
-    /// The same with the samples of misses, where there are any.
+    /// The scores with the samples of misses, if there are any.
     pub culprits_by_events: Option<Scores>,
-    /// Of a kernel: what its comments say.
+    /// For a kernel, whether the analysis says what its comments do.
     pub expected: Option<ExpectedVerdict>,
-    /// How much worse it gets with less to go by.
+    /// How the results degrade with less evidence.
     pub sensitivity: Vec<Sensitivity>,
-    /// What could not be done, in words.
+    /// Descriptions of what could not be done.
     pub notes: Vec<String>,
 }
 
 /// Whether the analysis says what a kernel's comments do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ExpectedVerdict {
-    /// Comments.
+    /// Number of comments.
     pub all: usize,
-    /// Those that it does not agree with: address, cause, what was expected, what is said instead, with which confidence.
+    /// The comments that the analysis contradicts: address, cause, what was expected, the causes reported instead, and
+    /// the confidence.
     pub unmet: Vec<String>,
 }
 
-/// Reliability by each kind of error, as [`Shares`].
+/// Reliability by each kind of error, as in [`Shares`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Reliabilities {
-    /// Of executions as they are.
+    /// By the error without a scale.
     pub abs: Option<Reliability>,
-    /// Up to one scale.
+    /// By the error with one scale for the program.
     pub prog: Reliability,
-    /// Up to one scale for each procedure.
+    /// By the error with one scale for each procedure.
     pub func: Reliability,
 }
 
-/// What one estimator achieves on one program.
+/// The figures of one estimator on one program.
 #[derive(Clone, Debug, Serialize)]
 pub struct EstimatorVerdict {
-    /// Its name.
+    /// The estimator's name.
     pub name: &'static str,
-    /// By samples.
+    /// Shares of instructions, weighted by samples.
     pub instructions: Shares,
-    /// By edge executions.
+    /// Shares of edges, weighted by executions.
     pub edges: Shares,
-    /// For pictures.
+    /// Data of the pictures.
     #[serde(skip)]
     pub pictures: Pictures,
 }
 
-/// What one estimator's pictures are drawn from: by samples, and by edge executions.
+/// The data of one estimator's pictures: of instructions, weighted by samples, and of edges, weighted by executions.
 #[derive(Clone, Debug, Default)]
 pub struct Pictures {
     /// Share within 0, 1, … percent, for each of [`Scaling::ALL`]; empty where it has no meaning.
     pub curves: [Vec<f64>; 3],
-    /// Shares by signed error, for the same.
+    /// Shares of instructions by signed error, for each of [`Scaling::ALL`].
     pub instructions: [Vec<f64>; 3],
-    /// Of edges.
+    /// Shares of edges by signed error, for each of [`Scaling::ALL`].
     pub edges: [Vec<f64>; 3],
 }
 
 /// Estimates of all procedures by one estimator.
 pub struct Named {
-    /// The estimator.
+    /// The estimator's name.
     pub name: &'static str,
-    /// By procedure.
+    /// The estimates of each procedure.
     pub estimates: Vec<Estimates>,
 }
 
-/// Ours with samples of retired instructions.
+/// The name of Dwell's estimator with samples of retired instructions.
 const COUNTED: &str = "dwell + instructions";
 
-/// Judges all estimators, and their sensitivity if asked.
+/// Judges all estimators, and their sensitivity if requested.
 pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) -> Verdict {
     let evidence = &program.evidence;
     let analyses = dwell::analyses(evidence, &evidence.model, Help::OWN);
@@ -138,7 +141,7 @@ pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) ->
     }
 }
 
-/// What the analysis says of a kernel, by time samples alone.
+/// Compares the analysis by time samples alone with a kernel's comments; `None` if there are none.
 pub fn expected(program: &Program) -> Option<ExpectedVerdict> {
     let evidence = &program.evidence;
     said(program, &dwell::analyses(evidence, &evidence.model, Help::OWN))
@@ -164,7 +167,7 @@ fn said(program: &Program, analyses: &[ProcedureAnalysis]) -> Option<ExpectedVer
     (verdict.all > 0).then_some(verdict)
 }
 
-/// By every estimator that has what it needs.
+/// Returns the estimates of every estimator that has the evidence it needs.
 pub fn estimates(evidence: &Evidence, analyses: &[ProcedureAnalysis], notes: &mut Vec<String>) -> Vec<Named> {
     let period = evidence.period_cycles.unwrap_or(1.0);
     let of = |estimate: &dyn Fn(usize) -> Estimates| (0..evidence.procedures.len()).map(estimate).collect();
@@ -195,7 +198,7 @@ pub fn estimates(evidence: &Evidence, analyses: &[ProcedureAnalysis], notes: &mu
     all
 }
 
-/// A procedure that is too large for it is estimated by the counts that it would have started from.
+/// Estimates by minimum-cost flow. A procedure that is too large for it keeps the counts that the flow would start from.
 fn profi(evidence: &Evidence, period_cycles: f64, notes: &mut Vec<String>) -> Named {
     let mut skipped = 0;
     let mut of = |p: &Procedure| {
@@ -211,12 +214,12 @@ fn profi(evidence: &Evidence, period_cycles: f64, notes: &mut Vec<String>) -> Na
     Named { name: "minimum-cost flow", estimates }
 }
 
-/// Ours with more or less help, where the capture has it.
+/// Returns the variants of Dwell's estimator, with more or less evidence, for which the capture has it.
 fn variants(evidence: &Evidence) -> Vec<(&'static str, Help)> {
     let any = |f: &dyn Fn(&Procedure) -> bool| evidence.procedures.iter().any(f);
     let has_instructions = |p: &Procedure| p.events.keys().any(|e| e.name() == "instructions");
     let has_bursts = any(&|p| !p.transfers.is_empty());
-    // Where they told nothing too: what a row means is over the same programs as the others.
+    // Included even if the windows have no result, so that a row covers the same programs as the others.
     let has_windows = evidence.has_windows;
     let kinds = [
         ("dwell, time alone", Help::NONE, any(&|p| p.directions.iter().any(|&(t, n)| t + n > 0))),
@@ -268,7 +271,7 @@ fn estimator_verdict(program: &Program, named: &Named) -> EstimatorVerdict {
     }
 }
 
-/// Of ours with samples of retired instructions, where there are any.
+/// Returns the reliability of Dwell's estimator with samples of retired instructions, if there are any.
 fn counted_reliabilities(program: &Program, all: &[Named]) -> Option<Reliabilities> {
     let named = all.iter().find(|n| n.name == COUNTED)?;
     let evidence = &program.evidence;
@@ -284,7 +287,7 @@ fn reliabilities(
     let points: Vec<Vec<(Point, Confidence)>> = (0..analyses.len())
         .map(|p| {
             let samples = &program.evidence.procedures[p].samples;
-            let points = points_of(samples, &program.truth[p], &estimates[p]);
+            let points = indexed_instruction_points(samples, &program.truth[p], &estimates[p]);
             points.map(|(i, point)| (point, analyses[p].instructions[i].confidence)).collect()
         })
         .collect();
@@ -299,7 +302,7 @@ fn reliabilities(
                 error: point.error(scale),
             })
         });
-        Reliability::of(all)
+        Reliability::new(all)
     };
     Reliabilities {
         abs: program.is_absolute.then(|| by(&|_| 1.0)),
@@ -308,7 +311,7 @@ fn reliabilities(
     }
 }
 
-/// A histogram of `weight` with `missing` more in its last bucket.
+/// Adds `missing` weight to the last bucket of a histogram of `weight`.
 fn with_missing(mut histogram: Vec<f64>, weight: f64, missing: f64) -> Vec<f64> {
     let total = (weight + missing).max(f64::MIN_POSITIVE);
     histogram.iter_mut().for_each(|share| *share *= weight / total);
@@ -316,30 +319,4 @@ fn with_missing(mut histogram: Vec<f64>, weight: f64, missing: f64) -> Vec<f64> 
         *last += missing / total;
     }
     histogram
-}
-
-/// Sampled instructions whose executions are known.
-pub fn instruction_points(samples: &[u64], truth: &Truth, estimates: &Estimates) -> Vec<Point> {
-    points_of(samples, truth, estimates).map(|(_, point)| point).collect()
-}
-
-fn points_of<'a>(
-    samples: &'a [u64],
-    truth: &'a Truth,
-    estimates: &'a Estimates,
-) -> impl Iterator<Item = (usize, Point)> + 'a {
-    (0..samples.len()).filter(|&i| samples[i] > 0).filter_map(|i| {
-        let truth = truth.executions[i]? as f64;
-        Some((i, Point { weight: samples[i] as f64, estimate: estimates.instructions[i], truth }))
-    })
-}
-
-/// Points of all edges, each as large as its executions.
-pub fn edge_points(truth: &Truth, estimates: &Estimates) -> Vec<Point> {
-    let point = |e: &crate::program::TrueEdge| Point {
-        weight: e.executions as f64,
-        estimate: estimates.edges.get(&(e.from, e.to)).copied(),
-        truth: e.executions as f64,
-    };
-    truth.edges.iter().map(point).collect()
 }

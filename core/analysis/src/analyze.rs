@@ -1,4 +1,4 @@
-//! The analysis of one procedure, from samples to culprits: the one place that knows the order of the steps.
+//! The analysis of one procedure, from samples to culprits. Only this file knows the order of the steps.
 
 use dwell_profile::Event;
 
@@ -8,7 +8,7 @@ use crate::{
     bounds::Bounds,
     certainty::Certainty,
     cfg::Cfg,
-    culprits::{self, Facts, Scene, Stalled},
+    culprits::{self, ProcedureContext, ProcedureFacts, StalledInstruction},
     entries::per_entry,
     equivalence::Equivalence,
     frequency::{self, Estimates, Evidence, Retired},
@@ -16,8 +16,9 @@ use crate::{
     schedule::{Schedule, StaticStall},
 };
 
-/// The shortest stall worth a bubble, in cycles, and in standard errors of its samples. In order a small stall is real;
-/// out of order the best case of a block is only a bound, and its parts are spread at a guess.
+/// Returns the shortest dynamic stall that is explained, in cycles and in standard errors of its samples. In order a
+/// small stall is real; out of order the best case of a block is only a bound, whose distribution over instructions is a
+/// guess.
 fn stall_min(order: Order) -> (f64, f64) {
     match order {
         Order::InOrder => (0.05, 1.0),
@@ -25,17 +26,18 @@ fn stall_min(order: Order) -> (f64, f64) {
     }
 }
 
-/// Frequency, CPI, stalls and culprits of one procedure (DCPI §6). Every procedure yields an answer; where little can be
-/// said, its notes say so. Slices of counts that are shorter than the instructions count as zero beyond their end.
+/// Computes frequency, CPI, stalls and culprits of one procedure (DCPI §6). Every procedure has a result; where little is
+/// known, its notes say so. Slices of counts that are shorter than the instructions count as zero beyond their end.
 ///
-/// Out of order the CPI of an instruction is the time that it was the oldest to retire, the skid of samples undone (see
-/// [`InstructionCost::head_samples`]): a load that misses has its own cycles, not those of the instruction after it.
+/// Out of order the CPI of an instruction is the time during which it was the oldest to retire, with the skid of samples
+/// undone (see [`InstructionCost::head_samples`]): a load that misses has its own cycles, not those of the instruction
+/// after it.
 pub fn analyze(input: &ProcedureInput, model: &MachineModel) -> ProcedureAnalysis {
     analyze_keeping(input, model, &mut None)
 }
 
-/// The same where a procedure is analysed again with another outer scale: its frequencies, which are most of the work, are taken from
-/// `kept` where they are there, and put there where not.
+/// Analyses a procedure again with another outer scale. Its frequencies, which are most of the work, are taken from
+/// `kept` if they are there, and stored there otherwise.
 pub fn analyze_keeping(
     input: &ProcedureInput,
     model: &MachineModel,
@@ -56,8 +58,8 @@ pub fn analyze_keeping(
     let samples = padded(input.time_samples, n);
     let directions = padded(input.branch_directions, n);
     let cfg = Cfg::build(input.instructions, input.jump_targets);
-    let equivalence = Equivalence::of(&cfg);
-    let schedule = Schedule::of(model, input.arch, input.instructions, &cfg);
+    let equivalence = Equivalence::new(&cfg);
+    let schedule = Schedule::new(model, input.arch, input.instructions, &cfg);
     let is_anchored = input.outer.kind == ScaleKind::Absolute;
     let estimate = || {
         frequency::estimate(&Evidence {
@@ -74,17 +76,17 @@ pub fn analyze_keeping(
             is_anchored,
         })
     };
-    // Nobody asked how sure each of them is where the scale was not known.
+    // Deviations are not computed while the scale is unknown.
     let kept = match kept {
         Some(kept) if !is_anchored || !kept.deviations.is_empty() => kept,
         _ => kept.insert(estimate()),
     };
     let mut estimates = kept.clone();
     let repeated = |block: usize| repeated_part(&cfg, &estimates, block);
-    let bounds = Bounds::of(model, &schedule, &cfg, repeated);
-    let certainty = Certainty::settle(&mut estimates, bounds, &cfg, &input.outer);
-    let facts = Facts::of(model, input.instructions, &cfg, &schedule, &estimates);
-    let scene = Scene {
+    let bounds = Bounds::new(model, &schedule, &cfg, repeated);
+    let certainty = Certainty::new(&mut estimates, bounds, &cfg, &input.outer);
+    let facts = ProcedureFacts::new(model, input.instructions, &cfg, &schedule, &estimates);
+    let context = ProcedureContext {
         model,
         arch: input.arch,
         instructions: input.instructions,
@@ -96,17 +98,17 @@ pub fn analyze_keeping(
         period_cycles: input.period_cycles,
         facts: &facts,
     };
-    let analysis = assemble(&scene, &equivalence, &certainty);
+    let analysis = assemble(&context, &equivalence, &certainty);
     debug_assert_eq!(verify_analysis(&analysis, n), Ok(()));
     debug_assert_eq!(certainty.verify(&analysis), Ok(()));
     analysis
 }
 
-/// Samples of retired instructions count where their period can be compared with that of the time samples.
+/// Returns the samples of retired instructions, if their period can be compared with that of the time samples.
 fn retired<'a>(input: &ProcedureInput<'a>) -> Option<Retired<'a>> {
     let (samples, period) = input.event_samples.get(&Event::INSTRUCTIONS)?;
     let frequency = *period as f64 / input.period_cycles.filter(|p| *p > 0.0)?;
-    // A period of nothing would make every sample stand for nothing.
+    // With a period of 0 every sample would stand for nothing.
     let is_sound = frequency > 1e-150 && frequency < 1e150 && samples.iter().any(|&s| s > 0);
     is_sound.then_some(Retired { samples, frequency })
 }
@@ -117,18 +119,22 @@ fn padded<T: Copy + Default>(counts: &[T], n: usize) -> Vec<T> {
     counts
 }
 
-fn assemble(scene: &Scene, equivalence: &Equivalence, certainty: &Certainty) -> ProcedureAnalysis {
-    let Scene { cfg, schedule, estimates, .. } = *scene;
-    let mut instructions = Vec::with_capacity(scene.instructions.len());
+fn assemble(
+    context: &ProcedureContext,
+    equivalence: &Equivalence,
+    certainty: &Certainty,
+) -> ProcedureAnalysis {
+    let ProcedureContext { cfg, schedule, estimates, .. } = *context;
+    let mut instructions = Vec::with_capacity(context.instructions.len());
     let mut blocks = Vec::with_capacity(cfg.blocks.len());
-    let per_entry = per_entry(cfg, estimates, &scene.facts.loops);
+    let per_entry = per_entry(cfg, estimates, &context.facts.loops);
     for (index, range) in cfg.blocks.iter().enumerate() {
         let len = range.len() as f64;
         let head_samples: f64 = range.clone().map(|i| estimates.head_samples[i]).sum();
         let frequency = estimates.blocks[index].map(|e| e.frequency);
         let frequency_interval = certainty.frequency_interval(index, frequency, head_samples);
         let of_block = (index, frequency_interval);
-        instructions.extend(range.clone().map(|i| instruction_cost(scene, certainty, of_block, i)));
+        instructions.extend(range.clone().map(|i| instruction_cost(context, certainty, of_block, i)));
         let least = certainty.bounds.blocks[index].max(certainty.bounds.slot * len);
         let cycles = frequency.filter(|&f| tells_cycles(head_samples, f)).map(|f| finite(head_samples / f));
         let interval = certainty.cycles_interval(index, frequency, head_samples, least);
@@ -155,7 +161,7 @@ fn assemble(scene: &Scene, equivalence: &Equivalence, certainty: &Certainty) -> 
     }
 }
 
-/// The part of a block's executions that directly follow another one of it.
+/// Returns the part of a block's executions that directly follow another execution of it.
 fn repeated_part(cfg: &Cfg, estimates: &Estimates, block: usize) -> f64 {
     let frequency = estimates.blocks[block].map_or(0.0, |e| e.frequency);
     let own = cfg.successors[block].iter().filter(|&&e| cfg.edges[e].to == block);
@@ -163,14 +169,14 @@ fn repeated_part(cfg: &Cfg, estimates: &Estimates, block: usize) -> f64 {
     if frequency > 0.0 { repeated / frequency } else { 0.0 }
 }
 
-/// Whether samples tell a block's cycles. Up to three may be missed by chance (with 95% confidence), so a block without
-/// any is known to be fast only where three would be less than a cycle for each execution.
+/// Whether samples determine a block's cycles. Up to three samples may be missing by chance (with 95% confidence), so a
+/// block without any is known to be fast only where three would be less than a cycle per execution.
 fn tells_cycles(head_samples: f64, frequency: f64) -> bool {
     const MISSED_MAX: f64 = 3.0;
     frequency > 0.0 && (head_samples > 0.0 || frequency >= MISSED_MAX)
 }
 
-/// Edges between blocks; those of the virtual entry and exit stay inside.
+/// Returns the edges between blocks; those of the virtual entry and exit are left out.
 fn inner_edges(cfg: &Cfg, estimates: &Estimates) -> Vec<Edge> {
     let is_inner = |e: &crate::cfg::CfgEdge| e.from < cfg.blocks.len() && e.to < cfg.blocks.len();
     let edges = cfg.edges.iter().zip(&estimates.edges).filter(|(e, _)| is_inner(e));
@@ -185,75 +191,75 @@ fn inner_edges(cfg: &Cfg, estimates: &Estimates) -> Vec<Edge> {
 }
 
 fn instruction_cost(
-    scene: &Scene,
+    context: &ProcedureContext,
     certainty: &Certainty,
     (block, frequency_interval): (usize, Option<Interval>),
     i: usize,
 ) -> InstructionCost {
-    let estimate = scene.estimates.blocks[block];
-    let head_samples = scene.estimates.head_samples[i];
+    let estimate = context.estimates.blocks[block];
+    let head_samples = context.estimates.head_samples[i];
     let frequency = estimate.map(|e| e.frequency);
     let cpi = frequency.filter(|&f| f > 0.0).map(|f| finite(head_samples / f));
     let slot = certainty.bounds.slots[i];
     let cpi_interval = certainty.cycles_interval(block, frequency, head_samples, slot);
-    let mut stalls = static_stalls(scene, i);
+    let mut stalls = static_stalls(context, i);
     if let (Some(cpi), Some(frequency)) = (cpi, frequency) {
-        let excess = cpi - expected_cycles(scene, i);
+        let excess = cpi - expected_cycles(context, i);
         let error = head_samples.max(1.0).sqrt() / frequency;
-        let (cycles_min, errors_min) = stall_min(scene.model.order);
+        let (cycles_min, errors_min) = stall_min(context.model.order);
         if excess >= cycles_min && excess >= errors_min * error {
             let certain_part = (cpi_interval.min / cpi).min(1.0);
-            stalls.extend(culprits::explain(&Stalled::new(scene, i, excess, certain_part)));
+            stalls.extend(culprits::explain(&StalledInstruction::new(context, i, excess, certain_part)));
         }
     }
     InstructionCost {
         frequency,
         frequency_interval,
         confidence: certainty.confidence(block, estimate),
-        // Below that it issued or retired together with its predecessor (DCPI Figure 2, "dual issue").
+        // With fewer cycles it issued or retired together with its predecessor (DCPI Figure 2, "dual issue").
         cpi: cpi.filter(|&cpi| cpi >= certainty.bounds.slot),
         cpi_interval,
-        issue_cycles_min: scene.schedule.issue_cycles_min[i],
-        best_case_cycles: expected_cycles(scene, i),
-        gain_cycles: frequency.map_or(0.0, |f| gain_cycles(scene, i, f)),
+        issue_cycles_min: context.schedule.issue_cycles_min[i],
+        best_case_cycles: expected_cycles(context, i),
+        gain_cycles: frequency.map_or(0.0, |f| gain_cycles(context, i, f)),
         head_samples,
         stalls,
-        kernel: culprits::in_the_kernel(scene, i, frequency),
+        kernel: culprits::in_the_kernel(context, i, frequency),
     }
 }
 
-/// Cycles fewer than the model's best case, where that is no error of sampling: latencies that overlapped a dynamic stall
-/// before, or a model that is too slow. Out of order a block's bound is spread at a guess, so that a single instruction
-/// gains nothing.
-fn gain_cycles(scene: &Scene, i: usize, frequency: f64) -> f64 {
+/// Returns the cycles by which an instruction was faster than the model's best case, if that is no sampling error:
+/// latencies that overlapped an earlier dynamic stall, or a model that is too slow. It is 0 out of order, where the
+/// distribution of a block's bound over instructions is a guess.
+fn gain_cycles(context: &ProcedureContext, i: usize, frequency: f64) -> f64 {
     const CYCLES_MIN: f64 = 0.25;
     const ERRORS_MIN: f64 = 3.0;
-    if scene.model.order == Order::OutOfOrder || frequency <= 0.0 {
+    if context.model.order == Order::OutOfOrder || frequency <= 0.0 {
         return 0.0;
     }
-    // What predecessors leave behind is hidden by any stall on the way.
-    let expected = scene.schedule.issue_cycles_min[i];
-    let gain = expected - scene.estimates.head_samples[i] / frequency;
+    // The latencies that predecessors leave behind are hidden by any stall on the way.
+    let expected = context.schedule.issue_cycles_min[i];
+    let gain = expected - context.estimates.head_samples[i] / frequency;
     let error = (expected * frequency).max(1.0).sqrt() / frequency;
     if gain >= CYCLES_MIN && gain >= ERRORS_MIN * error { gain } else { 0.0 }
 }
 
-/// What the model says an execution takes. In order M holds the block's static stalls already, and predecessors' come on
-/// top.
-fn expected_cycles(scene: &Scene, i: usize) -> f64 {
-    let left_behind: f64 = left_behind(scene, i).iter().map(|s| s.cycles).sum();
-    match scene.model.order {
-        Order::InOrder => scene.schedule.issue_cycles_min[i] + left_behind,
-        Order::OutOfOrder => scene.schedule.expected_cycles(i),
+/// Returns the cycles that the model expects of one execution. In order M includes the block's own static stalls; those
+/// of predecessors are added.
+fn expected_cycles(context: &ProcedureContext, i: usize) -> f64 {
+    let left_behind: f64 = left_behind(context, i).iter().map(|s| s.cycles).sum();
+    match context.model.order {
+        Order::InOrder => context.schedule.issue_cycles_min[i] + left_behind,
+        Order::OutOfOrder => context.schedule.expected_cycles(i),
     }
 }
 
-fn left_behind<'a>(scene: &Scene<'a>, i: usize) -> &'a [StaticStall] {
-    scene.facts.left_behind.get(&i).map_or(&[], |stalls| stalls)
+fn left_behind<'a>(context: &ProcedureContext<'a>, i: usize) -> &'a [StaticStall] {
+    context.facts.left_behind.get(&i).map_or(&[], |stalls| stalls)
 }
 
-fn static_stalls(scene: &Scene, i: usize) -> Vec<Stall> {
-    let stalls = scene.schedule.static_stalls[i].iter().chain(left_behind(scene, i));
+fn static_stalls(context: &ProcedureContext, i: usize) -> Vec<Stall> {
+    let stalls = context.schedule.static_stalls[i].iter().chain(left_behind(context, i));
     stalls
         .map(|s| Stall {
             kind: StallKind::Static,
@@ -266,13 +272,13 @@ fn static_stalls(scene: &Scene, i: usize) -> Vec<Stall> {
         .collect()
 }
 
-/// A frequency near zero must not make an infinite CPI.
+/// Limits a CPI, which a frequency near zero could make infinite.
 fn finite(x: f64) -> f64 {
     x.min(f64::MAX)
 }
 
-/// Checks an answer: blocks tile the procedure, edges join blocks, figures are finite and not negative, each range of a
-/// stall is one, and the dynamic ones of an instruction can explain its excess.
+/// Checks a result: blocks cover the procedure, edges join blocks, figures are finite and not negative, and the range of
+/// each stall ascends.
 pub fn verify_analysis(analysis: &ProcedureAnalysis, instructions: usize) -> Result<(), String> {
     let tiled = analysis.blocks.iter().try_fold(0, |at, b| {
         (b.instructions.start == at && !b.instructions.is_empty()).then_some(b.instructions.end)

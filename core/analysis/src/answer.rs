@@ -1,4 +1,4 @@
-//! What the analysis of one procedure ends with.
+//! The result of the analysis of one procedure.
 
 use std::ops::Range;
 
@@ -7,34 +7,34 @@ use crate::{Interval, Scale};
 /// Frequency, CPI and stalls of one procedure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcedureAnalysis {
-    /// Basic blocks by ascending address; together they cover every instruction once.
+    /// Basic blocks by ascending address. Together they contain every instruction once.
     pub blocks: Vec<Block>,
-    /// Edges of the control-flow graph.
+    /// Edges of the control-flow graph between blocks.
     pub edges: Vec<Edge>,
-    /// One for each instruction of the input.
+    /// The cost of each instruction of the input.
     pub instructions: Vec<InstructionCost>,
-    /// Whether some indirect jump's targets could not be recovered (DCPI §6.1.1, "missing edges").
+    /// Whether the targets of an indirect jump could not be recovered (DCPI §6.1.1, "missing edges").
     pub missing_edges: bool,
-    /// What a reader must know: "no estimate: the procedure has 3 samples", …
+    /// Notes for the reader, such as "no estimate: the procedure has 3 samples".
     pub notes: Vec<String>,
-    /// What the frequencies rest on beside cycles.
+    /// The evidence of frequencies besides cycles.
     pub basis: Basis,
-    /// The scale says which of the frequencies can be compared.
+    /// The scale of the frequencies, which says which of them can be compared.
     pub scale: Scale,
 }
 
-/// Evidence of frequencies beside the cycles that every procedure has.
+/// Evidence of frequencies besides the cycles that every procedure has.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Basis {
-    /// Directions of conditional branches in samples' registers.
+    /// Number of directions of conditional branches in samples' registers.
     pub directions: u64,
-    /// Transfers of control seen while single-stepping.
+    /// Number of transfers of control in path bursts.
     pub steps: f64,
-    /// Instructions whose executions were counted in windows.
+    /// Number of instructions whose executions were counted in windows.
     pub counted: u64,
-    /// Samples of retired instructions.
+    /// Number of samples of retired instructions.
     pub retired: u64,
-    /// Instructions whose executions were counted while the program ran undisturbed.
+    /// Number of instructions whose executions were counted while the program ran undisturbed.
     pub absolute: u64,
 }
 
@@ -43,142 +43,144 @@ pub struct Basis {
 pub struct Block {
     /// Indices of its instructions.
     pub instructions: Range<usize>,
-    /// Executions over the sampling period (DCPI §6: F), up to the factor that [`ProcedureAnalysis::scale`] leaves open; `None`
-    /// where nothing is known.
+    /// Executions divided by the sampling period (DCPI's F), up to the factor that [`ProcedureAnalysis::scale`] leaves
+    /// open; `None` if nothing is known.
     pub frequency: Option<f64>,
     /// The 90 % interval of `frequency`; `None` unless the scale is absolute.
     pub frequency_interval: Option<Interval>,
     /// How far to trust `frequency`.
     pub confidence: Confidence,
-    /// Cycles per instruction, if the scale of `frequency` is right, and never less than the processor needs; `None` without a
-    /// frequency, and where it is too rare for its lack of samples to mean anything.
+    /// Cycles per instruction if the scale of `frequency` is right, and never less than the processor needs; `None`
+    /// without a frequency, and where the block is too rare for the absence of samples to mean anything.
     pub cpi: Option<f64>,
-    /// The 90 % interval of the cycles per instruction; without an absolute scale, what the processor cannot do bounds it.
+    /// The 90 % interval of the cycles per instruction. Without an absolute scale its lower bound is what the processor
+    /// needs.
     pub cpi_interval: Interval,
-    /// Cycles per instruction had there been no dynamic stall.
+    /// Cycles per instruction if there had been no dynamic stall.
     pub best_case_cpi: f64,
-    /// This ratio of executions is known whatever the scale is.
+    /// Executions per entry of the loop or procedure around it, which are known whatever the scale is.
     pub per_entry: Option<PerEntry>,
     /// Its frequency-equivalence class (DCPI §6.1.2).
     pub class: usize,
 }
 
-/// Executions for each time that what they lie in is entered.
+/// Executions for each time that the loop or procedure around a block is entered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerEntry {
-    /// So many executions there are for one entry.
+    /// Number of executions per entry.
     pub executions: f64,
-    /// This is what is entered.
+    /// What is entered.
     pub entered: Entered,
 }
 
-/// Executions are told for each time that one of these is entered.
+/// What executions per entry refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// The innermost loop around them.
+    /// The innermost loop around the block.
     Loop,
-    /// The procedure, for want of a loop.
+    /// The procedure, if the block is in no loop.
     Procedure,
 }
 
 /// An edge between two blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edge {
-    /// Index of the block it leaves.
+    /// Index of the block that it leaves.
     pub from: usize,
-    /// Index of the block it enters.
+    /// Index of the block that it enters.
     pub to: usize,
-    /// As for blocks.
+    /// Executions divided by the sampling period, as for blocks.
     pub frequency: Option<f64>,
-    /// As for blocks.
+    /// How far to trust `frequency`.
     pub confidence: Confidence,
 }
 
-/// One instruction's cost.
+/// The cost of one instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstructionCost {
-    /// Its block's frequency.
+    /// The frequency of its block.
     pub frequency: Option<f64>,
-    /// Its block has this interval.
+    /// The interval of its block's frequency.
     pub frequency_interval: Option<Interval>,
-    /// Its block's confidence.
+    /// How far to trust its block's frequency.
     pub confidence: Confidence,
-    /// Average cycles at the head of the machine per execution, if the scale of `frequency` is right; `None` without a frequency, and
-    /// where it is less than a slot of the machine: the instruction issued or retired together with its predecessor.
+    /// Average cycles per execution during which it was the oldest instruction, if the scale of `frequency` is right;
+    /// `None` without a frequency, and where it is less than a slot of the machine: the instruction issued or retired
+    /// together with its predecessor.
     pub cpi: Option<f64>,
-    /// As for blocks.
+    /// The 90 % interval of its cycles per execution, as for blocks.
     pub cpi_interval: Interval,
-    /// The least it can take there (DCPI's M): 0 where it issues or retires together with its predecessor.
+    /// The least cycles that it can take (DCPI's M): 0 if it issues or retires together with its predecessor.
     pub issue_cycles_min: f64,
-    /// What an execution takes without dynamic stalls (in order: M, and what predecessors leave behind on average; out of order: its
-    /// share of the front end and its static stalls, which over a block add up to its best case).
+    /// Cycles of an execution without dynamic stalls. In order: M plus the average of what predecessors leave behind; out
+    /// of order: its share of the front end and its static stalls, which add up to the block's best case.
     pub best_case_cycles: f64,
-    /// Cycles by which it was faster than that (DCPI Figure 4, "unexplained gain"); 0 where it was not.
+    /// Cycles by which it was faster than that (DCPI Figure 4, "unexplained gain"); 0 if it was not.
     pub gain_cycles: f64,
-    /// Time samples during which it was at the head of the machine: those that landed on it or, out of order, after it
-    /// (docs/measured.md), so that they are its cost. Over a procedure they add up to its samples.
+    /// Time samples during which it was the oldest instruction: those that landed on it or, out of order, after it
+    /// (docs/measured.md). They are its cost; over a procedure they add up to its samples.
     pub head_samples: f64,
-    /// Why it took longer, static causes first. Empty where it did not.
+    /// The causes of its additional cycles, static ones first. Empty if there are none.
     pub stalls: Vec<Stall>,
-    /// Time in the kernel on its behalf, where samples tell.
+    /// Time in the kernel on its behalf, if there were such samples.
     pub kernel: Option<KernelTime>,
 }
 
-/// Time in the kernel that an instruction of the user's caused: beside its own cycles, no part of its CPI.
+/// Time in the kernel that a user's instruction caused. It is not part of the instruction's CPI.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelTime {
-    /// `PageFault` of what accesses memory, else `System`: a call, or an interrupt.
+    /// `PageFault` if the instruction accesses memory, otherwise `System`: a call or an interrupt.
     pub cause: Cause,
-    /// Time samples in the kernel.
+    /// Number of time samples in the kernel.
     pub samples: u64,
     /// Cycles per execution.
     pub cycles: f64,
 }
 
-/// One possible explanation of an instruction's lost cycles. Ranges of several dynamic stalls of one instruction
-/// overlap: each may explain up to `cycles_max` of the same excess.
+/// One possible explanation of an instruction's lost cycles. The ranges of several dynamic stalls of one instruction
+/// overlap: each may explain up to `cycles_max` of the same cycles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stall {
-    /// Seen by the model, or inferred from the samples.
+    /// Whether the model shows it, or it is inferred from samples.
     pub kind: StallKind,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// Cycles per execution that this cause explains at least …
+    /// The least cycles per execution that the cause explains.
     pub cycles_min: f64,
-    /// … and at most.
+    /// The greatest cycles per execution that the cause may explain.
     pub cycles_max: f64,
-    /// Index of the instruction that is to blame, where one is.
+    /// Index of the instruction that causes the stall, where one does.
     pub culprit: Option<usize>,
-    /// Of data that was not in the first-level cache: where it may have come from, nearest first. Each of these levels
-    /// alone can explain what was lost; nearer ones cannot, whatever frequency the interval of the cycles allows. Empty for all
-    /// other causes.
+    /// For data that was not in the first-level cache, the levels that it may have come from, nearest first. Each of
+    /// these levels can explain the lost cycles by itself; nearer ones cannot, whatever frequency the interval allows.
+    /// Empty for all other causes.
     pub sources: Vec<DataSource>,
 }
 
-/// A level of the memory that may have held what a load waited for.
+/// A level of the memory that may have held the data that a load waited for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DataSource {
-    /// Which one.
+    /// The level.
     pub level: Level,
-    /// The part of executions that must have come from it to explain `cycles_max`, were it the only one.
+    /// The part of executions whose data must have come from it to explain `cycles_max`, if it were the only one.
     pub part: f64,
 }
 
-/// Levels of the memory beyond the first.
+/// Levels of the memory beyond the first-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// The second.
+    /// The second-level cache.
     Second,
-    /// The last before memory, where that is not the second.
+    /// The last-level cache, where that is not the second.
     Last,
-    /// Memory.
+    /// Main memory.
     Memory,
 }
 
 /// Whether a stall follows from the instructions alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StallKind {
-    /// It does.
+    /// It follows from the instructions.
     Static,
     /// It depends on what happened at run time.
     Dynamic,
@@ -187,7 +189,7 @@ pub enum StallKind {
 /// Why an instruction stalls (DCPI §6.3 and Figure 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// Static: slots or ports of the machine are taken by neighbours.
+    /// Static: slots or ports of the machine are taken by neighbouring instructions.
     Slotting,
     /// Static: an operand of an earlier instruction is not ready.
     Dependency,
@@ -205,17 +207,17 @@ pub enum Cause {
     WriteBuffer,
     /// A barrier, a locked operation or a serializing instruction.
     Synchronization,
-    /// A branch went where it was not predicted to go.
+    /// A branch was mispredicted.
     BranchMispredict,
-    /// The divider was busy or its result awaited.
+    /// The divider was busy, or its result was not ready.
     Divider,
-    /// The multiplier was busy or its result awaited.
+    /// The multiplier was busy, or its result was not ready.
     Multiplier,
-    /// A load needs what an older store holds only in part, and must wait until that has left the store buffer.
+    /// A load needs bytes that an older store holds only in part, and waits until the store has left the store buffer.
     StoreForwarding,
-    /// A load looks as if it needed an older store: the low twelve bits of their addresses agree.
+    /// A load seems to depend on an older store, because the low twelve bits of their addresses agree.
     Aliasing4K,
-    /// A system call, a trap or an interrupt's return.
+    /// A system call, a trap or the return of an interrupt.
     System,
     /// The kernel had to map or fetch the page that an access touched.
     PageFault,
@@ -226,10 +228,17 @@ pub enum Cause {
 /// How far to trust an estimate (DCPI §6.1.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confidence {
-    /// A guess.
+    /// The estimate is a guess.
     Low,
-    /// Right within about 15%, as a rule.
+    /// The estimate is usually right within about 15%.
     Medium,
-    /// Right within about 10%, as a rule.
+    /// The estimate is usually right within about 10%.
     High,
+}
+
+impl Confidence {
+    /// Returns how many times as large as its estimate a frequency may be.
+    pub(crate) fn error_factor_max(self) -> f64 {
+        if self > Confidence::Low { 1.0 } else { 2.0 }
+    }
 }

@@ -1,35 +1,36 @@
-//! What a processor cannot do: the least time of each block, and how often it can have been executed at most.
+//! Limits of the processor: the least time of each block, and how often it can have been executed at most.
 //!
-//! Input: the schedule, the time samples and the frequencies of each block. Output: least cycles per execution and, from them, caps on
-//! frequencies. Complexity: linear.
+//! Input: the schedule, and the time samples and frequencies of blocks. Output: least cycles per execution and, from
+//! them, greatest frequencies. Complexity: linear.
 //!
-//! Only what holds whatever else happens counts here. Every instruction passes the front end and retires, a fused pair as one, and in
-//! a cycle no more than the narrower of both widths do; the time of a block is the time during which its instructions were
-//! the oldest to retire. Ports and latencies count in loops of one block only, as far as their iterations follow each other, because the work
-//! of any other block may be done while an older one waits. There the model's bound is taken smaller by [`MODEL_PART`], since its
-//! figures may be too large.
+//! Only limits that always hold count here. Every instruction passes the front end and retires, a fused pair as one, and
+//! in a cycle no more than the narrower of both widths do; the time of a block is the time during which its instructions
+//! were the oldest to retire. Ports and latencies count only in loops of one block, as far as iterations follow each
+//! other, because the work of any other block may be done while an older one waits. There the model's bound is reduced by
+//! [`MODEL_PART`], since its figures may be too large.
 
 use crate::{cfg::Cfg, machine::MachineModel, schedule::Schedule};
 
 /// The part of a modelled bound that is relied upon.
 const MODEL_PART: f64 = 0.8;
-/// Standard errors that a number of samples may be below its mean.
+/// Standard errors by which a number of samples may be below its mean.
 const ERRORS: f64 = 3.0;
 
-/// Least cycles of blocks and instructions.
+/// The least cycles of blocks and instructions.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// The least part of a cycle that an instruction or a fused pair takes to retire.
+    /// The least cycles that an instruction or a fused pair takes to retire, at most 1.
     pub slot: f64,
-    /// By instruction: the least part of a cycle that it takes to retire; 0 for the second half of a fused pair.
+    /// The least cycles that each instruction takes to retire; 0 for the second half of a fused pair.
     pub slots: Vec<f64>,
-    /// By block: the least cycles of one execution.
+    /// The least cycles of one execution of each block.
     pub blocks: Vec<f64>,
 }
 
 impl Bounds {
-    /// The bounds of a procedure. `repeated` is the part of a block's executions that directly follow another one.
-    pub fn of(
+    /// Computes the bounds of a procedure. `repeated` returns the part of a block's executions that directly follow
+    /// another one.
+    pub fn new(
         model: &MachineModel,
         schedule: &Schedule,
         cfg: &Cfg,
@@ -47,14 +48,15 @@ impl Bounds {
         Bounds { slot, slots, blocks }
     }
 
-    /// The greatest frequency that a block with so many time samples can have.
+    /// Returns the greatest possible frequency of a block with this number of time samples.
     pub fn frequency_max(&self, block: usize, samples: f64) -> f64 {
         let least = self.blocks[block];
         if least > 0.0 { samples_max(samples) / least } else { f64::MAX }
     }
 }
 
-/// The most samples to expect of what has so many. The square root of a Poisson number has a standard deviation of a half.
+/// Returns the greatest expected number of samples, given an observed number. The square root of a Poisson variable has a
+/// standard deviation of one half.
 pub fn samples_max(samples: f64) -> f64 {
     let root = (samples.max(0.0) + 0.75).sqrt() + 0.5 * ERRORS;
     root * root

@@ -1,8 +1,8 @@
-//! What may be said of the estimates of a procedure: the kind of their scale, and an interval for each figure.
+//! How certain the estimates of a procedure are: the kind of their scale, and an interval for each figure.
 //!
-//! Enters: estimates, the schedule, what the rest of the program says of the scale. Leaves: the same estimates, none of them above what
-//! the processor can do in the time that was sampled, with the scale and the interval of each. Complexity: O(n log n). Never here: a claim
-//! that is narrower than its evidence.
+//! Enters: estimates, the schedule, what the rest of the program says of the scale. Leaves: the estimates, none of them
+//! above what the processor can do in the time that was sampled, with their scale and the interval of each. Complexity:
+//! O(n log n). Never here: an interval that is narrower than its evidence.
 
 use crate::{
     CHANCE_SAMPLES_MAX, Confidence, Interval, OuterScale, ProcedureAnalysis, Scale, ScaleKind,
@@ -11,40 +11,42 @@ use crate::{
     frequency::{Estimate, Estimates},
 };
 
-/// A scale is absolute where the estimates' logarithms have no greater standard deviation than this, as a root mean square over time
-/// samples: a 90 % interval of a factor of 1.6 between its ends.
+/// A scale is absolute if the standard deviation of the estimates' logarithms, as a root mean square over time samples,
+/// is at most this: a 90 % interval of a factor of 1.6 between its ends.
 const ABSOLUTE_DEVIATION_MAX: f64 = 0.143;
-/// Estimates contradict what the processor can do where blocks with more than this part of the time exceed it …
+/// Estimates contradict the limits of the processor if blocks with more than this part of the time exceed them
+/// significantly.
 const IMPOSSIBLE_PART_MAX: f64 = 0.05;
-/// … by more than so many standard deviations of theirs.
+/// A block exceeds the limits significantly if it does by more than this many standard deviations.
 const IMPOSSIBLE_DEVIATIONS: f64 = 2.0;
-/// Standard deviation by confidence, where the evidence is time in order or counted instructions.
+/// Standard deviations by confidence, where the evidence is time in order or retired instructions.
 const LOW_DEVIATION: f64 = 0.15;
 const MEDIUM_DEVIATION: f64 = 0.06;
 const HIGH_DEVIATION: f64 = 0.04;
-/// A 90 % interval within 10 % of the estimate …
+/// A 90 % interval within 10 % of the estimate.
 const HIGH_DEVIATION_MAX: f64 = 0.061;
-/// … and within 15 % (DCPI §6.1.5).
+/// A 90 % interval within 15 % of the estimate (DCPI §6.1.5).
 const MEDIUM_DEVIATION_MAX: f64 = 0.091;
 
-/// How sure each figure of a procedure is.
+/// How certain each figure of a procedure is.
 pub struct Certainty {
     /// The kind of scale, with its evidence.
     pub scale: Scale,
-    /// What the processor cannot do.
+    /// The limits of the processor.
     pub bounds: Bounds,
-    /// By block: the standard deviation of its frequency's logarithm, the scale's included; infinite without an absolute scale.
+    /// The standard deviation of the logarithm of each block's frequency, including that of the scale; infinite without
+    /// an absolute scale.
     deviations: Vec<f64>,
-    /// The deviations are made of the estimates' confidences.
+    /// Whether the deviations were derived from the estimates' confidences.
     is_by_confidence: bool,
 }
 
 impl Certainty {
-    /// Brings the estimates to the scale that is known, cuts them to what is possible, and says how sure they are.
-    pub fn settle(estimates: &mut Estimates, bounds: Bounds, cfg: &Cfg, outer: &OuterScale) -> Certainty {
+    /// Brings the estimates to the known scale, limits them to what is possible, and determines how certain they are.
+    pub fn new(estimates: &mut Estimates, bounds: Bounds, cfg: &Cfg, outer: &OuterScale) -> Certainty {
         let samples = block_samples(estimates, cfg);
         if estimates.scale.kind != ScaleKind::Absolute {
-            // Nothing in the procedure fixes the factor, so that it can be brought to where the frequencies are possible.
+            // Nothing in the procedure fixes the factor, so it is chosen such that the frequencies are possible.
             estimates.multiply(headroom(estimates, &bounds, &samples).min(1.0));
         }
         if outer.factor.is_finite() && outer.factor > 0.0 {
@@ -57,23 +59,24 @@ impl Certainty {
             scale = Scale { evidence: vec![why.into()], ..not_absolute(outer) };
         }
         scale.headroom = headroom(estimates, &bounds, &samples);
-        // In order, and where instructions were counted, each estimate rests on its own block's samples already.
+        // In order, and where instructions were counted, each estimate is already based on its own block's samples.
         if scale.kind == ScaleKind::Absolute && !estimates.deviations.is_empty() {
             cut(estimates, &bounds, &samples, cfg);
         }
         Certainty { scale, bounds, deviations, is_by_confidence: estimates.deviations.is_empty() }
     }
 
-    /// The interval of a block's frequency; `None` without an absolute scale.
+    /// Returns the interval of a block's frequency; `None` without an absolute scale.
     pub fn frequency_interval(&self, block: usize, frequency: Option<f64>, samples: f64) -> Option<Interval> {
         let frequency = frequency.filter(|_| self.is_absolute())?;
         let interval = Interval::about(frequency, self.deviations[block]);
-        // What was hardly seen may not have run at all.
+        // A block that was hardly observed may not have run at all.
         let min = if interval.is_told() { interval.min } else { 0.0 };
         Some(Interval { min, ..interval }.within(0.0, self.bounds.frequency_max(block, samples)))
     }
 
-    /// The interval of the cycles per execution of something in a block that had so many samples and takes `least` cycles.
+    /// Returns the interval of the cycles per execution of something in a block that has this number of samples and takes
+    /// at least `least` cycles.
     pub fn cycles_interval(
         &self,
         block: usize,
@@ -98,7 +101,8 @@ impl Certainty {
         Interval { max, ..interval }.within(least, f64::INFINITY)
     }
 
-    /// How far to trust a block's frequency: where its scale was counted its interval says it, else the estimate's own ratio.
+    /// Returns the confidence in a block's frequency: by its interval if its scale was counted, otherwise that of the
+    /// estimate.
     pub fn confidence(&self, block: usize, estimate: Option<Estimate>) -> Confidence {
         let Some(estimate) = estimate else { return Confidence::Low };
         match self.deviations[block] {
@@ -109,8 +113,8 @@ impl Certainty {
         }
     }
 
-    /// Checks that an answer says nothing that the processor cannot do in the time that was sampled: no CPI below what retiring takes,
-    /// and where the scale was counted no block, and not all of them together, executed more often.
+    /// Checks that a result is possible in the time that was sampled: no CPI is below what retiring takes, and if the
+    /// scale was counted, no block and not all blocks together were executed more often.
     pub fn verify(&self, analysis: &ProcedureAnalysis) -> Result<(), String> {
         const ROUNDING: f64 = 1e-6;
         let slot = self.bounds.slot * (1.0 - ROUNDING);
@@ -137,7 +141,7 @@ impl Certainty {
         if is_possible { Ok(()) } else { Err(format!("{least_of_all} of {all} samples at least")) }
     }
 
-    /// Whether the scale is absolute since executions were counted.
+    /// Whether the scale is absolute because executions were counted.
     fn is_counted(&self) -> bool {
         self.is_absolute() && !self.is_by_confidence
     }
@@ -148,16 +152,16 @@ impl Certainty {
     }
 }
 
-/// By block, the time samples that were its own.
+/// Returns the time samples of each block.
 fn block_samples(estimates: &Estimates, cfg: &Cfg) -> Vec<f64> {
     cfg.blocks.iter().map(|range| range.clone().map(|i| estimates.head_samples[i]).sum()).collect()
 }
 
-/// The kind of scale, and by block the standard deviation of its frequency's logarithm.
+/// Returns the kind of scale, and the standard deviation of the logarithm of each block's frequency.
 fn scale(estimates: &Estimates, samples: &[f64], outer: &OuterScale) -> (Scale, Vec<f64>) {
     let own = &estimates.scale;
     let deviations: Vec<f64> = match (own.kind, outer.kind) {
-        // The procedure's own counts: the deviations hold that of the scale.
+        // The deviations of the procedure's own counts include that of the scale.
         (ScaleKind::Absolute, _) if !estimates.deviations.is_empty() => estimates.deviations.clone(),
         (ScaleKind::Absolute, _) => {
             let of = |e: &Option<Estimate>| e.map_or(LOW_DEVIATION, |e| deviation(e.confidence));
@@ -180,7 +184,7 @@ fn scale(estimates: &Estimates, samples: &[f64], outer: &OuterScale) -> (Scale, 
     (not_absolute(outer), vec![f64::INFINITY; samples.len()])
 }
 
-/// The scale of a procedure whose factor is not known well enough.
+/// Returns the scale of a procedure whose factor is not known well enough.
 fn not_absolute(outer: &OuterScale) -> Scale {
     let kind = outer.kind.min(ScaleKind::Program);
     let evidence = if outer.kind == ScaleKind::Program { outer.evidence.clone() } else { Vec::new() };
@@ -195,7 +199,7 @@ fn deviation(confidence: Confidence) -> f64 {
     }
 }
 
-/// Whether too much of the time is in blocks whose estimate is more than the processor can do.
+/// Whether too much of the time is in blocks whose estimate exceeds the limits of the processor.
 fn is_impossible(estimates: &Estimates, bounds: &Bounds, samples: &[f64], deviations: &[f64]) -> bool {
     let exceeds = |block: usize| {
         let times = (IMPOSSIBLE_DEVIATIONS * deviations[block]).exp();
@@ -206,7 +210,7 @@ fn is_impossible(estimates: &Estimates, bounds: &Bounds, samples: &[f64], deviat
     impossible > IMPOSSIBLE_PART_MAX * samples.iter().sum::<f64>()
 }
 
-/// How many times larger all frequencies can be before too much of the time is in blocks that exceed what is possible.
+/// Returns the factor by which all frequencies can grow before too much of the time is in blocks that exceed the limits.
 fn headroom(estimates: &Estimates, bounds: &Bounds, samples: &[f64]) -> f64 {
     let room = |(block, e): (usize, &Option<Estimate>)| {
         let frequency = e.map(|e| e.frequency).filter(|f| *f > 0.0)?;
@@ -223,7 +227,8 @@ fn headroom(estimates: &Estimates, bounds: &Bounds, samples: &[f64]) -> f64 {
     first.map_or(1.0, |r| r.0).max(f64::MIN_POSITIVE)
 }
 
-/// Cuts each frequency to what its block, and all of them to what the procedure, can have done in the time that was sampled.
+/// Limits each frequency to what its block, and all of them together to what the procedure, can have executed in the time
+/// that was sampled.
 fn cut(estimates: &mut Estimates, bounds: &Bounds, samples: &[f64], cfg: &Cfg) {
     let most: Vec<f64> = (0..samples.len()).map(|b| bounds.frequency_max(b, samples[b])).collect();
     for (estimate, most) in estimates.blocks.iter_mut().zip(&most) {

@@ -1,12 +1,12 @@
 //! The control-flow graph of one procedure (DCPI §6.1.1).
 //!
-//! Input: its instructions by ascending address, and the recovered targets of indirect jumps. Output: basic blocks,
-//! and edges between them and two virtual nodes, the entry and the exit. Complexity: linear, but for the look-up of
-//! addresses (a hash each).
+//! Input: its instructions by ascending address, and the recovered targets of indirect jumps. Output: basic blocks, and
+//! edges between them and two virtual nodes, the entry and the exit. Complexity: linear, with a hash look-up for each
+//! address.
 //!
-//! Deviations from the paper: blocks that nothing seen leads to (landing pads, second entries) get an edge from the
-//! entry, and each loop without a way out gets an edge from its latch to the exit, so that every block lies on a path
-//! from the entry to the exit. What follows relies on that.
+//! Deviations from the paper: blocks without a known predecessor (landing pads, second entries) get an edge from the
+//! entry, and each loop without an exit gets an edge from its latch to the exit, so that every block is on a path from
+//! the entry to the exit. The rest of the analysis relies on that.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -15,30 +15,30 @@ use rustc_hash::FxHashMap;
 
 use crate::graph;
 
-/// A block's index, or [`Cfg::entry`], or [`Cfg::exit`].
+/// A block's index, [`Cfg::entry`] or [`Cfg::exit`].
 pub type Node = usize;
 
-/// Blocks and edges of one procedure.
+/// The blocks and edges of one procedure.
 #[derive(Clone, Debug)]
 pub struct Cfg {
-    /// Each block's instructions; together they tile the procedure.
+    /// The range of each block's instructions. Together the ranges cover the procedure.
     pub blocks: Vec<Range<usize>>,
-    /// Every edge, by ascending source.
+    /// All edges, by ascending source.
     pub edges: Vec<CfgEdge>,
-    /// Indices of the edges that leave each node, entry and exit included.
+    /// Indices of the edges that leave each node, including entry and exit.
     pub successors: Vec<Vec<usize>>,
     /// Indices of the edges that enter each node.
     pub predecessors: Vec<Vec<usize>>,
-    /// Some indirect jump's targets are unknown.
+    /// Whether the targets of an indirect jump are unknown.
     pub missing_edges: bool,
 }
 
 /// An edge of a [`Cfg`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CfgEdge {
-    /// Where it starts.
+    /// The node that it leaves.
     pub from: Node,
-    /// Where it ends.
+    /// The node that it enters.
     pub to: Node,
     /// Why control takes it.
     pub kind: EdgeKind,
@@ -47,40 +47,41 @@ pub struct CfgEdge {
 /// Why control takes an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EdgeKind {
-    /// Procedure entry.
+    /// The procedure is entered.
     Enter,
-    /// Into a block that no seen edge leads to.
+    /// The entry's edge to a block without a known predecessor.
     Unseen,
-    /// To the next instruction, without a branch.
+    /// Control continues with the next instruction, without a branch.
     FallThrough,
     /// A conditional branch is taken.
     Taken,
     /// A conditional branch is not taken.
     NotTaken,
-    /// An unconditional jump.
+    /// An unconditional jump is executed.
     Jump,
-    /// An indirect jump with recovered targets.
+    /// An indirect jump with recovered targets is executed.
     Table,
-    /// Return, tail call, a call that does not return, a stop, or an end of the instructions.
+    /// Control leaves the procedure: a return, a tail call, a call that does not return, a stop, or the end of the
+    /// instructions.
     Leave,
-    /// Out of a loop that has no way out, for the graph's sake.
+    /// The edge out of a loop without an exit, which makes the graph connected.
     Endless,
 }
 
 impl EdgeKind {
-    /// Whether a predictor had to choose it.
+    /// Whether a predictor chooses the edge.
     pub fn is_predicted(self) -> bool {
         matches!(self, EdgeKind::Taken | EdgeKind::NotTaken | EdgeKind::Table)
     }
 
-    /// Whether control never takes it as far as the instructions tell.
+    /// Whether control never takes the edge as far as the instructions show.
     pub fn is_pseudo(self) -> bool {
         matches!(self, EdgeKind::Unseen | EdgeKind::Endless)
     }
 }
 
 impl Cfg {
-    /// Builds the graph.
+    /// Builds the graph of a procedure.
     pub fn build(instructions: &[Instruction], jump_targets: &BTreeMap<usize, Vec<ImageAddress>>) -> Cfg {
         let index = AddressIndex::new(instructions);
         let blocks = find_blocks(instructions, jump_targets, &index);
@@ -92,17 +93,17 @@ impl Cfg {
         cfg
     }
 
-    /// The virtual node before the first block.
+    /// Returns the virtual node before the first block.
     pub fn entry(&self) -> Node {
         self.blocks.len()
     }
 
-    /// The virtual node after every way out.
+    /// Returns the virtual node after all exits.
     pub fn exit(&self) -> Node {
         self.blocks.len() + 1
     }
 
-    /// The block that each instruction lies in.
+    /// Returns the index of the block of each instruction.
     pub fn block_of_instructions(&self) -> Vec<usize> {
         let mut block_of = Vec::with_capacity(self.blocks.last().map_or(0, |b| b.end));
         for (block, range) in self.blocks.iter().enumerate() {
@@ -116,7 +117,7 @@ impl Cfg {
         self.successors[block].iter().any(|&e| self.edges[e].to == block)
     }
 
-    /// Checks what the rest of the analysis relies on; the first breach as text.
+    /// Checks the properties that the rest of the analysis relies on. Returns the first violation as text.
     pub fn verify(&self, instructions: usize) -> Result<(), String> {
         let mut next = 0;
         for (i, block) in self.blocks.iter().enumerate() {
@@ -141,7 +142,7 @@ impl Cfg {
     }
 }
 
-/// Looks up which instruction an address belongs to.
+/// Finds the instruction at an address.
 struct AddressIndex<'a> {
     instructions: &'a [Instruction],
     starts: FxHashMap<ImageAddress, usize>,
@@ -156,7 +157,8 @@ impl<'a> AddressIndex<'a> {
         AddressIndex { instructions, starts }
     }
 
-    /// The instruction at or around `address`: jumps into the middle skip a prefix (`je 1f; lock; 1: cmpxchg`).
+    /// Returns the instruction that contains `address`: jumps into the middle of an instruction skip a prefix (`je 1f;
+    /// lock; 1: cmpxchg`).
     fn get(&self, address: ImageAddress) -> Option<usize> {
         self.starts.get(&address).copied().or_else(|| {
             let after = self.instructions.partition_point(|i| i.address <= address);
@@ -166,11 +168,11 @@ impl<'a> AddressIndex<'a> {
     }
 }
 
-/// Whether control does not simply go on after instruction `i`.
+/// Whether control may go elsewhere than to the next instruction after instruction `i`.
 fn ends_block(instructions: &[Instruction], i: usize) -> bool {
     match instructions[i].flow {
         Flow::Next => false,
-        // A call that nothing, or nothing that runs, follows does not return.
+        // A call that no code, or no code that is executed, follows does not return.
         Flow::Call { .. } => does_not_return(instructions, i),
         _ => true,
     }
@@ -244,7 +246,7 @@ impl Builder<'_> {
         self.edges.push(CfgEdge { from, to, kind });
     }
 
-    /// An edge to the block of `target`, or out of the procedure (a tail call, a cold part).
+    /// Adds an edge to the block of `target`, or out of the procedure (a tail call, a cold part).
     fn go(&mut self, from: usize, target: ImageAddress, kind: EdgeKind) {
         match self.block_at(target) {
             Some(to) => self.edges.push(CfgEdge { from, to, kind }),
@@ -303,14 +305,14 @@ impl Builder<'_> {
         }
     }
 
-    /// The edge starts at the latch, so that header and body of a simple endless loop stay in one class.
+    /// Adds an edge from the latch to the exit, so that header and body of a simple endless loop stay in one class.
     fn leave_endless_loops(&mut self, exit: Node) {
         let successors = self.adjacency();
         let components = graph::strong_components(&successors);
         for members in &components.members {
             let id = components.of[members[0]];
             let is_end = members.iter().all(|&m| successors[m].iter().all(|&s| components.of[s] == id));
-            // The first member to be finished by the depth-first search is a latch.
+            // The first member that the depth-first search finishes is a latch.
             if is_end && !members.contains(&exit) {
                 self.edges.push(CfgEdge { from: members[0], to: exit, kind: EdgeKind::Endless });
             }
@@ -319,7 +321,8 @@ impl Builder<'_> {
 }
 
 /// Whether an indirect jump without a known table leaves the procedure: through a pointer that was loaded without an
-/// index (a method table, the GOT), passed in, or a constant. What was added up or looked up by an index is a table.
+/// index (a method table, the GOT), that was passed in, or that is a constant. A target that was added up or loaded with
+/// an index comes from a table.
 pub fn is_tail_call(instructions: &[Instruction], jump: usize) -> bool {
     const LOOK_BACK: usize = 32;
     let mut pointer = match instructions[jump].operands.first() {

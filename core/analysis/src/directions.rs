@@ -1,24 +1,26 @@
 //! Directions of branches from samples before them.
 //!
-//! Input: how samples at each instruction said that the first conditional branch after it would go, and what was seen
-//! on branches themselves. Output: counts at the branches. Complexity: O(n · the longest way to a branch, bounded).
+//! Input: for each instruction, the directions that samples there predicted for the next conditional branch, and those
+//! observed on branches themselves. Output: counts at the branches. Complexity: O(n · the longest path to a branch, which
+//! is bounded).
 //!
-//! Samples come by time, and where a branch goes may depend on what took the time: a load that misses more often on one
-//! way has more samples of that way. But each instruction before a branch ran as often as the others, so each tells the
-//! same probability, and its time decides only how many samples it has. So the instructions' shares are averaged, as if
-//! each weighed 1 over its samples (docs/measured.md: most of the bias is gone, at the price of variance); those with few
-//! samples weigh less. The answer has as many counts as the average is certain of.
+//! Samples are taken by time, and the direction of a branch may depend on what took the time: a load that misses more
+//! often before one direction has more samples of that direction. But each instruction before a branch was executed
+//! equally often, so each gives the same probability; its time only determines how many samples it has. Therefore the
+//! instructions' shares are averaged, as if each sample weighed 1 over the instruction's samples (docs/measured.md: most
+//! of the bias is removed, at the price of variance); instructions with few samples weigh less. The result has as many
+//! counts as the average is certain of.
 
 use dwell_image::{Flow, Instruction};
 
-/// Instructions between a sample and its branch.
+/// Greatest number of instructions between a sample and its branch.
 const WAY_MAX: usize = 32;
-/// Samples with which half of an instruction's full weight is reached.
+/// Number of samples at which an instruction has half of its full weight.
 const HALF_WEIGHT: f64 = 8.0;
 
-/// How often each conditional branch is taken and falls through, up to a scale for each. `at_branch` has what was seen
-/// on the branches, `ahead` what samples at each instruction said of the branch after it; both as long as
-/// `instructions`.
+/// Returns how often each conditional branch is taken and not taken, up to a scale for each. `at_branch` holds the
+/// directions observed on branches, `ahead` those that samples at each instruction predicted for the next branch; both
+/// are as long as `instructions`.
 pub fn directions(
     instructions: &[Instruction],
     at_branch: &[(u64, u64)],
@@ -38,8 +40,8 @@ pub fn directions(
     found
 }
 
-/// Checks that only what was seen on an instruction or before a branch has counts, and that averaging made nothing surer
-/// than all that was seen: but for rounding, at each branch.
+/// Checks that only branches and observed instructions have counts, and that the average is no more certain than all
+/// observations, up to rounding at each branch.
 fn verify_directions(
     found: &[(u64, u64)],
     instructions: &[Instruction],
@@ -62,7 +64,7 @@ fn verify_directions(
     }
 }
 
-/// The first conditional branch that straight-line code and direct jumps reach.
+/// Returns the first conditional branch that straight-line code and direct jumps reach.
 fn branch_after(instructions: &[Instruction], from: usize) -> Option<usize> {
     let mut at = from;
     for _ in 0..WAY_MAX {
@@ -81,7 +83,7 @@ fn branch_after(instructions: &[Instruction], from: usize) -> Option<usize> {
 struct Average {
     weight: f64,
     taken: f64,
-    /// Sum of squared weights over counts: what the variance is made of.
+    /// The sum of squared weights over counts, which is proportional to the variance.
     spread: f64,
 }
 

@@ -1,10 +1,11 @@
-//! How often a block runs for each time that what it lies in is entered: a ratio that needs no scale.
+//! How often a block is executed each time the loop or procedure around it is entered: a ratio that needs no scale.
 //!
-//! Enters: the graph, frequencies, loops. Leaves: a ratio for each block. Never here: a ratio that was not seen often enough. Cost: edges
-//! times the depth of loops.
+//! Enters: the graph, frequencies, loops. Leaves: a ratio for each block. Never here: a ratio that was not observed often
+//! enough. Cost: edges times the depth of loops.
 //!
-//! A loop of a million rounds is seen to be left once in a million observations: from a few thousand it cannot be told from one of ten
-//! thousand rounds. So a ratio is told where the rarer side of it was seen [`SEEN_MIN`] times, as far as observations fall where the time does.
+//! An exit from a loop of a million iterations is observed once in a million observations: with a few thousand, the loop
+//! cannot be distinguished from one of ten thousand iterations. So a ratio is reported only if its rarer side was
+//! observed [`SEEN_MIN`] times, as far as observations are distributed like time.
 
 use crate::{
     Entered, PerEntry, ScaleKind,
@@ -13,10 +14,10 @@ use crate::{
     frequency::Estimates,
 };
 
-/// So many observations tell a ratio within a third or so (Poisson, at 90 %).
+/// Number of observations that determine a ratio within about a third (Poisson, at 90 %).
 const SEEN_MIN: f64 = 25.0;
 
-/// By block: its executions for each entry of the innermost loop around it; outside of loops, of the procedure.
+/// Returns for each block its executions per entry of the innermost loop around it, or of the procedure if there is none.
 pub fn per_entry(cfg: &Cfg, estimates: &Estimates, loops: &Loops) -> Vec<Option<PerEntry>> {
     let samples = |block: usize| cfg.blocks[block].clone().map(|i| estimates.head_samples[i]).sum::<f64>();
     let all: f64 = estimates.head_samples.iter().sum();
@@ -32,7 +33,7 @@ pub fn per_entry(cfg: &Cfg, estimates: &Estimates, loops: &Loops) -> Vec<Option<
     let mut whole = vec![true; cfg.blocks.len() + 2];
     whole[cfg.entry()..].fill(false);
     let of_procedure = (entries(cfg, estimates, &whole), observed);
-    // In order, and where instructions were counted, each frequency rests on its own block's samples.
+    // In order, and where instructions were counted, each frequency is based on its own block's samples.
     let is_counted = estimates.scale.kind == ScaleKind::Absolute;
     let of_block = |block: usize| {
         let frequency = estimates.blocks[block]?.frequency;
@@ -47,14 +48,15 @@ pub fn per_entry(cfg: &Cfg, estimates: &Estimates, loops: &Loops) -> Vec<Option<
     (0..cfg.blocks.len()).map(of_block).collect()
 }
 
-/// How often control comes into these nodes from others, in the units of frequencies; `None` where that is not known, or never.
+/// Returns how often control enters these nodes from others, in the units of frequencies; `None` if that is unknown or
+/// never.
 fn entries(cfg: &Cfg, estimates: &Estimates, is_inside: &[bool]) -> Option<f64> {
     let enters = |e: &usize| is_inside[cfg.edges[*e].to] && !is_inside[cfg.edges[*e].from];
     let mut sum = 0.0;
     for e in (0..cfg.edges.len()).filter(enters) {
         match estimates.edges[e] {
             Some(estimate) => sum += estimate.frequency,
-            // Nothing was seen to lead there.
+            // No known control flow leads there.
             None if cfg.edges[e].kind == EdgeKind::Unseen => {}
             None => return None,
         }

@@ -10,20 +10,21 @@
 
 use crate::cfg::Cfg;
 
-/// Classes are numbered densely from 0, blocks' first, in the order of their first member.
+/// The classes of blocks and edges. Classes are numbered densely from 0, blocks' first, in the order of their first
+/// member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Equivalence {
-    /// Each block's class.
+    /// The class of each block.
     pub block_class: Vec<usize>,
-    /// Each edge's class.
+    /// The class of each edge.
     pub edge_class: Vec<usize>,
-    /// How many classes there are.
+    /// Number of classes.
     pub classes: usize,
 }
 
 impl Equivalence {
-    /// The classes of a graph.
-    pub fn of(cfg: &Cfg) -> Equivalence {
+    /// Computes the classes of a graph.
+    pub fn new(cfg: &Cfg) -> Equivalence {
         let blocks = cfg.blocks.len();
         if cfg.missing_edges {
             return Equivalence {
@@ -32,7 +33,7 @@ impl Equivalence {
                 classes: blocks + cfg.edges.len(),
             };
         }
-        // A node's two halves: 2n is entered, 2n + 1 is left.
+        // Each node is split in two: 2n is entered, 2n + 1 is left.
         let mut edges: Vec<(usize, usize)> = (0..blocks).map(|b| (2 * b, 2 * b + 1)).collect();
         edges.extend(cfg.edges.iter().map(|e| (2 * e.from + 1, 2 * e.to)));
         edges.extend([cfg.entry(), cfg.exit()].map(|n| (2 * n, 2 * n + 1)));
@@ -48,7 +49,7 @@ impl Equivalence {
         equivalence
     }
 
-    /// The blocks of each class.
+    /// Returns the blocks of each class.
     pub fn blocks_by_class(&self) -> Vec<Vec<usize>> {
         let mut blocks = vec![Vec::new(); self.classes];
         self.block_class.iter().enumerate().for_each(|(b, &c)| blocks[c].push(b));
@@ -87,12 +88,12 @@ fn number_densely(raw: &[usize]) -> (Vec<usize>, usize) {
 
 const NONE: usize = usize::MAX;
 
-/// Classes of the edges of a connected undirected multigraph. An edge in no cycle is a class of its own.
+/// Returns the classes of the edges of a connected undirected multigraph. An edge in no cycle is a class of its own.
 pub(crate) fn cycle_equivalence(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
-    let tree = DepthFirst::of(nodes, edges);
+    let tree = DepthFirst::new(nodes, edges);
     let mut state = Brackets::new(edges.len());
     let mut class_of = vec![NONE; edges.len()];
-    // The highest node (least number) that a back edge from the node's subtree reaches.
+    // The highest node (the least number) that a back edge from the node's subtree reaches.
     let mut high = vec![NONE; nodes];
     let mut lists = vec![List::EMPTY; nodes];
     let mut capping_ends: Vec<Vec<usize>> = vec![Vec::new(); nodes];
@@ -100,7 +101,7 @@ pub(crate) fn cycle_equivalence(nodes: usize, edges: &[(usize, usize)]) -> Vec<u
     for &node in tree.order.iter().rev() {
         let own_high =
             tree.back_up[node].iter().map(|&e| tree.number[other(edges[e], node)]).min().unwrap_or(NONE);
-        // The two children that reach highest: the second best may need a capping bracket.
+        // The two children that reach highest: the second may need a capping bracket.
         let (mut best, mut second) = (NONE, NONE);
         let mut list = List::EMPTY;
         for &child in &tree.children[node] {
@@ -152,7 +153,7 @@ struct DepthFirst {
 }
 
 impl DepthFirst {
-    fn of(nodes: usize, edges: &[(usize, usize)]) -> DepthFirst {
+    fn new(nodes: usize, edges: &[(usize, usize)]) -> DepthFirst {
         let mut incident = vec![Vec::new(); nodes];
         for (i, &(a, b)) in edges.iter().enumerate() {
             assert_ne!(a, b, "split nodes leave no self-loop");

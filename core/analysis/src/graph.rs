@@ -1,6 +1,6 @@
-//! Small algorithms on adjacency lists; none recurses, so deep graphs are as welcome as wide ones.
+//! Small algorithms on adjacency lists. None is recursive, so that deep graphs are no problem.
 
-/// Nodes that can be reached from `roots`. Linear.
+/// Returns the nodes that can be reached from `roots`. Linear.
 pub fn reachable(successors: &[Vec<usize>], roots: impl IntoIterator<Item = usize>) -> Vec<bool> {
     let mut seen = vec![false; successors.len()];
     for root in roots {
@@ -10,7 +10,7 @@ pub fn reachable(successors: &[Vec<usize>], roots: impl IntoIterator<Item = usiz
     seen
 }
 
-/// Checks that no edge leaves what was reached.
+/// Checks that no edge leaves the reached nodes.
 fn verify_reachable(successors: &[Vec<usize>], seen: &[bool]) -> Result<(), String> {
     let mut left = edges(successors).filter(|&(from, to)| seen[from] && !seen[to]);
     left.next().map_or(Ok(()), |(from, to)| Err(format!("{to} follows {from} and was not reached")))
@@ -20,7 +20,7 @@ fn edges(successors: &[Vec<usize>]) -> impl Iterator<Item = (usize, usize)> {
     successors.iter().enumerate().flat_map(|(from, all)| all.iter().map(move |to| (from, *to)))
 }
 
-/// Adds to `seen` what can be reached from `root`.
+/// Adds to `seen` the nodes that can be reached from `root`.
 pub fn mark_reachable(successors: &[Vec<usize>], seen: &mut [bool], root: usize) {
     let mut stack = vec![root];
     while let Some(node) = stack.pop() {
@@ -32,13 +32,13 @@ pub fn mark_reachable(successors: &[Vec<usize>], seen: &mut [bool], root: usize)
 
 /// Strongly connected components.
 pub struct Components {
-    /// Each node's component.
+    /// The component of each node.
     pub of: Vec<usize>,
-    /// Each component's nodes, the first that a depth-first search finishes first.
+    /// The nodes of each component. Components are in the order in which a depth-first search finishes them.
     pub members: Vec<Vec<usize>>,
 }
 
-/// Tarjan's algorithm (SIAM J. Comput. 1972), without recursion. Linear.
+/// Computes the components by Tarjan's algorithm (SIAM J. Comput. 1972), without recursion. Linear.
 pub fn strong_components(successors: &[Vec<usize>]) -> Components {
     const NONE: usize = usize::MAX;
     let n = successors.len();
@@ -89,8 +89,8 @@ pub fn strong_components(successors: &[Vec<usize>]) -> Components {
 }
 
 impl Components {
-    /// Checks that each node is in one component, that within a component each node is reached from each other, and that an edge to
-    /// another component goes to one that was found before. Linear.
+    /// Checks that each node is in one component, that within a component each node is reachable from each other, and
+    /// that an edge to another component leads to an earlier one. Linear.
     fn verify(&self, successors: &[Vec<usize>]) -> Result<(), String> {
         let mut count = 0;
         for (component, members) in self.members.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! Linear systems that are too large to write down (Hestenes and Stiefel, "Methods of Conjugate Gradients for Solving
-//! Linear Systems", 1952).
+//! Solution of linear systems that are too large to store (Hestenes and Stiefel, "Methods of Conjugate Gradients for
+//! Solving Linear Systems", 1952).
 //!
-//! Input: a symmetric positive definite matrix as what it does to a vector, and a right side. Output: a solution, near
-//! enough. Complexity: a bounded number of applications.
+//! Input: a symmetric positive definite matrix, as a function that applies it to a vector, and a right side. Output: an
+//! approximate solution. Complexity: a bounded number of applications.
 
 /// Solves `apply(x) = b` approximately, for a symmetric positive definite `apply`, by conjugate gradients preconditioned
-/// by a diagonal (Hestenes and Stiefel, 1952). Near enough is where the residual, as the preconditioner weighs it, is
-/// `residual_part` of that of nothing. Complexity: `steps_max` applications at most.
+/// by a diagonal (Hestenes and Stiefel, 1952). It stops when the residual, as weighted by the preconditioner, is the part
+/// `residual_part` of the initial one. Complexity: `steps_max` applications at most.
 pub fn conjugate_gradients(
     apply: impl Fn(&[f64]) -> Vec<f64>,
     b: &[f64],
@@ -43,16 +43,17 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Random signs by xorshift (Marsaglia, Journal of Statistical Software 8, 2003), the same each time.
+/// A generator of random signs by xorshift (Marsaglia, Journal of Statistical Software 8, 2003). The sequence is always
+/// the same.
 pub struct Signs(u64);
 
 impl Signs {
-    /// Starts anew.
+    /// Starts the sequence.
     pub fn new() -> Signs {
         Signs(0x9E37_79B9_7F4A_7C15)
     }
 
-    /// 1 or −1.
+    /// Returns 1 or −1.
     pub fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -75,9 +76,9 @@ mod tests {
         (0..x.len()).map(|i| 2.5 * at(i) - at(i.wrapping_sub(1)) - at(i + 1)).collect()
     }
 
-    /// Checks that the residual is as small as it was to be, and what every step promises, that x is no worse than nothing:
-    /// ½ xᵀAx ≤ bᵀx. Of matrices that are well enough conditioned: with counts near 2^63 rounding leaves neither, and who
-    /// solves for a direction must search along it.
+    /// Checks that the residual is as small as requested, and what every step guarantees: x is no worse than 0, ½ xᵀAx ≤
+    /// bᵀx. This holds for matrices that are well enough conditioned. With counts near 2^63 rounding breaks both, so that
+    /// a caller who solves for a direction must search along it.
     fn verify(apply: impl Fn(&[f64]) -> Vec<f64>, b: &[f64], x: &[f64]) -> Result<(), String> {
         const ROUNDING: f64 = 1e-3;
         let applied = apply(x);

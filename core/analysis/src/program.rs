@@ -1,14 +1,14 @@
-//! One scale for all procedures of a program, through the calls between them.
+//! One scale for all procedures of a program, by the calls between them.
 //!
-//! Input: each procedure's frequencies by themselves (right up to a factor, out of order), where it is entered and what
-//! it calls. Output: a factor for each procedure. Complexity: a bounded number of passes over procedures and calls.
+//! Input: each procedure's own frequencies (right up to a factor, out of order), how often it is entered and what it
+//! calls. Output: a factor for each procedure. Complexity: a bounded number of passes over procedures and calls.
 //!
 //! Out of order the cycles of one procedure fix its scale only up to a factor of about 1.5 to 2, since any of its loops
-//! may stall throughout (docs/measured.md). But a procedure is entered as often as it is called: flow is conserved between
-//! procedures as it is between blocks, and direct calls name their callee. We minimise the squared logarithms of the
-//! factors, each in units of its cycles' uncertainty, of entries over calls, and of single steps over one's own count;
-//! the calls with Student's t, since pointers and other images may call as well. Gauss-Newton, with conjugate gradients for
-//! its linear systems.
+//! may stall throughout (docs/measured.md). But a procedure is entered as often as it is called: flow is conserved
+//! between procedures as it is between blocks, and direct calls name their callee. We minimise the squared logarithms of
+//! the factors, of entries over calls, and of transfers in bursts over the procedure's own estimate, each in units of its
+//! uncertainty; calls with Student's t, since pointers and other images may call as well. The method is Gauss-Newton,
+//! with conjugate gradients for its linear systems.
 
 mod problem;
 
@@ -22,58 +22,58 @@ use problem::Problem;
 
 use crate::{Block, Counted, OuterScale, ProcedureAnalysis, Scale, ScaleKind, Transfer};
 
-/// Standard deviation of a scale's logarithm at least, where the procedure's own evidence fixes it.
+/// Least standard deviation of a scale's logarithm where the procedure's own evidence fixes it.
 const COUNTED_DEVIATION: f64 = 0.01;
 const ROUNDS: usize = 12;
-/// No factor is larger than e to this, or smaller than e to its negative.
+/// The absolute value of a factor's logarithm is at most this.
 const LOG_MAX: f64 = 20.0;
 
 /// A procedure that was analysed by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// Its instructions.
+    /// The procedure's instructions.
     pub instructions: &'a [Instruction],
-    /// Its analysis, with a `frequency_scale` of 1.
+    /// The procedure's analysis with an outer factor of 1.
     pub analysis: &'a ProcedureAnalysis,
-    /// What was seen of it while single-stepping.
+    /// The procedure's transfers in path bursts.
     pub transfers: &'a [Transfer],
-    /// What was counted of it in windows.
+    /// The procedure's executions in counted windows.
     pub counted: &'a [Counted],
 }
 
 /// What a group of places in counted windows says of a procedure's scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowShape {
-    /// The group, whose places are on one scale throughout the program.
+    /// The group's number. Its places are on one scale throughout the program.
     pub group: usize,
-    /// Logarithm of what was counted over its own estimate.
+    /// Logarithm of the counted executions over the procedure's own estimate.
     pub log: f64,
-    /// Variance of that.
+    /// Variance of `log`.
     pub variance: f64,
 }
 
-/// One procedure, as far as its neighbours matter.
+/// One procedure, reduced to what matters for the scales of others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
     /// How often it is entered, by its own estimate.
     pub entries: f64,
-    /// Procedures that it calls, by their index, and how often, by its own estimate.
+    /// The indices of the procedures that it calls, and how often, by its own estimate.
     pub calls: Vec<(usize, f64)>,
-    /// Transfers of control that steps tell of, by its own estimate …
+    /// Number of transfers of control that bursts record, by its own estimate.
     pub transfers: f64,
-    /// … and by the steps, which count on one scale throughout the program.
+    /// Number of transfers in bursts, on a scale that the whole program shares.
     pub stepped: f64,
-    /// Standard deviation of its own scale's logarithm, where its own evidence fixes that.
+    /// Standard deviation of the logarithm of its own scale, where its own evidence fixes that.
     pub own_deviation: Option<f64>,
-    /// How many times larger its frequencies can be before the processor could not have done it.
+    /// The factor by which its frequencies can grow before they exceed the limits of the processor.
     pub headroom: f64,
-    /// Time samples.
+    /// Number of time samples.
     pub samples: f64,
     /// What counted windows say of its scale.
     pub windows: Vec<WindowShape>,
 }
 
-/// The shapes of a program's procedures.
+/// Returns the shapes of a program's procedures.
 pub fn shapes(members: &[Member]) -> Vec<Shape> {
     let entry = |(at, m): (usize, &Member)| Some((m.instructions.first()?.address, at));
     let entries: FxHashMap<ImageAddress, usize> = members.iter().enumerate().filter_map(entry).collect();
@@ -103,7 +103,7 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
         for i in block.instructions.clone() {
             let (target, count) = match instructions[i].flow {
                 Flow::Call { target: Some(target) } => (target, frequency(b)),
-                // A tail call: what does not stay inside.
+                // In a tail call, what does not stay inside calls.
                 Flow::Jump { target } | Flow::Branch { target } => (target, left[b]),
                 _ => continue,
             };
@@ -140,7 +140,7 @@ fn window_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<Windo
     sums.into_iter().map(of).collect()
 }
 
-/// The scale of each procedure's frequencies, as far as the others tell it.
+/// Returns the scale of each procedure's frequencies, as far as the others determine it.
 pub fn scales(shapes: &[Shape]) -> Vec<OuterScale> {
     let problem = Problem::new(shapes);
     let mut logs = vec![0.0; shapes.len()];
@@ -180,13 +180,13 @@ pub fn scales(shapes: &[Shape]) -> Vec<OuterScale> {
     (0..shapes.len()).map(of).collect()
 }
 
-/// Whether a scale with this deviation may be absolute; the procedure's own uncertainty is yet to be added.
+/// Whether a scale with this deviation may be absolute. The procedure's own uncertainty is added later.
 fn is_absolute(deviation: f64) -> bool {
     const DEVIATION_MAX: f64 = 0.2;
     deviation <= DEVIATION_MAX
 }
 
-/// What joins a procedure to others, in words.
+/// Describes what joins a procedure to others.
 fn evidence(shape: &Shape, kind: ScaleKind, anchors: usize) -> String {
     let ways = match (shape.stepped > 0.0, !shape.windows.is_empty()) {
         (true, true) => "calls, bursts and counted windows",
@@ -202,7 +202,7 @@ fn evidence(shape: &Shape, kind: ScaleKind, anchors: usize) -> String {
     }
 }
 
-/// Which procedures something joins to others.
+/// Returns which procedures are joined to others.
 fn joined(shapes: &[Shape]) -> Vec<bool> {
     let mut joined: Vec<bool> = shapes
         .iter()
@@ -212,8 +212,8 @@ fn joined(shapes: &[Shape]) -> Vec<bool> {
     joined
 }
 
-/// How many times larger the frequencies of all procedures that `takes_part` can be before too many of their samples are in procedures
-/// that cannot have done it.
+/// Returns the factor by which the frequencies of all procedures that `takes_part` can grow before too many of their
+/// samples are in procedures that exceed the limits of the processor.
 fn common_headroom(shapes: &[Shape], factors: &[f64], takes_part: impl Fn(usize) -> bool) -> f64 {
     const IMPOSSIBLE_PART_MAX: f64 = 0.05;
     let room = |p: usize| (shapes[p].headroom / factors[p], shapes[p].samples);
@@ -229,10 +229,10 @@ fn common_headroom(shapes: &[Shape], factors: &[f64], takes_part: impl Fn(usize)
     first.map_or(1.0, |r| r.0)
 }
 
-/// Checks that each procedure has a factor within bounds, and that those of which neither calls nor steps nor windows tell
-/// anything keep their own scale.
+/// Checks that each procedure has a factor within bounds, and that procedures without calls, bursts and windows keep
+/// their own scale.
 fn verify_scales(factors: &[f64], shapes: &[Shape]) -> Result<(), String> {
-    // Where a scale is known, all guesses move by what they err by together.
+    // Where one scale is known, all guesses move by their common error.
     let mut is_told = vec![shapes.iter().any(|s| s.own_deviation.is_some()); shapes.len()];
     for (at, shape) in shapes.iter().enumerate() {
         is_told[at] |= !shape.calls.is_empty() || shape.stepped > 0.0 || !shape.windows.is_empty();
@@ -249,7 +249,7 @@ fn verify_scales(factors: &[f64], shapes: &[Shape]) -> Result<(), String> {
     }
 }
 
-/// A frequency that is neither nothing nor an overflow.
+/// Whether a frequency is neither almost 0 nor an overflow.
 fn is_sound(frequency: f64) -> bool {
     frequency > 1e-150 && frequency < 1e150
 }

@@ -1,43 +1,43 @@
-//! What counted windows say of the executions of the places that they watched, relative to each other.
+//! The relative executions of places that were counted in windows of time.
 //!
-//! Input: windows of time; in each a few places (hardware breakpoints) and how often they were executed. Output: for each
-//! place the logarithm of its executions, up to one constant for each group of places, and its standard deviation.
+//! Input: windows of time, each with a few places (hardware breakpoints) and how often they were executed. Output: for
+//! each place the logarithm of its executions, up to one constant for each group of places, and its standard deviation.
 //! Complexity: linear in the windows, and in the pairs of places that shared one, for a constant number of rounds.
 //!
-//! A breakpoint costs so much time that a window of hot code says nothing of time: how much of the program ran in it is
-//! not known. But all places of a window were watched through the same stretch of it, so that ratios are right. Of a pair
-//! the executions in all windows that watched both are added up; how much single windows differ from the sum tells how
-//! sure the ratio is (ratio estimation, Cochran, "Sampling Techniques", 3rd ed., ch. 6). Most pairs share a window or two,
-//! which tell little of that, and may agree by chance: so what windows differ by as a rule, in this program, stands beside it as if
-//! a few windows had said so (empirical Bayes: Efron and Morris, JASA 70, 1975). Places whose ratio wanders
-//! belong to different phases of the program, and since windows begin at random *times*, which slow phases have more of,
-//! adding up does not cure that. So only places that run together are compared: they make up a group. What wandering is left
-//! is the same for all pairs of a place, so that many pairs do not make it surer.
+//! A breakpoint costs so much time that the time of a window of hot code means nothing: how much of the program ran in it
+//! is unknown. But all places of a window were counted during the same part of the run, so ratios are right. For each
+//! pair, the executions in all windows that counted both are added up; the differences of single windows from the sum
+//! show how certain the ratio is (ratio estimation, Cochran, "Sampling Techniques", 3rd ed., ch. 6). Most pairs share a
+//! window or two, which say little about that and may agree by chance; so the typical difference in this program counts
+//! as if a few more windows had shown it (empirical Bayes: Efron and Morris, JASA 70, 1975). Places whose ratio varies
+//! belong to different phases of the program, and since windows begin at random *times*, of which slow phases have more,
+//! adding up does not help. So only places that run together are compared: they form a group. The remaining variation is
+//! common to all pairs of a place, so that many pairs do not make it more certain.
 
 use rustc_hash::FxHashMap;
 
-/// The program's rule counts as so many windows of a pair, beside its own …
+/// The typical difference in the program counts as this many windows of a pair.
 const RULE_WINDOWS: f64 = 2.0;
-/// … and is the median over pairs that have so many.
+/// Number of windows that a pair must have to be considered for the typical difference.
 const RULE_WINDOWS_MIN: usize = 3;
-/// The squared difference of single windows where no pair has: nobody is then sure of any.
+/// The typical squared difference if no pair has enough windows: all ratios are then uncertain.
 const RULE_UNKNOWN: f64 = 0.3;
-/// Of the squared variance of single windows: what more of them do not cure.
+/// Factor of the squared variance of single windows: the part of the variance that more windows do not reduce.
 const PHASES: f64 = 0.1;
-/// The variance of a pair's logarithm up to which its places are of one group.
+/// The greatest variance of a pair's logarithm at which its places are in one group.
 const GROUP_VARIANCE_MAX: f64 = 0.2;
-/// No place is surer than this: a standard deviation.
+/// Least standard deviation of a place's logarithm.
 const DEVIATION_MIN: f64 = 0.03;
 const ROUNDS: usize = 200;
 
-/// What is known of a place.
+/// The relative executions of a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
-    /// Places of a group are on one scale.
+    /// The group's number. Places of a group are on one scale.
     pub group: usize,
-    /// Logarithm of its executions, up to the group's constant.
+    /// Logarithm of the executions, up to the group's constant.
     pub log: f64,
-    /// Standard deviation of that.
+    /// Standard deviation of `log`.
     pub deviation: f64,
 }
 
@@ -46,11 +46,12 @@ pub struct Compared {
 struct Ratio {
     log: f64,
     certainty: f64,
-    /// The part of the variance that is the same for all pairs of a place.
+    /// The part of the variance that is common to all pairs of a place.
     common: f64,
 }
 
-/// Compares `places` places by `windows`: lists of (place, executions). `None` for a place that nothing tells.
+/// Compares `places` places by `windows`, which are lists of (place, executions). A place that cannot be compared is
+/// `None`.
 pub fn compare(places: usize, windows: &[Vec<(usize, u64)>]) -> Vec<Option<Compared>> {
     let ratios = ratios(windows);
     let groups = groups(places, ratios.keys().copied());
@@ -73,7 +74,7 @@ pub fn compare(places: usize, windows: &[Vec<(usize, u64)>]) -> Vec<Option<Compa
     compared
 }
 
-/// Checks that each group is named by its first place and has others, and that no place is surer than any can be.
+/// Checks that each group is named by its first place and has at least two, and that no place is too certain.
 fn verify_compared(compared: &[Option<Compared>]) -> Result<(), String> {
     let mut places_of: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
     for (place, told) in compared.iter().enumerate() {
@@ -89,7 +90,8 @@ fn verify_compared(compared: &[Option<Compared>]) -> Result<(), String> {
     }
 }
 
-/// Of each pair that ran together, the first place's index being the smaller: executions of the first over the second.
+/// Returns for each pair that ran together the executions of the first over the second. The first place has the smaller
+/// index.
 fn ratios(windows: &[Vec<(usize, u64)>]) -> FxHashMap<(usize, usize), Ratio> {
     let mut pairs: FxHashMap<(usize, usize), Vec<(f64, f64)>> = FxHashMap::default();
     for window in windows {
@@ -101,12 +103,12 @@ fn ratios(windows: &[Vec<(usize, u64)>]) -> FxHashMap<(usize, usize), Ratio> {
         }
     }
     let pairs: FxHashMap<(usize, usize), Pair> =
-        pairs.into_iter().filter_map(|(key, counts)| Some((key, Pair::of(&counts)?))).collect();
+        pairs.into_iter().filter_map(|(key, counts)| Some((key, Pair::from_windows(&counts)?))).collect();
     let rule = rule(pairs.values());
     pairs.into_iter().filter_map(|(key, pair)| Some((key, pair.ratio(rule)?))).collect()
 }
 
-/// Squared relative differences of single windows from their sum, in the middle of all pairs that tell.
+/// Returns the median over pairs of the squared relative difference of single windows from their sum.
 fn rule<'a>(pairs: impl Iterator<Item = &'a Pair>) -> f64 {
     let telling = pairs.filter(|p| p.windows >= RULE_WINDOWS_MIN as f64);
     let mut all: Vec<f64> = telling.map(|p| p.squares / (p.windows - 1.0)).collect();
@@ -114,18 +116,18 @@ fn rule<'a>(pairs: impl Iterator<Item = &'a Pair>) -> f64 {
     all.get(all.len() / 2).copied().unwrap_or(RULE_UNKNOWN)
 }
 
-/// Two places in the windows that watched both.
+/// Two places in the windows that counted both.
 struct Pair {
     windows: f64,
-    /// Executions of each.
+    /// Executions of each place.
     sums: (f64, f64),
     /// Squared differences of single windows from the sum, each relative to the mean window.
     squares: f64,
 }
 
 impl Pair {
-    /// `None` where one was never executed: no ratio.
-    fn of(counts: &[(f64, f64)]) -> Option<Pair> {
+    /// Adds up the windows of a pair. Returns `None` if one place was never executed.
+    fn from_windows(counts: &[(f64, f64)]) -> Option<Pair> {
         let (n, m) = counts.iter().fold((0.0, 0.0), |(n, m), c| (n + c.0, m + c.1));
         let windows = counts.len() as f64;
         let spread: f64 = counts.iter().map(|c| (c.0 / n - c.1 / m).powi(2)).sum();
@@ -147,7 +149,7 @@ impl Pair {
     }
 }
 
-/// By place: its group, named by one of its places.
+/// Returns the group of each place, named by one of its places.
 fn groups(places: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Vec<usize> {
     fn root(of: &mut [usize], mut place: usize) -> usize {
         while of[place] != place {
@@ -164,7 +166,7 @@ fn groups(places: usize, pairs: impl Iterator<Item = (usize, usize)>) -> Vec<usi
     (0..places).map(|place| root(&mut of, place)).collect()
 }
 
-/// Least squares, place by place (Gauss and Seidel); each group's constant is where it comes to rest.
+/// Solves the least-squares problem place by place (Gauss and Seidel). Each group's constant depends on the start.
 fn solve(neighbours: &[Vec<(usize, Ratio)>]) -> Vec<f64> {
     let mut logs = vec![0.0; neighbours.len()];
     for _ in 0..ROUNDS {

@@ -16,13 +16,13 @@ mod collector;
 mod control;
 mod counts;
 mod daemon;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod emulate;
 mod entries;
 mod error;
 mod events;
 #[doc(hidden)]
 pub mod exercise;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-mod follow;
 mod host;
 mod host_paths;
 mod images;
@@ -55,6 +55,7 @@ mod store;
 mod sys;
 mod transfers;
 mod windows;
+mod x86;
 
 pub use control::{Status, flush, new_epoch, set_sampling, status};
 pub use daemon::daemon;

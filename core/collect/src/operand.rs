@@ -1,55 +1,37 @@
-//! What memory the instruction at a sampled pc refers to, told from the sample's registers.
+//! The memory that the instruction at a sampled pc refers to, computed from the sample's registers.
 //!
 //! Enters: the bytes at a sampled pc; the registers of a sample there. Leaves: an address. Never here: memory of the sampled
-//! process, whose the address is (that is `collector/data.rs`'s). x86-64 only.
+//! process, and whose the address is (see `collector/data.rs`). x86-64 only.
 //!
-//! The instruction has not executed when the sample is taken, so its operands' registers are as it will find them. Which
-//! instruction that is: in order the one that was waited for, out of order as a rule the one after it (docs/measured.md).
+//! The instruction has not executed when the sample is taken, so its operands' registers still have the values that it will use.
+//! In order it is the instruction that was waited for, out of order usually the one after it (docs/measured.md).
 
-use iced_x86::{
-    Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, Register, UsedMemory,
-};
+use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, UsedMemory};
 
-use crate::branch::Registers;
+use crate::x86::{MemoryOperand, Segment};
 
-/// The longest instruction.
-pub const INSTRUCTION_BYTES_MAX: usize = 15;
-
-/// Which memory an instruction loads from or stores to.
+/// The memory that an instruction loads from or stores to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// None: it computes, jumps or merely names an address (`lea`, a prefetch).
+    /// The instruction accesses no memory: it computes, jumps or merely names an address (`lea`, a prefetch).
     None,
-    /// At an address that general registers tell.
-    At(Address),
-    /// The thread's own data (`fs`), wherever that is.
+    /// The address follows from general registers.
+    At(MemoryOperand),
+    /// The thread's own data (`fs`), whose address is unknown.
     ThreadLocal,
-    /// Relative to `gs`, which is not sampled.
+    /// The address is relative to `gs`, which is not sampled.
     Gs,
-    /// At several addresses at once, told by vector registers (a gather or scatter), which are not sampled.
+    /// Several addresses from vector registers (a gather or scatter), which are not sampled.
     Vector,
-    /// The bytes are no instruction that is known.
+    /// The bytes are not a known instruction.
     Undecoded,
 }
 
-/// How an address is computed. Registers are numbered as the hardware does (0 rax, 1 rcx, …).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address {
-    base: Option<u8>,
-    index: Option<u8>,
-    scale: u8,
-    displacement: u64,
-    /// Relative to the sampled pc; the length of the instruction is in the displacement.
-    from_pc: bool,
-    /// Computed with 32 bits (prefix 0x67).
-    narrow: bool,
-}
-
 impl Operand {
-    /// The operand of the instruction that these bytes begin with. Of several, as `movs` has, it is that which is read.
+    /// Decodes the operand of the instruction at the start of `code`. Of several operands, as `movs` has, it is the one that is
+    /// read.
     pub fn decode(code: &[u8]) -> Operand {
-        let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
-        let instruction = decoder.decode();
+        let instruction = Decoder::with_ip(64, code, 0, DecoderOptions::NONE).decode();
         if instruction.code() == Code::INVALID {
             return Operand::Undecoded;
         }
@@ -62,74 +44,33 @@ impl Operand {
             )
         };
         let writes = |m: &&UsedMemory| matches!(m.access(), OpAccess::Write | OpAccess::CondWrite);
-        match used.iter().find(reads).or_else(|| used.iter().find(writes)) {
-            Some(memory) => Operand::of(&instruction, memory),
-            None => Operand::None,
-        }
-    }
-
-    fn of(instruction: &Instruction, memory: &UsedMemory) -> Operand {
-        match memory.segment() {
-            Register::FS => return Operand::ThreadLocal,
-            Register::GS => return Operand::Gs,
-            _ => {}
-        }
-        let from_pc = instruction.is_ip_rel_memory_operand()
-            && matches!(memory.base(), Register::None | Register::RIP | Register::EIP);
-        let base = if from_pc { Register::None } else { memory.base() };
-        let (Some(base), Some(index)) = (general(base), general(memory.index())) else {
-            return Operand::Vector;
+        let Some(used) = used.iter().find(reads).or_else(|| used.iter().find(writes)) else {
+            return Operand::None;
         };
-        let narrow = [memory.base(), memory.index()].iter().any(|r| r.is_gpr32());
-        let (scale, displacement) = (memory.scale() as u8, memory.displacement());
-        Operand::At(Address { base, index, scale, displacement, from_pc, narrow })
-    }
-}
-
-impl Address {
-    /// The virtual address, with the pc and the registers of a sample.
-    pub fn value(&self, pc: u64, registers: &Registers) -> u64 {
-        let value = |register: Option<u8>| register.map_or(0, |number| registers.general(number));
-        let start = if self.from_pc { pc } else { value(self.base) };
-        let index = value(self.index).wrapping_mul(u64::from(self.scale));
-        let sum = start.wrapping_add(index).wrapping_add(self.displacement);
-        if self.narrow { sum & 0xffff_ffff } else { sum }
-    }
-}
-
-/// The number of a general register, `Some(None)` of no register; `None` of one that samples do not tell.
-fn general(register: Register) -> Option<Option<u8>> {
-    match register {
-        Register::None => Some(None),
-        register if register.is_gpr32() || register.is_gpr64() => {
-            Some(Some((register.full_register() as u32 - Register::RAX as u32) as u8))
+        match MemoryOperand::from_used(&instruction, used) {
+            None => Operand::Vector,
+            Some(MemoryOperand { segment: Segment::Fs, .. }) => Operand::ThreadLocal,
+            Some(MemoryOperand { segment: Segment::Gs, .. }) => Operand::Gs,
+            Some(operand) => Operand::At(operand),
         }
-        _ => None,
     }
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use crate::branch::REGISTER_COUNT;
 
-    /// Each general register holds 0x1000 times its number plus one.
-    fn registers() -> Registers {
-        let mut registers = Registers([0; REGISTER_COUNT]);
-        (0..16_u8).for_each(|number| registers.set_general(number, 0x1000 * (u64::from(number) + 1)));
-        registers
-    }
-
-    /// What an instruction at 0x40_0000 refers to.
-    fn told(code: &[u8]) -> String {
+    /// The address that an instruction at 0x40_0000 refers to. Each general register holds 0x1000 times its number plus one.
+    fn address(code: &[u8]) -> String {
+        let general = |number: u8| 0x1000 * (u64::from(number) + 1);
         match Operand::decode(code) {
-            Operand::At(address) => format!("{:x}", address.value(0x40_0000, &registers())),
+            Operand::At(operand) => format!("{:x}", operand.effective_address(0x40_0000, general)),
             other => format!("{other:?}"),
         }
     }
 
     #[test]
-    fn operands_are_where_registers_say() {
+    fn addresses_follow_from_registers() {
         let cases: [(&[u8], &str, &str); 20] = [
             (&[0x48, 0x8b, 0x00], "mov rax, [rax]", "1000"),
             (&[0x48, 0x8b, 0x44, 0xcb, 0x10], "mov rax, [rbx+rcx*8+16]", "14010"),
@@ -153,7 +94,7 @@ mod tests {
             (&[0x06], "no instruction in 64 bits", "Undecoded"),
         ];
         for (code, text, expected) in cases {
-            assert_eq!(told(code), expected, "{text}");
+            assert_eq!(address(code), expected, "{text}");
         }
         assert_eq!(Operand::decode(&[]), Operand::Undecoded);
     }

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use dwell_collect::branch::a64::Ahead;
+use dwell_collect::branch::a64::NextBranch;
 
 const SNIPPETS: usize = 4000;
 const REGISTERS: usize = 8;
@@ -155,11 +155,11 @@ fn branches_go_where_they_were_said_to() {
     let mut decided = 0;
     for (snippet, &taken) in snippets.iter().zip(&ran.stdout) {
         let code: Vec<u8> = snippet.words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        if let Some(ahead) = Ahead::decode(&code) {
+        if let Some(branch) = NextBranch::decode(&code) {
             decided += 1;
-            assert_eq!(usize::from(ahead.distance()), code.len() - 4);
+            assert_eq!(usize::from(branch.distance()), code.len() - 4);
             let words = &snippet.words;
-            assert_eq!(ahead.taken(&snippet.registers), taken == 1, "{words:x?} {:x?}", snippet.registers);
+            assert_eq!(branch.taken(&snippet.registers), taken == 1, "{words:x?} {:x?}", snippet.registers);
         }
     }
     assert!(decided > SNIPPETS / 3, "only {decided} of {SNIPPETS} are decided");
@@ -170,7 +170,7 @@ fn whatever_the_bytes_are() {
     let mut random = Random(77);
     for _ in 0..100_000 {
         let code: Vec<u8> = (0..random.below(100)).map(|_| random.bits(8) as u8).collect();
-        let _ = Ahead::decode(&code).map(|ahead| ahead.taken(&[random.value(); 7]));
+        let _ = NextBranch::decode(&code).map(|branch| branch.taken(&[random.value(); 7]));
     }
 }
 
@@ -179,7 +179,7 @@ fn whatever_the_bytes_are() {
 fn what_the_sample_lacks_is_unknown() {
     let decides = |words: &[u32]| {
         let code: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        Ahead::decode(&code).is_some()
+        NextBranch::decode(&code).is_some()
     };
     let (beq, cmp, load, post) = (0x5400_0060, 0xeb01_001f, 0xf940_0040, 0xf840_8440);
     assert!(!decides(&[beq]));

@@ -1,6 +1,6 @@
 //! Branch directions from registers, against arithmetic and against the disassembler.
 
-use dwell_collect::branch::{AHEAD_BYTES, Ahead, CODE_BYTES, REGISTER_COUNT, Recipe, Registers};
+use dwell_collect::branch::{CODE_BYTES, x86::NextBranch};
 use dwell_image::{Flow, Image, Instruction, Operand};
 
 const RAX: usize = 0;
@@ -9,10 +9,16 @@ const FLAGS: usize = 9;
 const R8: usize = 10;
 const R15: usize = 17;
 
-fn registers(values: &[(usize, u64)]) -> Registers {
-    let mut all = [0x5555_5555_5555_5555; REGISTER_COUNT];
+/// The registers of a sample on x86-64, in the kernel's order.
+fn registers(values: &[(usize, u64)]) -> [u64; 18] {
+    let mut all = [0x5555_5555_5555_5555; 18];
     values.iter().for_each(|(at, value)| all[*at] = *value);
-    Registers(all)
+    all
+}
+
+/// The branch that the code begins with, or that is fused with the comparison that it begins with.
+fn at_branch(code: &[u8]) -> Option<NextBranch> {
+    NextBranch::decode(code).filter(NextBranch::is_at_branch)
 }
 
 /// What `cmp left, right` makes of each of the sixteen conditions, by the comparisons that they are there for.
@@ -37,12 +43,12 @@ fn all_sixteen_conditions_agree_with_arithmetic() {
     let pairs = || values.iter().flat_map(|l| values.map(|r| (*l, r)));
     for (condition, (left, right)) in (0..16).flat_map(|c| pairs().map(move |p| (c, p))) {
         let code = [0x39, 0xc8, 0x70 | condition, 5, 0x90]; // cmp eax, ecx; jcc
-        let recipe = Recipe::decode(&code).unwrap();
-        assert_eq!(recipe.branch_distance, 2);
+        let branch = at_branch(&code).unwrap();
+        assert_eq!(branch.distance(), 2);
         // The upper halves must not matter.
         let sample = registers(&[(RAX, left as u32 as u64 | 7 << 32), (RCX, right as u32 as u64 | 9 << 32)]);
         let expected = by_arithmetic(condition, left, right);
-        assert_eq!(recipe.taken(&sample), expected, "condition {condition:x} after cmp {left}, {right}");
+        assert_eq!(branch.taken(&sample), expected, "condition {condition:x} after cmp {left}, {right}");
     }
 }
 
@@ -55,9 +61,8 @@ fn flags_of_a_sample_on_the_branch_decide_it() {
     const OVERFLOW: u64 = 1 << 11;
     let taken = |condition: u8, flags: u64| {
         let long = [0x0f, 0x80 | condition, 1, 2, 3, 4];
-        let (short, sample) =
-            (Recipe::decode(&[0x70 | condition, 5]).unwrap(), registers(&[(FLAGS, flags | 2)]));
-        assert_eq!(short.taken(&sample), Recipe::decode(&long).unwrap().taken(&sample));
+        let (short, sample) = (at_branch(&[0x70 | condition, 5]).unwrap(), registers(&[(FLAGS, flags | 2)]));
+        assert_eq!(short.taken(&sample), at_branch(&long).unwrap().taken(&sample));
         short.taken(&sample)
     };
     for (condition, flags) in
@@ -72,8 +77,7 @@ fn flags_of_a_sample_on_the_branch_decide_it() {
 
 #[test]
 fn forms_and_widths() {
-    let taken =
-        |code: &[u8], values: &[(usize, u64)]| Recipe::decode(code).map(|r| r.taken(&registers(values)));
+    let taken = |code: &[u8], values: &[(usize, u64)]| at_branch(code).map(|b| b.taken(&registers(values)));
     assert_eq!(taken(&[0x84, 0xc0, 0x74, 5], &[(RAX, 0xff00)]), Some(true), "test al, al; je");
     assert_eq!(taken(&[0x84, 0xe4, 0x74, 5], &[(RAX, 0xff00)]), Some(false), "test ah, ah; je");
     assert_eq!(taken(&[0x40, 0x84, 0xe4, 0x74, 5], &[(7, 0xff00)]), Some(true), "test spl, spl; je");
@@ -96,7 +100,7 @@ fn forms_and_widths() {
 #[test]
 fn straight_line_code_is_interpreted() {
     let ahead =
-        |code: &[u8], values: &[(usize, u64)]| Ahead::decode(code).map(|a| a.taken(&registers(values)));
+        |code: &[u8], values: &[(usize, u64)]| NextBranch::decode(code).map(|b| b.taken(&registers(values)));
     // Each begins with an instruction before the comparison.
     let check = |code: &[u8], values: &[(usize, u64)], taken: bool, text: &str| {
         assert_eq!(ahead(code, values), Some(taken), "{text}");
@@ -147,7 +151,7 @@ fn straight_line_code_is_interpreted() {
 
 #[test]
 fn what_is_not_in_the_sample_decides_nothing() {
-    let decided = |code: &[u8]| Ahead::decode(code).is_some();
+    let decided = |code: &[u8]| NextBranch::decode(code).is_some();
     assert!(!decided(&[0x8b, 0x03, 0x85, 0xc0, 0x74, 5]), "mov eax, [rbx]; test eax, eax; je");
     assert!(!decided(&[0x39, 0x08, 0x74, 5]), "cmp [rax], ecx; je");
     assert!(!decided(&[0x90, 0xe8, 0, 0, 0, 0, 0x74, 5]), "nop; call; je");
@@ -165,22 +169,21 @@ fn what_is_not_in_the_sample_decides_nothing() {
 fn any_bytes_decode_or_do_not() {
     let mut state = 0x1997_5eed_u64;
     for _ in 0..200_000 {
-        let mut code = [0; AHEAD_BYTES];
+        let mut code = [0; CODE_BYTES];
         for byte in &mut code {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             *byte = (state >> 56) as u8;
         }
-        let length = (state >> 32) as usize % (AHEAD_BYTES + 1);
-        let _ = Ahead::decode(&code[..length]).map(|a| a.taken(&registers(&[])));
-        let _ = Recipe::decode(&code[..length]).map(|r| r.taken(&registers(&[])));
+        let length = (state >> 32) as usize % (CODE_BYTES + 1);
+        let _ = NextBranch::decode(&code[..length]).map(|b| b.taken(&registers(&[])));
     }
 }
 
-/// Where the disassembler sees a decidable branch, so must the recipe, and nowhere else: all code of this program.
+/// Where the disassembler sees a decidable branch, so must the decoder, and nowhere else: all code of this program.
 #[test]
-fn recipes_agree_with_the_disassembler() {
+fn branches_agree_with_the_disassembler() {
     if std::env::consts::ARCH != "x86_64" {
-        println!("SKIPPED recipes_agree_with_the_disassembler: recipes are for x86-64");
+        println!("SKIPPED branches_agree_with_the_disassembler: this code is not x86-64");
         return;
     }
     let image = Image::open(std::env::current_exe().unwrap()).unwrap();
@@ -188,12 +191,12 @@ fn recipes_agree_with_the_disassembler() {
     for procedure in image.procedures().iter().take(4000) {
         let code = image.instructions(procedure.address, procedure.size_bytes);
         for (at, instruction) in code.iter().enumerate() {
-            let mut bytes = [0; CODE_BYTES];
+            let mut bytes = [0; 16]; // The longest comparison, and a long branch.
             if !image.read(instruction.address, &mut bytes) {
                 continue;
             }
             let expected = expected_distance(instruction, code.get(at + 1));
-            let found = Recipe::decode(&bytes).map(|r| r.branch_distance);
+            let found = at_branch(&bytes).map(|b| b.distance());
             assert_eq!(found, expected, "{} {}", instruction.text, instruction.address);
             (checked, decided) = (checked + 1, decided + u32::from(found.is_some()));
         }
@@ -221,7 +224,7 @@ fn expected_distance(instruction: &Instruction, next: Option<&Instruction>) -> O
 #[test]
 fn branches_ahead_are_where_the_disassembler_has_them() {
     if std::env::consts::ARCH != "x86_64" {
-        println!("SKIPPED branches_ahead_are_where_the_disassembler_has_them: recipes are for x86-64");
+        println!("SKIPPED branches_ahead_are_where_the_disassembler_has_them: this code is not x86-64");
         return;
     }
     let image = Image::open(std::env::current_exe().unwrap()).unwrap();
@@ -229,12 +232,12 @@ fn branches_ahead_are_where_the_disassembler_has_them() {
     for procedure in image.procedures().iter().take(1500) {
         let code = image.instructions(procedure.address, procedure.size_bytes);
         for (at, instruction) in code.iter().enumerate() {
-            let mut bytes = [0; AHEAD_BYTES];
+            let mut bytes = [0; CODE_BYTES];
             if !image.read(instruction.address, &mut bytes) {
                 continue;
             }
             checked += 1;
-            let Some(distance) = Ahead::branch_distance(&bytes) else { continue };
+            let Some(distance) = NextBranch::decode(&bytes).map(|b| b.distance()) else { continue };
             decided += 1;
             let branch = instruction.address.offset(distance as u64);
             let mut i = at;

@@ -75,7 +75,7 @@ impl RoleChoice {
     }
 }
 
-/// Judges.
+/// Judges the captures and writes the report.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let root = &arguments.captures_root;
     let folders = capture::find(root).with_context(|| root.display().to_string())?;
@@ -108,7 +108,7 @@ fn write_report(folder: &Path, verdicts: &[Verdict], text: &str, json: &str) -> 
     Ok(())
 }
 
-/// Where a program comes from.
+/// The source of a program.
 enum Source {
     Capture(PathBuf),
     Random(Recipe),
@@ -135,7 +135,7 @@ fn one(arguments: &Arguments, source: &Source) -> anyhow::Result<Option<Verdict>
     Ok(Some(verdict::judge(&set, &name, &program, !arguments.without_sensitivity)))
 }
 
-/// With as many bursts and windows as were asked for.
+/// Returns the capture with the requested number of bursts and windows.
 fn thinned(arguments: &Arguments, mut capture: Capture) -> Capture {
     let mut random = Random::new(arguments.draw);
     random.keep(&mut capture.bursts, arguments.bursts.unwrap_or(usize::MAX));
@@ -143,7 +143,7 @@ fn thinned(arguments: &Arguments, mut capture: Capture) -> Capture {
     capture
 }
 
-/// `f` of every item, in their order, on as many threads as there are processors.
+/// Applies `f` to every item on as many threads as there are processors. The results are in the items' order.
 pub(super) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     f: impl Fn(&T) -> anyhow::Result<R> + Sync,

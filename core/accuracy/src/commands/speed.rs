@@ -35,7 +35,7 @@ struct Task<'a> {
     instructions: usize,
 }
 
-/// Measures.
+/// Measures and prints the times.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let root = &arguments.captures_root;
     let mut images = Vec::new();
@@ -79,7 +79,7 @@ fn tasks<'a>(image: &'a Image, evidence: &Evidence) -> Vec<Task<'a>> {
         })
     };
     let mut tasks: Vec<Task> = evidence.procedures.iter().filter_map(one).collect();
-    // The longest first, so that no processor waits for another at the end.
+    // The longest procedures are first, so that no processor waits for another at the end.
     tasks.sort_by_key(|t| std::cmp::Reverse(t.instructions));
     tasks
 }

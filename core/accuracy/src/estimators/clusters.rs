@@ -1,5 +1,5 @@
-//! The paper's own estimator as the reference: clusters of issue points' ratios in each equivalence class, then local
-//! propagation (DCPI §6.1.3–6.1.4), on whatever machine. Near-linear.
+//! The paper's estimator as the reference, for any machine: clusters of the ratios of issue points in each equivalence
+//! class, then local propagation (DCPI §6.1.3–6.1.4). Complexity: near-linear.
 
 use dwell_analysis::{
     equivalence::Equivalence,
@@ -10,11 +10,11 @@ use dwell_analysis::{
 use super::Estimates;
 use crate::program::{Evidence, Procedure};
 
-/// Executions of one procedure.
+/// Estimates the executions of one procedure.
 pub fn estimate(evidence: &Evidence, procedure: &Procedure, period_cycles: f64) -> Estimates {
     let cfg = &procedure.cfg;
-    let equivalence = Equivalence::of(cfg);
-    let schedule = Schedule::of(&evidence.model, evidence.arch, &procedure.instructions, cfg);
+    let equivalence = Equivalence::new(cfg);
+    let schedule = Schedule::new(&evidence.model, evidence.arch, &procedure.instructions, cfg);
     let found = frequency::by_clusters(&FrequencyEvidence {
         model: &evidence.model,
         cfg,
@@ -29,5 +29,5 @@ pub fn estimate(evidence: &Evidence, procedure: &Procedure, period_cycles: f64) 
         retired: None,
     });
     let executions = |e: Option<frequency::Estimate>| e.map(|e| e.frequency * period_cycles);
-    Estimates::of_graph(cfg, |b| executions(found.blocks[b]), |e| executions(found.edges[e]))
+    Estimates::from_graph(cfg, |b| executions(found.blocks[b]), |e| executions(found.edges[e]))
 }

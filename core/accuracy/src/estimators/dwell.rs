@@ -1,4 +1,4 @@
-//! Ours, as shipped: the analysis of every procedure, and what it says of frequencies.
+//! Dwell's estimator, as shipped: the analysis of every procedure, and its frequencies.
 
 use dwell_analysis::{
     Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, Transfer, analyze,
@@ -11,40 +11,40 @@ use rustc_hash::FxHashMap;
 use super::Estimates;
 use crate::program::{Evidence, Procedure};
 
-/// What the analysis is given beside time samples.
+/// The evidence that the analysis receives besides time samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Help {
-    /// Directions of branches in the samples' registers.
+    /// Whether it receives directions of branches in the samples' registers.
     pub directions: bool,
-    /// Path bursts.
+    /// Whether it receives path bursts.
     pub bursts: bool,
-    /// Samples of retired instructions.
+    /// Whether it receives samples of retired instructions.
     pub instructions: bool,
-    /// Samples of all other events: misses, which bound what culprits can explain.
+    /// Whether it receives samples of all other events: misses, which bound what causes can explain.
     pub misses: bool,
-    /// Counted windows.
+    /// Whether it receives counted windows.
     pub windows: bool,
 }
 
 impl Help {
-    /// What every sample of time brings with it.
+    /// What every sample of time provides.
     pub const OWN: Help =
         Help { directions: true, bursts: false, instructions: false, misses: false, windows: false };
-    /// Counted windows too.
+    /// Counted windows in addition.
     pub const WINDOWS: Help = Help { windows: true, ..Help::OWN };
     /// Time alone.
     pub const NONE: Help = Help { directions: false, ..Help::OWN };
-    /// Samples of misses too.
+    /// Samples of misses in addition.
     pub const MISSES: Help = Help { misses: true, ..Help::OWN };
-    /// Path bursts too.
+    /// Path bursts in addition.
     pub const BURSTS: Help = Help { bursts: true, ..Help::OWN };
-    /// Both.
+    /// Path bursts and counted windows in addition.
     pub const BURSTS_AND_WINDOWS: Help = Help { bursts: true, ..Help::WINDOWS };
-    /// A counter of instructions too.
+    /// Samples of retired instructions in addition.
     pub const INSTRUCTIONS: Help = Help { instructions: true, ..Help::OWN };
 }
 
-/// What is given to the analysis of one procedure.
+/// The input of the analysis of one procedure.
 struct Given<'a> {
     directions: &'a [(u64, u64)],
     transfers: &'a [Transfer],
@@ -52,13 +52,13 @@ struct Given<'a> {
     events: std::collections::BTreeMap<Event, (Vec<u64>, u64)>,
 }
 
-/// As `core/query/src/scales.rs`: procedures with fewer samples have no say in the program's scale …
+/// Procedures with fewer samples do not contribute to the program's scale, as in `core/query/src/scales.rs`.
 const SAMPLES_MIN: u64 = 10;
-/// … nor have those beyond the hottest so many.
+/// Only this many of the hottest procedures contribute to the program's scale.
 const PROCEDURES_MAX: usize = 300;
 
-/// Analyses every procedure. The one place here that calls the analysis, and as `core/query` does: out of order hot
-/// procedures share one scale, by their calls; in order cycles fix each one's.
+/// Analyses every procedure, as `core/query` does. Out of order hot procedures share one scale, by their calls; in order
+/// cycles fix the scale of each. Nothing else in this crate calls the analysis.
 pub fn analyses(evidence: &Evidence, model: &MachineModel, help: Help) -> Vec<ProcedureAnalysis> {
     let given: Vec<Given> = evidence.procedures.iter().map(|p| give(p, help)).collect();
     let one = |p: usize, outer: OuterScale| {
@@ -87,7 +87,7 @@ pub fn analyses(evidence: &Evidence, model: &MachineModel, help: Help) -> Vec<Pr
     analyses
 }
 
-/// Indices of the procedures that share a scale, hottest first.
+/// Returns the indices of the procedures that share a scale, hottest first.
 fn hottest(evidence: &Evidence) -> Vec<usize> {
     let samples = |p: &usize| evidence.procedures[*p].samples.iter().sum::<u64>();
     let mut hot: Vec<usize> = (0..evidence.procedures.len()).filter(|p| samples(p) >= SAMPLES_MIN).collect();
@@ -131,7 +131,7 @@ fn input<'a>(
     }
 }
 
-/// Frequencies as executions.
+/// Converts frequencies into executions.
 pub fn estimate(analysis: &ProcedureAnalysis, period_cycles: f64) -> Estimates {
     let executions = |frequency: Option<f64>| frequency.map(|f| f * period_cycles);
     let mut edges = FxHashMap::default();

@@ -1,15 +1,15 @@
 //! Minimum-cost maximum flow by successive shortest paths (Ahuja, Magnanti and Orlin, *Network Flows*, §9.7), with
 //! potentials, so that each path is found by Dijkstra's algorithm.
 //!
-//! Input: arcs with whole capacities and costs ≥ 0. Output: a maximum flow that no other undercuts. Complexity:
-//! O(paths × arcs × log nodes).
+//! Input: arcs with whole capacities and costs ≥ 0. Output: a maximum flow of least cost. Complexity: O(paths × arcs ×
+//! log nodes).
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// A capacity that nothing uses up.
+/// A capacity that no flow exhausts.
 pub const UNLIMITED: i64 = i64::MAX / 4;
 
-/// An arc and, at the odd index after it, its residual twin.
+/// An arc or, at the odd index after it, its residual twin.
 #[derive(Clone, Copy, Debug)]
 struct Arc {
     to: usize,
@@ -24,14 +24,14 @@ pub struct Network {
     leaving: Vec<Vec<usize>>,
 }
 
-/// The cheapest way to each node, as far as it was looked for.
+/// The cheapest path to each node, as far as the search went.
 struct Paths {
     distance: Vec<i64>,
     by: Vec<usize>,
 }
 
 impl Network {
-    /// A network without arcs.
+    /// Creates a network without arcs.
     pub fn new(nodes: usize) -> Network {
         Network { arcs: Vec::new(), leaving: vec![Vec::new(); nodes] }
     }
@@ -47,7 +47,7 @@ impl Network {
         index
     }
 
-    /// What flows through the arc of that index.
+    /// Returns the flow through the arc of that index.
     pub fn flow(&self, arc: usize) -> i64 {
         self.arcs[arc + 1].left
     }
@@ -57,7 +57,7 @@ impl Network {
         let mut potentials = vec![0; self.leaving.len()];
         let mut sent = 0;
         while let Some(paths) = self.cheapest(source, sink, &potentials) {
-            // What lies beyond the sink was not settled: its distance is at least the sink's.
+            // The search does not settle nodes beyond the sink: their distance is at least the sink's.
             let far = paths.distance[sink];
             for (potential, distance) in potentials.iter_mut().zip(&paths.distance) {
                 *potential += (*distance).min(far);
@@ -108,7 +108,7 @@ impl Network {
         amount
     }
 
-    /// Checks that nothing is negative and that what enters a node leaves it.
+    /// Checks that no flow is negative and that what enters a node leaves it.
     pub fn verify(&self, source: usize, sink: usize) -> Result<(), String> {
         let mut balance = vec![0i64; self.leaving.len()];
         for (index, pair) in self.arcs.chunks(2).enumerate() {

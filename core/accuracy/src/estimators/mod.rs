@@ -1,4 +1,4 @@
-//! The estimators, one file each: evidence → executions of instructions and edges. None sees the truth.
+//! The estimators, one file each: evidence → executions of instructions and edges. None uses the truth.
 
 pub mod clusters;
 pub mod dwell;
@@ -9,18 +9,18 @@ pub mod profi;
 use dwell_analysis::cfg::Cfg;
 use rustc_hash::FxHashMap;
 
-/// What an estimator says of one procedure.
+/// The estimates of one procedure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimates {
-    /// Executions by instruction; `None` where it says nothing.
+    /// Executions by instruction; `None` where the estimator has none.
     pub instructions: Vec<Option<f64>>,
     /// Executions of edges, from one instruction's index to another's.
     pub edges: FxHashMap<(usize, usize), f64>,
 }
 
 impl Estimates {
-    /// From one figure for each block and each edge of the graph.
-    pub fn of_graph(
+    /// Converts figures of blocks and edges of the graph.
+    pub fn from_graph(
         cfg: &Cfg,
         blocks: impl Fn(usize) -> Option<f64>,
         edges: impl Fn(usize) -> Option<f64>,
@@ -33,7 +33,7 @@ impl Estimates {
             if let (Some(from), Some(to)) = (cfg.blocks.get(edge.from), cfg.blocks.get(edge.to))
                 && let Some(executions) = edges(index)
             {
-                // A branch to the next instruction has two edges between the same places.
+                // A branch to the next instruction has two edges between the same instructions.
                 *estimates.edges.entry((from.end - 1, to.start)).or_default() += executions;
             }
         }

@@ -1,6 +1,6 @@
-//! What profilers without an analysis assume: that time is proportional to executions, block by block. Linear.
+//! The assumption of profilers without an analysis: time is proportional to executions, block by block. Linear.
 //!
-//! Edges: a block's executions shared among its successors in proportion to theirs.
+//! A block's executions are distributed over its edges in proportion to the successors' executions.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -10,13 +10,13 @@ use crate::{
     program::Procedure,
 };
 
-/// Samples over instructions: every instruction takes one cycle (AutoFDO's assumption).
+/// Estimates samples over instructions: every instruction takes one cycle (AutoFDO's assumption).
 pub fn by_instructions(procedure: &Procedure, period_cycles: f64) -> Estimates {
     let cycles = |range: Range<usize>| Some(range.len() as f64);
     estimate(procedure, period_cycles, cycles)
 }
 
-/// Samples over llvm-mca's cycles of the block.
+/// Estimates samples over llvm-mca's cycles of the block.
 pub fn by_mca(procedure: &Procedure, mca: &BTreeMap<Address, McaBlock>, period_cycles: f64) -> Estimates {
     let cycles = |range: Range<usize>| {
         let block = mca.get(&procedure.instructions[range.start].address.0)?;
@@ -50,5 +50,5 @@ fn estimate(
         };
         Some(of(from) * share)
     };
-    Estimates::of_graph(cfg, |b| blocks[b], edge)
+    Estimates::from_graph(cfg, |b| blocks[b], edge)
 }

@@ -1,10 +1,10 @@
-//! As LLVM's profile inference does it: the flow that conserves control and changes the blocks' counts least (W. He,
-//! J. Mestre, S. Pupyrev, L. Wang, H. Yu, "Profile Inference Revisited", POPL 2022, §3; its published costs). Our own
+//! LLVM's profile inference: the flow that conserves control and changes the blocks' counts least (W. He, J. Mestre, S.
+//! Pupyrev, L. Wang, H. Yu, "Profile Inference Revisited", POPL 2022, §3; its published costs). This is our own
 //! implementation.
 //!
-//! Input: a procedure's samples and graph. Output: executions of blocks and edges. Complexity: that of [`super::flow`]
-//! on two nodes a block. Deviations: among flows of equal cost ours takes any, while LLVM's spreads evenly over them;
-//! islands of flow are not joined to the entry.
+//! Input: a procedure's samples and graph. Output: executions of blocks and edges. Complexity: that of [`super::flow`] on
+//! two nodes per block. Deviations: ours takes any of several flows of equal cost, while LLVM's distributes evenly over
+//! them; isolated parts of the flow are not joined to the entry.
 
 use dwell_analysis::cfg::Cfg;
 
@@ -14,18 +14,18 @@ use super::{
 };
 use crate::program::Procedure;
 
-/// A procedure of more blocks is skipped.
+/// A procedure with more blocks is skipped.
 pub const BLOCKS_MAX: usize = 4000;
-/// Flow is whole: a sample for each instruction of a block is so many units.
+/// Flow is whole-numbered: a sample per instruction of a block is this many units.
 const UNITS: f64 = 1000.0;
 
-/// What it costs to change a block's count by one unit.
+/// The costs of changing a block's count by one unit.
 struct Costs {
     increase: i64,
     decrease: i64,
 }
 
-/// The paper's costs: samples are missing more often than they are too many; the entry's count is rather too high.
+/// The paper's costs: missing samples are more frequent than surplus ones, and the entry's count is rather too high.
 fn costs(count: i64, is_entry: bool) -> Costs {
     match (count, is_entry) {
         (_, true) => Costs { increase: 40, decrease: 10 },
@@ -34,7 +34,7 @@ fn costs(count: i64, is_entry: bool) -> Costs {
     }
 }
 
-/// Executions of one procedure; `None` where it has more than [`BLOCKS_MAX`] blocks.
+/// Estimates the executions of one procedure; `None` if it has more than [`BLOCKS_MAX`] blocks.
 pub fn estimate(procedure: &Procedure, period_cycles: f64) -> Option<Estimates> {
     let cfg = &procedure.cfg;
     if cfg.blocks.len() > BLOCKS_MAX {
@@ -47,20 +47,20 @@ pub fn estimate(procedure: &Procedure, period_cycles: f64) -> Option<Estimates> 
     let counts: Vec<i64> = cfg.blocks.iter().map(count).collect();
     let inferred = infer(cfg, &counts);
     let executions = |units: i64| Some(units as f64 / UNITS * period_cycles);
-    Some(Estimates::of_graph(cfg, |b| executions(inferred.blocks[b]), |e| executions(inferred.edges[e])))
+    Some(Estimates::from_graph(cfg, |b| executions(inferred.blocks[b]), |e| executions(inferred.edges[e])))
 }
 
 /// Counts that conserve flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inferred {
-    /// By block.
+    /// The count of each block.
     pub blocks: Vec<i64>,
-    /// By edge of the graph.
+    /// The count of each edge of the graph.
     pub edges: Vec<i64>,
 }
 
-/// The flow closest to `counts`. A block is two nodes; what it was counted leaves its second and is missing at its
-/// first, and arcs between the two raise or lower the count for a price.
+/// Returns the flow closest to `counts`. A block is two nodes: its count leaves the second and is missing at the first,
+/// and arcs between the two raise or lower the count at a cost.
 pub fn infer(cfg: &Cfg, counts: &[i64]) -> Inferred {
     let nodes = cfg.blocks.len() + 2;
     let (enter, leave) = (|node: usize| 2 * node, |node: usize| 2 * node + 1);
@@ -91,7 +91,7 @@ pub fn infer(cfg: &Cfg, counts: &[i64]) -> Inferred {
     inferred
 }
 
-/// Checks that each block's edges on either side add up to it.
+/// Checks that each block's edges on either side add up to its count.
 pub fn verify(cfg: &Cfg, inferred: &Inferred) -> Result<(), String> {
     for (block, &count) in inferred.blocks.iter().enumerate() {
         let sum = |edges: &[usize]| edges.iter().map(|&e| inferred.edges[e]).sum::<i64>();

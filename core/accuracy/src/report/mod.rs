@@ -1,4 +1,4 @@
-//! Verdicts for people: tables, pictures, JSON.
+//! Reports of verdicts: tables, pictures, JSON.
 
 pub mod pictures;
 pub mod svg;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{metrics::Shares, verdict::Verdict};
 
-/// All verdicts and the means of their sets, as one object.
+/// Returns all verdicts and the means of their sets as one object.
 pub fn json(verdicts: &[Verdict]) -> serde_json::Result<String> {
     let report = Report { schema: 1, means: means(verdicts), programs: verdicts };
     Ok(serde_json::to_string_pretty(&report)? + "\n")
@@ -21,7 +21,7 @@ struct Report<'a> {
     programs: &'a [Verdict],
 }
 
-/// One estimator's mean over a set.
+/// The mean of one estimator over a set.
 #[derive(Serialize)]
 struct Mean {
     set: String,

@@ -1,4 +1,4 @@
-//! Verdicts of one set → pictures: the counterparts of DCPI's Figures 8 to 10, and what the paper has no figure for.
+//! Verdicts of one set → pictures: the counterparts of DCPI's Figures 8 to 10, and some that the paper does not have.
 
 use dwell_analysis::Cause;
 
@@ -15,7 +15,7 @@ use crate::{
 const WIDTH: f64 = 980.0;
 const SCALINGS: [&str; 3] = ["absolute", "up to one scale a program", "up to one scale a procedure"];
 
-/// File names (without the set) and pictures of one set.
+/// Returns the file names (without the set) and pictures of one set.
 pub fn all(set: &str, members: &[&Verdict]) -> Vec<(&'static str, String)> {
     let scaling = if members.iter().any(|v| has_absolute(v)) { 0 } else { 2 };
     let mut pictures = vec![
@@ -46,7 +46,7 @@ fn shares() -> Vec<(f64, String)> {
     [0, 25, 50, 75, 100].iter().map(|&v| (f64::from(v) / 100.0, format!("{v}%"))).collect()
 }
 
-/// Mean over the programs that have it; empty where none has.
+/// Returns the mean over the programs that have a value; empty if none has.
 fn mean<'a>(
     members: &[&'a Verdict],
     name: &str,
@@ -58,7 +58,7 @@ fn mean<'a>(
     (0..len).map(|i| all.iter().map(|c| c[i]).sum::<f64>() / all.len() as f64).collect()
 }
 
-/// Share of samples by the largest error allowed: a curve for each estimator, a panel for each scaling.
+/// Draws the share of samples by the largest error allowed: a curve for each estimator, a panel for each scaling.
 fn frequencies(set: &str, members: &[&Verdict]) -> String {
     let title =
         format!("{set}: samples whose frequency is right within …, mean of {} programs", members.len());
@@ -93,7 +93,7 @@ fn frequencies(set: &str, members: &[&Verdict]) -> String {
     svg.finish()
 }
 
-/// Figures 8 and 9: signed errors of instructions and of edges, ours beside the clusters.
+/// Draws the counterparts of Figures 8 and 9: signed errors of instructions and of edges, Dwell's beside the clusters'.
 fn errors(set: &str, members: &[&Verdict], scaling: usize) -> String {
     let title = format!("{set}: distribution of errors, {} (DCPI's Figures 8 and 9)", SCALINGS[scaling]);
     let mut svg = Svg::new(WIDTH, 372.0, &title);
@@ -132,7 +132,7 @@ fn errors(set: &str, members: &[&Verdict], scaling: usize) -> String {
     svg.finish()
 }
 
-/// Of the samples at each level, the share within 10% (full) and 15% (pale).
+/// Draws, for the samples at each level, the share within 10% (full) and 15% (pale).
 fn reliability(set: &str, members: &[&Verdict]) -> String {
     let mut svg = Svg::new(WIDTH, 372.0, &format!("{set}: is the confidence earned?"));
     let kinds: [fn(&Reliabilities) -> Option<Reliability>; 3] =
@@ -168,7 +168,7 @@ fn reliability(set: &str, members: &[&Verdict]) -> String {
     svg.finish()
 }
 
-/// Share within 10%: as sampled, and after each change.
+/// Draws the share within 10%: as sampled, and after each change.
 fn sensitivity(set: &str, members: &[&Verdict]) -> String {
     let mut svg =
         Svg::new(WIDTH, 372.0, &format!("{set}: samples whose frequency is right within 10%, when …"));
@@ -204,7 +204,8 @@ fn sensitivity(set: &str, members: &[&Verdict]) -> String {
     svg.finish()
 }
 
-/// Of the cycles that each cause truly took: is it listed, with its culprit, with a range that holds?
+/// Draws, of the cycles that each cause truly took, the shares for which it is listed, with its culprit, and with a
+/// correct range.
 fn culprits(set: &str, scores: &Scores) -> String {
     let mut causes: Vec<_> = scores.causes.iter().collect();
     causes.sort_by(|a, b| b.1.stalled.total_cmp(&a.1.stalled));
@@ -244,7 +245,7 @@ fn culprits(set: &str, scores: &Scores) -> String {
     svg.finish()
 }
 
-/// `DCacheMiss` → `D cache miss`.
+/// Splits a name into words: `DCacheMiss` → `D cache miss`.
 fn spaced(name: &str) -> String {
     let mut words = String::new();
     for c in name.chars() {
@@ -256,7 +257,7 @@ fn spaced(name: &str) -> String {
     words
 }
 
-/// Figure 10: what procedures truly lost to a cause, and the range that is attributed to it.
+/// Draws the counterpart of Figure 10: the true cycles that procedures lost to a cause, and the range attributed to it.
 fn stalls(set: &str, scores: &Scores) -> String {
     let title =
         format!("{set}: cycles that procedures lost, and the ranges they are given (DCPI's Figure 10)");
@@ -290,5 +291,5 @@ fn stalls(set: &str, scores: &Scores) -> String {
     svg.finish()
 }
 
-/// Fewer cycles than this lie on the axes.
+/// Values below this number of cycles are drawn on the axes.
 const FLOOR: f64 = 1e3;

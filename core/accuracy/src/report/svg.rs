@@ -1,10 +1,10 @@
-//! A small writer of pictures: text, lines, boxes and axes as SVG that suits light and dark pages.
+//! A small writer of pictures: text, lines, boxes and axes as SVG for light and dark pages.
 //!
-//! Enters: shapes in pixels. Leaves: a whole SVG file. Colours are names of classes; the style sheet knows both themes.
+//! Enters: shapes in pixels. Leaves: a whole SVG file. Colours are names of classes; the style sheet defines both themes.
 
 use std::fmt::Write;
 
-/// A picture in the making.
+/// A picture that is being drawn.
 #[derive(Clone, Debug)]
 pub struct Svg {
     width: f64,
@@ -12,18 +12,18 @@ pub struct Svg {
     body: String,
 }
 
-/// How text is anchored.
+/// The anchor of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// It begins there.
+    /// The text begins at the position.
     Start,
-    /// Its middle is there.
+    /// The text is centred at the position.
     Middle,
-    /// It ends there.
+    /// The text ends at the position.
     End,
 }
 
-/// Series' colours: distinct in both themes, and for the colour-blind by their lightness.
+/// The colours of series: distinct in both themes, and by their lightness for the colour-blind.
 pub const COLOURS: usize = 8;
 
 const STYLE: &str = "\
@@ -37,14 +37,14 @@ svg{--page:#ffffff;--ink:#1f2328;--faint:#656d76;--rule:#d0d7de;--soft:#eaeef2;\
 .thin{stroke-width:1;opacity:.55}.pale{opacity:.35}";
 
 impl Svg {
-    /// An empty picture with a title.
+    /// Creates an empty picture with a title.
     pub fn new(width: f64, height: f64, title: &str) -> Svg {
         let mut svg = Svg { width, height, body: String::new() };
         svg.text(16.0, 26.0, Anchor::Start, "title", title);
         svg
     }
 
-    /// Text; `class` is any of `title`, `small`, `faint`, or none.
+    /// Draws text. `class` is `title`, `small`, `faint`, or empty.
     pub fn text(&mut self, x: f64, y: f64, anchor: Anchor, class: &str, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -58,7 +58,7 @@ impl Svg {
         );
     }
 
-    /// A straight line of a class of the style sheet: `rule`, `soft` or `axis`.
+    /// Draws a straight line of a class of the style sheet: `rule`, `soft` or `axis`.
     pub fn rule(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let _ = writeln!(
             self.body,
@@ -67,7 +67,7 @@ impl Svg {
         );
     }
 
-    /// A line through points, in a series' colour.
+    /// Draws a line through points, in a series' colour.
     pub fn line(&mut self, colour: usize, class: &str, points: &[(f64, f64)]) {
         let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
         let _ = writeln!(
@@ -78,7 +78,7 @@ impl Svg {
         );
     }
 
-    /// A filled box in a series' colour.
+    /// Draws a filled box in a series' colour.
     pub fn area(&mut self, colour: usize, class: &str, corner: (f64, f64), size: (f64, f64)) {
         let _ = writeln!(
             self.body,
@@ -91,7 +91,7 @@ impl Svg {
         );
     }
 
-    /// Names of series with their colours, in one row, or more if they need it. Returns the height.
+    /// Draws the names of series with their colours, in as many rows as needed. Returns the height.
     pub fn legend(&mut self, corner: (f64, f64), names: &[(usize, &str)]) -> f64 {
         const GLYPH: f64 = 6.8;
         let (mut x, mut y) = corner;
@@ -107,7 +107,7 @@ impl Svg {
         y - corner.1 + 18.0
     }
 
-    /// The file.
+    /// Returns the SVG file.
     pub fn finish(self) -> String {
         let Svg { width, height, body } = self;
         format!(
@@ -118,31 +118,31 @@ impl Svg {
     }
 }
 
-/// A rectangle with axes, and the way from values to pixels.
+/// A rectangle with axes, which maps values to pixels.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel {
-    /// Left edge.
+    /// Left edge, in pixels.
     pub x: f64,
-    /// Top edge.
+    /// Top edge, in pixels.
     pub y: f64,
-    /// Width.
+    /// Width in pixels.
     pub width: f64,
-    /// Height.
+    /// Height in pixels.
     pub height: f64,
-    /// Values at the left and right edge.
+    /// The values at the left and right edge.
     pub across: (f64, f64),
-    /// Values at the bottom and top edge.
+    /// The values at the bottom and top edge.
     pub up: (f64, f64),
 }
 
 impl Panel {
-    /// Where a value lies.
+    /// Returns the position of a value in pixels.
     pub fn at(&self, x: f64, y: f64) -> (f64, f64) {
         let part = |v: f64, (low, high): (f64, f64)| (v - low) / (high - low);
         (self.x + part(x, self.across) * self.width, self.y + (1.0 - part(y, self.up)) * self.height)
     }
 
-    /// Grid lines with labels, and a heading.
+    /// Draws grid lines with labels, and a heading.
     pub fn axes(&self, svg: &mut Svg, heading: &str, across: &[(f64, String)], up: &[(f64, String)]) {
         svg.text(self.x, self.y - 10.0, Anchor::Start, "", heading);
         for (value, label) in up {

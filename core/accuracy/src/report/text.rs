@@ -1,4 +1,4 @@
-//! Verdicts → a plain-text table: means of each set, then every program.
+//! Verdicts → plain-text tables: the means of each set, then every program.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::{
     verdict::{Reliabilities, Verdict},
 };
 
-/// All tables.
+/// Renders all tables.
 pub fn render(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for set in sets(verdicts) {
@@ -96,7 +96,7 @@ fn reliability(text: &mut String, members: &[&Verdict]) {
     }
 }
 
-/// Of each level the share of samples, and how many of those are right.
+/// Renders the share of samples of each level, and how many of those are right.
 fn levels(text: &mut String, title: &str, programs: &[&Reliabilities]) {
     let kinds: [(&str, Vec<Reliability>); 3] = [
         ("absolute", programs.iter().filter_map(|r| r.abs).collect()),
@@ -179,7 +179,7 @@ fn score(scores: &Scores) -> String {
     )
 }
 
-/// Names of the sets, sorted.
+/// Returns the names of the sets, sorted.
 pub fn sets(verdicts: &[Verdict]) -> Vec<String> {
     let mut sets: Vec<String> = verdicts.iter().map(|v| v.set.clone()).collect();
     sets.sort();
@@ -187,7 +187,7 @@ pub fn sets(verdicts: &[Verdict]) -> Vec<String> {
     sets
 }
 
-/// Names of the estimators that judged any of `members`, in the order in which one program lists most.
+/// Returns the names of the estimators that judged any of `members`, in the order of the program that lists most.
 pub fn estimators(members: &[&Verdict]) -> Vec<&'static str> {
     let mut by_length: Vec<&&Verdict> = members.iter().collect();
     by_length.sort_by_key(|v| std::cmp::Reverse(v.estimators.len()));
@@ -200,7 +200,7 @@ pub fn estimators(members: &[&Verdict]) -> Vec<&'static str> {
     names
 }
 
-/// Mean shares of one estimator over the programs that it could judge: instructions, edges.
+/// Returns the mean shares of one estimator over the programs that it could judge: instructions, edges.
 pub fn means(members: &[&Verdict], name: &str) -> (Shares, Shares) {
     let of = || members.iter().flat_map(|v| &v.estimators).filter(|e| e.name == name);
     let instructions: Vec<Shares> = of().map(|e| e.instructions).collect();

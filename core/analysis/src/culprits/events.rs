@@ -1,22 +1,22 @@
-//! Upper bounds from samples of other events: a cause explains no more than its events can have cost (DCPI §6.3, IMISS).
+//! Upper bounds from samples of other events: a cause explains no more cycles than its events can have cost (DCPI §6.3,
+//! IMISS).
 //!
 //! Complexity: linear in the instructions between culprit and stall, at most [`LOOK_BACK`].
 
 use dwell_profile::Event;
 
 use super::{
-    LOOK_BACK,
-    mispredict::penalty_cycles_max,
-    scene::{Scene, Stalled, Suspect},
+    LOOK_BACK, candidate::Candidate, causes::mispredict::penalty_cycles_max, context::ProcedureContext,
+    stalled::StalledInstruction,
 };
 use crate::Cause;
 
-/// Loads that missed the first level.
+/// Event that counts loads that missed the first-level cache.
 pub const FIRST_LEVEL: &str = "L1-dcache-load-misses";
-/// What missed the last level.
+/// Event that counts accesses that missed the last-level cache.
 pub const LAST_LEVEL: &str = "cache-misses";
 
-/// The events that count a cause, and what one of them costs at most.
+/// The events that count a cause, with the greatest cost of one occurrence.
 const COUNTED_BY: [(Cause, &str, Cost); 6] = [
     (Cause::DCacheMiss, FIRST_LEVEL, Cost::Memory),
     (Cause::DCacheMiss, LAST_LEVEL, Cost::MemoryBeyondLastLevel),
@@ -26,7 +26,7 @@ const COUNTED_BY: [(Cause, &str, Cost); 6] = [
     (Cause::BranchMispredict, "branch-misses", Cost::Mispredict),
 ];
 
-/// The events whose samples bound what a cause explains.
+/// Returns the names of the events whose samples bound a cause.
 pub fn events_that_bound() -> [&'static str; COUNTED_BY.len()] {
     COUNTED_BY.map(|(_, event, _)| event)
 }
@@ -34,53 +34,59 @@ pub fn events_that_bound() -> [&'static str; COUNTED_BY.len()] {
 #[derive(Clone, Copy)]
 enum Cost {
     Memory,
-    /// Without such an event the data may still come from the last level.
+    /// Data that did not miss the last level may still come from it.
     MemoryBeyondLastLevel,
     DtlbMiss,
     ItlbMiss,
     Mispredict,
 }
 
-/// Pessimistically every event costs all it can.
-pub fn bound(stalled: &Stalled, suspect: &mut Suspect) {
-    let memory = &stalled.scene.model.memory;
+/// Bounds a candidate by its events. Each occurrence counts with its greatest cost.
+pub fn bound(stalled: &StalledInstruction, candidate: &mut Candidate) {
+    let memory = &stalled.context.model.memory;
     let bound = |(_, name, cost): (Cause, &'static str, Cost)| {
         let (each, without) = match cost {
             Cost::Memory => (memory.memory_cycles, 0.0),
             Cost::MemoryBeyondLastLevel => (memory.memory_cycles, memory.last_level_cycles),
             Cost::DtlbMiss => (memory.dtlb_miss_cycles, 0.0),
             Cost::ItlbMiss => (memory.itlb_miss_cycles, 0.0),
-            Cost::Mispredict => (penalty_cycles_max(stalled.scene), 0.0),
+            Cost::Mispredict => (penalty_cycles_max(stalled.context), 0.0),
         };
-        Some(counted_part(stalled, suspect.culprit, name)? * each + without)
+        Some(counted_part(stalled, candidate.culprit, name)? * each + without)
     };
-    let counted = COUNTED_BY.into_iter().filter(|(cause, ..)| *cause == suspect.cause);
+    let counted = COUNTED_BY.into_iter().filter(|(cause, ..)| *cause == candidate.cause);
     let Some(bound) = counted.filter_map(bound).reduce(f64::min) else { return };
-    // What was counted is worth more than the rules of reuse: another processor may take a line away at any time.
-    let is_data = suspect.culprit.is_some() && matches!(suspect.cause, Cause::DCacheMiss | Cause::DtlbMiss);
-    suspect.cycles_max = if is_data { bound } else { suspect.cycles_max.min(bound) };
+    // Counts are better evidence than the rules of reuse: another processor may take a line away at any time.
+    let is_data =
+        candidate.culprit.is_some() && matches!(candidate.cause, Cause::DCacheMiss | Cause::DtlbMiss);
+    candidate.cycles_max = if is_data { bound } else { candidate.cycles_max.min(bound) };
 }
 
-/// How many of an event happened for each execution at most; `None` where nobody counted.
-pub fn counted_part(stalled: &Stalled, culprit: Option<usize>, event: &'static str) -> Option<f64> {
-    let Stalled { scene, block, i, .. } = *stalled;
-    if scene.events.is_empty() {
+/// Returns an upper bound on the occurrences of an event per execution, or `None` if the event was not sampled.
+pub fn counted_part(
+    stalled: &StalledInstruction,
+    culprit: Option<usize>,
+    event: &'static str,
+) -> Option<f64> {
+    let StalledInstruction { context, block, i, .. } = *stalled;
+    if context.events.is_empty() {
         return None;
     }
-    let (samples, period) = scene.events.get(&Event::named(event))?;
-    let near = near_samples(scene, culprit.unwrap_or(i), i, samples);
-    Some(near * *period as f64 / executions(scene, block)?)
+    let (samples, period) = context.events.get(&Event::named(event))?;
+    let near = near_samples(context, culprit.unwrap_or(i), i, samples);
+    Some(near * *period as f64 / executions(context, block)?)
 }
 
-fn executions(scene: &Scene, block: usize) -> Option<f64> {
-    Some(scene.frequency(block) * scene.period_cycles?).filter(|&e| e > 0.0)
+fn executions(context: &ProcedureContext, block: usize) -> Option<f64> {
+    Some(context.frequency(block) * context.period_cycles?).filter(|&e| e > 0.0)
 }
 
-/// Event samples from the culprit to a little behind the stalled instruction (they skid too), and three standard errors.
-fn near_samples(scene: &Scene, culprit: usize, i: usize, samples: &[u64]) -> f64 {
+/// Returns the event's samples from the culprit to a little behind the stalled instruction (they skid too), plus three
+/// standard errors.
+fn near_samples(context: &ProcedureContext, culprit: usize, i: usize, samples: &[u64]) -> f64 {
     const SKID_MAX: usize = 4;
     let from = culprit.min(i).max(i.saturating_sub(LOOK_BACK));
-    let to = (culprit.max(i) + SKID_MAX).min(scene.instructions.len());
+    let to = (culprit.max(i) + SKID_MAX).min(context.instructions.len());
     let near: f64 = samples.get(from..to.min(samples.len())).unwrap_or(&[]).iter().map(|&s| s as f64).sum();
     near + 3.0 * near.max(1.0).sqrt()
 }

@@ -1,55 +1,52 @@
-//! Loops, and how much of what an instruction needs is at hand because it ran a moment ago.
+//! Loops, and what an iteration of each executes and accesses.
 //!
-//! Input: the graph with frequencies. Output: a forest of loops with what an iteration touches. Complexity: linear in
-//! blocks and edges for each level of nesting, at most [`DEPTH_MAX`].
+//! Input: the graph with frequencies. Output: a forest of loops with their sums. Complexity: linear in blocks and edges
+//! for each level of nesting, at most [`DEPTH_MAX`].
 //!
-//! A loop is a strongly connected component; its inner loops are what remains strongly connected once the edges back to
-//! its header are cut (Steensgaard, "Sequentializing program dependence graphs", 1993), so irreducible ones are loops
-//! too.
+//! A loop is a strongly connected component. Its inner loops are the strongly connected components that remain after the
+//! edges back to its header are cut (Steensgaard, "Sequentializing program dependence graphs", 1993), so irreducible
+//! loops are found too.
 
 use dwell_image::{Instruction, Register};
 use rustc_hash::FxHashMap;
 
-use super::{
-    address::{self, Step},
-    scene::guess_times,
-};
+use super::register_step::{self, Step};
 use crate::{cfg::Cfg, frequency::Estimates, graph, machine::OpcodeClass, schedule::Schedule};
 
-/// Levels of nesting that are told apart.
+/// Number of levels of nesting that are found.
 const DEPTH_MAX: usize = 12;
 
-/// A line of code, as every machine that we know has it …
+/// Bytes of a line of code, on all machines that we know.
 const LINE_BYTES: u64 = 64;
-/// … how many make the smallest page …
+/// Number of lines in the smallest page.
 const LINES_IN_PAGE: u64 = 64;
-/// … and the sets of a usual first-level instruction cache, each of eight ways (one with more sets has fewer ways).
+/// Number of sets of a typical first-level instruction cache of eight ways. A cache with more sets has fewer ways.
 const SETS: usize = 64;
 
-/// A loop of the procedure.
+/// A loop of the procedure, with sums over its executions. Counts of executions are in the units of frequencies.
 #[derive(Clone, Debug)]
 pub struct Loop {
-    /// The loop around it.
+    /// The innermost loop around it.
     pub parent: Option<usize>,
-    /// Times it is entered from outside (at most), in the units of frequencies.
+    /// An upper bound on how often it is entered from outside.
     pub entries: f64,
-    /// Times its header runs.
+    /// How often its header is executed.
     pub iterations: f64,
-    /// The most of its lines of code that share a set of the instruction cache.
+    /// The greatest number of its lines of code that share a set of the instruction cache.
     pub lines_in_set_max: usize,
-    /// Pages of its code.
+    /// Number of pages of its code.
     pub pages: usize,
-    /// Loads and stores that it executes.
+    /// Executions of loads and stores.
     pub accesses: f64,
-    /// Stores that it executes.
+    /// Executions of stores.
     pub stores: f64,
-    /// Samples during which one of its instructions was at the head.
+    /// Time samples of its instructions, with the skid undone.
     pub samples: f64,
-    /// It calls, or enters the kernel: others run within it.
+    /// It calls a function or enters the kernel, so that other code runs within it.
     pub leaves: bool,
 }
 
-/// The loops of a procedure.
+/// The loops of a procedure. A loop is identified by its index; outer loops come first.
 #[derive(Clone, Debug, Default)]
 pub struct Loops {
     all: Vec<Loop>,
@@ -59,8 +56,8 @@ pub struct Loops {
 }
 
 impl Loops {
-    /// Finds every loop.
-    pub fn of(instructions: &[Instruction], cfg: &Cfg, schedule: &Schedule, estimates: &Estimates) -> Loops {
+    /// Finds all loops.
+    pub fn new(instructions: &[Instruction], cfg: &Cfg, schedule: &Schedule, estimates: &Estimates) -> Loops {
         let mut loops = Loops { innermost: vec![None; cfg.blocks.len()], ..Loops::default() };
         let mut successors: Vec<Vec<usize>> = cfg.successors[..cfg.blocks.len()]
             .iter()
@@ -76,7 +73,8 @@ impl Loops {
         loops
     }
 
-    /// Checks that a loop lies within its parent, which was found before, and that nothing is entered less than never.
+    /// Checks that each loop lies within its parent, which has a smaller index, and that no number of entries is
+    /// negative.
     fn verify(&self) -> Result<(), String> {
         for (id, one) in self.all.iter().enumerate() {
             let is_inside =
@@ -88,7 +86,7 @@ impl Loops {
         Ok(())
     }
 
-    /// Adds one level of loops and cuts the edges back to their headers.
+    /// Adds one level of loops and cuts the edges back to their headers. Returns whether there was any loop.
     fn peel(
         &mut self,
         successors: &mut [Vec<usize>],
@@ -131,39 +129,40 @@ impl Loops {
         for i in members.iter().flat_map(|&b| cfg.blocks[b].clone()) {
             let is_call = schedule.opcodes[i].class == OpcodeClass::Call;
             for register in instructions[i].writes.iter() {
-                let step = if is_call { Step::Unknown } else { address::step(&instructions[i], i, register) };
+                let step =
+                    if is_call { Step::Unknown } else { register_step::step(&instructions[i], i, register) };
                 let known = self.steps.get(&(id, register)).copied();
                 self.steps.insert((id, register), known.map_or(step, |k| k.and(step)));
             }
         }
     }
 
-    /// The innermost loop around a block.
+    /// Returns the innermost loop around a block.
     pub fn innermost(&self, block: usize) -> Option<usize> {
         self.innermost[block]
     }
 
-    /// How many there are.
+    /// Returns the number of loops.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// A loop.
+    /// Returns a loop by its index.
     pub fn get(&self, id: usize) -> &Loop {
         &self.all[id]
     }
 
-    /// Its blocks.
+    /// Returns the blocks of a loop.
     pub fn blocks(&self, id: usize) -> &[usize] {
         &self.members[id]
     }
 
-    /// The loops around a block, the innermost first.
+    /// Returns the loops around a block, the innermost first.
     pub fn around(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(self.innermost[block], |&l| self.all[l].parent)
     }
 
-    /// How a register changes in an iteration of a loop; `None` where it does not.
+    /// Returns how a register changes in an iteration of a loop, or `None` if it does not.
     pub fn step(&self, id: usize, register: Register) -> Option<Step> {
         self.steps.get(&(id, register)).copied()
     }
@@ -207,7 +206,7 @@ fn measure(
     one
 }
 
-/// How a loop's lines of code, sorted, spread over sets and pages.
+/// Counts how a loop's sorted lines of code are distributed over cache sets and pages.
 fn measure_code(lines: &[u64], one: &mut Loop) {
     let mut sets = [0; SETS];
     lines.iter().for_each(|line| sets[*line as usize % SETS] += 1);
@@ -215,7 +214,7 @@ fn measure_code(lines: &[u64], one: &mut Loop) {
     one.pages = lines.chunk_by(|a, b| a / LINES_IN_PAGE == b / LINES_IN_PAGE).count();
 }
 
-/// Fills in how often the loop is entered and returns the block that it is entered by most.
+/// Fills in how often the loop is entered. Returns the header: the block by which it is entered most often.
 fn enter(
     one: &mut Loop,
     members: &[usize],
@@ -229,7 +228,7 @@ fn enter(
         let mut own = -1.0;
         for &edge in from_outside {
             let estimate = estimates.edges[edge];
-            let entries = estimate.map_or(f64::INFINITY, |e| e.frequency * guess_times(e.confidence));
+            let entries = estimate.map_or(f64::INFINITY, |e| e.frequency * e.confidence.error_factor_max());
             own = f64::max(own, 0.0) + entries;
         }
         one.entries += f64::max(own, 0.0);

@@ -1,109 +1,88 @@
-//! Who is to blame for cycles that the model does not explain: guilty until proven innocent (DCPI §6.3).
+//! Which causes and instructions explain the cycles that the model does not: guilty until proven innocent (DCPI §6.3).
 //!
-//! Input: an instruction with a dynamic stall, the graph, frequencies, event samples. Output: every cause that could not
-//! be ruled out, each with the most it can explain, as a range. Each cause has a file and a rule-out of its own, from a
-//! [`Stalled`] instruction to [`Suspect`]s; what they promise together is checked here.
-//! Complexity: linear in the instructions looked back at, at most [`LOOK_BACK`] for each stall and predecessor.
+//! Input: an instruction with a dynamic stall, the graph, frequencies, event samples. Output: each cause that could not
+//! be ruled out, with a range of the cycles that it explains. Each cause has a rule of its own in [`causes`], from a
+//! [`StalledInstruction`] to [`Candidate`]s; this module combines them and checks the result. Complexity: linear in the
+//! instructions looked back at, at most [`LOOK_BACK`] for each stall and predecessor.
 //!
-//! Out of order the instruction at the head waits for itself alone, since its elders have retired; in order it waits for
-//! its operands' producers. What is charged to the head out of order had its skid undone before.
+//! Out of order the oldest instruction waits only for itself, since earlier ones have retired; in order an instruction
+//! waits for the producers of its operands. Out of order the skid of samples was undone before.
 
 mod address;
-mod aliasing;
-mod dcache;
-mod divider;
-mod dtlb;
-mod elder_stores;
+mod candidate;
+mod causes;
+mod context;
 mod events;
-mod fetch;
-mod forwarding;
-mod icache;
-mod itlb;
-mod kernel;
+mod facts;
 mod levels;
+mod line_entries;
+mod load_use;
 mod loops;
-mod mispredict;
-mod multiplier;
 mod producers;
+mod register_step;
 mod reuse;
-mod scene;
-mod synchronization;
-mod units;
-mod witness;
-mod write_buffer;
+mod stalled;
 
+use rustc_hash::FxHashMap;
+
+use candidate::Candidate;
+use causes::{RULES, kernel, mispredict};
+pub use context::ProcedureContext;
 pub use events::events_that_bound;
+pub use facts::ProcedureFacts;
 pub use kernel::charged as in_the_kernel;
 pub use loops::Loops;
-use rustc_hash::FxHashMap;
-use scene::Suspect;
-pub use scene::{Facts, Scene, Stalled};
+pub use stalled::StalledInstruction;
 
 use crate::{Cause, Stall, StallKind};
 
-/// Instructions that a search for a producer goes back.
+/// Number of instructions that a search for a producer looks back.
 const LOOK_BACK: usize = 64;
-/// A cause that can explain no more than this part of a stall is innocent: naming it would mislead.
+/// A cause that explains at most this part of a stall is left out, because naming it would mislead.
 const NEGLIGIBLE_PART: f64 = 0.05;
 
-/// One for each cause: adds what it cannot rule out.
-const INQUIRIES: [fn(&Stalled, &mut Vec<Suspect>); 12] = [
-    icache::suspects,
-    itlb::suspects,
-    mispredict::suspects,
-    dcache::suspects,
-    dtlb::suspects,
-    divider::suspects,
-    multiplier::suspects,
-    write_buffer::suspects,
-    synchronization::suspects,
-    forwarding::suspects,
-    aliasing::suspects,
-    kernel::suspects,
-];
-
-/// The ranges of all causes for the cycles that an instruction lost per execution.
-pub fn explain(stalled: &Stalled) -> Vec<Stall> {
-    let mut suspects = Vec::new();
-    INQUIRIES.iter().for_each(|inquire| inquire(stalled, &mut suspects));
-    suspects.iter_mut().for_each(|suspect| events::bound(stalled, suspect));
-    let mut suspects = merged(suspects);
-    if explained_cycles(&suspects) < stalled.excess_cycles {
+/// Returns the causes of the cycles per execution that an instruction lost, each with its range.
+pub fn explain(stalled: &StalledInstruction) -> Vec<Stall> {
+    let mut candidates = Vec::new();
+    RULES.iter().for_each(|rule| rule(stalled, &mut candidates));
+    candidates.iter_mut().for_each(|candidate| events::bound(stalled, candidate));
+    let mut candidates = merged(candidates);
+    if explained_cycles(&candidates) < stalled.excess_cycles {
         let mut others = Vec::new();
-        mispredict::second_look(stalled, &mut others);
-        others.iter_mut().for_each(|suspect| events::bound(stalled, suspect));
-        suspects = merged(suspects.into_iter().chain(others).collect());
+        mispredict::for_unexplained(stalled, &mut others);
+        others.iter_mut().for_each(|candidate| events::bound(stalled, candidate));
+        candidates = merged(candidates.into_iter().chain(others).collect());
     }
-    kernel::page_faults(stalled, explained_cycles(&suspects), &mut suspects);
-    suspects.retain(|s| s.cycles_max >= NEGLIGIBLE_PART * stalled.excess_cycles);
-    let stalls = ranges(stalled, suspects);
+    kernel::page_faults(stalled, explained_cycles(&candidates), &mut candidates);
+    candidates.retain(|s| s.cycles_max >= NEGLIGIBLE_PART * stalled.excess_cycles);
+    let stalls = ranges(stalled, candidates);
     debug_assert_eq!(verify(&stalls, stalled.excess_cycles), Ok(()));
     stalls
 }
 
-fn explained_cycles(suspects: &[Suspect]) -> f64 {
-    suspects.iter().map(|s| s.cycles_max).sum()
+fn explained_cycles(candidates: &[Candidate]) -> f64 {
+    candidates.iter().map(|s| s.cycles_max).sum()
 }
 
-/// One suspect for each cause and culprit, with the larger of the bounds.
-fn merged(suspects: Vec<Suspect>) -> Vec<Suspect> {
-    let mut kept: Vec<Suspect> = Vec::new();
+/// Merges candidates of the same cause and culprit into one with the larger bound.
+fn merged(candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let mut kept: Vec<Candidate> = Vec::new();
     let mut place_of = FxHashMap::default();
-    for suspect in suspects.into_iter().filter(|s| s.cycles_max > 0.0) {
-        let place = *place_of.entry((suspect.cause, suspect.culprit)).or_insert(kept.len());
+    for candidate in candidates.into_iter().filter(|s| s.cycles_max > 0.0) {
+        let place = *place_of.entry((candidate.cause, candidate.culprit)).or_insert(kept.len());
         match kept.get_mut(place) {
-            Some(k) => k.cycles_max = k.cycles_max.max(suspect.cycles_max),
-            None => kept.push(suspect),
+            Some(k) => k.cycles_max = k.cycles_max.max(candidate.cycles_max),
+            None => kept.push(candidate),
         }
     }
     kept
 }
 
-/// Each suspect explains at most its bound, and at least what all the others together cannot.
-fn ranges(stalled: &Stalled, suspects: Vec<Suspect>) -> Vec<Stall> {
+/// Turns bounds into ranges: a candidate explains at most its bound, and at least what all others together cannot.
+fn ranges(stalled: &StalledInstruction, candidates: Vec<Candidate>) -> Vec<Stall> {
     let excess_cycles = stalled.excess_cycles;
-    let cap = |s: &Suspect| s.cycles_max.min(excess_cycles);
-    let total: f64 = suspects.iter().map(cap).sum();
+    let cap = |s: &Candidate| s.cycles_max.min(excess_cycles);
+    let total: f64 = candidates.iter().map(cap).sum();
     let dynamic = |cause, cycles_min, cycles_max, culprit| Stall {
         kind: StallKind::Dynamic,
         cause,
@@ -112,11 +91,11 @@ fn ranges(stalled: &Stalled, suspects: Vec<Suspect>) -> Vec<Stall> {
         culprit,
         sources: Vec::new(),
     };
-    let range = |s: &Suspect| {
+    let range = |s: &Candidate| {
         let cycles_min = (excess_cycles - (total - cap(s))).max(0.0).min(cap(s));
         Stall { sources: levels::sources(stalled, s), ..dynamic(s.cause, cycles_min, cap(s), s.culprit) }
     };
-    let mut stalls: Vec<Stall> = suspects.iter().map(range).collect();
+    let mut stalls: Vec<Stall> = candidates.iter().map(range).collect();
     stalls.sort_by(|a, b| b.cycles_max.total_cmp(&a.cycles_max).then(a.cause.cmp(&b.cause)));
     let unexplained = excess_cycles - total;
     if unexplained > 1e-9 * excess_cycles {
@@ -125,7 +104,7 @@ fn ranges(stalled: &Stalled, suspects: Vec<Suspect>) -> Vec<Stall> {
     stalls
 }
 
-/// Checks that the ranges can explain the whole excess and none of them more than it.
+/// Checks that the ranges together can explain the whole excess, and that none exceeds it.
 fn verify(stalls: &[Stall], excess_cycles: f64) -> Result<(), String> {
     let slack = 1e-6 * excess_cycles;
     let most: f64 = stalls.iter().map(|s| s.cycles_max).sum();

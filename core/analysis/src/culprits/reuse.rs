@@ -1,6 +1,6 @@
-//! How often an access can find that its line or page is not at hand.
+//! How often a line or page that an access needs can be absent.
 //!
-//! Input: a load or store. Output: the most part of its executions that can miss. Complexity: linear in the
+//! Input: a load or store. Output: an upper bound on the part of its executions that can miss. Complexity: linear in the
 //! instructions looked back at, at most [`LOOK_BACK`], and in the loops around it.
 
 use dwell_image::{Instruction, MemoryOperand, RegisterSet};
@@ -8,88 +8,89 @@ use dwell_image::{Instruction, MemoryOperand, RegisterSet};
 use super::{
     LOOK_BACK,
     address::{advance_bytes, distance_bytes, same_base},
-    scene::Scene,
+    context::ProcedureContext,
 };
 use crate::schedule::address_registers;
 
-/// What is fetched as a whole: a line or a page, and how much else may be touched before it is evicted.
+/// A unit of memory that is fetched as a whole: a line or a page.
 #[derive(Clone, Copy)]
 pub struct Grain {
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Other accesses that it certainly outlives.
+    /// Number of other accesses after which it is certainly still present.
     pub accesses_survived: f64,
 }
 
 impl Grain {
-    /// A line of the data cache: a quarter of a small cache's lines may be touched, each by another access.
-    pub fn line(scene: &Scene) -> Grain {
+    /// Returns a line of the data cache. A quarter of a small cache's lines may be accessed before it is evicted.
+    pub fn line(context: &ProcedureContext) -> Grain {
         const ACCESSES: f64 = 128.0;
-        Grain { bytes: scene.model.memory.line_bytes, accesses_survived: ACCESSES }
+        Grain { bytes: context.model.memory.line_bytes, accesses_survived: ACCESSES }
     }
 
-    /// A page in a small data TLB.
-    pub fn page(scene: &Scene) -> Grain {
+    /// Returns a page in a small data TLB.
+    pub fn page(context: &ProcedureContext) -> Grain {
         const ACCESSES: f64 = 32.0;
-        Grain { bytes: scene.model.memory.page_bytes, accesses_survived: ACCESSES }
+        Grain { bytes: context.model.memory.page_bytes, accesses_survived: ACCESSES }
     }
 }
 
-/// The most part of the executions of access `access` that can miss: where it was not touched an iteration ago, nor by
-/// an instruction a little before.
-pub fn fresh_part(scene: &Scene, access: usize, grain: Grain) -> f64 {
-    let operands = scene.instructions[access].memory().filter(|m| m.read || m.written);
+/// Returns an upper bound on the part of an access's executions that can miss: those whose unit was accessed neither an
+/// iteration ago nor by an instruction shortly before.
+pub fn fresh_part(context: &ProcedureContext, access: usize, grain: Grain) -> f64 {
+    let operands = context.instructions[access].memory().filter(|m| m.read || m.written);
     let parts = operands.map(|m| {
-        if is_stack_page(scene, m, grain) {
+        if is_stack_page(context, m, grain) {
             return (m.displacement.unsigned_abs() as f64 / grain.bytes as f64).min(1.0);
         }
-        let by_loops = loop_part(scene, access, m, grain);
-        by_loops.min(neighbour_part(scene, access, m, grain))
+        let by_loops = loop_part(context, access, m, grain);
+        by_loops.min(neighbour_part(context, access, m, grain))
     });
     parts.reduce(f64::max).unwrap_or(1.0)
 }
 
-/// The page at the stack's top is that of the caller's frame, which was in use a moment ago.
-fn is_stack_page(scene: &Scene, operand: &MemoryOperand, grain: Grain) -> bool {
-    grain.bytes == scene.model.memory.page_bytes
+/// Whether an operand is in the page at the top of the stack, which holds the caller's frame and was in use a moment ago.
+fn is_stack_page(context: &ProcedureContext, operand: &MemoryOperand, grain: Grain) -> bool {
+    grain.bytes == context.model.memory.page_bytes
         && operand.index.is_none()
-        && operand.base == Some(scene.arch.stack_pointer())
+        && operand.base == Some(context.arch.stack_pointer())
 }
 
-/// Of an address that stays in a loop or advances by little, only the first execution after the loop was entered and
-/// those that cross into another line or page are fresh.
-fn loop_part(scene: &Scene, access: usize, operand: &MemoryOperand, grain: Grain) -> f64 {
-    let block = scene.block_of(access);
-    let frequency = scene.frequency(block);
+/// Returns the bound from loops. If the address stays the same in a loop or advances slowly, only the first execution
+/// after the loop was entered can miss, and those that reach another unit.
+fn loop_part(context: &ProcedureContext, access: usize, operand: &MemoryOperand, grain: Grain) -> f64 {
+    let block = context.block_of(access);
+    let frequency = context.frequency(block);
     if frequency <= 0.0 {
         return 1.0;
     }
     let of_loop = |id: usize| {
-        let one = scene.facts.loops.get(id);
+        let one = context.facts.loops.get(id);
         if one.leaves || one.accesses > grain.accesses_survived * frequency {
             return None;
         }
-        let crossed = (advance_bytes(scene, id, operand)? / grain.bytes as f64).min(1.0);
+        let crossed = (advance_bytes(context, id, operand)? / grain.bytes as f64).min(1.0);
         Some((crossed * one.iterations.max(frequency) + one.entries) / frequency)
     };
-    scene.facts.loops.around(block).filter_map(of_loop).fold(1.0, f64::min)
+    context.facts.loops.around(block).filter_map(of_loop).fold(1.0, f64::min)
 }
 
-/// A neighbour of what was just accessed lies in the same line or page, but for the few that straddle a border.
-fn neighbour_part(scene: &Scene, access: usize, operand: &MemoryOperand, grain: Grain) -> f64 {
-    let start = scene.cfg.blocks[scene.block_of(access)].start.max(access.saturating_sub(LOOK_BACK));
-    let address = address_registers(&scene.instructions[access]);
+/// Returns the bound from instructions shortly before: what is close to an address that was just accessed is in the same
+/// unit, unless it crosses its border.
+fn neighbour_part(context: &ProcedureContext, access: usize, operand: &MemoryOperand, grain: Grain) -> f64 {
+    let start = context.cfg.blocks[context.block_of(access)].start.max(access.saturating_sub(LOOK_BACK));
+    let address = address_registers(&context.instructions[access]);
     let mut read_since = RegisterSet::EMPTY;
     let mut part: f64 = 1.0;
     for other in (start..access).rev() {
-        let instruction = &scene.instructions[other];
+        let instruction = &context.instructions[other];
         if !instruction.writes.intersection(address).is_empty() {
             break;
         }
-        if scene.leaves(other) {
+        if context.leaves(other) {
             break;
         }
-        let is_here = has_arrived(scene, instruction, read_since, grain);
+        let is_here = has_arrived(context, instruction, read_since, grain);
         for m in instruction.memory().filter(|m| (m.read || m.written) && is_here && same_base(m, operand)) {
             let distance = distance_bytes(m, operand).unsigned_abs();
             part = part.min(distance as f64 / grain.bytes as f64);
@@ -99,10 +100,16 @@ fn neighbour_part(scene: &Scene, access: usize, operand: &MemoryOperand, grain: 
     part
 }
 
-/// Whether what an earlier instruction accessed is at hand: out of order it has retired; in order its line is there once
-/// somebody used the value, its page once it was issued. Lines of stores may still wait in the store buffer.
-fn has_arrived(scene: &Scene, earlier: &Instruction, read_since: RegisterSet, grain: Grain) -> bool {
-    let is_page = grain.bytes == scene.model.memory.page_bytes;
+/// Whether the unit that an earlier instruction accessed is present. Out of order that instruction has retired. In order
+/// a line is present once its value was used, a page once the access was issued. Stored lines may still be in the store
+/// buffer.
+fn has_arrived(
+    context: &ProcedureContext,
+    earlier: &Instruction,
+    read_since: RegisterSet,
+    grain: Grain,
+) -> bool {
+    let is_page = grain.bytes == context.model.memory.page_bytes;
     let is_load = earlier.load().is_some();
-    is_page || (is_load && (!scene.is_in_order() || !earlier.writes.intersection(read_since).is_empty()))
+    is_page || (is_load && (!context.is_in_order() || !earlier.writes.intersection(read_since).is_empty()))
 }

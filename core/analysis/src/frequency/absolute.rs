@@ -1,8 +1,8 @@
 //! Executions that were counted while the program ran undisturbed.
 //!
-//! Input: absolute counts of instructions. Output: one for each class, all of one scale, which is the scale of the flow; and how well the
-//! fitted flow agrees with them. Complexity: O(n log n). They differ from [`counted`](super::counted) windows in that their scale
-//! is known, so that they fix the flow's.
+//! Input: absolute counts of instructions. Output: one count for each class, all on one scale, which is that of the flow;
+//! and how well the fitted flow agrees with them. Complexity: O(n log n). Unlike the windows of
+//! [`counted`](super::counted) these counts have a known scale, so they fix the flow's.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use super::{
 };
 use crate::AbsoluteCount;
 
-/// No count is surer than this: it stands for the whole run, and was taken during most of it.
+/// The least relative error of a count, which stands for the whole run but was taken during most of it only.
 const ERROR_MIN: f64 = 0.01;
 
-/// What was counted of each class; of several instructions of one the mean, by their certainty. `scale` is the number of their
-/// scale.
+/// Returns one count for each counted class: the mean over its counted instructions, weighted by certainty. `scale` is
+/// the number of their scale.
 pub fn counts(evidence: &Evidence, scale: usize) -> Vec<Count> {
     let Evidence { cfg, equivalence, absolute, .. } = *evidence;
     let mut classes: BTreeMap<usize, (usize, f64, f64)> = BTreeMap::new();
@@ -39,13 +39,13 @@ pub fn counts(evidence: &Evidence, scale: usize) -> Vec<Count> {
     classes.into_values().map(of).collect()
 }
 
-/// How many there are.
+/// Returns the number of absolute counts.
 pub fn number(evidence: &Evidence) -> u64 {
     evidence.absolute.iter().filter(|c| c.is_sound()).count() as u64
 }
 
-/// By how much the counts disagree with the flow that fits them best, in units of their own errors, and no less than 1: the factor by
-/// which their errors were too small (R. T. Birge, Physical Review 40, 1932).
+/// Returns the factor, at least 1, by which the errors of the counts are too small to explain their distance from the
+/// flow that fits them best (R. T. Birge, Physical Review 40, 1932).
 pub fn disagreement(counts: &[Count], flow: &Flow) -> f64 {
     let freedom = counts.len().saturating_sub(1);
     if freedom == 0 {

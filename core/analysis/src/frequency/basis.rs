@@ -1,10 +1,10 @@
-//! What estimates rest on beside samples of time, counted and in words.
+//! The evidence of estimates besides samples of time, as numbers and in words.
 
 use super::{Evidence, absolute, counted};
 use crate::Basis;
 
-/// How much there is of each kind of evidence.
-pub fn of(evidence: &Evidence) -> Basis {
+/// Counts the evidence of each kind.
+pub fn from_evidence(evidence: &Evidence) -> Basis {
     let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0u64, u64::saturating_add);
     Basis {
         directions: sum(&mut evidence.directions.iter().flat_map(|&(t, n)| [t, n])),
@@ -15,18 +15,18 @@ pub fn of(evidence: &Evidence) -> Basis {
     }
 }
 
-/// Retired instructions, in words.
+/// Describes the samples of retired instructions.
 pub fn retired(basis: &Basis) -> String {
     format!("{} of retired instructions", number(basis.retired, "sample"))
 }
 
-/// Absolute counts, in words.
+/// Describes the absolute counts.
 pub fn absolute(basis: &Basis) -> Option<String> {
     (basis.absolute > 0)
         .then(|| format!("executions of {} counted while the program ran", number(basis.absolute, "place")))
 }
 
-/// Transfers and windows, in words.
+/// Describes the transfers and windows.
 pub fn relative(basis: &Basis) -> Vec<String> {
     let steps = basis.steps.round() as u64;
     let windows = || format!("counted windows of {}", number(basis.counted, "place"));
@@ -34,12 +34,12 @@ pub fn relative(basis: &Basis) -> Vec<String> {
     seen.into_iter().flatten().collect()
 }
 
-/// Sampled directions, in words.
+/// Describes the sampled directions.
 pub fn directions(basis: &Basis) -> Option<String> {
     (basis.directions > 0).then(|| number(basis.directions, "sampled direction"))
 }
 
-/// "a, b and c"; `None` of nothing.
+/// Joins parts as "a, b and c". Returns `None` if there are none.
 pub fn enumeration(parts: &[String]) -> Option<String> {
     Some(match parts {
         [] => return None,

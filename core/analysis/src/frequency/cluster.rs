@@ -1,10 +1,11 @@
-//! The cluster heuristic: the frequency of one class from its issue points' ratios of samples to cycles (DCPI §6.1.3).
+//! The cluster heuristic: the frequency of a class from the ratios of samples to cycles of its issue points (DCPI
+//! §6.1.3).
 //!
-//! Input: samples S and least cycles M of the class's instructions. Output: F, and what it rests on. Complexity:
-//! O(n log n) in the issue points.
+//! Input: samples S and least cycles M of the class's instructions. Output: the frequency F and what it is based on.
+//! Complexity: O(n log n) in the issue points.
 //!
-//! The paper leaves constants open; ours are named below. One rule is ours: within a cluster only ratios that the
-//! smallest explains, up to sampling error, are averaged. It reproduces the choice in the paper's Figure 7.
+//! The paper leaves constants open; ours are named below. We add one rule: within a cluster only ratios are averaged that
+//! differ from the smallest by no more than the sampling error. It reproduces the choice in the paper's Figure 7.
 
 use std::ops::Range;
 
@@ -16,9 +17,9 @@ const FEW_SAMPLES: f64 = 25.0;
 const CLUSTER_RATIO: f64 = 1.5;
 /// A cluster with a smaller part of the class's issue points is anomalous.
 const CLUSTER_PART_MIN: f64 = 0.25;
-/// Standard errors that a member may lie above the cluster's smallest ratio …
+/// A ratio is averaged if it exceeds the cluster's smallest ratio by at most this many standard errors.
 const MEMBER_ERRORS_MAX: f64 = 2.5;
-/// … or the part of that ratio, whichever is more.
+/// A ratio is also averaged if it exceeds the cluster's smallest ratio by at most this part of it.
 const MEMBER_PART_MAX: f64 = 0.1;
 /// An average stall longer than this many times a miss to memory is unreasonable.
 const STALL_MEMORY_TIMES_MAX: f64 = 3.0;
@@ -26,11 +27,11 @@ const STALL_MEMORY_TIMES_MAX: f64 = 3.0;
 /// The instructions of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Points {
-    /// ΣS over the class.
+    /// The sum of S over the class.
     pub samples: f64,
-    /// ΣM over the class.
+    /// The sum of M over the class, in cycles.
     pub cycles: f64,
-    /// Issue points: instructions with M > 0.
+    /// The issue points: instructions with M > 0.
     pub issue_points: Vec<IssuePoint>,
 }
 
@@ -53,28 +54,28 @@ impl IssuePoint {
     }
 }
 
-/// An estimate and what it rests on.
+/// An estimate and what it is based on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// F.
+    /// The frequency F.
     pub frequency: f64,
-    /// Issue points that were averaged; 0 where all of the class was.
+    /// Number of issue points that were averaged; 0 if the whole class was used.
     pub points: usize,
-    /// Their largest ratio over their smallest.
+    /// The largest of their ratios over the smallest.
     pub spread: f64,
-    /// Samples that the estimate rests on.
+    /// Number of samples that were used.
     pub samples: f64,
-    /// No cluster was free of anomalies.
+    /// Whether every cluster was anomalous.
     pub is_anomalous: bool,
 }
 
 impl Points {
-    /// The issue points of the blocks `ranges`. A point that waits for an earlier instruction takes the ratio over all
-    /// that lies between, because a dynamic stall in between shortens the wait.
-    pub fn of(schedule: &Schedule, samples: &[f64], ranges: impl Iterator<Item = Range<usize>>) -> Points {
+    /// Collects the issue points of the blocks `ranges`. A point that waits for an earlier instruction takes the ratio
+    /// over the whole span between them, because a dynamic stall in between shortens the wait.
+    pub fn new(schedule: &Schedule, samples: &[f64], ranges: impl Iterator<Item = Range<usize>>) -> Points {
         let mut points = Points::default();
         for range in ranges {
-            // Running sums, so that a span costs nothing.
+            // With running sums, the sums of a span take constant time.
             let (mut s, mut m) = (vec![0.0], vec![0.0]);
             for i in range.clone() {
                 s.push(s[s.len() - 1] + samples[i]);
@@ -93,14 +94,14 @@ impl Points {
     }
 }
 
-/// F of a class.
+/// Estimates the frequency of a class.
 pub fn estimate(points: &Points, model: &MachineModel) -> Found {
     let found = choose(points, model);
     debug_assert_eq!(verify_found(&found, points), Ok(()));
     found
 }
 
-/// Checks that a frequency is one, and rests on no more than there is.
+/// Checks that the frequency is a finite number, not negative, and based on no more samples and points than there are.
 fn verify_found(found: &Found, points: &Points) -> Result<(), String> {
     let is_frequency = found.frequency.is_finite() && found.frequency >= 0.0;
     match is_frequency && found.points <= points.issue_points.len() && found.samples >= 0.0 {

@@ -1,15 +1,15 @@
 //! Executions that hardware breakpoints counted in windows of time.
 //!
-//! Input: counted instructions. Output: what they say of each class, for each group. Complexity: O(n log n). Only counts of
-//! one group are on one scale.
+//! Input: counted instructions. Output: a count for each class and group. Complexity: O(n log n). Only counts of the same
+//! group are on the same scale.
 
 use std::collections::BTreeMap;
 
 use super::{Evidence, likely_flow::Count};
 use crate::Counted;
 
-/// What was counted of each class: of several instructions of one the mean, by their certainty. The groups' scales are
-/// numbered from `scale` on.
+/// Returns one count for each class and group: the mean over its counted instructions, weighted by certainty. The groups'
+/// scales are numbered from `scale` on.
 pub fn counts(evidence: &Evidence, scale: usize) -> Vec<Count> {
     let Evidence { cfg, equivalence, counted, .. } = *evidence;
     let mut groups: BTreeMap<usize, BTreeMap<usize, (usize, f64, f64)>> = BTreeMap::new();
@@ -36,7 +36,7 @@ pub fn counts(evidence: &Evidence, scale: usize) -> Vec<Count> {
     counts
 }
 
-/// Checks that a mean lies between the least and the most that was counted, and is no less sure than the surest.
+/// Checks that each mean lies between the least and the greatest count, and that its error is at most the greatest.
 fn verify_counts(counts: &[Count], counted: &[Counted]) -> Result<(), String> {
     let range = sound(counted)
         .fold((f64::INFINITY, 0.0_f64), |(least, most), c| (least.min(c.executions), most.max(c.executions)));
@@ -51,7 +51,7 @@ fn verify_counts(counts: &[Count], counted: &[Counted]) -> Result<(), String> {
     }
 }
 
-/// The counts that can be counted with.
+/// Returns the counts that are finite and positive.
 pub fn sound(counted: &[Counted]) -> impl Iterator<Item = &Counted> {
     counted.iter().filter(|c| c.is_sound())
 }

@@ -1,52 +1,55 @@
-//! The flow through a procedure that agrees best with what its classes' samples say (the "global constraint solver"
-//! that DCPI §6.1.4 experimented with).
+//! The flow through a procedure that agrees best with the samples of its classes (the "global constraint solver" that
+//! DCPI §6.1.4 experimented with).
 //!
-//! Input: the graph, and for each block and edge samples E collected in W cycles per execution: alone its frequency would
-//! be E / W. Output: the frequency of each edge and block: never negative, conserved at every block. Complexity: a bounded
-//! number of Newton steps, each an electrical network's potentials ([`electric`](super::electric)).
+//! Input: the graph, and for each block and edge samples E collected in W cycles per execution, so that by itself its
+//! frequency would be E / W. Output: the frequency of each edge and block: never negative, conserved at every block.
+//! Complexity: a bounded number of Newton steps, each the solution of a Laplacian system
+//! ([`laplacian`](super::laplacian)).
 //!
-//! The flow minimises Σ W·z − E·ln z, Poisson's likelihood of the samples: convex, weighted by evidence, and steep at 0
-//! where a relative-L1 loss is flat. Each arc, a block or an edge, has its own flow z, and conservation ties them
-//! together. Newton's step on such a problem is a network of resistors of conductance z²/E.
+//! The flow minimises Σ W·z − E·ln z, the Poisson likelihood of the samples: convex, weighted by evidence, and steep at 0
+//! where a relative L1 loss is flat. Each arc, a block or an edge, has a flow z, and conservation couples them. A Newton
+//! step of such a problem is a resistor network with conductances z²/E.
 //!
-//! Counts that are right up to a factor add −n·ln z, and N·ln Σ x·z for all of a scale, which is what is left of their
-//! likelihood at the factor that suits the flow best. Of that part the step takes the curvature too (Sherman and Morrison,
-//! one more network for each scale): a factor that stayed behind the flow would hold it to its first guess.
+//! Counts that are known up to a factor add −n·ln z for each, and N·ln Σ x·z for all of a scale: their likelihood at the
+//! factor that suits the flow best. The step takes the curvature of that term too (Sherman and Morrison, one more system
+//! for each scale), because with a constant factor the flow would hardly move from its first guess.
 
 use super::{
-    electric::Network,
+    laplacian::Laplacian,
     markov::{Elimination, Pattern},
 };
 use crate::cfg::{Cfg, Node};
 
-/// Newton steps at most: a start near the solution needs few, and what is nearly zero keeps shrinking for ever.
+/// Greatest number of Newton steps. A start near the solution needs few, and flows near zero keep shrinking for ever.
 const STEPS_MAX: usize = 20;
-/// The change of the last step: what is left after it is about its square.
+/// The relative change at which the search ends; the remaining error is about its square.
 pub const CONVERGED: f64 = 1e-3;
-/// How far a step may go towards zero.
+/// The part of the way to zero that a step may go.
 const BOUNDARY_PART: f64 = 0.9;
 
-/// The part of a scale's samples by which the flow at least holds its factor: for damping, where hardly anything does.
+/// The least part of a scale's samples by which the flow determines its factor. It damps the step where almost nothing
+/// does.
 const HELD_PART: f64 = 1e-3;
 
-/// What is known of a block or an edge by itself.
+/// Evidence for a block or an edge by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
-    /// E: samples that count for it, more than 0.
+    /// E: the number of samples, more than 0.
     pub samples: f64,
-    /// W: the cycles that one execution takes of them.
+    /// W: the cycles per execution in which they are collected.
     pub cycles: f64,
 }
 
-/// Counts on one scale of their own. Their samples are in [`Known::samples`] already, their exposures are not in its cycles.
+/// Counts on one scale of their own. Their samples are included in [`Known::samples`]; their exposures are not included
+/// in its cycles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scaled {
-    /// By count: the arc, samples, and how many of these to expect of one execution, up to the scale's factor.
+    /// For each count the arc, the samples, and the samples expected per execution, up to the scale's factor.
     pub counts: Vec<(usize, f64, f64)>,
 }
 
 impl Scaled {
-    /// The factor at which as many samples are expected of the flow through all arcs as there are.
+    /// Returns the factor at which the flow is expected to have as many samples as there are.
     pub fn factor(&self, flow: &[f64]) -> f64 {
         let expected: f64 = self.counts.iter().map(|&(arc, _, exposure)| exposure * flow[arc]).sum();
         self.samples() / expected.max(f64::MIN_POSITIVE)
@@ -57,18 +60,18 @@ impl Scaled {
     }
 }
 
-/// How the flow answers to a change of a scale's factor.
+/// The response of the flow to a change of a scale's factor.
 struct Response {
-    /// By count: the arc, and samples for its flow.
+    /// For each count the arc, and the samples for its flow.
     slope: Vec<(usize, f64)>,
-    /// By arc.
+    /// The response of each arc.
     change: Vec<f64>,
-    /// Samples that the flow does not follow, and so hold the factor.
+    /// The samples that the flow does not respond to; they determine the factor.
     held: f64,
 }
 
 impl Response {
-    /// What becomes of the flow's step, were it for a fixed factor.
+    /// Corrects the flow's step, which was computed for a fixed factor.
     fn follow(&self, changes: &mut [f64]) {
         let along = self.along(changes) / self.held;
         changes.iter_mut().zip(&self.change).for_each(|(to, change)| *to += along * change);
@@ -82,25 +85,27 @@ impl Response {
 /// A flow through the graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// By block.
+    /// The frequency of each block.
     pub blocks: Vec<f64>,
-    /// By edge.
+    /// The frequency of each edge.
     pub edges: Vec<f64>,
-    /// By entry from outside, with the block it enters.
+    /// The frequency of each entry from outside, with the block that it enters.
     pub entries: Vec<(Node, f64)>,
 }
 
-/// The graph with each block split into an arc from its start to its end, entry and exit joined to one ground.
+/// The graph, prepared for fitting. Each block is an arc from its start to its end; entry and exit are joined to one
+/// ground.
 pub struct FlowFit<'a> {
     cfg: &'a Cfg,
     entries: &'a [Node],
     arcs: Vec<(usize, usize)>,
-    network: Network,
+    laplacian: Laplacian,
     pattern: Pattern,
 }
 
 impl<'a> FlowFit<'a> {
-    /// Prepares a graph whose blocks `entries` may also be entered from outside; `None` if it is too tangled.
+    /// Prepares a graph whose blocks `entries` may also be entered from outside. Returns `None` if elimination would take
+    /// too much work.
     pub fn new(cfg: &'a Cfg, entries: &'a [Node]) -> Option<FlowFit<'a>> {
         let blocks = cfg.blocks.len();
         let ground = 2 * blocks;
@@ -109,15 +114,15 @@ impl<'a> FlowFit<'a> {
         let end = |n: usize| if n < blocks { 2 * n } else { ground };
         arcs.extend(cfg.edges.iter().map(|e| (start(e.from), end(e.to))));
         arcs.extend(entries.iter().map(|&b| (ground, end(b))));
-        let network = Network::new(ground + 1, &arcs)?;
+        let laplacian = Laplacian::new(ground + 1, &arcs)?;
         let transitions = cfg.edges.iter().map(|e| (e.from.min(blocks), e.to.min(blocks)));
         let entering = entries.iter().map(|&b| (blocks, b));
-        let pattern = Pattern::of(blocks + 1, transitions.chain(entering))?;
-        Some(FlowFit { cfg, entries, arcs, network, pattern })
+        let pattern = Pattern::new(blocks + 1, transitions.chain(entering))?;
+        Some(FlowFit { cfg, entries, arcs, laplacian, pattern })
     }
 
-    /// The best flow, or one near it: the search ends with a step that changes no arc by more than the part `converged`.
-    /// `known` and the guess `start` are by block, then by edge, then by entry.
+    /// Returns the best flow, or one near it: the search ends with a step that changes no arc by more than the part
+    /// `converged`. `known` and the first guess `start` are indexed by block, then by edge, then by entry.
     pub fn solve(&self, known: &[Known], scales: &[Scaled], start: &[f64], converged: f64) -> Option<Flow> {
         let mut flow: Vec<f64> = start.iter().map(|f| f.max(f64::MIN_POSITIVE)).collect();
         for _ in 0..STEPS_MAX {
@@ -130,7 +135,7 @@ impl<'a> FlowFit<'a> {
         Some(flow)
     }
 
-    /// One damped Newton step; returns the largest relative change.
+    /// Makes one damped Newton step. Returns the largest relative change.
     fn step(&self, known: &[Known], scales: &[Scaled], flow: &mut [f64]) -> Option<f64> {
         let mut cycles: Vec<f64> = known.iter().map(|k| k.cycles).collect();
         for scaled in scales {
@@ -156,20 +161,20 @@ impl<'a> FlowFit<'a> {
         Some(largest)
     }
 
-    /// Makes of what each arc would carry by itself the nearest flow that is conserved, conductances being variances.
+    /// Returns the conserved flow nearest to what each arc would carry by itself. The conductances are the variances.
     fn conserve(&self, conductances: &[f64], wanted: &mut [f64]) {
         let mut injected = vec![0.0; 2 * self.cfg.blocks.len() + 1];
         for (&target, &(from, to)) in wanted.iter().zip(&self.arcs) {
             injected[from] -= target;
             injected[to] += target;
         }
-        let potential = self.network.potentials(conductances, &injected);
+        let potential = self.laplacian.solve(conductances, &injected);
         for ((target, conductance), &(from, to)) in wanted.iter_mut().zip(conductances).zip(&self.arcs) {
             *target -= conductance * (potential[to] - potential[from]);
         }
     }
 
-    /// Of each scale's factor, those of the scales before being free.
+    /// Returns the response to each scale's factor, those of the scales before being free.
     fn responses(&self, scales: &[Scaled], flow: &[f64], conductances: &[f64]) -> Vec<Response> {
         let mut responses: Vec<Response> = Vec::with_capacity(scales.len());
         for scaled in scales {
@@ -187,7 +192,7 @@ impl<'a> FlowFit<'a> {
         responses
     }
 
-    /// The flow that the branch probabilities imply, so that rounding leaves no leak. `arcs` are edges, then entries.
+    /// Returns the flow that the branch probabilities imply, which is conserved exactly. `arcs` are edges, then entries.
     fn conserved(&self, arcs: &[f64]) -> Option<Flow> {
         let cfg = self.cfg;
         let outside = cfg.blocks.len();
@@ -205,13 +210,13 @@ impl<'a> FlowFit<'a> {
 }
 
 impl Flow {
-    /// By block, then by edge, then by entry.
+    /// Returns the frequencies by block, then by edge, then by entry.
     pub fn all(&self) -> Vec<f64> {
         let entries = self.entries.iter().map(|e| e.1);
         self.blocks.iter().chain(&self.edges).copied().chain(entries).collect()
     }
 
-    /// Checks conservation at each block and that nothing is negative.
+    /// Checks that the flow is conserved at each block and that nothing is negative.
     pub fn verify(&self, cfg: &Cfg) -> Result<(), String> {
         if let Some(e) = self.edges.iter().position(|f| f.is_nan() || *f < 0.0) {
             return Err(format!("edge {e} carries {}", self.edges[e]));

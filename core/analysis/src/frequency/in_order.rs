@@ -1,16 +1,16 @@
-//! Frequencies on in-order machines: the mixture likelihood of each class, then the flow that fits them all.
+//! Frequencies on in-order machines: the mixture likelihood of each class, then the flow that fits all of them.
 //!
-//! Input: as [`Evidence`]. Output: estimates that conserve flow exactly. Complexity: that of [`mixture`] and
-//! [`flow_fit`], for a constant number of rounds.
+//! Input: [`Evidence`]. Output: estimates that conserve flow exactly. Complexity: that of [`mixture`] and [`flow_fit`],
+//! for a constant number of rounds.
 //!
-//! Expectation and maximisation in turn (Dempster, Laird and Rubin, 1977): given frequencies, how likely each issue
-//! point is free of stalls; given that, the flow that makes the free points' samples most likely. A class whose only
-//! point stalls starts too high; its neighbours pull it down, its point looks stalled, and it stops pulling back. The
-//! model's error is large at first and narrows round by round (annealing), so that no evidence is dropped before its
-//! neighbours have spoken.
+//! Expectation and maximisation alternate (Dempster, Laird and Rubin, 1977): given frequencies, how likely each issue
+//! point is free of stalls; given that, the flow that makes the samples of the free points most likely. A class whose
+//! only point stalls starts too high; its neighbours pull it down, its point then looks stalled, and it stops pulling
+//! back. The model's error is large at first and narrows round by round (annealing), so that no evidence is dropped
+//! before its neighbours have had their effect.
 //!
-//! What was counted joins in ([`in_order_counts`](super::in_order_counts)): executions do not stall, so a class all of whose
-//! points do is fixed by them.
+//! Counts take part ([`in_order_counts`](super::in_order_counts)): executions do not stall, so they determine a class
+//! whose points all stall.
 //!
 //! Where a class's own points contradict the flow beyond doubt, control enters from outside (a jump from another
 //! procedure, as between glibc's memmove and memcpy): such blocks get an entry of their own, and a note says so.
@@ -18,7 +18,7 @@
 use super::{
     Estimate, Estimates, Evidence, basis, by_classes, confidence,
     flow_fit::{self, Flow, FlowFit, Known},
-    heads::{self, Seen},
+    heads::{self, DirectionEvidence},
     in_order_counts::Counts,
     mixture::{self, Point, Stalls},
     out_of_order, points, skid,
@@ -28,41 +28,41 @@ use crate::{
     cfg::{CfgEdge, EdgeKind, Node},
 };
 
-/// The model's error by round.
+/// The model's relative error in each round.
 const MODEL_ERRORS: [f64; 7] = [0.0, 0.3, 0.15, 0.08, 0.04, 0.02, 0.0];
-/// The part by which the last step of all rounds but one may change the flow: the next begins there.
+/// The relative change at which a round ends, except the last one. The next round starts from its flow.
 const ROUGHLY: f64 = 0.03;
-/// What stands for knowledge where there is none, in samples: pulls towards a guess, and keeps flows above zero.
+/// A prior in samples, which pulls towards the first guess and keeps flows above zero.
 const PRIOR_SAMPLES: f64 = 0.1;
-/// An edge's part of the rarer of its ends, as a first guess, and that of an edge that control never takes by itself.
+/// First guesses: an edge's part of the rarer of its ends, and the same for an edge that control never takes by itself.
 const EDGE_PART: f64 = 0.5;
 const PSEUDO_PART: f64 = 1e-3;
-/// A class's points may all err alike by this part, however many samples they have.
+/// A class's points may all have this relative error in common, however many samples they have.
 const CLASS_ERROR: f64 = 0.01;
-/// Logarithm of how many times likelier a class's own frequency must be than the flow's to prove an entry from outside.
+/// Logarithm of the likelihood ratio between a class's own frequency and the flow's that proves an entry from outside.
 const ENTRY_PROOF: f64 = 25.0;
-/// Variance of the logarithm of a direction's odds in samples over its true odds: what a branch waits for depends on
-/// where it goes. Chosen on the programs of role "tune".
+/// Variance of the logarithm of a direction's odds in samples over its true odds: the time that a branch waits depends on
+/// its direction. Chosen on the programs of role "tune".
 const DIRECTION_LOG_VARIANCE: f64 = 0.1;
-/// The part of a block's own samples that directions of its branch may outweigh.
+/// The part of a block's own samples that the directions of its branch may outweigh.
 const OWN_PART: f64 = 0.9;
-/// Entries from outside at most.
+/// Greatest number of entries from outside.
 const ENTRIES_MAX: usize = 8;
 
-/// `None` where the graph has missing edges or is too tangled for elimination.
+/// Estimates a procedure. Returns `None` if the graph has missing edges or elimination would take too much work.
 pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let Evidence { model, cfg, .. } = *evidence;
     if cfg.missing_edges || cfg.blocks.is_empty() {
         return None;
     }
-    let stalls = Stalls::of(model);
-    let counts = Counts::of(evidence);
+    let stalls = Stalls::new(model);
+    let counts = Counts::from_evidence(evidence);
     let mut fitted = fit(evidence, &counts, &[], &stalls)?;
     let entries = unseen_entries(evidence, &fitted, &stalls);
     if !entries.is_empty() {
         fitted = fit(evidence, &counts, &entries, &stalls)?;
     }
-    let basis = basis::of(evidence);
+    let basis = basis::from_evidence(evidence);
     let entered = (!entries.is_empty()).then(|| ENTERED_NOTE.into());
     Some(Estimates {
         head_samples: head_samples(evidence),
@@ -72,18 +72,19 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     })
 }
 
-/// Where no flow can be solved for, each class by its points and its retired instructions; `None` without these.
+/// Estimates each class by its points and its retired instructions, where no flow can be solved for. Returns `None`
+/// without these.
 pub fn apart(evidence: &Evidence) -> Option<Estimates> {
     evidence.retired?;
-    let stalls = Stalls::of(evidence.model);
+    let stalls = Stalls::new(evidence.model);
     let shares = skid::edge_shares_by_samples(evidence.cfg, evidence.samples);
     let points = points::by_block(evidence, &points::issue_cycles(evidence, &shares));
     let of = |Class { points, own }: Class| {
         let frequency = own?;
-        Some(Estimate { frequency, confidence: confidence::of_mixture(&points, own, frequency, &stalls) })
+        Some(Estimate { frequency, confidence: confidence::from_mixture(&points, own, frequency, &stalls) })
     };
-    let classes = judged_classes(evidence, &points, &Counts::of(evidence), &stalls, &[]);
-    let basis = Basis { retired: basis::of(evidence).retired, ..Basis::default() };
+    let classes = judged_classes(evidence, &points, &Counts::from_evidence(evidence), &stalls, &[]);
+    let basis = Basis { retired: basis::from_evidence(evidence).retired, ..Basis::default() };
     let mut estimates = by_classes(evidence, classes.into_iter().map(of).collect());
     estimates.notes.extend(note(&basis));
     Some(Estimates { head_samples: head_samples(evidence), basis, ..estimates })
@@ -93,7 +94,7 @@ fn head_samples(evidence: &Evidence) -> Vec<f64> {
     evidence.samples.iter().map(|&s| s as f64).collect()
 }
 
-/// What the estimates rest on, where that is more than every sample of time brings with it.
+/// Describes the evidence beyond what every sample of time has.
 fn note(basis: &Basis) -> Option<String> {
     let retired = (basis.retired > 0).then(|| basis::retired(basis));
     let counted: Vec<String> = retired.into_iter().chain(basis::relative(basis)).collect();
@@ -106,14 +107,14 @@ fn with_confidence(evidence: &Evidence, counts: &Counts, fitted: Fitted, stalls:
     let equivalence = evidence.equivalence;
     let Fitted { flow, mut classes } = fitted;
     add_told(evidence, counts, &flow, &mut classes, stalls);
-    // An edge without points of its own is a difference of others: of low confidence. A class's blocks are executed
-    // equally often, so one of them speaks for all.
+    // An edge without points of its own is a difference of others and has low confidence. A class's blocks are executed
+    // equally often, so one of them stands for all.
     let mut confidences = vec![Confidence::Low; classes.len()];
     let mut judged = vec![false; classes.len()];
     for (&frequency, &class) in flow.blocks.iter().zip(&equivalence.block_class) {
         if !std::mem::replace(&mut judged[class], true) {
             let Class { points, own } = &classes[class];
-            confidences[class] = confidence::of_mixture(points, *own, frequency, stalls);
+            confidences[class] = confidence::from_mixture(points, *own, frequency, stalls);
         }
     }
     let of =
@@ -125,7 +126,7 @@ fn with_confidence(evidence: &Evidence, counts: &Counts, fitted: Fitted, stalls:
     }
 }
 
-/// Adds the points of what is known through the flow.
+/// Adds the points whose scale follows from the flow.
 fn add_told(evidence: &Evidence, counts: &Counts, flow: &Flow, classes: &mut [Class], stalls: &Stalls) {
     let class_of = &evidence.equivalence.block_class;
     let told = counts.points_by(flow, |block| &classes[class_of[block]].points, stalls);
@@ -142,7 +143,7 @@ const ENTERED_NOTE: &str = "control enters in the middle of the procedure, it se
 
 struct Fitted {
     flow: Flow,
-    /// By class, at the shares of edges that the flow rests on.
+    /// Returns the points of each class, at the shares of edges of this flow.
     classes: Vec<Class>,
 }
 
@@ -171,9 +172,9 @@ fn fit(evidence: &Evidence, counts: &Counts, entries: &[Node], stalls: &Stalls) 
             }
             Some((flow, _)) => (flow.all(), vec![0.0; points.len()]),
         };
-        let heads: Vec<Seen> = match &fitted {
+        let heads: Vec<DirectionEvidence> = match &fitted {
             None => Vec::new(),
-            Some((flow, _)) => forks.iter().filter_map(|f| f.seen(evidence, &cycles, flow)).collect(),
+            Some((flow, _)) => forks.iter().filter_map(|f| f.evidence(evidence, &cycles, flow)).collect(),
         };
         let mut known = knowledge(&points, &heads, &guess, &doubts, &stalls.with_model_error(error));
         counts.add(&mut known);
@@ -189,10 +190,11 @@ fn fit(evidence: &Evidence, counts: &Counts, entries: &[Node], stalls: &Stalls) 
     Some(Fitted { flow, classes: judged_classes(evidence, &points, counts, stalls, &classes) })
 }
 
-/// What each block's free points know, but the heads that speak together, and the prior for edges and entries.
+/// Returns the evidence of each block's stall-free points except heads that are used by forks, and the prior for edges
+/// and entries.
 fn knowledge(
     points: &[Vec<Point>],
-    heads: &[Seen],
+    heads: &[DirectionEvidence],
     guess: &[f64],
     doubts: &[f64],
     stalls: &Stalls,
@@ -216,8 +218,8 @@ fn knowledge(
         .collect()
 }
 
-/// Directions in samples' registers.
-fn sampled_directions(evidence: &Evidence) -> Vec<Seen> {
+/// Adds the directions in samples' registers.
+fn sampled_directions(evidence: &Evidence) -> Vec<DirectionEvidence> {
     let cfg = evidence.cfg;
     let of_block = |(block, range): (usize, &std::ops::Range<usize>)| {
         let of = |kind| cfg.successors[block].iter().copied().find(|&e| cfg.edges[e].kind == kind);
@@ -225,14 +227,14 @@ fn sampled_directions(evidence: &Evidence) -> Vec<Seen> {
         let (taken, not_taken) = evidence.directions[range.end - 1];
         let counts = out_of_order::unbiased((taken, not_taken), DIRECTION_LOG_VARIANCE);
         let edges = [(edges[0], counts.0), (edges[1], counts.1)];
-        (taken > 0 || not_taken > 0).then_some(Seen { block, edges, heads: [None; 2] })
+        (taken > 0 || not_taken > 0).then_some(DirectionEvidence { block, edges, heads: [None; 2] })
     };
     cfg.blocks.iter().enumerate().filter_map(of_block).collect()
 }
 
-/// Adds what is seen of a branch's directions: the multinomial likelihood Σ n·ln z − Σn·ln z_block. The last part alone is
-/// not concave, so no more is believed than the block's own samples outweigh: a tangent in its place would hold the flow
-/// to its first guess for many rounds.
+/// Adds observed directions of a branch, whose multinomial likelihood is Σ n·ln z − Σn·ln z_block. The second term alone
+/// is not concave, so directions count no more than the block's own samples outweigh; a tangent in its place would keep
+/// the flow near its first guess for many rounds.
 fn add_odds(known: &mut [Known], block: Node, edges: &[(usize, f64)], blocks: usize) {
     let times: f64 = edges.iter().map(|e| e.1).sum();
     let block = &mut known[block];
@@ -241,13 +243,13 @@ fn add_odds(known: &mut [Known], block: Node, edges: &[(usize, f64)], blocks: us
     edges.iter().for_each(|&(edge, n)| known[blocks + edge].samples += part * n);
 }
 
-/// Each arc's frequency by its own class, and for each block the doubt about it.
+/// Returns the frequency of each arc by its own class, and the variance of each block's.
 fn alone(evidence: &Evidence, entries: &[Node], classes: &[Class], stalls: &Stalls) -> (Vec<f64>, Vec<f64>) {
     let Evidence { cfg, equivalence, .. } = *evidence;
     let own: Vec<Option<f64>> = classes.iter().map(|c| c.own).collect();
     let doubt_of = |c: &Class| c.own.map_or(0.0, |f| mixture::log_variance(&c.points, f, stalls));
     let doubts: Vec<f64> = classes.iter().map(doubt_of).collect();
-    // A guess must not be far too low: the fit's loss is steep above it. Where no point speaks, all samples do.
+    // A guess must not be far too low, because the loss is steep above it. Where no point is known, all samples are used.
     let by_samples = |b: usize| {
         let range = cfg.blocks[b].clone();
         let samples: f64 = range.clone().map(|i| evidence.samples[i] as f64).sum();
@@ -273,8 +275,8 @@ fn alone(evidence: &Evidence, entries: &[Node], classes: &[Class], stalls: &Stal
     (guess, equivalence.block_class.iter().map(|&c| doubts[c]).collect())
 }
 
-/// The classes with these points and what was counted of them as it is; what `earlier` ones with the same points found is
-/// not looked for again.
+/// Returns the classes with these points and with their absolute counts. Results of `earlier` classes with the same
+/// points are reused.
 fn judged_classes(
     evidence: &Evidence,
     points: &[Vec<Point>],
@@ -294,7 +296,7 @@ fn judged_classes(
     classes.into_iter().enumerate().map(judged).collect()
 }
 
-/// First blocks of the classes whose points prove that the flow is too small.
+/// Returns the first blocks of the classes whose points prove that the flow is too small.
 fn unseen_entries(evidence: &Evidence, fitted: &Fitted, stalls: &Stalls) -> Vec<Node> {
     let mut seen = vec![false; fitted.classes.len()];
     let mut proven = Vec::new();

@@ -1,12 +1,12 @@
-//! What was counted, as terms of the flow fit in order and as points of the mixture.
+//! Counts of executions as terms of the flow fit in order, and as points of the mixture.
 //!
-//! Input: samples of retired instructions, path bursts, counted windows. Output: terms for [`flow_fit`](super::flow_fit), and
-//! for each class what they tell of it as an issue point would that never stalls. Complexity: linear, but for sorting the
-//! windows' groups and for the likelihood of each class with counts. The paper has samples of time alone.
+//! Input: samples of retired instructions, path bursts, counted windows. Output: terms for [`flow_fit`](super::flow_fit),
+//! and for each class a point that never stalls. Complexity: linear, except for sorting the groups of windows and for the
+//! likelihood of each counted class. The paper has samples of time only.
 //!
-//! Retired instructions count executions as they are. Bursts and each group of windows do so up to a factor, which only
-//! time can tell. So of these a class is told its frequency no surer than the *other* classes of the same scale tell the
-//! factor: else its own time would count twice.
+//! Retired instructions count executions on the flow's scale. Bursts, and each group of windows, do so up to a factor
+//! that only time determines. A class's count is therefore no more certain than the *other* classes of the same scale
+//! make the factor; otherwise its own time would count twice.
 
 use super::{
     Evidence, counted,
@@ -16,25 +16,26 @@ use super::{
     retired, stepped,
 };
 
-/// No count is surer than this part, as no class's points are …
+/// The least relative error of a count, as of a class's points.
 const ERROR_MIN: f64 = 0.01;
-/// … nor one on a scale of its own than this: bursts and windows begin at random times, which slow phases have more of. Free
-/// points are exact where these are not, so that they settle what stalls leave open.
+/// The least relative error of a count on a scale of its own: bursts and windows begin at random times, and slow phases
+/// have more of these. Stall-free points are exact and counts are not, so that counts only decide what stalls leave open.
 const RELATIVE_ERROR_MIN: f64 = 0.05;
-/// Scales at most: those with the most counts, since each is another network in every step of the fit.
+/// Greatest number of scales. Those with the most counts are used, since each is one more system in every step of the
+/// fit.
 const SCALES_MAX: usize = 6;
 
-/// What was counted of a procedure.
+/// The counts of a procedure.
 pub struct Counts {
-    /// As they are.
+    /// The counts on the flow's scale.
     absolute: Vec<Term>,
-    /// By scale.
+    /// The counts of each other scale.
     relative: Vec<Vec<Term>>,
-    /// Blocks whose edges were counted, and how often.
+    /// Blocks whose outgoing edges were counted, with the counts.
     pub odds: Vec<(usize, Vec<(usize, f64)>)>,
 }
 
-/// As many samples as are independent, and how many of them to expect of one execution of the block.
+/// A count: the number of independent samples, and how many of them to expect per execution of the block.
 #[derive(Clone, Copy)]
 struct Term {
     block: usize,
@@ -43,12 +44,12 @@ struct Term {
 }
 
 impl Term {
-    fn of(count: &Count, error_min: f64) -> Term {
+    fn from_count(count: &Count, error_min: f64) -> Term {
         let reliance = Count { error: count.error.max(error_min), ..*count }.reliance();
         Term { block: count.block, samples: reliance * count.samples, exposure: reliance * count.exposure }
     }
 
-    /// As an issue point, if `part` of it is believed, at its scale's factor.
+    /// Returns an issue point worth `part` of the count, at its scale's factor.
     fn point(&self, part: f64, factor: f64) -> Point {
         let cycles = part * factor * self.exposure;
         Point {
@@ -63,22 +64,25 @@ impl Term {
 }
 
 impl Counts {
-    /// All there is of this evidence.
-    pub fn of(evidence: &Evidence) -> Counts {
+    /// Collects the counts of the evidence.
+    pub fn from_evidence(evidence: &Evidence) -> Counts {
         let bursts = stepped::counts(evidence);
         let windows = counted::counts(evidence, usize::from(!bursts.is_empty()));
         let scales = windows.last().map_or(usize::from(!bursts.is_empty()), |c| c.scale + 1);
         let mut relative = vec![Vec::new(); scales];
-        bursts.iter().chain(&windows).for_each(|c| relative[c.scale].push(Term::of(c, RELATIVE_ERROR_MIN)));
-        // One count tells nothing but its own factor.
+        bursts
+            .iter()
+            .chain(&windows)
+            .for_each(|c| relative[c.scale].push(Term::from_count(c, RELATIVE_ERROR_MIN)));
+        // A single count determines nothing but its own factor.
         relative.retain(|terms| terms.len() > 1 && terms.iter().any(|t| t.samples > 0.0));
         relative.sort_by_key(|terms| std::cmp::Reverse(terms.len()));
         relative.truncate(SCALES_MAX);
-        let absolute = retired::counts(evidence).iter().map(|c| Term::of(c, ERROR_MIN)).collect();
+        let absolute = retired::counts(evidence).iter().map(|c| Term::from_count(c, ERROR_MIN)).collect();
         Counts { absolute, relative, odds: stepped::odds(evidence) }
     }
 
-    /// Adds the samples of all and the exposures of those whose scale is known.
+    /// Adds the samples of all counts and the exposures of those on the flow's scale.
     pub fn add(&self, known: &mut [Known]) {
         for term in &self.absolute {
             known[term.block].cycles += term.exposure;
@@ -88,19 +92,20 @@ impl Counts {
         }
     }
 
-    /// The others, for the fit to find the factors of.
+    /// Returns the other counts, whose factors the fit determines.
     pub fn scales(&self) -> Vec<Scaled> {
         let count = |t: &Term| (t.block, t.samples, t.exposure);
         let scaled = |terms: &Vec<Term>| Scaled { counts: terms.iter().map(count).collect() };
         self.relative.iter().map(scaled).collect()
     }
 
-    /// Blocks with what is known of their classes whatever the flow is.
+    /// Returns the points of counts on the flow's scale, each with its block.
     pub fn points(&self) -> impl Iterator<Item = (usize, Point)> {
         self.absolute.iter().map(|t| (t.block, t.point(1.0, 1.0)))
     }
 
-    /// The same of what is known through the flow; `points` are those of a block's class without them.
+    /// Returns the points of the other counts, given a flow. `points` returns the points of a block's class without
+    /// counts.
     pub fn points_by<'p>(
         &self,
         flow: &Flow,
@@ -128,7 +133,7 @@ impl Counts {
     }
 }
 
-/// Checks that each point takes time, never stalls, and is no surer than a count on a scale of its own can be.
+/// Checks that each point takes time, never stalls, and is no more certain than [`RELATIVE_ERROR_MIN`] allows.
 fn verify_told(told: &[(usize, Point)]) -> Result<(), String> {
     let samples_max = (1.0 + 1e-9) / (RELATIVE_ERROR_MIN * RELATIVE_ERROR_MIN);
     let is_sound = |p: &Point| {

@@ -1,16 +1,16 @@
-//! The most likely flow through a procedure, given what its branches were seen to do and what its blocks cost.
+//! The most likely flow through a procedure, given observed branches and the cycles of its blocks.
 //!
-//! Input: the graph; for each edge how often it was seen taken; for each equivalence class a frequency that its cycles
-//! suggest, with a variance. Output: frequencies that conserve flow exactly, up to the one factor that fits the classes
-//! best. Complexity: a bounded number of eliminations ([`markov`](super::markov)) and of solutions by them, each linear in
-//! the fill-in.
+//! Input: the graph; for each edge how often it was observed to be taken; for some equivalence classes a frequency
+//! suggested by their cycles, with a variance. Output: frequencies that conserve flow exactly, on the scale that fits the
+//! classes best. Complexity: a bounded number of eliminations ([`markov`](super::markov)) and of solutions by them, each
+//! linear in the fill-in.
 //!
-//! The unknowns are the logarithms θ of the branches' odds; the flow follows from them as visits of a Markov chain, so it
-//! is conserved whatever they are. The likelihood has four parts: multinomial for the seen directions, Poisson for samples
-//! of retired instructions, Student's t for the logarithm of a class's frequency against the suggested one (cycles are off
-//! by factors, and by large ones at times), and a weak normal prior on θ. It is maximised by Gauss-Newton steps with line search; each step's linear
-//! system is solved by conjugate gradients, where the Jacobian is applied by a solution with the elimination and its
-//! transpose by a transposed one (adjoint method), so no matrix is ever formed.
+//! The unknowns are the logarithms θ of the branches' odds. The flow follows from them as visits of a Markov chain, so it
+//! is conserved whatever they are. The likelihood has four parts: multinomial for the observed directions, Poisson for
+//! samples of retired instructions, Student's t for the logarithm of a class's frequency against the suggested one
+//! (cycles are off by factors, sometimes by large ones), and a weak normal prior on θ. It is maximised by Gauss-Newton
+//! steps with line search. Each step's linear system is solved by conjugate gradients; the Jacobian is applied by a
+//! solution with the elimination, its transpose by a transposed one (adjoint method), so no matrix is ever formed.
 
 use super::markov::{Elimination, Pattern};
 use crate::{
@@ -18,101 +18,101 @@ use crate::{
     linear::{Signs, conjugate_gradients},
 };
 
-/// The search ends where the logarithm of the likelihood grows by less.
+/// The search ends when the logarithm of the likelihood increases by less.
 const GAIN_MIN: f64 = 0.05;
-/// Conjugate gradients' steps for one Gauss-Newton step.
+/// Greatest number of conjugate-gradient steps in one Gauss-Newton step.
 const INNER_STEPS_MAX: usize = 48;
-/// How near the solution of a Gauss-Newton step must be: the next one mends the rest (an inexact Newton method: Dembo, Eisenstat and
-/// Steihaug, SIAM Journal on Numerical Analysis 19, 1982).
+/// Relative residual of a Gauss-Newton step; the next step corrects the rest (an inexact Newton method: Dembo, Eisenstat
+/// and Steihaug, SIAM Journal on Numerical Analysis 19, 1982).
 const STEP_RESIDUAL_PART: f64 = 0.03;
-/// How near a draw must be.
+/// Relative residual of a draw.
 const DRAW_RESIDUAL_PART: f64 = 1e-3;
 /// Standard deviation of θ about its start.
 const PRIOR_DEVIATION: f64 = 1.0;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 10.0;
-/// A step changes no θ by more.
+/// Greatest change of any θ in a step.
 const CHANGE_MAX: f64 = 3.0;
-/// Odds beyond e^±this are not told apart.
+/// Odds beyond e^±this are treated alike.
 const ODDS_LOG_MAX: f64 = 20.0;
-/// Draws from which deviations are estimated.
+/// Number of draws from which deviations are estimated.
 const DRAWS: usize = 16;
 
-/// What cycles say of one class.
+/// The frequency of a class that its cycles suggest.
 #[derive(Clone, Copy, Debug)]
 pub struct Suggestion {
-    /// Any block of the class.
+    /// The index of any block of the class.
     pub block: Node,
-    /// Logarithm of its frequency.
+    /// The logarithm of its frequency.
     pub log_frequency: f64,
-    /// Variance of that logarithm.
+    /// The variance of that logarithm.
     pub variance: f64,
 }
 
-/// Samples whose number is proportional to a class's frequency.
+/// A number of samples that is proportional to a class's frequency.
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
-    /// Any block of the class.
+    /// The index of any block of the class.
     pub block: Node,
-    /// How many.
+    /// The number of samples.
     pub samples: f64,
-    /// How many to expect of one execution.
+    /// The number of samples to expect per execution.
     pub exposure: f64,
-    /// The part of them that is independent, were there few …
+    /// The part of the samples that is independent, if they are few.
     pub independent: f64,
-    /// … and the relative error that remains however many there are.
+    /// The relative error that remains however many samples there are.
     pub error: f64,
-    /// Only counts of one scale can be compared: each of them, from 0 on, is found by the fit.
+    /// The number of their scale, from 0 on. Only counts of the same scale can be compared; the fit finds each scale.
     pub scale: usize,
 }
 
 impl Count {
-    /// Many samples are not as sure as their number says.
+    /// Returns the factor by which samples count less than their number, because many are not as certain as that.
     pub fn reliance(&self) -> f64 {
         1.0 / (1.0 / self.independent + self.error * self.error * self.samples)
     }
 }
 
-/// What the flow is fitted to.
+/// The evidence that the flow is fitted to.
 pub struct Evidence<'a> {
-    /// By edge: how often it was seen taken.
+    /// How often each edge was observed to be taken.
     pub seen: &'a [f64],
-    /// By edge: a first guess of its frequency.
+    /// A first guess of each edge's frequency.
     pub guess: &'a [f64],
-    /// What cycles say.
+    /// The frequencies suggested by cycles.
     pub suggestions: &'a [Suggestion],
-    /// What was counted.
+    /// The counts.
     pub counts: &'a [Count],
-    /// The scale of the counts that is the flow's too, where there are any.
+    /// The scale of counts that is the flow's own, if there is one.
     pub flow_scale: usize,
 }
 
 /// Frequencies that conserve flow.
 #[derive(Clone, Debug)]
 pub struct Flow {
-    /// By block.
+    /// The frequency of each block.
     pub blocks: Vec<f64>,
-    /// By edge.
+    /// The frequency of each edge.
     pub edges: Vec<f64>,
 }
 
-/// What the fits of one graph share.
+/// A graph, prepared for fitting.
 pub struct Fitter<'a> {
     cfg: &'a Cfg,
     pattern: Pattern,
 }
 
 impl<'a> Fitter<'a> {
-    /// `None` where the graph is too tangled for elimination.
+    /// Prepares a graph. Returns `None` if elimination would take too much work.
     pub fn new(cfg: &'a Cfg) -> Option<Fitter<'a>> {
-        // Entry and exit are one node, the outside, and the last.
+        // Entry and exit are one node, the outside, which is the last.
         let outside = cfg.blocks.len();
         let transitions = cfg.edges.iter().map(|e| (e.from.min(outside), e.to.min(outside)));
-        Some(Fitter { cfg, pattern: Pattern::of(outside + 1, transitions)? })
+        Some(Fitter { cfg, pattern: Pattern::new(outside + 1, transitions)? })
     }
 
-    /// The most likely flow, looked for from `evidence.guess` in so many Gauss-Newton steps at most; `None` where
-    /// visits overflow.
+    /// Returns the most likely flow, searched for from `evidence.guess` in a bounded number of Gauss-Newton steps.
+    /// Returns `None` if visits overflow.
     pub fn fit<'e>(&'e self, evidence: &'e Evidence<'e>, steps_max: usize) -> Option<Fitted<'e>> {
         let problem = Problem::new(self.cfg, evidence, &self.pattern);
         let mut best = problem.at(problem.start.clone())?;
@@ -131,7 +131,7 @@ impl<'a> Fitter<'a> {
     }
 }
 
-/// The most likely flow, and where it was found.
+/// The most likely flow, with the point of the search where it was found.
 pub struct Fitted<'a> {
     /// The flow.
     pub flow: Flow,
@@ -140,12 +140,13 @@ pub struct Fitted<'a> {
 }
 
 impl Fitted<'_> {
-    /// By block: the standard deviation of the logarithm of its frequency, with that of the scale.
+    /// Returns for each block the standard deviation of the logarithm of its frequency, including that of the scale.
     ///
-    /// Near its maximum the likelihood is a normal distribution whose inverse covariance is the Gauss-Newton matrix H = JᵀWJ + D. A
-    /// solution x of H·x = Jᵀ√W·ε + √D·ε′ with independent ε of variance 1 is a draw of it ("randomize then optimize", Bardsley et
-    /// al., SIAM Journal on Scientific Computing 36, 2014), so that [`DRAWS`] solutions give the variance of every block to
-    /// about a fifth. The signs ε come from a generator with a fixed seed: the same input has the same output.
+    /// Near its maximum the likelihood is a normal distribution whose inverse covariance is the Gauss-Newton matrix H =
+    /// JᵀWJ + D. A solution x of H·x = Jᵀ√W·ε + √D·ε′ with independent ε of variance 1 is a draw of it ("randomize then
+    /// optimize", Bardsley et al., SIAM Journal on Scientific Computing 36, 2014), so that [`DRAWS`] solutions give the
+    /// variance of every block to about a fifth. The signs ε come from a generator with a fixed seed: the same input has
+    /// the same output.
     pub fn deviations(&self) -> Vec<f64> {
         let Fitted { problem, point, .. } = self;
         let (_, stiffness) = problem.pulls(point);
@@ -165,7 +166,7 @@ impl Fitted<'_> {
     }
 }
 
-/// What enters a block equals what leaves it.
+/// Checks that what enters a block equals what leaves it.
 pub fn verify(cfg: &Cfg, flow: &Flow) -> Result<(), String> {
     for (block, &frequency) in flow.blocks.iter().enumerate() {
         for edges in [&cfg.predecessors[block], &cfg.successors[block]] {
@@ -183,11 +184,11 @@ struct Problem<'a> {
     evidence: &'a Evidence<'a>,
     pattern: &'a Pattern,
     outside: Node,
-    /// Nodes with a choice; the entry is one where some blocks are entered by unseen ways.
+    /// Nodes with a choice. The entry is one where some blocks are entered in unknown ways.
     choices: Vec<Node>,
-    /// The same, entry and exit as one, each with where its edges end among `ways`.
+    /// The nodes with a choice, entry and exit as one, each with the end of its edges in `ways`.
     chosen: Vec<(Node, usize)>,
-    /// Their edges in this order, each with the node that it leads to.
+    /// The edges of these nodes in order, each with the node that it leads to.
     ways: Vec<(usize, Node)>,
     start: Vec<f64>,
 }
@@ -198,11 +199,11 @@ struct Point<'p> {
     probability: Vec<f64>,
     chain: Elimination<'p>,
     visits: Vec<f64>,
-    /// By count: how many to expect.
+    /// The expected samples of each count.
     expected: Vec<f64>,
-    /// Logarithm of the flow's scale.
+    /// The logarithm of the flow's scale.
     flow_scale_log: f64,
-    /// By suggestion: its logarithm over the flow's.
+    /// The logarithm of the frequency over the suggested one, for each suggestion.
     residuals: Vec<f64>,
     loss: f64,
 }
@@ -227,7 +228,7 @@ impl<'a> Problem<'a> {
         Problem { cfg, evidence, pattern, outside, choices, chosen, ways, start }
     }
 
-    /// Each node with a choice, with its edges and where they lead.
+    /// Returns each node with a choice, with its edges and the nodes that they lead to.
     fn each_choice(&self) -> impl Iterator<Item = (Node, &[(usize, Node)])> {
         let mut begin = 0;
         self.chosen.iter().map(move |&(node, end)| {
@@ -281,8 +282,8 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// The logarithm of the flow's scale, and what to expect of each count (Poisson) at the scales at which as much is expected as
-    /// there is.
+    /// Returns the logarithm of the flow's scale, and the expected samples of each count (Poisson) at the scales at which
+    /// expected and observed totals are equal.
     fn expected(&self, visits: &[f64]) -> Option<(f64, Vec<f64>)> {
         let counts = self.evidence.counts;
         let raw: Vec<f64> = counts.iter().map(|c| visits[c.block] * c.exposure).collect();
@@ -306,7 +307,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The Gauss-Newton step at a point.
+    /// Computes the Gauss-Newton step at a point.
     fn direction(&self, point: &Point) -> Vec<f64> {
         let (pulls, stiffness) = self.pulls(point);
         let mut downhill = self.transposed(point, &self.centred(pulls, &stiffness));
@@ -322,7 +323,7 @@ impl<'a> Problem<'a> {
         self.solve(point, &stiffness, &curvature, &downhill, STEP_RESIDUAL_PART)
     }
 
-    /// The solution of the Gauss-Newton system at a point, as near as `residual_part` says.
+    /// Solves the Gauss-Newton system at a point, up to the relative residual `residual_part`.
     fn solve(
         &self,
         point: &Point,
@@ -341,10 +342,10 @@ impl<'a> Problem<'a> {
         conjugate_gradients(apply, downhill, curvature, residual_part, INNER_STEPS_MAX)
     }
 
-    /// The change of the logarithm of the flow's scale for a change of the blocks' and for errors of the data.
+    /// Returns the change of the logarithm of the flow's scale for a change of the blocks' and for errors of the data.
     fn flow_scale_change(&self, moved: &[f64], forces: &[f64], stiffness: &[f64]) -> f64 {
         let Evidence { suggestions, counts, flow_scale, .. } = *self.evidence;
-        // Without counts the suggestions fix the scale.
+        // Without counts the suggestions determine the scale.
         let of_suggestions = suggestions.iter().map(|_| counts.is_empty());
         let is_of_scale = of_suggestions.chain(counts.iter().map(|c| c.scale == flow_scale));
         let (mut sum, mut total) = (0.0, f64::MIN_POSITIVE);
@@ -358,7 +359,8 @@ impl<'a> Problem<'a> {
         sum / total
     }
 
-    /// By suggestion, then by count: the loss's slope down the logarithm of the frequency, and its curvature.
+    /// Returns for each suggestion, then for each count, the slope of the loss by the logarithm of the frequency,
+    /// negated, and its curvature.
     fn pulls(&self, point: &Point) -> (Vec<f64>, Vec<f64>) {
         let Evidence { suggestions, counts, .. } = *self.evidence;
         let student = point.residuals.iter().zip(suggestions).map(|(r, s)| {
@@ -372,7 +374,7 @@ impl<'a> Problem<'a> {
         student.chain(poisson).unzip()
     }
 
-    /// All scales move along: forces without the part that they take up.
+    /// Removes from the forces the part that a change of the scales absorbs.
     fn centred(&self, mut forces: Vec<f64>, stiffness: &[f64]) -> Vec<f64> {
         let Evidence { suggestions, counts, .. } = *self.evidence;
         let scales = suggestions.iter().map(|_| 0).chain(counts.iter().map(|c| 1 + c.scale));
@@ -387,13 +389,13 @@ impl<'a> Problem<'a> {
         forces
     }
 
-    /// The blocks that suggestions and counts speak of.
+    /// Returns the blocks of the suggestions and counts.
     fn observed(&self) -> impl Iterator<Item = Node> {
         let Evidence { suggestions, counts, .. } = *self.evidence;
         suggestions.iter().map(|s| s.block).chain(counts.iter().map(|c| c.block))
     }
 
-    /// The diagonal of the directions' and the prior's second derivatives.
+    /// Returns the diagonal of the second derivatives of the directions and the prior.
     fn curvature(&self, point: &Point) -> Vec<f64> {
         let prior = 1.0 / (PRIOR_DEVIATION * PRIOR_DEVIATION);
         let mut curvature = vec![prior; point.odds_log.len()];
@@ -407,13 +409,13 @@ impl<'a> Problem<'a> {
         curvature
     }
 
-    /// By suggestion, then by count: the change of its block's logarithm for a change of θ.
+    /// Returns for each suggestion, then for each count, the change of its block's logarithm for a change of θ.
     fn jacobian(&self, point: &Point, change: &[f64]) -> Vec<f64> {
         let moved = self.moved(point, change);
         self.observed().map(|block| moved[block]).collect()
     }
 
-    /// By block: the change of its frequency's logarithm for a change of θ, up to the scale's.
+    /// Returns for each block the change of its frequency's logarithm for a change of θ, up to that of the scale.
     fn moved(&self, point: &Point, change: &[f64]) -> Vec<f64> {
         let mut sources = vec![0.0; self.outside + 1];
         for (node, ways) in self.each_choice() {
@@ -427,7 +429,7 @@ impl<'a> Problem<'a> {
         by_block.map(|(moved, visits)| moved / visits.max(1e-300)).collect()
     }
 
-    /// The transpose of [`jacobian`](Self::jacobian).
+    /// Applies the transpose of [`jacobian`](Self::jacobian).
     fn transposed(&self, point: &Point, forces: &[f64]) -> Vec<f64> {
         let mut rewards = vec![0.0; self.outside + 1];
         for (block, force) in self.observed().zip(forces) {
@@ -444,13 +446,13 @@ impl<'a> Problem<'a> {
         gradient
     }
 
-    /// The first point along `direction` that is better.
+    /// Returns the first better point along `direction`.
     fn search(&self, from: &Point, direction: &[f64]) -> Option<Point<'a>> {
         const HALVINGS: usize = 6;
         if direction.iter().any(|d| !d.is_finite()) {
             return None;
         }
-        // One branch that wants to go far must not hold back the others.
+        // One branch with a large step must not hold back the others.
         let direction: Vec<f64> = direction.iter().map(|d| d.clamp(-CHANGE_MAX, CHANGE_MAX)).collect();
         let mut step = 1.0;
         for _ in 0..HALVINGS {
@@ -464,17 +466,17 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// −ln of Student's t, up to a constant.
+/// Returns −ln of Student's t, up to a constant.
 fn student_loss(residual: f64, variance: f64) -> f64 {
     0.5 * (FREEDOM + 1.0) * (1.0 + residual * residual / (FREEDOM * variance)).ln()
 }
 
-/// The weight that makes a square of it.
+/// Returns the weight at which a square has the same slope.
 fn student_stiffness(residual: f64, variance: f64) -> f64 {
     (FREEDOM + 1.0) / (FREEDOM * variance + residual * residual)
 }
 
-/// What minimises the loss, by reweighting from the median.
+/// Returns the value that minimises the loss, by reweighting from the median.
 fn robust_mean(values: &[f64], suggestions: &[Suggestion]) -> f64 {
     const ROUNDS: usize = 12;
     let mut sorted: Vec<(f64, f64)> =

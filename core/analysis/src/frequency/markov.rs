@@ -1,24 +1,24 @@
-//! Visits of a Markov chain: from branch probabilities to frequencies that conserve flow, and how they change with them.
+//! Visits of a Markov chain: from branch probabilities to frequencies that conserve flow, and their derivatives.
 //!
-//! Input: transition probabilities of a strongly connected chain. Output: how often each node is visited for one visit
-//! of the last, and the products of the visits' derivatives that a fit needs. Complexity: linear in the transitions and
-//! in the fill-in of elimination, which is small for the graphs of programs; beyond a budget nothing is returned.
+//! Input: transition probabilities of a strongly connected chain. Output: the visits of each node per visit of the last,
+//! and the products with their derivatives that a fit needs. Complexity: linear in the transitions and in the fill-in of
+//! elimination, which is small for the graphs of programs; beyond a budget nothing is returned.
 //!
-//! The method is state reduction (Grassmann, Taksar and Heyman, "Regenerative Analysis and Steady State Distributions
-//! for Markov Chains", Operations Research 33(5), 1985): Gaussian elimination without a subtraction, so trip counts of
-//! millions come out exact. Nodes go in the order of least fill-in. The order and the places of the fill-in depend on
-//! the graph alone ([`Pattern`]); the numbers ([`Elimination`]) are made anew for each set of probabilities.
+//! The method is state reduction (Grassmann, Taksar and Heyman, "Regenerative Analysis and Steady State Distributions for
+//! Markov Chains", Operations Research 33(5), 1985): Gaussian elimination without a subtraction, so that trip counts of
+//! millions are exact. Nodes are eliminated in the order of least fill-in. The order and the places of the fill-in depend
+//! on the graph alone ([`Pattern`]); the numbers ([`Elimination`]) are computed anew for each set of probabilities.
 
 use std::collections::BTreeSet;
 
-/// Transitions that elimination may touch in all.
+/// Greatest number of transitions that elimination may touch in all.
 const WORK_MAX: usize = 2_000_000;
 
-/// In which order the nodes go, and where what goes is kept.
+/// The order in which nodes are eliminated, and where their transitions are stored.
 pub struct Pattern {
     nodes: usize,
     steps: Vec<Step>,
-    /// By transition of the input: its slot.
+    /// The slot of each transition of the input.
     slot_of: Vec<usize>,
     slots: usize,
 }
@@ -26,17 +26,17 @@ pub struct Pattern {
 /// The elimination of one node.
 struct Step {
     node: usize,
-    /// Remaining nodes that lead to it, with the transition's slot.
+    /// Remaining nodes that lead to it, each with the slot of the transition.
     ins: Vec<(usize, usize)>,
-    /// Remaining nodes that it leads to.
+    /// Remaining nodes that it leads to, each with the slot of the transition.
     outs: Vec<(usize, usize)>,
-    /// By pair of `ins` and `outs`: the slot of the transition that bypasses the node.
+    /// For each pair of `ins` and `outs`, the slot of the transition that bypasses the node.
     bypasses: Vec<usize>,
 }
 
 impl Pattern {
-    /// The pattern of a graph whose last node stays; `None` if elimination would fill in too much.
-    pub fn of(nodes: usize, transitions: impl Iterator<Item = (usize, usize)>) -> Option<Pattern> {
+    /// Determines the pattern of a graph whose last node stays. Returns `None` if the fill-in exceeds the budget.
+    pub fn new(nodes: usize, transitions: impl Iterator<Item = (usize, usize)>) -> Option<Pattern> {
         let mut graph = Graph { to: vec![Links::new(); nodes], from: vec![Links::new(); nodes], slots: 0 };
         let slot_of = transitions.map(|(from, to)| graph.slot(from, to)).collect();
         let last = nodes - 1;
@@ -60,13 +60,13 @@ impl Pattern {
     }
 }
 
-/// Nodes that a node leads to or is led to by, ascending, each with the transition's slot: a few, as a rule.
+/// Nodes that a node leads to or is led to by, ascending, each with the slot of the transition. Usually there are few.
 type Links = Vec<(usize, usize)>;
 
-/// What is left of the graph, with a slot for each transition.
+/// The remaining graph, with a slot for each transition.
 struct Graph {
     to: Vec<Links>,
-    /// Mirrors `to`.
+    /// The transitions of `to`, by target.
     from: Vec<Links>,
     slots: usize,
 }
@@ -117,14 +117,14 @@ impl Graph {
 /// A chain with its probabilities.
 pub struct Elimination<'p> {
     pattern: &'p Pattern,
-    /// By slot: the probability at the time one of its ends was eliminated.
+    /// The probability in each slot at the time when one of its ends was eliminated.
     probability: Vec<f64>,
-    /// By step: the probability to leave the node for another, summed rather than subtracted from 1.
+    /// For each step the probability of leaving the node for another, as a sum rather than as 1 minus the rest.
     leaves: Vec<f64>,
 }
 
 impl<'p> Elimination<'p> {
-    /// Eliminates; `probabilities` are in the order of the pattern's transitions.
+    /// Eliminates all nodes but the last. `probabilities` are in the order of the pattern's transitions.
     pub fn new(pattern: &'p Pattern, probabilities: &[f64]) -> Elimination<'p> {
         let mut probability = vec![0.0; pattern.slots];
         pattern.slot_of.iter().zip(probabilities).for_each(|(&slot, p)| probability[slot] += p);
@@ -144,7 +144,7 @@ impl<'p> Elimination<'p> {
         Elimination { pattern, probability, leaves }
     }
 
-    /// Visits of each node per visit of the last; `None` where one overflows.
+    /// Returns the visits of each node per visit of the last; `None` if one overflows.
     pub fn visits(&self) -> Option<Vec<f64>> {
         let mut visits = vec![0.0; self.pattern.nodes];
         visits[self.pattern.nodes - 1] = 1.0;
@@ -154,8 +154,8 @@ impl<'p> Elimination<'p> {
         Some(visits)
     }
 
-    /// Visits of each node where `sources` enter and all leave at the last: the change of the visits for a change of what
-    /// enters each node. Signs may mix.
+    /// Returns the visits of each node if `sources` enter and all leave at the last: the change of the visits for a
+    /// change of what enters each node. Signs may mix.
     pub fn visits_from(&self, mut sources: Vec<f64>) -> Vec<f64> {
         for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves) {
             let passed = sources[step.node] / leaves;
@@ -168,14 +168,14 @@ impl<'p> Elimination<'p> {
 
     fn substitute_visits(&self, visits: &mut [f64]) {
         for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves).rev() {
-            // What entered at the node itself stays in its place until now.
+            // What entered at the node itself was not moved until now.
             let entered: f64 =
                 step.ins.iter().map(|&(from, slot)| visits[from] * self.probability[slot]).sum();
             visits[step.node] = (visits[step.node] + entered) / leaves;
         }
     }
 
-    /// What a visit of each node is worth until the chain is back at the last: the transpose of
+    /// Returns what a visit of each node is worth until the chain is back at the last: the transpose of
     /// [`visits_from`](Self::visits_from).
     pub fn worth(&self, mut rewards: Vec<f64>) -> Vec<f64> {
         for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves) {
@@ -191,7 +191,7 @@ impl<'p> Elimination<'p> {
     }
 }
 
-/// Checks that elimination subtracted nothing: no node is visited less than never, the last one once.
+/// Checks that no number of visits is negative and that the last node is visited once.
 fn verify_visits(visits: &[f64]) -> Result<(), String> {
     match visits.iter().position(|&v| v < 0.0) {
         Some(node) => Err(format!("node {node} is visited {} times", visits[node])),
@@ -210,7 +210,7 @@ mod tests {
     fn a_loop_of_a_million_rounds_is_exact() {
         let exit = 1e-6;
         let transitions = [(2, 0), (0, 1), (1, 0), (1, 2)];
-        let pattern = Pattern::of(3, transitions.into_iter()).unwrap();
+        let pattern = Pattern::new(3, transitions.into_iter()).unwrap();
         let visits = Elimination::new(&pattern, &[1.0, 1.0, 1.0 - exit, exit]).visits().unwrap();
         assert!((visits[0] / 1e6 - 1.0).abs() < 1e-12, "{visits:?}");
     }
@@ -220,7 +220,7 @@ mod tests {
     fn sources_and_worth_are_transposes() {
         let transitions = [(4, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, 0), (3, 4)];
         let probabilities = [1.0, 0.3, 0.7, 1.0, 1.0, 0.9, 0.1];
-        let pattern = Pattern::of(5, transitions.into_iter()).unwrap();
+        let pattern = Pattern::new(5, transitions.into_iter()).unwrap();
         let chain = Elimination::new(&pattern, &probabilities);
         let visits = chain.visits().unwrap();
         let same = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9);

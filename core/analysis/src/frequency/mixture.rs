@@ -1,21 +1,22 @@
-//! The mixture likelihood: what the samples of a class's issue points say of its frequency, though some are stalled.
+//! The mixture likelihood: what the samples of a class's issue points say of its frequency, though some points are
+//! stalled.
 //!
-//! Input: issue points with samples S, least cycles M and how likely each is to stall. Output: the likelihood of any
-//! frequency, the best one, and each point's part in it. Complexity: linear in points times a bounded number of
+//! Input: issue points with samples S, least cycles M and the probability that each stalls. Output: the likelihood of any
+//! frequency, the most likely one, and each point's part in it. Complexity: linear in points times a bounded number of
 //! candidates.
 //!
-//! It takes the place of the clusters of DCPI §6.1.3. There the smaller ratios S/M are averaged; here every point votes.
-//! Free of dynamic stalls, S is Poisson(f·M); stalled for x cycles on average, Poisson(f·(M + x)) with x log-uniform up
-//! to a few misses to memory; where a stall between a producer and its consumer may hide the latency (DCPI's fourth
-//! challenge), S is anywhere down to what is left; and now and then M is simply wrong. So a class whose only point may have stalled is an
-//! upper bound rather than an estimate, and the flow fit can tell which.
+//! It replaces the clusters of DCPI §6.1.3, where the smaller ratios S/M are averaged: here every point contributes. Free
+//! of dynamic stalls, S is Poisson(f·M); stalled for x cycles on average, Poisson(f·(M + x)) with x log-uniform up to a
+//! few misses to memory; where a stall between a producer and its consumer may hide the latency (DCPI's fourth
+//! challenge), S is anywhere down to the remainder; and sometimes M is wrong. So a class whose only point may have
+//! stalled gives an upper bound rather than an estimate, and the flow fit can distinguish the two.
 
 use crate::machine::MachineModel;
 
-/// The part of a point's expected samples by which the model errs even where nothing stalls.
+/// The relative error of a point's expected samples where nothing stalls, from the model.
 const MODEL_ERROR: f64 = 0.01;
-/// Other frequencies that are weighed beside the best: how far from it, in logarithms, and the width that each stands
-/// for. Farther below, where points are long stalled, the likelihood is smooth.
+/// Other frequencies that are weighed beside the best: their distance from it, in logarithms, and the width that each
+/// stands for. Farther below, where points have long been stalled, the likelihood is smooth.
 const SPREAD: [(f64, f64); 14] = [
     (1.0, 0.25),
     (0.75, 0.25),
@@ -32,43 +33,44 @@ const SPREAD: [(f64, f64); 14] = [
     (-3.5, 0.5),
     (-4.0, 0.375),
 ];
-/// A smaller average stall is no stall.
+/// The shortest average stall, in cycles; a shorter one is none.
 const STALL_CYCLES_MIN: f64 = 0.02;
 /// The longest average stall, in misses to memory.
 const STALL_MEMORY_TIMES_MAX: f64 = 3.0;
-/// Beside its other explanations a point is not free where the density is e to less than minus that.
+/// A point is not free of stalls where its density is below e to minus this, beside its other explanations.
 const EXPONENT_MAX: f64 = 32.0;
-/// The least that a point's explanations add up to, and the product of some that stays a normal number with one more.
+/// Least sum of a point's explanations, and least product of several that stays a normal number when multiplied by one
+/// more.
 const TOTAL_MIN: f64 = 1e-150;
 const PRODUCT_MIN: f64 = 1e-150;
-/// How often M is too large.
+/// The probability that M is too large.
 const TOO_LARGE: f64 = 0.004;
-/// Candidates that are tried before the best is refined.
+/// Number of candidates that are tried before the best is refined.
 const CANDIDATES_MAX: usize = 24;
-/// Candidates are at least so far apart: half of what the model errs by.
+/// The least distance of candidates as a ratio: half of the model's error.
 const CANDIDATE_TIMES: f64 = 1.005;
-/// Steps of the refinement, and how near in logarithms to the best is near enough.
+/// Greatest number of steps of the refinement, and the tolerance in logarithms.
 const REFINEMENTS: usize = 12;
 const NEAR: f64 = 0.001;
 
-/// An instruction with M > 0.
+/// An issue point: an instruction with M > 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Its samples.
     pub samples: f64,
-    /// M.
+    /// M: its least cycles.
     pub cycles: f64,
-    /// M were the latencies it waits for hidden by stalls before it …
+    /// M if the latencies that it waits for were hidden by stalls before it.
     pub cycles_floor: f64,
-    /// … and the probability that something hides them.
+    /// The probability that such a stall hides them.
     pub hidden_prior: f64,
-    /// The probability that something stalls it.
+    /// The probability that the point stalls.
     pub stall_prior: f64,
-    /// It is its block's first instruction.
+    /// Whether it is its block's first instruction.
     pub is_head: bool,
 }
 
-/// What stalls can be on a machine.
+/// The stalls that are possible on a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Stalls {
     cycles_max: f64,
@@ -77,20 +79,20 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Of a machine's memory.
-    pub fn of(model: &MachineModel) -> Stalls {
+    /// Derives the stalls from a machine's memory latencies.
+    pub fn new(model: &MachineModel) -> Stalls {
         let miss = model.memory.memory_cycles + model.memory.dtlb_miss_cycles;
         let cycles_max = STALL_MEMORY_TIMES_MAX * miss;
         Stalls { cycles_max, log_range: (cycles_max / STALL_CYCLES_MIN).ln(), model_error: MODEL_ERROR }
     }
 
-    /// The same for a model that errs more: what is nearly free then counts as free.
+    /// Returns the same stalls for a model with a greater error, for which more points count as free.
     pub fn with_model_error(self, model_error: f64) -> Stalls {
         Stalls { model_error: model_error.max(MODEL_ERROR), ..self }
     }
 }
 
-/// A point's three explanations, as densities times their prior.
+/// The three explanations of a point, as densities times their priors.
 struct Explanations {
     free: f64,
     others: f64,
@@ -98,23 +100,23 @@ struct Explanations {
 
 impl Explanations {
     fn total(&self) -> f64 {
-        // Nothing is impossible: the floor keeps one wild point from deciding.
+        // A floor keeps one outlier from deciding.
         self.free + self.others + TOTAL_MIN
     }
 }
 
-/// A point with what does not depend on the frequency, since many frequencies are tried on it.
+/// A point with everything that does not depend on the frequency, since many frequencies are tried on it.
 struct Prepared {
     samples: f64,
     cycles: f64,
     cycles_floor: f64,
     hidden_prior: f64,
-    /// The prior of each explanation; that of a stall for each unit of its logarithm.
+    /// The prior of each explanation; that of a stall is per unit of its logarithm.
     free_part: f64,
     stalled_part: f64,
-    /// Of the logarithm: samples over cycles.
+    /// The logarithm of samples over cycles.
     log_ratio: f64,
-    /// What widens Poisson's deviance, and the density at its peak.
+    /// The factor that widens Poisson's deviance, and the density at its peak.
     spread: f64,
     peak: f64,
 }
@@ -143,7 +145,7 @@ impl Prepared {
         let error = trial.model_error * mean;
         let sigma = (s.max(1.0) + error * error).sqrt();
         let above = s - mean;
-        // ∫ Poisson(S; f·M + y) dy/y from the shortest stall to the longest: below a standard error y moves nothing,
+        // ∫ Poisson(S; f·M + y) dy/y from the shortest stall to the longest: up to a standard error y changes nothing,
         // beyond it the Poisson is a point at y = S − f·M.
         let bend = trial.shortest.max(sigma);
         let short = if density > 0.0 { density * (bend / trial.shortest).ln() } else { 0.0 };
@@ -165,22 +167,22 @@ impl Prepared {
         Explanations { free: self.free_part * density, others }
     }
 
-    /// Poisson's density, widened by the model's own error.
+    /// Returns Poisson's density, widened by the model's own error.
     fn density(&self, mean: f64, log_f: f64) -> f64 {
         let above = self.samples - mean;
-        // Never more than the deviance: far from the mean nothing need be looked up.
+        // This is at most the deviance: far from the mean nothing need be computed.
         let least_deviance = above * above / (2.0 * mean.max(self.samples).max(f64::MIN_POSITIVE));
         if least_deviance > EXPONENT_MAX * self.spread {
             return 0.0;
         }
-        // S·ln(S / mean) − (S − mean). What cancels here is far below the spread: that grows with S too.
+        // S·ln(S / mean) − (S − mean). The cancellation error is far below the spread, which grows with S too.
         let deviance =
             if self.samples > 0.0 { self.samples * (self.log_ratio - log_f) - above } else { mean };
         self.peak * (-deviance / self.spread).exp()
     }
 }
 
-/// A frequency that is tried, with what depends on it alone.
+/// A frequency that is tried, with everything that depends on it alone.
 struct Trial {
     f: f64,
     log_f: f64,
@@ -201,7 +203,7 @@ impl Trial {
     }
 }
 
-/// A normal distribution's cumulative function, near enough. Far out, where most calls are, it is as good as 0 or 1.
+/// Approximates the cumulative normal distribution. Far from the mean, where most calls are, it is almost exact.
 fn step(x: f64) -> f64 {
     const FAR: f64 = 8.0;
     if x.abs() > FAR {
@@ -210,7 +212,7 @@ fn step(x: f64) -> f64 {
     1.0 / (1.0 + (-1.702 * x).exp())
 }
 
-/// The points of a class, ready for many frequencies.
+/// The points of a class, prepared for many frequencies.
 struct Likelihood<'s> {
     points: Vec<Prepared>,
     stalls: &'s Stalls,
@@ -221,7 +223,7 @@ impl<'s> Likelihood<'s> {
         Likelihood { points: points.iter().map(|p| Prepared::new(p, stalls)).collect(), stalls }
     }
 
-    /// Its logarithm. Products are as good as sums of logarithms until they leave the range of numbers.
+    /// Returns its logarithm. Products are as good as sums of logarithms until they leave the range of numbers.
     fn log(&self, f: f64) -> f64 {
         let trial = Trial::new(f, self.stalls);
         let (mut log, mut product) = (0.0, 1.0_f64);
@@ -236,13 +238,13 @@ impl<'s> Likelihood<'s> {
     }
 }
 
-/// The logarithm of the likelihood of frequency `f`.
+/// Returns the logarithm of the likelihood of frequency `f`.
 pub fn log_likelihood(points: &[Point], f: f64, stalls: &Stalls) -> f64 {
     Likelihood::new(points, stalls).log(f)
 }
 
-/// Samples and cycles of the points that are free of stalls at frequency `f`, as far as each is, and as many of them as
-/// the model's own error leaves worth.
+/// Returns the samples and cycles of the points weighted by the probability that they are free of stalls at frequency
+/// `f`, limited to what the model's own error leaves of their certainty.
 pub fn free_part<'a>(points: impl IntoIterator<Item = &'a Point>, f: f64, stalls: &Stalls) -> (f64, f64) {
     let trial = Trial::new(f, stalls);
     points.into_iter().fold((0.0, 0.0), |(samples, cycles), p| {
@@ -253,13 +255,13 @@ pub fn free_part<'a>(points: impl IntoIterator<Item = &'a Point>, f: f64, stalls
     })
 }
 
-/// The most likely frequency; `None` without points or samples.
+/// Returns the most likely frequency; `None` without points or samples.
 pub fn most_likely(points: &[Point], stalls: &Stalls) -> Option<f64> {
     let candidates = candidates(points);
     let likelihood = Likelihood::new(points, stalls);
     let scores: Vec<f64> = candidates.iter().map(|&f| likelihood.log(f)).collect();
     let best = (0..scores.len()).reduce(|a, b| if scores[b] > scores[a] { b } else { a })?;
-    // Between its neighbours, and no further than a standard error of all.
+    // The refinement stays between the neighbouring candidates, and within a standard error of all samples.
     let low = candidates[best.saturating_sub(1)].max(candidates[best] * 0.7);
     let high = candidates[(best + 1).min(candidates.len() - 1)].min(candidates[best] * 1.4);
     let start = (candidates[best].ln(), scores[best]);
@@ -279,8 +281,8 @@ fn verify_found(found: (f64, f64), start: (f64, f64), (low, high): (f64, f64)) -
     }
 }
 
-/// The variance of the logarithm of the frequency about the most likely one: that of a narrow peak where points agree,
-/// more where all of them may have stalled, as then lower frequencies are as likely.
+/// Returns the variance of the logarithm of the frequency about the most likely one: that of a narrow peak where points
+/// agree, more where all of them may have stalled, since lower frequencies are then as likely.
 pub fn log_variance(points: &[Point], best: f64, stalls: &Stalls) -> f64 {
     let likelihood = Likelihood::new(points, stalls);
     let top = likelihood.log(best);
@@ -296,7 +298,7 @@ pub fn log_variance(points: &[Point], best: f64, stalls: &Stalls) -> f64 {
     moment / mass
 }
 
-/// Ratios S/M: the likelihood peaks near some of them. A point without samples stands for half a sample.
+/// Returns ratios S/M, near some of which the likelihood peaks. A point without samples counts as half a sample.
 fn candidates(points: &[Point]) -> Vec<f64> {
     let mut ratios: Vec<f64> = points.iter().map(|p| p.samples.max(0.5) / p.cycles).collect();
     ratios.sort_by(f64::total_cmp);
@@ -310,8 +312,8 @@ fn candidates(points: &[Point]) -> Vec<f64> {
     picked
 }
 
-/// The highest place between `low` and `high` and its score, from a place within whose score is known: parabolas through
-/// the three best places, and the golden section where they lead nowhere (Brent, "Algorithms for Minimization without
+/// Returns the maximum between `low` and `high` and its score, from a place within whose score is known: parabolas
+/// through the three best places, and golden sections where parabolas fail (Brent, "Algorithms for Minimization without
 /// Derivatives", 1973, ch. 5).
 fn highest(mut low: f64, mut high: f64, start: (f64, f64), score: impl Fn(f64) -> f64) -> (f64, f64) {
     const PART: f64 = 0.381_966_011_250_105_1;
@@ -346,7 +348,7 @@ fn highest(mut low: f64, mut high: f64, start: (f64, f64), score: impl Fn(f64) -
     best
 }
 
-/// How far the vertex of the parabola through three places lies from the first; not a number where there is none.
+/// Returns how far the vertex of the parabola through three places lies from the first; not a number if there is none.
 fn to_vertex(a: (f64, f64), b: (f64, f64), c: (f64, f64)) -> f64 {
     let (r, q) = ((a.0 - b.0) * (a.1 - c.1), (a.0 - c.0) * (a.1 - b.1));
     let numerator = (a.0 - c.0) * q - (a.0 - b.0) * r;
@@ -364,7 +366,7 @@ mod tests {
     }
 
     fn stalls() -> Stalls {
-        Stalls::of(MachineModel::named("generic-inorder-2").unwrap())
+        Stalls::new(MachineModel::named("generic-inorder-2").unwrap())
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! How often each block and edge was executed (DCPI §6.1.3–6.1.5).
 //!
-//! Input: samples, the graph, its classes, the schedule, and what else was seen. Output: [`Estimates`]. In order:
-//! the mixture likelihood of each class and the flow that fits all; DCPI's clusters and local propagation stay as the
-//! reference, and where edges are missing; what was counted of executions joins in. Out of order, where cycles say little about frequency
-//! (docs/measured.md): branch probabilities from sampled directions, flow conservation, one scale for the procedure.
-//! Frequencies are in samples' units: executions divided by the sampling period (DCPI's F).
+//! Input: samples, the graph, its classes, the schedule, and other evidence. Output: [`Estimates`]. In order: the mixture
+//! likelihood of each class and the flow that fits all, with counts of executions where there are any; DCPI's clusters
+//! and local propagation remain as the reference, and for graphs with missing edges. Out of order, where cycles say
+//! little about frequency (docs/measured.md): branch probabilities from sampled directions, flow conservation, one scale
+//! for the procedure. Frequencies are in units of samples: executions divided by the sampling period (DCPI's F).
 
 mod absolute;
 mod basis;
 pub mod cluster;
 mod confidence;
 mod counted;
-mod electric;
 mod flow_fit;
 mod heads;
 mod in_order;
 mod in_order_counts;
+mod laplacian;
 mod likely_flow;
 mod markov;
 mod mixture;
@@ -25,7 +25,7 @@ mod propagate;
 mod retired;
 mod skid;
 mod stepped;
-mod usual;
+mod typical_cycles;
 
 use crate::{
     AbsoluteCount, Basis, Confidence, Counted, Scale, ScaleKind, Transfer,
@@ -35,73 +35,73 @@ use crate::{
     schedule::Schedule,
 };
 
-/// What is known of a procedure's executions.
+/// The evidence of a procedure's executions.
 #[derive(Clone, Copy)]
 pub struct Evidence<'a> {
-    /// The machine that was sampled.
+    /// The model of the machine that was sampled.
     pub model: &'a MachineModel,
-    /// Blocks and edges.
+    /// The control-flow graph.
     pub cfg: &'a Cfg,
-    /// Their classes.
+    /// The equivalence classes of its blocks and edges.
     pub equivalence: &'a Equivalence,
-    /// The model's expectation.
+    /// The best-case schedule.
     pub schedule: &'a Schedule,
     /// Time samples by instruction.
     pub samples: &'a [u64],
-    /// By instruction: how often a conditional branch was seen about to be taken, and not.
+    /// Observed directions by instruction: how often a conditional branch was taken, and how often not.
     pub directions: &'a [(u64, u64)],
-    /// Transfers of control seen while single-stepping.
+    /// Transfers of control observed in path bursts.
     pub transfers: &'a [Transfer],
-    /// Executions that were counted.
+    /// Executions that were counted in windows.
     pub counted: &'a [Counted],
     /// Samples of retired instructions, where they were counted.
     pub retired: Option<Retired<'a>>,
-    /// Executions whose scale is known.
+    /// Executions that were counted on a known scale.
     pub absolute: &'a [AbsoluteCount],
-    /// Whether the scale is known from outside of the procedure, so that it matters how sure each frequency is.
+    /// Whether the scale is known from outside of the procedure, so that the deviation of each frequency is needed.
     pub is_anchored: bool,
 }
 
 /// Samples of the event `instructions`.
 #[derive(Clone, Copy, Debug)]
 pub struct Retired<'a> {
-    /// By instruction.
+    /// Samples by instruction.
     pub samples: &'a [u64],
-    /// Frequency that one sample of an instruction stands for: the event's period over the time samples' period in
+    /// The frequency that one sample of an instruction stands for: the event's period over the period of time samples in
     /// cycles.
     pub frequency: f64,
 }
 
-/// One frequency and how far to trust it.
+/// A frequency and how far to trust it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Executions divided by the sampling period.
     pub frequency: f64,
-    /// How far to trust it.
+    /// How far to trust the frequency.
     pub confidence: Confidence,
 }
 
 /// The frequencies of a procedure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimates {
-    /// By block.
+    /// The estimate of each block.
     pub blocks: Vec<Option<Estimate>>,
-    /// By edge of the graph.
+    /// The estimate of each edge of the graph.
     pub edges: Vec<Option<Estimate>>,
-    /// By instruction: the samples during which it was at the head of the machine, skid undone.
+    /// The samples during which each instruction was the oldest to retire, with the skid undone.
     pub head_samples: Vec<f64>,
-    /// What a reader must know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
-    /// What they rest on.
+    /// The evidence that they are based on.
     pub basis: Basis,
-    /// What is known of their scale.
+    /// Their scale.
     pub scale: Scale,
-    /// By block, where somebody needs it: the standard deviation of its frequency's logarithm, with that of the scale where the
-    /// procedure's own evidence fixes it; without it confidence tells.
+    /// The standard deviation of the logarithm of each block's frequency, including that of the scale where the
+    /// procedure's own evidence fixes it. Empty if it was not needed; confidence stands for it then.
     pub deviations: Vec<f64>,
 }
 
-/// Below this a procedure's estimates are guesses, and a note says so.
+/// With fewer samples a procedure's estimates are guesses, and a note says so.
 const FEW_SAMPLES: u64 = 30;
 
 /// Estimates every block and edge. Without any sample nothing is estimated.
@@ -145,7 +145,7 @@ pub fn estimate(evidence: &Evidence) -> Estimates {
 }
 
 impl Estimates {
-    /// Multiplies all frequencies.
+    /// Multiplies all frequencies, unless they were counted.
     pub fn multiply(&mut self, factor: f64) {
         if self.basis.retired > 0 {
             return; // counted, not guessed
@@ -165,7 +165,7 @@ impl Estimates {
     }
 }
 
-/// Where no flow can be solved for.
+/// Estimates a procedure for which no flow can be solved.
 fn without_flow(evidence: &Evidence) -> Estimates {
     let is_in_order = evidence.model.order == Order::InOrder;
     let apart = is_in_order.then(|| in_order::apart(evidence)).flatten();
@@ -176,7 +176,7 @@ fn without_flow(evidence: &Evidence) -> Estimates {
     estimates
 }
 
-/// DCPI's way, the reference: each class by its clusters, then local propagation.
+/// Estimates as DCPI does, as the reference: each class by its clusters, then local propagation.
 pub fn by_clusters(evidence: &Evidence) -> Estimates {
     let Evidence { model, cfg, equivalence, schedule, samples, .. } = *evidence;
     let head_samples = match model.skid {
@@ -189,15 +189,15 @@ pub fn by_clusters(evidence: &Evidence) -> Estimates {
     let mut classes = vec![None; equivalence.classes];
     for (class, blocks) in equivalence.blocks_by_class().iter().enumerate().filter(|(_, b)| !b.is_empty()) {
         let ranges = blocks.iter().map(|&b| cfg.blocks[b].clone());
-        let points = cluster::Points::of(schedule, &head_samples, ranges);
+        let points = cluster::Points::new(schedule, &head_samples, ranges);
         let found = cluster::estimate(&points, model);
-        let confidence = confidence::of_cluster(&found, model.order);
+        let confidence = confidence::from_cluster(&found, model.order);
         classes[class] = Some(Estimate { frequency: found.frequency, confidence });
     }
     Estimates { head_samples, ..by_classes(evidence, classes) }
 }
 
-/// Each class by itself, then local propagation.
+/// Takes the estimates of classes and propagates them locally.
 fn by_classes(evidence: &Evidence, mut classes: Vec<Option<Estimate>>) -> Estimates {
     let Evidence { cfg, equivalence, .. } = *evidence;
     let unknown = "an indirect jump's targets are unknown: every block is estimated on its own";

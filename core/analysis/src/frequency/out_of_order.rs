@@ -1,47 +1,47 @@
 //! Frequencies on out-of-order machines: branch directions, flow conservation, one scale.
 //!
-//! Input: as [`Evidence`]. Output: estimates that conserve flow exactly. Complexity: linear, but for the elimination of
+//! Input: [`Evidence`]. Output: estimates that conserve flow exactly. Complexity: linear, except for the elimination of
 //! [`markov`](super::markov), for a constant number of rounds.
 //!
-//! Cycles of a block over the model's spread 0.6–10×, so cycles say little about frequency, and branch probabilities
-//! nearly everything up to a scale (docs/measured.md). Each round:
+//! The cycles of a block are 0.6 to 10 times the model's, so they say little about frequency; branch probabilities
+//! determine nearly everything up to a scale (docs/measured.md). Each round:
 //!
 //! 1. undoes the skid, with the flow known so far;
-//! 2. estimates each class from its cycles, as loosely as they deserve, blended with the flow known so far;
-//! 3. fits the most likely flow to them, to the directions seen and to what was counted ([`likely_flow`]);
-//! 4. where no instructions were counted, scales it: by a low quantile of cycles over expected cycles, since stalls only
-//!    ever add cycles. This scale is the weak point: where every block stalls alike, all frequencies come out too high by
-//!    one factor. Hence all of these are of low confidence.
+//! 2. estimates each class from its cycles, with a large variance, blended with the flow known so far;
+//! 3. fits the most likely flow to them, to the observed directions and to counts ([`likely_flow`]);
+//! 4. if no instructions were counted, scales it by a low quantile of cycles over expected cycles, since stalls only ever
+//!    add cycles. This scale is the weak point: where every block stalls alike, all frequencies are too high by the same
+//!    factor, so their confidence is low.
 
 use super::{
     Estimate, Estimates, Evidence, absolute, basis, counted,
     likely_flow::{self, Count, Fitter, Flow, Suggestion},
-    retired, skid, stepped, usual,
+    retired, skid, stepped, typical_cycles,
 };
 use crate::{
     Basis, Scale, ScaleKind,
     cfg::{CfgEdge, EdgeKind, Node},
 };
 
-/// Steps of the fit by round: the first only tells where the samples belong.
+/// Steps of the fit in each round. The first round only shows where the samples belong.
 const STEPS_MAX: [usize; 3] = [4, 4, 12];
 /// Variance of the logarithm of one class's cycles over its expected cycles: a factor of two either way.
 const CYCLES_LOG_VARIANCE: f64 = 0.5;
 /// Variance of the logarithm of a direction's odds in samples over its true odds: a sample on a branch prefers the
 /// direction that waits longer for it. Chosen on the programs of role "tune".
 const DIRECTION_LOG_VARIANCE: f64 = 0.15;
-/// The same of both where path bursts tell of the procedure too: what the others err in is the same from sample to sample.
-/// Chosen on the programs of role "tune".
+/// The same two variances where there are path bursts too: the error of the other evidence is the same from sample to
+/// sample. Chosen on the programs of role "tune".
 const STEPPED_LOG_VARIANCE: f64 = 3.0;
-/// The scale is where this part of the samples lies in classes that cost less than it says.
+/// The scale is such that this part of the samples is in classes that cost less than expected.
 const SCALE_QUANTILE: f64 = 0.35;
-/// Samples below which a block's peak says nothing.
+/// The least samples of a block for its peak to be considered.
 const PEAK_SAMPLES_MIN: f64 = 50.0;
-/// Part of a peak's samples that may have landed before it instead of behind it (docs/measured.md): a busy host takes the
-/// processor in the middle of a wait, and gives it back with the timer due.
+/// The part of a peak's samples that may be on the instruction before it instead of after it (docs/measured.md): a busy
+/// host takes the processor in the middle of a wait, and returns it with the timer due.
 const UNSKIDDED_PART: f64 = 0.1;
 
-/// `None` where the graph has missing edges or is too tangled for elimination.
+/// Estimates a procedure. Returns `None` if the graph has missing edges or elimination would take too much work.
 pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let cfg = evidence.cfg;
     if cfg.blocks.is_empty() {
@@ -60,7 +60,7 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     let mut deviations = Vec::new();
     for (round, steps_max) in STEPS_MAX.into_iter().enumerate() {
         head_samples = skid::undo(evidence, &shares);
-        let classes = ClassCycles::of(evidence, &head_samples, flow.as_ref());
+        let classes = ClassCycles::new(evidence, &head_samples, flow.as_ref());
         let guess = guess_edges(evidence, &classes, flow.as_ref());
         let suggestions = suggestions(evidence, &classes);
         let shown = likely_flow::Evidence {
@@ -75,7 +75,7 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
         if is_last && (is_absolute || evidence.is_anchored) {
             deviations = fitted.deviations();
         }
-        // What was counted needs no guess of the scale.
+        // Counts need no guess of the scale.
         let is_scaled = evidence.retired.is_some() || is_absolute;
         let solved = if is_scaled { fitted.flow } else { scale(fitted.flow, evidence, &classes) };
         shares = skid::edge_shares(cfg, &solved.edges);
@@ -89,12 +89,12 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
         deviations.iter_mut().for_each(|d| *d *= times);
     }
     // However well the ratios between blocks are known, samples of time alone leave the scale a guess.
-    let confidences = retired::Confidences::of(evidence);
+    let confidences = retired::Confidences::new(evidence);
     let estimate = |(&frequency, &class): (&f64, &usize)| {
         Some(Estimate { frequency, confidence: confidences.get(class, frequency) })
     };
     let (blocks, edges) = (&evidence.equivalence.block_class, &evidence.equivalence.edge_class);
-    let basis = basis::of(evidence);
+    let basis = basis::from_evidence(evidence);
     Some(Estimates {
         blocks: flow.blocks.iter().zip(blocks).map(estimate).collect(),
         edges: flow.edges.iter().zip(edges).map(estimate).collect(),
@@ -106,7 +106,7 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
     })
 }
 
-/// What was counted.
+/// Returns all counts.
 fn counts(evidence: &Evidence) -> Vec<Count> {
     if evidence.retired.is_some() {
         return retired::counts(evidence);
@@ -117,7 +117,7 @@ fn counts(evidence: &Evidence) -> Vec<Count> {
     counts
 }
 
-/// The scale that the procedure's own counts fix.
+/// Returns the scale that the procedure's own counts fix.
 fn own_scale(is_absolute: bool, basis: &Basis) -> Scale {
     if !is_absolute {
         return Scale::default();
@@ -133,43 +133,46 @@ fn next_scale(counts: &[Count]) -> usize {
     counts.iter().map(|c| c.scale + 1).max().unwrap_or(0)
 }
 
-/// What cycles alone say of each class.
+/// The cycles of each class.
 struct ClassCycles {
-    /// Samples at the head of the machine.
+    /// Samples during which the class's instructions were the oldest to retire.
     samples: Vec<f64>,
-    /// Cycles that one execution of all the class's blocks takes at least; 0 for classes without blocks. They fix the
-    /// scale, since stalls only ever add cycles.
+    /// The least cycles of one execution of all the class's blocks; 0 for classes without blocks. They fix the scale,
+    /// since stalls only ever add cycles.
     least: Vec<f64>,
-    /// What it takes as a rule: they tell classes apart.
-    usual: Vec<f64>,
+    /// Cycles that one execution typically takes; they distinguish classes.
+    typical: Vec<f64>,
 }
 
 impl ClassCycles {
-    fn of(evidence: &Evidence, head_samples: &[f64], flow: Option<&Flow>) -> Self {
+    fn new(evidence: &Evidence, head_samples: &[f64], flow: Option<&Flow>) -> Self {
         let classes = evidence.equivalence.classes;
         let zeros = || vec![0.0; classes];
-        let mut cycles = ClassCycles { samples: zeros(), least: zeros(), usual: zeros() };
+        let mut cycles = ClassCycles { samples: zeros(), least: zeros(), typical: zeros() };
         for (block, &class) in evidence.equivalence.block_class.iter().enumerate() {
             let range = evidence.cfg.blocks[block].clone();
             cycles.samples[class] += range.clone().map(|i| head_samples[i]).sum::<f64>();
             let front_end: f64 = range.clone().map(|i| evidence.schedule.slot_cycles[i]).sum();
             let best = evidence.schedule.best_case_cycles[block];
-            let (least, usual) = (usual::FRONT_END_TIMES * front_end, usual::cycles(evidence, block, flow));
+            let (least, typical) = (
+                typical_cycles::FRONT_END_TIMES * front_end,
+                typical_cycles::typical_cycles(evidence, block, flow),
+            );
             cycles.least[class] += with_peak(evidence, block, head_samples, best.max(least));
-            cycles.usual[class] += with_peak(evidence, block, head_samples, best.max(usual));
+            cycles.typical[class] += with_peak(evidence, block, head_samples, best.max(typical));
         }
         cycles
     }
 
-    /// Half a sample more than there are: a block without samples is rare, not impossible.
+    /// Returns the frequency by cycles. Half a sample is added, because a block without samples is rare, not impossible.
     fn frequency(&self, class: usize) -> f64 {
-        (self.samples[class] + 0.5) / self.usual[class]
+        (self.samples[class] + 0.5) / self.typical[class]
     }
 }
 
-/// What a block should take, `best`, lengthened where a load, a store or a locked operation gathers far more samples than
-/// the model expects. The true length then lies between that and what the rest of the block says (all stalls at the
-/// peak); we take the geometric middle, and of a load's latency the one between first level and memory.
+/// Lengthens what a block should take, `best`, where a load, a store or a locked operation has far more samples than the
+/// model expects. The true length lies between `best` and what the rest of the block says (all stalls at the peak); we
+/// take the geometric mean, and for a load's latency that between the first level and memory.
 fn with_peak(evidence: &Evidence, block: usize, head_samples: &[f64], best: f64) -> f64 {
     let Evidence { cfg, schedule, model, .. } = *evidence;
     let range = cfg.blocks[block].clone();
@@ -194,7 +197,7 @@ fn with_peak(evidence: &Evidence, block: usize, head_samples: &[f64], best: f64)
     middle.clamp(best, best + middle_latency)
 }
 
-/// Samples of the instruction before `peak` in its block or loop that may be the peak's own.
+/// Returns the samples of the instruction before `peak` in its block or loop that may belong to the peak.
 fn unskidded(evidence: &Evidence, block: usize, peak: usize, head_samples: &[f64]) -> f64 {
     let Evidence { cfg, schedule, .. } = *evidence;
     let range = cfg.blocks[block].clone();
@@ -208,7 +211,8 @@ fn unskidded(evidence: &Evidence, block: usize, peak: usize, head_samples: &[f64
     head_samples[before].min(UNSKIDDED_PART * head_samples[peak])
 }
 
-/// A first guess of each edge's frequency: of the rarer of its ends' at first, then as the flow says; fitted to its ends.
+/// Returns a first guess of each edge's frequency: that of the rarer of its ends at first, then the flow's; fitted to its
+/// ends.
 fn guess_edges(evidence: &Evidence, classes: &ClassCycles, flow: Option<&Flow>) -> Vec<f64> {
     let Evidence { cfg, equivalence, .. } = *evidence;
     // The flow knows more than the cycles do, and the cycles keep it from drifting.
@@ -221,7 +225,7 @@ fn guess_edges(evidence: &Evidence, classes: &ClassCycles, flow: Option<&Flow>) 
     let edge = |(index, edge): (usize, &CfgEdge)| {
         let rarer_end = end(edge.from).min(end(edge.to));
         match (edge.kind, flow) {
-            // Nothing seen ever takes these.
+            // Control never takes these by any known way.
             (kind, _) if kind.is_pseudo() => rarer_end * 1e-6,
             (_, Some(flow)) => flow.edges[index],
             _ => rarer_end,
@@ -232,7 +236,7 @@ fn guess_edges(evidence: &Evidence, classes: &ClassCycles, flow: Option<&Flow>) 
     guess
 }
 
-/// Iterative proportional fitting (Deming and Stephan, Annals of Mathematical Statistics 11, 1940), damped: what enters
+/// Damped iterative proportional fitting (Deming and Stephan, Annals of Mathematical Statistics 11, 1940): what enters
 /// and what leaves each block drifts towards the block's own estimate. The estimates contradict each other, so a few
 /// rounds are as good as many.
 fn fit_to_blocks(evidence: &Evidence, blocks: &[f64], edges: &mut [f64]) {
@@ -252,7 +256,7 @@ fn fit_to_blocks(evidence: &Evidence, blocks: &[f64], edges: &mut [f64]) {
     }
 }
 
-/// How often each edge was seen taken: by sampled directions, and by single steps.
+/// Returns how often each edge was observed to be taken, by sampled directions and in path bursts.
 fn seen_edges(evidence: &Evidence) -> Vec<f64> {
     let cfg = evidence.cfg;
     let mut seen = vec![0.0; cfg.edges.len()];
@@ -271,8 +275,8 @@ fn seen_edges(evidence: &Evidence) -> Vec<f64> {
     seen
 }
 
-/// As many directions as would be as sure if samples did not prefer the slower one: the variance of the odds' logarithm
-/// is the binomial's and that of the preference, `log_variance`.
+/// Returns how many directions would be as certain if samples did not prefer the slower direction: the variance of the
+/// logarithm of the odds is the sum of the binomial's and that of the preference, `log_variance`.
 pub fn unbiased((taken, not_taken): (u64, u64), log_variance: f64) -> (f64, f64) {
     let (taken, not_taken) = (taken as f64, not_taken as f64);
     let seen = taken + not_taken;
@@ -281,13 +285,13 @@ pub fn unbiased((taken, not_taken): (u64, u64), log_variance: f64) -> (f64, f64)
     (taken * part, not_taken * part)
 }
 
-/// How far to trust what comes by samples of time: as far as `alone` says where there is nothing else.
+/// Returns the variance of evidence from samples of time: `alone` where there is no other evidence.
 fn log_variance(evidence: &Evidence, alone: f64) -> f64 {
     let is_stepped = evidence.transfers.iter().any(|t| t.is_sound());
     if is_stepped { STEPPED_LOG_VARIANCE } else { alone }
 }
 
-/// What the classes' cycles say of their frequencies.
+/// Returns the frequencies that the classes' cycles suggest.
 fn suggestions(evidence: &Evidence, classes: &ClassCycles) -> Vec<Suggestion> {
     let by_class = evidence.equivalence.blocks_by_class();
     let log_variance = log_variance(evidence, CYCLES_LOG_VARIANCE);
@@ -302,7 +306,7 @@ fn suggestions(evidence: &Evidence, classes: &ClassCycles) -> Vec<Suggestion> {
     by_class.iter().enumerate().filter_map(of).collect()
 }
 
-/// Scales to the samples.
+/// Scales the flow to the samples.
 fn scale(mut flow: Flow, evidence: &Evidence, classes: &ClassCycles) -> Flow {
     let by_class = evidence.equivalence.blocks_by_class();
     let ratio = |(class, blocks): (usize, &Vec<usize>)| {
@@ -327,7 +331,7 @@ fn scale(mut flow: Flow, evidence: &Evidence, classes: &ClassCycles) -> Flow {
     flow
 }
 
-/// What the estimates rest on, in words.
+/// Describes the evidence in words.
 fn note(basis: &Basis) -> String {
     if basis.retired > 0 {
         return format!("frequencies rest on {}", basis::retired(basis));

@@ -1,14 +1,14 @@
-//! Issue points for the mixture likelihood (DCPI §6.1.3), with what predecessors leave behind.
+//! Issue points for the mixture likelihood (DCPI §6.1.3), including the latencies that predecessors leave behind.
 //!
-//! Input: samples, the schedule, and how often each edge is taken. Output: by block, the points with their least cycles
-//! and how likely each stalls. Complexity: linear in instructions and in the distances from
-//! producers to consumers.
+//! Input: samples, the schedule, and how often each edge is taken. Output: the points of each block with their least
+//! cycles and the probability that each stalls. Complexity: linear in instructions and in the distances from producers to
+//! consumers.
 
 use super::{Evidence, mixture::Point};
 use crate::schedule::Risks;
 
-/// How often a point stalls at run time by at least 2% of its cycles, by what could stall it. Counted on the programs of
-/// role "tune" (`npm run accuracy`), each point weighted by the root of its samples.
+/// Probabilities that a point stalls at run time by at least 2% of its cycles, by the possible cause. Counted on the
+/// programs of role "tune" (`npm run accuracy`), each point weighted by the square root of its samples.
 const STALLS_ANYWAY: f64 = 0.005;
 const STALLS_ENTERED: f64 = 0.5;
 const STALLS_LINE: f64 = 0.13;
@@ -16,12 +16,13 @@ const STALLS_DATA: f64 = 0.2;
 const STALLS_LOAD: f64 = 0.06;
 const STALLS_STORE: f64 = 0.1;
 const STALLS_UNIT: f64 = 0.05;
-/// A point of fewer cycles is none.
+/// An instruction with fewer cycles is not a point.
 const CYCLES_MIN: f64 = 0.5;
-/// Nor is one that loses more than the rest of its M to issuing with predecessors.
+/// An instruction that may issue together with predecessors for more than the rest of its M is not a point.
 const CERTAIN_PART: f64 = 0.9;
 
-/// M by instruction: the block's own and, for each edge's part of its entries, what its source changes.
+/// Returns M by instruction: the block's own and, weighted by each edge's part of its entries, what the edge's source
+/// changes.
 pub fn issue_cycles(evidence: &Evidence, edge_shares: &[f64]) -> Vec<f64> {
     let mut cycles = evidence.schedule.issue_cycles_min.clone();
     for (carried, share) in evidence.schedule.carried.iter().zip(edge_shares) {
@@ -33,12 +34,12 @@ pub fn issue_cycles(evidence: &Evidence, edge_shares: &[f64]) -> Vec<f64> {
     cycles
 }
 
-/// Issue points by block.
+/// Returns the issue points of each block.
 ///
 /// A dynamic stall between a producer and its consumer overlaps the producer's latency, so the consumer waits less than
-/// M. The paper then takes the ratio over all that lies between; such spans overlap and share each other's stalls. Here
-/// the point stays alone, and anything down to its M without the latency is possible as often as something in between
-/// stalls.
+/// M. The paper then takes the ratio over the whole span; such spans overlap and share each other's stalls. Here the
+/// point stays by itself, and with the probability that something in between stalls its cycles may be anything down to M
+/// without the latency.
 pub fn by_block(evidence: &Evidence, cycles: &[f64]) -> Vec<Vec<Point>> {
     let Evidence { cfg, schedule, samples, .. } = *evidence;
     let prior = |i: usize| stall_prior(schedule.risks.get(i).copied().unwrap_or_default());
@@ -55,7 +56,7 @@ pub fn by_block(evidence: &Evidence, cycles: &[f64]) -> Vec<Vec<Point>> {
             is_head: i == start,
         }
     };
-    // What may also issue with a predecessor's end tells little.
+    // An instruction that may issue with the end of a predecessor says little.
     let is_point = |i: usize| {
         let own = schedule.issue_cycles_min[i];
         cycles[i] >= CYCLES_MIN && cycles[i] >= CERTAIN_PART * own
@@ -67,7 +68,8 @@ pub fn by_block(evidence: &Evidence, cycles: &[f64]) -> Vec<Vec<Point>> {
     points
 }
 
-/// Checks that each point takes time, no less than without what it waits for, and that probabilities are some.
+/// Checks that each point takes time, no less than without the latencies that it waits for, and that probabilities are
+/// between 0 and 1.
 fn verify_points(blocks: &[Vec<Point>]) -> Result<(), String> {
     let is_probability = |p: f64| (0.0..=1.0).contains(&p);
     let is_sound = |p: &Point| {

@@ -1,8 +1,8 @@
 //! Local propagation through flow constraints (DCPI §6.1.4).
 //!
-//! Input: the graph, its classes, estimates of some. Output: estimates of more: a block is the sum of its incoming
-//! edges and of its outgoing ones. Each new estimate goes to its whole class at once; none is negative. Complexity:
-//! linear: a class is estimated once, and each of its edges makes two blocks look again.
+//! Input: the graph, its classes, estimates of some classes. Output: estimates of more: a block is the sum of its
+//! incoming edges and the sum of its outgoing edges. Each new estimate is that of its whole class; none is negative.
+//! Complexity: linear: a class is estimated once, and each of its edges makes two blocks be visited again.
 
 use super::{Estimate, confidence};
 use crate::{
@@ -10,11 +10,11 @@ use crate::{
     equivalence::Equivalence,
 };
 
-/// Fills `classes` where the flow constraints allow. An existing estimate is never changed.
+/// Fills `classes` where the flow constraints allow it. An existing estimate is never changed.
 pub fn propagate(cfg: &Cfg, equivalence: &Equivalence, classes: &mut [Option<Estimate>]) {
     let mut propagation = Propagation { cfg, equivalence, members: members_of(cfg, equivalence), classes };
     propagation.run((0..cfg.blocks.len()).collect());
-    // The graph's own edges carry nothing, unless the samples say otherwise.
+    // Edges that control never takes by itself carry nothing, unless the samples say otherwise.
     let nothing = Estimate { frequency: 0.0, confidence: crate::Confidence::Low };
     let pseudo = |e: &usize| cfg.edges[*e].kind == EdgeKind::Endless;
     for edge in (0..cfg.edges.len()).filter(pseudo) {
@@ -32,7 +32,7 @@ fn verify_classes(classes: &[Option<Estimate>]) -> Result<(), String> {
     }
 }
 
-/// By class: the nodes whose constraints mention it.
+/// Returns for each class the nodes whose constraints contain it.
 fn members_of(cfg: &Cfg, equivalence: &Equivalence) -> Vec<Vec<Node>> {
     let mut members = vec![Vec::new(); equivalence.classes];
     for (block, &class) in equivalence.block_class.iter().enumerate() {
@@ -71,7 +71,7 @@ impl Propagation<'_> {
         is_new
     }
 
-    /// The one unknown of a block and its edges on one side, if it is the only one.
+    /// Returns the unknown of a block and its edges on one side, if there is exactly one.
     fn solve(&self, block: Node, edges: &[usize]) -> Option<(usize, Estimate)> {
         let own = self.equivalence.block_class[block];
         let of = |e: &usize| self.classes[self.equivalence.edge_class[*e]];
@@ -79,14 +79,14 @@ impl Propagation<'_> {
         let sum: f64 = known.iter().map(|e| e.frequency).sum();
         match self.classes[own] {
             None if known.len() == edges.len() && !edges.is_empty() => {
-                let confidence = confidence::of_propagated(known.iter().map(|e| e.confidence));
+                let confidence = confidence::from_propagated(known.iter().map(|e| e.confidence));
                 Some((own, Estimate { frequency: sum, confidence }))
             }
             Some(block) if known.len() + 1 == edges.len() => {
                 let unknown = edges.iter().find(|e| of(e).is_none())?;
                 let sources = known.iter().chain([&block]).map(|e| e.confidence);
                 let frequency = (block.frequency - sum).max(0.0);
-                let estimate = Estimate { frequency, confidence: confidence::of_propagated(sources) };
+                let estimate = Estimate { frequency, confidence: confidence::from_propagated(sources) };
                 Some((self.equivalence.edge_class[*unknown], estimate))
             }
             _ => None,

@@ -1,27 +1,28 @@
-//! Frequencies from samples of retired instructions, where a counter gives them: no model, no scale to guess.
+//! Frequencies from samples of retired instructions, where a counter provides them: they need no model and no guess of
+//! the scale.
 //!
-//! Input: samples of the event `instructions` by instruction. Output: what they say of each class and each block, and how
-//! sure that is. Complexity: linear. Every execution of a block retires each of its instructions, so a class of `n`
-//! instructions that was executed `f` times gathers `f · n` of them. Where the hardware is not precise samples skid by a
-//! few instructions, as a rule inside the block; sums over classes hide that.
+//! Input: samples of the event `instructions` by instruction. Output: counts of classes and frequencies of blocks, with
+//! their certainty. Complexity: linear. Every execution of a block retires each of its instructions, so a class of `n`
+//! instructions that was executed `f` times collects `f · n` of them. Where the hardware is not precise, samples skid by
+//! a few instructions, usually within the block; sums over classes hide that.
 
 use super::{Estimate, Estimates, Evidence, Retired, likely_flow::Count, skid};
 use crate::{Basis, Confidence};
 
-/// Samples of a block's own that make its estimate medium: two standard errors are 15 % …
+/// The least samples of a block for medium confidence: two standard errors are 15 %.
 const MEDIUM_SAMPLES_MIN: f64 = 178.0;
-/// … and high: 10 %.
+/// The least samples of a block for high confidence: two standard errors are 10 %.
 const HIGH_SAMPLES_MIN: f64 = 400.0;
-/// Logarithm of what a class's own samples say over what fits all, at most: beyond it one of the two is wrong. On the programs of
-/// role "tune", with 100,000 samples each, of estimates off by more than 15 % 78 % were low with 50 samples and without this, 94 % with
-/// 178, all with both.
+/// The greatest logarithm of a class's own samples over the fit; beyond it one of the two is wrong and confidence is low.
+/// On the programs of role "tune", with 100,000 samples each, the part of the estimates off by more than 15 % that were
+/// low was 78 % with 50 samples and without this rule, 94 % with 178 samples, and all with both.
 const DISAGREEMENT_MAX: f64 = 0.1;
-/// No count is surer than this part: some samples skid into a neighbour.
+/// The least relative error of a count: some samples skid into a neighbour.
 const COUNT_ERROR: f64 = 0.02;
-/// Instructions of a typical block: frequencies become samples by it.
+/// Number of instructions of a typical block, which converts frequencies into samples.
 const BLOCK_INSTRUCTIONS: f64 = 4.0;
 
-/// What was counted of each class with blocks.
+/// Returns the count of each class that has blocks.
 pub fn counts(evidence: &Evidence) -> Vec<Count> {
     let Some(retired) = evidence.retired else { return Vec::new() };
     let by_class = evidence.equivalence.blocks_by_class();
@@ -39,7 +40,7 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
     counts
 }
 
-/// Checks that each sample of a block is counted once, each instruction too, and that none of them is for nothing.
+/// Checks that each sample and each instruction of a block is counted once, and that no exposure is 0.
 fn verify_counts(counts: &[Count], evidence: &Evidence, retired: Retired) -> Result<(), String> {
     let of_block = |b: usize| block_samples(evidence, retired, b);
     let blocks = (0..evidence.cfg.blocks.len()).map(of_block);
@@ -55,7 +56,7 @@ fn verify_counts(counts: &[Count], evidence: &Evidence, retired: Retired) -> Res
     }
 }
 
-/// Without a complete graph: each block by itself.
+/// Estimates each block by itself, where the graph is not complete.
 pub fn alone(evidence: &Evidence) -> Option<Estimates> {
     let retired = evidence.retired?;
     let of = |block: usize| {
@@ -78,14 +79,14 @@ pub fn alone(evidence: &Evidence) -> Option<Estimates> {
 /// How far to trust a fit of counted instructions.
 pub struct Confidences<'a> {
     retired: Option<Retired<'a>>,
-    /// What each class's own samples say of its frequency; `None` for classes without blocks.
+    /// The frequency of each class by its own samples; `None` for classes without blocks.
     own: Vec<Option<f64>>,
 }
 
 impl<'a> Confidences<'a> {
-    /// Of this evidence. Without counted instructions all is low: however well the ratios between blocks are known, samples of
-    /// time alone leave the scale a guess.
-    pub fn of(evidence: &Evidence<'a>) -> Self {
+    /// Prepares the confidences for this evidence. Without counted instructions all are low: however well the ratios
+    /// between blocks are known, samples of time alone leave the scale a guess.
+    pub fn new(evidence: &Evidence<'a>) -> Self {
         let mut own = vec![None; evidence.equivalence.classes];
         for count in counts(evidence) {
             own[evidence.equivalence.block_class[count.block]] = Some(count.samples / count.exposure);
@@ -93,7 +94,7 @@ impl<'a> Confidences<'a> {
         Confidences { retired: evidence.retired, own }
     }
 
-    /// Of a class at the frequency that fits the whole procedure.
+    /// Returns the confidence in a class at the frequency that fits the whole procedure.
     pub fn get(&self, class: usize, frequency: f64) -> Confidence {
         let agrees = |own: f64| (own / frequency).ln().abs() <= DISAGREEMENT_MAX;
         match self.retired {
@@ -103,7 +104,7 @@ impl<'a> Confidences<'a> {
     }
 }
 
-/// Of a frequency, by the samples that a block of it has.
+/// Returns the confidence in a frequency, by the samples that a block of that frequency has.
 fn by_samples(retired: Retired, frequency: f64) -> Confidence {
     let samples = BLOCK_INSTRUCTIONS * frequency / retired.frequency;
     match samples {
@@ -113,7 +114,7 @@ fn by_samples(retired: Retired, frequency: f64) -> Confidence {
     }
 }
 
-/// Samples and instructions of a block.
+/// Returns the samples and the number of instructions of a block.
 fn block_samples(evidence: &Evidence, retired: Retired, block: usize) -> (f64, f64) {
     let range = evidence.cfg.blocks[block].clone();
     let samples: f64 = range.clone().map(|i| retired.samples.get(i).copied().unwrap_or(0) as f64).sum();

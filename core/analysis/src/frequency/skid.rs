@@ -1,11 +1,11 @@
-//! From where samples landed to which instruction was at the head of the machine (docs/measured.md, "where a sample
+//! From the instruction where a sample landed to the one that was the oldest to retire (docs/measured.md, "where a sample
 //! lands").
 //!
-//! Input: samples by instruction, and for each edge its part of what enters its target. Output: samples by
-//! instruction, their sum unchanged. Complexity: linear. Out of order a sample names the instruction executed *after*
-//! the next one to retire, so each goes to its dynamic predecessor; at a block's head it is split over the incoming
-//! edges. What comes from outside the procedure stays where it landed, and so does what a repeating string
-//! instruction collected. The second half of a fused pair stands for its first.
+//! Input: samples by instruction, and for each edge its part of its target's entries. Output: samples by instruction;
+//! their sum is unchanged. Complexity: linear. Out of order a sample names the instruction executed *after* the next one
+//! to retire, so each is moved to its dynamic predecessor; at a block's head it is split over the incoming edges. What
+//! comes from outside the procedure stays where it landed, and so do the samples of a repeated string instruction. The
+//! second half of a fused pair stands for its first.
 
 use super::Evidence;
 use crate::{cfg::Cfg, machine::OpcodeClass};
@@ -43,7 +43,7 @@ fn first_of_pair(evidence: &Evidence, i: usize) -> usize {
     if evidence.schedule.is_fused[i] { i - 1 } else { i }
 }
 
-/// Each edge's part of its target's entries, by the frequencies of edges.
+/// Returns each edge's part of its target's entries, by the frequencies of edges.
 pub fn edge_shares(cfg: &Cfg, frequency: &[f64]) -> Vec<f64> {
     let mut shares = vec![0.0; cfg.edges.len()];
     for edges in &cfg.predecessors {
@@ -56,7 +56,7 @@ pub fn edge_shares(cfg: &Cfg, frequency: &[f64]) -> Vec<f64> {
     shares
 }
 
-/// The same before any frequency is known: by the samples of the block that the edge leaves.
+/// Returns the same parts before any frequency is known, by the samples of the block that the edge leaves.
 pub fn edge_shares_by_samples(cfg: &Cfg, samples: &[u64]) -> Vec<f64> {
     let of_block = |b: usize| {
         let range = cfg.blocks.get(b).cloned().unwrap_or(0..0);

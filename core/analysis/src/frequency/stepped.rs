@@ -1,10 +1,10 @@
 //! Executions of blocks in path bursts.
 //!
-//! Input: transfers of control seen in bursts: branches and jumps, and calls and returns where some led out of the procedure.
-//! Output: how often each class was executed in them, and how sure that is.
-//! Complexity: linear. A burst is a sample of executions, so that counts in it say how often code ran, loops that no
-//! burst left and entered another from included: the probabilities of branches tell their trip counts only by the few
-//! bursts that crossed over. Settings were chosen on the programs of role "tune" (docs/measured.md).
+//! Input: transfers of control observed in bursts: branches and jumps, and calls and returns if some led out of the
+//! procedure. Output: how often each class was executed in them, with its certainty. Complexity: linear. A burst is a
+//! sample of executions, so counts in it say how often code ran, including loops that no burst left for another: the
+//! probabilities of branches would give their trip counts only by the few bursts that crossed over. Settings were chosen
+//! on the programs of role "tune" (docs/measured.md).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -14,12 +14,13 @@ use crate::{
     machine::OpcodeClass::{Branch, Call, Jump, Return},
 };
 
-/// Executions in a burst that are worth one: what a burst does again and again it does alike.
+/// Number of executions in a burst that count as one, because repetitions within a burst are alike.
 const ALIKE: f64 = 8.0;
-/// What remains however many bursts there are: they begin at random times, which slow phases have more of.
+/// The relative error that remains however many bursts there are: they begin at random times, and slow phases have more
+/// of these.
 const ERROR: f64 = 0.05;
 
-/// What bursts counted of each class of which they tell it.
+/// Returns the count of each class whose executions the transfers show.
 pub fn counts(evidence: &Evidence) -> Vec<Count> {
     if !evidence.transfers.iter().any(|t| t.is_sound()) {
         return Vec::new();
@@ -40,7 +41,7 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
     counts
 }
 
-/// Adds how often each edge was seen taken.
+/// Adds how often each edge was observed to be taken.
 pub fn add_seen(evidence: &Evidence, seen: &mut [f64]) {
     let cfg = evidence.cfg;
     let start = |edge: usize| cfg.blocks.get(cfg.edges[edge].to).map(|to| to.start);
@@ -55,7 +56,7 @@ pub fn add_seen(evidence: &Evidence, seen: &mut [f64]) {
     }
 }
 
-/// The blocks that were seen left by several edges, with these and as many times for each as are independent.
+/// Returns the blocks that were left by several edges, with the number of independent observations of each edge.
 pub fn odds(evidence: &Evidence) -> Vec<(usize, Vec<(usize, f64)>)> {
     let cfg = evidence.cfg;
     let mut seen = vec![0.0; cfg.edges.len()];
@@ -75,7 +76,7 @@ fn count(block: usize, samples: f64) -> Count {
     Count { block, samples, exposure: 1.0, independent: 1.0 / ALIKE, error: ERROR, scale: 0 }
 }
 
-/// Checks that a class is counted once, and no more often than control was transferred at all.
+/// Checks that each class is counted once, and no more often than control was transferred in all.
 fn verify_counts(counts: &[Count], evidence: &Evidence) -> Result<(), String> {
     let all: f64 = evidence.transfers.iter().filter(|t| t.is_sound()).map(|t| t.count).sum();
     let mut classes = FxHashSet::default();
@@ -89,7 +90,7 @@ fn verify_counts(counts: &[Count], evidence: &Evidence) -> Result<(), String> {
     }
 }
 
-/// By instruction: how often it was executed, where each execution of it is a transfer that is told of.
+/// Returns the executions of each instruction of which every execution is a recorded transfer.
 fn left(evidence: &Evidence) -> Vec<Option<f64>> {
     let Evidence { cfg, schedule, transfers, .. } = *evidence;
     let is_left = is_left(evidence);
@@ -108,7 +109,7 @@ fn left(evidence: &Evidence) -> Vec<Option<f64>> {
     left
 }
 
-/// Whether transfers out of the procedure are told of.
+/// Whether transfers out of the procedure are recorded.
 fn is_left(evidence: &Evidence) -> bool {
     evidence.transfers.iter().any(|t| t.is_sound() && t.to.is_none())
 }

@@ -1,8 +1,8 @@
-//! How many entries the guard before a table's use leaves possible.
+//! How many entries a jump table can have, by the guard before its use.
 //!
-//! Input: the index, as a register at a place. Output: one more than the largest index, where a comparison, a mask or
-//! the width of a load tells. The walk goes back along the only way that leads there; at a place that several ways
-//! lead to it takes the one that falls through. Complexity: at most [`LOOK_BACK`] instructions.
+//! Input: the index, as a register at an instruction. Output: one more than the largest index, if a comparison, a mask or
+//! the width of a load determines it. The search goes back along the only predecessor; of several predecessors it takes
+//! the one that falls through. Complexity: at most [`LOOK_BACK`] instructions.
 
 use dwell_image::{Arch, Flow, Instruction, Operand, Register};
 
@@ -11,21 +11,21 @@ use super::{
     value::Evaluator,
 };
 
-/// Instructions looked back at from a table's use.
+/// Number of instructions that the search looks back from a table's use.
 const LOOK_BACK: usize = 64;
-/// Values of a byte.
+/// Number of values of a byte.
 const BYTES: u64 = 256;
 
-/// How many entries there may be.
+/// The number of entries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// So many: the index was compared or masked.
+    /// The exact number: the index was compared or masked.
     Exact(u64),
-    /// At most so many: the index is no wider.
+    /// An upper bound: the index has this many values.
     AtMost(u64),
 }
 
-/// The bound of an index that `index` holds before instruction `at`.
+/// Returns the bound of an index that is in `index` before instruction `at`.
 pub fn entries(evaluator: &Evaluator, index: Register, at: usize) -> Option<Bound> {
     let mut walk = Walk { evaluator, aliases: vec![index], limit: None, is_byte: false };
     let bound = walk.back_from(at).or(walk.is_byte.then_some(Bound::AtMost(BYTES)));
@@ -33,8 +33,8 @@ pub fn entries(evaluator: &Evaluator, index: Register, at: usize) -> Option<Boun
     bound
 }
 
-/// Checks that something in the procedure says so: an exact number is an operand or one more, or that of a field's
-/// values; RISC-V may have computed it. What is only narrow is a byte.
+/// Checks that an instruction of the procedure supports the bound: an exact number is an operand, one more than one, or
+/// the number of a field's values (RISC-V may have computed it); an upper bound is that of a byte.
 fn verify_bound(evaluator: &Evaluator, bound: Option<Bound>) -> Result<(), String> {
     let operands = || evaluator.instructions.iter().flat_map(|i| &i.operands);
     let says = |entries: u64| {
@@ -59,15 +59,15 @@ fn only_way(reach: &Reach, i: usize) -> Option<Edge> {
 
 struct Walk<'a> {
     evaluator: &'a Evaluator<'a>,
-    /// Registers that hold the index here.
+    /// The registers that hold the index at this point.
     aliases: Vec<Register>,
-    /// What the nearest branch says, as long as its comparison is not found.
+    /// The condition of the nearest branch, until its comparison is found.
     limit: Option<Limit>,
-    /// It was extended from a byte.
+    /// Whether the index was extended from a byte.
     is_byte: bool,
 }
 
-/// What a branch between a comparison and here says about the first operand.
+/// What a branch between a comparison and this point says about the comparison's first operand.
 #[derive(Clone, Copy, PartialEq)]
 enum Limit {
     AtMost,
@@ -112,7 +112,7 @@ impl Walk<'_> {
         self.definition(i)
     }
 
-    /// `cmp index, constant`, and the branch after it that this way passes.
+    /// Handles `cmp index, constant`, with the branch after it.
     fn compared(&self, compare: &Instruction, i: usize) -> Option<u64> {
         let limit = self.limit?;
         let [Operand::Register { register, .. }, Operand::Immediate(constant)] = compare.operands[..] else {
@@ -122,7 +122,7 @@ impl Walk<'_> {
         bounded(limit, u64::try_from(constant).ok()?)
     }
 
-    /// `bltu constant, index` and its kin, which hold the constant in a register.
+    /// Handles `bltu constant, index` and similar instructions, which hold the constant in a register.
     fn compare_and_branch(&self, branch: &Instruction, at: usize, taken: bool) -> Option<u64> {
         let Flow::Branch { .. } = branch.flow else { return None };
         let [Operand::Register { register: a, .. }, Operand::Register { register: b, .. }, ..] =
@@ -142,7 +142,7 @@ impl Walk<'_> {
         bounded(limit, constant.constant.filter(|_| constant.term.is_none())?)
     }
 
-    /// Whether a register holds the index before instruction `at`, or what the index was copied from.
+    /// Whether a register holds the index before instruction `at`, or the value that the index was copied from.
     fn is_index(&self, register: Register, at: usize) -> bool {
         let reach = &self.evaluator.reach;
         self.aliases.iter().any(|&alias| {
@@ -153,7 +153,8 @@ impl Walk<'_> {
         })
     }
 
-    /// A write of the index: a mask or a narrow load bounds it, a copy has another name, anything else ends it.
+    /// Handles a write of the index: a mask or a narrow load bounds it, a copy gives it another name, anything else ends
+    /// the search.
     fn definition(&mut self, i: usize) -> Option<Bound> {
         let instruction = &self.evaluator.instructions[i];
         let written = *self.aliases.iter().find(|a| self.evaluator.reach.is_write(i, **a))?;
@@ -187,7 +188,7 @@ fn reads_byte(instruction: &Instruction) -> bool {
     }
 }
 
-/// The register that an instruction copies, whole or its low bits.
+/// Returns the register that an instruction copies, whole or its low bits.
 fn copied_from(instruction: &Instruction) -> Option<Register> {
     let copies =
         ["mov", "mv", "movzx", "movsx", "movsxd", "sxtw", "uxtw", "uxtb", "uxth", "sext.w", "zext.b"];
@@ -205,7 +206,7 @@ fn bounded(limit: Limit, constant: u64) -> Option<u64> {
     }
 }
 
-/// What the condition of a branch, taken or not, says about the first operand of the comparison.
+/// Returns what the condition of a branch, taken or not, says about the first operand of the comparison.
 fn limit_of(arch: Arch, mnemonic: &str, taken: bool) -> Option<Limit> {
     let condition = match arch {
         Arch::X86_64 | Arch::X86 => mnemonic.strip_prefix('j')?,

@@ -1,14 +1,14 @@
-//! Jump tables: where an indirect jump of a `switch` can go (DCPI §6.1.1).
+//! Jump tables: the targets of the indirect jump of a `switch` (DCPI §6.1.1).
 //!
-//! Input: a procedure's instructions and its image's bytes. Output: possible targets by the jump's index; a jump whose
-//! table was not understood is absent, and its graph then has missing edges. Complexity: linear in the procedure
+//! Input: a procedure's instructions and its image's bytes. Output: possible targets by the jump's index. A jump whose
+//! table was not recognized is absent, and the graph then has missing edges. Complexity: linear in the procedure
 //! ([`reach`] bounds the searches) and in the tables.
 //!
-//! The jump's target is evaluated backwards ([`value`]); understood is `entry` (eight bytes, or four) and
-//! `origin + entry × 2^k` (one, two or four bytes), where the entry is loaded from `table + index × its size`. That is
-//! what gcc, clang and rustc make for x86-64, AArch64 and RISC-V, position-independent or not, and the tables of
-//! labels that interpreters jump through. The number of entries comes from the guard of the index ([`bound`]);
-//! without one, entries of four and eight bytes count as long as they name instructions of the procedure.
+//! The jump's target is evaluated backwards ([`value`]). Two forms are recognized: `entry` (eight bytes, or four) and
+//! `origin + entry × 2^k` (one, two or four bytes), where the entry is loaded from `table + index × its size`. These are
+//! the forms that gcc, clang and rustc generate for x86-64, AArch64 and RISC-V, position-independent or not, and the
+//! tables of labels that interpreters use. The number of entries comes from the guard of the index ([`bound`]); without
+//! one, entries of four and eight bytes count as long as they are addresses of instructions of the procedure.
 
 mod bound;
 mod reach;
@@ -25,15 +25,16 @@ use self::{
     value::{Evaluator, Term, Value},
 };
 
-/// Reads bytes of the image; false where there are none.
+/// Reads bytes of the image. Returns false if there are none.
 type Read<'a> = &'a dyn Fn(ImageAddress, &mut [u8]) -> bool;
 
-/// The longest table.
+/// Greatest number of entries of a table.
 const ENTRIES_MAX: u64 = 4096;
-/// Blocks that only a recovered table leads to may jump on by another: so often is looked again.
+/// Number of passes: blocks that only a recovered table leads to may contain further jumps.
 const ROUNDS_MAX: usize = 4;
 
-/// The targets of a procedure's indirect jumps, ascending and distinct; those of cold parts lie outside it.
+/// Returns the targets of a procedure's indirect jumps, ascending and distinct. Those of cold parts are outside of the
+/// procedure.
 pub fn recover_jump_targets(
     arch: Arch,
     instructions: &[Instruction],
@@ -64,7 +65,7 @@ pub fn recover_jump_targets(
     targets
 }
 
-/// Checks that only indirect jumps have targets, each ascending and at least one inside the procedure.
+/// Checks that only indirect jumps have targets, which ascend and include at least one inside the procedure.
 pub fn verify_jump_targets(
     instructions: &[Instruction],
     targets: &BTreeMap<usize, Vec<ImageAddress>>,
@@ -79,18 +80,19 @@ pub fn verify_jump_targets(
     Ok(())
 }
 
-/// How a table is laid out.
+/// The layout of a table.
 #[derive(Clone, Copy, Debug)]
 struct Table {
     address: ImageAddress,
-    /// What relative entries count from: the table, or a label that the compiler chose; `None` for absolute entries.
+    /// The address that relative entries are added to: the table, or a label that the compiler chose; `None` for absolute
+    /// entries.
     origin: Option<ImageAddress>,
     entry_bytes: u8,
     is_signed: bool,
     /// Relative entries count in units of `2^scale` bytes.
     scale: u8,
     index: Register,
-    /// The index is what the register holds before this instruction.
+    /// The index is the value of the register before this instruction.
     index_at: usize,
     load_at: usize,
 }
@@ -113,7 +115,7 @@ impl Search<'_> {
         }
     }
 
-    /// Where several places look their target up and share the jump: what each of them found.
+    /// Combines the results of several places that look their target up and share the jump.
     fn joined_targets(&self, register: Register, jump: usize) -> Option<Vec<ImageAddress>> {
         let evaluator = &self.evaluator;
         let definitions = evaluator.reach.definitions(register, jump).at;
@@ -122,7 +124,7 @@ impl Search<'_> {
         (!all.is_empty()).then(|| distinct(all))
     }
 
-    /// A table's targets, or the one label that the jump always goes to.
+    /// Returns a table's targets, or the one label that the jump always goes to.
     fn targets_of(&self, target: &Value) -> Option<Vec<ImageAddress>> {
         if let Value { constant: Some(address), term: None } = *target {
             let label = ImageAddress(address);
@@ -131,8 +133,8 @@ impl Search<'_> {
         self.read_table(table_of(target)?)
     }
 
-    /// How many entries the index can choose from. A comparison may stand between what the index is computed with
-    /// and its use, as long as the register is not written in between.
+    /// Returns how many entries the index can select. A comparison may stand between the computation of the index and its
+    /// use, as long as the register is not written in between.
     fn bound(&self, table: &Table) -> Option<Bound> {
         let evaluator = &self.evaluator;
         let early = bound::entries(evaluator, table.index, table.index_at);
@@ -147,7 +149,7 @@ impl Search<'_> {
     fn read_table(&self, table: Table) -> Option<Vec<ImageAddress>> {
         match self.bound(&table) {
             Some(Bound::Exact(entries)) => self.whole(&table, entries, 1),
-            // Any small number leads somewhere: without its length such a table has no end.
+            // Any small number is a valid offset, so such a table has no recognizable end.
             _ if table.entry_bytes < 4 => None,
             Some(Bound::AtMost(entries)) => {
                 self.whole(&table, entries, entries.div_ceil(2)).or_else(|| self.beginning(&table, entries))
@@ -156,8 +158,8 @@ impl Search<'_> {
         }
     }
 
-    /// A table of so many entries. Some may lead to a cold part elsewhere, but `inside_min` of them to instructions of
-    /// the procedure, and none into one.
+    /// Reads a table of known length. Some entries may lead to a cold part elsewhere, but at least `inside_min` of them
+    /// lead to instructions of the procedure, and none into the middle of one.
     fn whole(&self, table: &Table, entries: u64, inside_min: u64) -> Option<Vec<ImageAddress>> {
         let instructions = self.evaluator.instructions;
         let all = (0..entries).map(|k| self.entry(table, k));
@@ -167,7 +169,7 @@ impl Search<'_> {
         (inside >= inside_min && !astray).then(|| distinct(targets))
     }
 
-    /// The entries of a table of unknown length, as far as they name instructions of the procedure.
+    /// Reads the entries of a table of unknown length, as far as they are addresses of instructions of the procedure.
     fn beginning(&self, table: &Table, entries_max: u64) -> Option<Vec<ImageAddress>> {
         let all = (0..entries_max).map_while(|k| self.entry(table, k));
         let targets: Vec<ImageAddress> =
@@ -199,7 +201,7 @@ impl Search<'_> {
     }
 }
 
-/// The table that a jump's target is looked up in, if it has the form of one.
+/// Returns the table that a jump's target is loaded from, if it has a recognized form.
 fn table_of(target: &Value) -> Option<Table> {
     let (Term::Load { address, bytes, signed, at }, scale) = target.term.as_ref()? else { return None };
     let (Term::Unknown { register, at: index_at }, index_scale) = address.term.as_ref()? else { return None };

@@ -1,9 +1,9 @@
-//! Which instructions may have written a register last (reaching definitions), looked for backwards on demand.
+//! Reaching definitions: the instructions that may have written a register last, searched backwards on demand.
 //!
-//! Input: a procedure's instructions, and edges of jump tables as far as they are known. Output: the writes that
-//! reach a place, and whether a path comes from where nothing is known (the entry, a block that only an unrecovered
-//! jump leads to). Complexity: each search visits at most [`VISITS_MAX`] instructions, each once; all searches of a
-//! procedure together a number linear in its length, after which nothing is found any more.
+//! Input: a procedure's instructions, and edges of jump tables as far as they are known. Output: the writes that reach an
+//! instruction, and whether a path comes from unknown code (the entry, a block that only an unrecovered jump leads to).
+//! Complexity: each search visits at most [`VISITS_MAX`] instructions, each once. All searches of a procedure together
+//! visit a number linear in its length; after that no search has a result.
 
 use std::{cell::Cell, collections::BTreeMap};
 
@@ -12,10 +12,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::index_of;
 
-/// Instructions that one search looks at.
+/// Number of instructions that one search visits.
 const VISITS_MAX: usize = 4096;
-/// Instructions that all searches look at together: so many for each of the procedure's and so many at the least and
-/// at the most, which a hostile file reaches within a second or two.
+/// Number of instructions that all searches together visit: per instruction of the procedure, at least, and at most. A
+/// hostile file reaches the last one within a second or two.
 const VISITS_PER_INSTRUCTION: usize = 1000;
 const VISITS_RANGE: (usize, usize) = (2_000_000, 20_000_000);
 
@@ -23,19 +23,19 @@ const VISITS_RANGE: (usize, usize) = (2_000_000, 20_000_000);
 pub struct Reach<'a> {
     arch: Arch,
     instructions: &'a [Instruction],
-    /// Jumps and branches to each instruction, those that fall through from the one before apart.
+    /// The jumps and branches to each instruction, without the instruction before it that falls through.
     jumps_to: FxHashMap<usize, Vec<usize>>,
     visits_left: Cell<usize>,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Default)]
 pub struct Definitions {
     /// The writes, the nearest first.
     pub at: Vec<usize>,
-    /// Some path from the procedure's entry has none.
+    /// Whether some path from the procedure's entry has none.
     pub from_entry: bool,
-    /// Some path has none that starts where nothing known leads, or that was too long to follow.
+    /// Whether some path has none and begins at unknown code, or was too long to be followed.
     pub from_unknown: bool,
 }
 
@@ -44,12 +44,12 @@ pub struct Definitions {
 pub struct Edge {
     /// The instruction before.
     pub from: usize,
-    /// It is a branch or jump that was taken.
+    /// Whether that is a branch or jump that was taken.
     pub taken: bool,
 }
 
 impl<'a> Reach<'a> {
-    /// Linear in the instructions and in the tables' targets.
+    /// Builds the graph, in time linear in the instructions and in the tables' targets.
     pub fn new(
         arch: Arch,
         instructions: &'a [Instruction],
@@ -74,7 +74,7 @@ impl<'a> Reach<'a> {
         Reach { arch, instructions, jumps_to, visits_left: Cell::new(visits) }
     }
 
-    /// The ways that lead to instruction `i`.
+    /// Returns the predecessors of instruction `i`.
     pub fn before(&self, i: usize) -> impl Iterator<Item = Edge> + '_ {
         let falls = |flow: Flow| matches!(flow, Flow::Next | Flow::Branch { .. } | Flow::Call { .. });
         let above = i.checked_sub(1).filter(|&p| falls(self.instructions[p].flow));
@@ -83,7 +83,7 @@ impl<'a> Reach<'a> {
         above.into_iter().chain(jumps.map(|&from| Edge { from, taken: true }))
     }
 
-    /// The writes of `register` that may be the last before `at`.
+    /// Returns the writes of `register` that may be the last before `at`.
     pub fn definitions(&self, register: Register, at: usize) -> Definitions {
         let mut found = Definitions::default();
         let mut seen = FxHashSet::default();
@@ -117,7 +117,7 @@ impl Reach<'_> {
         writes(self.arch, &self.instructions[i], register)
     }
 
-    /// Takes visits from the procedure's allowance; whether there were any left.
+    /// Takes visits from the procedure's allowance. Returns whether there were any left.
     pub fn spend(&self, visits: usize) -> bool {
         let left = self.visits_left.get();
         self.visits_left.set(left.saturating_sub(visits));
@@ -125,8 +125,8 @@ impl Reach<'_> {
     }
 }
 
-/// Whether an instruction changes a register; of a call, whether it returns something there. What else is used after
-/// a call without being written there was kept, by convention or because the compiler knows the callee.
+/// Whether an instruction changes a register; for a call, whether it returns something there. A register that is used
+/// after a call without being written there was preserved, by convention or because the compiler knows the callee.
 pub fn writes(arch: Arch, instruction: &Instruction, register: Register) -> bool {
     match instruction.flow {
         Flow::Call { .. } => is_returned(arch, register),
@@ -134,7 +134,8 @@ pub fn writes(arch: Arch, instruction: &Instruction, register: Register) -> bool
     }
 }
 
-/// Where calls return values: System V x86-64 psABI, section 3.2.3; AAPCS64, section 6.9; RISC-V psABI, section 2.1.
+/// Returns the registers in which calls return values: System V x86-64 psABI, section 3.2.3; AAPCS64, section 6.9; RISC-V
+/// psABI, section 2.1.
 fn is_returned(arch: Arch, register: Register) -> bool {
     let registers = match arch {
         Arch::X86_64 | Arch::X86 => [0, 2],
@@ -144,7 +145,7 @@ fn is_returned(arch: Arch, register: Register) -> bool {
     registers.contains(&register.0)
 }
 
-/// Checks a search forwards: those writes and no others have a way to `at` on which nothing writes the register again.
+/// Checks a search forwards: exactly these writes have a path to `at` on which nothing writes the register again.
 /// Quadratic, and only for searches that were not cut short.
 #[cfg(test)]
 fn verify_definitions(

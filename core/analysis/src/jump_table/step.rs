@@ -1,10 +1,10 @@
-//! What an instruction does to one register it writes, in the few forms that lead to a jump table.
+//! How an instruction computes one register that it writes, in the few forms that lead to a jump table.
 //!
-//! Input: an instruction and a register. Output: a [`Step`]; whatever else it does is opaque. Complexity: constant.
+//! Input: an instruction and a register. Output: a [`Step`]; everything else is opaque. Complexity: constant.
 
 use dwell_image::{Arch, Instruction, MemoryOperand, Operand, Register};
 
-/// How a register gets its value. `Opaque` is everything else.
+/// How a register gets its value. `Opaque` stands for everything else.
 #[derive(Debug)]
 pub enum Step<'a> {
     Constant(u64),
@@ -15,7 +15,7 @@ pub enum Step<'a> {
         bits: u8,
         sign: bool,
     },
-    /// To the left, or to the right where negative.
+    /// A shift to the left, or to the right if the number is negative.
     Shift(Register, i8),
     Offset(Register, i64),
     /// `a + (extended b) × 2^shift`.
@@ -25,7 +25,7 @@ pub enum Step<'a> {
         extend: Option<(u8, bool)>,
         shift: i8,
     },
-    /// The address itself.
+    /// The address of the memory operand.
     Address(&'a MemoryOperand),
     Load {
         memory: &'a MemoryOperand,
@@ -35,13 +35,13 @@ pub enum Step<'a> {
     Opaque,
 }
 
-/// What `instruction` leaves in `register`.
+/// Returns how `instruction` computes `register`.
 pub fn step(arch: Arch, instruction: &Instruction, register: Register) -> Step<'_> {
-    // Implicit operands; gcc -O0 widens the entry so.
+    // Implicit operands; gcc -O0 widens the entry in this way.
     if arch == Arch::X86_64 && &*instruction.mnemonic == "cdqe" {
         return Step::Extend { from: register, bits: 32, sign: true };
     }
-    // Base registers that a load or store updates, and implicit results, are of no interest.
+    // Base registers that a load or store updates, and implicit results, are not considered.
     match instruction.operands.first() {
         Some(Operand::Register { register: first, .. }) if *first == register => {}
         _ => return Step::Opaque,
@@ -123,7 +123,7 @@ fn aarch64(i: &Instruction, _register: Register) -> Step<'_> {
     }
 }
 
-/// The extension in `add x1, x2, w3, sxth #2`: bits and sign.
+/// Returns the extension in `add x1, x2, w3, sxth #2`: bits and whether it is signed.
 fn extension_of(text: &str) -> Option<(u8, bool)> {
     let at = ["sxtb", "sxth", "sxtw", "uxtb", "uxth", "uxtw"].into_iter().find(|e| text.contains(e))?;
     let bits = match at.as_bytes()[3] {
@@ -134,7 +134,7 @@ fn extension_of(text: &str) -> Option<(u8, bool)> {
     Some((bits, at.starts_with('s')))
 }
 
-/// The shift of the last operand: `lsl #2`, `sxth #2`.
+/// Returns the shift of the last operand: `lsl #2`, `sxth #2`.
 fn shift_of(i: &Instruction) -> i8 {
     let last = i.text.rsplit(',').next().unwrap_or("").trim();
     let is_shift = ["lsl", "sxt", "uxt"].iter().any(|s| last.starts_with(s));
@@ -145,7 +145,7 @@ fn shift_of(i: &Instruction) -> i8 {
 fn riscv(i: &Instruction, register: Register) -> Step<'_> {
     let m = i.mnemonic.strip_prefix("c.").unwrap_or(&i.mnemonic);
     match (m, &i.operands[..]) {
-        // Of these the operands hold the whole value.
+        // The operands of these hold the whole value.
         ("auipc" | "lui" | "li", [_, Operand::Immediate(value)]) => Step::Constant(*value as u64),
         ("mv", [_, Operand::Register { register, .. }]) => Step::Copy(*register),
         ("addi" | "mv" | "li", [_, Operand::Register { register, .. }, Operand::Immediate(by)]) => {

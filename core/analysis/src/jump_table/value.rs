@@ -1,7 +1,7 @@
-//! What a register holds, as far as constants, one variable and one load tell it.
+//! The value of a register, as far as constants, one variable and one load determine it.
 //!
-//! Input: a register and the place of its use. Output: `constant + term × 2^shift`, where the term is an unknown
-//! register or the entry of a table. Complexity: at most [`DEPTH_MAX`] definitions deep, a search of
+//! Input: a register and the instruction that uses it. Output: `constant + term × 2^shift`, where the term is an unknown
+//! register or the entry of a table. Complexity: at most [`DEPTH_MAX`] definitions deep, with a search of
 //! [`super::reach`] for each.
 
 use std::cell::RefCell;
@@ -15,25 +15,25 @@ use super::{
     step::{Step, step},
 };
 
-/// Definitions followed from a jump to its table.
+/// Number of definitions that are followed from a jump to its table.
 const DEPTH_MAX: u32 = 12;
-/// No table lies below: the first page is never mapped.
+/// The least address of a table: the first page is never mapped.
 const ADDRESS_MIN: u64 = 4096;
 
-/// `constant + term × 2^shift`.
+/// A value of the form `constant + term × 2^shift`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
-    /// `None` where nothing constant was added: an index is no address.
+    /// `None` if no constant was added: an index is no address.
     pub constant: Option<u64>,
     pub term: Option<(Term, i8)>,
 }
 
-/// What varies.
+/// The variable part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Term {
-    /// What the register holds before instruction `at`.
+    /// The value of the register before instruction `at`.
     Unknown { register: Register, at: usize },
-    /// What instruction `at` loads.
+    /// The value that instruction `at` loads.
     Load { address: Box<Value>, bytes: u8, signed: bool, at: usize },
 }
 
@@ -50,13 +50,13 @@ impl Value {
         self.term.is_none() && self.constant.is_some()
     }
 
-    /// More than another name of an unknown register: copies of an index are not followed, since the comparison that
-    /// bounds it may name the copy.
+    /// Whether it is more than another name of an unknown register. Copies of an index are not followed, since the
+    /// comparison that bounds it may name the copy.
     fn is_told(&self) -> bool {
         self.constant.is_some() || !matches!(self.term, Some((Term::Unknown { .. }, 0)))
     }
 
-    /// `None` where both vary.
+    /// Adds two values. Returns `None` if both have a variable part.
     fn plus(self, other: Value) -> Option<Value> {
         let constant = match (self.constant, other.constant) {
             (Some(a), Some(b)) => Some(a.wrapping_add(b)),
@@ -81,7 +81,7 @@ impl Value {
         Some(Value { constant, term })
     }
 
-    /// Read again with another width or sign: `sxth` of a loaded half.
+    /// Reinterprets a loaded value with another width or sign: `sxth` of a loaded half.
     fn extended(self, bits: u8, sign: bool) -> Value {
         match self.term {
             Some((Term::Load { address, bytes, at, .. }, 0))
@@ -99,24 +99,24 @@ pub struct Evaluator<'a> {
     pub arch: Arch,
     pub instructions: &'a [Instruction],
     pub reach: Reach<'a>,
-    /// Values by register and place; one that is being evaluated is unknown to itself.
+    /// Known values by register and instruction. One that is being evaluated is unknown.
     pub known: RefCell<FxHashMap<(Register, usize), Value>>,
 }
 
 impl Evaluator<'_> {
-    /// What `register` holds before instruction `at`.
+    /// Returns the value of `register` before instruction `at`.
     pub fn register(&self, register: Register, at: usize) -> Value {
         let value = self.at_depth(register, at, 0);
         debug_assert_eq!(verify_value(&value, self.instructions), Ok(()));
         value
     }
 
-    /// What instruction `at` leaves in `register`.
+    /// Returns the value that instruction `at` computes for `register`.
     pub fn result(&self, register: Register, at: usize) -> Option<Value> {
         self.written(register, at, 0)
     }
 
-    /// What is loaded from a memory operand of instruction `at`.
+    /// Returns the value that instruction `at` loads from a memory operand.
     pub fn loaded(&self, memory: &MemoryOperand, bytes: u8, at: usize) -> Option<Value> {
         self.load(memory, bytes, false, at, 0)
     }
@@ -146,8 +146,8 @@ impl Evaluator<'_> {
         value
     }
 
-    /// The one address that the procedure's writes leave there: a table that is kept in a register for a
-    /// whole loop, seen from a block that nothing known leads to.
+    /// Returns the only address that the procedure writes to a register: a table that is kept there for a whole loop,
+    /// seen from a block without a known predecessor.
     fn sole_address(&self, register: Register, depth: u32) -> Option<Value> {
         if !self.reach.spend(self.instructions.len()) {
             return None;
@@ -159,7 +159,7 @@ impl Evaluator<'_> {
         sole_address_among(constants)
     }
 
-    /// What is stored in a slot of the stack, if every store to it agrees: compilers spill tables' addresses.
+    /// Returns the value of a slot of the stack, if all stores to it agree: compilers spill addresses of tables.
     fn spilled(&self, slot: &MemoryOperand, depth: u32) -> Option<Value> {
         if !self.reach.spend(self.instructions.len()) {
             return None;
@@ -170,7 +170,7 @@ impl Evaluator<'_> {
                 Operand::Register { register, .. } => Some(*register),
                 _ => None,
             });
-            // A pair's second register lies eight bytes on.
+            // The second register of a pair is stored eight bytes further on.
             let distance = slot.displacement.checked_sub(store.displacement)?;
             let stored = match (distance, instruction.mnemonic.starts_with("stp")) {
                 (0, _) => registers.next(),
@@ -192,7 +192,7 @@ impl Evaluator<'_> {
         memory.index.is_none() && memory.base.is_some_and(is_frame)
     }
 
-    /// What instruction `i` leaves in `register`.
+    /// Returns the value that instruction `i` computes for `register`.
     fn written(&self, register: Register, i: usize, depth: u32) -> Option<Value> {
         let of = |register| self.at_depth(register, i, depth + 1);
         match step(self.arch, &self.instructions[i], register) {
@@ -219,7 +219,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// As an index: where it was loaded from does not matter.
+    /// Converts a value for use as an index: where it was loaded from does not matter.
     fn index(&self, register: Register, at: usize, depth: u32) -> Value {
         let value = self.at_depth(register, at, depth + 1);
         match value.term {
@@ -240,7 +240,7 @@ impl Evaluator<'_> {
             return Some(Value::constant(address.0));
         }
         let of = |register| self.at_depth(register, at, depth + 1);
-        // Without a base the displacement is the table; beside one it is an offset from whatever that holds.
+        // Without a base the displacement is the table; with one it is an offset.
         let sum = match (memory.base, memory.index) {
             (None, None) => return None,
             (Some(base), None) => {
@@ -262,8 +262,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// Checks that a value names places of the procedure, that what it loads lies at an address that is told, and that something
-/// is known of it: a constant, or what varies.
+/// Checks that a value names instructions of the procedure, that what it loads has a known address, and that something of
+/// it is known: a constant or the variable part.
 fn verify_value(value: &Value, instructions: &[Instruction]) -> Result<(), String> {
     match &value.term {
         Some((Term::Unknown { at, .. }, _)) if *at < instructions.len() => Ok(()),
@@ -277,8 +277,8 @@ fn verify_value(value: &Value, instructions: &[Instruction]) -> Result<(), Strin
     }
 }
 
-/// The one address among what several writes leave. Others, that are no constants, are taken to come from elsewhere:
-/// behind a call that does not return lies other code, and what restores a register lies before a return.
+/// Returns the only address among the values of several writes. Writes that are no constants are assumed not to reach:
+/// other code follows a call that does not return, and a register is restored before a return.
 fn sole_address_among(values: impl Iterator<Item = Option<Value>>) -> Option<Value> {
     let is_address = |v: &Value| v.is_constant() && v.constant >= Some(ADDRESS_MIN);
     let mut addresses = values.flatten().filter(is_address);

@@ -1,17 +1,17 @@
-//! Opcode classes: what a machine model tells instructions apart by.
+//! Opcode classes: the distinctions that a machine model makes between instructions.
 
 use dwell_image::{Arch, Instruction};
 use serde::Deserialize;
 
 use super::{class_a64, class_riscv, class_x86};
 
-/// Operations that cost alike.
+/// Operations with the same cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OpcodeClass {
-    /// Does nothing: `nop`, `endbr64`, `bti`.
+    /// No operation: `nop`, `endbr64`, `bti`.
     Nop,
-    /// Register to register, and constants.
+    /// Moves between registers, and constants.
     Move,
     /// Integer arithmetic and logic, compares, address computations, conditional moves and sets.
     Alu,
@@ -25,15 +25,15 @@ pub enum OpcodeClass {
     Load,
     /// A plain store, of any width.
     Store,
-    /// Between the register files, and conversions.
+    /// Moves between the register files, and conversions.
     Transfer,
-    /// Floating addition, subtraction, comparison, minimum and maximum.
+    /// Floating-point addition, subtraction, comparison, minimum and maximum.
     FpAdd,
-    /// Floating multiplication, fused or not.
+    /// Floating-point multiplication, fused or not.
     FpMultiply,
-    /// Floating division.
+    /// Floating-point division.
     FpDivide,
-    /// Floating square root.
+    /// Floating-point square root.
     FpSqrt,
     /// Vector integer arithmetic, logic, shuffles.
     Vector,
@@ -51,30 +51,30 @@ pub enum OpcodeClass {
     Atomic,
     /// A fence, a barrier, a serializing instruction.
     Barrier,
-    /// A string instruction that repeats.
+    /// A repeated string instruction.
     String,
     /// System calls, traps, control registers.
     System,
     /// A prefetch.
     Prefetch,
-    /// Unknown to the tables: costs little, so that M errs on the small side.
+    /// An instruction that the tables do not contain. It costs little, so that M is rather too small.
     Unknown,
 }
 
-/// What one instruction does, for a machine model.
+/// The properties of an instruction that a machine model needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opcode {
-    /// Its operation; `Load` and `Store` only where it does nothing else.
+    /// Its class. `Load` and `Store` mean that it does nothing else.
     pub class: OpcodeClass,
-    /// It reads memory.
+    /// Whether it reads memory.
     pub load: bool,
-    /// It writes memory.
+    /// Whether it writes memory.
     pub store: bool,
 }
 
 impl Opcode {
     /// Classifies an instruction.
-    pub fn of(arch: Arch, instruction: &Instruction) -> Opcode {
+    pub fn from_instruction(arch: Arch, instruction: &Instruction) -> Opcode {
         let class = match arch {
             Arch::X86_64 | Arch::X86 => class_x86::classify(instruction),
             Arch::Aarch64 => class_a64::classify(instruction),
@@ -87,17 +87,17 @@ impl Opcode {
         }
     }
 
-    /// Whether it makes others wait until memory agrees.
+    /// Whether it makes other instructions wait until memory is consistent.
     pub fn synchronizes(self) -> bool {
         matches!(self.class, OpcodeClass::Atomic | OpcodeClass::Barrier)
     }
 
-    /// Whether it keeps a divider: integer or floating, square roots too.
+    /// Whether it occupies a divider, which computes integer and floating-point quotients and square roots.
     pub fn divides(self) -> bool {
         matches!(self.class, OpcodeClass::Divide | OpcodeClass::FpDivide | OpcodeClass::FpSqrt)
     }
 
-    /// Whether it is an integer multiplication (the vector kind too).
+    /// Whether it is an integer multiplication, scalar or vector.
     pub fn multiplies(self) -> bool {
         matches!(self.class, OpcodeClass::Multiply | OpcodeClass::VectorMultiply)
     }

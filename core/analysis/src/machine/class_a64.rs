@@ -1,10 +1,10 @@
-//! Classes of AArch64 instructions, from capstone's mnemonics.
+//! Classes of AArch64 instructions, by capstone's mnemonics.
 
 use dwell_image::{Flow, Instruction, Operand};
 
 use super::OpcodeClass::{self, *};
 
-/// How vector multiplications begin.
+/// The beginnings of the mnemonics of vector multiplications.
 const MULTIPLIES: [&str; 18] = [
     "mul", "mla", "mls", "smul", "umul", "smla", "umla", "smls", "umls", "smmla", "ummla", "sdot", "udot",
     "usdot", "pmul", "aes", "sha", "sqdm",
@@ -75,7 +75,7 @@ fn is_simd(word: &str) -> bool {
     word.starts_with(['v', 'q', 'd', 's', 'h', 'b']) && word[1..].starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// The operands' names; the numbers of registers alone would tie this file to their numbering.
+/// Returns the operands' names. Register numbers would make this file depend on their numbering.
 fn register_words(i: &Instruction) -> impl Iterator<Item = &str> {
     let operands = i.text.split_once(char::is_whitespace).map_or("", |(_, operands)| operands);
     operands.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty())

@@ -1,4 +1,4 @@
-//! Classes of RISC-V instructions, from capstone's mnemonics (compressed ones lose their `c.`).
+//! Classes of RISC-V instructions, by capstone's mnemonics (without the `c.` of compressed ones).
 
 use dwell_image::{Arch, Flow, Instruction, Operand};
 
@@ -46,7 +46,7 @@ pub fn classify(i: &Instruction) -> OpcodeClass {
         _ if starts(&["fdiv"]) => FpDivide,
         _ if starts(&["fsqrt"]) => FpSqrt,
         _ if starts(&["fmul", "fmadd", "fmsub", "fnm"]) => FpMultiply,
-        // To the integer registers, or of signs: no arithmetic.
+        // Moves to the integer registers, and sign operations, are no arithmetic.
         _ if starts(&["fcvt", "fmv", "feq", "flt", "fle", "fclass", "fsgnj", "fabs", "fneg"]) => Transfer,
         _ if m.starts_with('f') => FpAdd,
         // Zbb's and Zbs's counts, rotations and single bits; Zbc's products.

@@ -1,10 +1,10 @@
-//! Classes of x86-64 instructions, from capstone's mnemonics.
+//! Classes of x86-64 instructions, by capstone's mnemonics.
 
 use dwell_image::{Flow, Instruction, MemoryOperand, Operand};
 
 use super::OpcodeClass::{self, *};
 
-/// The vector registers' numbers begin here.
+/// The number of the first vector register.
 const FIRST_VECTOR: u8 = 32;
 
 pub fn classify(i: &Instruction) -> OpcodeClass {
@@ -83,7 +83,7 @@ fn x87(i: &Instruction, m: &str) -> OpcodeClass {
     }
 }
 
-/// SSE and AVX, the `v` taken off.
+/// Classifies SSE and AVX instructions, without the leading `v`.
 fn vector(i: &Instruction, m: &str) -> OpcodeClass {
     let starts = |prefixes: &[&str]| prefixes.iter().any(|p| m.starts_with(p));
     let is_float = ["ss", "sd", "ps", "pd", "sh", "ph"].iter().any(|s| m.ends_with(s));
@@ -132,9 +132,9 @@ fn touches_vectors(i: &Instruction) -> bool {
     registers(i).any(|r| r >= FIRST_VECTOR)
 }
 
-/// Macro-fusion: `cmp`, `test` and simple arithmetic with a conditional branch that uses its flags. An instruction
-/// with both a constant and a pc-relative operand does not fuse; on AMD only `cmp` and `test` did before Zen 3, but
-/// to count one instruction too few in a block costs little.
+/// Whether two instructions are macro-fused: `cmp`, `test` and simple arithmetic with a conditional branch that uses its
+/// flags. An instruction with both a constant and a pc-relative operand does not fuse. On AMD before Zen 3 only `cmp` and
+/// `test` did, but counting one instruction too few in a block costs little.
 pub fn fuse(first: &Instruction, second: &Instruction) -> bool {
     if !matches!(second.flow, Flow::Branch { .. }) || matches!(&*second.mnemonic, "jrcxz" | "jecxz" | "loop")
     {

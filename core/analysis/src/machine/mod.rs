@@ -1,5 +1,5 @@
-//! Machine models: what a core does with instructions, as data. One file for each core in `machines/`, with the
-//! source of its figures.
+//! Machine models: the costs of instructions on a core, as data. Each core has a file in `machines/`, which names the
+//! sources of its figures.
 
 mod class;
 mod class_a64;
@@ -16,67 +16,68 @@ use serde::Deserialize;
 pub use class::{Opcode, OpcodeClass};
 pub use source::Source;
 
-/// A core, as far as the analysis needs to know it.
+/// The properties of a core that the analysis needs.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineModel {
     name: String,
-    /// What it is, for people.
+    /// A description for people.
     pub description: String,
-    /// What the figures come from, by key: document, number and section, or the command that prints them.
+    /// The sources of the figures, by key: document, number and section, or the command that prints them.
     pub sources: BTreeMap<String, String>,
-    /// Which source each figure has that no class below names one for.
+    /// The source of each figure for which no class below names another.
     pub source: Source,
-    /// LLVM's name for the core, for `xtask machines`, which compares the figures with llvm-mca's.
+    /// LLVM's name for the core. `xtask machines` compares the figures with llvm-mca's.
     #[serde(default)]
     pub llvm: Option<Llvm>,
-    /// The instruction set; `None` where the model fits any.
+    /// The instruction set; `None` if the model fits any.
     pub arch: Option<String>,
-    /// The processors it describes; empty for fallbacks and simulated cores.
+    /// The processors that it describes; empty for fallbacks and simulated cores.
     pub cpus: Vec<CpuMatch>,
-    /// In which order it issues.
+    /// The order of issue.
     pub order: Order,
-    /// Instructions a cycle that the front end delivers (in order: that issue).
+    /// Number of instructions per cycle that the front end delivers (in order: that issue).
     pub issue_width: u32,
-    /// Instructions a cycle that retire (in order: as issue).
+    /// Number of instructions per cycle that retire (in order: that issue).
     pub retire_width: u32,
-    /// Where samples land.
+    /// The instruction that a sample names.
     pub skid: SkidRule,
-    /// Pools of units by name: how many operations a cycle each starts.
+    /// Pools of units by name: the number of operations per cycle that each starts.
     pub units: BTreeMap<String, u32>,
-    /// By class; absent ones cost as [`ClassCost::default`].
+    /// The cost of each class; that of absent ones is [`ClassCost::default`].
     pub classes: BTreeMap<OpcodeClass, ClassCost>,
-    /// A compare and the conditional branch after it count as one instruction.
+    /// Whether a compare and the conditional branch after it count as one instruction.
     pub fuses_compare_branch: bool,
-    /// Register moves take no unit and no time.
+    /// Whether register moves take no unit and no time.
     pub eliminates_moves: bool,
-    /// From a mispredicted branch to the right instruction.
+    /// Cycles from a mispredicted branch to the right instruction.
     pub mispredict_cycles: f64,
-    /// The same at the worst (another kind of branch, instructions that must be decoded anew); `None` where no source says.
+    /// The same at worst (another kind of branch, instructions that must be decoded again); `None` if no source says.
     #[serde(default)]
     pub mispredict_cycles_max: Option<f64>,
-    /// Caches and translation.
+    /// Caches and TLBs.
     pub memory: Memory,
-    /// Stores that wait behind retirement.
+    /// Number of stores that can wait after retirement.
     pub store_buffer_entries: u32,
-    /// The most that a load waits for an older store that holds only a part of what it needs; `None` where no source says.
+    /// The greatest number of cycles that a load waits for an older store that holds only a part of its bytes; `None` if
+    /// no source says.
     #[serde(default)]
     pub partial_forward_cycles: Option<f64>,
-    /// Instructions between issue to the back end and retirement (out of order).
+    /// Number of instructions between issue to the back end and retirement (out of order).
     #[serde(default)]
     pub reorder_buffer_entries: Option<u32>,
-    /// Loads among them.
+    /// Number of loads among them.
     #[serde(default)]
     pub load_queue_entries: Option<u32>,
 }
 
-/// How llvm-mca is told to model the core.
+/// How llvm-mca models the core.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Llvm {
-    /// `-mtriple`.
+    /// The value of `-mtriple`.
     pub triple: String,
-    /// `-mcpu`.
+    /// The value of `-mcpu`.
     pub cpu: String,
 }
 
@@ -84,86 +85,86 @@ pub struct Llvm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// As in the program.
+    /// Instructions issue in the program's order.
     InOrder,
-    /// As operands allow; retirement is in order.
+    /// Instructions issue when their operands are ready, and retire in order.
     OutOfOrder,
 }
 
-/// Which instruction a sample names, given the oldest that has not issued (in order) or retired (out of order).
+/// The instruction that a sample names, given the oldest that has not issued (in order) or retired (out of order).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SkidRule {
-    /// That one.
+    /// The oldest instruction itself.
     Head,
-    /// The one executed after it (docs/measured.md).
+    /// The instruction executed after it (docs/measured.md).
     AfterNextToRetire,
 }
 
-/// Processors by what CPUID or the identification register says.
+/// Processors, identified by CPUID or the identification register.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuMatch {
-    /// As [`Cpu::vendor`] (AArch64 and RISC-V: the implementer's number).
+    /// The value of [`Cpu::vendor`] (AArch64 and RISC-V: the implementer's number).
     pub vendor: String,
-    /// As [`Cpu::family`].
+    /// The value of [`Cpu::family`].
     pub family: u32,
-    /// Ranges of [`Cpu::model`], ends included.
+    /// Ranges of [`Cpu::model`], including both ends.
     pub models: Vec<(u32, u32)>,
 }
 
-/// What an operation of a class costs.
+/// The cost of an operation of a class, in cycles.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClassCost {
-    /// Cycles from issue until a result can be used; for what varies, the least of it.
+    /// Cycles from issue until a result can be used. If it varies, the least.
     pub latency: f64,
-    /// The same until a memory operand's address can use it, where that differs (in order).
+    /// Cycles from issue until a memory operand's address can use the result, if that differs (in order).
     pub address_latency: Option<f64>,
-    /// Cycles after issue at which it needs its operands, addresses apart: what waits for a result waits that much
-    /// less (in order; forwarding paths, late ALUs, LLVM's `ReadAdvance`).
+    /// Cycles after issue at which it needs its operands other than addresses: an instruction that waits for a result
+    /// waits that much less (in order; forwarding paths, late ALUs, LLVM's `ReadAdvance`).
     pub late: f64,
-    /// The pool of units it needs.
+    /// The pool of units that it needs.
     pub unit: Option<String>,
-    /// Cycles during which it keeps one of them.
+    /// Cycles during which it occupies one of them.
     pub busy: f64,
-    /// A pool of which it takes one in its first cycle only, beside `unit` (in order: an issue port).
+    /// A pool of which it occupies one unit in its first cycle only, besides `unit` (in order: an issue port).
     pub slot: Option<String>,
-    /// It issues in a cycle of its own (in order).
+    /// Whether it issues in a cycle of its own (in order).
     pub alone: bool,
-    /// Nothing earlier issues in its cycle (in order).
+    /// Whether nothing earlier issues in its cycle (in order).
     pub starts_group: bool,
-    /// Nothing later issues in its cycle (in order).
+    /// Whether nothing later issues in its cycle (in order).
     pub ends_group: bool,
-    /// The source of these figures, where the model's own does not hold.
+    /// The source of these figures, if it is not the model's own.
     pub source: Option<Source>,
-    /// The instruction that llvm-mca is asked about, in the assembler's syntax.
+    /// The instruction that llvm-mca is given for this class, in the assembler's syntax.
     pub example: Option<String>,
 }
 
-/// Caches and translation, in cycles from use to result.
+/// Caches and TLBs. Latencies are in cycles from use to result.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// Bytes of a cache line.
+    /// Size of a cache line in bytes.
     pub line_bytes: u64,
-    /// Bytes of the smallest page.
+    /// Size of the smallest page in bytes.
     pub page_bytes: u64,
-    /// First level.
+    /// Latency of the first-level cache.
     pub l1_cycles: f64,
-    /// Second level.
+    /// Latency of the second-level cache.
     pub l2_cycles: f64,
-    /// The last level before memory.
+    /// Latency of the last-level cache.
     pub last_level_cycles: f64,
-    /// Memory.
+    /// Latency of main memory.
     pub memory_cycles: f64,
-    /// A data page that no TLB holds.
+    /// Cycles of a data access whose page is in no TLB.
     pub dtlb_miss_cycles: f64,
-    /// A code page that no TLB holds.
+    /// Cycles of an instruction fetch whose page is in no TLB.
     pub itlb_miss_cycles: f64,
 }
 
-/// The figures outside the classes.
+/// The figures outside of the classes.
 const FIGURES: [&str; 17] = [
     "order",
     "issue_width",
@@ -184,7 +185,8 @@ const FIGURES: [&str; 17] = [
     "memory.itlb_miss_cycles",
 ];
 
-/// The worst misprediction over the usual one where no source says: the most of those that one does, Zen 5's.
+/// The ratio of the worst misprediction to the usual one where no source says: the greatest that a source reports, Zen
+/// 5's.
 const MISPREDICT_MAX_TIMES: f64 = 18.0 / 12.0;
 
 const FILES: [&str; 20] = [
@@ -210,13 +212,13 @@ const FILES: [&str; 20] = [
     include_str!("../../machines/generic-inorder-2.json"),
 ];
 
-/// The files are ours: one that does not parse is a bug, and a test parses them all.
+/// A file that does not parse is our bug; a test parses all of them.
 static MODELS: LazyLock<Vec<MachineModel>> =
     LazyLock::new(|| FILES.iter().map(|f| serde_json::from_str(f).expect("a machine's own file")).collect());
 
 impl MachineModel {
-    /// The model of a sampled processor: the one a user named, else by vendor, family and model, else the generic one
-    /// of its instruction set.
+    /// Returns the model of a sampled processor: the one that the user named, else by vendor, family and model, else the
+    /// generic one of its instruction set.
     pub fn for_cpu(cpu: &Cpu) -> &'static MachineModel {
         if let Some(model) = cpu.machine_model.as_deref().and_then(Self::named) {
             return model;
@@ -237,26 +239,26 @@ impl MachineModel {
         known.or_else(|| Self::named(generic)).expect("the generic models are built in")
     }
 
-    /// The model of that name.
+    /// Returns the model of that name.
     pub fn named(name: &str) -> Option<&'static MachineModel> {
         MODELS.iter().find(|m| m.name == name)
     }
 
-    /// Names of all models.
+    /// Returns the names of all models.
     pub fn names() -> impl Iterator<Item = &'static str> {
         MODELS.iter().map(|m| m.name.as_str())
     }
 
-    /// Its name: `amd-zen4`, `generic-x86-64`, …
+    /// Returns its name, such as `amd-zen4` or `generic-x86-64`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Checks that every figure names a source, and that pools and sources that are named exist.
+    /// Checks that every figure names a source, and that all named pools and sources exist.
     pub fn verify(&self) -> Result<(), String> {
         let wrong = |what: String| Err(format!("{}: {what}", self.name));
         for figure in FIGURES {
-            if !self.source.of(figure).is_some_and(|key| self.sources.contains_key(key)) {
+            if !self.source.of_figure(figure).is_some_and(|key| self.sources.contains_key(key)) {
                 return wrong(format!("{figure} has no source"));
             }
         }
@@ -264,7 +266,7 @@ impl MachineModel {
             let source = cost.source.as_ref().unwrap_or(&self.source);
             let unsourced = ["latency", "unit", "busy"]
                 .iter()
-                .find(|figure| !source.of(figure).is_some_and(|key| self.sources.contains_key(key)));
+                .find(|figure| !source.of_figure(figure).is_some_and(|key| self.sources.contains_key(key)));
             if let Some(figure) = unsourced {
                 return wrong(format!("{class:?}: {figure} has no source"));
             }
@@ -283,14 +285,14 @@ impl MachineModel {
         Ok(())
     }
 
-    /// What an operation of a class costs here.
+    /// Returns the cost of an operation of a class.
     pub fn cost(&self, class: OpcodeClass) -> &ClassCost {
         static DEFAULT: LazyLock<ClassCost> =
             LazyLock::new(|| ClassCost { latency: 1.0, ..ClassCost::default() });
         self.classes.get(&class).unwrap_or(&DEFAULT)
     }
 
-    /// Cycles from an instruction's operands to its result, a load within it hitting the first level.
+    /// Returns the cycles from an instruction's operands to its result. A load within it hits the first level.
     pub fn latency(&self, opcode: Opcode) -> f64 {
         if opcode.class == OpcodeClass::Move && self.eliminates_moves {
             return 0.0;
@@ -299,7 +301,7 @@ impl MachineModel {
         if opcode.load && opcode.class != OpcodeClass::Load { own + self.memory.l1_cycles } else { own }
     }
 
-    /// The most that a mispredicted branch costs, from its execution on.
+    /// Returns the greatest cost in cycles of a mispredicted branch, from its execution on.
     pub fn mispredict_cycles_at_most(&self) -> f64 {
         self.mispredict_cycles_max.unwrap_or(MISPREDICT_MAX_TIMES * self.mispredict_cycles)
     }

@@ -1,26 +1,26 @@
-//! Where a model's figures come from. Enters: keys of the model's `sources` beside its figures. Leaves: the key of
-//! each figure. A figure without a source is a bug in the file; [`super::MachineModel::verify`] finds it.
+//! The sources of a model's figures. Enters: keys of the model's `sources` beside its figures. Leaves: the key of each
+//! figure. A figure without a source is a bug in the file; [`super::MachineModel::verify`] finds it.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// Stands for every figure that is not named.
+/// The key for every figure that is not named.
 const REST: &str = "*";
 
 /// The sources of a group of figures, as keys of [`super::MachineModel::sources`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Source {
-    /// All of them come from one.
+    /// All figures have the same source.
     One(String),
-    /// Each from its own, by the figure's name (`latency`, `memory.l1_cycles`); `*` stands for those not named.
+    /// The source of each figure, by the figure's name (`latency`, `memory.l1_cycles`); `*` stands for those not named.
     Each(BTreeMap<String, String>),
 }
 
 impl Source {
-    /// The source of a figure; a dotted name falls back to what its first part says, then to `*`.
-    pub fn of(&self, figure: &str) -> Option<&str> {
+    /// Returns the source of a figure. A dotted name falls back to its first part, then to `*`.
+    pub fn of_figure(&self, figure: &str) -> Option<&str> {
         match self {
             Source::One(key) => Some(key),
             Source::Each(keys) => {
@@ -30,7 +30,7 @@ impl Source {
         }
     }
 
-    /// Every key that is used.
+    /// Returns all keys that are used.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         let (one, each) = match self {
             Source::One(key) => (Some(key), None),
@@ -48,8 +48,8 @@ mod tests {
     fn the_closest_name_counts() {
         let source: Source =
             serde_json::from_str(r#"{"memory.l1_cycles": "a", "memory": "b", "*": "c"}"#).unwrap();
-        let of = |figure| source.of(figure).unwrap();
+        let of = |figure| source.of_figure(figure).unwrap();
         assert_eq!([of("memory.l1_cycles"), of("memory.l2_cycles"), of("skid")], ["a", "b", "c"]);
-        assert_eq!(Source::One("d".into()).of("skid"), Some("d"));
+        assert_eq!(Source::One("d".into()).of_figure("skid"), Some("d"));
     }
 }

@@ -1,30 +1,30 @@
-//! The least-squares problem that joins the scales of a program's procedures.
+//! The least-squares problem of the scales of a program's procedures.
 //!
-//! Input: the procedures' shapes. Output: steps towards the logarithms of their factors, and how sure these are. Complexity: a bounded
-//! number of passes over procedures and calls for each step.
+//! Input: the procedures' shapes. Output: steps towards the logarithms of their factors, and their deviations.
+//! Complexity: a bounded number of passes over procedures and calls for each step.
 
 use rustc_hash::FxHashMap;
 
 use super::{Shape, is_sound};
 use crate::linear::{Signs, conjugate_gradients};
 
-/// Standard deviation of a procedure's own scale, as a logarithm.
+/// Standard deviation of the logarithm of a procedure's own scale.
 const OWN_DEVIATION: f64 = 0.6;
-/// The same of what all guesses of scales err by together.
+/// Standard deviation of the common error of all guessed scales.
 const COMMON_DEVIATION: f64 = 2.0;
-/// The same of entries over calls, where all calls are known.
+/// Standard deviation of entries over calls, where all calls are known.
 const CALLS_DEVIATION: f64 = 0.15;
-/// The same of executions by single steps over one's own, at best …
+/// Least standard deviation of executions in bursts over the procedure's own estimate.
 const STEPPED_DEVIATION: f64 = 0.05;
-/// … and the transfers that are worth as much as one burst, whose steps are not independent.
+/// Number of transfers that count as one burst, since those of a burst are not independent.
 const STEPPED_BURST: f64 = 40.0;
-/// The same of executions in counted windows over one's own, at best.
+/// Least standard deviation of executions in counted windows over the procedure's own estimate.
 const WINDOWS_DEVIATION: f64 = 0.1;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 3.0;
-/// Draws from which deviations are estimated.
+/// Number of draws from which deviations are estimated.
 const DRAWS: usize = 32;
-/// How near the solution of a linear system must be.
+/// Relative residual of the solution of a linear system.
 const RESIDUAL_PART: f64 = 1e-3;
 
 /// Entries of one procedure against the calls of others.
@@ -35,12 +35,12 @@ struct Balance {
     variance: f64,
 }
 
-/// Executions by single steps or counted windows against one's own.
+/// Executions in bursts or counted windows against the procedure's own estimate.
 struct Stepped {
     procedure: usize,
-    /// What shares a scale: steps, or a group of counted places.
+    /// The number of the shared scale: that of bursts, or of a group of counted places.
     scale: usize,
-    /// Logarithm of steps over own.
+    /// Logarithm of counted over estimated executions.
     log: f64,
     stiffness: f64,
 }
@@ -50,20 +50,21 @@ fn own_stiffness(shape: &Shape) -> f64 {
     1.0 / (deviation * deviation)
 }
 
-/// The procedures' scales and what is known of them.
+/// The procedures' scales and the evidence for them.
 pub struct Problem {
     balances: Vec<Balance>,
     stepped: Vec<Stepped>,
-    /// Of what was stepped or counted.
+    /// The evidence of bursts and windows.
     scales: usize,
-    /// By procedure: of its own scale.
+    /// The weight of each procedure's own scale.
     own_stiffness: Vec<f64>,
-    /// By procedure: whether its own scale is a guess. Guesses err alike, so that they move along where others are known.
+    /// Whether each procedure's own scale is a guess. Guesses have a common error, so they move together where others are
+    /// known.
     is_guess: Vec<bool>,
 }
 
 impl Problem {
-    /// The problem of these procedures.
+    /// Builds the problem of these procedures.
     pub fn new(shapes: &[Shape]) -> Problem {
         let mut calls: Vec<FxHashMap<usize, f64>> = vec![FxHashMap::default(); shapes.len()];
         for (caller, shape) in shapes.iter().enumerate() {
@@ -108,7 +109,7 @@ impl Problem {
         }
     }
 
-    /// By scale of what was stepped or counted, the mean of `of`: these scales move along with the procedures.
+    /// Returns the weighted mean of `of` for each shared scale: these scales move along with the procedures.
     fn mean(&self, of: &dyn Fn(&Stepped) -> f64) -> Vec<f64> {
         let mut sums = vec![(0.0, f64::MIN_POSITIVE); self.scales];
         for s in &self.stepped {
@@ -119,7 +120,7 @@ impl Problem {
         sums.into_iter().map(|(sum, total)| sum / total).collect()
     }
 
-    /// What all guesses err by: nothing where no scale is known, since nothing tells then.
+    /// Returns the common error of all guesses; 0 if no scale is known, since nothing determines it then.
     fn common_error(&self, x: &[f64]) -> f64 {
         if !self.is_guess.contains(&false) {
             return 0.0;
@@ -132,7 +133,8 @@ impl Problem {
         sum / total
     }
 
-    /// The pull of each procedure's own scale for these changes of logarithms; guesses move along with what they err by together.
+    /// Returns the force of each procedure's own scale for these changes of logarithms. Guesses move along with their
+    /// common error.
     fn own(&self, x: &[f64]) -> Vec<f64> {
         let error = self.common_error(x);
         let of =
@@ -140,14 +142,14 @@ impl Problem {
         x.iter().enumerate().map(of).collect()
     }
 
-    /// The step from these logarithms towards better ones.
+    /// Returns the step from these logarithms towards better ones.
     pub fn step(&self, logs: &[f64]) -> Vec<f64> {
         let system = self.linearized(logs);
         system.solve(&system.force(logs))
     }
 
-    /// By procedure: the standard deviation of its scale's logarithm, from draws as
-    /// [`likely_flow`](crate::frequency) takes them of blocks; larger by as much as the evidence contradicts itself.
+    /// Returns the standard deviation of each procedure's logarithm, from draws as [`likely_flow`](crate::frequency) does
+    /// for blocks; it is larger if the evidence contradicts itself.
     pub fn deviations(&self, logs: &[f64]) -> Vec<f64> {
         if !self.is_guess.contains(&false) {
             return vec![f64::INFINITY; logs.len()];
@@ -195,7 +197,7 @@ impl System<'_> {
         conjugate_gradients(|x| self.apply(x), force, &self.diagonal(), RESIDUAL_PART, 40)
     }
 
-    /// The pull on each logarithm at the point.
+    /// Returns the force on each logarithm at the point.
     fn force(&self, logs: &[f64]) -> Vec<f64> {
         let Problem { stepped, .. } = self.problem;
         let mut force: Vec<f64> = self.problem.own(logs).iter().map(|own| -own).collect();
@@ -231,7 +233,7 @@ impl System<'_> {
         diagonal
     }
 
-    /// Errors of all evidence by chance, as a pull on each logarithm.
+    /// Returns random errors of all evidence, as a force on each logarithm.
     fn draw(&self, signs: &mut Signs) -> Vec<f64> {
         let problem = self.problem;
         let own: Vec<f64> = problem.own_stiffness.iter().map(|w| signs.next() / w.sqrt()).collect();
@@ -253,7 +255,8 @@ impl System<'_> {
         force
     }
 
-    /// By how much calls, steps and windows contradict each other, in units of their own errors, and no less than 1.
+    /// Returns the factor, at least 1, by which calls, bursts and windows contradict each other, in units of their own
+    /// errors.
     fn disagreement(&self, logs: &[f64]) -> f64 {
         let problem = self.problem;
         let scales = problem.mean(&|s| s.log - logs[s.procedure]);

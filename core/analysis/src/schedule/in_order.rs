@@ -1,7 +1,7 @@
 //! In-order issue: slots, operands and units, cycle by cycle (DCPI §6.1.3, §6.3).
 //!
-//! Input: a block, and how its predecessor left the machine. Output: M and the static stalls of each instruction.
-//! Complexity: linear in the block's instructions and their operands.
+//! Input: a block, and the state in which its predecessor left the machine. Output: M and the static stalls of each
+//! instruction. Complexity: linear in the block's instructions and their operands.
 
 use std::ops::Range;
 
@@ -13,11 +13,12 @@ use crate::{
     machine::{ClassCost, MachineModel, Opcode},
 };
 
-/// When something becomes free or ready, and who is responsible. Small, since all of them are copied for each edge.
+/// The time at which something becomes free or ready, and the instruction that determines it. It is small, since all are
+/// copied for each edge.
 #[derive(Clone, Copy, Debug)]
 struct Ready {
     cycle: i32,
-    /// The instruction's index + 1; 0 for nobody.
+    /// The instruction's index + 1; 0 for none.
     by: u32,
 }
 
@@ -38,38 +39,39 @@ impl Ready {
     }
 }
 
-/// The state of issue after some instruction.
+/// The state of issue after an instruction.
 #[derive(Clone)]
 pub struct Issue<'m> {
     model: &'m MachineModel,
-    /// When each register's value can be computed with.
+    /// The time at which each register's value is ready for computation.
     registers: [Ready; 128],
-    /// When it can be an address.
+    /// The time at which each register is ready as an address.
     addresses: [Ready; 128],
-    /// Pools of units one after another, in the order of the model; a copy for each edge must be cheap.
+    /// The units of all pools, in the order of the model. A copy for each edge must be cheap.
     units: Vec<(Ready, bool)>,
     cycle: i64,
     slots_used: i64,
     closed_by: Option<usize>,
 }
 
-/// What a predecessor changes of M.
+/// A change of M because of a predecessor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Carried {
-    /// The instruction whose M it changes.
+    /// Index of the instruction whose M changes.
     pub instruction: usize,
-    /// By how much: more where it waits for the predecessor's results, less where it issues together with its end.
+    /// The change in cycles: positive if it waits for the predecessor's results, negative if it issues together with its
+    /// end.
     pub cycles: f64,
-    /// Why it waits longer …
+    /// The cause of a longer wait.
     pub cause: Cause,
-    /// … and who makes it.
+    /// Index of the instruction that causes it.
     pub culprit: Option<usize>,
 }
 
-/// Instructions of a block that may feel a predecessor.
+/// Number of a block's instructions that a predecessor may affect.
 const CARRY_REACH: usize = 16;
 
-/// Issues a block's instructions as early as the model allows; writes M and the static stalls.
+/// Issues a block's instructions as early as the model allows. Stores M and the static stalls.
 pub fn schedule_block(
     model: &MachineModel,
     instructions: &[Instruction],
@@ -91,7 +93,7 @@ pub fn schedule_block(
     }
 }
 
-/// What is still under way at a block's end. Kilobytes: better made again than kept for every block.
+/// Returns the state at a block's end. It takes kilobytes, so it is computed again rather than kept for every block.
 pub fn after_block<'m>(
     model: &'m MachineModel,
     instructions: &[Instruction],
@@ -103,8 +105,8 @@ pub fn after_block<'m>(
     issue
 }
 
-/// How M changes where a block runs after a predecessor that left `issue` behind (the paper's third challenge, §6.1.3,
-/// where predecessors are ignored).
+/// Returns how M changes if a block runs after a predecessor that left the state `issue` (the paper's third challenge,
+/// §6.1.3, where predecessors are ignored).
 pub fn carry_over(
     mut issue: Issue,
     instructions: &[Instruction],
@@ -124,16 +126,16 @@ pub fn carry_over(
     carried
 }
 
-/// How long an instruction is at the head, and the slots that it loses to each cause.
+/// The cycles of an instruction at the head, and those that it loses to each cause.
 struct Wait {
     cycles: i64,
-    /// The same, were every operand ready and no unit busy for long.
+    /// The cycles if every operand were ready and no unit were busy for long.
     cycles_floor: i64,
     lost: [(Cause, i64, Option<usize>); 3],
 }
 
 impl<'m> Issue<'m> {
-    /// At a block's start, as if nothing had been before.
+    /// Returns the state at a block's start without a predecessor.
     fn new(model: &'m MachineModel) -> Issue<'m> {
         let units = model.units.values().map(|&count| count as usize).sum();
         Issue {
@@ -190,7 +192,7 @@ impl<'m> Issue<'m> {
         addresses.iter().map(|r| self.addresses[usize::from(r.0 & 127)]).fold(data, latest)
     }
 
-    /// When its unit and its issue port are free, and whether it is only this cycle's start that is taken.
+    /// Returns when its unit and its issue port are free, and whether only the start in this cycle is taken.
     fn units_ready(&self, cost: &ClassCost, at: i64) -> (Ready, bool) {
         let (unit, slot) = (self.pool_ready(&cost.unit, at), self.pool_ready(&cost.slot, at));
         if slot.0.cycle > unit.0.cycle { slot } else { unit }
@@ -204,7 +206,7 @@ impl<'m> Issue<'m> {
         }
     }
 
-    /// Where a pool's units are.
+    /// Returns the range of a pool's units.
     fn pool(&self, name: &Option<String>) -> Range<usize> {
         let Some(name) = name else { return 0..0 };
         let mut start = 0;
@@ -241,7 +243,7 @@ impl<'m> Issue<'m> {
         self.take(&cost.unit, cycle, cost.busy, i);
     }
 
-    /// What the callee leaves behind is unknown, and M must not be too large: all is ready and free.
+    /// The state that the callee leaves is unknown, and M must not be too large: everything is ready and free.
     fn return_from_callee(&mut self) {
         (self.registers, self.addresses) = ([ALWAYS; 128], [ALWAYS; 128]);
         self.units.fill((ALWAYS, false));
@@ -255,7 +257,8 @@ impl<'m> Issue<'m> {
     }
 }
 
-/// Address registers that a load or store with writeback advances: ready the cycle after, whatever memory does.
+/// Returns the address registers that a load or store with writeback advances. They are ready in the next cycle, whatever
+/// memory does.
 fn updated_addresses(instruction: &Instruction) -> RegisterSet {
     let is_register = |o: &&Operand| matches!(o, Operand::Register { .. });
     let transferred = instruction.operands.iter().take_while(is_register);

@@ -1,18 +1,18 @@
-//! Static stalls of a block that its predecessors are to blame for (the paper ignores predecessors, §6.1.3).
+//! Static stalls of a block that its predecessors cause (the paper ignores predecessors, §6.1.3).
 //!
-//! Input: what each edge carries over, and the part of its target's executions that come by it. Output: by instruction, the
-//! stalls on average over all ways to it. Complexity: linear in what edges carry.
+//! Input: the changes of each edge, and the part of its target's executions that come by it. Output: by instruction, the
+//! average stalls over all predecessors. Complexity: linear in the changes of edges.
 
 use rustc_hash::FxHashMap;
 
 use super::{Schedule, StaticStall};
 use crate::cfg::Cfg;
 
-/// What is less on average is none.
+/// A shorter average stall is left out, in cycles.
 const CYCLES_MIN: f64 = 0.05;
 
-/// `part` of an edge: 0 to 1. Only what makes an instruction wait counts: that it may also issue together with a predecessor's
-/// end makes no stall shorter for certain.
+/// Computes the average stalls. `parts` of edges are between 0 and 1. Only positive changes count: that an instruction
+/// may also issue together with a predecessor's end does not certainly shorten a stall.
 pub fn stalls(
     schedule: &Schedule,
     cfg: &Cfg,
@@ -31,7 +31,7 @@ pub fn stalls(
     stalls
 }
 
-/// Checks that on average nothing waits longer than on the worst of all ways.
+/// Checks that the average stall is no longer than that of the worst predecessor.
 fn verify(stalls: &FxHashMap<usize, Vec<StaticStall>>, schedule: &Schedule, cfg: &Cfg) -> Result<(), String> {
     let blocks = cfg.block_of_instructions();
     for (&i, stalls) in stalls {

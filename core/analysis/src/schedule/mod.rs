@@ -1,11 +1,11 @@
-//! What each block costs when nothing goes wrong at run time (DCPI §6.1.3 and §6.3).
+//! The cost of each block without dynamic stalls (DCPI §6.1.3 and §6.3).
 //!
-//! Input: instructions, their control-flow graph, a machine model. Output: for each instruction the least cycles at
-//! the head of the machine (DCPI's M) and its static stalls; for each block its best case. Complexity: linear in
-//! instructions × registers and units touched (times a constant number of iterations for a loop of one block).
+//! Input: instructions, their control-flow graph, a machine model. Output: for each instruction the least cycles at the
+//! head of the machine (DCPI's M) and its static stalls; for each block its best case. Complexity: linear in instructions
+//! × registers and units used (times a constant number of iterations for a loop of one block).
 //!
-//! As in the paper a block is scheduled on its own. What its predecessors leave behind is kept apart, by edge, since how
-//! much of it counts depends on frequencies.
+//! As in the paper a block is scheduled by itself. The effects of its predecessors are kept apart, by edge, since their
+//! weight depends on frequencies.
 
 mod in_order;
 mod left_behind;
@@ -26,50 +26,50 @@ use crate::{
     machine::{MachineModel, Opcode, Order},
 };
 
-/// The schedule of a procedure. Vectors are indexed by instruction unless said otherwise.
+/// The schedule of a procedure. Vectors are indexed by instruction unless stated otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Schedule {
-    /// What each instruction does.
+    /// The class of each instruction.
     pub opcodes: Vec<Opcode>,
-    /// Least cycles at the head: whole cycles, 0 where it issues or retires with its predecessor (DCPI's M).
+    /// Least cycles at the head: whole cycles, 0 if it issues or retires with its predecessor (DCPI's M).
     pub issue_cycles_min: Vec<f64>,
-    /// In order, M were every operand ready: what is left of it where stalls before it hide its producer's latency.
+    /// In order, M if every operand were ready: the rest of M when earlier stalls hide the latency that it waits for.
     pub issue_cycles_floor: Vec<f64>,
-    /// The slots it takes, in cycles: `1 / width`, 0 for the second half of a fused pair.
+    /// The slots that it takes, in cycles: `1 / width`, 0 for the second half of a fused pair.
     pub slot_cycles: Vec<f64>,
     /// Why it waits longer than its slot.
     pub static_stalls: Vec<Vec<StaticStall>>,
-    /// The instruction whose latency or unit M includes, where there is one.
+    /// Index of the instruction whose latency or unit is part of M, if there is one.
     pub waits_for: Vec<Option<usize>>,
-    /// It counts as one instruction with its predecessor.
+    /// Whether it counts as one instruction with its predecessor.
     pub is_fused: Vec<bool>,
-    /// By block: cycles of one execution without dynamic stalls.
+    /// Cycles of one execution of each block without dynamic stalls.
     pub best_case_cycles: Vec<f64>,
-    /// By block: the load on the loop's own critical chain whose address comes from that chain (a pointer chase).
+    /// For each block, the load on the loop's own critical chain whose address comes from that chain (a pointer chase).
     pub chased_load: Vec<Option<usize>>,
-    /// In order: what can stall it at run time; empty out of order.
+    /// In order, the possible dynamic stalls; empty out of order.
     pub risks: Vec<Risks>,
-    /// In order, by edge of the graph: what its source changes of its target's M; empty out of order.
+    /// In order, for each edge of the graph, the changes of its target's M; empty out of order.
     pub carried: Vec<Vec<Carried>>,
 }
 
-/// Cycles lost to the program as it is written.
+/// Cycles that are lost because of the instructions themselves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StaticStall {
     /// `Slotting`, `Dependency` or `FunctionalUnit`.
     pub cause: Cause,
     /// Cycles per execution.
     pub cycles: f64,
-    /// Who made it wait.
+    /// Index of the instruction that causes the wait, if one does.
     pub culprit: Option<usize>,
 }
 
 impl Schedule {
     /// Schedules every block.
-    pub fn of(model: &MachineModel, arch: Arch, instructions: &[Instruction], cfg: &Cfg) -> Schedule {
+    pub fn new(model: &MachineModel, arch: Arch, instructions: &[Instruction], cfg: &Cfg) -> Schedule {
         let n = instructions.len();
         let mut schedule = Schedule {
-            opcodes: instructions.iter().map(|i| Opcode::of(arch, i)).collect(),
+            opcodes: instructions.iter().map(|i| Opcode::from_instruction(arch, i)).collect(),
             issue_cycles_min: vec![0.0; n],
             issue_cycles_floor: vec![0.0; n],
             slot_cycles: vec![1.0 / f64::from(model.issue_width); n],
@@ -82,7 +82,7 @@ impl Schedule {
             carried: Vec::new(),
         };
         if model.order == Order::InOrder {
-            schedule.risks = risk::of(model, instructions, &schedule.opcodes, cfg);
+            schedule.risks = risk::risks(model, instructions, &schedule.opcodes, cfg);
         }
         schedule.fuse_pairs(model, arch, instructions, cfg);
         for (block, range) in cfg.blocks.iter().enumerate() {
@@ -126,12 +126,13 @@ impl Schedule {
         carried
     }
 
-    /// Cycles that the model expects at instruction `i`: its slot and its static stalls.
+    /// Returns the cycles that the model expects at instruction `i`: its slot and its static stalls.
     pub fn expected_cycles(&self, i: usize) -> f64 {
         self.slot_cycles[i] + self.static_stalls[i].iter().map(|s| s.cycles).sum::<f64>()
     }
 
-    /// In order: by instruction, the static stalls that predecessors leave behind, on average over all ways to it; `parts` are, by
+    /// Returns, in order, by instruction the average static stalls that predecessors leave behind. `parts` are for each
+    /// edge the part of its target's executions that come by it; those of a block add up to at most 1.
     /// edge, those of its target's executions that come by it, not above 1 for a block in all.
     pub fn left_behind(&self, cfg: &Cfg, parts: &[f64]) -> FxHashMap<usize, Vec<StaticStall>> {
         left_behind::stalls(self, cfg, |edge| parts[edge])
@@ -152,7 +153,7 @@ impl Schedule {
         }
     }
 
-    /// The load on the chain whose address the block itself computes: not a stack slot, not a constant.
+    /// Returns the load on the chain whose address the block itself computes: not a stack slot, not a constant.
     fn find_chased_load(&self, instructions: &[Instruction], range: Range<usize>) -> Option<usize> {
         let written = range.clone().fold(RegisterSet::EMPTY, |all, i| all.union(instructions[i].writes));
         range.clone().find(|&i| {
@@ -162,7 +163,7 @@ impl Schedule {
         })
     }
 
-    /// Checks what the rest relies on: nothing negative, every block costs something.
+    /// Checks that nothing is negative and that every block costs something.
     pub fn verify(&self, cfg: &Cfg) -> Result<(), String> {
         for (i, m) in self.issue_cycles_min.iter().enumerate() {
             if !m.is_finite()
@@ -183,7 +184,7 @@ impl Schedule {
     }
 }
 
-/// Base and index registers of an instruction's memory operands.
+/// Returns the base and index registers of an instruction's memory operands.
 pub(crate) fn address_registers(instruction: &Instruction) -> RegisterSet {
     instruction.memory().flat_map(|m| [m.base, m.index]).flatten().collect()
 }

@@ -1,11 +1,11 @@
 //! Out-of-order bounds of a block: front end, ports, and for a loop of one block its loop-carried chain.
 //!
 //! Input: a block. Output: its best case, M and static stalls of each instruction. Complexity: linear in its instructions
-//! and their operands, for a constant number of iterations. DCPI's machine had nothing of the kind.
+//! and their operands, for a constant number of iterations. DCPI's machine was in order and needed no such bounds.
 //!
-//! The best case is the largest of the three. What it exceeds the front end's bound by is a static stall, charged to
-//! the instructions of the chain or to those that keep the unit. M follows retirement: the first of each group of
-//! `retire_width` takes a cycle, the rest none (DCPI clusters with M = 1 for a group; docs/measured.md).
+//! The best case is the greatest of the three. The excess over the front end's bound is a static stall, charged to the
+//! instructions of the chain or to those that occupy the unit. M follows retirement: the first instruction of each group
+//! of `retire_width` takes a cycle, the others none (DCPI clusters with M = 1 for a group; docs/measured.md).
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -18,7 +18,7 @@ use crate::{
     machine::{MachineModel, OpcodeClass},
 };
 
-/// Writes M, the static stalls and, through them, the best case of a block.
+/// Computes M, the static stalls and thereby the best case of a block.
 pub fn schedule_block(
     model: &MachineModel,
     instructions: &[Instruction],
@@ -29,7 +29,7 @@ pub fn schedule_block(
     retire_in_groups(model, range.clone(), schedule);
     let front_end: f64 = range.clone().map(|i| schedule.slot_cycles[i]).sum();
     let ports = port_bound(model, range.clone(), repeats, schedule);
-    let chain = repeats.then(|| Chain::of(model, instructions, range, schedule));
+    let chain = repeats.then(|| Chain::new(model, instructions, range, schedule));
     match chain {
         Some(chain) if chain.cycles > front_end && chain.cycles >= ports.cycles => {
             chain.charge(chain.cycles - front_end, schedule);
@@ -50,14 +50,14 @@ fn retire_in_groups(model: &MachineModel, range: Range<usize>, schedule: &mut Sc
     }
 }
 
-/// The pool of units that is longest busy, and who keeps it.
+/// Returns the pool of units that is busy longest, and the instructions that occupy it.
 #[derive(Default)]
 struct Ports {
     cycles: f64,
     users: Vec<(usize, f64)>,
 }
 
-/// In a block that does not repeat only units that stay busy count: its neighbours use the others' idle cycles.
+/// In a block that does not repeat only units that stay busy count: its neighbours use the idle cycles of the others.
 fn port_bound(model: &MachineModel, range: Range<usize>, repeats: bool, schedule: &Schedule) -> Ports {
     let mut pools: BTreeMap<&str, Vec<(usize, f64)>> = BTreeMap::new();
     for i in range {
@@ -98,14 +98,14 @@ impl Ports {
     }
 }
 
-/// The longest chain that a loop of one block carries from iteration to iteration.
+/// The longest chain of dependencies that a loop of one block carries from iteration to iteration.
 struct Chain {
     cycles: f64,
-    /// Members with their part of the chain's cycles, and whom each waits for.
+    /// The members with their part of the chain's cycles, and the instruction that each waits for.
     members: Vec<(usize, f64, Option<usize>)>,
 }
 
-/// A value's time and its maker, as an index into [`Flow::steps`].
+/// The time of a value and the step that computed it, as an index into [`Flow::steps`].
 #[derive(Clone, Copy, Default)]
 struct Value {
     cycles: f64,
@@ -119,10 +119,10 @@ struct Step {
     done_cycles: f64,
 }
 
-/// A memory operand and how often its registers had been written: equal keys name the same location.
+/// A memory operand and how often its registers had been written. Equal keys name the same location.
 type Location = (Option<Register>, u32, Option<Register>, u32, u8, i64);
 
-/// Dataflow of consecutive iterations with unlimited units.
+/// The data flow of consecutive iterations with unlimited units.
 struct Flow<'a> {
     model: &'a MachineModel,
     registers: [Value; 128],
@@ -132,8 +132,8 @@ struct Flow<'a> {
 }
 
 impl Chain {
-    /// Runs some iterations and looks at how much later each ends than the one before.
-    fn of(
+    /// Executes some iterations and determines how much later each ends than the one before.
+    fn new(
         model: &MachineModel,
         instructions: &[Instruction],
         range: Range<usize>,
@@ -196,7 +196,7 @@ impl Flow<'_> {
         done
     }
 
-    /// Without the time that a plain load takes, which comes from the memory's figures.
+    /// The latency without that of a plain load, which comes from the memory's figures.
     fn own_latency(&self, class: OpcodeClass) -> f64 {
         match class {
             OpcodeClass::Load => (self.model.cost(class).latency - self.model.memory.l1_cycles).max(0.0),
@@ -209,7 +209,7 @@ impl Flow<'_> {
         if let Some(location) = instruction.store().map(|m| self.location(m)) {
             self.memory.insert(location, done);
         }
-        // Pushes, pops, calls and returns move the stack pointer at no cost in time.
+        // Pushes, pops, calls and returns move the stack pointer without latency.
         let is_stack_engine = matches!(class, OpcodeClass::Call | OpcodeClass::Return)
             || matches!(&*instruction.mnemonic, "push" | "pop");
         for register in instruction.writes.iter() {

@@ -1,8 +1,8 @@
-//! What can stall each instruction of an in-order machine at run time, at most (DCPI §6.3's candidates, before any
-//! sample is looked at).
+//! The possible dynamic stalls of each instruction of an in-order machine (DCPI §6.3's candidates, before any sample is
+//! considered).
 //!
-//! Input: instructions, their opcodes, the graph. Output: the possible reasons of each instruction. Complexity: linear
-//! in instructions × registers. An instruction without a reason hardly ever stalls, so its samples tell its block's
+//! Input: instructions, their opcodes, the graph. Output: the possible reasons of each instruction. Complexity: linear in
+//! instructions × registers. An instruction without a reason almost never stalls, so its samples determine its block's
 //! frequency better than any other's.
 
 use dwell_image::{Flow, Instruction, RegisterSet};
@@ -12,16 +12,16 @@ use crate::{
     machine::{MachineModel, Opcode, OpcodeClass},
 };
 
-/// Possible reasons for a dynamic stall.
+/// The possible reasons for a dynamic stall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Risks {
-    /// Control comes from a branch or from elsewhere: misprediction, a line that was not fetched.
+    /// Control may come from a branch or from other code: a misprediction, or a line that was not fetched.
     pub entered: bool,
-    /// It starts a cache line.
+    /// The instruction starts a cache line.
     pub line: bool,
-    /// It uses what may still be on its way from memory.
+    /// It uses a value that may not have arrived from memory.
     pub data: bool,
-    /// It loads: its page may be unknown to the TLB.
+    /// It loads: its page may not be in the TLB.
     pub load: bool,
     /// It needs room in the store buffer.
     pub store: bool,
@@ -30,7 +30,7 @@ pub struct Risks {
 }
 
 impl Risks {
-    /// Any reason of either.
+    /// Returns the reasons of both.
     pub fn union(self, other: Risks) -> Risks {
         Risks {
             entered: self.entered || other.entered,
@@ -43,8 +43,13 @@ impl Risks {
     }
 }
 
-/// The risks of each instruction.
-pub fn of(model: &MachineModel, instructions: &[Instruction], opcodes: &[Opcode], cfg: &Cfg) -> Vec<Risks> {
+/// Returns the risks of each instruction.
+pub fn risks(
+    model: &MachineModel,
+    instructions: &[Instruction],
+    opcodes: &[Opcode],
+    cfg: &Cfg,
+) -> Vec<Risks> {
     let left: Vec<RegisterSet> =
         cfg.blocks.iter().map(|b| awaited_after(&instructions[b.clone()], &opcodes[b.clone()])).collect();
     let mut risks = vec![Risks::default(); instructions.len()];
@@ -71,13 +76,13 @@ pub fn of(model: &MachineModel, instructions: &[Instruction], opcodes: &[Opcode]
     risks
 }
 
-/// Registers that a load wrote and nothing has used since.
+/// The registers that a load wrote and no instruction has used since.
 fn awaited_after(instructions: &[Instruction], opcodes: &[Opcode]) -> RegisterSet {
     let start = RegisterSet::EMPTY;
     instructions.iter().zip(opcodes).fold(start, |awaited, (i, &opcode)| step(awaited, i, opcode))
 }
 
-/// Who reads a register waits for it, so that nobody waits after.
+/// An instruction that reads a register waits for it, so that later ones do not.
 fn step(awaited: RegisterSet, instruction: &Instruction, opcode: Opcode) -> RegisterSet {
     if matches!(instruction.flow, Flow::Call { .. }) {
         return RegisterSet::EMPTY;

@@ -9,7 +9,7 @@ use crate::asm::assemble;
 fn check(arch: Arch, text: &str, expected: Expect) {
     let lines = assemble(arch, text)
         .iter()
-        .map(|i| format!("{:?}  {}\n", Opcode::of(arch, i).class, i.text))
+        .map(|i| format!("{:?}  {}\n", Opcode::from_instruction(arch, i).class, i.text))
         .collect::<String>();
     expected.assert_eq(&lines);
 }

@@ -108,14 +108,14 @@ fn copy_loop() -> Case<'static> {
 fn clusters(case: &Case) -> (Schedule, cluster::Points, cluster::Found) {
     let model = MachineModel::named(case.machine).unwrap();
     let cfg = Cfg::build(&case.instructions, &case.jump_targets);
-    let schedule = Schedule::of(model, case.arch, &case.instructions, &cfg);
+    let schedule = Schedule::new(model, case.arch, &case.instructions, &cfg);
     let samples: Vec<f64> = case.samples.iter().map(|&s| s as f64).collect();
-    let points = cluster::Points::of(&schedule, &samples, std::iter::once(FIRST..LAST + 1));
+    let points = cluster::Points::new(&schedule, &samples, std::iter::once(FIRST..LAST + 1));
     let found = cluster::estimate(&points, model);
     let evidence = Evidence {
         model,
         cfg: &cfg,
-        equivalence: &Equivalence::of(&cfg),
+        equivalence: &Equivalence::new(&cfg),
         schedule: &schedule,
         samples: &case.samples,
         directions: &case.directions,

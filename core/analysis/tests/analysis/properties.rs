@@ -135,10 +135,10 @@ proptest! {
         let n = instructions.len();
         let retired = retired.as_ref().map(|(samples, frequency)| Retired { samples, frequency: *frequency });
         let cfg = Cfg::build(&instructions, &BTreeMap::new());
-        let equivalence = Equivalence::of(&cfg);
+        let equivalence = Equivalence::new(&cfg);
         for (machine, arch) in MACHINES {
             let model = MachineModel::named(machine).expect("a model");
-            let schedule = Schedule::of(model, arch, &instructions, &cfg);
+            let schedule = Schedule::new(model, arch, &instructions, &cfg);
             let evidence = Evidence {
                 model, cfg: &cfg, equivalence: &equivalence, schedule: &schedule,
                 samples: &samples[..n], directions: &seen[..n],
@@ -197,9 +197,9 @@ proptest! {
     ) {
         let code = build(&parts);
         let cfg = Cfg::build(&code, &BTreeMap::new());
-        let equivalence = Equivalence::of(&cfg);
+        let equivalence = Equivalence::new(&cfg);
         let model = MachineModel::named("generic-inorder-2").expect("a model");
-        let schedule = Schedule::of(model, Arch::Aarch64, &code, &cfg);
+        let schedule = Schedule::new(model, Arch::Aarch64, &code, &cfg);
         let estimate = |samples: &[u64]| frequency::by_clusters(&Evidence {
             model, cfg: &cfg, equivalence: &equivalence, schedule: &schedule,
             samples, directions: &vec![(0, 0); samples.len()], transfers: &[], counted: &[], retired: None,
@@ -388,7 +388,7 @@ proptest! {
         let is_absolute = analysis.scale.kind == ScaleKind::Absolute;
         let slot = 1.0 / f64::from(model.issue_width.min(model.retire_width));
         let cfg = Cfg::build(&code, &BTreeMap::new());
-        let schedule = Schedule::of(model, Arch::X86_64, &code, &cfg);
+        let schedule = Schedule::new(model, Arch::X86_64, &code, &cfg);
         // A number of samples may be three standard errors below its mean.
         let most = |samples: f64| ((samples + 0.75).sqrt() + 1.5).powi(2);
         let mut least_of_all = 0.0;

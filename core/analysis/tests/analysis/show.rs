@@ -61,7 +61,7 @@ impl Case<'_> {
 
 /// Blocks, edges and classes.
 pub fn graph(cfg: &Cfg) -> String {
-    let classes = Equivalence::of(cfg);
+    let classes = Equivalence::new(cfg);
     let name = |n: Node| match n {
         n if n == cfg.entry() => "entry".to_owned(),
         n if n == cfg.exit() => "exit".to_owned(),

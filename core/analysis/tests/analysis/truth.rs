@@ -234,7 +234,7 @@ fn run(machine: &'static str, arch: Arch, seed: u64, help: Help) -> Trial {
     let mut case = Case::new(machine, arch, assemble(arch, &text));
     let model = MachineModel::named(machine).unwrap();
     let cfg = Cfg::build(&case.instructions, &case.jump_targets);
-    let schedule = Schedule::of(model, arch, &case.instructions, &cfg);
+    let schedule = Schedule::new(model, arch, &case.instructions, &cfg);
     // Cycles at the head: what the model expects, and for some a dynamic stall, log-uniform.
     let is_out_of_order = model.name().contains("amd");
     let cycles: Vec<f64> = (0..truth.len())

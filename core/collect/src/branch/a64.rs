@@ -1,25 +1,22 @@
-//! The same for AArch64: straight-line code is interpreted from the sampled registers on, up to a conditional branch.
+//! The next conditional branch of AArch64 code.
 //!
-//! Enters: the bytes from a sampled pc on; a sample's registers, x0 to x30 and the stack pointer. Leaves: whether the first
-//! conditional branch that is reached will be taken. perf samples no flags here, so a `b.cond` counts only where what
-//! sets its flags comes after the pc; what is loaded from memory is unknown. Whether a branch is known depends on the
-//! code alone.
+//! perf samples no flags here, so a `b.cond` is decided only where the instruction that sets its flags comes after the pc; what
+//! is loaded from memory is unknown. Registers are x0 to x30, then the stack pointer.
 
 mod decode;
 
-/// Registers that are interpreted: x0 to x30, then the stack pointer.
-pub const REGISTER_COUNT: usize = 32;
+/// Number of registers that are interpreted.
+const REGISTER_COUNT: usize = 32;
 
-/// How to decide the first conditional branch after a pc.
+/// The first conditional branch after a pc, and how to decide it from the registers there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ahead {
+pub struct NextBranch {
     operations: Box<[Operation]>,
     decision: Decision,
-    /// Bytes from the pc to the branch.
     distance: u8,
 }
 
-/// What an operand is before it is shifted or extended.
+/// An operand before it is shifted or extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Register(u8),
@@ -29,12 +26,12 @@ enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Plain,
-    /// By `lsl`, `lsr`, `asr` or `ror`, numbered as they are encoded.
+    /// Shifted by `lsl`, `lsr`, `asr` or `ror`, numbered as they are encoded.
     Shifted {
         kind: u8,
         amount: u8,
     },
-    /// `uxtb` … `sxtx` as they are encoded, then left.
+    /// Extended by `uxtb` … `sxtx`, numbered as they are encoded, then shifted left.
     Extended {
         option: u8,
         amount: u8,
@@ -54,13 +51,13 @@ enum Kind {
     And,
     Or,
     Xor,
-    /// Replaces the 16 bits at `shift`, as `movk` does.
+    /// `movk`: replaces the 16 bits at `shift`.
     Insert {
         shift: u8,
     },
 }
 
-/// One instruction of those that matter; no `to` where the result is dropped.
+/// An instruction that the branch may depend on. `to` is `None` where the result is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Operation {
     to: Option<u8>,
@@ -86,7 +83,7 @@ enum What {
     Compare { condition: u8, left: Source, right: Source, negative: bool, flags: u8 },
 }
 
-/// What the branch depends on.
+/// The condition of the branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Condition(u8),
@@ -104,18 +101,23 @@ enum Decision {
     },
 }
 
-impl Ahead {
-    /// The recipe for a sample whose pc has these bytes, if the branch after it can be decided there.
-    pub fn decode(code: &[u8]) -> Option<Ahead> {
-        decode::ahead(code)
+impl NextBranch {
+    /// Decodes the code from a pc on. Returns `None` if registers there do not decide the next branch.
+    pub fn decode(code: &[u8]) -> Option<NextBranch> {
+        decode::next_branch(code)
     }
 
-    /// How far after the pc the branch is.
+    /// Returns the number of bytes from the pc to the branch.
     pub fn distance(&self) -> u8 {
         self.distance
     }
 
-    /// Whether the branch was about to be taken; registers that are missing count as 0.
+    /// Whether a sample at this pc is on the branch.
+    pub fn is_at_branch(&self) -> bool {
+        self.distance == 0
+    }
+
+    /// Whether the branch was about to be taken, given the registers of a sample; missing registers count as 0.
     pub fn taken(&self, registers: &[u64]) -> bool {
         let mut machine = Machine { registers: [0; REGISTER_COUNT], flags: Flags::default() };
         machine.registers.iter_mut().zip(registers).for_each(|(to, from)| *to = *from);
@@ -270,7 +272,7 @@ fn arithmetic(kind: Kind, left: u64, right: u64, wide: bool) -> (u64, Flags) {
     }
 }
 
-/// The architecture's DecodeBitMasks and the moves made of it: a run of bits from one place to another.
+/// Moves a run of bits from one place to another, as `sbfm`, `bfm` and `ubfm` do (DecodeBitMasks in the Arm ARM, DDI 0487).
 fn bitfield(opc: u8, old: u64, value: u64, rotate: u8, last: u8, wide: bool) -> u64 {
     let bits = if wide { 64 } else { 32 };
     let (rotate, last) = (u32::from(rotate), u32::from(last));

@@ -10,7 +10,7 @@ use dwell_profile::{DerivedEvent, ImageKind};
 use super::Collector;
 use crate::{
     apps::ExecutionId,
-    branch::{AHEAD_BYTES, Ahead, Recipe, Registers, a64},
+    branch::{CODE_BYTES, NextBranch, Registers},
     host::Host,
     images::{ImageIndex, Images},
 };
@@ -28,51 +28,24 @@ pub(super) enum Code {
     Unread,
     /// It decides nothing.
     Undecided,
-    /// It is the branch, or the comparison before it.
-    At(Box<Recipe>),
-    /// It decides the first branch after it.
-    Before(Box<Ahead>),
-    /// The same on AArch64, or it is the branch.
-    BeforeA64(Box<a64::Ahead>),
+    /// Registers here decide the next branch.
+    Decides(Box<NextBranch>),
 }
 
 impl Code {
     fn read(code: &[u8]) -> Self {
-        if cfg!(target_arch = "aarch64") {
-            return a64::Ahead::decode(code).map_or(Code::Undecided, |ahead| Code::BeforeA64(ahead.into()));
-        }
-        match Recipe::decode(code) {
-            Some(recipe) => Code::At(recipe.into()),
-            None => Ahead::decode(code).map_or(Code::Undecided, |ahead| Code::Before(ahead.into())),
-        }
+        NextBranch::decode(code).map_or(Code::Undecided, |branch| Code::Decides(branch.into()))
     }
 
-    /// How far off the event is, and which: what a sample there with these registers tells.
+    /// Returns the event that a sample there with these registers adds, and how many bytes after the sample.
     fn observe(&self, registers: &Registers) -> Option<(u64, DerivedEvent)> {
-        match self {
-            Code::Unread | Code::Undecided => None,
-            Code::At(recipe) => {
-                let event = if recipe.taken(registers) {
-                    DerivedEvent::BranchTaken
-                } else {
-                    DerivedEvent::BranchNotTaken
-                };
-                Some((u64::from(recipe.branch_distance), event))
-            }
-            Code::Before(ahead) => Some((
-                0,
-                if ahead.taken(registers) { DerivedEvent::AheadTaken } else { DerivedEvent::AheadNotTaken },
-            )),
-            Code::BeforeA64(ahead) => {
-                let event = match (ahead.distance(), ahead.taken(&registers.0)) {
-                    (0, true) => DerivedEvent::BranchTaken,
-                    (0, false) => DerivedEvent::BranchNotTaken,
-                    (_, true) => DerivedEvent::AheadTaken,
-                    (_, false) => DerivedEvent::AheadNotTaken,
-                };
-                Some((0, event))
-            }
-        }
+        let Code::Decides(branch) = self else { return None };
+        Some(match (branch.is_at_branch(), branch.taken(&registers.0)) {
+            (true, true) => (u64::from(branch.distance()), DerivedEvent::BranchTaken),
+            (true, false) => (u64::from(branch.distance()), DerivedEvent::BranchNotTaken),
+            (false, true) => (0, DerivedEvent::AheadTaken),
+            (false, false) => (0, DerivedEvent::AheadNotTaken),
+        })
     }
 }
 
@@ -95,7 +68,7 @@ impl<H: Host> Collector<H> {
             }
         };
         if matches!(code, Code::Unread) {
-            let mut bytes = [0; AHEAD_BYTES];
+            let mut bytes = [0; CODE_BYTES];
             let length = read_code(&self.images, &mut self.host, image, offset, &mut bytes);
             *code = Code::read(&bytes[..length]);
         }

@@ -19,8 +19,9 @@ use crate::{
     branch::Registers,
     host::{Host, Region},
     images::ImageIndex,
-    operand::{INSTRUCTION_BYTES_MAX, Operand},
+    operand::Operand,
     records::Sample,
+    x86::INSTRUCTION_BYTES_MAX,
 };
 
 /// Operands that are remembered; beyond, they are decoded anew.
@@ -104,8 +105,8 @@ impl<H: Host> Collector<H> {
             (None, _) => self.no_data("no registers"),
             (Some(_), Some(Spot::Code(..)) | None) => self.no_data("code in no file"),
             (Some(registers), Some(Spot::Image(image, offset))) => match self.operand((image, offset)) {
-                Operand::At(address) => {
-                    let address = address.value(sample.pc, registers);
+                Operand::At(operand) => {
+                    let address = operand.effective_address(sample.pc, |number| registers.general(number));
                     self.datum(sample.pid, execution, address, registers)
                 }
                 Operand::ThreadLocal => self.data_named("thread-local", "[thread-local]"),

@@ -7,21 +7,19 @@ use std::{collections::BTreeSet, fs::File, os::unix::fs::FileExt};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::writers::{CODE_BYTES, Run, Writer, Written, written};
-use crate::branch::Registers;
+use super::increments::{CODE_BYTES, Increment, Run, Written, written};
+use crate::{branch::Registers, x86::INSTRUCTION_BYTES_MAX};
 
 /// Samples that must agree on the address of a writer's word …
 const AGREEING_MIN: u32 = 2;
 /// … and the share of all that do.
 const AGREEING_SHARE: f64 = 0.8;
-/// Different addresses that are remembered of a writer.
+/// Different addresses that are remembered of a increment.
 const ADDRESSES_MAX: usize = 8;
 /// Places of code that are decoded in a process.
 const RUNS_MAX: usize = 1 << 14;
 /// Sampled places that are remembered.
 const MET_MAX: usize = 1 << 17;
-/// The longest instruction.
-const INSTRUCTION_BYTES_MAX: usize = 15;
 /// How far before an instruction a run may begin that has it.
 const BEFORE_BYTES: u64 = 160;
 /// Runs that are tried to find an instruction.
@@ -42,10 +40,10 @@ pub struct Candidates {
     /// Places that were sampled.
     met: FxHashSet<u64>,
     decoded: BTreeSet<u64>,
-    /// Writers by the place from whose registers their address is known.
-    seen: FxHashMap<u64, Vec<Writer>>,
-    /// Writers by the place after them.
-    by_next_pc: FxHashMap<u64, Writer>,
+    /// Increments by the place from whose registers their address is known.
+    visible: FxHashMap<u64, Vec<Increment>>,
+    /// Increments by the place after them.
+    by_next_pc: FxHashMap<u64, Increment>,
     addresses: FxHashMap<u64, Addresses>,
     offered: FxHashSet<Word>,
 }
@@ -95,13 +93,14 @@ impl Candidates {
         }
         self.decode(memory, pc, true);
         let mut found = None;
-        for writer in self.seen.get(&pc).into_iter().flatten() {
-            let address = writer.operand.address(|base| registers.general(base));
-            let of_writer = self.addresses.entry(writer.pc).or_default();
-            let agreeing = of_writer.agree_on(address);
-            let word = Word { address, size: writer.operand.size };
+        for increment in self.visible.get(&pc).into_iter().flatten() {
+            let address =
+                increment.word.memory.effective_address(increment.pc, |number| registers.general(number));
+            let of_increment = self.addresses.entry(increment.pc).or_default();
+            let agreeing = of_increment.agree_on(address);
+            let word = Word { address, size: increment.word.size };
             let enough = agreeing >= AGREEING_MIN
-                && f64::from(agreeing) >= AGREEING_SHARE * f64::from(of_writer.samples);
+                && f64::from(agreeing) >= AGREEING_SHARE * f64::from(of_increment.samples);
             if found.is_none() && enough && self.offered.insert(word) {
                 found = Some(word);
             }
@@ -110,9 +109,9 @@ impl Candidates {
     }
 
     /// The share of a writer's writes that are to this word, and the logarithmic error of that: what the registers of its samples say.
-    pub fn share_of(&self, writer: &Writer, word: Word) -> (f64, f64) {
-        match self.addresses.get(&writer.pc) {
-            _ if writer.operand.base.is_none() => (1.0, 0.0),
+    pub fn share_of(&self, increment: &Increment, word: Word) -> (f64, f64) {
+        match self.addresses.get(&increment.pc) {
+            _ if increment.word.is_constant() => (1.0, 0.0),
             Some(addresses) => addresses.share_of(word.address),
             None => (0.0, 0.0),
         }
@@ -123,15 +122,15 @@ impl Candidates {
             return;
         }
         let run = read_run(memory, pc);
-        for (at, writers) in run.seen_from() {
-            let seen = self.seen.entry(at).or_default();
-            for writer in writers {
-                if !seen.iter().any(|known| known.pc == writer.pc) {
-                    seen.push(writer);
+        for (at, increments) in run.visible_from() {
+            let visible = self.visible.entry(at).or_default();
+            for increment in increments {
+                if !visible.iter().any(|known| known.pc == increment.pc) {
+                    visible.push(increment);
                 }
             }
         }
-        self.by_next_pc.extend(run.writers().map(|writer| (writer.next_pc, *writer)));
+        self.by_next_pc.extend(run.increments().map(|increment| (increment.next_pc, *increment)));
         if and_targets {
             run.targets.iter().for_each(|target| self.decode(memory, *target, false));
         }
@@ -149,23 +148,23 @@ impl Candidates {
             let starts = self.decoded.range(next_pc.saturating_sub(BEFORE_BYTES)..next_pc).rev();
             for start in starts.take(BEFORE_RUNS) {
                 let run = read_run(memory, *start);
-                if let Some(writer) = run.writers().find(|writer| writer.next_pc == next_pc) {
-                    self.by_next_pc.insert(next_pc, *writer);
+                if let Some(increment) = run.increments().find(|increment| increment.next_pc == next_pc) {
+                    self.by_next_pc.insert(next_pc, *increment);
                     break;
                 }
             }
         }
-        if let Some(writer) = self.by_next_pc.get(&next_pc) {
-            return (writer.operand.size >= word.size).then_some(Written::Added(*writer));
+        if let Some(increment) = self.by_next_pc.get(&next_pc) {
+            return (increment.word.size >= word.size).then_some(Written::Added(*increment));
         }
         let mut code = [0; INSTRUCTION_BYTES_MAX];
         memory.read_exact_at(&mut code, next_pc.wrapping_sub(INSTRUCTION_BYTES_MAX as u64)).ok()?;
         let found = written(&code, next_pc, word.address, registers?)?;
-        if let Written::Added(writer) = found {
-            self.by_next_pc.insert(next_pc, writer);
+        if let Written::Added(increment) = found {
+            self.by_next_pc.insert(next_pc, increment);
         }
         match found {
-            Written::Added(writer) if writer.operand.size < word.size => None,
+            Written::Added(increment) if increment.word.size < word.size => None,
             found => Some(found),
         }
     }

@@ -20,24 +20,14 @@ use std::{
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-#[cfg(target_arch = "x86_64")]
 mod decode;
-/// Code of other architectures is not decoded: there are no loops.
-#[cfg(not(target_arch = "x86_64"))]
-mod decode {
-    #[derive(Default)]
-    pub struct InstructionDecoder;
-
-    impl InstructionDecoder {
-        pub fn decode(&mut self, _bytes: &[u8], _at: u64) -> Option<super::Instruction> {
-            None
-        }
-    }
-}
 
 use decode::InstructionDecoder;
 
-use crate::branch::Registers;
+use crate::{
+    branch::{Registers, position},
+    x86::INSTRUCTION_BYTES_MAX,
+};
 
 /// Instructions that are explored.
 const INSTRUCTIONS_MAX: usize = 4096;
@@ -47,8 +37,6 @@ const COUNTERS_MAX: usize = 24;
 const WRITERS_MAX: usize = 8;
 /// Code is read in pieces of this size.
 const PIECE_BYTES: usize = 1024;
-/// The longest instruction.
-const INSTRUCTION_BYTES_MAX: usize = 15;
 
 /// A general register, by its position in [`Registers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,8 +48,7 @@ impl Register {
 
     /// The register with this hardware number (0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, 8 r8 …).
     pub fn of_number(number: usize) -> Option<Register> {
-        const POSITIONS: [u8; 16] = [0, 2, 3, 1, 7, 6, 4, 5, 10, 11, 12, 13, 14, 15, 16, 17];
-        POSITIONS.get(number).map(|position| Register(*position))
+        (number < 16).then(|| Register(position(number as u8) as u8))
     }
 
     /// Its value in a sample.

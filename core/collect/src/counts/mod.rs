@@ -3,17 +3,17 @@
 //! Enters: samples with registers. Leaves: executions of single instructions with the samples for which they stand. Never here:
 //! anything that stops or changes a program; of its memory only words that a watchpoint saw to be counters are read.
 //!
-//! Samples' registers say where the words are ([`candidates`], [`writers`]), a write watchpoint says who writes them ([`tally`]), and
+//! Samples' registers say where the words are ([`candidates`], [`increments`]), a write watchpoint says who writes them ([`tally`]), and
 //! reading them at two times says how often ([`series`]). A thread of its own does that ([`worker`]).
 
 mod candidates;
 pub mod exits;
+mod increments;
 pub mod loops;
 pub mod pairs;
 mod series;
 mod tally;
 mod worker;
-mod writers;
 
 use std::{
     sync::{

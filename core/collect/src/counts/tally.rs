@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     candidates::Word,
+    increments::Increment,
     series::{Doubt, Series, Span},
-    writers::Writer,
 };
 
 /// Rounds of a watchpoint at different times before a word is believed.
@@ -46,7 +46,7 @@ pub type Executed = (u64, f64, f64);
 #[derive(Clone, Debug, Default)]
 pub struct Round {
     /// Writes by known writers.
-    pub known: Vec<Writer>,
+    pub known: Vec<Increment>,
     /// Writes that set it anew.
     pub set: u32,
     /// Writes by others.
@@ -73,7 +73,7 @@ pub struct Tally {
     pub word: Word,
     /// Its values, once it was seen to be written by instructions that count.
     pub series: Option<Series>,
-    writers: BTreeMap<u64, Writer>,
+    writers: BTreeMap<u64, Increment>,
     /// Each round that had writes.
     rounds: Vec<Seen>,
     tids: BTreeSet<Tid>,
@@ -204,7 +204,7 @@ impl Tally {
     pub fn executions(
         &self,
         of_execution: OfExecution,
-        own: impl Fn(&Writer) -> (f64, f64),
+        own: impl Fn(&Increment) -> (f64, f64),
     ) -> Result<Executions, &'static str> {
         let (added, spread) = self.added();
         let samples: u64 = self.counted.iter().map(|counted| counted.samples).sum();
@@ -321,11 +321,21 @@ fn gcd(a: i64, b: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counts::writers::Operand;
+    use crate::{
+        counts::increments::WordOperand,
+        x86::{Base, MemoryOperand, Segment},
+    };
 
-    fn writer(pc: u64, step: i64, is_locked: bool) -> Writer {
-        let operand = Operand { base: None, displacement: 0x4000, size: 8 };
-        Writer { pc, next_pc: pc + 4, operand, step, is_locked }
+    fn writer(pc: u64, step: i64, is_locked: bool) -> Increment {
+        let memory = MemoryOperand {
+            base: Base::None,
+            index: None,
+            displacement: 0x4000,
+            segment: Segment::Flat,
+            is_32_bit: false,
+        };
+        let word = WordOperand { memory, size: 8 };
+        Increment { pc, next_pc: pc + 4, word, step, is_locked }
     }
 
     fn round(known: &[(u64, i64, usize)], unknown: u32, tids: &[Tid]) -> Round {
@@ -350,7 +360,7 @@ mod tests {
         tally
     }
 
-    fn alone(_: &Writer) -> (f64, f64) {
+    fn alone(_: &Increment) -> (f64, f64) {
         (1.0, 0.0)
     }
 

@@ -20,9 +20,9 @@ use rustc_hash::FxHashMap;
 use super::{
     Inbox, RawCount, Seen, Shared, Watched,
     candidates::{Candidates, Word},
+    increments::{Increment, Written},
     series::{INTERVAL_NS_MAX, Series, Span},
     tally::{Executions, OfExecution, Round, Tally},
-    writers::{Writer, Written},
 };
 use crate::{
     apps::ExecutionId,
@@ -416,7 +416,7 @@ impl Worker {
                 if complete_ns != u64::MAX || !tally.is_verified() {
                     continue;
                 }
-                let own = |writer: &Writer| tracked.candidates.share_of(writer, tally.word);
+                let own = |writer: &Increment| tracked.candidates.share_of(writer, tally.word);
                 match tally.executions(of_execution.outside(tally.extent()), own) {
                     Err(cause) => *refused.entry(cause).or_default() += 1,
                     Ok(Executions { samples, of }) => {

@@ -3,8 +3,8 @@
 //! Enters: a thread's id. Leaves: the program counters it went or would go through, and why it ended. Never here: whom
 //! to choose, when, what the addresses mean. x86-64 only.
 //!
-//! Two ways ([`How`]): the thread is stopped for a moment and *followed* on copies of its registers and memory
-//! ([`crate::follow`]), or really *stepped* by ptrace, which takes a hundred times as long. Either way the burst ends before
+//! Two ways ([`How`]): the thread is stopped for a moment and *emulated* on copies of its registers and memory
+//! ([`crate::emulate`]), or really *stepped* by ptrace, which takes a hundred times as long. Either way the burst ends before
 //! the first system call, and the thread is stopped in user mode only (`helper/halt.rs`): no call of the program is ever
 //! interrupted.
 //!

@@ -1,17 +1,18 @@
 //! Straight-line AArch64 code → the operations that decide the branch after it, as far as registers are known.
 //!
-//! Enters: bytes of code. Leaves: an [`Ahead`]. Of instructions that are not modelled only what they may write matters: that
-//! is unknown from then on. Where even that is not told, nothing is decided. Encodings: Arm ARM (DDI 0487), chapter C4.
+//! Enters: bytes of code. Leaves: a [`NextBranch`]. Of an instruction that is not modelled only the registers that it may write
+//! matter, which are unknown from then on. Where even these are unknown, decoding ends without a result. Encodings: Arm ARM
+//! (DDI 0487), chapter C4.
 
-use super::{Ahead, Decision, Form, Kind, Operand, Operation, Source, What};
+use super::{Decision, Form, Kind, NextBranch, Operand, Operation, Source, What};
 
-/// Instructions that are looked at.
+/// Number of instructions that are decoded.
 const INSTRUCTIONS_MAX: usize = 24;
 const STACK_POINTER: u8 = 31;
 const ZERO: Source = Source::Constant(0);
 
-/// The recipe for the first conditional branch that the code reaches.
-pub fn ahead(code: &[u8]) -> Option<Ahead> {
+/// Returns the first conditional branch that the code reaches, if registers at its beginning decide it.
+pub fn next_branch(code: &[u8]) -> Option<NextBranch> {
     let mut decoder = Decoder { known: u32::MAX, flags_known: false, operations: Vec::new() };
     for (index, word) in code.chunks_exact(4).take(INSTRUCTIONS_MAX).enumerate() {
         let word = Word(u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
@@ -21,7 +22,7 @@ pub fn ahead(code: &[u8]) -> Option<Ahead> {
                 Decision::Zero { source, .. } | Decision::Bit { source, .. } => decoder.knows(source),
             };
             let operations = decoder.operations.into_boxed_slice();
-            return is_known.then_some(Ahead { operations, decision, distance: (4 * index) as u8 });
+            return is_known.then_some(NextBranch { operations, decision, distance: (4 * index) as u8 });
         }
         decoder.instruction(word)?;
     }
@@ -44,12 +45,12 @@ impl Word {
         self.bits(low + 4, low) as u8
     }
 
-    /// Register 31 is zero.
+    /// The register at bit `low`, of which number 31 is zero.
     fn or_zero(self, low: u32) -> Source {
         if self.number(low) == 31 { ZERO } else { Source::Register(self.number(low)) }
     }
 
-    /// Register 31 is the stack pointer.
+    /// The register at bit `low`, of which number 31 is the stack pointer.
     fn or_stack(self, low: u32) -> Source {
         Source::Register(self.number(low))
     }
@@ -59,7 +60,7 @@ impl Word {
     }
 }
 
-/// The conditional branch, if it is one.
+/// Returns the condition of a conditional branch; `None` for other instructions.
 fn decision(word: Word) -> Option<Decision> {
     let taken_if_zero = !word.bit(24);
     match word.0 & 0x7e00_0000 {
@@ -94,14 +95,14 @@ impl Decoder {
         self.known &= !(1 << number);
     }
 
-    /// As a destination, where 31 drops the result.
+    /// Marks a destination register as unknown; number 31 drops the result.
     fn forget_general(&mut self, number: u8) {
         if number != STACK_POINTER {
             self.forget(number);
         }
     }
 
-    /// `None` where what it may do is not known.
+    /// Interprets an instruction. Returns `None` if its effects are unknown.
     fn instruction(&mut self, word: Word) -> Option<()> {
         match word.bits(28, 25) {
             0b1000 | 0b1001 => self.immediate(word),
@@ -114,7 +115,7 @@ impl Decoder {
         Some(())
     }
 
-    /// Adds an operation if all that it reads is known; else what it writes no longer is.
+    /// Adds an operation if everything that it reads is known; otherwise marks what it writes as unknown.
     fn push(&mut self, word: Word, to: Option<u8>, reads: &[Source], reads_flags: bool, what: What) {
         let sets_flags = matches!(what, What::Arithmetic { sets_flags: true, .. } | What::Compare { .. });
         let is_known = reads.iter().all(|&s| self.knows(s)) && (self.flags_known || !reads_flags);
@@ -168,7 +169,7 @@ impl Decoder {
                 let what = What::Bitfield { opc: word.bits(30, 29) as u8, from, rotate, last };
                 let is_sound = word.is_wide() == word.bit(22) && (word.is_wide() || (rotate | last) < 32);
                 let target = to(word, false).map_or(ZERO, Source::Register);
-                // Of those, only the insertion reads what it writes.
+                // Only `bfm` reads the register that it writes.
                 let reads = if word.bits(30, 29) == 1 { [from, target] } else { [from, from] };
                 if is_sound && word.bits(30, 29) != 3 {
                     self.push(word, to(word, false), &reads, false, what);
@@ -224,7 +225,7 @@ impl Decoder {
         }
     }
 
-    /// Selections and conditional comparisons; the rest of their group is not modelled.
+    /// Interprets conditional selections and comparisons; the rest of their group is not modelled.
     fn conditional(&mut self, word: Word) {
         let condition = word.bits(15, 12) as u8;
         match word.bits(23, 21) {
@@ -263,7 +264,7 @@ impl Decoder {
             }
             (0b011, false) => (written(true), None, false),
             _ => {
-                // Exclusive and atomic accesses, structures: whatever they name.
+                // Exclusive and atomic accesses and structures may write any register that they name.
                 [0, 10, 16].iter().for_each(|&low| self.forget_general(word.number(low)));
                 (None, None, true)
             }
@@ -274,7 +275,7 @@ impl Decoder {
         }
     }
 
-    /// Some write a general register, some the flags.
+    /// Some vector instructions write a general register, some the flags.
     fn vector(&mut self, word: Word) {
         self.forget_general(word.number(0));
         let compares = word.0 & 0x5f20_0c00 == 0x1e20_0400 || word.0 & 0x5f20_fc00 == 0x1e20_2000;
@@ -282,7 +283,7 @@ impl Decoder {
     }
 }
 
-/// Where the result goes; `stack` where register 31 is the stack pointer rather than nowhere.
+/// Returns the destination. With `stack`, register 31 is the stack pointer; otherwise it drops the result.
 fn to(word: Word, stack: bool) -> Option<u8> {
     let number = word.number(0);
     (stack || number != 31).then_some(number)
@@ -301,7 +302,7 @@ fn logical(word: Word) -> (Kind, bool) {
     }
 }
 
-/// The architecture's DecodeBitMasks for a logical constant: a rotated run of ones, repeated.
+/// Returns a logical constant: a rotated run of ones, repeated (DecodeBitMasks in the Arm ARM).
 fn logical_constant(word: Word) -> Option<u64> {
     let (rotate, ones) = (word.bits(21, 16), word.bits(15, 10));
     let lengths = word.bits(22, 22) << 6 | (!ones & 63);

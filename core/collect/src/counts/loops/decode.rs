@@ -3,13 +3,14 @@
 //! Enters: bytes at an offset. Leaves: an [`Instruction`]. Never here: other instructions.
 
 use iced_x86::{
-    Code, Decoder, DecoderError, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register as IcedRegister,
+    Code, Decoder, DecoderError, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpKind,
+    Register as IcedRegister,
 };
 
 use super::{Add, Flow, Instruction, Register, RegisterSet, Step};
+use crate::x86::{immediate, register_number, registers_written};
 
-/// What decoding needs, kept from one instruction to the next.
+/// The state of decoding, reused from one instruction to the next.
 pub struct InstructionDecoder(InstructionInfoFactory);
 
 impl Default for InstructionDecoder {
@@ -19,9 +20,9 @@ impl Default for InstructionDecoder {
 }
 
 impl InstructionDecoder {
-    /// Decodes the instruction at an offset; `None` where there is none.
+    /// Decodes the instruction at an offset. Returns `None` for invalid bytes and on other architectures than x86-64.
     pub fn decode(&mut self, bytes: &[u8], at: u64) -> Option<Instruction> {
-        decode(&mut self.0, bytes, at)
+        if cfg!(target_arch = "x86_64") { decode(&mut self.0, bytes, at) } else { None }
     }
 }
 
@@ -38,13 +39,8 @@ fn decode(factory: &mut InstructionInfoFactory, bytes: &[u8], at: u64) -> Option
         FlowControl::Call | FlowControl::IndirectCall if decoded.mnemonic() != Mnemonic::Vmcall => Flow::Call,
         _ => Flow::End,
     };
-    let written = factory.info(&decoded).used_registers().iter().filter(|used| {
-        matches!(
-            used.access(),
-            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-        )
-    });
-    let mut writes: RegisterSet = written.filter_map(|used| general(used.register())).collect();
+    let written = registers_written(factory, &decoded);
+    let mut writes: RegisterSet = written.filter_map(|number| Register::of_number(number.into())).collect();
     let mut add = addition(&decoded).filter(|add| writes.contains(add.register));
     if is_call(flow, decoded.mnemonic()) {
         // A call pushes and its return pops.
@@ -55,17 +51,17 @@ fn decode(factory: &mut InstructionInfoFactory, bytes: &[u8], at: u64) -> Option
     Some(Instruction { next: decoded.next_ip(), length: decoded.len() as u64, flow, writes, add })
 }
 
-/// What enters the kernel may change what a function may.
+/// Whether an instruction may change what a called function may; a system call may, too.
 fn is_call(flow: Flow, mnemonic: Mnemonic) -> bool {
     flow == Flow::Call || matches!(mnemonic, Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Int)
 }
 
 fn general(register: IcedRegister) -> Option<Register> {
-    let full = register.full_register();
-    full.is_gpr64().then(|| Register::of_number(full.number())).flatten()
+    Register::of_number(register_number(register)?.into())
 }
 
-/// `add`, `sub`, `inc`, `dec` or `lea` of a register of 32 or 64 bits with itself and a constant or another register.
+/// Returns the addition that an instruction is: `add`, `sub`, `inc`, `dec` or `lea` of a register of 32 or 64 bits with itself and
+/// a constant or another register.
 fn addition(decoded: &iced_x86::Instruction) -> Option<Add> {
     if decoded.op_count() == 0 || decoded.op0_kind() != OpKind::Register {
         return None;
@@ -89,7 +85,7 @@ fn addition(decoded: &iced_x86::Instruction) -> Option<Add> {
             }
             OpKind::Memory => return None,
             _ => {
-                let constant = constant(decoded)?;
+                let constant = immediate(decoded)?;
                 Step::Constant(if mnemonic == Mnemonic::Add { constant } else { constant.checked_neg()? })
             }
         },
@@ -112,15 +108,4 @@ fn addition(decoded: &iced_x86::Instruction) -> Option<Add> {
         _ => return None,
     };
     (step != Step::Constant(0)).then_some(Add { register, step, width_bits })
-}
-
-/// The second operand, extended by its sign.
-fn constant(decoded: &iced_x86::Instruction) -> Option<i64> {
-    Some(match decoded.op1_kind() {
-        OpKind::Immediate8to32 => i64::from(decoded.immediate8to32()),
-        OpKind::Immediate8to64 => decoded.immediate8to64(),
-        OpKind::Immediate32 => i64::from(decoded.immediate32() as i32),
-        OpKind::Immediate32to64 => decoded.immediate32to64(),
-        _ => return None,
-    })
 }

@@ -1,12 +1,12 @@
 //! A stopped thread → its registers and a way to its memory.
 //!
-//! Enters: the id of a thread that we trace and that stands still. Leaves: a [`Thread`] to be followed. Never here: a
+//! Enters: the id of a thread that we trace and that stands still. Leaves: a [`Thread`] to be emulated. Never here: a
 //! change of the thread.
 
 use std::{arch::x86_64::__cpuid_count, mem, ptr};
 
 use crate::{
-    follow::{
+    emulate::{
         Thread,
         memory::{Fetch, Memory},
     },
@@ -25,7 +25,7 @@ const XMM_AT: usize = 160;
 /// The code segment of 64-bit programs.
 const USER_CS: u64 = 0x33;
 
-/// The thread's registers, and a way to its memory. Code of 32 bits cannot be followed.
+/// The thread's registers, and a way to its memory. Code of 32 bits cannot be emulated.
 pub fn thread(tid: libc::pid_t) -> Result<Thread<Remote>, Ending> {
     // SAFETY: the kernel writes the live struct, for which zeros are valid.
     let user = unsafe {

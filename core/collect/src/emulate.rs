@@ -1,0 +1,365 @@
+//! Emulation of a stopped thread: what it would do next, on a copy of its registers and memory.
+//!
+//! Enters: a thread's registers and a way to read its memory. Leaves: the program counters that it would reach, up to a
+//! system call or anything else that cannot be known from a copy. Never here: ptrace, and never a change of the thread: its
+//! writes are kept in copies ([`memory`]), so that it has done nothing when it continues.
+//!
+//! Control flow, the stack and string instructions are interpreted here; all other instructions are executed by the processor
+//! on a separate set of registers ([`crate::sys::native`]). Cost: some 0.1 µs for each instruction that was met before, a few µs for
+//! a new one. A single step by ptrace takes 11 to 50 µs, during which the thread stands still.
+
+mod instruction;
+pub mod memory;
+mod strings;
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    sys::native::{Fault, Full, Operand, Processor, Registers},
+    x86::{Flags, INSTRUCTION_BYTES_MAX, MemoryOperand, Segment, register_number},
+};
+use instruction::{Access, Kind, PreparedInstruction};
+use memory::{Fetch, Memory, Refused};
+
+/// Number of prepared instructions that are kept.
+const INSTRUCTIONS_MAX: usize = 32 << 10;
+/// The clock is read once in so many steps.
+const CLOCK_EVERY: usize = 64;
+
+/// Why emulation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All steps were made.
+    Complete,
+    /// A system call is next.
+    SystemCall,
+    /// The next instruction is unknown, or only the thread itself can execute it.
+    Unknown,
+    /// The next instruction accesses memory that cannot be read.
+    Unreadable,
+    /// The thread accessed more memory than may be copied.
+    TooMuchMemory,
+    /// The next instruction raises an exception.
+    Fault,
+    /// A string instruction has too many repetitions.
+    Repeating,
+    /// Emulation took too long.
+    Late,
+}
+
+impl From<Refused> for End {
+    fn from(refused: Refused) -> End {
+        match refused {
+            Refused::Unreadable => End::Unreadable,
+            Refused::TooMuch => End::TooMuchMemory,
+        }
+    }
+}
+
+/// The state of an emulated thread.
+pub struct Thread<F> {
+    /// All registers except the program counter and the bases of segments.
+    pub registers: Box<Registers>,
+    /// The address of the next instruction.
+    pub pc: u64,
+    /// The base address of segment fs.
+    pub fs: u64,
+    /// The base address of segment gs.
+    pub gs: u64,
+    /// The memory as the thread would see it.
+    pub memory: Memory<F>,
+}
+
+/// Emulates threads. It keeps prepared instructions from thread to thread; each is compared with memory once for each thread, and
+/// again after a write near code.
+pub struct Emulator {
+    processor: Processor,
+    instructions: Vec<PreparedInstruction>,
+    /// The index of the instruction at an address.
+    by_pc: FxHashMap<u64, u32>,
+    /// Number of emulated threads plus writes near code. Instructions that were compared under this number are still valid.
+    generation: u64,
+    operand: Operand,
+}
+
+impl Emulator {
+    /// Creates an emulator and handles all exceptions of this process from now on. Fails where code cannot be generated.
+    pub fn new() -> std::io::Result<Emulator> {
+        let processor = Processor::new()?;
+        processor.take_exceptions();
+        Ok(Emulator::with(processor))
+    }
+
+    fn with(processor: Processor) -> Emulator {
+        let (instructions, by_pc) = (Vec::new(), FxHashMap::default());
+        Emulator { processor, instructions, by_pc, generation: 0, operand: Operand([0; 64]) }
+    }
+
+    /// Executes at most `steps_max` instructions. `note` receives the address of each, and the one after the last.
+    pub fn run<F: Fetch>(
+        &mut self,
+        thread: &mut Thread<F>,
+        steps_max: usize,
+        mut note: impl FnMut(u64),
+        mut is_late: impl FnMut() -> bool,
+    ) -> End {
+        note(thread.pc);
+        self.generation += 1;
+        let mut code_writes = thread.memory.code_writes();
+        let mut at = self.prepared_at(thread, None);
+        for step in 1..=steps_max {
+            if let Err(end) = self.step(thread, at) {
+                return end;
+            }
+            note(thread.pc);
+            if step % CLOCK_EVERY == 0 && is_late() {
+                return End::Late;
+            }
+            if thread.memory.code_writes() != code_writes {
+                code_writes = thread.memory.code_writes();
+                self.generation += 1;
+            }
+            at = self.prepared_at(thread, Some(at));
+        }
+        End::Complete
+    }
+
+    fn step<F: Fetch>(&mut self, thread: &mut Thread<F>, at: usize) -> Result<(), End> {
+        let prepared = &self.instructions[at];
+        thread.pc = match prepared.kind {
+            Kind::Native(entry, access) => {
+                let operand = &mut self.operand;
+                let address = access.map(|a| thread.read_operand(prepared.memory, a, operand)).transpose()?;
+                self.processor.execute(entry, &mut thread.registers, operand).map_err(|Fault| End::Fault)?;
+                if let (Some(access), Some(address)) = (access.filter(|a| a.is_written), address) {
+                    thread.memory.write(address, &operand.0[..access.bytes])?;
+                }
+                prepared.next_pc
+            }
+            _ => thread.interpret(prepared)?,
+        };
+        Ok(())
+    }
+
+    /// Returns the index of the next instruction, prepared from what memory holds at the pc; `last` was executed before it.
+    fn prepared_at<F: Fetch>(&mut self, thread: &mut Thread<F>, last: Option<usize>) -> usize {
+        let pc = thread.pc;
+        let likely = last.map(|last| self.instructions[last].successor as usize);
+        let known = match likely.filter(|at| self.instructions.get(*at).is_some_and(|known| known.pc == pc)) {
+            Some(at) => Some(at),
+            None => self.by_pc.get(&pc).map(|at| *at as usize),
+        };
+        if let Some(at) = known.filter(|at| self.instructions[*at].compared == self.generation) {
+            self.set_successor(last, at);
+            return at;
+        }
+        let mut code = [0; 16];
+        let length = thread.memory.read_some(pc, &mut code[..INSTRUCTION_BYTES_MAX]);
+        let at = match known.filter(|at| self.instructions[*at].matches(code)) {
+            Some(at) => at,
+            None => self.prepare(pc, &code[..length], known),
+        };
+        self.instructions[at].compared = self.generation;
+        self.set_successor(last, at);
+        at
+    }
+
+    fn set_successor(&mut self, last: Option<usize>, at: usize) {
+        if let Some(prepared) = last.and_then(|last| self.instructions.get_mut(last)) {
+            prepared.successor = at as u32;
+        }
+    }
+
+    /// Prepares an instruction; `known` is the index of what was at its address before.
+    fn prepare(&mut self, pc: u64, code: &[u8], known: Option<usize>) -> usize {
+        if self.instructions.len() >= INSTRUCTIONS_MAX {
+            self.clear();
+        }
+        let prepared = match PreparedInstruction::new(pc, code, &mut self.processor) {
+            Ok(prepared) => prepared,
+            Err(Full) => {
+                self.clear();
+                PreparedInstruction::new(pc, code, &mut self.processor)
+                    .unwrap_or_else(|Full| PreparedInstruction::refused(pc, code))
+            }
+        };
+        match known.filter(|at| *at < self.instructions.len()) {
+            Some(at) => {
+                self.instructions[at] = prepared;
+                at
+            }
+            None => {
+                self.instructions.push(prepared);
+                let at = self.instructions.len() - 1;
+                self.by_pc.insert(pc, at as u32);
+                at
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.instructions.clear();
+        self.by_pc.clear();
+        self.processor.clear();
+    }
+}
+
+impl<F: Fetch> Thread<F> {
+    /// Reads the bytes of a memory operand and returns its address.
+    fn read_operand(
+        &mut self,
+        memory: Option<MemoryOperand>,
+        access: Access,
+        operand: &mut Operand,
+    ) -> Result<u64, End> {
+        let address = self.address(memory)?;
+        let bytes = &mut operand.0[..access.bytes];
+        let read = if access.is_read { self.memory.read(address, bytes) } else { Ok(()) };
+        match read {
+            // A masked load may name memory that is not mapped.
+            Err(refused) if !access.is_partial => Err(refused.into()),
+            _ => Ok(address),
+        }
+    }
+
+    /// Returns the address of a memory operand. The pc is that of its instruction.
+    fn address(&self, memory: Option<MemoryOperand>) -> Result<u64, End> {
+        let operand = memory.ok_or(End::Unknown)?;
+        let segment_base = match operand.segment {
+            Segment::Flat => 0,
+            Segment::Fs => self.fs,
+            Segment::Gs => self.gs,
+        };
+        Ok(segment_base.wrapping_add(self.effective_address(&operand)))
+    }
+
+    fn effective_address(&self, operand: &MemoryOperand) -> u64 {
+        operand.effective_address(self.pc, |number| self.registers.general[usize::from(number & 15)])
+    }
+
+    /// Executes an instruction that is not [`Kind::Native`] and returns the address of the next one.
+    fn interpret(&mut self, prepared: &PreparedInstruction) -> Result<u64, End> {
+        let (instruction, next) = (&prepared.instruction, prepared.next_pc);
+        let target = instruction.near_branch_target();
+        Ok(match prepared.kind {
+            Kind::Nothing | Kind::Native(..) => next,
+            Kind::Lea => {
+                let operand = prepared.memory.ok_or(End::Unknown)?;
+                self.set(instruction.op0_register(), self.effective_address(&operand));
+                next
+            }
+            Kind::Jump => target,
+            Kind::JumpTo => self.first_operand(prepared)?,
+            Kind::Branch(condition) if Flags(self.registers.flags).satisfy(condition) => target,
+            Kind::Branch(_) => next,
+            Kind::Loop => {
+                if self.counts_down(instruction) {
+                    target
+                } else {
+                    next
+                }
+            }
+            Kind::Call => {
+                self.push(next)?;
+                target
+            }
+            Kind::CallTo => {
+                let target = self.first_operand(prepared)?;
+                self.push(next)?;
+                target
+            }
+            Kind::Return => {
+                let target = self.pop()?;
+                let arguments =
+                    if instruction.op_count() > 0 { u64::from(instruction.immediate16()) } else { 0 };
+                self.registers.general[RSP] = self.registers.general[RSP].wrapping_add(arguments);
+                target
+            }
+            Kind::Push => {
+                let value = self.first_operand(prepared)?;
+                self.push(value)?;
+                next
+            }
+            Kind::Pop => {
+                let value = self.pop()?;
+                self.set(instruction.op0_register(), value);
+                next
+            }
+            Kind::Leave => {
+                self.registers.general[RSP] = self.registers.general[RBP];
+                self.registers.general[RBP] = self.pop()?;
+                next
+            }
+            Kind::String => {
+                self.string(instruction)?;
+                next
+            }
+            Kind::SystemCall => return Err(End::SystemCall),
+            Kind::Refused => return Err(End::Unknown),
+        })
+    }
+
+    /// Returns the value of the first operand, of 8 bytes.
+    fn first_operand(&mut self, prepared: &PreparedInstruction) -> Result<u64, End> {
+        let instruction = &prepared.instruction;
+        match instruction.op0_kind() {
+            OpKind::Register => {
+                let number = register_number(instruction.op0_register()).ok_or(End::Unknown)?;
+                Ok(self.registers.general[usize::from(number)])
+            }
+            OpKind::Memory => Ok(self.memory.read_word(self.address(prepared.memory)?)?),
+            _ => instruction.try_immediate(0).map_err(|_| End::Unknown),
+        }
+    }
+
+    fn set(&mut self, register: Register, value: u64) {
+        if let Some(full) = self.registers.general.get_mut(register.full_register().number()) {
+            *full = match register.size() {
+                8 => value,
+                4 => value & 0xffff_ffff,
+                _ => *full & !0xffff | value & 0xffff,
+            };
+        }
+    }
+
+    fn push(&mut self, value: u64) -> Result<(), End> {
+        let top = self.registers.general[RSP].wrapping_sub(8);
+        self.memory.write(top, &value.to_le_bytes())?;
+        self.registers.general[RSP] = top;
+        Ok(())
+    }
+
+    fn pop(&mut self) -> Result<u64, End> {
+        let top = self.registers.general[RSP];
+        let value = self.memory.read_word(top)?;
+        self.registers.general[RSP] = top.wrapping_add(8);
+        Ok(value)
+    }
+
+    /// Executes `loop`, `loope`, `loopne`, `jrcxz` or `jecxz`. Returns whether it branches.
+    fn counts_down(&mut self, instruction: &Instruction) -> bool {
+        let is_zero = Flags(self.registers.flags).has(Flags::ZERO);
+        let counter = &mut self.registers.general[RCX];
+        match instruction.mnemonic() {
+            Mnemonic::Jrcxz => return *counter == 0,
+            Mnemonic::Jecxz => return *counter as u32 == 0,
+            _ => *counter = counter.wrapping_sub(1),
+        }
+        *counter != 0
+            && match instruction.mnemonic() {
+                Mnemonic::Loope => is_zero,
+                Mnemonic::Loopne => !is_zero,
+                _ => true,
+            }
+    }
+}
+
+const RCX: usize = 1;
+const RSP: usize = 4;
+const RBP: usize = 5;
+const RSI: usize = 6;
+const RDI: usize = 7;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! The memory of an emulated thread: as it was when the thread stopped, plus the emulated writes.
+//!
+//! Enters: blocks of memory, read when they are first needed. Leaves: bytes. Never here: a write to the thread.
+//!
+//! Code that accesses memory in no order touches single words, so a block is small. Code that accesses it in order touches
+//! the next block soon: the second access to a page reads the rest of the page with it.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Bytes of a block.
+const BLOCK_BYTES: usize = 256;
+/// Bytes of a page, which is mapped or not as a whole.
+pub const PAGE_BYTES: usize = 4096;
+/// Number of blocks of a page.
+const PAGE_BLOCKS: u64 = (PAGE_BYTES / BLOCK_BYTES) as u64;
+/// Number of the last block of the address space.
+const BLOCK_NUMBERS: u64 = u64::MAX / BLOCK_BYTES as u64;
+/// Number of blocks that one burst may read.
+const BLOCKS_MAX: usize = 16 << 10;
+
+/// A way to read a thread's memory.
+pub trait Fetch {
+    /// Fills `bytes`, which lie in one page. Returns whether all could be read.
+    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool;
+}
+
+/// Why memory was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It cannot be read.
+    Unreadable,
+    /// The burst has read as much as it may.
+    TooMuch,
+}
+
+/// The purpose of a read.
+#[derive(Clone, Copy)]
+enum Use {
+    Data,
+    Code,
+}
+
+/// Blocks of memory, with the emulated writes.
+pub struct Memory<F> {
+    fetch: F,
+    blocks: Vec<[u8; BLOCK_BYTES]>,
+    /// Whether code was read from a block, by its index.
+    holds_code: Vec<bool>,
+    /// Number of writes to blocks that hold code.
+    code_writes: u32,
+    by_number: FxHashMap<u64, usize>,
+    /// Numbers of the pages of which a single block was read.
+    touched: FxHashSet<u64>,
+    /// Number and index of the block used last, by purpose.
+    recent: [(u64, usize); 2],
+}
+
+impl<F: Fetch> Memory<F> {
+    /// Creates a memory of which nothing is read yet.
+    pub fn new(fetch: F) -> Memory<F> {
+        Memory {
+            fetch,
+            blocks: Vec::new(),
+            holds_code: Vec::new(),
+            code_writes: 0,
+            by_number: FxHashMap::default(),
+            touched: FxHashSet::default(),
+            recent: [(u64::MAX, 0); 2],
+        }
+    }
+
+    /// Fills all of `bytes`. Fails if not all can be read.
+    pub fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Refused> {
+        self.copy_out(address, bytes, Use::Data).1
+    }
+
+    /// Fills `bytes` with code as far as it can be read. Returns the number of bytes.
+    pub fn read_some(&mut self, address: u64, bytes: &mut [u8]) -> usize {
+        self.copy_out(address, bytes, Use::Code).0
+    }
+
+    /// Reads eight bytes.
+    pub fn read_word(&mut self, address: u64) -> Result<u64, Refused> {
+        let mut word = [0; 8];
+        self.read(address, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Returns the number of writes near code. After one, code that was read before may have changed.
+    pub fn code_writes(&self) -> u32 {
+        self.code_writes
+    }
+
+    /// Writes at most one block's size to the copies. Writes nothing if not all bytes can be written.
+    pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Refused> {
+        let (number, start) = (address / BLOCK_BYTES as u64, address as usize % BLOCK_BYTES);
+        let (first, rest) = bytes.split_at(bytes.len().min(BLOCK_BYTES - start));
+        let block = self.block(number, Use::Data)?;
+        if !rest.is_empty() {
+            let next = self.block(number.wrapping_add(1) & BLOCK_NUMBERS, Use::Data)?;
+            self.write_in(next, 0, rest);
+        }
+        self.write_in(block, start, first);
+        Ok(())
+    }
+
+    fn write_in(&mut self, block: usize, start: usize, bytes: &[u8]) {
+        self.blocks[block][start..start + bytes.len()].copy_from_slice(bytes);
+        self.code_writes += u32::from(self.holds_code[block]);
+    }
+
+    /// Returns how many bytes were filled, and why no more.
+    fn copy_out(&mut self, address: u64, bytes: &mut [u8], of: Use) -> (usize, Result<(), Refused>) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = address.wrapping_add(done as u64);
+            let start = at as usize % BLOCK_BYTES;
+            let length = (bytes.len() - done).min(BLOCK_BYTES - start);
+            match self.block(at / BLOCK_BYTES as u64, of) {
+                Ok(block) => {
+                    self.holds_code[block] |= matches!(of, Use::Code);
+                    bytes[done..done + length].copy_from_slice(&self.blocks[block][start..start + length]);
+                }
+                Err(refused) => return (done, Err(refused)),
+            }
+            done += length;
+        }
+        (done, Ok(()))
+    }
+
+    fn block(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
+        let recent = self.recent[of as usize];
+        if recent.0 == number {
+            return Ok(recent.1);
+        }
+        let index = match self.by_number.get(&number) {
+            Some(&index) => index,
+            None => self.fetched(number, of)?,
+        };
+        self.recent[of as usize] = (number, index);
+        Ok(index)
+    }
+
+    /// Reads a block. If another block of its page was read before, or if it is code, reads the whole page.
+    fn fetched(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
+        let page = number / PAGE_BLOCKS;
+        let is_whole = matches!(of, Use::Code) || !self.touched.insert(page);
+        let numbers =
+            if is_whole { page * PAGE_BLOCKS..(page + 1) * PAGE_BLOCKS } else { number..number + 1 };
+        let mut bytes = [0; PAGE_BYTES];
+        let bytes = &mut bytes[..(numbers.end - numbers.start) as usize * BLOCK_BYTES];
+        if self.blocks.len() >= BLOCKS_MAX {
+            return Err(Refused::TooMuch);
+        }
+        if !self.fetch.fetch(numbers.start.wrapping_mul(BLOCK_BYTES as u64), bytes) {
+            return Err(Refused::Unreadable);
+        }
+        for (of_block, bytes) in numbers.zip(bytes.as_chunks::<BLOCK_BYTES>().0) {
+            // A block that was read before may have been written to since.
+            self.by_number.entry(of_block).or_insert_with(|| {
+                self.blocks.push(*bytes);
+                self.holds_code.push(false);
+                self.blocks.len() - 1
+            });
+        }
+        self.by_number.get(&number).copied().ok_or(Refused::Unreadable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each word holds its address; what was read is noted.
+    #[derive(Default)]
+    struct Words(Vec<(u64, usize)>);
+
+    impl Fetch for Words {
+        fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+            self.0.push((address, bytes.len()));
+            for (n, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+                *word = (address + 8 * n as u64).to_le_bytes();
+            }
+            address / PAGE_BYTES as u64 != 9
+        }
+    }
+
+    #[test]
+    fn little_is_read_of_pages_that_are_touched_once() {
+        let mut memory = Memory::new(Words::default());
+        for page in 10..2010 {
+            let at = page * PAGE_BYTES as u64 + 0x408;
+            assert_eq!(memory.read_word(at), Ok(at));
+        }
+        assert_eq!((memory.fetch.0.len(), memory.blocks.len()), (2000, 2000));
+        // In order the second block brings the page.
+        let mut memory = Memory::new(Words::default());
+        (0..512).for_each(|n| assert_eq!(memory.read_word(0xa000 + 8 * n), Ok(0xa000 + 8 * n)));
+        assert_eq!(memory.fetch.0, [(0xa000, 256), (0xa000, 4096)]);
+    }
+
+    #[test]
+    fn writes_are_kept_when_the_page_comes() {
+        let mut memory = Memory::new(Words::default());
+        memory.write(0xa0fc, &[7; 8]).unwrap(); // In two blocks.
+        memory.write(0xa010, &[1, 2]).unwrap();
+        assert_eq!(memory.read_word(0xa800), Ok(0xa800));
+        assert_eq!(memory.read_word(0xa0fc), Ok(u64::from_le_bytes([7; 8])));
+        assert_eq!(memory.read_word(0xa010), Ok(0x0201));
+    }
+
+    #[test]
+    fn unreadable_memory_and_too_much_memory_are_different_errors() {
+        let mut memory = Memory::new(Words::default());
+        assert_eq!(memory.read_word(0x9000), Err(Refused::Unreadable));
+        assert_eq!(memory.write(0x8ffc, &[1; 8]), Err(Refused::Unreadable), "half of it");
+        assert_eq!(memory.read_word(0x8ff8), Ok(0x8ff8), "nothing was written");
+        let refused = (0..).map(|n| memory.read_word(0x10_0000 + n * PAGE_BYTES as u64)).find(Result::is_err);
+        assert_eq!(refused, Some(Err(Refused::TooMuch)));
+    }
+}
