@@ -4,7 +4,7 @@
 import { ErrorCodes, LSPErrorCodes, ResponseError, type CancellationToken } from 'vscode-languageserver';
 import { errorMessage } from './core';
 import type { Profile } from './profile';
-import { endingJson, failureLine, findDwell, run } from './program';
+import { failureLine, findDwell, reportFd, run } from './program';
 import type { Progress } from './progress';
 import { commands, type ImportPerfParams, type NewEpochParams, type RecordParams, type RecordResult } from './protocol';
 import { isRecord, isText, isTextList } from './settings';
@@ -28,7 +28,7 @@ export async function record(
   const options = [...(name === undefined ? [] : ['--name', name]), ...(seconds === undefined ? [] : ['--duration', String(seconds)])];
   // A command that is interrupted did not do its work; processes are watched until one has seen enough.
   const keeps = command === undefined;
-  return makeEpoch(profile, programs, { verb: ['record', ...options, ...subject], cwd, keeps }, token, progress);
+  return makeEpoch(profile, programs, { verb: ['record', '--report-fd', String(reportFd), ...options, ...subject], cwd, keeps }, token, progress);
 }
 
 export async function importPerf(
@@ -89,8 +89,9 @@ async function dwell(
     const finished = await run(program, ['--db', profile.folder, '--json', ...verb], cwd, interrupt.signal);
     if (interrupt.signal.aborted && !keeps) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
     if (finished.status !== 0) throw failed(failureLine(finished));
-    const { answer, before } = endingJson(finished.stdout);
-    return { epoch: epochOf(answer), output: before + finished.stderr };
+    // `record` reports apart from what the command prints; other verbs run no command.
+    const { stdout, stderr, report } = finished;
+    return report === '' ? { epoch: epochOf(stdout), output: stderr } : { epoch: epochOf(report), output: stdout + stderr };
   } catch (error) {
     throw error instanceof ResponseError ? error : failed(`${program}: ${errorMessage(error)}`);
   } finally {
@@ -98,7 +99,9 @@ async function dwell(
   }
 }
 
-function epochOf(answer: unknown): string {
+/** The epoch that an answer in JSON names. */
+function epochOf(json: string): string {
+  const answer: unknown = JSON.parse(json);
   const epoch = isRecord(answer) ? answer.epoch : undefined;
   if (!isText(epoch)) throw failed('the dwell program did not name the epoch: is it of another version?');
   return epoch;
