@@ -356,6 +356,8 @@ export interface LineCulprit {
   kind: 'static' | 'dynamic'
   /** As in `ListingStall`. */
   cause: string
+  /** The cause's name for people. */
+  label: string
   /** Cycles over the epoch, at least … */
   cyclesMin: number | null
   /** … and at most. */
@@ -434,6 +436,8 @@ export interface LineStall {
   kind: 'static' | 'dynamic'
   /** As in `ListingStall`. */
   cause: string
+  /** The cause's name for people. */
+  label: string
   /** Cycles per execution, at least … */
   cyclesMin: number
   /** … and at most; `null` of a dynamic stall unless the scale is absolute. */
@@ -586,6 +590,10 @@ export interface ListingInstruction {
 export interface ListingKernel {
   /** `page-fault`, or `system`: a call or an interrupt. */
   cause: string
+  /** The cause's name for people. */
+  label: string
+  /** The cause's letter in the bubbles of a listing. */
+  letter: string
   /** Time samples in the kernel. */
   samples: number
   /** Cycles per execution; `null` unless the scale is absolute. */
@@ -641,6 +649,10 @@ export interface ListingStall {
   kind: 'static' | 'dynamic'
   /** `d-cache-miss`, `branch-mispredict`, … */
   cause: string
+  /** The cause's name for people. */
+  label: string
+  /** The cause's letter in the bubbles of a listing. */
+  letter: string
   /** Cycles per execution, at least … */
   cycles_min: number
   /**
@@ -913,6 +925,8 @@ export interface Summary {
 export interface SummaryPart {
   /** `slotting`, `functional-unit`, `dependency-address`, … */
   cause: string
+  /** The cause's name for people. */
+  label: string
   /** The part. */
   share: number
 }
@@ -921,6 +935,8 @@ export interface SummaryPart {
 export interface SummaryRange {
   /** As in `ListingStall`; `other` stands for the rare ones together. */
   cause: string
+  /** The cause's name for people. */
+  label: string
   /** At least … */
   shareMin: number
   /** … and at most. */

@@ -17,8 +17,8 @@
   (should (equal (mapcar #'dwell--format-share '(0 0.0001 0.001 0.421 1 14.97))
                  '("0.0%" "<0.1%" "0.1%" "42.1%" "100%" "1497%")))
   (should (equal (mapcar #'dwell--format-ratio '(0.5 0.996 4.25 120.2)) '("0.50" "1.0" "4.2" "120")))
-  (should (equal (mapcar #'dwell--format-cause '("d-cache-miss" "itlb-miss" "branch-mispredict" "new-cause"))
-                 '("D-cache miss" "ITLB miss" "branch mispredict" "new-cause")))
+  (should (equal (mapcar #'dwell--format-culprit '((:cause "d-cache-miss" :label "D-cache miss") (:cause "new-cause" :label "a new cause")))
+                 '("D-cache miss" "a new cause")))
   (should (equal (mapcar (lambda (share) (substring-no-properties (dwell--bar share))) '(0 0.01 0.25 0.3 1))
                  '("▏   " "▏   " "█   " "█▎  " "████"))))
 

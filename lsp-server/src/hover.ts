@@ -12,7 +12,7 @@ import {
 } from './protocol';
 import { asOne, bubble, cyclesColumn, isBubble, scaleText, stallAmount } from './scale';
 import {
-  causeName, code, count, cpi, cyclesEach, cyclesRange, duration, eitherCause, entriesText, escapeMarkdown, fileName, percent, quantity, shortCycles,
+  code, count, cpi, cyclesEach, cyclesRange, duration, eitherCause, entriesText, escapeMarkdown, fileName, percent, quantity, shortCycles,
   signedNumber, sourcesText,
 } from './text';
 
@@ -115,7 +115,7 @@ function costTable(cost: LineCost): string {
  *  said that they overlap. */
 function lossList(uri: string, cost: LineCost): string {
   const tied = new Set(cost.ties.flatMap(({ culprits }) => culprits));
-  const single = cost.culprits.flatMap((culprit, at): LineTie[] => (tied.has(at) ? [] : [{ ...culprit, text: causeName(culprit.cause), culprits: [at] }]));
+  const single = cost.culprits.flatMap((culprit, at): LineTie[] => (tied.has(at) ? [] : [{ ...culprit, text: culprit.label, culprits: [at] }]));
   const losses = [...cost.ties, ...single].slice(0, culpritsShown);
   const whole = losses.reduce((sum, { shareMax }) => sum + shareMax, 0);
   const head = whole > wholeMax ? 'Time lost to one of these or a mixture' : 'Time lost to';
@@ -185,7 +185,7 @@ function instructionLines(instruction: LineInstruction): string[] {
 function stallLine(stalls: readonly LineStall[], own: number): string[] {
   if (stalls.length === 0) return [];
   const together = asOne(stalls);
-  const causes = eitherCause(stalls.map(({ cause }) => cause));
+  const causes = eitherCause(stalls.map(({ label }) => label));
   const [from = ''] = stalls.map(({ sources }) => sourcesText(sources)).filter((words) => words !== '');
   const culprits = new Set(stalls.flatMap(({ culpritAddress: at, culpritText }) => {
     if (at === null) return [];
@@ -198,10 +198,10 @@ function stallLine(stalls: readonly LineStall[], own: number): string[] {
 /** The lines to blame, each with what it is blamed for, since a code block holds no links. */
 function culpritLinks(view: FileView, place: LinePlace): string {
   const causes = new Map<string, string[]>();
-  for (const { uri, line, cause } of place.instructions.flatMap(({ stalls }) => stalls)) {
+  for (const { uri, line, label } of place.instructions.flatMap(({ stalls }) => stalls)) {
     if (uri === null || line === null) continue;
     const link = `[${escapeMarkdown(placeName(view, uri, line))}](${uri}#L${line + 1})`;
-    causes.set(link, [...(causes.get(link) ?? []), cause]);
+    causes.set(link, [...(causes.get(link) ?? []), label]);
   }
   const links = [...causes].slice(0, culpritsShown).map(([link, of]) => `${link} (${eitherCause(of)})`);
   return links.length === 0 ? '' : `\n\nCulprits: ${links.join(', ')}`;

@@ -199,6 +199,7 @@ export interface StaleLine {
 export interface LineCulprit {
   kind: 'static' | 'dynamic';
   cause: string;
+  label: string;
   cyclesMin: number | null;
   cyclesMax: number | null;
   shareMax: number;
@@ -273,6 +274,7 @@ export interface DataSource {
 export interface LineStall {
   kind: 'static' | 'dynamic';
   cause: string;
+  label: string;
   cyclesMin: number;
   cyclesMax: number | null;
   shareMin: number;

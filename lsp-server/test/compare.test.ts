@@ -28,7 +28,7 @@ before(async () => {
 });
 after(() => rm(folder, { recursive: true }));
 
-const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
+const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
 const procedure = { id: 'copy:copy', demangled: 'copy', line: 1, samples: { cycles: 316 }, share: 0.316, seconds: 3.16, cycles: 4.1e9, scale: 'absolute' as const, cpi: 10.8, cpiMin: 10, cpiMax: 12, bestCaseCpi: 0.6 };
 const tie = { text: 'waits for memory (D-cache miss)', culprits: [0], shareMax: 0.85, cyclesMin: 1e9, cyclesMax: 3e9 };
 function costs(): Parameters<typeof fakeBinding>[0] {

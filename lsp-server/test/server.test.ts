@@ -21,7 +21,7 @@ before(async () => {
 });
 after(() => rm(folder, { recursive: true }));
 
-const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
+const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
 const tied = { cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
 const ties = [{ ...tied, text: 'waits for memory (D-cache or DTLB miss)', culprits: [0, 1] }, { ...tied, text: 'slotting', culprits: [2], shareMax: 0.1 }];
 function costs(): Parameters<typeof fakeBinding>[0] {
@@ -30,7 +30,7 @@ function costs(): Parameters<typeof fakeBinding>[0] {
       lineCost(3, 0.004),
       lineCost(4, 0.312, {
         culprits: [
-          { ...missing, file, line: 3 }, { ...missing, cause: 'dtlb-miss', file, line: 3 }, { ...missing, kind: 'static', cause: 'slotting', file: null, line: null },
+          { ...missing, file, line: 3 }, { ...missing, cause: 'dtlb-miss', label: 'DTLB miss', file, line: 3 }, { ...missing, kind: 'static', cause: 'slotting', label: 'slotting', file: null, line: null },
         ],
         ties,
       }),

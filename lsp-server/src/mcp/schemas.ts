@@ -103,6 +103,7 @@ export const listingIn = z.object({
 const stall = z.object({
   kind: z.enum(['static', 'dynamic']).describe('static: it follows from the instructions alone'),
   cause: z.string(),
+  label: z.string().describe('the cause for people'),
   cyclesMin: z.number().describe('cycles per execution that it explains at least'),
   cyclesMax: z.number().nullable().describe('cycles per execution that it may explain at most; null: of a dynamic stall, where the scale is not absolute'),
   shareMin: share("part of the instruction's time that it explains at least"),
@@ -177,6 +178,7 @@ export const linesOut = z.object({
           z.object({
             kind: z.enum(['static', 'dynamic']),
             cause: z.string(),
+            label: z.string().describe('the cause for people'),
             cyclesMin: cycles,
             cyclesMax: cycles,
             shareMax: share("part of the line's cycles that it may explain at most"),
