@@ -8,9 +8,7 @@ import type { SummaryParams, SummaryResult } from './protocol';
 import { cpi, cyclesEach, quantity } from './text';
 
 export async function summary(profile: Profile, params: SummaryParams, token: CancellationToken): Promise<SummaryResult> {
-  const { procedure, image, epochs = [...profile.selected] } = params;
-  const answer = await profile.summary({ epochs, ...(procedure === undefined ? {} : { procedure }), ...(image === undefined ? {} : { image }) }, token);
-  return summaryResult(answer);
+  return summaryResult(await profile.summary({ ...params, epochs: params.epochs ?? [...profile.selected] }, token));
 }
 
 export function summaryResult(answer: Summary): SummaryResult {
