@@ -14,6 +14,8 @@ export declare class Dwell {
   static open(options: OpenOptions): Dwell
   /** The database's epochs. */
   epochs(cancel?: Cancel | undefined | null): Promise<EpochList>
+  /** The ids of the epochs that selectors name, oldest first; a selector that names none is left out. */
+  selectedEpochs(selectors: Array<string>): Promise<string[]>
   /** Where the time went, most costly first. */
   top(request: TopRequest, cancel?: Cancel | undefined | null): Promise<Top>
   /** A procedure's instructions with their costs; `procedure` is `NAME` or `IMAGE:NAME`. */

@@ -34,6 +34,9 @@ const state = {
   round: 0, // grows with each recording, so that a new profile can be seen
 };
 
+// What the real server has its core find out.
+const names = (selector, { id, name }) => selector === id || selector === name || (selector === 'latest' && id === state.epochs.at(-1).id);
+
 const documents = new Map();
 const messages = [];
 const recordings = new Map(); // request id → timer
@@ -207,7 +210,10 @@ const requests = {
     capabilities: { textDocumentSync: { openClose: true, change: Number(process.env.FAKE_SYNC ?? 2), save: true }, experimental: { dwell: { version: 1 } } },
   }),
   shutdown: () => null,
-  'dwell/epochs': () => ({ selected: state.selected, baseline: state.baseline, epochs: state.epochs, warnings: [] }),
+  'dwell/epochs': () => ({
+    selected: state.selected, baseline: state.baseline, warnings: [],
+    epochs: state.epochs.map((each) => ({ ...each, shown: state.selected.some((selector) => names(selector, each)), pinned: state.baseline?.some((selector) => names(selector, each)) ?? false })),
+  }),
   'dwell/summary': summary,
   'dwell/diff': diff,
   'dwell/fileChanges': fileChanges,
@@ -215,14 +221,20 @@ const requests = {
   'dwell/hotProcedures': hotProcedures,
   'dwell/listing': listing,
   'dwell/cfg': cfg,
-  'dwell/legend': () => ({ markdown: '# What do these numbers mean?\n\n| part | meaning |\n| --- | --- |\n| `28 %` | The share of all time. |\n' }),
+  'dwell/legend': () => ({ markdown: '', text: 'What do these numbers mean?\n\npart   meaning\n28 %   The share of all time.\n', headings: [{ start: 0, end: 27 }] }),
   'dwell/fileCosts': (params, id) => {
     const answer = fileCosts(params);
     if (state.delayMs === 0) return answer;
     setTimeout(() => respond(id, { result: answer }), state.delayMs);
     return undefined;
   },
-  'textDocument/hover': ({ position }) => ({ contents: { kind: 'markdown', value: `**line ${position.line}** waits for memory ← [line 2](${[...documents.keys()][0]}#L2) in [\`sum\`](command:dwell.showListing?${encodeURIComponent('["a.out:sum",4198406]')}) [What do these numbers mean?](command:dwell.showLegend)` } }),
+  'textDocument/hover': ({ position }) => {
+    const value = `line ${position.line} waits for memory ← line 2 in sum 𝄞 What do these numbers mean?`;
+    const link = (words, target) => ({ ...target, start: value.indexOf(words), end: value.indexOf(words) + words.length });
+    const links = [link('line 2 in', { uri: [...documents.keys()][0], line: 1 }), link('sum', { procedure: 'a.out:sum', address: 4198406 }), link('What do these numbers mean?', { legend: true })];
+    links[0].end -= ' in'.length;
+    return { contents: { kind: 'plaintext', value }, links };
+  },
   'workspace/executeCommand': executeCommand,
   'fake/messages': () => messages,
   'fake/text': ({ uri }) => documents.get(uri) ?? null,

@@ -7,9 +7,10 @@ import { commands, type EpochsResult } from './protocol';
 import { CompareParams, EpochList, read, RenameEpochParams } from './requests';
 
 export async function epochs(profile: Profile, token: CancellationToken): Promise<EpochsResult> {
-  const list = await profile.epochList(token);
-  const baseline = profile.baseline === null ? null : [...profile.baseline];
-  return { selected: [...profile.selected], baseline, epochs: list.epochs, warnings: list.warnings };
+  const { selected, baseline } = profile;
+  const [list, shown, pinned] = await Promise.all([profile.epochList(token), profile.idsOf(selected), profile.idsOf(baseline ?? [])]);
+  const epochs = list.epochs.map((epoch) => ({ ...epoch, shown: shown.includes(epoch.id), pinned: pinned.includes(epoch.id) }));
+  return { selected: [...selected], baseline: baseline === null ? null : [...baseline], epochs, warnings: list.warnings };
 }
 
 export async function renameEpoch(profile: Profile, argument: unknown): Promise<{ epoch: string }> {

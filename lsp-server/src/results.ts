@@ -63,11 +63,12 @@ export type EventSummary = z.infer<typeof EventSummary>;
 export const EpochSummary = z.object({
   id: text, name: textOrNull, start: text.describe('RFC 3339, UTC'), end: textOrNull.describe('null: it is still being collected'),
   host: text, cpu: text, backend: text, scope: text.describe('what was sampled'), events: z.record(z.string(), EventSummary), notes,
+  shown: z.boolean().describe('whether `selected` names it'), pinned: z.boolean().describe('whether `baseline` names it'),
 });
 export type EpochSummary = z.infer<typeof EpochSummary>;
 export const EpochsResult = z.object({
-  selected: texts.describe('ids of the epochs that are shown, oldest first'),
-  baseline: texts.nullable().describe('ids of the epochs that are compared with; null: none'),
+  selected: texts.describe('the epochs that are shown, as they were selected: ids, names, `latest`, `latest~N`'),
+  baseline: texts.nullable().describe('the epochs that are compared with, likewise; null: none'),
   epochs: z.array(EpochSummary).describe('oldest first'),
   warnings: texts.describe('files that were skipped, each with its reason'),
 });
@@ -282,7 +283,7 @@ export type CfgBlock = z.infer<typeof CfgBlock>;
 export const CfgResult = z.object({ title: text, svg: text, blocks: z.array(CfgBlock).describe('by address'), omittedBlocks: count });
 export type CfgResult = z.infer<typeof CfgResult>;
 
-export const LegendResult = z.object({ markdown: text });
+export const LegendResult = z.object({ markdown: text, text: text.describe('the same for clients that render no Markdown'), headings: z.array(z.object({ start: count, end: count })).describe('where they are in `text`, in UTF-16') });
 export type LegendResult = z.infer<typeof LegendResult>;
 
 export const ProcessSummary = z.object({ pid: count, name: text, command: text, user: text, own: z.boolean(), cpuSeconds: count });

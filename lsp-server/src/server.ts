@@ -5,6 +5,7 @@ import {
   CancellationToken,
   ExecuteCommandRequest,
   LSPErrorCodes,
+  MarkupKind,
   PositionEncodingKind,
   ResponseError,
   TextDocumentSyncKind,
@@ -64,6 +65,7 @@ class Server {
   private pullsSettings = false;
   private takesProgress = false;
   private commandLinks = false;
+  private rendersMarkdown = true;
   /** Whether the client draws line ends itself, out of `dwell/fileCosts` and `dwell/fileChanges`. */
   private drawsLineEnds = false;
   private readonly diagnostics: Diagnostics;
@@ -167,7 +169,7 @@ class Server {
       this.profile.baseline === null ? null : changesOf(this.profile, view, token),
     ]);
     const change = changes === null ? undefined : lineChanges(view, changes).find((each) => each.line === line);
-    return hover(view, line, { detail, change: change ?? null, evidence: evidence ?? [], commandLinks: this.commandLinks });
+    return hover(view, line, { detail, change: change ?? null, evidence: evidence ?? [], commandLinks: this.commandLinks, rendersMarkdown: this.rendersMarkdown });
   }
 
   private answerOwn<S extends requests.Schema>(method: string, schema: S, answer: (params: requests.Read<S>, token: CancellationToken) => Promise<unknown>): void {
@@ -184,6 +186,7 @@ class Server {
     const { commandLinks, drawsLineEnds } = announced(capabilities);
     this.commandLinks = commandLinks === true;
     this.drawsLineEnds = drawsLineEnds === true;
+    this.rendersMarkdown = capabilities.textDocument?.hover?.contentFormat?.[0] !== MarkupKind.PlainText;
     // A client that sends settings is not asked for them: it may send more than is configured, a selection say.
     this.pullsSettings = capabilities.workspace?.configuration === true && !isRecord(initializationOptions);
     this.configure(initializationOptions);

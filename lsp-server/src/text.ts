@@ -207,13 +207,3 @@ export function cyclesRange(min: number | null, max: number | null): string {
 export function fileName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1);
 }
-
-/** Text that Markdown must not read as markup. */
-export function escapeMarkdown(text: string): string {
-  return text.replace(/[\\`*_{}[\]|<>~]/g, '\\$&');
-}
-
-/** Text as a Markdown code span. */
-export function code(text: string): string {
-  return '`' + text.replaceAll('`', 'ˋ') + '`';
-}

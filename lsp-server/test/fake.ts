@@ -49,6 +49,7 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
       callback = undefined;
     },
     epochs: () => Promise.resolve({ epochs: [epoch('e0', 'before'), epoch('other', null, 'elsewhere'), epoch('e1', null)], warnings: ['skipped x: torn'] }),
+    selectedEpochs: (selectors) => Promise.resolve(selectors.map((selector) => (selector === 'latest' ? 'e1' : selector))),
     lineDetail: (_epochs, _path, line) => Promise.resolve(lineDetail(line)),
     diff: ({ a, b, procedure }) => Promise.resolve(diff(a, b, procedure !== undefined)),
     fileChanges: ({ a, b }) => {

@@ -177,9 +177,11 @@ test('a client that draws line ends itself is sent no hints, and both forms of t
 
 test('what the numbers mean is one page, for every client', async () => {
   const started = await startInProcess(fakeBinding(costs()).binding, { database: folder });
-  const { markdown } = await started.client.sendRequest<LegendResult>('dwell/legend', {});
-  for (const word of ['share', 'cycles/instr', 'ideal', 'absolute', 'per entry of the loop', 'Why a number is missing']) assert.ok(markdown.includes(word), word);
-  assert.deepEqual(await started.client.sendRequest('workspace/executeCommand', { command: 'dwell.server.legend', arguments: [] }), { markdown });
+  const legend = await started.client.sendRequest<LegendResult>('dwell/legend', {});
+  const { markdown, text } = legend;
+  for (const word of ['share', 'cycles/instr', 'ideal', 'absolute', 'per entry of the loop', 'Why a number is missing']) assert.ok(markdown.includes(word) && text.includes(word), word);
+  assert.doesNotMatch(text, /\*\w|`|^#|^\|/m);
+  assert.deepEqual(await started.client.sendRequest('workspace/executeCommand', { command: 'dwell.server.legend', arguments: [] }), legend);
   await stop(started);
 });
 

@@ -4,8 +4,9 @@ import { test } from 'node:test';
 import { listingText } from '../src/listingText';
 import { render } from '../src/listing';
 import {
-  code, count, cpi, cyclesRange, duration, eitherCause, escapeMarkdown, hintLengthMax, lensTitle, lineEnd, percent, quantity, shortLabel, shortShare, sourcesText, type Cost,
+  count, cpi, cyclesRange, duration, eitherCause, hintLengthMax, lensTitle, lineEnd, percent, quantity, shortLabel, shortShare, sourcesText, type Cost,
 } from '../src/text';
+import { markdown } from '../src/markup';
 import { listing, unscaledListing } from './fake';
 
 test('numbers are short', () => {
@@ -89,7 +90,8 @@ test('where the data of a miss comes from', () => {
 });
 
 test('names are no markup', () => {
-  assert.equal(escapeMarkdown('a_b*c[d]<e>'), 'a\\_b\\*c\\[d\\]\\<e\\>');
+  const { plain, code } = markdown(() => '');
+  assert.equal(plain('a_b*c[d]<e>'), 'a\\_b\\*c\\[d\\]\\<e\\>');
   assert.equal(code('x`y'), '`xˋy`');
 });
 

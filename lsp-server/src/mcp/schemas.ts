@@ -30,7 +30,7 @@ const losses = z
   .describe('what the epochs shown here miss');
 
 export const epochsOut = z.object({
-  epochs: z.array(EpochSummary.omit({ events: true, backend: true }).extend({ samples, losses })).describe('oldest first'),
+  epochs: z.array(EpochSummary.omit({ events: true, backend: true, shown: true, pinned: true }).extend({ samples, losses })).describe('oldest first'),
   warnings: z.array(z.string()).describe('files that were skipped, each with its reason'),
 });
 
