@@ -20,6 +20,7 @@
 (require 'jsonrpc)
 (require 'project)
 (require 'subr-x)
+(require 'url-parse)
 (require 'url-util)
 
 (defgroup dwell nil
@@ -92,6 +93,8 @@ A folder as built is what the debug information spells, after
 (defclass dwell-connection (jsonrpc-process-connection)
   ((key :initarg :key :accessor dwell--key
         :documentation "Root folder of its project, or `global'.")
+   (server :initform nil :accessor dwell--process
+           :documentation "The server's process.")
    (state :initform 'starting :accessor dwell--state
           :documentation "`starting', `ready', `stopping' or `stopped'.")
    (waiting :initform nil :accessor dwell--waiting
@@ -136,12 +139,14 @@ A folder as built is what the debug information spells, after
 
 (defun dwell--uri (file)
   "Return the URI of FILE."
-  (concat "file://" (url-hexify-string (file-truename file) url-path-allowed-chars)))
+  (url-recreate-url (url-parse-make-urlobj "file" nil nil "" nil (url-hexify-string (file-truename file) url-path-allowed-chars)
+                                           nil nil t)))
 
 (defun dwell--file (uri)
   "Return the name of the file that URI denotes, or nil if it denotes none."
-  (when (string-prefix-p "file://" uri)
-    (decode-coding-string (url-unhex-string (string-remove-prefix "file://" uri)) 'utf-8)))
+  (let ((url (url-generic-parse-url uri)))
+    (when (equal (url-type url) "file")
+      (decode-coding-string (url-unhex-string (url-filename url)) 'utf-8))))
 
 (defun dwell--buffer-key ()
   "Return the key of this buffer's connection."
@@ -203,11 +208,12 @@ A folder as built is what the debug information spells, after
   (let* ((default-directory (if (stringp key) key (expand-file-name "~/")))
          (command (dwell--find-server))
          (name (format "dwell-%d" (cl-incf dwell--started-count)))
+         (process nil)
          (connection
           (condition-case err
               (apply #'make-instance 'dwell-connection
                      :name name :key key
-                     :process (lambda () (dwell--spawn command name))
+                     :process (lambda () (setq process (dwell--spawn command name)))
                      :request-dispatcher #'dwell--answer
                      :notification-dispatcher #'dwell--notified
                      :on-shutdown #'dwell--shut-down
@@ -215,6 +221,7 @@ A folder as built is what the debug information spells, after
             (file-error (user-error "Dwell: cannot run %s: %s" (car command) (error-message-string err))))))
     (when-let ((old (gethash key dwell--connections)))
       (run-at-time 0 nil #'dwell--forget-buffers old)) ; whoever walks the buffers now may go on
+    (setf (dwell--process connection) process)
     (puthash key connection dwell--connections)
     (condition-case err
         (jsonrpc-async-request
@@ -255,7 +262,7 @@ Its log pretty-prints what it is given, which is slow for whole files."
          :workspace (:workspaceFolders t :configuration t)
          :textDocument ( :synchronization (:didSave t)
                          :publishDiagnostics (:relatedInformation t)
-                         :hover (:contentFormat ["markdown" "plaintext"]))
+                         :hover (:contentFormat ["plaintext"]))
          :experimental (:dwell (:profileDidChange t :commandLinks t :drawsLineEnds t))))))
 
 (defun dwell--server-options ()
@@ -449,7 +456,7 @@ What the server dropped because things moved on is none."
     ;; One that does not listen is ended all the same.
     (run-with-timer 2 nil (lambda ()
                             (when (jsonrpc-running-p connection)
-                              (delete-process (jsonrpc--process connection)))))))
+                              (delete-process (dwell--process connection)))))))
 
 (defun dwell--forget-buffers (connection)
   "Kill the buffers of CONNECTION, which another one has replaced."

@@ -6,7 +6,7 @@
 
 ;;; Commentary:
 
-;; In: the server's hover and its legend, Markdown.  Out: help windows with their text; links lead to
+;; In: the server's hover and its legend, plain texts.  Out: help windows with them; links lead to
 ;; culprits' lines, to listings and to the legend.
 
 ;;; Code:
@@ -27,13 +27,13 @@
    `( :textDocument (:uri ,dwell--document)
       :position ,(dwell--position (save-excursion (back-to-indentation) (point))))
    (lambda (hover)
-     (let* ((contents (plist-get hover :contents))
-            (text (if (stringp contents) contents (plist-get contents :value))))
+     (let ((text (plist-get (plist-get hover :contents) :value)))
        (if (member text '(nil ""))
            (message "Dwell: nothing is known of this line")
          (let ((help-window-select nil))
            (with-help-window "*Dwell line*"
-             (with-current-buffer standard-output (dwell--insert-linked (dwell--plain text))))))))))
+             (with-current-buffer standard-output
+               (dwell--insert-linked text (plist-get hover :links))))))))))
 
 ;;;###autoload
 (defun dwell-legend ()
@@ -43,52 +43,45 @@
                   (lambda (legend)
                     (with-help-window "*Dwell legend*"
                       (with-current-buffer standard-output
-                        (insert (dwell--plain (plist-get legend :markdown)))
+                        (insert (plist-get legend :text))
+                        (seq-doseq (heading (plist-get legend :headings))
+                          (put-text-property (dwell--place-in-text (point-min) (plist-get heading :start))
+                                             (dwell--place-in-text (point-min) (plist-get heading :end))
+                                             'face 'bold))
                         (visual-line-mode))))))
 
-(defun dwell--insert-linked (text)
-  "Insert TEXT with buttons where it has the property `dwell-link'."
-  (let ((place (point)) target next)
+(defun dwell--insert-linked (text links)
+  "Insert TEXT with a button for each of LINKS, a vector of the server's."
+  (let ((start (point)))
     (insert text)
-    (while (< place (point-max))
-      (setq next (next-single-property-change place 'dwell-link nil (point-max)))
-      (when (setq target (get-text-property place 'dwell-link))
-        (make-text-button place next 'help-echo target 'dwell-target target
-                          'action (lambda (button) (dwell--follow (button-get button 'dwell-target)))))
-      (setq place next))))
+    (seq-doseq (link links)
+      (make-text-button (dwell--place-in-text start (plist-get link :start))
+                        (dwell--place-in-text start (plist-get link :end))
+                        'help-echo (dwell--link-in-words link)
+                        'dwell-link link
+                        'action (lambda (button) (dwell--follow (button-get button 'dwell-link)))))))
 
-(defun dwell--follow (target)
-  "Show TARGET of a link: a line of a file, a procedure's listing, or the legend."
-  (cond ((equal target "command:dwell.showLegend") (dwell-legend))
-        ((string-match "\\`command:dwell\\.showListing\\?\\(.*\\)\\'" target)
-         (let ((arguments (json-parse-string (decode-coding-string (url-unhex-string (match-string 1 target)) 'utf-8)
-                                             :null-object nil)))
-           (dwell-listing (aref arguments 0) (and (> (length arguments) 1) (aref arguments 1)))))
-        ((string-match "\\`\\(file://[^#]*\\)\\(?:#L\\([0-9]+\\)\\)?" target)
-         (dwell--visit (match-string 1 target)
-                       (1- (string-to-number (or (match-string 2 target) "1"))) t))))
+(defun dwell--place-in-text (start offset)
+  "Return the position OFFSET, in UTF-16, after START."
+  (let ((place start))
+    (while (> offset 0)
+      (setq offset (- offset (if (<= #x10000 (char-after place) #x10FFFF) 2 1))
+            place (1+ place)))
+    place))
 
-(defun dwell--plain-links (markdown)
-  "Return MARKDOWN with only the text of each link, which knows its target."
-  (replace-regexp-in-string "\\[\\([^]\n]+\\)\\](\\([^)\n]*\\))"
-                            (lambda (link) (propertize (match-string 1 link) 'dwell-link (match-string 2 link)))
-                            markdown t t))
+(defun dwell--link-in-words (link)
+  "Return where LINK leads, for the echo area."
+  (cond ((plist-get link :uri)
+         (format "%s:%d" (dwell--file (plist-get link :uri)) (1+ (plist-get link :line))))
+        ((plist-get link :procedure) (format "Listing of %s" (plist-get link :procedure)))
+        (t "What the numbers mean")))
 
-(defun dwell--heading (line)
-  "Return LINE, a heading of Markdown, as one reads it."
-  (propertize (replace-regexp-in-string "^#+ +" "" line) 'face 'bold))
-
-(defun dwell--plain (markdown)
-  "Return MARKDOWN as one reads it without a renderer.
-Where a link was, the text has the property `dwell-link', its target."
-  (thread-last markdown
-               (replace-regexp-in-string "^```.*\n?" "")
-               (replace-regexp-in-string "^#+ +\\(.*\\)$" #'dwell--heading)
-               (replace-regexp-in-string "^|[-: |]+|\n" "")
-               (replace-regexp-in-string "^| *\\(.*?\\) *|$" "\\1")
-               (dwell--plain-links)
-               (replace-regexp-in-string "\\*\\*\\|`" "")
-               (replace-regexp-in-string "\\\\\\([[:punct:]]\\)" "\\1")))
+(defun dwell--follow (link)
+  "Show where LINK leads: a line of a file, a procedure's listing, or the legend."
+  (cond ((plist-get link :uri) (dwell--visit (plist-get link :uri) (plist-get link :line) t))
+        ((plist-get link :procedure)
+         (dwell-listing (plist-get link :procedure) (plist-get link :address)))
+        (t (dwell-legend))))
 
 (provide 'dwell-describe)
 ;;; dwell-describe.el ends here

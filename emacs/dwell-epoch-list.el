@@ -87,11 +87,11 @@
 (defun dwell-epochs--entry (epoch)
   "Return the list's columns for EPOCH."
   (let* ((id (plist-get epoch :id))
-         (shown (dwell-epochs--selects-p (plist-get dwell-epochs--result :selected) epoch))
+         (shown (eq t (plist-get epoch :shown)))
          (lost (dwell--epoch-sum epoch :lost)))
     (vector (concat (if (member id dwell-epochs--marked) ">" " ")
                     (if shown "*" " ")
-                    (if (dwell-epochs--selects-p (plist-get dwell-epochs--result :baseline) epoch) "b" " "))
+                    (if (eq t (plist-get epoch :pinned)) "b" " "))
             (propertize (dwell--epoch-label epoch) 'face (if shown 'dwell-epoch-shown 'default)
                         'help-echo (format "%s, %s" id (plist-get epoch :cpu)))
             (dwell--format-time (plist-get epoch :start))
@@ -125,16 +125,6 @@
     (while (string-match "\\([0-9]\\)\\([0-9]\\{3\\}\\)\\($\\|,\\)" text)
       (setq text (replace-match "\\1,\\2\\3" t nil text)))
     text))
-
-(defun dwell-epochs--selects-p (selectors epoch)
-  "Return non-nil if one of SELECTORS names EPOCH."
-  (let* ((ids (mapcar (lambda (epoch) (plist-get epoch :id)) (plist-get dwell-epochs--result :epochs)))
-         (id (plist-get epoch :id)))
-    (seq-some (lambda (selector)
-                (if (string-match "\\`latest\\(?:~\\([0-9]+\\)\\)?\\'" selector)
-                    (equal id (nth (string-to-number (or (match-string 1 selector) "0")) (reverse ids)))
-                  (or (equal selector id) (equal selector (plist-get epoch :name)))))
-              selectors)))
 
 ;;;; Marks
 

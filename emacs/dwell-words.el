@@ -136,22 +136,9 @@ something, else nil."
     ("program" "executions are known as ratios between procedures of the program")
     ("procedure" "executions are known as ratios within the procedure")))
 
-(defconst dwell--causes
-  '(("slotting" . "slotting") ("dependency" . "operand not ready") ("functional-unit" . "unit busy")
-    ("i-cache-miss" . "I-cache miss") ("itlb-miss" . "ITLB miss") ("d-cache-miss" . "D-cache miss")
-    ("dtlb-miss" . "DTLB miss") ("write-buffer" . "write buffer full")
-    ("synchronization" . "synchronization") ("branch-mispredict" . "branch mispredict")
-    ("store-forwarding" . "store not forwarded") ("4k-aliasing" . "4K aliasing")
-    ("system" . "system call or interrupt") ("page-fault" . "page fault"))
-  "Causes as one reads them; others go by their name.")
-
-(defun dwell--format-cause (cause)
-  "Return CAUSE, as the protocol names it, as one reads it."
-  (alist-get cause dwell--causes cause nil #'equal))
-
 (defun dwell--format-culprit (culprit)
   "Return CULPRIT and where it is."
-  (concat (dwell--format-cause (plist-get culprit :cause)) (dwell--format-place culprit nil)))
+  (concat (plist-get culprit :label) (dwell--format-place culprit nil)))
 
 (defun dwell--format-place (culprit stalled)
   "Return where CULPRIT is, unless on line STALLED, which it stalls."

@@ -14,6 +14,8 @@ export declare class Dwell {
   static open(options: OpenOptions): Dwell
   /** The database's epochs. */
   epochs(cancel?: Cancel | undefined | null): Promise<EpochList>
+  /** The ids of the epochs that selectors name, oldest first; a selector that names none is left out. */
+  selectedEpochs(selectors: Array<string>): Promise<string[]>
   /** Where the time went, most costly first. */
   top(request: TopRequest, cancel?: Cancel | undefined | null): Promise<Top>
   /** A procedure's instructions with their costs; `procedure` is `NAME` or `IMAGE:NAME`. */
@@ -356,6 +358,8 @@ export interface LineCulprit {
   kind: 'static' | 'dynamic'
   /** As in `ListingStall`. */
   cause: string
+  /** The cause's name for people. */
+  label: string
   /** Cycles over the epoch, at least … */
   cyclesMin: number | null
   /** … and at most. */
@@ -434,6 +438,8 @@ export interface LineStall {
   kind: 'static' | 'dynamic'
   /** As in `ListingStall`. */
   cause: string
+  /** The cause's name for people. */
+  label: string
   /** Cycles per execution, at least … */
   cyclesMin: number
   /** … and at most; `null` of a dynamic stall unless the scale is absolute. */
@@ -586,6 +592,10 @@ export interface ListingInstruction {
 export interface ListingKernel {
   /** `page-fault`, or `system`: a call or an interrupt. */
   cause: string
+  /** The cause's name for people. */
+  label: string
+  /** The cause's letter in the bubbles of a listing. */
+  letter: string
   /** Time samples in the kernel. */
   samples: number
   /** Cycles per execution; `null` unless the scale is absolute. */
@@ -641,6 +651,10 @@ export interface ListingStall {
   kind: 'static' | 'dynamic'
   /** `d-cache-miss`, `branch-mispredict`, … */
   cause: string
+  /** The cause's name for people. */
+  label: string
+  /** The cause's letter in the bubbles of a listing. */
+  letter: string
   /** Cycles per execution, at least … */
   cycles_min: number
   /**
@@ -913,6 +927,8 @@ export interface Summary {
 export interface SummaryPart {
   /** `slotting`, `functional-unit`, `dependency-address`, … */
   cause: string
+  /** The cause's name for people. */
+  label: string
   /** The part. */
   share: number
 }
@@ -921,6 +937,8 @@ export interface SummaryPart {
 export interface SummaryRange {
   /** As in `ListingStall`; `other` stands for the rare ones together. */
   cause: string
+  /** The cause's name for people. */
+  label: string
   /** At least … */
   shareMin: number
   /** … and at most. */

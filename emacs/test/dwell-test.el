@@ -17,8 +17,8 @@
   (should (equal (mapcar #'dwell--format-share '(0 0.0001 0.001 0.421 1 14.97))
                  '("0.0%" "<0.1%" "0.1%" "42.1%" "100%" "1497%")))
   (should (equal (mapcar #'dwell--format-ratio '(0.5 0.996 4.25 120.2)) '("0.50" "1.0" "4.2" "120")))
-  (should (equal (mapcar #'dwell--format-cause '("d-cache-miss" "itlb-miss" "branch-mispredict" "new-cause"))
-                 '("D-cache miss" "ITLB miss" "branch mispredict" "new-cause")))
+  (should (equal (mapcar #'dwell--format-culprit '((:cause "d-cache-miss" :label "D-cache miss") (:cause "new-cause" :label "a new cause")))
+                 '("D-cache miss" "a new cause")))
   (should (equal (mapcar (lambda (share) (substring-no-properties (dwell--bar share))) '(0 0.01 0.25 0.3 1))
                  '("▏   " "▏   " "█   " "█▎  " "████"))))
 
@@ -255,10 +255,17 @@
     (should (= 2 (line-number-at-pos)))
     (should-error (dwell-goto-culprit) :type 'user-error)))
 
-(ert-deftest dwell-markdown-as-text ()
-  (let ((text (dwell--plain "**42%** of [my\\_file.c:3](file:///my_file.c#L3)\n| a | `b` |\n| :-- | --: |\n| c | d |\n```dwell-listing\nnop\n```\n")))
-    (should (equal (substring-no-properties text) "42% of my_file.c:3\na | b\nc | d\nnop\n"))
-    (should (equal "file:///my_file.c#L3" (get-text-property (string-match "_file" text) 'dwell-link text)))))
+(ert-deftest dwell-links-in-a-text ()
+  (with-temp-buffer
+    (insert "before\n")
+    ;; a clef is two units of UTF-16
+    (dwell--insert-linked "𝄞 42% of my_file.c:3, more" [(:start 10 :end 21 :uri "file:///my_file.c" :line 2)])
+    (goto-char (point-min))
+    (search-forward "my_file")
+    (let ((button (button-at (match-beginning 0))))
+      (should (equal "my_file.c:3" (button-label button)))
+      (should (equal "/my_file.c:3" (button-get button 'help-echo))))
+    (should-not (button-at (1- (match-beginning 0))))))
 
 (ert-deftest dwell-legend-explains-the-numbers ()
   (dwell-test-with-costs
@@ -271,7 +278,7 @@
         (push-button (match-beginning 0)))
       (dwell-test-until "the legend" (get-buffer "*Dwell legend*"))
       (with-current-buffer "*Dwell legend*"
-        (should (string-prefix-p "What do these numbers mean?\n\npart | meaning\n28 % | The share of all time.\n" (buffer-string)))
+        (should (string-prefix-p "What do these numbers mean?\n\npart   meaning\n28 %   The share of all time.\n" (buffer-string)))
         (should (equal 'bold (get-text-property (point-min) 'face)))))))
 
 (ert-deftest dwell-eldoc-and-help ()

@@ -2,7 +2,7 @@
 // Beyond the protocol, for tests: `fake/messages` (what came in), `fake/text` (a document as the changes
 // left it), `fake/set` (the next answers), `fake/notify` (say this), `fake/die`.
 
-const dynamic = (cause, uri, line, shareMax) => ({ kind: 'dynamic', cause, cyclesMin: 1e6, cyclesMax: 4e8, shareMax, uri, line });
+const dynamic = (cause, label, uri, line, shareMax) => ({ kind: 'dynamic', cause, label, cyclesMin: 1e6, cyclesMax: 4e8, shareMax, uri, line });
 
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 const tie = (text, culprits, shareMax) => ({ text, culprits, shareMax, cyclesMin: 1e6, cyclesMax: 4e8 });
@@ -34,6 +34,9 @@ const state = {
   round: 0, // grows with each recording, so that a new profile can be seen
 };
 
+// What the real server has its core find out.
+const names = (selector, { id, name }) => selector === id || selector === name || (selector === 'latest' && id === state.epochs.at(-1).id);
+
 const documents = new Map();
 const messages = [];
 const recordings = new Map(); // request id → timer
@@ -44,11 +47,11 @@ function fileCosts({ textDocument: { uri } }) {
     lines: [
       lineCost(2, 0.421 + state.round / 100, ['1.3 s', 'waits for memory (D-cache or DTLB miss) ← :2', '4.2 cycles/instr (ideal 0.50)'], {
         scale: 'absolute', executions: 1e6, cpi: 4.2, cpiMin: 4, cpiMax: 4.5, confidence: 'high',
-        culprits: [dynamic('d-cache-miss', uri, 1, 0.9), dynamic('dtlb-miss', uri, 1, 0.9), dynamic('branch-mispredict', null, null, 0.1)],
+        culprits: [dynamic('d-cache-miss', 'D-cache miss', uri, 1, 0.9), dynamic('dtlb-miss', 'DTLB miss', uri, 1, 0.9), dynamic('branch-mispredict', 'branch mispredict', null, null, 0.1)],
         ties: [tie('waits for memory (D-cache or DTLB miss)', [0, 1], 0.9), tie('waits for a mispredicted branch', [2], 0.1)],
       }),
       lineCost(3, 0.05, ['150 ms', 'waits for memory (DTLB miss) ← far.h:10', '≥ 2.0 cycles/instr (ideal 0.50)'], {
-        perEntry: { executions: 2, of: 'loop' }, cpiMin: 2, culprits: [dynamic('dtlb-miss', 'file:///usr/include/far.h', 9, 0.2)],
+        perEntry: { executions: 2, of: 'loop' }, cpiMin: 2, culprits: [dynamic('dtlb-miss', 'DTLB miss', 'file:///usr/include/far.h', 9, 0.2)],
         ties: [tie('waits for memory (DTLB miss)', [0], 0.2)],
       }),
       lineCost(4, 0.001, [], { seconds: null, cycles: null }),
@@ -98,10 +101,10 @@ const summary = ({ procedure, image }) => ({
   machineModel: 'amd-zen4', timeEvent: 'cpu-clock', periodCycles: 1e6, samples: 1000, samplesTallied: 950, talliedShare: 0.95, procedures: 2,
   proceduresLeftOut: 1, cycles: 9.5e8, scale: 'absolute', instructions: 5e8, cpi: 1.9, cpiMin: 1.8, cpiMax: 2.1, bestCaseCpi: 0.5,
   dynamic: [
-    { cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.3, shareMax: 0.6 }, { cause: 'dtlb-miss', label: 'DTB miss', shareMin: 0, shareMax: 0.2 },
-    { cause: 'other', label: 'Other', shareMin: 0, shareMax: 0 },
+    { cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.3, shareMax: 0.6 }, { cause: 'dtlb-miss', label: 'DTLB miss', shareMin: 0, shareMax: 0.2 },
+    { cause: 'other', label: 'other causes', shareMin: 0, shareMax: 0 },
   ],
-  unexplainedStall: 0.05, unexplainedGain: -0.01, subtotalDynamic: 0.64, staticCauses: [{ cause: 'slotting', label: 'Slotting', share: 0.06 }],
+  unexplainedStall: 0.05, unexplainedGain: -0.01, subtotalDynamic: 0.64, staticCauses: [{ cause: 'slotting', label: 'slotting', share: 0.06 }],
   subtotalStatic: 0.06, totalStall: 0.7, execution: 0.28, netSamplingError: 0.02, notes: ['low confidence'], text: '',
 });
 
@@ -207,7 +210,10 @@ const requests = {
     capabilities: { textDocumentSync: { openClose: true, change: Number(process.env.FAKE_SYNC ?? 2), save: true }, experimental: { dwell: { version: 1 } } },
   }),
   shutdown: () => null,
-  'dwell/epochs': () => ({ selected: state.selected, baseline: state.baseline, epochs: state.epochs, warnings: [] }),
+  'dwell/epochs': () => ({
+    selected: state.selected, baseline: state.baseline, warnings: [],
+    epochs: state.epochs.map((each) => ({ ...each, shown: state.selected.some((selector) => names(selector, each)), pinned: state.baseline?.some((selector) => names(selector, each)) ?? false })),
+  }),
   'dwell/summary': summary,
   'dwell/diff': diff,
   'dwell/fileChanges': fileChanges,
@@ -215,14 +221,20 @@ const requests = {
   'dwell/hotProcedures': hotProcedures,
   'dwell/listing': listing,
   'dwell/cfg': cfg,
-  'dwell/legend': () => ({ markdown: '# What do these numbers mean?\n\n| part | meaning |\n| --- | --- |\n| `28 %` | The share of all time. |\n' }),
+  'dwell/legend': () => ({ markdown: '', text: 'What do these numbers mean?\n\npart   meaning\n28 %   The share of all time.\n', headings: [{ start: 0, end: 27 }] }),
   'dwell/fileCosts': (params, id) => {
     const answer = fileCosts(params);
     if (state.delayMs === 0) return answer;
     setTimeout(() => respond(id, { result: answer }), state.delayMs);
     return undefined;
   },
-  'textDocument/hover': ({ position }) => ({ contents: { kind: 'markdown', value: `**line ${position.line}** waits for memory ← [line 2](${[...documents.keys()][0]}#L2) in [\`sum\`](command:dwell.showListing?${encodeURIComponent('["a.out:sum",4198406]')}) [What do these numbers mean?](command:dwell.showLegend)` } }),
+  'textDocument/hover': ({ position }) => {
+    const value = `line ${position.line} waits for memory ← line 2 in sum 𝄞 What do these numbers mean?`;
+    const link = (words, target) => ({ ...target, start: value.indexOf(words), end: value.indexOf(words) + words.length });
+    const links = [link('line 2 in', { uri: [...documents.keys()][0], line: 1 }), link('sum', { procedure: 'a.out:sum', address: 4198406 }), link('What do these numbers mean?', { legend: true })];
+    links[0].end -= ' in'.length;
+    return { contents: { kind: 'plaintext', value }, links };
+  },
   'workspace/executeCommand': executeCommand,
   'fake/messages': () => messages,
   'fake/text': ({ uri }) => documents.get(uri) ?? null,

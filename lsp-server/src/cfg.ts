@@ -214,7 +214,7 @@ function instructionLine(instruction: ListingInstruction): string {
   const cost = instruction.head_samples < 0.5 ? '' : cyclesColumn(instruction.cpi, instruction.executions_relative === null ? null : instruction.cpi_min);
   const stalls = instruction.stalls.filter(({ kind }) => kind === 'dynamic').sort((a, b) => b.share_max - a.share_max);
   // What may explain nearly as much as the first is as good a cause.
-  const causes = stalls.filter(({ share_max: share }) => share >= 0.5 * (stalls[0]?.share_max ?? 0)).map(({ cause }) => cause);
+  const causes = stalls.filter(({ share_max: share }) => share >= 0.5 * (stalls[0]?.share_max ?? 0)).map(({ label }) => label);
   const why = causes.length === 0 ? '' : `  ${eitherCause(causes)}`;
   const text = instruction.text.length > 40 ? `${instruction.text.slice(0, 39)}…` : instruction.text;
   return `${instruction.address.toString(16).padEnd(10)}${text.padEnd(41)}${cost.padStart(9)}${why}`.slice(0, textWidth);

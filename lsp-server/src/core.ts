@@ -16,6 +16,7 @@ export interface Cancel {
 /** An open database; see `core/node/index.d.ts`. */
 export interface Core {
   epochs(cancel: Cancel): Promise<core.EpochList>;
+  selectedEpochs(selectors: string[]): Promise<string[]>;
   top(request: core.TopRequest, cancel: Cancel): Promise<core.Top>;
   listing(epochs: string[], procedure: string, cancel: Cancel): Promise<core.Listing>;
   fileCosts(epochs: string[], path: string, cancel: Cancel): Promise<core.FileCosts>;

@@ -6,7 +6,7 @@ import { DiagnosticSeverity, type Connection, type Diagnostic, type DiagnosticRe
 import { culpritsOf, lineCosts } from './fileCosts';
 import type { FileView } from './fileView';
 import type { LineCost, LineCulprit, LineTie } from './protocol';
-import { causeName, duration, percent, shortCycles } from './text';
+import { duration, percent, shortCycles } from './text';
 
 /** Of all time, for a line to be worth a word … */
 const shareMin = 0.02;
@@ -112,10 +112,10 @@ function message({ share, seconds, cpi, bestCaseCpi: best }: LineCost, tie: Line
 /** Where the instructions to blame are, each line once. */
 function related(culprits: readonly LineCulprit[]): Pick<Diagnostic, 'relatedInformation'> {
   const places = new Map<string, DiagnosticRelatedInformation>();
-  for (const { uri, line, cause } of culprits) {
+  for (const { uri, line, label } of culprits) {
     if (uri === null || line === null || places.has(`${uri}#${line}`)) continue;
     const start = { line, character: 0 };
-    places.set(`${uri}#${line}`, { location: { uri, range: { start, end: start } }, message: `culprit: ${causeName(cause)}` });
+    places.set(`${uri}#${line}`, { location: { uri, range: { start, end: start } }, message: `culprit: ${label}` });
   }
   return places.size === 0 ? {} : { relatedInformation: [...places.values()] };
 }

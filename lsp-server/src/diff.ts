@@ -9,21 +9,10 @@ import type { DiffParams, DiffPlace, DiffResult, FileChangesResult, LineChange, 
 import { diffChange, noFactors } from './verdict';
 
 export async function diff(profile: Profile, params: DiffParams, token: CancellationToken): Promise<DiffResult> {
-  const a = params.before ?? profile.baseline;
+  const { before, after, ...options } = params;
+  const a = before ?? profile.baseline;
   if (a === null) throw new ResponseError(LSPErrorCodes.RequestFailed, 'nothing to compare with: pin an epoch, or name those before');
-  const { procedure, normalize, all, limit } = params;
-  const answer = await profile.diff(
-    {
-      a: [...a],
-      b: [...(params.after ?? profile.selected)],
-      ...(procedure === undefined ? {} : { procedure }),
-      ...(normalize === undefined ? {} : { normalize }),
-      ...(all === undefined ? {} : { all }),
-      ...(limit === undefined ? {} : { limit }),
-    },
-    token,
-  );
-  return diffResult(answer);
+  return diffResult(await profile.diff({ a: [...a], b: [...(after ?? profile.selected)], ...options }, token));
 }
 
 export function diffResult(answer: Diff): DiffResult {

@@ -37,8 +37,8 @@ export function rebuiltPrograms(view: FileView): string[] {
 function lineCost(view: FileView, cost: CoreLineCost, line: number): LineCost {
   const culprits = cost.culprits.map((culprit): LineCulprit => {
     const at = locate(view, culprit.file, culprit.line);
-    const { kind, cause, cyclesMin, cyclesMax, shareMax } = culprit;
-    return { kind, cause, cyclesMin, cyclesMax, shareMax, uri: at?.uri ?? null, line: at?.line ?? null };
+    const { kind, cause, label, cyclesMin, cyclesMax, shareMax } = culprit;
+    return { kind, cause, label, cyclesMin, cyclesMax, shareMax, uri: at?.uri ?? null, line: at?.line ?? null };
   });
   const { samples, share, seconds, cycles, scale, executions, executionsMin, executionsMax, perEntry, cpi, cpiMin, cpiMax, bestCaseCpi, confidence, ties,
     procedures } = cost;

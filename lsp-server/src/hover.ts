@@ -3,6 +3,7 @@
  * its instructions with bubbles and culprits as ranges, its inlined copies apart; links to culprits, listings and the legend.
  */
 import { MarkupKind, type Hover } from 'vscode-languageserver';
+import { markdown, plainText, type Link, type Markup } from './markup';
 import { culpritsOf, lineCosts, placeOf } from './fileCosts';
 import { pathOf } from './fileUri';
 import type { FileView } from './fileView';
@@ -12,7 +13,7 @@ import {
 } from './protocol';
 import { asOne, bubble, cyclesColumn, isBubble, scaleText, stallAmount } from './scale';
 import {
-  causeName, code, count, cpi, cyclesEach, cyclesRange, duration, eitherCause, entriesText, escapeMarkdown, fileName, percent, quantity, shortCycles,
+  count, cpi, cyclesEach, cyclesRange, duration, eitherCause, entriesText, fileName, percent, quantity, shortCycles,
   signedNumber, sourcesText,
 } from './text';
 
@@ -27,33 +28,56 @@ export interface HoverParts {
   change: DiffChange | null;
   /** What the scale of the line's first place rests on, in words. */
   evidence: readonly string[];
-  /** Whether the client runs `command:` links. */
+  /** Whether the client runs `command:` links, in Markdown, or follows links to listings and to the legend, in plain text. */
   commandLinks: boolean;
+  /** Whether the client renders Markdown. */
+  rendersMarkdown: boolean;
 }
 
-export function hover(view: FileView | undefined, line: number, { detail, change, evidence, commandLinks }: HoverParts): Hover | null {
+/** LSP's hover; of plain text the links are beside it. */
+export type HoverWithLinks = Hover & { links?: Link[] };
+
+/** The URIs of the client's commands. */
+const commandMarkdown = markdown((target) => {
+  if ('legend' in target) return `command:${showLegendCommand}`;
+  const { procedure, address } = target;
+  return `command:${showListingCommand}?${encodeURIComponent(JSON.stringify(address === null ? [procedure] : [procedure, address]))}`;
+});
+
+export function hover(view: FileView | undefined, line: number, parts: HoverParts): HoverWithLinks | null {
   const document = view?.document;
   if (view === undefined || document === undefined) return null;
   const cost = lineCosts(view).find((candidate) => candidate.line === line);
   if (cost === undefined) return null;
   const range = { start: { line, character: 0 }, end: { line, character: document.lineText(line).length } };
-  const places = detail === null || detail.places.length === 0 ? [procedureList(cost.procedures)] : placeList(view, detail, commandLinks);
-  const since = change === null ? '' : changeMarkdown(change);
-  const known = `Scale: ${escapeMarkdown(scaleText(cost.scale, evidence))}.`;
-  const parts = [timeLine(view.uri, cost), countLine(cost), since, ...places, lossList(view.uri, cost), known, ...noteList(view), legendLink(commandLinks)];
-  return { contents: { kind: MarkupKind.Markdown, value: joined(parts) }, range };
+  if (parts.rendersMarkdown) return { contents: { kind: MarkupKind.Markdown, value: hoverText(view, cost, parts, commandMarkdown) }, range };
+  const { markup, finished } = plainText();
+  const { text, links } = finished(hoverText(view, cost, parts, markup));
+  return { contents: { kind: MarkupKind.PlainText, value: text }, range, links };
+}
+
+function hoverText(view: FileView, cost: LineCost, { detail, change, evidence, commandLinks }: HoverParts, markup: Markup): string {
+  const places = detail === null || detail.places.length === 0 ? [procedureList(cost.procedures, markup)] : placeList(view, detail, commandLinks, markup);
+  const since = change === null ? '' : changeText(change, markup);
+  const known = `Scale: ${markup.plain(scaleText(cost.scale, evidence))}.`;
+  const legend = commandLinks ? markup.link('What do these numbers mean?', { legend: true }) : '';
+  return joined([timeLine(view.uri, cost, markup), countLine(cost, markup), since, ...places, lossList(view.uri, cost, markup), known, ...noteList(view, markup), legend]);
 }
 
 function joined(parts: readonly string[]): string {
   return parts.filter((part) => part !== '').join('\n\n');
 }
 
-function noteList(view: FileView): string[] {
-  return view.costs.source === 'unchecked' ? ['*Nothing tells whether this file changed since the program was built.*'] : [];
+function noteList(view: FileView, markup: Markup): string[] {
+  return view.costs.source === 'unchecked' ? [markup.emphasis('Nothing tells whether this file changed since the program was built.')] : [];
 }
 
 /** `slower ×1.8: 1,200 samples before, 2,160 after; …`. */
 export function changeMarkdown(change: DiffChange): string {
+  return changeText(change, commandMarkdown);
+}
+
+function changeText(change: DiffChange, markup: Markup): string {
   const { label, samplesBefore, samplesAfter, changeCycles, cpiBefore, cpiAfter, executionsBefore, executionsAfter, p } = change;
   const rows: [string, string, string][] = [['samples', count(samplesBefore), count(samplesAfter)]];
   const pair = (name: string, before: number | null, after: number | null, show: (value: number) => string): void => {
@@ -61,28 +85,29 @@ export function changeMarkdown(change: DiffChange): string {
   };
   pair('executions', executionsBefore, executionsAfter, quantity);
   pair('CPI', cpiBefore, cpiAfter, cpi);
-  const table = ['| | before | after |', '| :-- | --: | --: |', ...rows.map((row) => `| ${row.join(' | ')} |`)];
+  const table = markup.table(rows, ['', 'before', 'after'], [1, 2]);
   const cycles = changeCycles === null ? '' : `, ${signedNumber(changeCycles)} cycles`;
-  return `**${escapeMarkdown(label)}**${cycles} (by chance: p = ${p < 0.001 ? '<0.001' : p.toFixed(3)})\n\n${table.join('\n')}`;
+  return `${markup.strong(markup.plain(label))}${cycles} (by chance: p = ${p < 0.001 ? '<0.001' : p.toFixed(3)})\n\n${table}`;
 }
 
 /** A line's cost table, its culprits and the procedures its instructions lie in: what a hint's tooltip tells. */
 export function lineMarkdown(view: FileView, cost: LineCost): string {
-  return joined([costTable(cost), lossList(view.uri, cost), procedureList(cost.procedures), ...noteList(view)]);
+  const markup = commandMarkdown;
+  return joined([costTable(cost, markup), lossList(view.uri, cost, markup), procedureList(cost.procedures, markup), ...noteList(view, markup)]);
 }
 
 /** `**28.3%** of all time · 3.0 s · waits for memory (D-cache or DTLB miss) ← :41`: what was measured. A hover begins with it, since editors
  *  show a few lines of it at first. */
-function timeLine(uri: string, cost: LineCost): string {
+function timeLine(uri: string, cost: LineCost, markup: Markup): string {
   const [tie] = cost.ties;
-  const parts = [`**${percent(cost.share)}** of all time`];
-  if (cost.seconds !== null) parts.push(`**${duration(cost.seconds)}**`);
-  if (tie !== undefined) parts.push(`**${escapeMarkdown(tie.text)}**${culpritLink(uri, cost, tie)}`);
+  const parts = [`${markup.strong(percent(cost.share))} of all time`];
+  if (cost.seconds !== null) parts.push(markup.strong(duration(cost.seconds)));
+  if (tie !== undefined) parts.push(`${markup.strong(markup.plain(tie.text))}${culpritLink(uri, cost, tie, markup)}`);
   return parts.join(' · ');
 }
 
 /** What is estimated, and what it is estimated from. */
-function countLine(cost: LineCost): string {
+function countLine(cost: LineCost, markup: Markup): string {
   const { cpi: actual, cpiMin: min, cpiMax: max, bestCaseCpi: best, executions, perEntry, samples } = cost;
   const each = cyclesEach(cost, 'cycles per instruction');
   const range = actual !== null && min !== null && max !== null ? `90 % interval ${shortCycles(min)} to ${shortCycles(max)}` : '';
@@ -93,11 +118,11 @@ function countLine(cost: LineCost): string {
     ...(each === undefined ? [] : [`${each}${notes === '' ? '' : ` (${notes})`}`]),
     ...(executions === null ? [] : [`executed ${quantity(executions)} times`]),
     ...(entries === undefined ? [] : [`executed ${entries}`]),
-    ...told.map(([event, n]) => `${count(n)} ${escapeMarkdown(event)} samples`),
+    ...told.map(([event, n]) => `${count(n)} ${markup.plain(event)} samples`),
   ].join(' · ');
 }
 
-function costTable(cost: LineCost): string {
+function costTable(cost: LineCost, markup: Markup): string {
   const rows: [string, string][] = [];
   const entries = entriesText(cost.perEntry);
   const each = cyclesEach(cost, '');
@@ -106,43 +131,43 @@ function costTable(cost: LineCost): string {
   if (cost.bestCaseCpi !== null) rows.push(['ideal', shortCycles(cost.bestCaseCpi)]);
   if (cost.executions !== null) rows.push(['executions', quantity(cost.executions)]);
   if (entries !== undefined) rows.push(['executions', entries]);
-  for (const [event, samples] of Object.entries(cost.samples)) rows.push([`${escapeMarkdown(event)} samples`, count(samples)]);
-  const table = rows.map(([name, value]) => `| ${name} | ${value} |`);
-  return [`| **${percent(cost.share)}** | of all time |`, '| :-- | --: |', ...table].join('\n');
+  for (const [event, samples] of Object.entries(cost.samples)) rows.push([`${markup.plain(event)} samples`, count(samples)]);
+  return markup.table(rows, [markup.strong(percent(cost.share)), 'of all time'], [1]);
 }
 
 /** What the line's time went to: causes that cannot be told apart are one item. Where items may explain more than the whole together, it is
  *  said that they overlap. */
-function lossList(uri: string, cost: LineCost): string {
+function lossList(uri: string, cost: LineCost, markup: Markup): string {
   const tied = new Set(cost.ties.flatMap(({ culprits }) => culprits));
-  const single = cost.culprits.flatMap((culprit, at): LineTie[] => (tied.has(at) ? [] : [{ ...culprit, text: causeName(culprit.cause), culprits: [at] }]));
+  const single = cost.culprits.flatMap((culprit, at): LineTie[] => (tied.has(at) ? [] : [{ ...culprit, text: culprit.label, culprits: [at] }]));
   const losses = [...cost.ties, ...single].slice(0, culpritsShown);
   const whole = losses.reduce((sum, { shareMax }) => sum + shareMax, 0);
   const head = whole > wholeMax ? 'Time lost to one of these or a mixture' : 'Time lost to';
-  return losses.length === 0 ? '' : [head, ...losses.map((tie) => `- ${lossText(uri, cost, tie)}`)].join('\n');
+  return losses.length === 0 ? '' : [head, ...losses.map((tie) => `- ${lossText(uri, cost, tie, markup)}`)].join('\n');
 }
 
 /** `waits for memory (D-cache or DTLB miss) ← [:41](…) · up to 85.0% of the line's time (1.2 G cycles to 3.4 G cycles)`. */
-function lossText(uri: string, cost: LineCost, tie: LineTie): string {
+function lossText(uri: string, cost: LineCost, tie: LineTie, markup: Markup): string {
   const isStatic = culpritsOf(tie, cost.culprits).every(({ kind }) => kind === 'static');
   const cycles = cyclesRange(tie.cyclesMin, tie.cyclesMax).replace(/^up to /, '');
   const amount = `up to ${percent(tie.shareMax)} of the line's time${cycles === '' ? '' : ` (${cycles})`}`;
-  return `${escapeMarkdown(tie.text)}${isStatic ? ', static' : ''}${culpritLink(uri, cost, tie)} · ${amount}`;
+  return `${markup.plain(tie.text)}${isStatic ? ', static' : ''}${culpritLink(uri, cost, tie, markup)} · ${amount}`;
 }
 
 /** ` ← [:41](…), [hash.h:12](…)`: where the instructions to blame are, the likeliest first; nothing of those on the line itself. */
-function culpritLink(uri: string, { line, culprits }: LineCost, tie: LineTie): string {
+function culpritLink(uri: string, { line, culprits }: LineCost, tie: LineTie, markup: Markup): string {
   const links = culpritsOf(tie, culprits).flatMap((culprit) => {
     const place = placeOf(uri, line, culprit);
-    return place === null ? [] : [`[${escapeMarkdown(place)}](${culprit.uri ?? ''}#L${(culprit.line ?? 0) + 1})`];
+    return place === null ? [] : [{ place, uri: culprit.uri ?? '', line: culprit.line ?? 0 }];
   });
-  return links.length === 0 ? '' : ` ← ${[...new Set(links)].join(', ')}`;
+  const once = links.filter(({ uri, line }, at) => links.findIndex((other) => other.uri === uri && other.line === line) === at);
+  return once.length === 0 ? '' : ` ← ${once.map(({ place, ...target }) => markup.link(markup.plain(place), target)).join(', ')}`;
 }
 
-function procedureList(procedures: readonly string[]): string {
+function procedureList(procedures: readonly string[], markup: Markup): string {
   if (procedures.length === 0) return '';
   const more = procedures.length - proceduresShown;
-  const names = procedures.slice(0, proceduresShown).map(code).join(', ');
+  const names = procedures.slice(0, proceduresShown).map(markup.code).join(', ');
   return `In ${names}${more > 0 ? ` and ${more} more` : ''}`;
 }
 
@@ -150,25 +175,25 @@ const placesShown = 3;
 const textWidth = 40;
 
 /** The procedures that the line was compiled into, each with the line's instructions. */
-function placeList(view: FileView, detail: LineResult, commandLinks: boolean): string[] {
+function placeList(view: FileView, detail: LineResult, commandLinks: boolean, markup: Markup): string[] {
   const shown = detail.places.slice(0, placesShown);
   const more = detail.places.length - shown.length + detail.omittedPlaces;
-  return [...shown.map((place) => placeMarkdown(view, place, commandLinks)), ...(more > 0 ? [`… and ${more} more places`] : [])];
+  return [...shown.map((place) => placeText(view, place, commandLinks, markup)), ...(more > 0 ? [`… and ${more} more places`] : [])];
 }
 
-function placeMarkdown(view: FileView, place: LinePlace, commandLinks: boolean): string {
+function placeText(view: FileView, place: LinePlace, commandLinks: boolean, markup: Markup): string {
   const by = place.callers.map((caller) => {
-    const at = caller.uri === null || caller.line === null ? '' : ` [${escapeMarkdown(placeName(view, caller.uri, caller.line))}](${caller.uri}#L${caller.line + 1})`;
-    return `${code(caller.function ?? '?')}${at}`;
+    const at = caller.uri === null || caller.line === null ? '' : ` ${placeLink(view, caller.uri, caller.line, markup)}`;
+    return `${markup.code(caller.function ?? '?')}${at}`;
   });
   const inlined = by.length === 0 ? '' : `, inlined into ${by.join(', into ')}`;
   const [first] = place.instructions;
-  const listing = commandLinks ? ` · [listing](${listingLink(place.procedure, first?.address)})` : '';
+  const listing = commandLinks ? ` · ${markup.link('listing', { procedure: place.procedure, address: first?.address ?? null })}` : '';
   const each = cyclesEach({ ...place, bestCaseCpi: null });
-  const head = `In ${code(place.label)}${inlined} · ${percent(place.share)}${each === undefined ? '' : ` · ${each}`}${listing}`;
+  const head = `In ${markup.code(place.label)}${inlined} · ${percent(place.share)}${each === undefined ? '' : ` · ${each}`}${listing}`;
   const omitted = place.omittedInstructions > 0 ? [`… ${place.omittedInstructions} more`] : [];
   const lines = [...place.instructions.flatMap(instructionLines), ...omitted];
-  return `${head}\n\`\`\`dwell-listing\n${lines.join('\n')}\n\`\`\`${culpritLinks(view, place)}`;
+  return `${head}\n${markup.block(lines)}${culpritLinks(view, place, markup)}`;
 }
 
 /** The bubbles that stand before an instruction, static ones first, then the instruction. */
@@ -185,7 +210,7 @@ function instructionLines(instruction: LineInstruction): string[] {
 function stallLine(stalls: readonly LineStall[], own: number): string[] {
   if (stalls.length === 0) return [];
   const together = asOne(stalls);
-  const causes = eitherCause(stalls.map(({ cause }) => cause));
+  const causes = eitherCause(stalls.map(({ label }) => label));
   const [from = ''] = stalls.map(({ sources }) => sourcesText(sources)).filter((words) => words !== '');
   const culprits = new Set(stalls.flatMap(({ culpritAddress: at, culpritText }) => {
     if (at === null) return [];
@@ -196,26 +221,17 @@ function stallLine(stalls: readonly LineStall[], own: number): string[] {
 }
 
 /** The lines to blame, each with what it is blamed for, since a code block holds no links. */
-function culpritLinks(view: FileView, place: LinePlace): string {
-  const causes = new Map<string, string[]>();
-  for (const { uri, line, cause } of place.instructions.flatMap(({ stalls }) => stalls)) {
+function culpritLinks(view: FileView, place: LinePlace, markup: Markup): string {
+  const causes = new Map<string, { uri: string; line: number; labels: string[] }>();
+  for (const { uri, line, label } of place.instructions.flatMap(({ stalls }) => stalls)) {
     if (uri === null || line === null) continue;
-    const link = `[${escapeMarkdown(placeName(view, uri, line))}](${uri}#L${line + 1})`;
-    causes.set(link, [...(causes.get(link) ?? []), cause]);
+    const key = `${uri}#${line}`;
+    causes.set(key, { uri, line, labels: [...(causes.get(key)?.labels ?? []), label] });
   }
-  const links = [...causes].slice(0, culpritsShown).map(([link, of]) => `${link} (${eitherCause(of)})`);
+  const links = [...causes.values()].slice(0, culpritsShown).map(({ uri, line, labels }) => `${placeLink(view, uri, line, markup)} (${eitherCause(labels)})`);
   return links.length === 0 ? '' : `\n\nCulprits: ${links.join(', ')}`;
 }
 
-function placeName(view: FileView, uri: string, line: number): string {
-  return `${uri === view.uri ? '' : fileName(pathOf(uri) ?? uri)}:${line + 1}`;
-}
-
-function listingLink(procedure: string, address: number | undefined): string {
-  return `command:${showListingCommand}?${encodeURIComponent(JSON.stringify(address === undefined ? [procedure] : [procedure, address]))}`;
-}
-
-/** Leads to what the numbers mean, for clients that can go there. */
-function legendLink(commandLinks: boolean): string {
-  return commandLinks ? `[What do these numbers mean?](command:${showLegendCommand})` : '';
+function placeLink(view: FileView, uri: string, line: number, markup: Markup): string {
+  return markup.link(markup.plain(`${uri === view.uri ? '' : fileName(pathOf(uri) ?? uri)}:${line + 1}`), { uri, line });
 }

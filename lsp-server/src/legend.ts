@@ -2,13 +2,16 @@
  * `dwell/legend`: what the numbers on lines, in hovers and in listings mean, for people who never read the paper. One page for all
  * clients. Text only; nothing here is asked of a profile.
  */
+import { markdown, plainText, type Markup } from './markup';
 import type { LegendResult } from './protocol';
 
 export function legend(): LegendResult {
-  return { markdown: page };
+  const { markup, finished } = plainText();
+  const { text, headings } = finished(page(markup));
+  return { markdown: page(markdown(() => '')), text, headings };
 }
 
-const page = `# What do these numbers mean?
+const page = ({ heading, table, code, strong, emphasis }: Markup): string => `${heading(1, 'What do these numbers mean?')}
 
 Dwell interrupts the program many times a second and notes the instruction that the processor was waiting for. From these samples it
 works out where the time went, what the program waited for and, where there is evidence, how often each instruction ran.
@@ -17,68 +20,68 @@ A line may end like this:
 
     28 % · 3.0 s · waits for memory (D-cache or DTLB miss) ← :41 · 66 cycles/instr (ideal 1.3)
 
-| part | meaning |
-| --- | --- |
-| \`28 %\` | The share of all sampled time that was spent on this line. It was measured. Code that was inlined from this line counts here. |
-| \`3.0 s\` | The CPU time that this share stands for, over the whole recording. It was measured. |
-| \`waits for memory (D-cache or DTLB miss)\` | What may explain most of the line's time. Several causes in parentheses fit the samples equally well: it may be one of them or a mixture. |
-| \`← :41\` | The line to look at: an instruction of line 41 started what this line waits for, such as a load. Without an arrow the line waits for itself. |
-| \`66 cycles/instr\` | How many processor cycles one instruction of this line takes on average. |
-| \`(ideal 1.3)\` | How many it would take if it never had to wait: every load hits the nearest cache, every branch is predicted. The distance between the two is what can be gained. |
+${table([
+  [code('28 %'), 'The share of all sampled time that was spent on this line. It was measured. Code that was inlined from this line counts here.'],
+  [code('3.0 s'), 'The CPU time that this share stands for, over the whole recording. It was measured.'],
+  [code('waits for memory (D-cache or DTLB miss)'), "What may explain most of the line's time. Several causes in parentheses fit the samples equally well: it may be one of them or a mixture."],
+  [code('← :41'), 'The line to look at: an instruction of line 41 started what this line waits for, such as a load. Without an arrow the line waits for itself.'],
+  [code('66 cycles/instr'), 'How many processor cycles one instruction of this line takes on average.'],
+  [code('(ideal 1.3)'), 'How many it would take if it never had to wait: every load hits the nearest cache, every branch is predicted. The distance between the two is what can be gained.'],
+], ['part', 'meaning'])}
 
 Where room is short, the cycles are left out first, then the seconds, then the line to look at.
 
-## What a line may wait for
+${heading(2, 'What a line may wait for')}
 
-| words | meaning |
-| --- | --- |
-| memory (D-cache miss) | Data is not in the nearest cache and comes from a farther one (L2, LLC) or from main memory (DRAM). |
-| memory (DTLB miss) | The processor has to look up where in memory a page of data lies. |
-| memory (store not forwarded, 4K aliasing) | A load follows a store to the same, or nearly the same, address and has to wait for it. |
-| memory (page fault) | The page was not there yet: the kernel had to provide it. |
-| room for stores (write buffer full) | Stores come faster than memory takes them. |
-| a mispredicted branch | The processor guessed a branch wrong and had to start over on the other side. |
-| code (I-cache miss, ITLB miss) | The instructions themselves had to come from a farther cache or memory. |
-| the divider, the multiplier, a busy unit | An arithmetic unit is still busy with an earlier instruction. |
-| a busy unit (slotting) | The processor cannot start more instructions of this kind in one cycle. |
-| an earlier result | An operand is not ready: an earlier instruction still computes it. |
-| other processors (synchronization) | A lock, a fence or an atomic operation. |
-| the kernel | The kernel works on behalf of this line: a system call or an interrupt. |
-| something unexplained | None of the causes that Dwell knows fits. |
+${table([
+  ['memory (D-cache miss)', 'Data is not in the nearest cache and comes from a farther one (L2, LLC) or from main memory (DRAM).'],
+  ['memory (DTLB miss)', 'The processor has to look up where in memory a page of data lies.'],
+  ['memory (store not forwarded, 4K aliasing)', 'A load follows a store to the same, or nearly the same, address and has to wait for it.'],
+  ['memory (page fault)', 'The page was not there yet: the kernel had to provide it.'],
+  ['room for stores (write buffer full)', 'Stores come faster than memory takes them.'],
+  ['a mispredicted branch', 'The processor guessed a branch wrong and had to start over on the other side.'],
+  ['code (I-cache miss, ITLB miss)', 'The instructions themselves had to come from a farther cache or memory.'],
+  ['the divider, the multiplier, a busy unit', 'An arithmetic unit is still busy with an earlier instruction.'],
+  ['a busy unit (slotting)', 'The processor cannot start more instructions of this kind in one cycle.'],
+  ['an earlier result', 'An operand is not ready: an earlier instruction still computes it.'],
+  ['other processors (synchronization)', 'A lock, a fence or an atomic operation.'],
+  ['the kernel', 'The kernel works on behalf of this line: a system call or an interrupt.'],
+  ['something unexplained', 'None of the causes that Dwell knows fits.'],
+], ['words', 'meaning'])}
 
-*Static* causes follow from the instructions alone and happen each time. *Dynamic* ones depend on data and on what else runs.
+${emphasis('Static')} causes follow from the instructions alone and happen each time. ${emphasis('Dynamic')} ones depend on data and on what else runs.
 
-A cause comes as a range, *up to 85%* or *1.0 G to 3.0 G cycles*: it explains at least the first and at most the second. Ranges of different
+A cause comes as a range, ${emphasis('up to 85%')} or ${emphasis('1.0 G to 3.0 G cycles')}: it explains at least the first and at most the second. Ranges of different
 causes overlap, so do not add up their upper ends.
 
-## When executions are known: the scale
+${heading(2, 'When executions are known: the scale')}
 
 Time is always measured. How often code ran is not seen directly on most machines: code that ran twice as often looks the same as
 code that took twice as long. Hardware counters of executed instructions tell the two apart, and so does time itself on processors that
 execute in order. Steps that were followed, branches and calls tell ratios. How far that reaches is called the scale:
 
-| scale | what is known | what is shown |
-| --- | --- | --- |
-| absolute | How often each instruction ran. | Executions and cycles per instruction. |
-| program | How often code ran compared with other code of the same program. | Ratios and bounds. |
-| procedure | How often code ran compared with other code of the same function. | Ratios and bounds. |
+${table([
+  ['absolute', 'How often each instruction ran.', 'Executions and cycles per instruction.'],
+  ['program', 'How often code ran compared with other code of the same program.', 'Ratios and bounds.'],
+  ['procedure', 'How often code ran compared with other code of the same function.', 'Ratios and bounds.'],
+], ['scale', 'what is known', 'what is shown'])}
 
-- **A ratio**: \`2.0 per entry of the loop\` means that the line runs twice each time the loop is entered. It needs no scale.
-- **A bound**: \`≥ 4.0 cycles/instr\` means that an instruction takes at least four cycles on average. The true number may be larger.
-- **A range**, in hovers and listings: \`90 % interval 60 to 72\` holds in nine of ten cases.
+- ${strong('A ratio')}: ${code('2.0 per entry of the loop')} means that the line runs twice each time the loop is entered. It needs no scale.
+- ${strong('A bound')}: ${code('≥ 4.0 cycles/instr')} means that an instruction takes at least four cycles on average. The true number may be larger.
+- ${strong('A range')}, in hovers and listings: ${code('90 % interval 60 to 72')} holds in nine of ten cases.
 
-## Why a number is missing
+${heading(2, 'Why a number is missing')}
 
-- *No cycles per instruction, no executions*: the scale is not absolute. It is where hardware counters count instructions, and on
+- ${emphasis('No cycles per instruction, no executions')}: the scale is not absolute. It is where hardware counters count instructions, and on
   processors that execute in order; time alone does not tell it elsewhere.
-- *No cause*: the line has too few samples, or it is about as fast as it can be.
-- *No seconds*: what was sampled is not time but another event.
-- *No number at all*: the line has less than the least share that is shown, or no samples.
-- \`edited · was 28 %\`: the line was changed since the program was built. The number belongs to the text before.
+- ${emphasis('No cause')}: the line has too few samples, or it is about as fast as it can be.
+- ${emphasis('No seconds')}: what was sampled is not time but another event.
+- ${emphasis('No number at all')}: the line has less than the least share that is shown, or no samples.
+- ${code('edited · was 28 %')}: the line was changed since the program was built. The number belongs to the text before.
 
-## What changed between two recordings
+${heading(2, 'What changed between two recordings')}
 
-*Slower* and *faster* mean that each execution takes a different time; *ran more often* and *ran less often* that there were more or
-fewer executions. They are only said where the evidence of both recordings tells them apart. Otherwise Dwell says *more time* or *less
-time*, which is measured. What may be chance is called *no change beyond noise*.
+${emphasis('Slower')} and ${emphasis('faster')} mean that each execution takes a different time; ${emphasis('ran more often')} and ${emphasis('ran less often')} that there were more or
+fewer executions. They are only said where the evidence of both recordings tells them apart. Otherwise Dwell says ${emphasis('more time')} or ${emphasis('less time')},
+which is measured. What may be chance is called ${emphasis('no change beyond noise')}.
 `;

@@ -51,6 +51,7 @@ function lineStall(view: FileView, stall: LineDetail['places'][number]['instruct
   return {
     kind: stall.kind,
     cause: stall.cause,
+    label: stall.label,
     cyclesMin: stall.cyclesMin,
     cyclesMax: stall.cyclesMax,
     shareMin: stall.shareMin,

@@ -1,20 +1,19 @@
 /**
- * Which line of a text is which line of an earlier text: so that no number ever stands on the wrong line.
- *
- * `lineDifference` is Myers' O(ND) greedy algorithm (Algorithmica 1, 1986, §4) on the lines between the common head and
- * tail, given up beyond `editsMax` edits: those lines then have no counterpart.
+ * Traces the lines of a text back to the lines of an earlier text, so that no number ever stands on the wrong line.
  */
+import { diffArrays } from 'diff';
 
 /** For each line of the later text, the same line of the earlier one, or -1. */
 export type Origins = number[];
 
+/** Texts that differ by more edits than this have only their common head and tail compared. */
 const editsMax = 400;
 
 export function splitLines(text: string): string[] {
   return text.split(/\r\n|\n|\r/);
 }
 
-/** Input: two texts as lines. Output: the origin of each of `after`'s lines. Time O((N+M)·D), memory O(D²). */
+/** Returns the origin of each of `after`'s lines. Takes time O((N + M)·D) for N and M lines that differ by D edits. */
 export function lineDifference(before: readonly string[], after: readonly string[]): Origins {
   const origins: Origins = new Array<number>(after.length).fill(-1);
   let head = 0;
@@ -25,59 +24,14 @@ export function lineDifference(before: readonly string[], after: readonly string
     tail++;
     origins[after.length - tail] = before.length - tail;
   }
-  const middle = matchingLines(before.slice(head, before.length - tail), after.slice(head, after.length - tail));
-  for (const [x, y] of middle) origins[head + y] = head + x;
+  const [old, now] = [before.slice(head, before.length - tail), after.slice(head, after.length - tail)];
+  let [from, to] = [head, head];
+  for (const { added, removed, count } of diffArrays(old, now, { maxEditLength: editsMax }) ?? []) {
+    if (!added && !removed) for (let at = 0; at < count; at++) origins[to + at] = from + at;
+    if (!added) from += count;
+    if (!removed) to += count;
+  }
   return origins;
-}
-
-/** Pairs of equal lines along a shortest edit script. */
-function matchingLines(a: readonly string[], b: readonly string[]): [number, number][] {
-  if (a.length === 0 || b.length === 0) return [];
-  const limit = Math.min(a.length + b.length, editsMax);
-  const frontier = new Map<number, number>([[1, 0]]);
-  const history: Map<number, number>[] = [];
-  for (let edits = 0; edits <= limit; edits++) {
-    history.push(new Map(frontier));
-    for (let k = -edits; k <= edits; k += 2) {
-      const x = slide(a, b, nextX(frontier, k, edits), k);
-      frontier.set(k, x);
-      if (x >= a.length && x - k >= b.length) return backtrack(history, a.length, b.length);
-    }
-  }
-  return [];
-}
-
-/** The furthest x on diagonal k after one more edit: down (a line of b) or right (a line of a). */
-function nextX(frontier: ReadonlyMap<number, number>, k: number, edits: number): number {
-  return goesDown(frontier, k, edits) ? (frontier.get(k + 1) ?? -1) : (frontier.get(k - 1) ?? -1) + 1;
-}
-
-function goesDown(frontier: ReadonlyMap<number, number>, k: number, edits: number): boolean {
-  return k === -edits || (k !== edits && (frontier.get(k - 1) ?? -1) < (frontier.get(k + 1) ?? -1));
-}
-
-function slide(a: readonly string[], b: readonly string[], from: number, k: number): number {
-  let x = from;
-  while (x < a.length && x - k < b.length && a[x] === b[x - k]) x++;
-  return x;
-}
-
-function backtrack(history: readonly ReadonlyMap<number, number>[], lengthA: number, lengthB: number): [number, number][] {
-  const pairs: [number, number][] = [];
-  let x = lengthA;
-  let y = lengthB;
-  for (let edits = history.length - 1; edits >= 0; edits--) {
-    const frontier = history[edits];
-    if (!frontier) break;
-    const k = x - y;
-    const start = nextX(frontier, k, edits);
-    while (x > start && x > 0 && y > 0) pairs.push([--x, --y]);
-    if (edits === 0) break;
-    // Undo the edit itself.
-    if (goesDown(frontier, k, edits)) y--;
-    else x--;
-  }
-  return pairs;
 }
 
 /**

@@ -126,37 +126,13 @@ function sourceLine(listing: Listing, { file, line }: ListingInstruction): TextL
   return { ...plain(`  ${fileName(path)}:${line ?? 0}  ${text}`.trimEnd()), file, line };
 }
 
-const letters: Readonly<Record<string, readonly [string, string]>> = {
-  slotting: ['s', 'slotting'],
-  dependency: ['a', 'operand not ready'],
-  'functional-unit': ['f', 'functional unit busy'],
-  'i-cache-miss': ['i', 'I-cache miss'],
-  'itlb-miss': ['I', 'ITLB miss'],
-  'd-cache-miss': ['d', 'D-cache miss'],
-  'dtlb-miss': ['D', 'DTLB miss'],
-  'write-buffer': ['w', 'write buffer full'],
-  synchronization: ['y', 'synchronization'],
-  'branch-mispredict': ['p', 'branch mispredict'],
-  divider: ['v', 'divider'],
-  multiplier: ['m', 'multiplier'],
-  'store-forwarding': ['o', 'store not forwarded'],
-  '4k-aliasing': ['4', '4K aliasing'],
-  system: ['k', 'system call or interrupt'],
-  'page-fault': ['g', 'page fault'],
-  unexplained: ['?', 'unexplained'],
-};
-
-function letterOf(cause: string): readonly [string, string] {
-  return letters[cause] ?? ['?', cause];
-}
-
 /** What may have held the instruction up and for how long: static causes first; a letter is explained once. */
 function bubbles(instruction: ListingInstruction, legend: Set<string>, { absolute }: Table): TextLine[] {
   return (['static', 'dynamic'] as const).flatMap((kind) => {
     const stalls = instruction.stalls.filter((stall) => stall.kind === kind);
     const together = asOne(stalls.map((stall) => stallOf(stall, absolute)));
     if (stalls.length === 0 || !isBubble(together)) return [];
-    const text = `${stalls.map((stall) => letterOf(stall.cause)[0]).join('')} ${bubble(together, 24)} ${stallAmount(together)}${origin(stalls)}${explain(stalls, legend)}`;
+    const text = `${stalls.map(({ letter }) => letter).join('')} ${bubble(together, 24)} ${stallAmount(together)}${origin(stalls)}${explain(stalls, legend)}`;
     const culprits = culpritsOf(stalls);
     return [{ ...plain(' '.repeat(addressWidth) + text), file: instruction.file, line: instruction.line, culprits }];
   });
@@ -170,10 +146,9 @@ function stallOf({ kind, cycles_min: cyclesMin, cycles_max: most, share_min: sha
 /** Why the instruction entered the kernel, and for how long: samples are counted; without a scale cycles are not known. */
 function kernelTime({ kernel, file, line }: ListingInstruction, { all }: Table): TextLine[] {
   if (kernel === null || (kernel.cycles === null ? kernel.samples < 0.5 : kernel.cycles < 0.05)) return [];
-  const [letter, name] = letterOf(kernel.cause);
   const cycles = kernel.cycles === null ? '' : `${kernel.cycles < 9.95 ? kernel.cycles.toFixed(1) : quantity(kernel.cycles)} cy `;
   const share = kernel.cycles === null ? `, as much as ${percent(kernel.samples / all)} of the procedure` : '';
-  return [{ ...plain(`${' '.repeat(addressWidth)}${letter} ${cycles}in the kernel, ${count(kernel.samples)} samples${share}   (${name})`), file, line }];
+  return [{ ...plain(`${' '.repeat(addressWidth)}${kernel.letter} ${cycles}in the kernel, ${count(kernel.samples)} samples${share}   (${kernel.label})`), file, line }];
 }
 
 /** Where the data of the longest data miss may have come from. */
@@ -185,7 +160,7 @@ function origin(stalls: readonly ListingStall[]): string {
 function explain(stalls: readonly ListingStall[], legend: Set<string>): string {
   const fresh = stalls.filter(({ cause }) => !legend.has(cause) && legend.add(cause));
   if (fresh.length === 0) return '';
-  return `   (${fresh.map(({ cause }) => letterOf(cause).join(' = ')).join(', ')})`;
+  return `   (${fresh.map(({ letter, label }) => `${letter} = ${label}`).join(', ')})`;
 }
 
 function culpritsOf(stalls: readonly ListingStall[]): number[] {

@@ -138,6 +138,16 @@ export class Profile {
     return this.orEmpty(token, empty, 'warnings', (core) => this.lists.get('', token, (cancel) => core.epochs(cancel)));
   }
 
+  /** The ids of the epochs that selectors name; none where there is no database. */
+  async idsOf(selectors: readonly string[]): Promise<string[]> {
+    try {
+      return await this.opened().selectedEpochs([...selectors]);
+    } catch (error) {
+      this.noteOf(error);
+      return [];
+    }
+  }
+
   top(request: HotProceduresParams, token?: CancellationToken): Promise<Top> {
     const { by = 'procedure', ...rest } = request;
     const empty: Top = { epochs: [], total: {}, rows: [], omittedRows: 0, notes: [] };

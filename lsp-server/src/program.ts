@@ -4,12 +4,18 @@
 import { spawn } from 'node:child_process';
 import { access, constants } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
+import type { Readable } from 'node:stream';
 
 export interface Finished {
   status: number | null;
   stdout: string;
   stderr: string;
+  /** What came out of `reportFd`. */
+  report: string;
 }
+
+/** The file descriptor beside the standard streams that `dwell record` is told to report to. */
+export const reportFd = 3;
 
 /** What is kept of a stream: its end. */
 const outputKept = 1 << 20;
@@ -33,13 +39,13 @@ async function isExecutable(path: string): Promise<boolean> {
 /** Runs to the end; `signal` interrupts it as a terminal would (it then stores what it has). */
 export function run(program: string, args: readonly string[], cwd: string | undefined, signal: AbortSignal): Promise<Finished> {
   return new Promise((resolve, reject) => {
-    const child = spawn(program, args, { ...(cwd === undefined ? {} : { cwd }), stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(program, args, { ...(cwd === undefined ? {} : { cwd }), stdio: ['ignore', 'pipe', 'pipe', 'pipe'] });
     const interrupt = (): void => void child.kill('SIGINT');
     signal.addEventListener('abort', interrupt, { once: true });
-    const output = { stdout: '', stderr: '' };
-    for (const stream of ['stdout', 'stderr'] as const) {
-      child[stream].setEncoding('utf8').on('data', (text: string) => {
-        output[stream] = (output[stream] + text).slice(-outputKept);
+    const output = { stdout: '', stderr: '', report: '' };
+    for (const [fd, name] of [[1, 'stdout'], [2, 'stderr'], [reportFd, 'report']] as const) {
+      (child.stdio[fd] as Readable).setEncoding('utf8').on('data', (text: string) => {
+        output[name] = (output[name] + text).slice(-outputKept);
       });
     }
     child.on('error', (error) => {
@@ -59,22 +65,4 @@ export function failureLine({ status, stderr }: Finished): string {
   const lines = stderr.split('\n').filter((line) => line.trim() !== '');
   const own = lines.filter((line) => line.startsWith('dwell:'));
   return (own.at(-1) ?? lines.at(-1) ?? `dwell: ended with status ${status ?? 'unknown'} and said nothing`).replace(/^dwell: /, '');
-}
-
-/** More than the program's own answers nest. */
-const bracesMax = 1000;
-
-/** The JSON object that a text ends with, and what stands before it: a recorded command writes there too. */
-export function endingJson(text: string): { answer: unknown; before: string } {
-  let start = text.length;
-  for (let attempts = 0; start > 0 && attempts < bracesMax; attempts++) {
-    start = text.lastIndexOf('{', start - 1);
-    if (start < 0) break;
-    try {
-      return { answer: JSON.parse(text.slice(start)), before: text.slice(0, start) };
-    } catch {
-      // An inner object: the outer one begins further up.
-    }
-  }
-  return { answer: undefined, before: text };
 }

@@ -1,13 +1,14 @@
 /**
  * `dwell.server.record`, `importPerf` and `newEpoch`: new epochs, by the `dwell` program.
  */
-import { ErrorCodes, LSPErrorCodes, ResponseError, type CancellationToken } from 'vscode-languageserver';
+import { LSPErrorCodes, ResponseError, type CancellationToken } from 'vscode-languageserver';
 import { errorMessage } from './core';
 import type { Profile } from './profile';
-import { endingJson, failureLine, findDwell, run } from './program';
+import { failureLine, findDwell, reportFd, run } from './program';
 import type { Progress } from './progress';
-import { commands, type ImportPerfParams, type NewEpochParams, type RecordParams, type RecordResult } from './protocol';
-import { isRecord, isText, isTextList } from './settings';
+import { commands, type RecordResult } from './protocol';
+import { ImportPerfParams, NewEpochParams, read, RecordParams } from './requests';
+import { isRecord } from './settings';
 
 /** Where the program is and what it works on. */
 export interface Programs {
@@ -22,13 +23,13 @@ export async function record(
   token: CancellationToken,
   progress: Progress,
 ): Promise<RecordResult> {
-  const { command, pids, cwd, name, seconds } = recordParams(argument);
+  const { command, pids, cwd, name, seconds } = read(commands.record, RecordParams, argument);
   const subject = command === undefined ? ['--pid', (pids ?? []).join(',')] : ['--', ...command];
   progress.begin(`recording ${command?.join(' ') ?? `process ${(pids ?? []).join(', ')}`}`);
   const options = [...(name === undefined ? [] : ['--name', name]), ...(seconds === undefined ? [] : ['--duration', String(seconds)])];
   // A command that is interrupted did not do its work; processes are watched until one has seen enough.
   const keeps = command === undefined;
-  return makeEpoch(profile, programs, { verb: ['record', ...options, ...subject], cwd, keeps }, token, progress);
+  return makeEpoch(profile, programs, { verb: ['record', '--report-fd', String(reportFd), ...options, ...subject], cwd, keeps }, token, progress);
 }
 
 export async function importPerf(
@@ -38,7 +39,7 @@ export async function importPerf(
   token: CancellationToken,
   progress: Progress,
 ): Promise<RecordResult> {
-  const { path, name } = importParams(argument);
+  const { path, name } = read(commands.importPerf, ImportPerfParams, argument);
   progress.begin(`importing ${path}`);
   const verb = ['import', ...(name === undefined ? [] : ['--name', name]), '--', path];
   return makeEpoch(profile, programs, { verb, cwd: undefined, keeps: false }, token, progress);
@@ -63,7 +64,7 @@ async function makeEpoch(profile: Profile, programs: Programs, work: Work, token
 }
 
 export async function newEpoch(profile: Profile, programs: Programs, argument: unknown, token: CancellationToken): Promise<{ epoch: string }> {
-  const { name } = newEpochParams(argument);
+  const { name } = read(commands.newEpoch, NewEpochParams, argument);
   const verb = ['epoch', 'new', ...(name === undefined ? [] : [name])];
   const { epoch } = await dwell(profile, programs, { verb, cwd: undefined, keeps: false }, [token]);
   return { epoch };
@@ -89,8 +90,9 @@ async function dwell(
     const finished = await run(program, ['--db', profile.folder, '--json', ...verb], cwd, interrupt.signal);
     if (interrupt.signal.aborted && !keeps) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
     if (finished.status !== 0) throw failed(failureLine(finished));
-    const { answer, before } = endingJson(finished.stdout);
-    return { epoch: epochOf(answer), output: before + finished.stderr };
+    // `record` reports apart from what the command prints; other verbs run no command.
+    const { stdout, stderr, report } = finished;
+    return report === '' ? { epoch: epochOf(stdout), output: stderr } : { epoch: epochOf(report), output: stdout + stderr };
   } catch (error) {
     throw error instanceof ResponseError ? error : failed(`${program}: ${errorMessage(error)}`);
   } finally {
@@ -98,39 +100,14 @@ async function dwell(
   }
 }
 
-function epochOf(answer: unknown): string {
+/** The epoch that an answer in JSON names. */
+function epochOf(json: string): string {
+  const answer: unknown = JSON.parse(json);
   const epoch = isRecord(answer) ? answer.epoch : undefined;
-  if (!isText(epoch)) throw failed('the dwell program did not name the epoch: is it of another version?');
+  if (typeof epoch !== 'string') throw failed('the dwell program did not name the epoch: is it of another version?');
   return epoch;
-}
-
-function recordParams(argument: unknown): RecordParams {
-  const { command, pids, cwd, name, seconds } = isRecord(argument) ? argument : {};
-  const named = { ...(isText(cwd) ? { cwd } : {}), ...(isText(name) ? { name } : {}), ...(isCount(seconds) ? { seconds } : {}) };
-  if (isTextList(command) && command.length > 0) return { command, ...named };
-  if (Array.isArray(pids) && pids.length > 0 && pids.every(isCount)) return { pids, ...named };
-  throw invalid(`${commands.record}: 'command' must be a list of texts, or 'pids' one of process ids`);
-}
-
-function isCount(value: unknown): value is number {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value > 0;
-}
-
-function importParams(argument: unknown): ImportPerfParams {
-  const { path, name } = isRecord(argument) ? argument : {};
-  if (!isText(path)) throw invalid(`${commands.importPerf}: 'path' must name a file`);
-  return { path, ...(isText(name) ? { name } : {}) };
-}
-
-function newEpochParams(argument: unknown): NewEpochParams {
-  const { name } = isRecord(argument) ? argument : {};
-  return isText(name) ? { name } : {};
 }
 
 function failed(why: string): ResponseError {
   return new ResponseError(LSPErrorCodes.RequestFailed, why);
-}
-
-export function invalid(why: string): ResponseError {
-  return new ResponseError(ErrorCodes.InvalidParams, why);
 }

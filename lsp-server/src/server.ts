@@ -5,6 +5,7 @@ import {
   CancellationToken,
   ExecuteCommandRequest,
   LSPErrorCodes,
+  MarkupKind,
   PositionEncodingKind,
   ResponseError,
   TextDocumentSyncKind,
@@ -33,15 +34,15 @@ import { legend } from './legend';
 import { lineDetail } from './line';
 import { listing } from './listing';
 import { Profile } from './profile';
-import { cfgParams, diffParams, fileCostsParams, hotProceduresParams, lineParams, listingParams, statsParams, summaryParams } from './params';
 import { processes } from './processes';
 import { startProgress } from './progress';
 import { commands, methods, protocolVersion } from './protocol';
-import { importPerf, invalid, newEpoch, record } from './record';
-import { isRecord, isText, isTextList, readSettings, type ValidSettings } from './settings';
+import { importPerf, newEpoch, record } from './record';
+import * as requests from './requests';
+import { isRecord, readSettings, type ValidSettings } from './settings';
 import { Cancelled } from './shared';
 import { summary } from './summary';
-import { Watch } from './watch';
+import { announced, Watch } from './watch';
 
 export interface ServerOptions {
   binding: Binding;
@@ -64,6 +65,7 @@ class Server {
   private pullsSettings = false;
   private takesProgress = false;
   private commandLinks = false;
+  private rendersMarkdown = true;
   /** Whether the client draws line ends itself, out of `dwell/fileCosts` and `dwell/fileChanges`. */
   private drawsLineEnds = false;
   private readonly diagnostics: Diagnostics;
@@ -132,23 +134,22 @@ class Server {
   /** What it has none for. */
   private answerDwell(): void {
     const { profile } = this;
-    this.answerOwn(methods.epochs, (_params, token) => epochs(profile, token));
-    this.answerOwn(methods.hotProcedures, (params, token) => hotProcedures(profile, hotProceduresParams(params), token));
-    this.answerOwn(methods.listing, (params, token) => listing(profile, listingParams(params), token));
-    this.answerOwn(methods.fileCosts, (params, token) => this.view(fileCostsParams(params).textDocument.uri, token, fileCosts));
-    this.answerOwn(methods.line, (params, token) => {
-      const { textDocument, line } = lineParams(params);
-      return this.view(textDocument.uri, token, (view) => lineDetail(profile, view, line, token));
-    });
-    this.answerOwn(methods.summary, (params, token) => summary(profile, summaryParams(params), token));
-    this.answerOwn(methods.diff, (params, token) => diff(profile, diffParams(params), token));
-    this.answerOwn(methods.fileChanges, (params, token) =>
-      this.view(fileCostsParams(params, methods.fileChanges).textDocument.uri, token, async (view) => fileChanges(view, await changesOf(profile, view, token))),
+    this.answerOwn(methods.epochs, requests.Nothing, (_params, token) => epochs(profile, token));
+    this.answerOwn(methods.hotProcedures, requests.HotProceduresParams, (params, token) => hotProcedures(profile, params, token));
+    this.answerOwn(methods.listing, requests.ListingParams, (params, token) => listing(profile, params, token));
+    this.answerOwn(methods.fileCosts, requests.FileCostsParams, ({ textDocument: { uri } }, token) => this.view(uri, token, fileCosts));
+    this.answerOwn(methods.line, requests.LineParams, ({ textDocument: { uri }, line }, token) =>
+      this.view(uri, token, (view) => lineDetail(profile, view, line, token)),
     );
-    this.answerOwn(methods.stats, (params, token) => stats(profile, statsParams(params), token));
-    this.answerOwn(methods.cfg, (params, token) => cfg(profile, cfgParams(params).procedure, token));
-    this.answerOwn(methods.legend, () => Promise.resolve(legend()));
-    this.answerOwn(methods.processes, () => processes());
+    this.answerOwn(methods.summary, requests.SummaryParams, (params, token) => summary(profile, params, token));
+    this.answerOwn(methods.diff, requests.DiffParams, (params, token) => diff(profile, params, token));
+    this.answerOwn(methods.fileChanges, requests.FileChangesParams, ({ textDocument: { uri } }, token) =>
+      this.view(uri, token, async (view) => fileChanges(view, await changesOf(profile, view, token))),
+    );
+    this.answerOwn(methods.stats, requests.StatsParams, (params, token) => stats(profile, params, token));
+    this.answerOwn(methods.cfg, requests.CfgParams, ({ procedure }, token) => cfg(profile, procedure, token));
+    this.answerOwn(methods.legend, requests.Nothing, () => Promise.resolve(legend()));
+    this.answerOwn(methods.processes, requests.Nothing, () => processes());
   }
 
   /** Costs; changes while epochs are compared. */
@@ -168,24 +169,24 @@ class Server {
       this.profile.baseline === null ? null : changesOf(this.profile, view, token),
     ]);
     const change = changes === null ? undefined : lineChanges(view, changes).find((each) => each.line === line);
-    return hover(view, line, { detail, change: change ?? null, evidence: evidence ?? [], commandLinks: this.commandLinks });
+    return hover(view, line, { detail, change: change ?? null, evidence: evidence ?? [], commandLinks: this.commandLinks, rendersMarkdown: this.rendersMarkdown });
   }
 
-  private answerOwn(method: string, answer: (params: unknown, token: CancellationToken) => Promise<unknown>): void {
+  private answerOwn<S extends requests.Schema>(method: string, schema: S, answer: (params: requests.Read<S>, token: CancellationToken) => Promise<unknown>): void {
     this.connection.onRequest(method, (...given: unknown[]) => {
       // Lua's empty table arrives as an empty list: no parameters by position, the token alone.
       const token = given.pop() as CancellationToken;
-      return answered(token, () => answer(given[0], token));
+      return answered(token, () => answer(requests.read(method, schema, given[0]), token));
     });
   }
 
   private initialize({ capabilities, initializationOptions }: InitializeParams): InitializeResult {
     this.watch = new Watch(this.connection, capabilities, () => this.profile.selected);
     this.takesProgress = capabilities.window?.workDoneProgress === true;
-    const experimental: unknown = capabilities.experimental;
-    const own = isRecord(experimental) ? experimental.dwell : undefined;
-    this.commandLinks = isRecord(own) && own.commandLinks === true;
-    this.drawsLineEnds = isRecord(own) && own.drawsLineEnds === true;
+    const { commandLinks, drawsLineEnds } = announced(capabilities);
+    this.commandLinks = commandLinks === true;
+    this.drawsLineEnds = drawsLineEnds === true;
+    this.rendersMarkdown = capabilities.textDocument?.hover?.contentFormat?.[0] !== MarkupKind.PlainText;
     // A client that sends settings is not asked for them: it may send more than is configured, a selection say.
     this.pullsSettings = capabilities.workspace?.configuration === true && !isRecord(initializationOptions);
     this.configure(initializationOptions);
@@ -236,8 +237,7 @@ class Server {
     const programs = { dwellPath: this.settings.dwellPath, serverFolder: this.options.folder };
     switch (command) {
       case commands.selectEpochs:
-        if (!isTextList(argument)) throw invalid(`${command}: the argument must be a list of epochs`);
-        this.profile.select(argument);
+        this.profile.select(requests.read(command, requests.Selection, argument));
         return null;
       case commands.record:
         return record(this.profile, programs, argument, token, await startProgress(this.connection, workDoneToken, this.takesProgress));
@@ -252,12 +252,11 @@ class Server {
       case commands.compare:
         return compare(this.profile, argument);
       case commands.listing:
-        if (!isText(argument)) throw invalid(`${command}: the argument must be a procedure`);
-        return listing(this.profile, { procedure: argument }, token);
+        return listing(this.profile, { procedure: requests.read(command, requests.Procedure, argument) }, token);
       case commands.legend:
         return legend();
       default:
-        throw invalid(`${command}: no such command`);
+        throw requests.invalid(`${command}: no such command`);
     }
   }
 

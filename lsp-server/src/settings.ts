@@ -4,6 +4,7 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { HintLevel } from './protocol';
+import { read, Settings } from './requests';
 
 export interface ValidSettings {
   database: string;
@@ -21,30 +22,24 @@ export interface ValidSettings {
 }
 
 export function readSettings(sent: unknown, env: NodeJS.ProcessEnv = process.env): ValidSettings {
-  const given = isRecord(sent) ? sent : {};
-  const { database, epochs, hints, hotShare, dwellPath, diagnostics, sourceMap, debugDirs } = given;
+  const { database, epochs, hints, hotShare, dwellPath, diagnostics, sourceMap, debugDirs } = read('settings', Settings, isRecord(sent) ? sent : {});
+  const folders = Object.entries(sourceMap ?? {}).filter(([from, to]) => from !== '' && to !== '');
   return {
-    database: isText(database) ? expandHome(database) : defaultDatabase(env),
-    epochs: isTextList(epochs) && epochs.length > 0 ? epochs : ['latest'],
-    hints: hints === 'off' || hints === 'hot' || hints === 'all' ? hints : 'hot',
-    hotShare: typeof hotShare === 'number' && hotShare >= 0 && hotShare <= 1 ? hotShare : 0.01,
-    dwellPath: isText(dwellPath) ? expandHome(dwellPath) : null,
-    diagnostics: diagnostics === true,
-    sourceMap: readSourceMap(sourceMap),
-    debugDirs: isTextList(debugDirs) ? debugDirs.filter((folder) => folder !== '').map(expandHome) : [],
+    database: database === undefined ? defaultDatabase(env) : expandHome(database),
+    epochs: epochs ?? ['latest'],
+    hints: hints ?? 'hot',
+    hotShare: hotShare ?? 0.01,
+    dwellPath: dwellPath === undefined ? null : expandHome(dwellPath),
+    diagnostics: diagnostics ?? false,
+    sourceMap: folders.map(([from, to]): [string, string] => [from, expandHome(to)]).sort(([a], [b]) => b.length - a.length),
+    debugDirs: (debugDirs ?? []).filter((folder) => folder !== '').map(expandHome),
   };
 }
 
-function readSourceMap(sent: unknown): [string, string][] {
-  const pairs = Object.entries(isRecord(sent) ? sent : {});
-  const valid = pairs.flatMap(([from, to]): [string, string][] => (from !== '' && isText(to) ? [[from, expandHome(to)]] : []));
-  return valid.sort(([a], [b]) => b.length - a.length);
-}
-
 function defaultDatabase(env: NodeJS.ProcessEnv): string {
-  if (isText(env.DWELL_DB)) return env.DWELL_DB;
-  const data = isText(env.XDG_DATA_HOME) ? env.XDG_DATA_HOME : join(homedir(), '.local', 'share');
-  return join(data, 'dwell');
+  // A variable that is set to nothing is not set.
+  const set = (name: string): string | undefined => (env[name] === '' ? undefined : env[name]);
+  return set('DWELL_DB') ?? join(set('XDG_DATA_HOME') ?? join(homedir(), '.local', 'share'), 'dwell');
 }
 
 function expandHome(path: string): string {
@@ -53,12 +48,4 @@ function expandHome(path: string): string {
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-export function isText(value: unknown): value is string {
-  return typeof value === 'string' && value !== '';
-}
-
-export function isTextList(value: unknown): value is string[] {
-  return Array.isArray(value) && value.every((item) => typeof item === 'string');
 }

@@ -8,9 +8,7 @@ import type { SummaryParams, SummaryResult } from './protocol';
 import { cpi, cyclesEach, quantity } from './text';
 
 export async function summary(profile: Profile, params: SummaryParams, token: CancellationToken): Promise<SummaryResult> {
-  const { procedure, image, epochs = [...profile.selected] } = params;
-  const answer = await profile.summary({ epochs, ...(procedure === undefined ? {} : { procedure }), ...(image === undefined ? {} : { image }) }, token);
-  return summaryResult(answer);
+  return summaryResult(await profile.summary({ ...params, epochs: params.epochs ?? [...profile.selected] }, token));
 }
 
 export function summaryResult(answer: Summary): SummaryResult {
@@ -19,49 +17,19 @@ export function summaryResult(answer: Summary): SummaryResult {
   return {
     ...answer,
     scope: { kind, name: scope.name },
-    dynamic: answer.dynamic.map((range) => ({ ...range, label: title(range.cause) })),
-    staticCauses: answer.staticCauses.map((part) => ({ ...part, label: title(part.cause) })),
     text: summaryText(answer).map((line) => `${line}\n`).join(''),
   };
 }
 
-const titles: Readonly<Record<string, string>> = {
-  'i-cache-miss': 'I-cache (not ITB)',
-  'itlb-miss': 'ITB/I-cache miss',
-  'd-cache-miss': 'D-cache miss',
-  'dtlb-miss': 'DTB miss',
-  'write-buffer': 'Write buffer',
-  synchronization: 'Synchronization',
-  'branch-mispredict': 'Branch mispredict',
-  multiplier: 'IMULL busy',
-  divider: 'FDIV busy',
-  other: 'Other',
-  'store-forwarding': 'Store not forwarded',
-  '4k-aliasing': '4K aliasing',
-  system: 'System call or interrupt',
-  'page-fault': 'Page fault',
-  slotting: 'Slotting',
-  'functional-unit': 'FU dependency',
-  'dependency-address': 'Address dependency',
-  'dependency-flags': 'Flags dependency',
-  'dependency-first': 'Ra dependency',
-  'dependency-second': 'Rb dependency',
-  'dependency-third': 'Rc dependency',
-};
-
-function title(cause: string): string {
-  return titles[cause] ?? cause;
-}
-
 /** Characters that stand for all cycles. */
 const chartWidth = 24;
-const titleWidth = 26;
+const titleWidth = 32;
 
 /** The table of Figure 4, each row with a bar: what is certain solid, up to what is possible shaded. */
 export function summaryText(summary: Summary): string[] {
   const { dynamic, staticCauses } = summary;
-  const shown = dynamic.filter(({ shareMax }) => shareMax >= 0.0005).map(({ cause, shareMin, shareMax }) => row(`  ${title(cause)}`, shareMin, shareMax));
-  const statics = staticCauses.filter(({ share }) => share >= 0.0005).map(({ cause, share }) => row(`  ${title(cause)}`, share, share));
+  const shown = dynamic.filter(({ shareMax }) => shareMax >= 0.0005).map(({ label, shareMin, shareMax }) => row(`  ${label}`, shareMin, shareMax));
+  const statics = staticCauses.filter(({ share }) => share >= 0.0005).map(({ label, share }) => row(`  ${label}`, share, share));
   return [
     ...cpiRows(summary),
     ...shown,

@@ -61,31 +61,6 @@ export function cpi(value: number): string {
   return value.toFixed(value < 0.995 ? 2 : 1);
 }
 
-const causeNames: Readonly<Record<string, string>> = {
-  slotting: 'slotting',
-  dependency: 'dependency',
-  'functional-unit': 'unit busy',
-  'i-cache-miss': 'I-cache miss',
-  'itlb-miss': 'ITLB miss',
-  'd-cache-miss': 'D-cache miss',
-  'dtlb-miss': 'DTLB miss',
-  'write-buffer': 'write buffer',
-  synchronization: 'sync',
-  'branch-mispredict': 'mispredict',
-  divider: 'divider',
-  multiplier: 'multiplier',
-  'store-forwarding': 'store forwarding',
-  '4k-aliasing': '4K aliasing',
-  system: 'system',
-  'page-fault': 'page fault',
-  unexplained: 'unexplained',
-};
-
-/** A cause for people; an unknown one as it is. */
-export function causeName(cause: string): string {
-  return causeNames[cause] ?? cause;
-}
-
 const levelNames: Readonly<Record<string, string>> = { l2: 'L2', 'last-level': 'LLC' };
 
 /** `from L2 (92.0% of executions) or memory (10.0%)`, `from L2, LLC or memory` where the scale is not absolute: where the data of a miss
@@ -98,9 +73,9 @@ export function sourcesText(sources: readonly { level: string; part: number | nu
   return names.length === 0 ? '' : `from ${alternatives(names)}`;
 }
 
-/** `D-cache or DTLB miss`, `divider or write buffer`: names that end in one word say it once. */
-export function eitherCause(causes: readonly string[]): string {
-  const names = [...new Set(causes.map(causeName))];
+/** Joins the labels of causes as alternatives: `D-cache or DTLB miss`. Labels that end in `miss` share that word. */
+export function eitherCause(labels: readonly string[]): string {
+  const names = [...new Set(labels)];
   const misses = names.filter((name) => name.endsWith(' miss'));
   if (misses.length < 2) return alternatives(names);
   const together = `${alternatives(misses.map((name) => name.slice(0, -' miss'.length)))} miss`;
@@ -231,14 +206,4 @@ export function cyclesRange(min: number | null, max: number | null): string {
 /** `main.rs` of `/a/b/main.rs`. */
 export function fileName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1);
-}
-
-/** Text that Markdown must not read as markup. */
-export function escapeMarkdown(text: string): string {
-  return text.replace(/[\\`*_{}[\]|<>~]/g, '\\$&');
-}
-
-/** Text as a Markdown code span. */
-export function code(text: string): string {
-  return '`' + text.replaceAll('`', 'ˋ') + '`';
 }

@@ -2,11 +2,18 @@
  * Tells the client that what is shown changed, by the means it has: refresh requests and `dwell/profileDidChange`.
  */
 import type { ClientCapabilities, Connection } from 'vscode-languageserver';
-import { methods, type ProfileDidChangeParams } from './protocol';
+import { methods, type ClientDwellCapabilities as Announced, type ProfileDidChangeParams } from './protocol';
+import { ClientDwellCapabilities, read } from './requests';
 import { isRecord } from './settings';
 
 /** A daemon appends often: a burst of changes is told once. */
 const quiet_ms = 100;
+
+/** What the client announced of Dwell's own protocol. */
+export function announced({ experimental }: ClientCapabilities): Announced {
+  const own: unknown = isRecord(experimental) ? experimental.dwell : undefined;
+  return read('capabilities', ClientDwellCapabilities, isRecord(own) ? own : {});
+}
 
 export class Watch {
   private timer: NodeJS.Timeout | undefined;
@@ -22,10 +29,9 @@ export class Watch {
     private readonly selected: () => readonly string[],
   ) {
     this.lenses = capabilities.workspace?.codeLens?.refreshSupport === true;
-    const experimental: unknown = capabilities.experimental;
-    const dwell = isRecord(experimental) ? experimental.dwell : undefined;
-    this.own = isRecord(dwell) && dwell.profileDidChange === true;
-    this.hints = capabilities.workspace?.inlayHint?.refreshSupport === true && !(isRecord(dwell) && dwell.drawsLineEnds === true);
+    const { profileDidChange, drawsLineEnds } = announced(capabilities);
+    this.own = profileDidChange === true;
+    this.hints = capabilities.workspace?.inlayHint?.refreshSupport === true && drawsLineEnds !== true;
   }
 
   start(): void {

@@ -8,6 +8,7 @@ import type { CodeLens, Diagnostic, Hover, InlayHint, MessageConnection } from '
 import { drawCfg } from '../src/cfg';
 import type { LineCost } from '../src/core';
 import { severeStalls } from '../src/diagnostics';
+import type { HoverWithLinks } from '../src/hover';
 import { tracking } from '../src/documents';
 import type { FileView } from '../src/fileView';
 import { processes } from '../src/processes';
@@ -28,7 +29,7 @@ before(async () => {
 });
 after(() => rm(folder, { recursive: true }));
 
-const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
+const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
 const procedure = { id: 'copy:copy', demangled: 'copy', line: 1, samples: { cycles: 316 }, share: 0.316, seconds: 3.16, cycles: 4.1e9, scale: 'absolute' as const, cpi: 10.8, cpiMin: 10, cpiMax: 12, bestCaseCpi: 0.6 };
 const tie = { text: 'waits for memory (D-cache miss)', culprits: [0], shareMax: 0.85, cyclesMin: 1e9, cyclesMax: 3e9 };
 function costs(): Parameters<typeof fakeBinding>[0] {
@@ -86,6 +87,7 @@ test('two runs are compared once one is pinned, procedure by procedure and instr
     await run(client, 'compare', { before: ['e0'] });
     const told = await client.sendRequest<EpochsResult>('dwell/epochs', {});
     assert.deepEqual([told.baseline, told.selected], [['e0'], ['latest']]);
+    assert.deepEqual(told.epochs.map(({ id, shown, pinned }) => [id, shown, pinned]), [['e0', false, true], ['other', false, false], ['e1', true, false]]);
     const diff = await client.sendRequest<DiffResult>('dwell/diff', {});
     assert.deepEqual([diff.before.epochs, diff.after.epochs], [['e0'], ['latest']]);
     assert.deepEqual(diff.procedures.map(({ id, name, verdict }) => [id, name, verdict]), [['copy:copy', 'copy', 'slower'], ['copy:_Z5pastev', 'paste()', 'new']]);
@@ -134,6 +136,22 @@ test('a hover shows the line instruction by instruction, its inlined copies apar
     assert.equal(line.places[1]?.callers[0]?.line, 39);
     assert.deepEqual((await client.sendRequest<LineResult>('dwell/line', { textDocument: { uri }, line: 0 })).places, []);
   }));
+
+test('a client that renders no Markdown gets plain text, its links beside it', async () => {
+  const capabilities = { textDocument: { hover: { contentFormat: ['plaintext' as const] } }, experimental: { dwell: { commandLinks: true } } };
+  const started = await startInProcess(fakeBinding(costs()).binding, { database: folder }, capabilities);
+  const uri = await open(started.client, file, text);
+  const request = { textDocument: { uri }, position: { line: 3, character: 5 } };
+  const { contents, links = [] } = await started.client.sendRequest<HoverWithLinks>('textDocument/hover', request);
+  const { kind, value } = contents as { kind: string; value: string };
+  assert.equal(kind, 'plaintext');
+  assert.doesNotMatch(value, /\*\*|`|\]\(|\\/);
+  const told = links.map(({ start, end, ...target }) => [value.slice(start, end), target]);
+  assert.deepEqual(told[0], [':3', { uri, line: 2 }]);
+  assert.deepEqual(told[1], ['listing', { procedure: 'copy:copy', address: 0x9828 }]);
+  assert.deepEqual(told.at(-1), ['What do these numbers mean?', { legend: true }]);
+  await stop(started);
+});
 
 test('links to listings are for clients that announce that they run commands', async () => {
   const capabilities = { experimental: { dwell: { commandLinks: true } } };

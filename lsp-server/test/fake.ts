@@ -49,6 +49,7 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
       callback = undefined;
     },
     epochs: () => Promise.resolve({ epochs: [epoch('e0', 'before'), epoch('other', null, 'elsewhere'), epoch('e1', null)], warnings: ['skipped x: torn'] }),
+    selectedEpochs: (selectors) => Promise.resolve(selectors.map((selector) => (selector === 'latest' ? 'e1' : selector))),
     lineDetail: (_epochs, _path, line) => Promise.resolve(lineDetail(line)),
     diff: ({ a, b, procedure }) => Promise.resolve(diff(a, b, procedure !== undefined)),
     fileChanges: ({ a, b }) => {
@@ -209,9 +210,9 @@ export function listing(): Listing {
         cpi: 18,
         issue_cycles_min: 1,
         stalls: [
-          { kind: 'static', cause: 'slotting', cycles_min: 1, cycles_max: 1, culprit_address: null, sources: [], ...bounds },
-          { kind: 'dynamic', cause: 'd-cache-miss', cycles_min: 0, cycles_max: 18, culprit_address: 0x9810, sources: [{ level: 'memory', part: 0.18 }], ...bounds, levels: ['DRAM'] },
-          { kind: 'dynamic', cause: 'write-buffer', cycles_min: 0, cycles_max: 18, culprit_address: null, sources: [], ...bounds },
+          { kind: 'static', cause: 'slotting', label: 'slotting', letter: 's', cycles_min: 1, cycles_max: 1, culprit_address: null, sources: [], ...bounds },
+          { kind: 'dynamic', cause: 'd-cache-miss', label: 'D-cache miss', letter: 'd', cycles_min: 0, cycles_max: 18, culprit_address: 0x9810, sources: [{ level: 'memory', part: 0.18 }], ...bounds, levels: ['DRAM'] },
+          { kind: 'dynamic', cause: 'write-buffer', label: 'write buffer full', letter: 'w', cycles_min: 0, cycles_max: 18, culprit_address: null, sources: [], ...bounds },
         ],
       },
       { ...instruction, address: 0x982c, line: 4, text: 'bne t4, 0x9810', samples: { cycles: 1586 }, head_samples: 1586, cpi: null, issue_cycles_min: 1 },
@@ -281,14 +282,14 @@ function fileChanges(a: string[], b: string[]): FileChanges {
 }
 
 function lineDetail(line: number): LineDetail {
-  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 0, cyclesMax: 18, shareMin: 0, shareMax: 1, sources: [{ level: 'memory' as const, part: 0.18 }], levels: ['DRAM' as const], culpritAddress: 0x9810, culpritText: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
+  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cyclesMin: 0, cyclesMax: 18, shareMin: 0, shareMax: 1, sources: [{ level: 'memory' as const, part: 0.18 }], levels: ['DRAM' as const], culpritAddress: 0x9810, culpritText: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
   const instruction = { executions: 4e5, executionsRelative: 4e5, cpiMin: 0, cpiMax: null, confidence: 'high' as const };
   const place = { procedure: 'copy:copy', demangled: 'copy', share: 0.3, scale: 'absolute' as const, cpi: 10, cpiMin: 9, cpiMax: 11, omittedInstructions: 0 };
   return {
     epochs: ['e1'],
     line,
     places: [
-      { ...place, callers: [], instructions: [{ ...instruction, address: 0x9828, text: 'stq t4, 0(t2)', headSamples: 27766, cpi: 18, stalls: [stall, { ...stall, cause: 'dtlb-miss', sources: [], levels: [] }] }] },
+      { ...place, callers: [], instructions: [{ ...instruction, address: 0x9828, text: 'stq t4, 0(t2)', headSamples: 27766, cpi: 18, stalls: [stall, { ...stall, cause: 'dtlb-miss', label: 'DTLB miss', sources: [], levels: [] }] }] },
       { ...place, share: 0.01, callers: [{ function: 'twice', file: '/src/copy.c', line: 40 }], instructions: [{ ...instruction, address: 0x9900, text: 'nop', headSamples: 0, cpi: 0, stalls: [] }] },
     ],
     omittedPlaces: 0,
@@ -314,11 +315,11 @@ function summary(): Summary {
     cpiMin: 10,
     cpiMax: 12,
     bestCaseCpi: 0.62,
-    dynamic: [{ cause: 'd-cache-miss', shareMin: 0.279, shareMax: 0.968 }, { cause: 'other', shareMin: 0, shareMax: 0 }],
+    dynamic: [{ cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.279, shareMax: 0.968 }, { cause: 'other', label: 'other causes', shareMin: 0, shareMax: 0 }],
     unexplainedStall: 0.023,
     unexplainedGain: -0.043,
     subtotalDynamic: 0.85,
-    staticCauses: [{ cause: 'slotting', share: 0.018 }],
+    staticCauses: [{ cause: 'slotting', label: 'slotting', share: 0.018 }],
     subtotalStatic: 0.018,
     totalStall: 0.868,
     execution: 0.12,

@@ -21,7 +21,7 @@ before(async () => {
 });
 after(() => rm(folder, { recursive: true }));
 
-const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
+const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
 const tied = { cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
 const ties = [{ ...tied, text: 'waits for memory (D-cache or DTLB miss)', culprits: [0, 1] }, { ...tied, text: 'slotting', culprits: [2], shareMax: 0.1 }];
 function costs(): Parameters<typeof fakeBinding>[0] {
@@ -30,7 +30,7 @@ function costs(): Parameters<typeof fakeBinding>[0] {
       lineCost(3, 0.004),
       lineCost(4, 0.312, {
         culprits: [
-          { ...missing, file, line: 3 }, { ...missing, cause: 'dtlb-miss', file, line: 3 }, { ...missing, kind: 'static', cause: 'slotting', file: null, line: null },
+          { ...missing, file, line: 3 }, { ...missing, cause: 'dtlb-miss', label: 'DTLB miss', file, line: 3 }, { ...missing, kind: 'static', cause: 'slotting', label: 'slotting', file: null, line: null },
         ],
         ties,
       }),
@@ -177,9 +177,11 @@ test('a client that draws line ends itself is sent no hints, and both forms of t
 
 test('what the numbers mean is one page, for every client', async () => {
   const started = await startInProcess(fakeBinding(costs()).binding, { database: folder });
-  const { markdown } = await started.client.sendRequest<LegendResult>('dwell/legend', {});
-  for (const word of ['share', 'cycles/instr', 'ideal', 'absolute', 'per entry of the loop', 'Why a number is missing']) assert.ok(markdown.includes(word), word);
-  assert.deepEqual(await started.client.sendRequest('workspace/executeCommand', { command: 'dwell.server.legend', arguments: [] }), { markdown });
+  const legend = await started.client.sendRequest<LegendResult>('dwell/legend', {});
+  const { markdown, text } = legend;
+  for (const word of ['share', 'cycles/instr', 'ideal', 'absolute', 'per entry of the loop', 'Why a number is missing']) assert.ok(markdown.includes(word) && text.includes(word), word);
+  assert.doesNotMatch(text, /\*\w|`|^#|^\|/m);
+  assert.deepEqual(await started.client.sendRequest('workspace/executeCommand', { command: 'dwell.server.legend', arguments: [] }), legend);
   await stop(started);
 });
 

@@ -123,6 +123,23 @@ test('a command is recorded, with progress, and its epoch shown', { skip }, asyn
   await stop(started);
 });
 
+test('selectors name epochs as the command line does', { skip }, async () => {
+  const { database } = given();
+  const ids = [given().importAgain('one'), given().importAgain('two'), given().importAgain('three')];
+  const [first = '', second = '', third = ''] = ids;
+  const started = await startProgram(server, { database });
+  const cases: [string[], string[]][] = [
+    [['latest'], [third]], [['latest~1'], [second]], [['latest~99'], []], [[second, first], [first, second]],
+    [['two'], [second]], [['latest', third], [third]], [['gone'], []],
+  ];
+  for (const [selectors, shown] of cases) {
+    await started.client.sendRequest('workspace/executeCommand', { command: 'dwell.server.selectEpochs', arguments: [selectors] });
+    const answer = await started.client.sendRequest<EpochsResult>('dwell/epochs', {});
+    assert.deepEqual(answer.epochs.filter((epoch) => epoch.shown).map(({ id }) => id), shown, selectors.join(' '));
+  }
+  await stop(started);
+});
+
 test('a recording that fails is one line; one that is cancelled stops', { skip }, async () => {
   const { folder, dwell } = given();
   const started = await startProgram(server, { database: join(folder, 'recorded'), dwellPath: dwell });

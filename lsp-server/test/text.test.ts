@@ -4,8 +4,9 @@ import { test } from 'node:test';
 import { listingText } from '../src/listingText';
 import { render } from '../src/listing';
 import {
-  code, count, cpi, cyclesRange, duration, eitherCause, escapeMarkdown, hintLengthMax, lensTitle, lineEnd, percent, quantity, shortLabel, shortShare, sourcesText, type Cost,
+  count, cpi, cyclesRange, duration, eitherCause, hintLengthMax, lensTitle, lineEnd, percent, quantity, shortLabel, shortShare, sourcesText, type Cost,
 } from '../src/text';
+import { markdown } from '../src/markup';
 import { listing, unscaledListing } from './fake';
 
 test('numbers are short', () => {
@@ -76,9 +77,9 @@ test('a lens says what the procedure costs', () => {
 });
 
 test('causes of one stall are alternatives', () => {
-  assert.equal(eitherCause(['d-cache-miss', 'write-buffer', 'dtlb-miss', 'd-cache-miss']), 'D-cache or DTLB miss or write buffer');
-  assert.equal(eitherCause(['divider', 'dtlb-miss']), 'divider or DTLB miss');
-  assert.equal(eitherCause(['new-cause']), 'new-cause');
+  assert.equal(eitherCause(['D-cache miss', 'write buffer full', 'DTLB miss', 'D-cache miss']), 'D-cache or DTLB miss or write buffer full');
+  assert.equal(eitherCause(['divider busy', 'DTLB miss']), 'divider busy or DTLB miss');
+  assert.equal(eitherCause(['a new cause']), 'a new cause');
 });
 
 test('where the data of a miss comes from', () => {
@@ -89,7 +90,8 @@ test('where the data of a miss comes from', () => {
 });
 
 test('names are no markup', () => {
-  assert.equal(escapeMarkdown('a_b*c[d]<e>'), 'a\\_b\\*c\\[d\\]\\<e\\>');
+  const { plain, code } = markdown(() => '');
+  assert.equal(plain('a_b*c[d]<e>'), 'a\\_b\\*c\\[d\\]\\<e\\>');
   assert.equal(code('x`y'), '`xˋy`');
 });
 
@@ -119,7 +121,7 @@ test('time in the kernel stands above the instruction that entered it', () => {
   const copy = listing();
   const first = copy.instructions[0];
   assert.ok(first);
-  first.kernel = { cause: 'page-fault', samples: 40, cycles: 1523.4 };
+  first.kernel = { cause: 'page-fault', label: 'page fault', letter: 'g', samples: 40, cycles: 1523.4 };
   const text = listingText(copy).map((line) => line.text);
   const at = text.indexOf('          g 1.5 k cy in the kernel, 40 samples   (page fault)');
   assert.ok(at > 0 && text[at + 1]?.startsWith('9810 '), text.join('\n'));

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import * as vscode from 'vscode';
 import {
   CloseAction, DidChangeConfigurationNotification, ErrorAction, ExecuteCommandRequest, LanguageClient, State,
-  TransportKind, WorkDoneProgress, type CloseHandlerResult, type LanguageClientOptions, type StaticFeature,
+  TransportKind, WorkDoneProgress, type CloseHandlerResult, type ErrorHandler, type LanguageClientOptions, type StaticFeature,
 } from 'vscode-languageclient/node';
 import { methods, showLegendCommand, showListingCommand, type Settings } from '@dwell/lsp-server/protocol';
 import { reason } from './failures';
@@ -13,9 +13,6 @@ import { below } from './folders';
 /** Languages whose sources are annotated; the manifest activates on the same. */
 export const languages = ['c', 'cpp', 'rust', 'go'];
 
-/** The server may die this often within `restartWindowMs` before it is left alone. */
-const restartsMax = 4;
-const restartWindowMs = 3 * 60_000;
 /** Where the selection is remembered. */
 const selectionKey = 'dwell.epochs';
 
@@ -39,8 +36,9 @@ export class Connection implements vscode.Disposable {
   readonly onDidChange = this.changed.event;
   readonly language: LanguageClient;
   private readonly registered: { dispose(): unknown }[] = [];
-  private deaths: number[] = [];
-  private saidDeath = false;
+  /** The library's policy of restarts. */
+  private restarts: ErrorHandler;
+  private saidEnd = false;
   /** As JSON. */
   private toldSettings = '';
   private lastProgressToken = 0;
@@ -49,6 +47,7 @@ export class Connection implements vscode.Disposable {
     this.language = new LanguageClient('dwell', 'Dwell', {
       module: context.asAbsolutePath('dist/server.js'), transport: TransportKind.stdio,
     }, this.options());
+    this.restarts = this.language.createDefaultErrorHandler();
     this.language.registerFeature(announcement);
     if (!scope.first) this.language.registerFeature(withoutCommands);
     this.registered.push(
@@ -68,7 +67,7 @@ export class Connection implements vscode.Disposable {
   /** Starts the server unless it runs. Does not reject: a server that cannot start is a state that is shown. */
   async start(): Promise<void> {
     if (this.language.isRunning()) return;
-    this.deaths = [];
+    this.restarts = this.language.createDefaultErrorHandler();
     try {
       await this.language.start();
     } catch (error) {
@@ -174,23 +173,19 @@ export class Connection implements vscode.Disposable {
       },
       errorHandler: {
         error: () => ({ action: ErrorAction.Continue, handled: true }),
-        closed: () => this.died(),
+        closed: () => this.ended(),
       },
     };
   }
 
-  /** Restarts a server that died and says so, once; after too many deaths leaves it. */
-  private died(): CloseHandlerResult {
-    const now = Date.now();
-    this.deaths = [...this.deaths.filter((at) => now - at < restartWindowMs), now];
-    if (this.deaths.length > restartsMax) {
-      const message = `Dwell's server ended ${this.deaths.length} times within three minutes. "Dwell: Refresh" starts it again; the log says why it ended.`;
-      return { action: CloseAction.DoNotRestart, message };
-    }
+  /** Has the library decide whether a server that ended is started again. Says the first time that it was. */
+  private async ended(): Promise<CloseHandlerResult> {
+    const decision = await this.restarts.closed();
+    if (decision.action === CloseAction.DoNotRestart) return { ...decision, message: `${decision.message ?? ''} "Dwell: Refresh" starts it again.` };
     this.log.warn('the server ended unexpectedly; it is started again');
-    if (!this.saidDeath) void vscode.window.showWarningMessage('Dwell: the server ended unexpectedly and was started again; the log says more.');
-    this.saidDeath = true;
-    return { action: CloseAction.Restart, handled: true };
+    if (!this.saidEnd) void vscode.window.showWarningMessage('Dwell: the server ended unexpectedly and was started again; the log says more.');
+    this.saidEnd = true;
+    return { ...decision, handled: true };
   }
 }
 

@@ -5,7 +5,6 @@ import type { EpochsResult, EpochSummary } from '@dwell/lsp-server/protocol';
 import type { Client } from './client';
 import { reason } from './failures';
 import { Newest } from './newest';
-import { selectedEpochs } from './selection';
 
 /** Also the value of the context key `dwell.state`. */
 export type ProfileState = 'starting' | 'empty' | 'ready' | 'failed';
@@ -41,12 +40,12 @@ export class Profile implements vscode.Disposable {
 
   /** Those that are shown, merged. */
   get selected(): readonly EpochSummary[] {
-    return selectedEpochs(this.answer.epochs, this.answer.selected);
+    return this.answer.epochs.filter(({ shown }) => shown);
   }
 
   /** Those that are compared with; `undefined`: none are pinned. */
   get baseline(): readonly EpochSummary[] | undefined {
-    return this.answer.baseline === null ? undefined : selectedEpochs(this.answer.epochs, this.answer.baseline);
+    return this.answer.baseline === null ? undefined : this.answer.epochs.filter(({ pinned }) => pinned);
   }
 
   /** What is wrong with the database or some of its files. */

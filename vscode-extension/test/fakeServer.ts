@@ -22,7 +22,9 @@ const documents = new TextDocuments(TextDocument);
 const hotLineEnd = '86 % · 2.6 s · waits for memory (D-cache or DTLB miss) ← :24 · 31 cycles/instr (ideal 0.50)';
 /** The procedure that all answers are about. */
 const procedure = '/work/chase:chase';
-let epochs: EpochSummary[] = process.env.DWELL_FAKE_EMPTY ? [] : [epoch('e1', 'before', 4), epoch('e2', null, 1)];
+/** What the list says of an epoch, but whether it is shown. */
+type Recorded = Omit<EpochSummary, 'shown' | 'pinned'>;
+let epochs: Recorded[] = process.env.DWELL_FAKE_EMPTY ? [] : [epoch('e1', 'before', 4), epoch('e2', null, 1)];
 /** Selectors, as they were sent. */
 let selected = ['latest'];
 let baseline: string[] | null = null;
@@ -63,7 +65,10 @@ connection.onHover((params) => {
   return { contents: { kind: 'markdown', value: '**86.0%** of all time · **2.6 s**\n\n[What do these numbers mean?](command:dwell.showLegend)' } };
 });
 
-connection.onRequest(methods.epochs, (): EpochsResult => ({ selected, baseline, epochs, warnings: [] }));
+connection.onRequest(methods.epochs, (): EpochsResult => ({
+  selected, baseline, warnings: [],
+  epochs: epochs.map((each) => ({ ...each, shown: shown().includes(each.id), pinned: baseline?.includes(each.id) ?? false })),
+}));
 
 connection.onRequest(methods.hotProcedures, ({ by = 'procedure', offset = 0, limit = 100, bare = false }: HotProceduresParams): HotProceduresResult => {
   const all = by === 'procedure' ? procedures() : others(by);
@@ -238,7 +243,7 @@ function shown(): string[] {
   return selected.map((selector) => selector === 'latest' ? epochs.at(-1)?.id ?? '' : selector);
 }
 
-function epoch(id: string, name: string | null, daysAgo: number): EpochSummary {
+function epoch(id: string, name: string | null, daysAgo: number): Recorded {
   const start = new Date(Date.UTC(2026, 10, 20 - daysAgo, 9, 41)).toISOString();
   return {
     id, name, start, end: start, host: 'builder', cpu: 'AMD EPYC', backend: 'perf', scope: './chase 32', notes: [],

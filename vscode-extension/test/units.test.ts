@@ -9,7 +9,6 @@ import { below, grouped } from '../src/folders.ts';
 import { arranged, cpiText, inSight, type ListRow, type Sort } from '../src/hotList/model.ts';
 import { launchTarget } from '../src/launchTarget.ts';
 import { heatOf, lineEnds, shareBar } from '../src/lineText.ts';
-import { selectedEpochs } from '../src/selection.ts';
 
 test('a command line becomes the words that run', () => {
   const cases: [string, string[] | undefined][] = [
@@ -110,17 +109,6 @@ test('a line is as hot as its share', () => {
   assert.deepEqual([0, 0.0001].map((share) => heatOf(share, 0)), [undefined, 'warm']);
 });
 
-test('selectors name epochs as the command line does', () => {
-  const epoch = (id: string, name: string | null) =>
-    ({ id, name, start: '', end: null, host: '', cpu: '', backend: '', scope: '', events: {}, notes: [] });
-  const epochs = [epoch('e1', 'before'), epoch('e2', null), epoch('e3', 'before')];
-  const cases: [string[], string[]][] = [
-    [['latest'], ['e3']], [['latest~1'], ['e2']], [['latest~9'], []], [['e2', 'e1'], ['e1', 'e2']],
-    [['before'], ['e3']], [['latest', 'e3'], ['e3']], [['gone'], []],
-  ];
-  for (const [selectors, ids] of cases) assert.deepEqual(selectedEpochs(epochs, selectors).map(({ id }) => id), ids);
-});
-
 const place = (address: number, text: string) => ({ address, text, uri: null, line: null });
 const unchanged = {
   verdict: 'noise', label: 'no change', samplesBefore: 5, samplesAfter: 1234, change: 0, changeShare: 0, changeCycles: null, ratio: 1, executionsBefore: null,
@@ -150,7 +138,7 @@ test('a launch configuration is run as it says, or not at all', () => {
 });
 
 test('durations are short', () => {
-  const epoch = (end: string | null) => ({ id: 'e', name: null, start: '2026-11-21T12:00:00Z', end, host: '', cpu: '', backend: '', scope: '', events: {}, notes: [] });
+  const epoch = (end: string | null) => ({ id: 'e', name: null, start: '2026-11-21T12:00:00Z', end, host: '', cpu: '', backend: '', scope: '', events: {}, notes: [], shown: false, pinned: false });
   const cases: [string | null, string][] = [
     ['2026-11-21T12:00:03Z', '3.0 s'], ['2026-11-21T12:01:00Z', '60 s'], ['2026-11-21T12:30:00Z', '30 min'], ['2026-11-21T15:12:00Z', '3.2 h'], [null, 'collecting'],
   ];

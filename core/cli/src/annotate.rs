@@ -6,8 +6,8 @@ use anstyle::Style;
 use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingScale, ListingStall};
 
 use crate::text::{
-    BOLD, CULPRIT, DIM, SOURCE, cause, counted, cycles_each, executed, fit, grouped, heat, in_kernel, origin,
-    paint, si, stalled,
+    BOLD, CULPRIT, DIM, SOURCE, counted, cycles_each, executed, fit, grouped, heat, in_kernel, origin, paint,
+    si, stalled,
 };
 
 /// How to show it.
@@ -159,7 +159,7 @@ impl<'a> Page<'a> {
         let of_kind = |kind: &str| instruction.stalls.iter().filter(|s| s.kind == kind).collect::<Vec<_>>();
         for stalls in [of_kind("static"), of_kind("dynamic")] {
             let Some((longest, duration)) = stalled(&self.listing.scale, &stalls, "cy") else { continue };
-            let letters: String = stalls.iter().map(|s| cause(&s.cause).0).collect();
+            let letters: String = stalls.iter().map(|s| s.letter).collect();
             let bar = "•".repeat(1 + (2.0 * longest.log2().max(0.0)).min(24.0) as usize);
             let style = if longest >= 4.0 { heat(1.0) } else { Style::new() };
             let explained = self.explain(&stalls);
@@ -173,12 +173,16 @@ impl<'a> Page<'a> {
     fn kernel(&mut self, instruction: &ListingInstruction) {
         let Some(kernel) = &instruction.kernel else { return };
         let Some(told) = in_kernel(kernel, "cy") else { return };
-        let (letter, name) = cause(&kernel.cause);
-        let text = format!("{letter} {told}");
+        let text = format!("{} {told}", kernel.letter);
         let all = self.listing.procedure.samples.get(&self.listing.time_event).copied().unwrap_or(0).max(1);
         let style = heat(kernel.samples as f64 / all as f64);
         let indent = self.indent();
-        self.say(format!("{:>indent$}{}{}", "", paint(style, text), paint(DIM, format!("   {name}"))));
+        self.say(format!(
+            "{:>indent$}{}{}",
+            "",
+            paint(style, text),
+            paint(DIM, format!("   {}", kernel.label))
+        ));
     }
 
     /// `   d = D-cache miss, …` for the letters that have not been explained yet.
@@ -187,8 +191,7 @@ impl<'a> Page<'a> {
         for stall in stalls {
             if !self.legend.contains(&stall.cause) {
                 self.legend.push(stall.cause.clone());
-                let (letter, name) = cause(&stall.cause);
-                fresh.push(format!("{letter} = {name}"));
+                fresh.push(format!("{} = {}", stall.letter, stall.label));
             }
         }
         if fresh.is_empty() { String::new() } else { format!("   {}", fresh.join(", ")) }
@@ -271,7 +274,7 @@ fn culprits(instruction: &ListingInstruction) -> String {
     let mut blamed: BTreeMap<u64, String> = BTreeMap::new();
     for stall in instruction.stalls.iter().filter(|s| s.kind == "dynamic") {
         if let Some(address) = stall.culprit_address.filter(|a| *a != instruction.address) {
-            blamed.entry(address).or_default().push(cause(&stall.cause).0);
+            blamed.entry(address).or_default().push(stall.letter);
         }
     }
     blamed.iter().map(|(address, letters)| format!("{letters}←{address:x}")).collect::<Vec<_>>().join(" ")

@@ -169,6 +169,10 @@ pub struct RecordArgs {
     /// End after so many seconds; a command goes on, and the exit status is 0.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub duration: Option<u64>,
+    /// Write the JSON object to this open file descriptor, so that it does not mix with what the command prints to standard
+    /// output; implies --json.
+    #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(3..))]
+    pub report_fd: Option<i32>,
     /// Command to run and sample.
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,

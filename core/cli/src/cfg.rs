@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use dwell_query::answer::{Listing, ListingBlock, ListingInstruction};
 
-use crate::text::{cause, cycles_each, executed};
+use crate::text::{cycles_each, executed};
 
 /// Instructions of a block that are shown; the rest is a number.
 const INSTRUCTIONS_MAX: usize = 24;
@@ -60,7 +60,7 @@ fn line(i: &ListingInstruction) -> String {
     };
     let worst =
         i.stalls.iter().filter(|s| s.kind == "dynamic").max_by(|a, b| a.share_max.total_cmp(&b.share_max));
-    let why = worst.map_or(String::new(), |s| format!("  {}", cause(&s.cause).1));
+    let why = worst.map_or(String::new(), |s| format!("  {}", s.label));
     format!("{:>8x}  {:<44} {cpi:>8}{why}", i.address, crate::text::fit(&i.text, 44))
 }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
+    io::Write,
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, ExitCode, ExitStatus},
@@ -20,7 +21,7 @@ use dwell_profile::{CountsRecord, Database, Epoch, EpochId, Event, EventRecord, 
 use dwell_query::{Options, Query};
 use indicatif::ProgressBar;
 use rustix::process::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     args::{BackendArg, RecordArgs, SamplingArgs},
@@ -54,6 +55,11 @@ impl Counting {
 
 /// One epoch from one run; the status that tells how the command ended, if there was one.
 pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let report = args.report_fd.map(|fd| {
+        let file = dwell_collect::take_inherited_fd(fd);
+        file.with_context(|| format!("record: --report-fd {fd}"))
+    });
+    let mut report = report.transpose()?;
     let counting = Counting::of(args);
     let around = args.all && !args.command.is_empty();
     let options = RecordOptions {
@@ -101,7 +107,15 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         None => recorded.exit,
     };
     keep_sources(db, &recorded.epoch.id);
-    match tell(&recorded, exit, args, json) {
+    let told = match &mut report {
+        Some(file) => writeln!(file, "{}", answer(&recorded, exit)).context("--report-fd"),
+        None if json => print_json(&answer(&recorded, exit)),
+        None => {
+            tell(&recorded, exit, args);
+            Ok(())
+        }
+    };
+    match told {
         Err(error) if !is_broken_pipe(&error) => Err(error),
         _ => Ok(exit.or_else(|| left_by(&stop)).map_or(ExitCode::SUCCESS, exit::of_command)),
     }
@@ -234,14 +248,16 @@ pub fn keep_sources(db: &Path, epoch: &EpochId) {
     }
 }
 
-/// Bursts and windows that nobody asked for and that there were none of are passed over.
-fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs, json: bool) -> anyhow::Result<()> {
+/// What `record --json` prints.
+fn answer(recorded: &Recorded, exit: Option<ExitStatus>) -> Value {
     let epoch = &recorded.epoch;
-    if json {
-        let events = &epoch.events;
-        return print_json(&json!({ "schema": 1, "epoch": epoch.id, "events": events, "notes": epoch.notes,
-            "paths": epoch.paths, "windows": epoch.windows, "counts": epoch.counts, "interrupted": recorded.interrupted, "exit_status": exit.and_then(|e| e.code()) }));
-    }
+    json!({ "schema": 1, "epoch": epoch.id, "events": epoch.events, "notes": epoch.notes, "paths": epoch.paths, "windows": epoch.windows,
+        "counts": epoch.counts, "interrupted": recorded.interrupted, "exit_status": exit.and_then(|e| e.code()) })
+}
+
+/// Bursts and windows that nobody asked for and that there were none of are passed over.
+fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
+    let epoch = &recorded.epoch;
     match exit {
         Some(exit) if !exit.success() => {
             complain(&format!("the command ended with {exit}; its samples are kept"))
@@ -259,7 +275,6 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs, json: 
     if let Some(counts) = epoch.counts.as_ref().filter(|c| c.words + c.loops + c.samples_dropped > 0) {
         complain(&counts_line(counts));
     }
-    Ok(())
 }
 
 /// `41 path bursts of 41,000 steps, 0.93% of CPU time; 9 samples meanwhile are not counted; cut short: 3 signal; …`.

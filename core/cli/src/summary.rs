@@ -12,7 +12,7 @@ pub fn render(summary: &Summary) -> String {
     page.head(summary);
     let tenths = Tenths::of(summary);
     for row in &summary.dynamic {
-        page.range(title(&row.cause), row.share_min, row.share_max);
+        page.range(row.label, row.share_min, row.share_max);
         if matches!(row.cause.as_str(), "synchronization" | "other") {
             page.say("***");
         }
@@ -22,7 +22,7 @@ pub fn render(summary: &Summary) -> String {
     page.sum("Subtotal dynamic", tenths.dynamic);
     page.say("***");
     for (part, share) in summary.r#static.iter().zip(&tenths.statics) {
-        page.part(title(&part.cause), *share);
+        page.part(part.label, *share);
     }
     page.sum("Subtotal static", tenths.statics.iter().sum());
     page.say("***");
@@ -61,15 +61,15 @@ impl Page {
 
     fn range(&mut self, title: &str, least: f64, most: f64) {
         let most_percent = paint(heat(most), format!("{:>7}", text::percent(most, 1)));
-        self.say(format!("***   {title:<28}{:>7} to {most_percent}", text::percent(least, 1)));
+        self.say(format!("***   {title:<31}{:>7} to {most_percent}", text::percent(least, 1)));
     }
 
     fn part(&mut self, title: &str, tenths: i64) {
-        self.say(format!("***   {title:<28}{:>25}", percent(tenths)));
+        self.say(format!("***   {title:<31}{:>25}", percent(tenths)));
     }
 
     fn sum(&mut self, title: &str, tenths: i64) {
-        self.say(format!("*** {title:<30}{}", paint(BOLD, format!("{:>32}", percent(tenths)))));
+        self.say(format!("*** {title:<33}{}", paint(BOLD, format!("{:>32}", percent(tenths)))));
     }
 
     fn foot(&mut self, s: &Summary) {
@@ -133,30 +133,6 @@ fn apportion(total: i64, shares: &[f64]) -> Vec<i64> {
 fn percent(tenths: i64) -> String {
     let sign = if tenths < 0 { "-" } else { "" };
     format!("{sign}{}.{}%", tenths.abs() / 10, tenths.abs() % 10)
-}
-
-/// A cause as Figure 4 calls it.
-pub fn title(cause: &str) -> &'static str {
-    match cause {
-        "i-cache-miss" => "I-cache miss (not ITLB)",
-        "itlb-miss" => "ITLB miss",
-        "d-cache-miss" => "D-cache miss",
-        "dtlb-miss" => "DTLB miss",
-        "write-buffer" => "Write buffer",
-        "synchronization" => "Synchronization",
-        "branch-mispredict" => "Branch mispredict",
-        "multiplier" => "Multiplier busy",
-        "divider" => "Divider busy",
-        "other" => "Other",
-        "slotting" => "Slotting",
-        "dependency-address" => "Address dependency",
-        "dependency-flags" => "Flags dependency",
-        "dependency-first" => "1st source dependency",
-        "dependency-second" => "2nd source dependency",
-        "dependency-third" => "3rd source dependency",
-        "functional-unit" => "Functional unit busy",
-        _ => "Unknown cause",
-    }
 }
 
 #[cfg(test)]

@@ -102,30 +102,6 @@ pub fn width() -> usize {
     terminal_size::terminal_size().map_or(110, |(w, _)| usize::from(w.0).max(60))
 }
 
-/// A cause as people read it, and its letter in bubbles (DCPI Figure 2).
-pub fn cause(name: &str) -> (char, &str) {
-    match name {
-        "slotting" => ('s', "slotting"),
-        "dependency" => ('a', "operand not ready"),
-        "functional-unit" => ('f', "functional unit busy"),
-        "i-cache-miss" => ('i', "I-cache miss"),
-        "itlb-miss" => ('I', "ITLB miss"),
-        "d-cache-miss" => ('d', "D-cache miss"),
-        "dtlb-miss" => ('D', "DTLB miss"),
-        "write-buffer" => ('w', "write buffer full"),
-        "synchronization" => ('y', "synchronization"),
-        "branch-mispredict" => ('p', "branch mispredict"),
-        "divider" => ('v', "divider"),
-        "multiplier" => ('m', "multiplier"),
-        "store-forwarding" => ('o', "store not forwarded"),
-        "4k-aliasing" => ('4', "4K aliasing"),
-        "system" => ('k', "system call or interrupt"),
-        "page-fault" => ('g', "page fault"),
-        "unexplained" => ('?', "unexplained"),
-        other => ('?', other),
-    }
-}
-
 /// `from L2 (92% of executions) or memory (10%)`, `from L2, LLC or memory` where the scale is not known: where the data of the longest
 /// data miss among these may have come from; empty where there is none.
 pub fn origin(stalls: &[&ListingStall]) -> String {
@@ -247,6 +223,8 @@ mod tests {
         let stall = |share_max, sources: &[(&str, Option<f64>)]| ListingStall {
             kind: "dynamic".into(),
             cause: "d-cache-miss".into(),
+            label: "D-cache miss",
+            letter: 'd',
             cycles_min: 0.0,
             cycles_max: 1.0,
             share_min: 0.0,

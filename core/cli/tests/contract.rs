@@ -357,8 +357,15 @@ fn assert_printed_sums(text: &str) {
         (number.parse::<f64>().unwrap() * 10.0).round() as i64
     };
     let of = |titles: &[&str]| titles.iter().map(|t| tenths(t)).sum::<i64>();
-    let fixed =
-        ["Slotting", "Address dep", "Flags dep", "1st source", "2nd source", "3rd source", "Functional unit"];
+    let fixed = [
+        "slotting",
+        "(address)",
+        "(flags)",
+        "(1st source)",
+        "(2nd source)",
+        "(3rd source)",
+        "functional unit busy",
+    ];
     assert_eq!(of(&fixed), tenths("Subtotal static"), "{text}");
     assert_eq!(of(&["Subtotal dynamic", "Subtotal static"]), tenths("Total stall"), "{text}");
     assert_eq!(of(&["Total stall", "Execution", "Net sampling error"]), 1000, "{text}");

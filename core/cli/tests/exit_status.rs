@@ -110,3 +110,39 @@ fn a_signal_reaches_the_command_and_is_its_end() {
     assert!(killed.success());
     assert_eq!(dwell.wait().unwrap().code(), Some(128 + 15));
 }
+
+/// With `--report-fd` what the command prints stays apart from the answer, and the command does not inherit the descriptor.
+#[test]
+fn the_answer_goes_to_the_descriptor_that_was_named() {
+    let scratch = Scratch::new();
+    let closed = scratch.dwell(&["record", "--report-fd", "77", "--", "true"]);
+    assert_eq!(closed.status, Some(125), "{closed:?}");
+    assert!(closed.stderr.starts_with("dwell: record: --report-fd 77: "), "{closed:?}");
+    if !can_sample("the_answer_goes_to_the_descriptor_that_was_named") {
+        return;
+    }
+    let report = scratch.path("report");
+    let words = [
+        "record",
+        "-e",
+        "cpu-clock",
+        "--report-fd",
+        "3",
+        "--",
+        "sh",
+        "-c",
+        "echo '{'; test -e /proc/self/fd/3",
+    ];
+    let dwell = scratch.command(&words);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", r#"exec 3>"$0"; exec "$@""#])
+        .arg(&report)
+        .arg(dwell.get_program())
+        .args(dwell.get_args());
+    shell.env("DWELL_DB", scratch.path("database")).stdin(Stdio::null());
+    let ended = Ended::from(shell.output().unwrap());
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(1), "{\n"), "{ended:?}");
+    let answer: Value = serde_json::from_str(&fs::read_to_string(report).unwrap()).unwrap();
+    assert_eq!(answer["exit_status"], 1, "{answer}");
+}

@@ -69,3 +69,4 @@ pub use record::record;
 pub use source::Backend;
 pub use stop::{Renew, Stop};
 pub use sys::heap::keep_peak_small;
+pub use sys::inherited::take as take_inherited_fd;

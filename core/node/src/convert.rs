@@ -222,7 +222,13 @@ impl From<answer::ListingOperand> for ListingOperand {
 
 impl From<answer::ListingKernel> for ListingKernel {
     fn from(a: answer::ListingKernel) -> Self {
-        ListingKernel { cause: a.cause, samples: number(a.samples), cycles: a.cycles }
+        ListingKernel {
+            cause: a.cause,
+            label: a.label.to_owned(),
+            letter: a.letter.into(),
+            samples: number(a.samples),
+            cycles: a.cycles,
+        }
     }
 }
 
@@ -231,6 +237,8 @@ impl From<answer::ListingStall> for ListingStall {
         ListingStall {
             kind: a.kind,
             cause: a.cause,
+            label: a.label.to_owned(),
+            letter: a.letter.into(),
             cycles_min: a.cycles_min,
             cycles_max: a.cycles_max,
             share_min: a.share_min,
@@ -313,6 +321,7 @@ impl From<answer::LineCulprit> for LineCulprit {
         LineCulprit {
             kind: a.kind,
             cause: a.cause,
+            label: a.label.to_owned(),
             cycles_min: a.cycles_min,
             cycles_max: a.cycles_max,
             share_max: a.share_max,

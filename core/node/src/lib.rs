@@ -70,6 +70,14 @@ impl Dwell {
         self.ask(cancel, |query, _| query.epochs())
     }
 
+    /// The ids of the epochs that selectors name, oldest first; a selector that names none is left out.
+    #[napi(ts_return_type = "Promise<string[]>")]
+    pub fn selected_epochs(&self, selectors: Vec<String>) -> AsyncTask<Ask<Vec<String>, Vec<String>>> {
+        self.ask(None, move |query, _| {
+            Ok(query.selected_epochs(&selectors).iter().map(ToString::to_string).collect())
+        })
+    }
+
     /// Where the time went, most costly first.
     #[napi(ts_return_type = "Promise<Top>")]
     pub fn top(

@@ -141,6 +141,8 @@ pub struct LineStall {
     pub kind: String,
     /// As in `ListingStall`.
     pub cause: String,
+    /// The cause's name for people.
+    pub label: String,
     /// Cycles per execution, at least …
     pub cycles_min: f64,
     /// … and at most; `null` of a dynamic stall unless the scale is absolute.
@@ -169,6 +171,7 @@ impl From<answer::LineStall> for LineStall {
         LineStall {
             kind: a.kind,
             cause: a.cause,
+            label: a.label.to_owned(),
             cycles_min: a.cycles_min,
             cycles_max: a.cycles_max,
             share_min: a.share_min,

@@ -149,6 +149,8 @@ impl From<answer::SummaryScope> for SummaryScope {
 pub struct SummaryRange {
     /// As in `ListingStall`; `other` stands for the rare ones together.
     pub cause: String,
+    /// The cause's name for people.
+    pub label: String,
     /// At least …
     pub share_min: f64,
     /// … and at most.
@@ -157,7 +159,12 @@ pub struct SummaryRange {
 
 impl From<answer::SummaryRange> for SummaryRange {
     fn from(a: answer::SummaryRange) -> Self {
-        SummaryRange { cause: a.cause, share_min: a.share_min, share_max: a.share_max }
+        SummaryRange {
+            cause: a.cause,
+            label: a.label.to_owned(),
+            share_min: a.share_min,
+            share_max: a.share_max,
+        }
     }
 }
 
@@ -166,13 +173,15 @@ impl From<answer::SummaryRange> for SummaryRange {
 pub struct SummaryPart {
     /// `slotting`, `functional-unit`, `dependency-address`, …
     pub cause: String,
+    /// The cause's name for people.
+    pub label: String,
     /// The part.
     pub share: f64,
 }
 
 impl From<answer::SummaryPart> for SummaryPart {
     fn from(a: answer::SummaryPart) -> Self {
-        SummaryPart { cause: a.cause, share: a.share }
+        SummaryPart { cause: a.cause, label: a.label.to_owned(), share: a.share }
     }
 }
 

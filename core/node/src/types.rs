@@ -373,6 +373,10 @@ pub struct ListingOperand {
 pub struct ListingKernel {
     /// `page-fault`, or `system`: a call or an interrupt.
     pub cause: String,
+    /// The cause's name for people.
+    pub label: String,
+    /// The cause's letter in the bubbles of a listing.
+    pub letter: String,
     /// Time samples in the kernel.
     pub samples: f64,
     /// Cycles per execution; `null` unless the scale is absolute.
@@ -387,6 +391,10 @@ pub struct ListingStall {
     pub kind: String,
     /// `d-cache-miss`, `branch-mispredict`, …
     pub cause: String,
+    /// The cause's name for people.
+    pub label: String,
+    /// The cause's letter in the bubbles of a listing.
+    pub letter: String,
     /// Cycles per execution, at least …
     #[napi(js_name = "cycles_min")]
     pub cycles_min: f64,
@@ -509,6 +517,8 @@ pub struct LineCulprit {
     pub kind: String,
     /// As in `ListingStall`.
     pub cause: String,
+    /// The cause's name for people.
+    pub label: String,
     /// Cycles over the epoch, at least …
     pub cycles_min: Option<f64>,
     /// … and at most.

@@ -320,6 +320,8 @@ pub struct LineCulprit {
     pub kind: String,
     /// As in [`ListingStall`].
     pub cause: String,
+    /// The cause's name for people: `D-cache miss`.
+    pub label: &'static str,
     /// Cycles over the epoch, at least …
     pub cycles_min: Option<f64>,
     /// … and at most.

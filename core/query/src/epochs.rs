@@ -56,6 +56,16 @@ fn scope(scope: &Scope) -> String {
 }
 
 impl Query {
+    /// The ids of the epochs that selectors name (ids, names, `latest`, `latest~N`), oldest first, each once. A selector that
+    /// names no epoch is left out.
+    pub fn selected_epochs(&self, selectors: &[String]) -> Vec<EpochId> {
+        let mut ids: Vec<_> =
+            selectors.iter().filter_map(|s| Some(self.database.resolve(s).ok()?.id)).collect();
+        ids.sort();
+        ids.dedup();
+        ids
+    }
+
     /// Names an epoch, found by its id, name, `latest` or `latest~N`; its id.
     pub fn rename_epoch(&self, selector: &str, name: &str) -> Result<EpochId, QueryError> {
         let id = self.database.resolve(selector)?.id;

@@ -10,8 +10,8 @@ use dwell_analysis::{Cause, StallKind};
 use crate::{
     answer::{LineCulprit, LineTie},
     costs::ProcedureCosts,
-    listing::{cause_name, kind_name, likelihood, stall_range},
-    words::waits_for,
+    listing::{kind_name, likelihood, stall_range},
+    words::{names, waits_for},
 };
 
 /// Suspects that are told.
@@ -83,7 +83,8 @@ impl LineCulprits {
             let (file, line) = blamed.clone().map_or((None, None), |(f, l)| (Some(f.to_string()), l));
             LineCulprit {
                 kind: kind_name(kind).to_owned(),
-                cause: cause_name(*cause).to_owned(),
+                cause: names(*cause).name.to_owned(),
+                label: names(*cause).label,
                 cycles_min: cycles(*min),
                 cycles_max: cycles(*max),
                 share_max: share(*max),

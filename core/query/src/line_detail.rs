@@ -149,6 +149,7 @@ impl Subject<'_> {
         LineStall {
             kind: stall.kind,
             cause: stall.cause,
+            label: stall.label,
             cycles_min: stall.cycles_min,
             cycles_max: Some(stall.cycles_max).filter(|_| is_bounded),
             share_min: stall.share_min,

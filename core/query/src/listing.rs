@@ -16,7 +16,7 @@ use crate::{
     costs::ProcedureCosts,
     procedures::ProcedureSamples,
     selection::Selection,
-    words::scale_name,
+    words::{names, scale_name},
     writers::Writers,
 };
 
@@ -182,7 +182,9 @@ pub fn instruction(
         confidence: confidence_name(cost.confidence).to_owned(),
         stalls: stalls(costs, cost),
         kernel: cost.kernel.map(|k| ListingKernel {
-            cause: cause_name(k.cause).to_owned(),
+            cause: names(k.cause).name.to_owned(),
+            label: names(k.cause).label,
+            letter: names(k.cause).letter,
             samples: k.samples,
             cycles: Some(k.cycles).filter(|_| is_told(cost.frequency_interval)),
         }),
@@ -203,7 +205,9 @@ fn stalls(costs: &ProcedureCosts, cost: &InstructionCost) -> Vec<ListingStall> {
         let range = stall_range(costs, cost, s);
         ListingStall {
             kind: kind_name(s.kind).to_owned(),
-            cause: cause_name(s.cause).to_owned(),
+            cause: names(s.cause).name.to_owned(),
+            label: names(s.cause).label,
+            letter: names(s.cause).letter,
             cycles_min: range.cycles.min,
             cycles_max: range.cycles.max,
             share_min: range.share.min,
@@ -300,28 +304,5 @@ pub fn confidence_name(confidence: Confidence) -> &'static str {
         Confidence::Low => "low",
         Confidence::Medium => "medium",
         Confidence::High => "high",
-    }
-}
-
-/// A cause's name in answers.
-pub fn cause_name(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Slotting => "slotting",
-        Cause::Dependency => "dependency",
-        Cause::FunctionalUnit => "functional-unit",
-        Cause::ICacheMiss => "i-cache-miss",
-        Cause::ItlbMiss => "itlb-miss",
-        Cause::DCacheMiss => "d-cache-miss",
-        Cause::DtlbMiss => "dtlb-miss",
-        Cause::WriteBuffer => "write-buffer",
-        Cause::Synchronization => "synchronization",
-        Cause::BranchMispredict => "branch-mispredict",
-        Cause::Divider => "divider",
-        Cause::Multiplier => "multiplier",
-        Cause::StoreForwarding => "store-forwarding",
-        Cause::Aliasing4K => "4k-aliasing",
-        Cause::System => "system",
-        Cause::PageFault => "page-fault",
-        Cause::Unexplained => "unexplained",
     }
 }

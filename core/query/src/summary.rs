@@ -14,14 +14,14 @@ use crate::{
     Cancel, Query, QueryError,
     answer::{CycleSplit, Summary, SummaryPart, SummaryRange, SummaryScope},
     costs::ProcedureCosts,
-    listing::{bounded, cause_name},
+    listing::bounded,
     procedures::{self, ProcedureSamples},
     query::View,
     scales::in_parallel,
     selection::Selection,
     top::wants,
     totals::Totals,
-    words::scale_name,
+    words::{names, scale_name, summary_label},
 };
 
 /// A question for [`Query::summary`](crate::Query::summary).
@@ -250,7 +250,7 @@ impl Tally {
         let total: f64 = most.values().sum();
         for (row, max) in most {
             let min = (stalled - (total - max)).clamp(0.0, max);
-            if row == cause_name(Cause::Unexplained) {
+            if row == names(Cause::Unexplained).name {
                 // All others are at their most where something stays unexplained.
                 self.unexplained += min;
             } else {
@@ -266,10 +266,16 @@ impl Tally {
         let share = |part: f64| if self.tallied > 0.0 { part / self.tallied } else { 0.0 };
         let range = |cause: &str| {
             let (min, max) = self.dynamic.get(cause).copied().unwrap_or_default();
-            SummaryRange { cause: cause.to_owned(), share_min: share(min), share_max: share(max) }
+            SummaryRange {
+                cause: cause.to_owned(),
+                label: summary_label(cause),
+                share_min: share(min),
+                share_max: share(max),
+            }
         };
         let part = |cause: &str| SummaryPart {
             cause: cause.to_owned(),
+            label: summary_label(cause),
             share: share(self.statics.get(cause).copied().unwrap_or_default()),
         };
         let fixed: f64 = self.statics.values().sum();
@@ -317,7 +323,7 @@ impl Tally {
 
 fn dynamic_row(cause: Cause) -> &'static str {
     if cause == Cause::Unexplained {
-        return cause_name(cause);
+        return names(cause).name;
     }
     DYNAMIC_ROWS.iter().find(|(_, causes)| causes.contains(&cause)).map_or(OTHER, |(row, _)| row)
 }

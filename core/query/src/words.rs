@@ -1,66 +1,110 @@
-//! What a line waits for, in words that need no knowledge of processors first: the same for the terminal, editors and reports.
+//! The names of the causes of stalls: the one table that the terminal, reports, editors and assistants take them from.
 
 use dwell_analysis::{Cause, ScaleKind};
 
-/// What causes are called together: those of one group that cannot be told apart are one wait.
-struct Group {
-    /// What is waited for.
+/// How one cause is named.
+pub struct CauseNames {
+    cause: Cause,
+    /// Its name in JSON and in files, which never changes: `d-cache-miss`.
+    pub name: &'static str,
+    /// Its letter in the bubbles of a listing (DCPI Figure 2).
+    pub letter: char,
+    /// Its name for people: `D-cache miss`.
+    pub label: &'static str,
+    /// What an instruction waits for, in words that need no knowledge of processors. Causes that share it are one wait.
     awaited: &'static str,
-    /// Its causes, each as an expert knows it.
-    causes: &'static [(Cause, &'static str)],
+    /// Whether `awaited` says as much as the label does, which is then left out beside it.
+    is_plain: bool,
 }
 
-const GROUPS: [Group; 11] = [
-    Group {
-        awaited: "memory",
-        causes: &[
-            (Cause::DCacheMiss, "D-cache miss"),
-            (Cause::DtlbMiss, "DTLB miss"),
-            (Cause::StoreForwarding, "store not forwarded"),
-            (Cause::Aliasing4K, "4K aliasing"),
-            (Cause::PageFault, "page fault"),
-        ],
-    },
-    Group { awaited: "room for stores", causes: &[(Cause::WriteBuffer, "write buffer full")] },
-    Group { awaited: "a mispredicted branch", causes: &[(Cause::BranchMispredict, "")] },
-    Group { awaited: "code", causes: &[(Cause::ICacheMiss, "I-cache miss"), (Cause::ItlbMiss, "ITLB miss")] },
-    Group { awaited: "the divider", causes: &[(Cause::Divider, "")] },
-    Group { awaited: "the multiplier", causes: &[(Cause::Multiplier, "")] },
-    Group { awaited: "other processors", causes: &[(Cause::Synchronization, "synchronization")] },
-    Group { awaited: "the kernel", causes: &[(Cause::System, "")] },
-    Group { awaited: "an earlier result", causes: &[(Cause::Dependency, "")] },
-    Group { awaited: "a busy unit", causes: &[(Cause::FunctionalUnit, ""), (Cause::Slotting, "slotting")] },
-    Group { awaited: "something unexplained", causes: &[(Cause::Unexplained, "")] },
+const fn plain(
+    cause: Cause,
+    name: &'static str,
+    letter: char,
+    label: &'static str,
+    awaited: &'static str,
+) -> CauseNames {
+    CauseNames { cause, name, letter, label, awaited, is_plain: true }
+}
+
+const fn expert(
+    cause: Cause,
+    name: &'static str,
+    letter: char,
+    label: &'static str,
+    awaited: &'static str,
+) -> CauseNames {
+    CauseNames { cause, name, letter, label, awaited, is_plain: false }
+}
+
+#[rustfmt::skip] // One row for each cause.
+const CAUSES: [CauseNames; 17] = [
+    expert(Cause::DCacheMiss, "d-cache-miss", 'd', "D-cache miss", "memory"),
+    expert(Cause::DtlbMiss, "dtlb-miss", 'D', "DTLB miss", "memory"),
+    expert(Cause::StoreForwarding, "store-forwarding", 'o', "store not forwarded", "memory"),
+    expert(Cause::Aliasing4K, "4k-aliasing", '4', "4K aliasing", "memory"),
+    expert(Cause::PageFault, "page-fault", 'g', "page fault", "memory"),
+    expert(Cause::WriteBuffer, "write-buffer", 'w', "write buffer full", "room for stores"),
+    plain(Cause::BranchMispredict, "branch-mispredict", 'p', "branch mispredict", "a mispredicted branch"),
+    expert(Cause::ICacheMiss, "i-cache-miss", 'i', "I-cache miss", "code"),
+    expert(Cause::ItlbMiss, "itlb-miss", 'I', "ITLB miss", "code"),
+    plain(Cause::Divider, "divider", 'v', "divider busy", "the divider"),
+    plain(Cause::Multiplier, "multiplier", 'm', "multiplier busy", "the multiplier"),
+    expert(Cause::Synchronization, "synchronization", 'y', "synchronization", "other processors"),
+    plain(Cause::System, "system", 'k', "system call or interrupt", "the kernel"),
+    plain(Cause::Dependency, "dependency", 'a', "operand not ready", "an earlier result"),
+    plain(Cause::FunctionalUnit, "functional-unit", 'f', "functional unit busy", "a busy unit"),
+    expert(Cause::Slotting, "slotting", 's', "slotting", "a busy unit"),
+    plain(Cause::Unexplained, "unexplained", '?', "unexplained", "something unexplained"),
 ];
+
+/// The rows of a summary that are not one cause each: their names in JSON, and their labels.
+const SUMMARY_LABELS: [(&str, &str); 6] = [
+    ("other", "other causes"),
+    ("dependency-address", "operand not ready (address)"),
+    ("dependency-flags", "operand not ready (flags)"),
+    ("dependency-first", "operand not ready (1st source)"),
+    ("dependency-second", "operand not ready (2nd source)"),
+    ("dependency-third", "operand not ready (3rd source)"),
+];
+
+/// The names of a cause.
+pub fn names(cause: Cause) -> &'static CauseNames {
+    CAUSES.iter().find(|names| names.cause == cause).expect("every cause has a row")
+}
+
+/// The label of a summary's row, by its name in JSON.
+pub fn summary_label(name: &str) -> &'static str {
+    let rows = CAUSES.iter().map(|names| (names.name, names.label)).chain(SUMMARY_LABELS);
+    rows.into_iter().find(|(row, _)| *row == name).expect("every row has a label").1
+}
 
 /// `waits for memory (D-cache or DTLB miss)`: causes that cannot be told apart, the likeliest first.
 pub fn waits_for(causes: &[Cause]) -> String {
-    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut waits: Vec<(&str, Vec<&str>)> = Vec::new();
     for cause in causes {
-        let of = |group: &&Group| group.causes.iter().any(|(one, _)| one == cause);
-        let Some(group) = GROUPS.iter().find(of) else { continue };
-        let name = group.causes.iter().find(|(one, _)| one == cause).map_or("", |(_, name)| name);
-        let known = match groups.iter().position(|(awaited, _)| *awaited == group.awaited) {
-            Some(known) => known,
+        let names = names(*cause);
+        let wait = match waits.iter().position(|(awaited, _)| *awaited == names.awaited) {
+            Some(wait) => wait,
             None => {
-                groups.push((group.awaited, Vec::new()));
-                groups.len() - 1
+                waits.push((names.awaited, Vec::new()));
+                waits.len() - 1
             }
         };
-        if !name.is_empty() && !groups[known].1.contains(&name) {
-            groups[known].1.push(name);
+        if !names.is_plain && !waits[wait].1.contains(&names.label) {
+            waits[wait].1.push(names.label);
         }
     }
-    let phrase = |(awaited, names): &(&str, Vec<&str>)| match names.is_empty() {
+    let phrase = |(awaited, labels): &(&str, Vec<&str>)| match labels.is_empty() {
         true => (*awaited).to_owned(),
-        false => format!("{awaited} ({})", either(names)),
+        false => format!("{awaited} ({})", either(labels)),
     };
-    let phrases: Vec<String> = groups.iter().map(phrase).collect();
+    let phrases: Vec<String> = waits.iter().map(phrase).collect();
     let phrases: Vec<&str> = phrases.iter().map(String::as_str).collect();
     format!("waits for {}", joined(&phrases))
 }
 
-/// `D-cache or DTLB miss`: names that end in the same word say it once.
+/// Joins labels as alternatives: `D-cache or DTLB miss`. Labels that end in `miss` share that word.
 fn either(names: &[&str]) -> String {
     let (misses, others): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.ends_with(" miss"));
     if misses.len() < 2 {

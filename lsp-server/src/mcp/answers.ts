@@ -85,6 +85,7 @@ export function listing(answer: Listing, { offset, limit }: In<typeof schemas.li
       stalls: instruction.stalls.map((stall) => ({
         kind: stall.kind,
         cause: stall.cause,
+        label: stall.label,
         cyclesMin: stall.cycles_min,
         cyclesMax: answer.scale.kind === 'absolute' || stall.kind === 'static' ? stall.cycles_max : null,
         shareMin: stall.share_min,

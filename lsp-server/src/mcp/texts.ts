@@ -4,7 +4,7 @@
  */
 import type { Listing } from '../core';
 import { listingText } from '../listingText';
-import { causeName, count, cpi, cyclesEach, cyclesRange, duration, entriesText, fileName, percent, quantity, shortCycles } from '../text';
+import { count, cpi, cyclesEach, cyclesRange, duration, entriesText, fileName, percent, quantity, shortCycles } from '../text';
 import { signedPercent, verdictWords } from '../verdict';
 import type { DiffAnswer, EpochsAnswer, HotAnswer, LinesAnswer, SummaryAnswer } from './answers';
 
@@ -65,9 +65,9 @@ type Line = LinesAnswer['lines'][number];
 /** Causes that cannot be told apart, with the places to blame, the likeliest first. */
 function tieText(path: string, { culprits }: Line, { text, culprits: indices, shareMax, cyclesMin, cyclesMax }: Line['ties'][number]): string {
   const tied = indices.flatMap((index) => culprits[index] ?? []);
-  const places = tied.flatMap(({ file, line, cause }) => {
+  const places = tied.flatMap(({ file, line, label }) => {
     if (file === null || line === null) return [];
-    const which = tied.length > 1 ? `${causeName(cause)} ` : '';
+    const which = tied.length > 1 ? `${label} ` : '';
     return [`${which}of ${file === path ? 'line ' : `${file}:`}${line}`];
   });
   const range = cyclesRange(cyclesMin, cyclesMax);

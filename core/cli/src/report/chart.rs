@@ -2,7 +2,7 @@
 
 use dwell_query::answer::{Listing, Summary};
 
-use crate::text::{cause, percent};
+use crate::text::percent;
 
 /// A part of a stacked bar.
 pub struct Part {
@@ -65,7 +65,7 @@ impl Causes {
             .dynamic
             .iter()
             .filter(|r| r.share_max >= SHARE_SEEN)
-            .map(|r| range(class(&r.cause), crate::summary::title(&r.cause), r.share_min, r.share_max))
+            .map(|r| range(class(&r.cause), r.label, r.share_min, r.share_max))
             .collect();
         dynamic.sort_by(|a, b| b.most.total_cmp(&a.most));
         if summary.unexplained_stall >= SHARE_SEEN {
@@ -76,7 +76,7 @@ impl Causes {
             .r#static
             .iter()
             .filter(|p| p.share >= SHARE_SEEN)
-            .map(|p| range("fixed", crate::summary::title(&p.cause), p.share, p.share))
+            .map(|p| range("fixed", p.label, p.share, p.share))
             .collect();
         fixed.sort_by(|a, b| b.most.total_cmp(&a.most));
         let cpi = |c: Option<f64>| c.map_or("–".to_owned(), |c| format!("{c:.2}"));
@@ -137,7 +137,7 @@ pub fn skyline(listing: &Listing) -> Vec<Bar> {
         let hottest = group.iter().max_by(|a, b| a.head_samples.total_cmp(&b.head_samples))?;
         let height = (SKYLINE * samples / most).max(1.5);
         let stall = super::listing::worst(&listing.scale, hottest);
-        let why = stall.map_or(String::new(), |s| format!(" – {}", cause(&s.cause).1));
+        let why = stall.map_or(String::new(), |s| format!(" – {}", s.label));
         (samples >= 0.5).then(|| Bar {
             class: stall.map_or("execution", |s| class(&s.cause)),
             x: n as f64 * width,

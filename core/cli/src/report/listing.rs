@@ -7,7 +7,7 @@ use dwell_query::answer::{
 };
 
 use super::chart::class;
-use crate::text::{cause, cycles_each, executed, executed_short, grouped, in_kernel, origin, stalled};
+use crate::text::{cycles_each, executed, executed_short, grouped, in_kernel, origin, stalled};
 
 /// Instructions of a procedure that are shown at most: those of its hottest blocks.
 pub const INSTRUCTIONS_MAX: usize = 600;
@@ -200,7 +200,7 @@ impl<'a> Rows<'a> {
                 class: class(&kernel.cause),
                 width: width(kernel.cycles.unwrap_or(0.0)),
                 duration,
-                causes: cause(&kernel.cause).1.to_owned(),
+                causes: kernel.label.to_owned(),
                 culprits: Vec::new(),
             });
         }
@@ -208,7 +208,7 @@ impl<'a> Rows<'a> {
 
     fn bubble(&mut self, address: u64, stalls: &[&ListingStall], cycles: f64, duration: String) {
         let Some(longest) = stalls.iter().max_by(|a, b| a.share_max.total_cmp(&b.share_max)) else { return };
-        let mut causes: Vec<&str> = stalls.iter().map(|s| cause(&s.cause).1).collect();
+        let mut causes: Vec<&str> = stalls.iter().map(|s| s.label).collect();
         causes.dedup();
         let mut blamed: Vec<u64> = stalls.iter().filter_map(|s| s.culprit_address).collect();
         blamed.retain(|a| *a != address);

@@ -208,7 +208,7 @@ fn procedure_row(row: &TopRow, material: &Material) -> ProcedureRow {
 fn worst(s: &Summary) -> Option<(String, &'static str)> {
     let most = s.dynamic.iter().map(|r| r.share_max).fold(0.05, f64::max);
     let worst: Vec<_> = s.dynamic.iter().filter(|r| r.share_max >= most - 0.0005).collect();
-    let names: Vec<&str> = worst.iter().map(|r| crate::summary::title(&r.cause)).collect();
+    let names: Vec<&str> = worst.iter().map(|r| r.label).collect();
     Some((format!("≤ {:.0}% {}", 100.0 * most, names.join(" or ")), chart::class(&worst.first()?.cause)))
 }
 

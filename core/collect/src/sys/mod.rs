@@ -10,6 +10,7 @@ pub mod clock;
 pub mod command;
 pub mod event;
 pub mod heap;
+pub mod inherited;
 pub mod interrupt;
 pub mod kmod;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

@@ -87,6 +87,8 @@ pub struct LineStall {
     pub kind: String,
     /// As in [`ListingStall`](super::ListingStall).
     pub cause: String,
+    /// The cause's name for people: `D-cache miss`.
+    pub label: &'static str,
     /// Cycles per execution, at least …
     pub cycles_min: f64,
     /// … and at most; `None` of a dynamic stall unless the scale is absolute.

@@ -204,6 +204,11 @@ pub struct ListingOperand {
 pub struct ListingKernel {
     /// `page-fault`, or `system`: a call or an interrupt.
     pub cause: String,
+    /// The cause's name for people: `D-cache miss`.
+    pub label: &'static str,
+    /// The cause's letter in the bubbles of a listing; for editors, no part of the JSON.
+    #[serde(skip)]
+    pub letter: char,
     /// Time samples in the kernel.
     pub samples: u64,
     /// Cycles per execution; `None` unless the scale is absolute.
@@ -215,8 +220,13 @@ pub struct ListingKernel {
 pub struct ListingStall {
     /// `static` or `dynamic`.
     pub kind: String,
-    /// `d-cache-miss`, `branch-mispredict`, …: see [`cause_name`](crate::cause_name).
+    /// `d-cache-miss`, `branch-mispredict`, …
     pub cause: String,
+    /// The cause's name for people: `D-cache miss`.
+    pub label: &'static str,
+    /// The cause's letter in the bubbles of a listing; for editors, no part of the JSON.
+    #[serde(skip)]
+    pub letter: char,
     /// Cycles per execution, at least …
     pub cycles_min: f64,
     /// … and at most. Of a dynamic stall, unless the scale is absolute, that is what it would be if `executions_relative` were

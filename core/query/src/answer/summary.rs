@@ -79,6 +79,8 @@ pub struct SummaryScope {
 pub struct SummaryRange {
     /// `i-cache-miss`, `d-cache-miss`, …; `other` stands for the rare ones together.
     pub cause: String,
+    /// The cause's name for people: `D-cache miss`.
+    pub label: &'static str,
     /// At least …
     pub share_min: f64,
     /// … and at most.
@@ -91,6 +93,8 @@ pub struct SummaryPart {
     /// `slotting`, `functional-unit`, or what operand was not ready: `dependency-address`, `dependency-flags`,
     /// `dependency-first`, `dependency-second`, `dependency-third` (its sources in the order of the assembler).
     pub cause: String,
+    /// The cause's name for people: `D-cache miss`.
+    pub label: &'static str,
     /// The part.
     pub share: f64,
 }

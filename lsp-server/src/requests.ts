@@ -1,0 +1,154 @@
+/**
+ * What clients send, as schemas: the one definition of its types, and what reads it. An answer that is wrong in a place that
+ * matters is refused by name; an optional text that is none is left out, as it always was.
+ */
+import { ErrorCodes, ResponseError } from 'vscode-languageserver';
+import * as z from 'zod/mini';
+
+export type Schema = z.ZodMiniType;
+/** What a schema reads: members that are not there are left out. */
+export type Read<S extends Schema> = Present<z.output<S>>;
+type Present<T> = T extends readonly unknown[] ? T : { [K in keyof T]: Exclude<T[K], undefined> };
+
+const text = z.string().check(z.minLength(1));
+const texts = z.array(z.string());
+const epochs = texts.check(z.minLength(1));
+const positive = z.int().check(z.positive());
+
+/** Leaves out what is not as it should be: clients send null, or an empty text, for nothing. */
+function lenient<S extends Schema>(schema: S): z.ZodMiniCatch<z.ZodMiniOptional<S>> {
+  return z.catch(z.optional(schema), undefined);
+}
+
+/** A text that must be there; `what` says how it is wrong. */
+function needed(what: string): z.ZodMiniString {
+  return z.string(what).check(z.minLength(1, what));
+}
+
+function rowNumber(what: string): z.ZodMiniNumberFormat {
+  return z.int(what).check(z.nonnegative(what));
+}
+
+function parameters<Shape extends z.core.$ZodShape>(shape: Shape): z.ZodMiniObject<Shape> {
+  return z.object(shape, 'must be an object');
+}
+
+const epochList = 'must be a list of epochs';
+const namedEpochs = z.array(z.string(epochList), epochList).check(z.minLength(1, epochList));
+const rows = z.exactOptional(rowNumber('must be a number of rows'));
+const procedure = needed('must name one');
+const textDocument = z.object({ uri: needed('must name a document') }, 'must have a uri');
+
+/** The parameters of requests that take none; clients send what they like. */
+export const Nothing = z.unknown();
+
+export const HotProceduresParams = parameters({
+  by: z.exactOptional(z.enum(['procedure', 'image', 'line', 'app'], 'must be procedure, image, line or app')),
+  /** The rows after so many … */
+  offset: rows,
+  /** … and so many of them. */
+  limit: rows,
+  /** Without cpi and location, which take long to find, for a list of thousands. */
+  bare: lenient(z.boolean()),
+  split: lenient(z.boolean()),
+});
+export type HotProceduresParams = Read<typeof HotProceduresParams>;
+export const ListingParams = parameters({ procedure });
+export type ListingParams = Read<typeof ListingParams>;
+export const CfgParams = parameters({ procedure });
+export type CfgParams = Read<typeof CfgParams>;
+export const FileCostsParams = parameters({ textDocument });
+export type FileCostsParams = Read<typeof FileCostsParams>;
+export const FileChangesParams = parameters({ textDocument });
+export type FileChangesParams = Read<typeof FileChangesParams>;
+export const LineParams = parameters({ textDocument, line: rowNumber('must be a line, from 0') });
+export type LineParams = Read<typeof LineParams>;
+export const SummaryParams = parameters({ procedure: lenient(text), image: lenient(text), epochs: lenient(epochs) });
+export type SummaryParams = Read<typeof SummaryParams>;
+export const DiffParams = parameters({
+  before: z.exactOptional(namedEpochs),
+  after: z.exactOptional(namedEpochs),
+  procedure: lenient(text),
+  /** `run` (unless said), `time`, `samples`, or a procedure that did the same work in both. */
+  normalize: lenient(text),
+  all: lenient(z.boolean()),
+  limit: rows,
+});
+export type DiffParams = Read<typeof DiffParams>;
+export const StatsParams = parameters({
+  epochs: namedEpochs,
+  against: lenient(texts),
+  normalize: lenient(text),
+  limit: rows,
+  shareMin: lenient(z.number()),
+  image: lenient(text),
+});
+export type StatsParams = Read<typeof StatsParams>;
+
+/** `dwell.server.record`'s argument: a command, or processes that run. */
+export const RecordParams = parameters({
+  command: lenient(epochs),
+  pids: lenient(z.array(positive).check(z.minLength(1))),
+  cwd: lenient(text),
+  name: lenient(text),
+  seconds: lenient(positive),
+}).check(z.refine(({ command, pids }) => command !== undefined || pids !== undefined, "must have a 'command' of texts, or 'pids' of processes"));
+export type RecordParams = Read<typeof RecordParams>;
+/** `dwell.server.newEpoch`'s argument. */
+export const NewEpochParams = parameters({ name: lenient(text) });
+export type NewEpochParams = Read<typeof NewEpochParams>;
+/** `dwell.server.renameEpoch`'s argument. */
+export const RenameEpochParams = parameters({
+  epoch: needed('must be a text'),
+  name: needed('must be a text'),
+});
+export type RenameEpochParams = Read<typeof RenameEpochParams>;
+/** `dwell.server.importPerf`'s argument. */
+export const ImportPerfParams = parameters({ path: needed('must name a file'), name: lenient(text) });
+export type ImportPerfParams = Read<typeof ImportPerfParams>;
+/** `dwell.server.compare`'s argument; null ends the comparison. */
+export const CompareParams = parameters({ before: namedEpochs, after: lenient(epochs) });
+export type CompareParams = Read<typeof CompareParams>;
+/** `dwell.server.removeEpochs`'s argument. */
+export const EpochList = namedEpochs;
+/** `dwell.server.selectEpochs`'s argument; empty: the latest. */
+export const Selection = z.array(z.string(epochList), epochList);
+/** `dwell.server.listing`'s argument. */
+export const Procedure = needed('must be a procedure');
+
+/** `initializationOptions`, and `dwell` in `workspace/didChangeConfiguration`; what is not understood keeps its default. */
+export const Settings = parameters({
+  database: lenient(text),
+  epochs: lenient(epochs),
+  hints: lenient(z.enum(['off', 'hot', 'all'])),
+  hotShare: lenient(z.number().check(z.gte(0), z.lte(1))),
+  dwellPath: lenient(text),
+  diagnostics: lenient(z.boolean()),
+  sourceMap: lenient(z.record(z.string(), z.catch(z.string(), ''))),
+  debugDirs: lenient(texts),
+});
+export type Settings = Read<typeof Settings>;
+
+/** What a client sends in `capabilities.experimental.dwell`. */
+export const ClientDwellCapabilities = parameters({ profileDidChange: lenient(z.boolean()), commandLinks: lenient(z.boolean()), drawsLineEnds: lenient(z.boolean()) });
+export type ClientDwellCapabilities = Read<typeof ClientDwellCapabilities>;
+
+/** Reads what was sent with the request or command `name`; refuses what is wrong, and names it. */
+export function read<S extends Schema>(name: string, schema: S, sent: unknown): Read<S> {
+  const { data, error } = z.safeParse(schema, sent ?? {});
+  const [issue] = error?.issues ?? [];
+  if (issue !== undefined) {
+    const path = issue.path.filter((part) => typeof part === 'string').join('.');
+    throw invalid(`${name}: ${path === '' ? 'the argument' : `'${path}'`} ${issue.message}`);
+  }
+  return present(data) as Read<S>;
+}
+
+function present(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).filter(([, each]) => each !== undefined));
+}
+
+export function invalid(why: string): ResponseError {
+  return new ResponseError(ErrorCodes.InvalidParams, why);
+}
