@@ -9,11 +9,10 @@ use dwell_profile::{DerivedEvent, ImageKind};
 
 use super::Collector;
 use crate::{
-    apps::ExecutionId,
     branch::{CODE_BYTES, NextBranch, Registers},
     host::Host,
-    images::{ImageIndex, Images},
 };
+use dwell_attribution::{ExecutionId, ImageIndex, Images};
 
 /// Remembered recipes; beyond that they are decoded anew.
 pub(super) const RECIPES_MAX: usize = 1 << 17;
