@@ -143,6 +143,9 @@ pub fn read_kernel(kallsyms: impl BufRead, modules: Modules) -> (KernelLayout, K
     (layout, symbols)
 }
 
+/// A kernel has some MiB of names.
+const NAMES_BYTES_MAX: usize = 256 << 20;
+
 /// The kernel's code symbols, sorted; about 5 MB for 100,000.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
@@ -153,7 +156,8 @@ pub struct KernelSymbols {
 
 impl KernelSymbols {
     fn note(&mut self, symbol: &Symbol<'_>) {
-        if matches!(symbol.kind, b't' | b'T' | b'w' | b'W') && symbol.address != 0 {
+        let has_room = self.names.len() + symbol.name.len() < NAMES_BYTES_MAX;
+        if matches!(symbol.kind, b't' | b'T' | b'w' | b'W') && symbol.address != 0 && has_room {
             self.starts.push((symbol.address, self.names.len() as u32));
             self.names.push_str(symbol.name);
             self.names.push('\n');

@@ -226,6 +226,11 @@ impl Processes {
         }
     }
 
+    /// Forgets a process: another one may have its number from now on.
+    pub fn forget(&mut self, pid: Pid) {
+        self.by_pid.remove(&pid);
+    }
+
     fn remove(&mut self, pid: Pid, time_ns: u64) {
         if let Some(old) = self.by_pid.remove(&pid) {
             self.keep(pid, old, time_ns);

@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
 };
 
+use dwell_attribution::AppInstance;
 use dwell_image::Image;
 use dwell_profile::{
     BuildId, Event, ImageId, ImageKind, ImageOffset, ImagePlace, ImagePlaces, ImageRecord, SampleRun, Settled,
@@ -25,10 +26,6 @@ use super::{
     locate::{Locator, Named},
     perf_data::{EventTally, Slot, Target, Told},
 };
-
-/// So many executions of each application are kept apart, the first ones; the others count together. A build executes its
-/// compiler thousands of times, for a sample or two each.
-const APART_MAX: u32 = 16;
 
 impl Told {
     pub(super) fn finish(mut self, request: &ImportFile, locator: &Locator<'_>, now: Timestamp) -> Gathered {
@@ -89,14 +86,14 @@ impl Told {
 
     /// Slots by what their rows are counted by in the database, in its order.
     fn groups(
-        &self,
+        &mut self,
         sums: &Settled<Slot>,
         records: &BTreeMap<u32, ImageRecord>,
         generated: &JitTargets,
         events: &[Event],
     ) -> (Vec<Group>, BTreeMap<ImageId, ImageRecord>) {
-        let applications = self.spaces.applications();
-        let app_of = |slot: &Slot| applications[slot.execution.0 as usize].0.clone();
+        let applications = self.spaces.applications(sums.slots().map(|slot| slot.execution));
+        let app_of = |slot: &Slot| applications[&slot.execution].app.clone();
         let mut jit = JitImages::default();
         let code: BTreeSet<_> =
             sums.slots().filter(|s| generated.contains(&s.target)).map(|s| (app_of(&s), s.target)).collect();
@@ -105,13 +102,12 @@ impl Told {
         }
         let mut groups: BTreeMap<GroupKey, Vec<GroupSlot>> = BTreeMap::new();
         for (number, slot) in sums.slots().enumerate() {
-            let (app, instance) = applications[slot.execution.0 as usize].clone();
+            let AppInstance { app, instance } = applications[&slot.execution].clone();
             let image = match generated.contains(&slot.target) {
                 true => JitImages::id(&app),
                 false => records[&slot.target].id.clone(),
             };
             let moved = jit.moved(&app, slot.target);
-            let instance = if instance <= APART_MAX { instance } else { 0 };
             let event = events[usize::from(slot.event)].clone();
             groups.entry((image, event, app, instance)).or_default().push((number, slot.event, moved));
         }
@@ -341,13 +337,15 @@ fn special(id: ImageId, kind: ImageKind, path: &str) -> ImageRecord {
 mod tests {
     use dwell_profile::Ledger;
 
-    use super::{super::space::Execution, *};
+    use dwell_attribution::ExecutionId;
+
+    use super::*;
 
     /// Rows of as many groups as there are numbers of places, one period each.
     fn rows(places: &[u64]) -> Rows {
         let mut sums = Ledger::default();
         for (number, places) in (0..).zip(places) {
-            let slot = Slot { target: number, execution: Execution(0), event: 0 };
+            let slot = Slot { target: number, execution: ExecutionId(0), event: 0 };
             (0..*places).for_each(|offset| sums.add(slot, number, offset, 1));
         }
         let samples = places.iter().sum();

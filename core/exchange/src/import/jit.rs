@@ -13,7 +13,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use dwell_profile::Settled;
+use dwell_profile::{Pid, Settled};
 
 use super::{
     ImportFile,
@@ -45,7 +45,7 @@ impl<'a> PerfMaps<'a> {
     }
 
     /// The map of a process: beside the profile, or where programs write it. `is_born`: the process began while it was sampled.
-    pub fn find(&self, pid: i32, is_born: bool) -> Option<PathBuf> {
+    pub fn find(&self, pid: Pid, is_born: bool) -> Option<PathBuf> {
         let name = format!("perf-{pid}.map");
         let beside = self.request.path.parent().map(|folder| folder.join(&name));
         if let Some(beside) =

@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use dwell_profile::{BranchSums, BuildId, CodePlace, ImageId, ImageKind, Ledger, NamedFrame};
+use dwell_attribution::{ExecutionId, Mapping, TargetIndex};
+use dwell_profile::{BranchSums, BuildId, CodePlace, ImageId, ImageKind, Ledger, NamedFrame, Pid, Tid};
 use jiff::Timestamp;
 use linux_perf_data::{
     DsoKey,
@@ -34,7 +35,7 @@ use super::{
     sample::{Layout, Sample, word_at},
     script,
     source::{self, Source},
-    space::{Execution, Mapping, Spaces},
+    space::Spaces,
 };
 use crate::{Debuginfod, ExchangeError};
 
@@ -122,7 +123,7 @@ pub(super) fn parse<R: Read + Seek>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Slot {
     pub target: u32,
-    pub execution: Execution,
+    pub execution: ExecutionId,
     pub event: u16,
 }
 
@@ -132,11 +133,11 @@ pub(super) enum Target {
     File(Named),
     Vdso,
     /// Memory of no file, which this process mapped: it may have been inherited from a parent.
-    Anonymous(i32),
+    Anonymous(Pid),
     /// Code that was generated in a process, or in the one that mapped its memory before it was born.
     Jit {
-        process: i32,
-        owner: i32,
+        process: Pid,
+        owner: Pid,
     },
     Kernel,
     Module(usize),
@@ -177,7 +178,7 @@ pub(super) struct Told {
     infos: Vec<RecordParseInfo>,
     by_id: FxHashMap<u64, u16>,
     /// What each counter stood at last, by its id, and by thread where each has a counter of its own.
-    counters: FxHashMap<(u64, i32), u64>,
+    counters: FxHashMap<(u64, Option<Tid>), u64>,
     /// Sums of periods.
     pub(super) sums: Ledger<Slot>,
     pub(super) stacks: BranchSums<u32>,
@@ -256,7 +257,7 @@ impl Told {
                 // (Each of its threads too, after its mappings.)
                 Ok(Parsed::Fork(f)) if record.timestamp().unwrap_or(0) == 0 => {
                     if f.tid == f.pid {
-                        self.spaces.forget(f.pid);
+                        self.spaces.forget(pid_of(f.pid));
                     }
                 }
                 Ok(parsed) => self.record(event, parsed),
@@ -270,7 +271,7 @@ impl Told {
     fn deliver(&mut self, event: usize, mode: CpuMode, sample: &Sample<'_>) {
         let Some(values) = sample.values else { return self.sample(event, mode, sample) };
         let by_thread = self.attributes[event].1.is_some_and(|a| a.flags.contains(AttrFlags::INHERIT));
-        let thread = if by_thread { sample.tid } else { -1 };
+        let thread = by_thread.then_some(sample.tid);
         for (id, value) in values.iter() {
             let Some(id) = id else { return self.sample(event, mode, sample) };
             let Some(&member) = self.by_id.get(&id) else {
@@ -311,12 +312,20 @@ impl Told {
     fn record(&mut self, event: usize, record: Parsed<'_>) {
         match record {
             Parsed::Comm(c) if c.pid == c.tid || c.is_execve => {
-                self.spaces.comm(c.pid, &String::from_utf8_lossy(&c.name.as_slice()), c.is_execve);
+                let (bytes, pid) = (c.name.as_slice(), pid_of(c.pid));
+                let name = String::from_utf8_lossy(&bytes);
+                if c.is_execve { self.spaces.exec(pid, &name) } else { self.spaces.comm(pid, &name) }
             }
-            Parsed::Fork(f) => self.spaces.fork(f.pid, f.ppid),
+            Parsed::Fork(f) => self.spaces.fork(pid_of(f.pid), pid_of(f.ppid)),
             Parsed::Mmap(m) if m.is_executable => {
                 let kernel = m.pid == -1 || m.cpu_mode == CpuMode::Kernel;
-                self.map(m.pid, kernel, (m.address, m.length, m.page_offset), &m.path.as_slice(), None);
+                self.map(
+                    pid_of(m.pid),
+                    kernel,
+                    (m.address, m.length, m.page_offset),
+                    &m.path.as_slice(),
+                    None,
+                );
             }
             Parsed::Mmap2(m) if m.protection & 4 != 0 || m.pid == -1 => {
                 let kernel = m.pid == -1 || m.cpu_mode == CpuMode::Kernel;
@@ -324,7 +333,13 @@ impl Told {
                     Mmap2FileId::BuildId(bytes) => BuildId::new(bytes),
                     Mmap2FileId::InodeAndVersion(_) => None,
                 };
-                self.map(m.pid, kernel, (m.address, m.length, m.page_offset), &m.path.as_slice(), build_id);
+                self.map(
+                    pid_of(m.pid),
+                    kernel,
+                    (m.address, m.length, m.page_offset),
+                    &m.path.as_slice(),
+                    build_id,
+                );
             }
             Parsed::Lost(lost) => {
                 let tally = &mut self.events[event];
@@ -337,7 +352,7 @@ impl Told {
 
     pub(super) fn map(
         &mut self,
-        pid: i32,
+        pid: Pid,
         kernel: bool,
         (start, length, offset): (u64, u64, u64),
         path: &[u8],
@@ -360,7 +375,8 @@ impl Told {
         };
         let file_name = matches!(target, Target::File(_)).then(|| text.rsplit('/').next()).flatten();
         let target = self.intern(target);
-        let mapping = Mapping { start, end: start.saturating_add(length), file_offset: offset, target };
+        let (end, target) = (start.saturating_add(length), TargetIndex(target));
+        let mapping = Mapping { start, end, file_offset: offset, target, anonymous: None };
         self.spaces.map(pid, mapping, file_name);
     }
 
@@ -394,17 +410,14 @@ impl Told {
     }
 
     /// Target and offset of an address in a process; `None` where nothing is mapped.
-    pub(super) fn user_place(&mut self, pid: i32, pc: u64) -> Option<(u32, u64)> {
+    pub(super) fn user_place(&mut self, pid: Pid, pc: u64) -> Option<(u32, u64)> {
         let mapping = self.spaces.find(pid, pc)?;
-        Some(self.in_mapping(pid, &mapping, pc))
-    }
-
-    fn in_mapping(&mut self, pid: i32, mapping: &Mapping, pc: u64) -> (u32, u64) {
-        match self.targets[mapping.target as usize] {
+        let (target, offset) = (mapping.target.0, mapping.offset_of(pc));
+        Some(match self.targets[target as usize] {
             // Another process may have other code at the same address.
             Target::Anonymous(owner) => (self.intern(Target::Jit { process: pid, owner }), pc),
-            _ => (mapping.target, mapping.file_offset.wrapping_add(pc - mapping.start)),
-        }
+            _ => (target, offset),
+        })
     }
 
     /// Target and offset of an address in the kernel; `None` where no mapping tells.
@@ -417,9 +430,9 @@ impl Told {
 
     pub(super) fn sample(&mut self, event: usize, mode: CpuMode, sample: &Sample<'_>) {
         let (pid, pc) = (sample.pid, sample.ip.unwrap_or(0));
-        let (execution, mapping) = self.spaces.locate(pid, pc);
+        let execution = self.spaces.execution(pid);
         let place = match mode {
-            CpuMode::User => mapping.map(|m| self.in_mapping(pid, &m, pc)),
+            CpuMode::User => self.user_place(pid, pc),
             CpuMode::Kernel => self.kernel_place(pc),
             CpuMode::Hypervisor => Some((self.intern(Target::Other("hypervisor")), pc)),
             CpuMode::GuestKernel => Some((self.intern(Target::Other("guest-kernel")), pc)),
@@ -434,9 +447,8 @@ impl Told {
         self.branch_stacks += 1;
         let place = |address| {
             let mapping = self.spaces.find(pid, address)?;
-            let file = matches!(self.targets[mapping.target as usize], Target::File(_));
-            let offset = mapping.file_offset.wrapping_add(address - mapping.start);
-            file.then_some(CodePlace { image: mapping.target, offset })
+            let (image, offset) = (mapping.target.0, mapping.offset_of(address));
+            matches!(self.targets[image as usize], Target::File(_)).then_some(CodePlace { image, offset })
         };
         self.stacks.add(sample.branches.iter().map(|entry| (place(entry.from), place(entry.to))));
     }
@@ -445,7 +457,7 @@ impl Told {
     pub(super) fn count(
         &mut self,
         event: usize,
-        execution: Execution,
+        execution: ExecutionId,
         place: Option<(u32, u64)>,
         pc: u64,
         period: u64,
@@ -457,7 +469,7 @@ impl Told {
     pub(super) fn count_many(
         &mut self,
         event: usize,
-        execution: Execution,
+        execution: ExecutionId,
         place: Option<(u32, u64)>,
         pc: u64,
         periods: u64,
@@ -475,6 +487,11 @@ impl Told {
         let hint = target ^ execution.0 << 2;
         self.sums.add(Slot { target, execution, event: event as u16 }, hint, offset, periods);
     }
+}
+
+/// A process by the number that a record has.
+pub(super) fn pid_of(number: i32) -> Pid {
+    Pid(number as u32)
 }
 
 /// PERF_RECORD_MISC_LOST_SAMPLES_BPF: a filter of the user's left them out.

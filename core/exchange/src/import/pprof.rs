@@ -8,7 +8,7 @@
 use std::{borrow::Cow, io::Read, ops::Range};
 
 use dwell_image::Image;
-use dwell_profile::{BuildId, ImageId, ImageKind, ImageOffset, NamedFrame};
+use dwell_profile::{BuildId, ImageId, ImageKind, ImageOffset, NamedFrame, Pid};
 use flate2::read::MultiGzDecoder;
 use prost::Message;
 use rustc_hash::FxHashMap;
@@ -90,9 +90,9 @@ fn tell(profile: &Profile, locator: &Locator<'_>) -> Told {
     if let Some(program) =
         profile.mapping.first().map(|m| texts.of(m.filename)).filter(|name| !name.is_empty())
     {
-        told.spaces.comm(1, program.rsplit(['/', '\\']).next().unwrap_or(&program), false);
+        told.spaces.comm(Pid(1), program.rsplit(['/', '\\']).next().unwrap_or(&program));
     }
-    let execution = told.spaces.execution(1);
+    let execution = told.spaces.execution(Pid(1));
     let mut places = Places::new(profile, texts, locator, &mut told.remarks);
     let (mut stacks, mut negative) = (0, 0);
     for sample in &profile.sample {

@@ -5,7 +5,7 @@
 //!
 //! The layout: `PERF_RECORD_SAMPLE` in `include/uapi/linux/perf_event.h` of Linux.
 
-use dwell_profile::BranchEntry;
+use dwell_profile::{BranchEntry, Pid, Tid};
 use linux_perf_data::linux_perf_event_reader::{
     BranchSampleFormat, ReadFormat, SampleFormat, SamplingPolicy,
 };
@@ -46,10 +46,10 @@ pub struct Layout {
 /// A sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample<'a> {
-    /// The process; −1 where the sample does not tell.
-    pub pid: i32,
-    /// The thread; −1 where the sample does not tell.
-    pub tid: i32,
+    /// The process; [`Pid::ENDED`] if the sample does not report it.
+    pub pid: Pid,
+    /// The thread; the largest number if the sample does not report it.
+    pub tid: Tid,
     /// Where the processor was; `None` where the sample does not tell.
     pub ip: Option<u64>,
     /// Occurrences of the event that it stands for.
@@ -139,8 +139,8 @@ impl Layout {
         let word = |at: Option<usize>| word_at(fixed, at?, self.little_endian);
         let pid = |at: usize| half_at(fixed, at, self.little_endian);
         let mut sample = Sample {
-            pid: self.pid_at.and_then(pid).map_or(-1, |pid| pid as i32),
-            tid: self.pid_at.and_then(|at| pid(at + 4)).map_or(-1, |tid| tid as i32),
+            pid: self.pid_at.and_then(pid).map_or(Pid::ENDED, Pid),
+            tid: self.pid_at.and_then(|at| pid(at + 4)).map_or(Tid(u32::MAX), Tid),
             ip: word(self.ip_at),
             period: word(self.period_at).unwrap_or(self.period).max(1),
             ..Sample::default()

@@ -1,181 +1,147 @@
-//! Processes and what they map, as a file's records tell.
+//! Processes and the applications that they execute, as a profile's records report them.
 //!
-//! Enters: mappings, forks, executions, exits, in order of time. Leaves: the mapping under an address, and the application
-//! with its execution. Never here: files.
+//! Enters: mappings, forks, executions and names of processes, in order of time. Leaves: the mapping under an address, and the
+//! application with its execution. Never here: files. The tables are those of live collection ([`dwell_attribution`]); what is
+//! special about a profile is that it may report a process's name and mappings without its beginning.
 
-use std::sync::Arc;
-
+use dwell_attribution::{Apart, AppInstance, Applications, ExecutionId, Mapping, Process, Processes};
+use dwell_profile::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Something mapped.
-#[derive(Clone, Copy, Debug)]
-pub struct Mapping {
-    /// First virtual address …
-    pub start: u64,
-    /// … and the first after it.
-    pub end: u64,
-    /// The offset in the file of the first byte.
-    pub file_offset: u64,
-    /// What is mapped: an index of the caller's.
-    pub target: u32,
+/// Executions of each application that are kept apart, the first ones; the others count together as instance 0. A build executes
+/// its compiler thousands of times, for a sample or two each.
+const EXECUTIONS_APART_MAX: u32 = 16;
+/// The application of a process that no record names.
+const UNKNOWN: &str = "unknown";
+
+/// All processes of a profile.
+pub struct Spaces {
+    processes: Processes,
+    applications: Applications,
+    /// Processes that began while they were sampled, or executed a program then.
+    born: FxHashSet<Pid>,
 }
 
-/// An execution of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Execution(pub u32);
-
-/// One process.
-#[derive(Clone, Default)]
-struct Process {
-    mappings: Arc<Vec<Mapping>>,
-    execution: Option<Execution>,
-    /// Which mapping was asked for last: the next sample is likely to be there too.
-    last: usize,
-}
-
-impl Process {
-    fn find(&self, address: u64) -> Option<(usize, Mapping)> {
-        let at = self.mappings.partition_point(|m| m.end <= address);
-        self.mappings.get(at).filter(|m| m.start <= address).map(|m| (at, *m))
+impl Default for Spaces {
+    fn default() -> Self {
+        let apart = Apart { of_app_max: EXECUTIONS_APART_MAX, in_all_max: u32::MAX, by_process: Vec::new() };
+        let (processes, applications) = (Processes::default(), Applications::new(apart));
+        Spaces { processes, applications, born: FxHashSet::default() }
     }
 }
 
-/// All processes.
-#[derive(Default)]
-pub struct Spaces {
-    processes: FxHashMap<i32, Process>,
-    /// Processes that began while they were sampled, or executed a program then.
-    born: FxHashSet<i32>,
-    /// The name of each execution, and whether its program's file gave it.
-    executions: Vec<(Arc<str>, bool)>,
-}
+/// Records are applied in order, so their times do not matter here.
+const NO_TIME_NS: u64 = 0;
 
 impl Spaces {
-    /// A process got a name, by executing a program if `exec`.
-    pub fn comm(&mut self, pid: i32, name: &str, exec: bool) {
-        let execution = Execution(self.executions.len() as u32);
-        let process = self.processes.entry(pid).or_default();
-        if exec {
-            process.mappings = Arc::default();
-            self.born.insert(pid);
-        }
-        if exec || process.execution.is_none() {
-            process.execution = Some(execution);
-            self.executions.push((name.into(), false));
+    /// A process executes a program; `name` stands for it until its file is mapped.
+    pub fn exec(&mut self, pid: Pid, name: &str) {
+        let execution = self.applications.begin(name);
+        self.processes.exec(pid, execution, NO_TIME_NS);
+        self.born.insert(pid);
+    }
+
+    /// A process has a name, which stands for its program if nothing else is known of it.
+    pub fn comm(&mut self, pid: Pid, name: &str) {
+        if self.processes.get(pid).is_none() {
+            let execution = self.applications.begin(name);
+            self.processes.discover(pid, Process::new(execution, false));
         }
     }
 
     /// A process was born, as a copy of its parent.
-    pub fn fork(&mut self, pid: i32, parent: i32) {
+    pub fn fork(&mut self, pid: Pid, parent: Pid) {
         if pid != parent {
-            let copy = self.processes.get(&parent).cloned().unwrap_or_default();
-            self.processes.insert(pid, copy);
+            self.processes.fork(pid, parent, NO_TIME_NS);
             self.born.insert(pid);
         }
     }
 
-    /// Whether a process began, or executed a program, while it was sampled.
-    pub fn is_born(&self, pid: i32) -> bool {
+    /// Returns whether a process began, or executed a program, while it was sampled.
+    pub fn is_born(&self, pid: Pid) -> bool {
         self.born.contains(&pid)
     }
 
-    /// Nothing is known of a process: another one may have had its number.
-    pub fn forget(&mut self, pid: i32) {
-        self.processes.remove(&pid);
+    /// Forgets a process: another one may have its number from now on.
+    pub fn forget(&mut self, pid: Pid) {
+        self.processes.forget(pid);
     }
 
-    /// A file or memory was mapped; what was there before is gone.
-    pub fn map(&mut self, pid: i32, new: Mapping, file_name: Option<&str>) {
+    /// A file or memory was mapped; what was there before is gone. `file_name` is the last part of a file's path.
+    pub fn map(&mut self, pid: Pid, new: Mapping, file_name: Option<&str>) {
         if new.start >= new.end {
             return;
         }
         let execution = self.execution(pid);
-        // The kernel maps a program's own file first, then its interpreter.
-        if let (Some(name), Some(known)) = (file_name, self.executions.get_mut(execution.0 as usize))
-            && !known.1
-        {
-            *known = (name.into(), true);
+        // The kernel maps a program's own file first, then its interpreter; later names are ignored.
+        if let Some(name) = file_name {
+            self.applications.name(execution, name);
         }
-        let all = Arc::make_mut(&mut self.processes.entry(pid).or_default().mappings);
-        let first = all.partition_point(|m| m.end <= new.start);
-        let last = all.partition_point(|m| m.start < new.end).max(first);
-        let head = all.get(first).filter(|m| m.start < new.start).map(|m| Mapping { end: new.start, ..*m });
-        let tail = all[first..last].last().filter(|m| m.end > new.end).map(|m| Mapping {
-            start: new.end,
-            file_offset: m.file_offset.wrapping_add(new.end - m.start),
-            ..*m
-        });
-        all.splice(first..last, [head, Some(new), tail].into_iter().flatten());
+        self.processes.map(pid, new, NO_TIME_NS);
     }
 
-    /// The mapping under an address.
-    pub fn find(&self, pid: i32, address: u64) -> Option<Mapping> {
-        self.processes.get(&pid)?.find(address).map(|(_, mapping)| mapping)
+    /// Returns the mapping under an address.
+    pub fn find(&self, pid: Pid, address: u64) -> Option<&Mapping> {
+        self.processes.get(pid)?.space.find(address)
     }
 
-    /// Which program a process executes, one without a name where nothing told; the mapping under an address.
-    pub fn locate(&mut self, pid: i32, address: u64) -> (Execution, Option<Mapping>) {
-        let Some((process, execution)) =
-            self.processes.get_mut(&pid).and_then(|p| p.execution.map(|e| (p, e)))
-        else {
-            return (self.execution(pid), self.find(pid, address));
+    /// Returns which program a process executes, one without a name if no record tells.
+    pub fn execution(&mut self, pid: Pid) -> ExecutionId {
+        if let Some(process) = self.processes.get(pid) {
+            return process.execution;
+        }
+        let execution = match pid {
+            Pid::IDLE => self.applications.uncounted("[idle]"),
+            _ => self.applications.begin(UNKNOWN),
         };
-        let known = process.mappings.get(process.last).filter(|m| (m.start..m.end).contains(&address));
-        if let Some(mapping) = known {
-            return (execution, Some(*mapping));
-        }
-        let found = process.find(address);
-        process.last = found.map_or(process.last, |(at, _)| at);
-        (execution, found.map(|(_, mapping)| mapping))
-    }
-
-    /// Which program a process executes; one without a name where nothing told.
-    pub fn execution(&mut self, pid: i32) -> Execution {
-        let next = Execution(self.executions.len() as u32);
-        let process = self.processes.entry(pid).or_default();
-        let execution = *process.execution.get_or_insert(next);
-        if execution == next {
-            self.executions.push((if pid == 0 { "[idle]" } else { "unknown" }.into(), pid == 0));
-        }
+        self.processes.discover(pid, Process::new(execution, false));
         execution
     }
 
-    /// By execution: the application's name and the how-many-th of its executions it is, from 1.
-    pub fn applications(&self) -> Vec<(Arc<str>, u32)> {
-        let mut seen: FxHashMap<&Arc<str>, u32> = FxHashMap::default();
-        let number = |(name, by_file): &'_ (Arc<str>, bool), seen: &mut u32| {
-            *seen += 1;
-            (name.clone(), if *by_file || &**name != "unknown" { *seen } else { 0 })
+    /// Returns the application and its instance for each of these executions; an application that is not known has no instances.
+    pub fn applications(
+        &mut self,
+        executions: impl Iterator<Item = ExecutionId>,
+    ) -> FxHashMap<ExecutionId, AppInstance> {
+        let mut resolve = |execution| {
+            let AppInstance { app, instance } = self.applications.resolve(execution);
+            let instance = if *app == *UNKNOWN { 0 } else { instance };
+            (execution, AppInstance { app, instance })
         };
-        self.executions.iter().map(|e| number(e, seen.entry(&e.0).or_default())).collect()
+        executions.map(&mut resolve).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dwell_attribution::TargetIndex;
+
     use super::*;
 
     fn mapping(start: u64, end: u64, target: u32) -> Mapping {
-        Mapping { start, end, file_offset: 0, target }
+        Mapping { start, end, file_offset: 0, target: TargetIndex(target), anonymous: None }
     }
 
     #[test]
     fn what_is_mapped_later_covers_what_was_there() {
         let mut spaces = Spaces::default();
-        spaces.map(1, mapping(0x1000, 0x9000, 0), Some("program"));
-        spaces.map(1, mapping(0x3000, 0x4000, 1), Some("library"));
-        spaces.map(1, mapping(9, 3, 2), None);
+        let (first, second) = (Pid(1), Pid(2));
+        spaces.map(first, mapping(0x1000, 0x9000, 0), Some("program"));
+        spaces.map(first, mapping(0x3000, 0x4000, 1), Some("library"));
+        spaces.map(first, mapping(9, 3, 2), None);
         let at = |spaces: &Spaces, pid, address| {
-            spaces.find(pid, address).map(|m| (m.target, m.file_offset + address - m.start))
+            spaces.find(pid, address).map(|m| (m.target.0, m.offset_of(address)))
         };
-        let found: Vec<_> = [0xfff, 0x2fff, 0x3000, 0x4001, 0x9000].map(|a| at(&spaces, 1, a)).into();
+        let found: Vec<_> = [0xfff, 0x2fff, 0x3000, 0x4001, 0x9000].map(|a| at(&spaces, first, a)).into();
         assert_eq!(found, [None, Some((0, 0x1fff)), Some((1, 0)), Some((0, 0x3001)), None]);
-        spaces.fork(2, 1);
-        spaces.comm(2, "other", true);
-        spaces.map(2, mapping(0x1000, 0x2000, 3), Some("other-program"));
-        assert_eq!((at(&spaces, 2, 0x1000), at(&spaces, 2, 0x3000)), (Some((3, 0)), None));
-        assert_eq!(at(&spaces, 1, 0x3000), Some((1, 0)));
-        let names = spaces.applications();
-        assert_eq!(names, [("program".into(), 1), ("other-program".into(), 1)]);
+        spaces.fork(second, first);
+        spaces.exec(second, "other");
+        spaces.map(second, mapping(0x1000, 0x2000, 3), Some("other-program"));
+        assert_eq!((at(&spaces, second, 0x1000), at(&spaces, second, 0x3000)), (Some((3, 0)), None));
+        assert_eq!(at(&spaces, first, 0x3000), Some((1, 0)));
+        let executions = [first, second].map(|pid| spaces.execution(pid));
+        let names = spaces.applications(executions.into_iter());
+        let told = executions.map(|e| (&*names[&e].app, names[&e].instance));
+        assert_eq!(told, [("program", 1), ("other-program", 1)]);
     }
 }

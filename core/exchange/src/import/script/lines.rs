@@ -4,13 +4,17 @@
 //! that is missing was. perf prints the fields that it was asked for (`-F`) in one order; numbers and addresses have widths, by which
 //! they are told from names that look like them.
 
+use dwell_profile::Pid;
+
+use crate::import::perf_data::pid_of;
+
 /// The first line of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Head<'a> {
     /// The thread's name.
     pub comm: &'a str,
     /// The process; the thread where that alone was printed.
-    pub pid: Option<i32>,
+    pub pid: Option<Pid>,
     /// The event, where it was printed.
     pub event: Option<&'a str>,
     /// How many events it stands for, where that was printed.
@@ -81,10 +85,10 @@ impl Word<'_> {
     }
 
     /// `1234` or `1234/1235`, process and thread.
-    fn pid(&self) -> Option<i32> {
+    fn pid(&self) -> Option<Pid> {
         let (pid, tid) = self.text.split_once('/').unwrap_or((self.text, "0"));
         tid.parse::<i32>().ok()?;
-        pid.parse().ok()
+        pid.parse().ok().map(pid_of)
     }
 }
 

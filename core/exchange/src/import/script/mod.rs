@@ -12,20 +12,22 @@ use std::{
 };
 
 use dwell_image::Image;
-use dwell_profile::{ImageId, ImageKind, NamedFrame, bytes_to_text, text_to_path};
+use dwell_profile::{ImageId, ImageKind, NamedFrame, Pid, bytes_to_text, text_to_path};
 use rustc_hash::FxHashMap;
 
 use super::{
     kernel::module_name,
     locate::{Locator, Named},
     names::{Names, Said},
-    perf_data::{EventTally, Target, Told},
+    perf_data::{EventTally, Target, Told, pid_of},
 };
 use lines::{Call, Head, source_line};
 
 /// A longer line is none of perf's.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 const EVENTS_MAX: usize = 255;
+/// Processes without a number get one of ours: the next below this.
+const NUMBERLESS_PIDS_BELOW: u32 = u32::MAX - 1;
 
 /// Whether this is how such a text may begin: with printable characters alone.
 pub fn is_text(start: &[u8]) -> bool {
@@ -66,7 +68,7 @@ struct Reader<'a> {
     told: Told,
     events: FxHashMap<String, usize>,
     /// Processes that were not printed, by the names of their threads.
-    pids: FxHashMap<String, i32>,
+    pids: FxHashMap<String, Pid>,
     /// The sample whose lines are being read.
     sample: Option<Open>,
     /// Offset and size of symbols by image and name; `None`: not here.
@@ -82,7 +84,7 @@ type Symbols = FxHashMap<String, (u64, u64)>;
 
 /// A sample whose lines are not all read.
 struct Open {
-    pid: i32,
+    pid: Pid,
     comm: String,
     event: String,
     period: u64,
@@ -138,14 +140,14 @@ impl<'a> Reader<'a> {
         if let Some(Head { comm, pid: Some(pid), .. }) =
             Head::read(head).filter(|_| !text.contains(" exec: "))
         {
-            self.told.spaces.comm(pid, comm, false);
+            self.told.spaces.comm(pid, comm);
         }
         // `PERF_RECORD_COMM exec: name:1/1`
         let exec = text.strip_prefix("PERF_RECORD_COMM exec: ").and_then(|rest| rest.rsplit_once(':'));
         if let Some((name, ids)) = exec
             && let Some(pid) = ids.split('/').next().and_then(|pid| pid.parse().ok())
         {
-            self.told.spaces.comm(pid, name, true);
+            self.told.spaces.exec(pid, name);
         }
         // `PERF_RECORD_FORK(child:thread):(parent:thread)`
         if let Some(ids) = text.strip_prefix("PERF_RECORD_FORK(") {
@@ -189,7 +191,7 @@ impl<'a> Reader<'a> {
 
     fn begin(&mut self, head: Head<'_>) {
         let pid = head.pid.unwrap_or_else(|| {
-            let next = -2 - self.pids.len() as i32;
+            let next = Pid(NUMBERLESS_PIDS_BELOW - self.pids.len() as u32);
             *self.pids.entry(head.comm.to_owned()).or_insert(next)
         });
         self.sample = Some(Open {
@@ -247,7 +249,7 @@ impl<'a> Reader<'a> {
             self.strange += 1;
             return;
         };
-        self.told.spaces.comm(open.pid, &open.comm, false);
+        self.told.spaces.comm(open.pid, &open.comm);
         self.told.call_chains += u64::from(open.has_callers);
         let (pid, period) = (open.pid, open.period);
         let (address, place) = match open.leaf {
@@ -259,7 +261,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Where a call is; its names are kept.
-    fn place(&mut self, pid: i32, leaf: Leaf, mut frames: Vec<NamedFrame>) -> Option<(u32, u64)> {
+    fn place(&mut self, pid: Pid, leaf: Leaf, mut frames: Vec<NamedFrame>) -> Option<(u32, u64)> {
         let Leaf { address, symbol, name, within, image } = leaf;
         let is_named = symbol.is_some();
         match symbol {
@@ -419,7 +421,7 @@ fn description(told: &mut Told, text: &str) {
 fn mapping(told: &mut Told, text: &str) -> Option<()> {
     let hex = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
     let (record, rest) = text.split_once(": [")?;
-    let pid: i32 = record.split_whitespace().nth(1)?.split('/').next()?.parse().ok()?;
+    let pid = pid_of(record.split_whitespace().nth(1)?.split('/').next()?.parse().ok()?);
     let (place, rest) = rest.split_once("]: ")?;
     let (start, rest_of_place) = place.split_once('(')?;
     let (length, rest_of_place) = rest_of_place.split_once(") @ ")?;
@@ -427,7 +429,7 @@ fn mapping(told: &mut Told, text: &str) -> Option<()> {
     let (protection, path) = rest.split_once(' ')?;
     if protection.contains('x') {
         let place = (hex(start)?, hex(length)?, hex(offset)?);
-        told.map(pid, pid == -1, place, &path_bytes(path.trim()), None);
+        told.map(pid, pid == Pid::ENDED, place, &path_bytes(path.trim()), None);
     }
     Some(())
 }
