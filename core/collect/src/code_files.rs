@@ -23,9 +23,9 @@ use crate::{
     code_names::{CodeName, Finder, NamesWindow, find_in_perf_map},
     jitdump::find_in_jitdump,
     linux_host::{has_ended, real_time_ns},
-    processes::CodeId,
     procfs,
 };
+use dwell_attribution::CodeId;
 
 /// Address spaces whose files are kept open; what was noted first closes first.
 const OPEN_MAX: usize = 1 << 7;

@@ -32,15 +32,13 @@ use dwell_profile::{CountedEvent, DimensionSet, Event, EventIndex, ImageId, Imag
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    apps::{Apart, Apps, ExecutionId},
-    entries::Interval,
     host::Host,
-    images::{ImageIndex, Images},
     items::{Item, Side},
-    mappings::Mapping,
-    processes::{Process, Processes},
     records::{Mode, Sample},
     source::LossCause,
+};
+use dwell_attribution::{
+    Apart, Applications, ExecutionId, ImageIndex, Images, Interval, Mapping, Process, Processes,
 };
 
 use aggregated::Aggregated;
@@ -92,7 +90,7 @@ pub struct Collector<H> {
     host: H,
     events: Vec<Event>,
     processes: Processes,
-    apps: Apps,
+    apps: Applications,
     images: Images,
     recipes: FxHashMap<(ImageIndex, u64), Code>,
     recipes_max: usize,
@@ -129,7 +127,7 @@ pub struct Collector<H> {
 impl<H: Host> Collector<H> {
     /// A collector of samples of these events.
     pub fn new(host: H, events: Vec<Event>, apart: Apart) -> Self {
-        let mut apps = Apps::new(apart);
+        let mut apps = Applications::new(apart);
         let (idle, nobody) = (apps.uncounted("[idle]"), apps.uncounted("unknown"));
         Collector {
             host,
@@ -481,7 +479,7 @@ impl<H: Host> Collector<H> {
         let mut live: FxHashSet<ExecutionId> = self.processes.iter_ever().map(|(_, p)| p.execution).collect();
         live.extend([self.idle, self.nobody]);
         self.apps.retain(&|id| live.contains(&id));
-        self.executions_kept = self.apps.len();
+        self.executions_kept = self.apps.count();
         self.aggregated.retain(&|id| live.contains(&id));
         self.dimensions.retain(&|pid| self.processes.get(pid).is_some());
         self.reap_code();
@@ -559,7 +557,7 @@ impl<H: Host> Collector<H> {
 
     /// Whether so many executions are remembered that [`Collector::reap`] is due.
     pub fn has_many_executions(&self) -> bool {
-        self.apps.len() > EXECUTIONS_MAX.max(2 * self.executions_kept)
+        self.apps.count() > EXECUTIONS_MAX.max(2 * self.executions_kept)
     }
 
     /// Entries in memory, some perhaps more than once.
@@ -569,7 +567,7 @@ impl<H: Host> Collector<H> {
 
     /// Processes and images tracked.
     pub fn tracked(&self) -> (usize, usize) {
-        (self.processes.len(), self.images.len())
+        (self.processes.count(), self.images.count())
     }
 }
 

@@ -3,6 +3,8 @@
 //! Enters: decoded records of the kernel module or of the BPF program. Leaves: plain values. Never here: whose image a
 //! place is in (that is [`crate::collector`]'s), the layout of the table (that is `kmod/sample_table.h`'s).
 
+use dwell_attribution::Interval;
+
 use dwell_profile::{CountedEvent, CpuId, EventIndex, Pid};
 
 /// So many samples of one event at one place, all of them within the [`Interval`] that they are handed out for.
@@ -45,15 +47,6 @@ pub enum Place {
         /// The executable of the process that ran, if it was one; the kernel's own threads have none.
         executable: Option<u64>,
     },
-}
-
-/// When the samples of a batch of entries were taken: after `since_ns`, up to `until_ns` (CLOCK_MONOTONIC).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interval {
-    /// When the table was empty.
-    pub since_ns: u64,
-    /// When the kernel had stopped writing to it.
-    pub until_ns: u64,
 }
 
 /// Entries that wait to be taken.

@@ -7,19 +7,16 @@ use std::iter;
 use dwell_profile::{CpuId, Event, EventIndex, ImageId, ImageSymbol, PathBurst, Pid};
 
 use crate::{
-    apps::Apart,
     code_names::{Finder, NamesWindow, find_in_perf_map},
     collector::Collector,
     control::Request,
-    entries::{Entry, Interval, Pieces, Place},
-    host::{self, Host, KernelPlace, ProcessSnapshot},
-    images::{FileVersion, Identity, Target},
+    entries::{Entry, Pieces, Place},
+    host::{Host, ProcessSnapshot},
     items::Item,
-    jitdump, kernel,
+    jitdump,
     linux_host::LinuxHost,
     merge::Merger,
-    modules::Modules,
-    procfs, program_headers,
+    procfs,
     records::{parse_record_of, split_record},
     source::{
         bpf,
@@ -27,9 +24,23 @@ use crate::{
     },
     sys::bpf::Notice,
 };
+use dwell_attribution::{
+    Apart, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, Modules, Target,
+    program_headers,
+};
 
 /// A machine of which nothing but the records is known.
 struct NoHost;
+
+impl ImageFiles for NoHost {
+    fn identify(&mut self, target: &Target, _place: MappedRange) -> Identity {
+        Identity::without_file(ImageId::named(&target.program().unwrap_or_default()))
+    }
+
+    fn vdso_id(&mut self) -> ImageId {
+        ImageId::named("vdso")
+    }
+}
 
 impl Host for NoHost {
     fn process(&mut self, _pid: Pid) -> Option<ProcessSnapshot> {
@@ -43,7 +54,7 @@ impl Host for NoHost {
     fn version(
         &mut self,
         _target: &Target,
-        _place: host::Place,
+        _place: MappedRange,
         _mapped_ns: Option<u64>,
     ) -> Option<FileVersion> {
         None
@@ -51,14 +62,6 @@ impl Host for NoHost {
 
     fn has_in_memory(&mut self, _pid: Pid, _address: u64, _image: &ImageId, _offset: u64) -> Option<bool> {
         None
-    }
-
-    fn identify(&mut self, target: &Target, _place: host::Place) -> Identity {
-        Identity::without_file(ImageId::named(&target.program().unwrap_or_default()))
-    }
-
-    fn vdso_id(&mut self) -> ImageId {
-        ImageId::named("vdso")
     }
 
     fn code(&mut self, _image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
@@ -182,7 +185,8 @@ pub fn aggregates(bytes: &[u8]) {
 
 /// A side-band record that a kernel might write.
 fn side(kind: u8, pid: Pid, start: u64, id: u64) -> Item {
-    use crate::{images::OwnedTag, items::Side};
+    use crate::items::Side;
+    use dwell_attribution::OwnedTag;
     let tag = OwnedTag::Inode { device: 1, inode: id, version: None };
     let target = match id {
         0 => Target::Anonymous,
@@ -226,7 +230,7 @@ pub fn proc_texts(bytes: &[u8]) {
     let mut modules = Modules::default();
     let now = Interval { since_ns: 1, until_ns: 1 };
     modules.look(&text, now);
-    let (layout, symbols) = kernel::read_kernel(bytes, modules);
+    let (layout, symbols) = dwell_attribution::read_kernel(bytes, modules);
     for address in [0, 1, layout.text, layout.end, u64::MAX] {
         layout.place(address, now);
         symbols.find(address, layout.text);

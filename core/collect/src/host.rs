@@ -4,23 +4,8 @@ use std::path::Path;
 
 use dwell_profile::{ImageId, ImageSymbol, Pid, Tid};
 
-use crate::{
-    code_names::{CodeName, NamesWindow},
-    entries::Interval,
-    images::{FileVersion, Identity, Target},
-    processes::CodeId,
-};
-
-/// Where a target is mapped: what finds a file that no path leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// A process that maps it.
-    pub pid: Pid,
-    /// First virtual address.
-    pub start: u64,
-    /// First virtual address after it.
-    pub end: u64,
-}
+use crate::code_names::{CodeName, NamesWindow};
+use dwell_attribution::{CodeId, FileVersion, ImageFiles, Interval, KernelPlace, MappedRange, Target};
 
 /// A process as /proc shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +45,7 @@ impl Region {
 }
 
 /// The machine, as far as samples do not tell.
-pub trait Host {
+pub trait Host: ImageFiles {
     /// The process that has this pid now.
     fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot>;
 
@@ -87,7 +72,8 @@ pub trait Host {
 
     /// What the contents of a file's inode are, where nothing else tells them apart: those that were mapped there at that
     /// time (CLOCK_MONOTONIC; `None`: some time ago). `None` where the file is out of reach or was written since.
-    fn version(&mut self, target: &Target, place: Place, mapped_ns: Option<u64>) -> Option<FileVersion>;
+    fn version(&mut self, target: &Target, place: MappedRange, mapped_ns: Option<u64>)
+    -> Option<FileVersion>;
 
     /// Whether a process has an identified file's bytes in memory there; `None` where that cannot be seen.
     fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, file_offset: u64) -> Option<bool>;
@@ -122,12 +108,6 @@ pub trait Host {
         let _ = is_needed;
     }
 
-    /// Looks at a file that was mapped there.
-    fn identify(&mut self, target: &Target, place: Place) -> Identity;
-
-    /// The id of the vdso.
-    fn vdso_id(&mut self) -> ImageId;
-
     /// Code bytes of an identified file at a file offset; how many could be read.
     fn code(&mut self, image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize;
 
@@ -160,13 +140,4 @@ pub trait Host {
 
     /// All that was counted has been handed out: what is kept for that alone may go, and what was not used for long.
     fn handed_out(&mut self) {}
-}
-
-/// An address in the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelPlace {
-    /// `None`: the kernel's own text; else the module's name.
-    pub module: Option<String>,
-    /// Offset in it.
-    pub offset: u64,
 }

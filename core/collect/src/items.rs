@@ -6,10 +6,10 @@
 use dwell_profile::{EventIndex, Pid, Tid};
 
 use crate::{
-    images::Target,
     records::{Body, Sample},
     source::LossCause,
 };
+use dwell_attribution::Target;
 
 /// A record that outlives its ring.
 #[derive(Clone, Debug, PartialEq, Eq)]

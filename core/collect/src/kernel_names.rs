@@ -13,7 +13,7 @@ use std::{
 use dwell_profile::{ImageOffset, ImageSymbol};
 use rustix::fs::{Mode, OFlags};
 
-use crate::kernel::KernelSymbols;
+use dwell_attribution::KernelSymbols;
 
 /// A symbol's address and the offset of its name, each of 8 bytes.
 const RECORD_BYTES: usize = 16;
@@ -96,7 +96,7 @@ fn find(file: &File, count: usize, pages: &[u64], address: u64, base: u64) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{kernel::read_kernel, modules::Modules};
+    use dwell_attribution::{Modules, read_kernel};
 
     #[test]
     fn a_file_tells_what_memory_does() {

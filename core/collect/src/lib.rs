@@ -7,7 +7,6 @@
 //! The way of a sample: [`sys`] (rings) → [`records`] (bytes → values) → [`merge`] (CPUs in order of time) →
 //! [`collector`] (process → mapping → image) → [`session`] (epoch).
 
-mod apps;
 pub mod branch;
 mod clocks;
 mod code_files;
@@ -25,23 +24,17 @@ mod events;
 pub mod exercise;
 mod host;
 mod host_paths;
-mod images;
 mod items;
 mod jitdump;
-mod kernel;
 mod kernel_names;
 mod linux_host;
 mod machine;
-mod mappings;
 mod merge;
-mod modules;
 mod operand;
 mod options;
 mod paths;
 mod period;
-mod processes;
 mod procfs;
-mod program_headers;
 mod random;
 mod record;
 pub mod records;

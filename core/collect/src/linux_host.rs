@@ -4,6 +4,8 @@
 //! mapped: the process's own root (containers), its executable, or `/proc/PID/map_files` (deleted files; needs
 //! privilege). Nothing is mapped into memory: a truncated file must not kill the collector.
 
+use dwell_attribution::ImageFiles;
+
 use std::{
     fs::{self, File},
     io::BufReader,
@@ -21,17 +23,17 @@ use rustix::{io::Errno, process::test_kill_process};
 use crate::{
     code_files::CodeFiles,
     code_names::{CodeName, NamesWindow},
-    entries::Interval,
-    host::{Host, KernelPlace, Place, ProcessSnapshot, Region},
+    host::{Host, ProcessSnapshot, Region},
     host_paths::path_from_here,
-    images::{FileVersion, Identity, OwnedTag, Target},
-    kernel::{KernelLayout, read_kernel},
     kernel_names::KernelNames,
-    modules::Modules,
-    processes::CodeId,
     procfs,
-    program_headers::{self, CodeLayout, ProgramHeaders},
     source::now_ns,
+};
+use dwell_attribution::{
+    CodeId, FileVersion, Identity, Interval, KernelLayout, KernelPlace, MappedRange, Modules, OwnedTag,
+    Target,
+    program_headers::{self, CodeLayout, ProgramHeaders},
+    read_kernel,
 };
 
 /// Files kept open for reading code; what was not read for longest closes first.
@@ -142,6 +144,30 @@ impl LinuxHost {
     }
 }
 
+impl ImageFiles for LinuxHost {
+    fn identify(&mut self, target: &Target, place: MappedRange) -> Identity {
+        let Target::File { path, deleted, tag } = target else {
+            return Identity::without_file(ImageId::unknown());
+        };
+        let Some(found) = open_mapped(path, *deleted, tag, place) else {
+            return Identity::without_file(id_without_file(path, tag));
+        };
+        let id = found.image_id(tag);
+        // The path is as the process sees it, perhaps in a root of its own.
+        let is_there = fs::metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == (found.device, found.inode));
+        let path = if is_there { None } else { path_from_here(&found.file, place.pid) };
+        let elsewhere = *deleted || found.elsewhere;
+        let (size_bytes, mtime_ns) = (Some(found.size_bytes), Some(found.mtime_ns));
+        self.keep_open(&id, found.file);
+        let deleted = elsewhere && path.is_none();
+        Identity { id, path, deleted, size_bytes, mtime_ns, code: found.code }
+    }
+
+    fn vdso_id(&mut self) -> ImageId {
+        self.vdso.get_or_insert_with(read_vdso_id).clone()
+    }
+}
+
 impl Host for LinuxHost {
     fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
         let stat = String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?).into_owned();
@@ -181,7 +207,12 @@ impl Host for LinuxHost {
         pid.is_some_and(|pid| !matches!(test_kill_process(pid), Err(Errno::SRCH)))
     }
 
-    fn version(&mut self, target: &Target, place: Place, mapped_ns: Option<u64>) -> Option<FileVersion> {
+    fn version(
+        &mut self,
+        target: &Target,
+        place: MappedRange,
+        mapped_ns: Option<u64>,
+    ) -> Option<FileVersion> {
         let Target::File { path, deleted, tag: OwnedTag::Inode { device, inode, .. } } = target else {
             return None;
         };
@@ -237,28 +268,6 @@ impl Host for LinuxHost {
         self.symbols.take_if(|names| matches!(names, KernelNames::InMemory(_)));
         self.files.retain(|_, open| open.used.elapsed() < OPEN_FILE_AGE_MAX);
         self.scanned.clear();
-    }
-
-    fn identify(&mut self, target: &Target, place: Place) -> Identity {
-        let Target::File { path, deleted, tag } = target else {
-            return Identity::without_file(ImageId::unknown());
-        };
-        let Some(found) = open_mapped(path, *deleted, tag, place) else {
-            return Identity::without_file(id_without_file(path, tag));
-        };
-        let id = found.image_id(tag);
-        // The path is as the process sees it, perhaps in a root of its own.
-        let is_there = fs::metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == (found.device, found.inode));
-        let path = if is_there { None } else { path_from_here(&found.file, place.pid) };
-        let elsewhere = *deleted || found.elsewhere;
-        let (size_bytes, mtime_ns) = (Some(found.size_bytes), Some(found.mtime_ns));
-        self.keep_open(&id, found.file);
-        let deleted = elsewhere && path.is_none();
-        Identity { id, path, deleted, size_bytes, mtime_ns, code: found.code }
-    }
-
-    fn vdso_id(&mut self) -> ImageId {
-        self.vdso.get_or_insert_with(read_vdso_id).clone()
     }
 
     fn code(&mut self, image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
@@ -401,20 +410,20 @@ fn by_name(path: &Path, pid: Pid) -> [PathBuf; 2] {
 }
 
 /// What leads to a mapped file that has no name any more.
-fn by_mapping(place: Place) -> [PathBuf; 2] {
-    let Place { pid, start, end } = place;
+fn by_mapping(place: MappedRange) -> [PathBuf; 2] {
+    let MappedRange { pid, start, end } = place;
     [format!("/proc/{pid}/map_files/{start:x}-{end:x}"), format!("/proc/{pid}/exe")].map(PathBuf::from)
 }
 
 /// Opens the mapped file itself, by whatever leads to it.
-fn open_mapped(path: &Path, deleted: bool, tag: &OwnedTag, place: Place) -> Option<Found> {
+fn open_mapped(path: &Path, deleted: bool, tag: &OwnedTag, place: MappedRange) -> Option<Found> {
     let open = |path: &PathBuf| Found::open(path).filter(|found| found.is(tag));
     let named = if deleted { None } else { by_name(path, place.pid).iter().find_map(open) };
     named.or_else(|| by_mapping(place).iter().find_map(open).map(|found| Found { elsewhere: true, ..found }))
 }
 
 /// Size and modification time of the mapped inode, by whatever leads to it.
-fn look_at_version(path: &Path, deleted: bool, inode: u64, place: Place) -> Option<FileVersion> {
+fn look_at_version(path: &Path, deleted: bool, inode: u64, place: MappedRange) -> Option<FileVersion> {
     let look = |path: &PathBuf| {
         let metadata = fs::metadata(path).ok().filter(|m| m.ino() == inode)?;
         Some(FileVersion { size_bytes: metadata.size(), mtime_ns: mtime_ns(&metadata) })

@@ -5,7 +5,8 @@
 
 use dwell_profile::{Cpu, Pid};
 
-use crate::{host::Region, images::Target, records::FileTag};
+use crate::host::Region;
+use dwell_attribution::{FileTag, Target};
 
 /// A line of /proc/PID/maps: first address, address after it, offset, target.
 pub type MapsLine = (u64, u64, u64, Target);

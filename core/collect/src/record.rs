@@ -10,7 +10,6 @@ use dwell_profile::Writer;
 
 use crate::{
     CollectError, Stop,
-    apps::Apart,
     clocks::{ClockWatch, Clocks},
     daemon::account::Account,
     linux_host::{all_pids, has_ended, tree_of},
@@ -20,6 +19,7 @@ use crate::{
     source::Tasks,
     sys::command::PausedCommand,
 };
+use dwell_attribution::Apart;
 
 /// How long a command may go on after it was told to end.
 const GRACE: Duration = Duration::from_secs(2);

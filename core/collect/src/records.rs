@@ -8,6 +8,8 @@
 //! Whether a sample carries registers is seen from its length, so that no other record need be known. Whether it carries
 //! branches the caller knows, by the event: without any it looks like one without registers.
 
+use dwell_attribution::FileTag;
+
 use perf_event_open_sys::bindings as abi;
 
 use dwell_profile::{BranchEntry, CpuId, Pid, Tid};
@@ -155,22 +157,6 @@ pub struct Mmap<'a> {
     pub file: FileTag<'a>,
     /// The path as the process sees it, or `//anon`, `[vdso]`, ….
     pub path: &'a [u8],
-}
-
-/// By what the kernel names a mapped file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileTag<'a> {
-    /// Its build ID.
-    BuildId(&'a [u8]),
-    /// Its device and inode.
-    Inode {
-        /// Major number.
-        major: u32,
-        /// Minor number.
-        minor: u32,
-        /// Inode number.
-        inode: u64,
-    },
 }
 
 /// Why bytes are no record.

@@ -25,9 +25,7 @@ use keep::Keeping;
 
 use crate::{
     CollectError,
-    apps::Apart,
     collector::{Collector, Tally},
-    entries::Interval,
     events::Plan,
     items::{Item, RawBurst},
     linux_host::{LinuxHost, all_pids},
@@ -45,6 +43,7 @@ use crate::{
     store::Store,
     sys::heap,
 };
+use dwell_attribution::{Apart, Interval};
 
 /// How long after its time stamp a record may become visible in its ring.
 const MERGE_WINDOW: Duration = Duration::from_millis(5);

@@ -24,11 +24,11 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     items::RawWindow,
-    program_headers::is_32_bit,
     random::Random,
     source::now_ns,
     sys::breakpoint::{self, Breakpoints, PLACES_MAX},
 };
+use dwell_attribution::program_headers::is_32_bit;
 
 /// The length of a window, if the thread runs. Where all places are hot it counts some 300 to 1,000 executions.
 const WINDOW: Duration = Duration::from_millis(3);

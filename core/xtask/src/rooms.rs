@@ -4,10 +4,11 @@
 const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-profile", &[]),
     ("dwell-image", &["dwell-profile"]),
-    ("dwell-collect", &["dwell-profile", "dwell-image"]),
+    ("dwell-attribution", &["dwell-profile", "dwell-image"]),
+    ("dwell-collect", &["dwell-profile", "dwell-image", "dwell-attribution"]),
     ("dwell-analysis", &["dwell-profile", "dwell-image"]),
     ("dwell-query", &["dwell-profile", "dwell-image", "dwell-analysis"]),
-    ("dwell-exchange", &["dwell-profile", "dwell-image", "dwell-query"]),
+    ("dwell-exchange", &["dwell-profile", "dwell-image", "dwell-attribution", "dwell-query"]),
     ("dwell-cli", &["dwell-profile", "dwell-collect", "dwell-query", "dwell-exchange"]),
     ("dwell-node", &["dwell-query"]),
     ("dwell-accuracy", &["dwell-profile", "dwell-image", "dwell-analysis", "dwell-collect"]),

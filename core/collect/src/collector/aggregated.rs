@@ -16,12 +16,11 @@ use rustc_hash::FxHashMap;
 
 use super::{Cause, Collector, Spot, code::RECIPES_OF_HOT_MAX};
 use crate::{
-    apps::ExecutionId,
-    entries::{Entry, Interval, Place},
-    host::{self, Host},
-    images::ImageIndex,
-    mappings::{AddressSpace, TargetIndex},
-    processes::{CodeId, Process},
+    entries::{Entry, Place},
+    host::Host,
+};
+use dwell_attribution::{
+    AddressSpace, CodeId, ExecutionId, ImageIndex, Interval, MappedRange, Process, TargetIndex,
 };
 
 /// Entries that may wait for the end of their interval; more are ambiguous at once.
@@ -302,7 +301,7 @@ impl<H: Host> Collector<H> {
             None => {
                 let mut mapped = self.processes.ever(pid).flat_map(|p| p.space.iter());
                 let place = mapped.find(|m| m.target == target).map(|m| m.place(pid));
-                let place = place.unwrap_or(host::Place { pid, start: 0, end: 0 });
+                let place = place.unwrap_or(MappedRange { pid, start: 0, end: 0 });
                 self.images.look(target, place, &mut self.host).ok_or(Cause::NoFile)?
             }
         };

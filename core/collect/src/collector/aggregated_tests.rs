@@ -10,10 +10,10 @@ use super::{
     *,
 };
 use crate::{
-    entries::{Entry, Interval, Place},
-    images::{OwnedTag, Target},
+    entries::{Entry, Place},
     items::Side,
 };
+use dwell_attribution::{Interval, OwnedTag, Target};
 
 const PAGE: u64 = 0x1000;
 const PROGRAM_PAGES: u64 = 4;

@@ -9,11 +9,10 @@ use dwell_profile::{DerivedEvent, ImageKind};
 
 use super::Collector;
 use crate::{
-    apps::ExecutionId,
     branch::{CODE_BYTES, NextBranch, Registers},
     host::Host,
-    images::{ImageIndex, Images},
 };
+use dwell_attribution::{ExecutionId, ImageIndex, Images};
 
 /// Number of places whose code is remembered; beyond that all are decoded again.
 pub(super) const RECIPES_MAX: usize = 1 << 17;

@@ -15,14 +15,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Collector, Spot, code::read_code};
 use crate::{
-    apps::ExecutionId,
     branch::Registers,
     host::{Host, Region},
-    images::ImageIndex,
     operand::Operand,
     records::Sample,
     x86::INSTRUCTION_BYTES_MAX,
 };
+use dwell_attribution::{ExecutionId, ImageIndex};
 
 /// Operands that are remembered; beyond, they are decoded anew.
 const OPERANDS_MAX: usize = 1 << 16;

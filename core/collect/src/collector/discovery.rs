@@ -7,11 +7,8 @@ use dwell_profile::Pid;
 use rustc_hash::FxHashSet;
 
 use super::{Collector, kernel_thread_name};
-use crate::{
-    apps::ExecutionId,
-    host::{Host, ProcessSnapshot},
-    processes::Process,
-};
+use crate::host::{Host, ProcessSnapshot};
+use dwell_attribution::{ExecutionId, Process};
 
 /// Mappings that are kept of processes that live: 1.3 MB.
 pub(super) const MAPPINGS_MAX: usize = 1 << 15;

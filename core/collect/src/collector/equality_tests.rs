@@ -10,18 +10,19 @@ use super::{
     *,
 };
 use crate::{
-    entries::{Entry, Interval},
+    entries::Entry,
     items::Side,
     sys::bpf::{
         Sizes,
         tests::{Recorded, in_bpf, left_in_bpf, on_host, recorded, tables, trace},
     },
 };
+use dwell_attribution::Interval;
 
 /// A collector that knows the trace's processes.
 fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
     let events = vec![Event::CPU_CLOCK, Event::named("page-faults"), Event::INSTRUCTIONS];
-    let mut c = Collector::new(FakeHost, events, crate::apps::Apart::in_a_run(Vec::new()));
+    let mut c = Collector::new(FakeHost, events, dwell_attribution::Apart::in_a_run(Vec::new()));
     c.keep_spaces();
     c.discover([Pid(1)]);
     let mut pids: BTreeMap<Pid, &Recorded> = BTreeMap::new();

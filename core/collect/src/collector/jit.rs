@@ -20,13 +20,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Collector, ValuesIndex, jit_layout::JitLayout};
 use crate::{
-    apps::ExecutionId,
     code_names::{CodeName, NamesWindow},
     host::Host,
-    images::ImageIndex,
-    mappings::Mapping,
-    processes::CodeId,
 };
+use dwell_attribution::{CodeId, ExecutionId, ImageIndex, Mapping};
 
 /// Names of code that is sampled are looked up no more often than that …
 const LOOK_EVERY: Duration = Duration::from_millis(50);

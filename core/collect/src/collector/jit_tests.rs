@@ -9,10 +9,9 @@ use expect_test::{Expect, expect};
 use super::*;
 use crate::{
     code_names::{CodeName, Finder, NamesWindow, find_in_perf_map},
-    host::{KernelPlace, Place, ProcessSnapshot},
-    images::{FileVersion, Identity, Target},
-    processes::CodeId,
+    host::ProcessSnapshot,
 };
+use dwell_attribution::{CodeId, FileVersion, Identity, ImageFiles, KernelPlace, MappedRange, Target};
 
 /// Perf maps by pid.
 type Maps = Rc<RefCell<BTreeMap<Pid, String>>>;
@@ -21,6 +20,16 @@ type Maps = Rc<RefCell<BTreeMap<Pid, String>>>;
 struct MapHost {
     maps: Maps,
     pids: BTreeMap<CodeId, Pid>,
+}
+
+impl ImageFiles for MapHost {
+    fn identify(&mut self, target: &Target, _place: MappedRange) -> Identity {
+        Identity::without_file(ImageId::named(&target.program().unwrap_or_default()))
+    }
+
+    fn vdso_id(&mut self) -> ImageId {
+        ImageId::named("vdso")
+    }
 }
 
 impl Host for MapHost {
@@ -34,20 +43,17 @@ impl Host for MapHost {
         false
     }
 
-    fn version(&mut self, _target: &Target, _place: Place, _mapped_ns: Option<u64>) -> Option<FileVersion> {
+    fn version(
+        &mut self,
+        _target: &Target,
+        _place: MappedRange,
+        _mapped_ns: Option<u64>,
+    ) -> Option<FileVersion> {
         None
     }
 
     fn has_in_memory(&mut self, _pid: Pid, _address: u64, _image: &ImageId, _offset: u64) -> Option<bool> {
         None
-    }
-
-    fn identify(&mut self, target: &Target, _place: Place) -> Identity {
-        Identity::without_file(ImageId::named(&target.program().unwrap_or_default()))
-    }
-
-    fn vdso_id(&mut self) -> ImageId {
-        ImageId::named("vdso")
     }
 
     fn code(&mut self, _image: &ImageId, _offset: u64, _bytes: &mut [u8]) -> usize {

@@ -15,17 +15,16 @@ use rustc_hash::FxHashMap;
 
 use super::{Collector, code::read_code};
 use crate::{
-    apps::ExecutionId,
     branch::Registers,
     counts::{
         loops::{Counter, Register, counters},
         pairs::{CounterId, EXITS_MAX, Exits, Pairs, Seen, Tally, executions},
     },
     host::Host,
-    images::ImageIndex,
     items::RawExits,
     records::Sample,
 };
+use dwell_attribution::{ExecutionId, ImageIndex};
 
 /// Samples at a place before its loops are looked for.
 const SAMPLES_BEFORE: u8 = 3;

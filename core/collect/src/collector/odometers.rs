@@ -5,12 +5,11 @@ use rustc_hash::FxHashMap;
 
 use super::Collector;
 use crate::{
-    apps::ExecutionId,
     counts::{RawCount, Seen},
     host::Host,
-    images::ImageIndex,
     records::{Mode, Sample},
 };
+use dwell_attribution::{ExecutionId, ImageIndex};
 
 /// What concerns odometers.
 #[derive(Default)]

@@ -5,13 +5,9 @@
 use dwell_profile::{ImageId, ImageKind, Pid};
 
 use super::{Cause, Collector};
-use crate::{
-    apps::ExecutionId,
-    host::{Host, Place},
-    images::{ImageIndex, Target},
-    mappings::{AddressSpace, Anonymous, Mapping},
-    processes::CodeId,
-    procfs::MapsLine,
+use crate::{host::Host, procfs::MapsLine};
+use dwell_attribution::{
+    AddressSpace, Anonymous, CodeId, ExecutionId, ImageIndex, MappedRange, Mapping, Target,
 };
 
 /// The place of a sample of user code, as far as it is known when the sample is taken.
@@ -45,7 +41,7 @@ impl<H: Host> Collector<H> {
         let awaits_program = self.processes.get(pid).is_some_and(|p| p.awaits_program);
         let mut target = target.mapped_as(awaits_program && time_ns.is_some());
         if target.needs_version() {
-            let version = self.host.version(&target, Place { pid, start, end }, time_ns);
+            let version = self.host.version(&target, MappedRange { pid, start, end }, time_ns);
             target.set_version(version);
         }
         if target != Target::Anonymous {

@@ -94,7 +94,8 @@ pub(crate) mod tests {
     use dwell_profile::{EventIndex, Ledger};
 
     use super::*;
-    use crate::{apps::ExecutionId, collector::dimensions::ValuesIndex, images::ImageIndex};
+    use crate::collector::dimensions::ValuesIndex;
+    use dwell_attribution::{ExecutionId, ImageIndex};
 
     /// The slot of this number.
     fn slot(number: u32) -> Slot {

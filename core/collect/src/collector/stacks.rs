@@ -11,7 +11,8 @@ use super::{
     Collector,
     code::{RECIPES_MAX, read_code},
 };
-use crate::{host::Host, images::ImageIndex, items::RawStack};
+use crate::{host::Host, items::RawStack};
+use dwell_attribution::ImageIndex;
 
 /// The architecture whose branches are recorded.
 const OWN_ARCH: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
@@ -105,7 +106,7 @@ mod tests {
         let map =
             |start, target| side(Side::Map { pid: Pid(1), start, length: 0x1000, file_offset: 0, target });
         c.apply(1, map(0x5000, file("/lib/a.so")));
-        c.apply(1, map(0x7000, crate::images::Target::Anonymous));
+        c.apply(1, map(0x7000, dwell_attribution::Target::Anonymous));
         let turn = (0x1018, 0x1010);
         c.apply(2, stack(Pid(1), &[turn, turn, (0x5040, 0x1010), (0x5020, 0x5030)]));
         // Into the kernel, JIT code, nowhere; of nobody; none at all.

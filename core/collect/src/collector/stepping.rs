@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{
     host::Host,
-    images::ImageIndex,
     items::{RawBurst, RawWindow},
     transfers::{self, INSTRUCTION_BYTES_MAX, StepKind},
 };
+use dwell_attribution::ImageIndex;
 
 /// The architecture whose threads are stepped.
 const STEPPED_ARCH: Arch = Arch::X86_64;

@@ -6,7 +6,8 @@
 use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
 
 use super::Collector;
-use crate::{host::Host, images::ImageIndex};
+use crate::host::Host;
+use dwell_attribution::ImageIndex;
 
 /// The names of symbols are cut after that; a segment's texts may be no longer.
 pub(super) const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;

@@ -9,7 +9,8 @@ use super::{
     Collector, Slot,
     rows::{Rows, Texts},
 };
-use crate::{apps::AppInstance, host::Host, images::ImageIndex};
+use crate::host::Host;
+use dwell_attribution::{AppInstance, ImageIndex};
 
 /// What was counted since the last [`Collector::take`].
 #[derive(Default)]

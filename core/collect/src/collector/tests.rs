@@ -9,12 +9,12 @@ use super::{symbols::SYMBOLS_MAX, *};
 use crate::{
     branch::Registers,
     code_names::{CodeName, NamesWindow},
-    entries::Interval,
-    host::{KernelPlace, Place, ProcessSnapshot, Region},
-    images::{FileVersion, Identity, OwnedTag, Target},
+    host::{ProcessSnapshot, Region},
     items::{RawBurst, RawWindow},
     merge::Merger,
-    processes::CodeId,
+};
+use dwell_attribution::{
+    CodeId, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, OwnedTag, Target,
     program_headers::CodeLayout,
 };
 
@@ -24,6 +24,23 @@ pub(super) struct FakeHost;
 pub(super) const KERNEL: u64 = 0xffff_ffff_8100_0000;
 pub(super) const MODULE: u64 = 0xffff_ffff_c000_0000;
 pub(super) const MODULE_UNTIL_NS: u64 = 50;
+
+impl ImageFiles for FakeHost {
+    fn identify(&mut self, target: &Target, _place: MappedRange) -> Identity {
+        let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
+        let path = path.display().to_string();
+        let id = match path.as_str() {
+            "/opt/copy" => ImageId::named("/bin/cc1"), // It has the same build ID.
+            path => ImageId::named(path),
+        };
+        let code = CodeLayout::plain(if path.starts_with("/bin/program") { 0x1000_0000 } else { 0x10_0000 });
+        Identity { id, path: None, deleted: false, size_bytes: None, mtime_ns: None, code }
+    }
+
+    fn vdso_id(&mut self) -> ImageId {
+        ImageId::named("vdso")
+    }
+}
 
 impl Host for FakeHost {
     fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
@@ -48,27 +65,17 @@ impl Host for FakeHost {
         false
     }
 
-    fn version(&mut self, _target: &Target, _place: Place, _mapped_ns: Option<u64>) -> Option<FileVersion> {
+    fn version(
+        &mut self,
+        _target: &Target,
+        _place: MappedRange,
+        _mapped_ns: Option<u64>,
+    ) -> Option<FileVersion> {
         None
     }
 
     fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
         (image.as_str() == "/bin/huge").then_some(pid == Pid(1) && address.is_multiple_of(2))
-    }
-
-    fn identify(&mut self, target: &Target, _place: Place) -> Identity {
-        let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
-        let path = path.display().to_string();
-        let id = match path.as_str() {
-            "/opt/copy" => ImageId::named("/bin/cc1"), // It has the same build ID.
-            path => ImageId::named(path),
-        };
-        let code = CodeLayout::plain(if path.starts_with("/bin/program") { 0x1000_0000 } else { 0x10_0000 });
-        Identity { id, path: None, deleted: false, size_bytes: None, mtime_ns: None, code }
-    }
-
-    fn vdso_id(&mut self) -> ImageId {
-        ImageId::named("vdso")
     }
 
     fn memory(&mut self, pid: Pid) -> Vec<Region> {

@@ -16,7 +16,7 @@ impl<H: Host> Collector<H> {
     /// Of a process that executes a program with more rights than it has (setuid), the kernel takes a user's events away: the
     /// execution is the last that they tell, and an end that is none.
     pub(super) fn note_withheld(&mut self, pid: Pid) {
-        let process = self.processes.get(pid).filter(|p| p.awaits_program && p.space.len() == 0);
+        let process = self.processes.get(pid).filter(|p| p.awaits_program && p.space.is_empty());
         if let Some(execution) = process.filter(|_| !self.gaps).map(|p| p.execution)
             && self.withheld.len() < WITHHELD_MAX
         {

@@ -28,7 +28,8 @@ use std::{
 
 use dwell_profile::{CountsRecord, Pid};
 
-use crate::{apps::ExecutionId, branch::Registers, processes::CodeId};
+use crate::branch::Registers;
+use dwell_attribution::{CodeId, ExecutionId};
 
 use worker::Worker;
 

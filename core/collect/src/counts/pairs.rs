@@ -20,7 +20,8 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::loops::{Counter, Register, Step};
-use crate::{apps::ExecutionId, branch::Registers};
+use crate::branch::Registers;
+use dwell_attribution::ExecutionId;
 
 /// The greatest number of instructions that a core retires in a nanosecond: 8 per cycle, at 6 GHz.
 const INSTRUCTIONS_PER_NS: f64 = 48.0;

@@ -25,9 +25,6 @@ use super::{
     tally::{Executions, OfExecution, Round, Tally},
 };
 use crate::{
-    apps::ExecutionId,
-    processes::CodeId,
-    program_headers::is_32_bit,
     random::Random,
     source::now_ns,
     sys::{
@@ -35,6 +32,7 @@ use crate::{
         watchpoint::{Watchpoint, Write},
     },
 };
+use dwell_attribution::{CodeId, ExecutionId, program_headers::is_32_bit};
 
 /// Number of samples with registers before a process is considered: short processes are not worth it.
 const SAMPLES_MIN: u32 = 20;

@@ -20,7 +20,6 @@ use dwell_profile::{Epoch, Pid, Scope, Writer};
 
 use crate::{
     CollectError, Renew, Stop,
-    apps::Apart,
     clocks::{ClockWatch, Clocks},
     control::{Answer, ControlServer, Request, Status},
     linux_host::all_pids,
@@ -30,6 +29,7 @@ use crate::{
     source::Tasks,
     sys::{event::Counter, heap, interrupt, usage},
 };
+use dwell_attribution::Apart;
 
 use account::Account;
 use budget::{Budget, Load};

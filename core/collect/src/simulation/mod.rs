@@ -17,13 +17,13 @@ use std::{
 use dwell_profile::{Event, ImageId, ImageSymbol, Pid};
 
 use crate::{
-    apps::Apart,
     collector::{Batch, Collector},
-    entries::Interval,
-    host::{Host, KernelPlace, Place, ProcessSnapshot},
-    images::{FileVersion, Identity, Target},
+    host::{Host, ProcessSnapshot},
     items::Item,
     merge::Merger,
+};
+use dwell_attribution::{
+    Apart, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, Target,
 };
 
 use random::Random;
@@ -35,27 +35,8 @@ const WINDOW_NS: u64 = 5_000_000;
 /// The machine as the collector looks at it: always as it is now, whatever the time of the record that made it look.
 struct SimulatedHost(Rc<RefCell<World>>);
 
-impl Host for SimulatedHost {
-    fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
-        self.0.borrow().snapshot(pid)
-    }
-
-    fn is_alive(&self, pid: Pid) -> bool {
-        self.0.borrow().processes.contains_key(&pid)
-    }
-
-    fn version(&mut self, _target: &Target, _place: Place, _mapped_ns: Option<u64>) -> Option<FileVersion> {
-        None
-    }
-
-    fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
-        {
-            let _ = (pid, address, image);
-            None
-        }
-    }
-
-    fn identify(&mut self, target: &Target, _place: Place) -> Identity {
+impl ImageFiles for SimulatedHost {
+    fn identify(&mut self, target: &Target, _place: MappedRange) -> Identity {
         let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
         Identity {
             id: ImageId::named(&path.display().to_string()),
@@ -69,6 +50,32 @@ impl Host for SimulatedHost {
 
     fn vdso_id(&mut self) -> ImageId {
         ImageId::named("vdso")
+    }
+}
+
+impl Host for SimulatedHost {
+    fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
+        self.0.borrow().snapshot(pid)
+    }
+
+    fn is_alive(&self, pid: Pid) -> bool {
+        self.0.borrow().processes.contains_key(&pid)
+    }
+
+    fn version(
+        &mut self,
+        _target: &Target,
+        _place: MappedRange,
+        _mapped_ns: Option<u64>,
+    ) -> Option<FileVersion> {
+        None
+    }
+
+    fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
+        {
+            let _ = (pid, address, image);
+            None
+        }
     }
 
     fn code(&mut self, _image: &ImageId, _offset: u64, _bytes: &mut [u8]) -> usize {

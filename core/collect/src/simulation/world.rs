@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::{
     host::ProcessSnapshot,
-    images::{OwnedTag, Target},
     items::{Item, Side},
     records::{Mode, Sample},
     source::LossCause,
 };
+use dwell_attribution::{OwnedTag, Target};
 
 use super::random::Random;
 

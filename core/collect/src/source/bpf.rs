@@ -30,7 +30,7 @@ use super::{
 use crate::{
     CollectError,
     branch::Registers,
-    entries::{Batch, Entry, Interval},
+    entries::{Batch, Entry},
     events::Plan,
     items::{Item, Side},
     merge::Merger,
@@ -42,6 +42,7 @@ use crate::{
         event::REGISTER_MASK,
     },
 };
+use dwell_attribution::Interval;
 
 /// The side band is taken, and periods are drawn, so often. What cannot wait (a full buffer, a ring that is half full, a
 /// request) ends a wait sooner; waking up more often costs more than what there is to do.

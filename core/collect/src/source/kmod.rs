@@ -26,12 +26,13 @@ use super::{
 use crate::{
     CollectError,
     branch::REGISTERS_TOLD,
-    entries::{Batch, Entry, Interval, Pieces, Words},
+    entries::{Batch, Entry, Pieces, Words},
     events::{Plan, known_names},
     items::{Item, Side},
     merge::Merger,
     sys::kmod::{self as sys, Config, Device, EventStatus},
 };
+use dwell_attribution::Interval;
 
 pub mod chunks;
 

@@ -8,10 +8,7 @@ use dwell_profile::Pid;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{
-    apps::ExecutionId,
-    mappings::{AddressSpace, Mapping, TargetIndex},
-};
+use crate::{AddressSpace, ExecutionId, Mapping, TargetIndex};
 
 /// How long a dead process is remembered: its last records may still be on their way.
 const MEMORY_OF_THE_DEAD_NS: u64 = 2_000_000_000;
@@ -161,7 +158,7 @@ impl Processes {
     pub fn remember(&mut self, pid: Pid, space: AddressSpace) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             self.mapped += space.len();
-            process.is_forgotten = space.len() == 0;
+            process.is_forgotten = space.is_empty();
             process.space = space;
         }
     }
@@ -185,7 +182,7 @@ impl Processes {
             return 0;
         }
         // What lies below a copy (huge pages) only the kernel's records told.
-        let is_in_proc = |p: &Process| p.space.len() > 0 && p.space.iter().all(|m| m.over().is_none());
+        let is_in_proc = |p: &Process| !p.space.is_empty() && p.space.iter().all(|m| m.over().is_none());
         let living = self.by_pid.iter_mut().filter(|(_, p)| p.dead_since_ns.is_none() && is_in_proc(p));
         let mut by_age: Vec<&mut Process> = living.map(|(_, process)| process).collect();
         by_age.sort_unstable_by_key(|p| p.sampled_in);
@@ -353,7 +350,7 @@ impl Processes {
     }
 
     /// How many have a pid now.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.by_pid.len()
     }
 }
@@ -361,11 +358,11 @@ impl Processes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::{Apart, Apps};
+    use crate::{Apart, Applications};
 
     #[test]
     fn a_long_past_is_told_until_it_is_forgotten() {
-        let execution = Apps::new(Apart::in_a_run(Vec::new())).begin("true");
+        let execution = Applications::new(Apart::in_a_run(Vec::new())).begin("true");
         let mut processes = Processes::default();
         processes.keep_past();
         let mut long = Vec::new();
@@ -377,7 +374,7 @@ mod tests {
         let first = long.iter().position(|is_long| *is_long);
         assert_eq!(first, Some(PAST_MAX + 1000), "each pid's first process replaced nobody");
         processes.forget_past(u64::MAX);
-        assert!(!processes.is_past_long() && processes.len() == 1000);
+        assert!(!processes.is_past_long() && processes.count() == 1000);
     }
 
     fn mapping(start: u64) -> Mapping {
@@ -386,7 +383,7 @@ mod tests {
 
     /// Ten processes of ten mappings each, and a child of the first.
     fn family() -> Processes {
-        let execution = Apps::new(Apart::in_a_run(Vec::new())).begin("true");
+        let execution = Applications::new(Apart::in_a_run(Vec::new())).begin("true");
         let mut processes = Processes::default();
         for pid in 0..10 {
             processes.exec(Pid(pid), execution, 0);
@@ -407,7 +404,7 @@ mod tests {
         (0..19).for_each(|_| processes.map(Pid(5), mapping(91), 0));
         let forgotten = processes.forget_least_recent(80);
         assert!((5..8).contains(&forgotten), "{forgotten}: of 102 mappings 60 are left, whoever shared them");
-        assert_eq!(processes.len(), 11);
+        assert_eq!(processes.count(), 11);
         assert!(
             processes.is_sampled(Pid(1)) && processes.is_sampled(Pid(2)) && !processes.is_sampled(Pid(2))
         );

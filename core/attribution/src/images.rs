@@ -13,16 +13,36 @@ use std::{
 use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord, ImageSymbol, name_to_text};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{
-    host::{Host, Place},
-    mappings::TargetIndex,
-    program_headers::CodeLayout,
-    records::FileTag,
-};
+use crate::{MappedRange, TargetIndex, program_headers::CodeLayout};
 
 /// An image, by its index here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImageIndex(pub u32);
+
+/// By what the kernel names a mapped file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileTag<'a> {
+    /// Its build ID.
+    BuildId(&'a [u8]),
+    /// Its device and inode.
+    Inode {
+        /// Major number.
+        major: u32,
+        /// Minor number.
+        minor: u32,
+        /// Inode number.
+        inode: u64,
+    },
+}
+
+/// Looks at files that were mapped.
+pub trait ImageFiles {
+    /// Looks at a file that is mapped in that range.
+    fn identify(&mut self, target: &Target, range: MappedRange) -> Identity;
+
+    /// Returns the id of the vdso.
+    fn vdso_id(&mut self) -> ImageId;
+}
 
 /// What a mapping names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -213,7 +233,12 @@ impl Images {
 
     /// The image that a target is, looked at now if it has not been before; `None` for anonymous memory, whose image is
     /// the application's ([`Images::jit`]).
-    pub fn look(&mut self, index: TargetIndex, place: Place, host: &mut dyn Host) -> Option<ImageIndex> {
+    pub fn look(
+        &mut self,
+        index: TargetIndex,
+        range: MappedRange,
+        files: &mut dyn ImageFiles,
+    ) -> Option<ImageIndex> {
         let known = &self.targets[index.0 as usize];
         if known.image.is_some() || *known.target == Target::Anonymous {
             return known.image;
@@ -221,7 +246,7 @@ impl Images {
         let target = known.target.clone();
         let image = match &*target {
             Target::File { path, .. } => {
-                let identity = host.identify(&target, place);
+                let identity = files.identify(&target, range);
                 self.targets[index.0 as usize].code = identity.code;
                 self.insert(ImageRecord {
                     id: identity.id,
@@ -235,7 +260,7 @@ impl Images {
                     kernel_builds: Vec::new(),
                 })
             }
-            _ => self.named(host.vdso_id(), ImageKind::Vdso, "[vdso]"),
+            _ => self.named(files.vdso_id(), ImageKind::Vdso, "[vdso]"),
         };
         let first = Some(self.first_of(image, &target, index));
         let known = &mut self.targets[index.0 as usize];
@@ -366,7 +391,7 @@ impl Images {
     }
 
     /// How many.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.records.len()
     }
 

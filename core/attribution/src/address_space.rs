@@ -8,11 +8,20 @@ use dwell_profile::Pid;
 
 use std::sync::Arc;
 
-use crate::host::Place;
-
-/// What was mapped, by its index in [`crate::images::Images`].
+/// What was mapped, by its index in [`crate::Images`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetIndex(pub u32);
+
+/// Where a target is mapped: what finds a file that no path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedRange {
+    /// A process that maps it.
+    pub pid: Pid,
+    /// First virtual address.
+    pub start: u64,
+    /// First virtual address after it.
+    pub end: u64,
+}
 
 /// Anonymous memory that a file is laid over so soon was made room of, and never ran: V8 reserves its code's room, then maps
 /// the program's own builtins into it.
@@ -108,6 +117,11 @@ impl AddressSpace {
         self.0.len()
     }
 
+    /// Whether nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The same for all that share their memory.
     pub fn identity(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
@@ -146,8 +160,8 @@ impl Mapping {
     }
 
     /// Where it is, for a look at what was mapped.
-    pub fn place(&self, pid: Pid) -> Place {
-        Place { pid, start: self.start, end: self.end }
+    pub fn place(&self, pid: Pid) -> MappedRange {
+        MappedRange { pid, start: self.start, end: self.end }
     }
 
     /// The offset in the target of an address inside.

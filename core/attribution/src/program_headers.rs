@@ -39,7 +39,6 @@ struct CodeSegment {
 
 impl CodeLayout {
     /// One segment, loaded at the offset that it has.
-    #[cfg(test)]
     pub fn plain(bytes: u64) -> Self {
         CodeLayout(vec![CodeSegment { address: 0, file_offset: 0, file_bytes: bytes }])
     }
@@ -177,6 +176,8 @@ fn full(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::{ops::Range, path::PathBuf};
+
     use super::*;
 
     fn read_bytes(bytes: &[u8]) -> Option<ProgramHeaders> {
@@ -188,15 +189,23 @@ mod tests {
         })
     }
 
+    /// The executable mappings of this process: addresses, the first of them, the offset of the first byte, and the path.
+    fn code_mappings() -> Vec<(Range<u64>, u64, u64, String)> {
+        let hex = |digits: &str| u64::from_str_radix(digits, 16).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let code = maps.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let mapping = |words: Vec<&str>| {
+            let (start, end) = words[0].split_once('-').unwrap();
+            (hex(start)..hex(end), hex(start), hex(words[2]), words.get(5).unwrap_or(&"").to_string())
+        };
+        code.filter(|words| words[1].contains('x')).map(mapping).collect()
+    }
+
     #[test]
     fn it_agrees_with_the_whole_image() {
         let own = std::env::current_exe().unwrap();
-        let maps = crate::procfs::parse_maps(&std::fs::read("/proc/self/maps").unwrap(), None);
-        let files = maps.into_iter().filter_map(|(.., target)| match target {
-            crate::images::Target::File { path, .. } => Some(path),
-            _ => None,
-        });
-        for path in files.chain([own]) {
+        let files = code_mappings().into_iter().map(|(.., path)| path).filter(|path| path.starts_with('/'));
+        for path in files.map(PathBuf::from).chain([own]) {
             let bytes = std::fs::read(&path).unwrap();
             let headers = read_bytes(&bytes).unwrap();
             assert_eq!(headers.build_id, dwell_image::build_id_of_file(&path), "{}", path.display());
@@ -213,8 +222,8 @@ mod tests {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let code = read_bytes(&own).unwrap().code;
         let here = distances_from_start_code_are_file_offsets as fn() as usize as u64;
-        let maps = crate::procfs::parse_maps(&std::fs::read("/proc/self/maps").unwrap(), None);
-        let (start, _, offset, _) = maps.into_iter().find(|(s, e, ..)| (*s..*e).contains(&here)).unwrap();
+        let mappings = code_mappings();
+        let (_, start, offset, _) = mappings.iter().find(|(range, ..)| range.contains(&here)).unwrap();
         assert_eq!(code.file_offset(here - start_code), Some(offset + (here - start)));
         assert!(code.has(offset + (here - start)) && !code.has(u64::MAX));
         assert_eq!(code.file_offset(u64::MAX), None);

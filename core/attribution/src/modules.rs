@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use crate::entries::Interval;
+use crate::Interval;
 
 /// Gone modules that are remembered, the latest.
 const GONE_MAX: usize = 64;

@@ -59,7 +59,7 @@ const OTHERS: &str = "[others]";
 
 /// The executions that live processes or uncounted samples refer to.
 #[derive(Debug)]
-pub struct Apps {
+pub struct Applications {
     executions: FxHashMap<ExecutionId, Execution>,
     next: u32,
     numbers: Numbers,
@@ -84,12 +84,12 @@ struct Numbers {
     kept_apart: u32,
 }
 
-impl Apps {
+impl Applications {
     /// None yet.
     pub fn new(apart: Apart) -> Self {
         let numbers = Numbers { apart, by_app: FxHashMap::default(), kept_apart: 0 };
         let (executions, together) = Default::default();
-        Apps { executions, next: 0, numbers, together }
+        Applications { executions, next: 0, numbers, together }
     }
 
     /// Which executions are kept apart.
@@ -166,7 +166,7 @@ impl Apps {
     }
 
     /// Executions that are remembered.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.executions.len()
     }
 
@@ -213,14 +213,14 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    fn told(apps: &mut Apps, id: ExecutionId) -> String {
+    fn told(apps: &mut Applications, id: ExecutionId) -> String {
         let AppInstance { app, instance } = apps.resolve(id);
         format!("{app}#{instance}")
     }
 
     #[test]
     fn executions_are_numbered_by_application_and_epoch() {
-        let mut apps = Apps::new(Apart::in_a_run(Vec::new()));
+        let mut apps = Applications::new(Apart::in_a_run(Vec::new()));
         let (first, script, second) = (apps.begin("cc1"), apps.begin("configure"), apps.begin("cc1"));
         let kernel = apps.uncounted("kworker");
         apps.name(first, "cc1");
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn what_is_beyond_the_bounds_counts_together() {
         let apart = Apart { of_app_max: 2, in_all_max: 5, by_process: vec!["db".to_owned()] };
-        let mut apps = Apps::new(apart);
+        let mut apps = Applications::new(apart);
         let mut told_next = |app: &str| {
             let id = apps.begin("comm");
             apps.name(id, app);
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn children_are_instances_where_processes_are_kept_apart() {
-        let mut apps = Apps::new(Apart::for_good(vec!["db".to_owned()]));
+        let mut apps = Applications::new(Apart::for_good(vec!["db".to_owned()]));
         let (db, cc) = (apps.begin("db"), apps.begin("cc1"));
         apps.name(db, "db");
         apps.name(cc, "cc1");

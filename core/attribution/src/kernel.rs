@@ -7,7 +7,7 @@ use std::io::BufRead;
 
 use dwell_profile::{ImageOffset, ImageSymbol};
 
-use crate::{entries::Interval, host::KernelPlace, modules::Modules};
+use crate::{Interval, Modules};
 
 /// Where the kernel and its modules lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,15 @@ pub struct KernelLayout {
     pub modules: Modules,
     /// Code that the kernel made at run time, by who it is of: `bpf`, `__builtin__ftrace`, …
     made: Vec<Made>,
+}
+
+/// An address in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelPlace {
+    /// `None`: the kernel's own text; else the module's name.
+    pub module: Option<String>,
+    /// Offset in it.
+    pub offset: u64,
 }
 
 /// Beyond its last symbol code that was made at run time is believed to go on for no more than that.

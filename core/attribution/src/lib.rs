@@ -1,0 +1,22 @@
+//! Attribution of samples: which image, which place in it, and which application an address of a process stands for.
+//!
+//! Enters: forks, executions, exits and mappings in order of time, and what is known of files. Leaves: images, offsets in them,
+//! and executions of applications. Never here: system calls, rings, formats of others; whoever collects or imports looks at files
+//! and passes what it saw.
+
+mod address_space;
+mod applications;
+mod images;
+mod interval;
+mod kernel;
+mod modules;
+mod processes;
+pub mod program_headers;
+
+pub use address_space::{AddressSpace, Anonymous, MappedRange, Mapping, TargetIndex};
+pub use applications::{Apart, AppInstance, Applications, ExecutionId};
+pub use images::{FileTag, FileVersion, Identity, ImageFiles, ImageIndex, Images, OwnedTag, Target};
+pub use interval::Interval;
+pub use kernel::{KernelLayout, KernelPlace, KernelSymbols, read_kernel};
+pub use modules::Modules;
+pub use processes::{CodeId, Process, Processes};
