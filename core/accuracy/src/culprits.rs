@@ -202,7 +202,7 @@ fn instruction(
 /// Whether an instruction's analysis says what a kernel's comment does. A divider whose use follows from the text alone
 /// may be reported as a busy unit. A culprit in another procedure, such as a return, cannot be named; any culprit is
 /// accepted for it.
-pub fn says(procedure: &Procedure, analysis: &ProcedureAnalysis, i: usize, expected: Expectation) -> bool {
+pub fn agrees(procedure: &Procedure, analysis: &ProcedureAnalysis, i: usize, expected: Expectation) -> bool {
     let cost = &analysis.instructions[i];
     let is_unit = |c: Cause| c == Cause::FunctionalUnit && expected.cause == Cause::Divider;
     let mut stalls = cost.stalls.iter().filter(|s| s.cause == expected.cause || is_unit(s.cause));

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::{
     estimators::{
         Estimates, clusters,
-        dwell::{self, Help},
+        dwell::{self, EvidenceKinds},
     },
     metrics::{self, Point, Shares},
     points::instruction_points,
@@ -52,7 +52,7 @@ fn shares(change: &'static str, program: &Program, changed: &Evidence) -> Sensit
             .collect();
         metrics::shares(&points, &metrics::fit(&points), program.is_absolute, 0.0)
     };
-    let analyses = dwell::analyses(changed, &changed.model, Help::OWN);
+    let analyses = dwell::analyses(changed, &changed.model, EvidenceKinds::OWN);
     Sensitivity {
         change,
         dwell: of(&|p| dwell::estimate(&analyses[p], period)),

@@ -12,7 +12,7 @@ use crate::{
     culprits::{self, Scores},
     estimators::{
         Estimates, clusters,
-        dwell::{self, Help},
+        dwell::{self, EvidenceKinds},
         naive, profi,
     },
     metrics::{self, Point, Scaling, Shares},
@@ -98,7 +98,7 @@ pub struct Pictures {
 }
 
 /// Estimates of all procedures by one estimator.
-pub struct Named {
+pub struct NamedEstimates {
     /// The estimator's name.
     pub name: &'static str,
     /// The estimates of each procedure.
@@ -111,7 +111,7 @@ const COUNTED: &str = "dwell + instructions";
 /// Judges all estimators, and their sensitivity if requested.
 pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) -> Verdict {
     let evidence = &program.evidence;
-    let analyses = dwell::analyses(evidence, &evidence.model, Help::OWN);
+    let analyses = dwell::analyses(evidence, &evidence.model, EvidenceKinds::OWN);
     let mut notes = Vec::new();
     let all = estimates(evidence, &analyses, &mut notes);
     let samples = program.samples();
@@ -121,7 +121,7 @@ pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) ->
     let has_misses =
         |p: &Procedure| p.events.keys().any(|e| e.name() != "instructions" && *e != Event::KERNEL_TIME);
     let by_events = evidence.procedures.iter().any(has_misses).then(|| {
-        let analyses = dwell::analyses(evidence, &evidence.model, Help::MISSES);
+        let analyses = dwell::analyses(evidence, &evidence.model, EvidenceKinds::MISSES);
         culprits::score(program, &analyses)
     });
     let judged: u64 = instruction_weights(program).sum();
@@ -135,7 +135,7 @@ pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) ->
         reliability_counted: counted_reliabilities(program, &all),
         culprits: culprits::score(program, &analyses),
         culprits_by_events: by_events.flatten(),
-        expected: said(program, &analyses),
+        expected: compare_expected(program, &analyses),
         sensitivity: if has_sensitivity { sensitivity::judge(name, program) } else { Vec::new() },
         notes,
     }
@@ -144,16 +144,16 @@ pub fn judge(set: &str, name: &str, program: &Program, has_sensitivity: bool) ->
 /// Compares the analysis by time samples alone with a kernel's comments; `None` if there are none.
 pub fn expected(program: &Program) -> Option<ExpectedVerdict> {
     let evidence = &program.evidence;
-    said(program, &dwell::analyses(evidence, &evidence.model, Help::OWN))
+    compare_expected(program, &dwell::analyses(evidence, &evidence.model, EvidenceKinds::OWN))
 }
 
-fn said(program: &Program, analyses: &[ProcedureAnalysis]) -> Option<ExpectedVerdict> {
+fn compare_expected(program: &Program, analyses: &[ProcedureAnalysis]) -> Option<ExpectedVerdict> {
     let mut verdict = ExpectedVerdict::default();
     for ((procedure, truth), analysis) in program.evidence.procedures.iter().zip(&program.truth).zip(analyses)
     {
         for &(i, expectation) in &truth.expected {
             verdict.all += 1;
-            if !culprits::says(procedure, analysis, i, expectation) {
+            if !culprits::agrees(procedure, analysis, i, expectation) {
                 let Expectation { address, cause, verdict: said } = expectation;
                 let cost = &analysis.instructions[i];
                 let instead: Vec<Cause> = cost.stalls.iter().map(|s| s.cause).collect();
@@ -168,28 +168,35 @@ fn said(program: &Program, analyses: &[ProcedureAnalysis]) -> Option<ExpectedVer
 }
 
 /// Returns the estimates of every estimator that has the evidence it needs.
-pub fn estimates(evidence: &Evidence, analyses: &[ProcedureAnalysis], notes: &mut Vec<String>) -> Vec<Named> {
+pub fn estimates(
+    evidence: &Evidence,
+    analyses: &[ProcedureAnalysis],
+    notes: &mut Vec<String>,
+) -> Vec<NamedEstimates> {
     let period = evidence.period_cycles.unwrap_or(1.0);
     let of = |estimate: &dyn Fn(usize) -> Estimates| (0..evidence.procedures.len()).map(estimate).collect();
     let procedure = |p: usize| &evidence.procedures[p];
-    let ours = |name, analyses: &[ProcedureAnalysis]| Named {
+    let ours = |name, analyses: &[ProcedureAnalysis]| NamedEstimates {
         name,
         estimates: of(&|p| dwell::estimate(&analyses[p], period)),
     };
     let mut all = vec![ours("dwell", analyses)];
-    for (name, help) in variants(evidence) {
-        all.push(ours(name, &dwell::analyses(evidence, &evidence.model, help)));
+    for (name, kinds) in variants(evidence) {
+        all.push(ours(name, &dwell::analyses(evidence, &evidence.model, kinds)));
     }
     all.extend([
-        Named { name: "clusters", estimates: of(&|p| clusters::estimate(evidence, procedure(p), period)) },
-        Named {
+        NamedEstimates {
+            name: "clusters",
+            estimates: of(&|p| clusters::estimate(evidence, procedure(p), period)),
+        },
+        NamedEstimates {
             name: "samples / instructions",
             estimates: of(&|p| naive::by_instructions(procedure(p), period)),
         },
     ]);
     all.push(profi(evidence, period, notes));
     match &evidence.mca {
-        Some(mca) => all.push(Named {
+        Some(mca) => all.push(NamedEstimates {
             name: "samples / mca cycles",
             estimates: of(&|p| naive::by_mca(procedure(p), mca, period)),
         }),
@@ -199,7 +206,7 @@ pub fn estimates(evidence: &Evidence, analyses: &[ProcedureAnalysis], notes: &mu
 }
 
 /// Estimates by minimum-cost flow. A procedure that is too large for it keeps the counts that the flow would start from.
-fn profi(evidence: &Evidence, period_cycles: f64, notes: &mut Vec<String>) -> Named {
+fn profi(evidence: &Evidence, period_cycles: f64, notes: &mut Vec<String>) -> NamedEstimates {
     let mut skipped = 0;
     let mut of = |p: &Procedure| {
         profi::estimate(p, period_cycles).unwrap_or_else(|| {
@@ -211,24 +218,24 @@ fn profi(evidence: &Evidence, period_cycles: f64, notes: &mut Vec<String>) -> Na
     if skipped > 0 {
         notes.push(format!("minimum-cost flow: {skipped} procedures have over {} blocks", profi::BLOCKS_MAX));
     }
-    Named { name: "minimum-cost flow", estimates }
+    NamedEstimates { name: "minimum-cost flow", estimates }
 }
 
 /// Returns the variants of Dwell's estimator, with more or less evidence, for which the capture has it.
-fn variants(evidence: &Evidence) -> Vec<(&'static str, Help)> {
+fn variants(evidence: &Evidence) -> Vec<(&'static str, EvidenceKinds)> {
     let any = |f: &dyn Fn(&Procedure) -> bool| evidence.procedures.iter().any(f);
     let has_instructions = |p: &Procedure| p.events.keys().any(|e| e.name() == "instructions");
     let has_bursts = any(&|p| !p.transfers.is_empty());
     // Included even if the windows have no result, so that a row covers the same programs as the others.
     let has_windows = evidence.has_windows;
     let kinds = [
-        ("dwell, time alone", Help::NONE, any(&|p| p.directions.iter().any(|&(t, n)| t + n > 0))),
-        ("dwell + bursts", Help::BURSTS, has_bursts),
-        ("dwell + windows", Help::WINDOWS, has_windows),
-        ("dwell + bursts, windows", Help::BURSTS_AND_WINDOWS, has_bursts && has_windows),
-        (COUNTED, Help::INSTRUCTIONS, any(&has_instructions)),
+        ("dwell, time alone", EvidenceKinds::NONE, any(&|p| p.directions.iter().any(|&(t, n)| t + n > 0))),
+        ("dwell + bursts", EvidenceKinds::BURSTS, has_bursts),
+        ("dwell + windows", EvidenceKinds::WINDOWS, has_windows),
+        ("dwell + bursts, windows", EvidenceKinds::BURSTS_AND_WINDOWS, has_bursts && has_windows),
+        (COUNTED, EvidenceKinds::INSTRUCTIONS, any(&has_instructions)),
     ];
-    kinds.into_iter().filter(|(.., has)| *has).map(|(name, help, _)| (name, help)).collect()
+    kinds.into_iter().filter(|(.., has)| *has).map(|(name, kinds, _)| (name, kinds)).collect()
 }
 
 fn instruction_weights(program: &Program) -> impl Iterator<Item = u64> {
@@ -236,7 +243,7 @@ fn instruction_weights(program: &Program) -> impl Iterator<Item = u64> {
     pairs.flat_map(|(p, t)| p.samples.iter().zip(&t.executions).filter(|(_, e)| e.is_some()).map(|(s, _)| *s))
 }
 
-fn estimator_verdict(program: &Program, named: &Named) -> EstimatorVerdict {
+fn estimator_verdict(program: &Program, named: &NamedEstimates) -> EstimatorVerdict {
     let instructions: Vec<Vec<Point>> = (0..named.estimates.len())
         .map(|p| {
             instruction_points(
@@ -272,10 +279,10 @@ fn estimator_verdict(program: &Program, named: &Named) -> EstimatorVerdict {
 }
 
 /// Returns the reliability of Dwell's estimator with samples of retired instructions, if there are any.
-fn counted_reliabilities(program: &Program, all: &[Named]) -> Option<Reliabilities> {
+fn counted_reliabilities(program: &Program, all: &[NamedEstimates]) -> Option<Reliabilities> {
     let named = all.iter().find(|n| n.name == COUNTED)?;
     let evidence = &program.evidence;
-    let analyses = dwell::analyses(evidence, &evidence.model, Help::INSTRUCTIONS);
+    let analyses = dwell::analyses(evidence, &evidence.model, EvidenceKinds::INSTRUCTIONS);
     Some(reliabilities(program, &analyses, &named.estimates))
 }
 

@@ -136,7 +136,8 @@ fn assemble(
         let of_block = (index, frequency_interval);
         instructions.extend(range.clone().map(|i| instruction_cost(context, certainty, of_block, i)));
         let least = certainty.bounds.blocks[index].max(certainty.bounds.slot * len);
-        let cycles = frequency.filter(|&f| tells_cycles(head_samples, f)).map(|f| finite(head_samples / f));
+        let cycles =
+            frequency.filter(|&f| determine_cycles(head_samples, f)).map(|f| finite(head_samples / f));
         let interval = certainty.cycles_interval(index, frequency, head_samples, least);
         blocks.push(Block {
             instructions: range.clone(),
@@ -171,7 +172,7 @@ fn repeated_part(cfg: &Cfg, estimates: &Estimates, block: usize) -> f64 {
 
 /// Whether samples determine a block's cycles. Up to three samples may be missing by chance (with 95% confidence), so a
 /// block without any is known to be fast only where three would be less than a cycle per execution.
-fn tells_cycles(head_samples: f64, frequency: f64) -> bool {
+fn determine_cycles(head_samples: f64, frequency: f64) -> bool {
     const MISSED_MAX: f64 = 3.0;
     frequency > 0.0 && (head_samples > 0.0 || frequency >= MISSED_MAX)
 }

@@ -61,7 +61,7 @@ impl Certainty {
         scale.headroom = headroom(estimates, &bounds, &samples);
         // In order, and where instructions were counted, each estimate is already based on its own block's samples.
         if scale.kind == ScaleKind::Absolute && !estimates.deviations.is_empty() {
-            cut(estimates, &bounds, &samples, cfg);
+            limit(estimates, &bounds, &samples, cfg);
         }
         Certainty { scale, bounds, deviations, is_by_confidence: estimates.deviations.is_empty() }
     }
@@ -71,7 +71,7 @@ impl Certainty {
         let frequency = frequency.filter(|_| self.is_absolute())?;
         let interval = Interval::about(frequency, self.deviations[block]);
         // A block that was hardly observed may not have run at all.
-        let min = if interval.is_told() { interval.min } else { 0.0 };
+        let min = if interval.is_precise() { interval.min } else { 0.0 };
         Some(Interval { min, ..interval }.within(0.0, self.bounds.frequency_max(block, samples)))
     }
 
@@ -96,8 +96,8 @@ impl Certainty {
         }
         let deviation = (self.deviations[block].powi(2) + 1.0 / samples).sqrt();
         let interval = Interval::about(cycles, deviation);
-        let is_told = Interval::about(frequency, self.deviations[block]).is_told();
-        let max = if is_told { interval.max } else { f64::INFINITY };
+        let is_precise = Interval::about(frequency, self.deviations[block]).is_precise();
+        let max = if is_precise { interval.max } else { f64::INFINITY };
         Interval { max, ..interval }.within(least, f64::INFINITY)
     }
 
@@ -229,7 +229,7 @@ fn headroom(estimates: &Estimates, bounds: &Bounds, samples: &[f64]) -> f64 {
 
 /// Limits each frequency to what its block, and all of them together to what the procedure, can have executed in the time
 /// that was sampled.
-fn cut(estimates: &mut Estimates, bounds: &Bounds, samples: &[f64], cfg: &Cfg) {
+fn limit(estimates: &mut Estimates, bounds: &Bounds, samples: &[f64], cfg: &Cfg) {
     let most: Vec<f64> = (0..samples.len()).map(|b| bounds.frequency_max(b, samples[b])).collect();
     for (estimate, most) in estimates.blocks.iter_mut().zip(&most) {
         estimate.iter_mut().for_each(|e| e.frequency = e.frequency.min(*most));

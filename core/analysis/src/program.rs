@@ -90,14 +90,14 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
         entered -= if edge.to == 0 { edge.frequency.unwrap_or(0.0) } else { 0.0 };
     }
     let is_left = transfers.iter().any(|t| t.is_sound() && t.to.is_none());
-    let is_told = |i: usize| match instructions.get(i).map(|i| i.flow) {
+    let is_recorded = |i: usize| match instructions.get(i).map(|i| i.flow) {
         Some(Flow::Branch { .. }) => true,
         Some(flow) => is_left && !matches!(flow, Flow::Next | Flow::Stop),
         None => false,
     };
-    let stepped = transfers.iter().filter(|t| is_told(t.from) && t.is_sound()).map(|t| t.count).sum();
-    let told = |b: &Block| b.instructions.clone().filter(|&i| is_told(i)).count() as f64;
-    let transfers = analysis.blocks.iter().enumerate().map(|(b, block)| told(block) * frequency(b)).sum();
+    let stepped = transfers.iter().filter(|t| is_recorded(t.from) && t.is_sound()).map(|t| t.count).sum();
+    let recorded = |b: &Block| b.instructions.clone().filter(|&i| is_recorded(i)).count() as f64;
+    let transfers = analysis.blocks.iter().enumerate().map(|(b, block)| recorded(block) * frequency(b)).sum();
     let mut calls = Vec::new();
     for (b, block) in analysis.blocks.iter().enumerate() {
         for i in block.instructions.clone() {
@@ -233,16 +233,16 @@ fn common_headroom(shapes: &[Shape], factors: &[f64], takes_part: impl Fn(usize)
 /// their own scale.
 fn verify_scales(factors: &[f64], shapes: &[Shape]) -> Result<(), String> {
     // Where one scale is known, all guesses move by their common error.
-    let mut is_told = vec![shapes.iter().any(|s| s.own_deviation.is_some()); shapes.len()];
+    let mut has_evidence = vec![shapes.iter().any(|s| s.own_deviation.is_some()); shapes.len()];
     for (at, shape) in shapes.iter().enumerate() {
-        is_told[at] |= !shape.calls.is_empty() || shape.stepped > 0.0 || !shape.windows.is_empty();
-        shape.calls.iter().for_each(|&(callee, _)| is_told[callee] = true);
+        has_evidence[at] |= !shape.calls.is_empty() || shape.stepped > 0.0 || !shape.windows.is_empty();
+        shape.calls.iter().for_each(|&(callee, _)| has_evidence[callee] = true);
     }
-    let is_sound = |(factor, told): (&f64, &bool)| {
+    let is_sound = |(factor, has_evidence): (&f64, &bool)| {
         let is_within = factor.is_finite() && (factor.ln().abs() <= LOG_MAX * (1.0 + 1e-9));
-        is_within && (*told || *factor == 1.0)
+        is_within && (*has_evidence || *factor == 1.0)
     };
-    match factors.iter().zip(&is_told).position(|f| !is_sound(f)) {
+    match factors.iter().zip(&has_evidence).position(|f| !is_sound(f)) {
         Some(at) => Err(format!("procedure {at} has the factor {}", factors[at])),
         None if factors.len() != shapes.len() => Err(format!("{} factors", factors.len())),
         None => Ok(()),

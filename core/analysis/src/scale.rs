@@ -72,7 +72,7 @@ pub struct Interval {
 const ENDS: f64 = 1.645;
 
 /// An interval is shown as one number if its ends differ by at most this factor.
-const TOLD_TIMES_MAX: f64 = 3.0;
+const PRECISE_RATIO_MAX: f64 = 3.0;
 
 /// Greatest mean, with 95 % certainty, of a number of samples that was observed as 0: −ln 0.05.
 pub const CHANCE_SAMPLES_MAX: f64 = 3.0;
@@ -90,8 +90,8 @@ impl Interval {
     }
 
     /// Whether one number may stand for the interval. A guess in order is off by as much (DCPI §6.1.5: low confidence).
-    pub fn is_told(self) -> bool {
-        self.max <= TOLD_TIMES_MAX * self.min
+    pub fn is_precise(self) -> bool {
+        self.max <= PRECISE_RATIO_MAX * self.min
     }
 
     /// Returns the interval, limited to what is possible.
@@ -116,11 +116,11 @@ mod tests {
 
     #[test]
     fn a_wide_interval_is_no_number() {
-        assert!(Interval::about(5.0, 0.15).is_told() && !Interval::about(5.0, 0.5).is_told());
-        assert!(Interval::about(0.0, 0.15).is_told(), "nothing is known to have run there");
+        assert!(Interval::about(5.0, 0.15).is_precise() && !Interval::about(5.0, 0.5).is_precise());
+        assert!(Interval::about(0.0, 0.15).is_precise(), "nothing is known to have run there");
         assert!(
-            !Interval { min: 0.0, max: 1.0 }.is_told()
-                && !Interval { min: 1.0, max: f64::INFINITY }.is_told()
+            !Interval { min: 0.0, max: 1.0 }.is_precise()
+                && !Interval { min: 1.0, max: f64::INFINITY }.is_precise()
         );
     }
 }

@@ -77,11 +77,11 @@ pub fn compare(places: usize, windows: &[Vec<(usize, u64)>]) -> Vec<Option<Compa
 /// Checks that each group is named by its first place and has at least two, and that no place is too certain.
 fn verify_compared(compared: &[Option<Compared>]) -> Result<(), String> {
     let mut places_of: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
-    for (place, told) in compared.iter().enumerate() {
-        let Some(Compared { group, log, deviation }) = *told else { continue };
+    for (place, result) in compared.iter().enumerate() {
+        let Some(Compared { group, log, deviation }) = *result else { continue };
         places_of.entry(group).or_default().push(place);
         if !log.is_finite() || deviation < DEVIATION_MIN || deviation.powi(2) > 2.02 * GROUP_VARIANCE_MAX {
-            return Err(format!("place {place}: {told:?}"));
+            return Err(format!("place {place}: {result:?}"));
         }
     }
     match places_of.iter().find(|(group, places)| places.len() < 2 || places[0] != **group) {
@@ -110,8 +110,8 @@ fn ratios(windows: &[Vec<(usize, u64)>]) -> FxHashMap<(usize, usize), Ratio> {
 
 /// Returns the median over pairs of the squared relative difference of single windows from their sum.
 fn rule<'a>(pairs: impl Iterator<Item = &'a Pair>) -> f64 {
-    let telling = pairs.filter(|p| p.windows >= RULE_WINDOWS_MIN as f64);
-    let mut all: Vec<f64> = telling.map(|p| p.squares / (p.windows - 1.0)).collect();
+    let enough = pairs.filter(|p| p.windows >= RULE_WINDOWS_MIN as f64);
+    let mut all: Vec<f64> = enough.map(|p| p.squares / (p.windows - 1.0)).collect();
     all.sort_unstable_by(f64::total_cmp);
     all.get(all.len() / 2).copied().unwrap_or(RULE_UNKNOWN)
 }
@@ -215,14 +215,14 @@ mod tests {
     /// Places 0 and 1 tell how windows differ as a rule; 2 and 3 shared one alone.
     #[test]
     fn one_window_is_as_sure_as_the_program_is_steady() {
-        let told = |wander: u64| {
+        let deviation = |wander: u64| {
             let of = |i: u64| if i.is_multiple_of(2) { (100 + wander, 100) } else { (100, 100 + wander) };
             let mut windows: Vec<_> = (0..20).map(|i| vec![(0, of(i).0), (1, of(i).1)]).collect();
             windows.push(vec![(2, 300), (3, 100)]);
             compare(4, &windows)[2].map(|c| c.deviation)
         };
-        assert!(told(5).is_some_and(|deviation| deviation < 0.2));
-        assert_eq!(told(400), None);
+        assert!(deviation(5).is_some_and(|deviation| deviation < 0.2));
+        assert_eq!(deviation(400), None);
     }
 
     #[test]

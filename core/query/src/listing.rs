@@ -130,7 +130,7 @@ fn successor(costs: &ProcedureCosts, edge: &Edge, period: Option<f64>) -> Listin
 
 /// Whether a frequency with this interval is a number: there is an interval where the scale is absolute.
 pub fn is_told(interval: Option<Interval>) -> bool {
-    interval.is_some_and(Interval::is_told)
+    interval.is_some_and(Interval::is_precise)
 }
 
 /// The upper bound, where there is one.

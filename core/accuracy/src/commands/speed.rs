@@ -10,7 +10,7 @@ use dwell_image::{Image, ImageAddress};
 use super::judge::in_parallel;
 use crate::{
     capture::{self, Capture},
-    estimators::dwell::{self, Help},
+    estimators::dwell::{self, EvidenceKinds},
     program::{Evidence, Program},
 };
 
@@ -57,7 +57,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut decoding = Vec::new();
     for _ in 0..ROUNDS {
         analysis.push(seconds(|| {
-            in_parallel(&tasks, |t| Ok(dwell::analyses(&t.evidence, &t.evidence.model, Help::OWN).len()))
+            in_parallel(&tasks, |t| {
+                Ok(dwell::analyses(&t.evidence, &t.evidence.model, EvidenceKinds::OWN).len())
+            })
         })?);
         decoding.push(seconds(|| {
             in_parallel(&tasks, |t| Ok(t.image.instructions(t.start, t.size_bytes).len()))

@@ -13,7 +13,7 @@ use crate::program::{Evidence, Procedure};
 
 /// The evidence that the analysis receives besides time samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Help {
+pub struct EvidenceKinds {
     /// Whether it receives directions of branches in the samples' registers.
     pub directions: bool,
     /// Whether it receives path bursts.
@@ -26,26 +26,26 @@ pub struct Help {
     pub windows: bool,
 }
 
-impl Help {
+impl EvidenceKinds {
     /// What every sample of time provides.
-    pub const OWN: Help =
-        Help { directions: true, bursts: false, instructions: false, misses: false, windows: false };
+    pub const OWN: EvidenceKinds =
+        EvidenceKinds { directions: true, bursts: false, instructions: false, misses: false, windows: false };
     /// Counted windows in addition.
-    pub const WINDOWS: Help = Help { windows: true, ..Help::OWN };
+    pub const WINDOWS: EvidenceKinds = EvidenceKinds { windows: true, ..EvidenceKinds::OWN };
     /// Time alone.
-    pub const NONE: Help = Help { directions: false, ..Help::OWN };
+    pub const NONE: EvidenceKinds = EvidenceKinds { directions: false, ..EvidenceKinds::OWN };
     /// Samples of misses in addition.
-    pub const MISSES: Help = Help { misses: true, ..Help::OWN };
+    pub const MISSES: EvidenceKinds = EvidenceKinds { misses: true, ..EvidenceKinds::OWN };
     /// Path bursts in addition.
-    pub const BURSTS: Help = Help { bursts: true, ..Help::OWN };
+    pub const BURSTS: EvidenceKinds = EvidenceKinds { bursts: true, ..EvidenceKinds::OWN };
     /// Path bursts and counted windows in addition.
-    pub const BURSTS_AND_WINDOWS: Help = Help { bursts: true, ..Help::WINDOWS };
+    pub const BURSTS_AND_WINDOWS: EvidenceKinds = EvidenceKinds { bursts: true, ..EvidenceKinds::WINDOWS };
     /// Samples of retired instructions in addition.
-    pub const INSTRUCTIONS: Help = Help { instructions: true, ..Help::OWN };
+    pub const INSTRUCTIONS: EvidenceKinds = EvidenceKinds { instructions: true, ..EvidenceKinds::OWN };
 }
 
 /// The input of the analysis of one procedure.
-struct Given<'a> {
+struct AnalysisEvidence<'a> {
     directions: &'a [(u64, u64)],
     transfers: &'a [Transfer],
     counted: Vec<Counted>,
@@ -59,8 +59,9 @@ const PROCEDURES_MAX: usize = 300;
 
 /// Analyses every procedure, as `core/query` does. Out of order hot procedures share one scale, by their calls; in order
 /// cycles fix the scale of each. Nothing else in this crate calls the analysis.
-pub fn analyses(evidence: &Evidence, model: &MachineModel, help: Help) -> Vec<ProcedureAnalysis> {
-    let given: Vec<Given> = evidence.procedures.iter().map(|p| give(p, help)).collect();
+pub fn analyses(evidence: &Evidence, model: &MachineModel, kinds: EvidenceKinds) -> Vec<ProcedureAnalysis> {
+    let given: Vec<AnalysisEvidence> =
+        evidence.procedures.iter().map(|p| select_evidence(p, kinds)).collect();
     let one = |p: usize, outer: OuterScale| {
         let procedure = &evidence.procedures[p];
         analyze(&input(evidence, procedure, &given[p], outer), model)
@@ -96,16 +97,16 @@ fn hottest(evidence: &Evidence) -> Vec<usize> {
     hot
 }
 
-fn give(procedure: &Procedure, help: Help) -> Given<'_> {
+fn select_evidence(procedure: &Procedure, kinds: EvidenceKinds) -> AnalysisEvidence<'_> {
     let is_given = |event: &Event| match event.name() {
-        "instructions" => help.instructions,
-        _ => help.misses || *event == Event::KERNEL_TIME,
+        "instructions" => kinds.instructions,
+        _ => kinds.misses || *event == Event::KERNEL_TIME,
     };
     let events = procedure.events.iter().filter(|(event, _)| is_given(event));
-    Given {
-        directions: if help.directions { &procedure.directions } else { &[] },
-        transfers: if help.bursts { &procedure.transfers } else { &[] },
-        counted: if help.windows { procedure.counted.clone() } else { Vec::new() },
+    AnalysisEvidence {
+        directions: if kinds.directions { &procedure.directions } else { &[] },
+        transfers: if kinds.bursts { &procedure.transfers } else { &[] },
+        counted: if kinds.windows { procedure.counted.clone() } else { Vec::new() },
         events: events.map(|(event, counts)| (event.clone(), counts.clone())).collect(),
     }
 }
@@ -113,7 +114,7 @@ fn give(procedure: &Procedure, help: Help) -> Given<'_> {
 fn input<'a>(
     evidence: &Evidence,
     procedure: &'a Procedure,
-    given: &'a Given,
+    given: &'a AnalysisEvidence,
     outer: OuterScale,
 ) -> ProcedureInput<'a> {
     ProcedureInput {

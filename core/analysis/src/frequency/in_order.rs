@@ -74,7 +74,7 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
 
 /// Estimates each class by its points and its retired instructions, where no flow can be solved for. Returns `None`
 /// without these.
-pub fn apart(evidence: &Evidence) -> Option<Estimates> {
+pub fn by_class_points(evidence: &Evidence) -> Option<Estimates> {
     evidence.retired?;
     let stalls = Stalls::new(evidence.model);
     let shares = skid::edge_shares_by_samples(evidence.cfg, evidence.samples);
@@ -106,7 +106,7 @@ fn note(basis: &Basis) -> Option<String> {
 fn with_confidence(evidence: &Evidence, counts: &Counts, fitted: Fitted, stalls: &Stalls) -> Estimates {
     let equivalence = evidence.equivalence;
     let Fitted { flow, mut classes } = fitted;
-    add_told(evidence, counts, &flow, &mut classes, stalls);
+    add_points_by_flow(evidence, counts, &flow, &mut classes, stalls);
     // An edge without points of its own is a difference of others and has low confidence. A class's blocks are executed
     // equally often, so one of them stands for all.
     let mut confidences = vec![Confidence::Low; classes.len()];
@@ -127,13 +127,19 @@ fn with_confidence(evidence: &Evidence, counts: &Counts, fitted: Fitted, stalls:
 }
 
 /// Adds the points whose scale follows from the flow.
-fn add_told(evidence: &Evidence, counts: &Counts, flow: &Flow, classes: &mut [Class], stalls: &Stalls) {
+fn add_points_by_flow(
+    evidence: &Evidence,
+    counts: &Counts,
+    flow: &Flow,
+    classes: &mut [Class],
+    stalls: &Stalls,
+) {
     let class_of = &evidence.equivalence.block_class;
-    let told = counts.points_by(flow, |block| &classes[class_of[block]].points, stalls);
-    for &(block, point) in &told {
+    let points = counts.points_by(flow, |block| &classes[class_of[block]].points, stalls);
+    for &(block, point) in &points {
         classes[class_of[block]].points.push(point);
     }
-    for &(block, _) in &told {
+    for &(block, _) in &points {
         let Class { points, own } = &mut classes[class_of[block]];
         *own = mixture::most_likely(points, stalls);
     }
@@ -168,7 +174,7 @@ fn fit(evidence: &Evidence, counts: &Counts, entries: &[Node], stalls: &Stalls) 
         let (guess, doubts) = match &fitted {
             None => {
                 classes = judged_classes(evidence, &points, counts, stalls, &[]);
-                alone(evidence, entries, &classes, stalls)
+                frequencies_by_class(evidence, entries, &classes, stalls)
             }
             Some((flow, _)) => (flow.all(), vec![0.0; points.len()]),
         };
@@ -244,7 +250,12 @@ fn add_odds(known: &mut [Known], block: Node, edges: &[(usize, f64)], blocks: us
 }
 
 /// Returns the frequency of each arc by its own class, and the variance of each block's.
-fn alone(evidence: &Evidence, entries: &[Node], classes: &[Class], stalls: &Stalls) -> (Vec<f64>, Vec<f64>) {
+fn frequencies_by_class(
+    evidence: &Evidence,
+    entries: &[Node],
+    classes: &[Class],
+    stalls: &Stalls,
+) -> (Vec<f64>, Vec<f64>) {
     let Evidence { cfg, equivalence, .. } = *evidence;
     let own: Vec<Option<f64>> = classes.iter().map(|c| c.own).collect();
     let doubt_of = |c: &Class| c.own.map_or(0.0, |f| mixture::log_variance(&c.points, f, stalls));

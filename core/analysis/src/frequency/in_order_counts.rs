@@ -112,7 +112,7 @@ impl Counts {
         points: impl Fn(usize) -> &'p [Point],
         stalls: &Stalls,
     ) -> Vec<(usize, Point)> {
-        let mut told = Vec::new();
+        let mut known = Vec::new();
         for (terms, scaled) in self.relative.iter().zip(self.scales()) {
             let factor = scaled.factor(&flow.blocks);
             let certainty = |t: &Term| {
@@ -124,24 +124,24 @@ impl Counts {
             for (term, own) in terms.iter().zip(&certainties) {
                 let of_factor = (all - own).max(0.0);
                 let part = of_factor / (of_factor + term.samples).max(f64::MIN_POSITIVE);
-                told.push((term.block, term.point(part, factor)));
+                known.push((term.block, term.point(part, factor)));
             }
         }
-        told.retain(|(_, point)| point.cycles > 0.0);
-        debug_assert_eq!(verify_told(&told), Ok(()));
-        told
+        known.retain(|(_, point)| point.cycles > 0.0);
+        debug_assert_eq!(verify_points(&known), Ok(()));
+        known
     }
 }
 
 /// Checks that each point takes time, never stalls, and is no more certain than [`RELATIVE_ERROR_MIN`] allows.
-fn verify_told(told: &[(usize, Point)]) -> Result<(), String> {
+fn verify_points(known: &[(usize, Point)]) -> Result<(), String> {
     let samples_max = (1.0 + 1e-9) / (RELATIVE_ERROR_MIN * RELATIVE_ERROR_MIN);
     let is_sound = |p: &Point| {
         p.cycles.is_finite()
             && (0.0..=samples_max).contains(&p.samples)
             && p.stall_prior + p.hidden_prior == 0.0
     };
-    match told.iter().find(|(_, p)| !is_sound(p)) {
+    match known.iter().find(|(_, p)| !is_sound(p)) {
         Some(wrong) => Err(format!("{wrong:?}")),
         None => Ok(()),
     }

@@ -168,8 +168,8 @@ impl Estimates {
 /// Estimates a procedure for which no flow can be solved.
 fn without_flow(evidence: &Evidence) -> Estimates {
     let is_in_order = evidence.model.order == Order::InOrder;
-    let apart = is_in_order.then(|| in_order::apart(evidence)).flatten();
-    let mut estimates = apart.unwrap_or_else(|| by_clusters(evidence));
+    let by_class = is_in_order.then(|| in_order::by_class_points(evidence)).flatten();
+    let mut estimates = by_class.unwrap_or_else(|| by_clusters(evidence));
     if !evidence.cfg.missing_edges {
         estimates.notes.push("the procedure's jumps are too tangled: flow is not conserved".into());
     }

@@ -48,7 +48,7 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
         return None;
     }
     if cfg.missing_edges {
-        return retired::alone(evidence);
+        return retired::by_block(evidence);
     }
     let mut shares = skid::edge_shares_by_samples(cfg, evidence.samples);
     let mut flow: Option<Flow> = None;

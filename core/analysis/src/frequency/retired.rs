@@ -57,7 +57,7 @@ fn verify_counts(counts: &[Count], evidence: &Evidence, retired: Retired) -> Res
 }
 
 /// Estimates each block by itself, where the graph is not complete.
-pub fn alone(evidence: &Evidence) -> Option<Estimates> {
+pub fn by_block(evidence: &Evidence) -> Option<Estimates> {
     let retired = evidence.retired?;
     let of = |block: usize| {
         let (samples, instructions) = block_samples(evidence, retired, block);

@@ -28,8 +28,8 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
     let left = left(evidence);
     let by_class = evidence.equivalence.blocks_by_class();
     let of = |blocks: &Vec<usize>| {
-        let told = blocks.iter().flat_map(|&b| evidence.cfg.blocks[b].clone()).filter_map(|i| left[i]);
-        let (sum, number) = told.fold((0.0, 0.0), |(sum, number), n| (sum + n, number + 1.0));
+        let counts = blocks.iter().flat_map(|&b| evidence.cfg.blocks[b].clone()).filter_map(|i| left[i]);
+        let (sum, number) = counts.fold((0.0, 0.0), |(sum, number), n| (sum + n, number + 1.0));
         let block = *blocks.first().filter(|_| number > 0.0)?;
         Some(count(block, sum / number))
     };
@@ -66,8 +66,8 @@ pub fn odds(evidence: &Evidence) -> Vec<(usize, Vec<(usize, f64)>)> {
         let samples: f64 = edges.iter().map(|&e| seen[e]).sum();
         let part = count(block, samples).reliance();
         let times = edges.iter().map(|&e| (e, part * seen[e])).collect();
-        let is_told = is_left || edges.iter().all(|&e| is_inside(cfg, e));
-        (edges.len() > 1 && samples > 0.0 && is_told).then_some((block, times))
+        let is_recorded = is_left || edges.iter().all(|&e| is_inside(cfg, e));
+        (edges.len() > 1 && samples > 0.0 && is_recorded).then_some((block, times))
     };
     cfg.successors.iter().take(cfg.blocks.len()).enumerate().filter_map(of).collect()
 }
@@ -97,11 +97,11 @@ fn left(evidence: &Evidence) -> Vec<Option<f64>> {
     let mut left = vec![None; schedule.opcodes.len()];
     for (block, range) in cfg.blocks.iter().enumerate() {
         let stays = cfg.successors[block].iter().all(|&e| is_inside(cfg, e));
-        let is_told = |i: usize| {
+        let is_recorded = |i: usize| {
             let is_transfer = matches!(schedule.opcodes[i].class, Branch | Jump | Call | Return);
             is_transfer && (is_left || stays && i + 1 == range.end)
         };
-        range.clone().filter(|&i| is_told(i)).for_each(|i| left[i] = Some(0.0));
+        range.clone().filter(|&i| is_recorded(i)).for_each(|i| left[i] = Some(0.0));
     }
     for transfer in transfers.iter().filter(|t| t.is_sound()) {
         left.get_mut(transfer.from).into_iter().flatten().for_each(|n| *n += transfer.count);

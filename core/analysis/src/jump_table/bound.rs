@@ -37,7 +37,7 @@ pub fn entries(evaluator: &Evaluator, index: Register, at: usize) -> Option<Boun
 /// the number of a field's values (RISC-V may have computed it); an upper bound is that of a byte.
 fn verify_bound(evaluator: &Evaluator, bound: Option<Bound>) -> Result<(), String> {
     let operands = || evaluator.instructions.iter().flat_map(|i| &i.operands);
-    let says = |entries: u64| {
+    let supports = |entries: u64| {
         let is_it = |value: i64| u64::try_from(value).is_ok_and(|v| v == entries || v + 1 == entries);
         operands().any(|o| matches!(o, Operand::Immediate(value) if is_it(*value)))
     };
@@ -45,7 +45,7 @@ fn verify_bound(evaluator: &Evaluator, bound: Option<Bound>) -> Result<(), Strin
         None => true,
         Some(Bound::AtMost(entries)) => entries == BYTES,
         Some(Bound::Exact(entries)) => {
-            says(entries) || entries.is_power_of_two() || evaluator.arch == Arch::Riscv64
+            supports(entries) || entries.is_power_of_two() || evaluator.arch == Arch::Riscv64
         }
     };
     if is_sound { Ok(()) } else { Err(format!("nothing in the procedure says {bound:?}")) }

@@ -52,7 +52,7 @@ impl Value {
 
     /// Whether it is more than another name of an unknown register. Copies of an index are not followed, since the
     /// comparison that bounds it may name the copy.
-    fn is_told(&self) -> bool {
+    fn is_informative(&self) -> bool {
         self.constant.is_some() || !matches!(self.term, Some((Term::Unknown { .. }, 0)))
     }
 
@@ -197,8 +197,10 @@ impl Evaluator<'_> {
         let of = |register| self.at_depth(register, i, depth + 1);
         match step(self.arch, &self.instructions[i], register) {
             Step::Constant(value) => Some(Value::constant(value)),
-            Step::Copy(from) => Some(of(from)).filter(Value::is_told),
-            Step::Extend { from, bits, sign } => Some(of(from).extended(bits, sign)).filter(Value::is_told),
+            Step::Copy(from) => Some(of(from)).filter(Value::is_informative),
+            Step::Extend { from, bits, sign } => {
+                Some(of(from).extended(bits, sign)).filter(Value::is_informative)
+            }
             Step::Shift(from, by) => self.index(from, i, depth).shifted(by),
             Step::Offset(from, by) => {
                 let value = of(from);
@@ -268,8 +270,8 @@ fn verify_value(value: &Value, instructions: &[Instruction]) -> Result<(), Strin
     match &value.term {
         Some((Term::Unknown { at, .. }, _)) if *at < instructions.len() => Ok(()),
         Some((Term::Load { address, at, .. }, _)) if *at < instructions.len() => {
-            let is_told = address.constant.is_some();
-            is_told.then_some(()).ok_or_else(|| format!("{value:?} is loaded from nowhere"))?;
+            let has_address = address.constant.is_some();
+            has_address.then_some(()).ok_or_else(|| format!("{value:?} is loaded from nowhere"))?;
             verify_value(address, instructions)
         }
         None if value.constant.is_some() => Ok(()),

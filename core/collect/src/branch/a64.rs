@@ -75,7 +75,7 @@ enum What {
         inverted: bool,
         sets_flags: bool,
     },
-    /// `sbfm`, `bfm`, `ubfm` by their `opc`.
+    /// `sbfm`, `bfm` and `ubfm`, by their `opc`.
     Bitfield { opc: u8, from: Source, rotate: u8, last: u8 },
     /// `csel`, `csinc`, `csinv`, `csneg`.
     Select { condition: u8, then: Source, otherwise: Source, invert: bool, increment: bool },
@@ -277,7 +277,7 @@ fn bitfield(opc: u8, old: u64, value: u64, rotate: u8, last: u8, wide: bool) -> 
     let bits = if wide { 64 } else { 32 };
     let (rotate, last) = (u32::from(rotate), u32::from(last));
     let ones = |count: u32| if count >= 64 { u64::MAX } else { (1 << count) - 1 };
-    // The field's width and where it ends up.
+    // The field's width, where it comes from and where it goes.
     let (width, from, to) =
         if last >= rotate { (last - rotate + 1, rotate, 0) } else { (last + 1, 0, bits - rotate) };
     let field = value >> from & ones(width);

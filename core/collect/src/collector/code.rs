@@ -1,7 +1,7 @@
-//! The collector's part in branch directions: what sampled registers tell of the code at the sample.
+//! Branch directions from samples: what sampled registers say about the code at the sample.
 //!
-//! Enters: samples with registers. Leaves: counts of the derived events. Never here: how registers decide a branch (that is
-//! [`crate::branch`]'s).
+//! Enters: samples with registers. Leaves: counts of the derived events. Never here: how registers decide a branch, which
+//! is in [`crate::branch`].
 
 use std::collections::hash_map::Entry;
 
@@ -14,18 +14,19 @@ use crate::{
 };
 use dwell_attribution::{ExecutionId, ImageIndex, Images};
 
-/// Remembered recipes; beyond that they are decoded anew.
+/// Number of places whose code is remembered; beyond that all are decoded again.
 pub(super) const RECIPES_MAX: usize = 1 << 17;
-/// The same where the kernel chooses places that are sampled again and again, and it is for good: as many as fill 0.5 MB.
+/// The same number where the kernel chooses places that are sampled again and again, and they are remembered for good: as
+/// many as fill 0.5 MB.
 pub(super) const RECIPES_OF_HOT_MAX: usize = 7 << 11;
 
-/// What is known of the code at a sampled place. Of most nothing is, so what is known lies apart.
+/// What is known of the code at a sampled place. The details are boxed, since most places have none.
 #[derive(Clone, Debug)]
 pub(super) enum Code {
-    /// One sample was there. Most places never see a second one, so it has not been looked at. The direction that this
-    /// sample would have told is given up, whichever it was, so nothing is biased.
+    /// One sample was taken there. Most places never have a second one, so the code was not read. The direction that this
+    /// sample would have decided is dropped, whichever it was, so this introduces no bias.
     Unread,
-    /// It decides nothing.
+    /// Registers here decide no branch.
     Undecided,
     /// Registers here decide the next branch.
     Decides(Box<NextBranch>),
@@ -36,7 +37,8 @@ impl Code {
         NextBranch::decode(code).map_or(Code::Undecided, |branch| Code::Decides(branch.into()))
     }
 
-    /// Returns the event that a sample there with these registers adds, and how many bytes after the sample.
+    /// Returns the event that a sample there with these registers adds, and the distance in bytes from the sample to
+    /// where it is counted.
     fn observe(&self, registers: &Registers) -> Option<(u64, DerivedEvent)> {
         let Code::Decides(branch) = self else { return None };
         Some(match (branch.is_at_branch(), branch.taken(&registers.0)) {
@@ -78,7 +80,7 @@ impl<H: Host> Collector<H> {
     }
 }
 
-/// Code bytes at a place in a file; how many could be read.
+/// Reads code at an offset of a file. Returns the number of bytes.
 pub(super) fn read_code(
     images: &Images,
     host: &mut impl Host,

@@ -1,7 +1,7 @@
-//! Words that code of a process seems to count in, from the registers of its samples.
+//! Words in which a process's code seems to count, from the registers of its samples.
 //!
-//! Enters: sampled program counters with registers, and the process's code. Leaves: words, each with the instructions that are known to
-//! add a constant to it. Never here: the words' values, watchpoints.
+//! Enters: sampled program counters with registers, and the process's code. Leaves: words, each with the instructions
+//! that are known to add a constant to it. Never here: the words' values, watchpoints.
 
 use std::{collections::BTreeSet, fs::File, os::unix::fs::FileExt};
 
@@ -10,37 +10,37 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::increments::{CODE_BYTES, Increment, Run, Written, written};
 use crate::{branch::Registers, x86::INSTRUCTION_BYTES_MAX};
 
-/// Samples that must agree on the address of a writer's word …
+/// Number of samples that must agree on the address of an increment's word.
 const AGREEING_MIN: u32 = 2;
-/// … and the share of all that do.
+/// Share of an increment's samples that must agree on the address of its word.
 const AGREEING_SHARE: f64 = 0.8;
-/// Different addresses that are remembered of a increment.
+/// Number of different addresses that are remembered for an increment.
 const ADDRESSES_MAX: usize = 8;
-/// Places of code that are decoded in a process.
+/// Number of places of code that are decoded in a process.
 const RUNS_MAX: usize = 1 << 14;
-/// Sampled places that are remembered.
+/// Number of sampled places that are remembered.
 const MET_MAX: usize = 1 << 17;
-/// How far before an instruction a run may begin that has it.
+/// How many bytes before an instruction a run that contains it may begin.
 const BEFORE_BYTES: u64 = 160;
-/// Runs that are tried to find an instruction.
+/// Number of runs that are searched for an instruction.
 const BEFORE_RUNS: usize = 8;
 
-/// A word that may count, at its address.
+/// A word that may count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Word {
-    /// Its address.
+    /// The word's address.
     pub address: u64,
-    /// Bytes: 4 or 8.
+    /// The word's size in bytes: 4 or 8.
     pub size: u8,
 }
 
-/// What is known of a process's code.
+/// The increments of a process's code, and the addresses of their words.
 #[derive(Default)]
 pub struct Candidates {
     /// Places that were sampled.
     met: FxHashSet<u64>,
     decoded: BTreeSet<u64>,
-    /// Increments by the place from whose registers their address is known.
+    /// Increments by the place whose registers determine the word's address.
     visible: FxHashMap<u64, Vec<Increment>>,
     /// Increments by the place after them.
     by_next_pc: FxHashMap<u64, Increment>,
@@ -55,7 +55,7 @@ struct Addresses {
 }
 
 impl Addresses {
-    /// Adds a sample. Returns how many so far had this address.
+    /// Adds a sample. Returns how many samples so far have this address.
     fn agree_on(&mut self, address: u64) -> u32 {
         self.samples += 1;
         if let Some((_, samples)) = self.by_address.iter_mut().find(|(known, _)| *known == address) {
@@ -68,8 +68,8 @@ impl Addresses {
         1
     }
 
-    /// The share of the samples that have this address, and its logarithmic error. Other addresses may have their executions in less
-    /// time, or be met when no sample is taken.
+    /// Returns the share of the samples that have this address, and its logarithmic error: executions with other
+    /// addresses may take less time, or may not have been sampled.
     fn share_of(&self, address: u64) -> (f64, f64) {
         let agreeing = self.by_address.iter().find(|(known, _)| *known == address).map_or(0, |(_, n)| *n);
         let samples = f64::from(self.samples.max(1));
@@ -82,9 +82,9 @@ impl Addresses {
 }
 
 impl Candidates {
-    /// Takes a sample in. Returns a word that enough samples agree on by now, once.
+    /// Takes a sample into account. Returns a word once, when enough samples agree on its address.
     pub fn sample(&mut self, memory: &File, pc: u64, registers: &Registers) -> Option<Word> {
-        // What is sampled once is seldom worth its decoding.
+        // Decoding a place that is sampled only once is rarely worth its cost.
         if self.met.insert(pc) {
             if self.met.len() > MET_MAX {
                 self.met.clear();
@@ -108,7 +108,8 @@ impl Candidates {
         found
     }
 
-    /// The share of a writer's writes that are to this word, and the logarithmic error of that: what the registers of its samples say.
+    /// Returns the share of an increment's writes that are to this word, and the logarithmic error of the share,
+    /// according to the registers of samples.
     pub fn share_of(&self, increment: &Increment, word: Word) -> (f64, f64) {
         match self.addresses.get(&increment.pc) {
             _ if increment.word.is_constant() => (1.0, 0.0),
@@ -136,7 +137,7 @@ impl Candidates {
         }
     }
 
-    /// How the instruction that ends at `next_pc` wrote to a word, given the registers after it.
+    /// Returns how the instruction that ends at `next_pc` wrote to a word, given the registers after it.
     pub fn written(
         &mut self,
         memory: &File,

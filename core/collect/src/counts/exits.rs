@@ -1,7 +1,7 @@
-//! Watching a loop's exits: how often does a thread leave the loop?
+//! Breakpoints at a loop's exits: how often a thread leaves the loop.
 //!
-//! Enters: a thread and the addresses of a loop's exits. Leaves: how often they were executed within some milliseconds of the
-//! thread's running time, and what that cost. Never here: which loops.
+//! Enters: a thread and the addresses of a loop's exits. Leaves: how often they were executed within some milliseconds of
+//! the thread's running time, and the cost. Never here: which loops.
 
 use std::{
     thread::sleep,
@@ -17,25 +17,25 @@ use crate::{
     sys::breakpoint::{self, Breakpoints},
 };
 
-/// The length of a window, if the thread runs.
+/// The length of a window if the thread runs.
 const WINDOW: Duration = Duration::from_millis(3);
-/// The counts are looked at so often: a loop that is left all the time costs no more than that.
+/// The interval at which the counts are read: a loop that is left all the time costs no more than that.
 const LOOK: Duration = Duration::from_micros(300);
-/// Executions that end a window.
+/// Number of executions that end a window.
 const EXECUTIONS_ENOUGH: u64 = 8;
-/// What setting breakpoints costs the thread, about.
+/// The approximate cost in ns of setting breakpoints, for the thread.
 const SETTING_NS: f64 = 20_000.0;
-/// Between two windows the target runs at least so long.
+/// The least time in ns between two windows, during which the target runs.
 const EVERY_CPU_NS: f64 = 12e6;
-/// Share of the target's CPU time that this may cost, and what it may at first.
+/// The greatest share of the target's CPU time that this may cost, and the allowance at the beginning.
 const BUDGET: f64 = 0.003;
 const COST_NS_FIRST: f64 = 1e6;
-/// Refusals in a row that make us give up.
+/// Number of consecutive refusals after which no more windows are tried.
 const REFUSALS_MAX: u32 = 20;
 
 /// Watches exits, one loop at a time.
 pub struct ExitWatcher {
-    /// Of one execution that is counted; infinite where there are no breakpoints.
+    /// The cost in ns of one counted execution; infinite where there are no breakpoints.
     execution_ns: f64,
     next_cpu_ns: f64,
     refusals: u32,
@@ -43,7 +43,7 @@ pub struct ExitWatcher {
 }
 
 impl ExitWatcher {
-    /// Measures what a breakpoint costs.
+    /// Measures the cost of a breakpoint.
     pub fn start() -> Self {
         let mut record = CountsRecord { budget_percent: 100.0 * BUDGET, ..CountsRecord::default() };
         let execution_ns = breakpoint::cost_ns().unwrap_or_else(|_| {
@@ -62,7 +62,8 @@ impl ExitWatcher {
             && cpu_ns >= self.next_cpu_ns
     }
 
-    /// Watches for some 3 ms. When it began, and what was seen; `None` where breakpoints were refused or the thread did not run.
+    /// Watches for some 3 ms. Returns when the window began and what was counted, or `None` if breakpoints were refused
+    /// or the thread did not run.
     pub fn watch(&mut self, watch: &Watch, cpu_ns: f64) -> Option<(u64, RawExits)> {
         self.next_cpu_ns = cpu_ns + EVERY_CPU_NS;
         let since_ns = now_ns();
@@ -99,7 +100,7 @@ impl ExitWatcher {
         Some((since_ns, raw))
     }
 
-    /// Adds what was done so far to a record.
+    /// Adds the cost and the refusals so far to a record.
     pub fn add_to(&self, record: &mut CountsRecord) {
         record.budget_percent += self.record.budget_percent;
         record.cost_ns += self.record.cost_ns;

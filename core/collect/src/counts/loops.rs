@@ -3,14 +3,14 @@
 //! Enters: a way to read code at offsets of an image, and the offset of an instruction. Leaves: the [`Counter`]s of loops that hold
 //! it. Never here: samples, processes, symbols, I/O.
 //!
-//! Direct control flow is explored from the instruction, within bounds. What leads back to it is a loop. A register is a
-//! counter of instruction W within a part of the loop, the counter's *body*, if W adds a constant to it and nothing else in
-//! the body writes it: as long as a thread stays in the body, the register's change over the constant is the exact number of
-//! executions of W. The body is the strongly connected part around W of what is left when all other blocks that write the
-//! register are taken out, so that neither loop headers nor dominators are needed, and W may be conditional.
-//! What is not known (where indirect jumps go, code beyond the bounds) is outside of the body: control that leaves a body
-//! does so through one of its *exits*, which can be watched. A call comes back, and may change what the System V ABI lets it.
-//! Cost: O(instructions) to explore, O(blocks) for each counter.
+//! Direct control flow is explored from the instruction, within bounds. Code that leads back to it is a loop. A register
+//! is a counter of instruction W within a part of the loop, the counter's *body*, if W adds a constant to it and nothing
+//! else in the body writes it: as long as a thread stays in the body, the register's change over the constant is the
+//! exact number of executions of W. The body is the strongly connected component of W after all other blocks that write
+//! the register were removed, so that neither loop headers nor dominators are needed, and W may be conditional. Unknown
+//! code (the targets of indirect jumps, code beyond the bounds) is outside of the body: control leaves a body through one
+//! of its *exits*, which can be watched. A call returns, and may change the registers that the System V ABI lets it
+//! change. Cost: O(instructions) to explore, O(blocks) for each counter.
 
 use std::{
     cmp::Reverse,
@@ -29,16 +29,16 @@ use crate::{
     x86::INSTRUCTION_BYTES_MAX,
 };
 
-/// Instructions that are explored.
+/// Number of instructions that are explored.
 const INSTRUCTIONS_MAX: usize = 4096;
-/// Counters of one instruction's loops.
+/// Number of counters of one instruction's loops.
 const COUNTERS_MAX: usize = 24;
-/// Blocks that add a constant to one register in one body.
+/// Number of blocks that may add to one register in one body.
 const WRITERS_MAX: usize = 8;
-/// Code is read in pieces of this size.
+/// Code is read in pieces of this many bytes.
 const PIECE_BYTES: usize = 1024;
 
-/// A general register, by its position in [`Registers`].
+/// A general register, identified by its position in [`Registers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Register(u8);
 
@@ -46,12 +46,12 @@ impl Register {
     /// The stack pointer.
     pub const RSP: Register = Register(7);
 
-    /// The register with this hardware number (0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, 8 r8 …).
+    /// Returns the register with this hardware number (see [`crate::x86`]).
     pub fn of_number(number: usize) -> Option<Register> {
         (number < 16).then(|| Register(position(number as u8) as u8))
     }
 
-    /// Its value in a sample.
+    /// Returns its value in a sample.
     pub fn value(self, registers: &Registers) -> u64 {
         registers.0.get(usize::from(self.0)).copied().unwrap_or(0)
     }
@@ -62,32 +62,32 @@ impl Register {
 pub struct RegisterSet(u32);
 
 impl RegisterSet {
-    /// What a called function need not restore (System V ABI).
+    /// Returns the registers that a called function need not preserve (System V ABI).
     pub fn clobbered_by_calls() -> Self {
         [0, 1, 2, 6, 7, 8, 9, 10, 11].into_iter().filter_map(Register::of_number).collect()
     }
 
-    /// All general registers.
+    /// Returns all general registers.
     pub fn all() -> Self {
         (0..16).filter_map(Register::of_number).collect()
     }
 
-    /// Whether it holds the register.
+    /// Whether the set contains the register.
     pub fn contains(self, register: Register) -> bool {
         self.0 >> register.0 & 1 == 1
     }
 
-    /// What is in either.
+    /// Returns the union of both sets.
     pub fn union(self, other: Self) -> Self {
         RegisterSet(self.0 | other.0)
     }
 
-    /// What is in this set and not in the other.
+    /// Returns the registers that are in this set and not in the other.
     pub fn without(self, other: Self) -> Self {
         RegisterSet(self.0 & !other.0)
     }
 
-    /// Its registers, in the order of samples.
+    /// Returns the registers, in the order of samples.
     pub fn iter(self) -> impl Iterator<Item = Register> {
         (0..32).map(Register).filter(move |register| self.contains(*register))
     }
@@ -102,7 +102,7 @@ impl FromIterator<Register> for RegisterSet {
 /// What one execution adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A constant, never 0.
+    /// A constant, which is never 0.
     Constant(i64),
     /// The value of a register that the body does not write.
     Register(Register),
@@ -113,25 +113,25 @@ pub enum Step {
 /// A register that counts executions of an instruction while a thread stays in `body`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// The instruction whose executions are counted: the first that adds to the register.
+    /// The offset of the instruction whose executions are counted: the first that adds to the register.
     pub writer: u64,
     /// The register.
     pub register: Register,
-    /// What the register changes by from one execution of `writer` to the next.
+    /// The change of the register from one execution of `writer` to the next.
     pub step: Step,
-    /// How many instructions add to the register for one such change. With more than one, a number of executions is exact to one.
+    /// Number of instructions that together add the step. With more than one, a number of executions is exact to ±1.
     pub parts: u32,
-    /// Bits of the register that the additions write: 32 or 64. Additions of 32 bits clear the rest.
+    /// Number of bits of the register that the additions write: 32 or 64. Additions of 32 bits clear the others.
     pub width_bits: u32,
-    /// The body's blocks, ascending.
+    /// The ranges of offsets of the body's blocks, ascending.
     pub body: Vec<Range<u64>>,
-    /// First instructions of what control reaches when it leaves the body, ascending.
+    /// The offsets that control reaches when it leaves the body, ascending.
     pub exits: Vec<u64>,
-    /// Registers that nothing in the body writes.
+    /// The registers that nothing in the body writes.
     pub invariants: RegisterSet,
-    /// Whether the body calls.
+    /// Whether the body calls functions.
     pub has_calls: bool,
-    /// The fewest instructions from one execution of `writer` to the next, a comparison and its branch being one.
+    /// The fewest instructions from one execution of `writer` to the next. A comparison and its branch count as one.
     pub instructions_min: u32,
 }
 
@@ -143,8 +143,8 @@ impl Counter {
     }
 }
 
-/// The counters of the loops that hold the instruction at `start`, by writer and register. `read` fills bytes of code from an
-/// offset on and returns how many it could.
+/// Returns the counters of the loops around the instruction at `start`, sorted by writer and register. `read` fills a
+/// buffer with bytes of code from an offset on and returns their number.
 pub fn counters(start: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> Vec<Counter> {
     let graph = Graph::explore(start, read);
     let Some(at) = graph.block_of(start) else { return Vec::new() };
@@ -165,7 +165,7 @@ pub fn counters(start: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> Ve
     found
 }
 
-/// What holds of every counter.
+/// Checks the properties of a counter.
 fn verify_counter(counter: &Counter) -> bool {
     let ascends = counter.body.is_sorted_by(|a, b| a.start < b.start);
     let counts = !counter.invariants.contains(counter.register) && counter.step != Step::Constant(0);
@@ -173,18 +173,18 @@ fn verify_counter(counter: &Counter) -> bool {
     ascends && counts && leaves && counter.holds(counter.writer)
 }
 
-/// Where control goes.
+/// Where control goes after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// To the next instruction.
     Next,
     /// To a function, and then to the next instruction.
     Call,
-    /// There.
+    /// To this offset.
     Jump(u64),
-    /// There or to the next instruction.
+    /// To this offset or to the next instruction.
     Branch(u64),
-    /// Elsewhere: it returns, jumps indirectly, or stops.
+    /// Elsewhere: the instruction returns, jumps indirectly, or stops.
     End,
 }
 
@@ -195,38 +195,38 @@ pub struct Add {
     pub register: Register,
     /// What is added.
     pub step: Step,
-    /// Bits that are written: 32 (and the others cleared) or 64.
+    /// Number of bits that are written: 32, which clears the others, or 64.
     pub width_bits: u32,
 }
 
-/// What matters of an instruction.
+/// The properties of an instruction that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
     /// The offset after it.
     pub next: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u64,
     /// Where control goes.
     pub flow: Flow,
-    /// General registers that it may write; for a call those that the function may.
+    /// The general registers that it may write; for a call those that the function may write.
     pub writes: RegisterSet,
     /// The addition that it is, if it is one.
     pub add: Option<Add>,
 }
 
-/// Straight-line code.
+/// A basic block.
 struct Block {
     range: Range<u64>,
-    /// Instructions, a comparison and its branch being one.
+    /// Number of instructions. A comparison and its branch count as one.
     instructions: u32,
-    /// Blocks that follow, by index.
+    /// Indices of the successors.
     next: Vec<usize>,
-    /// Offsets that follow and were not explored.
+    /// Offsets of successors that were not explored.
     beyond: Vec<u64>,
     writes: RegisterSet,
     /// Additions to registers, in order.
     adds: Vec<(u64, Add)>,
-    /// Registers that are written otherwise.
+    /// Registers that are written in other ways.
     overwrites: RegisterSet,
     has_call: bool,
 }
@@ -244,7 +244,7 @@ impl Graph {
         let mut left = VecDeque::from([start]);
         let mut decoder = InstructionDecoder::default();
         while let Some(mut at) = left.pop_front() {
-            // Nearest first, so that a loop is complete long before what lies behind it.
+            // The nearest code is explored first, so that a loop is complete long before the code after it.
             while found.len() < INSTRUCTIONS_MAX && !found.contains_key(&at) {
                 let Some(instruction) = decoder.decode(&code.bytes(at), at) else { break };
                 let (flow, next) = (instruction.flow, instruction.next);
@@ -270,12 +270,12 @@ impl Graph {
         Graph { blocks: blocks(&instructions, &leaders) }
     }
 
-    /// The block that holds an instruction.
+    /// Returns the index of the block that contains an instruction.
     fn block_of(&self, offset: u64) -> Option<usize> {
         self.blocks.iter().position(|block| block.range.contains(&offset))
     }
 
-    /// The blocks that lead to block `at` and are reached from it, among those allowed; none if it is not on a cycle.
+    /// Returns the strongly connected component of block `at` among the allowed blocks; empty if it is not on a cycle.
     fn connected(&self, at: usize, allowed: &dyn Fn(usize) -> bool) -> Vec<usize> {
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.blocks.len()];
         for (from, block) in self.blocks.iter().enumerate().filter(|(from, _)| allowed(*from)) {
@@ -288,7 +288,7 @@ impl Graph {
         (0..self.blocks.len()).filter(|block| forward[*block] && backward[*block]).collect()
     }
 
-    /// The counters in this register of instructions of the blocks `around`.
+    /// Returns the counters in this register of instructions of the blocks `around`.
     fn counters_of(&self, register: Register, around: &[usize]) -> Vec<Counter> {
         let writes = |block: usize| self.blocks[block].writes.contains(register);
         let adds = |block: usize| writes(block) && !self.blocks[block].overwrites.contains(register);
@@ -316,7 +316,7 @@ impl Graph {
         counters
     }
 
-    /// Whether between two executions of any of these blocks lies one of each other.
+    /// Whether between two executions of any of these blocks there is one of each other.
     fn alternate(&self, first: usize, others: &[usize], body: &[usize]) -> bool {
         let all: Vec<usize> = std::iter::once(first).chain(others.iter().copied()).collect();
         all.len() <= WRITERS_MAX
@@ -368,12 +368,12 @@ impl Graph {
             instructions_min: self.shortest_cycle(writers[0], &body),
             body: blocks().map(|block| block.range.clone()).collect(),
         };
-        // Where instructions overlap it is not known which of them an offset belongs to.
+        // Where instructions overlap, it is unknown which of them an offset belongs to.
         let overlaps = counter.exits.iter().any(|exit| counter.holds(*exit));
         (!overlaps).then_some(counter)
     }
 
-    /// The fewest instructions from a block back to it within a body, the block's own included.
+    /// Returns the fewest instructions on a path from a block back to it within a body, including the block's own.
     fn shortest_cycle(&self, start: usize, body: &[usize]) -> u32 {
         let mut costs: FxHashMap<usize, u32> = FxHashMap::default();
         let mut queue = BinaryHeap::from([(Reverse(0), start)]);
@@ -393,7 +393,7 @@ impl Graph {
     }
 }
 
-/// What is reached from a block by at least one step, if that leads back to it; else nothing.
+/// Returns the blocks that are reached from a block by at least one step, if it is one of them; otherwise none.
 fn reached(count: usize, start: usize, next: &dyn Fn(usize) -> Vec<usize>) -> Vec<bool> {
     let mut seen = vec![false; count];
     let mut left = next(start);
@@ -408,7 +408,7 @@ fn reached(count: usize, start: usize, next: &dyn Fn(usize) -> Vec<usize>) -> Ve
     seen
 }
 
-/// Cuts instructions (ascending) into blocks.
+/// Divides instructions (ascending) into blocks.
 fn blocks(instructions: &[(u64, Instruction)], leaders: &FxHashSet<u64>) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut ends: Vec<Vec<u64>> = Vec::new();
@@ -457,7 +457,7 @@ impl Block {
 
     fn add(&mut self, at: u64, instruction: &Instruction) {
         self.range.end = at.wrapping_add(instruction.length);
-        // A branch may be one operation with what is before it.
+        // A branch may be fused with the instruction before it.
         self.instructions +=
             u32::from(!matches!(instruction.flow, Flow::Branch(_)) || self.instructions == 0);
         self.writes = self.writes.union(instruction.writes);
@@ -471,14 +471,14 @@ impl Block {
     }
 }
 
-/// Code that is read as it is needed.
+/// Code that is read when it is needed.
 struct Code<'a> {
     read: &'a mut dyn FnMut(u64, &mut [u8]) -> usize,
     pieces: FxHashMap<u64, Vec<u8>>,
 }
 
 impl Code<'_> {
-    /// The bytes of an instruction, and perhaps a few more.
+    /// Returns the bytes of an instruction, perhaps followed by others.
     fn bytes(&mut self, at: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(INSTRUCTION_BYTES_MAX);
         let mut from = at;

@@ -1,10 +1,12 @@
 //! Odometers: executions that programs count themselves, in words of memory to which code adds constants.
 //!
-//! Enters: samples with registers. Leaves: executions of single instructions with the samples for which they stand. Never here:
-//! anything that stops or changes a program; of its memory only words that a watchpoint saw to be counters are read.
+//! Enters: samples with registers. Leaves: executions of single instructions with the samples that they stand for. Never
+//! here: anything that stops or changes a program; of its memory only words are read that a watchpoint has shown to be
+//! counters.
 //!
-//! Samples' registers say where the words are ([`candidates`], [`increments`]), a write watchpoint says who writes them ([`tally`]), and
-//! reading them at two times says how often ([`series`]). A thread of its own does that ([`worker`]).
+//! Registers in samples show where the words are ([`candidates`], [`increments`]), a write watchpoint shows which
+//! instructions write them ([`tally`]), and reading them at two times shows how often ([`series`]). A separate thread
+//! does this ([`worker`]).
 
 mod candidates;
 pub mod exits;
@@ -31,22 +33,22 @@ use dwell_attribution::{CodeId, ExecutionId};
 
 use worker::Worker;
 
-/// A sample, as far as it matters here.
+/// A sample, reduced to what matters here.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When it was taken.
+    /// The time of the sample in ns.
     pub time_ns: u64,
-    /// Its process.
+    /// The sample's process.
     pub pid: Pid,
     /// The process's address space.
     pub code: CodeId,
-    /// What it executes.
+    /// What the process executes.
     pub execution: ExecutionId,
-    /// Its program counter.
+    /// The program counter.
     pub pc: u64,
     /// Whether it is a sample of time.
     pub is_time: bool,
-    /// The registers, if it is of user code.
+    /// The registers, if it is a sample of user code.
     pub registers: Option<Box<Registers>>,
 }
 
@@ -55,48 +57,48 @@ pub struct Seen {
 pub struct RawCount {
     /// The process.
     pub pid: Pid,
-    /// Its address space then.
+    /// The process's address space at that time.
     pub code: CodeId,
-    /// The instruction.
+    /// The address of the instruction.
     pub pc: u64,
-    /// How often it was executed.
+    /// Number of executions.
     pub executions: f64,
-    /// While so many samples of the execution were taken.
+    /// Number of samples of the execution that were taken meanwhile.
     pub samples: u64,
     /// Standard deviation of the logarithm of `executions`.
     pub deviation: f64,
 }
 
-/// A watchpoint disturbed a process.
+/// A time during which the watchpoint disturbed a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Watched {
     /// The process.
     pub pid: Pid,
-    /// From when …
+    /// The beginning in ns.
     pub begin_ns: u64,
-    /// … until when.
+    /// The end in ns.
     pub until_ns: u64,
 }
 
-/// What waits for the thread.
+/// Data that waits for the thread.
 #[derive(Default)]
 struct Inbox {
     /// Samples in order of time.
     seen: Vec<Seen>,
-    /// All samples before have come; `u64::MAX` ends the thread.
+    /// All samples before this time, in ns, are in the inbox; `u64::MAX` ends the thread.
     complete_ns: u64,
-    /// CPU time of the target so far.
+    /// The target's CPU time so far, in ns.
     cpu_ns: f64,
 }
 
-/// What both threads know.
+/// The data that both threads share.
 struct Shared {
-    /// When the watchpoint was set that is set now; `u64::MAX`: none is.
+    /// The time in ns at which the current watchpoint was set; `u64::MAX` if there is none.
     watching_since_ns: AtomicU64,
     inbox: Mutex<Inbox>,
-    /// Nothing comes after what is in the inbox.
+    /// Whether nothing will be added to the inbox.
     is_last: Condvar,
-    /// What the other thread has not taken yet.
+    /// Results that the other thread has not taken yet.
     output: Mutex<Output>,
 }
 
@@ -108,7 +110,8 @@ struct Output {
 }
 
 impl Shared {
-    /// What has come, after at most so long; samples are in no hurry, and waking a thread for them costs more than they do.
+    /// Returns the contents of the inbox after a bounded wait. Samples are not urgent, and waking a thread for them costs
+    /// more than processing them.
     fn await_inbox(&self, longest: Duration) -> Inbox {
         let inbox = self.inbox.lock().unwrap_or_else(|error| error.into_inner());
         let waits = |inbox: &mut Inbox| inbox.complete_ns != u64::MAX;
@@ -130,7 +133,7 @@ pub struct Odometers {
 }
 
 impl Odometers {
-    /// Starts the thread, which may spend so many percent of the target's CPU time.
+    /// Starts the thread, which may spend `percent` of the target's CPU time.
     pub fn start(budget_percent: f64) -> Self {
         let record = CountsRecord { budget_percent, ..CountsRecord::default() };
         let output = Mutex::new(Output { record, ..Output::default() });
@@ -146,7 +149,7 @@ impl Odometers {
         Odometers { shared, thread }
     }
 
-    /// Hands samples on; all before `complete_ns` have come.
+    /// Hands samples to the thread. All samples before `complete_ns` are included.
     pub fn offer(&self, seen: Vec<Seen>, complete_ns: u64, cpu_ns: f64) {
         if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
             return;
@@ -156,20 +159,20 @@ impl Odometers {
         (inbox.complete_ns, inbox.cpu_ns) = (complete_ns, cpu_ns);
     }
 
-    /// The watchpoints that were set since the last call, and since when one is set that is not among them. Samples from then on
-    /// must wait.
+    /// Returns the disturbances since the last call, and the time since which a watchpoint is set that is not among them.
+    /// Samples from then on must wait.
     pub fn take_watched(&self) -> (Vec<Watched>, u64) {
-        // In this order: one that ends in between is in both.
+        // This order matters: a disturbance that ends in between is in both.
         let since_ns = self.shared.watching_since_ns.load(Ordering::SeqCst);
         (std::mem::take(&mut self.shared.output().watched), since_ns)
     }
 
-    /// What was counted since the last call.
+    /// Returns what was counted since the last call.
     pub fn take(&self) -> Vec<RawCount> {
         std::mem::take(&mut self.shared.output().counts)
     }
 
-    /// Lets the thread count what it has all samples of, and ends it.
+    /// Lets the thread finish the samples that it has, and ends it.
     pub fn finish(&mut self, seen: Vec<Seen>, cpu_ns: f64) {
         self.offer(seen, u64::MAX, cpu_ns);
         self.shared.is_last.notify_all();
@@ -178,7 +181,7 @@ impl Odometers {
         }
     }
 
-    /// What was done so far.
+    /// Returns the record of the work so far.
     pub fn record(&self) -> CountsRecord {
         self.shared.output().record.clone()
     }

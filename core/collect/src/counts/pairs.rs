@@ -1,14 +1,17 @@
-//! Pairs of samples of one thread in one activation of a loop: exact executions, and what they say of the loop's rate.
+//! Pairs of samples of one thread in one activation of a loop: exact executions, and the loop's rate that follows from
+//! them.
 //!
-//! Enters: the counters of loops, samples with registers in order of time, what was seen of a loop's exits. Leaves: executions
-//! of the counters' writers, each with its error, or the cause why a counter gives none. Never here: I/O, clocks, code.
+//! Enters: the counters of loops, samples with registers in order of time, observations of a loop's exits. Leaves:
+//! executions of the counters' writers, each with its error, or the reason why a counter has none. Never here: I/O,
+//! clocks, code.
 //!
-//! Two samples pair if every register that the loop does not write is the same in both, the stack pointer included, and the
-//! counter moved by a whole number of steps that the time between allows. What a pair counts is exact while the thread did not
-//! leave the loop, but registers alone cannot tell that: a pointer that another loop moved on, or a loop that begins anew
-//! about as often as samples are taken, looks the same as one that goes on. So a counter is believed only once
-//! breakpoints at the loop's exits have shown that activations last for several samples ([`Exits`]).
-//! Executions of samples that began no pair are extrapolated from those that did, and the error grows with their share.
+//! Two samples form a pair if every register that the loop does not write is the same in both, including the stack
+//! pointer, and the counter moved by a whole number of steps that is possible in the time between. The executions of a
+//! pair are exact while the thread did not leave the loop, but registers alone cannot show that: a pointer that another
+//! loop moved on, or a loop that begins again about as often as samples are taken, looks the same as one that continues.
+//! So a counter is believed only after breakpoints at the loop's exits have shown that activations last for several
+//! samples ([`Exits`]). Executions of samples that began no pair are extrapolated from those that did, and the error
+//! grows with their share.
 
 use dwell_profile::Tid;
 
@@ -20,32 +23,32 @@ use super::loops::{Counter, Register, Step};
 use crate::branch::Registers;
 use dwell_attribution::ExecutionId;
 
-/// A core retires no more instructions in a nanosecond: 8 in a cycle, at 6 GHz.
+/// The greatest number of instructions that a core retires in a nanosecond: 8 per cycle, at 6 GHz.
 const INSTRUCTIONS_PER_NS: f64 = 48.0;
-/// Two samples that are further apart are no pair.
+/// Two samples at a greater distance in ns are no pair.
 const APART_NS_MAX: u64 = 100_000_000;
-/// Threads whose last samples are kept.
+/// Number of threads whose last samples are kept.
 const THREADS_MAX: usize = 4096;
-/// Pairs before a counter is looked at.
+/// Number of pairs from which a counter is considered.
 const PAIRS_MIN: u64 = 30;
-/// Executions before a counter is believed.
+/// Number of executions from which a counter is believed.
 const EXECUTIONS_MIN: u64 = 200;
-/// Share of the pairs that may have gone backward.
+/// Greatest share of the pairs that may have gone backward.
 const BACKWARD_MAX: f64 = 0.15;
-/// Share of a loop's samples that must begin a pair.
+/// Least share of a loop's samples that begin a pair.
 const PAIRED_MIN: f64 = 0.6;
-/// Share of an application's samples below which a loop does not matter.
+/// A loop with a smaller share of an application's samples is left out.
 const SHARE_MIN: f64 = 0.005;
-/// The error of a counter whose every sample begins a pair.
+/// The logarithmic error of a counter whose every sample begins a pair.
 const DEVIATION: f64 = 0.01;
-/// How far off the rate of what was not paired may be, as the logarithm's deviation.
+/// Logarithmic error of the rate of the samples that began no pair.
 const UNPAIRED_DEVIATION: f64 = 0.25;
-/// How long exits must have been watched while the thread ran in the loop, and over how many windows.
+/// Least time in ns that exits were watched while the thread ran in the loop, and least number of windows.
 const WATCHED_NS_MIN: u64 = 6_000_000;
 const WINDOWS_MIN: u32 = 3;
-/// Activations last at least so many samples' periods on average.
+/// Least average duration of an activation, in periods of samples.
 const ACTIVATION_PERIODS_MIN: f64 = 2.0;
-/// Exits that are watched at once, and in all.
+/// Number of exits that are watched at the same time, and in all.
 const EXITS_AT_ONCE: usize = 4;
 pub const EXITS_MAX: usize = 12;
 
@@ -60,15 +63,15 @@ pub enum Mismatch {
     Activation,
     /// The counter went backward.
     Backward,
-    /// It changed by no multiple of its step.
+    /// The counter changed by no multiple of its step.
     Step,
-    /// It changed by more than can be executed in the time between.
+    /// The counter changed by more than can be executed in the time between.
     Fast,
-    /// The thread was elsewhere between.
+    /// The thread was elsewhere between the samples.
     Left,
 }
 
-/// How often a counter's writer was executed between two samples in its body, in order of time.
+/// Returns how often a counter's writer was executed between two samples in its body, in order of time.
 pub fn executions(
     counter: &Counter,
     before: &Registers,
@@ -98,7 +101,7 @@ pub fn executions(
     let forward = if step > 0 { change } else { change.wrapping_neg() } & mask;
     let step = step.unsigned_abs();
     if forward > mask / 2 {
-        // By an addition or two of several that make a step it cannot seem to have gone back.
+        // One or two of several additions that form a step cannot make it seem to have gone back.
         return Err(Mismatch::Backward);
     }
     if counter.parts == 1 && forward % step != 0 {
@@ -109,28 +112,29 @@ pub fn executions(
     if executions as f64 > most { Err(Mismatch::Fast) } else { Ok(executions) }
 }
 
-/// What breakpoints at a counter's exits saw.
+/// What breakpoints at a counter's exits counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exits {
-    /// By group of [`EXITS_AT_ONCE`] exits: windows, time that the thread ran in them, executions.
+    /// For each group of [`EXITS_AT_ONCE`] exits the windows, the time in ns that the thread ran in them, and the
+    /// executions.
     groups: Vec<(u32, u64, u64)>,
-    /// The group whose turn it is.
+    /// The next group to be watched.
     next: usize,
 }
 
 impl Exits {
-    /// Groups of exits that are watched in turn.
+    /// Returns the number of groups of exits, which are watched in turn.
     fn groups_of(counter: &Counter) -> usize {
         counter.exits.len().div_ceil(EXITS_AT_ONCE)
     }
 
-    /// The exits whose turn it is.
+    /// Returns the exits to be watched next.
     pub fn due<'a>(&self, counter: &'a Counter) -> &'a [u64] {
         let start = (self.next * EXITS_AT_ONCE).min(counter.exits.len());
         &counter.exits[start..(start + EXITS_AT_ONCE).min(counter.exits.len())]
     }
 
-    /// A window in which the thread ran in the loop so long, and left it so often.
+    /// Adds a window, in which the thread ran for `running_ns` and the exits were executed `executions` times.
     pub fn add(&mut self, counter: &Counter, running_ns: u64, executions: u64) {
         let groups = Self::groups_of(counter);
         self.groups.resize(groups, (0, 0, 0));
@@ -140,14 +144,14 @@ impl Exits {
         }
     }
 
-    /// Whether all exits were watched for long enough, for periods of that length.
+    /// Whether all exits were watched for long enough, given the period of samples.
     fn is_known(&self, counter: &Counter, period_ns: f64) -> bool {
         let least_ns = (WATCHED_NS_MIN as f64).max(3.0 * ACTIVATION_PERIODS_MIN * period_ns);
         let enough = |group: &(u32, u64, u64)| group.0 >= WINDOWS_MIN && group.1 as f64 >= least_ns;
         self.groups.len() == Self::groups_of(counter) && self.groups.iter().all(enough)
     }
 
-    /// How often a second of running the loop is left, at most about.
+    /// Returns an upper bound on how often the loop is left per nanosecond of running it.
     fn per_ns(&self) -> f64 {
         self.groups.iter().map(|(_, ns, executions)| (*executions as f64 + 0.5) / (*ns as f64).max(1.0)).sum()
     }
@@ -161,23 +165,23 @@ impl Exits {
     }
 }
 
-/// What was seen of a counter in an application.
+/// The observations of a counter in an application.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Samples in the body.
+    /// Number of samples in the body.
     pub samples: u64,
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: u64,
-    /// Executions in them.
+    /// Number of executions in the pairs.
     pub executions: u64,
-    /// Time between the samples of pairs.
+    /// Time in ns between the samples of pairs.
     pub apart_ns: u64,
-    /// Samples in the body that were followed by no match.
+    /// Number of samples in the body whose successor was no match, by reason.
     pub mismatches: BTreeMap<Mismatch, u64>,
 }
 
 impl Tally {
-    /// Adds another.
+    /// Adds the observations of another tally.
     pub fn add(&mut self, other: &Tally) {
         self.samples += other.samples;
         self.pairs += other.pairs;
@@ -192,7 +196,7 @@ impl Tally {
         self.mismatches.get(&cause).copied().unwrap_or(0)
     }
 
-    /// The share of samples that began a pair, of those of which that is known.
+    /// Returns the share of samples that began a pair, among those for which that is known.
     fn paired(&self) -> f64 {
         let all = self.pairs + self.mismatches.values().sum::<u64>();
         self.pairs as f64 / all.max(1) as f64
@@ -202,8 +206,8 @@ impl Tally {
         self.apart_ns as f64 / self.pairs.max(1) as f64
     }
 
-    /// Whether pairs alone do not speak against the counter, `app_samples` being those of its application: its exits are worth
-    /// watching.
+    /// Checks whether the pairs by themselves allow the counter, so that its exits are worth watching. `app_samples` is
+    /// the number of samples of its application. Fails with the reason.
     pub fn promises(&self, app_samples: u64) -> Result<(), &'static str> {
         let forward_or_back = self.pairs + self.of(Mismatch::Backward);
         if self.pairs < PAIRS_MIN || self.executions < EXECUTIONS_MIN {
@@ -219,7 +223,8 @@ impl Tally {
         }
     }
 
-    /// The executions of all samples in the body and the deviation of their logarithm, or why there are none.
+    /// Returns the executions of all samples in the body and the standard deviation of their logarithm. Fails with the
+    /// reason why there are none.
     pub fn judge(
         &self,
         counter: &Counter,
@@ -251,17 +256,17 @@ impl Tally {
 /// A sample in user mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// Its thread.
+    /// The sample's thread.
     pub tid: Tid,
-    /// What its process executes.
+    /// What the sample's process executes.
     pub execution: ExecutionId,
-    /// When it was taken.
+    /// The time of the sample in ns.
     pub time_ns: u64,
-    /// Its registers.
+    /// The sample's registers.
     pub registers: &'a Registers,
 }
 
-/// A sample in a body that waits for the thread's next one.
+/// A sample in a body, to be paired with the thread's next one.
 #[derive(Clone, Debug)]
 struct Open {
     counter: CounterId,
@@ -278,7 +283,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// A sample in the bodies of the counters `within`, of all that are known.
+    /// Adds a sample that is in the bodies of the counters `within`, out of all `counters`.
     pub fn sample(&mut self, counters: &[Counter], within: &[CounterId], seen: Seen<'_>) {
         if within.is_empty() && !self.threads.contains_key(&seen.tid) {
             return;
@@ -324,22 +329,22 @@ impl Pairs {
         }
     }
 
-    /// Samples in a body from before it was known.
+    /// Adds samples in a body that were taken before the counter was known.
     pub fn samples_before(&mut self, counter: CounterId, execution: ExecutionId, samples: u64) {
         self.tallies.entry((counter, execution)).or_default().samples += samples;
     }
 
-    /// The thread was disturbed: what it does until its next sample is no pair's.
+    /// Drops the open samples of a thread that was disturbed, so that its next sample forms no pair.
     pub fn interrupt(&mut self, tid: Tid) {
         self.threads.remove(&tid);
     }
 
-    /// The counters in whose bodies the thread was last, and its registers then.
+    /// Returns the counters in whose bodies the thread was last, with its registers at that time.
     pub fn last(&self, tid: Tid) -> impl Iterator<Item = (CounterId, &Registers)> {
         self.threads.get(&tid).into_iter().flatten().map(|open| (open.counter, &open.registers))
     }
 
-    /// What was seen of some executions since the last call.
+    /// Returns and removes the observations of the executions that are wanted.
     pub fn take(
         &mut self,
         is_wanted: &dyn Fn(ExecutionId) -> bool,

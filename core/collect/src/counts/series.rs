@@ -1,80 +1,83 @@
-//! The values of a word over time → by how much it counted, or why it is not believed.
+//! The values of a word over time → the amount that it counted, or the reason why it is not believed.
 //!
-//! Enters: values with the times of their reads, moments at which a watchpoint disturbed the program, and confirmations that the word's
-//! writers are still the same. Leaves: [`Span`]s: how much was added in stretches of undisturbed time. Never here: I/O, clocks.
+//! Enters: values with the times of their reads, moments at which a watchpoint disturbed the program, and confirmations
+//! that the word's writers are still the same. Leaves: [`Span`]s: the amount that was added in intervals of undisturbed
+//! time. Never here: I/O, clocks.
 //!
-//! A word that goes back was set anew between two reads. What was added between them is known only within limits: at least what the
-//! word holds now (if it begins at zero), at most what it counts in that time elsewhere. A span keeps the time of such reads, so that its
-//! error is known. Reads follow each other fast enough to make that time a small part of all: after a word went back the interval begins
-//! at its minimum and grows with the time since, up to a share of the mean time between two such moments, so that at any steady rate a
-//! word that is set to zero is below its last value when it is read next: it cannot be set unseen. What was never confirmed never counts.
+//! A word that goes back was set between two reads. The amount added between them is known only within limits: at least
+//! the word's new value (if it begins at zero), at most what it counts in that time elsewhere. A span records the time of
+//! such reads, so that its error is known. Reads are frequent enough to make that time a small part of all: after a word
+//! went back the interval begins at its minimum and grows with the time since, up to a share of the mean time between two
+//! such moments. At any steady rate a word that is set to zero is then below its last value at the next read, so that
+//! this cannot go unnoticed. What was never confirmed never counts.
 
-/// The longest interval between reads.
+/// The longest interval between reads, in ns.
 pub const INTERVAL_NS_MAX: u64 = 250_000_000;
-/// The shortest: the first, and shorter ones for words that go back too often for it.
+/// The shortest intervals, in ns: the first, and shorter ones for words that go back too often for it.
 const INTERVALS_NS_MIN: [u64; 3] = [1_000_000, 250_000, 60_000];
-/// Reads between two moments at which a word goes back.
+/// Number of reads between two moments at which a word goes back.
 const READS_PER_RESET: u64 = 16;
-/// Reads that moved before a word is judged.
+/// Number of reads that moved before a word is judged.
 const JUDGED_MOVES: u32 = 20;
-/// Moments at which a word went back before it is judged by them.
+/// Number of moments at which a word went back before it is judged by them.
 const BROKEN_JUDGED: u32 = 3;
-/// Share of the time between reads that differ that may lie before those that went back.
+/// Greatest share of the time between different reads that is before reads that went back.
 const BROKEN_SHARE_MAX: f64 = 0.2;
-/// The rate that nine of ten reads are below, over the one that one of ten is below.
+/// Greatest ratio between the rate that nine of ten reads are below and the one that one of ten is below.
 const SPREAD_MAX: f64 = 40.0;
-/// Rates that are remembered.
+/// Number of rates that are remembered.
 const RATES_MAX: usize = 512;
-/// Spans that wait for a confirmation.
+/// Number of spans that wait for a confirmation.
 const UNCONFIRMED_MAX: usize = 1024;
-/// The shortest time between two executions of an instruction that adds to memory: what it stored it must load again.
+/// The shortest time in ns between two executions of an instruction that adds to memory, because it must load what it
+/// stored.
 const EXECUTION_NS_MIN: f64 = 0.2;
 
 /// Why a word is not believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// It goes back too often.
+    /// The word goes back too often.
     GoesBack,
-    /// Its rate varies by more than executions do.
+    /// The word's rate varies by more than executions do.
     Varies,
 }
 
-/// What was added in a stretch of time in which nothing disturbed the program.
+/// The amount that was added in an interval of time in which nothing disturbed the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// From when …
+    /// The beginning in ns.
     pub begin_ns: u64,
-    /// … until when.
+    /// The end in ns.
     pub end_ns: u64,
-    /// The sum of the differences, in the direction of the steps, without those of reads that were behind the ones before.
+    /// The sum of the differences, in the direction of the steps, except those of reads that went back.
     pub added: u64,
-    /// The time between those that moved and the ones before them.
+    /// The time in ns between reads that moved on and the ones before them.
     pub moved_ns: u64,
-    /// The time between those that were behind and the ones before them.
+    /// The time in ns between reads that went back and the ones before them.
     pub broken_ns: u64,
-    /// The least that was added in that time.
+    /// The least amount that was added in that time.
     pub broken_added: u64,
 }
 
-/// A word's values.
+/// The values of a word.
 #[derive(Clone, Debug)]
 pub struct Series {
     bits: u32,
     step: i64,
     last: Option<(u64, u64)>,
-    /// What was added in a nanosecond between the last two reads; `None` where it went back, and after a cut.
+    /// The amount added per nanosecond between the last two reads; `None` if the word went back, and after a cut.
     latest_rate: Option<f64>,
-    /// The span that goes on.
+    /// The current span.
     span: Span,
     /// Spans that wait for a confirmation.
     unconfirmed: Vec<Span>,
-    /// When it went back last, or was read first.
+    /// The time in ns when the word went back last, or was read first.
     forward_ns: Option<u64>,
-    /// The shortest interval, of [`INTERVALS_NS_MIN`].
+    /// The shortest interval, one of [`INTERVALS_NS_MIN`].
     level: usize,
     moves: u32,
     broken: u32,
-    /// Time between reads that followed each other: of all, of those that moved on, of those that went back.
+    /// The time in ns between consecutive reads: all, those that moved on, those that went back.
     read_ns: u64,
     moved_ns: u64,
     broken_ns: u64,
@@ -83,8 +86,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// A word of so many bytes to which so much is added at a time. Where writers add different amounts it is the one of
-    /// smallest size, and sign counts alone.
+    /// Creates the series of a word of `size` bytes to which `step` is added at a time. If increments add different
+    /// amounts, `step` is the one of the smallest absolute value, and only its sign matters.
     pub fn new(size: u8, step: i64) -> Self {
         Series {
             bits: 8 * u32::from(size),
@@ -105,12 +108,12 @@ impl Series {
         }
     }
 
-    /// Another step, once more writers are known.
+    /// Changes the step when more increments are known.
     pub fn set_step(&mut self, step: i64) {
         self.step = step;
     }
 
-    /// Takes a read in.
+    /// Adds a read.
     pub fn read(&mut self, time_ns: u64, value: u64) {
         self.latest_rate = None;
         let Some((last_ns, last)) = self.last.replace((time_ns, value)) else {
@@ -149,7 +152,7 @@ impl Series {
         self.judge();
     }
 
-    /// What was added, in the direction of the step.
+    /// Returns the amount that was added, in the direction of the step.
     fn difference(&self, last: u64, value: u64) -> i64 {
         let unused = 64 - self.bits;
         let difference = (value.wrapping_sub(last) << unused) as i64 >> unused;
@@ -177,12 +180,14 @@ impl Series {
         }
     }
 
-    /// What was added in a nanosecond between the last two reads, if both were of the same stretch and it did not go back.
+    /// Returns the amount added per nanosecond between the last two reads, if both were in the same span and the word did
+    /// not go back.
     pub fn latest_rate(&self) -> Option<f64> {
         self.latest_rate
     }
 
-    /// A watchpoint is about to disturb the program, or nothing is read for a while: what is added from the last read on does not count.
+    /// Ends the span, because a watchpoint is about to disturb the program or nothing is read for a while: what is added
+    /// after the last read does not count.
     pub fn cut(&mut self) {
         self.latest_rate = None;
         if self.last.take().is_some() && self.span.end_ns > self.span.begin_ns {
@@ -193,26 +198,26 @@ impl Series {
         }
     }
 
-    /// The writers are still the same, as was found out after the last [`Series::cut`]: what was read until then counts.
+    /// Confirms that the writers were still the same after the last [`Series::cut`], so that the reads up to then count.
     pub fn confirm(&mut self) -> Vec<Span> {
         let is_judged = self.moves >= JUDGED_MOVES && self.doubt.is_none();
         if is_judged { std::mem::take(&mut self.unconfirmed) } else { Vec::new() }
     }
 
-    /// Why it is not believed.
+    /// Returns why the word is not believed.
     pub fn doubt(&self) -> Option<Doubt> {
         self.doubt
     }
 
-    /// Whether it goes back now and then: what it adds is known only where it is read often.
+    /// Whether the word goes back sometimes, so that the amount it adds is known only if it is read often.
     pub fn goes_back(&self) -> bool {
         self.level > 0 || self.broken > 0
     }
 
-    /// When it should be read next, if it was read last at `now_ns`.
+    /// Returns when it should be read next, if it was read last at `now_ns`.
     pub fn interval_ns(&self, now_ns: u64) -> u64 {
         let forward_ns = now_ns.saturating_sub(self.forward_ns.unwrap_or(now_ns));
-        // No more than a quarter of the numbers there are may pass, or it is not known how often they did.
+        // At most a quarter of the word's range may be added between reads, or the number of wraps is unknown.
         let fastest = self.rates.iter().copied().fold(1e-12, f64::max);
         let until_wrap = ((1_u64 << (self.bits - 2).min(62)) as f64 / (4.0 * fastest)).min(1e15) as u64;
         let between_resets = match self.broken {

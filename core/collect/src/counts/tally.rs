@@ -1,7 +1,7 @@
-//! One word: who writes it, what was counted, and what that means in executions.
+//! One word: the instructions that write it, the amount that it counted, and the executions that follow from that.
 //!
-//! Enters: writes that watchpoints saw, values that were read. Leaves: executions by instruction, each with its error, or a refusal.
-//! Never here: I/O, clocks.
+//! Enters: writes that watchpoints observed, values that were read. Leaves: executions by instruction, each with its
+//! error, or the reason why there are none. Never here: I/O, clocks.
 
 use dwell_profile::Tid;
 
@@ -13,65 +13,65 @@ use super::{
     series::{Doubt, Series, Span},
 };
 
-/// Rounds of a watchpoint at different times before a word is believed.
+/// Number of rounds of a watchpoint at different times before a word is believed.
 pub const ROUNDS_MIN: usize = 3;
 /// Writes of a round until a word is verified, later, and of a word that several instructions write.
 const WRITES_FIRST: i32 = 12;
 const WRITES_LATER: i32 = 4;
 const WRITES_SHARED: i32 = 20;
-/// Rounds without any write before a word that was never written is given up.
+/// A word that was never written is given up after this many rounds without a write.
 const IDLE_ROUNDS_MAX: u32 = 4;
-/// Logarithmic error of a word that counts, whoever reads it.
+/// Logarithmic error of a word's count, independent of how it was read.
 const DEVIATION: f64 = 0.02;
-/// The largest error of a count that is worth having.
+/// The largest error at which a count is used.
 const DEVIATION_MAX: f64 = 0.08;
-/// The logarithmic error for the samples before and after all spans: in the first quarter of a run xz executed instructions twice as
-/// often as later.
+/// The logarithmic error for the samples before and after all spans: in the first quarter of a run xz executed
+/// instructions twice as often as later.
 const OUTSIDE_DEVIATION: f64 = 0.5;
-/// Spans from which the rate's spread over time can be told.
+/// Number of spans from which the rate's spread over time can be computed.
 const SPANS_MIN: usize = 8;
 /// Share of an instruction's writes that must be to the word.
 const OWN_MIN: f64 = 0.8;
-/// Rounds from which the shares of several writers are told.
+/// Number of rounds from which the shares of several writers can be computed.
 const SHARED_ROUNDS_MIN: usize = 8;
-/// Executions below which a count says too little.
+/// Fewer executions say too little.
 const EXECUTIONS_MIN: f64 = 2000.0;
-/// Spans that are kept apart; more are added up in pairs.
+/// Number of spans that are kept apart; more are added up in pairs.
 const SPANS_MAX: usize = 512;
 
 /// An instruction's address, its executions, and the standard deviation of their logarithm.
 pub type Executed = (u64, f64, f64);
 
-/// What a round of the watchpoint saw of a word.
+/// The observations of a word in a round of the watchpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
-    /// Writes by known writers.
+    /// Writes by known increments.
     pub known: Vec<Increment>,
-    /// Writes that set it anew.
+    /// Number of writes that set it to a constant.
     pub set: u32,
-    /// Writes by others.
+    /// Number of writes by other instructions.
     pub unknown: u32,
     /// The threads that wrote.
     pub tids: BTreeSet<Tid>,
-    /// What was added in a nanosecond in the moment before; `None` where that is not known.
+    /// The amount added per nanosecond just before the round; `None` if it is unknown.
     pub rate_before: Option<f64>,
 }
 
-/// The writes that a round saw.
+/// The writes that a round observed.
 #[derive(Debug)]
 struct Seen {
     by_writer: BTreeMap<u64, u32>,
     writes: f64,
-    /// As in [`Round`].
+    /// The same value as in [`Round`].
     rate_before: Option<f64>,
 }
 
-/// A word's state.
+/// The state of a word.
 #[derive(Debug)]
 pub struct Tally {
     /// The word.
     pub word: Word,
-    /// Its values, once it was seen to be written by instructions that count.
+    /// Its values, once increments were observed to write it.
     pub series: Option<Series>,
     writers: BTreeMap<u64, Increment>,
     /// Each round that had writes.
@@ -83,33 +83,33 @@ pub struct Tally {
     counted: Vec<Counted>,
 }
 
-/// What was counted in a span, or in several, and the execution's samples of the time.
+/// The amount counted in one or several spans, and the execution's samples of that time.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     span: Span,
     samples: u64,
 }
 
-/// The samples of an execution.
+/// Numbers of samples of an execution.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OfExecution {
-    /// All.
+    /// All samples.
     pub samples: u64,
-    /// Those before the first span and after the last.
+    /// Samples before the first span and after the last.
     pub outside: u64,
 }
 
 /// The executions that a word counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Executions {
-    /// Samples of the execution that they stand for.
+    /// Number of samples of the execution that they stand for.
     pub samples: u64,
-    /// By instruction.
+    /// The executions of each instruction.
     pub of: Vec<Executed>,
 }
 
 impl Tally {
-    /// A word of which nothing is known yet.
+    /// Creates the state of a word about which nothing is known.
     pub fn new(word: Word) -> Self {
         Tally {
             word,
@@ -123,12 +123,13 @@ impl Tally {
         }
     }
 
-    /// Whether it was seen in so many rounds that short ones are enough from now on.
+    /// Whether it was observed in enough rounds, so that short ones are sufficient from now on.
     pub fn is_verified(&self) -> bool {
         self.rounds.len() >= ROUNDS_MIN
     }
 
-    /// Writes that its next round should see: many until it is verified, and where several writers share it.
+    /// Returns the number of writes that its next round should observe: many until it is verified, and if several
+    /// instructions write it.
     pub fn writes_wanted(&self) -> i32 {
         match (self.is_verified(), self.writers.len()) {
             (false, _) => WRITES_FIRST,
@@ -137,7 +138,8 @@ impl Tally {
         }
     }
 
-    /// Takes a round in; what was read before it is confirmed by it. An error says why the word is not believed.
+    /// Takes a round into account, which confirms what was read before it. Fails with the reason why the word is not
+    /// believed.
     pub fn round(&mut self, round: &Round) -> Result<(), &'static str> {
         if round.known.is_empty() && round.set + round.unknown == 0 {
             self.idle += 1;
@@ -152,7 +154,7 @@ impl Tally {
         let writes = round.known.len() as f64;
         self.rounds.push(Seen { by_writer, writes, rate_before: round.rate_before });
         self.tids.extend(&round.tids);
-        // Few such writes may add more than all others.
+        // A few such writes may add more than all others.
         if round.unknown > 0 {
             return Err("written by instructions without a known step");
         }
@@ -176,7 +178,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Why its values are not believed.
+    /// Returns why its values are not believed.
     pub fn doubt(&self) -> Option<&'static str> {
         Some(match self.series.as_ref()?.doubt()? {
             Doubt::GoesBack => "goes back",
@@ -184,7 +186,7 @@ impl Tally {
         })
     }
 
-    /// Adds a span, in which so many samples of the execution were taken.
+    /// Adds a span with the execution's number of samples in it.
     pub fn add(&mut self, span: Span, samples: u64) {
         if self.counted.len() >= SPANS_MAX {
             let pairs = self.counted.chunks(2);
@@ -194,13 +196,14 @@ impl Tally {
         self.counted.push(Counted { span, samples });
     }
 
-    /// From when until when it was read.
+    /// Returns the time of the first and last read.
     pub fn extent(&self) -> Option<(u64, u64)> {
         Some((self.counted.first()?.span.begin_ns, self.counted.last()?.span.end_ns))
     }
 
-    /// Executions by instruction, and the samples they stand for. An error says why there are none. `own` says of an instruction which
-    /// share of its writes is to this word, and the logarithmic error of that.
+    /// Returns the executions by instruction, and the samples that they stand for. Fails with the reason why there are
+    /// none. `own` returns for an instruction the share of its writes that are to this word, and the logarithmic error of
+    /// the share.
     pub fn executions(
         &self,
         of_execution: OfExecution,
@@ -220,7 +223,8 @@ impl Tally {
         }
         let all = of_execution.samples.max(samples) as f64;
         let uncovered = 1.0 - samples as f64 / all;
-        // What was not read in between is like what was, as far as that is alike; what came before and after need not be.
+        // What was not read in between resembles what was, as far as that is uniform; what came before and after need
+        // not.
         let (between, outside) = match self.between() {
             Some(deviation) => (deviation * uncovered.sqrt(), of_execution.outside as f64 / all),
             None => (0.0, uncovered),
@@ -242,7 +246,7 @@ impl Tally {
         if of.is_empty() { Err("too uncertain") } else { Ok(Executions { samples, of }) }
     }
 
-    /// What was added in all spans, and the logarithmic error that comes from moments at which the word went back.
+    /// Returns the amount added in all spans, and its logarithmic error because of moments at which the word went back.
     fn added(&self) -> (f64, f64) {
         let sum = |of: &dyn Fn(&Counted) -> u64| self.counted.iter().map(of).sum::<u64>() as f64;
         let added = sum(&|counted| counted.span.added);
@@ -253,7 +257,7 @@ impl Tally {
         (all, 0.5 * (most - least) / all.max(1.0))
     }
 
-    /// The logarithmic error of the rate, from its spread over the spans; `None` where they are too few.
+    /// Returns the logarithmic error of the rate, from its spread over the spans; `None` if there are too few.
     fn between(&self) -> Option<f64> {
         let spans = self.counted.len();
         let added: f64 = self.counted.iter().map(|counted| counted.span.added as f64).sum();
@@ -267,11 +271,12 @@ impl Tally {
         Some((squares * spans as f64 / (spans as f64 - 1.0)).sqrt())
     }
 
-    /// Each writer's share of the writes, and the logarithmic error of that; nothing where several share it and too little is known.
+    /// Returns each writer's share of the writes, and the logarithmic error of the share; empty if there are several and
+    /// too little is known.
     ///
-    /// A round sees so many writes from a random *time* on, and slow phases have more of that than writes are made in them. So each
-    /// stands for what the word counted in the moment before it, when nothing disturbed the program (ratio estimation,
-    /// Cochran, "Sampling Techniques", 3rd ed., ch. 6).
+    /// A round observes a number of writes from a random *time* on, and slow phases contain more time than writes. So
+    /// each round stands for the amount that the word counted just before it, when nothing disturbed the program (ratio
+    /// estimation, Cochran, "Sampling Techniques", 3rd ed., ch. 6).
     fn shares(&self) -> Vec<(u64, f64, f64)> {
         if let [only] = *self.writers.keys().collect::<Vec<_>>() {
             return vec![(*only, 1.0, 0.0)];

@@ -1,8 +1,8 @@
 //! The thread that finds, watches and reads words.
 //!
-//! Enters: samples in order of time. Leaves: executions of instructions by process, and when watchpoints disturbed whom. Never here:
-//! images, the database. It stops nobody. What it costs, its own CPU time and the traps of watchpoints, stays within a share
-//! of the target's CPU time.
+//! Enters: samples in order of time. Leaves: executions of instructions by process, and the times at which watchpoints
+//! disturbed processes. Never here: images, the database. It stops no process. Its cost, its own CPU time and the traps
+//! of watchpoints, stays within a share of the target's CPU time.
 
 use dwell_profile::{Pid, Tid};
 
@@ -34,50 +34,51 @@ use crate::{
 };
 use dwell_attribution::{CodeId, ExecutionId, program_headers::is_32_bit};
 
-/// Samples with registers before a process is looked at: short ones are not worth it.
+/// Number of samples with registers before a process is considered: short processes are not worth it.
 const SAMPLES_MIN: u32 = 20;
-/// Processes that are looked at.
+/// Number of processes that are considered.
 const PROCESSES_MAX: usize = 64;
-/// Words of a process.
+/// Number of words of a process.
 const WORDS_MAX: usize = 48;
-/// Words that are watched at a time: x86 has four watchpoints.
+/// Number of words that are watched at a time: x86 has four watchpoints.
 const WATCHED_MAX: usize = 4;
-/// Threads of a process that are watched.
+/// Number of threads of a process that are watched.
 const THREADS_MAX: usize = 64;
-/// A round lasts no longer, until all words are verified and later.
+/// The longest duration of a round in ns, until all words are verified and later.
 const ROUND_NS_FIRST: u64 = 20_000_000;
 const ROUND_NS_LATER: u64 = 6_000_000;
-/// The mean time from one round in a process to the next, until all words are verified and later.
+/// The mean time in ns from one round in a process to the next, until all words are verified and later.
 const ROUND_EVERY_NS_FIRST: f64 = 50e6;
 const ROUND_EVERY_NS_LATER: f64 = 250e6;
-/// So long before a round words are read, to know how fast they count about it.
+/// How long before a round words are read to determine their rate just before it.
 const MOMENT: Duration = Duration::from_millis(1);
-/// Watched words are looked at so often.
+/// The interval at which watched words are checked.
 const LOOK: Duration = Duration::from_micros(300);
-/// What a write that a watchpoint traps costs, and setting one: measured on a virtual machine with Zen 3 cores.
+/// The cost in ns of a write that a watchpoint traps, and of setting a watchpoint, measured on a virtual machine with Zen
+/// 3 cores.
 const TRAP_NS: u64 = 13_000;
 const SETTING_NS: u64 = 20_000;
-/// What may be spent before the target has run for long.
+/// The allowance in ns before the target has run for long.
 const ADVANCE_NS: f64 = 2e6;
-/// What must be left to spend for reading to go on after a pause: a stretch that is long enough to say something.
+/// The allowance in ns that must be available for reading to continue after a pause: enough for a useful span.
 const RESUME_NS: f64 = 0.5e6;
-/// Samples wait no longer than that.
+/// The longest time in ns that samples wait.
 const INBOX_NS_MAX: u64 = 100_000_000;
-/// Whether a pause is over is asked so often.
+/// The interval in ns at which the end of a pause is checked.
 const PAUSE_NS: u64 = 50_000_000;
-/// The share of an execution's samples that its one process must have.
+/// The least share of an execution's samples that a process must have to stand for it.
 const ONE_PROCESS_SHARE: f64 = 0.97;
-/// Times of samples that are kept of a process.
+/// Number of times of samples that are kept for a process.
 const TIMES_MAX: usize = 1 << 17;
 
-/// The thread's state.
+/// The state of the thread.
 pub struct Worker {
     shared: Arc<Shared>,
     budget: f64,
     processes: FxHashMap<Pid, Tracked>,
-    /// Samples with registers of processes that are not looked at yet.
+    /// Samples with registers of processes that are not considered yet.
     met: FxHashMap<Pid, u32>,
-    /// When each execution was sampled, of those whose processes are looked at.
+    /// The times of samples of each execution whose processes are considered.
     times: FxHashMap<ExecutionId, Times>,
     complete_ns: u64,
     cpu_ns: f64,
@@ -85,7 +86,7 @@ pub struct Worker {
     random: Random,
 }
 
-/// A process that is looked at.
+/// A process that is considered.
 struct Tracked {
     code: CodeId,
     execution: ExecutionId,
@@ -93,16 +94,16 @@ struct Tracked {
     candidates: Candidates,
     words: Vec<Tally>,
     times: Times,
-    /// Words that go back are not read until more may be spent.
+    /// Whether words that go back are not read until more may be spent.
     is_paused: bool,
     next_read_ns: u64,
     next_round_ns: u64,
-    /// Where the next round begins among the words.
+    /// Index of the word at which the next round begins.
     turn: usize,
 }
 
 impl Worker {
-    /// A thread's state that may spend this share of the target's CPU time.
+    /// Creates the state of a thread that may spend this share of the target's CPU time.
     pub fn new(shared: Arc<Shared>, budget: f64) -> Self {
         Worker {
             shared,
@@ -117,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// Works until it is told to end.
+    /// Works until the inbox ends.
     pub fn run(mut self) {
         wake_in_time();
         while self.complete_ns != u64::MAX {
@@ -146,7 +147,7 @@ impl Worker {
         self.traps_ns + thread_cpu_time().as_nanos() as u64
     }
 
-    /// What may still be spent.
+    /// Returns the time in ns that may still be spent.
     fn left_ns(&self) -> f64 {
         self.budget * self.cpu_ns + ADVANCE_NS - self.spent_ns() as f64
     }
@@ -193,7 +194,7 @@ impl Worker {
         }
     }
 
-    /// Begins to look at a process, if it has enough samples and may be read.
+    /// Begins to consider a process, if it has enough samples and may be read.
     fn track(&mut self, seen: &Seen) -> bool {
         let met = self.met.entry(seen.pid).or_default();
         *met += 1;
@@ -244,7 +245,7 @@ impl Worker {
         }
     }
 
-    /// Reads and watches where that is due.
+    /// Reads and watches what is due.
     fn work(&mut self) {
         let now = now_ns();
         let due: Vec<Pid> = self
@@ -261,7 +262,7 @@ impl Worker {
                 if error.raw_os_error() != Some(libc::ESRCH) {
                     self.refuse(cause(&error));
                 }
-                // What is pending waits for its samples; nothing is read any more.
+                // Pending results wait for their samples; nothing is read any more.
                 if let Some(tracked) = self.processes.get_mut(&pid) {
                     (tracked.next_read_ns, tracked.next_round_ns) = (u64::MAX, u64::MAX);
                 }
@@ -269,7 +270,8 @@ impl Worker {
         }
     }
 
-    /// Reads all words of a process that were seen to count; those that go back only while there is something to spend, without a gap.
+    /// Reads all words of a process that were observed to count. Words that go back are only read while there is an
+    /// allowance, so that they have no gaps.
     fn read(&mut self, pid: Pid) -> io::Result<()> {
         let left_ns = self.left_ns();
         let Some(tracked) = self.processes.get_mut(&pid) else { return Ok(()) };
@@ -310,7 +312,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Watches some words of a process for a moment. What was read before is confirmed by it, or not.
+    /// Watches some words of a process for a moment, which confirms what was read before, or not.
     fn round(&mut self, pid: Pid) -> io::Result<()> {
         self.read(pid)?;
         sleep(MOMENT);
@@ -352,7 +354,7 @@ impl Worker {
         for (at, seen) in chosen.iter().zip(seen) {
             let writes = match seen {
                 Ok(writes) => writes,
-                // Another one has the watchpoints now, perhaps for a while: the word waits.
+                // Another tool has the watchpoints, perhaps only for a while: the word waits.
                 Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
                     is_held = true;
                     continue;
@@ -391,7 +393,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Adds up what was confirmed and whose samples are complete; at the end hands out what that comes to.
+    /// Adds up what was confirmed and whose samples are complete. At the end returns the result.
     fn emit(&mut self) {
         let complete_ns = self.complete_ns;
         let (mut refused, mut counts, mut words) = (BTreeMap::<&str, u64>::new(), Vec::new(), 0);
@@ -410,7 +412,7 @@ impl Worker {
                         tally.add(span, all);
                     }
                 }
-                // What a word counted is worth less, the more of the run it does not cover, so that all is told at the end.
+                // A word's count is less certain, the more of the run it does not cover, so all is reported at the end.
                 if complete_ns != u64::MAX || !tally.is_verified() {
                     continue;
                 }
@@ -441,8 +443,8 @@ impl Worker {
     }
 }
 
-/// Watches words at the same time, no longer than this. The writes of each, or why it could not be watched; and until when they
-/// disturbed the program.
+/// Watches words at the same time, up to a limit. Returns the writes of each, or why it could not be watched, and the
+/// time during which the program was disturbed.
 fn watch<'t>(
     tids: &[Tid],
     tallies: impl Iterator<Item = &'t Tally>,
@@ -482,7 +484,8 @@ fn threads(pid: Pid) -> io::Result<Vec<Tid>> {
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// Why a word is not for watching: what others share by a file or another process, and what a watchpoint cannot be set on.
+/// Returns why a word must not be watched: it is shared through a file or with another process, or no watchpoint can be
+/// set on it.
 fn refused_address(pid: Pid, word: Word) -> Option<&'static str> {
     if !word.address.is_multiple_of(u64::from(word.size)) {
         return Some("not aligned");
@@ -501,11 +504,11 @@ fn refused_address(pid: Pid, word: Word) -> Option<&'static str> {
     }
 }
 
-/// When samples were taken, ascending.
+/// The times of samples, ascending.
 #[derive(Default)]
 struct Times {
     kept: Vec<u64>,
-    /// Samples before those that are kept.
+    /// Number of samples before those that are kept.
     dropped: u64,
 }
 
@@ -526,7 +529,7 @@ impl Times {
         self.until(span.end_ns) - self.until(span.begin_ns)
     }
 
-    /// All, and those outside of this time.
+    /// Returns the numbers of all samples and of those outside of this time.
     fn outside(&self, extent: Option<(u64, u64)>) -> OfExecution {
         let samples = self.dropped + self.kept.len() as u64;
         let inside = extent.map_or(0, |(begin_ns, end_ns)| self.until(end_ns) - self.until(begin_ns));

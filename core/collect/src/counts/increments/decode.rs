@@ -69,7 +69,7 @@ pub fn run(code: &[u8], pc: u64) -> Run {
     run
 }
 
-/// See [`super::written`].
+/// Returns how an instruction wrote to a word: see [`super::written`].
 pub fn written(code: &[u8], next_pc: u64, address: u64, registers: &Registers) -> Option<Written> {
     let lengths = (2..=code.len().min(INSTRUCTION_BYTES_MAX)).rev();
     lengths.filter_map(|length| written_by(&code[code.len() - length..], next_pc, address, registers)).next()
