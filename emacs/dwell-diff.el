@@ -149,7 +149,7 @@ without such, or with a prefix argument, ask for those before."
                         (dwell-diff--pair (plist-get row :samplesBefore) (plist-get row :samplesAfter)
                                           (lambda (samples) (number-to-string (round samples))))
                         (or (plist-get row :name) (dwell-diff--line-name row)))))
-    (vconcat (mapcar (lambda (column) (propertize column 'face face 'help-echo (dwell--change-details row))) columns)
+    (vconcat (mapcar (lambda (column) (propertize column 'face face 'help-echo (plist-get row :details))) columns)
              (and (equal dwell-diff--by "procedure")
                   (list (propertize (plist-get row :image) 'face (if (eq face 'dwell-noise) face 'default)))))))
 
@@ -229,7 +229,7 @@ With OTHER-WINDOW show the line in another window."
 (defun dwell-diff-describe ()
   "Say all that is known of the change at point."
   (interactive nil dwell-diff-mode)
-  (message "%s" (dwell--change-details (dwell-table--row))))
+  (message "%s" (plist-get (dwell-table--row) :details)))
 
 (provide 'dwell-diff)
 ;;; dwell-diff.el ends here

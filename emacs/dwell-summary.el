@@ -102,12 +102,7 @@ with a prefix argument of everything."
 
 (defun dwell-summary--totals (result)
   "Return what RESULT rests on, in one line."
-  (dwell--join (format "%s samples of %s, %s of them tallied"
-                       (dwell--format-count (plist-get result :samples)) (plist-get result :timeEvent)
-                       (dwell--format-share (plist-get result :talliedShare)))
-               (dwell--format-cycles result)
-               (dwell--format-cpi result)
-               (plist-get result :machineModel)
+  (dwell--join (plist-get result :totals)
                (dwell--epochs-in-words (plist-get result :epochs))))
 
 (defun dwell-summary--row (label share &optional share-max face)

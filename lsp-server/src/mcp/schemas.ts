@@ -88,7 +88,7 @@ export const linesOut = z.object({
   epochs: z.array(z.string()),
   source: FileCostsResult.shape.source,
   lines: z.array(
-    LineCost.omit({ label: true, lineEnd: true }).extend({
+    LineCost.omit({ label: true, lineEnd: true, details: true }).extend({
       text: z.string().nullable().describe('the line as it is now'),
       culprits: z
         .array(LineCulprit.omit({ uri: true }).extend({ file, line }))
@@ -96,7 +96,7 @@ export const linesOut = z.object({
       ties: LineCost.shape.ties.describe('the same with causes that cannot be told apart as one: name them all, in the words of text'),
     }),
   ),
-  procedures: z.array(ProcedureCost.omit({ samples: true })),
+  procedures: z.array(ProcedureCost.omit({ samples: true, title: true })),
   omittedLines: z.number().describe('lines below minShare'),
   notes,
 });
@@ -106,7 +106,7 @@ export const summaryIn = z.object({
   image: z.string().min(1).optional().describe('images whose path, file name or id contains this; with neither: everything'),
   epochs,
 });
-export const summaryOut = SummaryResult.omit({ timeEvent: true, periodCycles: true, samplesTallied: true, text: true }).describe(
+export const summaryOut = SummaryResult.omit({ timeEvent: true, periodCycles: true, samplesTallied: true, text: true, totals: true }).describe(
   'subtotalDynamic + subtotalStatic + execution + netSamplingError = 1, parts of the tallied cycles',
 );
 
@@ -122,7 +122,7 @@ export const diffIn = z.object({
   all: z.boolean().default(false).describe('what may be chance too'),
   limit: limit(500, 20).describe('procedures and lines at most'),
 });
-const change = DiffChange.omit({ label: true, change: true, ratio: true, executionsBefore: true, executionsAfter: true, costRatio: true });
+const change = DiffChange.omit({ label: true, details: true, change: true, ratio: true, executionsBefore: true, executionsAfter: true, costRatio: true });
 const place = DiffPlace.omit({ uri: true }).extend({ file, line }).nullable();
 const side = DiffSide.omit({ periodCycles: true });
 export const diffOut = z.object({
