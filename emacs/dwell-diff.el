@@ -14,6 +14,7 @@
 
 (require 'dwell-table)
 (require 'dwell-epoch)
+(require 'dwell-view)
 
 (defcustom dwell-diff-limit 500
   "How many rows a list of changes has at most."
@@ -44,9 +45,6 @@
     map)
   "Keymap of `dwell-diff-mode'.")
 
-(declare-function dwell-epochs "dwell-epoch-list" ())
-(declare-function dwell-listing "dwell-listing" (procedure &optional place))
-(autoload 'dwell-diff-instructions "dwell-diff-listing")
 
 (define-derived-mode dwell-diff-mode dwell-table-mode "Dwell-Diff"
   "What changed between two runs, the largest change first.
@@ -210,7 +208,7 @@ With OTHER-WINDOW show the line in another window."
   (interactive nil dwell-diff-mode)
   (when (mouse-event-p last-input-event) (mouse-set-point last-input-event))
   (let* ((row (dwell-table--row)) (uri (plist-get row :uri)) (line (plist-get row :lineAfter)))
-    (cond ((plist-get row :id) (dwell-diff-instructions (plist-get row :id) dwell-diff--epochs))
+    (cond ((plist-get row :id) (dwell--show 'diff-instructions (plist-get row :id) dwell-diff--epochs))
           ((and uri line) (dwell--visit uri line other-window))
           (uri (user-error "Dwell: this line is there no more"))
           (t (user-error "Dwell: it is not known where %s is" (plist-get row :file))))))
@@ -223,7 +221,7 @@ With OTHER-WINDOW show the line in another window."
 (defun dwell-diff-listing ()
   "Show the listing of the procedure at point as it is after the change."
   (interactive nil dwell-diff-mode)
-  (dwell-listing (or (plist-get (dwell-table--row) :id)
+  (dwell--show 'listing (or (plist-get (dwell-table--row) :id)
                      (user-error "Dwell: only procedures have a listing; `P' lists them"))))
 
 (defun dwell-diff-describe ()
