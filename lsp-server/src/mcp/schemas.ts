@@ -16,7 +16,7 @@ const { samples, share } = LineCost.shape;
 
 const selectors = z.array(z.string().min(1)).min(1);
 const epochs = selectors
-  .optional()
+  .exactOptional()
   .describe("epochs to merge: ids, names, 'latest', 'latest~1' (the one before); without it the latest alone");
 const procedure = z.string().min(1).describe("'NAME', 'IMAGE:NAME' or an id that another tool gave; NAME is the linkage name");
 const limit = (most: number, usual: number): z.ZodDefault<z.ZodNumber> => z.number().int().min(1).max(most).default(usual);
@@ -37,7 +37,7 @@ export const epochsOut = z.object({
 export const hotIn = z.object({
   by: z.enum(['procedure', 'image', 'line', 'app']).default('procedure').describe('one row for each of these'),
   limit: limit(500, 20).describe('rows at most'),
-  image: z.string().min(1).optional().describe('only images (executables, libraries) whose path, file name or id contains this'),
+  image: z.string().min(1).exactOptional().describe('only images (executables, libraries) whose path, file name or id contains this'),
   epochs,
 });
 export const hotOut = z.object({
@@ -102,8 +102,8 @@ export const linesOut = z.object({
 });
 
 export const summaryIn = z.object({
-  procedure: procedure.optional(),
-  image: z.string().min(1).optional().describe('images whose path, file name or id contains this; with neither: everything'),
+  procedure: procedure.exactOptional(),
+  image: z.string().min(1).exactOptional().describe('images whose path, file name or id contains this; with neither: everything'),
   epochs,
 });
 export const summaryOut = SummaryResult.omit({ timeEvent: true, periodCycles: true, samplesTallied: true, text: true, totals: true }).describe(
@@ -113,11 +113,11 @@ export const summaryOut = SummaryResult.omit({ timeEvent: true, periodCycles: tr
 export const diffIn = z.object({
   before: selectors.describe("epochs before the change: ids, names, 'latest~1'"),
   after: selectors.default(['latest']).describe('epochs after it'),
-  procedure: procedure.optional().describe('this procedure alone, with its instructions'),
+  procedure: procedure.exactOptional().describe('this procedure alone, with its instructions'),
   normalize: z
     .string()
     .min(1)
-    .optional()
+    .exactOptional()
     .describe("what makes the runs comparable: 'run' (unless said: both did the same work), 'time', 'samples', or a procedure that did the same in both"),
   all: z.boolean().default(false).describe('what may be chance too'),
   limit: limit(500, 20).describe('procedures and lines at most'),
