@@ -1,5 +1,5 @@
 /**
- * What a change is called: DCPI tells how often code ran apart from how long it took, so a change is put down to one or
+ * Names a change. DCPI separates how often code ran from how long each execution took, so a change is attributed to one or
  * the other. Pure; knows no protocol but its types.
  */
 import type { CoreChange, DiffFactors } from './core';

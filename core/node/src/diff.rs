@@ -100,7 +100,7 @@ mirror! {
         pub count_ratio: Option<f64>,
         /// B's CPI over A's: did it take longer each time? `null` likewise.
         pub cost_ratio: Option<f64>,
-        /// Whether the evidence tells count and cost apart: which of the two changed further is certain at 90 %.
+        /// Whether the evidence separates count from cost: which of the two changed further is certain at 90 %.
         pub tells_apart: bool,
     }
 

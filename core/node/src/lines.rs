@@ -13,7 +13,7 @@ mirror! {
         pub line: u32,
         /// Most samples first.
         pub places: Vec<LinePlace>,
-        /// Places beyond the most that are told.
+        /// How many more places the line has.
         pub omitted_places: u32,
     }
 
@@ -38,7 +38,7 @@ mirror! {
         pub cpi_max: Option<f64>,
         /// By ascending address.
         pub instructions: Vec<LineInstruction>,
-        /// Instructions that cost least, beyond the most that are told.
+        /// How many more instructions the place has; those that cost least are left out.
         pub omitted_instructions: u32,
     }
 

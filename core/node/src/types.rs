@@ -31,7 +31,7 @@ pub struct TopRequest {
     pub offset: Option<u32>,
     /// Rows at most, after those.
     pub limit: Option<u32>,
-    /// By procedure: without CPI, file and line, which are dear.
+    /// By procedure: leave out CPI, file and line, which take long to compute.
     pub bare: Option<bool>,
     /// Only samples of images whose path, file name or id contains this.
     pub image: Option<String>,
@@ -103,7 +103,7 @@ mirror! {
         pub throttled: f64,
         /// Of `samples`, those without an image.
         pub unknown: f64,
-        /// Of the time that it was to count, the share that it did: below 1 events took turns. `null` where nobody told.
+        /// Part of the time for which the event counted, 0 to 1. Below 1, events took turns. `null`: not recorded.
         pub running_share: Option<f64>,
     }
 
@@ -162,7 +162,7 @@ mirror! {
         pub split: Option<CycleSplit>,
     }
 
-    /// Parts of a procedure's cycles (DCPI Figure 4 in three numbers): together 1, but for the error of sampling.
+    /// Parts of a procedure's cycles (DCPI Figure 4 in three numbers). Their sum is 1, up to the error of sampling.
     pub struct CycleSplit {
         /// Issuing instructions.
         pub execution: f64,
@@ -464,7 +464,7 @@ mirror! {
         pub share: f64,
         /// Cycles over the epoch; `null` where the clock is unknown.
         pub cycles: Option<f64>,
-        /// CPU time over the epoch in seconds; `null` where nothing tells.
+        /// CPU time over the epoch in seconds; `null`: not known.
         pub seconds: Option<f64>,
         /// The least that is known of the scale of its executions.
         #[napi(ts_type = "'absolute' | 'program' | 'procedure'")]
@@ -517,7 +517,7 @@ mirror! {
         pub line: Option<u32>,
     }
 
-    /// Causes that may explain the same lost cycles of a line, and that nothing tells apart.
+    /// Causes that may explain the same lost cycles of a line, and that cannot be told apart.
     pub struct LineTie {
         /// What the line waits for: `waits for memory (D-cache or DTLB miss)`.
         pub text: String,
@@ -545,7 +545,7 @@ mirror! {
         pub share: f64,
         /// Cycles; `null` where the clock is unknown.
         pub cycles: Option<f64>,
-        /// CPU time in seconds; `null` where nothing tells.
+        /// CPU time in seconds; `null`: not known.
         pub seconds: Option<f64>,
         /// The kind of the scale of its executions.
         #[napi(ts_type = "'absolute' | 'program' | 'procedure'")]
