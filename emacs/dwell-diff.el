@@ -102,7 +102,7 @@ without such, or with a prefix argument, ask for those before."
   (dwell-table--say (dwell-diff--title result)))
 
 (defun dwell-diff--empty ()
-  "Say that nothing changed; the notes tell how much did within chance."
+  "Say that nothing changed; the notes say how much did within chance."
   (cl-flet ((side (key) (dwell--epochs-in-words (plist-get (plist-get dwell-diff--result key) :epochs))))
     (format "No %s changed%s from %s to %s." dwell-diff--by (if dwell-diff--all "" " beyond what may be chance")
             (side :before) (side :after))))

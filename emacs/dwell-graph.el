@@ -27,7 +27,7 @@
   "Pixels that a picture may be high; a higher one would take too much memory.")
 
 (defconst dwell-graph--lanes-max 12
-  "Edges that are drawn beside each other in words; the rest is told alone.")
+  "The most edges that are drawn beside each other in words.")
 
 (defvar-local dwell-graph--procedure nil
   "Procedure that this buffer draws, as the server takes it.")

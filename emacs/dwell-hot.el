@@ -130,7 +130,7 @@ Of procedures only what is cheap, then in detail those in sight."
   (with-current-buffer (window-buffer window) (dwell-hot--look-soon)))
 
 (defun dwell-hot--arranged ()
-  "Ask soon for details if the rows were sorted or filtered anew."
+  "Ask soon for details if the rows were sorted or filtered again."
   (let ((arrangement (cons tabulated-list-sort-key dwell-table--filter)))
     (unless (equal arrangement dwell-hot--arrangement)
       (setq dwell-hot--arrangement arrangement)
@@ -149,7 +149,7 @@ Of procedures only what is cheap, then in detail those in sight."
 
 (defun dwell-hot--look-closer ()
   "Ask for the details of the rows that windows show.
-Of all rows while they are sorted by what only details tell."
+Ask for those of all rows while a column of the details sorts them."
   (when (and dwell-hot--details (equal dwell-hot--by "procedure"))
     (dolist (page (if (member (car tabulated-list-sort-key) '("CPI" "Ex/St/Dyn"))
                       (number-sequence 0 (/ (1- (max 1 (length dwell-table--rows))) dwell-hot--page))
@@ -224,7 +224,7 @@ Of all rows while they are sorted by what only details tell."
 
 (defun dwell-hot--split (split)
   "Return SPLIT, a `CycleSplit' or nil, in percent.
-Parts that are far from a whole are of too few samples to be told."
+Parts whose sum is far from the whole come from too few samples."
   (if (or (null split)
           (> (abs (- 1 (cl-loop for (_ part) on split by #'cddr sum part))) 0.5))
       "-"

@@ -330,7 +330,7 @@ TOKEN is that of the request for costs."
    #'ignore))
 
 (defun dwell--fetched (tick costs problem)
-  "Draw COSTS, which are of the text of TICK; or tell PROBLEM, why there are none."
+  "Draw COSTS, which are of the text of TICK, or show PROBLEM, why there are none."
   (setq dwell--fetching nil)
   (cond
    ((/= tick (buffer-chars-modified-tick))

@@ -8,7 +8,7 @@
 
 ;; In: the server's `dwell/listing'.  Out: a buffer with its text, each line of which knows its
 ;; instruction, its source line and its culprits.  What the text says is the server's: nothing here
-;; reads it but for the bar of a bubble, which tells that line from others.
+;; reads it except for the bar of a bubble, which distinguishes that line from others.
 
 ;;; Code:
 
