@@ -100,13 +100,13 @@
 
 (defun dwell--format-culprit (culprit)
   "Return CULPRIT and where it is."
-  (concat (plist-get culprit :label) (dwell--format-place culprit nil)))
+  (concat (plist-get culprit :label) (dwell--format-place culprit)))
 
-(defun dwell--format-place (culprit stalled)
-  "Return where CULPRIT is, unless on line STALLED, which it stalls."
+(defun dwell--format-place (culprit)
+  "Return where CULPRIT is."
   (let ((line (plist-get culprit :line))
         (uri (plist-get culprit :uri)))
-    (cond ((or (not line) (and (equal uri dwell--document) (eql line stalled))) "")
+    (cond ((not line) "")
           ((or (null uri) (equal uri dwell--document)) (format " ← :%d" (1+ line)))
           (t (format " ← %s:%d" (file-name-nondirectory (dwell--file uri)) (1+ line))))))
 
