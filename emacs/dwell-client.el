@@ -108,13 +108,13 @@ A folder as built is what the debug information spells, after
    (selected :initform nil :accessor dwell--selected
              :documentation "Labels of the epochs shown.")
    (epochs :initform nil :accessor dwell--known-epochs
-           :documentation "The server's epochs, as it told them last.")
+           :documentation "The server's epochs, as of its last answer.")
    (baseline :initform nil :accessor dwell--baseline
              :documentation "Labels of the epochs that they are compared with.")
    (compared :initform nil :accessor dwell--compared
              :documentation "The same when files were asked for last.")
    (said :initform nil :accessor dwell--said
-         :documentation "Problems that the user was told of."))
+         :documentation "Problems that were shown to the user."))
   :documentation "A connection to a Dwell server.")
 
 (defvar dwell--connections (make-hash-table :test #'equal)
@@ -220,7 +220,7 @@ A folder as built is what the debug information spells, after
                      (dwell--no-event-log))
             (file-error (user-error "Dwell: cannot run %s: %s" (car command) (error-message-string err))))))
     (when-let ((old (gethash key dwell--connections)))
-      (run-at-time 0 nil #'dwell--forget-buffers old)) ; whoever walks the buffers now may go on
+      (run-at-time 0 nil #'dwell--forget-buffers old)) ; a caller may be walking the buffers now
     (setf (dwell--process connection) process)
     (puthash key connection dwell--connections)
     (condition-case err
@@ -229,7 +229,7 @@ A folder as built is what the debug information spells, after
          :timeout nil
          :success-fn (lambda (result) (dwell--initialized connection result))
          :error-fn (lambda (problem) (dwell--complain connection problem)))
-      ;; It ended at once; why, its last words will say.
+      ;; The server ended at once; its standard error says why.
       (error (user-error "Dwell: cannot talk to %s: %s" (car command) (error-message-string err))))
     connection))
 
@@ -304,7 +304,7 @@ Its log pretty-prints what it is given, which is slow for whole files."
 
 (defun dwell--ask (connection method params success &optional failure)
   "Send METHOD with PARAMS to CONNECTION, then call SUCCESS with the result.
-On an error call FAILURE with it, or tell the user, once.  Return a
+On an error call FAILURE with it, or show it to the user, once.  Return a
 function that cancels the request."
   (let (id)
     (dwell--when-ready
@@ -366,11 +366,11 @@ Return the timer."
   (apply (if (or noninteractive (current-idle-time)) #'run-with-timer #'run-with-idle-timer)
          delay nil function arguments))
 
-;;;; Telling the user
+;;;; Messages
 
 (defun dwell--complain (connection problem)
-  "Tell the user of PROBLEM, an error of CONNECTION's server.
-What the server dropped because things moved on is none."
+  "Show PROBLEM, an error of CONNECTION's server, to the user.
+A request that was cancelled or overtaken is no problem."
   (unless (dwell--passing-p problem)
     (dwell--say connection (plist-get problem :message))))
 
@@ -379,12 +379,12 @@ What the server dropped because things moved on is none."
   (memq (plist-get problem :code) '(-1 -32800 -32801 -32802)))
 
 (defun dwell--say (connection text)
-  "Tell the user TEXT, once for CONNECTION."
+  "Show TEXT to the user, once for CONNECTION."
   (unless (member text (dwell--said connection))
     (push text (dwell--said connection))
     (message "Dwell: %s" text)))
 
-;;;; Being asked and told
+;;;; Requests and notifications of the server
 
 (defun dwell--answer (_connection method params)
   "Answer the server's request METHOD with PARAMS."
@@ -453,7 +453,7 @@ What the server dropped because things moved on is none."
                   (jsonrpc-notify connection :exit nil))))
       (jsonrpc-async-request connection :shutdown nil :timeout nil
                              :success-fn #'leave :error-fn #'leave))
-    ;; One that does not listen is ended all the same.
+    ;; End a server that does not answer as well.
     (run-with-timer 2 nil (lambda ()
                             (when (jsonrpc-running-p connection)
                               (delete-process (dwell--process connection)))))))

@@ -14,8 +14,8 @@
 (require 'dwell-client)
 (require 'dwell-lines)
 (require 'dwell-sync)
+(require 'dwell-view)
 
-(declare-function dwell-listing "dwell-listing" (procedure &optional place))
 
 (defun dwell-describe-line ()
   "Show all the server knows of the line at point, in a help window."
@@ -80,7 +80,7 @@
   "Show where LINK leads: a line of a file, a procedure's listing, or the legend."
   (cond ((plist-get link :uri) (dwell--visit (plist-get link :uri) (plist-get link :line) t))
         ((plist-get link :procedure)
-         (dwell-listing (plist-get link :procedure) (plist-get link :address)))
+         (dwell--show 'listing (plist-get link :procedure) (plist-get link :address)))
         (t (dwell-legend))))
 
 (provide 'dwell-describe)

@@ -39,6 +39,7 @@
   (setq-local revert-buffer-function (lambda (&rest _) (dwell-diff-instructions--fetch)))
   (add-hook 'window-buffer-change-functions #'dwell--window-shows nil t))
 
+;;;###autoload
 (defun dwell-diff-instructions (procedure epochs)
   "Show the instructions of PROCEDURE before and after; EPOCHS says which."
   (let ((buffer (dwell--view-buffer (concat "diff of " procedure) 'dwell-diff-instructions-mode)))

@@ -14,6 +14,7 @@
 
 (require 'dwell-table)
 (require 'dwell-epoch)
+(require 'dwell-view)
 
 (defcustom dwell-diff-limit 500
   "How many rows a list of changes has at most."
@@ -44,9 +45,6 @@
     map)
   "Keymap of `dwell-diff-mode'.")
 
-(declare-function dwell-epochs "dwell-epoch-list" ())
-(declare-function dwell-listing "dwell-listing" (procedure &optional place))
-(autoload 'dwell-diff-instructions "dwell-diff-listing")
 
 (define-derived-mode dwell-diff-mode dwell-table-mode "Dwell-Diff"
   "What changed between two runs, the largest change first.
@@ -104,7 +102,7 @@ without such, or with a prefix argument, ask for those before."
   (dwell-table--say (dwell-diff--title result)))
 
 (defun dwell-diff--empty ()
-  "Say that nothing changed; the notes tell how much did within chance."
+  "Say that nothing changed; the notes say how much did within chance."
   (cl-flet ((side (key) (dwell--epochs-in-words (plist-get (plist-get dwell-diff--result key) :epochs))))
     (format "No %s changed%s from %s to %s." dwell-diff--by (if dwell-diff--all "" " beyond what may be chance")
             (side :before) (side :after))))
@@ -149,7 +147,7 @@ without such, or with a prefix argument, ask for those before."
                         (dwell-diff--pair (plist-get row :samplesBefore) (plist-get row :samplesAfter)
                                           (lambda (samples) (number-to-string (round samples))))
                         (or (plist-get row :name) (dwell-diff--line-name row)))))
-    (vconcat (mapcar (lambda (column) (propertize column 'face face 'help-echo (dwell--change-details row))) columns)
+    (vconcat (mapcar (lambda (column) (propertize column 'face face 'help-echo (plist-get row :details))) columns)
              (and (equal dwell-diff--by "procedure")
                   (list (propertize (plist-get row :image) 'face (if (eq face 'dwell-noise) face 'default)))))))
 
@@ -210,7 +208,7 @@ With OTHER-WINDOW show the line in another window."
   (interactive nil dwell-diff-mode)
   (when (mouse-event-p last-input-event) (mouse-set-point last-input-event))
   (let* ((row (dwell-table--row)) (uri (plist-get row :uri)) (line (plist-get row :lineAfter)))
-    (cond ((plist-get row :id) (dwell-diff-instructions (plist-get row :id) dwell-diff--epochs))
+    (cond ((plist-get row :id) (dwell--show 'diff-instructions (plist-get row :id) dwell-diff--epochs))
           ((and uri line) (dwell--visit uri line other-window))
           (uri (user-error "Dwell: this line is there no more"))
           (t (user-error "Dwell: it is not known where %s is" (plist-get row :file))))))
@@ -223,13 +221,13 @@ With OTHER-WINDOW show the line in another window."
 (defun dwell-diff-listing ()
   "Show the listing of the procedure at point as it is after the change."
   (interactive nil dwell-diff-mode)
-  (dwell-listing (or (plist-get (dwell-table--row) :id)
+  (dwell--show 'listing (or (plist-get (dwell-table--row) :id)
                      (user-error "Dwell: only procedures have a listing; `P' lists them"))))
 
 (defun dwell-diff-describe ()
   "Say all that is known of the change at point."
   (interactive nil dwell-diff-mode)
-  (message "%s" (dwell--change-details (dwell-table--row))))
+  (message "%s" (plist-get (dwell-table--row) :details)))
 
 (provide 'dwell-diff)
 ;;; dwell-diff.el ends here

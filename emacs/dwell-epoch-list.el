@@ -13,9 +13,8 @@
 
 (require 'dwell-epoch)
 (require 'dwell-table)
+(require 'dwell-view)
 
-(declare-function dwell-diff "dwell-diff" (&optional before after))
-(declare-function dwell-hot-procedures "dwell-hot" ())
 
 (defface dwell-epoch-shown '((t :inherit bold))
   "Face for an epoch that is shown."
@@ -167,8 +166,8 @@
 Without marks, from the epoch at point to those that are shown."
   (interactive nil dwell-epochs-mode)
   (pcase (dwell-epochs--chosen)
-    (`(,before ,after) (dwell-diff (list before) (list after)))
-    (`(,before) (dwell-diff (list before)))
+    (`(,before ,after) (dwell--show 'diff (list before) (list after)))
+    (`(,before) (dwell--show 'diff (list before)))
     (_ (user-error "Dwell: mark two epochs, or none"))))
 
 (defun dwell-epochs-compare ()

@@ -58,7 +58,7 @@
 
 (defun dwell--epoch-choices (result)
   "Return an alist of choice to epoch for RESULT, newest first.
-An epoch goes by its name where that is enough to tell it."
+An epoch goes by its name if no other epoch has it."
   (let ((epochs (reverse (append (plist-get result :epochs) nil))))
     (mapcar (lambda (epoch)
               (let ((name (plist-get epoch :name)))
@@ -71,7 +71,7 @@ An epoch goes by its name where that is enough to tell it."
             epochs)))
 
 (defun dwell--epoch-annotation (epoch)
-  "Return what tells EPOCH from others."
+  "Return what distinguishes EPOCH from others."
   (let ((start (plist-get epoch :start))
         (samples (dwell--epoch-sum epoch :samples))
         (lost (dwell--epoch-sum epoch :lost)))
@@ -227,7 +227,7 @@ Its progress is shown, and it can be cancelled."
                 connection :workspace/executeCommand
                 `(:command ,command :workDoneToken ,token :arguments [,argument])
                 #'dwell--recorded #'dwell--not-recorded))
-    (dwell--tell-progress text)))
+    (dwell--show-progress text)))
 
 (defun dwell--not-recorded (problem)
   "Tell PROBLEM, why there is no new epoch."
@@ -258,7 +258,7 @@ Its progress is shown, and it can be cancelled."
     (funcall (plist-get dwell--recording :cancel))
     (dwell--notify connection :window/workDoneProgress/cancel
                    (list :token (plist-get dwell--recording :token)))
-    (dwell--tell-progress "cancelling the recording")))
+    (dwell--show-progress "cancelling the recording")))
 
 (defun dwell--progress (connection method params)
   "Show the progress PARAMS if METHOD says that of a recording at CONNECTION."
@@ -268,12 +268,12 @@ Its progress is shown, and it can be cancelled."
            (percentage (plist-get value :percentage)))
       ;; A server may report under our token or under one of its own.
       (unless (equal (plist-get value :kind) "end")
-        (dwell--tell-progress
+        (dwell--show-progress
          (string-join (delq nil (list (and percentage (format "%d%%" percentage))
                                       (or (plist-get value :message) (plist-get value :title))))
                       " "))))))
 
-(defun dwell--tell-progress (text)
+(defun dwell--show-progress (text)
   "Show TEXT, what the recording does."
   (plist-put dwell--recording :progress text)
   (force-mode-line-update t)

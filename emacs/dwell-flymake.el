@@ -32,9 +32,9 @@
   ;; Of an edited text the server speaks again: what it said last may be of other lines.
   (unless (eql dwell-flymake--tick (buffer-chars-modified-tick))
     (setq dwell-flymake--published []))
-  (dwell-flymake--tell))
+  (dwell-flymake--publish))
 
-(defun dwell-flymake--tell ()
+(defun dwell-flymake--publish ()
   "Report this buffer's severe stalls."
   (when dwell-flymake--report
     (funcall dwell-flymake--report (delq nil (mapcar #'dwell-flymake--note dwell-flymake--published))
@@ -79,7 +79,7 @@
         (with-current-buffer buffer
           (setq dwell-flymake--published (if dwell--changes [] (plist-get params :diagnostics))
                 dwell-flymake--tick (buffer-chars-modified-tick))
-          (dwell-flymake--tell))))))
+          (dwell-flymake--publish))))))
 
 (defun dwell-flymake--gone (connection)
   "Forget what CONNECTION's server published: it stopped."
@@ -87,7 +87,7 @@
     (when (eq connection (buffer-local-value 'dwell--document-connection buffer))
       (with-current-buffer buffer
         (setq dwell-flymake--published [])
-        (dwell-flymake--tell)))))
+        (dwell-flymake--publish)))))
 
 (add-hook 'dwell-notification-functions #'dwell-flymake--take)
 (add-hook 'dwell-stopped-functions #'dwell-flymake--gone)

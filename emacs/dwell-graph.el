@@ -15,6 +15,7 @@
 (require 'dwell-client)
 (require 'dwell-lines)
 (require 'dwell-table)
+(require 'dwell-view)
 (require 'color)
 
 (defcustom dwell-graph-picture t
@@ -26,7 +27,7 @@
   "Pixels that a picture may be high; a higher one would take too much memory.")
 
 (defconst dwell-graph--lanes-max 12
-  "Edges that are drawn beside each other in words; the rest is told alone.")
+  "The most edges that are drawn beside each other in words.")
 
 (defvar-local dwell-graph--procedure nil
   "Procedure that this buffer draws, as the server takes it.")
@@ -56,11 +57,6 @@
 
 ;; An Emacs without a window system has none, and never gets there.
 (declare-function image-size "image.c" (spec &optional pixels frame))
-(declare-function dwell-listing "dwell-listing" (procedure &optional place))
-(declare-function dwell-listing--read "dwell-listing" (here))
-(declare-function dwell--procedures-here "dwell-listing" ())
-(declare-function dwell-select-epoch "dwell-epoch" (epochs))
-(declare-function dwell-summary "dwell-summary" (&optional procedure image))
 
 (define-derived-mode dwell-graph-mode special-mode "Dwell-Graph"
   "A procedure's basic blocks and where control goes between them.
@@ -79,7 +75,7 @@ Interactively that of the procedure at point, else of one to choose."
   (interactive
    (let ((here (dwell--procedures-here)))
      (list (if (and here (null (cdr here)) (not current-prefix-arg)) (car here)
-             (dwell-listing--read here)))))
+             (dwell--read-procedure here)))))
   (let ((buffer (dwell--view-buffer (concat "graph of " procedure) 'dwell-graph-mode)))
     (with-current-buffer buffer
       (setq dwell-graph--procedure procedure)
@@ -332,12 +328,12 @@ Again from where it went to, it follows the hottest way."
   "Show the listing at the block at point, or where EVENT, a click, is."
   (interactive (list last-input-event) dwell-graph-mode)
   (when (mouse-event-p event) (mouse-set-point event))
-  (dwell-listing dwell-graph--procedure (plist-get (dwell-graph--block) :address)))
+  (dwell--show 'listing dwell-graph--procedure (plist-get (dwell-graph--block) :address)))
 
 (defun dwell-graph-summary ()
   "Show where this procedure's cycles go."
   (interactive nil dwell-graph-mode)
-  (dwell-summary dwell-graph--procedure))
+  (dwell--show 'summary dwell-graph--procedure))
 
 ;;;; Zoom
 

@@ -13,6 +13,7 @@
 
 (require 'dwell-epoch)
 (require 'dwell-table)
+(require 'dwell-view)
 
 (defcustom dwell-hot-limit 1000
   "How many rows the hot list has at most."
@@ -55,17 +56,11 @@
     (define-key map "L" #'dwell-hot-by-line)
     (define-key map "A" #'dwell-hot-by-app)
     (define-key map "e" #'dwell-select-epoch)
-    (define-key map "E" #'dwell-epochs)
-    (define-key map "=" #'dwell-diff)
+    (define-key map "E" 'dwell-epochs)
+    (define-key map "=" 'dwell-diff)
     map)
   "Keymap of `dwell-hot-mode'.")
 
-(declare-function dwell-select-epoch "dwell-epoch" (epochs))
-(declare-function dwell-epochs "dwell-epoch-list" ())
-(declare-function dwell-diff "dwell-diff" (&optional before after))
-(declare-function dwell-listing "dwell-listing" (procedure &optional place))
-(declare-function dwell-graph "dwell-graph" (procedure))
-(declare-function dwell-summary "dwell-summary" (&optional procedure image))
 
 (define-derived-mode dwell-hot-mode dwell-table-mode "Dwell-Hot"
   "Where the time goes, most costly first.
@@ -135,7 +130,7 @@ Of procedures only what is cheap, then in detail those in sight."
   (with-current-buffer (window-buffer window) (dwell-hot--look-soon)))
 
 (defun dwell-hot--arranged ()
-  "Ask soon for details if the rows were sorted or filtered anew."
+  "Ask soon for details if the rows were sorted or filtered again."
   (let ((arrangement (cons tabulated-list-sort-key dwell-table--filter)))
     (unless (equal arrangement dwell-hot--arrangement)
       (setq dwell-hot--arrangement arrangement)
@@ -154,7 +149,7 @@ Of procedures only what is cheap, then in detail those in sight."
 
 (defun dwell-hot--look-closer ()
   "Ask for the details of the rows that windows show.
-Of all rows while they are sorted by what only details tell."
+Ask for those of all rows while a column of the details sorts them."
   (when (and dwell-hot--details (equal dwell-hot--by "procedure"))
     (dolist (page (if (member (car tabulated-list-sort-key) '("CPI" "Ex/St/Dyn"))
                       (number-sequence 0 (/ (1- (max 1 (length dwell-table--rows))) dwell-hot--page))
@@ -229,7 +224,7 @@ Of all rows while they are sorted by what only details tell."
 
 (defun dwell-hot--split (split)
   "Return SPLIT, a `CycleSplit' or nil, in percent.
-Parts that are far from a whole are of too few samples to be told."
+Parts whose sum is far from the whole come from too few samples."
   (if (or (null split)
           (> (abs (- 1 (cl-loop for (_ part) on split by #'cddr sum part))) 0.5))
       "-"
@@ -267,7 +262,7 @@ With OTHER-WINDOW show it in another window."
          (file (and location (dwell--file (plist-get location :uri)))))
     (cond ((and file (file-readable-p file))
            (dwell--visit (plist-get location :uri) (plist-get location :line) other-window))
-          ((equal dwell-hot--by "procedure") (dwell-listing (plist-get row :id)))
+          ((equal dwell-hot--by "procedure") (dwell--show 'listing (plist-get row :id)))
           (file (user-error "Dwell: the source is not here: %s" file))
           (t (user-error "Dwell: %s has no source; `P' lists procedures" (plist-get row :label))))))
 
@@ -281,22 +276,22 @@ With OTHER-WINDOW show it in another window."
   (interactive)
   (unless (equal dwell-hot--by "procedure")
     (user-error "Dwell: only procedures have a listing; `P' lists them"))
-  (dwell-listing (plist-get (dwell-table--row) :id)))
+  (dwell--show 'listing (plist-get (dwell-table--row) :id)))
 
 (defun dwell-hot-graph ()
   "Show the control-flow graph of the procedure at point."
   (interactive)
   (unless (equal dwell-hot--by "procedure")
     (user-error "Dwell: only procedures have a graph; `P' lists them"))
-  (dwell-graph (plist-get (dwell-table--row) :id)))
+  (dwell--show 'graph (plist-get (dwell-table--row) :id)))
 
 (defun dwell-hot-summary ()
   "Show where the cycles of the procedure or image at point go."
   (interactive)
   (let ((row (dwell-table--row)))
     (pcase dwell-hot--by
-      ("procedure" (dwell-summary (plist-get row :id)))
-      ("image" (dwell-summary nil (plist-get row :id)))
+      ("procedure" (dwell--show 'summary (plist-get row :id)))
+      ("image" (dwell--show 'summary nil (plist-get row :id)))
       (_ (user-error "Dwell: only procedures and images have a summary; `P' and `I' list them")))))
 
 (defun dwell-hot-by (by)

@@ -21,9 +21,9 @@
 
 (require 'dwell-client)
 (require 'dwell-sync)
+(require 'dwell-view)
 (require 'dwell-words)
 
-(declare-function dwell-listing "dwell-listing" (procedure &optional place))
 
 (defcustom dwell-show-procedures t
   "Whether a procedure's totals are shown above it."
@@ -219,9 +219,7 @@ Nil: what does not fit is cut off, and no other text is moved by it."
                       (match-string 0 (overlay-get overlay 'dwell-text))))
          (change (and (not stale) (dwell--change-since cost)))
          (label (dwell--join (and stale "edited")
-                             (dwell--format-short-share (plist-get cost :share))
-                             (dwell--format-seconds cost)
-                             (dwell--format-cpi cost)
+                             (plist-get cost :title)
                              (plist-get cost :label)
                              (and change (not (dwell--significant-p change)) "as before"))))
     (overlay-put overlay 'dwell-stale stale)
@@ -234,7 +232,7 @@ Nil: what does not fit is cut off, and no other text is moved by it."
                          (if (and change (dwell--significant-p change))
                              (concat (propertize " · " 'face 'dwell-procedure)
                                      (propertize (plist-get change :label) 'face (dwell--change-face change)
-                                                 'help-echo (dwell--change-details change)))
+                                                 'help-echo (plist-get change :details)))
                            "")
                          "\n"))))
 
@@ -251,7 +249,7 @@ Nil: what does not fit is cut off, and no other text is moved by it."
   (interactive "e")
   (when-let ((string (posn-string (event-end event)))
              (id (get-text-property (cdr string) 'dwell-procedure (car string))))
-    (dwell-listing id)))
+    (dwell--show 'listing id)))
 
 ;;;; Keeping to the text
 
@@ -332,7 +330,7 @@ TOKEN is that of the request for costs."
    #'ignore))
 
 (defun dwell--fetched (tick costs problem)
-  "Draw COSTS, which are of the text of TICK; or tell PROBLEM, why there are none."
+  "Draw COSTS, which are of the text of TICK, or show PROBLEM, why there are none."
   (setq dwell--fetching nil)
   (cond
    ((/= tick (buffer-chars-modified-tick))
@@ -448,6 +446,34 @@ Signal when it has none, or, unless ANY, when it was edited since."
     (push-mark nil t)
     (dwell--visit (or (plist-get culprit :uri) dwell--document) (plist-get culprit :line))
     (message "Dwell: %s" (dwell--format-culprit culprit))))
+
+(defun dwell--procedures-here ()
+  "Return the procedures that the line at point is of, as the server takes them."
+  (when-let ((overlay (car (dwell--overlays (line-beginning-position) (line-end-position)))))
+    (let ((cost (overlay-get overlay 'dwell-cost)))
+      (if (eq (overlay-get overlay 'dwell) 'procedure)
+          (list (plist-get cost :id))
+        (append (plist-get cost :procedures) nil)))))
+
+(defun dwell--read-procedure (here)
+  "Let the user choose a procedure; those of HERE come first."
+  (let* ((result (dwell--await (dwell--ensure) :dwell/hotProcedures
+                               (list :by "procedure" :limit 500)))
+         (rows (append (plist-get result :rows) nil))
+         (choices (delete-dups (append here (mapcar (lambda (row) (plist-get row :id)) rows))))
+         (table (lambda (string predicate action)
+                  (if (eq action 'metadata)
+                      `(metadata (category . dwell-procedure)
+                                 (display-sort-function . identity)
+                                 (annotation-function
+                                  . ,(lambda (choice)
+                                       (when-let ((row (seq-find (lambda (row) (equal choice (plist-get row :id)))
+                                                                 rows)))
+                                         (format "  %s  %s" (dwell--format-share (plist-get row :share))
+                                                 (plist-get row :label))))))
+                    (complete-with-action action choices string predicate)))))
+    (completing-read (format-prompt "Listing of the procedure" (car choices))
+                     table nil nil nil nil (car choices))))
 
 (defun dwell--visit (uri line &optional other-window)
   "Show LINE, from 0, of the file of URI, in another window if OTHER-WINDOW."

@@ -8,12 +8,13 @@
 
 ;; In: the server's `dwell/listing'.  Out: a buffer with its text, each line of which knows its
 ;; instruction, its source line and its culprits.  What the text says is the server's: nothing here
-;; reads it but for the bar of a bubble, which tells that line from others.
+;; reads it except for the bar of a bubble, which distinguishes that line from others.
 
 ;;; Code:
 
 (require 'dwell-client)
 (require 'dwell-lines)
+(require 'dwell-view)
 (require 'outline)
 
 (defface dwell-listing-source '((t :inherit font-lock-doc-face))
@@ -55,7 +56,7 @@
     (define-key map "p" #'dwell-listing-previous-stall)
     (define-key map "j" #'dwell-listing-goto-culprit)
     (define-key map "." #'dwell-listing-goto-culprit)
-    (define-key map "e" #'dwell-select-epoch)
+    (define-key map "e" 'dwell-select-epoch)
     (define-key map "s" #'dwell-listing-summary)
     (define-key map "c" #'dwell-listing-graph)
     (define-key map "g" #'revert-buffer)
@@ -65,9 +66,6 @@
     map)
   "Keymap of `dwell-listing-mode'.")
 
-(declare-function dwell-select-epoch "dwell-epoch" (epochs))
-(declare-function dwell-graph "dwell-graph" (procedure))
-(declare-function dwell-summary "dwell-summary" (&optional procedure image))
 
 (define-derived-mode dwell-listing-mode special-mode "Dwell-Listing"
   "A procedure's instructions with their stalls and culprits.
@@ -93,7 +91,7 @@ or an instruction's address."
    (let* ((here (dwell--procedures-here))
           (procedure (if (and here (null (cdr here)) (not current-prefix-arg))
                          (car here)
-                       (dwell-listing--read here))))
+                       (dwell--read-procedure here))))
      (list procedure (and (member procedure here)
                           (cons dwell--document (1- (line-number-at-pos nil t)))))))
   (let* ((connection (dwell--ensure))
@@ -107,34 +105,6 @@ or an instruction's address."
          (pop-to-buffer buffer)
          (cond ((consp place) (dwell-listing--goto-source (car place) (cdr place)))
                (place (dwell-listing--goto-address place))))))))
-
-(defun dwell--procedures-here ()
-  "Return the procedures that the line at point is of, as the server takes them."
-  (when-let ((overlay (car (dwell--overlays (line-beginning-position) (line-end-position)))))
-    (let ((cost (overlay-get overlay 'dwell-cost)))
-      (if (eq (overlay-get overlay 'dwell) 'procedure)
-          (list (plist-get cost :id))
-        (append (plist-get cost :procedures) nil)))))
-
-(defun dwell-listing--read (here)
-  "Let the user choose a procedure; those of HERE come first."
-  (let* ((result (dwell--await (dwell--ensure) :dwell/hotProcedures
-                               (list :by "procedure" :limit 500)))
-         (rows (append (plist-get result :rows) nil))
-         (choices (delete-dups (append here (mapcar (lambda (row) (plist-get row :id)) rows))))
-         (table (lambda (string predicate action)
-                  (if (eq action 'metadata)
-                      `(metadata (category . dwell-procedure)
-                                 (display-sort-function . identity)
-                                 (annotation-function
-                                  . ,(lambda (choice)
-                                       (when-let ((row (seq-find (lambda (row) (equal choice (plist-get row :id)))
-                                                                 rows)))
-                                         (format "  %s  %s" (dwell--format-share (plist-get row :share))
-                                                 (plist-get row :label))))))
-                    (complete-with-action action choices string predicate)))))
-    (completing-read (format-prompt "Listing of the procedure" (car choices))
-                     table nil nil nil nil (car choices))))
 
 (defun dwell-listing--fetch (&optional then)
   "Ask for this buffer's listing, show it, then call THEN."
@@ -298,12 +268,12 @@ Of several, the nearest above; below only where a loop comes back."
 (defun dwell-listing-summary ()
   "Show where this procedure's cycles go."
   (interactive)
-  (dwell-summary dwell-listing--procedure))
+  (dwell--show 'summary dwell-listing--procedure))
 
 (defun dwell-listing-graph ()
   "Show this procedure's control-flow graph."
   (interactive)
-  (dwell-graph dwell-listing--procedure))
+  (dwell--show 'graph dwell-listing--procedure))
 
 (defun dwell-listing-visit (&optional other-window)
   "Visit the source of the line at point, in OTHER-WINDOW if non-nil."

@@ -15,6 +15,7 @@
 (require 'dwell-epoch)
 (require 'dwell-lines)
 (require 'dwell-table)
+(require 'dwell-view)
 
 (defvar-local dwell-summary--of nil
   "What this buffer is about: the parameters of the request.")
@@ -24,15 +25,10 @@
     (set-keymap-parent map special-mode-map)
     (define-key map "l" #'dwell-summary-listing)
     (define-key map "e" #'dwell-select-epoch)
-    (define-key map "h" #'dwell-hot-procedures)
+    (define-key map "h" 'dwell-hot-procedures)
     map)
   "Keymap of `dwell-summary-mode'.")
 
-(declare-function dwell-listing "dwell-listing" (procedure &optional place))
-(declare-function dwell--procedures-here "dwell-listing" ())
-(declare-function dwell-listing--read "dwell-listing" (here))
-(declare-function dwell-select-epoch "dwell-epoch" (epochs))
-(declare-function dwell-hot-procedures "dwell-hot" ())
 
 (define-derived-mode dwell-summary-mode special-mode "Dwell-Summary"
   "Where the cycles go, by cause.
@@ -52,7 +48,7 @@ with a prefix argument of everything."
   (interactive
    (unless current-prefix-arg
      (let ((here (dwell--procedures-here)))
-       (list (if (and here (null (cdr here))) (car here) (dwell-listing--read here))))))
+       (list (if (and here (null (cdr here))) (car here) (dwell--read-procedure here))))))
   (let ((buffer (dwell--view-buffer (concat "summary of " (or procedure image "all")) 'dwell-summary-mode)))
     (with-current-buffer buffer
       (setq dwell-summary--of (cond (procedure (list :procedure procedure))
@@ -102,12 +98,7 @@ with a prefix argument of everything."
 
 (defun dwell-summary--totals (result)
   "Return what RESULT rests on, in one line."
-  (dwell--join (format "%s samples of %s, %s of them tallied"
-                       (dwell--format-count (plist-get result :samples)) (plist-get result :timeEvent)
-                       (dwell--format-share (plist-get result :talliedShare)))
-               (dwell--format-cycles result)
-               (dwell--format-cpi result)
-               (plist-get result :machineModel)
+  (dwell--join (plist-get result :totals)
                (dwell--epochs-in-words (plist-get result :epochs))))
 
 (defun dwell-summary--row (label share &optional share-max face)
@@ -139,7 +130,7 @@ with a prefix argument of everything."
 (defun dwell-summary-listing ()
   "Show the listing of the procedure that this is the summary of."
   (interactive)
-  (dwell-listing (or (and (listp dwell-summary--of) (plist-get dwell-summary--of :procedure))
+  (dwell--show 'listing (or (and (listp dwell-summary--of) (plist-get dwell-summary--of :procedure))
                      (user-error "Dwell: only procedures have a listing"))))
 
 (provide 'dwell-summary)

@@ -79,11 +79,6 @@
     (concat (format (if (and (< scaled 9.95) (> (car magnitude) 1)) "%.1f" "%.0f") scaled)
             (cdr magnitude))))
 
-(defun dwell--format-cycles (cost)
-  "Return the cycles of COST, or nil where the clock is unknown."
-  (when-let ((cycles (plist-get cost :cycles)))
-    (concat (dwell--format-count cycles) " cycles")))
-
 (defun dwell--format-ratio (cpi)
   "Return CPI, cycles per instruction, as the server writes it."
   (format (cond ((>= cpi 99.5) "%.0f") ((>= cpi 0.995) "%.1f") (t "%.2f")) cpi))
@@ -103,48 +98,15 @@
           ((< 0 seconds 0.0005) "<1 ms")
           (t (format "%.0f ms" (* 1000 seconds))))))
 
-(defun dwell--format-each (cycles)
-  "Return CYCLES of an instruction in two digits, as the server writes them."
-  (if (>= cycles 9.95) (format "%.0f" cycles) (dwell--format-ratio cycles)))
-
-(defun dwell--format-cpi (cost)
-  "Return the cycles per instruction of COST, the ideal beside them.
-Where they are not known as a number return a bound that says
-something, else nil."
-  (let ((cpi (plist-get cost :cpi)) (least (plist-get cost :cpiMin)) (ideal (plist-get cost :bestCaseCpi)))
-    (when-let ((each (cond (cpi (dwell--format-each cpi))
-                           ((and least (>= least (max 0.995 (* 1.5 (or ideal 0)))))
-                            (concat "≥ " (dwell--format-each least))))))
-      (concat each " cycles/instr" (if ideal (format " (ideal %s)" (dwell--format-each ideal)) "")))))
-
-(defun dwell--format-executions (cost)
-  "Return how often the line of COST ran: a number, a ratio, or nil."
-  (let ((times (plist-get cost :executions)) (ratio (plist-get cost :perEntry)))
-    (cond (times (format "executed %s times" (dwell--format-count times)))
-          ((and ratio (>= (abs (- (plist-get ratio :executions) 1)) 0.05))
-           (let ((executions (plist-get ratio :executions)))
-             (format "executed %s times per entry of the %s"
-                     (cond ((>= executions 99.5) (dwell--format-count executions))
-                           ((>= executions 0.995) (format "%.1f" executions))
-                           (t (format "%.2f" executions)))
-                     (plist-get ratio :of)))))))
-
-(defun dwell--format-scale (scale)
-  "Return SCALE, how far executions are known, in words."
-  (pcase scale
-    ("absolute" "executions are absolute numbers")
-    ("program" "executions are known as ratios between procedures of the program")
-    ("procedure" "executions are known as ratios within the procedure")))
-
 (defun dwell--format-culprit (culprit)
   "Return CULPRIT and where it is."
-  (concat (plist-get culprit :label) (dwell--format-place culprit nil)))
+  (concat (plist-get culprit :label) (dwell--format-place culprit)))
 
-(defun dwell--format-place (culprit stalled)
-  "Return where CULPRIT is, unless on line STALLED, which it stalls."
+(defun dwell--format-place (culprit)
+  "Return where CULPRIT is."
   (let ((line (plist-get culprit :line))
         (uri (plist-get culprit :uri)))
-    (cond ((or (not line) (and (equal uri dwell--document) (eql line stalled))) "")
+    (cond ((not line) "")
           ((or (null uri) (equal uri dwell--document)) (format " ← :%d" (1+ line)))
           (t (format " ← %s:%d" (file-name-nondirectory (dwell--file uri)) (1+ line))))))
 
@@ -168,6 +130,10 @@ something, else nil."
 (defun dwell--join (&rest parts)
   "Join those of PARTS that are not nil."
   (string-join (delq nil parts) " · "))
+
+(defun dwell--line-details (cost)
+  "Return all that is known of the line of COST, in one line."
+  (dwell--join (plist-get (plist-get cost :change) :details) (plist-get cost :details)))
 
 (defun dwell--significant-p (change)
   "Return non-nil if CHANGE, as `DiffChange' has it, is none of chance."
@@ -209,56 +175,6 @@ does in the server's short form.  The cause has a face of its own."
                                     (propertize part 'face (if (eql index place) 'dwell-culprit 'dwell-cost)))
                                   parts)
                  (propertize " · " 'face 'dwell-cost))))
-
-(defun dwell--samples (samples)
-  "Return SAMPLES, a plist by event, in words."
-  (mapconcat (pcase-lambda (`(,event ,count))
-               (format "%d samples of %s" count (substring (symbol-name event) 1)))
-             (seq-partition samples 2) ", "))
-
-(defun dwell--line-details (cost)
-  "Return all that is known of the line of COST, in one line.
-The time comes first, since it was measured, then what it went to."
-  (dwell--join
-   (when-let ((change (plist-get cost :change))) (dwell--change-details change))
-   (dwell--format-short-share (plist-get cost :share))
-   (dwell--format-seconds cost)
-   (unless (seq-empty-p (plist-get cost :ties))
-     (mapconcat (lambda (tie) (dwell--format-tie tie cost)) (plist-get cost :ties) "; "))
-   (dwell--format-cpi cost)
-   (dwell--format-executions cost)
-   (dwell--format-scale (plist-get cost :scale))
-   (dwell--format-cycles cost)
-   (dwell--samples (plist-get cost :samples))))
-
-(defun dwell--format-tie (tie cost)
-  "Return TIE, causes that cannot be told apart, and whom the line of COST blames."
-  (let* ((culprits (mapcar (lambda (index) (aref (plist-get cost :culprits) index)) (plist-get tie :culprits)))
-         (likeliest (seq-find (lambda (culprit) (plist-get culprit :uri)) culprits)))
-    (format "%s%s (%sup to %.0f%%)" (plist-get tie :text)
-            (if likeliest (dwell--format-place likeliest (plist-get cost :line)) "")
-            (if (seq-every-p (lambda (culprit) (equal (plist-get culprit :kind) "static")) culprits) "static, " "")
-            (* 100 (plist-get tie :shareMax)))))
-
-(defun dwell--change-details (change)
-  "Return all that is known of CHANGE, as `DiffChange' has it, in one line."
-  (cl-flet ((pair (what before after)
-              (when (and before after)
-                (format "%s %s → %s" what (dwell--format-ratio before) (dwell--format-ratio after)))))
-    (dwell--join
-     (plist-get change :label)
-     (format "%s → %s samples" (round (plist-get change :samplesBefore)) (round (plist-get change :samplesAfter)))
-     (pair "CPI" (plist-get change :cpiBefore) (plist-get change :cpiAfter))
-     (when-let ((ratio (plist-get change :countRatio)))
-       (format "ran %s times as often" (dwell--format-ratio ratio)))
-     (dwell--format-doubt change))))
-
-(defun dwell--format-doubt (change)
-  "Return how sure it is that CHANGE is none of chance."
-  (let ((rate (plist-get change :falseDiscoveryRate)))
-    (cond ((>= rate 0.05) (format "may be chance (p %.2f)" (plist-get change :p)))
-          ((< rate 0.001) "chance below 0.1%")
-          (t (format "chance below %.1f%%" (* 100 rate))))))
 
 (provide 'dwell-words)
 ;;; dwell-words.el ends here

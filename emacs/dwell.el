@@ -40,7 +40,7 @@
 ;; its listing.  `M-x dwell-legend' explains all these numbers.
 ;;
 ;; Type on: a cost never moves what you type.  A line that was edited since it was measured says
-;; `edited' (undo makes it good again), and all lines are looked at anew when you save.
+;; `edited' (undo restores its cost), and all lines are looked up again when you save.
 ;; A source that changed since the program was built is mapped by the server; a line that was edited
 ;; says so, and never shows another's number.
 ;;
@@ -59,7 +59,7 @@
 ;;
 ;; Epochs
 ;;
-;; An epoch is one stretch of collecting.  The mode line shows those in view, as in
+;; An epoch is one recording.  The mode line names the epochs that are shown, as in
 ;; `Dwell[latest]'; `stale' there says that the file changed too much to be mapped, `rebuilt' that the
 ;; program was built again since it was sampled.
 ;;
@@ -78,9 +78,9 @@
 ;;
 ;; Before and after
 ;;
-;; `M-x dwell-compare' asks for the epochs before.  From then on a line's end tells what changed
-;; there since: the part of all time, what became of it (slower, faster, ran more often, ran less
-;; often, new, gone) by which factor, and the CPI of both.  What may be chance is grey and says so.
+;; `M-x dwell-compare' asks for the epochs to compare with.  From then on the end of a line shows what
+;; changed there: the change as a part of all time, its kind (slower, faster, ran more often, ran less
+;; often, new, gone) with its factor, and both CPIs.  A change that may be chance is grey.
 ;; `M-x dwell-compare-end' shows the costs alone again.
 ;;
 ;; `M-x dwell-diff' lists the same, the largest change first.  `P' and `L' list procedures and
@@ -248,7 +248,7 @@ has none for some languages, Rust among them."
   (setq dwell--buffer-key nil))
 
 (defvar dwell--missing-said nil
-  "What the user was told is missing.")
+  "What is missing, as the user was informed.")
 
 (defun dwell--enter ()
   "Open this buffer's file at the server and ask for its costs."
@@ -272,7 +272,7 @@ has none for some languages, Rust among them."
   (dwell--clear))
 
 (defun dwell--saved ()
-  "Tell the server that this buffer was saved and measure it anew."
+  "Notify the server that this buffer was saved, and ask for its costs again."
   (dwell--saved-document)
   (dwell--refresh))
 
@@ -323,7 +323,7 @@ has none for some languages, Rust among them."
            '("mouse-1: select epochs, mouse-2: hot procedures"))
    "\n"))
 
-;;;; What the server tells
+;;;; Notifications of the server
 
 (defun dwell--on-notification (connection method _params)
   "Follow the profile when METHOD says that CONNECTION's changed."
@@ -332,7 +332,7 @@ has none for some languages, Rust among them."
     (dwell--profile-changed connection)))
 
 (defun dwell--on-selected (connection)
-  "Ask anew if CONNECTION's files were compared with other epochs than now."
+  "Ask again if CONNECTION's files were compared with other epochs than now."
   (unless (equal (dwell--baseline connection) (dwell--compared connection))
     (setf (dwell--compared connection) (dwell--baseline connection))
     (dwell--profile-changed connection)))

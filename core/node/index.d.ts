@@ -44,7 +44,7 @@ export declare class Dwell {
   unwatch(): void
 }
 
-/** Parts of a procedure's cycles (DCPI Figure 4 in three numbers): together 1, but for the error of sampling. */
+/** Parts of a procedure's cycles (DCPI Figure 4 in three numbers). Their sum is 1, up to the error of sampling. */
 export interface CycleSplit {
   /** Issuing instructions. */
   execution: number
@@ -116,7 +116,7 @@ export interface DiffFactors {
   countRatio: number | null
   /** B's CPI over A's: did it take longer each time? `null` likewise. */
   costRatio: number | null
-  /** Whether the evidence tells count and cost apart: which of the two changed further is certain at 90 %. */
+  /** Whether the evidence separates count from cost: which of the two changed further is certain at 90 %. */
   tellsApart: boolean
 }
 
@@ -254,7 +254,7 @@ export interface EventSummary {
   throttled: number
   /** Of `samples`, those without an image. */
   unknown: number
-  /** Of the time that it was to count, the share that it did: below 1 events took turns. `null` where nobody told. */
+  /** Part of the time for which the event counted, 0 to 1. Below 1, events took turns. `null`: not recorded. */
   runningShare: number | null
 }
 
@@ -322,7 +322,7 @@ export interface LineCost {
   share: number
   /** Cycles over the epoch; `null` where the clock is unknown. */
   cycles: number | null
-  /** CPU time over the epoch in seconds; `null` where nothing tells. */
+  /** CPU time over the epoch in seconds; `null`: not known. */
   seconds: number | null
   /** The least that is known of the scale of its executions. */
   scale: 'absolute' | 'program' | 'procedure'
@@ -380,7 +380,7 @@ export interface LineDetail {
   line: number
   /** Most samples first. */
   places: Array<LinePlace>
-  /** Places beyond the most that are told. */
+  /** How many more places the line has. */
   omittedPlaces: number
 }
 
@@ -428,7 +428,7 @@ export interface LinePlace {
   cpiMax: number | null
   /** By ascending address. */
   instructions: Array<LineInstruction>
-  /** Instructions that cost least, beyond the most that are told. */
+  /** How many more instructions the place has; those that cost least are left out. */
   omittedInstructions: number
 }
 
@@ -462,7 +462,7 @@ export interface LineStall {
   line: number | null
 }
 
-/** Causes that may explain the same lost cycles of a line, and that nothing tells apart. */
+/** Causes that may explain the same lost cycles of a line, and that cannot be told apart. */
 export interface LineTie {
   /** What the line waits for: `waits for memory (D-cache or DTLB miss)`. */
   text: string
@@ -738,7 +738,7 @@ export interface ProcedureCost {
   share: number
   /** Cycles; `null` where the clock is unknown. */
   cycles: number | null
-  /** CPU time in seconds; `null` where nothing tells. */
+  /** CPU time in seconds; `null`: not known. */
   seconds: number | null
   /** The kind of the scale of its executions. */
   scale: 'absolute' | 'program' | 'procedure'
@@ -987,7 +987,7 @@ export interface TopRequest {
   offset?: number
   /** Rows at most, after those. */
   limit?: number
-  /** By procedure: without CPI, file and line, which are dear. */
+  /** By procedure: leave out CPI, file and line, which take long to compute. */
   bare?: boolean
   /** Only samples of images whose path, file name or id contains this. */
   image?: string

@@ -14,7 +14,8 @@ try {
   execFileSync('cargo', ['check', '-q', '-p', 'dwell-node'], { cwd: here, stdio: 'inherit', env: { ...process.env, NAPI_TYPE_DEF_TMP_FOLDER: typeDefDir } });
   const header = '// Made by `npm run types -w @dwell/core` from core/node/src.\n\n';
   const { dts } = await generateTypeDef({ typeDefDir, cwd: here, noDtsHeader: true });
-  const made = header + dts.trim() + '\n';
+  // A doc comment that went through a macro of ours comes as a raw string, whose `r"` napi-derive leaves in the text.
+  const made = header + dts.trim().replace(/^( *(?:\/\*\*|\*) )r"+ ?/gm, '$1') + '\n';
   if (process.argv.includes('--write')) writeFileSync(kept, made);
   else if (readFileSync(kept, 'utf8') !== made) {
     console.error('core/node/index.d.ts: not what the sources say: run `npm run types -w @dwell/core`');

@@ -289,13 +289,10 @@
     (let (told)
       (dwell-eldoc-function (lambda (text &rest _) (setq told text)))
       (should (equal told (concat "42 % · 1.3 s · waits for memory (D-cache or DTLB miss) ← :2 (up to 90%); waits for a mispredicted branch (up to 10%)"
-                                  " · 4.2 cycles/instr (ideal 0.50) · executed 1.0 M times · executions are absolute numbers"
-                                  " · 1.3 G cycles · 421 samples of cpu-clock")))
+                                  " · 421 samples of cpu-clock")))
       (forward-line 1)
       (dwell-eldoc-function (lambda (text &rest _) (setq told text)))
-      (should (equal told (concat "5.0 % · 150 ms · waits for memory (DTLB miss) ← far.h:10 (up to 20%) · ≥ 2.0 cycles/instr (ideal 0.50)"
-                                  " · executed 2.0 times per entry of the loop · executions are known as ratios within the procedure"
-                                  " · 150 M cycles · 50 samples of cpu-clock")))
+      (should (equal told "5.0 % · 150 ms · waits for memory (DTLB miss) ← far.h:10 · ≥ 2.0 cycles/instr (ideal 0.50)"))
       (forward-line -1))
     (save-window-excursion
       (dwell-describe-line)

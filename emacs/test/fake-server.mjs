@@ -7,7 +7,7 @@ const dynamic = (cause, label, uri, line, shareMax) => ({ kind: 'dynamic', cause
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 const tie = (text, culprits, shareMax) => ({ text, culprits, shareMax, cyclesMin: 1e6, cyclesMax: 4e8 });
 const lineCost = (line, share, end, more) => ({
-  line, label: [percent(share), ...end.slice(1, 2)].join(' · ').replace('waits for ', ''), lineEnd: [percent(share), ...end].join(' · '), samples: { 'cpu-clock': Math.round(share * 1000) }, share, seconds: share * 3, cycles: share * 3e9,
+  line, label: [percent(share), ...end.slice(1, 2)].join(' · ').replace('waits for ', ''), lineEnd: [percent(share), ...end].join(' · '), details: [percent(share), ...end].join(' · '), samples: { 'cpu-clock': Math.round(share * 1000) }, share, seconds: share * 3, cycles: share * 3e9,
   scale: 'procedure', executions: null, executionsMin: null, executionsMax: null, perEntry: null, cpi: null, cpiMin: 0.1, cpiMax: null, bestCaseCpi: 0.5,
   confidence: 'low', culprits: [], ties: [], procedures: ['a.out:sum'], ...more,
 });
@@ -49,6 +49,7 @@ function fileCosts({ textDocument: { uri } }) {
         scale: 'absolute', executions: 1e6, cpi: 4.2, cpiMin: 4, cpiMax: 4.5, confidence: 'high',
         culprits: [dynamic('d-cache-miss', 'D-cache miss', uri, 1, 0.9), dynamic('dtlb-miss', 'DTLB miss', uri, 1, 0.9), dynamic('branch-mispredict', 'branch mispredict', null, null, 0.1)],
         ties: [tie('waits for memory (D-cache or DTLB miss)', [0, 1], 0.9), tie('waits for a mispredicted branch', [2], 0.1)],
+        details: '42 % · 1.3 s · waits for memory (D-cache or DTLB miss) ← :2 (up to 90%); waits for a mispredicted branch (up to 10%) · 421 samples of cpu-clock',
       }),
       lineCost(3, 0.05, ['150 ms', 'waits for memory (DTLB miss) ← far.h:10', '≥ 2.0 cycles/instr (ideal 0.50)'], {
         perEntry: { executions: 2, of: 'loop' }, cpiMin: 2, culprits: [dynamic('dtlb-miss', 'DTLB miss', 'file:///usr/include/far.h', 9, 0.2)],
@@ -58,12 +59,12 @@ function fileCosts({ textDocument: { uri } }) {
       lineCost(9999, 0.3, [], {}),
     ],
     stale: state.stale, rebuilt: state.rebuilt,
-    procedures: [{ id: 'a.out:sum', label: 'sum(int*)', line: 0, samples: { 'cpu-clock': 472 }, share: 0.472, seconds: 1.42, cycles: 1.3e9, scale: 'absolute', cpi: 3.9, cpiMin: 3.7, cpiMax: 4.1, bestCaseCpi: 0.5 }],
+    procedures: [{ id: 'a.out:sum', label: 'sum(int*)', title: '47 % · 1.4 s · 3.9 cycles/instr (ideal 0.50)', line: 0, samples: { 'cpu-clock': 472 }, share: 0.472, seconds: 1.42, cycles: 1.3e9, scale: 'absolute', cpi: 3.9, cpiMin: 3.7, cpiMax: 4.1, bestCaseCpi: 0.5 }],
   };
 }
 
 const change = (verdict, label, samplesBefore, samplesAfter, more = {}) => ({
-  verdict, label, samplesBefore, samplesAfter, change: samplesAfter - samplesBefore, changeShare: (samplesAfter - samplesBefore) / 1000,
+  verdict, label, details: `${label} · ${samplesBefore} → ${samplesAfter} samples`, samplesBefore, samplesAfter, change: samplesAfter - samplesBefore, changeShare: (samplesAfter - samplesBefore) / 1000,
   changeCycles: (samplesAfter - samplesBefore) * 1e6, ratio: samplesAfter / samplesBefore, executionsBefore: 1e6, executionsAfter: 1e6,
   countRatio: 1, cpiBefore: 2.1, cpiAfter: 4.2, costRatio: 2, p: 1e-9, falseDiscoveryRate: 1e-8, significant: verdict !== 'noise', ...more,
 });
@@ -105,7 +106,7 @@ const summary = ({ procedure, image }) => ({
     { cause: 'other', label: 'other causes', shareMin: 0, shareMax: 0 },
   ],
   unexplainedStall: 0.05, unexplainedGain: -0.01, subtotalDynamic: 0.64, staticCauses: [{ cause: 'slotting', label: 'slotting', share: 0.06 }],
-  subtotalStatic: 0.06, totalStall: 0.7, execution: 0.28, netSamplingError: 0.02, notes: ['low confidence'], text: '',
+  subtotalStatic: 0.06, totalStall: 0.7, execution: 0.28, netSamplingError: 0.02, notes: ['low confidence'], text: '', totals: '1.0 k samples of cpu-clock, 95.0% of them tallied · 950 M cycles · 1.9 cycles/instr (ideal 0.50) · amd-zen4',
 });
 
 const hotRow = (id, label, share, cumulativeShare, location) => ({

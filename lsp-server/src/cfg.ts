@@ -13,9 +13,9 @@ import type { CfgBlock, CfgResult } from './protocol';
 import { cyclesColumn } from './scale';
 import { count, cyclesEach, eitherCause, entriesText, percent, quantity, shortCycles } from './text';
 
-/** Instructions of a block that are drawn; the rest is a number. */
+/** The most instructions of a block that are drawn; the rest is given as a number. */
 const instructionsMax = 24;
-/** Blocks that are drawn: more than a picture can tell. */
+/** The most blocks that are drawn; a larger picture cannot be read. */
 const blocksMax = 600;
 const lineHeight = 17;
 const blockWidth = 620;

@@ -7,7 +7,7 @@ import { procedureChanges } from './diff';
 import { procedureCosts, rebuiltPrograms } from './fileCosts';
 import type { FileView } from './fileView';
 import { showListingCommand } from './protocol';
-import { fileName, lensTitle } from './text';
+import { fileName } from './text';
 import { signedPercent, verdictWords } from './verdict';
 
 /** `changes`: since the epoch before, or since the pinned ones; null: there is nothing to compare with. */
@@ -23,7 +23,7 @@ export function codeLenses(view: FileView | undefined, changes: FileChanges | nu
     const several = (onLine.get(cost.line) ?? 0) > 1;
     const change = changed.find(({ line, name }) => line === cost.line && (!several || cost.id.endsWith(`:${name}`)));
     const since = change === undefined ? '' : change.significant ? ` · ${signedPercent(change.changeShare)} (${verdictWords(change.verdict)})` : ' · as before';
-    const title = `${several ? `${cost.label}: ` : ''}${lensTitle(cost)}${since}`;
+    const title = `${several ? `${cost.label}: ` : ''}${cost.title}${since}`;
     return { range: atLine(cost.line), command: { title, command: showListingCommand, arguments: [cost.id] } };
   });
   return [...told, ...lenses];

@@ -8,7 +8,7 @@ export type {
   FileCosts, LineCost, Listing, OpenOptions, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow,
 } from '@dwell/core';
 
-/** Stops the calls it is given to: they reject with code `cancelled`. */
+/** Cancels the calls that it was passed to: they reject with the code `cancelled`. */
 export interface Cancel {
   cancel(): void;
 }

@@ -8,20 +8,20 @@ import type { FileView } from './fileView';
 import type { LineCost, LineCulprit, LineTie } from './protocol';
 import { duration, percent, shortCycles } from './text';
 
-/** Of all time, for a line to be worth a word … */
+/** The least share of all time for a line to be reported … */
 const shareMin = 0.02;
-/** … and where it is not known how often it ran: what it waits for is less certain then. */
+/** … and where it is not known how often the line ran, since its cause is less certain then. */
 const shareMinUncounted = 0.05;
-/** For its share to be sure within a third or so. */
+/** The least number of samples; with as many, the share is right within about a third. */
 const samplesMin = 25;
-/** Of the line's time, for what it waits for: causes that cannot be told apart count as one. */
+/** The least part of the line's time that a wait must explain. Causes that cannot be told apart count as one. */
 const culpritShareMin = 0.5;
-/** Actual over best-case CPI. */
+/** The least ratio of the actual to the best-case CPI. */
 const slowdownMin = 2;
-/** What no edit of this line helps against. */
+/** Causes that an edit of the line cannot remove. */
 const unavoidable = new Set(['unexplained', 'system', 'page-fault']);
 
-/** After so long without a change. */
+/** Diagnostics are published once nothing has changed for this long. */
 const quiet_ms = 300;
 
 export class Diagnostics {

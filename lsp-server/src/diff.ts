@@ -15,43 +15,38 @@ export async function diff(profile: Profile, params: DiffParams, token: Cancella
   return diffResult(await profile.diff({ a: [...a], b: [...(after ?? profile.selected)], ...options }, token));
 }
 
-export function diffResult(answer: Diff): DiffResult {
-  const period = answer.a.periodCycles;
+export function diffResult({ a, b, total, procedures, lines, instructions, ...rest }: Diff): DiffResult {
+  const period = a.periodCycles;
   const place = (at: Diff['instructions'][number]['a']): DiffPlace | null => {
     if (at === null) return null;
     const source = locationOf(at.file, at.line);
     return { address: at.address, text: at.text, uri: source?.uri ?? null, line: source?.line ?? null };
   };
   return {
-    before: answer.a,
-    after: answer.b,
-    normalizedBy: answer.normalizedBy,
-    exposure: answer.exposure,
-    total: diffChange(answer.total, noFactors, period),
-    procedures: answer.procedures.map(({ procedure, demangled, image, change, factors, confidence }) => ({
+    ...rest,
+    before: a,
+    after: b,
+    total: diffChange(total, noFactors, period),
+    procedures: procedures.map(({ procedure, demangled, image, change, factors, confidence }) => ({
       id: `${image}:${procedure}`,
       name: demangled,
       image,
       confidence,
       ...diffChange(change, factors, period),
     })),
-    lines: answer.lines.map(({ file, lineA, lineB, change, factors }) => ({
+    lines: lines.map(({ file, lineA, lineB, change, factors }) => ({
       file,
       uri: locationOf(file, 1)?.uri ?? null,
       lineBefore: zeroBased(lineA),
       lineAfter: zeroBased(lineB),
       ...diffChange(change, factors, period),
     })),
-    instructions: answer.instructions.map(({ a, b, kind, change, factors }) => ({
+    instructions: instructions.map(({ a: before, b: after, kind, change, factors }) => ({
       kind,
-      before: place(a),
-      after: place(b),
+      before: place(before),
+      after: place(after),
       ...diffChange(change, factors, period),
     })),
-    insignificantProcedures: answer.insignificantProcedures,
-    insignificantLines: answer.insignificantLines,
-    omittedRows: answer.omittedRows,
-    notes: answer.notes,
   };
 }
 

@@ -5,7 +5,8 @@ import type { LineCost as CoreLineCost } from './core';
 import { pathOf } from './fileUri';
 import { locate, type FileView } from './fileView';
 import type { FileCostsResult, LineCost, LineCulprit, LineTie, ProcedureCost, StaleLine } from './protocol';
-import { fileName, lineEnd, shortLabel, type TieName } from './text';
+import { scaleText } from './scale';
+import { arrow, count, cyclesAndIdeal, duration, entriesText, fileName, joined, lensTitle, lineEnd, quantity, shortLabel, shortShare, type TieName } from './text';
 
 export function fileCosts(view: FileView | undefined): FileCostsResult {
   if (view === undefined) return { epochs: [], source: 'unchecked', lines: [], stale: [], procedures: [], rebuilt: [], notes: ['not a file'] };
@@ -44,9 +45,31 @@ function lineCost(view: FileView, cost: CoreLineCost, line: number): LineCost {
     procedures } = cost;
   const named = { ...cost, ties: ties.map((tie) => tieName(view.uri, line, tie, culprits)) };
   return {
-    line, label: shortLabel(named), lineEnd: lineEnd(named), samples, share, seconds, cycles, scale, executions,
+    line, label: shortLabel(named), lineEnd: lineEnd(named), details: lineDetails(view.uri, line, cost, culprits), samples, share, seconds, cycles, scale, executions,
     executionsMin, executionsMax, perEntry, cpi, cpiMin, cpiMax, bestCaseCpi, confidence, culprits, ties, procedures,
   };
+}
+
+/** All that is known of a line, in one line: time first, since it was measured, then what it went to, then what is estimated. */
+function lineDetails(uri: string, line: number, cost: CoreLineCost, culprits: readonly LineCulprit[]): string {
+  const { share, seconds, ties, executions, perEntry, scale, cycles, samples } = cost;
+  const waits = ties.map((tie) => {
+    const { text, place } = tieName(uri, line, tie, culprits);
+    const isStatic = culpritsOf(tie, culprits).every(({ kind }) => kind === 'static');
+    return `${arrow(text, place)} (${isStatic ? 'static, ' : ''}up to ${(100 * tie.shareMax).toFixed(0)}%)`;
+  });
+  const entries = entriesText(perEntry, ' times');
+  const executed = executions === null ? entries : `${quantity(executions)} times`;
+  return joined([
+    shortShare(share),
+    seconds === null ? undefined : duration(seconds),
+    waits.join('; '),
+    cyclesAndIdeal(cost),
+    executed === undefined ? undefined : `executed ${executed}`,
+    scaleText(scale, []),
+    cycles === null ? undefined : quantity(cycles, 'cycles'),
+    Object.entries(samples).map(([event, n]) => `${count(n)} samples of ${event}`).join(', '),
+  ]);
 }
 
 /** A tie's words and the place of its likeliest culprit, of those whose source is known. */
@@ -71,6 +94,6 @@ export function placeOf(uri: string, line: number, culprit: LineCulprit): string
 export function procedureCosts(view: FileView): ProcedureCost[] {
   return view.costs.procedures.flatMap(({ demangled, line: builtLine, ...cost }) => {
     const line = view.place(builtLine);
-    return line === null ? [] : [{ ...cost, label: demangled, line }];
+    return line === null ? [] : [{ ...cost, label: demangled, title: lensTitle(cost), line }];
   });
 }

@@ -28,7 +28,7 @@ export interface HoverParts {
   change: DiffChange | null;
   /** What the scale of the line's first place rests on, in words. */
   evidence: readonly string[];
-  /** Whether the client runs `command:` links, in Markdown, or follows links to listings and to the legend, in plain text. */
+  /** Whether the client follows links to listings and to the legend: `command:` links in Markdown, links as data in plain text. */
   commandLinks: boolean;
   /** Whether the client renders Markdown. */
   rendersMarkdown: boolean;
@@ -90,7 +90,7 @@ function changeText(change: DiffChange, markup: Markup): string {
   return `${markup.strong(markup.plain(label))}${cycles} (by chance: p = ${p < 0.001 ? '<0.001' : p.toFixed(3)})\n\n${table}`;
 }
 
-/** A line's cost table, its culprits and the procedures its instructions lie in: what a hint's tooltip tells. */
+/** Returns a hint's tooltip: the line's cost table, its culprits and the procedures that its instructions lie in. */
 export function lineMarkdown(view: FileView, cost: LineCost): string {
   const markup = commandMarkdown;
   return joined([costTable(cost, markup), lossList(view.uri, cost, markup), procedureList(cost.procedures, markup), ...noteList(view, markup)]);

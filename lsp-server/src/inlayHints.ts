@@ -30,7 +30,7 @@ export function inlayHints(view: FileView | undefined, range: Range, settings: P
   ];
 }
 
-/** While epochs are compared: what changed on a line, at its end. Noise is told only where all lines are asked for. */
+/** Returns hints of what changed on each line, while epochs are compared. Changes within noise are shown only if hints are set to all lines. */
 export function changeHints(
   view: FileView | undefined,
   changes: FileChanges,

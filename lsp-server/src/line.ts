@@ -1,5 +1,5 @@
 /**
- * `dwell/line`: one line instruction by instruction, its inlined copies told apart by who calls.
+ * `dwell/line`: the instructions of one line. Its inlined copies are kept apart by their callers.
  */
 import type { CancellationToken } from 'vscode-languageserver';
 import type { LineDetail } from './core';
@@ -21,7 +21,7 @@ function linePlace(view: FileView, place: LineDetail['places'][number]): LinePla
     procedure,
     label: demangled,
     callers: callers.map((caller) => {
-      // The line as it was built: the call's line is not mapped, so a link to it may be off after an edit.
+      // The call's line is that of the file as it was built, so a link to it may be off after an edit.
       const at = locationOf(caller.file ?? null, caller.line ?? null);
       return { function: caller.function ?? null, uri: at?.uri ?? null, line: at?.line ?? null };
     }),

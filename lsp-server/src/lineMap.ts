@@ -35,8 +35,8 @@ export function lineDifference(before: readonly string[], after: readonly string
 }
 
 /**
- * Origins with those found again that edits lost: what was cut and put back, or reverted, stands between the same neighbours as
- * before, with its text.
+ * Returns the origins, with those restored that edits had lost: a line that was cut and pasted back, or reverted, stands between the same
+ * neighbours with the same text.
  */
 export function foundAgain(origins: Origins, before: readonly string[], now: readonly string[]): Origins {
   const found = [...origins];
@@ -59,8 +59,8 @@ export function foundAgain(origins: Origins, before: readonly string[], now: rea
 }
 
 /**
- * Origins after lines `first..=last` became `now` (they were `was`). A line edited in place stays a candidate of its
- * origin: whoever shows a number compares the texts, so undoing the edit brings the number back.
+ * Returns the origins after lines `first..=last`, which were `was`, became `now`. A line that was edited in place keeps its origin:
+ * callers compare the texts before they show a number, so undoing the edit brings the number back.
  */
 export function editLines(origins: Origins, first: number, last: number, was: readonly string[], now: readonly string[]): Origins {
   const old = origins.slice(first, last + 1);

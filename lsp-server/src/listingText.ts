@@ -15,7 +15,7 @@ export interface TextLine {
   file: string | null;
   /** From 1. */
   line: number | null;
-  /** Addresses of the instructions to blame for what this line tells. */
+  /** Addresses of the instructions that caused what this line shows. */
   culprits: number[];
   /** Address that it branches to or calls. */
   target: number | null;
@@ -206,7 +206,7 @@ function targetOf(text: string): number | null {
 
 type Columns = Record<'address' | 'instruction' | 'samples' | 'share' | 'cost' | 'culprit', string>;
 
-/** The share of the procedure has a column where no CPI tells what an instruction costs. */
+/** The share of the procedure's time has a column where the scale is not absolute, since there is no CPI then. */
 function columns({ address, instruction, samples, share, cost, culprit }: Columns, { width, absolute }: Table): string {
   const fitted = instruction.length > width ? `${instruction.slice(0, width - 1)}…` : instruction;
   const left = `${address.padEnd(addressWidth)}${fitted.padEnd(width)}`;

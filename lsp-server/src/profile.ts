@@ -21,7 +21,7 @@ export interface FileAnswer {
   version: string;
 }
 
-/** What is read, and how. */
+/** Which database is read, and how. */
 export type Place = Pick<ValidSettings, 'database' | 'epochs' | 'sourceMap' | 'debugDirs'>;
 
 const filesKept = 64;
@@ -156,7 +156,7 @@ export class Profile {
     return this.orEmpty(token, empty, 'notes', (core) => this.tops.get(key, token, (cancel) => core.top(ask, cancel)));
   }
 
-  /** Rejects where there is none: whoever asks for a listing has named it. */
+  /** Rejects if there is no such procedure: the user named it. */
   listing(procedure: string, token?: CancellationToken): Promise<Listing> {
     return this.ask(token, (core, cancel) => core.listing([...this.epochs], procedure, cancel));
   }

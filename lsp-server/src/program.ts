@@ -14,7 +14,7 @@ export interface Finished {
   report: string;
 }
 
-/** The file descriptor beside the standard streams that `dwell record` is told to report to. */
+/** The file descriptor that `dwell record` reports to, beside the standard streams. */
 export const reportFd = 3;
 
 /** What is kept of a stream: its end. */

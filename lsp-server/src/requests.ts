@@ -1,6 +1,6 @@
 /**
- * What clients send, as schemas: the one definition of its types, and what reads it. An answer that is wrong in a place that
- * matters is refused by name; an optional text that is none is left out, as it always was.
+ * What clients send, as schemas: the one definition of its types, and what reads it. A parameter that is missing or wrong is refused
+ * by name. An optional one that is not understood is left out, since clients send null or an empty text for nothing.
  */
 import { ErrorCodes, ResponseError } from 'vscode-languageserver';
 import * as z from 'zod/mini';
@@ -44,9 +44,9 @@ export const Nothing = z.unknown();
 
 export const HotProceduresParams = parameters({
   by: z.exactOptional(z.enum(['procedure', 'image', 'line', 'app'], 'must be procedure, image, line or app')),
-  /** The rows after so many … */
+  /** Rows to skip. */
   offset: rows,
-  /** … and so many of them. */
+  /** Rows to return. */
   limit: rows,
   /** Without cpi and location, which take long to find, for a list of thousands. */
   bare: lenient(z.boolean()),

@@ -128,6 +128,7 @@ export const LineCost = z.object({
   label: text.describe('`lineEnd` in 42 characters'),
   lineEnd: text.describe("what stands at the line's end: `28 % · 3.0 s · waits for memory (D-cache or DTLB miss) ← :41 · 66 cycles/instr (ideal 1.3)`"),
   ...cost,
+  details: text.describe('all that is known of the line, in one line of text'),
   ...executions, perEntry: PerEntry.nullable(), ...cpi, bestCaseCpi, confidence,
   culprits: z.array(LineCulprit).describe('most costly first'),
   ties: z.array(LineTie).describe('most costly first'),
@@ -136,7 +137,10 @@ export const LineCost = z.object({
 export type LineCost = z.infer<typeof LineCost>;
 export const StaleLine = z.object({ line: count, share: share('what the line had before the edit') });
 export type StaleLine = z.infer<typeof StaleLine>;
-export const ProcedureCost = z.object({ id: text, label: text, line: count, ...cost, ...cpi, bestCaseCpi });
+export const ProcedureCost = z.object({
+  id: text, label: text, title: text.describe('what the procedure costs: `31 % · 3.0 s · 11 cycles/instr (ideal 0.60)`'), line: count,
+  ...cost, ...cpi, bestCaseCpi,
+});
 export type ProcedureCost = z.infer<typeof ProcedureCost>;
 export const FileCostsResult = z.object({
   epochs: texts,
@@ -198,7 +202,7 @@ export const SummaryResult = z
     dynamic: z.array(SummaryRange).describe('each cause explains at least shareMin and at most shareMax of the tallied cycles; ranges of several causes overlap'),
     unexplainedStall: count, unexplainedGain: count, subtotalDynamic: count,
     staticCauses: z.array(SummaryPart), subtotalStatic: count, totalStall: count, execution: count, netSamplingError: count, notes,
-    text: text.describe('the table of Figure 4'),
+    text: text.describe('the table of Figure 4'), totals: text.describe('what the table rests on, in one line of text'),
   })
   .describe('Shares are parts of samplesTallied: subtotalDynamic + subtotalStatic + execution + netSamplingError = 1');
 export type SummaryResult = z.infer<typeof SummaryResult>;
@@ -209,7 +213,7 @@ export const Verdict = z
 export type Verdict = z.infer<typeof Verdict>;
 export const DiffChange = z
   .object({
-    verdict: Verdict, label: text, samplesBefore: count, samplesAfter: count.describe('as they are, not normalized'), change: count,
+    verdict: Verdict, label: text, details: text.describe('all that is known of the change, in one line of text'), samplesBefore: count, samplesAfter: count.describe('as they are, not normalized'), change: count,
     changeShare: count.describe('normalized change as a part of all time before; positive: costs more'),
     changeCycles: countOrNull, ratio: countOrNull, executionsBefore: countOrNull, executionsAfter: countOrNull,
     countRatio: countOrNull.describe('executions after over before; null: the evidence of both sides does not tell count from cost'),

@@ -163,7 +163,7 @@ class Server {
     if (view === undefined) return null;
     const [procedure] = lineCosts(view).find((cost) => cost.line === line)?.procedures ?? [];
     const [detail, evidence, changes] = await Promise.all([
-      // Costs are told even where the instructions cannot be had.
+      // A line has costs even if its instructions cannot be read.
       lineDetail(this.profile, view, line, token).catch((error: unknown) => givenUp(error)),
       procedure === undefined ? null : this.profile.evidence(procedure, token).catch((error: unknown) => givenUp(error)),
       this.profile.baseline === null ? null : changesOf(this.profile, view, token),
@@ -209,7 +209,7 @@ class Server {
     const before = this.settings;
     this.settings = readSettings(sent);
     const { database, epochs, sourceMap, debugDirs } = this.settings;
-    // Settings that come again as they were do not undo a selection made since.
+    // Settings that are sent again unchanged must not undo a selection that the user made since.
     const place = ({ database, epochs, sourceMap, debugDirs }: ValidSettings): string => JSON.stringify([database, epochs, sourceMap, debugDirs]);
     if (place(before) !== place(this.settings) || this.profile.folder === '') this.profile.use({ database, epochs, sourceMap, debugDirs });
     else this.watch?.changed();
@@ -260,7 +260,7 @@ class Server {
     }
   }
 
-  /** In the client's log, each thing once: never a window over the work. */
+  /** Writes a note to the client's log, each note once. Never shows a window, which would interrupt the user. */
   private tellOnce(note: string): void {
     if (this.told.has(note)) return;
     this.told.add(note);
@@ -268,7 +268,7 @@ class Server {
   }
 }
 
-/** Answers, or says in LSP's words why not. */
+/** Runs `answer`, and turns what it throws into an error of LSP. */
 async function answered<T>(token: CancellationToken, answer: () => Promise<T>): Promise<T> {
   let value: T;
   try {
@@ -282,7 +282,7 @@ async function answered<T>(token: CancellationToken, answer: () => Promise<T>): 
   return value;
 }
 
-/** Nothing, unless whoever asked has gone. */
+/** Returns null for a failed part of an answer; rethrows if the request was cancelled. */
 function givenUp(error: unknown): null {
   if (error instanceof Cancelled || errorCode(error) === 'cancelled') throw error;
   return null;

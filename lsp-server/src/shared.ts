@@ -1,10 +1,10 @@
 /**
- * One computation for all who ask the same: cancelled when the last of them has lost interest.
+ * Shares one computation between requests for the same answer, and cancels it when the last of them is cancelled.
  */
 import type { CancellationToken } from 'vscode-languageserver';
 import type { Cancel } from './core';
 
-/** Thrown to one who cancelled, whether or not the computation goes on for others. */
+/** Thrown to a request that was cancelled, even if the computation goes on for others. */
 export class Cancelled extends Error {
   override readonly name = 'Cancelled';
   constructor() {
@@ -19,7 +19,7 @@ interface Entry<T> {
   settled: boolean;
 }
 
-/** Answers by key, the latest `capacity` kept. */
+/** A cache of answers by key that keeps the `capacity` most recently used. */
 export class SharedAnswers<T> {
   private readonly entries = new Map<string, Entry<T>>();
 
@@ -30,7 +30,7 @@ export class SharedAnswers<T> {
 
   /** The answer under `key`, computed by `ask` unless it is there or on its way; a `token` cancelled already asks nothing. */
   get(key: string, token: CancellationToken | undefined, ask: (cancel: Cancel) => Promise<T>): Promise<T> {
-    // Nothing is begun for one who is gone: nobody would be left to cancel it.
+    // A request that is already cancelled starts nothing: no one would be left to cancel the computation.
     if (token?.isCancellationRequested === true) return Promise.reject(new Cancelled());
     const entry = this.entries.get(key) ?? this.start(key, ask);
     // The most recently asked stays longest.
@@ -50,7 +50,7 @@ export class SharedAnswers<T> {
       () => {
         entry.settled = true;
       },
-      // A failure is told to those who wait, and asked anew by the next.
+      // A failure reaches all who wait now; the next request computes again.
       () => {
         this.forget(key, entry);
       },

@@ -5,7 +5,7 @@ import type { CancellationToken } from 'vscode-languageserver';
 import type { Summary } from './core';
 import type { Profile } from './profile';
 import type { SummaryParams, SummaryResult } from './protocol';
-import { cpi, cyclesEach, quantity } from './text';
+import { cpi, cyclesAndIdeal, cyclesEach, joined, percent, quantity } from './text';
 
 export async function summary(profile: Profile, params: SummaryParams, token: CancellationToken): Promise<SummaryResult> {
   return summaryResult(await profile.summary({ ...params, epochs: params.epochs ?? [...profile.selected] }, token));
@@ -17,8 +17,20 @@ export function summaryResult(answer: Summary): SummaryResult {
   return {
     ...answer,
     scope: { kind, name: scope.name },
+    totals: totalsText(answer),
     text: summaryText(answer).map((line) => `${line}\n`).join(''),
   };
+}
+
+/** `32 k samples of cycles, 98.1% of them tallied · 2.0 G cycles · 11 cycles/instr (ideal 0.62) · alpha-21164`. */
+function totalsText(answer: Summary): string {
+  const { samples, timeEvent, talliedShare, cycles, machineModel } = answer;
+  return joined([
+    `${quantity(samples)} samples of ${timeEvent}, ${percent(talliedShare)} of them tallied`,
+    cycles === null ? undefined : quantity(cycles, 'cycles'),
+    cyclesAndIdeal(answer),
+    machineModel,
+  ]);
 }
 
 /** Characters that stand for all cycles. */

@@ -122,7 +122,7 @@ export function cyclesEach({ cpi: actual, cpiMin: least, bestCaseCpi: best }: Cp
 }
 
 /** The same with its best case: `66 cycles/instr (ideal 1.3)`. */
-function cyclesAndIdeal(cost: Cpi): string | undefined {
+export function cyclesAndIdeal(cost: Cpi): string | undefined {
   const each = cyclesEach(cost);
   return each === undefined || cost.bestCaseCpi === null ? each : `${each} (ideal ${shortCycles(cost.bestCaseCpi)})`;
 }
@@ -176,11 +176,11 @@ function shorterCauses(text: string): string[] {
   return [text, bare, general(text), general(bare)];
 }
 
-function arrow(text: string, place: string | null): string {
+export function arrow(text: string, place: string | null): string {
   return place === null ? text : `${text} ← ${place}`;
 }
 
-function joined(parts: readonly (string | undefined)[]): string {
+export function joined(parts: readonly (string | undefined)[]): string {
   return parts.filter((part) => part !== undefined && part !== '').join(' · ');
 }
 

@@ -1,10 +1,10 @@
 /**
- * What a change is called: DCPI tells how often code ran apart from how long it took, so a change is put down to one or
+ * Names a change. DCPI separates how often code ran from how long each execution took, so a change is attributed to one or
  * the other. Pure; knows no protocol but its types.
  */
 import type { CoreChange, DiffFactors } from './core';
 import type { DiffChange, Verdict } from './protocol';
-import { cpi, hintLengthMax, percent } from './text';
+import { count, cpi, hintLengthMax, joined, percent } from './text';
 
 /** Of everything together neither count nor cost is known: its factors are those of its parts. */
 export const noFactors: DiffFactors = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null, tellsApart: false };
@@ -18,6 +18,7 @@ export function diffChange(change: CoreChange, factors: DiffFactors, periodCycle
   return {
     verdict,
     label: changeLabel(verdict, change, factors),
+    details: changeDetails(verdict, change, factors),
     samplesBefore: change.samplesA,
     samplesAfter: change.samplesB,
     change: change.change,
@@ -73,6 +74,20 @@ function changeLabel(verdict: Verdict, change: CoreChange, factors: DiffFactors)
   const join = (): string => parts.filter((part) => part !== undefined).join(' · ');
   if (join().length > hintLengthMax) parts[2] = undefined;
   return join().slice(0, hintLengthMax);
+}
+
+/** The label, and beside it what the change rests on and how likely it is chance. */
+function changeDetails(verdict: Verdict, change: CoreChange, factors: DiffFactors): string {
+  const { samplesA, samplesB, p, falseDiscoveryRate: rate } = change;
+  const { cpiA, cpiB, countRatio } = factors;
+  const doubt = rate >= 0.05 ? `may be chance (p ${p.toFixed(2)})` : `chance below ${rate < 0.001 ? '0.1' : (100 * rate).toFixed(1)}%`;
+  return joined([
+    changeLabel(verdict, change, factors),
+    `${count(samplesA)} → ${count(samplesB)} samples`,
+    cpiA === null || cpiB === null ? undefined : `CPI ${cpi(cpiA)} → ${cpi(cpiB)}`,
+    countRatio === null ? undefined : `ran ${cpi(countRatio)} times as often`,
+    doubt,
+  ]);
 }
 
 function times(verdict: Verdict, change: CoreChange, { countRatio, costRatio }: DiffFactors): string {

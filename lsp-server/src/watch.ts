@@ -1,12 +1,12 @@
 /**
- * Tells the client that what is shown changed, by the means it has: refresh requests and `dwell/profileDidChange`.
+ * Notifies the client that the profile changed, by refresh requests and `dwell/profileDidChange`, whichever it supports.
  */
 import type { ClientCapabilities, Connection } from 'vscode-languageserver';
 import { methods, type ClientDwellCapabilities as Announced, type ProfileDidChangeParams } from './protocol';
 import { ClientDwellCapabilities, read } from './requests';
 import { isRecord } from './settings';
 
-/** A daemon appends often: a burst of changes is told once. */
+/** A daemon appends often: changes within this time are reported once. */
 const quiet_ms = 100;
 
 /** What the client announced of Dwell's own protocol. */
@@ -42,7 +42,7 @@ export class Watch {
     if (!this.started) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
-      // A client that is gone need not be told.
+      // The client may have gone, which is no error.
       this.tell().catch(() => undefined);
     }, quiet_ms);
   }

@@ -76,6 +76,8 @@ test('a change is called after what changed more', () => {
 test('where the evidence does not tell count from cost it is more or less time, never perhaps slower', () => {
   const label = (before: number, after: number, of = noFactors): string => diffChange(change(before, after), of, null).label;
   assert.equal(label(100, 200), '+10.0% · more time ×2.00');
+  assert.equal(diffChange(change(100, 200), factors(1.1, 1.8), null).details, '+10.0% · slower ×1.80 · CPI 2.0→3.6 · 100 → 200 samples · CPI 2.0 → 3.6 · ran 1.1 times as often · chance below 0.1%');
+  assert.equal(diffChange(change(100, 110, false), noFactors, null).details, 'no change beyond noise · 100 → 110 samples · may be chance (p 0.40)');
   assert.equal(label(200, 100), '−10.0% · less time ×0.50');
   assert.equal(label(100, 200, { ...factors(1.1, 1.8), tellsApart: false }), '+10.0% · more time ×2.00 · CPI 2.0→3.6');
   assert.equal(label(100, 200, factors(1.1, 1.8)), '+10.0% · slower ×1.80 · CPI 2.0→3.6');
@@ -169,6 +171,7 @@ test('a summary is Figure 4, also as text and on top of the listing, which folds
   withServer({}, async ({ client }) => {
     const summary = await client.sendRequest<SummaryResult>('dwell/summary', { procedure: 'copy' });
     assert.match(summary.text, /^Best case 0\.62 CPI, actual 10\.8 CPI, 200 M instructions\n {2}D-cache miss +27\.9% to +96\.8% {2}█{7}░{16}\n/);
+    assert.equal(summary.totals, '33 k samples of cycles, 98.1% of them tallied · 2.0 G cycles · 11 cycles/instr (ideal 0.62) · alpha-21164');
     assert.deepEqual(summary.dynamic[0], { cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.279, shareMax: 0.968 });
     const { text: shown, folds, lines } = await client.sendRequest<ListingResult>('dwell/listing', { procedure: 'copy' });
     const rows = shown.split('\n');

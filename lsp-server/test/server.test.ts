@@ -169,6 +169,7 @@ test('a client that draws line ends itself is sent no hints, and both forms of t
   assert.deepEqual(lines.map(({ label, lineEnd }) => [label, lineEnd]).at(-1), [
     '31 % · memory (D-cache or DTLB miss) ← :3', '31 % · 3.1 s · waits for memory (D-cache or DTLB miss) ← :3 · 3.1 cycles/instr (ideal 0.50)',
   ]);
+  assert.equal(lines.at(-1)?.details, '31 % · 3.1 s · waits for memory (D-cache or DTLB miss) ← :3 (up to 85%); slotting (static, up to 10%) · 3.1 cycles/instr (ideal 0.50) · executed 1.0 M times · executions are absolute numbers · 3.1 G cycles · 312 samples of cpu-clock');
   core.changed();
   await until('the news', () => started.received.some(({ method }) => method === 'dwell/profileDidChange'));
   assert.ok(!started.received.some(({ method }) => method === 'workspace/inlayHint/refresh'));

@@ -13,7 +13,7 @@ export function alignedText(rows: readonly DiffInstruction[], side: Side): strin
     if (place === null) return [];
     const number = String(at + 1).padStart(width);
     const other = side === 'after' ? row.before : row.after;
-    // The same instruction may jump elsewhere: its line is told as it is before, so that both are equal.
+    // The same instruction may jump to another address: both sides show the text from before, so that the lines are equal.
     const text = row.kind === 'same' && other !== null ? (row.before ?? place).text : place.text;
     return [`${number}  ${text}`];
   });

@@ -98,7 +98,7 @@ export class Client implements vscode.Disposable {
     return this.current.execute(commands.renameEpoch, { epoch, name } satisfies RenameEpochParams);
   }
 
-  /** For good: whoever calls this has asked. */
+  /** Removes epochs for good. Callers have the user confirm it first. */
   async removeEpochs(epochs: string[]): Promise<void> {
     const { current } = this;
     await current.execute(commands.removeEpochs, epochs);
@@ -169,7 +169,7 @@ export class Client implements vscode.Disposable {
     return this.connections.find(({ scope }) => scope.folders.some((own) => own.uri.toString() === folder?.uri.toString())) ?? this.current;
   }
 
-  /** Makes the connections anew, as the folders' settings want them; returns the first. */
+  /** Replaces the connections by those that the folders' settings require; returns the first. */
   private connect(): Connection {
     this.disconnect();
     const groups = foldersByPlace();

@@ -130,7 +130,7 @@ class ComparisonTree implements vscode.TreeDataProvider<Row>, vscode.Disposable 
   }
 }
 
-/** Shape and word tell as much as the colour. */
+/** Shape and word carry the same information as the colour. */
 const icons: Record<Verdict, [string, string | undefined]> = {
   new: ['diff-added', 'charts.yellow'],
   gone: ['diff-removed', 'charts.blue'],
@@ -180,7 +180,7 @@ function noise(what: string): vscode.Uri {
 function tooltip(row: DiffChange, what: string): vscode.MarkdownString {
   const text = new vscode.MarkdownString('**').appendText(what).appendMarkdown('**\n\n');
   const rows: [string, string, string][] = [['samples', count(row.samplesBefore), count(row.samplesAfter)]];
-  // What neither side's evidence tells has no row.
+  // A value that is unknown on both sides has no row.
   const pair = (name: string, before: number | null, after: number | null, show: (value: number) => string) => {
     if (before !== null || after !== null) rows.push([name, before === null ? '–' : show(before), after === null ? '–' : show(after)]);
   };

@@ -1,5 +1,5 @@
-// One connection to dwell-lsp: starts it, keeps it alive, tells it the settings of its workspace folders.
-// Nothing else in the extension knows that there is a process, or a wire.
+// One connection to dwell-lsp: starts the server, keeps it alive and sends it the settings of its workspace folders.
+// Nothing else in the extension knows that there is a process or a protocol.
 import { existsSync } from 'node:fs';
 import * as vscode from 'vscode';
 import {
@@ -98,8 +98,8 @@ export class Connection implements vscode.Disposable {
     }
   }
 
-  /** Tells the server of settings that it does not know yet. They may change while it starts, so this runs again when it
-   *  is up. Does not reject: a server that is gone is told when it is back. */
+  /** Sends the server the settings that it does not have yet. They may change while it starts, so this runs again when it
+   *  is up. Does not reject: a server that is gone gets them when it is back. */
   async sendSettings(): Promise<void> {
     const settings = this.settings();
     if (!this.language.isRunning() || JSON.stringify(settings) === this.toldSettings) return;
@@ -128,7 +128,7 @@ export class Connection implements vscode.Disposable {
   }
 
   /** Settings as the server knows them; empty ones are left to its defaults. The selection is among them, so that
-   *  settings sent anew, or to a server started anew, keep it. */
+   *  sending the settings again, or to a restarted server, keeps it. */
   private settings(): Settings {
     const chosen = vscode.workspace.getConfiguration('dwell', this.scope.folders[0]?.uri ?? null);
     const database = chosen.get<string>('database', '');
@@ -163,7 +163,7 @@ export class Connection implements vscode.Disposable {
       initializationOptions: () => this.tell(this.settings()),
       middleware: {
         workspace: {
-          // A server that asks gets what it is told otherwise, not the settings as VS Code stores them.
+          // A server that asks for settings gets those that it would be sent, not the settings as VS Code stores them.
           configuration: async (params, token, next) => {
             const answers = await next(params, token);
             if (!Array.isArray(answers)) return answers;

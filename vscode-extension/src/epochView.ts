@@ -70,7 +70,7 @@ class EpochTree implements vscode.TreeDataProvider<EpochSummary>, vscode.Disposa
     this.changed.dispose();
   }
 
-  /** Nothing is drawn anew that is as it was: the selection stays. */
+  /** Draws only what changed, so that the selection stays. */
   private refresh(): void {
     const { epochs, selected, baseline } = this.dwell.profile;
     const shown = JSON.stringify([epochs, selected, baseline]);

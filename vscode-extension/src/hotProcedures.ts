@@ -16,7 +16,7 @@ const groupingKey = 'dwell.groupBy';
 /** Whole from the start; others get their CPI when they come in sight. */
 const headRows = 100;
 const pageRows = 1000;
-/** More rows than this nobody scrolls through. */
+/** The most rows that are listed; no one scrolls through more. */
 const rowsMax = 20_000;
 
 const groupings: Record<By, string> = {
@@ -41,7 +41,7 @@ function idOf(row: unknown): string {
   return typeof row === 'object' && row !== null && 'id' in row && typeof row.id === 'string' ? row.id : String(row);
 }
 
-/** Keeps the rows, and tells the page of new ones only where they differ, so that nothing flickers. */
+/** Keeps the rows, and sends the page only those that differ, so that nothing flickers. */
 class HotList implements vscode.WebviewViewProvider, vscode.Disposable {
   private view: vscode.WebviewView | undefined;
   private rows: ListRow[] = [];
@@ -137,7 +137,7 @@ class HotList implements vscode.WebviewViewProvider, vscode.Disposable {
     }
   }
 
-  /** The rows after the head, without what is dear; in pages, so that the server can answer others meanwhile. */
+  /** Fetches the rows after the first page, without the values that take long to compute; in pages, so that the server can answer other requests in between. */
   private async rest(by: By, rows: number): Promise<HotRow[]> {
     const found: HotRow[] = [];
     while (found.length < Math.min(rows, rowsMax)) {

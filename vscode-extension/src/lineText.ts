@@ -36,7 +36,7 @@ export interface LineEnd {
 export interface Marks {
   lines: readonly LineCost[];
   stale: readonly StaleLine[];
-  /** While epochs are compared: lines tell their change. */
+  /** While epochs are compared: the change of each line. */
   changes: readonly LineChange[] | null;
 }
 

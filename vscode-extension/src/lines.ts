@@ -10,7 +10,7 @@ import { HeatEdges } from './heat';
 import { LineEnds } from './lineEnds';
 import type { Marks, Shown } from './lineText';
 
-/** After so long without a keystroke the marks are asked for anew. */
+/** The costs are requested again once nothing was typed for this long. */
 const quiet_ms = 150;
 
 /** What other extensions, and tests, may ask this one. */

@@ -69,7 +69,7 @@ class Listings implements vscode.TextDocumentContentProvider, vscode.DefinitionP
     return folds.map(({ start, end }) => new vscode.FoldingRange(start, end, vscode.FoldingRangeKind.Region));
   }
 
-  /** Blocks and summary, for the outline and the breadcrumbs: their heads tell best-case and actual CPI. */
+  /** Blocks and summary, for the outline and the breadcrumbs. The head of a block has its best-case and actual CPI. */
   provideDocumentSymbols(document: vscode.TextDocument): vscode.DocumentSymbol[] {
     const listing = this.open.get(document.uri.toString());
     return (listing?.folds ?? []).flatMap(({ start, end, kind }) => {

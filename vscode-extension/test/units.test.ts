@@ -59,7 +59,7 @@ test('a share as a bar: quarters, and what is there at all shows', () => {
 });
 
 const lineCost = (line: number, share: number): LineCost => ({
-  line, share, label: '', lineEnd: `of line ${line}`, samples: {}, seconds: 1, cycles: null, scale: 'procedure', executions: null, executionsMin: null, executionsMax: null, perEntry: null, cpi: null,
+  line, share, label: '', lineEnd: `of line ${line}`, details: '', samples: {}, seconds: 1, cycles: null, scale: 'procedure', executions: null, executionsMin: null, executionsMax: null, perEntry: null, cpi: null,
   cpiMin: null, cpiMax: null, bestCaseCpi: null, confidence: 'low', culprits: [], ties: [], procedures: [],
 });
 
@@ -111,7 +111,7 @@ test('a line is as hot as its share', () => {
 
 const place = (address: number, text: string) => ({ address, text, uri: null, line: null });
 const unchanged = {
-  verdict: 'noise', label: 'no change', samplesBefore: 5, samplesAfter: 1234, change: 0, changeShare: 0, changeCycles: null, ratio: 1, executionsBefore: null,
+  verdict: 'noise', label: 'no change', details: '', samplesBefore: 5, samplesAfter: 1234, change: 0, changeShare: 0, changeCycles: null, ratio: 1, executionsBefore: null,
   executionsAfter: null, countRatio: null, cpiBefore: null, cpiAfter: 2.5, costRatio: null, p: 1, falseDiscoveryRate: 1, significant: false,
 } as const;
 

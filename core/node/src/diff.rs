@@ -1,10 +1,8 @@
-//! The shapes of comparisons: one for each type of `dwell_query::answer`, and how they are made of it. Field by field;
-//! nothing decided here.
+//! The shapes of comparisons.
 
-use dwell_query::answer;
 use napi_derive::napi;
 
-use crate::convert::{all, number, rows};
+use crate::mirror::mirror;
 
 /// What to compare.
 #[napi(object)]
@@ -23,254 +21,144 @@ pub struct DiffRequest {
     pub limit: Option<u32>,
 }
 
-/// What changed between two profiles.
-#[napi(object, use_nullable = true)]
-pub struct Diff {
-    /// What changed …
-    pub a: DiffSide,
-    /// … into what.
-    pub b: DiffSide,
-    /// As in the request.
-    pub normalized_by: String,
-    /// B's exposure over A's: B's samples are divided by it wherever they are set against A's.
-    pub exposure: f64,
-    /// Everything.
-    pub total: DiffChange,
-    /// The largest change first.
-    pub procedures: Vec<DiffProcedure>,
-    /// The largest change first.
-    pub lines: Vec<DiffLine>,
-    /// Of one procedure: those of B in their order with A's between them.
-    pub instructions: Vec<DiffInstruction>,
-    /// Procedures whose change may be chance …
-    pub insignificant_procedures: u32,
-    /// … and such lines.
-    pub insignificant_lines: u32,
-    /// Rows beyond the limit.
-    pub omitted_rows: u32,
-    /// What one must know to read it.
-    pub notes: Vec<String>,
-}
-
-impl From<answer::Diff> for Diff {
-    fn from(a: answer::Diff) -> Self {
-        Diff {
-            a: a.a.into(),
-            b: a.b.into(),
-            normalized_by: a.normalized_by,
-            exposure: a.exposure,
-            total: a.total.into(),
-            procedures: all(a.procedures),
-            lines: all(a.lines),
-            instructions: all(a.instructions),
-            insignificant_procedures: rows(a.insignificant_procedures),
-            insignificant_lines: rows(a.insignificant_lines),
-            omitted_rows: rows(a.omitted_rows),
-            notes: a.notes,
-        }
+mirror! {
+    /// What changed between two profiles.
+    pub struct Diff {
+        /// What changed …
+        pub a: DiffSide,
+        /// … into what.
+        pub b: DiffSide,
+        /// As in the request.
+        pub normalized_by: String,
+        /// B's exposure over A's: B's samples are divided by it wherever they are set against A's.
+        pub exposure: f64,
+        /// Everything.
+        pub total: DiffChange,
+        /// The largest change first.
+        pub procedures: Vec<DiffProcedure>,
+        /// The largest change first.
+        pub lines: Vec<DiffLine>,
+        /// Of one procedure: those of B in their order with A's between them.
+        pub instructions: Vec<DiffInstruction>,
+        /// Procedures whose change may be chance …
+        pub insignificant_procedures: u32,
+        /// … and such lines.
+        pub insignificant_lines: u32,
+        /// Rows beyond the limit.
+        pub omitted_rows: u32,
+        /// What one must know to read it.
+        pub notes: Vec<String>,
     }
-}
 
-/// One of the two profiles.
-#[napi(object, use_nullable = true)]
-pub struct DiffSide {
-    /// Ids of its epochs.
-    pub epochs: Vec<String>,
-    /// The processor's marketing name.
-    pub cpu: String,
-    /// Name of the machine model that was used.
-    pub machine_model: String,
-    /// What was counted.
-    pub event: String,
-    /// Its samples.
-    pub samples: f64,
-    /// Cycles between two of them; `null` where the clock is unknown.
-    pub period_cycles: Option<f64>,
-}
-
-impl From<answer::DiffSide> for DiffSide {
-    fn from(a: answer::DiffSide) -> Self {
-        DiffSide {
-            epochs: a.epochs,
-            cpu: a.cpu,
-            machine_model: a.machine_model,
-            event: a.event,
-            samples: number(a.samples),
-            period_cycles: a.period_cycles,
-        }
+    /// One of the two profiles.
+    pub struct DiffSide {
+        /// Ids of its epochs.
+        pub epochs: Vec<String>,
+        /// The processor's marketing name.
+        pub cpu: String,
+        /// Name of the machine model that was used.
+        pub machine_model: String,
+        /// What was counted.
+        pub event: String,
+        /// Its samples.
+        pub samples: f64,
+        /// Cycles between two of them; `null` where the clock is unknown.
+        pub period_cycles: Option<f64>,
     }
-}
 
-/// How samples changed, and whether that is more than chance.
-#[napi(object, use_nullable = true)]
-pub struct DiffChange {
-    /// Samples in A …
-    pub samples_a: f64,
-    /// … and in B, as they are.
-    pub samples_b: f64,
-    /// B's samples over exposure, less A's: positive where it became slower.
-    pub change: f64,
-    /// The same as a part of all of A's samples.
-    pub change_share: f64,
-    /// B's samples over exposure, over A's; `null` where A has none.
-    pub ratio: Option<f64>,
-    /// How likely a change as large is if there is none.
-    pub p: f64,
-    /// The part of false calls among all rows as sure as this one.
-    pub false_discovery_rate: f64,
-    /// Whether that is below one in twenty.
-    pub significant: bool,
-}
-
-impl From<answer::DiffChange> for DiffChange {
-    fn from(a: answer::DiffChange) -> Self {
-        DiffChange {
-            samples_a: a.samples_a,
-            samples_b: a.samples_b,
-            change: a.change,
-            change_share: a.change_share,
-            ratio: a.ratio,
-            p: a.p,
-            false_discovery_rate: a.false_discovery_rate,
-            significant: a.significant,
-        }
+    /// How samples changed, and whether that is more than chance.
+    pub struct DiffChange {
+        /// Samples in A …
+        pub samples_a: f64,
+        /// … and in B, as they are.
+        pub samples_b: f64,
+        /// B's samples over exposure, less A's: positive where it became slower.
+        pub change: f64,
+        /// The same as a part of all of A's samples.
+        pub change_share: f64,
+        /// B's samples over exposure, over A's; `null` where A has none.
+        pub ratio: Option<f64>,
+        /// How likely a change as large is if there is none.
+        pub p: f64,
+        /// The part of false calls among all rows as sure as this one.
+        pub false_discovery_rate: f64,
+        /// Whether that is below one in twenty.
+        pub significant: bool,
     }
-}
 
-/// The change factored: samples = executions × cycles per execution.
-#[napi(object, use_nullable = true)]
-pub struct DiffFactors {
-    /// Instructions executed (of an instruction: its executions) in A; `null` unless the scale is absolute …
-    pub executions_a: Option<f64>,
-    /// … and in B.
-    pub executions_b: Option<f64>,
-    /// Cycles per instruction in A, likewise …
-    pub cpi_a: Option<f64>,
-    /// … and in B.
-    pub cpi_b: Option<f64>,
-    /// B's executions over exposure, over A's: did it run more often? `null` unless the scales of both sides are absolute.
-    pub count_ratio: Option<f64>,
-    /// B's CPI over A's: did it take longer each time? `null` likewise.
-    pub cost_ratio: Option<f64>,
-    /// Whether the evidence tells count and cost apart: which of the two changed further is certain at 90 %.
-    pub tells_apart: bool,
-}
-
-impl From<answer::DiffFactors> for DiffFactors {
-    fn from(a: answer::DiffFactors) -> Self {
-        DiffFactors {
-            executions_a: a.executions_a,
-            executions_b: a.executions_b,
-            cpi_a: a.cpi_a,
-            cpi_b: a.cpi_b,
-            count_ratio: a.count_ratio,
-            cost_ratio: a.cost_ratio,
-            tells_apart: a.tells_apart,
-        }
+    /// The change factored: samples = executions × cycles per execution.
+    pub struct DiffFactors {
+        /// Instructions executed (of an instruction: its executions) in A; `null` unless the scale is absolute …
+        pub executions_a: Option<f64>,
+        /// … and in B.
+        pub executions_b: Option<f64>,
+        /// Cycles per instruction in A, likewise …
+        pub cpi_a: Option<f64>,
+        /// … and in B.
+        pub cpi_b: Option<f64>,
+        /// B's executions over exposure, over A's: did it run more often? `null` unless the scales of both sides are absolute.
+        pub count_ratio: Option<f64>,
+        /// B's CPI over A's: did it take longer each time? `null` likewise.
+        pub cost_ratio: Option<f64>,
+        /// Whether the evidence separates count from cost: which of the two changed further is certain at 90 %.
+        pub tells_apart: bool,
     }
-}
 
-/// One procedure's change.
-#[napi(object, use_nullable = true)]
-pub struct DiffProcedure {
-    /// Linkage name.
-    pub procedure: String,
-    /// As the programmer wrote it.
-    pub demangled: String,
-    /// The image's file name.
-    pub image: String,
-    /// How its samples changed.
-    pub change: DiffChange,
-    /// Cost apart from count.
-    pub factors: DiffFactors,
-    /// The lesser of the two sides' confidences.
-    #[napi(ts_type = "'low' | 'medium' | 'high'")]
-    pub confidence: String,
-}
-
-impl From<answer::DiffProcedure> for DiffProcedure {
-    fn from(a: answer::DiffProcedure) -> Self {
-        DiffProcedure {
-            procedure: a.procedure,
-            demangled: a.demangled,
-            image: a.image,
-            change: a.change.into(),
-            factors: a.factors.into(),
-            confidence: a.confidence,
-        }
+    /// One procedure's change.
+    pub struct DiffProcedure {
+        /// Linkage name.
+        pub procedure: String,
+        /// As the programmer wrote it.
+        pub demangled: String,
+        /// The image's file name.
+        pub image: String,
+        /// How its samples changed.
+        pub change: DiffChange,
+        /// Cost apart from count.
+        pub factors: DiffFactors,
+        /// The lesser of the two sides' confidences.
+        #[napi(ts_type = "'low' | 'medium' | 'high'")]
+        pub confidence: String,
     }
-}
 
-/// One source line's change.
-#[napi(object, use_nullable = true)]
-pub struct DiffLine {
-    /// The file, as the debug information spells it.
-    pub file: String,
-    /// Its number in A, from 1; `null`: it is not there, or was edited.
-    pub line_a: Option<u32>,
-    /// The same in B.
-    pub line_b: Option<u32>,
-    /// How its samples changed.
-    pub change: DiffChange,
-    /// Cost apart from count.
-    pub factors: DiffFactors,
-}
-
-impl From<answer::DiffLine> for DiffLine {
-    fn from(a: answer::DiffLine) -> Self {
-        DiffLine {
-            file: a.file,
-            line_a: a.line_a,
-            line_b: a.line_b,
-            change: a.change.into(),
-            factors: a.factors.into(),
-        }
+    /// One source line's change.
+    pub struct DiffLine {
+        /// The file, as the debug information spells it.
+        pub file: String,
+        /// Its number in A, from 1; `null`: it is not there, or was edited.
+        pub line_a: Option<u32>,
+        /// The same in B.
+        pub line_b: Option<u32>,
+        /// How its samples changed.
+        pub change: DiffChange,
+        /// Cost apart from count.
+        pub factors: DiffFactors,
     }
-}
 
-/// One instruction of either side, or of both.
-#[napi(object, use_nullable = true)]
-pub struct DiffInstruction {
-    /// Where it is in A.
-    pub a: Option<DiffPlace>,
-    /// Where it is in B.
-    pub b: Option<DiffPlace>,
-    /// How they relate: `edited` has another operand or a like instruction in its place.
-    #[napi(ts_type = "'same' | 'edited' | 'removed' | 'added'")]
-    pub kind: String,
-    /// How its samples changed.
-    pub change: DiffChange,
-    /// Cost apart from count.
-    pub factors: DiffFactors,
-}
-
-impl From<answer::DiffInstruction> for DiffInstruction {
-    fn from(a: answer::DiffInstruction) -> Self {
-        DiffInstruction {
-            a: a.a.map(Into::into),
-            b: a.b.map(Into::into),
-            kind: a.kind,
-            change: a.change.into(),
-            factors: a.factors.into(),
-        }
+    /// One instruction of either side, or of both.
+    pub struct DiffInstruction {
+        /// Where it is in A.
+        pub a: Option<DiffPlace>,
+        /// Where it is in B.
+        pub b: Option<DiffPlace>,
+        /// How they relate: `edited` has another operand or a like instruction in its place.
+        #[napi(ts_type = "'same' | 'edited' | 'removed' | 'added'")]
+        pub kind: String,
+        /// How its samples changed.
+        pub change: DiffChange,
+        /// Cost apart from count.
+        pub factors: DiffFactors,
     }
-}
 
-/// An instruction on one side.
-#[napi(object, use_nullable = true)]
-pub struct DiffPlace {
-    /// First byte.
-    pub address: f64,
-    /// Mnemonic and operands.
-    pub text: String,
-    /// Source file.
-    pub file: Option<String>,
-    /// Its line, from 1.
-    pub line: Option<u32>,
-}
-
-impl From<answer::DiffPlace> for DiffPlace {
-    fn from(a: answer::DiffPlace) -> Self {
-        DiffPlace { address: number(a.address), text: a.text, file: a.file, line: a.line }
+    /// An instruction on one side.
+    pub struct DiffPlace {
+        /// First byte.
+        pub address: f64,
+        /// Mnemonic and operands.
+        pub text: String,
+        /// Source file.
+        pub file: Option<String>,
+        /// Its line, from 1.
+        pub line: Option<u32>,
     }
 }

@@ -3,9 +3,9 @@
 //! Enters: calls from JavaScript. Leaves: promises of plain objects, rejected with an error whose `code` is that of
 //! `QueryError`. Never here: a judgement about profiles, work on Node's main thread, a panic that leaves a thread.
 
-mod convert;
 mod diff;
 mod lines;
+mod mirror;
 mod requests;
 mod summary;
 mod task;
@@ -21,6 +21,7 @@ use napi_derive::napi;
 use crate::{
     diff::{Diff, DiffRequest},
     lines::{FileChanges, LineDetail},
+    mirror::Mirror,
     summary::{Stats, StatsRequest, Summary, SummaryRequest},
     task::{Ask, Failure},
     types::{EpochList, FileCosts, Listing, OpenOptions, Top, TopRequest},
@@ -201,7 +202,7 @@ impl Dwell {
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = watch;
     }
 
-    fn ask<A, J: From<A>>(
+    fn ask<A: Mirror<J>, J>(
         &self,
         cancel: Option<&Cancel>,
         question: impl FnOnce(&Query, &dwell_query::Cancel) -> std::result::Result<A, dwell_query::QueryError>
@@ -212,6 +213,6 @@ impl Dwell {
         Ask<A, J>: napi::Task,
     {
         let cancel = cancel.map(|c| c.0.clone()).unwrap_or_default();
-        AsyncTask::new(Ask::new(&self.query, cancel, J::from, question))
+        AsyncTask::new(Ask::new(&self.query, cancel, A::mirror, question))
     }
 }

@@ -1,10 +1,8 @@
-//! The shapes of summaries and statistics: one for each type of `dwell_query::answer`, and how they are made of it. Field by field;
-//! nothing decided here.
+//! The shapes of summaries and statistics.
 
-use dwell_query::answer;
 use napi_derive::napi;
 
-use crate::convert::{all, number, rows};
+use crate::mirror::mirror;
 
 /// What to summarize.
 #[napi(object)]
@@ -34,294 +32,173 @@ pub struct StatsRequest {
     pub image: Option<String>,
 }
 
-/// Where the cycles go (DCPI Figure 4). Shares are parts of the tallied samples: those of `subtotalDynamic`, `subtotalStatic`,
-/// `execution` and `netSamplingError` add up to 1.
-#[napi(object, use_nullable = true)]
-pub struct Summary {
-    /// Ids of the epochs that were merged.
-    pub epochs: Vec<String>,
-    /// What it is of.
-    pub scope: SummaryScope,
-    /// Name of the machine model that was used.
-    pub machine_model: String,
-    /// The event that measures time here.
-    pub time_event: String,
-    /// Cycles between two time samples; `null` where the clock is unknown.
-    pub period_cycles: Option<f64>,
-    /// Time samples of the scope …
-    pub samples: f64,
-    /// … and of these, the tallied ones.
-    pub samples_tallied: f64,
-    /// Tallied samples over all of the scope's, 0 to 1.
-    pub tallied_share: f64,
-    /// Procedures that were analysed …
-    pub procedures: u32,
-    /// … and those with samples that could not be or are too small to matter.
-    pub procedures_left_out: u32,
-    /// Estimated cycles of the tallied samples.
-    pub cycles: Option<f64>,
-    /// The least that is known of the scale of executions; `null` where nothing was tallied.
-    #[napi(ts_type = "'absolute' | 'program' | 'procedure' | null")]
-    pub scale: Option<String>,
-    /// Instructions executed; `null` unless the scale is absolute.
-    pub instructions: Option<f64>,
-    /// Cycles per instruction; `null` unless the scale is absolute.
-    pub cpi: Option<f64>,
-    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
-    pub cpi_min: Option<f64>,
-    /// `null`: nothing bounds it.
-    pub cpi_max: Option<f64>,
-    /// The same without dynamic stalls.
-    pub best_case_cpi: Option<f64>,
-    /// Each dynamic cause, in the order of Figure 4; ranges of several causes overlap.
-    pub dynamic: Vec<SummaryRange>,
-    /// Stalls for which every cause was ruled out.
-    pub unexplained_stall: f64,
-    /// Cycles by which instructions were faster than the model's best case: never positive.
-    pub unexplained_gain: f64,
-    /// All dynamic stalls, less the gain.
-    pub subtotal_dynamic: f64,
-    /// Each static cause.
-    pub static_causes: Vec<SummaryPart>,
-    /// Their sum.
-    pub subtotal_static: f64,
-    /// Both subtotals.
-    pub total_stall: f64,
-    /// What instructions take that wait for nothing.
-    pub execution: f64,
-    /// What is neither: samples that chance gave or took.
-    pub net_sampling_error: f64,
-    /// What one must know to read it.
-    pub notes: Vec<String>,
-}
-
-impl From<answer::Summary> for Summary {
-    fn from(a: answer::Summary) -> Self {
-        Summary {
-            epochs: a.epochs,
-            scope: a.scope.into(),
-            machine_model: a.machine_model,
-            time_event: a.time_event,
-            period_cycles: a.period_cycles,
-            samples: number(a.samples),
-            samples_tallied: a.samples_tallied,
-            tallied_share: a.tallied_share,
-            procedures: rows(a.procedures),
-            procedures_left_out: rows(a.procedures_left_out),
-            cycles: a.cycles,
-            instructions: a.instructions,
-            scale: a.scale,
-            cpi: a.cpi,
-            cpi_min: a.cpi_min,
-            cpi_max: a.cpi_max,
-            best_case_cpi: a.best_case_cpi,
-            dynamic: all(a.dynamic),
-            unexplained_stall: a.unexplained_stall,
-            unexplained_gain: a.unexplained_gain,
-            subtotal_dynamic: a.subtotal_dynamic,
-            static_causes: all(a.r#static),
-            subtotal_static: a.subtotal_static,
-            total_stall: a.total_stall,
-            execution: a.execution,
-            net_sampling_error: a.net_sampling_error,
-            notes: a.notes,
-        }
+mirror! {
+    /// Where the cycles go (DCPI Figure 4). Shares are parts of the tallied samples: those of `subtotalDynamic`, `subtotalStatic`,
+    /// `execution` and `netSamplingError` add up to 1.
+    pub struct Summary {
+        /// Ids of the epochs that were merged.
+        pub epochs: Vec<String>,
+        /// What it is of.
+        pub scope: SummaryScope,
+        /// Name of the machine model that was used.
+        pub machine_model: String,
+        /// The event that measures time here.
+        pub time_event: String,
+        /// Cycles between two time samples; `null` where the clock is unknown.
+        pub period_cycles: Option<f64>,
+        /// Time samples of the scope …
+        pub samples: f64,
+        /// … and of these, the tallied ones.
+        pub samples_tallied: f64,
+        /// Tallied samples over all of the scope's, 0 to 1.
+        pub tallied_share: f64,
+        /// Procedures that were analysed …
+        pub procedures: u32,
+        /// … and those with samples that could not be or are too small to matter.
+        pub procedures_left_out: u32,
+        /// Estimated cycles of the tallied samples.
+        pub cycles: Option<f64>,
+        /// The least that is known of the scale of executions; `null` where nothing was tallied.
+        #[napi(ts_type = "'absolute' | 'program' | 'procedure' | null")]
+        pub scale: Option<String>,
+        /// Instructions executed; `null` unless the scale is absolute.
+        pub instructions: Option<f64>,
+        /// Cycles per instruction; `null` unless the scale is absolute.
+        pub cpi: Option<f64>,
+        /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+        pub cpi_min: Option<f64>,
+        /// `null`: nothing bounds it.
+        pub cpi_max: Option<f64>,
+        /// The same without dynamic stalls.
+        pub best_case_cpi: Option<f64>,
+        /// Each dynamic cause, in the order of Figure 4; ranges of several causes overlap.
+        pub dynamic: Vec<SummaryRange>,
+        /// Stalls for which every cause was ruled out.
+        pub unexplained_stall: f64,
+        /// Cycles by which instructions were faster than the model's best case: never positive.
+        pub unexplained_gain: f64,
+        /// All dynamic stalls, less the gain.
+        pub subtotal_dynamic: f64,
+        /// Each static cause.
+        #[napi(js_name = "staticCauses")]
+        pub r#static: Vec<SummaryPart>,
+        /// Their sum.
+        pub subtotal_static: f64,
+        /// Both subtotals.
+        pub total_stall: f64,
+        /// What instructions take that wait for nothing.
+        pub execution: f64,
+        /// What is neither: samples that chance gave or took.
+        pub net_sampling_error: f64,
+        /// What one must know to read it.
+        pub notes: Vec<String>,
     }
-}
 
-/// What a summary is of.
-#[napi(object, use_nullable = true)]
-pub struct SummaryScope {
-    /// `procedure`, `image` or `epoch`.
-    pub kind: String,
-    /// `IMAGE:NAME`, the images' paths, or the epochs' ids.
-    pub name: String,
-}
-
-impl From<answer::SummaryScope> for SummaryScope {
-    fn from(a: answer::SummaryScope) -> Self {
-        SummaryScope { kind: a.kind, name: a.name }
+    /// What a summary is of.
+    pub struct SummaryScope {
+        /// `procedure`, `image` or `epoch`.
+        pub kind: String,
+        /// `IMAGE:NAME`, the images' paths, or the epochs' ids.
+        pub name: String,
     }
-}
 
-/// A cause that may explain a part, as a range.
-#[napi(object, use_nullable = true)]
-pub struct SummaryRange {
-    /// As in `ListingStall`; `other` stands for the rare ones together.
-    pub cause: String,
-    /// The cause's name for people.
-    pub label: String,
-    /// At least …
-    pub share_min: f64,
-    /// … and at most.
-    pub share_max: f64,
-}
-
-impl From<answer::SummaryRange> for SummaryRange {
-    fn from(a: answer::SummaryRange) -> Self {
-        SummaryRange {
-            cause: a.cause,
-            label: a.label.to_owned(),
-            share_min: a.share_min,
-            share_max: a.share_max,
-        }
+    /// A cause that may explain a part, as a range.
+    pub struct SummaryRange {
+        /// As in `ListingStall`; `other` stands for the rare ones together.
+        pub cause: String,
+        /// The cause's name for people.
+        pub label: String,
+        /// At least …
+        pub share_min: f64,
+        /// … and at most.
+        pub share_max: f64,
     }
-}
 
-/// A cause that explains a part.
-#[napi(object, use_nullable = true)]
-pub struct SummaryPart {
-    /// `slotting`, `functional-unit`, `dependency-address`, …
-    pub cause: String,
-    /// The cause's name for people.
-    pub label: String,
-    /// The part.
-    pub share: f64,
-}
-
-impl From<answer::SummaryPart> for SummaryPart {
-    fn from(a: answer::SummaryPart) -> Self {
-        SummaryPart { cause: a.cause, label: a.label.to_owned(), share: a.share }
+    /// A cause that explains a part.
+    pub struct SummaryPart {
+        /// `slotting`, `functional-unit`, `dependency-address`, …
+        pub cause: String,
+        /// The cause's name for people.
+        pub label: String,
+        /// The part.
+        pub share: f64,
     }
-}
 
-/// Procedures over several sets of samples (DCPI Figure 3).
-#[napi(object, use_nullable = true)]
-pub struct Stats {
-    /// What was counted.
-    pub event: String,
-    /// The sets in the order asked, those compared against last.
-    pub sets: Vec<StatsSet>,
-    /// Samples of all sets.
-    pub total: f64,
-    /// By range over sum, largest first; of compared groups the surest difference first.
-    pub rows: Vec<StatsRow>,
-    /// Rows beyond the limit or below the least share.
-    pub omitted_rows: u32,
-    /// What one must know to read it.
-    pub notes: Vec<String>,
-}
-
-impl From<answer::Stats> for Stats {
-    fn from(a: answer::Stats) -> Self {
-        Stats {
-            event: a.event,
-            sets: all(a.sets),
-            total: number(a.total),
-            rows: all(a.rows),
-            omitted_rows: rows(a.omitted_rows),
-            notes: a.notes,
-        }
+    /// Procedures over several sets of samples (DCPI Figure 3).
+    pub struct Stats {
+        /// What was counted.
+        pub event: String,
+        /// The sets in the order asked, those compared against last.
+        pub sets: Vec<StatsSet>,
+        /// Samples of all sets.
+        pub total: f64,
+        /// By range over sum, largest first; of compared groups the surest difference first.
+        pub rows: Vec<StatsRow>,
+        /// Rows beyond the limit or below the least share.
+        pub omitted_rows: u32,
+        /// What one must know to read it.
+        pub notes: Vec<String>,
     }
-}
 
-/// One set of samples.
-#[napi(object, use_nullable = true)]
-pub struct StatsSet {
-    /// Its epoch's id.
-    pub epoch: String,
-    /// The name a user gave that.
-    pub name: Option<String>,
-    /// Whether it is of the group that the first one is compared against.
-    pub against: bool,
-    /// Its samples.
-    pub samples: f64,
-    /// What its counts are divided by in a comparison.
-    pub exposure: f64,
-}
-
-impl From<answer::StatsSet> for StatsSet {
-    fn from(a: answer::StatsSet) -> Self {
-        StatsSet {
-            epoch: a.epoch,
-            name: a.name,
-            against: a.against,
-            samples: number(a.samples),
-            exposure: a.exposure,
-        }
+    /// One set of samples.
+    pub struct StatsSet {
+        /// Its epoch's id.
+        pub epoch: String,
+        /// The name a user gave that.
+        pub name: Option<String>,
+        /// Whether it is of the group that the first one is compared against.
+        pub against: bool,
+        /// Its samples.
+        pub samples: f64,
+        /// What its counts are divided by in a comparison.
+        pub exposure: f64,
     }
-}
 
-/// One procedure over the sets.
-#[napi(object, use_nullable = true)]
-pub struct StatsRow {
-    /// Linkage name.
-    pub procedure: String,
-    /// As the programmer wrote it.
-    pub demangled: String,
-    /// The image's file name.
-    pub image: String,
-    /// Samples of each set, in their order.
-    pub samples: Vec<f64>,
-    /// Largest less smallest count, over the sum.
-    pub range_share: f64,
-    /// Of all sets.
-    pub sum: f64,
-    /// The sum over the samples of all procedures.
-    pub sum_share: f64,
-    /// How many sets.
-    pub n: u32,
-    /// Average count.
-    pub mean: f64,
-    /// Standard deviation (n − 1).
-    pub std_dev: f64,
-    /// Smallest count.
-    pub min: f64,
-    /// Largest count.
-    pub max: f64,
-    /// The groups compared, where there are two.
-    pub comparison: Option<StatsComparison>,
-}
-
-impl From<answer::StatsRow> for StatsRow {
-    fn from(a: answer::StatsRow) -> Self {
-        StatsRow {
-            procedure: a.procedure,
-            demangled: a.demangled,
-            image: a.image,
-            samples: a.samples.into_iter().map(number).collect(),
-            range_share: a.range_share,
-            sum: number(a.sum),
-            sum_share: a.sum_share,
-            n: rows(a.n),
-            mean: a.mean,
-            std_dev: a.std_dev,
-            min: number(a.min),
-            max: number(a.max),
-            comparison: a.comparison.map(Into::into),
-        }
+    /// One procedure over the sets.
+    pub struct StatsRow {
+        /// Linkage name.
+        pub procedure: String,
+        /// As the programmer wrote it.
+        pub demangled: String,
+        /// The image's file name.
+        pub image: String,
+        /// Samples of each set, in their order.
+        pub samples: Vec<f64>,
+        /// Largest less smallest count, over the sum.
+        pub range_share: f64,
+        /// Of all sets.
+        pub sum: f64,
+        /// The sum over the samples of all procedures.
+        pub sum_share: f64,
+        /// How many sets.
+        pub n: u32,
+        /// Average count.
+        pub mean: f64,
+        /// Standard deviation (n − 1).
+        pub std_dev: f64,
+        /// Smallest count.
+        pub min: f64,
+        /// Largest count.
+        pub max: f64,
+        /// The groups compared, where there are two.
+        pub comparison: Option<StatsComparison>,
     }
-}
 
-/// Two groups of sets compared.
-#[napi(object, use_nullable = true)]
-pub struct StatsComparison {
-    /// Average count per exposure of the first group …
-    pub mean: f64,
-    /// … and of those it is compared against.
-    pub mean_against: f64,
-    /// The first over the second.
-    pub ratio: Option<f64>,
-    /// Variance over mean within the groups, at least 1.
-    pub dispersion: Option<f64>,
-    /// How likely a difference as large is if there is none.
-    pub p: f64,
-    /// The part of false calls among all rows as sure as this one.
-    pub false_discovery_rate: f64,
-    /// Whether that is below one in twenty.
-    pub significant: bool,
-}
-
-impl From<answer::StatsComparison> for StatsComparison {
-    fn from(a: answer::StatsComparison) -> Self {
-        StatsComparison {
-            mean: a.mean,
-            mean_against: a.mean_against,
-            ratio: a.ratio,
-            dispersion: a.dispersion,
-            p: a.p,
-            false_discovery_rate: a.false_discovery_rate,
-            significant: a.significant,
-        }
+    /// Two groups of sets compared.
+    pub struct StatsComparison {
+        /// Average count per exposure of the first group …
+        pub mean: f64,
+        /// … and of those it is compared against.
+        pub mean_against: f64,
+        /// The first over the second.
+        pub ratio: Option<f64>,
+        /// Variance over mean within the groups, at least 1.
+        pub dispersion: Option<f64>,
+        /// How likely a difference as large is if there is none.
+        pub p: f64,
+        /// The part of false calls among all rows as sure as this one.
+        pub false_discovery_rate: f64,
+        /// Whether that is below one in twenty.
+        pub significant: bool,
     }
 }

@@ -12,10 +12,10 @@ use napi::{
     bindgen_prelude::{ToNapiValue, TypeName},
 };
 
-/// What a question runs.
+/// The computation of an answer.
 type Question<A> = Box<dyn FnOnce(&Query, &Cancel) -> Result<A, QueryError> + Send>;
 
-/// A question, its answer `A`, and what JavaScript sees of it, `J`.
+/// A question whose answer `A` reaches JavaScript as `J`.
 pub struct Ask<A, J> {
     query: Arc<Query>,
     cancel: Cancel,

@@ -1,4 +1,4 @@
-//! Tells when the database changes: a thread that looks at its generation, which is cheap.
+//! Reports when the database changes: a thread polls its generation, which is cheap.
 
 use std::{
     sync::{
@@ -18,12 +18,12 @@ use napi::{
 /// Called without arguments; does not keep the process alive.
 pub type OnChange = ThreadsafeFunction<(), (), (), Status, false, true>;
 
-/// How long a change may go unnoticed.
+/// Interval between two looks at the database.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Watches until dropped.
 pub struct Watch {
-    /// Its hanging up ends the thread at once.
+    /// Dropping the sender ends the thread at once.
     _stop: Sender<()>,
 }
 

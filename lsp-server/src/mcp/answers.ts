@@ -41,8 +41,8 @@ function lossesOf(epochs: readonly EpochList['epochs'][number]['events'][]): Los
 }
 
 export async function hot(core: Core, asked: In<typeof schemas.hotIn>, cancel: Cancel): Promise<HotAnswer> {
-  const { by, limit, image, epochs: selected = latest } = asked;
-  const top = await core.top({ epochs: selected, by, limit, ...(image === undefined ? {} : { image }) }, cancel);
+  const { by } = asked;
+  const top = await core.top({ epochs: latest, ...asked }, cancel);
   const { epochs: all } = await core.epochs(cancel);
   return {
     epochs: top.epochs,
@@ -119,39 +119,26 @@ export async function lines(core: Core, asked: In<typeof schemas.linesIn>, cance
 }
 
 export async function summary(core: Core, asked: In<typeof schemas.summaryIn>, cancel: Cancel): Promise<SummaryAnswer & { text: string }> {
-  const { procedure, image, epochs: selected = latest } = asked;
-  const scope = { ...(procedure === undefined ? {} : { procedure }), ...(image === undefined ? {} : { image }) };
-  return summaryResult(await core.summary({ epochs: selected, ...scope }, cancel));
+  return summaryResult(await core.summary({ epochs: latest, ...asked }, cancel));
 }
 
 export async function diff(core: Core, asked: In<typeof schemas.diffIn>, cancel: Cancel): Promise<DiffAnswer> {
-  const { before, after, procedure, normalize, all, limit } = asked;
-  const options = { ...(procedure === undefined ? {} : { procedure }), ...(normalize === undefined ? {} : { normalize }) };
-  return diffAnswer(await core.diff({ a: before, b: after, all, limit, ...options }, cancel));
+  const { before, after, ...options } = asked;
+  return diffAnswer(await core.diff({ a: before, b: after, ...options }, cancel));
 }
 
-function diffAnswer(answer: Diff): DiffAnswer {
-  const period = answer.a.periodCycles;
+/** Changes say more than the schema has: it leaves the rest out. */
+function diffAnswer({ a, b, total, procedures, lines, instructions, ...rest }: Diff): DiffAnswer {
+  const changeOf = (change: CoreChange, factors: DiffFactors): DiffAnswer['total'] => diffChange(change, factors, a.periodCycles);
   return {
-    before: answer.a,
-    after: answer.b,
-    normalizedBy: answer.normalizedBy,
-    exposure: answer.exposure,
-    total: changeOf(answer.total, noFactors, period),
-    procedures: answer.procedures.map(({ procedure, demangled, image, change, factors, confidence }) => ({
-      id: `${image}:${procedure}`, label: demangled, image, confidence, ...changeOf(change, factors, period),
+    ...rest,
+    before: a,
+    after: b,
+    total: changeOf(total, noFactors),
+    procedures: procedures.map(({ procedure, demangled, image, change, factors, confidence }) => ({
+      ...changeOf(change, factors), id: `${image}:${procedure}`, label: demangled, image, confidence,
     })),
-    lines: answer.lines.map(({ file, lineA, lineB, change, factors }) => ({ file, lineBefore: lineA, lineAfter: lineB, ...changeOf(change, factors, period) })),
-    instructions: answer.instructions.map(({ kind, a, b, change, factors }) => ({ kind, before: a, after: b, ...changeOf(change, factors, period) })),
-    insignificantProcedures: answer.insignificantProcedures,
-    insignificantLines: answer.insignificantLines,
-    omittedRows: answer.omittedRows,
-    notes: answer.notes,
+    lines: lines.map(({ file, lineA, lineB, change, factors }) => ({ file, lineBefore: lineA, lineAfter: lineB, ...changeOf(change, factors) })),
+    instructions: instructions.map(({ kind, a: before, b: after, change, factors }) => ({ kind, before, after, ...changeOf(change, factors) })),
   };
-}
-
-function changeOf(change: CoreChange, factors: DiffFactors, periodCycles: number | null): DiffAnswer['total'] {
-  const { verdict, samplesBefore, samplesAfter, changeShare, changeCycles, countRatio, cpiBefore, cpiAfter, p, falseDiscoveryRate, significant } =
-    diffChange(change, factors, periodCycles);
-  return { verdict, samplesBefore, samplesAfter, changeShare, changeCycles, countRatio, cpiBefore, cpiAfter, p, falseDiscoveryRate, significant };
 }

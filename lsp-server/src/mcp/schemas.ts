@@ -16,7 +16,7 @@ const { samples, share } = LineCost.shape;
 
 const selectors = z.array(z.string().min(1)).min(1);
 const epochs = selectors
-  .optional()
+  .exactOptional()
   .describe("epochs to merge: ids, names, 'latest', 'latest~1' (the one before); without it the latest alone");
 const procedure = z.string().min(1).describe("'NAME', 'IMAGE:NAME' or an id that another tool gave; NAME is the linkage name");
 const limit = (most: number, usual: number): z.ZodDefault<z.ZodNumber> => z.number().int().min(1).max(most).default(usual);
@@ -37,7 +37,7 @@ export const epochsOut = z.object({
 export const hotIn = z.object({
   by: z.enum(['procedure', 'image', 'line', 'app']).default('procedure').describe('one row for each of these'),
   limit: limit(500, 20).describe('rows at most'),
-  image: z.string().min(1).optional().describe('only images (executables, libraries) whose path, file name or id contains this'),
+  image: z.string().min(1).exactOptional().describe('only images (executables, libraries) whose path, file name or id contains this'),
   epochs,
 });
 export const hotOut = z.object({
@@ -88,7 +88,7 @@ export const linesOut = z.object({
   epochs: z.array(z.string()),
   source: FileCostsResult.shape.source,
   lines: z.array(
-    LineCost.omit({ label: true, lineEnd: true }).extend({
+    LineCost.omit({ label: true, lineEnd: true, details: true }).extend({
       text: z.string().nullable().describe('the line as it is now'),
       culprits: z
         .array(LineCulprit.omit({ uri: true }).extend({ file, line }))
@@ -96,33 +96,33 @@ export const linesOut = z.object({
       ties: LineCost.shape.ties.describe('the same with causes that cannot be told apart as one: name them all, in the words of text'),
     }),
   ),
-  procedures: z.array(ProcedureCost.omit({ samples: true })),
+  procedures: z.array(ProcedureCost.omit({ samples: true, title: true })),
   omittedLines: z.number().describe('lines below minShare'),
   notes,
 });
 
 export const summaryIn = z.object({
-  procedure: procedure.optional(),
-  image: z.string().min(1).optional().describe('images whose path, file name or id contains this; with neither: everything'),
+  procedure: procedure.exactOptional(),
+  image: z.string().min(1).exactOptional().describe('images whose path, file name or id contains this; with neither: everything'),
   epochs,
 });
-export const summaryOut = SummaryResult.omit({ timeEvent: true, periodCycles: true, samplesTallied: true, text: true }).describe(
+export const summaryOut = SummaryResult.omit({ timeEvent: true, periodCycles: true, samplesTallied: true, text: true, totals: true }).describe(
   'subtotalDynamic + subtotalStatic + execution + netSamplingError = 1, parts of the tallied cycles',
 );
 
 export const diffIn = z.object({
   before: selectors.describe("epochs before the change: ids, names, 'latest~1'"),
   after: selectors.default(['latest']).describe('epochs after it'),
-  procedure: procedure.optional().describe('this procedure alone, with its instructions'),
+  procedure: procedure.exactOptional().describe('this procedure alone, with its instructions'),
   normalize: z
     .string()
     .min(1)
-    .optional()
+    .exactOptional()
     .describe("what makes the runs comparable: 'run' (unless said: both did the same work), 'time', 'samples', or a procedure that did the same in both"),
   all: z.boolean().default(false).describe('what may be chance too'),
   limit: limit(500, 20).describe('procedures and lines at most'),
 });
-const change = DiffChange.omit({ label: true, change: true, ratio: true, executionsBefore: true, executionsAfter: true, costRatio: true });
+const change = DiffChange.omit({ label: true, details: true, change: true, ratio: true, executionsBefore: true, executionsAfter: true, costRatio: true });
 const place = DiffPlace.omit({ uri: true }).extend({ file, line }).nullable();
 const side = DiffSide.omit({ periodCycles: true });
 export const diffOut = z.object({

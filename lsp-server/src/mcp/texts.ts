@@ -1,6 +1,6 @@
 /**
- * The tools' answers as text, which is what most assistants read: units in every number, ranges where causes overlap,
- * guesses marked, losses told.
+ * The tools' answers as text, which is what most assistants read. Every number has its unit, causes that overlap are ranges, uncertain
+ * values are marked, and losses are reported.
  */
 import type { Listing } from '../core';
 import { listingText } from '../listingText';

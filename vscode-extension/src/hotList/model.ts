@@ -16,7 +16,7 @@ export interface ListRow {
   detail?: Detail;
 }
 
-/** What is dear, so that it is asked for rows in sight. */
+/** Values that take long to compute, which are requested only for the rows in sight. */
 export interface Detail {
   cpi: number | null;
   /** Where the scale is not absolute, `cpi` is null and this a bound. */

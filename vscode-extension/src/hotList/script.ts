@@ -50,7 +50,7 @@ function takeDetails(details: Record<string, Detail>): void {
 function takeRows(kind: By, taken: ListRow[]): void {
   fresh.clear();
   if (by.value !== kind) removeDrawn();
-  // What was known of a row is shown until it is known anew.
+  // A row shows its old values until the new ones arrive.
   const known = new Map(by.value === kind ? rows.map((row) => [row.id, row.detail]) : []);
   for (const row of taken) {
     const detail = row.detail ?? known.get(row.id);
