@@ -217,7 +217,7 @@ fn threads_that_are_born_meanwhile_are_told() {
     let test = "threads_that_are_born_meanwhile_are_told";
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let tasks = Tasks::Running(vec![Pid(std::process::id())]);
-    let own = Some(rustix::thread::gettid().as_raw_nonzero().get() as u32).map(Tid);
+    let own = Some(Tid(rustix::thread::gettid().as_raw_nonzero().get() as u32));
     assert!(open::task_ids(&tasks).contains(&own));
     let mut looks = 0;
     let mut open = |born: &dyn Fn(u32) -> bool| {
