@@ -212,7 +212,7 @@ impl<'a> Join<'a> {
         let targets = recover_jump_targets(self.image.arch(), &instructions, &read);
         self.starts.insert(found.address.0, self.procedures.len());
         self.truth.push(Truth { executions: vec![None; instructions.len()], ..Truth::default() });
-        self.procedures.push(Procedure::new(found.name.to_string(), instructions, targets));
+        self.procedures.push(Procedure::new(found.name().into_owned(), instructions, targets));
     }
 
     /// Procedure and instruction at `address`, if it has samples.

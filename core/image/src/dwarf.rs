@@ -27,6 +27,7 @@ use crate::data::Data;
 use crate::debug_files::Places;
 use crate::demangle::demangle;
 use crate::elf::Elf;
+use crate::elf_file::ElfFile;
 use crate::kept::Kept;
 use crate::{BuildId, ImageAddress};
 use index::Index;
@@ -67,7 +68,7 @@ pub struct CompiledFrame {
 
 /// The debug information of one file.
 pub(crate) struct Dwarf {
-    elf: Elf,
+    elf: Arc<Elf>,
     data: Arc<Data>,
     sections: OnceLock<Sections>,
     parts: Parts,
@@ -90,7 +91,7 @@ type IsCode<'c> = &'c dyn Fn(u64) -> bool;
 impl Dwarf {
     pub(crate) fn new(elf: Elf, data: Arc<Data>) -> Self {
         Dwarf {
-            elf,
+            elf: Arc::new(elf),
             data,
             sections: OnceLock::new(),
             parts: Parts::default(),
@@ -122,6 +123,11 @@ impl Dwarf {
 
     pub(crate) fn elf(&self) -> &Elf {
         &self.elf
+    }
+
+    /// The file itself.
+    pub(crate) fn file(&self) -> ElfFile {
+        ElfFile::new(self.elf.clone(), self.data.clone())
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -4,6 +4,8 @@
 //! here: others' formats. Cost: the analysis of each sampled procedure, shared between the processors.
 
 use dwell_analysis::{Block, InstructionCost, ProcedureAnalysis};
+use std::borrow::Cow;
+
 use dwell_image::{CompiledFrame, Flow, Image, ImageAddress, Instruction, Procedure};
 use dwell_profile::path_to_text;
 use rustc_hash::FxHashMap;
@@ -104,9 +106,9 @@ impl Query {
         for index in images {
             let found = self.store.find(&view.selection.images[index].record);
             let Ok(image) = &found.image else { continue };
-            let mut uses: FxHashMap<&str, usize> = FxHashMap::default();
-            for p in image.procedures().iter().filter(|p| p.is_local) {
-                let number = uses.entry(&p.name).or_default();
+            let mut uses: FxHashMap<Cow<'_, str>, usize> = FxHashMap::default();
+            for p in image.procedures().iter().filter(|p| p.is_local()) {
+                let number = uses.entry(p.name()).or_default();
                 *number += 1;
                 numbers.insert((index, p.address.0), *number);
             }
@@ -198,8 +200,8 @@ impl Reader<'_> {
     }
 
     fn calls(&self, instruction: &Instruction, executions: f64) -> Vec<FeedbackCall> {
-        let call = |callee: &Procedure, executions, is_indirect| FeedbackCall {
-            target: callee.name.trim_end_matches("@plt").to_owned(),
+        let call = |callee: &Procedure<'_>, executions, is_indirect| FeedbackCall {
+            target: callee.name().trim_end_matches("@plt").to_owned(),
             target_address: callee.address.0,
             executions,
             is_indirect,
@@ -207,11 +209,11 @@ impl Reader<'_> {
         match instruction.flow {
             Flow::Call { target: Some(target) } => {
                 let callee = self.entered(target).into_iter();
-                callee.map(|callee| call(callee, executions, false)).collect()
+                callee.map(|callee| call(&callee, executions, false)).collect()
             }
             Flow::Jump { target } => {
                 let tail_call = self.entered(target).filter(|_| !self.is_own(target)).into_iter();
-                tail_call.map(|callee| call(callee, executions, false)).collect()
+                tail_call.map(|callee| call(&callee, executions, false)).collect()
             }
             Flow::Call { target: None } => {
                 let seen = self.seen_targets(instruction.address);
@@ -223,7 +225,7 @@ impl Reader<'_> {
     }
 
     /// The procedure that begins at `target`.
-    fn entered(&self, target: ImageAddress) -> Option<&Procedure> {
+    fn entered(&self, target: ImageAddress) -> Option<Procedure<'_>> {
         self.image.procedure_at(target).filter(|p| p.address == target)
     }
 
@@ -233,7 +235,7 @@ impl Reader<'_> {
     }
 
     /// Where control was seen to go from an indirect call while it was followed.
-    fn seen_targets(&self, from: ImageAddress) -> Vec<(&Procedure, f64)> {
+    fn seen_targets(&self, from: ImageAddress) -> Vec<(Procedure<'_>, f64)> {
         let image = self.image;
         let Some(from) = image.offset_of(from) else { return Vec::new() };
         let seen = self.view.selection.stepped.targets(self.image_index, from);

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_image::{DebugSearch, DebugState, Image, Outline};
+use dwell_image::{DebugSearch, DebugState, Image, ProcedureTable};
 use dwell_profile::{BuildId, Database, ImageId, ImageKind, ImageRecord};
 use rustc_hash::FxHashMap;
 
@@ -95,17 +95,17 @@ impl ImageStore {
         found
     }
 
-    /// What tells the record's procedures apart, read anew; `None` where only [`ImageStore::find`] can tell.
-    pub fn outline(&self, record: &ImageRecord) -> Option<Outline> {
+    /// The table of the record's procedures, read anew; `None` where only [`ImageStore::find`] can tell them.
+    pub fn procedure_table(&self, record: &ImageRecord) -> Option<ProcedureTable> {
         if record.kind != ImageKind::File || record.places.numbered {
             return None;
         }
-        let open = |path: &Path| Outline::open(path, &self.search).ok().flatten();
+        let open = |path: &Path| ProcedureTable::open(path, &self.search).ok().flatten();
         let Some(id) = record.id.build_id() else {
             return Some(&record.path).filter(|path| is_same(record, path)).and_then(|path| open(path));
         };
         let places = std::iter::once(record.path.clone()).chain(self.by_build_id(&id));
-        places.filter_map(|path| open(&path)).find(|outline| outline.build_id() == Some(&id))
+        places.filter_map(|path| open(&path)).find(|table| table.build_id() == Some(&id))
     }
 
     fn by_build_id(&self, id: &BuildId) -> impl Iterator<Item = PathBuf> + use<'_> {

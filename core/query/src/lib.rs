@@ -4,7 +4,6 @@
 //! JSON. Never here: colours, widths, protocols, collection.
 
 pub mod answer;
-mod brief;
 mod cancel;
 mod costs;
 mod counts;
@@ -26,6 +25,7 @@ mod listing;
 mod once;
 mod places;
 mod points;
+mod procedure_names;
 mod procedures;
 mod query;
 mod rebuilt;
@@ -55,4 +55,4 @@ pub use procedures::NO_SYMBOL;
 pub use query::{Options, Query, fetched_dir};
 pub use stats::{Normalize, StatsRequest};
 pub use summary::SummaryRequest;
-pub use top::{Domain, TopBy, TopRequest};
+pub use top::{Detail, Domain, TopBy, TopRequest};

@@ -1,21 +1,25 @@
 //! Samples by procedure, and procedures by name.
 //!
-//! Cost: one look-up in an image's sorted symbols for each distinct sampled offset.
+//! Enters: merged samples. Leaves: procedures with their samples. Never here: debug information; the name of a procedure that
+//! is not in the answer. Cost: one pass over the sampled offsets and over the symbols of the sampled images, as many images
+//! at a time as there are processors.
 
-use std::sync::Arc;
-
-use dwell_image::{Image, ImageAddress};
-use dwell_profile::{
-    ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol, name_to_text, path_to_text,
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError},
 };
+
+use dwell_image::{ImageAddress, Procedure, ProcedureTable};
+use dwell_profile::{ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol, NamedFrame, name_to_text};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Cancel, QueryError, brief,
+    Cancel, QueryError,
     images::ImageStore,
     scales::in_parallel,
     selection::{CountsByEvent, ImageSamples, Selection, add_counts},
-    similar,
 };
 
 /// What stands where a name would, for samples that no symbol covers.
@@ -42,52 +46,88 @@ pub struct ProcedureSamples {
     pub counts: CountsByEvent,
 }
 
-/// Every procedure with samples, on all processors; most samples of the primary event first (ties: by image and address).
+/// Every procedure with samples; most samples of the primary event first (ties: by image and address).
 pub fn sampled(
     selection: &Selection,
     store: &ImageStore,
     cancel: &Cancel,
 ) -> Result<Vec<ProcedureSamples>, QueryError> {
-    // Whole images are opened for the procedures that are asked about, not to tell which there are: that is most of it.
-    let images: Vec<(usize, &ImageSamples)> =
-        selection.images.iter().enumerate().filter(|(_, image)| !image.points.is_empty()).collect();
-    let found = in_parallel(&images, |(index, image)| {
+    let images: Vec<usize> =
+        (0..selection.images.len()).filter(|&index| !selection.images[index].points.is_empty()).collect();
+    let found = in_parallel(&images, |&index| {
         cancel.check().ok()?;
-        Some(match store.outline(&image.record) {
-            Some(outline) => brief::in_outline(*index, image, &outline),
-            None => in_image(*index, image, store.find(&image.record).image.as_deref().ok()),
-        })
+        Some(in_image(selection, store, index, |_| {}).procedures)
     });
     cancel.check()?;
     let mut all: Vec<ProcedureSamples> = found.into_iter().flatten().collect();
-    all.sort_by_key(|p| (std::cmp::Reverse(p.counts.first().copied()), p.image, p.address));
+    all.sort_by_key(|p| (Reverse(p.counts.first().copied()), p.image, p.address));
     name_uniquely(selection, &mut all);
     Ok(all)
 }
 
-/// The procedure called `NAME` or `IMAGE:NAME`, where NAME is a linkage name, a demangled name with or without its
-/// parameters, or a hexadecimal address (`0x…`) in the procedure, and IMAGE a path, a file's name or an image id.
-/// Those with samples come before those without.
-pub fn by_name(
+/// Some procedures of all that have samples.
+#[derive(Default)]
+pub struct Hottest {
+    /// The most sampled ones of each image, as many as were asked for; their ids are empty.
+    pub procedures: Vec<ProcedureSamples>,
+    /// How many others have samples.
+    pub others: usize,
+    /// What a reader must know of the images.
+    pub notes: Vec<String>,
+}
+
+/// The `limit` hottest procedures of each image that `takes` accepts.
+pub fn hottest(
     selection: &Selection,
     store: &ImageStore,
-    sampled: &[ProcedureSamples],
-    name: &str,
-) -> Result<ProcedureSamples, QueryError> {
-    let readings = readings(name);
-    let matches: Vec<&ProcedureSamples> =
-        sampled.iter().filter(|p| readings.iter().any(|r| r.fits(selection, p))).collect();
-    match matches[..] {
-        [one] => Ok(one.clone()),
-        [] => by_symbol(selection, store, sampled, &readings).ok_or_else(|| QueryError::NoProcedure {
-            name: name.to_owned(),
-            epoch: selection.name(),
-            similar: similar(selection, store, sampled, &readings),
-        }),
-        _ => Err(QueryError::Ambiguous {
-            name: name.to_owned(),
-            candidates: matches.iter().take(10).map(|p| p.id.clone()).collect(),
-        }),
+    takes: &dyn Fn(&ImageRecord) -> bool,
+    limit: usize,
+    cancel: &Cancel,
+) -> Result<Hottest, QueryError> {
+    let wanted = |samples: &ImageSamples| takes(&samples.record) && !samples.points.is_empty();
+    let mut wanted: Vec<usize> =
+        (0..selection.images.len()).filter(|&index| wanted(&selection.images[index])).collect();
+    // With the most sampled images first it is soon known what cannot be among the hottest.
+    wanted.sort_by(|a, b| selection.images[*b].total.cmp(&selection.images[*a].total));
+    let threshold = Threshold { limit, largest: Mutex::default() };
+    let mut parts = in_parallel(&wanted, |&index| {
+        cancel.check().ok()?;
+        Some((index, in_image(selection, store, index, |groups| threshold.keep_hottest(groups))))
+    });
+    cancel.check()?;
+    parts.sort_by_key(|(index, _)| *index);
+    let mut hottest = Hottest::default();
+    for (_, part) in parts {
+        hottest.procedures.extend(part.procedures);
+        hottest.others += part.others;
+        hottest.notes.extend(part.notes);
+    }
+    Ok(hottest)
+}
+
+/// The sample counts of the hottest procedures of the images up to now: a procedure with fewer samples is not shown, and to
+/// look up its name would cost time.
+struct Threshold {
+    limit: usize,
+    /// The `limit` largest counts of the primary event; the smallest of them is the threshold.
+    largest: Mutex<BinaryHeap<Reverse<u64>>>,
+}
+
+impl Threshold {
+    /// Drops the groups of an image that cannot be among the hottest of all images.
+    fn keep_hottest(&self, groups: &mut Vec<Group<'_>>) {
+        groups.sort_unstable_by(|a, b| b.counts.cmp(&a.counts).then_with(|| a.address().cmp(&b.address())));
+        groups.truncate(self.limit);
+        let mut largest = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
+        for group in groups.iter() {
+            largest.push(Reverse(group.samples()));
+            if largest.len() > self.limit {
+                largest.pop();
+            }
+        }
+        let is_full = largest.len() >= self.limit;
+        let least = largest.peek().filter(|_| is_full).map_or(0, |least| least.0);
+        groups.retain(|group| group.samples() >= least);
     }
 }
 
@@ -111,193 +151,197 @@ pub fn image_name(record: &ImageRecord) -> String {
     name_to_text(record.path.file_name().unwrap_or(record.path.as_os_str())).into_owned()
 }
 
-/// One way to read `[IMAGE:]NAME`, given that names and paths may hold colons.
-struct Reading<'a> {
-    image: Option<&'a str>,
-    name: &'a str,
-    address: Option<u64>,
-}
-
-fn readings(text: &str) -> Vec<Reading<'_>> {
-    let bytes = text.as_bytes();
-    let single_colon =
-        |i: &usize| bytes[*i] == b':' && bytes.get(i + 1) != Some(&b':') && (*i == 0 || bytes[i - 1] != b':');
-    let splits = (0..bytes.len()).filter(single_colon).map(|i| (Some(&text[..i]), &text[i + 1..]));
-    std::iter::once((None, text))
-        .chain(splits)
-        .map(|(image, name)| {
-            let address = name.strip_prefix("0x").and_then(|h| u64::from_str_radix(h, 16).ok());
-            Reading { image, name, address }
-        })
-        .collect()
-}
-
-impl Reading<'_> {
-    fn fits(&self, selection: &Selection, p: &ProcedureSamples) -> bool {
-        self.fits_image(&selection.images[p.image].record)
-            && (self.fits_name(&p.name, &p.demangled)
-                || p.address.is_some_and(|a| self.fits_address(a, p.size_bytes)))
-    }
-
-    fn fits_image(&self, record: &ImageRecord) -> bool {
-        let Some(image) = self.image else { return true };
-        path_to_text(&record.path) == image || record.id.as_str() == image || image_name(record) == image
-    }
-
-    fn fits_name(&self, name: &str, demangled: &str) -> bool {
-        // A part or copy that the compiler made is not the function: it is offered, not taken.
-        let whole = similar::without_clones(demangled).len() == demangled.len();
-        self.name == name || self.name == demangled || whole && self.name == without_parameters(demangled)
-    }
-
-    /// Whether the name is what a procedure is called without what compilers and namespaces add.
-    fn resembles(&self, name: &str, demangled: &str) -> bool {
-        let written = similar::without_clones(demangled);
-        self.name == similar::without_clones(name)
-            || self.name == written
-            || similar::ends_in(&similar::without_arguments(without_parameters(written)), self.name)
-    }
-
-    fn fits_address(&self, start: ImageAddress, size_bytes: u64) -> bool {
-        self.address.is_some_and(|a| a >= start.0 && a - start.0 < size_bytes.max(1))
-    }
-}
-
-fn without_parameters(demangled: &str) -> &str {
-    // `operator()` and `(anonymous namespace)` hold parentheses too: only a parameter list ends the name.
-    match demangled.rfind(')') {
-        Some(close) if !demangled[close..].contains("::") => {
-            let mut depth = 0;
-            let open = demangled[..=close].char_indices().rev().find(|(_, c)| {
-                depth += match c {
-                    ')' => 1,
-                    '(' => -1,
-                    _ => 0,
-                };
-                depth == 0
-            });
-            open.map_or(demangled, |(i, _)| &demangled[..i])
-        }
-        _ => demangled,
-    }
-}
-
-/// The procedure whose symbols, aliases among them, have that name: with its samples, where it has any.
-fn by_symbol(
+/// The sampled procedures of one image (an index) that `choose` leaves, in no order, without ids.
+///
+/// Whole images are opened only where a table of procedures alone cannot be read: opening them is most of the cost. Where
+/// the image is not at hand, procedures have the names that the profile gave: of ranges first, else of single places.
+fn in_image(
     selection: &Selection,
     store: &ImageStore,
-    sampled: &[ProcedureSamples],
-    readings: &[Reading<'_>],
-) -> Option<ProcedureSamples> {
-    let mut images = selection.images.iter().enumerate();
-    images.find_map(|(index, samples)| {
-        let readings: Vec<_> = readings.iter().filter(|r| r.fits_image(&samples.record)).collect();
-        let found = store.find(&samples.record);
-        let image = found.image.as_deref().ok().filter(|_| !readings.is_empty())?;
-        let fits = |p: &&dwell_image::Procedure| {
-            readings
-                .iter()
-                .any(|r| r.fits_name(&p.name, p.demangled()) || r.fits_address(p.address, p.size_bytes))
-        };
-        let fits_alias = |p: &&dwell_image::Procedure| {
-            let mut aliases = p.aliases.iter();
-            aliases.any(|a| readings.iter().any(|r| r.fits_name(a, &dwell_image::demangle(a))))
-        };
-        let procedures = image.procedures().iter();
-        let found = procedures.clone().find(fits).or_else(|| procedures.clone().find(fits_alias))?;
-        let known = sampled.iter().find(|s| s.image == index && s.address == Some(found.address));
-        Some(known.cloned().unwrap_or_else(|| from_symbol(index, found)))
-    })
-}
-
-/// So many similar names are offered.
-const SIMILAR_MAX: usize = 10;
-
-/// Procedures that a name may have meant, those with samples first.
-fn similar(
-    selection: &Selection,
-    store: &ImageStore,
-    sampled: &[ProcedureSamples],
-    readings: &[Reading<'_>],
-) -> Vec<(String, u64)> {
-    let fits = |record: &ImageRecord, name: &str, demangled: &str| {
-        readings.iter().any(|r| r.fits_image(record) && r.resembles(name, demangled))
+    index: usize,
+    choose: impl FnOnce(&mut Vec<Group<'_>>),
+) -> Hottest {
+    let samples = &selection.images[index];
+    let finish = |mut groups: Vec<Group<'_>>, notes| {
+        let all = groups.len();
+        choose(&mut groups);
+        let others = all - groups.len();
+        let procedures = groups.into_iter().map(|group| group.named(index, samples)).collect();
+        Hottest { procedures, others, notes }
     };
-    let with_samples = sampled
-        .iter()
-        .filter(|p| fits(&selection.images[p.image].record, &p.name, &p.demangled))
-        .map(|p| (p.id.clone(), p.counts.first().copied().unwrap_or(0)));
-    let mut found: Vec<(String, u64)> = with_samples.take(SIMILAR_MAX).collect();
-    for samples in &selection.images {
-        let image = store.find(&samples.record);
-        let procedures = image.image.as_deref().map_or(&[][..], Image::procedures);
-        for p in procedures {
-            if found.len() >= SIMILAR_MAX {
-                return found;
-            }
-            let id = format!("{}:{}", image_name(&samples.record), p.name);
-            if fits(&samples.record, &p.name, p.demangled()) && found.iter().all(|(known, _)| *known != id) {
-                found.push((id, 0));
-            }
+    if let Some(table) = store.procedure_table(&samples.record) {
+        return finish(groups_in(samples, &table, |offset| table.address_of(offset)), Vec::new());
+    }
+    let found = store.find(&samples.record);
+    let share = selection.share(&samples.total);
+    let note = found.note.as_ref().filter(|_| share >= 0.01);
+    let notes =
+        note.map(|note| format!("{note} ({:.1}% of the samples)", 100.0 * share)).into_iter().collect();
+    match &found.image {
+        Ok(image) => finish(groups_in(samples, image.procedures(), |offset| image.address_of(offset)), notes),
+        Err(_) => finish(groups_of_profile(samples), notes),
+    }
+}
+
+/// The samples of one procedure, whose name was not looked up.
+struct Group<'a> {
+    source: Source<'a>,
+    points: Vec<u32>,
+    counts: CountsByEvent,
+}
+
+/// What names a procedure.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// A symbol of the image.
+    Image(Procedure<'a>),
+    /// A range that the profile named.
+    Range(&'a ImageSymbol),
+    /// A place that the profile named: the lowest one of the procedure.
+    Place(&'a ImagePlace),
+    /// No symbol covers the samples.
+    None,
+}
+
+impl Group<'_> {
+    fn address(&self) -> Option<ImageAddress> {
+        match self.source {
+            Source::Image(procedure) => Some(procedure.address),
+            Source::Range(symbol) => Some(ImageAddress(symbol.offset.0)),
+            Source::Place(place) => Some(ImageAddress(place.start.unwrap_or(place.offset).0)),
+            Source::None => None,
         }
     }
-    found
-}
 
-fn from_symbol(image: usize, p: &dwell_image::Procedure) -> ProcedureSamples {
-    ProcedureSamples {
-        id: String::new(),
-        image,
-        name: p.name.to_string(),
-        demangled: p.demangled().to_owned(),
-        address: Some(p.address),
-        size_bytes: p.size_bytes,
-        points: Vec::new(),
-        counts: CountsByEvent::new(),
+    /// Samples of the primary event, by which procedures are ranked.
+    fn samples(&self) -> u64 {
+        self.counts.first().copied().unwrap_or(0)
     }
-}
 
-/// The procedures of one image with samples, in no order, without ids. Where the image is not at hand, they have the names that the
-/// profile gave: of ranges first, of single places else.
-pub fn in_image(index: usize, samples: &ImageSamples, image: Option<&Image>) -> Vec<ProcedureSamples> {
-    let mut by_start: FxHashMap<Option<ImageAddress>, ProcedureSamples> = FxHashMap::default();
-    let mut by_name: FxHashMap<NameKey<'_>, ProcedureSamples> = FxHashMap::default();
-    let record = &samples.record;
-    for (i, (offset, counts)) in samples.points.iter().enumerate() {
-        let entry = match image {
-            Some(image) => match image.address_of(offset).and_then(|a| image.procedure_at(a)) {
-                Some(p) => by_start.entry(Some(p.address)).or_insert_with(|| from_symbol(index, p)),
-                None => by_start.entry(None).or_insert_with(|| nameless(index)),
-            },
-            None => match (symbol_at(&record.symbols, offset.0), record.places.at(offset)) {
-                (Some(s), _) => {
-                    let start = Some(ImageAddress(s.offset.0));
-                    by_start.entry(start).or_insert_with(|| from_record(index, s))
-                }
-                (None, Some(place)) => {
-                    let named = by_name.entry(name_key(place)).or_insert_with(|| from_place(index, place));
-                    if let Some(start) = named.address.filter(|_| !record.places.numbered) {
-                        named.size_bytes =
-                            named.size_bytes.max(offset.0.wrapping_sub(start.0).saturating_add(1));
-                    }
-                    named
-                }
-                (None, None) => by_start.entry(None).or_insert_with(|| nameless(index)),
-            },
+    fn named(self, image: usize, samples: &ImageSamples) -> ProcedureSamples {
+        let address = self.address();
+        let (name, demangled, size_bytes) = match self.source {
+            Source::Image(procedure) => {
+                let name = procedure.name().into_owned();
+                let demangled = dwell_image::demangle(&name);
+                (name, demangled, procedure.size_bytes)
+            }
+            Source::Range(symbol) => {
+                (symbol.name.clone(), dwell_image::demangle(&symbol.name), symbol.size_bytes)
+            }
+            Source::Place(place) => self.named_by_place(place, samples),
+            Source::None => (NO_SYMBOL.to_owned(), NO_SYMBOL.to_owned(), 0),
         };
-        entry.points.push(i as u32);
-        add_counts(&mut entry.counts, counts);
+        let Group { points, counts, .. } = self;
+        ProcedureSamples { id: String::new(), image, name, demangled, address, size_bytes, points, counts }
     }
-    by_start.into_values().chain(by_name.into_values()).collect()
+
+    /// Name, demangled name and size of a procedure that the profile named; it reaches to the last sampled place.
+    fn named_by_place(&self, place: &ImagePlace, samples: &ImageSamples) -> (String, String, u64) {
+        let Some(procedure) = place.procedure() else { return Default::default() };
+        let demangled = match procedure.linkage {
+            Some(_) => procedure.function.to_string(),
+            None => dwell_image::demangle(&procedure.function),
+        };
+        let start = place.start.unwrap_or(place.offset).0;
+        let size =
+            |&point: &u32| samples.points.offset(point as usize).0.wrapping_sub(start).saturating_add(1);
+        let size_bytes = match samples.record.places.numbered {
+            true => 1,
+            false => self.points.iter().map(size).max().unwrap_or(1),
+        };
+        (procedure.linkage.as_ref().unwrap_or(&procedure.function).to_string(), demangled, size_bytes)
+    }
 }
 
-/// What tells the procedures apart that a profile named: their first byte, or where that is not known their source.
-type NameKey<'a> = (&'a str, Result<ImageOffset, (Option<&'a str>, Option<u32>)>);
+/// Groups that samples are added to, found by what tells procedures apart.
+struct Groups<'a, K> {
+    all: Vec<Group<'a>>,
+    by_key: FxHashMap<K, usize>,
+}
 
-fn name_key(place: &ImagePlace) -> NameKey<'_> {
-    let Some(procedure) = place.procedure() else { return ("", Err((None, None))) };
-    let name = procedure.linkage.as_deref().unwrap_or(&procedure.function);
-    (name, place.start.ok_or((procedure.file.as_deref(), procedure.begin)))
+impl<'a, K: Hash + Eq> Groups<'a, K> {
+    fn new() -> Self {
+        Groups { all: Vec::new(), by_key: FxHashMap::default() }
+    }
+
+    /// The index of the group of a key.
+    fn index(&mut self, key: K, source: Source<'a>) -> usize {
+        let new = self.all.len();
+        let index = *self.by_key.entry(key).or_insert(new);
+        if index == new {
+            self.all.push(Group { source, points: Vec::new(), counts: CountsByEvent::new() });
+        }
+        index
+    }
+
+    fn add(&mut self, group: usize, point: usize, counts: &[u64]) {
+        self.all[group].points.push(point as u32);
+        add_counts(&mut self.all[group].counts, counts);
+    }
+}
+
+/// Groups the samples of an image by its symbols.
+fn groups_in<'t>(
+    samples: &ImageSamples,
+    table: &'t ProcedureTable,
+    address_of: impl Fn(ImageOffset) -> Option<ImageAddress>,
+) -> Vec<Group<'t>> {
+    let mut groups = Groups::new();
+    // Points ascend: until another procedure begins, the last one that was found holds.
+    let mut last: Option<(Procedure<'t>, ImageAddress, usize)> = None;
+    for (point, (offset, counts)) in samples.points.iter().enumerate() {
+        let address = address_of(offset);
+        let holds = |(procedure, next, _): &(Procedure<'_>, ImageAddress, usize)| {
+            address.is_some_and(|a| a < *next && procedure.contains(a))
+        };
+        let group = match last.filter(holds) {
+            Some((.., group)) => group,
+            None => {
+                let procedure = address.and_then(|a| table.at(a));
+                let source = procedure.map_or(Source::None, Source::Image);
+                let group = groups.index(procedure.map(|p| p.address), source);
+                last = procedure.zip(address).map(|(procedure, a)| (procedure, table.next_after(a), group));
+                group
+            }
+        };
+        groups.add(group, point, counts);
+    }
+    groups.all
+}
+
+/// Groups the samples of an image that is not at hand by the names that the profile gave.
+fn groups_of_profile(samples: &ImageSamples) -> Vec<Group<'_>> {
+    let record = &samples.record;
+    let mut groups = Groups::new();
+    for (point, (offset, counts)) in samples.points.iter().enumerate() {
+        let place = record.places.at(offset).and_then(|place| Some((place, place.procedure()?)));
+        let group = match (symbol_at(&record.symbols, offset.0), place) {
+            (Some(symbol), _) => groups.index(ProfileKey::Range(symbol.offset), Source::Range(symbol)),
+            (None, Some((place, procedure))) => {
+                groups.index(ProfileKey::of_place(place, procedure), Source::Place(place))
+            }
+            (None, None) => groups.index(ProfileKey::None, Source::None),
+        };
+        groups.add(group, point, counts);
+    }
+    groups.all
+}
+
+/// What tells the procedures apart that a profile named.
+#[derive(PartialEq, Eq, Hash)]
+enum ProfileKey<'a> {
+    Range(ImageOffset),
+    /// The name, and the first byte or, where that is not known, file and line of the beginning.
+    Place(&'a str, Result<ImageOffset, (Option<&'a str>, Option<u32>)>),
+    None,
+}
+
+impl<'a> ProfileKey<'a> {
+    fn of_place(place: &'a ImagePlace, procedure: &'a NamedFrame) -> Self {
+        let name = procedure.linkage.as_deref().unwrap_or(&procedure.function);
+        ProfileKey::Place(name, place.start.ok_or((procedure.file.as_deref(), procedure.begin)))
+    }
 }
 
 /// File and line that the procedure around `offset` begins at, where the profile says it; its line there where it does not say
@@ -307,73 +351,7 @@ pub fn begin_of(record: &ImageRecord, offset: ImageOffset) -> Option<(Arc<str>, 
     procedure.file.clone().zip(procedure.begin.or(procedure.line))
 }
 
-/// A procedure that the profile named; points ascend, so the first place is the lowest.
-fn from_place(image: usize, place: &ImagePlace) -> ProcedureSamples {
-    let Some(procedure) = place.procedure() else { return nameless(image) };
-    let demangled = match procedure.linkage {
-        Some(_) => procedure.function.to_string(),
-        None => dwell_image::demangle(&procedure.function),
-    };
-    ProcedureSamples {
-        name: procedure.linkage.as_ref().unwrap_or(&procedure.function).to_string(),
-        demangled,
-        address: Some(ImageAddress(place.start.unwrap_or(place.offset).0)),
-        size_bytes: 1,
-        ..nameless(image)
-    }
-}
-
-/// No procedure, without samples.
-pub fn nameless(image: usize) -> ProcedureSamples {
-    ProcedureSamples {
-        id: String::new(),
-        image,
-        name: NO_SYMBOL.to_owned(),
-        demangled: NO_SYMBOL.to_owned(),
-        address: None,
-        size_bytes: 0,
-        points: Vec::new(),
-        counts: CountsByEvent::new(),
-    }
-}
-
-fn from_record(image: usize, symbol: &ImageSymbol) -> ProcedureSamples {
-    ProcedureSamples {
-        name: symbol.name.clone(),
-        demangled: dwell_image::demangle(&symbol.name),
-        address: Some(ImageAddress(symbol.offset.0)),
-        size_bytes: symbol.size_bytes,
-        ..nameless(image)
-    }
-}
-
 fn symbol_at(symbols: &[ImageSymbol], offset: u64) -> Option<&ImageSymbol> {
     let after = symbols.partition_point(|s| s.offset.0 <= offset);
     symbols[..after].last().filter(|s| offset - s.offset.0 < s.size_bytes.max(1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_demangled_name_loses_its_parameters_only() {
-        for (full, short) in [
-            ("main", "main"),
-            ("ns::f(int, char)", "ns::f"),
-            ("A::operator()(int)", "A::operator()"),
-            ("(anonymous namespace)::f(void (*)(int))", "(anonymous namespace)::f"),
-            ("core::ops::function::FnOnce::call_once", "core::ops::function::FnOnce::call_once"),
-            ("f()::{lambda()#1}::operator()", "f()::{lambda()#1}::operator"),
-        ] {
-            assert_eq!(without_parameters(full), short);
-        }
-    }
-
-    #[test]
-    fn an_image_is_split_off_at_single_colons_only() {
-        let read = |text| readings(text).iter().map(|r| (r.image, r.name)).collect::<Vec<_>>();
-        assert_eq!(read("a::b"), [(None, "a::b")]);
-        assert_eq!(read("lib.so:a::b"), [(None, "lib.so:a::b"), (Some("lib.so"), "a::b")]);
-    }
 }

@@ -14,16 +14,15 @@ use dwell_profile::{Database, Epoch, EpochId, ImageRecord, name_to_text, text_to
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Cancel, QueryError, SampleFilter, TopBy, TopRequest,
+    Cancel, Detail, QueryError, SampleFilter, TopBy, TopRequest,
     answer::{CycleSplit, EpochList, Listing, Top, TopRow},
-    brief,
     costs::ProcedureCosts,
     data, epochs,
     file_costs::FileIndex,
     images::ImageStore,
     listing,
     once::Once,
-    procedures,
+    procedure_names, procedures,
     procedures::ProcedureSamples,
     scales::{self, Scales, in_parallel},
     selection::Selection,
@@ -157,33 +156,39 @@ impl Query {
     /// Where the time goes.
     pub fn top(&self, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
         let view = self.view_of(&request.epochs, &request.filter)?;
-        if let (true, TopBy::Procedure, Some(limit)) = (request.brief, request.by, request.limit) {
-            return self.brief_top(&view, request, limit, cancel);
-        }
-        if request.by == TopBy::Procedure {
-            return self.top_procedures(&view, request, cancel);
-        }
-        if request.by == TopBy::Data {
-            return data::top(&view.selection, &self.store, request, cancel);
-        }
-        let procedures = if request.by == TopBy::Line { self.procedures(&view, cancel)? } else { &[] };
-        let costs_of = |p: &ProcedureSamples| self.costs(&view, p);
-        let rows = top::candidates(&view.selection, &self.store, procedures, request, &costs_of, cancel)?;
+        let selection = &view.selection;
+        let rows = match request.by {
+            TopBy::Procedure => return self.top_procedures(&view, request, cancel),
+            TopBy::Data => return data::top(selection, &self.store, request, cancel),
+            TopBy::Image => top::by_image(selection, request),
+            TopBy::App => top::by_app(selection, request, false),
+            TopBy::Instance => top::by_app(selection, request, true),
+            TopBy::Dimension(dimension) => top::by_dimension(selection, request, dimension)?,
+            TopBy::Line => {
+                let procedures = self.procedures(&view, cancel)?;
+                let costs_of = |p: &ProcedureSamples| self.costs(&view, p);
+                top::by_line(selection, &self.store, procedures, request, &costs_of, cancel)?
+            }
+        };
         let end = request.limit.map(|n| n.saturating_add(request.offset));
-        let (mut top, rows) = top::answer(&view.selection, rows, end);
+        let (mut top, rows) = top::answer(selection, rows, end);
         top.rows = rows.into_iter().skip(request.offset).map(|candidate| candidate.row).collect();
-        top.notes.extend(top::image_notes(&view.selection, &self.store, request));
+        top.notes.extend(top::image_notes(selection, &self.store, request));
         Ok(top)
     }
 
     fn top_procedures(&self, view: &View, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
+        if let (Detail::Hottest | Detail::HottestWithCpi, Some(limit)) = (request.detail, request.limit) {
+            return self.hottest_procedures(view, request, limit, cancel);
+        }
         let ranked = top::ranked(&view.selection, self.procedures(view, cancel)?, request);
         let (mut top, page) = top::page(&view.selection, &ranked, request);
-        top.rows = match request.bare {
-            true => page.into_iter().map(|(.., row)| row).collect(),
-            false => in_parallel(&page, |(at, procedure, row)| {
+        let split = request.detail == Detail::FullWithCycles;
+        top.rows = match request.detail {
+            Detail::Samples => page.into_iter().map(|(.., row)| row).collect(),
+            _ => in_parallel(&page, |(at, procedure, row)| {
                 cancel.check().ok()?;
-                Some(self.row_with_cost(view, procedure, row.clone(), *at < ROWS_KEPT, request.split))
+                Some(self.row_with_cost(view, procedure, row.clone(), *at < ROWS_KEPT, split))
             }),
         };
         cancel.check()?;
@@ -191,21 +196,23 @@ impl Query {
         Ok(top)
     }
 
-    fn brief_top(
+    /// The rows of a table that is read once: only the images' symbols are read for it, and the names of its rows.
+    fn hottest_procedures(
         &self,
         view: &View,
         request: &TopRequest,
         limit: usize,
         cancel: &Cancel,
     ) -> Result<Top, QueryError> {
-        let hottest = brief::hottest(&view.selection, &self.store, request, limit, cancel)?;
+        let takes = |record: &ImageRecord| request.takes(record);
+        let hottest = procedures::hottest(&view.selection, &self.store, &takes, limit, cancel)?;
         let rows = hottest.procedures.into_iter().map(|p| top::by_procedure(&view.selection, p)).collect();
         let (mut top, rows) = top::answer(&view.selection, rows, Some(limit));
         top.omitted_rows += hottest.others;
-        let estimated = request.cpi || top::tells_executions(&view.selection);
+        let with_cpi = request.detail == Detail::HottestWithCpi || top::tells_executions(&view.selection);
         for (at, candidate) in rows.into_iter().enumerate() {
             cancel.check()?;
-            top.rows.push(match candidate.procedure.filter(|_| estimated) {
+            top.rows.push(match candidate.procedure.filter(|_| with_cpi) {
                 Some(procedure) => self.row_with_cost(view, &procedure, candidate.row, at < ROWS_KEPT, false),
                 None => candidate.row,
             });
@@ -229,7 +236,7 @@ impl Query {
     ) -> Result<Listing, QueryError> {
         let view = self.view_of(epochs, filter)?;
         let sampled = self.procedures(&view, cancel)?;
-        let procedure = procedures::by_name(&view.selection, &self.store, sampled, name)?;
+        let procedure = procedure_names::by_name(&view.selection, &self.store, sampled, name)?;
         cancel.check()?;
         let Some(costs) = self.costs_or_places(&view, &procedure) else {
             return Err(QueryError::NoInstructions {

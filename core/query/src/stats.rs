@@ -115,7 +115,7 @@ impl Query {
             Normalize::Samples => selection.primary_total() as f64,
             Normalize::Procedure(name) => {
                 let all = self.procedures(view, cancel)?;
-                let one = crate::procedures::by_name(selection, &self.store, all, name)?;
+                let one = crate::procedure_names::by_name(selection, &self.store, all, name)?;
                 one.counts.first().copied().unwrap_or(0) as f64
             }
         })

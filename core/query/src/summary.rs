@@ -15,7 +15,8 @@ use crate::{
     answer::{CycleSplit, Summary, SummaryPart, SummaryRange, SummaryScope},
     costs::ProcedureCosts,
     listing::{bounded, cause_name},
-    procedures::{self, ProcedureSamples},
+    procedure_names,
+    procedures::ProcedureSamples,
     query::View,
     scales::in_parallel,
     selection::Selection,
@@ -46,7 +47,7 @@ impl Query {
         let all = self.procedures(&view, cancel)?;
         let (scope, subjects) = match &request.procedure {
             Some(name) => {
-                let one = procedures::by_name(selection, &self.store, all, name)?;
+                let one = procedure_names::by_name(selection, &self.store, all, name)?;
                 let id = if one.id.is_empty() { name.clone() } else { one.id.clone() };
                 (SummaryScope { kind: "procedure".to_owned(), name: id }, vec![one])
             }

@@ -9,7 +9,7 @@ use crate::{
     Cancel, QueryError, SampleFilter,
     answer::{Top, TopRow},
     costs::ProcedureCosts,
-    dimensions::{self, by_dimension},
+    dimensions,
     images::ImageStore,
     listing::bounded,
     procedures::ProcedureSamples,
@@ -62,6 +62,23 @@ impl Domain {
     }
 }
 
+/// How much is computed of each procedure's row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Samples only: for a list of thousands, whose rows are asked for again when they come in sight.
+    Samples,
+    /// A table that is read once and quickly: at most [`TopRequest::limit`] rows, which have no id, and a CPI only where
+    /// something besides time tells of executions.
+    Hottest,
+    /// The same table with a CPI in any case.
+    HottestWithCpi,
+    /// The id, the CPI, and the file and line that the procedure begins at.
+    #[default]
+    Full,
+    /// All of that, and the procedure's cycles by cause.
+    FullWithCycles,
+}
+
 /// A question for [`Query::top`](crate::Query::top).
 #[derive(Clone, Debug, Default)]
 pub struct TopRequest {
@@ -73,16 +90,8 @@ pub struct TopRequest {
     pub offset: usize,
     /// At most so many rows after those; `None`: all.
     pub limit: Option<usize>,
-    /// By procedure: without what is dear, CPI, file and line: for a list of thousands, whose rows are then asked for as
-    /// they come in sight.
-    pub bare: bool,
-    /// By procedure: rows for a table that is read once, quickly. They have no id, no file and no line, and a CPI only where
-    /// something besides time tells of executions.
-    pub brief: bool,
-    /// A CPI in any case.
-    pub cpi: bool,
-    /// By procedure: also where its cycles go.
-    pub split: bool,
+    /// By procedure: how much is computed of each row.
+    pub detail: Detail,
     /// Only samples of images whose path, file name or id contains this.
     pub image: Option<String>,
     /// Only samples of user mode, or of the kernel.
@@ -96,17 +105,22 @@ impl TopRequest {
     pub(crate) fn takes(&self, record: &ImageRecord) -> bool {
         self.domain.has(record) && wants(&self.image, record)
     }
+
+    /// For each image of the selection, whether its samples count.
+    fn wanted_images(&self, selection: &Selection) -> Vec<bool> {
+        selection.images.iter().map(|image| self.takes(&image.record)).collect()
+    }
 }
 
-/// A row before it is trimmed, with what finds its cost.
+/// A row before it is trimmed.
 pub struct Candidate {
     /// The row, without shares.
     pub row: TopRow,
     /// Its samples.
-    pub counts: CountsByEvent,
+    counts: CountsByEvent,
     /// Samples of the primary event, at the lines that were waited for where rows are lines.
-    pub primary: f64,
-    /// By procedure: which.
+    primary: f64,
+    /// The procedure of a row of a procedure.
     pub procedure: Option<ProcedureSamples>,
 }
 
@@ -115,40 +129,6 @@ impl Candidate {
         let primary = primary(&counts);
         Candidate { row, counts, primary, procedure: None }
     }
-}
-
-/// Every row, unsorted.
-pub fn candidates(
-    selection: &Selection,
-    store: &ImageStore,
-    procedures: &[ProcedureSamples],
-    request: &TopRequest,
-    costs_of: &dyn Fn(&ProcedureSamples) -> Option<Arc<ProcedureCosts>>,
-    cancel: &Cancel,
-) -> Result<Vec<Candidate>, QueryError> {
-    let wanted: Vec<bool> = selection.images.iter().map(|i| request.takes(&i.record)).collect();
-    Ok(match request.by {
-        TopBy::Procedure => {
-            let ranked = ranked(selection, procedures, request);
-            ranked.into_iter().map(|p| by_procedure(selection, p.clone())).collect()
-        }
-        TopBy::Image => by_image(selection, &wanted),
-        TopBy::Line => {
-            let mut lines = Lines::new(selection, store, costs_of);
-            for procedure in procedures.iter().filter(|p| wanted[p.image]) {
-                cancel.check()?;
-                lines.add(procedure);
-            }
-            lines.finish()
-        }
-        TopBy::App => by_app(selection, &wanted, false),
-        TopBy::Instance => by_app(selection, &wanted, true),
-        TopBy::Data => Vec::new(), // Whose shares are not those of all samples: see `data.rs`.
-        TopBy::Dimension(dimension) => {
-            let rows = by_dimension(selection, &wanted, dimension)?.into_iter();
-            rows.map(|(row, counts)| Candidate::new(row, counts)).collect()
-        }
-    })
 }
 
 /// Sorts, trims and completes the rows.
@@ -205,7 +185,7 @@ pub fn ranked<'p>(
     procedures: &'p [ProcedureSamples],
     request: &TopRequest,
 ) -> Vec<&'p ProcedureSamples> {
-    let wanted: Vec<bool> = selection.images.iter().map(|i| request.takes(&i.record)).collect();
+    let wanted = request.wanted_images(selection);
     let wanted = procedures.iter().filter(|p| wanted[p.image]);
     let mut ranked: Vec<_> =
         wanted.filter(|p| is_worth_a_row(selection, primary(&p.counts), &p.counts)).collect();
@@ -300,18 +280,21 @@ pub(crate) fn image_row(record: &ImageRecord) -> TopRow {
     }
 }
 
-fn by_image(selection: &Selection, wanted: &[bool]) -> Vec<Candidate> {
-    let images = selection.images.iter().zip(wanted).filter(|(_, w)| **w).map(|(i, _)| i);
+/// A row for each image, unsorted.
+pub fn by_image(selection: &Selection, request: &TopRequest) -> Vec<Candidate> {
+    let images = selection.images.iter().filter(|i| request.takes(&i.record));
     images.map(|i| Candidate::new(image_row(&i.record), i.total.clone())).collect()
 }
 
-/// An application's instances summed up stand as instance 0, but where it has only one.
-fn by_app(selection: &Selection, wanted: &[bool], apart: bool) -> Vec<Candidate> {
+/// A row for each application, or for each of its instances, unsorted. Instances that are added up are instance 0; an
+/// application that has only one keeps its number.
+pub fn by_app(selection: &Selection, request: &TopRequest, per_instance: bool) -> Vec<Candidate> {
+    let wanted = request.wanted_images(selection);
     let mut sums: BTreeMap<(&Arc<str>, u32), CountsByEvent> = BTreeMap::new();
     for ((app, instance, _), counts) in selection.apps.iter().filter(|((.., image), _)| wanted[*image]) {
         add_counts(sums.entry((app, *instance)).or_default(), counts);
     }
-    if !apart {
+    if !per_instance {
         let mut whole: BTreeMap<(&Arc<str>, u32), CountsByEvent> = BTreeMap::new();
         for ((app, instance), counts) in &sums {
             let only = sums.range((*app, 0)..=(*app, u32::MAX)).count() == 1;
@@ -330,6 +313,34 @@ fn by_app(selection: &Selection, wanted: &[bool], apart: bool) -> Vec<Candidate>
 /// Below this share of the samples a procedure is not analysed for its lines: its samples count where they landed.
 pub const LINES_SHARE_MIN: f64 = 0.0005;
 
+/// A row for each source line, unsorted.
+pub fn by_line(
+    selection: &Selection,
+    store: &ImageStore,
+    procedures: &[ProcedureSamples],
+    request: &TopRequest,
+    costs_of: &dyn Fn(&ProcedureSamples) -> Option<Arc<ProcedureCosts>>,
+    cancel: &Cancel,
+) -> Result<Vec<Candidate>, QueryError> {
+    let wanted = request.wanted_images(selection);
+    let mut lines = Lines { selection, store, costs_of, sums: BTreeMap::new() };
+    for procedure in procedures.iter().filter(|p| wanted[p.image]) {
+        cancel.check()?;
+        lines.add(procedure);
+    }
+    Ok(lines.finish())
+}
+
+/// A row for each thread name, CPU or control group, unsorted.
+pub fn by_dimension(
+    selection: &Selection,
+    request: &TopRequest,
+    dimension: Dimension,
+) -> Result<Vec<Candidate>, QueryError> {
+    let rows = dimensions::by_dimension(selection, &request.wanted_images(selection), dimension)?;
+    Ok(rows.into_iter().map(|(row, counts)| Candidate::new(row, counts)).collect())
+}
+
 /// File and line, where debug information tells them.
 type SourceLine = Option<(Arc<str>, u32)>;
 
@@ -342,14 +353,6 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn new(
-        selection: &'a Selection,
-        store: &'a ImageStore,
-        costs_of: &'a dyn Fn(&ProcedureSamples) -> Option<Arc<ProcedureCosts>>,
-    ) -> Self {
-        Lines { selection, store, costs_of, sums: BTreeMap::new() }
-    }
-
     fn add(&mut self, procedure: &ProcedureSamples) {
         let matters = self.selection.share(&procedure.counts) >= LINES_SHARE_MIN;
         match matters.then(|| (self.costs_of)(procedure)).flatten() {

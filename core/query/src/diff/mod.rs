@@ -19,7 +19,8 @@ use crate::{
     costs::ProcedureCosts,
     images::ImageStore,
     listing::confidence_name,
-    procedures::{self, ProcedureSamples, image_name},
+    procedure_names,
+    procedures::{ProcedureSamples, image_name},
     query::View,
     significance::{Comparison, Observed, compare, compare_given, false_discovery_rates},
     stats::{FALSE_DISCOVERY_MAX, Name},
@@ -108,7 +109,7 @@ impl Query {
     fn row_of(&self, sides: &Sides, name: &str) -> Result<Row, QueryError> {
         let find = |side: &Side| {
             let all = self.procedures(&side.view, &Cancel::new())?;
-            procedures::by_name(&side.view.selection, &self.store, all, name)
+            procedure_names::by_name(&side.view.selection, &self.store, all, name)
         };
         let (a, b) = (find(&sides.a), find(&sides.b));
         let (a, b) = match (a, b) {

@@ -1,8 +1,8 @@
-//! Outlines answer as whole images do, of fixtures, of this machine's files, and of damaged ones.
+//! Tables of procedures that are read by themselves answer as whole images do, of fixtures, of this machine's files, and of damaged ones.
 
 use std::path::{Path, PathBuf};
 
-use dwell_image::{DebugSearch, Image, ImageAddress, Outline};
+use dwell_image::{DebugSearch, Image, ImageAddress, Procedure, ProcedureTable};
 
 use crate::fixtures;
 
@@ -10,30 +10,30 @@ use crate::fixtures;
 fn differences(path: &Path) -> Option<(usize, Vec<String>)> {
     let mut image = Image::open(path).ok()?;
     image.attach_debug(&DebugSearch::default());
-    let outline = Outline::open(path, &DebugSearch::default()).unwrap()?;
-    let ends = |p: &dwell_image::Procedure| {
+    let table = ProcedureTable::open(path, &DebugSearch::default()).unwrap()?;
+    let ends = |p: Procedure<'_>| {
         [p.address, p.address.offset(p.size_bytes / 2), p.address.offset(p.size_bytes - 1), p.end()]
     };
     let addresses: Vec<ImageAddress> = image.procedures().iter().flat_map(ends).collect();
     let mut different = Vec::new();
     for address in &addresses {
         let whole = image.procedure_at(*address).map(|p| (p.address, p.size_bytes));
-        let span = outline.at(*address);
+        let span = table.at(*address);
         if span.map(|s| (s.address, s.size_bytes)) != whole {
             different.push(format!("{address}: {whole:?} and {span:?}"));
         }
     }
     for p in image.procedures().iter().step_by(17) {
-        let name = outline.at(p.address).map(|span| outline.name(&span));
-        if name.as_deref() != Some(&*p.name) {
-            different.push(format!("{}: {} and {name:?}", p.address, p.name));
+        let name = table.at(p.address).map(|own| own.name());
+        if name != Some(p.name()) {
+            different.push(format!("{}: {} and {name:?}", p.address, p.name()));
         }
     }
     Some((addresses.len(), different))
 }
 
 #[test]
-fn outlines_answer_as_images_do() {
+fn look_ups_answer_as_images_do() {
     let system =
         ["/usr/bin/perf", "/usr/bin/gcc", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"].map(PathBuf::from);
     let fixtures = fixtures::binaries().into_iter().map(|name| fixtures::folder().join(name));
@@ -54,7 +54,7 @@ fn outlines_answer_as_images_do() {
 }
 
 #[test]
-fn damaged_files_give_an_error_or_some_outline() {
+fn damaged_files_give_an_error_or_some_table() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = fixtures::bytes("c-shared.so");
     let mut random = 5_u64;
@@ -71,11 +71,11 @@ fn damaged_files_give_an_error_or_some_outline() {
         }
         let path = folder.path().join("damaged");
         std::fs::write(&path, &damaged).unwrap();
-        if let Ok(Some(outline)) = Outline::open(&path, &DebugSearch { debug_dirs: Vec::new() }) {
+        if let Ok(Some(table)) = ProcedureTable::open(&path, &DebugSearch { debug_dirs: Vec::new() }) {
             for address in [0, 0x1000, 0x1040, 0x1100, 0x1200, u64::MAX] {
-                if let Some(span) = outline.at(ImageAddress(address)) {
+                if let Some(span) = table.at(ImageAddress(address)) {
                     assert!(span.size_bytes > 0);
-                    outline.demangled(&span);
+                    span.demangled();
                 }
             }
         }
@@ -98,7 +98,7 @@ fn more_symbols_than_any_program_has_are_refused() {
     bytes[table + 32..table + 40].copy_from_slice(&size.to_le_bytes());
     std::fs::write(&path, &bytes).unwrap();
     std::fs::File::options().write(true).open(&path).unwrap().set_len(4 << 30).unwrap();
-    let error = Outline::open(&path, &DebugSearch { debug_dirs: Vec::new() }).err().expect("refused");
+    let error = ProcedureTable::open(&path, &DebugSearch { debug_dirs: Vec::new() }).err().expect("refused");
     assert!(error.to_string().contains("symbols, the limit is"), "{error}");
 }
 
@@ -121,15 +121,14 @@ fn a_table_that_is_named_many_times_is_read_once() {
     bytes[0x28..0x30].copy_from_slice(&at.to_le_bytes());
     bytes[0x3c..0x3e].copy_from_slice(&(copies as u16).to_le_bytes());
     std::fs::write(&path, &bytes).unwrap();
-    let plain =
-        Outline::open(&fixtures::folder().join("c-shared.so"), &DebugSearch::default()).unwrap().unwrap();
-    let outline = Outline::open(&path, &DebugSearch::default()).unwrap().unwrap();
-    let spans = |outline: &Outline| {
-        (0..0x4000)
-            .map(|a| outline.at(ImageAddress(a)).map(|s| (s.address, s.size_bytes)))
-            .collect::<Vec<_>>()
+    let plain = ProcedureTable::open(&fixtures::folder().join("c-shared.so"), &DebugSearch::default())
+        .unwrap()
+        .unwrap();
+    let table = ProcedureTable::open(&path, &DebugSearch::default()).unwrap().unwrap();
+    let spans = |table: &ProcedureTable| {
+        (0..0x4000).map(|a| table.at(ImageAddress(a)).map(|s| (s.address, s.size_bytes))).collect::<Vec<_>>()
     };
-    assert!(spans(&outline) == spans(&plain));
+    assert!(spans(&table) == spans(&plain));
 }
 
 /// A pipe that nobody writes to is told at once, and so is a folder.
@@ -139,8 +138,8 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
     for path in [pipe.as_path(), folder.path(), Path::new("/dev/null")] {
-        let outline = Outline::open(path, &DebugSearch::default()).err().expect("refused");
-        assert!(outline.to_string().contains("not a regular file"), "{outline}");
+        let table = ProcedureTable::open(path, &DebugSearch::default()).err().expect("refused");
+        assert!(table.to_string().contains("not a regular file"), "{table}");
         let whole = Image::open(path).map(drop).expect_err("refused");
         assert!(whole.to_string().contains("not a regular file"), "{whole}");
     }
