@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use crate::data::Data;
 use crate::data_symbols::{DataPlace, DataSymbols};
-use crate::debug_files::{self, DebugSearch, DebugState, Places};
+use crate::debug_files::{self, DebugSearch, DebugState};
+use crate::dwarf::places::Places;
 use crate::dwarf::{CompiledFrame, Dwarf, Frame};
 use crate::elf::Elf;
 use crate::kept::Kept;
@@ -21,7 +22,7 @@ use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, d
 pub struct Image {
     path: Option<PathBuf>,
     own: Dwarf,
-    debug: Result<debug_files::Found, String>,
+    debug: Result<DebugFile, String>,
     procedures: OnceLock<ProcedureTable>,
     /// Demangled names by address: neighbouring addresses are asked about one after the other.
     demangled: Kept<u64, String>,
@@ -29,6 +30,12 @@ pub struct Image {
     data_symbols: OnceLock<DataSymbols>,
     /// Offsets are distances from here, not offsets in the file.
     text: Option<ImageAddress>,
+}
+
+/// The debug file of an image.
+struct DebugFile {
+    path: PathBuf,
+    dwarf: Dwarf,
 }
 
 /// At most this many bytes are disassembled at once: the sizes of hostile symbols are anything.
@@ -80,9 +87,10 @@ impl Image {
             return self.own.look_in(places);
         }
         let found = debug_files::find(search, self.elf(), self.own.bytes(), self.path.as_deref());
-        self.debug = found.map(|mut found| {
-            found.dwarf.look_in(places(Some(&found.path)));
-            found
+        self.debug = found.map(|found| {
+            let mut dwarf = Dwarf::new(found.elf, Arc::new(found.data));
+            dwarf.look_in(places(Some(&found.path)));
+            DebugFile { path: found.path, dwarf }
         });
         self.procedures = OnceLock::new();
         self.demangled = Kept::new(NAME_BYTES_KEPT);
