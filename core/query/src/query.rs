@@ -8,11 +8,27 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use dwell_image::{Image, ImageAddress, Kept};
+use dwell_image::{Image, Kept};
 use dwell_profile::{Database, Epoch, EpochId, ImageRecord, name_to_text, text_to_path};
 use rustc_hash::FxHashMap;
 
-use crate::{Cancel, QueryError, SampleFilter, answer::CycleSplit, analyse::{costs::ProcedureCosts, file_index::FileIndex, procedures::{self, ProcedureSamples}, scales::{self, Scales}, totals::Totals}, load::{images::ImageStore, selection::Selection, source::{self, Built, Compared, SourceMap}}, once::Once};
+use crate::{
+    Cancel, QueryError, SampleFilter,
+    analyse::{
+        costs::ProcedureCosts,
+        file_index::FileIndex,
+        procedures::{self, ProcedureSamples},
+        scales::{self, Scales},
+        totals::Totals,
+    },
+    answer::CycleSplit,
+    load::{
+        images::ImageStore,
+        selection::Selection,
+        source::{self, Built, Compared, SourceMap},
+    },
+    once::Once,
+};
 
 /// Where a [`Query`] looks.
 #[derive(Clone, Debug)]
@@ -157,7 +173,11 @@ impl Query {
         self.view_of(selectors, &SampleFilter::default())
     }
 
-    pub(crate) fn view_of(&self, selectors: &[String], filter: &SampleFilter) -> Result<Arc<View>, QueryError> {
+    pub(crate) fn view_of(
+        &self,
+        selectors: &[String],
+        filter: &SampleFilter,
+    ) -> Result<Arc<View>, QueryError> {
         let generation = self.database.generation();
         let latest = ["latest".to_owned()];
         let selectors = if selectors.is_empty() { &latest } else { selectors };

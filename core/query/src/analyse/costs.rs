@@ -8,7 +8,15 @@ use dwell_analysis::{
 use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
 use dwell_profile::ImagePlace;
 
-use crate::{analyse::{procedures::ProcedureSamples, sampled::{Sampled, analysis}, scales::Scaled, totals::Totals}, load::{samples::CountsByEvent, selection::Selection}};
+use crate::{
+    analyse::{
+        procedures::ProcedureSamples,
+        sampled::{Sampled, analysis},
+        scales::Scaled,
+        totals::Totals,
+    },
+    load::{samples::CountsByEvent, selection::Selection},
+};
 
 /// Below this share of the samples a procedure is not analysed for its lines: its samples count where they landed.
 pub const LINES_SHARE_MIN: f64 = 0.0005;

@@ -8,7 +8,20 @@ use dwell_image::{Image, ImageAddress};
 use dwell_profile::text_to_path;
 use rustc_hash::FxHashMap;
 
-use crate::{Cancel, QueryError, analyse::{costs::LINES_SHARE_MIN, procedures::{ProcedureSamples, begin_of}}, load::{images::{Found, ImageStore}, samples::ImageSamples, selection::Selection, source::SourceMap}, parallel::in_parallel};
+use crate::{
+    Cancel, QueryError,
+    analyse::{
+        costs::LINES_SHARE_MIN,
+        procedures::{ProcedureSamples, begin_of},
+    },
+    load::{
+        images::{Found, ImageStore},
+        samples::ImageSamples,
+        selection::Selection,
+        source::SourceMap,
+    },
+    parallel::in_parallel,
+};
 
 /// Which procedures have sampled instructions from source files of one name. (All files at once would need every line of
 /// every image, for the sake of the one that is open.)

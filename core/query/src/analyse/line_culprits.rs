@@ -7,7 +7,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{Cause, StallKind};
 
-use crate::{answer::{LineCulprit, LineTie}, analyse::{costs::ProcedureCosts, listing::{cause_name, kind_name, likelihood, stall_range}}, words::waits_for};
+use crate::{
+    analyse::{
+        costs::ProcedureCosts,
+        listing::{cause_name, kind_name, likelihood, stall_range},
+    },
+    answer::{LineCulprit, LineTie},
+    words::waits_for,
+};
 
 /// Suspects that are told.
 const CULPRITS_MAX: usize = 6;

@@ -1,10 +1,25 @@
 //! The costs of the lines of one source file, added up over the procedures that were compiled from it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use dwell_analysis::{Confidence, PerEntry};
 
-use crate::{answer::{LineCost, ProcedureCost, StaleLine}, analyse::{costs::ProcedureCosts, line_culprits::LineCulprits, listing::{bounded, confidence_name, is_told, per_entry}, procedures::ProcedureSamples, totals::Totals}, load::{samples::{CountsByEvent, add_counts}, selection::Selection, source::LineMap}, words::scale_name};
+use crate::{
+    analyse::{
+        costs::ProcedureCosts,
+        line_culprits::LineCulprits,
+        listing::{bounded, confidence_name, is_told, per_entry},
+        procedures::ProcedureSamples,
+        totals::Totals,
+    },
+    answer::{LineCost, ProcedureCost, StaleLine},
+    load::{
+        samples::{CountsByEvent, add_counts},
+        selection::Selection,
+        source::LineMap,
+    },
+    words::scale_name,
+};
 
 /// One line's sums over all procedures.
 struct LineSum {

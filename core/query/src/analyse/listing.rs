@@ -8,7 +8,15 @@ use dwell_analysis::{
 };
 use dwell_profile::path_to_text;
 
-use crate::{answer::{Listing, ListingBlock, ListingImage, ListingInstruction, ListingKernel, ListingPerEntry, ListingProcedure, ListingScale, ListingSource, ListingStall, ListingSuccessor, Period}, analyse::{costs::ProcedureCosts, procedures::ProcedureSamples, reaching_definitions::Writers}, load::selection::Selection, words::scale_name};
+use crate::{
+    analyse::{costs::ProcedureCosts, procedures::ProcedureSamples, reaching_definitions::Writers},
+    answer::{
+        Listing, ListingBlock, ListingImage, ListingInstruction, ListingKernel, ListingPerEntry,
+        ListingProcedure, ListingScale, ListingSource, ListingStall, ListingSuccessor, Period,
+    },
+    load::selection::Selection,
+    words::scale_name,
+};
 
 /// The answer for a procedure that was analysed.
 pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &ProcedureCosts) -> Listing {

@@ -5,7 +5,14 @@
 use dwell_image::{ImageAddress, Procedure};
 use dwell_profile::{ImageRecord, path_to_text};
 
-use crate::{QueryError, load::{images::ImageStore, samples::CountsByEvent, selection::Selection}, analyse::{procedures::{ProcedureSamples, image_name}, similar_names}};
+use crate::{
+    QueryError,
+    analyse::{
+        procedures::{ProcedureSamples, image_name},
+        similar_names,
+    },
+    load::{images::ImageStore, samples::CountsByEvent, selection::Selection},
+};
 
 /// The procedure called `NAME` or `IMAGE:NAME`, where NAME is a linkage name, a demangled name with or without its
 /// parameters, or a hexadecimal address (`0x…`) in the procedure, and IMAGE a path, a file's name or an image id.
@@ -77,7 +84,10 @@ impl Reading<'_> {
         let written = similar_names::without_clones(demangled);
         self.name == similar_names::without_clones(name)
             || self.name == written
-            || similar_names::ends_in(&similar_names::without_arguments(without_parameters(written)), self.name)
+            || similar_names::ends_in(
+                &similar_names::without_arguments(without_parameters(written)),
+                self.name,
+            )
     }
 
     fn fits_address(&self, start: ImageAddress, size_bytes: u64) -> bool {

@@ -15,7 +15,15 @@ use dwell_image::{ImageAddress, Procedure, ProcedureTable};
 use dwell_profile::{ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol, NamedFrame, name_to_text};
 use rustc_hash::FxHashMap;
 
-use crate::{Cancel, QueryError, load::{images::ImageStore, samples::{CountsByEvent, ImageSamples, add_counts}, selection::Selection}, parallel::in_parallel};
+use crate::{
+    Cancel, QueryError,
+    load::{
+        images::ImageStore,
+        samples::{CountsByEvent, ImageSamples, add_counts},
+        selection::Selection,
+    },
+    parallel::in_parallel,
+};
 
 /// What stands where a name would, for samples that no symbol covers.
 pub const NO_SYMBOL: &str = "[no symbol]";

@@ -9,7 +9,13 @@ use dwell_analysis::{
 use dwell_image::{Image, Instruction};
 use dwell_profile::Event;
 
-use crate::{analyse::procedures::ProcedureSamples, load::{samples::{CountsByEvent, ImageSamples, add_counts}, selection::Selection}};
+use crate::{
+    analyse::procedures::ProcedureSamples,
+    load::{
+        samples::{CountsByEvent, ImageSamples, add_counts},
+        selection::Selection,
+    },
+};
 
 /// What is known of a procedure before it is analysed.
 pub struct Sampled {

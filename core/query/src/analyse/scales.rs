@@ -12,7 +12,14 @@ use dwell_analysis::{
 use dwell_image::Image;
 use rustc_hash::FxHashMap;
 
-use crate::{parallel::in_parallel, analyse::{procedures::ProcedureSamples, sampled::{Sampled, analysis}}, load::selection::Selection};
+use crate::{
+    analyse::{
+        procedures::ProcedureSamples,
+        sampled::{Sampled, analysis},
+    },
+    load::selection::Selection,
+    parallel::in_parallel,
+};
 
 /// Procedures beyond the hottest ones keep their own scale: they are not worth the wait.
 const PROCEDURES_MAX: usize = 300;

@@ -26,7 +26,9 @@ pub use listing::{
     ListingProcedure, ListingScale, ListingSource, ListingStall, ListingSuccessor, Period,
 };
 pub use places::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces};
-pub use source_file::{FileCosts, LineCost, LineCulprit, LineTie, ProcedureCost, Program, SourceState, StaleLine};
+pub use source_file::{
+    FileCosts, LineCost, LineCulprit, LineTie, ProcedureCost, Program, SourceState, StaleLine,
+};
 pub use stats::{Stats, StatsComparison, StatsRow, StatsSet};
 pub use summary::{Summary, SummaryPart, SummaryRange, SummaryScope};
 pub use top::{CycleSplit, EventCounts, Top, TopRow};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{EventCounts, ListingPerEntry, ListingSource};
+use super::{EventCounts, ListingPerEntry};
 
 /// The costs of one source file's lines.
 #[derive(Clone, Debug, PartialEq, Serialize)]

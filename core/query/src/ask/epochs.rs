@@ -2,7 +2,10 @@
 
 use dwell_profile::{Epoch, EpochId, EpochsRead, Scope};
 
-use crate::{Query, QueryError, answer::{EpochList, EpochSummary, EventSummary}};
+use crate::{
+    Query, QueryError,
+    answer::{EpochList, EpochSummary, EventSummary},
+};
 
 /// The answer for what was read.
 fn list(read: EpochsRead) -> EpochList {

@@ -10,7 +10,14 @@ use dwell_image::{CompiledFrame, Flow, Image, ImageAddress, Instruction, Procedu
 use dwell_profile::path_to_text;
 use rustc_hash::FxHashMap;
 
-use crate::{Cancel, Query, QueryError, answer::{Feedback, FeedbackCall, FeedbackEdge, FeedbackFrame, FeedbackInstruction, FeedbackProcedure}, analyse::{costs::ProcedureCosts, procedures::ProcedureSamples, coverage::never_seen}, query::View, parallel::in_parallel, load::filter::wants};
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{costs::ProcedureCosts, coverage::never_seen, procedures::ProcedureSamples},
+    answer::{Feedback, FeedbackCall, FeedbackEdge, FeedbackFrame, FeedbackInstruction, FeedbackProcedure},
+    load::filter::wants,
+    parallel::in_parallel,
+    query::View,
+};
 
 /// Standard deviations by which a block's time may have been more than its samples tell.
 const TIME_DEVIATIONS: f64 = 2.0;

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use dwell_profile::{EpochId, ImageRecord, text_to_path};
 
-use crate::{Query, QueryError, load::{selection::Selection, source}};
+use crate::{
+    Query, QueryError,
+    load::{selection::Selection, source},
+};
 
 impl Query {
     /// Keeps the source files of the epoch's sampled lines, as they are now, for later readers to compare with; call

@@ -13,7 +13,18 @@ use std::{
 use dwell_analysis::StallKind;
 use dwell_profile::path_to_text;
 
-use crate::{Cancel, Query, QueryError, answer::{LineCaller, LineDetail, LineInstruction, LinePlace, LineStall, ListingStall}, analyse::{costs::ProcedureCosts, line_sums::FileOfImage, listing::{self, kind_name}}, query::View, load::selection::Selection, words::scale_name};
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{
+        costs::ProcedureCosts,
+        line_sums::FileOfImage,
+        listing::{self, kind_name},
+    },
+    answer::{LineCaller, LineDetail, LineInstruction, LinePlace, LineStall, ListingStall},
+    load::selection::Selection,
+    query::View,
+    words::scale_name,
+};
 
 const PLACES_MAX: usize = 8;
 const INSTRUCTIONS_MAX: usize = 16;

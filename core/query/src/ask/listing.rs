@@ -1,6 +1,11 @@
 //! `listing`: one procedure, instruction by instruction.
 
-use crate::{Cancel, Query, QueryError, SampleFilter, answer::Listing, analyse::{listing, procedure_names, procedures::ProcedureSamples}, query::View};
+use crate::{
+    Cancel, Query, QueryError, SampleFilter,
+    analyse::{listing, procedure_names, procedures::ProcedureSamples},
+    answer::Listing,
+    query::View,
+};
 
 impl Query {
     /// One procedure, instruction by instruction; `name` is `NAME` or `IMAGE:NAME`.

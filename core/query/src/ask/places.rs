@@ -6,7 +6,18 @@
 use dwell_image::{Image, ImageAddress};
 use dwell_profile::{ImageOffset, ImagePlace, NamedFrame, path_to_text};
 
-use crate::{Cancel, Query, QueryError, answer::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces}, analyse::{costs::{ProcedureCosts, LINES_SHARE_MIN}, listing::is_told, procedures::{ProcedureSamples, begin_of}}, query::View, parallel::in_parallel, load::{samples::ImageSamples, selection::Selection, filter::wants}};
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{
+        costs::{LINES_SHARE_MIN, ProcedureCosts},
+        listing::is_told,
+        procedures::{ProcedureSamples, begin_of},
+    },
+    answer::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces},
+    load::{filter::wants, samples::ImageSamples, selection::Selection},
+    parallel::in_parallel,
+    query::View,
+};
 
 impl Query {
     /// Everything that was sampled, by instruction; of the images that contain `image`.

@@ -8,7 +8,10 @@ use std::{collections::BTreeSet, path::Path};
 use dwell_image::build_id_of_file;
 use dwell_profile::{ImageKind, ImageRecord, path_to_text};
 
-use crate::{answer::Program, load::{images::unchanged, selection::Selection}};
+use crate::{
+    answer::Program,
+    load::{images::unchanged, selection::Selection},
+};
 
 /// The programs among `images` (indices), each path once.
 pub fn programs(selection: &Selection, images: BTreeSet<usize>) -> Vec<Program> {

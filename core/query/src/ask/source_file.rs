@@ -12,7 +12,19 @@ use std::{
 
 use dwell_profile::path_to_text;
 
-use crate::{Cancel, Query, QueryError, answer::{FileCosts, SourceState}, analyse::{costs::ProcedureCosts, line_sums::{FileOfImage, LineSums, procedure_cost}, procedures::ProcedureSamples}, query::View, ask::rebuilt, parallel::in_parallel, load::source::Compared};
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{
+        costs::ProcedureCosts,
+        line_sums::{FileOfImage, LineSums, procedure_cost},
+        procedures::ProcedureSamples,
+    },
+    answer::{FileCosts, SourceState},
+    ask::rebuilt,
+    load::source::Compared,
+    parallel::in_parallel,
+    query::View,
+};
 
 /// A source file in a view.
 pub(crate) struct SourceFile {

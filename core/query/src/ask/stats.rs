@@ -7,7 +7,15 @@ use std::collections::BTreeMap;
 
 use dwell_profile::Unit;
 
-use crate::{Cancel, Query, QueryError, answer::{Stats, StatsComparison, StatsRow, StatsSet}, analyse::{procedures::image_name, significance::{Observed, compare, false_discovery_rates}}, load::selection::Selection};
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{
+        procedures::image_name,
+        significance::{Observed, compare, false_discovery_rates},
+    },
+    answer::{Stats, StatsComparison, StatsRow, StatsSet},
+    load::selection::Selection,
+};
 
 /// A question for [`Query::stats`].
 #[derive(Clone, Debug, Default)]
@@ -74,7 +82,7 @@ impl Query {
                 let samples = p.counts.first().copied().unwrap_or(0);
                 ((image_name(record), p.name.clone()), p.demangled.clone(), samples, record)
             });
-            let rows = rows.filter(|(.., record)| crate::ask::top::wants(&request.image, record));
+            let rows = rows.filter(|(.., record)| crate::load::filter::wants(&request.image, record));
             let mut counted = Counted::new(&view.selection, against);
             rows.for_each(|(name, demangled, samples, _)| counted.add(name, demangled, samples));
             sets.push(counted);

@@ -10,7 +10,21 @@ use dwell_analysis::{Cause, InstructionCost, StallKind, machine::Order};
 use dwell_image::{Arch, Instruction, Operand, RegisterSet};
 use dwell_profile::path_to_text;
 
-use crate::{Cancel, Query, QueryError, answer::{CycleSplit, Summary, SummaryPart, SummaryRange, SummaryScope}, analyse::{costs::ProcedureCosts, listing::{bounded, cause_name}, procedure_names, procedures::ProcedureSamples, totals::Totals}, query::View, parallel::in_parallel, load::{selection::Selection, filter::wants}, words::scale_name};
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{
+        costs::ProcedureCosts,
+        listing::{bounded, cause_name},
+        procedure_names,
+        procedures::ProcedureSamples,
+        totals::Totals,
+    },
+    answer::{CycleSplit, Summary, SummaryPart, SummaryRange, SummaryScope},
+    load::{filter::wants, selection::Selection},
+    parallel::in_parallel,
+    query::View,
+    words::scale_name,
+};
 
 /// A question for [`Query::summary`](crate::Query::summary).
 #[derive(Clone, Debug, Default)]

@@ -53,7 +53,6 @@ impl SampleFilter {
     pub(crate) fn has_dimensions(&self) -> bool {
         !self.dimensions().is_empty()
     }
-
 }
 
 impl std::fmt::Display for SampleFilter {

@@ -14,7 +14,15 @@ use dwell_profile::{
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::{SampleFilter, load::{points::Points, samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, DimensionValue, ImageSamples, add_counts}}};
+use crate::{
+    SampleFilter,
+    load::{
+        points::Points,
+        samples::{
+            AppCounts, CountsByEvent, DataCounts, DimensionCounts, DimensionValue, ImageSamples, add_counts,
+        },
+    },
+};
 
 /// Adds rows to images and applications. Events are numbered as they come, until all are known.
 #[derive(Default)]

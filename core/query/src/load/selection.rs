@@ -4,9 +4,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell_profile::{Database, DimensionSet, Epoch, EpochProfile, Event, SourceRecord, Unit};
+use dwell_profile::{Database, Dimension, DimensionSet, Epoch, EpochProfile, Event, SourceRecord, Unit};
 
-use crate::{QueryError, SampleFilter, answer::EventCounts, load::{execution_counts::ExecutionCounts, merge::Merge, samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, ImageSamples}, stepped::Stepped, windows::Windows}};
+use crate::{
+    QueryError, SampleFilter,
+    answer::EventCounts,
+    load::{
+        execution_counts::ExecutionCounts,
+        merge::Merge,
+        samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, ImageSamples},
+        stepped::Stepped,
+        windows::Windows,
+    },
+};
 
 /// Epochs merged.
 pub struct Selection {

@@ -11,7 +11,11 @@ use std::{
 use dwell_profile::{Database, MAX_SOURCE_BYTES, SourceRecord, path_to_text};
 use md5::{Digest, Md5};
 
-use crate::{answer::SourceState, differences::{Stretch, stretches}, load::{samples::ImageSamples, selection::Selection}};
+use crate::{
+    answer::SourceState,
+    differences::{Stretch, stretches},
+    load::{samples::ImageSamples, selection::Selection},
+};
 
 /// Lines as built → lines as they are now.
 pub enum LineMap {

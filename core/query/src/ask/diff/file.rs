@@ -7,7 +7,15 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::sides::{DiffRequest, Row, Sides, name_of};
-use crate::{Cancel, Query, QueryError, answer::{FileChanges, LineChange, ProcedureChange}, ask::stats::Name, analyse::{significance::{Comparison, false_discovery_rates}, totals::Totals}};
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{
+        significance::{Comparison, false_discovery_rates},
+        totals::Totals,
+    },
+    answer::{FileChanges, LineChange, ProcedureChange},
+    ask::stats::Name,
+};
 
 /// A line's totals on both sides, and how much the most unsteady of its procedures varies.
 #[derive(Default)]

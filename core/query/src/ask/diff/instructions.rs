@@ -6,7 +6,10 @@ use super::{
     align::align,
     sides::{Row, Sides},
 };
-use crate::{answer::{DiffInstruction, DiffPlace}, analyse::{costs::ProcedureCosts, significance::false_discovery_rates}};
+use crate::{
+    analyse::{costs::ProcedureCosts, significance::false_discovery_rates},
+    answer::{DiffInstruction, DiffPlace},
+};
 
 /// Every instruction of both sides once.
 pub fn compare_instructions(sides: &Sides, row: &Row) -> Vec<DiffInstruction> {

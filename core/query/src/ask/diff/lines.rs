@@ -10,7 +10,17 @@ use std::{
 };
 
 use super::sides::{Row, Sides};
-use crate::{Query, answer::{DiffChange, DiffLine}, analyse::{costs::ProcedureCosts, significance::{Comparison, false_discovery_rates}, totals::Totals}, query::View, load::source::map_lines};
+use crate::{
+    Query,
+    analyse::{
+        costs::ProcedureCosts,
+        significance::{Comparison, false_discovery_rates},
+        totals::Totals,
+    },
+    answer::{DiffChange, DiffLine},
+    load::source::map_lines,
+    query::View,
+};
 
 /// A line as its side spells it.
 type Place = (Arc<str>, u32);

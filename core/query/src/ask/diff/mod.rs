@@ -10,9 +10,9 @@ mod instructions;
 mod lines;
 mod sides;
 
-use crate::{Cancel, Query, QueryError, answer::Diff, analyse::{procedure_names, procedures::ProcedureSamples}, ask::stats::Normalize};
+use crate::{Cancel, Query, QueryError, analyse::procedure_names, answer::Diff, ask::stats::Normalize};
 
-pub(crate) use sides::DiffRequest;
+pub use sides::DiffRequest;
 use sides::{Row, Side, Sides, name_of};
 
 /// Lines are looked for in so many of the procedures that changed most.

@@ -4,7 +4,23 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_analysis::{Confidence, MachineModel};
 
-use crate::{Cancel, Query, QueryError, answer::{DiffChange, DiffFactors, DiffProcedure, DiffSide}, analyse::{costs::ProcedureCosts, listing::confidence_name, procedures::{ProcedureSamples, image_name}, significance::{Comparison, Observed, compare, compare_given, false_discovery_rates}, totals::Totals}, load::images::ImageStore, query::View, ask::{stats::{FALSE_DISCOVERY_MAX, Name, Normalize}, top::{TopRequest, image_notes}}};
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{
+        costs::ProcedureCosts,
+        listing::confidence_name,
+        procedures::{ProcedureSamples, image_name},
+        significance::{Comparison, Observed, compare, compare_given, false_discovery_rates},
+        totals::Totals,
+    },
+    answer::{DiffChange, DiffFactors, DiffProcedure, DiffSide},
+    ask::{
+        stats::{FALSE_DISCOVERY_MAX, Name, Normalize},
+        top::{TopRequest, image_notes},
+    },
+    load::images::ImageStore,
+    query::View,
+};
 
 /// A question for [`Query::diff`].
 #[derive(Clone, Debug, Default)]
@@ -34,7 +50,12 @@ pub struct Side {
 }
 
 impl Side {
-    pub(super) fn read(query: &Query, epochs: &[String], by: &Normalize, cancel: &Cancel) -> Result<Side, QueryError> {
+    pub(super) fn read(
+        query: &Query,
+        epochs: &[String],
+        by: &Normalize,
+        cancel: &Cancel,
+    ) -> Result<Side, QueryError> {
         let view = query.view(epochs)?;
         let mut runs = Vec::new();
         for epoch in view.selection.epochs.iter() {
@@ -231,7 +252,12 @@ pub struct Row {
 }
 
 impl Row {
-    pub(super) fn new(sides: &Sides, name: Name, a: Option<&ProcedureSamples>, b: Option<&ProcedureSamples>) -> Row {
+    pub(super) fn new(
+        sides: &Sides,
+        name: Name,
+        a: Option<&ProcedureSamples>,
+        b: Option<&ProcedureSamples>,
+    ) -> Row {
         let (change, compared) = sides.change(sides.a.counts(&name), sides.b.counts(&name));
         let demangled = b.or(a).map_or_else(|| name.1.clone(), |p| p.demangled.clone());
         Row { name, demangled, change, compared, procedures: [a.cloned(), b.cloned()], costs: [None, None] }

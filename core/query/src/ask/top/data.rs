@@ -12,7 +12,11 @@ use super::{
     request::{Domain, TopRequest},
     rows::image_row,
 };
-use crate::{Cancel, QueryError, answer::{EventCounts, Top, TopRow}, load::{images::ImageStore, selection::Selection}};
+use crate::{
+    Cancel, QueryError,
+    answer::{EventCounts, Top, TopRow},
+    load::{images::ImageStore, selection::Selection},
+};
 
 /// What a row is, and with its name and its image (an index), where it has one, which.
 type Key = (&'static str, String, Option<usize>);

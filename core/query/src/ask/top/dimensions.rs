@@ -7,7 +7,15 @@ use std::collections::BTreeMap;
 
 use dwell_profile::Dimension;
 
-use crate::{QueryError, answer::TopRow, load::{containers::container, samples::{CountsByEvent, DimensionValue, add_counts}, selection::Selection}};
+use crate::{
+    QueryError,
+    answer::TopRow,
+    load::{
+        containers::container,
+        samples::{CountsByEvent, DimensionValue, add_counts},
+        selection::Selection,
+    },
+};
 
 /// Each value's samples, of the images that are wanted.
 pub fn by_dimension(

@@ -8,10 +8,17 @@ mod rows;
 use dwell_image::ImageAddress;
 use dwell_profile::ImageRecord;
 
-pub(crate) use request::{Detail, Domain, TopBy, TopRequest};
+pub use request::{Detail, Domain, TopBy, TopRequest};
 pub(crate) use rows::image_notes;
 
-use crate::{Cancel, Query, QueryError, answer::{Top, TopRow}, parallel::in_parallel, analyse::procedures::{self, ProcedureSamples}, query::{RowCost, View}, ask::summary};
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::procedures::{self, ProcedureSamples},
+    answer::{Top, TopRow},
+    ask::summary,
+    parallel::in_parallel,
+    query::{RowCost, View},
+};
 
 /// Of a ranking, the procedures that are likely to be asked about next: their analyses are kept. All of a long list would
 /// fill the memory.

@@ -2,7 +2,10 @@
 
 use dwell_profile::{Dimension, ImageKind, ImageRecord};
 
-use crate::{SampleFilter, load::{filter::wants, selection::Selection}};
+use crate::{
+    SampleFilter,
+    load::{filter::wants, selection::Selection},
+};
 
 /// What the rows of a [`Top`](crate::answer::Top) are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,22 @@ use super::{
     dimensions,
     request::{TopBy, TopRequest},
 };
-use crate::{Cancel, QueryError, answer::{Top, TopRow}, analyse::{costs::{LINES_SHARE_MIN, ProcedureCosts}, listing::bounded, procedures::ProcedureSamples, totals::Totals}, load::{images::ImageStore, samples::{CountsByEvent, ImageSamples, add_counts}, selection::Selection}, words::scale_name};
+use crate::{
+    Cancel, QueryError,
+    analyse::{
+        costs::{LINES_SHARE_MIN, ProcedureCosts},
+        listing::bounded,
+        procedures::ProcedureSamples,
+        totals::Totals,
+    },
+    answer::{Top, TopRow},
+    load::{
+        images::ImageStore,
+        samples::{CountsByEvent, ImageSamples, add_counts},
+        selection::Selection,
+    },
+    words::scale_name,
+};
 
 /// A row before it is trimmed.
 pub struct Candidate {
