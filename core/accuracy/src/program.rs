@@ -295,7 +295,7 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// As `core/query/src/windows.rs` does.
+    /// As `core/query/src/load/windows.rs` does.
     fn counted(&mut self) {
         let windows: Vec<&[(Address, u64)]> = self.capture.windows.iter().map(Vec::as_slice).collect();
         let mut places: Vec<Address> = windows.iter().flat_map(|w| w.iter().map(|(a, _)| *a)).collect();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use memmap2::Mmap;
@@ -111,8 +111,17 @@ impl ReadAt for File {
 
     fn read_range(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
         let count = range.end.checked_sub(range.start).filter(|count| *count <= RANGE_BYTES_MAX)?;
-        let mut bytes = vec![0; count as usize];
-        self.read_exact_at(&mut bytes, range.start).ok()?;
+        // Into memory that was not zeroed before: look-ups of unwind entries read thousands of ranges.
+        let mut bytes = Vec::with_capacity(count as usize);
+        while (bytes.len() as u64) < count {
+            let at = range.start.checked_add(bytes.len() as u64)?;
+            match rustix::io::pread(self, rustix::buffer::spare_capacity(&mut bytes), at) {
+                Ok(0) => return None,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        bytes.truncate(count as usize);
         Some(Cow::Owned(bytes))
     }
 }

@@ -89,11 +89,13 @@ impl Elf {
     }
 
     /// The allocated, executable section around an address.
+    #[inline]
     pub(crate) fn code_section(&self, address: u64) -> Option<&Section> {
         self.sections.iter().find(|s| s.allocated && s.executable && s.contains(address))
     }
 
     /// The end of the code around `address`: of its section, or of its segment where the file has no sections.
+    #[inline]
     pub(crate) fn code_end(&self, address: u64) -> Option<u64> {
         if !self.sections.is_empty() {
             return self.code_section(address).map(Section::end);

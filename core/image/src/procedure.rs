@@ -46,7 +46,7 @@ impl<'t> Procedure<'t> {
         demangle(&self.name())
     }
 
-    /// Other names of the same address, better ones first.
+    /// Other names of the same address, better ones first. Only an [`Image`](crate::Image) knows all of them.
     pub fn aliases(&self) -> Vec<Cow<'t, str>> {
         let own = self.name();
         let group = self.table.at_same_address(&self.entry).iter();
@@ -265,7 +265,7 @@ impl ProcedureTable {
     /// Makes procedures of sorted symbols and of stubs. A complete table has only the stubs whose names are known, which
     /// takes reading the relocations.
     fn gather(&mut self, symbols: Vec<Entry>, complete: bool) {
-        self.same_address = same_address(&symbols);
+        self.same_address = same_address(&symbols, complete);
         let mut procedures = best_of_each_address(symbols);
         let mut stubs = plt::stubs(&self.image);
         if complete {
@@ -380,6 +380,7 @@ struct SymbolReader<'a> {
 
 impl SymbolReader<'_> {
     /// The entry of a symbol that names code.
+    #[inline]
     fn entry(&mut self, symbol: &RawSymbol<'_>) -> Option<Entry> {
         let bytes = symbol.bytes;
         let (is_label, section) = symbols::names_code(bytes)?;
@@ -404,6 +405,7 @@ impl SymbolReader<'_> {
     }
 
     /// The number of a string table; `None` where there are too many.
+    #[inline]
     fn string_table(&mut self, section: usize) -> Option<u16> {
         if let Some((_, number)) = self.last_strings.filter(|(last, _)| *last == section) {
             return Some(number);
@@ -513,10 +515,15 @@ fn preference(name: &str) -> (usize, usize, &str) {
     (name.bytes().take_while(|byte| *byte == b'_').count(), name.len(), name)
 }
 
-/// The symbols of those addresses that have several.
-fn same_address(symbols: &[Entry]) -> Vec<Entry> {
+/// The symbols of those addresses that have several; unless `all`, those only that are as good as the best by their kind,
+/// among which the names decide.
+fn same_address(symbols: &[Entry], all: bool) -> Vec<Entry> {
     let groups = symbols.chunk_by(|a, b| a.start() == b.start());
-    groups.filter(|group| group.len() > 1).flatten().copied().collect()
+    let relevant = groups.map(|group| {
+        let equal = group.iter().take_while(|e| all || e.kind() == group[0].kind()).count();
+        &group[..if equal > 1 { equal } else { 0 }]
+    });
+    relevant.flatten().copied().collect()
 }
 
 /// One entry for each address: the first has the best name, the largest size counts.

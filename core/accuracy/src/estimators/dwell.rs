@@ -52,7 +52,7 @@ struct Given<'a> {
     events: std::collections::BTreeMap<Event, (Vec<u64>, u64)>,
 }
 
-/// As `core/query/src/scales.rs`: procedures with fewer samples have no say in the program's scale …
+/// As `core/query/src/analyse/scales.rs`: procedures with fewer samples have no say in the program's scale …
 const SAMPLES_MIN: u64 = 10;
 /// … nor have those beyond the hottest so many.
 const PROCEDURES_MAX: usize = 300;
