@@ -219,7 +219,7 @@ fn windows_table(windows: &[PathBurst], build_id: &BuildId, image: &Image) -> St
 /// analysis.
 fn directions_table(tables: &Tables, image: &Image) -> String {
     let mut text = String::new();
-    for procedure in image.procedures() {
+    for procedure in image.procedures().iter() {
         let end = procedure.address.offset(procedure.size_bytes);
         let derived = tables.iter().filter(|(event, _)| event.is_derived());
         if derived.clone().all(|(_, table)| table.range(procedure.address..end).next().is_none()) {

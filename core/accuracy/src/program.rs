@@ -212,7 +212,7 @@ impl<'a> Join<'a> {
         let targets = recover_jump_targets(self.image.arch(), &instructions, &read);
         self.starts.insert(found.address.0, self.procedures.len());
         self.truth.push(Truth { executions: vec![None; instructions.len()], ..Truth::default() });
-        self.procedures.push(Procedure::new(found.name.to_string(), instructions, targets));
+        self.procedures.push(Procedure::new(found.name().into_owned(), instructions, targets));
     }
 
     /// Returns the indices of procedure and instruction at `address`, if the procedure has samples.
@@ -295,7 +295,7 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// Compares the counted windows, as `core/query/src/windows.rs` does.
+    /// Compares the counted windows, as `core/query/src/load/windows.rs` does.
     fn counted(&mut self) {
         let windows: Vec<&[(Address, u64)]> = self.capture.windows.iter().map(Vec::as_slice).collect();
         let mut places: Vec<Address> = windows.iter().flat_map(|w| w.iter().map(|(a, _)| *a)).collect();

@@ -25,7 +25,7 @@ fn main() {
 
 fn count(image: &Image) -> Counts {
     let mut counts = Counts::default();
-    for procedure in image.procedures().iter().filter(|p| !p.name.contains("plt")) {
+    for procedure in image.procedures().iter().filter(|p| !p.name().contains("plt")) {
         let code = image.instructions(procedure.address, procedure.size_bytes);
         let targets = recover_jump_targets(image.arch(), &code, &|a, bytes| image.read(a, bytes));
         for jump in (0..code.len()).filter(|&i| code[i].flow == Flow::IndirectJump) {

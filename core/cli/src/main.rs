@@ -35,7 +35,9 @@ use args::{
     TopArgs, Verb,
 };
 use clap::{CommandFactory, Parser};
-use dwell_query::{Cancel, DiffRequest, Options, Query, StatsRequest, SummaryRequest, TopBy, TopRequest};
+use dwell_query::{
+    Cancel, Detail, DiffRequest, Options, Query, StatsRequest, SummaryRequest, TopBy, TopRequest,
+};
 use serde::Serialize;
 
 fn main() -> ExitCode {
@@ -125,8 +127,11 @@ fn run_top(query: Query, database: &Path, args: &TopArgs, json: bool) -> anyhow:
     let request = TopRequest {
         by: top::by(by),
         limit,
-        brief: !json,
-        cpi: args.cpi,
+        detail: match (json, args.cpi) {
+            (true, _) => Detail::Full,
+            (false, true) => Detail::HottestWithCpi,
+            (false, false) => Detail::Hottest,
+        },
         domain: args.domain(),
         ..top::request(&epochs, &args.image, &args.filter())
     };

@@ -54,7 +54,7 @@ impl Scene {
 
     /// Virtual addresses of the instructions of `spin` in the process.
     fn addresses(&self) -> (Vec<u64>, Vec<Flow>) {
-        let spin = self.image.procedures().iter().find(|p| &*p.name == "spin").unwrap();
+        let spin = self.image.procedures().iter().find(|p| p.name() == "spin").unwrap();
         let code = self.image.instructions(spin.address, spin.size_bytes);
         let address = |i: &dwell_image::Instruction| BASE + self.image.offset_of(i.address).unwrap().0;
         (code.iter().map(address).collect(), code.iter().map(|i| i.flow).collect())

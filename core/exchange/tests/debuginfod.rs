@@ -71,7 +71,7 @@ impl Scene {
 
 /// Ten samples on each instruction of `spin`.
 fn places(image: &Image, path: &Path) -> Places {
-    let spin = image.procedures().iter().find(|p| &*p.name == "spin").unwrap();
+    let spin = image.procedures().iter().find(|p| p.name() == "spin").unwrap();
     let place = |address: u64| InstructionPlace {
         address,
         samples: vec![10],

@@ -76,7 +76,7 @@ impl Scene {
     /// 900 samples of each instruction of the loop but those of the line that is seldom executed: 3.
     fn import(&self) {
         let image = Image::open(self.path("walk")).unwrap();
-        let walk = image.procedures().iter().find(|p| &*p.name == "walk").unwrap();
+        let walk = image.procedures().iter().find(|p| p.name() == "walk").unwrap();
         let seldom = 1 + SOURCE.lines().position(|l| l.ends_with("SELDOM")).unwrap() as u32;
         let count = |i: &Instruction| match image.frames(i.address).last().and_then(|f| f.line) {
             Some(line) if line == seldom => 3,

@@ -9,7 +9,7 @@ use std::{
 
 use dwell_exchange::{ImportFile, Imported, import_perf_data};
 use dwell_profile::Database;
-use dwell_query::{Cancel, Options, Query, TopRequest};
+use dwell_query::{Cancel, Detail, Options, Query, TopRequest};
 use jiff::Timestamp;
 
 mod support;
@@ -62,7 +62,7 @@ impl Scene {
     fn top(&self) -> BTreeMap<String, u64> {
         let query = Query::open(Options::for_database(self.path("db"))).unwrap();
         let top = query.top(&TopRequest::default(), &Cancel::new()).unwrap();
-        let brief = TopRequest { brief: true, limit: Some(1000), ..TopRequest::default() };
+        let brief = TopRequest { detail: Detail::Hottest, limit: Some(1000), ..TopRequest::default() };
         let brief = query.top(&brief, &Cancel::new()).unwrap();
         let row = |r: &dwell_query::answer::TopRow| (r.procedure.clone(), r.image.clone(), r.samples.clone());
         let rows = |top: &dwell_query::answer::Top| {

@@ -52,7 +52,7 @@ impl Scene {
     /// `each` samples on every instruction of `spin`, twice as many on those of `other`; `moved`: how addresses were.
     fn places(&self, moved: impl Fn(u64) -> u64, over: impl Fn(u64) -> u64) -> Places {
         let procedure = |name: &str, each: u64| {
-            let p = self.image.procedures().iter().find(|p| &*p.name == name).unwrap();
+            let p = self.image.procedures().iter().find(|p| p.name() == name).unwrap();
             let place = |i: &dwell_image::Instruction| InstructionPlace {
                 address: moved(i.address.0),
                 samples: vec![each],
@@ -135,7 +135,7 @@ fn what_is_exported_can_be_imported() {
 #[test]
 fn mappings_without_an_offset_are_understood_by_where_samples_are() {
     let scene = Scene::new(&["-pie"]);
-    let spin = scene.image.procedures().iter().find(|p| &*p.name == "spin").unwrap().address.0;
+    let spin = scene.image.procedures().iter().find(|p| p.name() == "spin").unwrap().address.0;
     let first = scene.image.procedures().iter().map(|p| p.address.0).min().unwrap() & !0xfff;
     let page = |address: u64| address & !0xfff;
     assert!(first > 0 && page(spin) == first, "code lies in one page that is not the file's first");

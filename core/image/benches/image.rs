@@ -17,7 +17,7 @@ fn open(criterion: &mut Criterion) {
     let path = path();
     criterion.bench_function("open", |b| b.iter(|| Image::open(&path).unwrap()));
     criterion.bench_function("open and procedures", |b| {
-        b.iter(|| Image::open(&path).unwrap().procedures().len());
+        b.iter(|| Image::open(&path).unwrap().procedures().iter().len());
     });
 }
 

@@ -1,7 +1,9 @@
 //! The bytes of a file, in memory or mapped. The only `unsafe` of this crate is here.
 
+use std::borrow::Cow;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -76,6 +78,51 @@ impl Data {
                 _ => &[],
             },
         }
+    }
+}
+
+/// Bytes of which parts are read when they are needed.
+pub(crate) trait ReadAt: Send + Sync {
+    /// How many bytes there are.
+    fn length(&self) -> u64;
+
+    /// The bytes of a range; `None` where not all of them can be read.
+    fn read_range(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>>;
+}
+
+impl ReadAt for Data {
+    fn length(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        self.bytes().get(range).map(Cow::Borrowed)
+    }
+}
+
+/// Longer parts of files on the disk are not read: no section of unwind entries, stubs or relocations has so many bytes.
+const RANGE_BYTES_MAX: u64 = 64 << 20;
+
+impl ReadAt for File {
+    fn length(&self) -> u64 {
+        self.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
+        let count = range.end.checked_sub(range.start).filter(|count| *count <= RANGE_BYTES_MAX)?;
+        // Into memory that was not zeroed before: look-ups of unwind entries read thousands of ranges.
+        let mut bytes = Vec::with_capacity(count as usize);
+        while (bytes.len() as u64) < count {
+            let at = range.start.checked_add(bytes.len() as u64)?;
+            match rustix::io::pread(self, rustix::buffer::spare_capacity(&mut bytes), at) {
+                Ok(0) => return None,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        bytes.truncate(count as usize);
+        Some(Cow::Owned(bytes))
     }
 }
 

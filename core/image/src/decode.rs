@@ -4,21 +4,20 @@
 
 mod aarch64;
 mod aarch64_access;
+mod decoder;
 mod riscv;
+mod riscv_builder;
 mod riscv_compressed;
 mod x86;
 mod x86_access;
 
 use std::cell::RefCell;
 
-use capstone::prelude::*;
-use capstone::{Insn, RegId};
+use capstone::Insn;
 use smallvec::SmallVec;
 
-use crate::{Arch, Flow, ImageAddress, Instruction, Operand, Register, RegisterSet};
-
-/// More register numbers than any architecture has in Capstone.
-const CAPSTONE_REGISTERS_MAX: u16 = 1024;
+use crate::{Arch, Flow, ImageAddress, Instruction, RegisterSet};
+use decoder::Decoder;
 
 thread_local! {
     /// A handle is costly to make, cheap to use, and of one thread.
@@ -38,34 +37,7 @@ pub fn instructions(arch: Arch, code: &[u8], start: ImageAddress) -> Vec<Instruc
     })
 }
 
-struct Decoder {
-    arch: Arch,
-    capstone: Capstone,
-    /// Our register and the bits of it, by Capstone's number.
-    registers: Vec<Option<(Register, u16)>>,
-}
-
-/// What the architectures' readers fill in.
-struct Parts {
-    reads: RegisterSet,
-    writes: RegisterSet,
-    operands: SmallVec<[Operand; 3]>,
-    flow: Flow,
-}
-
 impl Decoder {
-    fn new(arch: Arch) -> Option<Decoder> {
-        let mut capstone = build(arch).ok()?;
-        capstone.set_unsigned(false).ok()?;
-        let name = |id| capstone.reg_name(RegId(id));
-        let register = |id| {
-            let name = name(id)?;
-            Some((Register::named(arch, &name)?, width_bits(arch, &name)))
-        };
-        let registers = (0..CAPSTONE_REGISTERS_MAX).map(register).collect();
-        Some(Decoder { arch, capstone, registers })
-    }
-
     fn decode(&self, code: &[u8], start: ImageAddress) -> Vec<Instruction> {
         let mut instructions = Vec::with_capacity(code.len() / 4);
         let Ok(mut iterator) = self.capstone.disasm_iter(code, start.0) else { return instructions };
@@ -137,46 +109,6 @@ impl Decoder {
             flow: Flow::Stop,
         }
     }
-
-    fn register(&self, id: RegId) -> Option<Register> {
-        self.sized_register(id).map(|(register, _)| register)
-    }
-
-    fn sized_register(&self, id: RegId) -> Option<(Register, u16)> {
-        self.registers.get(usize::from(id.0)).copied().flatten()
-    }
-
-    fn set(&self, ids: &[RegId]) -> RegisterSet {
-        ids.iter().filter_map(|id| self.register(*id)).collect()
-    }
 }
 
 const BAD: &str = "(bad)";
-
-fn build(arch: Arch) -> CsResult<Capstone> {
-    use capstone::arch::{arm64, riscv, x86};
-    match arch {
-        Arch::X86_64 | Arch::X86 => Capstone::new()
-            .x86()
-            .mode(if arch == Arch::X86 { x86::ArchMode::Mode32 } else { x86::ArchMode::Mode64 })
-            .syntax(x86::ArchSyntax::Intel)
-            .detail(true)
-            .build(),
-        Arch::Aarch64 => Capstone::new().arm64().mode(arm64::ArchMode::Arm).detail(true).build(),
-        Arch::Riscv64 => Capstone::new()
-            .riscv()
-            .mode(riscv::ArchMode::RiscV64)
-            .extra_mode([riscv::ArchExtraMode::RiscVC].into_iter())
-            .detail(true)
-            .build(),
-    }
-}
-
-/// How many bits of its register a name means.
-fn width_bits(arch: Arch, name: &str) -> u16 {
-    match arch {
-        Arch::X86_64 | Arch::X86 => crate::x86::width_bits(name),
-        Arch::Aarch64 => crate::aarch64::width_bits(name),
-        Arch::Riscv64 => 64,
-    }
-}

@@ -11,8 +11,10 @@
 
 mod index;
 mod lines;
+mod name_table;
 mod names;
 mod parts;
+pub(crate) mod places;
 mod scopes;
 mod sections;
 mod split;
@@ -24,18 +26,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::data::Data;
-use crate::debug_files::Places;
-use crate::demangle::demangle;
 use crate::elf::Elf;
+use crate::elf_file::ElfFile;
 use crate::kept::Kept;
 use crate::{BuildId, ImageAddress};
 use index::Index;
 use lines::LineTable;
 use names::References;
 use parts::{AltFile, Parts};
+use places::Places;
 use scopes::ScopeTable;
 pub(crate) use sections::{Reader, Sections};
-pub(crate) use split::Skeleton;
 use units::AbbreviationsCache;
 
 /// One call of the chain that an address belongs to.
@@ -67,7 +68,7 @@ pub struct CompiledFrame {
 
 /// The debug information of one file.
 pub(crate) struct Dwarf {
-    elf: Elf,
+    elf: Arc<Elf>,
     data: Arc<Data>,
     sections: OnceLock<Sections>,
     parts: Parts,
@@ -90,7 +91,7 @@ type IsCode<'c> = &'c dyn Fn(u64) -> bool;
 impl Dwarf {
     pub(crate) fn new(elf: Elf, data: Arc<Data>) -> Self {
         Dwarf {
-            elf,
+            elf: Arc::new(elf),
             data,
             sections: OnceLock::new(),
             parts: Parts::default(),
@@ -122,6 +123,11 @@ impl Dwarf {
 
     pub(crate) fn elf(&self) -> &Elf {
         &self.elf
+    }
+
+    /// The file itself.
+    pub(crate) fn file(&self) -> ElfFile {
+        ElfFile::new(self.elf.clone(), self.data.clone())
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -341,32 +347,4 @@ fn compiled_frames((lines, scopes): UnitTables<'_>, address: u64) -> Vec<Compile
         (line, discriminator) = (scope.call_line, scope.call_discriminator);
     }
     frames
-}
-
-/// Names of functions, each kept once, demangled when first asked for.
-#[derive(Default)]
-pub(crate) struct NameTable {
-    names: Vec<(Box<str>, OnceLock<Box<str>>)>,
-}
-
-impl NameTable {
-    fn add(&mut self, name: &str) -> u32 {
-        self.names.push((name.into(), OnceLock::new()));
-        (self.names.len() - 1) as u32
-    }
-
-    /// Of the names; what demangling adds is as much again.
-    fn memory_bytes(&self) -> usize {
-        let names = self.names.iter().map(|(name, _)| 2 * name.len()).sum::<usize>();
-        names + self.names.capacity() * size_of::<(Box<str>, OnceLock<Box<str>>)>()
-    }
-
-    fn linkage(&self, index: u32) -> &str {
-        &self.names[index as usize].0
-    }
-
-    fn demangled(&self, index: u32) -> &str {
-        let (name, demangled) = &self.names[index as usize];
-        demangled.get_or_init(|| demangle(name).into())
-    }
 }

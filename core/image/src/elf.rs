@@ -5,7 +5,8 @@
 use std::ops::Range;
 
 use object::LittleEndian;
-use object::elf::{self as raw, FileHeader64};
+use object::elf::{self as raw, FileHeader64, ProgramHeader64, SectionHeader64};
+use object::read::ReadRef;
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 
 use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset};
@@ -13,6 +14,12 @@ use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset};
 const ENDIAN: LittleEndian = LittleEndian;
 /// A relocatable file has no segments; its sections get addresses as the kernel lays out a module.
 const MODULE_SECTION_ALIGN_MAX: u64 = 1 << 16;
+/// The largest number of program or section headers that is read. The largest object files have some 100,000 sections.
+const HEADERS_MAX: u32 = 1 << 20;
+/// Longer notes and longer tables of section names are not read.
+const PART_BYTES_MAX: u64 = 8 << 20;
+/// A section's name is searched for its end up to this length.
+const SECTION_NAME_BYTES_MAX: usize = 4096;
 
 /// The headers of an ELF file.
 #[derive(Debug)]
@@ -51,16 +58,19 @@ pub(crate) struct Section {
 }
 
 impl Elf {
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Elf, ImageError> {
-        let header = header(bytes)?;
+    /// Reads the headers, the names of sections and the notes, and no other part of the file: `data` may read from the
+    /// disk what is asked for.
+    pub(crate) fn parse<'d>(data: impl ReadRef<'d>) -> Result<Elf, ImageError> {
+        let header = header(data)?;
         let arch = arch(header)?;
         let relocatable = header.e_type(ENDIAN) == raw::ET_REL;
-        let sections = sections(header, bytes);
-        let segments = segments(header, bytes);
+        let programs = programs(header, data);
+        let sections = sections(header, data);
+        let segments = segments(programs);
         if sections.is_empty() && segments.is_empty() {
             return Err(ImageError::Damaged("neither program headers nor section headers can be read"));
         }
-        let build_id = build_id(bytes, &segments_of_notes(header, bytes), &sections);
+        let build_id = build_id(data, programs, &sections);
         let mut elf = Elf { arch, relocatable, segments, sections, build_id };
         if relocatable {
             elf.lay_out_module();
@@ -79,8 +89,33 @@ impl Elf {
     }
 
     /// The allocated, executable section around an address.
+    #[inline]
     pub(crate) fn code_section(&self, address: u64) -> Option<&Section> {
         self.sections.iter().find(|s| s.allocated && s.executable && s.contains(address))
+    }
+
+    /// The end of the code around `address`: of its section, or of its segment where the file has no sections.
+    #[inline]
+    pub(crate) fn code_end(&self, address: u64) -> Option<u64> {
+        if !self.sections.is_empty() {
+            return self.code_section(address).map(Section::end);
+        }
+        let contains = |s: &&Segment| s.executable && address.wrapping_sub(s.address) < s.memory_size;
+        let segment = self.segments.iter().find(contains)?;
+        Some(segment.address.saturating_add(segment.memory_size))
+    }
+
+    /// The lowest address that [`Elf::code_end`] may find code at; 0 where there is none.
+    pub(crate) fn code_start(&self) -> u64 {
+        let sections = self.sections.iter().filter(|s| s.allocated && s.executable).map(|s| s.address);
+        let segments = self.segments.iter().filter(|s| s.executable).map(|s| s.address);
+        sections.chain(segments).min().unwrap_or(0)
+    }
+
+    /// Whether the file has debug information of its own that can be read.
+    pub(crate) fn has_dwarf(&self) -> bool {
+        let has = |name| self.section(name).is_some_and(|s| s.size > 0 && s.file_range().is_some());
+        !self.relocatable && (has(".debug_info") || has(".zdebug_info"))
     }
 
     /// Whether instructions can be at `address`, as far as the headers tell.
@@ -171,21 +206,21 @@ fn range(offset: u64, size: u64) -> Option<Range<usize>> {
     Some(start..start.checked_add(usize::try_from(size).ok()?)?)
 }
 
-fn header(bytes: &[u8]) -> Result<&FileHeader64<LittleEndian>, ImageError> {
-    match bytes.get(..6) {
-        None => return Err(ImageError::NotElf("shorter than an ELF header")),
-        Some(ident) if ident[..4] != raw::ELFMAG => return Err(ImageError::NotElf("wrong magic number")),
-        Some(ident) if ident[4] != 2 => return Err(ImageError::Unsupported("not 64-bit".into())),
-        Some(ident) if ident[5] != 1 => return Err(ImageError::Unsupported("big-endian".into())),
-        Some(_) => {}
+fn header<'d>(data: impl ReadRef<'d>) -> Result<&'d FileHeader64<LittleEndian>, ImageError> {
+    match data.read_bytes_at(0, 6) {
+        Err(()) => return Err(ImageError::NotElf("shorter than an ELF header")),
+        Ok(ident) if ident[..4] != raw::ELFMAG => return Err(ImageError::NotElf("wrong magic number")),
+        Ok(ident) if ident[4] != 2 => return Err(ImageError::Unsupported("not 64-bit".into())),
+        Ok(ident) if ident[5] != 1 => return Err(ImageError::Unsupported("big-endian".into())),
+        Ok(_) => {}
     }
-    FileHeader64::<LittleEndian>::parse(bytes).map_err(|_| ImageError::NotElf("cut off in its header"))
+    FileHeader64::<LittleEndian>::parse(data).map_err(|_| ImageError::NotElf("cut off in its header"))
 }
 
-/// The build id of a file of any machine, in the form of 64 bits.
+/// The build id of a 64-bit ELF file of any machine.
 pub(crate) fn build_id_of(bytes: &[u8]) -> Option<BuildId> {
     let header = header(bytes).ok()?;
-    build_id(bytes, &segments_of_notes(header, bytes), &sections(header, bytes))
+    build_id(bytes, programs(header, bytes), &sections(header, bytes))
 }
 
 fn arch(header: &FileHeader64<LittleEndian>) -> Result<Arch, ImageError> {
@@ -199,9 +234,16 @@ fn arch(header: &FileHeader64<LittleEndian>) -> Result<Arch, ImageError> {
     }
 }
 
-fn segments(header: &FileHeader64<LittleEndian>, bytes: &[u8]) -> Vec<Segment> {
-    let headers = header.program_headers(ENDIAN, bytes).unwrap_or_default();
-    let loaded = headers.iter().filter(|p| p.p_type(ENDIAN) == raw::PT_LOAD);
+fn programs<'d>(
+    header: &FileHeader64<LittleEndian>,
+    data: impl ReadRef<'d>,
+) -> &'d [ProgramHeader64<LittleEndian>] {
+    let sane = header.phnum(ENDIAN, data).is_ok_and(|count| count <= HEADERS_MAX);
+    if sane { header.program_headers(ENDIAN, data).unwrap_or_default() } else { &[] }
+}
+
+fn segments(programs: &[ProgramHeader64<LittleEndian>]) -> Vec<Segment> {
+    let loaded = programs.iter().filter(|p| p.p_type(ENDIAN) == raw::PT_LOAD);
     loaded
         .map(|p| Segment {
             address: p.p_vaddr(ENDIAN),
@@ -213,13 +255,15 @@ fn segments(header: &FileHeader64<LittleEndian>, bytes: &[u8]) -> Vec<Segment> {
         .collect()
 }
 
-fn sections(header: &FileHeader64<LittleEndian>, bytes: &[u8]) -> Vec<Section> {
-    let headers = header.section_headers(ENDIAN, bytes).unwrap_or_default();
-    let strings = header.section_strings(ENDIAN, bytes, headers).unwrap_or_default();
-    let has =
-        |s: &raw::SectionHeader64<LittleEndian>, flag: raw::SectionFlags| s.sh_flags(ENDIAN).0 & flag.0 != 0;
-    let section = |s: &raw::SectionHeader64<LittleEndian>| Section {
-        name: String::from_utf8_lossy(s.name(ENDIAN, strings).unwrap_or_default()).into(),
+fn sections<'d>(header: &FileHeader64<LittleEndian>, data: impl ReadRef<'d>) -> Vec<Section> {
+    let sane = header.shnum(ENDIAN, data).is_ok_and(|count| count <= HEADERS_MAX);
+    let headers = if sane { header.section_headers(ENDIAN, data).unwrap_or_default() } else { &[] };
+    let names = header.shstrndx(ENDIAN, data).ok().and_then(|index| headers.get(index as usize));
+    // All names at once: object reads each by itself, which takes two system calls where `data` is a file.
+    let names = names.and_then(|s| part(data, s.sh_offset(ENDIAN), s.sh_size(ENDIAN))).unwrap_or_default();
+    let has = |s: &SectionHeader64<LittleEndian>, flag: raw::SectionFlags| s.sh_flags(ENDIAN).0 & flag.0 != 0;
+    let section = |s: &SectionHeader64<LittleEndian>| Section {
+        name: String::from_utf8_lossy(section_name(names, s.sh_name(ENDIAN))).into(),
         kind: s.sh_type(ENDIAN),
         allocated: has(s, raw::SHF_ALLOC),
         executable: has(s, raw::SHF_EXECINSTR),
@@ -234,40 +278,28 @@ fn sections(header: &FileHeader64<LittleEndian>, bytes: &[u8]) -> Vec<Section> {
     headers.iter().map(section).collect()
 }
 
-/// Where notes lie, by program headers: these survive `strip` and `sstrip`.
-fn segments_of_notes(header: &FileHeader64<LittleEndian>, bytes: &[u8]) -> Vec<(Range<usize>, u64)> {
-    let headers = header.program_headers(ENDIAN, bytes).unwrap_or_default();
-    let notes = headers.iter().filter(|p| p.p_type(ENDIAN) == raw::PT_NOTE);
-    notes.filter_map(|p| Some((range(p.p_offset(ENDIAN), p.p_filesz(ENDIAN))?, p.p_align(ENDIAN)))).collect()
+fn section_name(names: &[u8], offset: u32) -> &[u8] {
+    let rest = names.get(offset as usize..).unwrap_or_default();
+    let window = &rest[..rest.len().min(SECTION_NAME_BYTES_MAX)];
+    window.iter().position(|byte| *byte == 0).map_or(&[], |end| &window[..end])
 }
 
-fn build_id(bytes: &[u8], segments: &[(Range<usize>, u64)], sections: &[Section]) -> Option<BuildId> {
-    let of_sections = sections.iter().filter(|s| s.kind == raw::SHT_NOTE);
-    let of_sections = of_sections.filter_map(|s| Some((s.file_range()?, s.align)));
-    let places = segments.iter().cloned().chain(of_sections);
-    places.filter_map(|(range, align)| build_id_in(bytes.get(range)?, align)).next()
+/// A part of the file; `None` where it is too long or reaches past the file's end.
+fn part<'d>(data: impl ReadRef<'d>, offset: u64, size_bytes: u64) -> Option<&'d [u8]> {
+    (size_bytes <= PART_BYTES_MAX).then(|| data.read_bytes_at(offset, size_bytes).ok())?
 }
 
-/// (offset, size) of the tables of program and section headers that the header of a file tells of.
-pub(crate) fn header_tables(bytes: &[u8]) -> Vec<(u64, u64)> {
-    let Ok(header) = header(bytes) else { return Vec::new() };
-    let programs = u64::from(header.e_phnum(ENDIAN)) * u64::from(header.e_phentsize(ENDIAN));
-    // No number: there are more sections than the field can tell.
-    let count = Some(header.e_shnum(ENDIAN)).filter(|n| *n > 0).unwrap_or(u16::MAX);
-    let sections = u64::from(count) * u64::from(header.e_shentsize(ENDIAN));
-    vec![(header.e_phoff(ENDIAN), programs), (header.e_shoff(ENDIAN), sections)]
-}
-
-/// (offset, size) of the names of sections and of notes, where the tables of headers are there.
-pub(crate) fn names_and_notes(bytes: &[u8]) -> Vec<(u64, u64)> {
-    let Ok(header) = header(bytes) else { return Vec::new() };
-    let sections = header.section_headers(ENDIAN, bytes).unwrap_or_default();
-    let names = header.shstrndx(ENDIAN, bytes).ok().and_then(|index| sections.get(index as usize));
-    let notes = sections.iter().filter(|s| s.sh_type(ENDIAN) == raw::SHT_NOTE);
-    let programs = header.program_headers(ENDIAN, bytes).unwrap_or_default();
+/// The build id in the notes that program headers name, which survive `strip` and `sstrip`, else in those of sections.
+fn build_id<'d>(
+    data: impl ReadRef<'d>,
+    programs: &[ProgramHeader64<LittleEndian>],
+    sections: &[Section],
+) -> Option<BuildId> {
     let segments = programs.iter().filter(|p| p.p_type(ENDIAN) == raw::PT_NOTE);
-    let of_sections = names.into_iter().chain(notes).map(|s| (s.sh_offset(ENDIAN), s.sh_size(ENDIAN)));
-    of_sections.chain(segments.map(|p| (p.p_offset(ENDIAN), p.p_filesz(ENDIAN)))).collect()
+    let segments = segments.map(|p| (p.p_offset(ENDIAN), p.p_filesz(ENDIAN), p.p_align(ENDIAN)));
+    let sections = sections.iter().filter(|s| s.kind == raw::SHT_NOTE);
+    let mut notes = segments.chain(sections.map(|s| (s.offset, s.size, s.align)));
+    notes.find_map(|(offset, size, align)| build_id_in(part(data, offset, size)?, align))
 }
 
 /// The build id among the notes of one section or segment.

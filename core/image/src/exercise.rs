@@ -20,7 +20,10 @@ pub fn exercise(bytes: &[u8]) {
 /// Asks an image all that can be asked, as [`exercise`] does.
 pub fn exercise_image(image: &Image) {
     let procedures = image.procedures();
-    assert!(procedures.is_sorted_by(|a, b| a.address < b.address), "one procedure for each address, sorted");
+    assert!(
+        procedures.iter().is_sorted_by(|a, b| a.address < b.address),
+        "one procedure for each address, sorted"
+    );
     for procedure in procedures.iter().take(PROCEDURES_MAX) {
         assert!(procedure.size_bytes > 0 && procedure.demangled().len() < 1 << 20);
         assert!(image.procedure_at(procedure.address).is_some());

@@ -5,10 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use crate::data::Data;
 use crate::data_symbols::{DataPlace, DataSymbols};
-use crate::debug_files::{self, DebugSearch, DebugState, Places};
+use crate::debug_files::{self, DebugSearch, DebugState};
+use crate::dwarf::places::Places;
 use crate::dwarf::{CompiledFrame, Dwarf, Frame};
 use crate::elf::Elf;
-use crate::procedure::{Procedure, Procedures};
+use crate::kept::Kept;
+use crate::procedure::{Procedure, ProcedureTable};
 use crate::relocations::Relocations;
 use crate::symbols;
 use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode, minidebug};
@@ -20,16 +22,26 @@ use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, d
 pub struct Image {
     path: Option<PathBuf>,
     own: Dwarf,
-    debug: Result<debug_files::Found, String>,
-    procedures: OnceLock<Procedures>,
+    debug: Result<DebugFile, String>,
+    procedures: OnceLock<ProcedureTable>,
+    /// Demangled names by address: neighbouring addresses are asked about one after the other.
+    demangled: Kept<u64, String>,
     relocations: OnceLock<Relocations>,
     data_symbols: OnceLock<DataSymbols>,
     /// Offsets are distances from here, not offsets in the file.
     text: Option<ImageAddress>,
 }
 
+/// The debug file of an image.
+struct DebugFile {
+    path: PathBuf,
+    dwarf: Dwarf,
+}
+
 /// At most this many bytes are disassembled at once: the sizes of hostile symbols are anything.
 const INSTRUCTION_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of demangled names that are kept.
+const NAME_BYTES_KEPT: usize = 1 << 20;
 
 impl Image {
     /// Opens the image at `path`. Files of more than 8 MiB are mapped, smaller ones read.
@@ -53,7 +65,8 @@ impl Image {
         let debug = Err(why.to_owned());
         let own = Dwarf::new(elf, Arc::new(data));
         let (procedures, relocations, data_symbols) = Default::default();
-        Ok(Image { path, own, debug, procedures, relocations, data_symbols, text: None })
+        let demangled = Kept::new(NAME_BYTES_KEPT);
+        Ok(Image { path, own, debug, procedures, demangled, relocations, data_symbols, text: None })
     }
 
     /// Looks for the image's debug file, unless the image has its own debug information, and makes known where the other
@@ -69,16 +82,18 @@ impl Image {
             file: file.map(Path::to_owned),
             build_id: self.elf().build_id.clone(),
         };
-        if has_dwarf(self.elf()) {
+        if self.elf().has_dwarf() {
             let places = places(self.path.as_deref());
             return self.own.look_in(places);
         }
         let found = debug_files::find(search, self.elf(), self.own.bytes(), self.path.as_deref());
-        self.debug = found.map(|mut found| {
-            found.dwarf.look_in(places(Some(&found.path)));
-            found
+        self.debug = found.map(|found| {
+            let mut dwarf = Dwarf::new(found.elf, Arc::new(found.data));
+            dwarf.look_in(places(Some(&found.path)));
+            DebugFile { path: found.path, dwarf }
         });
         self.procedures = OnceLock::new();
+        self.demangled = Kept::new(NAME_BYTES_KEPT);
         self.data_symbols = OnceLock::new();
     }
 
@@ -95,8 +110,8 @@ impl Image {
     /// Whether source lines can be told.
     pub fn debug_state(&self) -> DebugState {
         let state = match &self.debug {
-            _ if has_dwarf(self.elf()) => DebugState::Present,
-            Ok(found) if has_dwarf(found.dwarf.elf()) => DebugState::Separate(found.path.clone()),
+            _ if self.elf().has_dwarf() => DebugState::Present,
+            Ok(found) if found.dwarf.elf().has_dwarf() => DebugState::Separate(found.path.clone()),
             Ok(found) => {
                 return DebugState::Missing(format!("{} has no debug information", found.path.display()));
             }
@@ -164,14 +179,17 @@ impl Image {
         }
     }
 
-    /// All procedures by address, one for each address. First call: O(n log n) in the number of symbols.
-    pub fn procedures(&self) -> &[Procedure] {
-        self.gathered().all()
+    /// All procedures, one for each start address. The first call takes O(n log n) in the number of symbols.
+    pub fn procedures(&self) -> &ProcedureTable {
+        self.procedures.get_or_init(|| {
+            let debug = self.debug.as_ref().ok().map(|found| found.dwarf.file());
+            ProcedureTable::complete(self.own.file(), debug)
+        })
     }
 
-    /// The procedure around `address`.
-    pub fn procedure_at(&self, address: ImageAddress) -> Option<&Procedure> {
-        self.gathered().at(address)
+    /// The innermost procedure around `address`.
+    pub fn procedure_at(&self, address: ImageAddress) -> Option<Procedure<'_>> {
+        self.procedures().at(address)
     }
 
     /// What it holds `distance` bytes after the place in memory where the first byte of its file is mapped: all of
@@ -201,7 +219,8 @@ impl Image {
         let mut frames = self.dwarf().frames(address, &|a| self.elf().is_code(a));
         let named = frames.last().is_some_and(|f| f.function.is_some());
         if !named && let Some(procedure) = self.procedure_at(address) {
-            let function = Some(procedure.demangled().to_owned());
+            let name = self.demangled.get(&procedure.address.0, || procedure.demangled(), String::len);
+            let function = Some(name.to_string());
             match frames.last_mut() {
                 Some(outermost) => outermost.function = function,
                 None => frames.push(Frame { function, ..Frame::default() }),
@@ -249,7 +268,10 @@ impl Image {
     pub fn memory_bytes(&self) -> usize {
         let debug = self.debug.as_ref().map_or(0, |found| found.dwarf.memory_bytes());
         let symbols = self.data_symbols.get().map_or(0, DataSymbols::memory_bytes);
-        self.own.memory_bytes() + debug + symbols + self.procedures.get().map_or(0, Procedures::memory_bytes)
+        self.own.memory_bytes()
+            + debug
+            + symbols
+            + self.procedures.get().map_or(0, ProcedureTable::memory_bytes)
     }
 
     /// The MD5 of the source file at `path` (as [`Frame::file`] spells it) when it was compiled, where DWARF 5 tells.
@@ -263,7 +285,7 @@ impl Image {
 
     fn dwarf(&self) -> &Dwarf {
         match &self.debug {
-            Ok(found) if !has_dwarf(self.elf()) => &found.dwarf,
+            Ok(found) if !self.elf().has_dwarf() => &found.dwarf,
             _ => &self.own,
         }
     }
@@ -275,24 +297,6 @@ impl Image {
             Some(Err(packed)) => format!("{why}; {packed}"),
             _ => why.to_owned(),
         }
-    }
-
-    /// The file of symbols that the image carries packed.
-    fn packed_symbols(&self) -> Option<(Elf, Data)> {
-        let packed = self.elf().section(minidebug::SECTION)?.bytes(self.own.bytes());
-        let symbols = Data::Memory(minidebug::unpack(packed).ok()?).widened();
-        let elf = Elf::parse(symbols.bytes()).ok()?;
-        (elf.arch == self.arch()).then_some((elf, symbols))
-    }
-
-    fn gathered(&self) -> &Procedures {
-        self.procedures.get_or_init(|| {
-            let debug = self.debug.as_ref().ok().map(|found| (found.dwarf.elf(), found.dwarf.bytes()));
-            let debug = debug.filter(|(elf, _)| elf.has_symbols());
-            let packed = if debug.is_none() { self.packed_symbols() } else { None };
-            let packed = packed.as_ref().map(|(elf, symbols)| (elf, symbols.bytes()));
-            Procedures::gather(self.elf(), self.own.bytes(), debug.or(packed))
-        })
     }
 }
 
@@ -307,15 +311,10 @@ impl std::fmt::Debug for Image {
 
 /// The build id of a file; `None` where it is no ELF file, has none, or cannot be read.
 pub fn build_id_of_file(path: impl AsRef<Path>) -> Option<BuildId> {
-    crate::outline::build_id(path.as_ref())
+    crate::elf_file::build_id(path.as_ref())
 }
 
 /// The build id among notes that follow each other, as /sys/kernel/notes has the running kernel's.
 pub fn build_id_in_notes(notes: &[u8]) -> Option<BuildId> {
     crate::elf::build_id_in(notes, 4)
-}
-
-fn has_dwarf(elf: &Elf) -> bool {
-    let has = |name| elf.section(name).is_some_and(|s| s.file_range().is_some_and(|r| !r.is_empty()));
-    !elf.relocatable && (has(".debug_info") || has(".zdebug_info"))
 }

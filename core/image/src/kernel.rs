@@ -117,7 +117,7 @@ mod tests {
         };
         let symbols = [symbol(0, 2, "first"), symbol(2, 4, "second"), symbol(1 << 40, 4, "elsewhere")];
         let image = Image::of_kernel_text(raw::EM_X86_64.0, text, &bytes, &symbols).unwrap();
-        let names: Vec<&str> = image.procedures().iter().map(|p| &*p.name).collect();
+        let names: Vec<_> = image.procedures().iter().map(|p| p.name()).collect();
         assert_eq!(names, ["first", "second"]);
         let address = image.address_of(ImageOffset(2)).unwrap();
         assert_eq!((address, image.offset_of(address)), (text.offset(2), Some(ImageOffset(2))));

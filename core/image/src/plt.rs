@@ -1,60 +1,67 @@
 //! Stubs of the procedure linkage table, named `<procedure>@plt` by the slot of the global offset table they jump
-//! through. Found by their instructions, not by position, so that every linker's layout is understood.
+//! through. They are found by their instructions, not by position, so that every linker's layout is understood.
 
 use rustc_hash::FxHashMap;
 
 use crate::Arch;
-use crate::elf::{Elf, Section};
-use crate::symbols::{Candidate, le32, le64, name_of};
+use crate::elf::Section;
+use crate::elf_file::ElfFile;
+use crate::symbols::{le32, le64};
 
 const RELOCATION_BYTES: usize = 24;
 const STUB_BYTES: u64 = 16;
 
-/// (address, size or 0, name) of each stub. `symbols` are sorted by address.
-pub(crate) fn stubs(elf: &Elf, bytes: &[u8], symbols: &[Candidate]) -> Vec<(u64, u64, String)> {
-    let tables = elf.sections.iter().filter(|s| s.executable && s.name.starts_with(".plt"));
-    let tables: Vec<&Section> = tables.collect();
-    if tables.is_empty() {
-        return Vec::new();
-    }
-    let slots = slots(elf, bytes, symbols);
-    let named = |(address, size, slot)| Some((address, size, format!("{}@plt", slots.get(&slot)?)));
-    let jumps = |table: &Section| jumps(elf.arch, table, table.bytes(bytes));
-    tables.into_iter().flat_map(jumps).filter_map(named).collect()
+/// Code that jumps through a slot of the global offset table.
+pub(crate) struct Stub {
+    pub(crate) address: u64,
+    /// 0 where it is not known.
+    pub(crate) size_bytes: u64,
+    slot: u64,
 }
 
-/// Slot of the global offset table → the symbol it is filled with.
-fn slots<'a>(elf: &Elf, bytes: &'a [u8], symbols: &'a [Candidate]) -> FxHashMap<u64, &'a str> {
-    let mut slots = FxHashMap::default();
-    for section in elf.sections.iter().filter(|s| matches!(&*s.name, ".rela.plt" | ".rela.dyn")) {
-        for relocation in section.bytes(bytes).chunks_exact(RELOCATION_BYTES) {
-            let slot = le64(relocation, 0);
-            let symbol = le32(relocation, 12).unwrap_or(0) as usize;
-            let name = match symbol {
-                0 => symbol_at(symbols, le64(relocation, 16)),
-                _ => elf.sections.get(section.link).and_then(|table| name_of(elf, bytes, table, symbol)),
+/// The stubs of a file.
+pub(crate) fn stubs(file: &ElfFile) -> Vec<Stub> {
+    let tables = file.elf.sections.iter().filter(|s| s.executable && s.name.starts_with(".plt"));
+    tables.flat_map(|table| jumps(file.elf.arch, table, &file.section(table))).collect()
+}
+
+/// The names of stubs by address, from the relocations that fill in their slots. `symbol_at` names the symbol at an address.
+pub(crate) fn names(
+    file: &ElfFile,
+    stubs: &[Stub],
+    symbol_at: &dyn Fn(u64) -> Option<String>,
+) -> FxHashMap<u64, Box<str>> {
+    let mut slots: FxHashMap<u64, Option<String>> = stubs.iter().map(|stub| (stub.slot, None)).collect();
+    if stubs.is_empty() {
+        return FxHashMap::default();
+    }
+    for section in file.elf.sections.iter().filter(|s| matches!(&*s.name, ".rela.plt" | ".rela.dyn")) {
+        for relocation in file.section(section).chunks_exact(RELOCATION_BYTES) {
+            let name = le64(relocation, 0).and_then(|slot| slots.get_mut(&slot));
+            let Some(name) = name.filter(|name| name.is_none()) else { continue };
+            *name = match le32(relocation, 12) {
+                // The relocation of an indirect function (`IRELATIVE`) has its resolver's address instead of a symbol.
+                None | Some(0) => le64(relocation, 16).and_then(symbol_at),
+                Some(symbol) => {
+                    let table = file.elf.sections.get(section.link);
+                    table.and_then(|table| file.symbol_name(table, symbol)).map(|name| name.into_owned())
+                }
             };
-            if let (Some(slot), Some(name)) = (slot, name) {
-                slots.entry(slot).or_insert(name);
-            }
         }
     }
-    slots
+    let name = |stub: &Stub| {
+        let name = slots.get(&stub.slot)?.as_ref()?;
+        Some((stub.address, format!("{name}@plt").into()))
+    };
+    stubs.iter().filter_map(name).collect()
 }
 
-/// The symbol of an indirect procedure by its resolver's address (`IRELATIVE` relocations name no symbol).
-fn symbol_at(symbols: &[Candidate], address: Option<u64>) -> Option<&str> {
-    let index = symbols.partition_point(|c| Some(c.address) < address);
-    symbols.get(index).filter(|c| Some(c.address) == address).map(|c| &*c.name)
-}
-
-/// (address, size or 0, slot) of each jump through a slot in the table with that code.
-pub(crate) fn jumps(arch: Arch, table: &Section, code: &[u8]) -> Vec<(u64, u64, u64)> {
-    let find = |step: usize, size: u64, slot: fn(&[u8], u64) -> Option<u64>| {
+fn jumps(arch: Arch, table: &Section, code: &[u8]) -> Vec<Stub> {
+    let find = |step: usize, size_bytes: u64, slot: fn(&[u8], u64) -> Option<u64>| {
         let starts = (0..code.len()).step_by(step);
         let at = |start: usize| {
             let address = table.address.wrapping_add(start as u64);
-            Some((address, size, slot(&code[start..], address)?))
+            Some(Stub { address, size_bytes, slot: slot(&code[start..], address)? })
         };
         starts.filter_map(at).collect()
     };

@@ -1,49 +1,70 @@
-//! Symbols, PLT entries and unwind entries → procedures, sorted, one for each start address.
+//! Symbols, stubs of the procedure linkage table and unwind entries → the procedures of an image, by address.
 //!
-//! Enters: an image and, where it was found, its debug file. Leaves: procedures that lie in executable sections and
-//! have a size. Never here: DWARF; names are demangled only when asked for.
+//! Enters: the image and, where there is one, its debug file. Leaves: procedures that lie in executable sections and have
+//! a size. Never here: DWARF, instructions, a name before it is shown: names are read and demangled when they are asked for.
+//!
+//! An [`Image`](crate::Image) has a *complete* table, which lists every procedure. [`ProcedureTable::open`] reads the
+//! headers, the symbols and the index of unwind entries of a file only, which is what a table of hot procedures needs of
+//! files of hundreds of megabytes. Both answer look-ups alike; a test compares them.
+//!
+//! Memory: 16 bytes for each symbol that names code, 8 for each procedure. Time: O(n log n) in the number of symbols.
 
+use std::borrow::Cow;
+use std::fmt;
+use std::path::Path;
 use std::sync::OnceLock;
 
-use object::elf as raw;
+use rustc_hash::FxHashMap;
 
 use crate::demangle::demangle;
-use crate::elf::{Elf, Section};
-use crate::symbols::{self, Candidate, NameBudget};
-use crate::{ImageAddress, plt, unwind};
+use crate::elf::Elf;
+use crate::elf_file::{ElfFile, RawSymbol};
+use crate::symbols::{self, le32, le64};
+use crate::unwind::Unwind;
+use crate::{BuildId, DebugSearch, ImageAddress, ImageError, ImageOffset, plt};
 
 /// A procedure of an image: a named, contiguous range of instructions.
-#[derive(Clone, Debug)]
-pub struct Procedure {
-    /// The symbol's name, still mangled, without its version; `0x<address>` where only unwind information tells that
-    /// there is a procedure; `<name>@plt` for a stub of the procedure linkage table.
-    pub name: Box<str>,
-    /// Other names of the same address.
-    pub aliases: Box<[Box<str>]>,
+#[derive(Clone, Copy)]
+pub struct Procedure<'t> {
     /// Its first instruction.
     pub address: ImageAddress,
     /// Its size; that of symbols without one reaches to the next procedure or the section's end. Never 0.
     pub size_bytes: u64,
-    /// Its object file keeps the name to itself, so that others may have it too.
-    pub is_local: bool,
-    demangled: OnceLock<Box<str>>,
+    table: &'t ProcedureTable,
+    entry: Entry,
 }
 
-impl Procedure {
-    fn new(sized: Sized) -> Self {
-        Procedure {
-            name: sized.name,
-            aliases: sized.aliases.into(),
-            address: ImageAddress(sized.address),
-            size_bytes: sized.size,
-            is_local: sized.local,
-            demangled: OnceLock::new(),
-        }
+impl<'t> Procedure<'t> {
+    /// The symbol's name, still mangled, without its version; `0x<address>` where only unwind information tells that
+    /// there is a procedure; `<name>@plt` for a stub of the procedure linkage table.
+    pub fn name(&self) -> Cow<'t, str> {
+        self.table.best_name(&self.entry).unwrap_or_else(|| format!("0x{:x}", self.address.0).into())
     }
 
-    /// The name as the source spells it; worked out at the first call, since an image has up to a million.
-    pub fn demangled(&self) -> &str {
-        self.demangled.get_or_init(|| demangle(&self.name).into())
+    /// The name as the source spells it. Each call demangles it anew.
+    pub fn demangled(&self) -> String {
+        demangle(&self.name())
+    }
+
+    /// Other names of the same address, better ones first. Only an [`Image`](crate::Image) knows all of them.
+    pub fn aliases(&self) -> Vec<Cow<'t, str>> {
+        let own = self.name();
+        let group = self.table.at_same_address(&self.entry).iter();
+        let mut named: Vec<_> = group.filter_map(|e| Some((e.kind(), self.table.name(e)?))).collect();
+        named.sort_by(|a, b| (a.0, preference(&a.1)).cmp(&(b.0, preference(&b.1))));
+        let mut names: Vec<Cow<str>> = named.into_iter().map(|(_, name)| name).collect();
+        names.retain(|name| *name != own);
+        names.dedup();
+        names
+    }
+
+    /// Whether its object file keeps the name to itself, so that others may have it too.
+    pub fn is_local(&self) -> bool {
+        match self.entry.strings() {
+            STUB => false,
+            UNNAMED => true,
+            _ => self.entry.is_local(),
+        }
     }
 
     /// The address after its last byte.
@@ -57,189 +78,473 @@ impl Procedure {
     }
 }
 
-/// The procedures of an image, with what finds them by address.
-#[derive(Debug, Default)]
-pub(crate) struct Procedures {
-    sorted: Vec<Procedure>,
-    /// For each, the furthest end of those up to it: how far back a search must go where symbols overlap.
-    furthest_end: Vec<u64>,
+impl fmt::Debug for Procedure<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} +{} {}", self.address, self.size_bytes, self.name())
+    }
+}
+
+/// The procedures of an image, one for each start address.
+pub struct ProcedureTable {
+    image: ElfFile,
+    /// The file with the rest of the symbols: the debug file, or what the image carries compressed.
+    debug: Option<ElfFile>,
+    /// The lowest address of code: entries have distances from there.
+    base: u64,
+    string_tables: Vec<StringTable>,
+    /// By address, one for each.
+    procedures: Vec<Entry>,
+    /// For each, the furthest end of those up to it: how far back a look-up must go where symbols overlap.
+    furthest_ends: Vec<u64>,
+    /// By address, then the best first: the symbols of those addresses that have several.
+    same_address: Vec<Entry>,
+    /// Procedures that have no symbol; none in a complete table, which has them among `procedures`.
+    unwind: Unwind,
+    /// By address.
+    stub_names: OnceLock<FxHashMap<u64, Box<str>>>,
+}
+
+/// Where the names of some symbols are: the section of the image or of its debug file, by number.
+#[derive(PartialEq, Eq)]
+struct StringTable {
+    in_debug: bool,
+    section: usize,
 }
 
 /// How many overlapping predecessors a look-up visits; only hostile files have more.
 const OVERLAPS_MAX: usize = 256;
 
-impl Procedures {
-    /// Gathers them from the image and its debug file (`.symtab`, `.dynsym`, `.rela.plt`, `.eh_frame`).
-    /// Time: O(n log n) in the number of symbols and unwind entries.
-    pub(crate) fn gather(elf: &Elf, bytes: &[u8], debug: Option<(&Elf, &[u8])>) -> Procedures {
-        let mut candidates = Vec::new();
-        let mut budget = NameBudget::new(bytes.len() + debug.map_or(0, |(_, b)| b.len()));
-        for (file, bytes) in [Some((elf, bytes)), debug].into_iter().flatten() {
-            symbols::read(file, bytes, raw::SHT_SYMTAB, &mut budget, &mut candidates);
-            symbols::read(file, bytes, raw::SHT_DYNSYM, &mut budget, &mut candidates);
+impl ProcedureTable {
+    /// Reads what tells procedures apart from the file at `path`. `None` where only [`Image`](crate::Image) can tell: the file
+    /// has a debug file that must be verified by its whole contents, is of 32 bits, or is no executable or library.
+    pub fn open(path: &Path, search: &DebugSearch) -> Result<Option<ProcedureTable>, ImageError> {
+        let image = match ElfFile::open(path) {
+            Err(ImageError::Unsupported(_)) => return Ok(None),
+            image => image?,
+        };
+        if image.elf.relocatable || (image.elf.build_id.is_none() && image.has_debug_link()) {
+            return Ok(None);
         }
-        candidates.retain(|c| code_end(elf, c.address).is_some());
-        candidates.sort_unstable_by(|a, b| a.order().cmp(&b.order()));
-        let stubs = plt::stubs(elf, bytes, &candidates);
-        let mut procedures = merge(candidates);
-        add_absent(&mut procedures, stubs);
-        let unwind = unwind::ranges(elf, bytes);
-        drop_labels(&mut procedures);
-        size(elf, &mut procedures, &unwind);
-        add_unnamed(elf, &mut procedures, &unwind);
-        Procedures::sorted(procedures)
+        let debug = if image.elf.has_dwarf() { None } else { image.debug_file(search, path) };
+        let unwind = Unwind::index(&image);
+        let mut table = ProcedureTable::new(image, debug, unwind);
+        let symbols = table.symbols()?;
+        table.gather(symbols, false);
+        Ok(Some(table))
     }
 
-    fn sorted(procedures: Vec<Sized>) -> Procedures {
-        let finished = procedures.into_iter().filter(|p| p.size > 0);
-        let sorted: Vec<Procedure> = finished.map(Procedure::new).collect();
-        let furthest_end = sorted
-            .iter()
-            .scan(0, |furthest, p| {
-                *furthest = p.end().0.max(*furthest);
-                Some(*furthest)
-            })
-            .collect();
-        Procedures { sorted, furthest_end }
+    /// Lists every procedure. A file with more symbols than any program has is read as if it had none.
+    pub(crate) fn complete(image: ElfFile, debug: Option<ElfFile>) -> ProcedureTable {
+        let unwind = Unwind::all(&image);
+        let mut table = ProcedureTable::new(image, debug, unwind);
+        let symbols = table.symbols().unwrap_or_default();
+        table.gather(symbols, true);
+        table.list_unnamed();
+        table
     }
 
-    pub(crate) fn all(&self) -> &[Procedure] {
-        &self.sorted
+    fn new(image: ElfFile, debug: Option<ElfFile>, unwind: Unwind) -> ProcedureTable {
+        let debug = debug.filter(|d| d.elf.has_symbols()).or_else(|| image.packed_symbols());
+        let base = image.elf.code_start();
+        let (string_tables, procedures, furthest_ends, same_address, stub_names) = Default::default();
+        ProcedureTable {
+            image,
+            debug,
+            base,
+            string_tables,
+            procedures,
+            furthest_ends,
+            same_address,
+            unwind,
+            stub_names,
+        }
     }
 
-    /// Bytes of memory, about: names are counted by the average of many programs.
+    /// The image's build id.
+    pub fn build_id(&self) -> Option<&BuildId> {
+        self.image.elf.build_id.as_ref()
+    }
+
+    /// The address that the byte at `offset` in the file is loaded at.
+    pub fn address_of(&self, offset: ImageOffset) -> Option<ImageAddress> {
+        self.image.elf.address_of(offset)
+    }
+
+    /// The innermost procedure around `address`: of those that contain it, the one that starts last.
+    pub fn at(&self, address: ImageAddress) -> Option<Procedure<'_>> {
+        let distance = address.0.checked_sub(self.base)?;
+        let named = self.named_at(distance).copied();
+        named.or_else(|| self.unnamed_at(address.0)).map(|entry| self.procedure(entry))
+    }
+
+    /// Where the next procedure with a name begins after `address`: up to there the result of [`ProcedureTable::at`] changes
+    /// only where a procedure ends.
+    pub fn next_after(&self, address: ImageAddress) -> ImageAddress {
+        let after = address.0.checked_sub(self.base).map_or(0, |distance| self.count_up_to(distance));
+        ImageAddress(self.procedures.get(after).map_or(u64::MAX, |e| self.base + e.start()))
+    }
+
+    /// The procedures by address. In a table that is not complete those without a symbol are missing.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Procedure<'_>> + DoubleEndedIterator + Clone {
+        self.procedures.iter().map(|entry| self.procedure(*entry))
+    }
+
+    /// Approximate number of bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
-        const NAME_BYTES: usize = 48;
-        self.sorted.len() * (size_of::<Procedure>() + size_of::<u64>() + NAME_BYTES)
+        let entries = self.procedures.len() + self.same_address.len();
+        entries * size_of::<Entry>() + self.furthest_ends.len() * size_of::<u64>()
     }
 
-    /// The innermost around `address`: of those that contain it, the one that starts last.
-    pub(crate) fn at(&self, address: ImageAddress) -> Option<&Procedure> {
-        let after = self.sorted.partition_point(|p| p.address <= address);
-        let before = self.sorted[..after].iter().zip(&self.furthest_end).rev().take(OVERLAPS_MAX);
-        before
-            .take_while(|(_, furthest)| **furthest > address.0)
-            .map(|(p, _)| p)
-            .find(|p| p.contains(address))
+    fn procedure(&self, entry: Entry) -> Procedure<'_> {
+        let address = ImageAddress(self.base + entry.start());
+        Procedure { address, size_bytes: entry.size.into(), table: self, entry }
     }
-}
 
-/// A procedure in the making; a size of 0 is not yet known.
-struct Sized {
-    address: u64,
-    size: u64,
-    label: bool,
-    local: bool,
-    name: Box<str>,
-    aliases: Vec<Box<str>>,
-}
+    /// How many procedures start at or before a distance from the base.
+    fn count_up_to(&self, distance: u64) -> usize {
+        self.procedures.partition_point(|e| e.start() <= distance)
+    }
 
-/// One for each address; the first candidate of an address has the best name.
-fn merge(candidates: Vec<Candidate>) -> Vec<Sized> {
-    let mut merged: Vec<Sized> = Vec::new();
-    for candidate in candidates {
-        match merged.last_mut().filter(|p| p.address == candidate.address) {
-            Some(same) => {
-                same.size = same.size.max(candidate.size);
-                same.label &= candidate.label;
-                if same.name != candidate.name && same.aliases.last() != Some(&candidate.name) {
-                    same.aliases.push(candidate.name);
-                }
+    fn named_at(&self, distance: u64) -> Option<&Entry> {
+        let after = self.count_up_to(distance);
+        let before = self.procedures[..after].iter().zip(&self.furthest_ends).rev().take(OVERLAPS_MAX);
+        let reaching = before.take_while(|(_, furthest)| **furthest > distance);
+        reaching.map(|(entry, _)| entry).find(|e| distance - e.start() < e.size.into())
+    }
+
+    /// The procedure around `address` that only unwind information knows, as far as no procedure with a symbol overlaps it.
+    fn unnamed_at(&self, address: u64) -> Option<Entry> {
+        let (start, size) = self.unwind.at(address)?;
+        let code_end = self.image.elf.code_end(start)?;
+        let distance = start.checked_sub(self.base)?;
+        let before = self.count_up_to(distance);
+        if before.checked_sub(1).is_some_and(|last| self.furthest_ends[last] > distance) {
+            return None;
+        }
+        let next = self.procedures.get(before).map_or(u64::MAX, |e| self.base.saturating_add(e.start()));
+        let end = start.saturating_add(size).min(code_end).min(next);
+        let entry = Entry::new(distance, end - start, QUALITY_BEST, UNNAMED, 0)?;
+        (address < end).then_some(entry)
+    }
+
+    /// Adds the procedures that have no symbol, after which the table is complete.
+    fn list_unnamed(&mut self) {
+        let starts = self.unwind.starts();
+        let unnamed: Vec<Entry> = starts.filter_map(|start| self.unnamed_at(start)).collect();
+        self.unwind = Unwind::none();
+        let mut procedures = std::mem::take(&mut self.procedures);
+        procedures.extend(unnamed);
+        procedures.sort_unstable_by_key(Entry::start);
+        procedures.shrink_to_fit();
+        self.set_procedures(procedures);
+    }
+
+    /// The symbols that name code, by address, the best first.
+    fn symbols(&mut self) -> Result<Vec<Entry>, ImageError> {
+        let files = [(false, Some(&self.image)), (true, self.debug.as_ref())];
+        let mut symbols = Vec::new();
+        for (in_debug, file) in files.into_iter().filter_map(|(in_debug, file)| Some((in_debug, file?))) {
+            // Growing the vector would take twice the memory.
+            let count = file.symbols_max()?;
+            let no_room = |_| ImageError::Unsupported(format!("no memory for its {count} symbols"));
+            symbols.try_reserve_exact(count).map_err(no_room)?;
+            let mut reader = SymbolReader {
+                file,
+                code: CodeRange { elf: &self.image.elf, last: 0..0 },
+                base: self.base,
+                in_debug,
+                string_tables: &mut self.string_tables,
+                last_strings: None,
+            };
+            file.for_each_symbol(count, |symbol| symbols.extend(reader.entry(&symbol)));
+        }
+        symbols.sort_unstable_by_key(Entry::order);
+        Ok(symbols)
+    }
+
+    /// Makes procedures of sorted symbols and of stubs. A complete table has only the stubs whose names are known, which
+    /// takes reading the relocations.
+    fn gather(&mut self, symbols: Vec<Entry>, complete: bool) {
+        self.same_address = same_address(&symbols, complete);
+        let mut procedures = best_of_each_address(symbols);
+        let mut stubs = plt::stubs(&self.image);
+        if complete {
+            let names = self.names_of_stubs(&stubs, &procedures);
+            stubs.retain(|stub| names.contains_key(&stub.address));
+            self.stub_names = names.into();
+        }
+        self.add_stubs(&mut procedures, stubs);
+        drop_labels(&mut procedures);
+        self.set_sizes(&mut procedures);
+        procedures.retain(|e| e.size > 0);
+        self.set_procedures(procedures);
+    }
+
+    /// Adds the stubs where no other procedure starts.
+    fn add_stubs(&self, procedures: &mut Vec<Entry>, stubs: Vec<plt::Stub>) {
+        if stubs.is_empty() {
+            return;
+        }
+        let entry = |stub: plt::Stub| {
+            Entry::new(stub.address.checked_sub(self.base)?, stub.size_bytes, QUALITY_BEST, STUB, 0)
+        };
+        procedures.extend(stubs.into_iter().filter_map(entry));
+        // A stable sort: of two at one address the symbol comes first and stays.
+        procedures.sort_by_key(Entry::start);
+        procedures.dedup_by_key(|e| e.start());
+    }
+
+    /// Gives those without a size that of the unwind entry at the same start, else the distance to whatever comes next. No
+    /// procedure reaches past the end of its section.
+    fn set_sizes(&self, procedures: &mut [Entry]) {
+        let mut next = u64::MAX;
+        for entry in procedures.iter_mut().rev() {
+            let address = self.base + entry.start();
+            let code_end = self.image.elf.code_end(address).unwrap_or(address);
+            if entry.size == 0 {
+                let own = self.unwind.at(address).filter(|(start, _)| *start == address);
+                let size = own.map_or_else(|| self.unwind.next_after(address) - address, |(_, size)| size);
+                entry.size = saturate(size.min(next - address));
             }
-            None => merged.push(Sized {
-                address: candidate.address,
-                size: candidate.size,
-                label: candidate.label,
-                local: candidate.is_local(),
-                name: candidate.name,
-                aliases: Vec::new(),
-            }),
+            entry.size = entry.size.min(saturate(code_end - address));
+            next = address;
         }
     }
-    merged
-}
 
-/// Adds those that start where none does yet.
-fn add_absent(procedures: &mut Vec<Sized>, stubs: Vec<(u64, u64, String)>) {
-    for (address, size, name) in stubs {
-        let stub =
-            Sized { address, size, label: false, local: false, name: name.into(), aliases: Vec::new() };
-        procedures.push(stub);
+    fn set_procedures(&mut self, procedures: Vec<Entry>) {
+        let mut furthest = 0;
+        self.furthest_ends = Vec::with_capacity(procedures.len());
+        for entry in &procedures {
+            furthest = entry.end().max(furthest);
+            self.furthest_ends.push(furthest);
+        }
+        self.procedures = procedures;
     }
-    // Stable: what was there comes first and stays.
-    procedures.sort_by_key(|p| p.address);
-    procedures.dedup_by_key(|p| p.address);
+
+    /// The symbols at the address of an entry; none where it has only one.
+    fn at_same_address(&self, entry: &Entry) -> &[Entry] {
+        if entry.strings() >= UNNAMED {
+            return &[];
+        }
+        let first = self.same_address.partition_point(|e| e.start() < entry.start());
+        let count = self.same_address[first..].partition_point(|e| e.start() == entry.start());
+        &self.same_address[first..first + count]
+    }
+
+    /// The best name of a procedure. Of several symbols that are equally good by their kind, the names decide.
+    fn best_name(&self, entry: &Entry) -> Option<Cow<'_, str>> {
+        let group = self.at_same_address(entry).iter();
+        let equal = group.take_while(|e| e.kind() == entry.kind());
+        let best = equal.filter_map(|e| self.name(e)).min_by(|a, b| preference(a).cmp(&preference(b)));
+        best.or_else(|| self.name(entry))
+    }
+
+    fn name(&self, entry: &Entry) -> Option<Cow<'_, str>> {
+        match entry.strings() {
+            UNNAMED => None,
+            STUB => {
+                let stubs = || plt::stubs(&self.image);
+                let names = self.stub_names.get_or_init(|| self.names_of_stubs(&stubs(), &self.procedures));
+                names.get(&(self.base + entry.start())).map(|name| Cow::Borrowed(&**name))
+            }
+            table => {
+                let table = self.string_tables.get(usize::from(table))?;
+                let file = if table.in_debug { self.debug.as_ref()? } else { &self.image };
+                file.name(table.section, entry.name)
+            }
+        }
+    }
+
+    /// The names of stubs by address. `procedures` are sorted by address.
+    fn names_of_stubs(&self, stubs: &[plt::Stub], procedures: &[Entry]) -> FxHashMap<u64, Box<str>> {
+        let symbol_at = |address: u64| {
+            let distance = address.checked_sub(self.base)?;
+            let found = procedures.binary_search_by_key(&distance, Entry::start).ok()?;
+            let symbol = procedures.get(found).filter(|e| e.strings() < UNNAMED)?;
+            self.best_name(symbol).map(Cow::into_owned)
+        };
+        plt::names(&self.image, stubs, &symbol_at)
+    }
 }
 
-/// Untyped symbols within a procedure that has a size are labels of hand-written assembly, not procedures.
-fn drop_labels(procedures: &mut Vec<Sized>) {
+/// Makes entries of the symbols of one file.
+struct SymbolReader<'a> {
+    file: &'a ElfFile,
+    code: CodeRange<'a>,
+    base: u64,
+    in_debug: bool,
+    string_tables: &'a mut Vec<StringTable>,
+    /// The section and number of the string table that was looked up last.
+    last_strings: Option<(usize, u16)>,
+}
+
+impl SymbolReader<'_> {
+    /// The entry of a symbol that names code.
+    #[inline]
+    fn entry(&mut self, symbol: &RawSymbol<'_>) -> Option<Entry> {
+        let bytes = symbol.bytes;
+        let (is_label, section) = symbols::names_code(bytes)?;
+        let (mut address, size, name) = (le64(bytes, 8)?, le64(bytes, 16)?, le32(bytes, 0)?);
+        if self.file.elf.relocatable {
+            let section = self.file.elf.sections.get(usize::from(section)).filter(|s| s.allocated)?;
+            address = section.address.checked_add(address)?;
+        }
+        if name == 0 || !self.code.contains(address) {
+            return None;
+        }
+        if is_label {
+            let text = self.file.name(symbol.strings, name)?;
+            if symbols::is_mapping_symbol(self.file.elf.arch, &text) {
+                return None;
+            }
+        }
+        let quality = symbols::RANK_BEST - symbols::rank_of(bytes, symbol.exported);
+        let quality = if is_label { quality | QUALITY_LABEL } else { quality };
+        let strings = self.string_table(symbol.strings)?;
+        Entry::new(address.checked_sub(self.base)?, size, quality, strings, name)
+    }
+
+    /// The number of a string table; `None` where there are too many.
+    #[inline]
+    fn string_table(&mut self, section: usize) -> Option<u16> {
+        if let Some((_, number)) = self.last_strings.filter(|(last, _)| *last == section) {
+            return Some(number);
+        }
+        let table = StringTable { in_debug: self.in_debug, section };
+        let number = match self.string_tables.iter().position(|known| *known == table) {
+            Some(known) => known,
+            None if self.string_tables.len() == usize::from(UNNAMED) => return None,
+            None => {
+                self.string_tables.push(table);
+                self.string_tables.len() - 1
+            }
+        } as u16;
+        self.last_strings = Some((section, number));
+        Some(number)
+    }
+}
+
+/// Whether addresses lie in code. Remembers the last range: neighbours in a table of symbols are neighbours in code.
+struct CodeRange<'a> {
+    elf: &'a Elf,
+    last: std::ops::Range<u64>,
+}
+
+impl CodeRange<'_> {
+    fn contains(&mut self, address: u64) -> bool {
+        if !self.last.contains(&address) {
+            let Some(end) = self.elf.code_end(address) else { return false };
+            let start = self.elf.code_section(address).map_or(address, |s| s.address);
+            self.last = start..end;
+        }
+        true
+    }
+}
+
+/// A procedure, or a symbol that may name one. Large programs have hundreds of thousands: one takes 16 bytes.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// From the highest bit: 48 of the distance from the table's base, 3 of the quality, 13 of the string table's number.
+    place: u64,
+    /// In bytes; none is longer than 4 GiB.
+    size: u32,
+    /// Offset of the name in the string table.
+    name: u32,
+}
+
+const DISTANCE_BITS: u32 = 48;
+const STRINGS_BITS: u32 = 13;
+/// Quality of an exported symbol. The quality is the difference between the best rank and the symbol's.
+const QUALITY_BEST: u8 = 0;
+/// Quality of a symbol that its object file keeps to itself.
+const QUALITY_LOCAL: u8 = symbols::RANK_BEST;
+/// Bit of the quality: the symbol is a label, which has no type.
+const QUALITY_LABEL: u8 = 4;
+/// Stands for a string table: the procedure is a stub.
+const STUB: u16 = (1 << STRINGS_BITS) - 1;
+/// Stands for a string table: the procedure has no symbol.
+const UNNAMED: u16 = STUB - 1;
+
+impl Entry {
+    /// `None` where the code of the image is spread too wide.
+    fn new(distance: u64, size: u64, quality: u8, strings: u16, name: u32) -> Option<Self> {
+        let kind = distance << (u64::BITS - DISTANCE_BITS - STRINGS_BITS) | u64::from(quality);
+        let entry = Entry { place: kind << STRINGS_BITS | u64::from(strings), size: saturate(size), name };
+        (distance < 1 << DISTANCE_BITS).then_some(entry)
+    }
+
+    /// The distance of its first byte from the table's base.
+    fn start(&self) -> u64 {
+        self.place >> (u64::BITS - DISTANCE_BITS)
+    }
+
+    fn end(&self) -> u64 {
+        self.start() + u64::from(self.size)
+    }
+
+    /// By this number entries are ordered by address, and at one address by quality.
+    fn kind(&self) -> u64 {
+        self.place >> STRINGS_BITS
+    }
+
+    /// The order of entries: as a single number, which is compared fast.
+    fn order(&self) -> u128 {
+        u128::from(self.kind()) << 64 | u128::from(self.name)
+    }
+
+    fn is_label(&self) -> bool {
+        self.kind() as u8 & QUALITY_LABEL != 0
+    }
+
+    fn is_local(&self) -> bool {
+        self.kind() as u8 & QUALITY_LOCAL == QUALITY_LOCAL
+    }
+
+    fn strings(&self) -> u16 {
+        self.place as u16 & STUB
+    }
+}
+
+fn saturate(size: u64) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}
+
+/// What decides between names of equally good symbols: fewer leading underscores (`write` before `__write`), then the
+/// shorter name.
+fn preference(name: &str) -> (usize, usize, &str) {
+    (name.bytes().take_while(|byte| *byte == b'_').count(), name.len(), name)
+}
+
+/// The symbols of those addresses that have several; unless `all`, those only that are as good as the best by their kind,
+/// among which the names decide.
+fn same_address(symbols: &[Entry], all: bool) -> Vec<Entry> {
+    let groups = symbols.chunk_by(|a, b| a.start() == b.start());
+    let relevant = groups.map(|group| {
+        let equal = group.iter().take_while(|e| all || e.kind() == group[0].kind()).count();
+        &group[..if equal > 1 { equal } else { 0 }]
+    });
+    relevant.flatten().copied().collect()
+}
+
+/// One entry for each address: the first has the best name, the largest size counts.
+fn best_of_each_address(symbols: Vec<Entry>) -> Vec<Entry> {
+    let mut best = symbols;
+    best.dedup_by(|next, kept| {
+        let is_same = next.start() == kept.start();
+        if is_same {
+            kept.size = kept.size.max(next.size);
+        }
+        is_same
+    });
+    best
+}
+
+/// Labels within a procedure that has a size belong to hand-written assembly; they are not procedures.
+fn drop_labels(procedures: &mut Vec<Entry>) {
     let mut covered_to = 0;
-    procedures.retain(|p| {
-        let inside = p.label && p.size == 0 && p.address < covered_to;
-        covered_to = covered_to.max(p.address.saturating_add(if p.label { 0 } else { p.size }));
+    procedures.retain(|e| {
+        let inside = e.is_label() && e.size == 0 && e.start() < covered_to;
+        covered_to = covered_to.max(if e.is_label() { e.start() } else { e.end() });
         !inside
     });
-}
-
-/// Sizes of those without one: that of the unwind entry at the same start, else up to whatever comes next. No
-/// procedure reaches past its section.
-fn size(elf: &Elf, procedures: &mut [Sized], unwind: &[(u64, u64)]) {
-    let mut next = u64::MAX;
-    for procedure in procedures.iter_mut().rev() {
-        let address = procedure.address;
-        let end = code_end(elf, address).unwrap_or(address);
-        if procedure.size == 0 {
-            let after = unwind.partition_point(|(start, _)| *start <= address);
-            let own = unwind[..after].last().filter(|(start, _)| *start == address);
-            let next_unwind = unwind.get(after).map_or(u64::MAX, |(start, _)| *start);
-            procedure.size = own.map_or(next_unwind - address, |(_, size)| *size).min(next - address);
-        }
-        procedure.size = procedure.size.min(end - address);
-        next = address;
-    }
-}
-
-/// Procedures that only unwind information knows: static ones of stripped files.
-fn add_unnamed(elf: &Elf, procedures: &mut Vec<Sized>, unwind: &[(u64, u64)]) {
-    let mut named = procedures.iter().peekable();
-    let mut covered_to = 0;
-    let mut unnamed = Vec::new();
-    for &(start, size) in unwind {
-        while let Some(procedure) = named.next_if(|p| p.address <= start) {
-            covered_to = covered_to.max(procedure.address.saturating_add(procedure.size));
-        }
-        if start >= covered_to
-            && let Some(end) = code_end(elf, start)
-        {
-            // One that starts before the next named procedure ends there.
-            let next = named.peek().map_or(u64::MAX, |p| p.address);
-            let size = size.min(end - start).min(next - start);
-            covered_to = start + size;
-            let name = format!("0x{start:x}").into();
-            unnamed.push(Sized {
-                address: start,
-                size,
-                label: false,
-                local: true,
-                name,
-                aliases: Vec::new(),
-            });
-        }
-    }
-    procedures.append(&mut unnamed);
-    procedures.sort_by_key(|p| p.address);
-}
-
-/// The end of the code around `address`: of its section, or of its segment where the file has no sections.
-pub(crate) fn code_end(elf: &Elf, address: u64) -> Option<u64> {
-    match elf.sections.is_empty() {
-        false => elf.code_section(address).map(Section::end),
-        true => {
-            let segment = elf
-                .segments
-                .iter()
-                .find(|s| s.executable && address.wrapping_sub(s.address) < s.memory_size)?;
-            Some(segment.address.saturating_add(segment.memory_size))
-        }
-    }
 }

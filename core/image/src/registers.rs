@@ -1,11 +1,13 @@
 //! Registers as small numbers, the same for every width of one register.
 
 use std::borrow::Cow;
-use std::fmt;
 
 pub mod aarch64;
+mod register;
 pub mod riscv;
 pub mod x86;
+
+pub use register::Register;
 
 /// An instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,11 +69,6 @@ impl Arch {
         }
     }
 }
-
-/// A register of an [`Arch`], numbered densely below 128; parts of one register (`al`, `eax`, `rax`; `w0`, `x0`;
-/// `xmm1`, `ymm1`) share a number. Flags are one register. The numbers are stable: [`x86`], [`aarch64`], [`riscv`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Register(pub u8);
 
 impl Register {
     /// The name of the whole register (`rax`, `zmm3`, `x5`, `v7`, `a0`), or `?<number>` where `arch` has none.
@@ -148,19 +145,6 @@ impl FromIterator<Register> for RegisterSet {
         registers.into_iter().for_each(|r| set.insert(r));
         set
     }
-}
-
-impl fmt::Display for Register {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "r{}", self.0)
-    }
-}
-
-/// `prefix` followed by a plain decimal number below `count`: its value above `first`.
-fn numbered(name: &str, prefix: &str, first: u8, count: u8) -> Option<Register> {
-    let digits = name.strip_prefix(prefix)?;
-    let number: u8 = digits.parse().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()))?;
-    (number < count).then(|| Register(first + number))
 }
 
 #[cfg(test)]

@@ -1,39 +1,13 @@
-//! `.symtab` and `.dynsym` → names of addresses in code, the best name of an address first.
-
-use std::cmp::Reverse;
+//! The entries of `.symtab` and `.dynsym`.
 
 use object::elf as raw;
 
 use crate::Arch;
-use crate::elf::{Elf, Section};
+use crate::elf::Elf;
 
 /// A longer name is no name; the search for its end stops there, so that many symbols in one long string cost little.
 pub(crate) const NAME_BYTES_MAX: usize = 16 << 10;
 pub(crate) const SYMBOL_BYTES: usize = 24;
-
-/// A symbol that may name a procedure.
-pub(crate) struct Candidate {
-    pub(crate) address: u64,
-    pub(crate) size: u64,
-    /// It has no type: a label in assembly, which may also be a procedure.
-    pub(crate) label: bool,
-    pub(crate) name: Box<str>,
-    rank: u8,
-}
-
-impl Candidate {
-    /// Its object file keeps the name to itself.
-    pub(crate) fn is_local(&self) -> bool {
-        self.rank == 0
-    }
-
-    /// By address, then the best name first: typed before untyped, exported before global before weak before local,
-    /// then without leading underscores (`write` before `__write`), then the shorter.
-    pub(crate) fn order(&self) -> impl Ord + '_ {
-        let underscores = self.name.bytes().take_while(|b| *b == b'_').count();
-        (self.address, self.label, Reverse(self.rank), underscores, self.name.len(), &self.name)
-    }
-}
 
 /// How many bytes of names may still be copied: symbols of a hostile file may all share one long string.
 pub(crate) struct NameBudget(usize);
@@ -51,22 +25,6 @@ impl NameBudget {
     }
 }
 
-/// Adds the procedures among the symbols of every table of that kind.
-pub(crate) fn read(
-    elf: &Elf,
-    bytes: &[u8],
-    kind: raw::SectionType,
-    budget: &mut NameBudget,
-    candidates: &mut Vec<Candidate>,
-) {
-    let exported = kind == raw::SHT_DYNSYM;
-    for table in elf.sections.iter().filter(|s| s.kind == kind) {
-        let strings = elf.sections.get(table.link).map_or(&[][..], |s| s.bytes(bytes));
-        let symbols = table.bytes(bytes).chunks_exact(SYMBOL_BYTES);
-        candidates.extend(symbols.filter_map(|s| candidate(elf, s, strings, exported, budget)));
-    }
-}
-
 /// The address of the first symbol of that name in `.symtab`.
 pub(crate) fn address_of(elf: &Elf, bytes: &[u8], wanted: &str) -> Option<u64> {
     elf.sections.iter().filter(|s| s.kind == raw::SHT_SYMTAB).find_map(|table| {
@@ -80,34 +38,6 @@ pub(crate) fn address_of(elf: &Elf, bytes: &[u8], wanted: &str) -> Option<u64> {
     })
 }
 
-/// The name of symbol `index` of the table `section`.
-pub(crate) fn name_of<'a>(elf: &Elf, bytes: &'a [u8], section: &Section, index: usize) -> Option<&'a str> {
-    let start = index.checked_mul(SYMBOL_BYTES)?;
-    let symbol = section.bytes(bytes).get(start..start.checked_add(SYMBOL_BYTES)?)?;
-    name(elf.sections.get(section.link)?.bytes(bytes), le32(symbol, 0)?)
-}
-
-fn candidate(
-    elf: &Elf,
-    symbol: &[u8],
-    strings: &[u8],
-    exported: bool,
-    budget: &mut NameBudget,
-) -> Option<Candidate> {
-    let (label, section) = names_code(symbol)?;
-    let mut address = le64(symbol, 8)?;
-    if elf.relocatable {
-        let section = elf.sections.get(usize::from(section)).filter(|s| s.allocated)?;
-        address = section.address.checked_add(address)?;
-    }
-    let name = name(strings, le32(symbol, 0)?)?;
-    if label && is_mapping_symbol(elf.arch, name) || !budget.take(name.len()) {
-        return None;
-    }
-    let rank = rank_of(symbol, exported);
-    Some(Candidate { address, size: le64(symbol, 16)?, label, name: name.into(), rank })
-}
-
 /// Whether a symbol that may name code has no type, and its section; `None` for what names data or is defined elsewhere.
 pub(crate) fn names_code(symbol: &[u8]) -> Option<(bool, u16)> {
     let (info, section) = (*symbol.get(4)?, u16::from_le_bytes([*symbol.get(6)?, *symbol.get(7)?]));
@@ -117,20 +47,18 @@ pub(crate) fn names_code(symbol: &[u8]) -> Option<(bool, u16)> {
     (section != 0 && code).then_some((label, section))
 }
 
-/// Exported names are better than global, these better than weak, these better than local ones.
+/// The rank of an exported symbol.
+pub(crate) const RANK_BEST: u8 = 3;
+
+/// Exported names are better than global, these better than weak, these better than local ones, of rank 0.
 pub(crate) fn rank_of(symbol: &[u8], exported: bool) -> u8 {
     let binding = symbol.get(4).map_or(0, |info| usize::from(info >> 4));
-    if exported { 3 } else { [0, 2, 1].get(binding).copied().unwrap_or(1) }
+    if exported { RANK_BEST } else { [0, 2, 1].get(binding).copied().unwrap_or(1) }
 }
 
 /// `$x`, `$d` and such tell a disassembler where code and data are; `.L…` are an assembler's own.
 pub(crate) fn is_mapping_symbol(arch: Arch, name: &str) -> bool {
     name.starts_with(".L") || !matches!(arch, Arch::X86_64 | Arch::X86) && name.starts_with('$')
-}
-
-/// The name at `offset`, without its version (`@GLIBC_2.14`); `None` where it is empty or no text.
-fn name(strings: &[u8], offset: u32) -> Option<&str> {
-    name_in(strings.get(offset as usize..)?)
 }
 
 /// The name that these bytes begin with.

@@ -1,23 +1,14 @@
 //! `.eh_frame` → where procedures start and how long they are, known even of stripped files.
 
-use std::cell::RefCell;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, UnwindSection};
-
 use rustc_hash::FxHashMap;
 
+use crate::data::ReadAt;
 use crate::elf::{Elf, Section};
-
-/// (start, size) of each procedure with unwind information, sorted, one for each start, none empty.
-/// Entries after one that cannot be read are left out.
-pub(crate) fn ranges(elf: &Elf, bytes: &[u8]) -> Vec<(u64, u64)> {
-    let Some(section) = elf.section(".eh_frame").filter(|_| !elf.relocatable) else {
-        return Vec::new();
-    };
-    ranges_of(section.bytes(bytes), &bases(elf, section))
-}
+use crate::elf_file::ElfFile;
 
 fn bases(elf: &Elf, section: &Section) -> BaseAddresses {
     let address = |name| elf.section(name).map_or(0, |s| s.address);
@@ -28,7 +19,9 @@ fn bases(elf: &Elf, section: &Section) -> BaseAddresses {
         .set_got(address(".got"))
 }
 
-fn ranges_of(frames: &[u8], bases: &BaseAddresses) -> Vec<(u64, u64)> {
+/// (start, size) of each procedure with unwind information, sorted, one for each start, none empty.
+/// Entries after one that cannot be read are left out.
+fn ranges(frames: &[u8], bases: &BaseAddresses) -> Vec<(u64, u64)> {
     let frames = EhFrame::from(EndianSlice::new(frames, LittleEndian));
     let mut ranges = Vec::new();
     let mut entries = frames.entries(bases);
@@ -45,11 +38,11 @@ fn ranges_of(frames: &[u8], bases: &BaseAddresses) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// (start, size) of what is asked for alone.
+/// The ranges of code that have unwind information.
 pub(crate) enum Unwind {
-    /// The sorted table of `.eh_frame_hdr`, (start, address of the entry); the entries are in the file.
-    Table { table: Vec<u8>, base: u64, entries: Entries },
-    /// All of them.
+    /// The sorted table of `.eh_frame_hdr`, (start, address of the entry); the entries are read when they are asked for.
+    Index { table: Vec<u8>, base: u64, entries: Entries },
+    /// Every (start, size), sorted.
     Ranges(Vec<(u64, u64)>),
 }
 
@@ -58,31 +51,49 @@ const TABLE_AT: usize = 12;
 const ROW_BYTES: usize = 8;
 
 impl Unwind {
-    /// `bytes` reads a section of `file`.
-    pub(crate) fn read(elf: &Elf, bytes: &dyn Fn(&Section) -> Vec<u8>, file: &File) -> Unwind {
-        let Some(section) = elf.section(".eh_frame").filter(|_| !elf.relocatable) else {
-            return Unwind::Ranges(Vec::new());
-        };
-        let header = elf.section(".eh_frame_hdr").map(|s| (s.address, bytes(s)));
+    /// No ranges.
+    pub(crate) fn none() -> Unwind {
+        Unwind::Ranges(Vec::new())
+    }
+
+    /// Reads every entry.
+    pub(crate) fn all(file: &ElfFile) -> Unwind {
+        let read = |section| ranges(&file.section(section), &bases(&file.elf, section));
+        Unwind::Ranges(frames(&file.elf).map(read).unwrap_or_default())
+    }
+
+    /// Reads the index of the entries, where the linker wrote one, else every entry.
+    pub(crate) fn index(file: &ElfFile) -> Unwind {
+        let Some(section) = frames(&file.elf) else { return Unwind::none() };
+        let header = file.elf.section(".eh_frame_hdr").map(|s| (s.address, file.section(s)));
         match header {
             // Version 1; pointer, count and table as relative, absolute and relative to the section.
             Some((base, table)) if table.starts_with(&[1, 0x1b, 3, 0x3b]) => {
                 match Entries::new(section, file) {
-                    Some(entries) => Unwind::Table { table, base, entries },
-                    None => Unwind::Ranges(Vec::new()),
+                    Some(entries) => Unwind::Index { table: table.into_owned(), base, entries },
+                    None => Unwind::none(),
                 }
             }
-            _ => Unwind::Ranges(ranges_of(&bytes(section), &bases(elf, section))),
+            _ => Unwind::all(file),
         }
     }
 
-    /// The one around `address`.
+    /// Where the ranges start; none where only the index was read.
+    pub(crate) fn starts(&self) -> impl Iterator<Item = u64> {
+        let ranges = match self {
+            Unwind::Ranges(ranges) => &ranges[..],
+            Unwind::Index { .. } => &[],
+        };
+        ranges.iter().map(|(start, _)| *start)
+    }
+
+    /// The (start, size) of the range around `address`.
     pub(crate) fn at(&self, address: u64) -> Option<(u64, u64)> {
         let (start, size) = match self {
             Unwind::Ranges(ranges) => {
                 ranges[..ranges.partition_point(|(start, _)| *start <= address)].last().copied()?
             }
-            Unwind::Table { table, base, entries } => {
+            Unwind::Index { table, base, entries } => {
                 let after = partition(table, *base, address);
                 let row = row(table, after.checked_sub(1)?)?;
                 let start = base.wrapping_add_signed(row.0.into());
@@ -92,14 +103,14 @@ impl Unwind {
         (address.wrapping_sub(start) < size).then_some((start, size))
     }
 
-    /// Where the next one after `address` starts.
+    /// Where the next range after `address` starts; the highest address where there is none.
     pub(crate) fn next_after(&self, address: u64) -> u64 {
         match self {
             Unwind::Ranges(ranges) => {
                 let after = ranges.partition_point(|(start, _)| *start <= address);
                 ranges.get(after).map_or(u64::MAX, |(start, _)| *start)
             }
-            Unwind::Table { table, base, .. } => {
+            Unwind::Index { table, base, .. } => {
                 let next = row(table, partition(table, *base, address));
                 next.map_or(u64::MAX, |(start, _)| base.wrapping_add_signed(start.into()))
             }
@@ -107,14 +118,15 @@ impl Unwind {
     }
 }
 
-/// The entries of `.eh_frame`, of which only those are read that are asked for: all of them are megabytes.
+/// The entries of `.eh_frame`. Only those that are asked for are read: all of them take megabytes.
 pub(crate) struct Entries {
-    file: File,
-    /// Where the section is in the file, how long it is, and its address.
+    file: Arc<dyn ReadAt>,
+    /// Where the section is in the file, its size in bytes, and its address.
     offset: u64,
     size: u64,
     address: u64,
-    read: RefCell<ReadEntries>,
+    /// Guards what was read last.
+    read: Mutex<ReadEntries>,
 }
 
 #[derive(Default)]
@@ -126,29 +138,29 @@ struct ReadEntries {
     common: FxHashMap<u64, Box<[u8]>>,
 }
 
-/// Bytes that are read at a time.
+/// Bytes that are read at once.
 const WINDOW_BYTES: u64 = 16 << 10;
-/// A longer entry is none.
+/// Longer entries are refused.
 const ENTRY_BYTES_MAX: u64 = 64 << 10;
-/// So many common entries are kept.
+/// How many common entries are kept.
 const COMMON_MAX: usize = 256;
 
 impl Entries {
-    fn new(section: &Section, file: &File) -> Option<Entries> {
+    fn new(section: &Section, file: &ElfFile) -> Option<Entries> {
         let range = section.file_range()?;
         Some(Entries {
-            file: file.try_clone().ok()?,
+            file: file.reader(),
             offset: range.start as u64,
             size: section.size,
             address: section.address,
-            read: RefCell::default(),
+            read: Mutex::default(),
         })
     }
 
     /// How much code the entry at an address covers.
     fn size_of(&self, entry: u64) -> Option<u64> {
         let at = entry.checked_sub(self.address)?;
-        let read = &mut *self.read.borrow_mut();
+        let read = &mut *self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let own = self.entry(read, at)?.to_vec();
         let common_at = (at + 4).checked_sub(u32::from_le_bytes(*own.get(4..)?.first_chunk()?).into())?;
         if !read.common.contains_key(&common_at) {
@@ -188,20 +200,21 @@ impl Entries {
         let start = match within {
             Some(start) => start,
             None => {
-                let want = WINDOW_BYTES.max(count).min(self.size - at) as usize;
-                read.window.resize(want, 0);
-                read.window_at = at;
-                if let Err(_unreadable) =
-                    self.file.read_exact_at(&mut read.window, self.offset.checked_add(at)?)
-                {
-                    read.window.clear();
-                    return None;
-                }
+                let start = self.offset.checked_add(at)?;
+                let window = self
+                    .file
+                    .read_range(start..start.checked_add(WINDOW_BYTES.max(count).min(self.size - at))?);
+                (read.window, read.window_at) = (window.map(Cow::into_owned).unwrap_or_default(), at);
                 0
             }
         } as usize;
         read.window.get(start..start + count as usize)
     }
+}
+
+/// The section of unwind entries; a relocatable file's addresses are not yet known.
+fn frames(elf: &Elf) -> Option<&Section> {
+    elf.section(".eh_frame").filter(|_| !elf.relocatable)
 }
 
 /// How many rows start at or before `address`.

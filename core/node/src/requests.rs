@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use dwell_query::{Normalize, Options, TopBy};
+use dwell_query::{Detail, Normalize, Options, TopBy};
 use napi::bindgen_prelude::{Error, Result};
 
 use crate::{
@@ -40,8 +40,11 @@ pub fn top(request: TopRequest) -> Result<dwell_query::TopRequest, String> {
         limit: request.limit.map(|n| n as usize),
         image: request.image,
         offset: request.offset.unwrap_or(0) as usize,
-        bare: request.bare.unwrap_or(false),
-        split: request.split.unwrap_or(false),
+        detail: match (request.bare, request.split) {
+            (Some(true), _) => Detail::Samples,
+            (_, Some(true)) => Detail::FullWithCycles,
+            _ => Detail::Full,
+        },
         ..dwell_query::TopRequest::default()
     })
 }

@@ -1,58 +1,35 @@
-//! The façade: joins profiles, images and the analysis into plain answers, and caches what is dear.
+//! The façade: joins profiles, images and the analysis into plain answers, and caches what takes long to compute.
 //!
-//! Enters: a database's folder and questions. Leaves: the types of [`answer`], which serialize to the documented
+//! Enters: a database's folder and requests. Leaves: the types of [`answer`], which serialize to the documented
 //! JSON. Never here: colours, widths, protocols, collection.
+//!
+//! The data goes one way: `load` reads samples, images and sources; `analyse` computes from them; [`Query`] caches both;
+//! `ask` has one file for each request and makes the types of [`answer`].
 
+mod analyse;
 pub mod answer;
-mod brief;
+mod ask;
 mod cancel;
-mod costs;
-mod counts;
-mod data;
-mod diff;
 mod differences;
-mod dimensions;
-mod epochs;
 mod error;
-mod feedback;
-mod file_costs;
-mod filter;
-mod images;
-mod import;
-mod kernel_text;
-mod line_culprits;
-mod line_detail;
-mod listing;
+mod load;
 mod once;
-mod places;
-mod points;
-mod procedures;
+mod parallel;
 mod query;
-mod rebuilt;
-mod scales;
-mod seen;
-mod selection;
-mod significance;
-mod similar;
-mod source;
-mod source_file;
-mod stats;
-mod stepped;
-mod summary;
-mod top;
-mod totals;
-mod windows;
 mod words;
-mod writers;
 
+pub use analyse::procedures::NO_SYMBOL;
+pub use ask::{
+    diff::DiffRequest,
+    stats::{Normalize, StatsRequest},
+    summary::SummaryRequest,
+    top::{Detail, Domain, TopBy, TopRequest},
+};
 pub use cancel::Cancel;
-pub use diff::DiffRequest;
 pub use dwell_profile::text_to_path;
 pub use error::QueryError;
-pub use filter::SampleFilter;
-pub use import::{ImportRequest, import_counts};
-pub use procedures::NO_SYMBOL;
+pub use load::{
+    filter::SampleFilter,
+    import::{ImportRequest, import_counts},
+};
 pub use query::{Options, Query, fetched_dir};
-pub use stats::{Normalize, StatsRequest};
-pub use summary::SummaryRequest;
-pub use top::{Domain, TopBy, TopRequest};

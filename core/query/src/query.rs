@@ -4,32 +4,30 @@
 //! samples, the procedures, the analysed procedures, the index of source files. Any number of threads may ask.
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use dwell_image::{Image, ImageAddress, Kept};
+use dwell_image::{Image, Kept};
 use dwell_profile::{Database, Epoch, EpochId, ImageRecord, name_to_text, text_to_path};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Cancel, QueryError, SampleFilter, TopBy, TopRequest,
-    answer::{CycleSplit, EpochList, Listing, Top, TopRow},
-    brief,
-    costs::ProcedureCosts,
-    data, epochs,
-    file_costs::FileIndex,
-    images::ImageStore,
-    listing,
+    Cancel, QueryError, SampleFilter,
+    analyse::{
+        costs::ProcedureCosts,
+        file_index::FileIndex,
+        procedures::{self, ProcedureSamples},
+        scales::{self, Scales},
+        totals::Totals,
+    },
+    answer::CycleSplit,
+    load::{
+        images::ImageStore,
+        selection::Selection,
+        source::{self, Built, Compared, SourceMap},
+    },
     once::Once,
-    procedures,
-    procedures::ProcedureSamples,
-    scales::{self, Scales, in_parallel},
-    selection::Selection,
-    source::{self, Built, Compared, SourceMap},
-    summary, top,
-    totals::Totals,
 };
 
 /// Where a [`Query`] looks.
@@ -106,17 +104,15 @@ const FILES_KEPT: usize = 256;
 /// Views that are kept: what is shown, what it is compared with, and those before.
 const VIEWS_KEPT: usize = 6;
 
-/// Of a ranking, the procedures that are likely to be asked about next: their analyses are kept. All of a long list would
-/// fill the memory.
-const ROWS_KEPT: usize = 200;
 /// Rows whose CPI and line are kept: those of a list that somebody scrolls through.
 const ROWS_IN_SIGHT: usize = 20_000;
 
 /// What is dear in a procedure's row.
-struct RowCost {
-    place: Option<(Arc<str>, u32)>,
-    totals: Option<Totals>,
-    split: Option<CycleSplit>,
+pub(crate) struct RowCost {
+    /// File and line that the procedure begins at.
+    pub(crate) place: Option<(Arc<str>, u32)>,
+    pub(crate) totals: Option<Totals>,
+    pub(crate) split: Option<CycleSplit>,
 }
 
 /// What is known of one set of epochs.
@@ -127,7 +123,7 @@ pub(crate) struct View {
     files: Kept<Box<str>, Once<Arc<FileIndex>>>,
     costs: CostsByProcedure,
     /// By image (an index) and address.
-    rows: Kept<(usize, u64), RowCost>,
+    pub(crate) rows: Kept<(usize, u64), RowCost>,
     /// By image: what to multiply its procedures' frequencies by.
     scales: Mutex<FxHashMap<usize, Arc<Once<Scales>>>>,
 }
@@ -149,182 +145,6 @@ impl Query {
         self.database.generation()
     }
 
-    /// Every epoch, newest last.
-    pub fn epochs(&self) -> Result<EpochList, QueryError> {
-        Ok(epochs::list(self.database.epochs()?))
-    }
-
-    /// Where the time goes.
-    pub fn top(&self, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
-        let view = self.view_of(&request.epochs, &request.filter)?;
-        if let (true, TopBy::Procedure, Some(limit)) = (request.brief, request.by, request.limit) {
-            return self.brief_top(&view, request, limit, cancel);
-        }
-        if request.by == TopBy::Procedure {
-            return self.top_procedures(&view, request, cancel);
-        }
-        if request.by == TopBy::Data {
-            return data::top(&view.selection, &self.store, request, cancel);
-        }
-        let procedures = if request.by == TopBy::Line { self.procedures(&view, cancel)? } else { &[] };
-        let costs_of = |p: &ProcedureSamples| self.costs(&view, p);
-        let rows = top::candidates(&view.selection, &self.store, procedures, request, &costs_of, cancel)?;
-        let end = request.limit.map(|n| n.saturating_add(request.offset));
-        let (mut top, rows) = top::answer(&view.selection, rows, end);
-        top.rows = rows.into_iter().skip(request.offset).map(|candidate| candidate.row).collect();
-        top.notes.extend(top::image_notes(&view.selection, &self.store, request));
-        Ok(top)
-    }
-
-    fn top_procedures(&self, view: &View, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
-        let ranked = top::ranked(&view.selection, self.procedures(view, cancel)?, request);
-        let (mut top, page) = top::page(&view.selection, &ranked, request);
-        top.rows = match request.bare {
-            true => page.into_iter().map(|(.., row)| row).collect(),
-            false => in_parallel(&page, |(at, procedure, row)| {
-                cancel.check().ok()?;
-                Some(self.row_with_cost(view, procedure, row.clone(), *at < ROWS_KEPT, request.split))
-            }),
-        };
-        cancel.check()?;
-        top.notes.extend(top::image_notes(&view.selection, &self.store, request));
-        Ok(top)
-    }
-
-    fn brief_top(
-        &self,
-        view: &View,
-        request: &TopRequest,
-        limit: usize,
-        cancel: &Cancel,
-    ) -> Result<Top, QueryError> {
-        let hottest = brief::hottest(&view.selection, &self.store, request, limit, cancel)?;
-        let rows = hottest.procedures.into_iter().map(|p| top::by_procedure(&view.selection, p)).collect();
-        let (mut top, rows) = top::answer(&view.selection, rows, Some(limit));
-        top.omitted_rows += hottest.others;
-        let estimated = request.cpi || top::tells_executions(&view.selection);
-        for (at, candidate) in rows.into_iter().enumerate() {
-            cancel.check()?;
-            top.rows.push(match candidate.procedure.filter(|_| estimated) {
-                Some(procedure) => self.row_with_cost(view, &procedure, candidate.row, at < ROWS_KEPT, false),
-                None => candidate.row,
-            });
-        }
-        top.notes.extend(hottest.notes);
-        Ok(top)
-    }
-
-    /// One procedure, instruction by instruction; `name` is `NAME` or `IMAGE:NAME`.
-    pub fn listing(&self, epochs: &[String], name: &str, cancel: &Cancel) -> Result<Listing, QueryError> {
-        self.listing_of(epochs, &SampleFilter::default(), name, cancel)
-    }
-
-    /// The same of some of the samples.
-    pub fn listing_of(
-        &self,
-        epochs: &[String],
-        filter: &SampleFilter,
-        name: &str,
-        cancel: &Cancel,
-    ) -> Result<Listing, QueryError> {
-        let view = self.view_of(epochs, filter)?;
-        let sampled = self.procedures(&view, cancel)?;
-        let procedure = procedures::by_name(&view.selection, &self.store, sampled, name)?;
-        cancel.check()?;
-        let Some(costs) = self.costs_or_places(&view, &procedure) else {
-            return Err(QueryError::NoInstructions {
-                name: name.to_owned(),
-                why: self.why_none(&view, &procedure),
-            });
-        };
-        let mut listing = listing::listing(&view.selection, &procedure, &costs);
-        let record = &view.selection.images[procedure.image].record;
-        listing::add_source_lines(&mut listing, |file| self.text_as_built(&view, procedure.image, file));
-        listing.notes.extend(self.store.find(record).lines_note());
-        Ok(listing)
-    }
-
-    /// Keeps the source files of the epoch's sampled lines, as they are now, for later readers to compare with; call
-    /// it when the epoch's last sample has been stored. Files that are not the ones that were compiled are left out.
-    /// Returns how many were kept.
-    pub fn keep_sources(&self, epoch: &EpochId) -> Result<usize, QueryError> {
-        let view = self.view(&[epoch.to_string()])?;
-        let mut texts = Vec::new();
-        for (file, record) in self.sampled_files(&view.selection) {
-            let path = text_to_path(&file);
-            let Ok(text) = source::read(&path) else { continue };
-            if self.built_as(record, &file).is(&text, source::mtime_ns(&path)) == Some(true) {
-                texts.push((path.into_owned(), text));
-            }
-        }
-        // In batches: each holds the metadata's lock for some fsyncs.
-        for batch in texts.chunks(100) {
-            let batch: Vec<(&Path, &[u8])> = batch.iter().map(|(p, t)| (p.as_path(), t.as_slice())).collect();
-            self.database.put_sources(epoch, &batch)?;
-        }
-        Ok(texts.len())
-    }
-
-    /// Files of sampled lines, each with an image that it was compiled into. Images of less than a thousandth of the
-    /// samples are passed over: nobody edits by them, and opening hundreds of images is dear.
-    fn sampled_files<'s>(&self, selection: &'s Selection) -> BTreeMap<Arc<str>, &'s ImageRecord> {
-        let mut files = BTreeMap::new();
-        for samples in selection.images.iter().filter(|i| selection.share(&i.total) >= 0.001) {
-            let found = self.store.find(&samples.record);
-            let Ok(image) = &found.image else { continue };
-            let addresses = samples.points.iter().filter_map(|(offset, _)| image.address_of(offset));
-            for (file, _) in image.lines_at(addresses).into_iter().flatten() {
-                files.entry(file).or_insert(&samples.record);
-            }
-        }
-        files
-    }
-
-    /// The row with what is dear: the line its procedure begins at, its CPI and, where asked for, its split. `keep`: the
-    /// analysis too.
-    fn row_with_cost(
-        &self,
-        view: &View,
-        procedure: &ProcedureSamples,
-        row: TopRow,
-        keep: bool,
-        split: bool,
-    ) -> TopRow {
-        let Some(address) = procedure.address else { return row };
-        let key = (procedure.image, address.0);
-        let cost = view.rows.get(&key, || self.row_cost(view, procedure, address, keep), |_| 1);
-        let (file, line) = cost.place.as_ref().map_or((None, None), |(f, l)| (Some(f.to_string()), Some(*l)));
-        let row = TopRow { file, line, split: cost.split.filter(|_| split), ..row };
-        top::with_cpi(row, cost.totals.as_ref())
-    }
-
-    fn row_cost(
-        &self,
-        view: &View,
-        procedure: &ProcedureSamples,
-        address: ImageAddress,
-        keep: bool,
-    ) -> RowCost {
-        let found = self.store.find(&view.selection.images[procedure.image].record);
-        let place = match &found.image {
-            Ok(image) => image.procedure_line(address),
-            Err(_) => procedure.points.first().and_then(|&point| {
-                let samples = &view.selection.images[procedure.image];
-                procedures::begin_of(&samples.record, samples.points.offset(point as usize))
-            }),
-        };
-        let costs = if keep { self.costs(view, procedure) } else { self.costs_once(view, procedure) };
-        let totals = costs.as_ref().map(|c| c.all_totals());
-        RowCost { place, totals, split: costs.and_then(|c| summary::split(&c)) }
-    }
-
-    fn why_none(&self, view: &View, procedure: &ProcedureSamples) -> String {
-        match &self.store.find(&view.selection.images[procedure.image].record).image {
-            Err(why) => why.clone(),
-            Ok(_) => "no symbol covers these samples".to_owned(),
-        }
-    }
-
     /// A file's text as it was when the image (an index) was built.
     pub(crate) fn text_as_built(&self, view: &View, image: usize, file: &str) -> Option<String> {
         let samples = &view.selection.images[image];
@@ -340,7 +160,7 @@ impl Query {
         source::compare(&self.database, source::snapshot(&view.selection, image, file), path, &built)
     }
 
-    fn built_as(&self, record: &ImageRecord, file: &str) -> Built {
+    pub(crate) fn built_as(&self, record: &ImageRecord, file: &str) -> Built {
         let found = self.store.find(record);
         let image = found.image.as_ref().ok();
         Built {
@@ -353,7 +173,11 @@ impl Query {
         self.view_of(selectors, &SampleFilter::default())
     }
 
-    fn view_of(&self, selectors: &[String], filter: &SampleFilter) -> Result<Arc<View>, QueryError> {
+    pub(crate) fn view_of(
+        &self,
+        selectors: &[String],
+        filter: &SampleFilter,
+    ) -> Result<Arc<View>, QueryError> {
         let generation = self.database.generation();
         let latest = ["latest".to_owned()];
         let selectors = if selectors.is_empty() { &latest } else { selectors };

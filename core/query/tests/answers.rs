@@ -94,7 +94,7 @@ impl Scene {
         let image = Image::open(&self.program).unwrap();
         let mut table = String::from("# image\taddress\tcount\n");
         for (procedure, samples) in [("walk", 1000), ("other", 10)] {
-            let procedure = image.procedures().iter().find(|p| &*p.name == procedure).unwrap();
+            let procedure = image.procedures().iter().find(|p| p.name() == procedure).unwrap();
             let instructions = image.instructions(procedure.address, procedure.size_bytes);
             let on_line: Vec<_> = instructions
                 .iter()
@@ -114,7 +114,7 @@ impl Scene {
     /// An epoch with a count for each instruction of `walk`.
     fn import_walk(&self, name: &str, count: &dyn Fn(u64) -> u64) {
         let image = Image::open(&self.program).unwrap();
-        let walk = image.procedures().iter().find(|p| &*p.name == "walk").unwrap();
+        let walk = image.procedures().iter().find(|p| p.name() == "walk").unwrap();
         let instructions = image.instructions(walk.address, walk.size_bytes);
         let row = |(nth, i): (u64, &Instruction)| format!("walk\t{:x}\t{}\n", i.address.0, count(nth));
         let counts = self.dir.path().join("counts.tsv");
@@ -341,7 +341,7 @@ fn instructions_beside_cycles_tell_executions() {
     let database = scene.database();
     let mut profile = database.read(&database.resolve("latest").unwrap().id).unwrap();
     let image = Image::open(&scene.program).unwrap();
-    let walk = image.procedures().iter().find(|p| &*p.name == "walk").unwrap();
+    let walk = image.procedures().iter().find(|p| p.name() == "walk").unwrap();
     let key = profile.counts.keys().next().unwrap().clone();
     profile.counts.clear();
     for (i, instruction) in image.instructions(walk.address, walk.size_bytes).iter().enumerate() {

@@ -68,7 +68,7 @@ impl Scene {
         let image = Image::open(&program).unwrap();
         let mut table = String::new();
         for (procedure, samples) in ["walk", "steady"].iter().zip(samples) {
-            let p = image.procedures().iter().find(|p| &*p.name == *procedure).unwrap();
+            let p = image.procedures().iter().find(|p| p.name() == *procedure).unwrap();
             for i in image.instructions(p.address, p.size_bytes) {
                 table += &format!("walk\t{:x}\t{samples}\n", i.address.0);
             }

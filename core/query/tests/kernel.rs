@@ -64,7 +64,7 @@ impl Scene {
     /// An epoch with samples of the loop in the kernel, by a recording that says so of its builds.
     fn record(&self, name: &str, kernel_builds: Vec<String>) {
         let image = Image::open(&self.vmlinux).unwrap();
-        let fill = image.procedures().iter().find(|p| &*p.name == "fill").unwrap();
+        let fill = image.procedures().iter().find(|p| p.name() == "fill").unwrap();
         let instructions = image.instructions(fill.address, fill.size_bytes);
         let store = instructions.iter().find(|i| i.text.contains("], ")).unwrap();
         let offset = ImageOffset(store.address.0 - TEXT);

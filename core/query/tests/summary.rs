@@ -33,7 +33,7 @@ fn epoch(image: &PathBuf, model: &str, event: &str) -> (tempfile::TempDir, Query
     let parsed = Image::open(image).unwrap();
     let mut random: u64 = 1;
     let mut table = String::new();
-    for procedure in parsed.procedures() {
+    for procedure in parsed.procedures().iter() {
         for i in parsed.instructions(procedure.address, procedure.size_bytes) {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let count = match random >> 60 {

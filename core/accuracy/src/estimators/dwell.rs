@@ -52,7 +52,7 @@ struct AnalysisEvidence<'a> {
     events: std::collections::BTreeMap<Event, (Vec<u64>, u64)>,
 }
 
-/// Procedures with fewer samples do not contribute to the program's scale, as in `core/query/src/scales.rs`.
+/// Procedures with fewer samples do not contribute to the program's scale, as in `core/query/src/analyse/scales.rs`.
 const SAMPLES_MIN: u64 = 10;
 /// Only this many of the hottest procedures contribute to the program's scale.
 const PROCEDURES_MAX: usize = 300;

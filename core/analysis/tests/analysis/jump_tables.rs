@@ -227,14 +227,14 @@ fn check_fixture(name: &str, expected: Expect) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../test-fixtures/images/").to_owned() + name;
     let image = Image::open(path).expect("a fixture");
     let mut text = Vec::new();
-    for procedure in image.procedures() {
+    for procedure in image.procedures().iter() {
         let code = image.instructions(procedure.address, procedure.size_bytes);
         let targets = recover_jump_targets(image.arch(), &code, &|a, bytes| image.read(a, bytes));
         let jumps = (0..code.len()).filter(|&i| code[i].flow == Flow::IndirectJump);
         let numbers: Vec<String> =
             jumps.map(|i| targets.get(&i).map_or("?".into(), |t| t.len().to_string())).collect();
-        if !numbers.is_empty() && !procedure.name.contains("plt") {
-            text.push(format!("{} {}", procedure.name, numbers.join(" ")));
+        if !numbers.is_empty() && !procedure.name().contains("plt") {
+            text.push(format!("{} {}", procedure.name(), numbers.join(" ")));
         }
     }
     text.sort();

@@ -180,8 +180,9 @@ fn agrees(image: &Image, places: &ImagePlaces) -> bool {
         let address = image.address_of(place.offset)?;
         let (procedure, said) = (image.procedure_at(address)?, place.procedure()?);
         let names = [Some(&said.function), said.linkage.as_ref()];
-        let mut own = procedure.aliases.iter().map(|a| &**a).chain([&*procedure.name, procedure.demangled()]);
-        Some(own.any(|own| names.into_iter().flatten().any(|name| is_alike(name, own))))
+        let mut own = procedure.aliases();
+        own.extend([procedure.name(), procedure.demangled().into()]);
+        Some(own.iter().any(|own| names.into_iter().flatten().any(|name| is_alike(name, own))))
     };
     let compared: Vec<bool> =
         places.all.iter().take(COMPARED_MAX).map(|p| is_called(p).unwrap_or(false)).collect();

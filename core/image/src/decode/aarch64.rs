@@ -7,7 +7,8 @@ use capstone::arch::{ArchDetail, DetailsArchInsn};
 use capstone::{Insn, InsnDetail};
 use smallvec::SmallVec;
 
-use super::{Decoder, Parts, aarch64_access};
+use super::aarch64_access::{self, ATOMIC};
+use super::decoder::{Decoder, Parts};
 use crate::aarch64::{NZCV, PC};
 use crate::{Arch, Flow, ImageAddress, MemoryOperand, Operand};
 
@@ -47,9 +48,6 @@ fn general_registers(text: &str) -> SmallVec<[Operand; 3]> {
     registers.map(|register| Operand::Register { register, width_bits: 64 }).collect()
 }
 
-/// Read-modify-write of the large system extensions; `ldset` and so on begin as loads do.
-pub(super) const ATOMIC: [&str; 9] =
-    ["swp", "ldadd", "ldclr", "ldeor", "ldset", "ldsmax", "ldsmin", "ldumax", "ldumin"];
 const ATOMIC_STORE: [&str; 8] = ["stadd", "stclr", "steor", "stset", "stsmax", "stsmin", "stumax", "stumin"];
 
 /// What an instruction does to its memory operand.

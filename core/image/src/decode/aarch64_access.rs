@@ -3,9 +3,13 @@
 
 use smallvec::SmallVec;
 
-use super::Parts;
+use super::decoder::Parts;
 use crate::aarch64::{LR, NZCV, PC, SP, V0};
 use crate::{Flow, Operand, Register, RegisterSet};
+
+/// Read-modify-write of the large system extensions; `ldset` and so on begin as loads do.
+pub(super) const ATOMIC: [&str; 9] =
+    ["swp", "ldadd", "ldclr", "ldeor", "ldset", "ldsmax", "ldsmin", "ldumax", "ldumin"];
 
 /// Corrects the sets of registers. `lane`: an operand is one element of a vector; `writeback`: the base is updated.
 pub(super) fn correct(mnemonic: &str, lane: bool, writeback: bool, parts: &mut Parts) {
@@ -25,7 +29,7 @@ pub(super) fn correct(mnemonic: &str, lane: bool, writeback: bool, parts: &mut P
             registers.iter().for_each(|r| parts.reads.insert(*r));
             registers.iter().take(compared).for_each(|r| parts.writes.insert(*r));
         }
-        _ if starts(&super::aarch64::ATOMIC) => {
+        _ if starts(&ATOMIC) => {
             registers.iter().take(1).for_each(|r| parts.reads.insert(*r));
             registers.iter().skip(1).take(1).for_each(|r| parts.writes.insert(*r));
         }

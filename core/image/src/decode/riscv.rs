@@ -4,14 +4,15 @@
 //! The rounding mode and the exception flags of floating point are left out: they order nothing in practice.
 
 use capstone::{Insn, InsnDetail};
-use smallvec::SmallVec;
 
-use super::{Decoder, Parts, riscv_compressed};
-use crate::riscv::{F0, FCSR, PC, RA, T0, ZERO};
-use crate::{Flow, ImageAddress, Instruction, MemoryOperand, Operand, Register, RegisterSet};
+use super::decoder::{Decoder, Parts};
+use super::riscv_builder::{Builder, f, field, signed, x};
+use super::riscv_compressed;
+use crate::riscv::{FCSR, PC};
+use crate::{Flow, ImageAddress, Instruction, Operand};
 
 pub(super) fn parts(_decoder: &Decoder, insn: &Insn<'_>, _detail: &InsnDetail<'_>) -> Parts {
-    let mut out = Out::new(insn.address());
+    let mut out = Builder::new(insn.address());
     match *insn.bytes() {
         [a, b] => riscv_compressed::decode(u16::from_le_bytes([a, b]).into(), &mut out),
         [a, b, c, d] => decode(u32::from_le_bytes([a, b, c, d]), &mut out),
@@ -55,114 +56,7 @@ pub(super) fn resolve_far_calls(instructions: &mut [Instruction]) {
     }
 }
 
-/// Collects what an instruction does, operand by operand in the order of the text.
-pub(super) struct Out {
-    address: u64,
-    parts: Parts,
-}
-
-/// A bit field: `bits` from bit `low` on.
-pub(super) fn field(word: u32, low: u32, bits: u32) -> u32 {
-    word >> low & ((1 << bits) - 1)
-}
-
-/// The lowest `bits` of a number as a signed one.
-pub(super) fn signed(value: u32, bits: u32) -> i64 {
-    i64::from((value << (32 - bits)) as i32 >> (32 - bits))
-}
-
-pub(super) fn x(number: u32) -> Register {
-    Register(number as u8)
-}
-
-pub(super) fn f(number: u32) -> Register {
-    Register(F0.0 + number as u8)
-}
-
-impl Out {
-    fn new(address: u64) -> Out {
-        let (reads, writes, operands) = (RegisterSet::EMPTY, RegisterSet::EMPTY, SmallVec::new());
-        Out { address, parts: Parts { reads, writes, operands, flow: Flow::Next } }
-    }
-
-    pub(super) fn write(&mut self, register: Register) -> &mut Self {
-        self.parts.writes.insert(register);
-        self.operand(register)
-    }
-
-    pub(super) fn read(&mut self, register: Register) -> &mut Self {
-        self.parts.reads.insert(register);
-        self.operand(register)
-    }
-
-    /// One operand that is both source and destination.
-    pub(super) fn update(&mut self, register: Register) -> &mut Self {
-        self.parts.reads.insert(register);
-        self.write(register)
-    }
-
-    pub(super) fn immediate(&mut self, value: i64) -> &mut Self {
-        self.parts.operands.push(Operand::Immediate(value));
-        self
-    }
-
-    pub(super) fn load(&mut self, base: Register, displacement: i64, width_bytes: u16) {
-        self.memory(base, displacement, width_bytes, true, false);
-    }
-
-    pub(super) fn store(&mut self, base: Register, displacement: i64, width_bytes: u16) {
-        self.memory(base, displacement, width_bytes, false, true);
-    }
-
-    fn memory(&mut self, base: Register, displacement: i64, width_bytes: u16, read: bool, written: bool) {
-        self.parts.reads.insert(base);
-        let (base, scale) = (Some(base), 1);
-        let memory =
-            MemoryOperand { base, scale, displacement, width_bytes, read, written, ..Default::default() };
-        self.parts.operands.push(Operand::Memory(memory));
-    }
-
-    pub(super) fn branch(&mut self, distance: i64) {
-        let target = self.target(distance);
-        self.parts.flow = Flow::Branch { target };
-    }
-
-    /// A jump that leaves its return address in `link`.
-    pub(super) fn jump(&mut self, link: Register, distance: i64) {
-        let target = self.target(distance);
-        self.parts.writes.insert(link);
-        self.parts.flow =
-            if link == ZERO { Flow::Jump { target } } else { Flow::Call { target: Some(target) } };
-    }
-
-    /// A jump through a register; by convention a return when that is a link register that is not kept
-    /// (ISA manual, §2.5, "return-address stack hints").
-    pub(super) fn jump_register(&mut self, link: Register, through: Register) {
-        self.parts.writes.insert(link);
-        self.parts.flow = match () {
-            _ if link != ZERO => Flow::Call { target: None },
-            _ if through == RA || through == T0 => Flow::Return,
-            _ => Flow::IndirectJump,
-        };
-    }
-
-    pub(super) fn flow(&mut self, flow: Flow) {
-        self.parts.flow = flow;
-    }
-
-    fn target(&mut self, distance: i64) -> ImageAddress {
-        let target = self.address.wrapping_add_signed(distance);
-        self.parts.operands.push(Operand::Immediate(target as i64));
-        ImageAddress(target)
-    }
-
-    fn operand(&mut self, register: Register) -> &mut Self {
-        self.parts.operands.push(Operand::Register { register, width_bits: 64 });
-        self
-    }
-}
-
-fn decode(word: u32, out: &mut Out) {
+fn decode(word: u32, out: &mut Builder) {
     let (rd, rs1, rs2) = (field(word, 7, 5), field(word, 15, 5), field(word, 20, 5));
     let funct3 = field(word, 12, 3);
     let immediate_i = signed(word >> 20, 12);
@@ -206,7 +100,7 @@ fn jump_distance(word: u32) -> i64 {
 }
 
 /// `lr` only reads, `sc` only writes, the rest do both.
-fn atomic(word: u32, out: &mut Out) {
+fn atomic(word: u32, out: &mut Builder) {
     let (base, source) = (x(field(word, 15, 5)), x(field(word, 20, 5)));
     let operation = field(word, 27, 5);
     let (reads, writes) = (operation != 3, operation != 2);
@@ -218,7 +112,7 @@ fn atomic(word: u32, out: &mut Out) {
 }
 
 /// OP-FP: which of the registers are integer ones depends on the operation.
-fn floating(word: u32, out: &mut Out) {
+fn floating(word: u32, out: &mut Builder) {
     let (rd, rs1, rs2) = (field(word, 7, 5), field(word, 15, 5), field(word, 20, 5));
     match field(word, 27, 5) {
         0x00..=0x05 => _ = out.write(f(rd)).read(f(rs1)).read(f(rs2)),
@@ -233,7 +127,7 @@ fn floating(word: u32, out: &mut Out) {
     }
 }
 
-fn system(word: u32, out: &mut Out) {
+fn system(word: u32, out: &mut Builder) {
     let (rd, rs1, funct3) = (field(word, 7, 5), field(word, 15, 5), field(word, 12, 3));
     match (funct3, word >> 20) {
         (0, 0x001) => out.flow(Flow::Stop),
@@ -248,7 +142,7 @@ fn system(word: u32, out: &mut Out) {
 }
 
 /// fflags, frm and fcsr are parts of one register; others are not modelled.
-fn csr(number: u32, out: &mut Out) {
+fn csr(number: u32, out: &mut Builder) {
     if (1..=3).contains(&number) {
         out.parts.reads.insert(FCSR);
         out.parts.writes.insert(FCSR);

@@ -1,10 +1,10 @@
 //! RISC-V's 16-bit instructions (Unprivileged ISA 20191213, §16 "C").
 
-use super::riscv::{Out, f, field, signed, x};
+use super::riscv_builder::{Builder, f, field, signed, x};
 use crate::Flow;
 use crate::riscv::{RA, SP, ZERO};
 
-pub(super) fn decode(word: u32, out: &mut Out) {
+pub(super) fn decode(word: u32, out: &mut Builder) {
     match word & 3 {
         0 => quadrant_0(word, out),
         1 => quadrant_1(word, out),
@@ -22,7 +22,7 @@ fn short(word: u32, low: u32) -> u32 {
     8 + field(word, low, 3)
 }
 
-fn quadrant_0(word: u32, out: &mut Out) {
+fn quadrant_0(word: u32, out: &mut Builder) {
     let (low, base) = (short(word, 2), x(short(word, 7)));
     let by_4: i64 = gather(word, [(10, 3, 3), (6, 1, 2), (5, 1, 6)]).into();
     let by_8: i64 = gather(word, [(10, 3, 3), (5, 2, 6)]).into();
@@ -43,7 +43,7 @@ fn quadrant_0(word: u32, out: &mut Out) {
     }
 }
 
-fn quadrant_1(word: u32, out: &mut Out) {
+fn quadrant_1(word: u32, out: &mut Builder) {
     let rd = x(field(word, 7, 5));
     let immediate = signed(gather(word, [(12, 1, 5), (2, 5, 0)]), 6);
     match field(word, 13, 3) {
@@ -67,7 +67,7 @@ fn quadrant_1(word: u32, out: &mut Out) {
     }
 }
 
-fn arithmetic(word: u32, immediate: i64, out: &mut Out) {
+fn arithmetic(word: u32, immediate: i64, out: &mut Builder) {
     out.update(x(short(word, 7)));
     match field(word, 10, 2) {
         3 => _ = out.read(x(short(word, 2))),
@@ -77,7 +77,7 @@ fn arithmetic(word: u32, immediate: i64, out: &mut Out) {
     }
 }
 
-fn quadrant_2(word: u32, out: &mut Out) {
+fn quadrant_2(word: u32, out: &mut Builder) {
     let (rd, rs2) = (field(word, 7, 5), field(word, 2, 5));
     let load_8: i64 = gather(word, [(12, 1, 5), (5, 2, 3), (2, 3, 6)]).into();
     let load_4: i64 = gather(word, [(12, 1, 5), (4, 3, 2), (2, 2, 6)]).into();
@@ -96,7 +96,7 @@ fn quadrant_2(word: u32, out: &mut Out) {
 }
 
 /// `jr`, `mv`, `ebreak`, `jalr`, `add` share one encoding.
-fn register_operation(bit_12: bool, rd: u32, rs2: u32, out: &mut Out) {
+fn register_operation(bit_12: bool, rd: u32, rs2: u32, out: &mut Builder) {
     match (bit_12, rd, rs2) {
         (false, _, 0) => out.read(x(rd)).jump_register(ZERO, x(rd)),
         (false, ..) => _ = out.write(x(rd)).read(x(rs2)),

@@ -4,7 +4,8 @@ use capstone::arch::x86::{X86Insn, X86OpMem, X86Operand, X86OperandType, X86Reg}
 use capstone::arch::{ArchDetail, DetailsArchInsn};
 use capstone::{Insn, InsnDetail, RegId};
 
-use super::{Decoder, Parts, x86_access};
+use super::decoder::{Decoder, Parts};
+use super::x86_access;
 use crate::x86::{RBP, RIP, RSP};
 use crate::{Flow, ImageAddress, MemoryOperand, Operand, Register};
 

@@ -4,7 +4,7 @@
 use crate::x86::{FLAGS, K0, RAX};
 use crate::{MemoryOperand, Operand, Register};
 
-use super::Parts;
+use super::decoder::Parts;
 
 const RCX: Register = crate::x86::RCX;
 const R11: Register = Register(11);

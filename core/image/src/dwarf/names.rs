@@ -3,8 +3,9 @@
 use gimli::{AttributeValue, DebugInfoOffset, UnitOffset, UnitRef};
 use rustc_hash::FxHashMap;
 
+use super::name_table::NameTable;
+use super::sections::Reader;
 use super::units::{AbbreviationsCache, OwnedUnit, Units};
-use super::{NameTable, Reader};
 
 /// An instance of an instance of … ends here: references of a hostile file may go in circles.
 const ORIGINS_MAX: usize = 16;

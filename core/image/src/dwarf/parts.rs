@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use gimli::{Unit, UnitRef};
 
 use super::index::Index;
+use super::places::{self, AltLink, Places};
 use super::sections::{Reader, Sections};
 use super::split::{Skeleton, SplitFile};
 use super::units::{AbbreviationsCache, Units};
 use crate::BuildId;
 use crate::data::Data;
-use crate::debug_files::{self, AltLink, Places};
 use crate::elf::Elf;
 
 /// So many files and places are named where some are missing.
@@ -81,7 +81,7 @@ impl Parts {
     /// The file that `elf` shares debug information with.
     pub(crate) fn alt(&self, elf: &Elf, bytes: &[u8]) -> Option<&AltFile> {
         let places = self.places.as_ref();
-        let open = || match (debug_files::alt_link(elf, bytes), places) {
+        let open = || match (places::alt_link(elf, bytes), places) {
             (None, _) => Alt::NotNamed,
             (Some(link), None) => Alt::Missing {
                 id: link.build_id(),
@@ -208,7 +208,7 @@ fn open_alt(link: &AltLink, elf: &Elf, places: &Places) -> Alt {
             }
         };
         match Elf::parse(data.bytes()) {
-            Ok(alt) if debug_files::is_alt(&alt, data.bytes(), link) => {
+            Ok(alt) if places::is_alt(&alt, data.bytes(), link) => {
                 return Alt::Found(AltFile::new(&alt, Arc::new(data)));
             }
             Ok(alt) if alt.arch == elf.arch => refused.push(format!("{} has another id", place.display())),

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 use gimli::{AttributeValue, RangeListsOffset, UnitRef};
 
 use super::index::range_budget;
+use super::name_table::NameTable;
 use super::names::{Names, References};
-use super::{NameTable, Reader};
+use super::sections::Reader;
 
 /// A longer chain of inlined calls is cut.
 const CHAIN_MAX: usize = 256;

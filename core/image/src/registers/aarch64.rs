@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Register, numbered};
+use super::register::{Register, numbered};
 
 /// 0. `x0` to `x30` are 0 to 30.
 pub const X0: Register = Register(0);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Register, numbered};
+use super::register::{Register, numbered};
 
 /// 0. `x0`, always 0; an operand only, never read or written. `x1` to `x31` are 1 to 31.
 pub const ZERO: Register = Register(0);

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Register, numbered};
+use super::register::{Register, numbered};
 
 /// 0. Return value; its number, like the next fifteen, is the one in instruction encodings.
 pub const RAX: Register = Register(0);

@@ -25,7 +25,7 @@ fn riscv64_forms() {
 #[test]
 fn undecodable_bytes_do_not_stop_decoding() {
     let image = fixtures::image("x86-forms.elf");
-    let forms = image.procedures().iter().find(|p| &*p.name == "forms").unwrap();
+    let forms = image.procedures().iter().find(|p| p.name() == "forms").unwrap();
     // Every start within the procedure, also in the middle of instructions, covers all bytes.
     for skip in 0..forms.size_bytes {
         let instructions = image.instructions(forms.address.offset(skip), forms.size_bytes - skip);
@@ -36,7 +36,7 @@ fn undecodable_bytes_do_not_stop_decoding() {
 
 fn check(fixture: &str, expected: ExpectFile) {
     let image = fixtures::image(fixture);
-    let forms = image.procedures().iter().find(|p| &*p.name == "forms").unwrap();
+    let forms = image.procedures().iter().find(|p| p.name() == "forms").unwrap();
     let mut listing = String::new();
     for instruction in image.instructions(forms.address, forms.size_bytes) {
         writeln!(listing, "{}", line(&image, &instruction)).unwrap();

@@ -124,7 +124,7 @@ fn frames_are_those_of_binutils() {
             };
             let ours: Vec<String> =
                 addresses.iter().flat_map(|a| image.frames(*a)).map(|f| text(&f)).collect();
-            assert_eq!(ours, expected, "{name}: {}", procedure.name);
+            assert_eq!(ours, expected, "{name}: {}", procedure.name());
         }
     }
 }
@@ -232,7 +232,7 @@ fn compiled_frames_name_functions_by_linkage_and_their_first_lines() {
         ("cpp-tree.so", &tree),
     ] {
         let image = fixtures::image(name);
-        for p in image.procedures() {
+        for p in image.procedures().iter() {
             for i in image.instructions(p.address, p.size_bytes) {
                 let frames = image.compiled_frames(i.address);
                 inlined += usize::from(frames.len() > 1);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dwell_image::{DebugSearch, DebugState, Image, Outline};
+use dwell_image::{DebugSearch, DebugState, Image, ProcedureTable};
 
 use crate::built::{self, run};
 
@@ -32,18 +32,18 @@ fn packed_symbols_name_what_the_whole_table_names() {
     let path = folder.path().join("mini");
     let mut mini = Image::open(&path).unwrap();
     mini.attach_debug(&NO_FOLDERS);
-    let outline = Outline::open(&path, &NO_FOLDERS).unwrap().unwrap();
+    let table = ProcedureTable::open(&path, &NO_FOLDERS).unwrap().unwrap();
     let stripped = Image::open(folder.path().join("stripped")).unwrap();
     let mut gained = 0;
-    for p in full.procedures().iter().filter(|p| !p.name.starts_with('_')) {
+    for p in full.procedures().iter().filter(|p| !p.name().starts_with('_')) {
         let ours = mini.procedure_at(p.address).unwrap();
-        assert_eq!((&ours.name, ours.address, ours.size_bytes), (&p.name, p.address, p.size_bytes));
-        let span = outline.at(p.address).unwrap();
+        assert_eq!((ours.name(), ours.address, ours.size_bytes), (p.name(), p.address, p.size_bytes));
+        let looked_up = table.at(p.address).unwrap();
         assert_eq!(
-            (outline.name(&span).as_str(), span.address, span.size_bytes),
-            (&*p.name, p.address, p.size_bytes)
+            (looked_up.name(), looked_up.address, looked_up.size_bytes),
+            (p.name(), p.address, p.size_bytes)
         );
-        gained += usize::from(stripped.procedure_at(p.address).is_none_or(|s| s.name != p.name));
+        gained += usize::from(stripped.procedure_at(p.address).is_none_or(|s| s.name() != p.name()));
     }
     assert!(gained >= 2, "{gained} procedures have a name by the packed symbols alone");
 }
@@ -64,13 +64,13 @@ fn damaged_packed_symbols_leave_the_others() {
         damaged[at + nth] ^= 0x55;
         std::fs::write(&path, &damaged).unwrap();
         dwell_image::exercise(&damaged);
-        let outline = Outline::open(&path, &NO_FOLDERS).unwrap().unwrap();
+        let table = ProcedureTable::open(&path, &NO_FOLDERS).unwrap().unwrap();
         let image = Image::open(&path).unwrap();
         if let DebugState::Missing(why) = image.debug_state() {
             refused += usize::from(why.contains(".gnu_debugdata cannot be unpacked: "));
         }
-        for p in image.procedures() {
-            assert_eq!(outline.at(p.address).map(|s| s.address), Some(p.address));
+        for p in image.procedures().iter() {
+            assert_eq!(table.at(p.address).map(|s| s.address), Some(p.address));
         }
     }
     assert!(refused > 50, "{refused} of 64 say why there are no names");

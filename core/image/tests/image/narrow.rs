@@ -48,7 +48,7 @@ fn programs_of_32_bits_have_procedures_lines_and_instructions() {
         assert_eq!(image.arch(), Arch::X86);
         assert!(image.build_id().is_some());
         assert_eq!(build_id_of_file(&program).as_ref(), image.build_id());
-        let work = image.procedures().iter().find(|p| &*p.name == "work").expect("its symbol is read");
+        let work = image.procedures().iter().find(|p| p.name() == "work").expect("its symbol is read");
         let offset = image.offset_of(work.address).unwrap();
         let bytes = std::fs::read(&program).unwrap();
         let instructions = image.instructions(work.address, work.size_bytes);

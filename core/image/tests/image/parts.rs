@@ -71,7 +71,7 @@ fn build(folder: &Path, compiler: &str, name: &str) -> Result<PathBuf, String> {
 /// Every call at every instruction of the program's own procedures.
 fn answers(image: &Image) -> Vec<(ImageAddress, Vec<Frame>)> {
     let own = ["main", "_ZL5firstj", "_Z6secondj"];
-    let procedures = image.procedures().iter().filter(|p| own.contains(&&*p.name));
+    let procedures = image.procedures().iter().filter(|p| own.contains(&&*p.name()));
     let all = procedures.flat_map(|p| image.instructions(p.address, p.size_bytes));
     all.map(|i| (i.address, image.frames(i.address))).collect()
 }
@@ -151,7 +151,7 @@ fn moved(folder: &Path, split: &Path, whole: &[(ImageAddress, Vec<Frame>)], what
     assert!(why.starts_with("split debug information is missing for 2 of 2 units: "), "{why}");
     assert!(why.contains("first.dwo, ") && why.matches("second.dwo").count() == 1, "{why}");
     assert!(why.contains("looked for: ") && why.len() < 1000, "{why}");
-    let frames = missing.frames(missing.procedures().iter().find(|p| &*p.name == "main").unwrap().address);
+    let frames = missing.frames(missing.procedures().iter().find(|p| p.name() == "main").unwrap().address);
     assert!(frames.last().is_some_and(|f| f.line.is_some() && f.function.as_deref() == Some("main")));
     // Another build's file has another id.
     fs::copy(away.join("debug/first.dwo"), away.join("second.dwo")).unwrap();

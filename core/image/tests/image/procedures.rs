@@ -10,9 +10,9 @@ use crate::fixtures;
 fn check(fixture: &str, expected: Expect) {
     let image = fixtures::image(fixture);
     let mut text = String::new();
-    for p in image.procedures() {
+    for p in image.procedures().iter() {
         write!(text, "{} +{} {}", p.address, p.size_bytes, p.demangled()).unwrap();
-        p.aliases.iter().for_each(|a| write!(text, " = {a}").unwrap());
+        p.aliases().iter().for_each(|a| write!(text, " = {a}").unwrap());
         text.push('\n');
     }
     expected.assert_eq(&text);
@@ -199,7 +199,7 @@ fn riscv64() {
 fn offsets_and_addresses_lead_to_each_other() {
     for name in fixtures::binaries().iter().filter(|n| !n.ends_with(".debug")) {
         let image = fixtures::image(name);
-        for procedure in image.procedures() {
+        for procedure in image.procedures().iter() {
             let offset = image.offset_of(procedure.address).expect("code is in the file");
             assert_eq!(image.address_of(offset), Some(procedure.address), "{name}");
             let mut byte = [0];

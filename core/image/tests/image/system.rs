@@ -15,7 +15,7 @@ fn the_running_vdso_is_an_image() {
         return;
     };
     let image = Image::parse(bytes).unwrap();
-    assert!(image.procedures().iter().any(|p| p.name.contains("vdso") || p.name.contains("gettime")));
+    assert!(image.procedures().iter().any(|p| p.name().contains("vdso") || p.name().contains("gettime")));
     assert!(image.build_id().is_some());
 }
 
@@ -97,13 +97,13 @@ fn objdump(path: &Path) -> Option<Listing> {
 fn compare(image: &Image, expected: &Listing) -> (usize, Vec<String>) {
     let mut different = Vec::new();
     let mut equal = 0;
-    for procedure in image.procedures() {
+    for procedure in image.procedures().iter() {
         let expected: Vec<(u64, &String)> =
             expected.range(procedure.address.0..procedure.end().0).map(|(a, t)| (*a, t)).collect();
         let ours = image.instructions(procedure.address, procedure.size_bytes);
         match first_difference(&ours, &expected) {
             None => equal += 1,
-            Some(what) => different.push(format!("{}: {what}", procedure.name)),
+            Some(what) => different.push(format!("{}: {what}", procedure.name())),
         }
     }
     (equal, different)

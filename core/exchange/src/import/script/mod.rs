@@ -385,10 +385,10 @@ fn is_generated(image: &str) -> bool {
 /// left out.
 fn symbols(image: &Image) -> Symbols {
     let mut found: FxHashMap<String, Option<(u64, u64)>> = FxHashMap::default();
-    for procedure in image.procedures() {
+    for procedure in image.procedures().iter() {
         let Some(offset) = image.offset_of(procedure.address) else { continue };
-        let mut names = vec![procedure.name.to_string(), procedure.demangled().to_owned()];
-        names.extend(procedure.aliases.iter().map(|a| a.to_string()));
+        let mut names = vec![procedure.name().into_owned(), procedure.demangled()];
+        names.extend(procedure.aliases().into_iter().map(|alias| alias.into_owned()));
         names.sort_unstable();
         names.dedup();
         for name in names {

@@ -1,0 +1,158 @@
+//! One procedure analysed: its instructions, their samples, their costs, their source lines.
+
+use std::sync::Arc;
+
+use dwell_analysis::{
+    Block, Confidence, InstructionCost, Interval, MachineModel, ProcedureAnalysis, ScaleKind,
+};
+use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
+use dwell_profile::ImagePlace;
+
+use crate::{
+    analyse::{
+        procedures::ProcedureSamples,
+        sampled::{Sampled, analysis},
+        scales::Scaled,
+        totals::Totals,
+    },
+    load::{samples::CountsByEvent, selection::Selection},
+};
+
+/// Below this share of the samples a procedure is not analysed for its lines: its samples count where they landed.
+pub const LINES_SHARE_MIN: f64 = 0.0005;
+
+/// A procedure with everything that answers are made of.
+pub struct ProcedureCosts {
+    /// The image; `None` where it is not at hand and the profile alone names its places.
+    pub image: Option<Arc<Image>>,
+    /// The model of the processor that was sampled.
+    pub model: &'static MachineModel,
+    /// By ascending address.
+    pub instructions: Vec<Instruction>,
+    /// Samples of each instruction.
+    pub samples: Vec<CountsByEvent>,
+    /// Where each instruction was written: file and line of the innermost inlined call.
+    pub lines: Vec<Option<(Arc<str>, u32)>>,
+    /// What the analysis made of it.
+    pub analysis: ProcedureAnalysis,
+}
+
+/// The cycles per instruction of what nothing is known of.
+const UNKNOWN: Interval = Interval { min: 0.0, max: f64::INFINITY };
+
+impl ProcedureCosts {
+    /// Analyses `procedure`, whose image is `image`; `scaled` is its part of [`scales`](crate::analyse::scales).
+    pub fn new(
+        selection: &Selection,
+        procedure: &ProcedureSamples,
+        image: Arc<Image>,
+        scaled: Option<&Scaled>,
+    ) -> Option<Self> {
+        let sampled = Sampled::new(selection, procedure, &image)?;
+        let lines = image.lines_at(sampled.instructions.iter().map(|i| i.address));
+        let (scale, mut kept) =
+            scaled.map_or_else(Default::default, |s| (s.outer.clone(), s.frequencies.clone()));
+        let mut analysis = analysis(selection, &image, &sampled, scale, &mut kept);
+        let Sampled { model, instructions, samples, .. } = sampled;
+        if !selection.primary().is_some_and(dwell_profile::Event::is_time) {
+            // Without time there is no head of the machine: samples stay where they landed.
+            for (cost, counts) in analysis.instructions.iter_mut().zip(&samples) {
+                cost.head_samples = counts.first().copied().unwrap_or(0) as f64;
+            }
+        }
+        Some(ProcedureCosts { image: Some(image), model, instructions, samples, lines, analysis })
+    }
+
+    /// The places of `procedure` that the profile named, as instructions without text; `None` where it named none. Nothing is
+    /// estimated: samples stay where they landed.
+    pub fn of_places(selection: &Selection, procedure: &ProcedureSamples) -> Option<Self> {
+        let samples = &selection.images[procedure.image];
+        let places = &samples.record.places;
+        let points = || procedure.points.iter().map(|&p| p as usize);
+        if !points().any(|p| places.at(samples.points.offset(p)).is_some()) {
+            return None;
+        }
+        let counts: Vec<CountsByEvent> =
+            points().map(|p| CountsByEvent::from_slice(samples.points.counts(p))).collect();
+        let line = |p| places.at(samples.points.offset(p)).and_then(ImagePlace::line);
+        let address = |p| if places.numbered { 0 } else { samples.points.offset(p).0 };
+        let cost = |counts: &CountsByEvent| InstructionCost {
+            frequency: None,
+            frequency_interval: None,
+            confidence: Confidence::Low,
+            cpi: None,
+            cpi_interval: UNKNOWN,
+            issue_cycles_min: 0.0,
+            best_case_cycles: 0.0,
+            gain_cycles: 0.0,
+            head_samples: counts.first().copied().unwrap_or(0) as f64,
+            stalls: Vec::new(),
+            kernel: None,
+        };
+        let note = "the code is not on this machine: these are the places that the profile names";
+        Some(ProcedureCosts {
+            image: None,
+            model: MachineModel::for_cpu(&selection.epochs.last()?.cpu),
+            instructions: points().map(|p| without_text(ImageAddress(address(p)))).collect(),
+            lines: points().map(line).collect(),
+            analysis: ProcedureAnalysis {
+                // Answers go by blocks; nothing tells where these would end.
+                blocks: vec![Block {
+                    instructions: 0..counts.len(),
+                    frequency: None,
+                    frequency_interval: None,
+                    confidence: Confidence::Low,
+                    cpi: None,
+                    cpi_interval: UNKNOWN,
+                    best_case_cpi: 0.0,
+                    per_entry: None,
+                    class: 0,
+                }],
+                edges: Vec::new(),
+                instructions: counts.iter().map(cost).collect(),
+                missing_edges: true,
+                notes: vec![note.to_owned()],
+                basis: Default::default(),
+                scale: Default::default(),
+            },
+            samples: counts,
+        })
+    }
+
+    /// Totals over the instructions at `indices`.
+    pub fn totals(&self, indices: impl IntoIterator<Item = usize>) -> Totals {
+        let width = self.model.issue_width.min(self.model.retire_width).max(1);
+        let mut totals = Totals::none(1.0 / f64::from(width));
+        let costs = indices.into_iter().map(|i| &self.analysis.instructions[i]);
+        costs.for_each(|cost| totals.add_instruction(cost, &self.analysis.scale));
+        totals
+    }
+
+    /// Whether frequencies times the period are numbers of executions.
+    pub fn is_absolute(&self) -> bool {
+        self.analysis.scale.kind == ScaleKind::Absolute
+    }
+
+    /// The instruction set, where the image is at hand.
+    pub fn arch(&self) -> Option<Arch> {
+        self.image.as_ref().map(|image| image.arch())
+    }
+
+    /// Totals over all instructions.
+    pub fn all_totals(&self) -> Totals {
+        self.totals(0..self.instructions.len())
+    }
+}
+
+fn without_text(address: ImageAddress) -> Instruction {
+    Instruction {
+        address,
+        length: 1,
+        mnemonic: "".into(),
+        text: "".into(),
+        reads: Default::default(),
+        writes: Default::default(),
+        operands: Default::default(),
+        flow: Flow::Next,
+    }
+}

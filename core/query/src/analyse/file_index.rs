@@ -1,0 +1,198 @@
+//! Which procedures were compiled from a source file.
+//!
+//! Enters: procedures with samples, the name of a file. Leaves: the procedures with sampled code from files of that name.
+
+use std::{collections::BTreeSet, path::Path, sync::Arc};
+
+use dwell_image::{Image, ImageAddress};
+use dwell_profile::text_to_path;
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Cancel, QueryError,
+    analyse::{
+        costs::LINES_SHARE_MIN,
+        procedures::{ProcedureSamples, begin_of},
+    },
+    load::{
+        images::{Found, ImageStore},
+        samples::ImageSamples,
+        selection::Selection,
+        source::SourceMap,
+    },
+    parallel::in_parallel,
+};
+
+/// Which procedures have sampled instructions from source files of one name. (All files at once would need every line of
+/// every image, for the sake of the one that is open.)
+#[derive(Default)]
+pub struct FileIndex {
+    /// File as the debug information spells it → indices of procedures, ascending.
+    files: FxHashMap<Arc<str>, BTreeSet<usize>>,
+    /// File → procedures that begin in it, with the line.
+    begins: FxHashMap<Arc<str>, Vec<(u32, usize)>>,
+}
+
+/// What a procedure has of the files of a name.
+struct Parts {
+    procedure: usize,
+    files: Vec<Arc<str>>,
+    begin: Option<(Arc<str>, u32)>,
+}
+
+impl FileIndex {
+    /// Looks up the lines of the procedures whose units list a file called `name`; on all processors.
+    pub fn build(
+        selection: &Selection,
+        store: &ImageStore,
+        procedures: &[ProcedureSamples],
+        name: &str,
+        cancel: &Cancel,
+    ) -> Result<Self, QueryError> {
+        let mut images: FxHashMap<usize, Arc<Found>> = FxHashMap::default();
+        for p in procedures {
+            images.entry(p.image).or_insert_with(|| store.find(&selection.images[p.image].record));
+        }
+        // In the order of their addresses, so that the lines of a unit are read once and may then be forgotten.
+        let mut order: Vec<usize> = (0..procedures.len()).collect();
+        order.sort_unstable_by_key(|p| (procedures[*p].image, procedures[*p].address));
+        let runs: Vec<&[usize]> = order.chunks(PROCEDURES_AT_ONCE).collect();
+        let found = in_parallel(&runs, |run| {
+            cancel.check().ok()?;
+            let parts = run.iter().filter_map(|p| match &images[&procedures[*p].image].image {
+                Ok(image) => parts_of(selection, &procedures[*p], *p, image, name),
+                Err(_) => named_parts_of(selection, &procedures[*p], *p, name),
+            });
+            Some(parts.collect::<Vec<_>>())
+        });
+        cancel.check()?;
+        let mut index = FileIndex::default();
+        let mut found: Vec<Parts> = found.into_iter().flatten().collect();
+        found.sort_unstable_by_key(|parts| parts.procedure);
+        for Parts { procedure, files, begin } in found {
+            for file in files {
+                index.files.entry(file).or_default().insert(procedure);
+            }
+            if let Some((file, line)) = begin {
+                index.begins.entry(file).or_default().push((line, procedure));
+            }
+        }
+        Ok(index)
+    }
+
+    /// How the debug information spells `path`, which has the index's name and lies where `sources` puts it: the same text
+    /// and every spelling of the same file; else, where the recorded file is not on this machine, the only one that ends in
+    /// the same two or more components.
+    pub fn spellings(&self, path: &Path, sources: &SourceMap) -> Vec<Arc<str>> {
+        let canonical = path.canonicalize().ok();
+        let is_same =
+            |file: &Path| file == path || canonical.is_some() && file.canonicalize().ok() == canonical;
+        let candidates: Vec<&Arc<str>> = self.files.keys().collect();
+        let mut same: Vec<Arc<str>> = candidates
+            .iter()
+            .filter(|f| is_same(&sources.here(&text_to_path(f))))
+            .map(|f| (*f).clone())
+            .collect();
+        same.sort();
+        if !same.is_empty() {
+            return same;
+        }
+        let elsewhere = candidates.into_iter().filter(|f| !text_to_path(f).exists());
+        let mut ranked: Vec<_> = elsewhere.map(|f| (common_tail(&text_to_path(f), path), f)).collect();
+        ranked.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+        match ranked[..] {
+            [(n, file)] if n >= 2 => vec![file.clone()],
+            [(n, file), (next, _), ..] if n >= 2 && n > next => vec![file.clone()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Procedures with sampled instructions from `file`.
+    pub fn procedures_in(&self, file: &str) -> impl Iterator<Item = usize> {
+        self.files.get(file).into_iter().flatten().copied()
+    }
+
+    /// Procedures that begin in `file`, each with its line.
+    pub fn procedures_beginning_in(&self, file: &str) -> impl Iterator<Item = (u32, usize)> {
+        self.begins.get(file).into_iter().flatten().copied()
+    }
+}
+
+fn common_tail(a: &Path, b: &Path) -> usize {
+    a.components().rev().zip(b.components().rev()).take_while(|(x, y)| x == y).count()
+}
+
+/// So many neighbours are looked at by one processor.
+const PROCEDURES_AT_ONCE: usize = 64;
+
+/// What `procedure` has of files called `name`, if anything.
+fn parts_of(
+    selection: &Selection,
+    procedure: &ProcedureSamples,
+    index: usize,
+    image: &Image,
+    name: &str,
+) -> Option<Parts> {
+    let samples = &selection.images[procedure.image];
+    let landed =
+        || procedure.points.iter().filter_map(|&i| image.address_of(samples.points.offset(i as usize)));
+    let may_be = match procedure.address {
+        Some(start) => image.may_be_of(start, procedure.size_bytes.max(1), name),
+        None => landed().any(|address| image.may_be_of(address, 1, name)),
+    };
+    if !may_be {
+        return None;
+    }
+    let matters = selection.share(&procedure.counts) >= LINES_SHARE_MIN;
+    let files: Vec<Arc<str>> = match procedure.address {
+        Some(start) if matters && procedure.size_bytes <= WHOLE_BYTES_MAX => {
+            image.files_within(start, procedure.size_bytes)
+        }
+        Some(_) if matters => {
+            landed().flat_map(|a| image.files_within(before(a), a.0 - before(a).0 + 1)).collect()
+        }
+        _ => image.lines_at(landed()).into_iter().flatten().map(|(file, _)| file).collect(),
+    };
+    parts(index, files, procedure.address.and_then(|a| image.procedure_line(a)), name)
+}
+
+/// The same of an image that is not at hand, by what its profile says.
+fn named_parts_of(
+    selection: &Selection,
+    procedure: &ProcedureSamples,
+    index: usize,
+    name: &str,
+) -> Option<Parts> {
+    let ImageSamples { points, record, .. } = &selection.images[procedure.image];
+    if record.places.all.is_empty() {
+        return None;
+    }
+    let offsets = || procedure.points.iter().map(|&point| points.offset(point as usize));
+    let files = offsets().filter_map(|offset| Some(record.places.at(offset)?.line()?.0)).collect();
+    parts(index, files, offsets().next().and_then(|offset| begin_of(record, offset)), name)
+}
+
+/// Those of the files, and of where the procedure begins, that are called `name`.
+fn parts(
+    procedure: usize,
+    mut files: Vec<Arc<str>>,
+    begin: Option<(Arc<str>, u32)>,
+    name: &str,
+) -> Option<Parts> {
+    let is_called = |file: &str| Path::new(file).file_name() == Some(name.as_ref());
+    files.retain(|file| is_called(file));
+    files.sort_unstable();
+    files.dedup();
+    let begin = begin.filter(|(file, _)| is_called(file));
+    (!files.is_empty() || begin.is_some()).then_some(Parts { procedure, files, begin })
+}
+
+/// What was waited for may be an earlier instruction than the one where a sample landed, of another file, inlined: in a
+/// procedure that matters so many bytes before are looked at. A loop's first instruction may wait for its last, so where
+/// such a procedure is small enough (most are) all of it is.
+const WHOLE_BYTES_MAX: u64 = 4096;
+const BEFORE_BYTES: u64 = 32;
+
+fn before(address: ImageAddress) -> ImageAddress {
+    ImageAddress(address.0.saturating_sub(BEFORE_BYTES))
+}

@@ -1,0 +1,306 @@
+//! `annotate`: one procedure, instruction by instruction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dwell_analysis::{
+    Block, Cause, Confidence, DataSource, Edge, Entered, InstructionCost, Interval, Level, PerEntry, Stall,
+    StallKind,
+};
+use dwell_profile::path_to_text;
+
+use crate::{
+    analyse::{costs::ProcedureCosts, procedures::ProcedureSamples, reaching_definitions::Writers},
+    answer::{
+        Listing, ListingBlock, ListingImage, ListingInstruction, ListingKernel, ListingPerEntry,
+        ListingProcedure, ListingScale, ListingSource, ListingStall, ListingSuccessor, Period,
+    },
+    load::selection::Selection,
+    words::{names, scale_name},
+};
+
+/// The answer for a procedure that was analysed.
+pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &ProcedureCosts) -> Listing {
+    let record = &selection.images[procedure.image].record;
+    let period_cycles = selection.period_cycles();
+    let analysis = &costs.analysis;
+    let writers = |arch| Writers::new(arch, &costs.instructions, &analysis.blocks, &analysis.edges);
+    let writers = costs.arch().map(writers);
+    Listing {
+        schema: 1,
+        image: ListingImage {
+            path: path_to_text(&record.path).into_owned(),
+            build_id: record.id.to_string(),
+            arch: costs.arch().map_or("", |arch| arch.name()).to_owned(),
+        },
+        procedure: ListingProcedure {
+            name: procedure.name.clone(),
+            demangled: procedure.demangled.clone(),
+            address: procedure.address.map_or(0, |a| a.0),
+            size: procedure.size_bytes,
+            samples: selection.named(&procedure.counts),
+            share: selection.share(&procedure.counts),
+        },
+        epoch: selection.name(),
+        machine_model: costs.model.name().to_owned(),
+        period: periods(selection),
+        time_event: selection.primary().map_or("", |e| e.name()).to_owned(),
+        period_cycles,
+        scale: ListingScale {
+            kind: scale_name(analysis.scale.kind).to_owned(),
+            evidence: analysis.scale.evidence.clone(),
+        },
+        blocks: costs
+            .analysis
+            .blocks
+            .iter()
+            .enumerate()
+            .map(|(i, b)| block(costs, i, b, period_cycles))
+            .collect(),
+        instructions: (0..costs.instructions.len())
+            .map(|i| ListingInstruction {
+                operands: writers.as_ref().map_or_else(Vec::new, |w| w.operands(i)),
+                ..instruction(selection, costs, i, period_cycles)
+            })
+            .collect(),
+        source_lines: BTreeMap::new(),
+        notes: selection.notes.iter().chain(&costs.analysis.notes).cloned().collect(),
+    }
+}
+
+/// Adds the text of the lines that instructions name; `text_of` gives a file as it was built.
+pub fn add_source_lines(listing: &mut Listing, text_of: impl Fn(&str) -> Option<String>) {
+    let mut wanted: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    for i in &listing.instructions {
+        if let (Some(file), Some(line)) = (&i.file, i.line) {
+            wanted.entry(file).or_default().insert(line);
+        }
+    }
+    let found = wanted.into_iter().filter_map(|(file, lines)| {
+        let text = text_of(file)?;
+        let kept = text.lines().enumerate().map(|(i, t)| (i as u32 + 1, t.to_owned()));
+        Some((file.to_owned(), kept.filter(|(n, _)| lines.contains(n)).collect()))
+    });
+    listing.source_lines = found.collect();
+}
+
+fn periods(selection: &Selection) -> BTreeMap<String, Period> {
+    let records = selection.epochs.iter().flat_map(|e| &e.events);
+    records
+        .map(|(event, r)| {
+            (event.name().to_owned(), Period { value: r.period, unit: r.unit.name().to_owned() })
+        })
+        .collect()
+}
+
+fn block(costs: &ProcedureCosts, index: usize, block: &Block, period: Option<f64>) -> ListingBlock {
+    let successors = costs.analysis.edges.iter().filter(|e| e.from == index);
+    let relative = block.frequency.zip(period).map(|(f, p)| f * p);
+    let interval = block.frequency_interval.zip(period);
+    ListingBlock {
+        address: address_of_block(costs, block),
+        frequency: block.frequency,
+        executions: relative.filter(|_| is_told(block.frequency_interval)),
+        executions_min: interval.map(|(i, p)| i.min * p),
+        executions_max: interval.map(|(i, p)| i.max * p),
+        executions_relative: relative,
+        per_entry: block.per_entry.map(per_entry),
+        confidence: confidence_name(block.confidence).to_owned(),
+        cpi: block.cpi.filter(|_| is_told(block.frequency_interval)),
+        cpi_min: block.cpi_interval.min,
+        cpi_max: bounded(block.cpi_interval),
+        best_case_cpi: block.best_case_cpi,
+        successors: successors.map(|e| successor(costs, e, period)).collect(),
+    }
+}
+
+fn successor(costs: &ProcedureCosts, edge: &Edge, period: Option<f64>) -> ListingSuccessor {
+    let relative = edge.frequency.zip(period).map(|(f, p)| f * p);
+    // An edge is no better known than its ends.
+    let blocks = &costs.analysis.blocks;
+    let are_told = [edge.from, edge.to].iter().all(|end| is_told(blocks[*end].frequency_interval));
+    ListingSuccessor {
+        to: address_of_block(costs, &blocks[edge.to]),
+        frequency: edge.frequency,
+        executions: relative.filter(|_| are_told),
+        executions_relative: relative,
+    }
+}
+
+/// Whether a frequency with this interval is a number: there is an interval where the scale is absolute.
+pub fn is_told(interval: Option<Interval>) -> bool {
+    interval.is_some_and(Interval::is_precise)
+}
+
+/// The upper bound, where there is one.
+pub fn bounded(interval: Interval) -> Option<f64> {
+    Some(interval.max).filter(|max| max.is_finite())
+}
+
+/// As an answer.
+pub fn per_entry(ratio: PerEntry) -> ListingPerEntry {
+    let of = match ratio.entered {
+        Entered::Loop => "loop",
+        Entered::Procedure => "procedure",
+    };
+    ListingPerEntry { executions: ratio.executions, of: of.to_owned() }
+}
+
+fn address_of_block(costs: &ProcedureCosts, block: &Block) -> u64 {
+    costs.instructions[block.instructions.start].address.0
+}
+
+/// One instruction (an index) with its cost; `period`: cycles between two samples.
+pub fn instruction(
+    selection: &Selection,
+    costs: &ProcedureCosts,
+    index: usize,
+    period: Option<f64>,
+) -> ListingInstruction {
+    let instruction = &costs.instructions[index];
+    let cost = &costs.analysis.instructions[index];
+    let (file, line) = costs.lines[index].clone().map_or((None, None), |(f, l)| (Some(f), Some(l)));
+    let relative = cost.frequency.zip(period).map(|(f, p)| f * p);
+    let interval = cost.frequency_interval.zip(period);
+    ListingInstruction {
+        address: instruction.address.0,
+        text: instruction.text.to_string(),
+        file: file.map(|f| f.to_string()),
+        line,
+        samples: selection.named(&costs.samples[index]),
+        head_samples: cost.head_samples,
+        executions: relative.filter(|_| is_told(cost.frequency_interval)),
+        executions_min: interval.map(|(i, p)| i.min * p),
+        executions_max: interval.map(|(i, p)| i.max * p),
+        executions_relative: relative,
+        cpi: cost.cpi.filter(|_| is_told(cost.frequency_interval)),
+        cpi_min: cost.cpi_interval.min,
+        cpi_max: bounded(cost.cpi_interval),
+        issue_cycles_min: cost.issue_cycles_min,
+        gain_cycles: cost.gain_cycles,
+        confidence: confidence_name(cost.confidence).to_owned(),
+        stalls: stalls(costs, cost),
+        kernel: cost.kernel.map(|k| ListingKernel {
+            cause: names(k.cause).name.to_owned(),
+            label: names(k.cause).label,
+            letter: names(k.cause).letter,
+            samples: k.samples,
+            cycles: Some(k.cycles).filter(|_| is_told(cost.frequency_interval)),
+        }),
+        operands: Vec::new(),
+    }
+}
+
+/// Static ones first, the likelier of those that explain as much before the others.
+fn stalls(costs: &ProcedureCosts, cost: &InstructionCost) -> Vec<ListingStall> {
+    let mut stalls: Vec<_> = cost.stalls.iter().collect();
+    stalls.sort_by(|a, b| {
+        let dynamic = (a.kind == StallKind::Dynamic).cmp(&(b.kind == StallKind::Dynamic));
+        let most = b.cycles_max.total_cmp(&a.cycles_max);
+        dynamic.then(most).then(likelihood(a.cause).cmp(&likelihood(b.cause)))
+    });
+    let is_absolute = costs.is_absolute();
+    let answer = stalls.into_iter().map(|s| {
+        let range = stall_range(costs, cost, s);
+        ListingStall {
+            kind: kind_name(s.kind).to_owned(),
+            cause: names(s.cause).name.to_owned(),
+            label: names(s.cause).label,
+            letter: names(s.cause).letter,
+            cycles_min: range.cycles.min,
+            cycles_max: range.cycles.max,
+            share_min: range.share.min,
+            share_max: range.share.max,
+            culprit_address: s.culprit.map(|c| costs.instructions[c].address.0),
+            levels: s.sources.iter().map(|d| level_name(d.level).to_owned()).collect(),
+            sources: s.sources.iter().map(|d| source(*d, is_absolute)).collect(),
+        }
+    });
+    answer.collect()
+}
+
+/// What a stall costs.
+pub struct StallRange {
+    /// Cycles per execution; of a dynamic one the maximum is no bound unless the scale is absolute.
+    pub cycles: Interval,
+    /// Parts of the instruction's time, 0 to 1.
+    pub share: Interval,
+}
+
+/// What a stall of an instruction costs, whatever scale the frequencies have. A dynamic one takes what the static ones and the issue
+/// leave of the time, so that its part is known in part only without a scale.
+pub fn stall_range(costs: &ProcedureCosts, cost: &InstructionCost, stall: &Stall) -> StallRange {
+    let frequency = cost.frequency.unwrap_or(0.0);
+    let all = if frequency > 0.0 { cost.head_samples / frequency } else { 0.0 };
+    let part = |cycles: f64, of: f64| if of > 0.0 { (cycles / of).clamp(0.0, 1.0) } else { 0.0 };
+    let told = Interval { min: stall.cycles_min, max: stall.cycles_max };
+    let is_dynamic = stall.kind == StallKind::Dynamic;
+    if costs.is_absolute() {
+        return StallRange {
+            cycles: told,
+            share: Interval { min: part(told.min, all), max: part(told.max, all) },
+        };
+    }
+    let least = cost.cpi_interval.min;
+    if !is_dynamic {
+        return StallRange { cycles: told, share: Interval { min: 0.0, max: part(told.max, least) } };
+    }
+    // The excess over the best case at the estimate, and the least that it can be.
+    let (excess, excess_min) = (all - cost.best_case_cycles, (least - cost.best_case_cycles).max(0.0));
+    let min = part(told.min, excess) * excess_min;
+    StallRange {
+        cycles: Interval { min, max: told.max.max(min) },
+        share: Interval { min: part(min, least), max: part(told.max, excess) },
+    }
+}
+
+fn source(source: DataSource, is_absolute: bool) -> ListingSource {
+    let level = match source.level {
+        Level::Second => "l2",
+        Level::Last => "last-level",
+        Level::Memory => "memory",
+    };
+    ListingSource { level: level.to_owned(), part: Some(source.part).filter(|_| is_absolute) }
+}
+
+/// A level of the memory as people call it.
+fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Second => "L2",
+        Level::Last => "LLC",
+        Level::Memory => "DRAM",
+    }
+}
+
+/// Which of several causes that explain as much is named first: DCPI §6.3 lists them all, but one comes first.
+/// Data misses and mispredictions are common; the rest is rare, and translation misses come with data misses.
+pub fn likelihood(cause: Cause) -> u32 {
+    match cause {
+        Cause::DCacheMiss => 0,
+        Cause::BranchMispredict => 1,
+        Cause::Divider | Cause::Multiplier | Cause::Synchronization | Cause::System => 2,
+        Cause::WriteBuffer | Cause::StoreForwarding => 3,
+        Cause::DtlbMiss => 4,
+        Cause::ICacheMiss => 5,
+        Cause::ItlbMiss => 6,
+        Cause::Aliasing4K | Cause::PageFault => 6,
+        Cause::Slotting | Cause::Dependency | Cause::FunctionalUnit => 7,
+        Cause::Unexplained => 8,
+    }
+}
+
+/// `static` or `dynamic`.
+pub fn kind_name(kind: StallKind) -> &'static str {
+    match kind {
+        StallKind::Static => "static",
+        StallKind::Dynamic => "dynamic",
+    }
+}
+
+/// `low`, `medium`, `high`.
+pub fn confidence_name(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Low => "low",
+        Confidence::Medium => "medium",
+        Confidence::High => "high",
+    }
+}

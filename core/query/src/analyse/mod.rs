@@ -1,0 +1,18 @@
+//! What is computed from samples and images: procedures, their costs, the costs of lines, what is significant.
+//!
+//! Never here: requests, reading of databases.
+
+pub mod costs;
+pub mod coverage;
+pub mod file_index;
+pub mod line_culprits;
+pub mod line_sums;
+pub mod listing;
+pub mod procedure_names;
+pub mod procedures;
+pub mod reaching_definitions;
+pub mod sampled;
+pub mod scales;
+pub mod significance;
+pub mod similar_names;
+pub mod totals;

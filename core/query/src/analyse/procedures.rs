@@ -1,0 +1,360 @@
+//! Samples by procedure, and procedures by name.
+//!
+//! Enters: merged samples. Leaves: procedures with their samples. Never here: debug information; the name of a procedure that
+//! is not in the answer. Cost: one pass over the sampled offsets and over the symbols of the sampled images, as many images
+//! at a time as there are processors.
+
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    hash::Hash,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use dwell_image::{ImageAddress, Procedure, ProcedureTable};
+use dwell_profile::{ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol, NamedFrame, name_to_text};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Cancel, QueryError,
+    load::{
+        images::ImageStore,
+        samples::{CountsByEvent, ImageSamples, add_counts},
+        selection::Selection,
+    },
+    parallel::in_parallel,
+};
+
+/// What stands where a name would, for samples that no symbol covers.
+pub const NO_SYMBOL: &str = "[no symbol]";
+
+/// One procedure's samples.
+#[derive(Clone, Debug)]
+pub struct ProcedureSamples {
+    /// What names it to [`by_name`], and nothing else: `IMAGE:NAME`, or `IMAGE_ID:0xADDRESS` where that is ambiguous.
+    pub id: String,
+    /// Index into [`Selection::images`].
+    pub image: usize,
+    /// Linkage name.
+    pub name: String,
+    /// As the programmer wrote it.
+    pub demangled: String,
+    /// First byte; `None` for [`NO_SYMBOL`].
+    pub address: Option<ImageAddress>,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Indices into the image's points, ascending.
+    pub points: Vec<u32>,
+    /// Sum over `points`.
+    pub counts: CountsByEvent,
+}
+
+/// Every procedure with samples; most samples of the primary event first (ties: by image and address).
+pub fn sampled(
+    selection: &Selection,
+    store: &ImageStore,
+    cancel: &Cancel,
+) -> Result<Vec<ProcedureSamples>, QueryError> {
+    let images: Vec<usize> =
+        (0..selection.images.len()).filter(|&index| !selection.images[index].points.is_empty()).collect();
+    let found = in_parallel(&images, |&index| {
+        cancel.check().ok()?;
+        Some(in_image(selection, store, index, |_| {}).procedures)
+    });
+    cancel.check()?;
+    let mut all: Vec<ProcedureSamples> = found.into_iter().flatten().collect();
+    all.sort_by_key(|p| (Reverse(p.counts.first().copied()), p.image, p.address));
+    name_uniquely(selection, &mut all);
+    Ok(all)
+}
+
+/// Some procedures of all that have samples.
+#[derive(Default)]
+pub struct Hottest {
+    /// The most sampled ones of each image, as many as were asked for; their ids are empty.
+    pub procedures: Vec<ProcedureSamples>,
+    /// How many others have samples.
+    pub others: usize,
+    /// What a reader must know of the images.
+    pub notes: Vec<String>,
+}
+
+/// The `limit` hottest procedures of each image that `takes` accepts.
+pub fn hottest(
+    selection: &Selection,
+    store: &ImageStore,
+    takes: &dyn Fn(&ImageRecord) -> bool,
+    limit: usize,
+    cancel: &Cancel,
+) -> Result<Hottest, QueryError> {
+    let wanted = |samples: &ImageSamples| takes(&samples.record) && !samples.points.is_empty();
+    let mut wanted: Vec<usize> =
+        (0..selection.images.len()).filter(|&index| wanted(&selection.images[index])).collect();
+    // With the most sampled images first it is soon known what cannot be among the hottest.
+    wanted.sort_by(|a, b| selection.images[*b].total.cmp(&selection.images[*a].total));
+    let threshold = Threshold { limit, largest: Mutex::default() };
+    let mut parts = in_parallel(&wanted, |&index| {
+        cancel.check().ok()?;
+        Some((index, in_image(selection, store, index, |groups| threshold.keep_hottest(groups))))
+    });
+    cancel.check()?;
+    parts.sort_by_key(|(index, _)| *index);
+    let mut hottest = Hottest::default();
+    for (_, part) in parts {
+        hottest.procedures.extend(part.procedures);
+        hottest.others += part.others;
+        hottest.notes.extend(part.notes);
+    }
+    Ok(hottest)
+}
+
+/// The sample counts of the hottest procedures of the images up to now: a procedure with fewer samples is not shown, and to
+/// look up its name would cost time.
+struct Threshold {
+    limit: usize,
+    /// The `limit` largest counts of the primary event; the smallest of them is the threshold.
+    largest: Mutex<BinaryHeap<Reverse<u64>>>,
+}
+
+impl Threshold {
+    /// Drops the groups of an image that cannot be among the hottest of all images.
+    fn keep_hottest(&self, groups: &mut Vec<Group<'_>>) {
+        groups.sort_unstable_by(|a, b| b.counts.cmp(&a.counts).then_with(|| a.address().cmp(&b.address())));
+        groups.truncate(self.limit);
+        let mut largest = self.largest.lock().unwrap_or_else(PoisonError::into_inner);
+        for group in groups.iter() {
+            largest.push(Reverse(group.samples()));
+            if largest.len() > self.limit {
+                largest.pop();
+            }
+        }
+        let is_full = largest.len() >= self.limit;
+        let least = largest.peek().filter(|_| is_full).map_or(0, |least| least.0);
+        groups.retain(|group| group.samples() >= least);
+    }
+}
+
+fn name_uniquely(selection: &Selection, procedures: &mut [ProcedureSamples]) {
+    let mut uses: FxHashMap<String, usize> = FxHashMap::default();
+    for p in procedures.iter_mut() {
+        p.id = format!("{}:{}", image_name(&selection.images[p.image].record), p.name);
+        *uses.entry(p.id.clone()).or_default() += 1;
+    }
+    for p in procedures.iter_mut().filter(|p| uses[&p.id] > 1) {
+        let image = &selection.images[p.image].record.id;
+        p.id = p.address.map_or_else(|| format!("{image}:{}", p.name), |a| format!("{image}:0x{a}"));
+    }
+}
+
+/// An image's file name, or what stands for it.
+pub fn image_name(record: &ImageRecord) -> String {
+    if record.kind == ImageKind::Jit {
+        return record.id.to_string(); // mapped from nothing: `//anon` says less than `jit:node`
+    }
+    name_to_text(record.path.file_name().unwrap_or(record.path.as_os_str())).into_owned()
+}
+
+/// The sampled procedures of one image (an index) that `choose` leaves, in no order, without ids.
+///
+/// Whole images are opened only where a table of procedures alone cannot be read: opening them is most of the cost. Where
+/// the image is not at hand, procedures have the names that the profile gave: of ranges first, else of single places.
+fn in_image(
+    selection: &Selection,
+    store: &ImageStore,
+    index: usize,
+    choose: impl FnOnce(&mut Vec<Group<'_>>),
+) -> Hottest {
+    let samples = &selection.images[index];
+    let finish = |mut groups: Vec<Group<'_>>, notes| {
+        let all = groups.len();
+        choose(&mut groups);
+        let others = all - groups.len();
+        let procedures = groups.into_iter().map(|group| group.named(index, samples)).collect();
+        Hottest { procedures, others, notes }
+    };
+    if let Some(table) = store.procedure_table(&samples.record) {
+        return finish(groups_in(samples, &table, |offset| table.address_of(offset)), Vec::new());
+    }
+    let found = store.find(&samples.record);
+    let share = selection.share(&samples.total);
+    let note = found.note.as_ref().filter(|_| share >= 0.01);
+    let notes =
+        note.map(|note| format!("{note} ({:.1}% of the samples)", 100.0 * share)).into_iter().collect();
+    match &found.image {
+        Ok(image) => finish(groups_in(samples, image.procedures(), |offset| image.address_of(offset)), notes),
+        Err(_) => finish(groups_of_profile(samples), notes),
+    }
+}
+
+/// The samples of one procedure, whose name was not looked up.
+struct Group<'a> {
+    source: Source<'a>,
+    points: Vec<u32>,
+    counts: CountsByEvent,
+}
+
+/// What names a procedure.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// A symbol of the image.
+    Image(Procedure<'a>),
+    /// A range that the profile named.
+    Range(&'a ImageSymbol),
+    /// A place that the profile named: the lowest one of the procedure.
+    Place(&'a ImagePlace),
+    /// No symbol covers the samples.
+    None,
+}
+
+impl Group<'_> {
+    fn address(&self) -> Option<ImageAddress> {
+        match self.source {
+            Source::Image(procedure) => Some(procedure.address),
+            Source::Range(symbol) => Some(ImageAddress(symbol.offset.0)),
+            Source::Place(place) => Some(ImageAddress(place.start.unwrap_or(place.offset).0)),
+            Source::None => None,
+        }
+    }
+
+    /// Samples of the primary event, by which procedures are ranked.
+    fn samples(&self) -> u64 {
+        self.counts.first().copied().unwrap_or(0)
+    }
+
+    fn named(self, image: usize, samples: &ImageSamples) -> ProcedureSamples {
+        let address = self.address();
+        let (name, demangled, size_bytes) = match self.source {
+            Source::Image(procedure) => {
+                let name = procedure.name().into_owned();
+                let demangled = dwell_image::demangle(&name);
+                (name, demangled, procedure.size_bytes)
+            }
+            Source::Range(symbol) => {
+                (symbol.name.clone(), dwell_image::demangle(&symbol.name), symbol.size_bytes)
+            }
+            Source::Place(place) => self.named_by_place(place, samples),
+            Source::None => (NO_SYMBOL.to_owned(), NO_SYMBOL.to_owned(), 0),
+        };
+        let Group { points, counts, .. } = self;
+        ProcedureSamples { id: String::new(), image, name, demangled, address, size_bytes, points, counts }
+    }
+
+    /// Name, demangled name and size of a procedure that the profile named; it reaches to the last sampled place.
+    fn named_by_place(&self, place: &ImagePlace, samples: &ImageSamples) -> (String, String, u64) {
+        let Some(procedure) = place.procedure() else { return Default::default() };
+        let demangled = match procedure.linkage {
+            Some(_) => procedure.function.to_string(),
+            None => dwell_image::demangle(&procedure.function),
+        };
+        let start = place.start.unwrap_or(place.offset).0;
+        let size =
+            |&point: &u32| samples.points.offset(point as usize).0.wrapping_sub(start).saturating_add(1);
+        let size_bytes = match samples.record.places.numbered {
+            true => 1,
+            false => self.points.iter().map(size).max().unwrap_or(1),
+        };
+        (procedure.linkage.as_ref().unwrap_or(&procedure.function).to_string(), demangled, size_bytes)
+    }
+}
+
+/// Groups that samples are added to, found by what tells procedures apart.
+struct Groups<'a, K> {
+    all: Vec<Group<'a>>,
+    by_key: FxHashMap<K, usize>,
+}
+
+impl<'a, K: Hash + Eq> Groups<'a, K> {
+    fn new() -> Self {
+        Groups { all: Vec::new(), by_key: FxHashMap::default() }
+    }
+
+    /// The index of the group of a key.
+    fn index(&mut self, key: K, source: Source<'a>) -> usize {
+        let new = self.all.len();
+        let index = *self.by_key.entry(key).or_insert(new);
+        if index == new {
+            self.all.push(Group { source, points: Vec::new(), counts: CountsByEvent::new() });
+        }
+        index
+    }
+
+    fn add(&mut self, group: usize, point: usize, counts: &[u64]) {
+        self.all[group].points.push(point as u32);
+        add_counts(&mut self.all[group].counts, counts);
+    }
+}
+
+/// Groups the samples of an image by its symbols.
+fn groups_in<'t>(
+    samples: &ImageSamples,
+    table: &'t ProcedureTable,
+    address_of: impl Fn(ImageOffset) -> Option<ImageAddress>,
+) -> Vec<Group<'t>> {
+    let mut groups = Groups::new();
+    // Points ascend: until another procedure begins, the last one that was found holds.
+    let mut last: Option<(Procedure<'t>, ImageAddress, usize)> = None;
+    for (point, (offset, counts)) in samples.points.iter().enumerate() {
+        let address = address_of(offset);
+        let holds = |(procedure, next, _): &(Procedure<'_>, ImageAddress, usize)| {
+            address.is_some_and(|a| a < *next && procedure.contains(a))
+        };
+        let group = match last.filter(holds) {
+            Some((.., group)) => group,
+            None => {
+                let procedure = address.and_then(|a| table.at(a));
+                let source = procedure.map_or(Source::None, Source::Image);
+                let group = groups.index(procedure.map(|p| p.address), source);
+                last = procedure.zip(address).map(|(procedure, a)| (procedure, table.next_after(a), group));
+                group
+            }
+        };
+        groups.add(group, point, counts);
+    }
+    groups.all
+}
+
+/// Groups the samples of an image that is not at hand by the names that the profile gave.
+fn groups_of_profile(samples: &ImageSamples) -> Vec<Group<'_>> {
+    let record = &samples.record;
+    let mut groups = Groups::new();
+    for (point, (offset, counts)) in samples.points.iter().enumerate() {
+        let place = record.places.at(offset).and_then(|place| Some((place, place.procedure()?)));
+        let group = match (symbol_at(&record.symbols, offset.0), place) {
+            (Some(symbol), _) => groups.index(ProfileKey::Range(symbol.offset), Source::Range(symbol)),
+            (None, Some((place, procedure))) => {
+                groups.index(ProfileKey::of_place(place, procedure), Source::Place(place))
+            }
+            (None, None) => groups.index(ProfileKey::None, Source::None),
+        };
+        groups.add(group, point, counts);
+    }
+    groups.all
+}
+
+/// What tells the procedures apart that a profile named.
+#[derive(PartialEq, Eq, Hash)]
+enum ProfileKey<'a> {
+    Range(ImageOffset),
+    /// The name, and the first byte or, where that is not known, file and line of the beginning.
+    Place(&'a str, Result<ImageOffset, (Option<&'a str>, Option<u32>)>),
+    None,
+}
+
+impl<'a> ProfileKey<'a> {
+    fn of_place(place: &'a ImagePlace, procedure: &'a NamedFrame) -> Self {
+        let name = procedure.linkage.as_deref().unwrap_or(&procedure.function);
+        ProfileKey::Place(name, place.start.ok_or((procedure.file.as_deref(), procedure.begin)))
+    }
+}
+
+/// File and line that the procedure around `offset` begins at, where the profile says it; its line there where it does not say
+/// the first one.
+pub fn begin_of(record: &ImageRecord, offset: ImageOffset) -> Option<(Arc<str>, u32)> {
+    let procedure = record.places.at(offset)?.procedure()?;
+    procedure.file.clone().zip(procedure.begin.or(procedure.line))
+}
+
+fn symbol_at(symbols: &[ImageSymbol], offset: u64) -> Option<&ImageSymbol> {
+    let after = symbols.partition_point(|s| s.offset.0 <= offset);
+    symbols[..after].last().filter(|s| offset - s.offset.0 < s.size_bytes.max(1))
+}

@@ -1,0 +1,130 @@
+//! One procedure before its analysis: its instructions, their samples, and what else was observed of their execution.
+
+use std::collections::BTreeMap;
+
+use dwell_analysis::{
+    AbsoluteCount, Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, Transfer,
+    analyze_keeping, directions, frequency::Estimates, recover_jump_targets,
+};
+use dwell_image::{Image, Instruction};
+use dwell_profile::Event;
+
+use crate::{
+    analyse::procedures::ProcedureSamples,
+    load::{
+        samples::{CountsByEvent, ImageSamples, add_counts},
+        selection::Selection,
+    },
+};
+
+/// What is known of a procedure before it is analysed.
+pub struct Sampled {
+    /// The model of the processor that was sampled.
+    pub model: &'static MachineModel,
+    /// By ascending address; never empty.
+    pub instructions: Vec<Instruction>,
+    /// Samples of each instruction.
+    pub samples: Vec<CountsByEvent>,
+    /// What was seen of it while single-stepping.
+    pub transfers: Vec<Transfer>,
+    /// What was counted of it in windows.
+    pub counted: Vec<Counted>,
+    /// What was counted of it while it ran undisturbed.
+    pub absolute: Vec<AbsoluteCount>,
+}
+
+impl Sampled {
+    /// Reads `procedure`, whose image is `image`.
+    pub fn new(selection: &Selection, procedure: &ProcedureSamples, image: &Image) -> Option<Self> {
+        let start = procedure.address?;
+        let instructions = image.instructions(start, procedure.size_bytes);
+        if instructions.is_empty() {
+            return None;
+        }
+        let points = &selection.images[procedure.image];
+        let samples = spread(image, points, procedure, &instructions, selection.events.len());
+        let model = MachineModel::for_cpu(&selection.epochs.last()?.cpu);
+        let transfers = selection.stepped.transfers(procedure.image, image, &instructions);
+        let counted = selection.windows.counted(procedure.image, image, &instructions);
+        let absolute = selection.execution_counts.absolute(
+            procedure.image,
+            image,
+            &instructions,
+            selection.period_cycles(),
+        );
+        Some(Sampled { model, instructions, samples, transfers, counted, absolute })
+    }
+}
+
+/// The samples of each instruction; one that lies inside an instruction counts for it.
+fn spread(
+    image: &Image,
+    samples: &ImageSamples,
+    procedure: &ProcedureSamples,
+    instructions: &[Instruction],
+    events: usize,
+) -> Vec<CountsByEvent> {
+    let mut spread = vec![CountsByEvent::from_elem(0, events); instructions.len()];
+    for point in procedure.points.iter().map(|&p| p as usize) {
+        let Some(address) = image.address_of(samples.points.offset(point)) else { continue };
+        let after = instructions.partition_point(|i| i.address <= address);
+        if let Some(sum) = after.checked_sub(1).and_then(|i| spread.get_mut(i)) {
+            add_counts(sum, samples.points.counts(point));
+        }
+    }
+    spread
+}
+
+/// The analysis of one procedure, its frequencies, which may be `kept`, brought to `scale`.
+pub fn analysis(
+    selection: &Selection,
+    image: &Image,
+    sampled: &Sampled,
+    scale: OuterScale,
+    kept: &mut Option<Estimates>,
+) -> ProcedureAnalysis {
+    let Sampled { model, instructions, samples, transfers, counted, absolute } = sampled;
+    let column = |event: &Event| -> Option<Vec<u64>> {
+        let index = selection.events.iter().position(|e| e == event)?;
+        Some(samples.iter().map(|s| s[index]).collect())
+    };
+    let zero = || vec![0; instructions.len()];
+    let time = selection.primary().filter(|e| e.is_time());
+    let pair = |taken: &Event, not_taken: &Event| -> Vec<(u64, u64)> {
+        let counts = [taken, not_taken].map(|event| column(event).unwrap_or_else(zero));
+        let [taken, not_taken] = counts;
+        taken.into_iter().zip(not_taken).collect()
+    };
+    let at_branch = pair(&Event::BRANCH_TAKEN, &Event::BRANCH_NOT_TAKEN);
+    let ahead = pair(&Event::AHEAD_TAKEN, &Event::AHEAD_NOT_TAKEN);
+    // An event that some of the epochs did not record would be compared with executions of all of them.
+    let in_all = |event: &&Event| selection.epochs.iter().all(|e| e.events.contains_key(*event));
+    let others = selection.events.iter().filter(|e| !e.is_time() && !e.is_derived()).filter(in_all);
+    // An analysis knows events by what they count. Of several that count the same (`instructions`, `instructions:u`) it
+    // takes the one with the most samples, which comes first.
+    let mut event_samples: BTreeMap<Event, (Vec<u64>, u64)> = BTreeMap::new();
+    for e in others {
+        let record = selection.epochs.iter().rev().find_map(|epoch| epoch.events.get(e));
+        if let Some((samples, record)) = column(e).zip(record) {
+            event_samples.entry(Event::named(e.base_name())).or_insert((samples, record.period));
+        }
+    }
+    // It has the period of the time samples, with which alone it is compared.
+    event_samples.extend(column(&Event::KERNEL_TIME).map(|samples| (Event::KERNEL_TIME, (samples, 0))));
+    let arch = image.arch();
+    let jump_targets = recover_jump_targets(arch, instructions, &|a, buffer| image.read(a, buffer));
+    let input = ProcedureInput {
+        arch,
+        instructions,
+        jump_targets: &jump_targets,
+        time_samples: &time.and_then(column).unwrap_or_else(zero),
+        period_cycles: selection.period_cycles(),
+        event_samples: &event_samples,
+        branch_directions: &directions(instructions, &at_branch, &ahead),
+        transfers,
+        counted,
+        absolute,
+        outer: scale,
+    };
+    analyze_keeping(&input, model, kept)
+}

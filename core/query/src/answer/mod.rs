@@ -1,0 +1,34 @@
+//! Answers as plain data. Their JSON is a contract: fields may be added, none renamed or removed within a schema.
+
+mod diff;
+mod epochs;
+mod feedback;
+mod lines;
+mod listing;
+mod places;
+mod source_file;
+mod stats;
+mod summary;
+mod top;
+
+pub use diff::{
+    Diff, DiffChange, DiffFactors, DiffInstruction, DiffLine, DiffPlace, DiffProcedure, DiffSide,
+};
+pub use epochs::{EpochList, EpochSummary, EventSummary};
+pub use feedback::{
+    Feedback, FeedbackCall, FeedbackEdge, FeedbackFrame, FeedbackInstruction, FeedbackProcedure,
+};
+pub use lines::{
+    FileChanges, LineCaller, LineChange, LineDetail, LineInstruction, LinePlace, LineStall, ProcedureChange,
+};
+pub use listing::{
+    Listing, ListingBlock, ListingImage, ListingInstruction, ListingKernel, ListingOperand, ListingPerEntry,
+    ListingProcedure, ListingScale, ListingSource, ListingStall, ListingSuccessor, Period,
+};
+pub use places::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces};
+pub use source_file::{
+    FileCosts, LineCost, LineCulprit, LineTie, ProcedureCost, Program, SourceState, StaleLine,
+};
+pub use stats::{Stats, StatsComparison, StatsRow, StatsSet};
+pub use summary::{Summary, SummaryPart, SummaryRange, SummaryScope};
+pub use top::{CycleSplit, EventCounts, Top, TopRow};

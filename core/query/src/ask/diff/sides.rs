@@ -1,0 +1,311 @@
+//! The two profiles that are compared, and a procedure on both sides.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use dwell_analysis::{Confidence, MachineModel};
+
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{
+        costs::ProcedureCosts,
+        listing::confidence_name,
+        procedures::{ProcedureSamples, image_name},
+        significance::{Comparison, Observed, compare, compare_given, false_discovery_rates},
+        totals::Totals,
+    },
+    answer::{DiffChange, DiffFactors, DiffProcedure, DiffSide},
+    ask::{
+        stats::{FALSE_DISCOVERY_MAX, Name, Normalize},
+        top::{TopRequest, image_notes},
+    },
+    load::images::ImageStore,
+    query::View,
+};
+
+/// A question for [`Query::diff`].
+#[derive(Clone, Debug, Default)]
+pub struct DiffRequest {
+    /// Epochs before the change …
+    pub a: Vec<String>,
+    /// … and after it. Several epochs a side tell how much runs vary by themselves.
+    pub b: Vec<String>,
+    /// This procedure alone (`NAME` or `IMAGE:NAME`), instruction by instruction.
+    pub procedure: Option<String>,
+    /// What makes them comparable.
+    pub normalize: Normalize,
+    /// Show what may be chance, too.
+    pub all: bool,
+    /// At most so many procedures and lines; `None`: all.
+    pub limit: Option<usize>,
+}
+
+/// One of two profiles.
+pub struct Side {
+    /// All its epochs merged.
+    pub view: Arc<View>,
+    /// Each epoch apart: samples by procedure and in all, and the exposure.
+    pub(super) runs: Vec<(BTreeMap<Name, u64>, u64, f64)>,
+    /// The largest procedure of each name.
+    pub(super) procedures: BTreeMap<Name, ProcedureSamples>,
+}
+
+impl Side {
+    pub(super) fn read(
+        query: &Query,
+        epochs: &[String],
+        by: &Normalize,
+        cancel: &Cancel,
+    ) -> Result<Side, QueryError> {
+        let view = query.view(epochs)?;
+        let mut runs = Vec::new();
+        for epoch in view.selection.epochs.iter() {
+            cancel.check()?;
+            let one = query.view(&[epoch.id.to_string()])?;
+            let mut by_name = BTreeMap::new();
+            for p in query.procedures(&one, cancel)? {
+                *by_name.entry(name_of(&one, p)).or_default() += p.counts.first().copied().unwrap_or(0);
+            }
+            let exposure = query.exposure(&one, by, cancel)?;
+            if !(exposure.is_finite() && exposure > 0.0) {
+                return Err(QueryError::NothingToCompare { epoch: epoch.id.to_string() });
+            }
+            runs.push((by_name, one.selection.primary_total(), exposure));
+        }
+        if view.selection.primary_total() == 0 {
+            return Err(QueryError::NothingToCompare { epoch: view.selection.name() });
+        }
+        let mut procedures = BTreeMap::new();
+        for p in query.procedures(&view, cancel)? {
+            procedures.entry(name_of(&view, p)).or_insert_with(|| p.clone()); // most samples first
+        }
+        Ok(Side { view, runs, procedures })
+    }
+
+    pub(super) fn exposure(&self) -> f64 {
+        self.runs.iter().map(|(.., exposure)| exposure).sum()
+    }
+
+    /// The procedure's samples in each run.
+    pub(super) fn counts(&self, name: &Name) -> Vec<Observed> {
+        let runs = self.runs.iter();
+        runs.map(|(by_name, _, e)| Observed { count: by_name.get(name).copied().unwrap_or(0), exposure: *e })
+            .collect()
+    }
+
+    pub(super) fn totals(&self) -> Vec<Observed> {
+        self.runs.iter().map(|&(_, count, exposure)| Observed { count, exposure }).collect()
+    }
+
+    pub(super) fn model(&self) -> &'static MachineModel {
+        let epochs = &self.view.selection.epochs;
+        MachineModel::for_cpu(&epochs[epochs.len() - 1].cpu)
+    }
+
+    pub(super) fn answer(&self) -> DiffSide {
+        let selection = &self.view.selection;
+        DiffSide {
+            epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
+            cpu: selection.epochs[selection.epochs.len() - 1].cpu.model_name.clone(),
+            machine_model: self.model().name().to_owned(),
+            event: selection.primary().map_or("", |e| e.name()).to_owned(),
+            samples: selection.primary_total(),
+            period_cycles: selection.period_cycles(),
+        }
+    }
+}
+
+/// What a procedure is known by on both sides.
+pub(super) fn name_of(view: &View, p: &ProcedureSamples) -> Name {
+    (image_name(&view.selection.images[p.image].record), p.name.clone())
+}
+
+/// Both profiles.
+pub struct Sides {
+    /// Before.
+    pub a: Side,
+    /// After.
+    pub b: Side,
+    /// B's exposure over A's.
+    pub exposure: f64,
+}
+
+impl Sides {
+    /// A row for each procedure of either side, the largest change first.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let names: std::collections::BTreeSet<&Name> =
+            self.a.procedures.keys().chain(self.b.procedures.keys()).collect();
+        let row = |name: &Name| {
+            Row::new(self, name.clone(), self.a.procedures.get(name), self.b.procedures.get(name))
+        };
+        let mut rows: Vec<Row> = names.into_iter().map(row).collect();
+        let p: Vec<f64> = rows.iter().map(|r| r.change.p).collect();
+        for (row, rate) in rows.iter_mut().zip(false_discovery_rates(&p)) {
+            row.change.judge(rate);
+        }
+        rows.sort_by(|x, y| y.change.change.abs().total_cmp(&x.change.change.abs()));
+        rows
+    }
+
+    /// How counts of runs changed; judged as the only ones.
+    pub(super) fn change(&self, a: Vec<Observed>, b: Vec<Observed>) -> (DiffChange, Comparison) {
+        let compared = compare(&a, &b);
+        let sum = |runs: &[Observed]| runs.iter().map(|o| o.count as f64).sum();
+        let mut change = self.of_samples(sum(&a), sum(&b));
+        change.p = compared.p;
+        change.judge(compared.p);
+        (change, compared)
+    }
+
+    /// How a part of a procedure changed, given how much the whole varies from run to run.
+    pub fn change_of_part(&self, a: f64, b: f64, whole: &Comparison) -> DiffChange {
+        let observed = |samples: f64, side: &Side| Observed {
+            count: samples.round().max(0.0) as u64,
+            exposure: side.exposure(),
+        };
+        let freedom = self.a.runs.len() + self.b.runs.len() - 2;
+        let mut change = self.of_samples(a, b);
+        change.p = compare_given(observed(a, &self.a), observed(b, &self.b), whole.dispersion, freedom);
+        change.judge(change.p);
+        change
+    }
+
+    pub(super) fn of_samples(&self, a: f64, b: f64) -> DiffChange {
+        let change = b / self.exposure - a;
+        DiffChange {
+            samples_a: a,
+            samples_b: b,
+            change,
+            change_share: change / (self.a.view.selection.primary_total().max(1) as f64),
+            ratio: (a > 0.0).then(|| b / self.exposure / a),
+            ..DiffChange::default()
+        }
+    }
+
+    /// Cost apart from count.
+    pub fn factors(&self, a: Option<&Totals>, b: Option<&Totals>) -> DiffFactors {
+        let executions = |totals: Option<&Totals>, side: &Side| {
+            Some(totals?.absolute_executed()? * side.view.selection.period_cycles()?)
+        };
+        let (executions_a, executions_b) = (executions(a, &self.a), executions(b, &self.b));
+        let (cpi_a, cpi_b) = (a.and_then(Totals::cpi), b.and_then(Totals::cpi));
+        let over = |b: Option<f64>, a: Option<f64>| Some(b? / a.filter(|a| *a > 0.0)?);
+        // Samples are as many as the period says; executions are not, so only the rest of the exposure counts.
+        let periods = over(self.b.view.selection.period_cycles(), self.a.view.selection.period_cycles());
+        let work = self.exposure * periods.unwrap_or(1.0);
+        let count_ratio = over(executions_b, executions_a).map(|r| r / work);
+        let cost_ratio = over(cpi_b, cpi_a);
+        // Of a change by count × cost, count changed further than cost where it is beyond the square root of both, and less far
+        // where it is not.
+        let beyond = |(count, cost): (f64, f64)| (count / cost).ln().abs() / 2.0;
+        let tells_apart = count_ratio.zip(cost_ratio).zip(a.zip(b)).is_some_and(|(ratios, (a, b))| {
+            beyond(ratios) > a.executed_interval().half_width().hypot(b.executed_interval().half_width())
+        });
+        DiffFactors { executions_a, executions_b, cpi_a, cpi_b, count_ratio, cost_ratio, tells_apart }
+    }
+
+    pub(super) fn notes(&self, store: &ImageStore) -> Vec<String> {
+        let (a, b) = (self.a.answer(), self.b.answer());
+        let mut notes = Vec::new();
+        let arch = |side: &Side| side.view.selection.epochs[0].cpu.arch.clone();
+        if (arch(&self.a), &a.cpu) != (arch(&self.b), &b.cpu) || a.machine_model != b.machine_model {
+            notes.push(format!(
+                "unlike machines: A on {} ({}), B on {} ({}): cycles and CPI differ for that reason too",
+                a.cpu, a.machine_model, b.cpu, b.machine_model
+            ));
+        }
+        if a.event != b.event {
+            notes.push(format!("unlike events: A counted {}, B {}", a.event, b.event));
+        }
+        if self.a.runs.len() + self.b.runs.len() == 2 {
+            let why = "one run a side: how much runs vary by themselves is unknown; only the noise of sampling is filtered";
+            notes.push(why.to_owned());
+        }
+        for (name, side) in [("A", &self.a), ("B", &self.b)] {
+            let selection = &side.view.selection;
+            let images = image_notes(selection, store, &TopRequest::default());
+            notes.extend(selection.notes.iter().chain(&images).map(|n| format!("{name}: {n}")));
+        }
+        notes.sort();
+        notes.dedup();
+        notes
+    }
+}
+
+impl DiffChange {
+    /// Calls it a change where less than one in twenty of such calls is false.
+    pub(crate) fn judge(&mut self, false_discovery_rate: f64) {
+        self.false_discovery_rate = false_discovery_rate;
+        self.significant = false_discovery_rate < FALSE_DISCOVERY_MAX;
+    }
+}
+
+/// A procedure on both sides.
+pub struct Row {
+    pub(super) name: Name,
+    pub(super) demangled: String,
+    pub(super) change: DiffChange,
+    /// Beside it: how much runs vary.
+    pub compared: Comparison,
+    pub(super) procedures: [Option<ProcedureSamples>; 2],
+    /// Analysed, where that can be done: A, B.
+    pub costs: [Option<Arc<ProcedureCosts>>; 2],
+}
+
+impl Row {
+    pub(super) fn new(
+        sides: &Sides,
+        name: Name,
+        a: Option<&ProcedureSamples>,
+        b: Option<&ProcedureSamples>,
+    ) -> Row {
+        let (change, compared) = sides.change(sides.a.counts(&name), sides.b.counts(&name));
+        let demangled = b.or(a).map_or_else(|| name.1.clone(), |p| p.demangled.clone());
+        Row { name, demangled, change, compared, procedures: [a.cloned(), b.cloned()], costs: [None, None] }
+    }
+
+    pub(super) fn analyse(&mut self, query: &Query, sides: &Sides) {
+        for (i, side) in [&sides.a, &sides.b].into_iter().enumerate() {
+            self.costs[i] = self.procedures[i].as_ref().and_then(|p| query.costs_once(&side.view, p));
+        }
+    }
+
+    pub(super) fn answer(&self, sides: &Sides) -> DiffProcedure {
+        let [a, b] = [0, 1].map(|i| self.costs[i].as_ref().map(|c| c.all_totals()));
+        let confidences = self.costs.iter().flatten().filter_map(|c| confidence(c));
+        DiffProcedure {
+            procedure: self.name.1.clone(),
+            demangled: self.demangled.clone(),
+            image: self.name.0.clone(),
+            change: self.change,
+            factors: sides.factors(a.as_ref(), b.as_ref()),
+            confidence: confidence_name(confidences.min().unwrap_or(Confidence::Low)).to_owned(),
+        }
+    }
+
+    /// Where a side's image is, and which procedure it is there.
+    pub fn subject<'s>(&self, sides: &'s Sides, of_b: bool) -> Option<(&'s View, &ProcedureSamples)> {
+        let side = if of_b { &sides.b } else { &sides.a };
+        Some((&side.view, self.procedures[usize::from(of_b)].as_ref()?))
+    }
+}
+
+/// The confidence of the instructions that hold most of the samples.
+fn confidence(costs: &ProcedureCosts) -> Option<Confidence> {
+    let mut samples: BTreeMap<Confidence, f64> = BTreeMap::new();
+    for cost in &costs.analysis.instructions {
+        *samples.entry(cost.confidence).or_default() += cost.head_samples;
+    }
+    samples.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(confidence, _)| confidence)
+}
+
+impl Query {
+    pub(super) fn sides(&self, request: &DiffRequest, cancel: &Cancel) -> Result<Sides, QueryError> {
+        let a = Side::read(self, &request.a, &request.normalize, cancel)?;
+        let b = Side::read(self, &request.b, &request.normalize, cancel)?;
+        let sides = Sides { exposure: b.exposure() / a.exposure(), a, b };
+        if !(sides.exposure.is_finite() && sides.exposure > 0.0) {
+            return Err(QueryError::NothingToCompare { epoch: sides.b.view.selection.name() });
+        }
+        Ok(sides)
+    }
+}

@@ -1,0 +1,273 @@
+//! Executions by instruction, edge and call, for optimizers.
+//!
+//! Enters: epochs. Leaves: procedures as the compiler knows them: linkage names, lines, discriminators, inlined calls. Never
+//! here: others' formats. Cost: the analysis of each sampled procedure, shared between the processors.
+
+use dwell_analysis::{Block, InstructionCost, ProcedureAnalysis};
+use std::borrow::Cow;
+
+use dwell_image::{CompiledFrame, Flow, Image, ImageAddress, Instruction, Procedure};
+use dwell_profile::path_to_text;
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{costs::ProcedureCosts, coverage::never_seen, procedures::ProcedureSamples},
+    answer::{Feedback, FeedbackCall, FeedbackEdge, FeedbackFrame, FeedbackInstruction, FeedbackProcedure},
+    load::filter::wants,
+    parallel::in_parallel,
+    query::View,
+};
+
+/// Standard deviations by which a block's time may have been more than its samples tell.
+const TIME_DEVIATIONS: f64 = 2.0;
+/// Executions of a frequency of 1 where the clock is unknown: their ratios are all that counts.
+const EXECUTIONS_WITHOUT_CLOCK: f64 = 1e6;
+
+impl Query {
+    /// How often the code of the images that contain `image` was executed.
+    pub fn feedback(
+        &self,
+        epochs: &[String],
+        image: &Option<String>,
+        cancel: &Cancel,
+    ) -> Result<Feedback, QueryError> {
+        let view = self.view(epochs)?;
+        let selection = &view.selection;
+        let all = self.procedures(&view, cancel)?;
+        let is_wanted = |p: &&ProcedureSamples| {
+            wants(image, &selection.images[p.image].record) && p.counts.first().is_some_and(|n| *n > 0)
+        };
+        let wanted: Vec<&ProcedureSamples> = all.iter().filter(is_wanted).collect();
+        let locals = self.local_numbers(&view, &wanted);
+        let procedures = in_parallel(&wanted, |p| {
+            cancel.check().ok()?;
+            let mut procedure = self.feedback_of(&view, p)?;
+            procedure.local_number = locals.get(&(p.image, procedure.address)).copied();
+            Some(procedure)
+        });
+        cancel.check()?;
+        let mut notes = selection.notes.clone();
+        if wanted.is_empty() {
+            notes.push("nothing that was sampled is of the images that were asked for".to_owned());
+        } else if !selection.primary().is_some_and(dwell_profile::Event::is_time) {
+            notes.push("no event that measures time was sampled: there are no executions".to_owned());
+        }
+        let limited: usize = procedures.iter().map(|p| p.limited_blocks).sum();
+        if limited > 0 {
+            notes.push(format!("the executions of {limited} blocks were lowered to what there was time for"));
+        }
+        let unseen: usize = procedures.iter().map(|p| p.unseen_blocks).sum();
+        if unseen > 0 {
+            notes.push(format!("{unseen} blocks that nothing was seen in are told as never executed"));
+        }
+        Ok(Feedback {
+            epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
+            event: selection.primary().map_or_else(String::new, |e| e.name().to_owned()),
+            procedures,
+            notes,
+        })
+    }
+
+    fn feedback_of(&self, view: &View, p: &ProcedureSamples) -> Option<FeedbackProcedure> {
+        let costs = self.costs_once(view, p)?;
+        let image = costs.image.as_deref()?;
+        let record = &view.selection.images[p.image].record;
+        let scale = view.selection.period_cycles().unwrap_or(EXECUTIONS_WITHOUT_CLOCK);
+        let mut parts = credible_parts(&costs.analysis);
+        let limited_blocks = parts.iter().filter(|part| **part < 1.0).count();
+        let unseen = unseen(view, p.image, image, &costs);
+        let unseen_blocks = unseen.iter().filter(|unseen| **unseen).count();
+        parts.iter_mut().zip(unseen).for_each(|(part, unseen)| *part *= if unseen { 0.0 } else { 1.0 });
+        let reader = Reader { view, image_index: p.image, image, costs: &costs, scale, parts };
+        Some(FeedbackProcedure {
+            image: path_to_text(&record.path).into_owned(),
+            build_id: record.id.to_string(),
+            symbol: p.name.clone(),
+            local_number: None,
+            limited_blocks,
+            unseen_blocks,
+            address: p.address?.0,
+            entries: reader.entries(),
+            instructions: reader.instructions(),
+            block_starts: costs.analysis.blocks.iter().map(|b| b.instructions.start).collect(),
+            edges: reader.edges(),
+        })
+    }
+
+    /// Of local symbols, by image (an index) and address: their number among those of the same name.
+    fn local_numbers(&self, view: &View, wanted: &[&ProcedureSamples]) -> FxHashMap<(usize, u64), usize> {
+        let mut images: Vec<usize> = wanted.iter().map(|p| p.image).collect();
+        images.sort_unstable();
+        images.dedup();
+        let mut numbers = FxHashMap::default();
+        for index in images {
+            let found = self.store.find(&view.selection.images[index].record);
+            let Ok(image) = &found.image else { continue };
+            let mut uses: FxHashMap<Cow<'_, str>, usize> = FxHashMap::default();
+            for p in image.procedures().iter().filter(|p| p.is_local()) {
+                let number = uses.entry(p.name()).or_default();
+                *number += 1;
+                numbers.insert((index, p.address.0), *number);
+            }
+        }
+        numbers
+    }
+}
+
+/// One procedure's analysis, about to be told.
+struct Reader<'a> {
+    view: &'a View,
+    image_index: usize,
+    image: &'a Image,
+    costs: &'a ProcedureCosts,
+    /// Executions of a frequency of 1.
+    scale: f64,
+    /// By block: what to multiply its frequency by.
+    parts: Vec<f64>,
+}
+
+/// By block: 1, or which part of its estimate there was time for, in it and its neighbours (a sample may land a block further).
+/// Few samples leave the estimate of a loop open upwards, and one such loop would be the hottest of a whole program.
+fn credible_parts(analysis: &ProcedureAnalysis) -> Vec<f64> {
+    let sum = |block: &Block, of: &dyn Fn(&InstructionCost) -> f64| -> f64 {
+        analysis.instructions.get(block.instructions.clone()).into_iter().flatten().map(of).sum()
+    };
+    let own: Vec<f64> = analysis.blocks.iter().map(|b| sum(b, &|i| i.head_samples)).collect();
+    let mut around = own.clone();
+    for edge in analysis.edges.iter().filter(|e| e.from != e.to) {
+        around[edge.from] += own[edge.to];
+        around[edge.to] += own[edge.from];
+    }
+    let part = |(block, samples): (&Block, f64)| {
+        let time_max = samples + TIME_DEVIATIONS * (samples + 1.0).sqrt();
+        let time = block.frequency.unwrap_or(0.0) * sum(block, &|i| i.best_case_cycles);
+        if time > time_max { time_max / time } else { 1.0 }
+    };
+    analysis.blocks.iter().zip(around).map(part).collect()
+}
+
+/// By block: nothing was seen of it, by a sample of any event or a followed path.
+fn unseen(view: &View, image_index: usize, image: &Image, costs: &ProcedureCosts) -> Vec<bool> {
+    let ProcedureCosts { analysis, instructions, samples, .. } = costs;
+    let mut is_seen: Vec<bool> = samples.iter().map(|counts| counts.iter().any(|n| *n > 0)).collect();
+    for (seen, cost) in is_seen.iter_mut().zip(&analysis.instructions) {
+        *seen |= cost.head_samples > 0.0;
+    }
+    for t in view.selection.stepped.transfers(image_index, image, instructions) {
+        [Some(t.from), t.to].into_iter().flatten().for_each(|i| is_seen[i] = true);
+    }
+    let of = |b: &Block| b.instructions.clone();
+    let seen: Vec<bool> = analysis.blocks.iter().map(|b| of(b).any(|i| is_seen[i])).collect();
+    never_seen(&analysis.blocks, &analysis.edges, &seen)
+}
+
+impl Reader<'_> {
+    /// Of a frequency in `block`.
+    fn executions(&self, block: usize, frequency: Option<f64>) -> Option<f64> {
+        let executions = frequency? * self.scale * self.parts.get(block)?;
+        (executions.is_finite() && executions >= 0.0).then_some(executions)
+    }
+
+    /// The first block's executions but those that came from within.
+    fn entries(&self) -> f64 {
+        let analysis = &self.costs.analysis;
+        let all = analysis.blocks.first().and_then(|b| self.executions(0, b.frequency)).unwrap_or(0.0);
+        let into = analysis.edges.iter().filter(|e| e.to == 0);
+        let within: f64 = into.filter_map(|e| self.executions(e.from, e.frequency)).sum();
+        (all - within).max(0.0)
+    }
+
+    fn instructions(&self) -> Vec<FeedbackInstruction> {
+        let blocks = self.costs.analysis.blocks.iter().enumerate();
+        blocks
+            .flat_map(|(b, block)| block.instructions.clone().map(move |i| self.instruction(b, i)))
+            .collect()
+    }
+
+    fn instruction(&self, block: usize, i: usize) -> FeedbackInstruction {
+        let instruction = &self.costs.instructions[i];
+        let executions = self.executions(block, self.costs.analysis.instructions[i].frequency);
+        FeedbackInstruction {
+            address: instruction.address.0,
+            samples: self.costs.samples[i].first().copied().unwrap_or(0),
+            executions,
+            frames: frames(self.image, instruction.address),
+            calls: executions.map_or_else(Vec::new, |e| self.calls(instruction, e)),
+        }
+    }
+
+    fn calls(&self, instruction: &Instruction, executions: f64) -> Vec<FeedbackCall> {
+        let call = |callee: &Procedure<'_>, executions, is_indirect| FeedbackCall {
+            target: callee.name().trim_end_matches("@plt").to_owned(),
+            target_address: callee.address.0,
+            executions,
+            is_indirect,
+        };
+        match instruction.flow {
+            Flow::Call { target: Some(target) } => {
+                let callee = self.entered(target).into_iter();
+                callee.map(|callee| call(&callee, executions, false)).collect()
+            }
+            Flow::Jump { target } => {
+                let tail_call = self.entered(target).filter(|_| !self.is_own(target)).into_iter();
+                tail_call.map(|callee| call(&callee, executions, false)).collect()
+            }
+            Flow::Call { target: None } => {
+                let seen = self.seen_targets(instruction.address);
+                let total: f64 = seen.iter().map(|(_, count)| count).sum();
+                seen.iter().map(|(callee, count)| call(callee, executions * count / total, true)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The procedure that begins at `target`.
+    fn entered(&self, target: ImageAddress) -> Option<Procedure<'_>> {
+        self.image.procedure_at(target).filter(|p| p.address == target)
+    }
+
+    fn is_own(&self, target: ImageAddress) -> bool {
+        let (first, last) = (self.costs.instructions.first(), self.costs.instructions.last());
+        first.is_some_and(|i| i.address <= target) && last.is_some_and(|i| target <= i.address)
+    }
+
+    /// Where control was seen to go from an indirect call while it was followed.
+    fn seen_targets(&self, from: ImageAddress) -> Vec<(Procedure<'_>, f64)> {
+        let image = self.image;
+        let Some(from) = image.offset_of(from) else { return Vec::new() };
+        let seen = self.view.selection.stepped.targets(self.image_index, from);
+        let callee = |(offset, count)| Some((self.entered(image.address_of(offset)?)?, count));
+        seen.filter_map(callee).filter(|(_, count)| *count > 0.0).collect()
+    }
+
+    fn edges(&self) -> Vec<FeedbackEdge> {
+        let ProcedureCosts { analysis, instructions, .. } = self.costs;
+        let edges = analysis.edges.iter().filter_map(|edge| {
+            let from = analysis.blocks.get(edge.from)?.instructions.end.checked_sub(1)?;
+            let to = analysis.blocks.get(edge.to)?.instructions.start;
+            Some(FeedbackEdge {
+                from: instructions.get(from)?.address.0,
+                to: instructions.get(to)?.address.0,
+                // Nothing goes where nothing was seen.
+                executions: match self.parts.get(edge.to) {
+                    Some(0.0) => 0.0,
+                    _ => self.executions(edge.from, edge.frequency)?,
+                },
+            })
+        });
+        edges.collect()
+    }
+}
+
+fn frames(image: &Image, address: ImageAddress) -> Vec<FeedbackFrame> {
+    let files = image.frames(address);
+    let frame = |(at, f): (usize, CompiledFrame)| FeedbackFrame {
+        function: f.function,
+        file: files.get(at).and_then(|f| Some(f.file.as_ref()?.to_string())),
+        start_line: f.start_line,
+        line: f.line,
+        discriminator: f.discriminator,
+    };
+    image.compiled_frames(address).into_iter().enumerate().map(frame).collect()
+}

@@ -1,0 +1,14 @@
+//! One file for each request: what it asks, and the `impl Query` that answers it.
+
+pub mod diff;
+pub mod epochs;
+pub mod feedback;
+pub mod keep_sources;
+pub mod line_detail;
+pub mod listing;
+pub mod places;
+pub mod rebuilt;
+pub mod source_file;
+pub mod stats;
+pub mod summary;
+pub mod top;

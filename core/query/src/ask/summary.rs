@@ -1,0 +1,372 @@
+//! `summary`: where the cycles of a procedure, an image or an epoch go (DCPI §3.3, Figure 4).
+//!
+//! Enters: analysed procedures. Leaves: each cause's part as a range. Every time sample of an instruction with a frequency
+//! is tallied exactly once: as execution, as a static stall, as a dynamic stall or gain, or as sampling error. Cost: the
+//! analysis of each procedure, shared between the processors.
+
+use std::collections::BTreeMap;
+
+use dwell_analysis::{Cause, InstructionCost, StallKind, machine::Order};
+use dwell_image::{Arch, Instruction, Operand, RegisterSet};
+use dwell_profile::path_to_text;
+
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{
+        costs::ProcedureCosts, listing::bounded, procedure_names, procedures::ProcedureSamples,
+        totals::Totals,
+    },
+    answer::{CycleSplit, Summary, SummaryPart, SummaryRange, SummaryScope},
+    load::{filter::wants, selection::Selection},
+    parallel::in_parallel,
+    query::View,
+    words::{names, scale_name, summary_label},
+};
+
+/// A question for [`Query::summary`](crate::Query::summary).
+#[derive(Clone, Debug, Default)]
+pub struct SummaryRequest {
+    /// Epochs to merge; none: the latest.
+    pub epochs: Vec<String>,
+    /// Of this procedure (`NAME` or `IMAGE:NAME`) alone …
+    pub procedure: Option<String>,
+    /// … or of the images whose path, file name or id contains this; neither: of everything.
+    pub image: Option<String>,
+}
+
+impl Query {
+    /// Where the cycles go.
+    pub fn summary(&self, request: &SummaryRequest, cancel: &Cancel) -> Result<Summary, QueryError> {
+        let view = self.view(&request.epochs)?;
+        let selection = &view.selection;
+        if !selection.primary().is_some_and(|e| e.is_time()) {
+            return Err(QueryError::NoTime { epoch: selection.name() });
+        }
+        let all = self.procedures(&view, cancel)?;
+        let (scope, subjects) = match &request.procedure {
+            Some(name) => {
+                let one = procedure_names::by_name(selection, &self.store, all, name)?;
+                let id = if one.id.is_empty() { name.clone() } else { one.id.clone() };
+                (SummaryScope { kind: "procedure".to_owned(), name: id }, vec![one])
+            }
+            None => of_images(selection, all, &request.image)?,
+        };
+        let tally = self.tally(&view, &subjects, cancel)?;
+        let model = dwell_analysis::MachineModel::for_cpu(&selection.epochs[selection.epochs.len() - 1].cpu);
+        Ok(tally.answer(selection, scope, model.name()))
+    }
+
+    fn tally(
+        &self,
+        view: &View,
+        subjects: &[ProcedureSamples],
+        cancel: &Cancel,
+    ) -> Result<Tally, QueryError> {
+        let tallies = in_parallel(subjects, |p| {
+            let samples = p.counts.first().copied().unwrap_or(0);
+            let matters = subjects.len() == 1 || view.selection.share(&p.counts) >= PROCEDURE_SHARE_MIN;
+            let costs = (matters && cancel.check().is_ok()).then(|| self.costs_once(view, p)).flatten();
+            Some(costs.map_or_else(|| Tally::left_out(samples), |c| Tally::of(&c, samples)))
+        });
+        cancel.check()?;
+        let mut sum = Tally::default();
+        tallies.iter().for_each(|t| sum.add(t));
+        Ok(sum)
+    }
+}
+
+/// Every procedure of the images that are asked for.
+fn of_images(
+    selection: &Selection,
+    all: &[ProcedureSamples],
+    part: &Option<String>,
+) -> Result<(SummaryScope, Vec<ProcedureSamples>), QueryError> {
+    let Some(name) = part else {
+        return Ok((SummaryScope { kind: "epoch".to_owned(), name: selection.name() }, all.to_vec()));
+    };
+    let wanted: Vec<bool> = selection.images.iter().map(|i| wants(part, &i.record)).collect();
+    let subjects: Vec<ProcedureSamples> = all.iter().filter(|p| wanted[p.image]).cloned().collect();
+    let mut images: Vec<usize> = subjects.iter().map(|p| p.image).collect();
+    images.sort_unstable();
+    images.dedup();
+    if images.is_empty() {
+        return Err(QueryError::NoImage { name: name.clone(), epoch: selection.name() });
+    }
+    let paths: Vec<_> =
+        images.iter().map(|&i| path_to_text(&selection.images[i].record.path).into_owned()).collect();
+    Ok((SummaryScope { kind: "image".to_owned(), name: paths.join(", ") }, subjects))
+}
+
+/// Where the cycles of one analysed procedure go; `None` where none of its instructions has a frequency.
+pub fn split(costs: &ProcedureCosts) -> Option<CycleSplit> {
+    let tally = Tally::of(costs, 0);
+    let part = |samples: f64| samples / tally.tallied;
+    (tally.tallied > 0.0).then(|| CycleSplit {
+        execution: part(tally.execution),
+        r#static: part(tally.statics.values().sum()),
+        dynamic: part(tally.stalled + tally.gain),
+    })
+}
+
+/// Procedures below this share of the samples are left out: they would cost more time than they can tell.
+const PROCEDURE_SHARE_MIN: f64 = 0.0001;
+
+/// The rows of dynamic causes in Figure 4's order; the causes of a row are one range.
+const DYNAMIC_ROWS: [(&str, &[Cause]); 9] = [
+    ("i-cache-miss", &[Cause::ICacheMiss]),
+    ("itlb-miss", &[Cause::ItlbMiss]),
+    ("d-cache-miss", &[Cause::DCacheMiss]),
+    ("dtlb-miss", &[Cause::DtlbMiss]),
+    ("write-buffer", &[Cause::WriteBuffer]),
+    ("synchronization", &[Cause::Synchronization]),
+    ("branch-mispredict", &[Cause::BranchMispredict]),
+    ("multiplier", &[Cause::Multiplier]),
+    ("divider", &[Cause::Divider]),
+];
+/// What has no line of its own in the paper's summary.
+const OTHER: &str = "other";
+
+/// The rows of static causes.
+const STATIC_ROWS: [&str; 7] = [
+    "slotting",
+    "dependency-address",
+    "dependency-flags",
+    "dependency-first",
+    "dependency-second",
+    "dependency-third",
+    "functional-unit",
+];
+
+/// Sums over instructions, in time samples.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    /// All time samples, tallied or not.
+    samples: u64,
+    tallied: f64,
+    totals: Totals,
+    dynamic: BTreeMap<&'static str, (f64, f64)>,
+    stalled: f64,
+    unexplained: f64,
+    gain: f64,
+    statics: BTreeMap<&'static str, f64>,
+    execution: f64,
+    error: f64,
+    procedures: usize,
+    left_out: usize,
+}
+
+impl Tally {
+    /// The tally of one procedure, whose time samples are `samples`.
+    fn of(costs: &ProcedureCosts, samples: u64) -> Tally {
+        let mut tally = Tally { samples, procedures: 1, totals: costs.all_totals(), ..Tally::default() };
+        for block in &costs.analysis.blocks {
+            tally.add_block(costs, block.instructions.clone());
+        }
+        tally
+    }
+
+    /// The tally of a procedure that cannot be analysed.
+    fn left_out(samples: u64) -> Tally {
+        Tally { samples, left_out: 1, ..Tally::default() }
+    }
+
+    /// Adds another procedure's.
+    fn add(&mut self, more: &Tally) {
+        self.samples += more.samples;
+        for (sum, part) in [
+            (&mut self.tallied, more.tallied),
+            (&mut self.stalled, more.stalled),
+            (&mut self.unexplained, more.unexplained),
+            (&mut self.gain, more.gain),
+            (&mut self.execution, more.execution),
+            (&mut self.error, more.error),
+        ] {
+            *sum += part;
+        }
+        self.totals.add(&more.totals);
+        for (row, (min, max)) in &more.dynamic {
+            let sum = self.dynamic.entry(row).or_default();
+            *sum = (sum.0 + min, sum.1 + max);
+        }
+        for (row, part) in &more.statics {
+            *self.statics.entry(row).or_default() += part;
+        }
+        self.procedures += more.procedures;
+        self.left_out += more.left_out;
+    }
+
+    /// What no stall explains is chance, or a gain where it is too much for that. In order each instruction tells. Out of
+    /// order the model's best case is one of a block, spread over its instructions at a guess: what they do in the shadow
+    /// of a stalled one costs nothing more.
+    fn add_block(&mut self, costs: &ProcedureCosts, range: std::ops::Range<usize>) {
+        const ERRORS_MIN: f64 = 3.0;
+        let (mut rest, mut expected) = (0.0, 0.0);
+        for i in range {
+            if let Some((r, e)) = self.add_instruction(costs, i) {
+                rest += r;
+                expected += e;
+            }
+        }
+        let is_gain =
+            costs.model.order == Order::OutOfOrder && rest < -ERRORS_MIN * f64::max(expected, 1.0).sqrt();
+        *(if is_gain { &mut self.gain } else { &mut self.error }) += rest;
+    }
+
+    /// Every sample of an instruction whose frequency is known goes to one place each. Returns those that no stall and no
+    /// gain explains, beyond the samples that the model expects, and the latter.
+    fn add_instruction(&mut self, costs: &ProcedureCosts, i: usize) -> Option<(f64, f64)> {
+        let cost = &costs.analysis.instructions[i];
+        let frequency = cost.frequency.filter(|f| *f > 0.0)?;
+        let expected = frequency * cost.best_case_cycles;
+        self.tallied += cost.head_samples;
+        let mut fixed = 0.0;
+        for stall in cost.stalls.iter().filter(|s| s.kind == StallKind::Static) {
+            let row = static_row(costs, i, stall.cause, stall.culprit);
+            *self.statics.entry(row).or_default() += frequency * stall.cycles_max;
+            fixed += frequency * stall.cycles_max;
+        }
+        self.execution += expected - fixed;
+        let rest = cost.head_samples - expected;
+        if cost.stalls.iter().any(|s| s.kind == StallKind::Dynamic) {
+            self.stalled += rest;
+            self.add_dynamic(cost, frequency, rest);
+            return None;
+        }
+        if cost.gain_cycles > 0.0 {
+            self.gain += rest;
+            return None;
+        }
+        Some((rest, expected))
+    }
+
+    /// A row explains at most what its causes may, and at least what all other rows together cannot.
+    fn add_dynamic(&mut self, cost: &InstructionCost, frequency: f64, stalled: f64) {
+        let mut most: BTreeMap<&'static str, f64> = BTreeMap::new();
+        for stall in cost.stalls.iter().filter(|s| s.kind == StallKind::Dynamic) {
+            *most.entry(dynamic_row(stall.cause)).or_default() += frequency * stall.cycles_max;
+        }
+        most.values_mut().for_each(|m| *m = m.min(stalled));
+        let total: f64 = most.values().sum();
+        for (row, max) in most {
+            let min = (stalled - (total - max)).clamp(0.0, max);
+            if row == names(Cause::Unexplained).name {
+                // All others are at their most where something stays unexplained.
+                self.unexplained += min;
+            } else {
+                let sum = self.dynamic.entry(row).or_default();
+                *sum = (sum.0 + min, sum.1 + max);
+            }
+        }
+    }
+
+    /// As an answer.
+    fn answer(&self, selection: &Selection, scope: SummaryScope, machine_model: &str) -> Summary {
+        let period = selection.period_cycles();
+        let share = |part: f64| if self.tallied > 0.0 { part / self.tallied } else { 0.0 };
+        let range = |cause: &str| {
+            let (min, max) = self.dynamic.get(cause).copied().unwrap_or_default();
+            SummaryRange {
+                cause: cause.to_owned(),
+                label: summary_label(cause),
+                share_min: share(min),
+                share_max: share(max),
+            }
+        };
+        let part = |cause: &str| SummaryPart {
+            cause: cause.to_owned(),
+            label: summary_label(cause),
+            share: share(self.statics.get(cause).copied().unwrap_or_default()),
+        };
+        let fixed: f64 = self.statics.values().sum();
+        let totals = Some(&self.totals).filter(|t| t.scale.is_some());
+        let mut notes = selection.notes.clone();
+        if self.tallied <= 0.0 {
+            notes.push("no instruction of it has a frequency: there is nothing to add up".to_owned());
+        } else if !self.totals.is_absolute() {
+            let why = "how often the code ran is not known: of its time, execution and static stalls may be less than told here, and \
+                       dynamic stalls more";
+            notes.push(why.to_owned());
+        }
+        Summary {
+            schema: 1,
+            epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
+            scope,
+            machine_model: machine_model.to_owned(),
+            time_event: selection.primary().map_or("", |e| e.name()).to_owned(),
+            period_cycles: period,
+            samples: self.samples,
+            samples_tallied: self.tallied,
+            tallied_share: if self.samples > 0 { self.tallied / self.samples as f64 } else { 0.0 },
+            procedures: self.procedures,
+            procedures_left_out: self.left_out,
+            cycles: period.map(|p| p * self.tallied),
+            scale: totals.and_then(|t| t.scale).map(|scale| scale_name(scale).to_owned()),
+            instructions: period.zip(self.totals.absolute_executed()).map(|(p, n)| p * n),
+            cpi: self.totals.cpi(),
+            cpi_min: totals.map(|t| t.cpi_interval().min),
+            cpi_max: totals.and_then(|t| bounded(t.cpi_interval())),
+            best_case_cpi: self.totals.best_case_cpi(),
+            dynamic: DYNAMIC_ROWS.iter().map(|(row, _)| *row).chain([OTHER]).map(range).collect(),
+            unexplained_stall: share(self.unexplained),
+            unexplained_gain: share(self.gain),
+            subtotal_dynamic: share(self.stalled + self.gain),
+            r#static: STATIC_ROWS.into_iter().map(part).collect(),
+            subtotal_static: share(fixed),
+            total_stall: share(self.stalled + self.gain + fixed),
+            execution: share(self.execution),
+            net_sampling_error: share(self.error),
+            notes,
+        }
+    }
+}
+
+fn dynamic_row(cause: Cause) -> &'static str {
+    if cause == Cause::Unexplained {
+        return names(cause).name;
+    }
+    DYNAMIC_ROWS.iter().find(|(_, causes)| causes.contains(&cause)).map_or(OTHER, |(row, _)| row)
+}
+
+fn static_row(costs: &ProcedureCosts, i: usize, cause: Cause, culprit: Option<usize>) -> &'static str {
+    match cause {
+        Cause::Dependency => {
+            let writes = culprit.and_then(|c| costs.instructions.get(c)).map(|c| c.writes);
+            costs.arch().map_or(OTHER, |arch| operand_row(arch, &costs.instructions[i], writes))
+        }
+        Cause::FunctionalUnit => "functional-unit",
+        _ => "slotting",
+    }
+}
+
+/// Which operand `waiting` lacks, given what its culprit writes: the paper's Ra, Rb and Rc, for any instruction set.
+fn operand_row(arch: Arch, waiting: &Instruction, written: Option<RegisterSet>) -> &'static str {
+    let lacking = written.map_or(RegisterSet::EMPTY, |w| w.intersection(waiting.reads));
+    let address: RegisterSet = waiting.memory().flat_map(|m| [m.base, m.index]).flatten().collect();
+    if !lacking.intersection(address).is_empty() {
+        return "dependency-address";
+    }
+    if arch.flags().is_some_and(|flags| lacking.contains(flags) && lacking.iter().count() == 1) {
+        return "dependency-flags";
+    }
+    let sources = sources(arch, waiting);
+    match sources.iter().position(|r| lacking.contains(*r)) {
+        Some(0) | None => "dependency-first",
+        Some(1) => "dependency-second",
+        Some(_) => "dependency-third",
+    }
+}
+
+/// Registers among the operands that are read, in the assembler's order. On x86 the destination is a source too.
+fn sources(arch: Arch, instruction: &Instruction) -> Vec<dwell_image::Register> {
+    let register = |o: &Operand| match o {
+        Operand::Register { register, .. } => Some(*register),
+        _ => None,
+    };
+    let registers: Vec<_> = instruction.operands.iter().filter_map(register).collect();
+    let has_destination = !matches!(arch, Arch::X86_64 | Arch::X86)
+        && registers.len() > 1
+        && registers.first().is_some_and(|r| instruction.writes.contains(*r));
+    let mut sources = registers[usize::from(has_destination)..].to_vec();
+    sources.retain(|r| instruction.reads.contains(*r));
+    sources
+}

@@ -1,0 +1,224 @@
+//! One or several epochs merged: samples by image and offset, ready to be asked about.
+//!
+//! Cost: one pass over the epochs' rows; memory: one point for each distinct (image, offset).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dwell_profile::{Database, Dimension, DimensionSet, Epoch, EpochProfile, Event, SourceRecord, Unit};
+
+use crate::{
+    QueryError, SampleFilter,
+    answer::EventCounts,
+    load::{
+        execution_counts::ExecutionCounts,
+        merge::Merge,
+        samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, ImageSamples},
+        stepped::Stepped,
+        windows::Windows,
+    },
+};
+
+/// Epochs merged.
+pub struct Selection {
+    /// Oldest first; never empty.
+    pub epochs: Vec<Epoch>,
+    /// Every event with samples or a period, the primary one first.
+    pub events: Vec<Event>,
+    /// Images that were recorded; those without samples have no points.
+    pub images: Vec<ImageSamples>,
+    /// Samples by application, instance and image (an index).
+    pub apps: AppCounts,
+    /// Samples by thread, CPU and control group and image (an index), of the epochs that kept them.
+    pub dimensions: DimensionCounts,
+    /// What each epoch kept of these.
+    pub kept: Vec<DimensionSet>,
+    /// What data samples refer to, of the epochs that kept it.
+    pub data: DataCounts,
+    /// All samples, those that were not taken too.
+    pub total: CountsByEvent,
+    /// Sources as they were when the samples were taken, by epoch (an index).
+    pub sources: Vec<Vec<SourceRecord>>,
+    /// What threads did while they were single-stepped.
+    pub stepped: Stepped,
+    /// What was counted in windows.
+    pub windows: Windows,
+    /// What was counted while programs ran undisturbed.
+    pub execution_counts: ExecutionCounts,
+    /// What one must know to read it.
+    pub notes: Vec<String>,
+}
+
+impl Selection {
+    /// Reads and merges the epochs; of their samples those that `filter` takes.
+    pub fn read(database: &Database, epochs: &[Epoch], filter: &SampleFilter) -> Result<Self, QueryError> {
+        let mut all = epochs.iter().map(|e| database.read_rows(&e.id)).collect::<Result<Vec<_>, _>>()?;
+        all.sort_by_key(|rows| rows.profile.epoch.start);
+        let mut merge = Merge::new(filter);
+        let mut profiles: Vec<EpochProfile> = Vec::new();
+        for (epoch, mut rows) in all.into_iter().enumerate() {
+            std::mem::take(&mut rows.profile.images).into_iter().for_each(|r| merge.add_image(r));
+            rows.each(&mut |run| merge.add(epoch, run));
+            profiles.push(rows.profile);
+        }
+        let events = events_primary_first(&profiles, &merge.events);
+        let notes = notes(&profiles);
+        merge.end_run();
+        let kept = (0..profiles.len()).map(|at| merge.kept.get(&at).copied().unwrap_or_default()).collect();
+        let data = std::mem::take(&mut merge.data);
+        let (images, apps, dimensions, total) = merge.finish(&events);
+        let (mut epochs, mut sources, mut bursts, mut counts) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for profile in profiles {
+            epochs.push(profile.epoch);
+            sources.push(profile.sources);
+            bursts.extend(profile.paths);
+            counts.extend(profile.execution_counts);
+        }
+        let stepped = Stepped::new(&bursts, &images);
+        let windows = Windows::new(&bursts, &images);
+        // Threads, CPUs and groups were not counted apart.
+        if filter.has_dimensions() {
+            counts.clear();
+        }
+        let execution_counts = ExecutionCounts::new(&counts, &images, &apps, epochs.len());
+        let selection = Selection {
+            epochs,
+            events,
+            images,
+            apps,
+            dimensions,
+            kept,
+            data,
+            total,
+            sources,
+            stepped,
+            windows,
+            execution_counts,
+            notes,
+        };
+        selection.check_filter(filter)?;
+        Ok(selection)
+    }
+
+    /// The event that rows are ordered by and shares are of: time where it was sampled.
+    pub fn primary(&self) -> Option<&Event> {
+        self.events.first()
+    }
+
+    /// Samples of the primary event.
+    pub fn primary_total(&self) -> u64 {
+        self.total.first().copied().unwrap_or(0)
+    }
+
+    /// Of the epoch's primary samples, 0 to 1.
+    pub fn share(&self, counts: &CountsByEvent) -> f64 {
+        let samples = counts.first().copied().unwrap_or(0);
+        if samples == 0 { 0.0 } else { samples as f64 / self.primary_total() as f64 }
+    }
+
+    /// Counts as answers hold them: by name, without zeros.
+    pub fn named(&self, counts: &CountsByEvent) -> EventCounts {
+        let pairs = self.events.iter().zip(counts);
+        pairs.filter(|(_, n)| **n > 0).map(|(e, n)| (e.name().to_owned(), *n)).collect()
+    }
+
+    /// Average cycles between two samples of the primary event, weighted by the epochs' samples; `None` where that
+    /// is not time or the clock was not measured.
+    pub fn period_cycles(&self) -> Option<f64> {
+        let event = self.primary().filter(|e| e.is_time())?;
+        let mut cycles = 0.0;
+        let mut samples = 0;
+        for epoch in &self.epochs {
+            let Some(record) = epoch.events.get(event).filter(|r| r.samples > 0) else { continue };
+            let period = match record.unit {
+                Unit::Nanoseconds => record.period as f64 * epoch.cpu.clock_hz? / 1e9,
+                Unit::Cycles | Unit::Events => record.period as f64,
+            };
+            cycles += period * record.samples as f64;
+            samples += record.samples;
+        }
+        (samples > 0).then(|| cycles / samples as f64)
+    }
+
+    /// CPU time between two samples of the primary event in seconds, weighted alike; `None` where that is not time or the clock was
+    /// not measured.
+    pub fn period_seconds(&self) -> Option<f64> {
+        let event = self.primary().filter(|e| e.is_time())?;
+        let (mut seconds, mut samples) = (0.0, 0);
+        for epoch in &self.epochs {
+            let Some(record) = epoch.events.get(event).filter(|r| r.samples > 0) else { continue };
+            let hz = match record.unit {
+                Unit::Nanoseconds => 1e9,
+                Unit::Cycles | Unit::Events => epoch.cpu.clock_hz?,
+            };
+            seconds += record.period as f64 / hz * record.samples as f64;
+            samples += record.samples;
+        }
+        (samples > 0).then(|| seconds / samples as f64)
+    }
+
+    /// Says why nothing was taken, if nothing was, in the words of what was asked for.
+    fn check_filter(&self, filter: &SampleFilter) -> Result<(), QueryError> {
+        let kept = |dimension: &Dimension| self.kept.iter().any(|kept| kept.has(*dimension));
+        if let Some(dimension) = filter.dimensions().iter().find(|d| !kept(d)) {
+            return Err(QueryError::NoDimension { dimension, epoch: self.name() });
+        }
+        let is_empty = self.images.iter().all(|image| image.points.is_empty());
+        if *filter == SampleFilter::default() || !is_empty {
+            return Ok(());
+        }
+        Err(QueryError::NothingTaken { filter: filter.to_string(), epoch: self.name() })
+    }
+
+    /// The epochs' ids, joined by `+`.
+    pub fn name(&self) -> String {
+        self.epochs.iter().map(|e| e.id.to_string()).collect::<Vec<_>>().join("+")
+    }
+}
+
+fn events_primary_first(profiles: &[EpochProfile], counted: &[Event]) -> Vec<Event> {
+    let mut samples: BTreeMap<&Event, u64> = BTreeMap::new();
+    for (event, record) in profiles.iter().flat_map(|p| &p.epoch.events) {
+        *samples.entry(event).or_default() += record.samples;
+    }
+    // Derived events have rows but no record.
+    for event in counted {
+        samples.entry(event).or_default();
+    }
+    let mut events: Vec<(&Event, u64)> = samples.into_iter().collect();
+    events.sort_by_key(|(e, n)| (!e.is_time(), e.is_derived(), std::cmp::Reverse(*n)));
+    events.into_iter().map(|(e, _)| e.clone()).collect()
+}
+
+fn notes(profiles: &[EpochProfile]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for p in profiles {
+        notes.extend(p.epoch.notes.iter().cloned());
+        notes.extend(p.warnings.iter().map(ToString::to_string));
+        for (event, r) in &p.epoch.events {
+            if r.lost > 0 || r.throttled > 0 {
+                notes.push(format!(
+                    "{event}: {} samples lost, throttled {} times ({} stored)",
+                    r.lost, r.throttled, r.samples
+                ));
+            }
+            notes.extend(r.multiplexing_note(event));
+        }
+        if p.epoch.events.values().all(|r| r.samples == 0) {
+            notes.push(format!("epoch {} has no samples", p.epoch.id));
+        }
+        if p.epoch.end.is_none() {
+            notes.push(format!(
+                "epoch {} has no end: it is being collected, or its collector died",
+                p.epoch.id
+            ));
+        }
+    }
+    let models: BTreeSet<String> = profiles.iter().map(|p| p.epoch.cpu.model_name.clone()).collect();
+    if models.len() > 1 {
+        let list = models.into_iter().collect::<Vec<_>>().join("; ");
+        notes.push(format!("unlike processors are merged ({list}): the newest epoch's model is used"));
+    }
+    notes.dedup();
+    notes
+}
