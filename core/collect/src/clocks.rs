@@ -78,6 +78,12 @@ impl ClockWatch {
     }
 }
 
+/// Converts a time of CLOCK_MONOTONIC to CLOCK_REALTIME, by what both clocks read now. Both are in ns.
+pub fn real_time_ns(monotonic_ns: u64) -> i64 {
+    let Clocks { wall_ns, monotonic_ns: now_ns, .. } = Clocks::now();
+    wall_ns.saturating_sub((now_ns as i64).saturating_sub(monotonic_ns as i64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

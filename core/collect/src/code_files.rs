@@ -20,9 +20,10 @@ use rustc_hash::FxHashMap;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::{
+    clocks::real_time_ns,
     code_names::{CodeName, Finder, NamesWindow, find_in_perf_map},
     jitdump::find_in_jitdump,
-    linux_host::{has_ended, real_time_ns},
+    live_processes::has_ended,
     procfs,
 };
 use dwell_attribution::CodeId;

@@ -34,8 +34,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::{
     host::Host,
     items::{Item, Side},
+    loss::LossCause,
     records::{Mode, Sample},
-    source::LossCause,
 };
 use dwell_attribution::{
     Apart, Applications, ExecutionId, ImageIndex, Images, Interval, Mapping, Process, Processes,

@@ -6,8 +6,8 @@
 use dwell_profile::{EventIndex, Pid, Tid};
 
 use crate::{
+    loss::LossCause,
     records::{Body, Sample},
-    source::LossCause,
 };
 use dwell_attribution::Target;
 

@@ -28,6 +28,8 @@ mod items;
 mod jitdump;
 mod kernel_names;
 mod linux_host;
+mod live_processes;
+mod loss;
 mod machine;
 mod merge;
 mod operand;

@@ -12,7 +12,6 @@ use std::{
     mem,
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
-    str::FromStr,
     time::{Duration, Instant},
 };
 
@@ -21,6 +20,7 @@ use rustc_hash::FxHashMap;
 use rustix::{io::Errno, process::test_kill_process};
 
 use crate::{
+    clocks::real_time_ns,
     code_files::CodeFiles,
     code_names::{CodeName, NamesWindow},
     host::{Host, ProcessSnapshot, Region},
@@ -437,16 +437,6 @@ pub fn mtime_ns(metadata: &fs::Metadata) -> i64 {
     metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
 }
 
-/// A time of CLOCK_MONOTONIC as one of CLOCK_REALTIME, by what the two tell now.
-pub fn real_time_ns(monotonic_ns: u64) -> i64 {
-    let now = |id| {
-        let time = rustix::time::clock_gettime(id);
-        time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
-    };
-    let since = now(rustix::time::ClockId::Monotonic).saturating_sub(monotonic_ns as i64);
-    now(rustix::time::ClockId::Realtime).saturating_sub(since)
-}
-
 /// What /proc/PID/exe leads to.
 struct Executable {
     name: String,
@@ -476,47 +466,6 @@ impl Executable {
             _ => *path == self.path,
         }
     }
-}
-
-/// Every process there is now.
-pub fn all_pids() -> Vec<Pid> {
-    numbers_in(Path::new("/proc"))
-}
-
-/// Whether the process is gone, or waits for its parent to read its status.
-pub fn has_ended(pid: Pid) -> bool {
-    let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else { return true };
-    procfs::parse_stat(&String::from_utf8_lossy(&stat)).is_none_or(|s| s.ended)
-}
-
-/// The threads of a process.
-pub fn threads_of(pid: Pid) -> Vec<Tid> {
-    numbers_in(Path::new(&format!("/proc/{pid}/task")))
-}
-
-/// The process and all its descendants.
-pub fn tree_of(pid: Pid) -> Vec<Pid> {
-    let parents: Vec<(Pid, Pid)> = all_pids().into_iter().filter_map(|p| Some((p, parent_of(p)?))).collect();
-    let mut tree = vec![pid];
-    let mut at = 0;
-    while let Some(parent) = tree.get(at).copied() {
-        let children =
-            parents.iter().filter(|(child, p)| *p == parent && !tree.contains(child)).map(|(c, _)| *c);
-        let children: Vec<Pid> = children.collect();
-        tree.extend(children);
-        at += 1;
-    }
-    tree
-}
-
-fn parent_of(pid: Pid) -> Option<Pid> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    procfs::parse_stat(&String::from_utf8_lossy(&stat)).map(|s| s.parent_pid)
-}
-
-fn numbers_in<T: FromStr>(folder: &Path) -> Vec<T> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The kernel's own among them, which stay: each has a folder, and a folder a link to itself from each below.

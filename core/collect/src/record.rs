@@ -12,7 +12,7 @@ use crate::{
     CollectError, Stop,
     clocks::{ClockWatch, Clocks},
     daemon::account::Account,
-    linux_host::{all_pids, has_ended, tree_of},
+    live_processes::{all_pids, has_ended, tree_of},
     options::{Progress, RecordOptions, Recorded, Target},
     paths::Paths,
     session::{Counting, ENTRIES_MAX, Session, Setup, UNSTORED_MAX},

@@ -2,6 +2,7 @@
 
 use dwell_query::answer::{Listing, Summary};
 
+use super::cause_class::class;
 use crate::text::percent;
 
 /// A part of a stacked bar.
@@ -41,19 +42,6 @@ pub struct Causes {
     pub fixed: Vec<Range>,
     pub best: String,
     pub actual: String,
-}
-
-/// Of causes, the kind: colours stand for kinds, names for causes.
-pub fn class(cause: &str) -> &'static str {
-    match cause {
-        "d-cache-miss" | "dtlb-miss" | "write-buffer" | "store-forwarding" | "4k-aliasing" => "memory",
-        "i-cache-miss" | "itlb-miss" | "branch-mispredict" => "front",
-        "divider" | "multiplier" | "functional-unit" => "unit",
-        "synchronization" | "system" | "page-fault" | "other" => "system",
-        "slotting" => "fixed",
-        dependency if dependency.starts_with("dependency") => "fixed",
-        _ => "unknown",
-    }
 }
 
 /// Shares below half of the last digit that is shown are none.

@@ -6,7 +6,7 @@ use dwell_query::answer::{
     Listing, ListingBlock, ListingInstruction, ListingPerEntry, ListingScale, ListingStall,
 };
 
-use super::chart::class;
+use super::cause_class::class;
 use crate::text::{cycles_each, executed, executed_short, grouped, in_kernel, origin, stalled};
 
 /// Instructions of a procedure that are shown at most: those of its hottest blocks.

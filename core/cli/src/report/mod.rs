@@ -5,6 +5,7 @@
 //! a source line that reaches the page unescaped. Everything goes through the template, which escapes, and the page's
 //! policy runs no script but its own, whatever it says.
 
+mod cause_class;
 mod chart;
 mod listing;
 mod page;

@@ -4,6 +4,7 @@ use askama::Template;
 use dwell_query::answer::{EpochSummary, Summary, TopRow};
 use jiff::Timestamp;
 
+use super::cause_class::class;
 use super::{
     Listed, Material,
     chart::{self, Bar, Causes},
@@ -209,7 +210,7 @@ fn worst(s: &Summary) -> Option<(String, &'static str)> {
     let most = s.dynamic.iter().map(|r| r.share_max).fold(0.05, f64::max);
     let worst: Vec<_> = s.dynamic.iter().filter(|r| r.share_max >= most - 0.0005).collect();
     let names: Vec<&str> = worst.iter().map(|r| r.label).collect();
-    Some((format!("≤ {:.0}% {}", 100.0 * most, names.join(" or ")), chart::class(&worst.first()?.cause)))
+    Some((format!("≤ {:.0}% {}", 100.0 * most, names.join(" or ")), class(&worst.first()?.cause)))
 }
 
 fn image_row(row: &TopRow) -> ShareRow {

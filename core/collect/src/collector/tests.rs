@@ -169,11 +169,7 @@ fn samples_land_by_what_was_mapped_at_their_time() {
         sample(Mode::Kernel, Pid(0), KERNEL + 8),
         sample(Mode::User, Pid(u32::MAX), 0x10),
         sample(Mode::GuestUser, Pid(1), 0x77),
-        side(Side::Lost {
-            event: Some(EventIndex(0)),
-            records: 5,
-            cause: crate::source::LossCause::RingFull,
-        }),
+        side(Side::Lost { event: Some(EventIndex(0)), records: 5, cause: crate::loss::LossCause::RingFull }),
         side(Side::Throttle { event: Some(EventIndex(0)) }),
     ];
     items.into_iter().enumerate().for_each(|(at, item)| c.apply(at as u64, item));
@@ -442,7 +438,7 @@ impl Truth {
                 vec![side(Side::Lost {
                     event: Some(EventIndex(0)),
                     records: 3,
-                    cause: crate::source::LossCause::RingFull,
+                    cause: crate::loss::LossCause::RingFull,
                 })]
             }
             _ => vec![self.sample(pid, random)],

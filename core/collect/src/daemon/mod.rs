@@ -22,7 +22,7 @@ use crate::{
     CollectError, Renew, Stop,
     clocks::{ClockWatch, Clocks},
     control::{Answer, ControlServer, Request, Status},
-    linux_host::all_pids,
+    live_processes::all_pids,
     options::{DaemonOptions, Progress, Rate},
     record::Flushing,
     session::{Counting, Next, Session, Setup},

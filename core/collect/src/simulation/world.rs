@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::{
     host::ProcessSnapshot,
     items::{Item, Side},
+    loss::LossCause,
     records::{Mode, Sample},
-    source::LossCause,
 };
 use dwell_attribution::{OwnedTag, Target};
 

@@ -8,6 +8,7 @@
 //! overflow buffers are emptied every round, each as a batch that ends nothing, since the table holds entries of the same
 //! time.
 
+use crate::loss::LossCause;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, VecDeque},
@@ -21,7 +22,7 @@ use dwell_profile::{CpuId, Event, EventIndex, Pid, TableRecord, Tid};
 use rustc_hash::FxHashMap;
 
 use super::{
-    Backend, Features, LossCause, Source, SourceTally, Tasks,
+    Backend, Features, Source, SourceTally, Tasks,
     cpus::online_cpus,
     now_ns,
     perf::{Attach, PerfSource},

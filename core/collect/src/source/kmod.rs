@@ -6,6 +6,7 @@
 //! A batch is what a flush of the module gives; it is cut when somebody wants to store. Overflow buffers that fill
 //! meanwhile are handed out as batches that end nothing, since tables hold entries of the same time.
 
+use crate::loss::LossCause;
 use std::{
     collections::{BTreeMap, VecDeque},
     io, iter, mem,
@@ -17,7 +18,7 @@ use dwell_profile::{EventIndex, TableRecord};
 use rustix::io::Errno;
 
 use super::{
-    Backend, Features, LossCause, Source, SourceTally, Tasks,
+    Backend, Features, Source, SourceTally, Tasks,
     cpus::{online_cpus, possible_cpus},
     now_ns,
     perf::{PerfSource, is_lacking},

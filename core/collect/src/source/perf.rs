@@ -4,6 +4,7 @@
 //! events on it write; side-band records (mappings, executions, forks, exits) come with the first event of each task
 //! or CPU. Inherited events cannot share a ring across CPUs, so a task gets one event for each CPU.
 
+use crate::loss::LossCause;
 use dwell_profile::{CpuId, EventIndex, Tid};
 
 use std::{
@@ -18,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
-    Backend, Features, LossCause, ROUND_MIN, Source, SourceTally, Tasks,
+    Backend, Features, ROUND_MIN, Source, SourceTally, Tasks,
     cpus::{OnlineCpus, online_cpus},
     now_ns,
     times::EventTimes,

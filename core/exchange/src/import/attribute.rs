@@ -14,7 +14,7 @@ use linux_perf_data::linux_perf_event_reader::{
 };
 use rustc_hash::FxHashMap;
 
-use super::sample::{half_at, word_at};
+use super::fields::{half_at, word_at};
 
 /// The size of the first `perf_event_attr`, of Linux 2.6.32, and of those that do not tell.
 pub const BYTES_MIN: usize = 64;

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     attribute::{Attribute, by_id},
-    sample::{half_at, word_at},
+    fields::{half_at, word_at},
 };
 
 /// Numbers of features.

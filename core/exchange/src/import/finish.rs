@@ -24,7 +24,8 @@ use super::{
     jit::PerfMaps,
     jit_layout::{JitImages, JitTargets, Moved},
     locate::{Locator, Named},
-    perf_data::{EventTally, Slot, Target, Told},
+    perf_data::{EventTally, Target, Told},
+    slot::{Slot, offsets},
 };
 
 impl Told {
@@ -208,15 +209,6 @@ fn hottest(sums: &Settled<Slot>) -> BTreeSet<u32> {
     }
     let is_hot = |event: u16, sum: u128| sum as f64 >= HOT_SHARE * totals[&event] as f64;
     by_target.into_iter().filter(|((event, _), sum)| is_hot(*event, *sum)).map(|((_, t), _)| t).collect()
-}
-
-/// Sampled offsets of a target, ascending.
-pub(super) fn offsets(sums: &Settled<Slot>, target: u32) -> Vec<u64> {
-    let numbers = sums.slots().enumerate().filter(|(_, slot)| slot.target == target);
-    let mut offsets: Vec<u64> = numbers.flat_map(|(number, _)| sums.of(number)).map(|(o, _)| o).collect();
-    offsets.sort_unstable();
-    offsets.dedup();
-    offsets
 }
 
 /// Every image that has rows, once.

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use super::{
     attribute::{Attribute, by_id},
     features::{Features, WANTED, until_zero},
-    sample::{half_at, word_at},
+    fields::{half_at, word_at},
     tracing::tracepoints,
 };
 

@@ -17,10 +17,11 @@ use dwell_profile::{Pid, Settled};
 
 use super::{
     ImportFile,
-    finish::offsets,
     jit_layout::JitTargets,
     names::{Names, Said},
-    perf_data::{Slot, Target, Told},
+    perf_data::{Target, Told},
+    slot::Slot,
+    slot::offsets,
 };
 
 /// Where maps are looked for, and when the profile was taken.

@@ -24,6 +24,7 @@ use rustc_hash::FxHashMap;
 use super::{
     Gathered, ImportFile,
     attribute::{Attribute, READ_LOST, by_id},
+    fields::word_at,
     header::{self, Header},
     kallsyms::{Kallsyms, Reading},
     kernel::KernelSpace,
@@ -32,8 +33,9 @@ use super::{
     packed::Packing,
     pprof,
     records::{Record, Records},
-    sample::{Layout, Sample, word_at},
+    sample::{Layout, Sample},
     script,
+    slot::Slot,
     source::{self, Source},
     space::Spaces,
 };
@@ -117,14 +119,6 @@ pub(super) fn parse<R: Read + Seek>(
         None => (header.cut || records.cut).then(|| "the file is cut off".to_owned()),
     };
     Ok(told)
-}
-
-/// What a sample is counted by, beside its offset, before images are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Slot {
-    pub target: u32,
-    pub execution: ExecutionId,
-    pub event: u16,
 }
 
 /// What is sampled: a file, or what stands for one.

@@ -17,8 +17,8 @@ use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
 use super::{
     attribute::by_id,
+    fields::word_at,
     header::{AUXTRACE, Header, TRACING_DATA, payload_bytes, record_bytes},
-    sample::word_at,
 };
 
 const HEADER_BYTES: usize = 8;

@@ -10,7 +10,10 @@ use linux_perf_data::linux_perf_event_reader::{
     BranchSampleFormat, ReadFormat, SampleFormat, SamplingPolicy,
 };
 
-use super::attribute::{Attribute, READ_LOST};
+use super::{
+    attribute::{Attribute, READ_LOST},
+    fields::{half_at, word_at},
+};
 
 /// The fields of fixed size, 8 bytes each, in their order.
 const FIXED: [SampleFormat; 9] = [
@@ -225,16 +228,4 @@ impl<'a> Cursor<'a> {
     fn half(&mut self) -> Option<u32> {
         half_at(self.take(1, 4)?, 0, self.little_endian)
     }
-}
-
-/// The 8 bytes at `at` as an integer.
-pub fn word_at(bytes: &[u8], at: usize, little_endian: bool) -> Option<u64> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(if little_endian { u64::from_le_bytes(*bytes) } else { u64::from_be_bytes(*bytes) })
-}
-
-/// The 4 bytes at `at` as an integer.
-pub fn half_at(bytes: &[u8], at: usize, little_endian: bool) -> Option<u32> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
-    Some(if little_endian { u32::from_le_bytes(*bytes) } else { u32::from_be_bytes(*bytes) })
 }

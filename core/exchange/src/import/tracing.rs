@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::sample::{half_at, word_at};
+use super::fields::{half_at, word_at};
 
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 

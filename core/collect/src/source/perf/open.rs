@@ -16,7 +16,7 @@ use super::{CpuRing, Opening, PerfSource, Role, Sampler};
 use crate::{
     CollectError,
     events::{Plan, known_names},
-    linux_host::{threads_of, tree_of},
+    live_processes::{threads_of, tree_of},
     period::RandomPeriod,
     refusal::{self, Rights, Wanted},
     source::{Tasks, now_ns, times::EventTimes},
