@@ -14,11 +14,9 @@ mod problem;
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
-
 use dwell_image::{Flow, ImageAddress, Instruction};
-
 use problem::Problem;
+use rustc_hash::FxHashMap;
 
 use crate::{Block, Counted, OuterScale, ProcedureAnalysis, Scale, ScaleKind, Transfer};
 

@@ -4,9 +4,9 @@
 //! image a target is, processes, I/O. There is no record of munmap, so what is mapped later simply cuts what was
 //! there before.
 
-use dwell_profile::Pid;
-
 use std::sync::Arc;
+
+use dwell_profile::Pid;
 
 /// What was mapped, by its index in [`crate::Images`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,7 +5,6 @@
 //! kept until that is over. Never here: images, counts, I/O.
 
 use dwell_profile::Pid;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{AddressSpace, ExecutionId, Mapping, TargetIndex};

@@ -4,8 +4,6 @@
 //! pid namespace of its own, which end with it: what leads to its files is kept open from the beginning. Never here: a file that
 //! an earlier process with the same number left behind; more open files than a bound; a whole file in memory.
 
-use dwell_profile::Pid;
-
 use std::{
     fs::{self, File},
     io::{BufReader, Seek},
@@ -16,6 +14,8 @@ use std::{
     path::Path,
 };
 
+use dwell_attribution::CodeId;
+use dwell_profile::Pid;
 use rustc_hash::FxHashMap;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
@@ -26,7 +26,6 @@ use crate::{
     live_processes::has_ended,
     procfs,
 };
-use dwell_attribution::CodeId;
 
 /// Address spaces whose files are kept open; what was noted first closes first.
 const OPEN_MAX: usize = 1 << 7;

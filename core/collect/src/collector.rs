@@ -28,7 +28,16 @@ mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aggregated::Aggregated;
+use code::Code;
+use data::Data;
+use dimensions::{Dimensions, ValuesIndex};
+use dwell_attribution::{
+    Apart, Applications, ExecutionId, ImageIndex, Images, Interval, Mapping, Process, Processes,
+};
 use dwell_profile::{CountedEvent, DimensionSet, Event, EventIndex, ImageId, ImageKind, Ledger, Pid, Tid};
+use jit::Jit;
+use loops::Loops;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
@@ -37,16 +46,6 @@ use crate::{
     loss::LossCause,
     records::{Mode, Sample},
 };
-use dwell_attribution::{
-    Apart, Applications, ExecutionId, ImageIndex, Images, Interval, Mapping, Process, Processes,
-};
-
-use aggregated::Aggregated;
-use code::Code;
-use data::Data;
-use dimensions::{Dimensions, ValuesIndex};
-use jit::Jit;
-use loops::Loops;
 pub use loops::Watch;
 use places::Spot;
 pub use rows::Rows;

@@ -13,14 +13,14 @@ pub mod memory;
 mod strings;
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use instruction::{Access, Kind, PreparedInstruction};
+use memory::{Fetch, Memory, Refused};
 use rustc_hash::FxHashMap;
 
 use crate::{
     sys::native::{Fault, Full, Operand, Processor, Registers},
     x86::{Flags, INSTRUCTION_BYTES_MAX, MemoryOperand, Segment, register_number},
 };
-use instruction::{Access, Kind, PreparedInstruction};
-use memory::{Fetch, Memory, Refused};
 
 /// Number of prepared instructions that are kept.
 const INSTRUCTIONS_MAX: usize = 32 << 10;

@@ -4,7 +4,6 @@
 //! place is in (that is [`crate::collector`]'s), the layout of the table (that is `kmod/sample_table.h`'s).
 
 use dwell_attribution::Interval;
-
 use dwell_profile::{CountedEvent, CpuId, EventIndex, Pid};
 
 /// So many samples of one event at one place, all of them within the [`Interval`] that they are handed out for.

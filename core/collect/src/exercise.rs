@@ -4,6 +4,10 @@
 
 use std::iter;
 
+use dwell_attribution::{
+    Apart, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, Modules, Target,
+    program_headers,
+};
 use dwell_profile::{CpuId, Event, EventIndex, ImageId, ImageSymbol, PathBurst, Pid};
 
 use crate::{
@@ -23,10 +27,6 @@ use crate::{
         kmod::chunks::{self, Chunk},
     },
     sys::bpf::Notice,
-};
-use dwell_attribution::{
-    Apart, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, Modules, Target,
-    program_headers,
 };
 
 /// A machine of which nothing but the records is known.

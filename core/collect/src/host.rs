@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use dwell_attribution::{CodeId, FileVersion, ImageFiles, Interval, KernelPlace, MappedRange, Target};
 use dwell_profile::{ImageId, ImageSymbol, Pid, Tid};
 
 use crate::code_names::{CodeName, NamesWindow};
-use dwell_attribution::{CodeId, FileVersion, ImageFiles, Interval, KernelPlace, MappedRange, Target};
 
 /// A process as /proc shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,6 @@
 //! Enters: the open file, a process that sees it. Leaves: a path that leads to the very file, by device and inode. Never here: a
 //! guess: what cannot be checked has no path.
 
-use dwell_profile::Pid;
-
 use std::{
     ffi::OsString,
     fs::{self, File},
@@ -14,6 +12,8 @@ use std::{
     },
     path::{Path, PathBuf},
 };
+
+use dwell_profile::Pid;
 
 /// The path of a file that `pid` has a mapping of; `None` where none leads to it from here.
 pub fn path_from_here(file: &File, pid: Pid) -> Option<PathBuf> {

@@ -3,13 +3,13 @@
 //! Enters: parsed records that borrow from a ring's bytes. Leaves: the same without what nobody needs (mappings of
 //! data, threads, unknown types). Never here: state.
 
+use dwell_attribution::Target;
 use dwell_profile::{EventIndex, Pid, Tid};
 
 use crate::{
     loss::LossCause,
     records::{Body, Sample},
 };
-use dwell_attribution::Target;
 
 /// A record that outlives its ring.
 #[derive(Clone, Debug, PartialEq, Eq)]

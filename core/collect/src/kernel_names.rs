@@ -10,10 +10,9 @@ use std::{
     os::unix::fs::FileExt,
 };
 
+use dwell_attribution::KernelSymbols;
 use dwell_profile::{ImageOffset, ImageSymbol};
 use rustix::fs::{Mode, OFlags};
-
-use dwell_attribution::KernelSymbols;
 
 /// A symbol's address and the offset of its name, each of 8 bytes.
 const RECORD_BYTES: usize = 16;

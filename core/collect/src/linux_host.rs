@@ -4,8 +4,6 @@
 //! mapped: the process's own root (containers), its executable, or `/proc/PID/map_files` (deleted files; needs
 //! privilege). Nothing is mapped into memory: a truncated file must not kill the collector.
 
-use dwell_attribution::ImageFiles;
-
 use std::{
     fs::{self, File},
     io::BufReader,
@@ -15,6 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dwell_attribution::ImageFiles;
+use dwell_attribution::{
+    CodeId, FileVersion, Identity, Interval, KernelLayout, KernelPlace, MappedRange, Modules, OwnedTag,
+    Target,
+    program_headers::{self, CodeLayout, ProgramHeaders},
+    read_kernel,
+};
 use dwell_profile::{BuildId, ImageId, ImageSymbol, Pid, Tid};
 use rustc_hash::FxHashMap;
 use rustix::{io::Errno, process::test_kill_process};
@@ -28,12 +33,6 @@ use crate::{
     kernel_names::KernelNames,
     procfs,
     source::now_ns,
-};
-use dwell_attribution::{
-    CodeId, FileVersion, Identity, Interval, KernelLayout, KernelPlace, MappedRange, Modules, OwnedTag,
-    Target,
-    program_headers::{self, CodeLayout, ProgramHeaders},
-    read_kernel,
 };
 
 /// Files kept open for reading code; what was not read for longest closes first.

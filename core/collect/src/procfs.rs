@@ -3,10 +3,10 @@
 //! Enters: bytes of /proc/PID/{maps,stat,status} and of /proc/cpuinfo. Leaves: plain values; what
 //! cannot be read is left out. Never here: I/O.
 
+use dwell_attribution::{FileTag, Target};
 use dwell_profile::{Cpu, Pid};
 
 use crate::host::Region;
-use dwell_attribution::{FileTag, Target};
 
 /// A line of /proc/PID/maps: first address, address after it, offset, target.
 pub type MapsLine = (u64, u64, u64, Target);

@@ -5,8 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_profile::Pid;
-use dwell_profile::Writer;
+use dwell_attribution::Apart;
+use dwell_profile::{Pid, Writer};
 
 use crate::{
     CollectError, Stop,
@@ -19,7 +19,6 @@ use crate::{
     source::Tasks,
     sys::command::PausedCommand,
 };
-use dwell_attribution::Apart;
 
 /// How long a command may go on after it was told to end.
 const GRACE: Duration = Duration::from_secs(2);

@@ -9,10 +9,8 @@
 //! branches the caller knows, by the event: without any it looks like one without registers.
 
 use dwell_attribution::FileTag;
-
-use perf_event_open_sys::bindings as abi;
-
 use dwell_profile::{BranchEntry, CpuId, Pid, Tid};
+use perf_event_open_sys::bindings as abi;
 
 use crate::branch::{REGISTER_COUNT, Registers};
 

@@ -6,10 +6,9 @@
 //! The kernel's own checks (kernel/events/core.c, `perf_event_open`) refuse by EACCES. EPERM comes from before them (a seccomp
 //! filter, as containers have) or behind (a security module, lockdown).
 
-use dwell_profile::Pid;
-
 use std::{fs, io, os::unix::fs::MetadataExt};
 
+use dwell_profile::Pid;
 use rustix::io::Errno;
 
 /// What was to be sampled.

@@ -18,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dwell_attribution::program_headers::is_32_bit;
 use dwell_image::{Arch, Flow, ImageAddress};
 use dwell_profile::{Pid, Tid, WindowsRecord};
 use rustc_hash::FxHashMap;
@@ -28,7 +29,6 @@ use crate::{
     source::now_ns,
     sys::breakpoint::{self, Breakpoints, PLACES_MAX},
 };
-use dwell_attribution::program_headers::is_32_bit;
 
 /// The length of a window, if the thread runs. Where all places are hot it counts some 300 to 1,000 executions.
 const WINDOW: Duration = Duration::from_millis(3);

@@ -1,13 +1,11 @@
 //! Records: each type that is known, and bytes that are none.
 
 use dwell_attribution::FileTag;
-
-use dwell_profile::{Pid, Tid};
-
 use dwell_collect::{
     branch::REGISTER_COUNT,
     records::{Body, Mode, Record, RecordError, parse_record, parse_record_of, split_record},
 };
+use dwell_profile::{Pid, Tid};
 
 const TRAILER: [u64; 3] = [0x22_0000_0011, 77, 5]; // pid 17 and tid 34, time, identifier
 

@@ -14,10 +14,10 @@ mod x86_access;
 use std::cell::RefCell;
 
 use capstone::Insn;
+use decoder::Decoder;
 use smallvec::SmallVec;
 
 use crate::{Arch, Flow, ImageAddress, Instruction, RegisterSet};
-use decoder::Decoder;
 
 thread_local! {
     /// A handle is costly to make, cheap to use, and of one thread.

@@ -23,19 +23,19 @@ mod units;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use index::Index;
+use lines::LineTable;
+use names::References;
+use parts::{AltFile, Parts};
+use places::Places;
 use rustc_hash::FxHashMap;
+use scopes::ScopeTable;
 
 use crate::data::Data;
 use crate::elf::Elf;
 use crate::elf_file::ElfFile;
 use crate::kept::Kept;
 use crate::{BuildId, ImageAddress};
-use index::Index;
-use lines::LineTable;
-use names::References;
-use parts::{AltFile, Parts};
-use places::Places;
-use scopes::ScopeTable;
 pub(crate) use sections::{Reader, Sections};
 use units::AbbreviationsCache;
 

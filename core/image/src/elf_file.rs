@@ -12,10 +12,9 @@ use object::elf as raw;
 use object::read::ReadCache;
 
 use crate::data::{Data, ReadAt, open_regular};
-use crate::debug_files;
 use crate::elf::{self, Elf, Section};
 use crate::symbols::{self, NAME_BYTES_MAX, SYMBOL_BYTES};
-use crate::{BuildId, DebugSearch, ImageError, minidebug};
+use crate::{BuildId, DebugSearch, ImageError, debug_files, minidebug};
 
 /// Larger files on the disk are no images: the sizes that hostile ones claim are arbitrary.
 const FILE_BYTES_MAX: u64 = 4 << 30;

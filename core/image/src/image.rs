@@ -12,8 +12,7 @@ use crate::elf::Elf;
 use crate::kept::Kept;
 use crate::procedure::{Procedure, ProcedureTable};
 use crate::relocations::Relocations;
-use crate::symbols;
-use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode, minidebug};
+use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode, minidebug, symbols};
 
 /// An ELF file: executable, shared library, vdso, kernel module or kernel.
 ///

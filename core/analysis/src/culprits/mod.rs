@@ -23,8 +23,6 @@ mod register_step;
 mod reuse;
 mod stalled;
 
-use rustc_hash::FxHashMap;
-
 use candidate::Candidate;
 use causes::{RULES, kernel, mispredict};
 pub use context::ProcedureContext;
@@ -32,6 +30,7 @@ pub use events::events_that_bound;
 pub use facts::ProcedureFacts;
 pub use kernel::charged as in_the_kernel;
 pub use loops::Loops;
+use rustc_hash::FxHashMap;
 pub use stalled::StalledInstruction;
 
 use crate::{Cause, Stall, StallKind};

@@ -7,7 +7,6 @@
 use std::cell::RefCell;
 
 use dwell_image::{Arch, Instruction, MemoryOperand, Operand, Register};
-
 use rustc_hash::FxHashMap;
 
 use super::{

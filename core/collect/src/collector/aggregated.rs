@@ -8,19 +8,18 @@
 //! only; an *execution* has one executable, so one that is known to be another's id is out. What cannot be decided when it
 //! comes waits until the interval is over, by when its neighbours may have told more.
 
-use dwell_profile::{CountedEvent, Pid};
-
 use std::rc::Rc;
 
+use dwell_attribution::{
+    AddressSpace, CodeId, ExecutionId, ImageIndex, Interval, MappedRange, Process, TargetIndex,
+};
+use dwell_profile::{CountedEvent, Pid};
 use rustc_hash::FxHashMap;
 
 use super::{Cause, Collector, Spot, code::RECIPES_OF_HOT_MAX};
 use crate::{
     entries::{Entry, Place},
     host::Host,
-};
-use dwell_attribution::{
-    AddressSpace, CodeId, ExecutionId, ImageIndex, Interval, MappedRange, Process, TargetIndex,
 };
 
 /// Entries that may wait for the end of their interval; more are ambiguous at once.

@@ -1,9 +1,10 @@
 //! Entries against a simulated kernel that aggregates: whatever forks, executes, dies and reuses pids within an interval, no
 //! sample may land on an image, application or instance that it was not of; of tables too small each is stored or told as lost.
 
-use dwell_profile::{CpuId, Pid};
-
 use std::collections::BTreeMap;
+
+use dwell_attribution::{Interval, OwnedTag, Target};
+use dwell_profile::{CpuId, Pid};
 
 use super::{
     tests::{FakeHost, KERNEL, MODULE, MODULE_UNTIL_NS, Random, collector, file, side, told},
@@ -13,7 +14,6 @@ use crate::{
     entries::{Entry, Place},
     items::Side,
 };
-use dwell_attribution::{Interval, OwnedTag, Target};
 
 const PAGE: u64 = 0x1000;
 const PROGRAM_PAGES: u64 = 4;

@@ -5,6 +5,7 @@
 
 use std::collections::hash_map::Entry;
 
+use dwell_attribution::{ExecutionId, ImageIndex, Images};
 use dwell_profile::{DerivedEvent, ImageKind};
 
 use super::Collector;
@@ -12,7 +13,6 @@ use crate::{
     branch::{CODE_BYTES, NextBranch, Registers},
     host::Host,
 };
-use dwell_attribution::{ExecutionId, ImageIndex, Images};
 
 /// Number of places whose code is remembered; beyond that all are decoded again.
 pub(super) const RECIPES_MAX: usize = 1 << 17;

@@ -10,6 +10,7 @@
 //! [`Event::DATA`]: dwell_profile::Event::DATA
 //! [`Event::DATA_PAGE`]: dwell_profile::Event::DATA_PAGE
 
+use dwell_attribution::{ExecutionId, ImageIndex};
 use dwell_profile::{DerivedEvent, ImageId, ImageKind, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,7 +22,6 @@ use crate::{
     records::Sample,
     x86::INSTRUCTION_BYTES_MAX,
 };
-use dwell_attribution::{ExecutionId, ImageIndex};
 
 /// Operands that are remembered; beyond, they are decoded anew.
 const OPERANDS_MAX: usize = 1 << 16;

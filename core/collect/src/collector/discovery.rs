@@ -2,13 +2,12 @@
 //!
 //! Enters: pids. Leaves: processes with their mappings, each with its execution. Never here: what the side band tells.
 
+use dwell_attribution::{ExecutionId, Process};
 use dwell_profile::Pid;
-
 use rustc_hash::FxHashSet;
 
 use super::{Collector, kernel_thread_name};
 use crate::host::{Host, ProcessSnapshot};
-use dwell_attribution::{ExecutionId, Process};
 
 /// Mappings that are kept of processes that live: 1.3 MB.
 pub(super) const MAPPINGS_MAX: usize = 1 << 15;

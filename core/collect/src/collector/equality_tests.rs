@@ -1,9 +1,10 @@
 //! The same samples by three ways to the same counts: one by one as the ring's reader gets them, through the table that
 //! the host compiled (the kernel module's code), and through the BPF program.
 
-use dwell_profile::CpuId;
-
 use std::collections::BTreeMap;
+
+use dwell_attribution::Interval;
+use dwell_profile::CpuId;
 
 use super::{
     tests::{FakeHost, file, side},
@@ -17,7 +18,6 @@ use crate::{
         tests::{Recorded, in_bpf, left_in_bpf, on_host, recorded, tables, trace},
     },
 };
-use dwell_attribution::Interval;
 
 /// A collector that knows the trace's processes.
 fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {

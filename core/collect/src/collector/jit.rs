@@ -8,14 +8,14 @@
 //! Names are looked up again and again while a process is sampled, since its compiler may reuse addresses: of an address that got
 //! another name between two looks, samples of that time are counted as uncertain, without a name.
 
-use dwell_profile::{CountedEvent, Pid};
-
 use std::{
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use dwell_attribution::{CodeId, ExecutionId, ImageIndex, Mapping};
+use dwell_profile::{CountedEvent, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Collector, ValuesIndex, jit_layout::JitLayout};
@@ -23,7 +23,6 @@ use crate::{
     code_names::{CodeName, NamesWindow},
     host::Host,
 };
-use dwell_attribution::{CodeId, ExecutionId, ImageIndex, Mapping};
 
 /// Names of code that is sampled are looked up no more often than that …
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -6,11 +6,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use dwell_attribution::CodeId;
 use dwell_profile::{ImageOffset, ImageSymbol};
 use rustc_hash::FxHashMap;
 
 use super::symbols::{SYMBOL_NAME_BYTES_MAX, SYMBOL_NAMES_BYTES_MAX, SYMBOLS_MAX, cut};
-use dwell_attribution::CodeId;
 
 /// Addresses of user space lie below.
 const ADDRESSES_END: u64 = 1 << 57;

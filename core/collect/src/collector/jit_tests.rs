@@ -3,6 +3,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
+use dwell_attribution::{CodeId, FileVersion, Identity, ImageFiles, KernelPlace, MappedRange, Target};
 use dwell_profile::{CpuId, ImageId, ImageRecord, ImageSymbol, Pid};
 use expect_test::{Expect, expect};
 
@@ -11,7 +12,6 @@ use crate::{
     code_names::{CodeName, Finder, NamesWindow, find_in_perf_map},
     host::ProcessSnapshot,
 };
-use dwell_attribution::{CodeId, FileVersion, Identity, ImageFiles, KernelPlace, MappedRange, Target};
 
 /// Perf maps by pid.
 type Maps = Rc<RefCell<BTreeMap<Pid, String>>>;

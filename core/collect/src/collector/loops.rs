@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use dwell_attribution::{ExecutionId, ImageIndex};
 use dwell_profile::{
     CountSource, CountsRecord, Event, EventIndex, ExecutionCount, ImageOffset, PathPlace, Pid, Tid,
 };
@@ -24,7 +25,6 @@ use crate::{
     items::RawExits,
     records::Sample,
 };
-use dwell_attribution::{ExecutionId, ImageIndex};
 
 /// Samples at a place before its loops are looked for.
 const SAMPLES_BEFORE: u8 = 3;

@@ -1,5 +1,6 @@
 //! The collector's part in odometers: samples for them, whose samples to drop, and what was counted → places.
 
+use dwell_attribution::{ExecutionId, ImageIndex};
 use dwell_profile::{CountSource, Event, EventIndex, ExecutionCount, ImageOffset, PathPlace, Pid};
 use rustc_hash::FxHashMap;
 
@@ -9,7 +10,6 @@ use crate::{
     host::Host,
     records::{Mode, Sample},
 };
-use dwell_attribution::{ExecutionId, ImageIndex};
 
 /// What concerns odometers.
 #[derive(Default)]

@@ -2,13 +2,13 @@
 //!
 //! Enters: mappings as the kernel reports them, addresses. Leaves: images and offsets. Never here: whose mappings they are.
 
+use dwell_attribution::{
+    AddressSpace, Anonymous, CodeId, ExecutionId, ImageIndex, MappedRange, Mapping, Target,
+};
 use dwell_profile::{ImageId, ImageKind, Pid};
 
 use super::{Cause, Collector};
 use crate::{host::Host, procfs::MapsLine};
-use dwell_attribution::{
-    AddressSpace, Anonymous, CodeId, ExecutionId, ImageIndex, MappedRange, Mapping, Target,
-};
 
 /// The place of a sample of user code, as far as it is known when the sample is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

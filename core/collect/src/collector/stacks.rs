@@ -3,6 +3,7 @@
 //! Enters: stacks, in order of time. Leaves: one path burst for each time that counts are handed out. Never here: what a
 //! transfer is ([`BranchSums`]).
 
+use dwell_attribution::ImageIndex;
 use dwell_image::{Arch, ImageAddress, fall_throughs, instructions};
 use dwell_profile::{BranchSums, CodePlace, ImageKind};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -12,7 +13,6 @@ use super::{
     code::{RECIPES_MAX, read_code},
 };
 use crate::{host::Host, items::RawStack};
-use dwell_attribution::ImageIndex;
 
 /// The architecture whose branches are recorded.
 const OWN_ARCH: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };

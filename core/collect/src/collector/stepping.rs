@@ -1,5 +1,6 @@
 //! The collector's part in path bursts and counted windows: whose samples to drop, and addresses → places.
 
+use dwell_attribution::ImageIndex;
 use dwell_image::Arch;
 use dwell_profile::{CodePlace, ImageId, ImageKind, ImageOffset, PathBurst, PathPlace, Tid};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -13,7 +14,6 @@ use crate::{
     items::{RawBurst, RawWindow},
     transfers::{self, INSTRUCTION_BYTES_MAX, StepKind},
 };
-use dwell_attribution::ImageIndex;
 
 /// The architecture whose threads are stepped.
 const STEPPED_ARCH: Arch = Arch::X86_64;

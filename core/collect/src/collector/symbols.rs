@@ -3,11 +3,11 @@
 //! Enters: sampled places of the kernel and of modules, symbols of JIT code. Leaves: image records that name them. Never here: the
 //! texts that symbols come from (those are [`Host`]'s).
 
+use dwell_attribution::ImageIndex;
 use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
 
 use super::Collector;
 use crate::host::Host;
-use dwell_attribution::ImageIndex;
 
 /// The names of symbols are cut after that; a segment's texts may be no longer.
 pub(super) const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;

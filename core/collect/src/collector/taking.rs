@@ -2,6 +2,7 @@
 //!
 //! Enters: its counts. Leaves: a batch to be stored. Never here: the database.
 
+use dwell_attribution::{AppInstance, ImageIndex};
 use dwell_profile::{ExecutionCount, ImageKind, ImageRecord, PathBurst, Settled};
 use rustc_hash::FxHashMap;
 
@@ -10,7 +11,6 @@ use super::{
     rows::{Rows, Texts},
 };
 use crate::host::Host;
-use dwell_attribution::{AppInstance, ImageIndex};
 
 /// What was counted since the last [`Collector::take`].
 #[derive(Default)]

@@ -3,6 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use dwell_attribution::{
+    CodeId, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, OwnedTag, Target,
+    program_headers::CodeLayout,
+};
 use dwell_profile::{CpuId, Dimension, DimensionSet, ImageOffset, ImageSymbol, Pid, SampleKey, Tid};
 
 use super::{symbols::SYMBOLS_MAX, *};
@@ -12,10 +16,6 @@ use crate::{
     host::{ProcessSnapshot, Region},
     items::{RawBurst, RawWindow},
     merge::Merger,
-};
-use dwell_attribution::{
-    CodeId, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, OwnedTag, Target,
-    program_headers::CodeLayout,
 };
 
 /// Files are what their paths say; the kernel is one image of 4 KiB at the top, and a module that goes.

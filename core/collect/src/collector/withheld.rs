@@ -2,9 +2,9 @@
 //!
 //! Enters: processes that end. Leaves: the names of such programs. Never here: what is said of them.
 
-use dwell_profile::Pid;
-
 use std::collections::BTreeSet;
+
+use dwell_profile::Pid;
 
 use super::Collector;
 use crate::host::Host;

@@ -26,12 +26,11 @@ use std::{
     time::Duration,
 };
 
+use dwell_attribution::{CodeId, ExecutionId};
 use dwell_profile::{CountsRecord, Pid};
+use worker::Worker;
 
 use crate::branch::Registers;
-use dwell_attribution::{CodeId, ExecutionId};
-
-use worker::Worker;
 
 /// A sample, reduced to what matters here.
 #[derive(Clone, Debug)]

@@ -13,15 +13,14 @@
 //! samples ([`Exits`]). Executions of samples that began no pair are extrapolated from those that did, and the error
 //! grows with their share.
 
-use dwell_profile::Tid;
-
 use std::collections::BTreeMap;
 
+use dwell_attribution::ExecutionId;
+use dwell_profile::Tid;
 use rustc_hash::FxHashMap;
 
 use super::loops::{Counter, Register, Step};
 use crate::branch::Registers;
-use dwell_attribution::ExecutionId;
 
 /// The greatest number of instructions that a core retires in a nanosecond: 8 per cycle, at 6 GHz.
 const INSTRUCTIONS_PER_NS: f64 = 48.0;

@@ -3,9 +3,9 @@
 //! Enters: writes that watchpoints observed, values that were read. Leaves: executions by instruction, each with its
 //! error, or the reason why there are none. Never here: I/O, clocks.
 
-use dwell_profile::Tid;
-
 use std::collections::{BTreeMap, BTreeSet};
+
+use dwell_profile::Tid;
 
 use super::{
     candidates::Word,

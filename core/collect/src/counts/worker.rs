@@ -4,8 +4,6 @@
 //! disturbed processes. Never here: images, the database. It stops no process. Its cost, its own CPU time and the traps
 //! of watchpoints, stays within a share of the target's CPU time.
 
-use dwell_profile::{Pid, Tid};
-
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -15,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use dwell_attribution::{CodeId, ExecutionId, program_headers::is_32_bit};
+use dwell_profile::{Pid, Tid};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -32,7 +32,6 @@ use crate::{
         watchpoint::{Watchpoint, Write},
     },
 };
-use dwell_attribution::{CodeId, ExecutionId, program_headers::is_32_bit};
 
 /// Number of samples with registers before a process is considered: short processes are not worth it.
 const SAMPLES_MIN: u32 = 20;

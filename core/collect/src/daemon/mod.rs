@@ -16,7 +16,15 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use account::Account;
+use budget::{Budget, Load};
+use compacting::Compacting;
+use dwell_attribution::Apart;
 use dwell_profile::{Epoch, Pid, Scope, Writer};
+use notify::Supervisor;
+use retain::{Limits, retain};
+use rotate::{Rotation, Schedule};
+use silence::Silence;
 
 use crate::{
     CollectError, Renew, Stop,
@@ -29,15 +37,6 @@ use crate::{
     source::Tasks,
     sys::{event::Counter, heap, interrupt, usage},
 };
-use dwell_attribution::Apart;
-
-use account::Account;
-use budget::{Budget, Load};
-use compacting::Compacting;
-use notify::Supervisor;
-use retain::{Limits, retain};
-use rotate::{Rotation, Schedule};
-use silence::Silence;
 
 /// Clocks are looked at so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -5,11 +5,10 @@
 
 use dwell_profile::{CountsRecord, PathsRecord, Pid, Tid, WindowsRecord};
 
+use super::Session;
 use crate::{
     CollectError, counts::Odometers, items::Item, options::RecordOptions, paths::Paths, windows::Windows,
 };
-
-use super::Session;
 
 /// Samples are handed to the odometers no more often: each time wakes their thread.
 const OFFER_EVERY_NS: u64 = 50_000_000;

@@ -4,14 +4,13 @@ use std::{collections::BTreeMap, iter, thread};
 
 use dwell_profile::{CollectorRecord, EpochId, Event, EventRecord, ImageRecord, TableRecord, Writer};
 
+use super::{MERGE_WINDOW, Session, new_epoch};
 use crate::{
     CollectError,
     machine::MeasuredClock,
     source::{SourceTally, now_ns, times::EventTimes},
     store::Store,
 };
-
-use super::{MERGE_WINDOW, Session, new_epoch};
 
 /// The epoch that is to begin.
 #[derive(Clone, Debug, Default)]

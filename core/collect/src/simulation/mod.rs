@@ -14,7 +14,12 @@ use std::{
     rc::Rc,
 };
 
+use dwell_attribution::{
+    Apart, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, Target,
+};
 use dwell_profile::{Event, ImageId, ImageSymbol, Pid};
+use random::Random;
+use world::{Habits, KERNEL, KERNEL_BYTES, Truth, World};
 
 use crate::{
     collector::{Batch, Collector},
@@ -22,12 +27,6 @@ use crate::{
     items::Item,
     merge::Merger,
 };
-use dwell_attribution::{
-    Apart, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, Target,
-};
-
-use random::Random;
-use world::{Habits, KERNEL, KERNEL_BYTES, Truth, World};
 
 /// As long as a session waits for records on their way.
 const WINDOW_NS: u64 = 5_000_000;

@@ -4,19 +4,18 @@
 //! Enters: a seed's random numbers. Leaves: records as a source hands them out, and for each sample where it really
 //! was. Never here: anything of the collector's.
 
-use dwell_profile::{CpuId, EventIndex, Pid, Tid};
-
 use std::collections::{BTreeMap, VecDeque};
 
+use dwell_attribution::{OwnedTag, Target};
+use dwell_profile::{CpuId, EventIndex, Pid, Tid};
+
+use super::random::Random;
 use crate::{
     host::ProcessSnapshot,
     items::{Item, Side},
     loss::LossCause,
     records::{Mode, Sample},
 };
-use dwell_attribution::{OwnedTag, Target};
-
-use super::random::Random;
 
 pub const PAGE: u64 = 0x1000;
 /// Pages of user space that anything maps.

@@ -8,7 +8,6 @@
 //! overflow buffers are emptied every round, each as a batch that ends nothing, since the table holds entries of the same
 //! time.
 
-use crate::loss::LossCause;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, VecDeque},
@@ -18,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dwell_attribution::Interval;
 use dwell_profile::{CpuId, Event, EventIndex, Pid, TableRecord, Tid};
 use rustc_hash::FxHashMap;
 
@@ -28,6 +28,7 @@ use super::{
     perf::{Attach, PerfSource},
     times::EventTimes,
 };
+use crate::loss::LossCause;
 use crate::{
     CollectError,
     branch::Registers,
@@ -43,7 +44,6 @@ use crate::{
         event::REGISTER_MASK,
     },
 };
-use dwell_attribution::Interval;
 
 /// The side band is taken, and periods are drawn, so often. What cannot wait (a full buffer, a ring that is half full, a
 /// request) ends a wait sooner; waking up more often costs more than what there is to do.

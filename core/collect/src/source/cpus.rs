@@ -1,12 +1,12 @@
 //! The CPUs, as sysfs lists them.
 
-use dwell_profile::CpuId;
-
 use std::{
     fs::{self, File},
     io,
     os::unix::fs::FileExt,
 };
+
+use dwell_profile::CpuId;
 
 use crate::CollectError;
 

@@ -6,7 +6,6 @@
 //! A batch is what a flush of the module gives; it is cut when somebody wants to store. Overflow buffers that fill
 //! meanwhile are handed out as batches that end nothing, since tables hold entries of the same time.
 
-use crate::loss::LossCause;
 use std::{
     collections::{BTreeMap, VecDeque},
     io, iter, mem,
@@ -14,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dwell_attribution::Interval;
 use dwell_profile::{EventIndex, TableRecord};
 use rustix::io::Errno;
 
@@ -24,6 +24,7 @@ use super::{
     perf::{PerfSource, is_lacking},
     times::EventTimes,
 };
+use crate::loss::LossCause;
 use crate::{
     CollectError,
     branch::REGISTERS_TOLD,
@@ -33,7 +34,6 @@ use crate::{
     merge::Merger,
     sys::kmod::{self as sys, Config, Device, EventStatus},
 };
-use dwell_attribution::Interval;
 
 pub mod chunks;
 

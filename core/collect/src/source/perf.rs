@@ -4,9 +4,6 @@
 //! events on it write; side-band records (mappings, executions, forks, exits) come with the first event of each task
 //! or CPU. Inherited events cannot share a ring across CPUs, so a task gets one event for each CPU.
 
-use crate::loss::LossCause;
-use dwell_profile::{CpuId, EventIndex, Tid};
-
 use std::{
     collections::BTreeMap,
     io,
@@ -14,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use dwell_profile::{CpuId, EventIndex, Tid};
 use perf_event_open_sys::bindings as abi;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,6 +22,7 @@ use super::{
     now_ns,
     times::EventTimes,
 };
+use crate::loss::LossCause;
 use crate::{
     CollectError,
     events::Plan,

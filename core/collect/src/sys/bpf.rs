@@ -7,8 +7,6 @@
 //! [`BpfTables::turn`] on. Overflow buffers of the side in use change hands by their state: FULL (release A, by the
 //! kernel) makes one ours, FREE (release B, by us) the kernel's.
 
-use dwell_profile::CpuId;
-
 use std::{
     io,
     mem::offset_of,
@@ -22,6 +20,7 @@ use aya::{
     maps::{Map, MapData, RingBuf},
     programs::{BtfTracePoint, ProgramError, perf_event},
 };
+use dwell_profile::CpuId;
 use rustix::process::Resource;
 
 use super::event::PerfEvent;

@@ -3,8 +3,6 @@
 //! Enters: a thread and addresses in its process. Leaves: how often each was executed within one stretch of its running
 //! time. Never here: which addresses, and when.
 
-use dwell_profile::Tid;
-
 use std::{
     fs::File,
     io::{self, Read},
@@ -12,6 +10,7 @@ use std::{
     time::Instant,
 };
 
+use dwell_profile::Tid;
 use perf_event_open_sys::{self as perf, bindings as abi};
 
 /// Breakpoints that every processor with any has (x86: four; a debugger may hold some).

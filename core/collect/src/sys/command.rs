@@ -1,7 +1,5 @@
 //! Starting a command that waits before its exec until the events are open.
 
-use dwell_profile::Pid;
-
 use std::{
     ffi::OsString,
     io::{self, Read, Write},
@@ -13,6 +11,7 @@ use std::{
     thread::JoinHandle,
 };
 
+use dwell_profile::Pid;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 /// A forked child that has not called exec yet.

@@ -1,12 +1,11 @@
 //! Opening, switching and reading perf events.
 
-use dwell_profile::{CpuId, Tid};
-
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
+use dwell_profile::{CpuId, Tid};
 use perf_event_open_sys::{self as perf, bindings as abi};
 use rustix::thread::sched_getcpu;
 

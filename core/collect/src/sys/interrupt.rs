@@ -4,10 +4,9 @@
 //! charges an interrupt to whoever was running. A thread reads the clock in a tight loop while it is sampled every
 //! 100 µs; the gaps that stand out are the interrupts (2.5 µs on a 2-core VM).
 
-use dwell_profile::{CpuId, Tid};
-
 use std::time::{Duration, Instant};
 
+use dwell_profile::{CpuId, Tid};
 use rustix::thread::{gettid, sched_getcpu};
 
 use super::event::{Attributes, Counter, PerfEvent};

@@ -2,9 +2,9 @@
 //!
 //! Enters: a process and addresses of words. Leaves: their values. Never here: which words.
 
-use dwell_profile::Pid;
-
 use std::{io, time::Duration};
+
+use dwell_profile::Pid;
 
 /// Reads words of 4 or 8 bytes in one call. A word whose page is gone reads as `None`; an error where the process is gone or
 /// may not be read.

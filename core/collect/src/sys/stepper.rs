@@ -16,14 +16,14 @@
 //! The helper is forked, not executed, from a process that may have threads: it takes no lock of theirs. That it
 //! allocates and makes threads of its own, glibc and musl allow after a fork. Should it panic, it ends.
 
-use dwell_profile::{Pid, Tid};
-
 use std::{
     io, mem,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     ptr,
     time::{Duration, Instant},
 };
+
+use dwell_profile::{Pid, Tid};
 
 /// Steps of the longest burst.
 pub const STEPS_MAX: usize = 16384;

@@ -3,13 +3,12 @@
 //! Enters: threads of a process and a word of it. Leaves: the places after the instructions that wrote it. Never here: which words,
 //! and when.
 
-use dwell_profile::Tid;
-
 use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
+use dwell_profile::Tid;
 use perf_event_open_sys::{self as perf, bindings as abi};
 use rustix::param::page_size;
 

@@ -8,9 +8,9 @@ use dwell_profile::{Cpu, Epoch, EpochId, Event, EventRecord, Host, Scope, Unit, 
 use jiff::Timestamp;
 use linux_perf_data::linux_perf_event_reader::{PerfEventAttr, PerfEventType, SoftwareCounterType};
 
-use super::{ImportFile, perf_data::Told};
+use super::{ImportFile, imported::ImportedProfile};
 
-impl Told {
+impl ImportedProfile {
     /// Why there are no samples; `None` where nothing tells of any.
     pub(super) fn why_empty(&self) -> Option<String> {
         let stat = "perf stat record wrote it, which counts without sampling".to_owned();

@@ -8,11 +8,10 @@ use jiff::Timestamp;
 
 use super::{
     ImportFile, header,
+    imported::ImportedProfile,
     locate::Locator,
     packed::{self, Packing},
-    perf_data,
-    perf_data::Told,
-    pprof, script,
+    perf_data, pprof, script,
 };
 
 /// A compressed file becomes that large at most.
@@ -45,7 +44,7 @@ pub fn pprof(bytes: &[u8]) {
 }
 
 /// Reads, and makes an epoch's rows of what was read.
-fn with_locator(read: impl FnOnce(&Locator<'_>) -> Result<Told, String>) {
+fn with_locator(read: impl FnOnce(&Locator<'_>) -> Result<ImportedProfile, String>) {
     let request = ImportFile::default();
     let locator = Locator::new(&request, None, None);
     if let Ok(told) = read(&locator) {

@@ -13,7 +13,7 @@ use std::{
 use dwell_attribution::AppInstance;
 use dwell_image::Image;
 use dwell_profile::{
-    BuildId, Event, ImageId, ImageKind, ImageOffset, ImagePlace, ImagePlaces, ImageRecord, SampleRun, Settled,
+    Event, ImageId, ImageKind, ImageOffset, ImagePlace, ImagePlaces, ImageRecord, SampleRun, Settled,
 };
 use jiff::Timestamp;
 use linux_perf_data::{DsoKey, linux_perf_event_reader::CpuMode};
@@ -21,14 +21,14 @@ use linux_perf_data::{DsoKey, linux_perf_event_reader::CpuMode};
 use super::{
     Gathered, ImportFile, branches,
     epoch::event_of,
+    imported::{EventTally, ImportedProfile, Target},
     jit::PerfMaps,
     jit_layout::{JitImages, JitTargets, Moved},
     locate::{Locator, Named},
-    perf_data::{EventTally, Target, Told},
     slot::{Slot, offsets},
 };
 
-impl Told {
+impl ImportedProfile {
     pub(super) fn finish(mut self, request: &ImportFile, locator: &Locator<'_>, now: Timestamp) -> Gathered {
         let mut notes = self.notes();
         let mut missing = Vec::new();
@@ -165,10 +165,6 @@ impl Told {
         *record =
             ImageRecord::new(ImageId::named(&format!("file:{}", path.display())), ImageKind::File, path);
         Some(note)
-    }
-
-    pub(super) fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {
-        self.build_ids.iter().find(|(k, _)| k == key).map(|(_, id)| id)
     }
 }
 

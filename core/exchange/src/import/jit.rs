@@ -17,9 +17,9 @@ use dwell_profile::{Pid, Settled};
 
 use super::{
     ImportFile,
+    imported::{ImportedProfile, Target},
     jit_layout::JitTargets,
     names::{Names, Said},
-    perf_data::{Target, Told},
     slot::Slot,
     slot::offsets,
 };
@@ -80,7 +80,7 @@ fn is_ours(path: &Path) -> Option<Metadata> {
     (meta.uid() == 0 || meta.uid() == own).then_some(meta)
 }
 
-impl Told {
+impl ImportedProfile {
     /// Names the generated code that was sampled by the maps of its processes, where the profile itself does not; the targets of such
     /// code.
     pub(super) fn name_jit_code(

@@ -6,15 +6,12 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     thread::JoinHandle,
 };
 
 use dwell_attribution::{KernelSymbols, Modules, read_kernel};
 use dwell_profile::{BuildId, ImageSymbol};
-use linux_perf_data::DsoKey;
-
-use super::{ImportFile, perf_data::Told};
 
 /// Where the names are, and what else must hold for them to be right.
 #[derive(Clone, Debug)]
@@ -60,7 +57,19 @@ pub struct Reading {
 }
 
 impl Kallsyms {
-    fn read(self) -> Reading {
+    /// Chooses whose names could be the right ones: a file that was asked for, else the kernel that runs here, if it is the sampled
+    /// one by its build id or, where the profile has none, by its release.
+    pub fn choose(asked: Option<&Path>, kernel: Option<&BuildId>, release: Option<&str>) -> Option<Self> {
+        let here = |by_address| Kallsyms { path: "/proc/kallsyms".into(), by_address };
+        match (asked, kernel) {
+            (Some(path), _) => Some(Kallsyms { path: path.to_owned(), by_address: false }),
+            (None, Some(id)) => runs_here(id).then(|| here(false)),
+            (None, None) => release.is_some_and(is_release_here).then(|| here(true)),
+        }
+    }
+
+    /// Begins to read the names.
+    pub fn read(self) -> Reading {
         let path = self.path.clone();
         let thread = std::thread::spawn(move || {
             File::open(path).map(|file| KernelNames::read(BufReader::with_capacity(1 << 16, file)))
@@ -69,35 +78,18 @@ impl Kallsyms {
     }
 }
 
-impl Told {
-    /// Looks which names could be the right ones, as far as the file tells before its records.
-    pub(super) fn look_for_kallsyms(&mut self, request: &ImportFile) {
-        let here = |by_address| Kallsyms { path: "/proc/kallsyms".into(), by_address };
-        self.kallsyms = match (&request.kallsyms, self.build_id(&DsoKey::Kernel)) {
-            (Some(path), _) => Some(Kallsyms { path: path.clone(), by_address: false }),
-            (None, Some(id)) => runs_here(id).then(|| here(false)),
-            (None, None) => self.release.as_deref().is_some_and(is_release_here).then(|| here(true)),
-        };
-    }
+/// Why there are no names where the sampled kernel is another one.
+pub const IS_ELSEWHERE: &str = "the kernel's procedures have no names: it is not the kernel that runs here; --kallsyms names its symbols";
 
-    /// Begins to read them.
-    pub(super) fn read_kallsyms(&mut self) {
-        self.kernel_names = self.kallsyms.clone().map(Kallsyms::read);
-    }
-
-    /// The names, or why there are none.
-    pub(super) fn kernel_names(&mut self, request: &ImportFile) -> Result<KernelNames, String> {
-        let elsewhere = "the kernel's procedures have no names: it is not the kernel that runs here; --kallsyms names its symbols";
-        if self.kernel_names.is_none() {
-            self.look_for_kallsyms(request);
-            self.read_kallsyms();
-        }
-        let Some(Reading { of, thread }) = self.kernel_names.take() else { return Err(elsewhere.to_owned()) };
+impl Reading {
+    /// Waits for the names, or returns why there are none. `text`: where the sampled kernel's text begins, if that is known.
+    pub fn join(self, text: Option<u64>) -> Result<KernelNames, String> {
+        let Reading { of, thread } = self;
         let failed =
             |e: io::Error| format!("the kernel's procedures have no names: {}: {e}", of.path.display());
         let names = thread.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())).map_err(failed)?;
-        match of.by_address && names.text != self.kernel.text() {
-            true => Err(elsewhere.to_owned()),
+        match of.by_address && names.text != text {
+            true => Err(IS_ELSEWHERE.to_owned()),
             false => Ok(names),
         }
     }

@@ -10,7 +10,9 @@ pub mod exercise;
 mod features;
 mod fields;
 mod finish;
+mod gather;
 mod header;
+mod imported;
 mod jit;
 mod jit_layout;
 mod kallsyms;
@@ -107,7 +109,7 @@ pub fn import_perf_data(
 ) -> Result<Imported, ExchangeError> {
     let servers = &request.servers;
     let debuginfod = Debuginfod::new(&servers.urls, &servers.cache, servers.limits);
-    let gathered = perf_data::gather(request, debuginfod.as_ref(), now)?;
+    let gathered = gather::gather(request, debuginfod.as_ref(), now)?;
     let mut notes = gathered.epoch.notes.clone();
     notes.extend(gathered.missing);
     notes.extend(debuginfod.iter().flat_map(Debuginfod::take_problems));

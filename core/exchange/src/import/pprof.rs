@@ -14,9 +14,9 @@ use prost::Message;
 use rustc_hash::FxHashMap;
 
 use super::{
+    imported::{EventTally, ImportedProfile, Target},
     locate::{Locator, Named},
     names::{Names, Said},
-    perf_data::{EventTally, Target, Told},
 };
 use crate::pprof::{Function, Location, Mapping, Sample, ValueType};
 
@@ -53,7 +53,7 @@ pub fn is_pprof(start: &[u8]) -> bool {
 }
 
 /// Reads the whole profile.
-pub fn read(mut file: impl Read, locator: &Locator<'_>) -> Result<Told, String> {
+pub fn read(mut file: impl Read, locator: &Locator<'_>) -> Result<ImportedProfile, String> {
     let mut bytes = Vec::new();
     file.by_ref().take(BYTES_MAX).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -69,8 +69,8 @@ pub fn read(mut file: impl Read, locator: &Locator<'_>) -> Result<Told, String> 
     Ok(tell(&profile, locator))
 }
 
-fn tell(profile: &Profile, locator: &Locator<'_>) -> Told {
-    let mut told = Told::default();
+fn tell(profile: &Profile, locator: &Locator<'_>) -> ImportedProfile {
+    let mut told = ImportedProfile::default();
     let texts = Texts(&profile.string_table);
     let column = time_column(profile, &texts);
     let period = u64::try_from(profile.period).unwrap_or(0).max(1);
@@ -173,7 +173,7 @@ impl<'p> Places<'p> {
     }
 
     /// Address, target and offset of a location, whose names are kept; no place where neither a mapping nor a name says one.
-    fn of(&mut self, id: u64, told: &mut Told) -> (u64, Option<(u32, u64)>) {
+    fn of(&mut self, id: u64, told: &mut ImportedProfile) -> (u64, Option<(u32, u64)>) {
         let Some(location) = self.locations.get(&id).copied() else { return (0, None) };
         if let Some(place) = self.found.get(&id) {
             return (location.address, *place);

@@ -1,10 +1,9 @@
 //! What x86 instructions read and write, where Capstone 5's tables are wrong or silent. Found by listing every form in
 //! libc, libm and libstdc++ (Intel SDM vol. 2 says what is right).
 
+use super::decoder::Parts;
 use crate::x86::{FLAGS, K0, RAX};
 use crate::{MemoryOperand, Operand, Register};
-
-use super::decoder::Parts;
 
 const RCX: Register = crate::x86::RCX;
 const R11: Register = Register(11);

@@ -9,10 +9,7 @@ use parquet::{
     file::reader::{FileReader, RowGroupReader, SerializedFileReader},
     schema::types::{SchemaDescriptor, Type},
 };
-
 use rustc_hash::FxHashMap;
-
-use crate::{CpuId, Dimension, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleKey};
 
 use super::{
     MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, MAX_TEXT_BYTES, Segment, SegmentError,
@@ -20,6 +17,7 @@ use super::{
     metadata::Metadata,
     page_walk,
 };
+use crate::{CpuId, Dimension, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleKey};
 
 /// Size of the largest footer that is parsed, in bytes: its lists cost more in memory than in the file.
 const MAX_FOOTER_BYTES: u64 = 192 << 20;

@@ -7,15 +7,14 @@ use parquet::{
     file::writer::{SerializedFileWriter, SerializedRowGroupWriter},
 };
 
-use crate::{
-    Counts, Dimension, DimensionSet, EpochId, ImageId, ImageRecord, SampleKey, database::SegmentRange,
-    path_to_text,
-};
-
 use super::{
     MAX_SEGMENT_ROWS, MAX_TEXT_BYTES, SegmentError,
     columns::{self, NO_CPU},
     metadata::Metadata,
+};
+use crate::{
+    Counts, Dimension, DimensionSet, EpochId, ImageId, ImageRecord, SampleKey, database::SegmentRange,
+    path_to_text,
 };
 
 /// Rows of a row group: what a reader decodes at a time.

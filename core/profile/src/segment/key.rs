@@ -2,9 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::{CpuId, DimensionValues};
-
 use super::{SampleRun, SegmentError, columns::NO_CPU, names::Names};
+use crate::{CpuId, DimensionValues};
 
 /// All of a row but its offset and its count; texts are numbers of [`Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,64 +6,11 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use bytes::Bytes;
-use parquet::file::reader::{FileReader, SerializedFileReader};
-
-use crate::{DimensionSet, EpochId, ImageId, ImageOffset, ImageRecord, database::SegmentRange};
-
 use super::{
-    SegmentError,
-    decode::{self, Columns, contain},
-    key::Key,
-    metadata::Metadata,
-    names::Names,
-    output::Output,
-    readers::Readers,
+    SegmentError, decode::contain, key::Key, metadata::Metadata, names::Names, opened::Opened,
+    output::Output, readers::Readers,
 };
-
-/// A segment whose checksum is right, not decoded yet.
-pub(crate) struct Opened {
-    pub(super) file: SerializedFileReader<Bytes>,
-    metadata: Metadata,
-    /// How many rows it has.
-    pub(crate) rows: usize,
-}
-
-impl Opened {
-    /// Checks everything but the rows.
-    pub(crate) fn open(bytes: Vec<u8>) -> Result<Self, SegmentError> {
-        Opened::open_with(bytes, true)
-    }
-
-    /// The same, its checksum only where `verify` says so.
-    pub(super) fn open_with(bytes: Vec<u8>, verify: bool) -> Result<Self, SegmentError> {
-        contain(|| {
-            let (file, metadata, rows) = decode::open(bytes.into(), verify)?;
-            Ok(Opened { file, metadata, rows: rows as usize })
-        })
-    }
-
-    /// Which epoch it belongs to.
-    pub(crate) fn epoch(&self) -> EpochId {
-        self.metadata.epoch()
-    }
-
-    /// Which appends it holds.
-    pub(crate) fn range(&self) -> Result<SegmentRange, SegmentError> {
-        self.metadata.range()
-    }
-
-    /// Which dimensions its samples have.
-    pub(crate) fn dimensions(&self) -> Result<DimensionSet, SegmentError> {
-        let columns = Columns::find(self.file.metadata().file_metadata().schema_descr())?;
-        Ok(columns.dimensions())
-    }
-
-    /// What was known of its images.
-    pub(crate) fn images(&self) -> Result<Vec<ImageRecord>, SegmentError> {
-        self.metadata.images()
-    }
-}
+use crate::{DimensionSet, EpochId, ImageId, ImageOffset, ImageRecord, database::SegmentRange};
 
 /// The bytes of the segment that holds what `parts` do, oldest first: of records for one image the newest counts, with
 /// the symbols of all.
@@ -75,7 +22,7 @@ pub(crate) fn merge_segments(
     contain(|| {
         let mut images: BTreeMap<ImageId, ImageRecord> = BTreeMap::new();
         for part in parts {
-            ImageRecord::absorb_all(&mut images, part.metadata.images()?);
+            ImageRecord::absorb_all(&mut images, part.images()?);
         }
         let records: Vec<ImageRecord> = images.into_values().collect();
         let metadata = Metadata::new(epoch, range, &records)?;

@@ -16,8 +16,8 @@ use super::{
     MAX_SEGMENT_ROWS, SegmentError,
     decode::{self, Columns},
     key::Key,
-    merge::Opened,
     names::Names,
+    opened::Opened,
     runs::RunReader,
 };
 

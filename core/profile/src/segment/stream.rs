@@ -14,9 +14,9 @@ use super::{
     MAX_SEGMENT_ROWS, SegmentError,
     decode::{self, contain},
     key::Key,
-    merge::Opened,
     metadata::Metadata,
     names::Names,
+    opened::Opened,
     output::Output,
     readers::Readers,
 };

@@ -3,9 +3,9 @@
 //! Enters: epochs. Leaves: procedures as the compiler knows them: linkage names, lines, discriminators, inlined calls. Never
 //! here: others' formats. Cost: the analysis of each sampled procedure, shared between the processors.
 
-use dwell_analysis::{Block, InstructionCost, ProcedureAnalysis};
 use std::borrow::Cow;
 
+use dwell_analysis::{Block, InstructionCost, ProcedureAnalysis};
 use dwell_image::{CompiledFrame, Flow, Image, ImageAddress, Instruction, Procedure};
 use dwell_profile::path_to_text;
 use rustc_hash::FxHashMap;

@@ -1,8 +1,8 @@
 //! The program on real events, on this machine.
 
-use dwell_profile::{CountedEvent, EventIndex, Pid};
-
 use std::{path::Path, time::Instant};
+
+use dwell_profile::{CountedEvent, EventIndex, Pid};
 
 use super::*;
 use crate::{entries::Place, events::plan, options::Rate};

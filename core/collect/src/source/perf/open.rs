@@ -2,10 +2,9 @@
 //!
 //! Enters: plans and whose code. Leaves: [`PerfSource`]'s events, disabled or as the rest are. Never here: records.
 
-use dwell_profile::{CpuId, Pid, Tid};
-
 use std::{collections::BTreeSet, io};
 
+use dwell_profile::{CpuId, Pid, Tid};
 use perf_event_open_sys::bindings as abi;
 use rustix::{
     io::Errno,

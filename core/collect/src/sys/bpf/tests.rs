@@ -7,8 +7,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::*;
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun};
+
+use super::*;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf")

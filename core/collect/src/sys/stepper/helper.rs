@@ -9,6 +9,8 @@ mod tracee;
 
 use std::{mem, panic, ptr, thread};
 
+use tracee::{Stop, Tracee};
+
 use super::{
     BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request, Shared, Slot,
 };
@@ -17,7 +19,6 @@ use crate::{
     random::Random,
     sys::clock::known_namespace_offset_ns,
 };
-use tracee::{Stop, Tracee};
 
 /// Bytes of a burst's stack: following is not recursive.
 const STACK_BYTES: usize = 256 << 10;

@@ -1,12 +1,12 @@
 //! Bursts of real programs: what they find out, and that the programs notice nothing.
 
-use dwell_profile::Pid;
-
 use std::{
     collections::BTreeMap,
     io::Read,
     process::{Child, Command, Stdio},
 };
+
+use dwell_profile::Pid;
 
 use super::*;
 

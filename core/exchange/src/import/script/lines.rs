@@ -6,7 +6,7 @@
 
 use dwell_profile::Pid;
 
-use crate::import::perf_data::pid_of;
+use crate::import::imported::pid_of;
 
 /// The first line of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

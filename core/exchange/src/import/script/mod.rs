@@ -13,15 +13,15 @@ use std::{
 
 use dwell_image::Image;
 use dwell_profile::{ImageId, ImageKind, NamedFrame, Pid, bytes_to_text, text_to_path};
+use lines::{Call, Head, source_line};
 use rustc_hash::FxHashMap;
 
 use super::{
+    imported::{EventTally, ImportedProfile, Target, pid_of},
     kernel::module_name,
     locate::{Locator, Named},
     names::{Names, Said},
-    perf_data::{EventTally, Target, Told, pid_of},
 };
-use lines::{Call, Head, source_line};
 
 /// A longer line is none of perf's.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -36,7 +36,7 @@ pub fn is_text(start: &[u8]) -> bool {
 }
 
 /// Reads the whole text; an error where it holds no line of perf's.
-pub fn read(mut text: impl BufRead, locator: &Locator<'_>) -> Result<Told, String> {
+pub fn read(mut text: impl BufRead, locator: &Locator<'_>) -> Result<ImportedProfile, String> {
     let mut reader = Reader::new(locator);
     let mut line = Vec::new();
     loop {
@@ -65,7 +65,7 @@ pub fn read(mut text: impl BufRead, locator: &Locator<'_>) -> Result<Told, Strin
 
 struct Reader<'a> {
     locator: &'a Locator<'a>,
-    told: Told,
+    told: ImportedProfile,
     events: FxHashMap<String, usize>,
     /// Processes that were not printed, by the names of their threads.
     pids: FxHashMap<String, Pid>,
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
     fn new(locator: &'a Locator<'a>) -> Self {
         Reader {
             locator,
-            told: Told::default(),
+            told: ImportedProfile::default(),
             events: FxHashMap::default(),
             pids: FxHashMap::default(),
             sample: None,
@@ -400,7 +400,7 @@ fn symbols(image: &Image) -> Symbols {
 }
 
 /// A line of `--header`: `# hostname : vm`.
-fn description(told: &mut Told, text: &str) {
+fn description(told: &mut ImportedProfile, text: &str) {
     let Some((key, value)) = text.split_once(" : ") else { return };
     let value = value.trim().to_owned();
     let part = |at: usize| value.split(',').nth(at).map(str::to_owned);
@@ -418,7 +418,7 @@ fn description(told: &mut Told, text: &str) {
 }
 
 /// `PERF_RECORD_MMAP2 pid/tid: [0xstart(0xlength) @ 0xoffset major:minor inode generation]: r-xp path`
-fn mapping(told: &mut Told, text: &str) -> Option<()> {
+fn mapping(told: &mut ImportedProfile, text: &str) -> Option<()> {
     let hex = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
     let (record, rest) = text.split_once(": [")?;
     let pid = pid_of(record.split_whitespace().nth(1)?.split('/').next()?.parse().ok()?);

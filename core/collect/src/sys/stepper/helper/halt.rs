@@ -22,13 +22,12 @@
 //! - *While a thread is traced* even ignored signals wake it. If such a signal, or ours where the kernel delivers it late, ended
 //!   a call with EINTR, the call is put back ([`put_back`]). The thread had been in it for a few hundred microseconds at most.
 
-use dwell_profile::{Pid, Tid};
-
 use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
+use dwell_profile::{Pid, Tid};
 use perf_event_open_sys::{self as perf, bindings as abi};
 
 use super::{

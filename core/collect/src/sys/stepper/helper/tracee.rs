@@ -3,9 +3,9 @@
 //! Enters: a thread's id. Leaves: its stops, and its registers and code while it is stopped. Never here: whom to stop and
 //! what for.
 
-use dwell_profile::Tid;
-
 use std::{mem, ptr};
+
+use dwell_profile::Tid;
 
 use super::{errno, now_ns, set_errno};
 use crate::sys::stepper::Ending;

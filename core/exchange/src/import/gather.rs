@@ -1,0 +1,72 @@
+//! Reads a profile of any format that is known: by its first bytes, not by its name.
+//!
+//! Enters: a file to import. Leaves: an epoch's parts, or what is wrong with the file. Never here: a format's details.
+
+use std::io::BufReader;
+
+use jiff::Timestamp;
+
+use super::{
+    Gathered, ImportFile, header,
+    imported::ImportedProfile,
+    locate::Locator,
+    packed::Packing,
+    perf_data::parse,
+    pprof, script,
+    source::{self, Source},
+};
+use crate::{Debuginfod, ExchangeError};
+
+/// Reads the whole file.
+pub fn gather(
+    request: &ImportFile,
+    debuginfod: Option<&Debuginfod>,
+    now: Timestamp,
+) -> Result<Gathered, ExchangeError> {
+    let path = &request.path;
+    let io = |source| ExchangeError::Io { path: path.clone(), source };
+    let bad = |why: String| ExchangeError::BadPerfData { path: path.clone(), why };
+    let source = source::open(path)?;
+    let written = source.file.metadata().ok().and_then(|m| m.modified().ok());
+    let locator = Locator::new(request, debuginfod, written);
+    let (is_folder, ends_early) = (source.is_folder, source.ends_early.clone());
+    let mut told = match others(source, &locator) {
+        Ok(told) => told.map_err(bad)?,
+        Err(Source { mut file, folder, .. }) => {
+            let header = header::read(&mut file).map_err(bad)?;
+            let in_parts = is_folder || header.features.is_folder();
+            let more = if in_parts { source::parts(&folder).map_err(io)? } else { Vec::new() };
+            // What the parser gets wrong must not end a session: its panic is an error of the file.
+            let parse = std::panic::AssertUnwindSafe(|| parse(file, &header, more, request));
+            let told = std::panic::catch_unwind(parse);
+            told.unwrap_or_else(|_| Err("its parser gave up on it".to_owned())).map_err(bad)?
+        }
+    };
+    if ends_early.is_some() {
+        told.cut = ends_early;
+    }
+    if told.events.iter().all(|e| e.samples == 0) {
+        return Err(ExchangeError::NoSamples { path: path.clone(), why: told.why_empty() });
+    }
+    Ok(told.finish(request, &locator, now))
+}
+
+/// What is no perf.data file, but may be the text of `perf script` or a profile of pprof's; else the source again.
+fn others(source: Source, locator: &Locator<'_>) -> Result<Result<ImportedProfile, String>, Source> {
+    let start = &source.start;
+    if header::is_perf_data(start) {
+        return Err(source);
+    }
+    let was_gzip = source.packing == Some(Packing::Gzip);
+    match () {
+        () if script::is_text(start) && !start.starts_with(b"\n") => {
+            Ok(script::read(BufReader::new(source.file), locator))
+        }
+        // A profile that is not compressed is known by the tag of its first field alone.
+        () if was_gzip || pprof::is_pprof(start) => {
+            let why = |why| if was_gzip { format!("gzip packed no perf.data file, and {why}") } else { why };
+            Ok(pprof::read(source.file, locator).map_err(why))
+        }
+        () => Err(source),
+    }
+}

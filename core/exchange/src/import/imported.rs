@@ -1,0 +1,242 @@
+//! What was read of a profile, whatever its format: sums of samples by target, and what is known of processes and the kernel.
+//!
+//! Enters: mappings, samples and names, as a format's reader finds them. Leaves: sums, tallies and remarks, of which `finish` makes
+//! an epoch. Never here: bytes of a format, files.
+
+use std::time::Duration;
+
+use dwell_attribution::{ExecutionId, Mapping, TargetIndex};
+use dwell_profile::{BranchSums, BuildId, ImageId, ImageKind, Ledger, NamedFrame, Pid};
+use linux_perf_data::{DsoKey, linux_perf_event_reader::PerfEventAttr};
+use rustc_hash::FxHashMap;
+
+use super::{
+    ImportFile,
+    kallsyms::{IS_ELSEWHERE, Kallsyms, KernelNames, Reading},
+    kernel::KernelSpace,
+    locate::Named,
+    names::Names,
+    slot::Slot,
+    space::Spaces,
+};
+
+/// What is sampled: a file, or what stands for one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Target {
+    File(Named),
+    Vdso,
+    /// Memory of no file, which this process mapped: it may have been inherited from a parent.
+    Anonymous(Pid),
+    /// Code that was generated in a process, or in the one that mapped its memory before it was born.
+    Jit {
+        process: Pid,
+        owner: Pid,
+    },
+    Kernel,
+    Module(usize),
+    /// What a profile names by itself, in an image of this path, without addresses.
+    Numbered(Vec<u8>),
+    /// An image that is no file, as another profile recorded it.
+    Recorded(ImageId, ImageKind, Box<str>),
+    Other(&'static str),
+}
+
+/// An event's tallies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventTally {
+    pub samples: u64,
+    pub lost: u64,
+    /// Of PERF_RECORD_LOST_SAMPLES.
+    pub lost_samples: u64,
+    pub throttled: u64,
+    pub unknown: u64,
+    pub periods: u128,
+    pub period_min: u64,
+    pub period_max: u64,
+}
+
+/// Everything that was read of a profile.
+#[derive(Default)]
+pub(super) struct ImportedProfile {
+    pub attributes: Vec<(String, Option<PerfEventAttr>)>,
+    pub events: Vec<EventTally>,
+    pub(super) spaces: Spaces,
+    pub(super) kernel: KernelSpace,
+    pub(super) targets: Vec<Target>,
+    pub(super) by_target: FxHashMap<Target, u32>,
+    pub(super) kernel_target: Option<u32>,
+    pub(super) kallsyms: Option<Kallsyms>,
+    pub(super) kernel_names: Option<Reading>,
+    /// Sums of periods.
+    pub(super) sums: Ledger<Slot>,
+    pub(super) stacks: BranchSums<u32>,
+    pub(super) names: Names,
+    pub(super) build_ids: Vec<(DsoKey, BuildId)>,
+    pub cpu: Vec<String>,
+    pub host: Option<String>,
+    pub release: Option<String>,
+    pub arch: Option<String>,
+    pub command: Vec<String>,
+    pub cpus: u32,
+    /// From the first sample to the last, where the file says it.
+    pub took: Option<Duration>,
+    pub branch_stacks: u64,
+    pub call_chains: u64,
+    pub aux_records: u64,
+    pub unreadable: u64,
+    /// Samples that bear the id of no event.
+    pub strangers: u64,
+    /// Samples of events whose counters another event's sample told: `perf record -e '{a,b}:S'`.
+    pub members: u64,
+    /// Whether it counts without sampling.
+    pub(super) is_stat: bool,
+    /// Why records are missing at its end.
+    pub cut: Option<String>,
+    /// What else one must know.
+    pub remarks: Vec<String>,
+}
+
+impl ImportedProfile {
+    pub(super) fn map(
+        &mut self,
+        pid: Pid,
+        kernel: bool,
+        (start, length, offset): (u64, u64, u64),
+        path: &[u8],
+        build_id: Option<BuildId>,
+    ) {
+        let text = String::from_utf8_lossy(path);
+        if kernel {
+            return self.kernel.map(&text, start, length, offset);
+        }
+        let nameless = ["//anon", "/memfd:", "/dev/zero", "/anon_hugepage", "/SYSV"];
+        let target = if text.starts_with("[vdso") {
+            Target::Vdso
+        } else if !text.starts_with('/')
+            || (build_id.is_none() && nameless.iter().any(|n| text.starts_with(n)))
+        {
+            Target::Anonymous(pid)
+        } else {
+            let path = path.strip_suffix(b" (deleted)").unwrap_or(path).to_vec();
+            Target::File(Named { path, build_id })
+        };
+        let file_name = matches!(target, Target::File(_)).then(|| text.rsplit('/').next()).flatten();
+        let target = self.intern(target);
+        let (end, target) = (start.saturating_add(length), TargetIndex(target));
+        let mapping = Mapping { start, end, file_offset: offset, target, anonymous: None };
+        self.spaces.map(pid, mapping, file_name);
+    }
+
+    /// The place that a profile names without saying where it is, in an image of that path; `within`: how far it is from where
+    /// its procedure begins.
+    pub(super) fn numbered(&mut self, path: &[u8], frames: Vec<NamedFrame>, within: u64) -> (u32, u64) {
+        let target = self.intern(Target::Numbered(path.to_vec()));
+        let number = self.names.number(target, &frames, within);
+        self.names.add(target, number, None, frames);
+        (target, number)
+    }
+
+    pub(super) fn intern(&mut self, target: Target) -> u32 {
+        if let Some(&index) = self.by_target.get(&target) {
+            return index;
+        }
+        let index = self.targets.len() as u32;
+        self.targets.push(target.clone());
+        self.by_target.insert(target, index);
+        index
+    }
+
+    fn kernel_target(&mut self) -> u32 {
+        if let Some(target) = self.kernel_target {
+            return target;
+        }
+        self.read_kallsyms();
+        let target = self.intern(Target::Kernel);
+        self.kernel_target = Some(target);
+        target
+    }
+
+    /// Target and offset of an address in a process; `None` where nothing is mapped.
+    pub(super) fn user_place(&mut self, pid: Pid, pc: u64) -> Option<(u32, u64)> {
+        let mapping = self.spaces.find(pid, pc)?;
+        let (target, offset) = (mapping.target.0, mapping.offset_of(pc));
+        Some(match self.targets[target as usize] {
+            // Another process may have other code at the same address.
+            Target::Anonymous(owner) => (self.intern(Target::Jit { process: pid, owner }), pc),
+            _ => (target, offset),
+        })
+    }
+
+    /// Target and offset of an address in the kernel; `None` where no mapping tells.
+    pub(super) fn kernel_place(&mut self, pc: u64) -> Option<(u32, u64)> {
+        Some(match self.kernel.place(pc)? {
+            (None, offset) => (self.kernel_target(), offset),
+            (Some(module), offset) => (self.intern(Target::Module(module)), offset),
+        })
+    }
+
+    /// Counts a sample at a place, by target and offset; at its address, as unknown, where there is none.
+    pub(super) fn count(
+        &mut self,
+        event: usize,
+        execution: ExecutionId,
+        place: Option<(u32, u64)>,
+        pc: u64,
+        period: u64,
+    ) {
+        self.count_many(event, execution, place, pc, period, 1);
+    }
+
+    /// The same of `samples` with `periods` in all.
+    pub(super) fn count_many(
+        &mut self,
+        event: usize,
+        execution: ExecutionId,
+        place: Option<(u32, u64)>,
+        pc: u64,
+        periods: u64,
+        samples: u64,
+    ) {
+        let unknown = place.is_none();
+        let (target, offset) = place.unwrap_or_else(|| (self.intern(Target::Other("unknown")), pc));
+        let tally = &mut self.events[event];
+        let (period, first) = (periods / samples.max(1), tally.samples == 0);
+        tally.samples += samples;
+        tally.unknown += if unknown { samples } else { 0 };
+        tally.periods += u128::from(periods);
+        tally.period_min = if first { period } else { tally.period_min.min(period) };
+        tally.period_max = tally.period_max.max(period);
+        let hint = target ^ execution.0 << 2;
+        self.sums.add(Slot { target, execution, event: event as u16 }, hint, offset, periods);
+    }
+
+    /// Looks which names of the kernel's functions could be the right ones, as far as the profile tells before its records.
+    pub(super) fn look_for_kallsyms(&mut self, request: &ImportFile) {
+        let kernel = self.build_id(&DsoKey::Kernel);
+        self.kallsyms = Kallsyms::choose(request.kallsyms.as_deref(), kernel, self.release.as_deref());
+    }
+
+    /// Begins to read them.
+    fn read_kallsyms(&mut self) {
+        self.kernel_names = self.kallsyms.clone().map(Kallsyms::read);
+    }
+
+    /// Returns the names of the kernel's functions, or why there are none.
+    pub(super) fn kernel_names(&mut self, request: &ImportFile) -> Result<KernelNames, String> {
+        if self.kernel_names.is_none() {
+            self.look_for_kallsyms(request);
+            self.read_kallsyms();
+        }
+        let reading = self.kernel_names.take().ok_or(IS_ELSEWHERE)?;
+        reading.join(self.kernel.text())
+    }
+
+    pub(super) fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {
+        self.build_ids.iter().find(|(k, _)| k == key).map(|(_, id)| id)
+    }
+}
+
+/// A process by the number that a record has.
+pub(super) fn pid_of(number: i32) -> Pid {
+    Pid(number as u32)
+}
