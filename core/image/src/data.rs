@@ -81,7 +81,7 @@ impl Data {
     }
 }
 
-/// Bytes of which parts are read when they are needed.
+/// The bytes of a file, whose parts are read when they are needed.
 pub(crate) trait ReadAt: Send + Sync {
     /// How many bytes there are.
     fn length(&self) -> u64;

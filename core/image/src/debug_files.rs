@@ -20,15 +20,15 @@ impl Default for DebugSearch {
     }
 }
 
-/// Whether source lines can be told.
+/// Whether the source lines of an image are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DebugState {
     /// The image has its debug information.
     Present,
     /// It was found in a file of its own.
     Separate(PathBuf),
-    /// Lines are there, but functions and inlined calls are in other files, some of which are missing: which, of how many
-    /// units, and where they were looked for.
+    /// Lines are there, but functions and inlined calls are in other files, and some of these are missing. The text says which
+    /// files, for how many units, and where they were looked for.
     Incomplete(String),
     /// There is none; why, and where it was looked for.
     Missing(String),
@@ -121,7 +121,7 @@ fn link(image: &Elf, bytes: &[u8]) -> Option<(String, u32)> {
     link_of(image.section(".gnu_debuglink")?.bytes(bytes))
 }
 
-/// The same of the section's content.
+/// The file name and CRC in the content of `.gnu_debuglink`.
 pub(crate) fn link_of(content: &[u8]) -> Option<(String, u32)> {
     let end = content.iter().position(|b| *b == 0)?;
     let name = std::str::from_utf8(&content[..end]).ok()?;

@@ -34,7 +34,7 @@ use scopes::ScopeTable;
 use crate::data::Data;
 use crate::elf::Elf;
 use crate::elf_file::ElfFile;
-use crate::kept::Kept;
+use crate::lru_cache::LruCache;
 use crate::{BuildId, ImageAddress};
 pub(crate) use sections::{Reader, Sections};
 use units::AbbreviationsCache;
@@ -73,13 +73,14 @@ pub(crate) struct Dwarf {
     sections: OnceLock<Sections>,
     parts: Parts,
     index: OnceLock<Index>,
-    /// By path; none: the compiler did not tell.
+    /// The MD5 of source files by path; `None` where the compiler did not record it.
     md5: Mutex<FxHashMap<Box<str>, Option<[u8; 16]>>>,
-    lines: Kept<usize, LineTable>,
-    scopes: Kept<usize, ScopeTable>,
+    lines: LruCache<usize, LineTable>,
+    scopes: LruCache<usize, ScopeTable>,
 }
 
-/// Overlapping units are hostile, or assembly and C at once; so many are looked into.
+/// How many of the units around one address are looked into. Units overlap in hostile files, and where one was made of
+/// assembly and C.
 const UNITS_PER_ADDRESS_MAX: usize = 8;
 /// Bytes of line tables that are kept for one file.
 const LINE_BYTES_KEPT: usize = 24 << 20;
@@ -97,8 +98,8 @@ impl Dwarf {
             parts: Parts::default(),
             index: OnceLock::new(),
             md5: Mutex::default(),
-            lines: Kept::new(LINE_BYTES_KEPT),
-            scopes: Kept::new(SCOPE_BYTES_KEPT),
+            lines: LruCache::new(LINE_BYTES_KEPT),
+            scopes: LruCache::new(SCOPE_BYTES_KEPT),
         }
     }
 
@@ -117,8 +118,8 @@ impl Dwarf {
     /// Forgets what may depend on other files.
     fn forget(&mut self) {
         self.index = OnceLock::new();
-        self.lines = Kept::new(LINE_BYTES_KEPT);
-        self.scopes = Kept::new(SCOPE_BYTES_KEPT);
+        self.lines = LruCache::new(LINE_BYTES_KEPT);
+        self.scopes = LruCache::new(SCOPE_BYTES_KEPT);
     }
 
     pub(crate) fn elf(&self) -> &Elf {

@@ -118,7 +118,7 @@ impl Elf {
         !self.relocatable && (has(".debug_info") || has(".zdebug_info"))
     }
 
-    /// Whether instructions can be at `address`, as far as the headers tell.
+    /// Whether `address` is in a segment that is executable.
     pub(crate) fn is_code(&self, address: u64) -> bool {
         self.segments.iter().any(|s| s.executable && address.wrapping_sub(s.address) < s.memory_size)
     }

@@ -32,7 +32,7 @@ pub(crate) fn widen(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
     let sections = header.section_headers(ENDIAN, bytes).unwrap_or_default();
     let mut out = Out { bytes: bytes.to_vec() };
     out.bytes.resize(out.bytes.len().max(HEADER_BYTES), 0);
-    // Tables that lie over each other, which nobody makes in earnest, would be written again and again.
+    // Tables that overlap, which occur in hostile files only, would be written again and again.
     let mut room = 2 * bytes.len();
     let sections: Vec<Wide> = sections.iter().map(|s| out.section(s, bytes, &mut room)).collect();
     let program_table = out.programs(programs);
@@ -194,7 +194,7 @@ impl Out {
         out.long(if sections == 0 { 0 } else { section_table });
         out.word(header.e_flags(ENDIAN).0);
         out.half(HEADER_BYTES as u16);
-        // More than these fields can hold are told by the first section, as in the file itself.
+        // Larger numbers than these fields can hold are in the header of the first section, as in the file itself.
         let short = |count: usize, own: u16| if count == 0 { 0 } else { own };
         out.half(size_of::<raw::ProgramHeader64<LittleEndian>>() as u16);
         out.half(short(programs, header.e_phnum(ENDIAN)));

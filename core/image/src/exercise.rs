@@ -1,8 +1,8 @@
-//! Everything at once on one file, for fuzzing and for the replay of damaged fixtures.
+//! Calls every function of this crate on one file, for fuzzing and for the replay of damaged fixtures.
 
 use crate::{DebugState, Image, ImageAddress};
 
-/// So many procedures, addresses in each, and bytes of each are looked at.
+/// The largest number of procedures, of addresses in each, and of bytes of each that are looked at.
 const PROCEDURES_MAX: usize = 48;
 const ADDRESSES_MAX: usize = 6;
 const PROCEDURE_BYTES_MAX: u64 = 2048;

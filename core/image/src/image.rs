@@ -9,7 +9,7 @@ use crate::debug_files::{self, DebugSearch, DebugState};
 use crate::dwarf::places::Places;
 use crate::dwarf::{CompiledFrame, Dwarf, Frame};
 use crate::elf::Elf;
-use crate::kept::Kept;
+use crate::lru_cache::LruCache;
 use crate::procedure::{Procedure, ProcedureTable};
 use crate::relocations::Relocations;
 use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode, minidebug, symbols};
@@ -24,7 +24,7 @@ pub struct Image {
     debug: Result<DebugFile, String>,
     procedures: OnceLock<ProcedureTable>,
     /// Demangled names by address: neighbouring addresses are asked about one after the other.
-    demangled: Kept<u64, String>,
+    demangled: LruCache<u64, String>,
     relocations: OnceLock<Relocations>,
     data_symbols: OnceLock<DataSymbols>,
     /// Offsets are distances from here, not offsets in the file.
@@ -64,7 +64,7 @@ impl Image {
         let debug = Err(why.to_owned());
         let own = Dwarf::new(elf, Arc::new(data));
         let (procedures, relocations, data_symbols) = Default::default();
-        let demangled = Kept::new(NAME_BYTES_KEPT);
+        let demangled = LruCache::new(NAME_BYTES_KEPT);
         Ok(Image { path, own, debug, procedures, demangled, relocations, data_symbols, text: None })
     }
 
@@ -92,7 +92,7 @@ impl Image {
             DebugFile { path: found.path, dwarf }
         });
         self.procedures = OnceLock::new();
-        self.demangled = Kept::new(NAME_BYTES_KEPT);
+        self.demangled = LruCache::new(NAME_BYTES_KEPT);
         self.data_symbols = OnceLock::new();
     }
 
@@ -106,7 +106,7 @@ impl Image {
         may_be
     }
 
-    /// Whether source lines can be told.
+    /// Whether the image's source lines are known, and why not.
     pub fn debug_state(&self) -> DebugState {
         let state = match &self.debug {
             _ if self.elf().has_dwarf() => DebugState::Present,
@@ -126,17 +126,17 @@ impl Image {
         self.dwarf().missing_alt()
     }
 
-    /// Where it was opened from.
+    /// The path that the image was opened at.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Its instruction set.
+    /// The instruction set of the image.
     pub fn arch(&self) -> Arch {
         self.elf().arch
     }
 
-    /// Its build id, where the linker gave it one.
+    /// The build id of the image, where the linker gave it one.
     pub fn build_id(&self) -> Option<&BuildId> {
         self.elf().build_id.as_ref()
     }
@@ -156,8 +156,8 @@ impl Image {
         }
     }
 
-    /// The same image with offsets as the collector counts the kernel's: distances from `_text`, or `_stext` where that is not
-    /// there, wherever the file has those bytes. `None` where it has neither symbol.
+    /// Makes offsets of this image what the collector records for the kernel: distances from `_text`, or from `_stext` where
+    /// there is no such symbol. Returns `None` where the image has neither symbol.
     pub fn as_kernel(mut self) -> Option<Image> {
         let address = |name| symbols::address_of(self.elf(), self.own.bytes(), name);
         self.text = Some(ImageAddress(address("_text").or_else(|| address("_stext"))?));
@@ -263,7 +263,7 @@ impl Image {
         self.dwarf().may_be_of(start.0, end, file_name, &|a| self.elf().is_code(a))
     }
 
-    /// Bytes of memory held for it, about; what is mapped does not count.
+    /// The approximate number of bytes of memory that the image takes. Mapped files do not count.
     pub fn memory_bytes(&self) -> usize {
         let debug = self.debug.as_ref().map_or(0, |found| found.dwarf.memory_bytes());
         let symbols = self.data_symbols.get().map_or(0, DataSymbols::memory_bytes);
@@ -273,7 +273,7 @@ impl Image {
             + self.procedures.get().map_or(0, ProcedureTable::memory_bytes)
     }
 
-    /// The MD5 of the source file at `path` (as [`Frame::file`] spells it) when it was compiled, where DWARF 5 tells.
+    /// The MD5 of the source file at `path` (as [`Frame::file`] spells it) when it was compiled, where DWARF 5 records it.
     pub fn source_md5(&self, path: &str) -> Option<[u8; 16]> {
         self.dwarf().source_md5(path, &|a| self.elf().is_code(a))
     }

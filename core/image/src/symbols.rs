@@ -5,7 +5,8 @@ use object::elf as raw;
 use crate::Arch;
 use crate::elf::Elf;
 
-/// A longer name is no name; the search for its end stops there, so that many symbols in one long string cost little.
+/// Longer names are refused. The search for the end of a name stops there, so that many symbols that share one long string
+/// cost little.
 pub(crate) const NAME_BYTES_MAX: usize = 16 << 10;
 pub(crate) const SYMBOL_BYTES: usize = 24;
 
@@ -56,7 +57,8 @@ pub(crate) fn rank_of(symbol: &[u8], exported: bool) -> u8 {
     if exported { RANK_BEST } else { [0, 2, 1].get(binding).copied().unwrap_or(1) }
 }
 
-/// `$x`, `$d` and such tell a disassembler where code and data are; `.L…` are an assembler's own.
+/// Whether a name is a mapping symbol (`$x`, `$d`), which marks code and data for disassemblers, or a label of the
+/// assembler (`.L…`).
 pub(crate) fn is_mapping_symbol(arch: Arch, name: &str) -> bool {
     name.starts_with(".L") || !matches!(arch, Arch::X86_64 | Arch::X86) && name.starts_with('$')
 }

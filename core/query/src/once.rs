@@ -16,7 +16,7 @@ impl<T> Default for Once<T> {
 }
 
 impl<T> Once<T> {
-    /// The value, made by `make` if nobody has yet.
+    /// Returns the value. Where there is none yet, `make` makes it.
     pub fn get_or_try<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         if let Some(value) = self.value.get() {
             return Ok(value);

@@ -1,14 +1,14 @@
-//! Questions and the caches behind them.
+//! The database that requests are answered from, and the caches behind them.
 //!
-//! Everything dear is computed once for each (set of epochs, generation of the database) and shared: the merged
-//! samples, the procedures, the analysed procedures, the index of source files. Any number of threads may ask.
+//! What takes long is computed once for each (set of epochs, generation of the database) and shared between threads: the
+//! merged samples, the procedures, the analysed procedures, the index of source files. Never here: requests.
 
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use dwell_image::{Image, Kept};
+use dwell_image::{Image, LruCache};
 use dwell_profile::{Database, Epoch, EpochId, ImageRecord, name_to_text, text_to_path};
 use rustc_hash::FxHashMap;
 
@@ -30,7 +30,7 @@ use crate::{
     once::Once,
 };
 
-/// Where a [`Query`] looks.
+/// The places where a [`Query`] looks for profiles, binaries and sources.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The database's folder.
@@ -39,7 +39,8 @@ pub struct Options {
     pub debug_dirs: Vec<PathBuf>,
     /// Folders of sources as the debug information spells them, and where they are here; the first that fits counts.
     pub source_map: Vec<(PathBuf, PathBuf)>,
-    /// Whether the kernel's text is looked for. Its addresses are above 2^53: not for who keeps addresses as JavaScript's numbers.
+    /// Whether the kernel's text is looked for. Its addresses are above 2^53, which numbers in JavaScript
+    /// cannot hold.
     pub kernel_text: bool,
 }
 
@@ -95,7 +96,7 @@ impl Views {
 }
 
 /// Analysed procedures by image (an index) and address; `None`: there is nothing to analyse.
-type CostsByProcedure = Kept<(usize, u64), Option<Arc<ProcedureCosts>>>;
+type CostsByProcedure = LruCache<(usize, u64), Option<Arc<ProcedureCosts>>>;
 
 /// Instructions of analysed procedures that are kept for a view; each takes about half a KiB.
 const INSTRUCTIONS_KEPT: usize = 40_000;
@@ -107,7 +108,7 @@ const VIEWS_KEPT: usize = 6;
 /// Rows whose CPI and line are kept: those of a list that somebody scrolls through.
 const ROWS_IN_SIGHT: usize = 20_000;
 
-/// What is dear in a procedure's row.
+/// The part of a procedure's row that takes an analysis.
 pub(crate) struct RowCost {
     /// File and line that the procedure begins at.
     pub(crate) place: Option<(Arc<str>, u32)>,
@@ -115,15 +116,15 @@ pub(crate) struct RowCost {
     pub(crate) split: Option<CycleSplit>,
 }
 
-/// What is known of one set of epochs.
+/// Cached results for one set of epochs.
 pub(crate) struct View {
     pub selection: Selection,
     procedures: Once<Vec<ProcedureSamples>>,
     /// By name, without folders.
-    files: Kept<Box<str>, Once<Arc<FileIndex>>>,
+    files: LruCache<Box<str>, Once<Arc<FileIndex>>>,
     costs: CostsByProcedure,
     /// By image (an index) and address.
-    pub(crate) rows: Kept<(usize, u64), RowCost>,
+    pub(crate) rows: LruCache<(usize, u64), RowCost>,
     /// By image: what to multiply its procedures' frequencies by.
     scales: Mutex<FxHashMap<usize, Arc<Once<Scales>>>>,
 }
@@ -198,9 +199,9 @@ impl Query {
             Ok::<_, QueryError>(Arc::new(View {
                 selection,
                 procedures: Once::default(),
-                files: Kept::new(FILES_KEPT),
-                costs: Kept::new(INSTRUCTIONS_KEPT),
-                rows: Kept::new(ROWS_IN_SIGHT),
+                files: LruCache::new(FILES_KEPT),
+                costs: LruCache::new(INSTRUCTIONS_KEPT),
+                rows: LruCache::new(ROWS_IN_SIGHT),
                 scales: Mutex::default(),
             }))
         };
@@ -238,7 +239,7 @@ impl Query {
         (*view.costs.get(&key, || self.analyse(view, procedure), instructions)).clone()
     }
 
-    /// The same; where the image is not at hand the places that the profile names, without estimates.
+    /// Like [`Query::costs`]; where the image is not on this machine, the places that the profile names, without estimates.
     pub(crate) fn costs_or_places(
         &self,
         view: &View,
@@ -248,7 +249,8 @@ impl Query {
         self.costs(view, procedure).or_else(of_places)
     }
 
-    /// The same without keeping it: for who passes once over procedures that are too many to be kept.
+    /// Like [`Query::costs`], without keeping the result in the cache: for one pass over more procedures than the cache
+    /// holds.
     pub(crate) fn costs_once(
         &self,
         view: &View,

@@ -22,7 +22,7 @@ pub(crate) struct Index {
     file_names: Box<[OnceLock<Box<[u32]>>]>,
     /// By their begin.
     ranges: Vec<UnitRange>,
-    /// Units of which a part is in another file.
+    /// Units that have a part in another file.
     pub(crate) skeletons: Vec<usize>,
 }
 

@@ -19,7 +19,7 @@ use crate::BuildId;
 use crate::data::Data;
 use crate::elf::Elf;
 
-/// So many files and places are named where some are missing.
+/// The largest number of files and places that a message about missing ones names.
 const NAMED_MAX: usize = 3;
 
 /// The other files of one file's debug information.

@@ -19,7 +19,7 @@ use crate::elf::Elf;
 /// A longer name is no path.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// A unit of which the image has the addresses and lines alone.
+/// A unit whose functions are in another file; the image has its addresses and lines only.
 pub(crate) struct Skeleton {
     /// The file with the rest, as the compiler spelled it.
     pub(crate) name: PathBuf,

@@ -96,7 +96,7 @@ impl ProcedureCosts {
             instructions: points().map(|p| without_text(ImageAddress(address(p)))).collect(),
             lines: points().map(line).collect(),
             analysis: ProcedureAnalysis {
-                // Answers go by blocks; nothing tells where these would end.
+                // Answers are made by block; where blocks end is unknown here.
                 blocks: vec![Block {
                     instructions: 0..counts.len(),
                     frequency: None,

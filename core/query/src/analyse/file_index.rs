@@ -122,7 +122,7 @@ fn common_tail(a: &Path, b: &Path) -> usize {
     a.components().rev().zip(b.components().rev()).take_while(|(x, y)| x == y).count()
 }
 
-/// So many neighbours are looked at by one processor.
+/// The number of neighbouring procedures that one thread looks at in a row.
 const PROCEDURES_AT_ONCE: usize = 64;
 
 /// What `procedure` has of files called `name`, if anything.
@@ -156,7 +156,7 @@ fn parts_of(
     parts(index, files, procedure.address.and_then(|a| image.procedure_line(a)), name)
 }
 
-/// The same of an image that is not at hand, by what its profile says.
+/// Like [`parts_of`], for a binary that is not on this machine, by the names that the profile has.
 fn named_parts_of(
     selection: &Selection,
     procedure: &ProcedureSamples,

@@ -16,7 +16,7 @@ use crate::{
     words::{names, waits_for},
 };
 
-/// Suspects that are told.
+/// The largest number of suspects in an answer.
 const CULPRITS_MAX: usize = 6;
 /// The least part of the line's time that a suspect must be able to explain.
 const SHARE_MIN: f64 = 0.1;

@@ -142,7 +142,7 @@ fn by_symbol(
     })
 }
 
-/// So many similar names are offered.
+/// The largest number of similar names that an error offers.
 const SIMILAR_MAX: usize = 10;
 
 /// Procedures that a name may have meant, those with samples first.

@@ -25,19 +25,19 @@ use crate::{
     parallel::in_parallel,
 };
 
-/// What stands where a name would, for samples that no symbol covers.
+/// Replaces the name of a procedure, for samples that no symbol covers.
 pub const NO_SYMBOL: &str = "[no symbol]";
 
 /// One procedure's samples.
 #[derive(Clone, Debug)]
 pub struct ProcedureSamples {
-    /// What names it to [`by_name`], and nothing else: `IMAGE:NAME`, or `IMAGE_ID:0xADDRESS` where that is ambiguous.
+    /// The unique name that look-ups by name accept: `IMAGE:NAME`, or `IMAGE_ID:0xADDRESS` where that is ambiguous.
     pub id: String,
     /// Index into [`Selection::images`].
     pub image: usize,
     /// Linkage name.
     pub name: String,
-    /// As the programmer wrote it.
+    /// The name as the source spells it.
     pub demangled: String,
     /// First byte; `None` for [`NO_SYMBOL`].
     pub address: Option<ImageAddress>,
@@ -257,7 +257,7 @@ impl Group<'_> {
     }
 }
 
-/// Groups that samples are added to, found by what tells procedures apart.
+/// Groups of samples, found by a key that identifies the procedure.
 struct Groups<'a, K> {
     all: Vec<Group<'a>>,
     by_key: FxHashMap<K, usize>,
@@ -331,7 +331,7 @@ fn groups_of_profile(samples: &ImageSamples) -> Vec<Group<'_>> {
     groups.all
 }
 
-/// What tells the procedures apart that a profile named.
+/// Identifies a procedure that a profile named.
 #[derive(PartialEq, Eq, Hash)]
 enum ProfileKey<'a> {
     Range(ImageOffset),

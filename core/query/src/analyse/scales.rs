@@ -28,9 +28,9 @@ const SAMPLES_MIN: u64 = 10;
 
 /// A procedure that was analysed to find the scales.
 pub struct Scaled {
-    /// What the others tell of the scale of its frequencies.
+    /// The scale of its frequencies that follows from the other procedures.
     pub outer: OuterScale,
-    /// The frequencies that it has by itself.
+    /// The frequencies that were estimated for the procedure alone.
     pub frequencies: Option<Estimates>,
 }
 

@@ -27,7 +27,7 @@ pub struct Observed {
 pub struct Comparison {
     /// Samples per exposure of the second group over that of the first; `None` where the first has none.
     pub ratio: Option<f64>,
-    /// Variance over mean within the groups; `None` where one run on either side tells nothing of it.
+    /// Variance over mean within the groups; `None` with one run on each side, where it is unknown.
     pub dispersion: Option<f64>,
     /// How likely a difference as large is if there is none.
     pub p: f64,

@@ -17,7 +17,7 @@ pub struct Totals {
     /// The least and the most that it can be.
     executed_min: f64,
     executed_max: f64,
-    /// The same had there been no dynamic stall.
+    /// The cycles that the same executions would take without dynamic stalls.
     pub best_case: f64,
     /// The greatest frequency, and its interval where the scale is absolute.
     pub most: Option<(f64, Option<Interval>)>,

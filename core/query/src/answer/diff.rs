@@ -59,7 +59,7 @@ pub struct DiffChange {
     pub samples_b: f64,
     /// B's samples over exposure, less A's: positive where it became slower.
     pub change: f64,
-    /// The same as a part of all of A's samples.
+    /// The change as a part of all samples of A.
     pub change_share: f64,
     /// B's samples over exposure, over A's; `None` where A has none.
     pub ratio: Option<f64>,
@@ -86,7 +86,7 @@ pub struct DiffFactors {
     pub count_ratio: Option<f64>,
     /// B's CPI over A's: did it take longer each time? `None` likewise.
     pub cost_ratio: Option<f64>,
-    /// Whether the evidence tells count and cost apart: which of the two changed further is certain at 90 %.
+    /// Whether the evidence separates count from cost: which of the two changed further is certain at 90 %.
     pub tells_apart: bool,
 }
 

@@ -1,6 +1,6 @@
 //! How often code was executed, by instruction, edge and call: what optimizers are told.
 
-/// What some epochs tell compilers and linkers.
+/// The feedback of some epochs for compilers and linkers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Feedback {
     /// Ids of the epochs that were merged.

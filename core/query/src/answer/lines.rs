@@ -15,7 +15,7 @@ pub struct LineDetail {
     pub line: u32,
     /// Most samples first.
     pub places: Vec<LinePlace>,
-    /// Places beyond the most that are told.
+    /// Number of places that were left out.
     pub omitted_places: usize,
 }
 
@@ -40,7 +40,7 @@ pub struct LinePlace {
     pub cpi_max: Option<f64>,
     /// By ascending address.
     pub instructions: Vec<LineInstruction>,
-    /// Instructions that cost least, beyond the most that are told.
+    /// Number of instructions that were left out, those that cost least.
     pub omitted_instructions: usize,
 }
 

@@ -240,7 +240,7 @@ pub struct ListingStall {
     pub culprit_address: Option<u64>,
     /// Of a `d-cache-miss`: the levels that alone can explain it, nearest first: `L2`, `LLC`, `DRAM`; nearer ones cannot.
     pub levels: Vec<String>,
-    /// The same levels with what each would have to do.
+    /// These levels, each with the accesses that would explain the stall.
     pub sources: Vec<ListingSource>,
 }
 

@@ -11,7 +11,7 @@ pub struct Places {
     pub period_cycles: Option<f64>,
     /// When sampling began, in ns since 1970.
     pub start_ns: i64,
-    /// How long was sampled, in ns; 0 where nothing tells.
+    /// How long was sampled, in ns; 0 where that is unknown.
     pub duration_ns: i64,
     /// Most samples first.
     pub procedures: Vec<ProcedurePlaces>,
@@ -50,7 +50,7 @@ pub struct ProcedurePlaces {
     pub build_id: String,
     /// First byte; 0 where no symbol covers it.
     pub address: u64,
-    /// Address of the image's first byte, 0 but for executables at fixed addresses.
+    /// Address of the image's first byte, 0 except for executables at fixed addresses.
     pub image_base: u64,
     /// What addresses exceed their offsets in the image's file by; 0 where the image is not at hand: they are offsets then.
     pub address_over_offset: u64,

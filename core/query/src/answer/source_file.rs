@@ -87,7 +87,7 @@ pub struct LineCost {
     pub share: f64,
     /// Cycles over the epoch; `None` where the clock is unknown.
     pub cycles: Option<f64>,
-    /// CPU time over the epoch in seconds; `None` where nothing tells.
+    /// CPU time over the epoch in seconds; `None` where that is unknown.
     pub seconds: Option<f64>,
     /// The least that is known of the scale of its executions, as in [`ListingScale`].
     pub scale: String,
@@ -138,7 +138,7 @@ pub struct LineCulprit {
     pub line: Option<u32>,
 }
 
-/// Causes that may explain the same lost cycles of a line, and that nothing tells apart.
+/// Causes that may explain the same lost cycles of a line, and that no evidence separates.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineTie {
     /// What the line waits for: `waits for memory (D-cache or DTLB miss)`.
@@ -168,7 +168,7 @@ pub struct ProcedureCost {
     pub share: f64,
     /// Cycles; `None` where the clock is unknown.
     pub cycles: Option<f64>,
-    /// CPU time in seconds; `None` where nothing tells.
+    /// CPU time in seconds; `None` where that is unknown.
     pub seconds: Option<f64>,
     /// The kind of the scale of its executions, as in [`ListingScale`].
     pub scale: String,

@@ -43,7 +43,7 @@ pub struct TopRow {
     /// By procedure: `IMAGE:NAME`, which names it to `annotate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// By procedure: the linkage name, `0x…` where only unwind tables tell of it, or `[no symbol]`.
+    /// By procedure: the linkage name, `0x…` where only unwind tables have it, or `[no symbol]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub procedure: Option<String>,
     /// By procedure: as the programmer wrote it.
@@ -108,7 +108,7 @@ pub struct TopRow {
     pub split: Option<CycleSplit>,
 }
 
-/// Parts of a procedure's cycles (DCPI Figure 4 in three numbers): together 1, but for the error of sampling.
+/// Parts of a procedure's cycles (DCPI Figure 4 in three numbers): together 1, up to the error of sampling.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CycleSplit {
     /// Issuing instructions.

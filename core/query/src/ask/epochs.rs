@@ -79,7 +79,7 @@ impl Query {
     }
 
     /// Removes epochs for good; their ids. Every selector is resolved before anything is removed, since `latest~1` means
-    /// another epoch afterwards. Whoever calls this has asked.
+    /// another epoch afterwards. The caller has asked the user before.
     pub fn remove_epochs(&self, selectors: &[String]) -> Result<Vec<EpochId>, QueryError> {
         let mut ids = selectors.iter().map(|s| self.removable(s)).collect::<Result<Vec<_>, _>>()?;
         ids.sort();

@@ -19,7 +19,7 @@ use crate::{
     query::View,
 };
 
-/// Standard deviations by which a block's time may have been more than its samples tell.
+/// Standard deviations by which a block's time may exceed what its samples say.
 const TIME_DEVIATIONS: f64 = 2.0;
 /// Executions of a frequency of 1 where the clock is unknown: their ratios are all that counts.
 const EXECUTIONS_WITHOUT_CLOCK: f64 = 1e6;
@@ -115,7 +115,7 @@ impl Query {
     }
 }
 
-/// One procedure's analysis, about to be told.
+/// Reads the feedback for compilers from one procedure's analysis.
 struct Reader<'a> {
     view: &'a View,
     image_index: usize,

@@ -32,7 +32,7 @@ impl Query {
     }
 
     /// Files of sampled lines, each with an image that it was compiled into. Images of less than a thousandth of the
-    /// samples are passed over: nobody edits by them, and opening hundreds of images is dear.
+    /// samples are skipped: their sources are hardly ever edited, and opening hundreds of images takes long.
     fn sampled_files<'s>(&self, selection: &'s Selection) -> BTreeMap<Arc<str>, &'s ImageRecord> {
         let mut files = BTreeMap::new();
         for samples in selection.images.iter().filter(|i| selection.share(&i.total) >= 0.001) {

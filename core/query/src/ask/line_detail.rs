@@ -87,7 +87,7 @@ fn ways(p: usize, costs: &ProcedureCosts, of: &FileOfImage<'_>, line: u32) -> BT
     ways
 }
 
-/// What the instructions of a place are told from.
+/// What the answer for the instructions of a place is made of.
 struct Subject<'a> {
     selection: &'a Selection,
     costs: &'a Arc<ProcedureCosts>,

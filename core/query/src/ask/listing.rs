@@ -13,7 +13,7 @@ impl Query {
         self.listing_of(epochs, &SampleFilter::default(), name, cancel)
     }
 
-    /// The same of some of the samples.
+    /// Like [`Query::listing`], with the samples that `filter` takes.
     pub fn listing_of(
         &self,
         epochs: &[String],

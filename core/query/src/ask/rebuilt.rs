@@ -39,7 +39,7 @@ fn is_other<'r>(path: &Path, mut sampled: impl Iterator<Item = &'r ImageRecord> 
         return false;
     }
     let now = build_id_of_file(path);
-    // Without a build id and a time, nothing tells.
+    // Without a build id and a time, it is unknown.
     !sampled.any(|record| record.id.build_id().map_or(record.mtime_ns.is_none(), |id| now == Some(id)))
 }
 

@@ -26,7 +26,7 @@ pub struct StatsRequest {
     pub against: Vec<String>,
     /// What makes counts of unlike sets comparable.
     pub normalize: Normalize,
-    /// At most so many rows; `None`: all.
+    /// The largest number of rows; `None` means all.
     pub limit: Option<usize>,
     /// Procedures with less of all samples (0 to 1) are left out: their range is chance.
     pub share_min: f64,

@@ -108,7 +108,7 @@ pub fn split(costs: &ProcedureCosts) -> Option<CycleSplit> {
     })
 }
 
-/// Procedures below this share of the samples are left out: they would cost more time than they can tell.
+/// Procedures below this share of the samples are left out: analysing them would take long and change little.
 const PROCEDURE_SHARE_MIN: f64 = 0.0001;
 
 /// The rows of dynamic causes in Figure 4's order; the causes of a row are one range.

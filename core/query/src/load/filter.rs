@@ -49,7 +49,7 @@ impl SampleFilter {
         asked.into_iter().filter(|(_, is_asked)| *is_asked).map(|(dimension, _)| dimension).collect()
     }
 
-    /// Whether it tells threads, CPUs or control groups apart.
+    /// Whether the filter names a thread, a CPU or a control group.
     pub(crate) fn has_dimensions(&self) -> bool {
         !self.dimensions().is_empty()
     }

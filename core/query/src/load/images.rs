@@ -58,7 +58,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Bytes of memory that images may take before those that were not used for longest are forgotten: a session that lasts
 /// for weeks does not keep every build there was, nor all of the libraries that an epoch happens to have seen.
 const IMAGE_BYTES_KEPT: usize = 96 << 20;
-/// So many images are kept, however small.
+/// The largest number of images that are kept, whatever their size.
 const IMAGES_KEPT: usize = 2048;
 
 impl ImageStore {
@@ -77,7 +77,7 @@ impl ImageStore {
 
     /// The image that `record` describes.
     pub fn find(&self, record: &ImageRecord) -> Arc<Found> {
-        // Opening outside the lock: two askers may open one image twice, but nobody waits for another's image.
+        // The image is opened outside the lock: two threads may open one image twice, but none waits for another image.
         let key = (record.id.clone(), record.path.clone());
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
         if let Some(entry) = self.lock().get_mut(&key) {
@@ -88,7 +88,7 @@ impl ImageStore {
         let entry = Entry { record: record.clone(), found, looked: Instant::now(), used };
         let mut images = self.lock();
         let found = images.entry(key).or_insert(entry).found.clone();
-        // Whoever comes from a pass over hundreds of images has used each of them once: looking now and then is enough.
+        // A pass over hundreds of images uses each of them once, so looking at every sixteenth call is enough.
         if used.is_multiple_of(FORGET_EVERY) || images.len() > IMAGES_KEPT {
             forget_unused(&mut images, self.bytes_kept);
         }
@@ -190,7 +190,7 @@ impl ImageStore {
             .ok_or(why)
     }
 
-    /// The copy that the collector put aside.
+    /// The copy of the binary that the collector kept in the database.
     fn kept(&self, record: &ImageRecord) -> Option<Image> {
         let image = Image::parse(self.database.kept_image(&record.id).ok()??).ok()?;
         let id = record.id.build_id();
@@ -209,7 +209,7 @@ impl ImageStore {
     }
 }
 
-/// Looks through all images are this many look-ups apart.
+/// Number of look-ups between two passes that forget unused images.
 const FORGET_EVERY: usize = 16;
 
 /// Forgets images until what is left takes three quarters of `bytes_kept`, if they take more than that; and until there are
@@ -262,7 +262,8 @@ fn running_vdso() -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Whether the file at `path` is the one that was sampled, as far as its size and time tell; not where neither was recorded.
+/// Whether the file at `path` is the one that was sampled, judged by its size and modification time. `false` where neither was
+/// recorded.
 fn is_same(record: &ImageRecord, path: &Path) -> bool {
     (record.size_bytes.is_some() || record.mtime_ns.is_some()) && unchanged(record, path)
 }

@@ -38,9 +38,9 @@ pub struct Merge {
     pub kept: BTreeMap<usize, DimensionSet>,
     /// Samples by the data that they refer to.
     pub data: DataCounts,
-    /// Samples that were not taken.
+    /// Samples that the filter does not take.
     others: EventSums,
-    /// What the last row was of: rows come in long runs.
+    /// What the last rows have in common: rows come in long runs.
     run: Option<Run>,
 }
 
@@ -78,9 +78,9 @@ struct Run {
     count: u64,
 }
 
-/// Events that are told apart: as many as fit into a byte.
+/// The largest number of events: their index takes one byte.
 const EVENTS_MAX: usize = 256;
-/// So many rows of an image wait until those of one offset are added up.
+/// The smallest number of rows of an image that wait until the rows of one offset are added up.
 const ROWS_MIN: usize = 1 << 12;
 
 impl Merge {

@@ -17,7 +17,7 @@ pub struct Points {
 }
 
 impl Points {
-    /// None yet; room for so many, of so many events.
+    /// Makes an empty table with room for a number of points, each with a count for every event.
     pub(crate) fn with_capacity(points: usize, events: usize) -> Self {
         let (offsets, counts) = (Vec::with_capacity(points), Vec::with_capacity(points * events));
         Points { offsets, uppers: Vec::new(), counts, events }

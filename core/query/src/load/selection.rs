@@ -30,21 +30,21 @@ pub struct Selection {
     pub apps: AppCounts,
     /// Samples by thread, CPU and control group and image (an index), of the epochs that kept them.
     pub dimensions: DimensionCounts,
-    /// What each epoch kept of these.
+    /// The dimensions that each epoch recorded.
     pub kept: Vec<DimensionSet>,
     /// What data samples refer to, of the epochs that kept it.
     pub data: DataCounts,
-    /// All samples, those that were not taken too.
+    /// All samples, with those that the filter does not take.
     pub total: CountsByEvent,
     /// Sources as they were when the samples were taken, by epoch (an index).
     pub sources: Vec<Vec<SourceRecord>>,
-    /// What threads did while they were single-stepped.
+    /// Control transfers of threads that were single-stepped or emulated.
     pub stepped: Stepped,
-    /// What was counted in windows.
+    /// Executions counted by hardware breakpoints.
     pub windows: Windows,
-    /// What was counted while programs ran undisturbed.
+    /// Executions counted while programs ran at full speed.
     pub execution_counts: ExecutionCounts,
-    /// What one must know to read it.
+    /// Notes for the reader of an answer.
     pub notes: Vec<String>,
 }
 

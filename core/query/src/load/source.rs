@@ -72,7 +72,7 @@ pub struct Compared {
 }
 
 impl Built {
-    /// Whether `text`, last written at `mtime_ns`, is what was compiled; `None` where nothing tells. The MD5 counts
+    /// Whether `text`, last written at `mtime_ns`, is what was compiled; `None` where that is unknown. The MD5 counts
     /// before the times.
     pub fn is(&self, text: &[u8], mtime_ns: Option<i64>) -> Option<bool> {
         match self.md5 {

@@ -15,7 +15,7 @@ pub struct Pair {
     pub a: Option<usize>,
     /// Index in B.
     pub b: Option<usize>,
-    /// Whether their texts agree but for addresses.
+    /// Whether their texts agree except for addresses.
     pub same: bool,
 }
 

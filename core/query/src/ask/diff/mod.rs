@@ -15,7 +15,7 @@ use crate::{Cancel, Query, QueryError, analyse::procedure_names, answer::Diff, a
 pub use sides::DiffRequest;
 use sides::{Row, Side, Sides, name_of};
 
-/// Lines are looked for in so many of the procedures that changed most.
+/// The number of procedures, those that changed most, whose lines are compared.
 const PROCEDURES_WITH_LINES_MAX: usize = 50;
 
 impl Query {

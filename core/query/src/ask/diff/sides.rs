@@ -25,17 +25,17 @@ use crate::{
 /// A question for [`Query::diff`].
 #[derive(Clone, Debug, Default)]
 pub struct DiffRequest {
-    /// Epochs before the change …
+    /// The epochs before the change.
     pub a: Vec<String>,
-    /// … and after it. Several epochs a side tell how much runs vary by themselves.
+    /// The epochs after the change. Several epochs on a side show how much runs vary by themselves.
     pub b: Vec<String>,
-    /// This procedure alone (`NAME` or `IMAGE:NAME`), instruction by instruction.
+    /// Compare only this procedure (`NAME` or `IMAGE:NAME`), instruction by instruction.
     pub procedure: Option<String>,
     /// What makes them comparable.
     pub normalize: Normalize,
-    /// Show what may be chance, too.
+    /// Show changes that may be chance, too.
     pub all: bool,
-    /// At most so many procedures and lines; `None`: all.
+    /// The largest number of procedures and of lines; `None` means all.
     pub limit: Option<usize>,
 }
 

@@ -20,8 +20,8 @@ use crate::{
     query::{RowCost, View},
 };
 
-/// Of a ranking, the procedures that are likely to be asked about next: their analyses are kept. All of a long list would
-/// fill the memory.
+/// How many procedures of a ranking keep their analysis, since they are likely to be asked about next. The analyses of a
+/// long list would fill the memory.
 const ROWS_KEPT: usize = 200;
 impl Query {
     /// Where the time goes.
@@ -93,8 +93,8 @@ impl Query {
         Ok(top)
     }
 
-    /// The row with what is dear: the line its procedure begins at, its CPI and, where asked for, its split. `keep`: the
-    /// analysis too.
+    /// Adds what takes an analysis: the line that the procedure begins at, its CPI and, on request, its cycles by cause. The
+    /// analysis stays in the cache where `keep` is set.
     fn row_with_cost(
         &self,
         view: &View,

@@ -27,20 +27,20 @@ pub enum TopBy {
     Data,
 }
 
-/// Whose code counts.
+/// Which code's samples count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Domain {
-    /// Everybody's.
+    /// All code.
     #[default]
     All,
-    /// What runs in user mode.
+    /// Code that runs in user mode.
     User,
-    /// The kernel's and its modules'.
+    /// The kernel and its modules.
     Kernel,
 }
 
 impl Domain {
-    /// Whether the image belongs to it.
+    /// Whether an image belongs to the domain.
     fn has(self, record: &ImageRecord) -> bool {
         let is_kernel = matches!(record.kind, ImageKind::Kernel | ImageKind::Module);
         match self {
@@ -57,9 +57,9 @@ pub enum Detail {
     /// Samples only: for a list of thousands, whose rows are asked for again when they come in sight.
     Samples,
     /// A table that is read once and quickly: at most [`TopRequest::limit`] rows, which have no id, and a CPI only where
-    /// something besides time tells of executions.
+    /// there is evidence of executions besides time.
     Hottest,
-    /// The same table with a CPI in any case.
+    /// Like [`Detail::Hottest`], with a CPI in any case.
     HottestWithCpi,
     /// The id, the CPI, and the file and line that the procedure begins at.
     #[default]
@@ -71,13 +71,13 @@ pub enum Detail {
 /// A question for [`Query::top`](crate::Query::top).
 #[derive(Clone, Debug, Default)]
 pub struct TopRequest {
-    /// Epochs to merge; none: the latest.
+    /// The epochs to merge; where there are none, the latest.
     pub epochs: Vec<String>,
     /// What the rows are.
     pub by: TopBy,
-    /// So many of the most costly rows are passed over.
+    /// The number of most costly rows to skip.
     pub offset: usize,
-    /// At most so many rows after those; `None`: all.
+    /// The largest number of rows; `None` means all.
     pub limit: Option<usize>,
     /// By procedure: how much is computed of each row.
     pub detail: Detail,

@@ -157,7 +157,7 @@ pub fn by_procedure(selection: &Selection, p: ProcedureSamples) -> Candidate {
     Candidate { procedure: Some(p), ..Candidate::new(row, counts) }
 }
 
-/// Whether something besides time tells how often code ran: out of order, time alone says next to nothing.
+/// Whether there is evidence of executions besides time. On out-of-order processors, time alone is hardly any evidence.
 pub fn tells_executions(selection: &Selection) -> bool {
     let model = |e: &dwell_profile::Epoch| MachineModel::for_cpu(&e.cpu);
     let in_order = selection.epochs.last().is_some_and(|e| model(e).order == Order::InOrder);
@@ -248,10 +248,10 @@ pub fn by_dimension(
     Ok(rows.into_iter().map(|(row, counts)| Candidate::new(row, counts)).collect())
 }
 
-/// File and line, where debug information tells them.
+/// File and line, where debug information has them.
 type SourceLine = Option<(Arc<str>, u32)>;
 
-/// Sums samples over lines where debug information tells them; the rest of an image is one row without a file.
+/// Adds up samples by source line. Code without debug information is one row for each image, without a file.
 struct Lines<'a> {
     selection: &'a Selection,
     store: &'a ImageStore,

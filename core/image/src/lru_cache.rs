@@ -1,4 +1,4 @@
-//! What is dear to make, kept while it is used and there is room.
+//! A cache of values that take long to make, bounded by their size. The least recently used values are dropped.
 //!
 //! Enters: what makes a value, and how large it is. Leaves: the value, shared. Never here: a value that is made while a
 //! lock is held that others need.
@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustc_hash::FxHashMap;
 
-/// Values by key; beyond a total size, those that were not used for longest go.
-pub struct Kept<K, T> {
+/// A least-recently-used cache, bounded by the total size of its values.
+pub struct LruCache<K, T> {
     slots: Mutex<FxHashMap<K, Slot<T>>>,
     /// Counts look-ups: when a slot was used.
     clock: AtomicUsize,
@@ -25,18 +25,19 @@ struct Slot<T> {
     size: usize,
 }
 
-impl<K: Hash + Eq + Clone, T> Kept<K, T> {
-    /// Keeps values of `size_max` together, in whatever unit sizes are.
+impl<K: Hash + Eq + Clone, T> LruCache<K, T> {
+    /// Makes an empty cache for values of `size_max` in total, in the unit that the sizes of values have.
     pub fn new(size_max: usize) -> Self {
-        Kept { slots: Mutex::default(), clock: AtomicUsize::new(0), size: AtomicUsize::new(0), size_max }
+        LruCache { slots: Mutex::default(), clock: AtomicUsize::new(0), size: AtomicUsize::new(0), size_max }
     }
 
-    /// The size of what is kept.
+    /// The total size of the values.
     pub fn size(&self) -> usize {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// The value of `key`; made by `make` unless it is there. Of several who ask at once one makes it, the others wait.
+    /// Returns the value of `key`. Where it is not in the cache, `make` makes it; of several threads that look it up at once, one
+    /// makes it and the others wait.
     pub fn get(&self, key: &K, make: impl FnOnce() -> T, size: impl Fn(&T) -> usize) -> Arc<T> {
         let slot = self.slot(key);
         let mut made = false;
@@ -67,8 +68,8 @@ impl<K: Hash + Eq + Clone, T> Kept<K, T> {
         value
     }
 
-    /// Counts a value that was made, and lets others go where it is too much: some at once, so that it is not soon too
-    /// much again, and never the one that was just made, which alone may be larger than all should be.
+    /// Adds the size of a new value. Where the total is too large, drops others until it is three quarters of the limit, so
+    /// that the next value does not exceed it again. The new value stays, even if it alone exceeds the limit.
     fn account(&self, key: &K, size: usize) {
         let mut slots = self.lock();
         let Some(slot) = slots.get_mut(key) else { return };
@@ -95,41 +96,41 @@ impl<K: Hash + Eq + Clone, T> Kept<K, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::Kept;
+    use super::LruCache;
 
     #[test]
     fn what_was_not_used_for_longest_goes_first() {
-        let kept: Kept<usize, usize> = Kept::new(100);
-        let read = |key: usize| *kept.get(&key, || key * 10, |_| 30);
+        let cache: LruCache<usize, usize> = LruCache::new(100);
+        let read = |key: usize| *cache.get(&key, || key * 10, |_| 30);
         for key in [1, 2, 3] {
             assert_eq!(read(key), key * 10);
         }
-        assert_eq!((read(1), kept.size()), (10, 90));
+        assert_eq!((read(1), cache.size()), (10, 90));
         // One too many: 2 and 3 go, so that there is room again.
-        assert_eq!((read(4), kept.size()), (40, 60));
-        assert_eq!(kept.peek(&1).as_deref(), Some(&10));
-        assert_eq!((kept.peek(&2), kept.peek(&3)), (None, None));
+        assert_eq!((read(4), cache.size()), (40, 60));
+        assert_eq!(cache.peek(&1).as_deref(), Some(&10));
+        assert_eq!((cache.peek(&2), cache.peek(&3)), (None, None));
     }
 
     #[test]
     fn a_value_larger_than_all_should_be_stays_until_the_next() {
-        let kept: Kept<u8, u8> = Kept::new(100);
-        kept.get(&1, || 1, |_| 500);
-        assert_eq!((kept.peek(&1).as_deref(), kept.size()), (Some(&1), 500));
-        kept.get(&2, || 2, |_| 10);
-        assert_eq!((kept.peek(&1), kept.size()), (None, 10));
+        let cache: LruCache<u8, u8> = LruCache::new(100);
+        cache.get(&1, || 1, |_| 500);
+        assert_eq!((cache.peek(&1).as_deref(), cache.size()), (Some(&1), 500));
+        cache.get(&2, || 2, |_| 10);
+        assert_eq!((cache.peek(&1), cache.size()), (None, 10));
     }
 
     #[test]
     fn of_many_who_ask_one_makes_it() {
-        let kept: Kept<u8, u8> = Kept::new(100);
+        let cache: LruCache<u8, u8> = LruCache::new(100);
         let made = std::sync::atomic::AtomicUsize::new(0);
         let make = || made.fetch_add(1, std::sync::atomic::Ordering::Relaxed) as u8;
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| kept.get(&1, make, |_| 1));
+                scope.spawn(|| cache.get(&1, make, |_| 1));
             }
         });
-        assert_eq!((made.load(std::sync::atomic::Ordering::Relaxed), kept.size()), (1, 1));
+        assert_eq!((made.load(std::sync::atomic::Ordering::Relaxed), cache.size()), (1, 1));
     }
 }
