@@ -171,9 +171,12 @@ static void kill_daemon(void)
 {
 	char *arguments[] = { "/dwell", "--db", "/tmp/killed", "daemon", "--backend", "kmod", BY_CLOCK,
 			      "2000", "--budget", "0", "--flush-interval", "1", NULL };
+	char *flush[] = { "/dwell", "--db", "/tmp/killed", "flush", NULL };
 	pid_t daemon = work_under(arguments);
 
 	sleep(3); /* It stores every second. */
+	/* A kill between the samples and the totals that are written after them leaves those behind. */
+	tap(!end(start(flush)), "a daemon stores when it is asked to");
 	kill(daemon, SIGKILL);
 	end(daemon);
 	ask_all("killed", "/tmp/killed");
