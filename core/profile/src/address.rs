@@ -1,24 +1,24 @@
-//! A type for each address space, so that no bare `u64` crosses a room's door.
+//! A type for each address space, so that no bare `u64` crosses a module boundary.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a sampled instruction lies in its image, independent of where the image was loaded.
+/// The location of a sampled instruction in its image, independent of where the image was loaded.
 ///
-/// For files: the offset in the file (`pc − mapping start + mapping's file offset`), which needs no ELF to compute.
-/// For the kernel: the distance from `_text`; for a kernel module: from its first section's address; for code without
-/// an image (JIT, unknown): the virtual address itself.
+/// For a file, it is the offset in the file (`pc − mapping start + mapping's file offset`), which needs no ELF to
+/// compute. For the kernel, it is the distance from `_text`; for a kernel module, the distance from the address of its
+/// first section. For code without an image (JIT, unknown), it is the virtual address itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ImageOffset(pub u64);
 
-/// A virtual address as the image's own headers and debug information spell it (before relocation).
+/// A virtual address as the image's own headers and debug information state it (before relocation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ImageAddress(pub u64);
 
-/// A virtual address: of a process, or of the kernel's own address space.
+/// A virtual address of a process or of the kernel's own address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VirtualAddress(pub u64);
@@ -36,7 +36,7 @@ impl VirtualAddress {
 }
 
 impl ImageAddress {
-    /// The address `bytes` further on, wrapping as the processor does.
+    /// Returns the address `bytes` further on, wrapping as the processor does.
     pub fn offset(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
     }

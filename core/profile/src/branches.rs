@@ -1,12 +1,14 @@
-//! Branch stacks (LBR, BRBE): the last branches that a processor took before a sample, added up.
+//! Sums of branch stacks (LBR, BRBE): the last branches that a processor took before a sample.
 //!
-//! Enters: stacks, their addresses as places in images. Leaves: transfers of control as path bursts have them: taken branches
-//! as they were recorded, and the fall-through of each conditional branch that lies in straight-line code between two of them.
-//! Never here: a frequency, code (the caller decodes). Cost: two look-ups for each branch, one decoding for each run of code.
+//! Enters: stacks, with their addresses as places in images. Leaves: transfers of control in the form of a path burst:
+//! the taken branches as they were recorded, and the fall-through of each conditional branch that lies in the
+//! straight-line code between two of them. Never here: a frequency, or decoding of code (the caller decodes). Cost: two
+//! look-ups for each branch, and one decoding for each run of code.
 //!
-//! Stacks begin at random times, as path bursts do, so slow code has more of them than its share of executions. What is
-//! used of them is where branches go, and how often code ran beside other code of its procedure: that bends both little.
-//! (Stacks that we record begin at random branches, so that there is nothing to bend.)
+//! Stacks begin at random times, as path bursts do, so slow code has more of them than its share of executions. The
+//! analysis uses them only for the directions of branches and for how often code ran relative to other code of its
+//! procedure. This bias affects both little. (The stacks that Dwell records itself begin at random branches, so they
+//! have no such bias.)
 
 use std::hash::Hash;
 
@@ -14,39 +16,40 @@ use rustc_hash::FxHashMap;
 
 use crate::{ImageId, ImageOffset, PathBurst, PathPlace, PathTransfer};
 
-/// Kinds of branches and runs that are told apart; of more, which only hostile input has, the others are left out.
+/// Number of distinct branches and of distinct runs that are counted. Only hostile input has more; the others are left
+/// out.
 const KINDS_MAX: usize = 4 << 20;
-/// Straight-line code that is longer is a mistake.
+/// Length limit of straight-line code, in bytes. A longer run is treated as an error in the stack.
 const RUN_BYTES_MAX: u64 = 16 << 10;
 
-/// A place, and its image by a number that is cheap to compare.
+/// A place in an image. The image is identified by a number that is cheap to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodePlace<I> {
-    /// The image.
+    /// The image that contains the place.
     pub image: I,
-    /// Where in it.
+    /// The offset in the image.
     pub offset: u64,
 }
 
-/// An entry of a stack as the kernel writes it: `struct perf_branch_entry` of `include/uapi/linux/perf_event.h`.
+/// An entry of a branch stack as the kernel writes it: `struct perf_branch_entry` of `include/uapi/linux/perf_event.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BranchEntry {
-    /// The branch.
+    /// The address of the branch instruction.
     pub from: u64,
-    /// Where it led.
+    /// The address of the branch target.
     pub to: u64,
-    /// What else is told of it, in bits from the lowest on.
+    /// The other attributes of the branch, as bit fields from the lowest bit on.
     pub flags: u64,
 }
 
 impl BranchEntry {
-    /// Bytes of an entry.
+    /// Size of an entry, in bytes.
     pub const BYTES: usize = 24;
 
-    /// Whether the processor only believed that it would come this way (AMD records such branches too, Linux 6.1): it was
-    /// not executed.
+    /// Returns whether the branch was only speculated and never executed. AMD processors record such branches too
+    /// (Linux 6.1).
     pub fn is_wrong_path(self) -> bool {
-        /// `spec`, two bits behind mispred, predicted, in_tx, abort, cycles (16) and type (4).
+        /// Position of `spec`, two bits after mispred, predicted, in_tx, abort, cycles (16) and type (4).
         const SPEC_SHIFT: u32 = 24;
         /// `PERF_BR_SPEC_WRONG_PATH`.
         const WRONG_PATH: u64 = 1;
@@ -54,13 +57,13 @@ impl BranchEntry {
     }
 }
 
-/// Branches of all stacks.
+/// The sums of the branches of all stacks.
 #[derive(Clone, Debug)]
 pub struct BranchSums<I> {
     taken: FxHashMap<(CodePlace<I>, CodePlace<I>), u64>,
-    /// From where a branch led to the next branch that was taken.
+    /// Counts of straight-line runs: from the target of a taken branch to the offset of the next taken branch.
     straight: FxHashMap<(CodePlace<I>, u64), u64>,
-    /// How many branches there were.
+    /// Number of branches that were counted.
     pub branches: u64,
 }
 
@@ -71,9 +74,12 @@ impl<I> Default for BranchSums<I> {
 }
 
 impl<I: Copy + Ord + Hash> BranchSums<I> {
-    /// Adds a stack, the latest branch first. A taken branch counts with the straight line that led to it, whose branches were
-    /// not taken: the oldest one's is not known, and to count it would favour what is taken. An end that nothing explains
-    /// breaks the line: what needs it does not count.
+    /// Adds a stack, the latest branch first.
+    ///
+    /// A taken branch is counted together with the straight-line code that led to it, in which no branch was taken. The
+    /// run that led to the oldest branch is not known, so this branch is not counted: counting it alone would favour
+    /// taken branches. If the address of either end belongs to no image, the run is broken, and the branches that need
+    /// it are not counted.
     pub fn add(&mut self, stack: impl Iterator<Item = (Option<CodePlace<I>>, Option<CodePlace<I>>)>) {
         let mut later: (Option<CodePlace<I>>, Option<CodePlace<I>>) = (None, None);
         for (from, to) in stack {
@@ -89,14 +95,17 @@ impl<I: Copy + Ord + Hash> BranchSums<I> {
         }
     }
 
-    /// The images of branches and their targets, some more than once.
+    /// Returns the images of branches and their targets, some more than once.
     pub fn images(&self) -> impl Iterator<Item = I> + '_ {
         self.taken.keys().flat_map(|(from, to)| [from.image, to.image])
     }
 
-    /// All of it as one burst whose ends are not known. `fall_throughs` decodes the code of an image from an offset up to
-    /// before another: offsets of its conditional branches, each with that of what comes next; it is asked image by image, in
-    /// ascending order. `id` names images, those that count.
+    /// Returns all sums as one burst whose first and last places are unknown.
+    ///
+    /// `fall_throughs` decodes the code of an image from one offset up to, but not including, another. It returns the
+    /// offsets of the conditional branches there, each with the offset of the instruction after it. It is called image
+    /// by image, in ascending order. `id` returns the name of an image; transfers of images without a name are left
+    /// out.
     pub fn burst(
         self,
         number: u32,
@@ -118,7 +127,7 @@ impl<I: Copy + Ord + Hash> BranchSums<I> {
         let transfer = |((from, to), count)| Some(PathTransfer { from: place(from)?, to: place(to)?, count });
         let mut transfers: Vec<PathTransfer> = sums.into_iter().filter_map(transfer).collect();
         transfers.sort();
-        // Two numbers may have one name.
+        // Two image numbers may have the same name.
         transfers.dedup_by(|next, sum| {
             let same = (&next.from, &next.to) == (&sum.from, &sum.to);
             if same {
@@ -138,7 +147,7 @@ fn bump<K: Eq + Hash>(sums: &mut FxHashMap<K, u64>, key: K) {
     }
 }
 
-/// What an epoch notes of its stacks.
+/// Returns the note that an epoch records about its branch stacks.
 pub fn stacks_note(stacks: u64, branches: u64) -> String {
     format!("{stacks} samples have branch stacks (LBR, BRBE): frequencies use their {branches} branches")
 }
@@ -151,13 +160,13 @@ mod tests {
     fn a_stack_is_branches_and_what_lies_between() {
         let at = |offset| Some(CodePlace { image: 0, offset });
         let mut sums = BranchSums::default();
-        // Two turns of a loop from 10 to 20, entered from elsewhere.
+        // Two iterations of a loop from 10 to 20, which is entered from elsewhere.
         sums.add([(at(20), at(10)), (at(20), at(10)), (None, at(12))].into_iter());
         sums.add([(at(5), at(400)), (at(7), at(9))].into_iter());
         let place = |offset| CodePlace { image: 0, offset };
         assert_eq!(sums.taken[&(place(20), place(10))], 2);
         assert_eq!((sums.straight[&(place(10), 20)], sums.straight[&(place(12), 20)]), (1, 1));
-        // Backwards is no straight line.
+        // A run that goes backwards is not straight-line code.
         assert_eq!((sums.straight.len(), sums.branches), (2, 2));
     }
 
@@ -173,7 +182,7 @@ mod tests {
             asked.push((image, start, end));
             vec![(15, 17)]
         };
-        // The first two are one file; the third is none.
+        // Images 0 and 1 are the same file; image 2 is not a file.
         let burst = sums.burst(7, decode, |image| (image < 2).then(|| ImageId::named("file"))).unwrap();
         let told: Vec<_> =
             burst.transfers.iter().map(|t| (t.from.offset.0, t.to.offset.0, t.count)).collect();
@@ -186,7 +195,7 @@ mod tests {
     #[test]
     fn a_wrong_path_is_told_by_its_flags() {
         let entry = |flags| BranchEntry { from: 1, to: 2, flags };
-        // mispred, 0xffff cycles, type 15: all bits beside it.
+        // mispred, 0xffff cycles, type 15: all bits around `spec` are set.
         assert!(!entry(0x00ff_ffff).is_wrong_path());
         assert_eq!([0, 1, 2, 3].map(|spec| entry(spec << 24).is_wrong_path()), [false, true, false, false]);
     }

@@ -1,4 +1,5 @@
-//! What a continuous collection did and cost in an epoch: what its user must know to believe it.
+//! The collector's account of what it did and cost in an epoch, by which a user judges how far the samples can be
+//! trusted.
 
 use std::collections::BTreeMap;
 
@@ -10,90 +11,95 @@ use crate::Event;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CollectorRecord {
-    /// Why the epoch began: `start`, `asked`, `schedule`, `size`, `rebuilt: …`, `rate: …`, `clock: …`, `events: …`.
+    /// The reason why the epoch began: `start`, `asked`, `schedule`, `size`, `rebuilt: …`, `rate: …`, `clock: …`,
+    /// `events: …`.
     pub began: String,
-    /// How long was sampled, in ns: without what the machine slept or the collection was paused.
+    /// Time during which samples were taken, in ns. Time when the machine was suspended or the collection was paused is
+    /// not included.
     pub elapsed_ns: u64,
-    /// What the machine was suspended for meanwhile, in ns.
+    /// Time during which the machine was suspended in this epoch, in ns.
     pub suspended_ns: u64,
-    /// How often the wall clock was set by more than a second.
+    /// Number of times the wall clock was set by more than a second.
     pub clock_steps: u64,
-    /// The sum of those steps, in ns; forward is positive.
+    /// The sum of those clock steps, in ns; forward is positive.
     pub clock_step_ns: i64,
-    /// What sampling may cost: percent of each CPU.
+    /// The share of each CPU that sampling may cost, in percent.
     pub budget_percent: f64,
-    /// What it cost: percent of each CPU, the collector's CPU time and the interrupts' (measured on this machine, times
-    /// the samples) together.
+    /// The share of each CPU that sampling cost, in percent. It includes the collector's CPU time and the time of the
+    /// interrupts (their cost as measured on this machine, times the number of samples).
     pub cost_percent: f64,
     /// CPU time of the collector in user mode, in ns.
     pub cpu_user_ns: u64,
     /// CPU time of the collector in the kernel, in ns.
     pub cpu_kernel_ns: u64,
-    /// What the samples' interrupts took of everybody's CPU time, in ns.
+    /// CPU time that the interrupts of the samples took from all processes, in ns.
     pub interrupt_ns: u64,
-    /// The part of the asked rate that was in force, 0 to 1. An epoch has one rate.
+    /// The share of the requested sampling rate that was in force, 0 to 1. An epoch has one rate.
     pub rate_share: f64,
-    /// How often the rate was lowered to stay within the budget, since the collector started.
+    /// Number of times the rate was lowered to stay within the budget, since the collector started.
     pub rate_lowered: u64,
-    /// How often it was raised again.
+    /// Number of times the rate was raised again, since the collector started.
     pub rate_raised: u64,
-    /// Resident memory, in bytes, when this was written.
+    /// Resident memory of the collector when this record was written, in bytes.
     pub memory_bytes: u64,
-    /// The most that it was since the collector started, as the kernel counts it (VmHWM); of processes that it starts for a
-    /// while, nothing is in it.
+    /// Peak resident memory since the collector started, in bytes, as the kernel counts it (VmHWM). Memory of its
+    /// short-lived child processes is not included.
     pub memory_bytes_max: u64,
-    /// The epoch's files, in bytes.
+    /// Size of the epoch's files, in bytes.
     pub disk_bytes: u64,
-    /// How often the database refused what should have been stored; it was kept and stored later, or counted as lost.
+    /// Number of times the database could not store samples. They were kept and stored later, or counted as lost.
     pub stores_failed: u64,
-    /// How often the events had gone silent and were opened again, since the collector started.
+    /// Number of times the events had stopped delivering samples and were opened again, since the collector started.
     pub events_reopened: u64,
-    /// Samples lost, by cause; the sum over events of `lost`.
+    /// Lost samples by cause; the sum over all events of `lost`.
     pub lost: BTreeMap<String, u64>,
-    /// Samples under `unknown`, by cause; the sum over events of `unknown`.
+    /// Samples in the image `unknown` by cause; the sum over all events of `unknown`.
     pub unknown: BTreeMap<String, u64>,
-    /// Samples by event; the n-th number is CPU n's.
+    /// Samples by event; element n belongs to CPU n.
     pub samples_by_cpu: BTreeMap<Event, Vec<u64>>,
-    /// How well the kernel aggregated, where it did.
+    /// How well the kernel part aggregated samples; `None` if it did not aggregate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<TableRecord>,
-    /// Samples that fell into the idle task and are counted nowhere else, where the kernel's part counts them.
+    /// Samples of the idle task, which are counted nowhere else; `None` if the kernel part does not count them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle: Option<u64>,
-    /// How often registers that were to be handed out found no room, or the thread had entered the kernel or ran 32-bit code,
-    /// where its part counts that: fewer directions of branches, no fewer samples.
+    /// Number of times the kernel part could not deliver the registers of a sample: there was no room for them, the
+    /// thread had entered the kernel, or it ran 32-bit code. The samples are counted, but give no directions of
+    /// branches. `None` if the kernel part does not count this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registers_lost: Option<u64>,
-    /// Samples in the kernel that found no room to be counted once more at the user's instruction that entered it
-    /// ([`Event::KERNEL_TIME`]), where the kernel's part does so. No sample is lost by that.
+    /// Samples in the kernel that could not be counted a second time at the user instruction that entered the kernel
+    /// ([`Event::KERNEL_TIME`]), because there was no room. The samples themselves are not lost. `None` if the kernel
+    /// part does not count kernel time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_time_lost: Option<u64>,
-    /// Executions of programs that the kernel's part had no room to tell of: whose samples are had to be learned in other ways,
-    /// or they are among the unknown ones.
+    /// Executions of programs that the kernel part could not report because it had no room. The programs of their
+    /// samples had to be found in other ways, or the samples are in the image `unknown`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executions_lost: Option<u64>,
-    /// For how long events were to count that others' pinned events had left no counter, added up over CPUs, in ns, where the
-    /// kernel's part tells: of that time there are no samples, and how many it took is not known.
+    /// Time during which our events had no hardware counter because pinned events of others took it, in ns, summed over
+    /// CPUs. There are no samples of this time, and their number is not known. `None` if the kernel part does not
+    /// report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub given_up_ns: Option<u64>,
-    /// Records that came after their turn in time had passed, since the collector started.
+    /// Number of records that arrived too late to be processed in order of time, since the collector started.
     pub late_records: u64,
-    /// By how much at most, in ns: the skew between the CPUs' streams that was not absorbed.
+    /// The largest delay of such a record, in ns: the skew between the streams of the CPUs that was not absorbed.
     pub skew_ns_max: u64,
 }
 
-/// What the table of the kernel's part did.
+/// What the aggregation table of the kernel part did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TableRecord {
-    /// Samples that came to it.
+    /// Samples that were offered to the table.
     pub samples: u64,
-    /// Of those, the ones that found their entry there.
+    /// Samples whose entry was in the table already.
     pub found: u64,
 }
 
 impl TableRecord {
-    /// The share of samples that found their entry; 0 where there was none.
+    /// Returns the share of samples whose entry was in the table already; 0 if there were no samples.
     pub fn hit_rate(&self) -> f64 {
         self.found as f64 / self.samples.max(1) as f64
     }

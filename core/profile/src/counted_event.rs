@@ -1,39 +1,41 @@
-//! What samples are counted as: an event that is sampled, or one that is derived from its samples.
+//! The event under which a sample is counted: a sampled event, or an event that is derived from its samples.
 //!
-//! Enters: the events that a collection samples. Leaves: an event for each kind of count. Never here: how a count is derived.
+//! Enters: the events that a collection samples. Leaves: an event for each kind of count. Never here: how a count is
+//! derived.
 
 use crate::{Event, EventIndex};
 
 /// The event that a count belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CountedEvent {
-    /// A sampled event.
+    /// An event that is sampled.
     Sampled(EventIndex),
     /// An event that the collector derives from samples of a sampled one.
     Derived(DerivedEvent),
 }
 
-/// The events that are derived from samples; [`DerivedEvent::event`] has what each of them means.
+/// The events that are derived from samples; [`DerivedEvent::event`] returns the event, whose documentation says what
+/// it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DerivedEvent {
-    /// [`Event::DATA`].
+    /// References to data, [`Event::DATA`].
     Data,
-    /// [`Event::DATA_PAGE`].
+    /// References to data by page, [`Event::DATA_PAGE`].
     DataPage,
-    /// [`Event::KERNEL_TIME`].
+    /// Time in the kernel, [`Event::KERNEL_TIME`].
     KernelTime,
-    /// [`Event::BRANCH_TAKEN`].
+    /// Conditional branches about to be taken, [`Event::BRANCH_TAKEN`].
     BranchTaken,
-    /// [`Event::BRANCH_NOT_TAKEN`].
+    /// Conditional branches about to fall through, [`Event::BRANCH_NOT_TAKEN`].
     BranchNotTaken,
-    /// [`Event::AHEAD_TAKEN`].
+    /// Samples before a branch about to be taken, [`Event::AHEAD_TAKEN`].
     AheadTaken,
-    /// [`Event::AHEAD_NOT_TAKEN`].
+    /// Samples before a branch about to fall through, [`Event::AHEAD_NOT_TAKEN`].
     AheadNotTaken,
 }
 
 impl CountedEvent {
-    /// Time in the kernel, counted once more at the user's instruction that entered it.
+    /// Time in the kernel, counted a second time at the user instruction that entered it.
     pub const KERNEL_TIME: CountedEvent = CountedEvent::Derived(DerivedEvent::KernelTime);
 
     /// Returns the event's name; `sampled` are the events that are sampled, in their order.
@@ -48,7 +50,7 @@ impl CountedEvent {
         }
     }
 
-    /// Returns a small number that differs between events as a rule, for hashing.
+    /// Returns a small number for hashing, which usually differs between events.
     pub fn hint(self) -> u32 {
         match self {
             CountedEvent::Sampled(index) => u32::from(index.0),
@@ -70,7 +72,7 @@ impl From<DerivedEvent> for CountedEvent {
 }
 
 impl DerivedEvent {
-    /// Returns the event by its name.
+    /// Returns the event that this variant stands for.
     pub fn event(self) -> Event {
         match self {
             DerivedEvent::Data => Event::DATA,

@@ -1,28 +1,28 @@
 //! Optional dimensions of samples: the thread's name, the CPU, the control group.
 //!
-//! Enters: what a collector was asked to keep. Leaves: names for it, and sets of it. Never here: where it comes from. A
-//! collector that was not asked keeps none: no column of a segment, no bytes of a key's values.
+//! Enters: which dimensions a collector was asked to keep. Leaves: their names, and sets of them. Never here: where
+//! their values come from. A dimension that was not requested takes no column in a segment and no bytes in a key.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use crate::CpuId;
 
-/// One of them.
+/// An optional dimension of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
-    /// The name of the thread that ran (its `comm`), as it was called then.
+    /// The name of the thread (its `comm`) at the time of the sample.
     Thread,
-    /// The CPU that it ran on.
+    /// The CPU on which the thread ran.
     Cpu,
-    /// The control group of its process: a container, a service, a session.
+    /// The control group of the process: a container, a service or a session.
     Cgroup,
 }
 
 impl Dimension {
-    /// All of them.
+    /// All dimensions.
     pub const ALL: [Dimension; 3] = [Dimension::Thread, Dimension::Cpu, Dimension::Cgroup];
 
-    /// As columns, options and answers spell it.
+    /// Returns the dimension's name as columns, options and answers spell it.
     pub const fn name(self) -> &'static str {
         match self {
             Dimension::Thread => "thread",
@@ -38,7 +38,7 @@ impl fmt::Display for Dimension {
     }
 }
 
-/// A text that names no dimension.
+/// The error for a text that names no dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected thread, cpu or cgroup")]
 pub struct NoDimension;
@@ -51,31 +51,31 @@ impl FromStr for Dimension {
     }
 }
 
-/// Some of them.
+/// A set of dimensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DimensionSet(u8);
 
 impl DimensionSet {
-    /// None of them.
+    /// The empty set.
     pub const NONE: DimensionSet = DimensionSet(0);
 
-    /// Whether it is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self == DimensionSet::NONE
     }
 
-    /// Whether that one is among them.
+    /// Returns whether the set contains `dimension`.
     pub fn has(self, dimension: Dimension) -> bool {
         self.0 & 1 << dimension as u8 != 0
     }
 
-    /// Those that either has.
+    /// Returns the dimensions that are in either set.
     #[must_use]
     pub fn union(self, other: DimensionSet) -> DimensionSet {
         DimensionSet(self.0 | other.0)
     }
 
-    /// They, in their order.
+    /// Iterates over the dimensions of the set, in their order.
     pub fn iter(self) -> impl Iterator<Item = Dimension> {
         Dimension::ALL.into_iter().filter(move |d| self.has(*d))
     }
@@ -87,19 +87,19 @@ impl FromIterator<Dimension> for DimensionSet {
     }
 }
 
-/// What a sample has of them; at least one.
+/// The dimensions of a sample; at least one of them is present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DimensionValues {
-    /// The thread's name. Empty: not known.
+    /// The thread's name; empty if it is not known.
     pub thread: Option<Arc<str>>,
-    /// The path of the control group. Empty: not known, or the kernel's own.
+    /// The path of the control group; empty if it is not known or is the kernel's own.
     pub cgroup: Option<Arc<str>>,
     /// The CPU's number.
     pub cpu: Option<CpuId>,
 }
 
 impl DimensionValues {
-    /// Which of them there are.
+    /// Returns the set of the dimensions that are present.
     pub fn set(&self) -> DimensionSet {
         let there = |dimension: &Dimension| match dimension {
             Dimension::Thread => self.thread.is_some(),
@@ -109,7 +109,7 @@ impl DimensionValues {
         Dimension::ALL.into_iter().filter(there).collect()
     }
 
-    /// The order of a segment's rows.
+    /// Returns the key by which the rows of a segment are ordered.
     pub(crate) fn key(&self) -> (Option<&str>, Option<&str>, Option<u32>) {
         (self.thread.as_deref(), self.cgroup.as_deref(), self.cpu.map(|cpu| cpu.0))
     }

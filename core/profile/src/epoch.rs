@@ -1,4 +1,4 @@
-//! What an epoch records beside its samples.
+//! The metadata that an epoch records beside its samples.
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +17,10 @@ use crate::{CollectorRecord, CountsRecord, Event, PathsRecord, Pid, Unit, Window
 pub struct EpochId(pub String);
 
 impl EpochId {
-    /// A new id for an epoch that starts at `start`. Its tail is random, so that two hosts that share a database
-    /// never collide.
+    /// Returns a new id for an epoch that starts at `start`. Its tail is random, so that two hosts that share a
+    /// database never collide.
     pub fn new(start: Timestamp) -> Self {
-        // The standard hasher's keys are the randomness that needs no further crate.
+        // The keys of the standard hasher are random, so no further crate is needed for randomness.
         let random = RandomState::new().hash_one(std::process::id()) & 0xff_ffff;
         EpochId(format!("{}-{random:06x}", start.strftime("%Y%m%dT%H%M%SZ")))
     }
@@ -32,39 +32,39 @@ impl fmt::Display for EpochId {
     }
 }
 
-/// A time interval's profile: everything about it but the samples.
+/// The profile of a time interval, without its samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
-    /// Its id.
+    /// The epoch's id.
     pub id: EpochId,
-    /// The name a user gave it.
+    /// The name that a user gave the epoch.
     #[serde(default)]
     pub name: Option<String>,
     /// When collection started.
     pub start: Timestamp,
-    /// When it ended; `None` while it goes on, or where the collector died.
+    /// When collection ended; `None` while it goes on, or if the collector died.
     #[serde(default)]
     pub end: Option<Timestamp>,
-    /// Where it was taken.
+    /// The machine on which the samples were taken.
     pub host: Host,
-    /// The processor that was sampled: what the machine model follows from.
+    /// The processor that was sampled. It determines the machine model.
     pub cpu: Cpu,
-    /// `perf`, `bpf`, `kmod`, `import`.
+    /// The backend that took the samples: `perf`, `bpf`, `kmod` or `import`.
     pub backend: String,
-    /// What was sampled.
+    /// Which processes were sampled.
     pub scope: Scope,
-    /// The events, their periods and their tallies.
+    /// The events, each with its period and its numbers of samples.
     pub events: BTreeMap<Event, EventRecord>,
-    /// What the user must know to read it: "user mode only: perf_event_paranoid is 2", …
+    /// What users must know to read the profile, for example "user mode only: perf_event_paranoid is 2".
     #[serde(default)]
     pub notes: Vec<String>,
-    /// What single-stepping did, where it was asked for.
+    /// What path bursts did and cost; `None` if they were not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<PathsRecord>,
-    /// What counting in windows did, where it was asked for.
+    /// What counted windows did and cost; `None` if they were not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<WindowsRecord>,
-    /// What counting executions by words in memory and by registers did; `None` where it was off.
+    /// What counting executions by words in memory and by registers did and cost; `None` if it was off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<CountsRecord>,
     /// What a continuous collection did and cost; `None` for epochs of one run.
@@ -72,83 +72,84 @@ pub struct Epoch {
     pub collector: Option<CollectorRecord>,
 }
 
-/// The machine that ran the samples' code.
+/// The machine on which the sampled code ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Its node name.
+    /// The machine's node name.
     pub name: String,
-    /// `uname -r`.
+    /// The kernel's release, as `uname -r` prints it.
     pub kernel_release: String,
 }
 
 /// The processor that was sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// `uname -m`: `x86_64`, `aarch64`, `riscv64`.
+    /// The architecture, as `uname -m` prints it: `x86_64`, `aarch64`, `riscv64`.
     pub arch: String,
     /// CPUID's vendor or the implementer, as `/proc/cpuinfo` spells it.
     pub vendor: String,
-    /// The marketing name.
+    /// The marketing name of the model.
     pub model_name: String,
     /// CPUID family (x86), or implementer (AArch64, RISC-V's mvendorid).
     pub family: u32,
     /// CPUID model (x86), part number (AArch64), or the low half of marchid (RISC-V).
     pub model: u32,
-    /// Stepping or revision.
+    /// The stepping or revision.
     pub stepping: u32,
-    /// How many were online.
+    /// Number of CPUs that were online.
     pub count: u32,
-    /// The core clock measured beside the samples, in Hz (median); `None` where it was not.
+    /// Median of the core clock measured beside the samples, in Hz; `None` if it was not measured.
     #[serde(default)]
     pub clock_hz: Option<f64>,
-    /// Lowest and highest of those measurements.
+    /// Lowest and highest of those measurements, in Hz.
     #[serde(default)]
     pub clock_hz_range: Option<(f64, f64)>,
-    /// A machine model chosen by the user (`import --machine`), which then counts before the rest.
+    /// The machine model that the user chose (`import --machine`). It takes precedence over the other fields.
     #[serde(default)]
     pub machine_model: Option<String>,
 }
 
-/// What was sampled.
+/// Which processes were sampled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Every CPU.
+    /// All processes on every CPU.
     System,
     /// These processes and their children.
     Processes(Vec<Pid>),
     /// A command and its children.
     Command(Vec<String>),
-    /// A file or a table that was imported.
+    /// An imported file or table.
     Import(String),
 }
 
-/// Below that share of the time that it was to count, an event is told to have run for a part of it only.
+/// If an event ran for less than this share of the time that it should have counted, the user gets a note.
 const TOLD_SHARE: f64 = 0.99;
 
-/// One event's period and tallies in an epoch.
+/// The period of an event and its numbers of samples in an epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EventRecord {
     /// Mean period between samples, in `unit`.
     pub period: u64,
     /// The period's unit.
     pub unit: Unit,
-    /// Samples stored.
+    /// Number of samples that are stored.
     pub samples: u64,
-    /// Samples that the kernel or the collector dropped.
+    /// Number of samples that the kernel or the collector dropped.
     pub lost: u64,
-    /// How often the kernel throttled the event (each time an unknown number of samples is missing).
+    /// Number of times the kernel throttled the event. Each time an unknown number of samples is missing.
     pub throttled: u64,
-    /// Of `samples`, those that landed under the image `unknown`.
+    /// Number of stored samples that are in the image `unknown`.
     pub unknown: u64,
-    /// Of the time that it was to count, the share that it did, 0 to 1: events take turns where counters are few. `None`
-    /// where nobody told.
+    /// The share of its time that the event was really counted, 0 to 1: events take turns if the processor has too few
+    /// counters. `None` if it was not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_share: Option<f64>,
 }
 
 impl EventRecord {
-    /// What its user must know where the event shared a counter: its samples are of a part of the time, and nothing is scaled.
+    /// Returns a note for the user if the event shared a counter: its samples cover only a part of the time, and
+    /// nothing is scaled.
     pub fn multiplexing_note(&self, event: &Event) -> Option<String> {
         let share = self.running_share.filter(|share| *share < TOLD_SHARE)?;
         let percent = 100.0 * share;

@@ -1,19 +1,19 @@
-//! What can go wrong with a database, each as one line that says what, why and, where there is something, what to do.
+//! Errors of the database. Each message is one line that says what failed, why, and, where possible, what to do.
 
 use std::{io, path::PathBuf};
 
 use crate::{EpochId, SegmentError};
 
-/// Why an operation on the database failed. What had been stored before is intact in every case.
+/// The reason why an operation on the database failed. In every case all data that had been stored before is intact.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// The folder holds something else.
+    /// The folder is not a database: it holds other files.
     #[error(
         "{} is no profile database: it holds other files and no FORMAT marker; name an empty or a new folder",
         .0.display()
     )]
     NotADatabase(PathBuf),
-    /// Written by a newer Dwell, in a layout this one does not know.
+    /// The database was written by a newer Dwell, in a layout that this version does not know.
     #[error(
         "{} has database format {found}, this dwell reads up to {known}; use the newer dwell that wrote it",
         path.display()
@@ -21,53 +21,53 @@ pub enum DatabaseError {
     NewerFormat {
         /// The database's folder.
         path: PathBuf,
-        /// The version it names.
+        /// The version that the database names.
         found: u32,
-        /// The newest that we know.
+        /// The newest version that we know.
         known: u32,
     },
-    /// There is no epoch at all.
+    /// The database contains no epoch.
     #[error("the profile database {} is empty; record an epoch with `dwell record`", .0.display())]
     Empty(PathBuf),
-    /// No epoch answers to the selector.
+    /// The selector matches no epoch.
     #[error("no epoch '{selector}'; there are {have}: `dwell epoch list` names them")]
     NoSuchEpoch {
-        /// What was asked for.
+        /// The selector.
         selector: String,
-        /// How many epochs there are.
+        /// Number of epochs in the database.
         have: usize,
     },
-    /// Several epochs answer to the selector.
+    /// The selector matches several epochs.
     #[error("'{selector}' names {} epochs: {}; give a full id", candidates.len(), list(candidates))]
     AmbiguousEpoch {
-        /// What was asked for.
+        /// The selector.
         selector: String,
-        /// Those that answer, oldest first.
+        /// The epochs that match, oldest first.
         candidates: Vec<EpochId>,
     },
-    /// The selector cannot be read.
+    /// The selector is malformed.
     #[error("'{0}' selects no epoch: expected an id, a name, `latest` or `latest~N`")]
     BadSelector(String),
-    /// The id cannot be a folder's name.
+    /// The epoch id cannot be the name of a folder.
     #[error("'{0}' is no epoch id: expected letters, digits and '-'")]
     BadEpochId(String),
-    /// The name would hide a selector or cannot be shown.
+    /// The name cannot be given to an epoch: it would hide a selector, or it cannot be shown.
     #[error("'{name}' cannot name an epoch: {why}")]
     BadName {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// Why not.
+        /// The reason why it is refused.
         why: &'static str,
     },
-    /// Another epoch has that name.
+    /// Another epoch has the requested name already.
     #[error("the name '{name}' is taken by epoch {by}")]
     NameTaken {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// Its owner.
+        /// The epoch that has this name.
         by: EpochId,
     },
-    /// An epoch of that id is there already.
+    /// An epoch with this id exists already.
     #[error("epoch {0} exists already")]
     EpochExists(EpochId),
     /// Another process collects into this database on this host.
@@ -78,9 +78,9 @@ pub enum DatabaseError {
     WriterBusy {
         /// The database's folder.
         path: PathBuf,
-        /// The holder's host: ours.
+        /// The host of the process that holds the lock, which is ours.
         host: String,
-        /// The holder, where the lock file tells.
+        /// The process that holds the lock, if the lock file records it.
         pid: Option<u32>,
     },
     /// The epoch is being recorded or compacted.
@@ -88,20 +88,20 @@ pub enum DatabaseError {
     EpochBusy {
         /// The epoch.
         id: EpochId,
-        /// The holder, where the lock file tells.
+        /// The process that holds the lock, if the lock file records it.
         pid: Option<u32>,
     },
-    /// Another process has held the lock of the metadata for too long.
+    /// Another process has held the lock on the metadata for too long.
     #[error("{} has been locked by {} for over {waited_s} s; try again when it is done", path.display(), process(*pid))]
     MetadataBusy {
         /// The lock file.
         path: PathBuf,
-        /// The holder, where the lock file tells.
+        /// The process that holds the lock, if the lock file records it.
         pid: Option<u32>,
         /// How long we waited, in seconds.
         waited_s: u64,
     },
-    /// A file of ours cannot be understood and the operation cannot go on without it.
+    /// A file of the database cannot be understood, and the operation cannot continue without it.
     #[error("{} cannot be read: {why}", path.display())]
     Damaged {
         /// The file.
@@ -109,34 +109,34 @@ pub enum DatabaseError {
         /// What is wrong with it.
         why: String,
     },
-    /// The samples do not fit a segment.
+    /// The samples do not fit into a segment.
     #[error("segment {number} of epoch {id} cannot be encoded: {source}")]
     Encode {
         /// The epoch.
         id: EpochId,
         /// The segment's number.
         number: u64,
-        /// Why.
+        /// The reason.
         source: SegmentError,
     },
-    /// A source file is too large to be kept.
+    /// A source file is too large to be stored.
     #[error("{} is not kept: {size_bytes} bytes, the limit is {limit_bytes}", path.display())]
     SourceTooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// Its size in bytes.
         size_bytes: u64,
-        /// [`crate::MAX_SOURCE_BYTES`].
+        /// The limit in bytes, [`crate::MAX_SOURCE_BYTES`].
         limit_bytes: u64,
     },
-    /// The system refused.
+    /// The operating system returned an error.
     #[error("cannot {action} {}: {source}{}", path.display(), advice(source))]
     Io {
-        /// A verb: `write`, `rename`, …
+        /// The action that failed, as a verb: `write`, `rename`, …
         action: &'static str,
-        /// What it was done to.
+        /// The file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -160,7 +160,7 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// A file that was left out of an answer, and why. The rest was read.
+/// A file that was left out of an answer, and the reason. All other files were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// The file or folder.
@@ -175,7 +175,7 @@ impl std::fmt::Display for Warning {
     }
 }
 
-/// Adds what was being done, and to what, to a system's error.
+/// Adds the action and its path to an error of the operating system.
 pub(crate) trait IoContext<T> {
     fn context(self, action: &'static str, path: &std::path::Path) -> Result<T, DatabaseError>;
 }

@@ -1,4 +1,4 @@
-//! What a sample counts, and in which unit its period is given.
+//! The event that a sample counts, and the unit of its period.
 
 use std::{borrow::Cow, fmt};
 
@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 
 /// The name of an event, as perf spells it: `cycles`, `cpu-clock`, `instructions`, `cache-misses`, …
 ///
-/// Seven events are derived from the registers of a sample rather than sampled:
-/// [`Event::BRANCH_TAKEN`] and [`Event::BRANCH_NOT_TAKEN`], whose offset is the conditional branch's own,
-/// [`Event::AHEAD_TAKEN`] and [`Event::AHEAD_NOT_TAKEN`], whose offset is the sample's, [`Event::KERNEL_TIME`], whose
-/// offset is that of the user's instruction that entered the kernel, and [`Event::DATA`] and [`Event::DATA_PAGE`], whose image and
-/// offset are those of the data that the sampled instruction refers to.
+/// Seven events are not sampled but derived from the registers of a sample, and differ in what their offset means:
+///
+/// - [`Event::BRANCH_TAKEN`] and [`Event::BRANCH_NOT_TAKEN`]: the offset of the conditional branch.
+/// - [`Event::AHEAD_TAKEN`] and [`Event::AHEAD_NOT_TAKEN`]: the offset of the sample.
+/// - [`Event::KERNEL_TIME`]: the offset of the user instruction that entered the kernel.
+/// - [`Event::DATA`] and [`Event::DATA_PAGE`]: the image and the offset of the data that the sampled instruction refers
+///   to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Event(Cow<'static, str>);
@@ -18,53 +20,59 @@ pub struct Event(Cow<'static, str>);
 impl Event {
     /// Processor cycles, from a hardware counter.
     pub const CYCLES: Event = Event(Cow::Borrowed("cycles"));
-    /// Time on a CPU in nanoseconds, from a timer: what there is without a PMU.
+    /// Time on a CPU in nanoseconds, from a timer. It is available on machines without a PMU.
     pub const CPU_CLOCK: Event = Event(Cow::Borrowed("cpu-clock"));
     /// Retired instructions, from a hardware counter.
     pub const INSTRUCTIONS: Event = Event(Cow::Borrowed("instructions"));
-    /// A conditional branch that was about to be taken when the sample was (DCPI §7, "interpretation").
+    /// A conditional branch that was about to be taken at the time of the sample (DCPI §7, "interpretation").
     pub const BRANCH_TAKEN: Event = Event(Cow::Borrowed("branch-taken"));
-    /// A conditional branch that was about to fall through when the sample was.
+    /// A conditional branch that was about to fall through at the time of the sample.
     pub const BRANCH_NOT_TAKEN: Event = Event(Cow::Borrowed("branch-not-taken"));
 
-    /// A sample before a conditional branch, the first that its code reaches, which was about to be taken. A sample on
-    /// the branch or on the comparison right before it is no such event, but one of the two above.
+    /// A sample before a conditional branch that was about to be taken. The branch is the first one that the sampled
+    /// code reaches. A sample on the branch itself, or on the comparison right before it, is not counted here but as
+    /// [`Event::BRANCH_TAKEN`] or [`Event::BRANCH_NOT_TAKEN`].
     pub const AHEAD_TAKEN: Event = Event(Cow::Borrowed("branch-ahead-taken"));
-    /// The same where it was about to fall through.
+    /// A sample before a conditional branch that was about to fall through; otherwise as [`Event::AHEAD_TAKEN`].
     pub const AHEAD_NOT_TAKEN: Event = Event(Cow::Borrowed("branch-ahead-not-taken"));
 
-    /// A sample of time in the kernel once more, at the user's instruction that entered it: by a system call or a fault, or
-    /// that was interrupted. It has the period of that sample. Rings and BPF count it.
+    /// A sample of time in the kernel, counted a second time at the user instruction that entered the kernel by a
+    /// system call or a fault, or that was interrupted. Its period is that of the sample. The backends with rings and
+    /// BPF count it.
     pub const KERNEL_TIME: Event = Event(Cow::Borrowed("kernel-time"));
 
-    /// A sample of time in user mode whose instruction refers to this data: where the image is a file, the offset is the distance
-    /// from its first byte as it is mapped (an address less that of the first segment), elsewhere 0, and the image says what
-    /// the data is (`data:heap`) or why that is not known (`data:none:no memory operand`).
+    /// A sample of time in user mode, counted at the data that its instruction refers to. If the image is a file, the
+    /// offset is the distance from its first byte as it is mapped (the address minus that of the first segment).
+    /// Otherwise the offset is 0, and the image says what the data is (`data:heap`) or why that is not known
+    /// (`data:none:no memory operand`).
     pub const DATA: Event = Event(Cow::Borrowed("data"));
-    /// The same of one of the 4,096 bytes from there on: where too many places are referred to to keep them apart.
+    /// A reference to one of the 4,096 bytes from the offset on; otherwise as [`Event::DATA`]. It is used if samples
+    /// refer to too many places to keep them apart.
     pub const DATA_PAGE: Event = Event(Cow::Borrowed("data-page"));
 
-    /// The event of that name.
+    /// Returns the event with this name.
     pub fn named(name: &str) -> Self {
         Event(Cow::Owned(name.to_owned()))
     }
 
-    /// The name, as stored and shown.
+    /// Returns the name as it is stored and shown.
     pub fn name(&self) -> &str {
         &self.0
     }
 
-    /// Whether its samples measure time at the head of the machine, so that CPI can be had from them.
+    /// Returns whether samples of the event measure time at the head of the queue, so that CPI can be computed from
+    /// them.
     pub fn is_time(&self) -> bool {
         ["cycles", "cpu-clock"].contains(&self.base_name())
     }
 
-    /// The name of what is counted, without what says how and where: perf's modifiers (`cycles:pp`), the unit that counts
-    /// (`cpu_core/cycles/`), the number of a second event of the same name (`cycles#2`). Of two names that perf has for one
-    /// thing it is the one that Dwell records by: `cpu-clock` for `task-clock`.
+    /// Returns the name of what is counted, without how and where it is counted: it drops perf's modifiers
+    /// (`cycles:pp`), the unit that counts (`cpu_core/cycles/`) and the number of a second event with the same name
+    /// (`cycles#2`). If perf has two names for one thing, it returns the name that Dwell records: `cpu-clock` for
+    /// `task-clock`.
     ///
-    /// An import names each event as perf does, so that events that differ in their modifiers only are counted apart; an
-    /// analysis looks for `instructions`, whatever modifiers they were counted with.
+    /// An import names each event as perf does, so that events that differ only in their modifiers are counted apart.
+    /// An analysis looks for `instructions`, whatever modifiers they were counted with.
     pub fn base_name(&self) -> &str {
         let name = match self.name().rsplit_once('#') {
             Some((name, number)) if number.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -85,20 +93,21 @@ impl Event {
         }
     }
 
-    /// Whether the collector derived it from another event's samples (it has no period of its own).
+    /// Returns whether the collector derives the event from the samples of another event. A derived event has no period
+    /// of its own.
     pub fn is_derived(&self) -> bool {
         let directions =
             [Self::BRANCH_TAKEN, Self::BRANCH_NOT_TAKEN, Self::AHEAD_TAKEN, Self::AHEAD_NOT_TAKEN];
         *self == Self::KERNEL_TIME || self.is_of_data() || directions.contains(self)
     }
 
-    /// Whether its offsets are of data, not of code: [`Event::DATA`] and [`Event::DATA_PAGE`].
+    /// Returns whether the event's offsets are of data instead of code: [`Event::DATA`] and [`Event::DATA_PAGE`].
     pub fn is_of_data(&self) -> bool {
         [Self::DATA, Self::DATA_PAGE].contains(self)
     }
 }
 
-/// A name of perf's without `:u` and the like.
+/// Removes perf's modifiers, such as `:u`, from a name.
 fn without_modifiers(name: &str) -> &str {
     const MODIFIERS: &str = "ukhGHpPSDeIWbR";
     match name.rsplit_once(':') {
@@ -128,7 +137,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// `cycles`, `ns` or `events`, as the contracts spell it.
+    /// Returns `cycles`, `ns` or `events`, as the contracts spell it.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Cycles => "cycles",

@@ -1,7 +1,7 @@
 //! Execution counts: how often single instructions were executed while the program ran undisturbed.
 //!
-//! A path burst or a counted window knows ratios of executions; an execution count is absolute. It is a rate: so many executions
-//! of one instruction while so many time samples of its application were taken.
+//! A path burst or a counted window gives ratios of executions; an execution count is absolute. It is a rate: the
+//! executions of one instruction during the time in which a number of time samples of its application were taken.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,24 @@ use crate::PathPlace;
 pub struct ExecutionCount {
     /// The instruction.
     pub place: PathPlace,
-    /// The application, as its samples name it.
+    /// The application, named as in its samples.
     pub app: String,
-    /// The number of its execution in the epoch, as its samples have it; 0 where executions are not kept apart.
+    /// Number of the application's execution in the epoch, from 1, as in its samples; 0 if executions are not kept
+    /// apart.
     pub instance: u32,
     /// How often the instruction was executed.
     pub executions: u64,
-    /// Time samples of the application and instance, all threads, that fell into the time that `executions` stand for. At
-    /// least 1: `executions / samples` is a rate, which a reader multiplies by the samples of its selection.
+    /// Number of time samples of the application and instance, over all threads, in the time that `executions` covers.
+    /// It is at least 1. `executions / samples` is a rate, which a reader multiplies by the samples of its selection.
     pub samples: u64,
-    /// Standard deviation of the logarithm of `executions`, in millionths. The sampling noise of `samples` is not in it.
+    /// Standard deviation of the logarithm of `executions`, in millionths. It does not include the sampling noise of
+    /// `samples`.
     pub deviation_ppm: u32,
-    /// What counted.
+    /// The method that counted.
     pub source: CountSource,
 }
 
-/// What counted executions.
+/// A method of counting executions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CountSource {
     /// A word in memory to which the instruction adds a constant, read from outside at two times.
@@ -42,7 +44,7 @@ impl CountSource {
     /// All sources.
     pub const ALL: [CountSource; 2] = [CountSource::MemoryWord, CountSource::InductionRegister];
 
-    /// The name in files.
+    /// Returns the source's name as files spell it.
     pub fn name(self) -> &'static str {
         match self {
             CountSource::MemoryWord => "memory-word",
@@ -50,15 +52,15 @@ impl CountSource {
         }
     }
 
-    /// The source of that name.
+    /// Returns the source with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|source| source.name() == name)
     }
 }
 
 impl ExecutionCount {
-    /// Adds up counts of the same place, application, instance and source: executions and samples are summed, and the largest
-    /// deviation is kept, which is never too small. The result is sorted and has each key once.
+    /// Adds up counts of the same place, application, instance and source. Executions and samples are summed, and the
+    /// largest deviation is kept, which never understates the error. The result is sorted and has each key once.
     pub fn sum(counts: impl IntoIterator<Item = ExecutionCount>) -> Vec<ExecutionCount> {
         let mut sums: BTreeMap<(PathPlace, String, u32, CountSource), ExecutionCount> = BTreeMap::new();
         for count in counts {
@@ -80,27 +82,28 @@ impl ExecutionCount {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CountsRecord {
-    /// Percent of the target's CPU time that counting may cost.
+    /// The share of the target's CPU time that counting may cost, in percent.
     pub budget_percent: f64,
-    /// Words in memory that samples made candidates.
+    /// Number of words in memory that samples suggested as candidates.
     pub candidates: u64,
-    /// Words whose writers a watchpoint confirmed.
+    /// Number of words whose writers a watchpoint confirmed.
     pub verified: u64,
-    /// Words whose counts were stored.
+    /// Number of words whose counts were stored.
     pub words: u64,
-    /// Reads of a process's words; one read takes all words of the process.
+    /// Number of reads of a process's words; one read takes all words of the process.
     pub reads: u64,
-    /// Loops whose registers were paired.
+    /// Number of loops whose register samples were paired.
     pub loops: u64,
-    /// Pairs of samples in one activation of a loop.
+    /// Number of pairs of samples in one activation of a loop.
     pub pairs: u64,
-    /// Cost of all of it, in ns: CPU time of the reads, and the traps of watchpoints in the target.
+    /// Cost of all counting, in ns: CPU time of the reads, and the traps of watchpoints in the target.
     pub cost_ns: u64,
-    /// CPU time of the target by its samples, in ns.
+    /// CPU time of the target, computed from its samples, in ns.
     pub cpu_ns: u64,
-    /// Samples that fell on a process while a watchpoint was set in it. They would have shown the counting, and are not counted.
+    /// Samples of a process that were taken while a watchpoint was set in it. They would have shown the cost of
+    /// counting, so they are not counted.
     pub samples_dropped: u64,
-    /// Words and loops that gave no count, by cause.
+    /// Number of words and loops that gave no count, by cause.
     pub refused: BTreeMap<String, u64>,
 }
 

@@ -1,7 +1,7 @@
 //! Typed identities: processes, threads, CPUs and sampled events by number.
 //!
-//! Enters: numbers as the kernel writes them. Leaves: values of a type each, so that no room takes one for another. Never here:
-//! what any of them is doing.
+//! Enters: numbers as the kernel writes them. Leaves: a value with a type for each kind of number, so that they cannot
+//! be mixed up. Never here: what a process, thread, CPU or event is doing.
 
 use std::{fmt, num::ParseIntError, str::FromStr};
 
@@ -34,7 +34,7 @@ pub struct EventIndex(pub u8);
 impl Pid {
     /// The idle task of every CPU, which the kernel reports as process 0.
     pub const IDLE: Pid = Pid(0);
-    /// What the kernel reports as the process of a task that is past its end.
+    /// The process that the kernel reports for a task that has already ended.
     pub const ENDED: Pid = Pid(u32::MAX);
 
     /// Returns the first thread of the process, which has the same number.
@@ -44,7 +44,8 @@ impl Pid {
 }
 
 impl Tid {
-    /// Whether it is the first thread of the process, whose end is reported as the process's.
+    /// Returns whether this is the first thread of `pid`. The kernel reports the end of that thread as the end of the
+    /// process.
     pub fn is_first_of(self, pid: Pid) -> bool {
         self.0 == pid.0
     }
