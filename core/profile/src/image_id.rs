@@ -1,4 +1,5 @@
-//! How an image is named, so that its samples find it again after a rebuild, a reboot or a copy.
+//! Names of images that stay the same across a rebuild of other files, a reboot or a copy, so that samples find their
+//! image again.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -15,18 +16,18 @@ use crate::{ImageOffset, ImagePlaces};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BuildId(Box<[u8]>);
 
-/// Why a text is not a build id.
+/// The error for a text that is not a build ID.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("'{0}' is no build id: expected 2 to 128 hexadecimal digits, an even number of them")]
 pub struct BuildIdError(pub String);
 
 impl BuildId {
-    /// A build id of these bytes; `None` where there are none or more than 64.
+    /// Returns the build ID of these bytes; `None` if there are no bytes or more than 64.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (1..=64).contains(&bytes.len()).then(|| BuildId(bytes.into()))
     }
 
-    /// Parses lower- or upper-case hexadecimal.
+    /// Parses a build ID in lower-case or upper-case hexadecimal.
     pub fn from_hex(text: &str) -> Result<Self, BuildIdError> {
         let bad = || BuildIdError(text.to_owned());
         if !text.is_ascii() || !text.len().is_multiple_of(2) {
@@ -37,7 +38,7 @@ impl BuildId {
         BuildId::new(&bytes.ok_or_else(bad)?).ok_or_else(bad)
     }
 
-    /// The bytes as the note holds them.
+    /// Returns the bytes as the ELF note holds them.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -49,50 +50,50 @@ impl fmt::Display for BuildId {
     }
 }
 
-/// The name of an image in a profile: cheap to clone, compared and ordered by its text.
+/// The name of an image in a profile. It is cheap to clone, and is compared and ordered by its text.
 ///
 /// | text | image |
 /// | --- | --- |
-/// | `<hex>` | a file with that build id |
+/// | `<hex>` | a file with that build ID |
 /// | `kernel` | the kernel's own text |
 /// | `module:<name>` | a kernel module |
 /// | `vdso:<hex>` or `vdso` | the kernel's code mapped into processes |
-/// | `file:<dev>:<inode>:<size>:<mtime ns>` | a file without a build id (numbers in decimal) |
-/// | `jit:<application>` | anonymous code of that application, its symbols from a perf map if it wrote one; FORMAT.md says what its offsets are |
+/// | `file:<dev>:<inode>:<size>:<mtime ns>` | a file without a build ID (numbers in decimal) |
+/// | `jit:<application>` | anonymous code of that application, named by its perf map if any; offsets: see FORMAT.md |
 /// | `named:<path>` | places that an imported profile named without their addresses ([`ImagePlaces::numbered`]) |
-/// | `data:<what>` | data that samples refer to ([`Event::DATA`](crate::Event::DATA)) and that is no file's: `data:heap`, …; FORMAT.md lists them |
-/// | `unknown` | samples that no mapping explains |
+/// | `data:<what>` | data that is no file's ([`Event::DATA`](crate::Event::DATA)): `data:heap`, …; see FORMAT.md |
+/// | `unknown` | samples in no known mapping |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ImageId(Arc<str>);
 
 impl ImageId {
-    /// The id spelled `text`.
+    /// Returns the id with this text.
     pub fn named(text: &str) -> Self {
         ImageId(text.into())
     }
 
-    /// The image with that build id.
+    /// Returns the id of the image with this build ID.
     pub fn of_build(build_id: &BuildId) -> Self {
         ImageId(build_id.to_string().into())
     }
 
-    /// The kernel's own text.
+    /// Returns the id of the kernel's own text.
     pub fn kernel() -> Self {
         ImageId("kernel".into())
     }
 
-    /// Samples that no mapping explains.
+    /// Returns the id under which samples in no known mapping are counted.
     pub fn unknown() -> Self {
         ImageId("unknown".into())
     }
 
-    /// The text, as the database's `image` column holds it.
+    /// Returns the text, as the database's `image` column holds it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The build id, where the image is a file named by one.
+    /// Returns the build ID if the image is a file that is named by one.
     pub fn build_id(&self) -> Option<BuildId> {
         BuildId::from_hex(&self.0).ok()
     }
@@ -104,7 +105,7 @@ impl fmt::Display for ImageId {
     }
 }
 
-/// What sort of thing an image is; decides where its bytes and names can be found.
+/// The kind of an image. It determines where the image's bytes and names can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageKind {
@@ -114,49 +115,50 @@ pub enum ImageKind {
     Kernel,
     /// A kernel module.
     Module,
-    /// The vdso.
+    /// The kernel's code that is mapped into every process.
     Vdso,
-    /// Anonymous executable memory.
+    /// Anonymous executable memory, usually code from a JIT compiler.
     Jit,
-    /// No mapping was known.
+    /// Addresses for which no mapping was known.
     Unknown,
 }
 
-/// What was known of an image when its samples were taken.
+/// What was known about an image when its samples were taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageRecord {
-    /// Its id, unique in the epoch.
+    /// The image's id, unique in the epoch.
     pub id: ImageId,
-    /// What it is.
+    /// The kind of the image.
     pub kind: ImageKind,
-    /// The path it was mapped from (for the rest, a name: `[kernel.kallsyms]`, `[vdso]`, …). Stored as the
-    /// text of [`path_to_text`](crate::path_to_text).
+    /// The path from which the image was mapped. For images that are not files it is a name: `[kernel.kallsyms]`,
+    /// `[vdso]`, …. It is stored as the text of [`path_to_text`](crate::path_to_text).
     #[serde(with = "crate::path_text")]
     pub path: PathBuf,
-    /// Whether the file had been deleted or replaced when it was seen.
+    /// Whether the file had already been deleted or replaced when the collector saw it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
-    /// Size in bytes and modification time in ns since 1970, where it is a file that could be looked at.
+    /// Size of the file in bytes; `None` if the image is not a file or could not be examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// See `size_bytes`.
+    /// Modification time of the file, in ns since 1970; `None` if the image is not a file or could not be examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtime_ns: Option<i64>,
-    /// Symbols of an image that leaves no file behind (kernel, modules, JIT): those with samples only. In a segment perhaps
-    /// those alone that no earlier segment of the epoch has.
+    /// Symbols of an image that leaves no file behind (kernel, modules, JIT); only those with samples. A segment may
+    /// contain only the symbols that no earlier segment of the epoch has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<ImageSymbol>,
-    /// What the source of the samples said of single places, where it was another profiler: for readers that do not have the image.
+    /// What another profiler recorded about single places, if the samples were imported from one, for readers that do
+    /// not have the image.
     #[serde(default, skip_serializing_if = "ImagePlaces::is_empty")]
     pub places: ImagePlaces,
-    /// Of the kernel: the build ids, in hex, of the kernels that the offsets are of: one, but where epochs of several were merged;
-    /// an empty one stands for kernels of which that was not recorded.
+    /// For the kernel: the build IDs, in hex, of the kernels that the offsets belong to. There is one, unless epochs of
+    /// several kernels were merged. An empty text stands for kernels whose build ID was not recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel_builds: Vec<String>,
 }
 
 impl ImageRecord {
-    /// An image of which no more is known than its id, what it is, and its path.
+    /// Returns the record of an image of which only the id, the kind and the path are known.
     pub fn new(id: ImageId, kind: ImageKind, path: impl Into<PathBuf>) -> Self {
         ImageRecord {
             id,
@@ -171,13 +173,14 @@ impl ImageRecord {
         }
     }
 
-    /// Takes in a newer record of the same image: what that says holds, and the symbols and named places of both.
+    /// Merges a newer record of the same image into this one. The newer values replace the older ones; the symbols and
+    /// named places of both are kept.
     pub fn absorb(&mut self, mut newer: ImageRecord) {
         debug_assert_eq!(self.id, newer.id);
         let mut places = std::mem::take(&mut self.places);
         places.absorb(std::mem::take(&mut newer.places));
         newer.places = places;
-        // One that does not say which kernel it was may be of another.
+        // A record without a build ID may belong to another kernel.
         if self.kind == ImageKind::Kernel && self.kernel_builds.is_empty() != newer.kernel_builds.is_empty() {
             newer.kernel_builds.push(String::new());
         }
@@ -192,7 +195,7 @@ impl ImageRecord {
         }
     }
 
-    /// Puts newer records among those known, by id.
+    /// Merges newer records into the known ones, by id.
     pub fn absorb_all(
         known: &mut BTreeMap<ImageId, ImageRecord>,
         newer: impl IntoIterator<Item = ImageRecord>,
@@ -208,12 +211,12 @@ impl ImageRecord {
     }
 }
 
-/// A name for a range of an image's offsets.
+/// A symbol: a name for a range of an image's offsets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ImageSymbol {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: ImageOffset,
-    /// Size in bytes (up to the next symbol, where the source does not tell).
+    /// Size in bytes; the distance to the next symbol if the source does not report a size.
     pub size_bytes: u64,
     /// The name as the source spells it.
     pub name: String,

@@ -1,7 +1,8 @@
-//! What the source of a profile said of single places in an image.
+//! Functions and lines that the source of a profile recorded about single places in an image.
 //!
-//! Enters: functions, files and lines as a profile of another tool spells them, by the offset in the image. Leaves: the same, for readers
-//! that do not have the image. Never here: what an image says of itself. Where the image is found, its own names hold.
+//! Enters: functions, files and lines as the profile of another tool spells them, by offset in the image. Leaves: the
+//! same, for readers that do not have the image. Never here: what the image says about itself. If the image is found,
+//! its own symbols and lines take precedence.
 
 use std::sync::Arc;
 
@@ -12,11 +13,11 @@ use crate::ImageOffset;
 /// The places of an image that its profile named.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImagePlaces {
-    /// Offsets are numbers that stand for places, because the source named functions without saying where they are. Such a number is
-    /// made of the names, so it is the same in each profile, and it is no address.
+    /// Whether offsets are numbers that stand for places, because the source named functions without their addresses.
+    /// Such a number is computed from the names, so it is the same in every profile, and it is not an address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub numbered: bool,
-    /// By ascending offset, each offset once.
+    /// The places by ascending offset; each offset occurs once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub all: Vec<ImagePlace>,
 }
@@ -26,25 +27,25 @@ pub struct ImagePlaces {
 pub struct ImagePlace {
     /// The offset in the image.
     pub offset: ImageOffset,
-    /// The first byte of the procedure, where the source says it.
+    /// The first byte of the procedure, if the source reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<ImageOffset>,
-    /// The calls there, innermost first: those that were inlined, and last the procedure itself.
+    /// The calls at this place, innermost first: the inlined ones, and the procedure itself last.
     pub frames: Vec<NamedFrame>,
 }
 
-/// A function, and where control was in its source.
+/// A function, and the position of control in its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NamedFrame {
-    /// The function's name as people read it.
+    /// The function's name in readable form.
     pub function: Arc<str>,
-    /// Its linkage name, where the source has another one.
+    /// The function's linkage name, if the source reports a different one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linkage: Option<Arc<str>>,
-    /// Its source file.
+    /// The function's source file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<Arc<str>>,
-    /// The line, from 1.
+    /// The line where control was, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
     /// The function's first line, from 1.
@@ -53,18 +54,18 @@ pub struct NamedFrame {
 }
 
 impl ImagePlaces {
-    /// Whether nothing was said.
+    /// Returns whether no place is named.
     pub fn is_empty(&self) -> bool {
         !self.numbered && self.all.is_empty()
     }
 
-    /// What was said of an offset; only of places with a procedure.
+    /// Returns the place at this offset, if it is named and has a procedure.
     pub fn at(&self, offset: ImageOffset) -> Option<&ImagePlace> {
         let at = self.all.binary_search_by_key(&offset, |place| place.offset).ok()?;
         self.all.get(at).filter(|place| !place.frames.is_empty())
     }
 
-    /// Takes in what a newer record of the same image says; of an offset that both name the newer holds.
+    /// Merges the places of a newer record of the same image. For an offset in both, the newer place is kept.
     pub fn absorb(&mut self, newer: ImagePlaces) {
         self.numbered |= newer.numbered;
         if self.all.is_empty() || newer.all.is_empty() {
@@ -73,19 +74,19 @@ impl ImagePlaces {
             let older = std::mem::replace(&mut self.all, newer.all);
             self.all.extend(older);
         }
-        // Stable: the newer one of an offset is the first.
+        // The sort is stable, so the newer place comes first among those of one offset.
         self.all.sort_by_key(|place| place.offset);
         self.all.dedup_by_key(|place| place.offset);
     }
 }
 
 impl ImagePlace {
-    /// The procedure itself.
+    /// Returns the procedure itself, the outermost frame.
     pub fn procedure(&self) -> Option<&NamedFrame> {
         self.frames.last()
     }
 
-    /// File and line of the innermost call that has both.
+    /// Returns the file and line of the innermost call that has both.
     pub fn line(&self) -> Option<(Arc<str>, u32)> {
         let innermost = self.frames.first()?;
         innermost.file.clone().zip(innermost.line)

@@ -1,11 +1,11 @@
-//! Sums by place, in little memory: of periods, of samples.
+//! Sums by place, of periods or of samples, in little memory.
 //!
-//! Enters: samples in any order. Leaves: their sums in the order of places. Never here: what a place is. Memory: 16 bytes for
-//! each place, and a buffer (three where a thread adds up). A place is a slot (what is sampled, by whom, by which event) and an
-//! offset; the upper half of an offset is part of the slot, since few images have more than 4 GiB.
+//! Enters: samples in any order. Leaves: their sums, ordered by place. Never here: what a place is. Memory: 16 bytes
+//! for each place, and one buffer (three if a thread adds up). A place is a slot (what was sampled, in which program,
+//! by which event) and an offset. The upper half of the offset is stored with the slot, since few images exceed 4 GiB.
 //!
-//! Samples are put into a buffer, which is sorted and merged when it is full. A hash map of as many places takes 33 to 66 bytes
-//! for each, and a miss of the cache or two for each sample.
+//! Samples are put into a buffer, which is sorted and merged into the sums when it is full. A hash map would take 33 to
+//! 66 bytes for each place, and one or two cache misses for each sample.
 
 use std::{
     sync::mpsc::{Receiver, SyncSender, sync_channel},
@@ -14,33 +14,34 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-/// Samples that are added up at a time: by a thread …
+/// Number of samples in a buffer that a thread adds up.
 const BUFFER_ROWS: usize = 1 << 16;
-/// … and without one at least so many (they and their sums fit into most second-level caches), and a quarter of the sums: so each
-/// sum is moved some five times in all.
+/// Least number of samples in a buffer that is added up without a thread. Such a buffer and its sums fit into most
+/// second-level caches. The buffer grows to a quarter of the number of sums, so each sum is moved about five times in
+/// all.
 const BUFFER_ROWS_MIN: usize = 1 << 13;
 const SUMS_PER_BUFFER: usize = 4;
-/// Slots that are found again without a look into the table.
+/// Number of slots that are found again without a look-up in the hash map.
 const RECENT: usize = 64;
 
-/// Key (the slot's number above the offset) and period or sum.
+/// A key (the number of the slot in the upper half, the offset in the lower half) and a period or sum.
 type Row = (u64, u64);
 
-/// Sums by (slot, offset).
+/// Accumulates sums by slot and offset.
 pub struct Ledger<S> {
-    /// Each slot with the upper half of its offsets.
+    /// The slots by number, each with the upper half of its offsets.
     slots: Vec<(S, u32)>,
     by_slot: FxHashMap<(S, u32), u32>,
-    /// Slots with their numbers, each at a place that it tells itself.
+    /// Recently used slots with their numbers; the index of a slot is its hint modulo the length.
     recent: Vec<Option<(S, u32, u32)>>,
     buffer: Vec<Row>,
     adding: Adding,
 }
 
-/// Who adds up.
+/// Where buffers are added up.
 enum Adding {
     Here(Sums),
-    /// A thread, from the first full buffer on.
+    /// By a thread, which starts when the first buffer is full.
     Beside(Option<Adder>),
 }
 
@@ -61,12 +62,13 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
         }
     }
 
-    /// A ledger for more samples than one processor should add up: a thread does while the next buffer is being filled.
+    /// Returns a ledger for more samples than one processor should add up: a thread adds up one buffer while the next
+    /// one is filled.
     pub fn beside() -> Self {
         Ledger::new(Adding::Beside(None))
     }
 
-    /// Places that are kept, some perhaps more than once.
+    /// Returns the number of places in memory here; some places may be counted more than once.
     pub fn len(&self) -> usize {
         let settled = match &self.adding {
             Adding::Here(sums) => sums.0.len(),
@@ -75,12 +77,12 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
         settled + self.buffer.len()
     }
 
-    /// Whether nothing was added.
+    /// Returns whether no sample was added.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Adds a sample. `hint` is anything of the slot that few others have: slots with different hints are found faster.
+    /// Adds a sample. `hint` is any number that few other slots share: slots with different hints are found faster.
     pub fn add(&mut self, slot: S, hint: u32, offset: u64, period: u64) {
         let upper = (offset >> 32) as u32;
         let number = match self.recent[hint as usize % RECENT] {
@@ -106,7 +108,7 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
         }
     }
 
-    /// All sums: the slots, and for each the place of its sums in the other list, which are of ascending offsets.
+    /// Adds up what is left and returns the sums by slot, each slot's in ascending order of offsets.
     pub fn finish(mut self) -> Settled<S> {
         let mut sums = match self.adding {
             Adding::Here(sums) => sums,
@@ -132,7 +134,7 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
     }
 }
 
-/// The thread that adds up.
+/// The thread that adds up buffers, and its channels.
 struct Adder {
     full: SyncSender<Vec<Row>>,
     empty: Receiver<Vec<Row>>,
@@ -150,7 +152,7 @@ impl Adder {
             let mut sums = Sums::default();
             for mut buffer in filled {
                 sums.settle(&mut buffer);
-                // Where nobody wants it any more it is dropped.
+                // If the ledger no longer wants the buffer, it is dropped.
                 let _ = emptied.send(buffer);
             }
             sums
@@ -158,7 +160,7 @@ impl Adder {
         Adder { full, empty, thread }
     }
 
-    /// A full buffer for an empty one.
+    /// Hands a full buffer to the thread and returns an empty one.
     fn exchange(&self, full: Vec<Row>) -> Vec<Row> {
         self.full.send(full).expect("it takes buffers until it is finished");
         self.empty.recv().expect("it gives each buffer back")
@@ -171,12 +173,12 @@ impl Adder {
     }
 }
 
-/// Keys and sums, sorted, each key once.
+/// Sums as pairs of key and sum, sorted, each key once.
 #[derive(Default)]
 struct Sums(Vec<Row>);
 
 impl Sums {
-    /// Adds a buffer, which is empty then.
+    /// Adds the rows of a buffer and empties it.
     fn settle(&mut self, buffer: &mut Vec<Row>) {
         buffer.sort_unstable_by_key(|(key, _)| *key);
         buffer.dedup_by(|next, sum| {
@@ -192,7 +194,7 @@ impl Sums {
         debug_assert!(self.0.is_sorted_by(|a, b| a.0 < b.0));
     }
 
-    /// Adds what is known already and leaves the rest in the buffer: both are sorted.
+    /// Adds the rows whose key is known already, and leaves the other rows in the buffer. Buffer and sums are sorted.
     fn add_known(&mut self, buffer: &mut Vec<Row>) {
         let (mut at, sums) = (0, &mut self.0);
         buffer.retain(|row| {
@@ -209,7 +211,7 @@ impl Sums {
         });
     }
 
-    /// Takes in what is not known: a merge from behind, in place.
+    /// Inserts rows with new keys by an in-place merge from the end.
     fn merge(&mut self, fresh: &[Row]) {
         let sums = &mut self.0;
         let (mut from, mut at) = (sums.len(), sums.len() + fresh.len());
@@ -226,7 +228,7 @@ impl Sums {
     }
 }
 
-/// A ledger that is complete.
+/// A completed ledger.
 pub struct Settled<S> {
     slots: Vec<(S, u32)>,
     starts: Vec<usize>,
@@ -234,12 +236,12 @@ pub struct Settled<S> {
 }
 
 impl<S: Copy> Settled<S> {
-    /// The slots by number; a slot comes once for each upper half of offsets.
+    /// Returns the slots by number; a slot occurs once for each upper half of its offsets.
     pub fn slots(&self) -> impl Iterator<Item = S> + '_ {
         self.slots.iter().map(|(slot, _)| *slot)
     }
 
-    /// Offsets and sums of a slot by its number, ascending.
+    /// Returns the offsets and sums of the slot with this number, by ascending offset.
     pub fn of(&self, number: usize) -> impl Iterator<Item = (u64, u64)> + '_ {
         let upper = u64::from(self.slots[number].1) << 32;
         let sums = &self.sums[self.starts[number]..self.starts[number + 1]];

@@ -1,10 +1,10 @@
-//! The nouns of profiling and the database of epochs.
+//! The data model of profiling and the database of epochs.
 //!
-//! Enters: counts of samples per (image, event, offset, application instance), and what was known when they were
-//! taken. Leaves: the same, years later, on another machine. Never here: ELF, DWARF, symbols, syscalls that sample,
-//! or any other crate of ours.
+//! Enters: counts of samples by image, event, offset and application instance, and what was known about them when they
+//! were taken. Leaves: the same data, even years later or on another machine. Never here: ELF, DWARF, symbol tables,
+//! system calls that sample, or any other crate of this project.
 //!
-//! The format on disk is written down in `FORMAT.md` beside this crate's manifest.
+//! `FORMAT.md` beside this crate's manifest describes the format on disk.
 
 mod address;
 mod branches;

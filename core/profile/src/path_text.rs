@@ -1,8 +1,10 @@
-//! Paths as texts that can be read back: formats, answers and editors hold texts, while a file's name may be any bytes.
+//! Paths as texts that can be converted back: formats, answers and editors use texts, while the name of a file may
+//! contain any bytes.
 //!
-//! Enters: a path, or bytes as debug information has them. Leaves: a text, the path itself where it is UTF-8. A byte that is no
-//! part of UTF-8 becomes U+FFFD and its two uppercase hexadecimal digits, and so does each byte of a U+FFFD that the path has
-//! itself, so that every path comes back as it was. A text from before, whose U+FFFD stand alone, is read as it is.
+//! Enters: a path, or bytes as debug information has them. Leaves: a text, which is the path itself if the path is
+//! UTF-8. A byte that is not part of valid UTF-8 becomes U+FFFD followed by its two uppercase hexadecimal digits. Each
+//! byte of a U+FFFD in the path itself is escaped likewise, so that every path is restored exactly. Older texts contain
+//! U+FFFD without digits and are read unchanged.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -13,12 +15,12 @@ use serde::{Deserialize, Deserializer, Serializer};
 
 const MARK: char = '\u{fffd}';
 
-/// The text of a path.
+/// Returns the text of a path.
 pub fn path_to_text(path: &Path) -> Cow<'_, str> {
     bytes_to_text(path.as_os_str().as_bytes())
 }
 
-/// The text of a path that is given as bytes.
+/// Returns the text of a path that is given as bytes.
 pub fn bytes_to_text(path: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(path) {
         Ok(text) if !text.contains(MARK) => Cow::Borrowed(text),
@@ -43,7 +45,7 @@ fn escaped(path: &[u8]) -> String {
     text
 }
 
-/// The path of a text.
+/// Returns the path of a text.
 pub fn text_to_path(text: &str) -> Cow<'_, Path> {
     if !text.contains(MARK) {
         return Cow::Borrowed(Path::new(text));
@@ -67,23 +69,23 @@ pub fn text_to_path(text: &str) -> Cow<'_, Path> {
     Cow::Owned(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
 }
 
-/// The byte whose digits a text begins with. Only bytes outside ASCII are ever escaped.
+/// Returns the byte that the first two digits of a text encode. Only bytes outside ASCII are ever escaped.
 fn escaped_byte(text: &str) -> Option<u8> {
     let digits = text.get(..2).filter(|d| d.bytes().all(|b| matches!(b, b'0'..=b'9' | b'A'..=b'F')))?;
     u8::from_str_radix(digits, 16).ok().filter(|byte| !byte.is_ascii())
 }
 
-/// Writes a path as its text, for fields of records.
+/// Serializes a path as its text, for fields of records.
 pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path_to_text(path))
 }
 
-/// Reads a path from its text.
+/// Deserializes a path from its text.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     Ok(text_to_path(&String::deserialize(deserializer)?).into_owned())
 }
 
-/// The text of a file's name.
+/// Returns the text of a file's name.
 pub fn name_to_text(name: &OsStr) -> Cow<'_, str> {
     bytes_to_text(name.as_bytes())
 }

@@ -1,4 +1,5 @@
-//! Path bursts: what a thread did or would do from a moment on (DCPI §7, "double sampling", generalized).
+//! Path bursts: the instructions that a thread executed, or would execute, from a moment on (DCPI §7, "double
+//! sampling", generalized).
 
 use serde::{Deserialize, Serialize};
 
@@ -9,43 +10,47 @@ use crate::{ImageId, ImageOffset};
 /// A place in an image.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathPlace {
-    /// The image.
+    /// The image that contains the place.
     pub image: ImageId,
-    /// Where in it.
+    /// The offset in the image.
     pub offset: ImageOffset,
 }
 
-/// How often control went from one instruction to another: one that is not simply the next, or the next after a
-/// conditional branch or an indirect jump.
+/// A transfer of control from one instruction to another, with its count. Control that passes to the next instruction
+/// is a transfer only after a conditional branch or an indirect jump.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathTransfer {
     /// The instruction that control left.
     pub from: PathPlace,
-    /// The instruction that it went to.
+    /// The instruction that control went to.
     pub to: PathPlace,
-    /// How often.
+    /// Number of times.
     pub count: u64,
 }
 
-/// About a thousand consecutive instructions of one thread. Between transfers control goes from each instruction to
-/// the next, so `first`, `last` and `transfers` tell how often each instruction was executed. Where an image's code
-/// could not be read (JIT, vdso) only transfers into and out of it are known.
+/// About a thousand consecutive instructions of one thread.
+///
+/// Between transfers control goes from each instruction to the next, so `first`, `last` and `transfers` determine how
+/// often each instruction was executed. If the code of an image could not be read (JIT, vdso), only the transfers into
+/// and out of it are known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathBurst {
-    /// Unique in the epoch.
+    /// Number of the burst, unique in the epoch.
     pub number: u32,
-    /// The first instruction.
+    /// The first instruction that was executed.
     pub first: PathPlace,
-    /// The instruction after the last that was executed.
+    /// The instruction after the last one that was executed.
     pub last: PathPlace,
-    /// In order, without duplicates.
+    /// The transfers, sorted and without duplicates.
     pub transfers: Vec<PathTransfer>,
 }
 
 impl PathBurst {
-    /// A counted window, stored as a burst: executions of places that breakpoints watched during the same stretch of a
-    /// thread's time are transfers of each to itself, one more than there were, since none is no transfer. Without
-    /// places there is no window. They are put in order; of a place that comes twice the first count stays.
+    /// Returns a counted window, stored as a burst; `None` if there are no places.
+    ///
+    /// The executions of places that breakpoints watched during one stretch of a thread's time are stored as transfers
+    /// of each place to itself. The stored count is one more than the executions, because a transfer with a count of
+    /// zero does not exist. The places are sorted; if a place occurs twice, its first count is kept.
     pub fn of_window(number: u32, mut executions: Vec<(PathPlace, u64)>) -> Option<PathBurst> {
         executions.sort_by(|a, b| a.0.cmp(&b.0));
         executions.dedup_by(|later, earlier| later.0 == earlier.0);
@@ -59,8 +64,8 @@ impl PathBurst {
         Some(PathBurst { number, last: first.clone(), first, transfers })
     }
 
-    /// Executions by place, if it is a counted window; `None` for a path. (A path that did nothing but jump to itself
-    /// looks like a window with one place. Neither tells anything.)
+    /// Returns the executions by place if this burst is a counted window; `None` if it is a path. (A path that did
+    /// nothing but jump to itself looks like a window with one place. Neither carries information.)
     pub fn window(&self) -> Option<impl Iterator<Item = (&PathPlace, u64)>> {
         let is_window = !self.transfers.is_empty()
             && self.first == self.last
@@ -70,50 +75,54 @@ impl PathBurst {
     }
 }
 
-/// What counting in windows did and cost in an epoch.
+/// What counted windows did and cost in an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WindowsRecord {
-    /// Percent of the target's CPU time that counting might take.
+    /// The share of the target's CPU time that counting might cost, in percent.
     pub budget_percent: f64,
-    /// Windows that were stored.
+    /// Number of windows that were stored.
     pub windows: u64,
-    /// Executions that were counted in them.
+    /// Number of executions that were counted in them.
     pub executions: u64,
-    /// What one of these costs here, in ns, as measured at the start; 0 where there are no breakpoints.
+    /// Cost of one counted execution on this machine, in ns, as measured at the start; 0 if there are no breakpoints.
     pub execution_ns: f64,
-    /// What all cost, in ns: executions by their cost, but no more than the thread ran, and setting the breakpoints.
+    /// Cost of all windows, in ns: the executions at their cost each, limited to the time that the thread ran, plus the
+    /// time to set the breakpoints.
     pub cost_ns: u64,
-    /// CPU time of the target by its samples, in ns.
+    /// CPU time of the target, computed from its samples, in ns.
     pub cpu_ns: u64,
-    /// Samples that fell on a thread within a window: they would have shown the counting, and are not counted.
+    /// Samples of a thread that were taken within a window. They would have shown the cost of counting, so they are not
+    /// counted.
     pub samples_dropped: u64,
-    /// Windows that did not begin, by cause.
+    /// Number of windows that were not started, by cause.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
 }
 
-/// What following or single-stepping threads did and cost in an epoch.
+/// What emulating or single-stepping threads did and cost in an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathsRecord {
-    /// Percent of the target's CPU time that stepping might take.
+    /// The share of the target's CPU time that stepping might cost, in percent.
     pub budget_percent: f64,
-    /// Bursts that were stored.
+    /// Number of bursts that were stored.
     pub bursts: u64,
-    /// Steps in all.
+    /// Total number of steps.
     pub steps: u64,
-    /// What it cost, in ns: CPU time of following, during which the thread stands still, or the time of single steps.
+    /// Cost of all bursts, in ns: CPU time of emulation, during which the thread stands still, or the time of single
+    /// steps.
     pub stepping_ns: u64,
-    /// CPU time of the target by its samples, in ns.
+    /// CPU time of the target, computed from its samples, in ns.
     pub cpu_ns: u64,
-    /// Samples that fell on a thread while it was stepped: they would have shown the stepping, and are not counted.
+    /// Samples of a thread that were taken while it was stepped. They would have shown the cost of stepping, so they
+    /// are not counted.
     pub samples_dropped: u64,
-    /// Bursts that ended before they had all their steps, by cause.
+    /// Number of bursts that ended before they had all their steps, by cause.
     #[serde(default)]
     pub cut_short: BTreeMap<String, u64>,
-    /// Bursts that did not begin, by cause.
+    /// Number of bursts that were not started, by cause.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
-    /// Steps in code that cannot be read (JIT, vdso, no mapping), whose transfers are not stored.
+    /// Number of steps in code that cannot be read (JIT, vdso, no mapping). The transfers of such code are not stored.
     #[serde(default)]
     pub opaque_steps: u64,
 }

@@ -1,4 +1,4 @@
-//! Aggregated samples: what the collectors hand to the database and the database to its readers.
+//! Aggregated samples, as collectors pass them to the database and the database passes them to its readers.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use rustc_hash::FxHashMap;
 
 use crate::{DimensionValues, Event, ImageId, ImageOffset};
 
-/// What samples are counted by; one row of a segment.
+/// The key that samples are aggregated by; each row of a segment has one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SampleKey {
-    /// The image the sampled instruction lies in.
+    /// The image that contains the sampled instruction.
     pub image: ImageId,
-    /// What was sampled.
+    /// The event that was sampled.
     pub event: Event,
-    /// Where in the image.
+    /// The offset in the image.
     pub offset: ImageOffset,
-    /// The application: its executable's name.
+    /// The application, by the name of its executable.
     pub app: Arc<str>,
-    /// The application's how-many-th execution in the epoch, from 1 (SLEEPY's instances); 0 for what is not kept
-    /// apart (FORMAT.md).
+    /// Number of this execution of the application in the epoch, from 1 (an instance in SLEEPY); 0 if executions are
+    /// not kept apart (FORMAT.md).
     pub instance: u32,
-    /// Thread, CPU and control group, where the collector was asked to keep them.
+    /// Thread, CPU and control group, if the collector was asked to keep them.
     pub dimensions: Option<Arc<DimensionValues>>,
 }
 
-/// Samples by key.
+/// Numbers of samples by key.
 pub type Counts = FxHashMap<SampleKey, u64>;

@@ -1,4 +1,4 @@
-//! Compaction: an epoch's segments become one, or as few as can hold them, unseen by readers.
+//! Compaction: merges an epoch's segments into one, or into as few as can hold them, without disturbing readers.
 
 use std::{path::Path, sync::atomic::Ordering};
 
@@ -13,36 +13,42 @@ use super::{
     writer::Writer,
 };
 
-/// A segment of an epoch that goes on is merged again only with no less than a quarter of its rows: a long epoch is written
-/// anew less and less often. The same where more follows than one segment holds; one with no room for so many is full.
+/// Limit of the ratio of a first segment's rows to the rows of the segments after it, for merging in an epoch that is
+/// still recorded.
+///
+/// A segment is merged again only if the segments after it have at least a quarter of its rows, so a long epoch is
+/// rewritten less and less often. The same rule holds if more rows follow than one segment can hold. A segment that has
+/// no room for a quarter more is full.
 const FIRST_OVER_REST_MAX: usize = 4;
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compacted {
-    /// How many segments the epoch had.
+    /// Number of segments that the epoch had.
     pub before: usize,
-    /// How many it has now.
+    /// Number of segments that it has now.
     pub after: usize,
-    /// The segment that kept it from going on, if one did: what cannot be read is never merged, lest it be lost.
+    /// A warning about the segment at which compaction stopped, if there was one. An unreadable segment is never
+    /// merged, because its data would be lost.
     pub warnings: Vec<Warning>,
 }
 
 impl Writer {
-    /// Merges an epoch's segments, up to one that cannot be read, into as few as their bounds allow. Readers and the
-    /// epoch's own appends go on beside it.
+    /// Merges an epoch's segments, up to the first unreadable one, into as few as their size limits allow. Reading and
+    /// appending to the epoch can go on meanwhile.
     pub fn compact(&self, id: &EpochId) -> Result<Compacted, DatabaseError> {
         self.compact_within(id, MAX_SEGMENT_ROWS)
     }
 
-    /// The same; segments that are merged have so many rows together.
+    /// Merges like [`Writer::compact`], into segments of at most `rows_max` rows.
     pub(super) fn compact_within(&self, id: &EpochId, rows_max: usize) -> Result<Compacted, DatabaseError> {
         let open = self.inner.open_epoch(id)?;
         let _compacting = open.compacting.lock().unwrap_or_else(|e| e.into_inner());
         let folder = self.database().layout.epoch(id)?;
         let list = self.database().list_segments(id, &folder)?;
         if !list.superseded.is_empty() {
-            // What a compaction that was cut off left. Whether the merged segment's name is durable, it did not tell.
+            // An interrupted compaction left these segments. It may not have made the merged segment's name durable, so
+            // this must precede their removal.
             self.database().disk.sync_dir(&folder).context("sync", &folder)?;
             self.remove_segments(id, &list.superseded)?;
         }
@@ -71,7 +77,7 @@ impl Writer {
         }
     }
 
-    /// Opens segments from the first on, as long as they can be read and one segment can hold them all.
+    /// Opens successive segments from the first on, as long as they can be read and one segment can hold them all.
     fn open_group(
         &self,
         id: &EpochId,
@@ -117,8 +123,9 @@ impl Writer {
         }
     }
 
-    /// Publishes the merged segment, then removes its parts; the epoch's lock keeps others from doing the same. The first
-    /// range begins at 1 even where the first numbers are missing: readers rely on there being nothing below.
+    /// Publishes the merged segment, then removes its parts. The epoch's lock keeps other processes from doing the
+    /// same. The first range begins at 1 even if the first numbers are missing, because readers rely on there being
+    /// nothing below it.
     fn replace(
         &self,
         id: &EpochId,
@@ -155,14 +162,14 @@ impl Writer {
     }
 }
 
-/// Segments that one can hold.
+/// Successive segments that one segment can hold.
 struct Group {
     parts: Vec<Opened>,
-    /// There is a next one, and it does not fit.
+    /// Whether there is a next segment that does not fit.
     full: bool,
 }
 
-/// Whether merging segments of so many rows is worth writing all of them anew.
+/// Returns whether merging segments with these numbers of rows is worth rewriting all of them.
 fn is_worth_it(rows: &[usize], ended: bool) -> bool {
     let Some((first, rest)) = rows.split_first() else { return false };
     ended || *first <= FIRST_OVER_REST_MAX * rest.iter().sum::<usize>()
@@ -177,7 +184,7 @@ mod tests {
         assert!(is_worth_it(&[10, 10], false) && is_worth_it(&[100, 15, 10], false));
         assert!(!is_worth_it(&[101, 15, 10], false) && is_worth_it(&[101, 15, 10], true));
         assert!(!is_worth_it(&[], true) && !is_worth_it(&[7], false));
-        // So many rows are written in all for a thousand appends of 100 rows.
+        // Counts the rows that are written in all during a thousand appends of 100 rows.
         let (mut rows, mut written) = (vec![], 0);
         for _ in 0..1000 {
             rows.extend([100]);

@@ -1,4 +1,5 @@
-//! What the database asks of a file system: few operations, each of which a test can fail or cut off.
+//! The operations that the database needs from a file system: a small set, each of which a test can make fail or
+//! interrupt.
 //!
 //! Enters: absolute paths and whole byte strings. Never here: what the files mean.
 
@@ -13,7 +14,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// A lock that is held as long as this lives. The system drops it with the process, whatever ends that.
+/// A lock that is held until this value is dropped. The system releases it when the process ends, for whatever reason.
 #[derive(Debug)]
 pub(crate) struct LockGuard(
     #[expect(dead_code, reason = "held for its drop alone")] Box<dyn Any + Send + Sync>,
@@ -25,47 +26,48 @@ impl LockGuard {
     }
 }
 
-/// What an attempt to lock came to.
+/// The result of an attempt to lock.
 pub(crate) enum LockOutcome {
     Held(LockGuard),
-    /// Someone else has it; their pid where they wrote it down.
+    /// Another process holds the lock; its pid if it recorded it.
     Busy(Option<u32>),
 }
 
-/// A name in a folder.
+/// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) is_dir: bool,
 }
 
-/// The file system. Nothing is durable before it was synced: a file by `write_new` having returned, a name by `sync_dir` of
-/// its folder.
+/// The file system. Data is durable only after it was synced: the bytes of a file once `write_new` has returned, a name
+/// once `sync_dir` of its folder has returned.
 pub(crate) trait Disk: Send + Sync + Debug {
-    /// Makes a folder of its user alone (0700).
+    /// Creates a folder that only its owner can access (0700).
     fn create_dir(&self, path: &Path) -> io::Result<()>;
-    /// Makes a file of its user alone (0600), writes it and syncs its bytes. Fails where the name is taken.
+    /// Creates a file that only its owner can access (0600), writes it and syncs its bytes. Returns an error if the
+    /// name exists.
     fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// Moves a file or folder; a file in its way is replaced, all at once.
+    /// Moves a file or folder. An existing file at the destination is replaced atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Makes a folder's names durable.
+    /// Makes the names in a folder durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty folder.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
-    /// A whole file; an error of kind `FileTooLarge` where it exceeds the limit.
+    /// Reads a whole file; returns an error of kind `FileTooLarge` if it exceeds the limit.
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>>;
-    /// A file's size.
+    /// Returns the size of a file.
     fn bytes(&self, path: &Path) -> io::Result<u64>;
-    /// A folder's names, sorted; those that are no UTF-8 are spelled lossily.
+    /// Returns the entries of a folder, sorted by name; names that are not UTF-8 are converted lossily.
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
-    /// A number that changes when the folder's names do.
+    /// Returns a number that changes when the names in the folder change.
     fn changed(&self, path: &Path) -> io::Result<u64>;
-    /// Locks a file, made if need be, without waiting.
+    /// Locks a file without waiting; creates it if it is missing.
     fn lock(&self, path: &Path) -> io::Result<LockOutcome>;
 }
 
-/// The machine's own file system.
+/// The real file system of the machine.
 #[derive(Debug)]
 pub(crate) struct RealDisk;
 
@@ -97,7 +99,7 @@ impl Disk for RealDisk {
     }
 
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-        // A pipe planted in the folder would block us for ever, a device feed us for ever.
+        // Opening a pipe that someone put into the folder would block forever, and a device could supply bytes forever.
         let file = OpenOptions::new().read(true).custom_flags(nonblocking()).open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
@@ -140,7 +142,7 @@ impl Disk for RealDisk {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
-                // The pid is for other people's error messages only, so a full disk must not keep us from the lock.
+                // Only the error messages of other processes use the pid, so a full disk must not prevent the lock.
                 let _ = file
                     .set_len(0)
                     .and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
@@ -156,8 +158,8 @@ impl Disk for RealDisk {
     }
 }
 
-/// Gives its lock back when it goes. Closing alone would not while a child that another thread forks has not executed its
-/// program yet: the two share the lock until then.
+/// A locked file, which is unlocked when it is dropped. Closing the file would not be enough: a child that another
+/// thread forks shares the lock until it has executed its program.
 struct LockedFile(File);
 
 impl Drop for LockedFile {
@@ -174,7 +176,7 @@ fn nonblocking() -> i32 {
 mod tests {
     use super::*;
 
-    /// As a child has it that was forked meanwhile.
+    /// Stands for a child that was forked meanwhile and shares the descriptor.
     #[test]
     fn a_lock_ends_though_another_descriptor_shares_it() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `epoch.json`: an epoch's metadata under a version.
+//! The file `epoch.json`: an epoch's metadata with a version.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::{Database, disk::Disk, layout::EPOCH_FILE};
 
 /// The version of `epoch.json` that this crate writes, and the newest that it reads.
 const EPOCH_VERSION: u32 = 1;
-/// Size of the largest that is read, in bytes.
+/// Size of the largest `epoch.json` that is read, in bytes.
 const MAX_EPOCH_BYTES: u64 = 16 << 20;
 
 #[derive(Serialize)]
@@ -25,10 +25,10 @@ struct Version {
     version: u32,
 }
 
-/// The text of an epoch's file.
+/// Returns the text of an epoch's file.
 pub(super) fn encode(epoch: &Epoch) -> Vec<u8> {
     let mut epoch = epoch.clone();
-    // JSON has no infinities, and a `null` in a pair would not be read back.
+    // JSON cannot represent infinities, and a `null` in a pair could not be read back.
     epoch.cpu.clock_hz = epoch.cpu.clock_hz.filter(|hz| hz.is_finite());
     epoch.cpu.clock_hz_range =
         epoch.cpu.clock_hz_range.filter(|(low, high)| low.is_finite() && high.is_finite());
@@ -38,7 +38,7 @@ pub(super) fn encode(epoch: &Epoch) -> Vec<u8> {
     text
 }
 
-/// Reads an epoch's folder; the error says why it cannot be, as a warning would.
+/// Reads the metadata in an epoch's folder. The error gives the reason in the form of a warning.
 pub(super) fn read(disk: &dyn Disk, folder: &Path, id: &EpochId) -> Result<Epoch, ReadError> {
     let bytes = disk.read(&folder.join(EPOCH_FILE), MAX_EPOCH_BYTES).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => ReadError::Missing,
@@ -47,11 +47,11 @@ pub(super) fn read(disk: &dyn Disk, folder: &Path, id: &EpochId) -> Result<Epoch
     decode(&bytes, id).map_err(ReadError::Bad)
 }
 
-/// Why there is no metadata.
+/// The reason why metadata could not be read.
 pub(super) enum ReadError {
-    /// No such file, or no such folder.
+    /// The file or the folder does not exist.
     Missing,
-    /// It is unreadable, damaged, foreign or newer.
+    /// The file is unreadable, damaged, not of Dwell, or newer.
     Bad(String),
 }
 
@@ -65,8 +65,8 @@ fn decode(bytes: &[u8], id: &EpochId) -> Result<Epoch, String> {
     if epoch.id == *id { Ok(epoch) } else { Err(format!("it describes another epoch, {}", epoch.id)) }
 }
 
-/// Any bytes as `epoch.json`, for fuzzing and the replay of what it found: what is understood is written so that it is
-/// read again. A panic is a bug.
+/// Decodes any bytes as `epoch.json`, for fuzzing and for the replay of its findings. If they can be decoded, the
+/// result is encoded and must decode again. A panic is a bug.
 pub fn exercise_epoch(bytes: &[u8]) {
     let Ok(epoch) = serde_json::from_slice::<Epoch>(bytes) else {
         let _ = decode(bytes, &EpochId(String::new()));
@@ -78,7 +78,7 @@ pub fn exercise_epoch(bytes: &[u8]) {
 }
 
 impl Database {
-    /// An epoch's metadata, needed to go on.
+    /// Reads an epoch's metadata; returns an error if it is missing or unreadable.
     pub(super) fn read_epoch(&self, id: &EpochId) -> Result<Epoch, DatabaseError> {
         let folder = self.layout.epoch(id)?;
         read(&*self.disk, &folder, id).map_err(|error| match error {

@@ -1,7 +1,8 @@
-//! Images that were copied aside, so that a profile outlives a rebuild: each once, compressed, within a bound.
+//! Copies of images, so that a profile can still be read after a rebuild. Each image is stored once, compressed, and
+//! all of them stay within a size limit.
 //!
-//! Enters: an image's file, as it was sampled. Leaves: its bytes, as long as it is among those used last. They go
-//! through this file in pieces, never whole: an image may be larger than the collector's memory.
+//! Enters: the file of an image, as it was sampled. Leaves: its bytes, as long as it is among the most recently used
+//! ones. Files are stored in pieces and never held whole, because an image may be larger than the collector's memory.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,25 +18,26 @@ use super::{Database, Writer};
 
 /// Size of the largest image that is given back, in bytes.
 const IMAGE_BYTES_MAX: u64 = 2 << 30;
-/// zstd's fastest useful level: images are written once, beside sampling.
+/// zstd's fastest useful level: images are written once, while sampling goes on.
 const LEVEL: i32 = 1;
-/// One image may take that part of all: else each large one would push out all others.
+/// One image may take at most one part in so many of the limit for all; otherwise each large image would evict all
+/// others.
 const LARGEST_PART: u64 = 4;
 
-/// What came of an image that was to be kept.
+/// The result of storing an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It was there, and counts as used now.
+    /// The image was stored already, and is now marked as used.
     Known,
-    /// It is there now.
+    /// The image is now stored.
     New,
-    /// It is too large.
+    /// The image is too large to be stored.
     TooLarge,
 }
 
 impl Writer {
-    /// Keeps an image's file, durable when this returns. All kept images take no more than `bytes_max`: those not asked
-    /// for longest go first.
+    /// Stores the file of an image, which is durable when this returns. All stored images take at most `bytes_max`
+    /// bytes; the least recently used ones are evicted first.
     pub fn keep_image(
         &self,
         id: &ImageId,
@@ -65,7 +67,7 @@ impl Writer {
     }
 }
 
-/// Whether the packed file is within the bound; it is synced then.
+/// Compresses a file and returns whether the result is within the limit; if it is, it has been synced.
 fn pack(file: &mut impl Read, path: &PathBuf, bytes_max: u64) -> io::Result<bool> {
     let packed = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let mut encoder = zstd::Encoder::new(packed, LEVEL)?;
@@ -89,7 +91,7 @@ fn pack(file: &mut impl Read, path: &PathBuf, bytes_max: u64) -> io::Result<bool
 }
 
 impl Database {
-    /// An image that was kept, whole; `None` where it was not, or has gone.
+    /// Returns the bytes of a stored image; `None` if it was never stored or has been evicted.
     pub fn kept_image(&self, id: &ImageId) -> Result<Option<Vec<u8>>, DatabaseError> {
         let Some(path) = self.kept_path(id) else { return Ok(None) };
         let file = match File::open(&path) {
@@ -107,7 +109,8 @@ impl Database {
         Ok(Some(bytes))
     }
 
-    /// `<id>.zst`, for files alone: the rest leaves nothing to copy. An id's text may come from anywhere.
+    /// Returns the path `<id>.zst` for images that are files, because other images have nothing to copy. The text of an
+    /// id is untrusted.
     fn kept_path(&self, id: &ImageId) -> Option<PathBuf> {
         let name = match (id.build_id(), id.as_str().strip_prefix("file:")) {
             (Some(build_id), _) => build_id.to_string(),
@@ -121,7 +124,7 @@ impl Database {
         Some(self.layout.images().join(format!("{name}.zst")))
     }
 
-    /// What all kept images take, in bytes.
+    /// Returns the size of all stored images, in bytes.
     pub fn kept_images_bytes(&self) -> u64 {
         let entries = fs::read_dir(self.layout.images()).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.metadata().ok()).map(|m| m.len()).sum()
@@ -132,7 +135,7 @@ impl Database {
         let mut all = Vec::new();
         for entry in fs::read_dir(&folder).context("list", &folder)? {
             let entry = entry.context("list", &folder)?;
-            // It may go at any time.
+            // The file may be removed at any time.
             let Ok(metadata) = entry.metadata() else { continue };
             all.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path(), metadata.len()));
         }
@@ -159,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that cannot be packed.
+    /// Returns bytes that cannot be compressed.
     fn noise(seed: u64, bytes: usize) -> Vec<u8> {
         let mut state = seed | 1;
         let mut next = || {

@@ -1,4 +1,4 @@
-//! Names of folders and files, and which segments of a folder count. `FORMAT.md` has the reasons.
+//! Names of folders and files, and the rules for which segments of a folder are live. `FORMAT.md` gives the reasons.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ pub(crate) const FORMAT_FILE: &str = "FORMAT";
 pub(crate) const EPOCH_FILE: &str = "epoch.json";
 pub(crate) const SOURCES_FILE: &str = "sources.jsonl";
 pub(crate) const EPOCH_LOCK_FILE: &str = "lock";
-/// How often segments beyond the first were removed after they had been merged.
+/// The file that counts how often segments beyond the first were removed after they had been merged.
 pub(crate) const REMOVALS_FILE: &str = ".removals";
 
-/// The folders of a database.
+/// The paths of a database.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) root: PathBuf,
@@ -52,13 +52,13 @@ impl Layout {
         self.locks().join(format!("writer-{}", file_name_of_host(host)))
     }
 
-    /// Temporary names of the host's one writer start so, and no other host's: '@' is in no name. Those of anyone else
-    /// with the metadata lock start with `m-`.
+    /// Returns the prefix of temporary names of the host's one writer. No other host uses it, because '@' occurs in no
+    /// host name. Temporary names of other processes that hold the metadata lock start with `m-`.
     pub(crate) fn writer_prefix(host: &str) -> String {
         format!("w-{}@", file_name_of_host(host))
     }
 
-    /// The epoch's folder; the id is checked, as it may come from a user.
+    /// Returns the epoch's folder. The id is checked, because it may come from a user.
     pub(crate) fn epoch(&self, id: &EpochId) -> Result<PathBuf, DatabaseError> {
         if is_epoch_id(&id.0) {
             Ok(self.epochs().join(&id.0))
@@ -68,7 +68,7 @@ impl Layout {
     }
 }
 
-/// Whether a text may be an epoch's id and so a folder's name.
+/// Returns whether a text can be an epoch's id and therefore the name of a folder.
 pub(crate) fn is_epoch_id(text: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
     (1..=64).contains(&text.len()) && text.bytes().all(allowed) && !text.starts_with('-')
@@ -80,12 +80,12 @@ fn file_name_of_host(host: &str) -> String {
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }
 
-/// The numbers of the appends that a segment holds: one, or after compaction all from `first` to `last`.
+/// The numbers of the appends that a segment holds: one number, or after compaction all from `first` to `last`.
 ///
-/// Named `segment-000007.parquet` or `segment-000001-000009.parquet`.
+/// The file is named `segment-000007.parquet` or `segment-000001-000009.parquet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentRange {
-    /// The first append, from 1.
+    /// The first append, counted from 1.
     pub first: u64,
     /// The last append.
     pub last: u64,
@@ -96,7 +96,7 @@ impl SegmentRange {
         SegmentRange { first: number, last: number }
     }
 
-    /// Reads `7` or `1-9`; `None` for anything that we would not write so.
+    /// Parses `7` or `1-9`; returns `None` for any text that Dwell would not write.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let number = |t: &str| t.bytes().all(|b| b.is_ascii_digit()).then(|| t.parse::<u64>().ok()).flatten();
         let range = match text.split_once('-') {
@@ -112,7 +112,7 @@ impl SegmentRange {
 
     fn of_file(name: &str) -> Option<Self> {
         let range = Self::parse(name.strip_prefix("segment-")?.strip_suffix(".parquet")?)?;
-        // One name for each range: a second spelling would be a second copy of the same samples.
+        // Each range has exactly one name: a second spelling would be a second copy of the same samples.
         (range.file_name() == name).then_some(range)
     }
 }
@@ -124,14 +124,14 @@ impl std::fmt::Display for SegmentRange {
     }
 }
 
-/// An epoch's folder, sorted out.
+/// The segments of an epoch's folder, classified.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentList {
-    /// Those that count: ascending, disjoint.
+    /// The segments that count: ascending and disjoint.
     pub(crate) live: Vec<SegmentRange>,
-    /// Those whose samples another one holds: left by a compaction that was cut off. Ascending.
+    /// Segments whose samples are in another segment, left by an interrupted compaction. Ascending.
     pub(crate) superseded: Vec<SegmentRange>,
-    /// Files that are none of ours, or overlap others without holding all of them.
+    /// Files that are not ours, or that overlap other segments without containing them; each with the reason.
     pub(crate) foreign: Vec<(String, &'static str)>,
 }
 
@@ -161,8 +161,8 @@ impl SegmentList {
         list
     }
 
-    /// Appends between 1 and the last that no segment holds. Empty unless a file was taken away, or the folder was
-    /// listed while a compaction went on.
+    /// Returns the appends between 1 and the last that no segment holds. The result is empty unless a file was removed
+    /// by others, or the folder was listed during a compaction.
     pub(crate) fn gaps(&self) -> Vec<SegmentRange> {
         let mut next = 1;
         let mut gaps = Vec::new();
@@ -182,22 +182,22 @@ fn is_expected(name: &str) -> bool {
         || [Beside::Paths, Beside::Counts].iter().any(|kind| kind.number(name).is_some())
 }
 
-/// A kind of files beside the segments: numbered from 1, never merged or replaced.
+/// A kind of file that is stored beside the segments. Such files are numbered from 1, and never merged or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
-    /// Path bursts.
+    /// Files of path bursts.
     Paths,
-    /// Execution counts.
+    /// Files of execution counts.
     Counts,
 }
 
 impl Beside {
-    /// The name of the file with that number.
+    /// Returns the name of the file with this number.
     pub(crate) fn file_name(self, number: u64) -> String {
         format!("{}{number:06}.parquet", self.prefix())
     }
 
-    /// The number of a file of this kind; `None` for any other name.
+    /// Returns the number of a file of this kind; `None` for any other name.
     pub(crate) fn number(self, name: &str) -> Option<u64> {
         let number = name.strip_prefix(self.prefix())?.strip_suffix(".parquet")?.parse().ok()?;
         (number >= 1 && self.file_name(number) == name).then_some(number)
@@ -211,7 +211,7 @@ impl Beside {
     }
 }
 
-/// The path of a segment in its epoch's folder.
+/// Returns the path of a segment in its epoch's folder.
 pub(crate) fn segment_path(folder: &Path, range: SegmentRange) -> PathBuf {
     folder.join(range.file_name())
 }

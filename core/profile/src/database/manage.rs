@@ -5,9 +5,9 @@ use crate::{DatabaseError, Epoch, EpochId, error::IoContext};
 use super::{Database, select::check_name};
 
 impl Database {
-    /// Names an epoch, at any time: also while it is being collected.
+    /// Names an epoch. This is possible at any time, even while the epoch is collected.
     pub fn rename(&self, id: &EpochId, name: &str) -> Result<(), DatabaseError> {
-        // Before the lock: its folder is there only if there is a database.
+        // This precedes the lock, because the lock's folder exists only if there is a database.
         self.read_epoch(id)?;
         let _metadata = self.lock_metadata()?;
         check_name(&self.epochs()?.epochs, Some(id), name)?;
@@ -15,7 +15,8 @@ impl Database {
         self.write_epoch(&epoch)
     }
 
-    /// The bytes of an epoch's files. Some may come or go meanwhile; those that went do not count.
+    /// Returns the size of an epoch's files, in bytes. Files may appear or be removed meanwhile; removed ones are not
+    /// counted.
     pub fn epoch_bytes(&self, id: &EpochId) -> Result<u64, DatabaseError> {
         let folder = self.layout.epoch(id)?;
         let entries = self.disk.list(&folder).map_err(|_| self.no_such_epoch(&id.0))?;
@@ -23,11 +24,11 @@ impl Database {
         Ok(files.map(|entry| self.disk.bytes(&folder.join(&entry.name)).unwrap_or(0)).sum())
     }
 
-    /// Removes an epoch and the source texts that no other one needs. Readers that are at it get an error. An epoch that
-    /// is being collected is refused.
+    /// Removes an epoch and the source texts that no other epoch needs. Readers of the epoch get an error. An epoch
+    /// that is being collected is refused.
     pub fn remove(&self, id: &EpochId) -> Result<(), DatabaseError> {
         let folder = self.layout.epoch(id)?;
-        // Not needed to go on: what cannot be read can be removed.
+        // The content is not needed: an unreadable epoch can be removed too.
         self.disk.list(&folder).map_err(|_| self.no_such_epoch(&id.0))?;
         let _metadata = self.lock_metadata()?;
         let _epoch = self.lock_epoch(id)?;

@@ -1,8 +1,8 @@
 //! The database: epochs of immutable segments in a folder, one writer per host beside many readers.
 //!
-//! `FORMAT.md` is the contract that this implements. Here is the façade; what each operation does is in `reader`,
-//! `writer`, `manage` and `sources`, and the file system behind all of them is a [`disk::Disk`], which tests fail and
-//! cut off at every step.
+//! `FORMAT.md` is the contract that this module implements. This file is the façade. The operations are in `reader`,
+//! `writer`, `manage` and `sources`. All of them use a file system through [`disk::Disk`], which tests can make fail or
+//! interrupt at every step.
 
 mod compact;
 pub(crate) mod disk;
@@ -39,13 +39,13 @@ use crate::{DatabaseError, error::IoContext};
 use disk::{Disk, LockGuard, LockOutcome, RealDisk};
 use layout::Layout;
 
-/// The version of the database's layout: what `FORMAT` names.
+/// The version of the database's layout, which the file `FORMAT` names.
 pub const DATABASE_FORMAT: u32 = 1;
 
-/// How long an operation waits for another process to be done with the metadata.
+/// How long an operation waits for another process to release the metadata.
 const METADATA_WAIT: Duration = Duration::from_secs(10);
 
-/// A database of epochs. Opening takes no lock; neither does reading. Cheap to clone.
+/// A database of epochs. Opening and reading take no lock. It is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Database {
     layout: Layout,
@@ -53,10 +53,10 @@ pub struct Database {
 }
 
 impl Database {
-    /// The database in that folder. A folder that is missing or empty is an empty database: it is made when something
-    /// is first written.
+    /// Opens the database in this folder. A missing or empty folder is an empty database; its files are created by the
+    /// first write.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DatabaseError> {
-        // Made absolute, since the collector may change its working folder afterwards.
+        // The path is made absolute, because the collector may change its working folder later.
         let root = std::path::absolute(path.as_ref()).context("find", path.as_ref())?;
         Self::on(Arc::new(RealDisk), root)
     }
@@ -67,12 +67,12 @@ impl Database {
         Ok(database)
     }
 
-    /// Its folder.
+    /// Returns the folder of the database.
     pub fn path(&self) -> &Path {
         &self.layout.root
     }
 
-    /// Whether its folder has been set up as a database; where it has not, it is empty.
+    /// Returns whether the folder has been set up as a database; if not, the database is empty.
     fn check_format(&self) -> Result<bool, DatabaseError> {
         let path = self.layout.format();
         let bytes = match self.disk.read(&path, 4096) {
@@ -98,7 +98,7 @@ impl Database {
         }
     }
 
-    /// Without a marker, a folder may only hold what an interrupted first set-up leaves.
+    /// Checks a folder without a marker: it may hold only what an interrupted first set-up leaves.
     fn check_unmarked(&self) -> Result<bool, DatabaseError> {
         let ours = |name: &str| {
             name.starts_with('.') || matches!(name, "epochs" | "sources" | "images" | "tmp" | "locks")
@@ -111,7 +111,7 @@ impl Database {
         }
     }
 
-    /// Makes the folders and the marker where they are missing.
+    /// Creates the folders and the marker if they are missing.
     pub(crate) fn set_up(&self) -> Result<(), DatabaseError> {
         let marked = self.check_format()?;
         let layout = &self.layout;
@@ -133,20 +133,20 @@ impl Database {
         self.sync_names(marked)
     }
 
-    /// Makes the names in the root, and then the root's own, durable. Each time, not only by who made them: that one may
-    /// have failed or died before they were.
+    /// Makes the names in the root folder durable, then the root's own name. This happens each time, because the
+    /// process that created them may have failed or died before it synced them.
     fn sync_names(&self, marked: bool) -> Result<(), DatabaseError> {
         let root = &self.layout.root;
         self.disk.sync_dir(root).context("sync", root)?;
         let Some(parent) = root.parent() else { return Ok(()) };
         match self.disk.sync_dir(parent) {
-            // A database that was set up for us, in a folder that we may not read.
+            // The database was set up for us, in a folder that we may not read.
             Err(error) if marked && error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
             synced => synced.context("sync", parent),
         }
     }
 
-    /// Whether it was not there before.
+    /// Creates a folder and returns whether it was missing before.
     fn create_dir(&self, path: &Path) -> Result<bool, DatabaseError> {
         match self.disk.create_dir(path) {
             Ok(()) => Ok(true),
@@ -155,15 +155,15 @@ impl Database {
         }
     }
 
-    /// Puts a whole new file in the place of `path`: readers see the old bytes or the new ones, and so does whoever
-    /// comes after a crash; the new ones for sure once this returned.
+    /// Writes a new file in the place of `path`, atomically: readers, even after a crash, see either the old bytes or
+    /// the new ones. Once this has returned they see the new ones.
     fn write_atomically(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), DatabaseError> {
         let folder = path.parent().expect("a file in a folder of ours");
         self.write_and_rename(temporary, path, bytes)?;
         self.disk.sync_dir(folder).context("sync", folder)
     }
 
-    /// The same, but durable only once the folder is synced.
+    /// Writes like `write_atomically`, but the result is durable only once the folder is synced.
     fn write_and_rename(&self, temporary: &Path, path: &Path, bytes: &[u8]) -> Result<(), DatabaseError> {
         let written = self.disk.write_new(temporary, bytes).context("write", path);
         let written = written.and_then(|()| self.disk.rename(temporary, path).context("write", path));
@@ -173,15 +173,16 @@ impl Database {
         written
     }
 
-    /// A name in `tmp` for whoever holds the metadata lock.
+    /// Returns a name in `tmp` for a process that holds the metadata lock.
     fn metadata_temporary(&self) -> PathBuf {
         self.layout.temporary().join(format!("m-{}-{}", std::process::id(), next_temporary()))
     }
 
-    /// Takes the lock under which metadata is read, changed and written back, and clears what a crash left of that.
+    /// Takes the lock under which metadata is read, changed and written back, and removes what a crash left of such
+    /// changes.
     fn lock_metadata(&self) -> Result<LockGuard, DatabaseError> {
         let path = self.layout.metadata_lock();
-        // Whoever copies a database may leave these out.
+        // A copy of a database may lack these folders.
         for folder in [self.layout.temporary(), self.layout.locks()] {
             self.create_dir(&folder)?;
         }
@@ -200,13 +201,13 @@ impl Database {
         }
     }
 
-    /// Removes temporary files and folders whose names start so; their owner must be known to be gone.
+    /// Removes temporary files and folders whose names have this prefix. The caller knows that their owner has ended.
     fn clear_temporaries(&self, prefix: &str) -> Result<(), DatabaseError> {
         let folder = self.layout.temporary();
         let mut entries = self.disk.list(&folder).context("list", &folder)?;
         entries.retain(|entry| entry.name.starts_with(prefix));
         if entries.iter().any(|entry| entry.is_dir) {
-            // An epoch on its way out: it must not come back, after a crash, without its files.
+            // This epoch was being removed: after a crash it must not reappear without its files.
             let epochs = self.layout.epochs();
             self.disk.sync_dir(&epochs).context("sync", &epochs)?;
         }
@@ -228,7 +229,7 @@ impl Database {
     }
 }
 
-/// A number that no other temporary name of this process has.
+/// Returns a number that no other temporary name of this process has.
 fn next_temporary() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)

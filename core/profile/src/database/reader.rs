@@ -1,4 +1,4 @@
-//! Reading beside a writer and a compaction, without locks.
+//! Reading without locks, while a writer and a compaction may be running.
 
 use std::{
     io::ErrorKind,
@@ -20,51 +20,52 @@ use super::{
     layout::{Beside, REMOVALS_FILE, SegmentList, SegmentRange, is_epoch_id, segment_path},
 };
 
-/// How often a listing is taken anew because a compaction went on beside it.
+/// Number of times a folder is listed again because a compaction was running.
 const READ_ATTEMPTS: usize = 100;
-/// How often a gap in the numbers is looked at again before it is believed.
+/// Number of times a gap in the numbers is checked again before it is believed.
 const GAP_ATTEMPTS: usize = 3;
 
 /// All epochs of a database.
 #[derive(Debug)]
 pub struct EpochsRead {
-    /// Oldest first.
+    /// The epochs, oldest first.
     pub epochs: Vec<Epoch>,
-    /// What was left out.
+    /// Warnings about what was left out.
     pub warnings: Vec<Warning>,
 }
 
 /// An epoch and its samples.
 #[derive(Debug)]
 pub struct EpochProfile {
-    /// What it records beside its samples.
+    /// The epoch's metadata.
     pub epoch: Epoch,
-    /// The images of its samples, by id; where segments differ, the newest record, with the symbols of all.
+    /// The images of the samples, by id. If segments differ, this is the newest record with the symbols of all.
     pub images: Vec<ImageRecord>,
-    /// All its samples, without dimensions; [`EpochRows`] tells them.
+    /// All samples, summed over dimensions; [`EpochRows`] keeps dimensions.
     pub counts: Counts,
-    /// The source files that were kept, by path.
+    /// The source files that were stored, by path.
     pub sources: Vec<SourceRecord>,
-    /// What threads did while they were single-stepped, by number.
+    /// The path bursts of threads, by number.
     pub paths: Vec<PathBurst>,
-    /// Executions that were counted, by place, application, instance and source; each key once.
+    /// The execution counts by place, application, instance and source; each key occurs once.
     pub execution_counts: Vec<ExecutionCount>,
-    /// What was left out.
+    /// Warnings about what was left out.
     pub warnings: Vec<Warning>,
 }
 
-/// An epoch whose samples are read row by row, so that nobody need hold them all.
+/// An epoch whose samples are read row by row, so that they need not all be in memory.
 pub struct EpochRows {
-    /// Everything but the samples.
+    /// Everything except the samples.
     pub profile: EpochProfile,
     segments: Vec<(PathBuf, Opened)>,
 }
 
-/// Reads one segment of a folder; the error is `None` where there is no such file, else the reason why it is unreadable.
+/// Reads one segment of a folder. The error is `None` if the file does not exist, otherwise the reason why it is
+/// unreadable.
 type ReadOne<'r, T> = dyn Fn(&Path, SegmentRange) -> Result<T, Option<String>> + 'r;
 
 impl EpochRows {
-    /// Hands over all samples, run by run; a key may come more than once. What cannot be read becomes a warning.
+    /// Passes all samples to `sink`, run by run; a key may occur more than once. Unreadable files become warnings.
     pub fn each(&mut self, sink: &mut dyn FnMut(SampleRun<'_>)) {
         for (path, segment) in self.segments.drain(..) {
             if let Err(error) = each_run(&segment, sink) {
@@ -76,7 +77,7 @@ impl EpochRows {
 }
 
 impl Database {
-    /// All epochs, oldest first. A folder that cannot be read is named and left out.
+    /// Returns all epochs, oldest first. A folder that cannot be read is left out with a warning.
     pub fn epochs(&self) -> Result<EpochsRead, DatabaseError> {
         let mut read = EpochsRead { epochs: Vec::new(), warnings: Vec::new() };
         for entry in self.list_epochs()? {
@@ -89,7 +90,7 @@ impl Database {
             match epoch_file::read(&*self.disk, &path, &EpochId(entry.name)) {
                 Ok(epoch) => read.epochs.push(epoch),
                 Err(epoch_file::ReadError::Bad(why)) => warn(why),
-                // Removed since it was listed.
+                // The epoch was removed after it was listed.
                 Err(epoch_file::ReadError::Missing) if self.disk.list(&path).is_err() => {}
                 Err(epoch_file::ReadError::Missing) => warn("no epoch.json in it".to_owned()),
             }
@@ -110,8 +111,8 @@ impl Database {
         }
     }
 
-    /// An epoch and all its samples, as of some moment during the call: each append that had returned when it began is
-    /// there once.
+    /// Reads an epoch and all its samples as of some moment during the call. Each append that had returned before the
+    /// call is included once.
     pub fn read(&self, id: &EpochId) -> Result<EpochProfile, DatabaseError> {
         let epoch = self.read_epoch(id)?;
         let mut warnings = Vec::new();
@@ -123,7 +124,7 @@ impl Database {
         Ok(EpochProfile { epoch, images, counts, sources, paths, execution_counts, warnings })
     }
 
-    /// The same, its samples still to be read.
+    /// Reads an epoch except for its samples, which are read through the result.
     pub fn read_rows(&self, id: &EpochId) -> Result<EpochRows, DatabaseError> {
         let epoch = self.read_epoch(id)?;
         let mut warnings = Vec::new();
@@ -146,10 +147,12 @@ impl Database {
         Ok(EpochRows { profile, segments })
     }
 
-    /// A number that changes when an epoch or a segment appears or goes, or metadata is replaced: what a watcher polls.
-    /// Costs one look at each epoch's folder. 0 for an empty database.
+    /// Returns the generation of the database: a number for watchers to poll, which changes when an epoch or a segment
+    /// is added or removed, or metadata is replaced. It lists the folder of each epoch once. It is 0 for an empty
+    /// database.
     pub fn generation(&self) -> u64 {
-        // Clocks of file systems may stand still for 4 ms: of the newest epochs, look at the names themselves.
+        // The clock of a file system may stand still for 4 ms, so the names themselves are compared for the newest
+        // epochs.
         const LISTED: usize = 4;
         let mut hasher = rustc_hash::FxHasher::default();
         let entries = self.list_epochs().unwrap_or_default();
@@ -166,7 +169,7 @@ impl Database {
         std::hash::Hasher::finish(&hasher)
     }
 
-    /// All segments that count, decoded.
+    /// Reads and decodes all live segments.
     pub(super) fn read_segments(
         &self,
         id: &EpochId,
@@ -175,8 +178,8 @@ impl Database {
         self.read_listed_segments(id, warnings, &|folder, range| self.read_one(id, folder, range))
     }
 
-    /// All segments that count, as `read` reads them; its error is `None` where there is no such file. FORMAT.md, "Reading
-    /// beside a compaction", has the argument.
+    /// Reads all live segments by calling `read`, whose error is `None` if the file does not exist. The section
+    /// "Reading beside a compaction" in FORMAT.md explains why this is correct.
     fn read_listed_segments<T>(
         &self,
         id: &EpochId,
@@ -187,7 +190,8 @@ impl Database {
         for attempt in 1.. {
             let removals = self.removals(&folder);
             let list = self.list_segments(id, &folder)?;
-            // Nothing at all, or numbers missing: maybe we listed while a merged segment came and its parts went.
+            // If there are no segments, or numbers are missing, the folder may have been listed while a merged segment
+            // appeared and its parts were removed.
             let suspicious = list.live.is_empty() || !list.gaps().is_empty();
             if suspicious && attempt < GAP_ATTEMPTS {
                 std::thread::sleep(Duration::from_millis(1));
@@ -209,7 +213,7 @@ impl Database {
         unreachable!("the loop ends by returning")
     }
 
-    /// All path bursts.
+    /// Reads all path bursts.
     fn read_all_paths(
         &self,
         id: &EpochId,
@@ -221,7 +225,7 @@ impl Database {
         Ok(files.into_iter().flat_map(|(_, bursts)| bursts).collect())
     }
 
-    /// All execution counts, added up.
+    /// Reads all execution counts and adds them up.
     fn read_all_execution_counts(
         &self,
         id: &EpochId,
@@ -242,7 +246,8 @@ impl Database {
         Ok(ExecutionCount::sum(counts))
     }
 
-    /// All files of a kind, in their order. They are never merged or replaced, so that nothing goes on beside but new ones.
+    /// Reads all files of a kind, in their order. They are never merged or replaced; only new ones may appear
+    /// meanwhile.
     fn read_beside<T>(
         &self,
         id: &EpochId,
@@ -279,13 +284,14 @@ impl Database {
         }
     }
 
-    /// How often merged segments beyond the first were removed, as its file says; 0 where none was.
+    /// Returns how often merged segments beyond the first were removed, as recorded in a file; 0 if there is no such
+    /// file.
     pub(super) fn removals(&self, folder: &Path) -> u64 {
         let bytes = self.disk.read(&folder.join(REMOVALS_FILE), 64).unwrap_or_default();
         String::from_utf8_lossy(&bytes).trim_end().parse().unwrap_or(0)
     }
 
-    /// One segment; the error is `None` where there is no such file, else the reason why it is unreadable.
+    /// Reads one segment. The error is `None` if the file does not exist, otherwise the reason why it is unreadable.
     pub(super) fn read_one(
         &self,
         id: &EpochId,
@@ -298,7 +304,7 @@ impl Database {
         Ok(segment)
     }
 
-    /// The same, its rows not decoded yet.
+    /// Opens one segment without decoding its rows; errors are those of `read_one`.
     fn open_one_segment(
         &self,
         id: &EpochId,
@@ -317,7 +323,7 @@ impl Database {
     }
 }
 
-/// Whether a segment is where it says it belongs.
+/// Checks that a segment belongs to the epoch and the range that its place says.
 fn check_place(
     id: &EpochId,
     range: SegmentRange,
@@ -330,7 +336,7 @@ fn check_place(
     Err(Some(format!("it belongs elsewhere: segment {its_range} of epoch {its_epoch}")))
 }
 
-/// `None` where a segment went away since it was listed.
+/// Returns `None` if a segment was removed after it was listed.
 fn read_listed<T>(
     folder: &Path,
     list: &SegmentList,
@@ -355,7 +361,7 @@ fn read_listed<T>(
     Some(segments)
 }
 
-/// Adds up segments, oldest first, and all that threads, CPUs and control groups tell apart.
+/// Adds up segments, oldest first, and sums over threads, CPUs and control groups.
 pub(super) fn merge(segments: Vec<Segment>) -> (Counts, Vec<ImageRecord>) {
     let mut counts = Counts::default();
     let mut images = std::collections::BTreeMap::new();

@@ -1,12 +1,12 @@
-//! Which epoch a user means.
+//! Finds the epoch that a user's selector means.
 
 use crate::{DatabaseError, Epoch, EpochId};
 
 use super::Database;
 
 impl Database {
-    /// The epoch that a selector names: an id, `latest`, `latest~N` (the Nth before it), a name, or the beginning of
-    /// one id alone; tried in this order.
+    /// Returns the epoch that a selector names. It may be an id, `latest`, `latest~N` (the Nth before it), a name, or a
+    /// prefix of exactly one id; they are tried in this order.
     pub fn resolve(&self, selector: &str) -> Result<Epoch, DatabaseError> {
         let epochs = self.epochs()?.epochs;
         if epochs.is_empty() {
@@ -26,7 +26,7 @@ impl Database {
     }
 }
 
-/// The index of the epoch that is meant among all, oldest first.
+/// Returns the index of the selected epoch; `epochs` are sorted, oldest first.
 fn select(epochs: &[Epoch], selector: &str) -> Result<usize, DatabaseError> {
     if let Some(index) = epochs.iter().position(|e| e.id.0 == selector) {
         return Ok(index);
@@ -47,7 +47,7 @@ fn select(epochs: &[Epoch], selector: &str) -> Result<usize, DatabaseError> {
     }
 }
 
-/// How far before the newest `latest` or `latest~N` is; `None` for other selectors.
+/// Returns how many epochs before the newest one `latest` or `latest~N` means; `None` for other selectors.
 fn steps_back(selector: &str) -> Result<Option<usize>, DatabaseError> {
     match selector.strip_prefix("latest") {
         Some("") => Ok(Some(0)),
@@ -67,7 +67,7 @@ fn none(epochs: &[Epoch], selector: &str) -> DatabaseError {
     DatabaseError::NoSuchEpoch { selector: selector.to_owned(), have: epochs.len() }
 }
 
-/// Checks a name that a user gives: it must be showable on one line and must not hide a selector.
+/// Checks a name that a user gives: it must fit on one line and must not hide a selector.
 pub(super) fn check_name(epochs: &[Epoch], of: Option<&EpochId>, name: &str) -> Result<(), DatabaseError> {
     let bad = |why| Err(DatabaseError::BadName { name: name.to_owned(), why });
     if name.is_empty() || name.trim() != name {

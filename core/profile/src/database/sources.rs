@@ -1,4 +1,4 @@
-//! Source files, kept as they were when an epoch was recorded, each text once in the database.
+//! Source files, stored as they were when an epoch was recorded. Each text is stored once in the database.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,12 +17,13 @@ use super::{
 const MAX_LIST_BYTES: u64 = 64 << 20;
 
 impl Database {
-    /// Keeps a source file's text for an epoch. The same text, or the same file again, costs nothing more.
+    /// Stores the text of a source file for an epoch. Storing the same text or the same file again takes no more space.
     pub fn put_source(&self, id: &EpochId, path: &Path, bytes: &[u8]) -> Result<SourceRecord, DatabaseError> {
         self.put_sources(id, &[(path, bytes)]).map(|mut records| records.remove(0))
     }
 
-    /// Keeps several, which is faster than one after the other. All or none is recorded; a record for each, in order.
+    /// Stores several source files, which is faster than storing them one by one. Either all or none are recorded.
+    /// Returns a record for each, in order.
     pub fn put_sources(
         &self,
         id: &EpochId,
@@ -32,7 +33,7 @@ impl Database {
             sources.iter().map(|(path, bytes)| new_record(path, bytes)).collect::<Result<Vec<_>, _>>()?;
         let folder = self.layout.epoch(id)?;
         self.disk.list(&folder).map_err(|_| self.no_such_epoch(&id.0))?;
-        // Also keeps `remove` from collecting a text before the record of it is there.
+        // The lock also keeps `remove` from deleting a text whose record is not written yet.
         let _metadata = self.lock_metadata()?;
         for (record, (_, bytes)) in records.iter().zip(sources) {
             self.put_text(record, bytes)?;
@@ -49,10 +50,10 @@ impl Database {
         let known = by_path(parse(&list).records);
         let new: Vec<u8> = records.iter().filter(|r| known.get(&r.path) != Some(r)).flat_map(line).collect();
         if new.is_empty() {
-            // Whoever put them there may have been cut off before this.
+            // The process that stored them may have been interrupted before this sync.
             return self.disk.sync_dir(folder).context("sync", folder);
         }
-        // Lines that we cannot read stay: a newer Dwell may.
+        // Lines that we cannot read are kept, because a newer Dwell may be able to.
         if !list.is_empty() && !list.ends_with(b"\n") {
             list.push(b'\n');
         }
@@ -60,7 +61,7 @@ impl Database {
         self.write_atomically(&self.metadata_temporary(), &path, &list)
     }
 
-    /// The text that a record names, checked against its hash.
+    /// Returns the text that a record names, after checking it against its hash.
     pub fn source_text(&self, record: &SourceRecord) -> Result<Vec<u8>, DatabaseError> {
         let path = self.text_path(record)?;
         let packed = self.disk.read(&path, 2 * MAX_SOURCE_BYTES).context("read", &path)?;
@@ -84,17 +85,17 @@ impl Database {
     }
 
     fn put_text(&self, record: &SourceRecord, bytes: &[u8]) -> Result<(), DatabaseError> {
-        // Read, not just looked for: a damaged text is replaced while we still have the bytes.
+        // The text is read, not just looked up: a damaged text is replaced while we still have its bytes.
         if self.source_text(record).is_ok() {
             return Ok(());
         }
         let path = self.text_path(record)?;
         let packed = zstd::encode_all(bytes, 9).context("compress", &path)?;
-        // The caller syncs the folder, once for all texts.
+        // The caller syncs the folder once for all texts.
         self.write_and_rename(&self.metadata_temporary(), &path, &packed)
     }
 
-    /// An epoch's sources by path; a file that changed while it was recorded has its newest record.
+    /// Returns an epoch's sources by path; for a file that changed while the epoch was recorded, the newest record.
     pub(super) fn read_sources(
         &self,
         id: &EpochId,
@@ -112,7 +113,7 @@ impl Database {
         Ok(by_path.into_values().collect())
     }
 
-    /// A list's bytes; none where there is no list yet.
+    /// Returns the bytes of a list; none if there is no list yet.
     fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, DatabaseError> {
         match self.disk.read(path, MAX_LIST_BYTES) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -120,7 +121,7 @@ impl Database {
         }
     }
 
-    /// Removes texts that no epoch names. The caller holds the metadata lock.
+    /// Removes texts that no epoch refers to. The caller holds the metadata lock.
     pub(super) fn collect_sources(&self) -> Result<(), DatabaseError> {
         let Some(needed) = self.needed_texts()? else { return Ok(()) };
         let folder = self.layout.sources();
@@ -134,7 +135,8 @@ impl Database {
         Ok(())
     }
 
-    /// The hashes of all texts in use; `None` where a list cannot be read whole, so that nothing may be removed.
+    /// Returns the hashes of all texts in use; `None` if a list cannot be read completely, because then nothing may be
+    /// removed.
     fn needed_texts(&self) -> Result<Option<BTreeSet<String>>, DatabaseError> {
         let mut needed = BTreeSet::new();
         for entry in self.list_epochs()?.iter().filter(|e| e.is_dir && is_epoch_id(&e.name)) {
@@ -158,11 +160,11 @@ fn new_record(path: &Path, bytes: &[u8]) -> Result<SourceRecord, DatabaseError> 
     Ok(SourceRecord::new(&path, bytes))
 }
 
-/// A list of sources, read.
+/// A parsed list of sources.
 struct Lines {
-    /// In the order in which they were added.
+    /// The records in the order in which they were added.
     records: Vec<SourceRecord>,
-    /// Lines that are no records.
+    /// Number of lines that are not records.
     malformed: usize,
 }
 
@@ -173,7 +175,7 @@ fn parse(bytes: &[u8]) -> Lines {
     Lines { records: parsed.into_iter().flatten().collect(), malformed }
 }
 
-/// Of the records of one path, the last: the file changed while the epoch was recorded.
+/// Keeps the last record of each path, because a file may change while the epoch is recorded.
 fn by_path(records: Vec<SourceRecord>) -> BTreeMap<PathBuf, SourceRecord> {
     records.into_iter().map(|record| (record.path.clone(), record)).collect()
 }

@@ -1,4 +1,4 @@
-//! The one writer of a host, and the epochs that it writes.
+//! The single writer of a host, and the epochs that it writes.
 
 use std::{
     collections::HashMap,
@@ -26,8 +26,8 @@ use super::{
     select::check_name,
 };
 
-/// The right to collect into a database on this host, held until it and its [`EpochWriter`]s are dropped or the process
-/// ends, however that comes. Cheap to clone: clones share the right.
+/// The right to collect into a database on this host. It is held until this value and its [`EpochWriter`]s are dropped
+/// or the process ends, for whatever reason. It is cheap to clone; clones share the right.
 #[derive(Clone, Debug)]
 pub struct Writer {
     pub(super) inner: Arc<WriterInner>,
@@ -37,7 +37,7 @@ pub struct Writer {
 pub(super) struct WriterInner {
     pub(super) database: Database,
     host: String,
-    /// Epochs that are being written or compacted by this process: the system's locks do not tell its threads apart.
+    /// Epochs that this process is writing or compacting. The system's locks do not distinguish between its threads.
     open: Mutex<HashMap<EpochId, Weak<OpenEpoch>>>,
     _lock: LockGuard,
 }
@@ -45,17 +45,18 @@ pub(super) struct WriterInner {
 /// An epoch whose lock this process holds.
 #[derive(Debug)]
 pub(super) struct OpenEpoch {
-    /// Number of the last append that is durable; `u64::MAX` where nobody appends any more.
+    /// Number of the last durable append; `u64::MAX` once nobody appends any more.
     pub(super) committed: AtomicU64,
-    /// One compaction at a time.
+    /// Held during a compaction, so that only one runs at a time.
     pub(super) compacting: Mutex<()>,
-    /// Segments up to this append are full: no compaction need look at them again. 0 where that is not known.
+    /// Segments up to this append are full, so no compaction needs to look at them again. 0 if that is not known.
     pub(super) full: AtomicU64,
     _lock: LockGuard,
 }
 
 impl Database {
-    /// Becomes this host's writer; sets up the folder where it is missing, and clears what a crash left behind.
+    /// Makes this process the host's writer. It sets up the folder if it is missing, and removes what a crash left
+    /// behind.
     pub fn writer(&self) -> Result<Writer, DatabaseError> {
         self.writer_for(&rustix::system::uname().nodename().to_string_lossy())
     }
@@ -80,12 +81,12 @@ impl Database {
 }
 
 impl Writer {
-    /// The database it writes.
+    /// Returns the database that this writer writes.
     pub fn database(&self) -> &Database {
         &self.inner.database
     }
 
-    /// Makes an epoch, durable with its metadata when this returns. Its name, where it has one, must be free.
+    /// Creates an epoch, which is durable with its metadata when this returns. Its name, if it has one, must be unused.
     pub fn begin(&self, epoch: Epoch) -> Result<EpochWriter, DatabaseError> {
         let database = &self.inner.database;
         let folder = database.layout.epoch(&epoch.id)?;
@@ -103,7 +104,7 @@ impl Writer {
 }
 
 impl WriterInner {
-    /// Builds the folder aside and moves it into its place, complete.
+    /// Builds the folder under a temporary name and moves it to its place when it is complete.
     fn make_epoch(
         &self,
         temporary: &Path,
@@ -132,7 +133,7 @@ impl WriterInner {
         open
     }
 
-    /// The lock of an epoch: the one that this process holds already, or a new one.
+    /// Returns the lock of an epoch: the one that this process already holds, or a new one.
     pub(super) fn open_epoch(&self, id: &EpochId) -> Result<Arc<OpenEpoch>, DatabaseError> {
         let known = self.open.lock().unwrap_or_else(|e| e.into_inner()).get(id).and_then(Weak::upgrade);
         match known {
@@ -141,14 +142,14 @@ impl WriterInner {
         }
     }
 
-    /// A name in `tmp` that the host's next writer clears where we cannot.
+    /// Returns a name in `tmp`. If we cannot remove it, the host's next writer does.
     pub(super) fn temporary(&self) -> PathBuf {
         let name =
             format!("{}{}-{}", Layout::writer_prefix(&self.host), std::process::id(), next_temporary());
         self.database.layout.temporary().join(name)
     }
 
-    /// Encodes and publishes a segment; durable when it returns. A failed one is not seen, then or later.
+    /// Encodes and publishes a segment, which is durable when this returns. If it fails, the segment is never seen.
     pub(super) fn put_segment(
         &self,
         id: &EpochId,
@@ -174,7 +175,7 @@ impl WriterInner {
 }
 
 impl Database {
-    /// Takes the lock that whoever writes, compacts or removes an epoch holds.
+    /// Takes the lock that is held by a process that writes, compacts or removes an epoch.
     pub(super) fn lock_epoch(&self, id: &EpochId) -> Result<LockGuard, DatabaseError> {
         let path = self.layout.epoch(id)?.join(EPOCH_LOCK_FILE);
         match self.disk.lock(&path) {
@@ -193,26 +194,26 @@ pub struct EpochWriter {
     open: Arc<OpenEpoch>,
     folder: PathBuf,
     epoch: Epoch,
-    /// Number of the last file of path bursts that is durable.
+    /// Number of the last durable file of path bursts.
     paths: u64,
-    /// Number of the last file of execution counts that is durable.
+    /// Number of the last durable file of execution counts.
     counts: u64,
 }
 
 impl EpochWriter {
-    /// The metadata as last written.
+    /// Returns the metadata as it was last written.
     pub fn epoch(&self) -> &Epoch {
         &self.epoch
     }
 
-    /// The right to write, for whoever needs it beside this epoch.
+    /// Returns the right to write, for use beside this epoch.
     pub fn writer(&self) -> Writer {
         Writer { inner: self.writer.clone() }
     }
 
-    /// Stores samples and what is known of their images as one segment, durable when this returns. On an error nothing
-    /// of it is stored: keep the counts and append them again, with what came since. `counts` and `images` both empty:
-    /// nothing is written.
+    /// Stores samples and the records of their images as one segment, which is durable when this returns. On an error
+    /// nothing is stored: keep the counts and append them again together with later ones. If `counts` and `images` are
+    /// both empty, nothing is written.
     pub fn append(&mut self, counts: &Counts, images: &[ImageRecord]) -> Result<(), DatabaseError> {
         if counts.is_empty() && images.is_empty() {
             return Ok(());
@@ -220,8 +221,9 @@ impl EpochWriter {
         self.append_segment(|id, range| segment::encode(id, range, counts, images))
     }
 
-    /// The same of rows that `hand_out` gives its argument run by run, sorted by image, event, application, instance,
-    /// dimensions and offset, each key once, so that nobody need hold them all. No dimensions but these. At most
+    /// Stores rows as one segment, like [`EpochWriter::append`], without needing all of them in memory. `hand_out`
+    /// passes the rows to its argument run by run. They are sorted by image, event, application, instance, dimensions
+    /// and offset; each key occurs once. They have no dimensions other than `dimensions`, and there are at most
     /// [`MAX_SEGMENT_ROWS`](crate::MAX_SEGMENT_ROWS).
     pub fn append_runs(
         &mut self,
@@ -240,8 +242,8 @@ impl EpochWriter {
         let range = SegmentRange::one(number);
         let stored = self.writer.put_segment(&self.epoch.id, range, encode);
         if stored.is_err() {
-            // It may have got its name without that being durable. Should even this fail, then the next append, which
-            // takes the same number, replaces it.
+            // The file may have got its name without the name being durable. If this removal fails too, the next
+            // append, which has the same number, replaces the file.
             let _ = self.writer.database.disk.remove_file(&segment_path(&self.folder, range));
         }
         stored?;
@@ -249,8 +251,8 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// Stores path bursts as one file, durable when this returns; none: nothing is written. Their numbers must be unique
-    /// in the epoch. On an error nothing of it is stored, as with [`EpochWriter::append`].
+    /// Stores path bursts as one file, which is durable when this returns. Without bursts nothing is written. Their
+    /// numbers must be unique in the epoch. On an error nothing is stored, as with [`EpochWriter::append`].
     pub fn append_paths(&mut self, bursts: &[PathBurst]) -> Result<(), DatabaseError> {
         if bursts.is_empty() {
             return Ok(());
@@ -261,8 +263,9 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// Stores execution counts as one file, durable when this returns; none: nothing is written. Counts without samples say
-    /// nothing and are left out. On an error nothing of it is stored, as with [`EpochWriter::append`].
+    /// Stores execution counts as one file, which is durable when this returns. Without counts nothing is written.
+    /// Counts without samples carry no information and are left out. On an error nothing is stored, as with
+    /// [`EpochWriter::append`].
     pub fn append_execution_counts(&mut self, counts: &[ExecutionCount]) -> Result<(), DatabaseError> {
         if counts.iter().all(|count| count.samples == 0) {
             return Ok(());
@@ -290,7 +293,7 @@ impl EpochWriter {
         stored
     }
 
-    /// Replaces the metadata. The name stays the stored one, since users rename epochs while they are collected.
+    /// Replaces the metadata. The stored name is kept, since users may rename an epoch while it is collected.
     pub fn update(&mut self, epoch: &Epoch) -> Result<(), DatabaseError> {
         assert_eq!(epoch.id, self.epoch.id, "an epoch keeps its id");
         let database = &self.writer.database;
@@ -306,7 +309,7 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// Ends the epoch and gives back its metadata.
+    /// Ends the epoch and returns its metadata.
     pub fn finish(mut self, end: Timestamp) -> Result<Epoch, DatabaseError> {
         let epoch = Epoch { end: Some(end), ..self.epoch.clone() };
         self.update(&epoch)?;
